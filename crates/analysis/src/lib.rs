@@ -1,0 +1,1 @@
+//! takt-analysis: under construction.

@@ -1,0 +1,1 @@
+//! takt-linux: under construction.

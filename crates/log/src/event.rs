@@ -1,0 +1,225 @@
+//! What can happen, as every back end records it.
+
+use takt_model::{Span, TaskId, Time};
+
+/// A job: a task and the number of the job, counted from zero in the order of nominal arrivals.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct JobKey {
+    /// The task.
+    pub task: TaskId,
+    /// Zero for the task's first job.
+    pub number: u64,
+}
+
+/// Where a chain's job stands. Instance = job number, in every task of a chain.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Parent {
+    /// How many links precede this job on the longest way from a source; a source has none and no parent.
+    pub hop: u32,
+    /// The earliest nominal arrival among the instance's source jobs: end-to-end response counts from it.
+    pub origin: Time,
+}
+
+/// Why a job will not complete.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum CancelCause {
+    /// Omitted at its first dispatch: its WCET exceeded the time left (`cancel = true`). Counts as cancelled.
+    Omitted,
+    /// A predecessor in its chain was cancelled or dropped. Counts as released and cancelled.
+    Shed,
+    /// Dropped at its deadline (`late = "drop"`). Counts as unfinished and missed.
+    Late,
+}
+
+/// One event of one stream. Times stand beside it, see [`Sink::event`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A job became ready to run.
+    Release {
+        /// The job.
+        job: JobKey,
+        /// Its nominal arrival, at or before the release; its deadline counts from here.
+        arrival: Time,
+        /// Its place in a chain; `None` for a job that follows no other.
+        parent: Option<Parent>,
+    },
+    /// A job got a CPU for the first time.
+    Start {
+        /// The job.
+        job: JobKey,
+        /// The CPU.
+        cpu: u32,
+    },
+    /// A running job with work left lost its CPU to another job.
+    Preempt {
+        /// The job that lost.
+        job: JobKey,
+        /// The CPU it lost.
+        cpu: u32,
+    },
+    /// A preempted, blocked or throttled job got a CPU again.
+    Resume {
+        /// The job.
+        job: JobKey,
+        /// The CPU.
+        cpu: u32,
+    },
+    /// A running job gave its CPU up and waits for something other than a CPU.
+    Block {
+        /// The job.
+        job: JobKey,
+        /// The CPU it left.
+        cpu: u32,
+    },
+    /// A blocked job wants a CPU again.
+    Wake {
+        /// The job.
+        job: JobKey,
+    },
+    /// A job finished.
+    Complete {
+        /// The job.
+        job: JobKey,
+        /// The CPU it finished on.
+        cpu: u32,
+    },
+    /// A job's absolute deadline passed before it completed; stamped at the deadline.
+    Miss {
+        /// The job.
+        job: JobKey,
+    },
+    /// A job will not complete.
+    Cancel {
+        /// The job.
+        job: JobKey,
+        /// Why.
+        cause: CancelCause,
+    },
+    /// A job resumed on another CPU than it last ran on; precedes its `Resume`.
+    Migrate {
+        /// The job.
+        job: JobKey,
+        /// The CPU it ran on before.
+        from: u32,
+        /// The CPU it runs on now.
+        to: u32,
+    },
+    /// A server's budget was replenished.
+    Replenish {
+        /// The server (definition index).
+        server: u32,
+        /// The budget it now has.
+        budget: Span,
+    },
+    /// A server's budget ran out.
+    Exhaust {
+        /// The server.
+        server: u32,
+    },
+    /// A server has nothing to run.
+    ServerIdle {
+        /// The server.
+        server: u32,
+    },
+    /// The node's strategy changed.
+    ModeChange {
+        /// Which mode definition holds from here on.
+        mode: u32,
+    },
+    /// A job sent a message.
+    Send {
+        /// The job.
+        job: JobKey,
+        /// The message's number within the stream.
+        message: u64,
+    },
+    /// A message reached the node.
+    Arrive {
+        /// The sending job.
+        job: JobKey,
+        /// The message.
+        message: u64,
+    },
+    /// A message was taken by its receiver.
+    Receive {
+        /// The sending job.
+        job: JobKey,
+        /// The message.
+        message: u64,
+    },
+    /// A message was lost.
+    Drop {
+        /// The sending job.
+        job: JobKey,
+        /// The message.
+        message: u64,
+    },
+    /// A packet left on the wire.
+    Transmit {
+        /// The message it belongs to.
+        message: u64,
+        /// Its size in bytes.
+        bytes: u32,
+    },
+    /// An interrupt handler began.
+    IrqEnter {
+        /// Interrupt number.
+        irq: u32,
+        /// The CPU.
+        cpu: u32,
+    },
+    /// An interrupt handler ended.
+    IrqExit {
+        /// Interrupt number.
+        irq: u32,
+        /// The CPU.
+        cpu: u32,
+    },
+    /// The back end lost events since the one before in this stream.
+    Lost {
+        /// How many, zero where that is unknown.
+        count: u64,
+    },
+}
+
+/// Takes events in the order of each stream. Streams are numbered from zero; a simulator or a live
+/// run has one per node, with the number of the node.
+///
+/// An implementation keeps an I/O error for its `finish`, so that the producer stays free of them.
+pub trait Sink {
+    /// Records `event` of `stream` at `now`, which is not before the stream's last one.
+    fn event(&mut self, stream: u32, now: Time, event: &Event);
+}
+
+/// Forgets everything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NullSink;
+
+impl Sink for NullSink {
+    #[inline]
+    fn event(&mut self, _stream: u32, _now: Time, _event: &Event) {}
+}
+
+impl<S: Sink + ?Sized> Sink for &mut S {
+    #[inline]
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        (**self).event(stream, now, event);
+    }
+}
+
+/// Both of two sinks get every event.
+impl<A: Sink, B: Sink> Sink for (A, B) {
+    #[inline]
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        self.0.event(stream, now, event);
+        self.1.event(stream, now, event);
+    }
+}
+
+/// In memory, for tests and small runs.
+impl Sink for Vec<(u32, Time, Event)> {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        self.push((stream, now, *event));
+    }
+}

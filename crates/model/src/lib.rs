@@ -1,0 +1,17 @@
+//! What takt knows about a system: time, the System and its file, strategies, imports.
+//!
+//! Everything here is pure: no clock, no file, no thread. Times are integers in nanoseconds.
+
+pub mod cpus;
+pub mod plan;
+pub mod strategy;
+pub mod system;
+pub mod time;
+pub mod units;
+
+pub use cpus::CpuSet;
+pub use plan::{Plan, PlanLevel};
+pub use strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
+pub use system::*;
+pub use time::{Lateness, Span, Time};
+pub use units::{Bytes, Probability, Rate};

@@ -1,0 +1,203 @@
+//! A strategy resolved against the tasks of one node: which level each task stands in.
+//!
+//! Policies and analyses both start from this value; neither sees the other.
+
+use thiserror::Error;
+
+use crate::strategy::{Discipline, Filter, Late, Level, Split, Strategy};
+use crate::system::{NodeId, System, Task, TaskId};
+
+/// A strategy's levels for one node, the most important first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// The strategy's name.
+    pub name: String,
+    /// Levels that hold at least one task.
+    pub levels: Vec<PlanLevel>,
+    /// Per task of the node, in file order (the *slot* of a task): its level and its constant shift.
+    pub tasks: Vec<PlanTask>,
+}
+
+/// One level after splitting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlanLevel {
+    /// Order within the level.
+    pub order: Order,
+    /// Whether jobs of the level preempt each other.
+    pub preemptive: bool,
+    /// What becomes of late jobs.
+    pub late: Late,
+    /// Whether importance breaks ties first.
+    pub importance_ties: bool,
+}
+
+/// The order within a resolved level.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Order {
+    /// By release.
+    Fifo,
+    /// By absolute deadline plus [`PlanTask::shift_ns`].
+    Deadline,
+    /// By deadline minus remaining execution.
+    Laxity,
+}
+
+/// A task's place in a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlanTask {
+    /// The task.
+    pub task: TaskId,
+    /// Index into [`Plan::levels`].
+    pub level: u32,
+    /// Constant added to the absolute deadline (`gel`), zero elsewhere.
+    pub shift_ns: i64,
+}
+
+/// Why a strategy does not fit a node's tasks.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum PlanError {
+    /// A task that no level takes.
+    #[error("strategy \"{strategy}\" has no level for task \"{task}\"; end its levels with one whose tasks = \"rest\"")]
+    NoLevel {
+        /// The strategy.
+        strategy: String,
+        /// The task.
+        task: String,
+        /// Its index.
+        id: TaskId,
+    },
+    /// A task without the priority that a level needs.
+    #[error(
+        "task \"{task}\" has no priority, which strategy \"{strategy}\" needs; give it one, 1 is the most important"
+    )]
+    NoPriority {
+        /// The strategy.
+        strategy: String,
+        /// The task.
+        task: String,
+        /// Its index.
+        id: TaskId,
+    },
+    /// A discipline that this version parses but does not execute.
+    #[error("strategy \"{strategy}\" uses the discipline \"table\", which this version reads but cannot execute")]
+    Table {
+        /// The strategy.
+        strategy: String,
+    },
+}
+
+impl Plan {
+    /// Resolves `strategy` for the tasks of `node` that stand in no component.
+    ///
+    /// # Errors
+    /// A task without a level or without a needed priority, or a time table.
+    pub fn resolve(system: &System, node: NodeId, strategy: &Strategy) -> Result<Plan, PlanError> {
+        let mut placed = Vec::new();
+        for (id, task) in system.tasks_of(node).filter(|(_, task)| task.component.is_none()) {
+            let level = strategy.levels.iter().position(|level| takes(&level.filter, task));
+            let level = level.ok_or_else(|| PlanError::NoLevel {
+                strategy: strategy.name.clone(),
+                task: task.name.clone(),
+                id,
+            })?;
+            let split = split_key(strategy, &strategy.levels[level], task, id)?;
+            placed.push((id, task, level, split));
+        }
+        let mut keys: Vec<(usize, u64)> = placed.iter().map(|(_, _, level, split)| (*level, *split)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let levels = keys
+            .iter()
+            .map(|(level, _)| resolve_level(strategy, &strategy.levels[*level]))
+            .collect::<Result<_, _>>()?;
+        let tasks = placed
+            .into_iter()
+            .map(|(id, task, level, split)| PlanTask {
+                task: id,
+                level: keys.binary_search(&(level, split)).unwrap_or(0) as u32,
+                shift_ns: shift_ns(&strategy.levels[level].discipline, task),
+            })
+            .collect();
+        Ok(Plan { name: strategy.name.clone(), levels, tasks })
+    }
+}
+
+fn takes(filter: &Filter, task: &Task) -> bool {
+    match filter {
+        Filter::Rest => true,
+        Filter::Named(names) => names.contains(&task.name),
+        Filter::Where { criticality, importance, priority } => {
+            criticality.is_none_or(|wanted| task.criticality == wanted)
+                && importance.is_none_or(|wanted| task.importance == wanted)
+                && priority.is_none_or(|wanted| task.priority == Some(wanted))
+        }
+    }
+}
+
+/// A number that sorts the sub-levels of a split level, the most important first.
+fn split_key(strategy: &Strategy, level: &Level, task: &Task, id: TaskId) -> Result<u64, PlanError> {
+    Ok(match level.split {
+        Split::None => 0,
+        Split::Priority => u64::from(task.priority.ok_or_else(|| PlanError::NoPriority {
+            strategy: strategy.name.clone(),
+            task: task.name.clone(),
+            id,
+        })?),
+        Split::Period => task.period.as_ns(),
+        Split::Deadline => task.deadline.as_ns(),
+        Split::Criticality => task.criticality as u64,
+        Split::Importance => u64::from(u32::MAX - task.importance),
+    })
+}
+
+fn resolve_level(strategy: &Strategy, level: &Level) -> Result<PlanLevel, PlanError> {
+    let order = match level.discipline {
+        Discipline::Fifo => Order::Fifo,
+        Discipline::Deadline | Discipline::Gel { .. } => Order::Deadline,
+        Discipline::Laxity => Order::Laxity,
+        Discipline::Table => return Err(PlanError::Table { strategy: strategy.name.clone() }),
+    };
+    Ok(PlanLevel { order, preemptive: level.preemptive, late: level.late, importance_ties: level.importance_ties })
+}
+
+fn shift_ns(discipline: &Discipline, task: &Task) -> i64 {
+    match discipline {
+        Discipline::Gel { shift } => shift.get(&task.name).map_or(0, |shift| shift.as_ns()),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Builtin, Criticality, Span};
+
+    fn levels(builtin: Builtin, tasks: Vec<Task>) -> Vec<u32> {
+        let system = System::local(1, builtin, tasks);
+        let plan = Plan::resolve(&system, NodeId(0), &builtin.strategy()).unwrap();
+        plan.tasks.iter().map(|task| task.level).collect()
+    }
+    fn task(period_ms: u64) -> Task {
+        Task::periodic("t", Span::from_ms(period_ms), Span::from_ms(1))
+    }
+    fn low(period_ms: u64) -> Task {
+        Task { criticality: Criticality::Low, ..task(period_ms) }
+    }
+
+    #[test]
+    fn named_strategies_make_the_levels_of_the_design() {
+        assert_eq!(levels(Builtin::Rm, vec![task(20), task(10), task(20)]), [1, 0, 1]);
+        assert_eq!(levels(Builtin::Edf, vec![task(20), task(10)]), [0, 0]);
+        assert_eq!(levels(Builtin::Muf, vec![low(10), task(20)]), [1, 0]);
+        assert_eq!(levels(Builtin::RmsMlf, vec![low(5), task(20), task(10), low(40)]), [2, 1, 0, 2]);
+        let fp = |period, priority| Task { priority: Some(priority), ..task(period) };
+        assert_eq!(levels(Builtin::Fp, vec![fp(10, 7), fp(20, 1)]), [1, 0]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let system = System::local(1, Builtin::Fp, vec![task(10)]);
+        let error = Plan::resolve(&system, NodeId(0), &Builtin::Fp.strategy()).unwrap_err();
+        assert!(error.to_string().starts_with("task \"t\" has no priority"));
+    }
+}

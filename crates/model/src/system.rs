@@ -1,0 +1,567 @@
+//! The System: what should run, where, by when.
+//!
+//! Names are resolved to indices here; the file form is [`crate::file`]. A value built by hand is
+//! held to the same rules by [`crate::file::validate`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::cpus::CpuSet;
+use crate::strategy::{Builtin, Strategy};
+use crate::time::{Span, Time};
+use crate::units::{Bytes, Probability, Rate};
+
+macro_rules! index {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub struct $name(pub u32);
+        impl $name {
+            /// As an index into the System's list.
+            #[inline]
+            #[must_use]
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    )* };
+}
+index! {
+    /// Position of a node in [`System::nodes`].
+    NodeId,
+    /// Position of a task in [`System::tasks`], which is the order of the file.
+    TaskId,
+    /// Position of an own strategy in [`System::strategies`].
+    StrategyId,
+    /// Position of a component in [`System::components`].
+    ComponentId,
+    /// Position of a flow in [`System::flows`].
+    FlowId,
+}
+
+/// A whole system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct System {
+    /// What it is called.
+    pub name: String,
+    /// The machines; at least one (a file without any has the node "local").
+    pub nodes: Vec<NodeSpec>,
+    /// Own strategies.
+    pub strategies: Vec<Strategy>,
+    /// Strategy switches in virtual time.
+    pub modes: Vec<Mode>,
+    /// Servers with local schedulers.
+    pub components: Vec<Component>,
+    /// Tasks, in file order, which breaks ties.
+    pub tasks: Vec<Task>,
+    /// Distributed tasks.
+    pub flows: Vec<Flow>,
+    /// Links between nodes.
+    pub networks: Vec<Network>,
+}
+
+/// A machine (`[[node]]`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeSpec {
+    /// Unique name.
+    pub name: String,
+    /// Number of CPUs, 1 to [`CpuSet::CPUS_MAX`].
+    pub cpus: u32,
+    /// How its tasks that stand in no component are ordered.
+    pub strategy: StrategyRef,
+    /// How tasks are bound to CPUs.
+    pub placement: Placement,
+    /// How a partitioned or clustered node is filled.
+    pub fit: Fit,
+    /// Whether a noncritical job is omitted at its first dispatch when its WCET exceeds the time left.
+    pub cancel: bool,
+    /// Grid on which laxities are compared besides releases and completions.
+    pub laxity_quantum: Option<Span>,
+    /// Overheads, if measured.
+    pub costs: Option<Costs>,
+    /// Rate of the node's link.
+    pub link: Option<Rate>,
+    /// The partial-EDF receiving task [HEDF II-A].
+    pub receive: Option<TableTask>,
+    /// The partial-EDF sending task [HEDF II-A].
+    pub send: Option<TableTask>,
+}
+
+/// A named strategy or one of the file's own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum StrategyRef {
+    /// One that every file knows.
+    Builtin(Builtin),
+    /// One of [`System::strategies`].
+    Own(StrategyId),
+}
+
+/// How tasks are bound to CPUs [MCS].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Placement {
+    /// Any task on any CPU that its affinity allows.
+    Global,
+    /// Every task on one CPU.
+    Partitioned,
+    /// Every task within one cluster of consecutive CPUs; the last cluster may be smaller.
+    Clustered {
+        /// CPUs in a cluster, at least 1.
+        cpus: u32,
+    },
+}
+
+/// The order in which a partitioner tries bins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[expect(clippy::enum_variant_names, reason = "the field's terms")]
+pub enum Fit {
+    /// The first that takes the task.
+    FirstFit,
+    /// The fullest that takes it.
+    BestFit,
+    /// The emptiest that takes it.
+    #[default]
+    WorstFit,
+    /// The last one used or a later one.
+    NextFit,
+    /// Exact, by integer linear programming.
+    Ilp,
+}
+
+/// Overheads that `check` and `sim` both charge (docs/costs.md).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Costs {
+    /// Added to a job's execution each time it is given a CPU (start or resume).
+    pub switch: Span,
+    /// Added besides when it resumes on another CPU than it last ran on.
+    pub migrate: Span,
+    /// Added once per job, for its release.
+    pub release: Span,
+    /// Stolen from the running job at each scheduler tick.
+    pub tick: Span,
+    /// Distance of ticks on each CPU; 4 ms (HZ=250) unless the file says otherwise. Above `tick`.
+    pub tick_period: Span,
+}
+
+impl Costs {
+    /// The tick distance where a file gives none: HZ=250.
+    pub const TICK_PERIOD_DEFAULT: Span = Span::from_ms(4);
+}
+
+/// A periodic task of the time table above EDF [HEDF II-A].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableTask {
+    /// Its period.
+    pub period: Span,
+    /// Its worst-case execution time, at most the period.
+    pub wcet: Span,
+}
+
+/// A switch of a node's strategy (`[[mode]]`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mode {
+    /// The node.
+    pub node: NodeId,
+    /// When.
+    pub at: Time,
+    /// What it obeys from then on.
+    pub strategy: StrategyRef,
+}
+
+/// A value or `"auto"`, which `size` fills in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Auto<T> {
+    /// To be chosen by `size`.
+    Auto,
+    /// Given.
+    Value(T),
+}
+
+/// A server with a local scheduler (`[[component]]`) [CSA].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Component {
+    /// Unique name.
+    pub name: String,
+    /// The node it lives on.
+    pub node: NodeId,
+    /// The component around it; `None` is the root.
+    pub parent: Option<ComponentId>,
+    /// How its tasks and inner components are ordered.
+    pub strategy: StrategyRef,
+    /// How its budget is kept.
+    pub server: ServerRule,
+    /// Replenishment period.
+    pub period: Auto<Span>,
+    /// Budget per period, at most the period.
+    pub budget: Auto<Span>,
+    /// Granularity of period, budget and decisions.
+    pub quantum: Option<Span>,
+}
+
+/// How a server keeps its budget [CSA III-A, SDD II-A].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ServerRule {
+    /// Purely time-driven periodic server.
+    Ptps,
+    /// Work-conserving periodic server.
+    Wcps,
+    /// Capacity-reclaiming periodic server.
+    Crps,
+    /// Polling server.
+    Polling,
+    /// Deferrable server.
+    Deferrable,
+    /// Sporadic server.
+    Sporadic,
+    /// Soft constant-bandwidth server.
+    Cbs,
+    /// Hard constant-bandwidth server.
+    CbsHard,
+    /// Greedy reclamation of unused bandwidth.
+    Grub,
+}
+
+impl ServerRule {
+    /// All of them.
+    pub const ALL: [ServerRule; 9] = [
+        ServerRule::Ptps,
+        ServerRule::Wcps,
+        ServerRule::Crps,
+        ServerRule::Polling,
+        ServerRule::Deferrable,
+        ServerRule::Sporadic,
+        ServerRule::Cbs,
+        ServerRule::CbsHard,
+        ServerRule::Grub,
+    ];
+    /// The name in a System file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            ServerRule::Ptps => "ptps",
+            ServerRule::Wcps => "wcps",
+            ServerRule::Crps => "crps",
+            ServerRule::Polling => "polling",
+            ServerRule::Deferrable => "deferrable",
+            ServerRule::Sporadic => "sporadic",
+            ServerRule::Cbs => "cbs",
+            ServerRule::CbsHard => "cbs-hard",
+            ServerRule::Grub => "grub",
+        }
+    }
+}
+
+/// How much a task matters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Criticality {
+    /// Never cancelled.
+    #[default]
+    High,
+    /// May be cancelled where the node says so.
+    Low,
+}
+
+/// A task (`[[task]]`). Jobs of one task run in the order of their release, never two at once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Task {
+    /// Unique name.
+    pub name: String,
+    /// Where it runs.
+    pub node: NodeId,
+    /// The component that it stands in.
+    pub component: Option<ComponentId>,
+    /// CPUs of the node that it may use; `None`: all.
+    pub cpus: Option<CpuSet>,
+    /// Period, or minimum inter-arrival time of a sporadic task; of a chain's successor, that of its sources.
+    pub period: Span,
+    /// Relative to the nominal arrival.
+    pub deadline: Span,
+    /// Nominal arrival of the first job (zero for a chain's successor).
+    pub offset: Span,
+    /// A job is released after its nominal arrival by up to this. A job is never released before
+    /// an earlier one of the same task.
+    pub jitter: Span,
+    /// Worst-case execution time, at least 1 ns.
+    pub wcet: Span,
+    /// The longest section of less important work that can delay it; for analysis.
+    pub blocking: Span,
+    /// Actual execution times.
+    pub exec: Exec,
+    /// Actual arrivals.
+    pub arrival: Arrival,
+    /// Whether it may be cancelled.
+    pub criticality: Criticality,
+    /// Tie-breaker or level of strategies that use it; larger is more important.
+    pub importance: u32,
+    /// For fixed priority; 1 is the most important.
+    pub priority: Option<u32>,
+    /// Memory that each job touches in a live run.
+    pub wss: Bytes,
+    /// Job k is released when job k of all of these has completed.
+    pub after: Vec<TaskId>,
+}
+
+/// Actual execution times of a task's jobs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Exec {
+    /// Always the WCET.
+    #[default]
+    Wcet,
+    /// Uniform over whole nanoseconds, both ends included.
+    Uniform {
+        /// Shortest.
+        min: Span,
+        /// Longest.
+        max: Span,
+    },
+    /// One of these with its probability; the probabilities sum to one.
+    Pmf(Vec<(Span, Probability)>),
+    /// Job k takes value k modulo the number of values.
+    Trace(Trace),
+}
+
+/// Actual arrivals of a task's jobs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Arrival {
+    /// offset + k * period.
+    #[default]
+    Periodic,
+    /// The first at the offset, the others at distances drawn uniformly from [period, 2 period].
+    Sporadic,
+    /// The first at the offset, the others at distances drawn from these; the probabilities sum to one.
+    Pmf(Vec<(Span, Probability)>),
+    /// Nominal arrivals at offset + value k, ascending; none after the last.
+    Trace(Trace),
+}
+
+/// A file of durations: one a line, `#` starts a comment, a number without a unit is nanoseconds.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Trace {
+    /// The path as the System file gives it.
+    pub path: String,
+    /// The values; empty until loaded (the model itself opens no file).
+    pub values: Arc<[Span]>,
+}
+
+/// A distributed task (`[[flow]]`) [HEDF].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Flow {
+    /// Unique name.
+    pub name: String,
+    /// The nodes it visits, at least one.
+    pub path: Vec<NodeId>,
+    /// Whether the last node answers the first.
+    pub reply: bool,
+    /// T: inter-arrival time on the first node.
+    pub period: Span,
+    /// C: execution on the first node.
+    pub wcet: Span,
+    /// D: end to end.
+    pub deadline: Span,
+    /// T': minimum inter-transmission time, at most the period; default the period.
+    pub send_gap: Span,
+    /// C': execution on each further node; default the wcet.
+    pub hop_wcet: Span,
+    /// Size of a message.
+    pub size: Bytes,
+}
+
+/// Delay and loss between nodes (`[[network]]`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Network {
+    /// Sending node; `None`: every one.
+    pub from: Option<NodeId>,
+    /// Receiving node; `None`: every one.
+    pub to: Option<NodeId>,
+    /// Best-case delay.
+    pub delay_min: Span,
+    /// Worst-case delay.
+    pub delay_max: Span,
+    /// Probability that a message is lost.
+    pub loss: Probability,
+}
+
+impl NodeSpec {
+    /// A node of `cpus` CPUs under `strategy`, global, without costs.
+    #[must_use]
+    pub fn new(name: &str, cpus: u32, strategy: StrategyRef) -> Self {
+        NodeSpec {
+            name: name.to_owned(),
+            cpus,
+            strategy,
+            placement: Placement::Global,
+            fit: Fit::WorstFit,
+            cancel: false,
+            laxity_quantum: None,
+            costs: None,
+            link: None,
+            receive: None,
+            send: None,
+        }
+    }
+
+    /// The clusters that its placement divides it into, in the order of their CPUs.
+    #[must_use]
+    pub fn clusters(&self) -> Vec<CpuSet> {
+        let size = match self.placement {
+            Placement::Global => self.cpus,
+            Placement::Partitioned => 1,
+            Placement::Clustered { cpus } => cpus,
+        }
+        .clamp(1, self.cpus.max(1));
+        (0..self.cpus).step_by(size as usize).map(|first| CpuSet::range(first, (first + size).min(self.cpus))).collect()
+    }
+}
+
+impl Task {
+    /// A periodic task with an implicit deadline on the first node, everything else at its default.
+    #[must_use]
+    pub fn periodic(name: &str, period: Span, wcet: Span) -> Self {
+        Task {
+            name: name.to_owned(),
+            node: NodeId(0),
+            component: None,
+            cpus: None,
+            period,
+            deadline: period,
+            offset: Span::ZERO,
+            jitter: Span::ZERO,
+            wcet,
+            blocking: Span::ZERO,
+            exec: Exec::Wcet,
+            arrival: Arrival::Periodic,
+            criticality: Criticality::High,
+            importance: 0,
+            priority: None,
+            wss: Bytes::default(),
+            after: Vec::new(),
+        }
+    }
+}
+
+impl System {
+    /// A system of one node "local" with these tasks.
+    #[must_use]
+    pub fn local(cpus: u32, strategy: Builtin, tasks: Vec<Task>) -> Self {
+        System {
+            name: "system".to_owned(),
+            nodes: vec![NodeSpec::new("local", cpus, StrategyRef::Builtin(strategy))],
+            strategies: Vec::new(),
+            modes: Vec::new(),
+            components: Vec::new(),
+            tasks,
+            flows: Vec::new(),
+            networks: Vec::new(),
+        }
+    }
+
+    /// The tasks of a node in file order.
+    pub fn tasks_of(&self, node: NodeId) -> impl Iterator<Item = (TaskId, &Task)> {
+        self.tasks
+            .iter()
+            .enumerate()
+            .filter(move |(_, task)| task.node == node)
+            .map(|(i, task)| (TaskId(i as u32), task))
+    }
+
+    /// The node of that name.
+    #[must_use]
+    pub fn node_by_name(&self, name: &str) -> Option<NodeId> {
+        self.nodes.iter().position(|node| node.name == name).map(|i| NodeId(i as u32))
+    }
+
+    /// The task of that name.
+    #[must_use]
+    pub fn task_by_name(&self, name: &str) -> Option<TaskId> {
+        self.tasks.iter().position(|task| task.name == name).map(|i| TaskId(i as u32))
+    }
+
+    /// The strategy behind a reference: a named one is built, an own one cloned.
+    #[must_use]
+    pub fn strategy(&self, reference: StrategyRef) -> Strategy {
+        match reference {
+            StrategyRef::Builtin(builtin) => builtin.strategy(),
+            StrategyRef::Own(id) => self.strategies[id.index()].clone(),
+        }
+    }
+
+    /// The name of a strategy as the file writes it.
+    #[must_use]
+    pub fn strategy_name(&self, reference: StrategyRef) -> &str {
+        match reference {
+            StrategyRef::Builtin(builtin) => builtin.name(),
+            StrategyRef::Own(id) => &self.strategies[id.index()].name,
+        }
+    }
+
+    /// The least common multiple of all task periods, `None` where it exceeds `u64` or there is no task.
+    #[must_use]
+    pub fn hyperperiod(&self) -> Option<Span> {
+        let mut lcm: Option<u64> = None;
+        for period in
+            self.tasks.iter().map(|task| task.period.as_ns()).chain(self.flows.iter().map(|f| f.period.as_ns()))
+        {
+            let so_far = lcm.unwrap_or(1);
+            lcm = Some(so_far.checked_mul(period / gcd(so_far, period).max(1))?);
+        }
+        lcm.map(Span::from_ns)
+    }
+
+    /// How long `sim` and `run` go where nothing is said: two hyperperiods, at most 10 s.
+    #[must_use]
+    pub fn default_duration(&self) -> Span {
+        let most = Span::from_s(10);
+        self.hyperperiod().and_then(|h| h.checked_mul(2)).map_or(most, |two| two.min(most))
+    }
+
+    /// Tasks that end a chain: they come after others and nothing comes after them.
+    pub fn chain_sinks(&self) -> impl Iterator<Item = TaskId> {
+        let inner: std::collections::BTreeSet<TaskId> =
+            self.tasks.iter().flat_map(|task| task.after.iter().copied()).collect();
+        self.tasks
+            .iter()
+            .enumerate()
+            .map(|(i, task)| (TaskId(i as u32), task))
+            .filter(move |(id, task)| !task.after.is_empty() && !inner.contains(id))
+            .map(|(id, _)| id)
+    }
+}
+
+/// The greatest common divisor; `gcd(a, 0) = a`.
+#[must_use]
+pub const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+impl fmt::Display for Criticality {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Criticality::High => "high",
+            Criticality::Low => "low",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_cover_the_node_in_order() {
+        let mut node = NodeSpec::new("n", 5, StrategyRef::Builtin(Builtin::Edf));
+        assert_eq!(node.clusters(), [CpuSet::first(5)]);
+        node.placement = Placement::Clustered { cpus: 2 };
+        assert_eq!(node.clusters(), [CpuSet::range(0, 2), CpuSet::range(2, 4), CpuSet::range(4, 5)]);
+        node.placement = Placement::Partitioned;
+        assert_eq!(node.clusters().len(), 5);
+    }
+
+    #[test]
+    fn the_default_duration_is_two_hyperperiods_capped() {
+        let task = |ms| Task::periodic("t", Span::from_ms(ms), Span::from_ms(1));
+        assert_eq!(System::local(1, Builtin::Rm, vec![task(4), task(6)]).default_duration(), Span::from_ms(24));
+        assert_eq!(System::local(1, Builtin::Rm, vec![task(9973), task(9967)]).default_duration(), Span::from_s(10));
+    }
+}

@@ -1,0 +1,1 @@
+//! takt-policy: under construction.

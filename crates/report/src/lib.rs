@@ -1,0 +1,1 @@
+//! takt-report: under construction.

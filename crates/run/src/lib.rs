@@ -1,0 +1,1 @@
+//! takt-run: under construction.

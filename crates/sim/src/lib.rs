@@ -1,0 +1,1 @@
+//! takt-sim: under construction.
