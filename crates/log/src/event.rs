@@ -84,7 +84,8 @@ pub enum Event {
         /// The CPU it finished on.
         cpu: u32,
     },
-    /// A job's absolute deadline passed before it completed; stamped at the deadline.
+    /// A job's absolute deadline passed before it completed; stamped at the deadline, or at the
+    /// release where that comes later (jitter beyond the deadline).
     Miss {
         /// The job.
         job: JobKey,
@@ -190,6 +191,12 @@ pub enum Event {
 pub trait Sink {
     /// Records `event` of `stream` at `now`, which is not before the stream's last one.
     fn event(&mut self, stream: u32, now: Time, event: &Event);
+
+    /// Whether the producer must raise [`Event::Miss`]. Sinks that find misses by themselves say no,
+    /// which spares a simulator a timer per job.
+    fn wants_misses(&self) -> bool {
+        true
+    }
 }
 
 /// Forgets everything.
@@ -206,6 +213,9 @@ impl<S: Sink + ?Sized> Sink for &mut S {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         (**self).event(stream, now, event);
     }
+    fn wants_misses(&self) -> bool {
+        (**self).wants_misses()
+    }
 }
 
 /// Both of two sinks get every event.
@@ -214,6 +224,9 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         self.0.event(stream, now, event);
         self.1.event(stream, now, event);
+    }
+    fn wants_misses(&self) -> bool {
+        self.0.wants_misses() || self.1.wants_misses()
     }
 }
 

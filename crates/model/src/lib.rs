@@ -3,6 +3,7 @@
 //! Everything here is pure: no clock, no file, no thread. Times are integers in nanoseconds.
 
 pub mod cpus;
+pub mod draw;
 pub mod plan;
 pub mod strategy;
 pub mod system;
@@ -10,6 +11,7 @@ pub mod time;
 pub mod units;
 
 pub use cpus::CpuSet;
+pub use draw::{Arrivals, Arriving, Draw};
 pub use plan::{Plan, PlanLevel};
 pub use strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 pub use system::*;
