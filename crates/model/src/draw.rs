@@ -66,7 +66,7 @@ impl Draw {
         Span::from_ns(min.as_ns() + above_min as u64)
     }
 
-    fn from_pmf(&self, purpose: Purpose, number: u64, pmf: &[(Span, Probability)]) -> Span {
+    fn pick(&self, purpose: Purpose, number: u64, pmf: &[(Span, Probability)]) -> Span {
         let billionths = u128::from(Probability::ONE.billionths());
         let mut left = ((u128::from(self.bits(purpose, number)) * billionths) >> 64) as u32;
         for (value, probability) in pmf {
@@ -85,7 +85,7 @@ impl Draw {
         match &task.exec {
             Exec::Wcet => task.wcet,
             Exec::Uniform { min, max } => self.uniform(Purpose::Exec, number, *min, *max),
-            Exec::Pmf(pmf) => self.from_pmf(Purpose::Exec, number, pmf),
+            Exec::Pmf(pmf) => self.pick(Purpose::Exec, number, pmf),
             Exec::Trace(trace) => {
                 let len = trace.values.len() as u64;
                 if len == 0 { Span::ZERO } else { trace.values[(number % len) as usize] }
@@ -135,7 +135,7 @@ impl<'a> Arrivals<'a> {
                 let most = task.period.saturating_add(task.period);
                 self.draw.uniform(Purpose::Distance, self.number, task.period, most)
             }
-            Arrival::Pmf(pmf) => self.draw.from_pmf(Purpose::Distance, self.number, pmf),
+            Arrival::Pmf(pmf) => self.draw.pick(Purpose::Distance, self.number, pmf),
             Arrival::Trace(trace) => {
                 let value = trace.values.get(usize::try_from(self.number).ok()?.checked_add(1)?)?;
                 return Time::ZERO.checked_add(task.offset)?.checked_add(*value);

@@ -112,7 +112,6 @@ pub enum Placement {
 
 /// The order in which a partitioner tries bins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-#[expect(clippy::enum_variant_names, reason = "the field's terms")]
 pub enum Fit {
     /// The first that takes the task.
     FirstFit,
