@@ -1,0 +1,241 @@
+//! One cluster of CPUs: its waiting and its running jobs, and the choice between them [MCS].
+//!
+//! The rule: the most important jobs that fit run. One that keeps running keeps its CPU; the others,
+//! in order, take the CPU they last ran on if it is free, else the lowest free one that they may use; nobody
+//! is shifted. A job *fits* when it and all more important chosen jobs get a CPU by that rule.
+
+use takt_model::{CpuSet, Time};
+
+use crate::dispatcher::{Decision, Slots};
+use crate::rank::{Phase, Rank};
+use crate::ready::ReadyQueue;
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    rank: Rank,
+    cpu: u32,
+}
+
+/// Waiting and running jobs of a set of CPUs that share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster {
+    cpu_count: usize,
+    idle: CpuSet,
+    ready: ReadyQueue,
+    /// The most important first.
+    running: Vec<Running>,
+    /// Whether some task may not use all CPUs of the cluster.
+    restricted: bool,
+    /// Scratch of a dispatch: jobs that shall run, the most important first; the CPU of those that do.
+    chosen: Vec<(Rank, Option<u32>)>,
+    /// Scratch of a dispatch: waiting jobs that do not fit.
+    unfit: Vec<Rank>,
+}
+
+impl Cluster {
+    pub(crate) fn new(cpus: CpuSet, slots: usize, restricted: bool) -> Self {
+        let cpu_count = cpus.len() as usize;
+        Cluster {
+            cpu_count,
+            idle: cpus,
+            ready: ReadyQueue::new(slots),
+            running: Vec::with_capacity(cpu_count + 1),
+            restricted,
+            chosen: Vec::with_capacity(cpu_count + 1),
+            unfit: Vec::with_capacity(if restricted { slots } else { 0 }),
+        }
+    }
+
+    /// Whether a job waits while another runs: only then can the order change with time.
+    pub(crate) fn is_contended(&self) -> bool {
+        !self.ready.is_empty() && !self.running.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn enqueue(&mut self, rank: Rank) {
+        self.ready.push(rank);
+    }
+
+    /// Takes the waiting job of `slot` out of the queue.
+    pub(crate) fn dequeue(&mut self, slot: u32) -> bool {
+        self.ready.remove(slot)
+    }
+
+    /// Takes a running job off its CPU, which becomes idle.
+    #[inline]
+    pub(crate) fn release_cpu(&mut self, rank: Rank, cpu: u32) {
+        if let Some(at) = self.find_running(rank) {
+            self.running.remove(at);
+        }
+        self.idle.insert(cpu);
+    }
+
+    /// Puts a running job where its new rank belongs.
+    pub(crate) fn rerank_running(&mut self, old: Rank, new: Rank, cpu: u32) {
+        if let Some(at) = self.find_running(old) {
+            self.running.remove(at);
+        }
+        self.insert_running(Running { rank: new, cpu });
+    }
+
+    /// Forgets the order and makes it anew from the ranks of `slots` at `now` (mode switch).
+    pub(crate) fn rebuild(&mut self, now: Time, slots: &mut Slots) {
+        self.unfit.clear();
+        let (ready, waiting) = (&mut self.ready, &mut self.unfit);
+        ready.drain(|slot| waiting.push(slots.rerank(slot, now)));
+        while let Some(rank) = self.unfit.pop() {
+            self.ready.push(rank);
+        }
+        self.refresh_running(now, slots);
+    }
+
+    #[inline]
+    fn find_running(&self, rank: Rank) -> Option<usize> {
+        self.running.binary_search_by(|job| job.rank.cmp(&rank)).ok()
+    }
+
+    #[inline]
+    fn insert_running(&mut self, job: Running) {
+        let at = self.running.partition_point(|other| other.rank < job.rank);
+        self.running.insert(at, job);
+    }
+
+    /// Recomputes the ranks of running jobs: their laxity does not shrink while that of others does.
+    fn refresh_running(&mut self, now: Time, slots: &mut Slots) {
+        for job in &mut self.running {
+            job.rank = slots.rerank(job.rank.slot(), now);
+        }
+        // Insertion sort: nearly sorted, short, and free of allocation.
+        for sorted in 1..self.running.len() {
+            let mut at = sorted;
+            while at > 0 && self.running[at].rank < self.running[at - 1].rank {
+                self.running.swap(at, at - 1);
+                at -= 1;
+            }
+        }
+    }
+
+    /// Chooses what runs from `now` on and says what changes.
+    #[inline]
+    pub(crate) fn dispatch(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
+        if self.ready.is_empty() {
+            return;
+        }
+        if slots.has_laxity() {
+            self.refresh_running(now, slots);
+        }
+        self.chosen.clear();
+        if self.restricted {
+            self.choose_restricted(now, slots, decisions);
+        } else {
+            self.choose(now, slots, decisions);
+        }
+        for at in 0..self.chosen.len() {
+            let (rank, cpu) = self.chosen[at];
+            if cpu.is_none() {
+                self.run(rank, now, slots, decisions);
+            }
+        }
+    }
+
+    /// Any job may use any CPU: the first `cpu_count` jobs run.
+    #[inline]
+    fn choose(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
+        while let Some(first) = self.ready.peek() {
+            let full = self.running.len() + self.chosen.len() >= self.cpu_count;
+            if full && self.running.last().is_none_or(|least| least.rank <= first) {
+                break;
+            }
+            self.ready.pop();
+            if slots.cancel_if_hopeless(first.slot(), now, decisions) {
+                continue;
+            }
+            if full && let Some(least) = self.running.pop() {
+                self.preempt(least, now, slots, decisions);
+            }
+            self.chosen.push((first, None));
+        }
+    }
+
+    /// Affinities restrict: walks all jobs in order and chooses each that fits.
+    fn choose_restricted(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
+        self.unfit.clear();
+        let mut next_running = 0;
+        while self.chosen.len() < self.cpu_count {
+            let running = self.running.get(next_running).copied();
+            let waiting = self.ready.peek();
+            match (running, waiting) {
+                (Some(job), other) if other.is_none_or(|other| job.rank < other) => {
+                    next_running += 1;
+                    self.chosen.push((job.rank, Some(job.cpu)));
+                    if !self.all_fit(slots) {
+                        self.chosen.pop();
+                    }
+                }
+                (_, Some(rank)) => {
+                    self.ready.pop();
+                    self.chosen.push((rank, None));
+                    if !self.all_fit(slots) {
+                        self.chosen.pop();
+                        self.unfit.push(rank);
+                    } else if slots.cancel_if_hopeless(rank.slot(), now, decisions) {
+                        self.chosen.pop();
+                    }
+                }
+                (_, None) => break,
+            }
+        }
+        let mut at = 0;
+        while let Some(job) = self.running.get(at).copied() {
+            if self.chosen.iter().any(|(rank, _)| *rank == job.rank) {
+                at += 1;
+            } else {
+                self.running.remove(at);
+                self.preempt(job, now, slots, decisions);
+            }
+        }
+        while let Some(rank) = self.unfit.pop() {
+            self.ready.push(rank);
+        }
+    }
+
+    /// Whether every chosen job gets a CPU by the rule.
+    fn all_fit(&self, slots: &Slots) -> bool {
+        let mut used: CpuSet = self.chosen.iter().filter_map(|(_, cpu)| *cpu).collect();
+        self.chosen.iter().filter(|(_, cpu)| cpu.is_none()).all(|(rank, _)| {
+            let free = slots.affinity(rank.slot()).difference(&used);
+            slots.preferred_cpu(rank.slot(), &free).is_some_and(|cpu| used.insert(cpu))
+        })
+    }
+
+    #[inline]
+    fn preempt(&mut self, job: Running, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
+        let slot = job.rank.slot();
+        self.idle.insert(job.cpu);
+        self.ready.push(slots.stopped(slot, now));
+        decisions.push(Decision::Preempt { slot, cpu: job.cpu });
+    }
+
+    #[inline]
+    fn run(&mut self, rank: Rank, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
+        let slot = rank.slot();
+        let free = if self.restricted { slots.affinity(slot).intersection(&self.idle) } else { self.idle };
+        let Some(cpu) = slots.preferred_cpu(slot, &free) else {
+            debug_assert!(false, "a chosen job has no CPU");
+            self.ready.push(rank);
+            return;
+        };
+        self.idle.remove(cpu);
+        let (rank, resumed, from) = slots.started(slot, rank, cpu, now);
+        self.insert_running(Running { rank, cpu });
+        decisions.push(Decision::Run { slot, cpu, resumed, from });
+    }
+}
+
+impl Phase {
+    /// The phase of a job that has (not) started in a level that is (not) preemptive.
+    #[inline]
+    pub(crate) fn waiting(preemptive: bool, started: bool) -> Phase {
+        if started && !preemptive { Phase::Started } else { Phase::Fresh }
+    }
+}

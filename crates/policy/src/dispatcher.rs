@@ -1,0 +1,551 @@
+//! A node's dispatcher: events in, decisions out.
+
+use takt_model::plan::{Order, PlanError};
+use takt_model::{CpuSet, Criticality, Late, NodeId, Plan, Span, System, Time};
+use thiserror::Error;
+
+use crate::cluster::Cluster;
+use crate::rank::{Phase, Rank, ordered};
+
+/// A job that is its task's next to run. Tasks are called by *slot*: their position among the node's
+/// tasks, in file order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Job {
+    /// The task's slot.
+    pub slot: u32,
+    /// When it was released.
+    pub release: Time,
+    /// Its nominal arrival.
+    pub arrival: Time,
+    /// Its absolute deadline.
+    pub deadline: Time,
+}
+
+/// What the caller tells the dispatcher.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A job may run. The slot must hold no other job: jobs of one task go one after the other.
+    Ready(Job),
+    /// The running job of a slot finished.
+    Complete {
+        /// The slot.
+        slot: u32,
+    },
+    /// The deadline of the job in a slot has passed. Needed only where
+    /// [`Dispatcher::wants_deadlines`].
+    Deadline {
+        /// The slot.
+        slot: u32,
+    },
+    /// The node switches to another of its plans.
+    Mode {
+        /// Zero for the node's strategy, k for the node's k-th mode in order of time.
+        plan: usize,
+    },
+}
+
+/// What the dispatcher wants done, in this order.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// Omit this job: its slot is empty now (`cancel`).
+    Cancel {
+        /// The slot.
+        slot: u32,
+    },
+    /// Drop this late job: its slot is empty now, its CPU (if it had one) idle.
+    Drop {
+        /// The slot.
+        slot: u32,
+        /// Where it was running.
+        cpu: Option<u32>,
+    },
+    /// Take the CPU from this job; it waits.
+    Preempt {
+        /// The slot.
+        slot: u32,
+        /// The CPU it loses.
+        cpu: u32,
+    },
+    /// Give this job the CPU.
+    Run {
+        /// The slot.
+        slot: u32,
+        /// The CPU, idle by now.
+        cpu: u32,
+        /// Whether it ran before.
+        resumed: bool,
+        /// The CPU it last ran on, where that is another one.
+        from: Option<u32>,
+    },
+}
+
+/// Why a node cannot be dispatched.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum PolicyError {
+    /// A strategy that does not fit the node's tasks, or cannot be executed.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A task without CPUs on a divided node.
+    #[error(
+        "task \"{task}\" has no CPU on the partitioned or clustered node \"{node}\"; place the system first, or give the task cpus"
+    )]
+    NotPlaced {
+        /// The task.
+        task: String,
+        /// The node.
+        node: String,
+    },
+    /// A task whose affinity crosses the borders of clusters.
+    #[error("the cpus of task \"{task}\" lie in several clusters of node \"{node}\"; a task stays within one")]
+    AcrossClusters {
+        /// The task.
+        task: String,
+        /// The node.
+        node: String,
+    },
+}
+
+/// What a plan says of one task.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    level: u32,
+    order: Order,
+    shift_ns: i64,
+    preemptive: bool,
+    late: Late,
+    /// Zero where the level does not break ties by importance.
+    importance: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Empty,
+    Waiting,
+    Running { cpu: u32, since: Time },
+}
+
+#[derive(Clone, Debug)]
+struct Slot {
+    rules: Rules,
+    state: State,
+    rank: Rank,
+    job: Job,
+    /// The job has been on a CPU.
+    started: bool,
+    demoted: bool,
+    /// CPU time that the job has had before `state`'s stretch.
+    received: Span,
+    last_cpu: Option<u32>,
+    cluster: u32,
+    cancellable: bool,
+    wcet: Span,
+    affinity: CpuSet,
+}
+
+impl Slot {
+    /// WCET minus received CPU time, zero past it.
+    fn remaining(&self, now: Time) -> Span {
+        let stretch = match self.state {
+            State::Running { since, .. } => now.saturating_since(since),
+            _ => Span::ZERO,
+        };
+        self.wcet.saturating_sub(self.received.saturating_add(stretch))
+    }
+}
+
+/// All slots of a node, with what their plan says; the clusters' view of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Slots {
+    slots: Vec<Slot>,
+    level_count: u32,
+    laxity: bool,
+}
+
+impl Slots {
+    #[inline]
+    pub(crate) fn has_laxity(&self) -> bool {
+        self.laxity
+    }
+
+    pub(crate) fn affinity(&self, slot: u32) -> &CpuSet {
+        &self.slots[slot as usize].affinity
+    }
+
+    /// The CPU of `free` that a job takes: the one it last ran on, else the lowest.
+    #[inline]
+    pub(crate) fn preferred_cpu(&self, slot: u32, free: &CpuSet) -> Option<u32> {
+        self.slots[slot as usize].last_cpu.filter(|cpu| free.contains(*cpu)).or_else(|| free.lowest())
+    }
+
+    /// Computes, stores and returns the rank of the job in `slot`.
+    #[inline]
+    pub(crate) fn rerank(&mut self, slot: u32, now: Time) -> Rank {
+        let at = &mut self.slots[slot as usize];
+        let rules = &at.rules;
+        let level = rules.level + if at.demoted { self.level_count } else { 0 };
+        let phase = match at.state {
+            State::Running { .. } if !rules.preemptive => Phase::Running,
+            _ => Phase::waiting(rules.preemptive, at.started),
+        };
+        let deadline_ns = at.job.deadline.as_ns() as i64;
+        let key = match rules.order {
+            Order::Fifo => at.job.release.as_ns() as i64,
+            Order::Deadline => deadline_ns.saturating_add(rules.shift_ns),
+            Order::Laxity => deadline_ns.saturating_sub(at.remaining(now).as_ns() as i64),
+        };
+        at.rank = Rank::new(level, phase, ordered(key), rules.importance, at.job.arrival.as_ns(), slot);
+        at.rank
+    }
+
+    /// The job of `slot` lost its CPU at `now`; its rank as a waiting job.
+    #[inline]
+    pub(crate) fn stopped(&mut self, slot: u32, now: Time) -> Rank {
+        let at = &mut self.slots[slot as usize];
+        if let State::Running { since, .. } = at.state {
+            at.received += now.saturating_since(since);
+        }
+        at.state = State::Waiting;
+        at.rank = at.rank.with_phase(Phase::waiting(at.rules.preemptive, true));
+        at.rank
+    }
+
+    /// The job of `slot` got `cpu` at `now`; its rank as a running job, whether it ran before, and
+    /// where, if elsewhere.
+    #[inline]
+    pub(crate) fn started(&mut self, slot: u32, rank: Rank, cpu: u32, now: Time) -> (Rank, bool, Option<u32>) {
+        let at = &mut self.slots[slot as usize];
+        let resumed = at.started;
+        let from = at.last_cpu.filter(|last| resumed && *last != cpu);
+        at.state = State::Running { cpu, since: now };
+        at.started = true;
+        at.last_cpu = Some(cpu);
+        at.rank = if at.rules.preemptive { rank } else { rank.with_phase(Phase::Running) };
+        (at.rank, resumed, from)
+    }
+
+    /// Empties the slot of a noncritical job that has not started and cannot meet its deadline.
+    #[inline]
+    pub(crate) fn cancel_if_hopeless(&mut self, slot: u32, now: Time, decisions: &mut Vec<Decision>) -> bool {
+        let at = &mut self.slots[slot as usize];
+        let hopeless = at.cancellable && !at.started && at.wcet > at.job.deadline.saturating_since(now);
+        if hopeless {
+            at.state = State::Empty;
+            decisions.push(Decision::Cancel { slot });
+        }
+        hopeless
+    }
+}
+
+/// Decides for one node. See the crate's documentation for the protocol.
+#[derive(Clone, Debug)]
+pub struct Dispatcher {
+    slots: Slots,
+    clusters: Vec<Cluster>,
+    /// Clusters that something happened to since the last dispatch, and whether each is among them.
+    touched: Vec<u32>,
+    is_touched: Vec<bool>,
+    plans: Vec<Plan>,
+    importance: Vec<u32>,
+    quantum: Option<Span>,
+    cpus: u32,
+}
+
+impl Dispatcher {
+    /// A dispatcher for the tasks of `node` that stand in no component, under the node's strategy and
+    /// modes.
+    ///
+    /// # Errors
+    /// A strategy that does not fit the tasks, or a task that is not placed where it must be.
+    pub fn new(system: &System, node: NodeId) -> Result<Self, PolicyError> {
+        let spec = &system.nodes[node.index()];
+        let plans = plans(system, node)?;
+        let divided = spec.clusters();
+        let mut slots = Vec::new();
+        for (_, task) in system.tasks_of(node).filter(|(_, task)| task.component.is_none()) {
+            let allowed = task.cpus.unwrap_or(CpuSet::first(spec.cpus)).intersection(&CpuSet::first(spec.cpus));
+            let home = divided.iter().position(|cluster| allowed.is_subset(cluster) && !allowed.is_empty());
+            let names = || (task.name.clone(), spec.name.clone());
+            let Some(home) = home else {
+                let (task_name, node) = names();
+                return Err(match task.cpus {
+                    None => PolicyError::NotPlaced { task: task_name, node },
+                    Some(_) => PolicyError::AcrossClusters { task: task_name, node },
+                });
+            };
+            slots.push((home, allowed, task));
+        }
+        let (cpu_sets, cluster_of) =
+            connected(&divided, &slots.iter().map(|(home, cpus, _)| (*home, *cpus)).collect::<Vec<_>>());
+        let slot_count = slots.len();
+        let clusters = cpu_sets
+            .iter()
+            .enumerate()
+            .map(|(cluster, cpus)| {
+                let members = || slots.iter().zip(&cluster_of).filter(|(_, of)| **of == cluster);
+                let restricted = members().any(|((_, allowed, _), _)| allowed != cpus);
+                Cluster::new(*cpus, if members().next().is_some() { slot_count } else { 0 }, restricted)
+            })
+            .collect::<Vec<_>>();
+        let importance = slots.iter().map(|(_, _, task)| task.importance).collect();
+        let empty = |((_, affinity, task), cluster): ((usize, CpuSet, &takt_model::Task), &usize)| Slot {
+            rules: Rules {
+                level: 0,
+                order: Order::Fifo,
+                shift_ns: 0,
+                preemptive: true,
+                late: Late::Continue,
+                importance: 0,
+            },
+            state: State::Empty,
+            rank: Rank::new(0, Phase::Fresh, 0, 0, 0, 0),
+            job: Job { slot: 0, release: Time::ZERO, arrival: Time::ZERO, deadline: Time::ZERO },
+            started: false,
+            demoted: false,
+            received: Span::ZERO,
+            last_cpu: None,
+            cluster: *cluster as u32,
+            cancellable: spec.cancel && task.criticality == Criticality::Low,
+            wcet: task.wcet,
+            affinity,
+        };
+        let mut dispatcher = Dispatcher {
+            slots: Slots {
+                slots: slots.into_iter().zip(&cluster_of).map(empty).collect(),
+                level_count: 0,
+                laxity: false,
+            },
+            touched: Vec::with_capacity(clusters.len()),
+            is_touched: vec![false; clusters.len()],
+            clusters,
+            plans,
+            importance,
+            quantum: spec.laxity_quantum,
+            cpus: spec.cpus,
+        };
+        dispatcher.adopt(0);
+        Ok(dispatcher)
+    }
+
+    /// How many tasks it schedules.
+    #[must_use]
+    pub fn slot_count(&self) -> usize {
+        self.slots.slots.len()
+    }
+
+    /// The most decisions that an event and a dispatch can make: with that capacity a caller's buffer never
+    /// grows.
+    #[must_use]
+    pub fn decisions_max(&self) -> usize {
+        2 * self.slot_count() + 2 * self.cpus as usize
+    }
+
+    /// Whether it must be told when a deadline passes: some plan drops or demotes late jobs.
+    #[must_use]
+    pub fn wants_deadlines(&self) -> bool {
+        self.plans.iter().flat_map(|plan| &plan.levels).any(|level| level.late != Late::Continue)
+    }
+
+    /// Takes note of an event. Decisions made at once (drops) are appended to `decisions`; the others come
+    /// from [`Dispatcher::dispatch`]. Events that contradict what it knows are ignored (and abort a debug build).
+    #[inline]
+    pub fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
+        match *event {
+            Event::Ready(job) => self.on_ready(now, job, decisions),
+            Event::Complete { slot } => self.on_complete(slot),
+            Event::Deadline { slot } => self.on_deadline(slot, now, decisions),
+            Event::Mode { plan } => self.on_mode(plan, now, decisions),
+        }
+    }
+
+    /// Decides who runs from `now` on, after all events of the instant.
+    #[inline]
+    pub fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
+        if self.slots.laxity && self.quantum.is_some_and(|quantum| now.as_ns().is_multiple_of(quantum.as_ns().max(1))) {
+            for cluster in 0..self.clusters.len() {
+                self.touch(cluster as u32);
+            }
+        }
+        while let Some(cluster) = self.touched.pop() {
+            self.is_touched[cluster as usize] = false;
+            self.clusters[cluster as usize].dispatch(now, &mut self.slots, decisions);
+        }
+    }
+
+    /// When it wants to dispatch again though nothing has happened: the next point of the laxity quantum's
+    /// grid after `now` while jobs compete by laxity.
+    #[inline]
+    #[must_use]
+    pub fn next_wakeup(&self, now: Time) -> Option<Time> {
+        let quantum = self.quantum.filter(|_| self.slots.laxity)?.as_ns().max(1);
+        let contended = self.clusters.iter().any(Cluster::is_contended);
+        let next = (now.as_ns() / quantum).checked_add(1)?.checked_mul(quantum)?;
+        contended.then_some(Time::from_ns(next))
+    }
+
+    #[inline]
+    fn touch(&mut self, cluster: u32) {
+        let touched = &mut self.is_touched[cluster as usize];
+        if !*touched {
+            *touched = true;
+            self.touched.push(cluster);
+        }
+    }
+
+    #[inline]
+    fn on_ready(&mut self, now: Time, job: Job, decisions: &mut Vec<Decision>) {
+        let Some(at) = self.slots.slots.get_mut(job.slot as usize) else {
+            debug_assert!(false, "no slot {}", job.slot);
+            return;
+        };
+        if at.state != State::Empty {
+            debug_assert!(false, "slot {} already holds a job", job.slot);
+            return;
+        }
+        at.job = job;
+        at.started = false;
+        at.last_cpu = None;
+        at.received = Span::ZERO;
+        let late = job.deadline <= now;
+        if late && at.rules.late == Late::Drop {
+            decisions.push(Decision::Drop { slot: job.slot, cpu: None });
+            return;
+        }
+        at.demoted = late && at.rules.late == Late::Demote;
+        at.state = State::Waiting;
+        let cluster = at.cluster;
+        let rank = self.slots.rerank(job.slot, now);
+        self.clusters[cluster as usize].enqueue(rank);
+        self.touch(cluster);
+    }
+
+    #[inline]
+    fn on_complete(&mut self, slot: u32) {
+        let Some(at) = self.slots.slots.get_mut(slot as usize) else {
+            debug_assert!(false, "no slot {slot}");
+            return;
+        };
+        let State::Running { cpu, .. } = at.state else {
+            debug_assert!(false, "slot {slot} completes without running");
+            return;
+        };
+        at.state = State::Empty;
+        let cluster = at.cluster;
+        self.clusters[cluster as usize].release_cpu(at.rank, cpu);
+        self.touch(cluster);
+    }
+
+    fn on_deadline(&mut self, slot: u32, now: Time, decisions: &mut Vec<Decision>) {
+        let Some(at) = self.slots.slots.get_mut(slot as usize) else { return };
+        if at.state == State::Empty || at.demoted {
+            return;
+        }
+        match at.rules.late {
+            Late::Continue => {}
+            Late::Drop => self.drop_job(slot, decisions),
+            Late::Demote => {
+                at.demoted = true;
+                let (old, state, cluster) = (at.rank, at.state, at.cluster);
+                let new = self.slots.rerank(slot, now);
+                let home = &mut self.clusters[cluster as usize];
+                match state {
+                    State::Running { cpu, .. } => home.rerank_running(old, new, cpu),
+                    _ => {
+                        home.dequeue(slot);
+                        home.enqueue(new);
+                    }
+                }
+                self.touch(cluster);
+            }
+        }
+    }
+
+    /// Empties a slot that holds a job, wherever the job is.
+    fn drop_job(&mut self, slot: u32, decisions: &mut Vec<Decision>) {
+        let at = &mut self.slots.slots[slot as usize];
+        let home = &mut self.clusters[at.cluster as usize];
+        let cpu = match at.state {
+            State::Running { cpu, .. } => {
+                home.release_cpu(at.rank, cpu);
+                Some(cpu)
+            }
+            _ => {
+                home.dequeue(slot);
+                None
+            }
+        };
+        at.state = State::Empty;
+        let cluster = at.cluster;
+        decisions.push(Decision::Drop { slot, cpu });
+        self.touch(cluster);
+    }
+
+    fn on_mode(&mut self, plan: usize, now: Time, decisions: &mut Vec<Decision>) {
+        if plan >= self.plans.len() {
+            debug_assert!(false, "no plan {plan}");
+            return;
+        }
+        self.adopt(plan);
+        for slot in 0..self.slot_count() as u32 {
+            let at = &mut self.slots.slots[slot as usize];
+            let late = at.state != State::Empty && at.job.deadline <= now;
+            at.demoted = late && at.rules.late == Late::Demote;
+            if late && at.rules.late == Late::Drop {
+                self.drop_job(slot, decisions);
+            }
+        }
+        for cluster in 0..self.clusters.len() {
+            self.clusters[cluster].rebuild(now, &mut self.slots);
+            self.touch(cluster as u32);
+        }
+    }
+
+    /// Copies what a plan says into the slots.
+    fn adopt(&mut self, plan: usize) {
+        let plan = &self.plans[plan];
+        self.slots.level_count = plan.levels.len() as u32;
+        self.slots.laxity = plan.levels.iter().any(|level| level.order == Order::Laxity);
+        for ((slot, task), importance) in self.slots.slots.iter_mut().zip(&plan.tasks).zip(&self.importance) {
+            let level = plan.levels[task.level as usize];
+            slot.rules = Rules {
+                level: task.level,
+                order: level.order,
+                shift_ns: task.shift_ns,
+                preemptive: level.preemptive,
+                late: level.late,
+                importance: if level.importance_ties { *importance } else { 0 },
+            };
+        }
+    }
+}
+
+/// The plan of the node's strategy, then those of its modes in order of time.
+fn plans(system: &System, node: NodeId) -> Result<Vec<Plan>, PlanError> {
+    let mut modes: Vec<_> = system.modes.iter().filter(|mode| mode.node == node).collect();
+    modes.sort_by_key(|mode| mode.at);
+    std::iter::once(system.nodes[node.index()].strategy)
+        .chain(modes.iter().map(|mode| mode.strategy))
+        .map(|strategy| Plan::resolve(system, node, &system.strategy(strategy)))
+        .collect()
+}
+
+/// Divides clusters further where affinities leave groups of CPUs with no task in common, which
+/// changes no decision. Returns the CPU sets and each task's index among them.
+fn connected(divided: &[CpuSet], tasks: &[(usize, CpuSet)]) -> (Vec<CpuSet>, Vec<usize>) {
+    let mut sets: Vec<CpuSet> = Vec::new();
+    for (home, cpus) in divided.iter().enumerate() {
+        let mut groups: Vec<CpuSet> = Vec::new();
+        for (_, allowed) in tasks.iter().filter(|(of, _)| *of == home) {
+            let (touching, apart): (Vec<CpuSet>, Vec<CpuSet>) =
+                groups.into_iter().partition(|group| !group.intersection(allowed).is_empty());
+            groups = apart;
+            groups.push(touching.iter().fold(*allowed, |all, group| all.union(group)));
+        }
+        groups.sort_by_key(CpuSet::lowest);
+        debug_assert!(groups.iter().all(|group| group.is_subset(cpus)));
+        sets.extend(groups);
+    }
+    let cluster_of =
+        tasks.iter().map(|(_, allowed)| sets.iter().position(|set| allowed.is_subset(set)).unwrap_or(0)).collect();
+    (sets, cluster_of)
+}

@@ -1,0 +1,465 @@
+//! One node in virtual time: releases, execution, deadlines, and the dispatcher's decisions carried out.
+
+use std::collections::VecDeque;
+
+use takt_log::{CancelCause, Event, JobKey, Parent, Sink};
+use takt_model::{Arrivals, Arriving, Costs, Draw, Exec, NodeId, Span, System, Task, TaskId, Time};
+use takt_policy::{self as policy, Decision, Dispatcher};
+
+use crate::chain::{Due, Link};
+use crate::ticks::Ticks;
+use crate::times::Times;
+use crate::{BACKLOG_MAX, SimError};
+
+/// A released job.
+#[derive(Clone, Copy, Debug)]
+struct Released {
+    number: u64,
+    arrival: Time,
+    release: Time,
+    deadline: Time,
+    /// Where its chain began; its own arrival if it follows no other.
+    origin: Time,
+    /// Its miss has been noted.
+    missed: bool,
+}
+
+/// The job of a task that the dispatcher knows of.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    job: Released,
+    /// Execution left, overheads included, at `since` if it runs.
+    remaining: Span,
+    /// Where and since when it runs.
+    running: Option<(u32, Time)>,
+}
+
+/// A task and its jobs.
+struct SimTask<'a> {
+    id: TaskId,
+    task: &'a Task,
+    draw: Draw,
+    /// Execution time of every job, where all have the same.
+    exec_fixed: Option<Span>,
+    /// Jobs from outside; `None` for a chain's successor.
+    arrivals: Option<Arrivals<'a>>,
+    next: Option<Arriving>,
+    head: Option<Head>,
+    pending: VecDeque<Released>,
+    /// How many of `pending`, from the front, have missed.
+    pending_missed: usize,
+    /// The way in, for a successor.
+    link: Option<Link>,
+    /// Position in the chain.
+    hop: u32,
+    /// Slots of the tasks that come after this one.
+    successors: Vec<u32>,
+}
+
+impl SimTask<'_> {
+    fn key(&self, number: u64) -> JobKey {
+        JobKey { task: self.id, number }
+    }
+
+    /// The earliest deadline that an unfinished job of this task has still to meet.
+    fn next_deadline(&self) -> Option<Time> {
+        let head = self.head.as_ref().map(|head| &head.job).filter(|job| !job.missed);
+        head.or_else(|| self.pending.get(self.pending_missed)).map(|job| job.deadline)
+    }
+}
+
+pub(crate) struct NodeSim<'a> {
+    stream: u32,
+    end: Time,
+    dispatcher: Dispatcher,
+    decisions: Vec<Decision>,
+    tasks: Vec<SimTask<'a>>,
+    /// Next release by slot.
+    releases: Times,
+    /// Finish of the running job by CPU.
+    finishes: Times,
+    /// Next deadline to look at by slot; used only if `watch_deadlines`.
+    deadlines: Times,
+    watch_deadlines: bool,
+    tell_deadlines: bool,
+    slot_on: Vec<u32>,
+    modes: VecDeque<Time>,
+    mode: u32,
+    wakeup: Option<Time>,
+    /// Successors with an instance that has become due.
+    due: Vec<u32>,
+    costs: Option<Costs>,
+    ticks: Ticks,
+    released: u64,
+}
+
+impl<'a> NodeSim<'a> {
+    pub(crate) fn new(
+        system: &'a System,
+        id: NodeId,
+        seed: u64,
+        end: Time,
+        record_misses: bool,
+    ) -> Result<Self, SimError> {
+        let spec = &system.nodes[id.index()];
+        let dispatcher = Dispatcher::new(system, id)?;
+        let tasks = tasks(system, id, seed);
+        let mut modes: Vec<Time> = system.modes.iter().filter(|mode| mode.node == id).map(|mode| mode.at).collect();
+        modes.sort_unstable();
+        let no_tick = Ticks::new(Span::ZERO, Costs::TICK_PERIOD_DEFAULT);
+        let mut node = NodeSim {
+            stream: id.0,
+            end,
+            decisions: Vec::with_capacity(dispatcher.decisions_max()),
+            releases: Times::never(tasks.len()),
+            finishes: Times::never(spec.cpus as usize),
+            deadlines: Times::never(tasks.len()),
+            watch_deadlines: record_misses || dispatcher.wants_deadlines(),
+            tell_deadlines: dispatcher.wants_deadlines(),
+            dispatcher,
+            tasks,
+            slot_on: vec![0; spec.cpus as usize],
+            modes: modes.into(),
+            mode: 0,
+            wakeup: None,
+            due: Vec::new(),
+            costs: spec.costs,
+            ticks: spec.costs.map_or(no_tick, |costs| Ticks::new(costs.tick, costs.tick_period)),
+            released: 0,
+        };
+        (0..node.tasks.len() as u32).for_each(|slot| node.await_next(slot));
+        Ok(node)
+    }
+
+    pub(crate) fn released(&self) -> u64 {
+        self.released
+    }
+
+    /// The next instant at which anything happens, `None` once nothing does before or at the end.
+    #[inline]
+    pub(crate) fn next_instant(&self) -> Option<Time> {
+        let mut next = self.finishes.earliest().0.min(self.releases.earliest().0);
+        if self.watch_deadlines {
+            next = next.min(self.deadlines.earliest().0);
+        }
+        if let Some(mode) = self.modes.front() {
+            next = next.min(*mode);
+        }
+        if let Some(wakeup) = self.wakeup {
+            next = next.min(wakeup);
+        }
+        (next <= self.end && next != Time::MAX).then_some(next)
+    }
+
+    /// Everything that happens at `now`, in the order of the design, until quiet.
+    pub(crate) fn step<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), SimError> {
+        loop {
+            self.complete_all(now, sink);
+            if self.watch_deadlines {
+                self.miss_all(now, sink);
+            }
+            if now >= self.end {
+                return Ok(());
+            }
+            self.release_all(now, sink)?;
+            self.switch_mode(now, sink);
+            self.dispatcher.dispatch(now, &mut self.decisions);
+            let again = self.carry_out(now, sink);
+            if !again && self.finishes.earliest().0 > now && self.due.is_empty() {
+                break;
+            }
+        }
+        self.wakeup = self.dispatcher.next_wakeup(now);
+        Ok(())
+    }
+
+    #[inline]
+    fn complete_all<S: Sink>(&mut self, now: Time, sink: &mut S) {
+        while let (time, cpu) = self.finishes.earliest()
+            && time == now
+        {
+            self.finishes.set(cpu, Time::MAX);
+            let slot = self.slot_on[cpu as usize];
+            self.dispatcher.on_event(now, &policy::Event::Complete { slot }, &mut self.decisions);
+            let task = &mut self.tasks[slot as usize];
+            if let Some(head) = task.head.take() {
+                sink.event(self.stream, now, &Event::Complete { job: task.key(head.job.number), cpu });
+                self.job_ended(slot, head.job, true, now);
+            }
+        }
+    }
+
+    /// Notes the misses whose deadline is `now`.
+    fn miss_all<S: Sink>(&mut self, now: Time, sink: &mut S) {
+        while let (time, slot) = self.deadlines.earliest()
+            && time <= now
+        {
+            let task = &mut self.tasks[slot as usize];
+            match task.next_deadline() {
+                Some(deadline) if deadline <= now => {
+                    let is_head = task.head.as_ref().is_some_and(|head| !head.job.missed);
+                    let number = match &mut task.head {
+                        Some(head) if is_head => {
+                            head.job.missed = true;
+                            head.job.number
+                        }
+                        _ => {
+                            let job = &mut task.pending[task.pending_missed];
+                            task.pending_missed += 1;
+                            job.missed = true;
+                            job.number
+                        }
+                    };
+                    sink.event(self.stream, now, &Event::Miss { job: task.key(number) });
+                    if is_head && self.tell_deadlines {
+                        self.dispatcher.on_event(now, &policy::Event::Deadline { slot }, &mut self.decisions);
+                    }
+                }
+                later => self.deadlines.set(slot, later.unwrap_or(Time::MAX)),
+            }
+        }
+    }
+
+    #[inline]
+    fn release_all<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), SimError> {
+        while let (time, slot) = self.releases.earliest()
+            && time <= now
+        {
+            let task = &mut self.tasks[slot as usize];
+            if let Some(next) = task.next.take() {
+                let Arriving { number, arrival, .. } = next;
+                self.release(slot, number, arrival, arrival, now, sink)?;
+            }
+            self.await_next(slot);
+        }
+        while let Some(slot) = self.due.pop() {
+            while let Some(due) = self.tasks[slot as usize].link.as_mut().and_then(Link::take_due) {
+                self.release_successor(slot, due, now, sink)?;
+            }
+            let task = &self.tasks[slot as usize];
+            if task.link.as_ref().is_some_and(|link| link.open() > BACKLOG_MAX) {
+                return Err(SimError::Backlog { task: task.task.name.clone(), at: now });
+            }
+        }
+        Ok(())
+    }
+
+    /// Arms the next release of a task whose jobs come from outside.
+    #[inline]
+    fn await_next(&mut self, slot: u32) {
+        let task = &mut self.tasks[slot as usize];
+        task.next = task.arrivals.as_mut().and_then(Iterator::next).filter(|job| job.release < self.end);
+        self.releases.set(slot, task.next.map_or(Time::MAX, |job| job.release));
+    }
+
+    #[inline]
+    fn release<S: Sink>(
+        &mut self,
+        slot: u32,
+        number: u64,
+        arrival: Time,
+        origin: Time,
+        now: Time,
+        sink: &mut S,
+    ) -> Result<(), SimError> {
+        self.released += 1;
+        let task = &mut self.tasks[slot as usize];
+        let parent = task.link.is_some().then_some(Parent { hop: task.hop, origin });
+        sink.event(self.stream, now, &Event::Release { job: task.key(number), arrival, parent });
+        let deadline = arrival.saturating_add(task.task.deadline);
+        let mut job = Released { number, arrival, release: now, deadline, origin, missed: false };
+        if self.watch_deadlines {
+            if deadline <= now {
+                job.missed = true;
+                sink.event(self.stream, now, &Event::Miss { job: task.key(number) });
+            } else if self.deadlines.get(slot) == Time::MAX {
+                self.deadlines.set(slot, deadline);
+            }
+        }
+        if task.head.is_none() {
+            self.make_head(slot, job, now);
+        } else {
+            task.pending_missed += usize::from(job.missed);
+            task.pending.push_back(job);
+            if task.pending.len() > BACKLOG_MAX {
+                return Err(SimError::Backlog { task: task.task.name.clone(), at: now });
+            }
+        }
+        Ok(())
+    }
+
+    fn release_successor<S: Sink>(&mut self, slot: u32, due: Due, now: Time, sink: &mut S) -> Result<(), SimError> {
+        if !due.shed {
+            return self.release(slot, due.number, now, due.origin, now, sink);
+        }
+        self.released += 1;
+        let task = &self.tasks[slot as usize];
+        let job = task.key(due.number);
+        let parent = Some(Parent { hop: task.hop, origin: due.origin });
+        sink.event(self.stream, now, &Event::Release { job, arrival: now, parent });
+        sink.event(self.stream, now, &Event::Cancel { job, cause: CancelCause::Shed });
+        self.tell_successors(slot, due.number, false, due.origin);
+        Ok(())
+    }
+
+    /// Hands a job to the dispatcher.
+    #[inline]
+    fn make_head(&mut self, slot: u32, job: Released, now: Time) {
+        let task = &mut self.tasks[slot as usize];
+        let exec = task.exec_fixed.unwrap_or_else(|| task.draw.exec(task.task, job.number));
+        let overhead = self.costs.map_or(Span::ZERO, |costs| costs.release);
+        task.head = Some(Head { job, remaining: exec + overhead, running: None });
+        let ready = policy::Job { slot, release: job.release, arrival: job.arrival, deadline: job.deadline };
+        self.dispatcher.on_event(now, &policy::Event::Ready(ready), &mut self.decisions);
+    }
+
+    /// After the job of a slot has gone: the next one moves up, and successors learn of it.
+    #[inline]
+    fn job_ended(&mut self, slot: u32, job: Released, completed: bool, now: Time) {
+        let task = &mut self.tasks[slot as usize];
+        if let Some(next) = task.pending.pop_front() {
+            task.pending_missed = task.pending_missed.saturating_sub(1);
+            self.make_head(slot, next, now);
+        }
+        self.tell_successors(slot, job.number, completed, job.origin);
+    }
+
+    #[inline]
+    fn tell_successors(&mut self, slot: u32, number: u64, completed: bool, origin: Time) {
+        for at in 0..self.tasks[slot as usize].successors.len() {
+            let successor = self.tasks[slot as usize].successors[at];
+            if let Some(link) = &mut self.tasks[successor as usize].link {
+                link.ended(number, completed, origin);
+                self.due.push(successor);
+            }
+        }
+    }
+
+    fn switch_mode<S: Sink>(&mut self, now: Time, sink: &mut S) {
+        while self.modes.front().is_some_and(|at| *at <= now) {
+            self.modes.pop_front();
+            self.mode += 1;
+            sink.event(self.stream, now, &Event::ModeChange { mode: self.mode });
+            self.dispatcher.on_event(now, &policy::Event::Mode { plan: self.mode as usize }, &mut self.decisions);
+        }
+    }
+
+    /// Carries the decisions out. True when a slot became empty, so that there is more to decide.
+    #[inline]
+    fn carry_out<S: Sink>(&mut self, now: Time, sink: &mut S) -> bool {
+        let mut emptied = false;
+        let mut at = 0;
+        // Dropping a job can make its late successor in line drop at once, which appends.
+        while let Some(decision) = self.decisions.get(at).copied() {
+            at += 1;
+            match decision {
+                Decision::Run { slot, cpu, resumed, from } => self.run(slot, cpu, resumed, from, now, sink),
+                Decision::Preempt { slot, cpu } => {
+                    self.finishes.set(cpu, Time::MAX);
+                    let task = &mut self.tasks[slot as usize];
+                    let id = task.id;
+                    if let Some(head) = &mut task.head {
+                        if let Some((_, since)) = head.running.take() {
+                            head.remaining = head.remaining.saturating_sub(self.ticks.work(since, now));
+                        }
+                        let job = JobKey { task: id, number: head.job.number };
+                        sink.event(self.stream, now, &Event::Preempt { job, cpu });
+                    }
+                }
+                Decision::Cancel { slot } => {
+                    emptied = true;
+                    self.abandon(slot, CancelCause::Omitted, now, sink);
+                }
+                Decision::Drop { slot, cpu } => {
+                    emptied = true;
+                    if let Some(cpu) = cpu {
+                        self.finishes.set(cpu, Time::MAX);
+                    }
+                    self.abandon(slot, CancelCause::Late, now, sink);
+                }
+            }
+        }
+        self.decisions.clear();
+        emptied
+    }
+
+    #[inline]
+    fn run<S: Sink>(&mut self, slot: u32, cpu: u32, resumed: bool, from: Option<u32>, now: Time, sink: &mut S) {
+        let task = &mut self.tasks[slot as usize];
+        let id = task.id;
+        let Some(head) = &mut task.head else { return };
+        let job = JobKey { task: id, number: head.job.number };
+        if let Some(costs) = &self.costs {
+            head.remaining += costs.switch;
+            if from.is_some() {
+                head.remaining += costs.migrate;
+            }
+        }
+        if let Some(from) = from {
+            sink.event(self.stream, now, &Event::Migrate { job, from, to: cpu });
+        }
+        let event = if resumed { Event::Resume { job, cpu } } else { Event::Start { job, cpu } };
+        sink.event(self.stream, now, &event);
+        head.running = Some((cpu, now));
+        self.slot_on[cpu as usize] = slot;
+        self.finishes.set(cpu, self.ticks.finish(now, head.remaining));
+    }
+
+    fn abandon<S: Sink>(&mut self, slot: u32, cause: CancelCause, now: Time, sink: &mut S) {
+        let task = &mut self.tasks[slot as usize];
+        if let Some(head) = task.head.take() {
+            sink.event(self.stream, now, &Event::Cancel { job: task.key(head.job.number), cause });
+            self.job_ended(slot, head.job, false, now);
+        }
+    }
+}
+
+/// The tasks of a node that stand in no component, by slot.
+fn tasks(system: &System, node: NodeId, seed: u64) -> Vec<SimTask<'_>> {
+    let members: Vec<(TaskId, &Task)> = system.tasks_of(node).filter(|(_, task)| task.component.is_none()).collect();
+    let mut tasks: Vec<SimTask<'_>> = members
+        .iter()
+        .map(|(id, task)| {
+            let draw = Draw::new(seed, &task.name);
+            let is_successor = !task.after.is_empty();
+            SimTask {
+                id: *id,
+                task,
+                draw,
+                exec_fixed: (task.exec == Exec::Wcet).then_some(task.wcet),
+                arrivals: (!is_successor).then(|| Arrivals::new(task, draw)),
+                next: None,
+                head: None,
+                pending: VecDeque::new(),
+                pending_missed: 0,
+                link: is_successor.then(|| Link::new(task.after.len() as u32)),
+                hop: 0,
+                successors: Vec::new(),
+            }
+        })
+        .collect();
+    let slot_of = |id: &TaskId| members.iter().position(|(member, _)| member == id);
+    for (slot, (_, task)) in members.iter().enumerate() {
+        for before in task.after.iter().filter_map(slot_of) {
+            tasks[before].successors.push(slot as u32);
+        }
+    }
+    // Chains have no cycles, so as many rounds as there are tasks settle the longest way to each.
+    for _ in 0..tasks.len() {
+        let mut settled = true;
+        for before in 0..tasks.len() {
+            let hop = tasks[before].hop + 1;
+            for at in 0..tasks[before].successors.len() {
+                let successor = tasks[before].successors[at] as usize;
+                if tasks[successor].hop < hop {
+                    tasks[successor].hop = hop;
+                    settled = false;
+                }
+            }
+        }
+        if settled {
+            break;
+        }
+    }
+    tasks
+}
