@@ -1,1 +1,20 @@
-//! takt-linux: under construction.
+//! All that touches the Linux kernel, and the only clock: scheduling classes, absolute sleeps, locked
+//! memory, cpusets, signals, and what a killed run left behind.
+//!
+//! This is the one crate that may hold `unsafe`; everything it offers is safe to call. Errors name the
+//! cause behind an errno and what to do about it.
+
+pub mod clock;
+pub mod cpuset;
+pub mod futex;
+pub mod machine;
+pub mod memory;
+pub mod process;
+pub mod recovery;
+pub mod sched;
+pub mod signals;
+pub mod thread;
+
+pub use clock::Epoch;
+pub use machine::{Machine, machine};
+pub use sched::{Class, ClassGuard, Reservation, SchedError};

@@ -1,0 +1,135 @@
+//! The clocks: monotonic time counted from an epoch, CPU time of the calling thread, absolute sleeps.
+//!
+//! Unit: nanoseconds. CLOCK_MONOTONIC throughout, which is also the clock `mono` of the kernel's tracer.
+
+use std::io;
+
+use takt_model::{Span, Time};
+
+/// Time zero of a run on CLOCK_MONOTONIC. Times of the run are counted from it.
+///
+/// ```
+/// use takt_linux::Epoch;
+/// use takt_model::Span;
+/// let epoch = Epoch::in_future(Span::from_ms(2));
+/// assert_eq!(epoch.now().as_ns(), 0, "time stands at zero before the epoch");
+/// while !epoch.sleep_until(takt_model::Time::from_ns(1_000)) {}
+/// assert!(epoch.now().as_ns() >= 1_000);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Epoch {
+    zero_ns: u64,
+}
+
+impl Epoch {
+    /// Time zero is `delay` from now.
+    #[must_use]
+    pub fn in_future(delay: Span) -> Epoch {
+        Epoch { zero_ns: read(libc::CLOCK_MONOTONIC).saturating_add(delay.as_ns()) }
+    }
+
+    /// Time zero is now.
+    #[must_use]
+    pub fn now_is_zero() -> Epoch {
+        Self::in_future(Span::ZERO)
+    }
+
+    /// The present time of the run; zero until the epoch has come.
+    #[inline]
+    #[must_use]
+    pub fn now(self) -> Time {
+        Time::from_ns(read(libc::CLOCK_MONOTONIC).saturating_sub(self.zero_ns))
+    }
+
+    /// Sleeps until `time`; `false` when a signal cut the sleep short. Never returns `true` early.
+    ///
+    /// The sleep is absolute, so a late call or a signal shifts nothing.
+    #[must_use]
+    pub fn sleep_until(self, time: Time) -> bool {
+        let at = timespec(self.zero_ns.saturating_add(time.as_ns()));
+        // SAFETY: `at` is a valid timespec for the whole call; with TIMER_ABSTIME the last argument may be null.
+        let result = unsafe {
+            libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const at, std::ptr::null_mut())
+        };
+        result == 0
+    }
+
+    /// `time` as an absolute CLOCK_MONOTONIC timespec, for system calls with a timeout.
+    pub(crate) fn timespec(self, time: Time) -> libc::timespec {
+        timespec(self.zero_ns.saturating_add(time.as_ns()))
+    }
+}
+
+/// CPU time that the calling thread has used so far, system calls included.
+#[inline]
+#[must_use]
+pub fn thread_cpu() -> Span {
+    Span::from_ns(read(libc::CLOCK_THREAD_CPUTIME_ID))
+}
+
+/// Time that the hypervisor took from this machine's CPUs since it booted, over all CPUs, in
+/// nanoseconds with the granularity of a clock tick; `None` where /proc/stat does not tell.
+#[must_use]
+pub fn steal() -> Option<Span> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    // SAFETY: sysconf has no preconditions.
+    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|hz| *hz > 0)?;
+    Some(Span::from_ns(steal_ticks(&stat)?.checked_mul(1_000_000_000)? / per_second))
+}
+
+/// Field 8 of the first line.
+fn steal_ticks(stat: &str) -> Option<u64> {
+    stat.lines().find(|line| line.starts_with("cpu "))?.split_ascii_whitespace().nth(8)?.parse().ok()
+}
+
+/// Waits, off the CPU, for about `span`; a signal may cut it short.
+pub fn pause(span: Span) {
+    let _ = Epoch::now_is_zero().sleep_until(Time::ZERO.saturating_add(span));
+}
+
+#[inline]
+fn read(clock: libc::clockid_t) -> u64 {
+    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `at` is valid for writing. Both clocks that this file passes exist since Linux 2.6.12, so the call
+    // cannot fail; were it to, `at` stays zero.
+    unsafe { libc::clock_gettime(clock, &raw mut at) };
+    (at.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(at.tv_nsec as u64)
+}
+
+fn timespec(ns: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+    }
+}
+
+/// The last OS error's number.
+pub(crate) fn errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_advance_and_sleeps_are_never_short() {
+        let epoch = Epoch::now_is_zero();
+        let until = Time::from_ns(2_000_000);
+        while !epoch.sleep_until(until) {}
+        assert!(epoch.now() >= until);
+        let before = thread_cpu();
+        let mut spun = 0u64;
+        while thread_cpu() == before {
+            spun += 1;
+        }
+        assert!(spun < u64::MAX && thread_cpu() > before);
+    }
+
+    #[test]
+    fn steal_is_the_eighth_field() {
+        let stat = "cpu  10 20 30 40 50 60 70 80 90 100\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        assert_eq!(steal_ticks(stat), Some(80));
+        assert_eq!(steal_ticks("cpu 1 2 3"), None);
+    }
+}

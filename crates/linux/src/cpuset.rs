@@ -1,0 +1,272 @@
+//! Scheduling domains of their own for groups of CPUs, so that SCHED_DEADLINE can be partitioned or clustered.
+//!
+//! Mechanism: cgroup-v1 cpusets, one exclusive set per group, and load balancing off in the root set. That changes the
+//! whole machine while it is on: the other CPUs get a set of their own so that they keep balancing among themselves, what
+//! was there before is written down first (see [`crate::recovery`]), and everything comes back when [`Partitions`] is
+//! dropped.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::machine::parse_cpu_list;
+use crate::process::{Identity, boot_id};
+use crate::recovery::{self, Lock, RecoveryError, State};
+use crate::thread::Tid;
+
+/// Why this machine cannot be divided now.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum CpusetError {
+    /// No version-1 cpuset controller is mounted.
+    #[error("no cgroup-v1 cpuset controller is mounted")]
+    NoController,
+    /// The process stands in a cpuset below the root one.
+    #[error("this process stands in the cpuset {0}, and only the root cpuset can be divided")]
+    NotRoot(String),
+    /// Another run has divided the machine.
+    #[error("another takt (process {0}) divides this machine's CPUs now")]
+    InUse(u32),
+    /// A file of the cpuset file system refused.
+    #[error("{path}: {cause}{hint}")]
+    File {
+        /// The file or folder.
+        path: String,
+        /// What the kernel says.
+        cause: String,
+        /// What is likely behind it, with a separator.
+        hint: &'static str,
+    },
+    /// The state of the machine could not be written down first.
+    #[error(transparent)]
+    State(#[from] RecoveryError),
+}
+
+/// The machine is divided while this lives.
+#[derive(Debug)]
+pub struct Partitions {
+    folders: Vec<PathBuf>,
+    state: State,
+    lock: Lock,
+    restored: bool,
+}
+
+impl Partitions {
+    /// Gives each group of CPUs (the kernel's numbers; disjoint) a scheduling domain of its own.
+    ///
+    /// # Errors
+    /// Why not; then nothing has changed.
+    pub fn create(groups: &[Vec<u32>]) -> Result<Partitions, CpusetError> {
+        let root = cgroup_v1_mount("cpuset").ok_or(CpusetError::NoController)?;
+        let own = cgroup_v1_folder("cpuset").ok_or(CpusetError::NoController)?;
+        if own != root {
+            return Err(CpusetError::NotRoot(own.display().to_string()));
+        }
+        recovery::recover()?;
+        let lock = match Lock::acquire()? {
+            Ok(lock) => lock,
+            Err(pid) => return Err(CpusetError::InUse(pid)),
+        };
+        let owner = Identity::current().ok_or(CpusetError::State(RecoveryError::NoIdentity))?;
+        let names = (0..groups.len()).map(|i| format!("takt-{}-{i}", owner.pid));
+        let folders: Vec<PathBuf> = names.map(|name| root.join(name)).collect();
+        let rest = rest_of(&parse_cpu_list(&read(&root.join("cpuset.cpus"))?), groups);
+        let rest_folder = (!rest.is_empty()).then(|| root.join(format!("takt-{}-rest", owner.pid)));
+        let state = State {
+            boot: boot_id().unwrap_or_default(),
+            owner,
+            load_balance: read(&root.join(LOAD_BALANCE))?.trim().to_owned(),
+            created: folders.iter().chain(&rest_folder).cloned().collect(),
+            root,
+        };
+        lock.write(&state)?;
+        // From here on, dropping `partitions` undoes what was done.
+        let partitions = Partitions { folders, state, lock, restored: false };
+        let memory = read(&partitions.state.root.join("cpuset.mems"))?;
+        for (folder, cpus) in partitions.folders.iter().zip(groups) {
+            partitions.make(folder, cpus, &memory)?;
+            write(&folder.join("cpuset.cpu_exclusive"), "1", "; another cpuset holds some of these CPUs")?;
+        }
+        if let Some(folder) = &rest_folder {
+            partitions.make(folder, &rest, &memory)?;
+        }
+        write(&partitions.state.root.join(LOAD_BALANCE), "0", "")?;
+        Ok(partitions)
+    }
+
+    fn make(&self, folder: &Path, cpus: &[u32], memory: &str) -> Result<(), CpusetError> {
+        fs::create_dir(folder).map_err(|error| failed(folder, &error, ""))?;
+        let list: Vec<String> = cpus.iter().map(u32::to_string).collect();
+        write(&folder.join("cpuset.cpus"), &list.join(","), "; another cpuset holds some of these CPUs exclusively")?;
+        write(&folder.join("cpuset.mems"), memory.trim(), "")
+    }
+
+    /// Moves the calling thread into group `index`.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn join(&self, index: usize) -> Result<(), CpusetError> {
+        match self.folders.get(index) {
+            Some(folder) => write(&folder.join("tasks"), &Tid::current().get().to_string(), ""),
+            None => Ok(()),
+        }
+    }
+
+    /// Undoes everything; what could not be undone, the next start tries again.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn restore(mut self) -> Result<(), CpusetError> {
+        self.undo()
+    }
+
+    fn undo(&mut self) -> Result<(), CpusetError> {
+        if self.restored {
+            return Ok(());
+        }
+        self.restored = true;
+        undo(&self.state)?;
+        self.lock.forget();
+        Ok(())
+    }
+}
+
+impl Drop for Partitions {
+    fn drop(&mut self) {
+        // Where this fails, the state file stays and the next start repairs.
+        let _ = self.undo();
+    }
+}
+
+const LOAD_BALANCE: &str = "cpuset.sched_load_balance";
+
+/// Puts the machine back as `state` says it was. Done twice it does nothing the second time.
+pub(crate) fn undo(state: &State) -> Result<(), CpusetError> {
+    let mut first = Ok(());
+    let mut note = |result: Result<(), CpusetError>| {
+        if first.is_ok() {
+            first = result;
+        }
+    };
+    for folder in state.created.iter().filter(|folder| folder.exists()) {
+        note(evacuate(folder, &state.root));
+    }
+    let balance = state.root.join(LOAD_BALANCE);
+    if read(&balance).is_ok_and(|now| now.trim() != state.load_balance) {
+        note(write(&balance, &state.load_balance, ""));
+    }
+    for folder in state.created.iter().filter(|folder| folder.exists()) {
+        note(remove(folder));
+    }
+    first
+}
+
+/// Threads that are still there go to the root set.
+fn evacuate(folder: &Path, root: &Path) -> Result<(), CpusetError> {
+    for tid in read(&folder.join("tasks"))?.split_ascii_whitespace() {
+        match write(&root.join("tasks"), tid, "") {
+            // It ended in between.
+            Err(_) if !Path::new("/proc").join(tid).exists() => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// A thread that has just ended may hold its set for a moment.
+const REMOVE_TRIES_MAX: u32 = 50;
+
+fn remove(folder: &Path) -> Result<(), CpusetError> {
+    let mut last = Ok(());
+    for _ in 0..REMOVE_TRIES_MAX {
+        match fs::remove_dir(folder) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => last = Err(failed(folder, &error, "")),
+        }
+        crate::clock::pause(takt_model::Span::from_ms(10));
+    }
+    last
+}
+
+fn rest_of(all: &[u32], groups: &[Vec<u32>]) -> Vec<u32> {
+    all.iter().copied().filter(|cpu| !groups.iter().any(|group| group.contains(cpu))).collect()
+}
+
+fn read(path: &Path) -> Result<String, CpusetError> {
+    fs::read_to_string(path).map_err(|error| failed(path, &error, ""))
+}
+
+fn write(path: &Path, text: &str, hint: &'static str) -> Result<(), CpusetError> {
+    fs::write(path, text).map_err(|error| failed(path, &error, hint))
+}
+
+fn failed(path: &Path, error: &io::Error, hint: &'static str) -> CpusetError {
+    let hint = match error.kind() {
+        io::ErrorKind::PermissionDenied => "; only root may divide the machine",
+        _ => hint,
+    };
+    CpusetError::File { path: path.display().to_string(), cause: error.to_string(), hint }
+}
+
+/// Where the version-1 hierarchy of `controller` is mounted.
+pub(crate) fn cgroup_v1_mount(controller: &str) -> Option<PathBuf> {
+    mount_of(&fs::read_to_string("/proc/self/mountinfo").ok()?, controller)
+}
+
+/// The folder of this process's version-1 cgroup of `controller`.
+pub(crate) fn cgroup_v1_folder(controller: &str) -> Option<PathBuf> {
+    let path = group_of(&fs::read_to_string("/proc/self/cgroup").ok()?, controller)?;
+    Some(cgroup_v1_mount(controller)?.join(path.trim_start_matches('/'))).map(|folder| folder.components().collect())
+}
+
+/// In mountinfo: the mount point is field 5; after " - " come type, source and super options. A mount that shows only a
+/// part of the hierarchy (field 4 is not "/") does not count.
+fn mount_of(mountinfo: &str, controller: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (mount, filesystem) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ').skip(3);
+        let (root, point) = (mount.next()?, mount.next()?);
+        let mut filesystem = filesystem.split(' ');
+        let is_v1 = filesystem.next()? == "cgroup";
+        let has = filesystem.nth(1)?.split(',').any(|option| option == controller);
+        (is_v1 && has && root == "/").then(|| PathBuf::from(point))
+    })
+}
+
+/// In /proc/self/cgroup: `number:controller,controller:path`.
+fn group_of(cgroup: &str, controller: &str) -> Option<String> {
+    cgroup.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let has = fields.next()?.split(',').any(|name| name == controller);
+        let path = fields.next()?;
+        has.then(|| path.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_and_groups_are_found() {
+        let mounts = "30 23 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+                      31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
+                      33 30 0:29 /part /mnt/cpuset rw - cgroup cgroup rw,cpuset\n\
+                      32 30 0:29 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
+                      34 30 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        assert_eq!(mount_of(mounts, "cpuset"), Some(PathBuf::from("/sys/fs/cgroup/cpuset")));
+        assert_eq!(mount_of(mounts, "cpu"), Some(PathBuf::from("/sys/fs/cgroup/cpu,cpuacct")));
+        assert_eq!(mount_of(mounts, "memory"), None);
+        let groups = "4:memory:/a:b\n3:cpuset:/\n1:cpu,cpuacct:/x\n0::/\n";
+        assert_eq!(group_of(groups, "cpu").as_deref(), Some("/x"));
+        assert_eq!(group_of(groups, "memory").as_deref(), Some("/a:b"));
+    }
+
+    #[test]
+    fn the_other_cpus_are_those_of_no_group() {
+        assert_eq!(rest_of(&[0, 1, 2, 3], &[vec![1], vec![3]]), [0, 2]);
+        assert!(rest_of(&[0, 1], &[vec![0], vec![1]]).is_empty());
+    }
+}

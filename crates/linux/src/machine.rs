@@ -1,0 +1,167 @@
+//! What this machine is and allows: facts for admission (the analysis' `linux` scope), for refusals, and for reports.
+//!
+//! Whatever the kernel does not tell is `None`, never a guess; the one exception is named at [`Limits`].
+
+use std::fs;
+use std::path::Path;
+
+use takt_model::Span;
+
+use crate::process;
+
+/// The kernel's limits on real-time work. Where /proc does not tell, the kernel's defaults stand in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// `sched_rt_runtime_us`; -1: no limit, and SCHED_DEADLINE admits everything. Default 950000.
+    pub rt_runtime_us: i64,
+    /// `sched_rt_period_us`; default 1000000.
+    pub rt_period_us: u64,
+    /// Shortest SCHED_DEADLINE period; default 100 us.
+    pub dl_period_min: Span,
+    /// Longest SCHED_DEADLINE period; default 4.194304 s.
+    pub dl_period_max: Span,
+}
+
+impl Limits {
+    /// Reads them.
+    #[must_use]
+    pub fn read() -> Limits {
+        Limits {
+            rt_runtime_us: number("/proc/sys/kernel/sched_rt_runtime_us").unwrap_or(950_000),
+            rt_period_us: number("/proc/sys/kernel/sched_rt_period_us").unwrap_or(1_000_000),
+            dl_period_min: Span::from_us(number("/proc/sys/kernel/sched_deadline_period_min_us").unwrap_or(100)),
+            dl_period_max: Span::from_us(number("/proc/sys/kernel/sched_deadline_period_max_us").unwrap_or(1 << 22)),
+        }
+    }
+
+    /// What real-time threads may use of each CPU, in percent, rounded down.
+    #[must_use]
+    pub fn rt_percent(&self) -> u64 {
+        match u64::try_from(self.rt_runtime_us) {
+            Ok(runtime) => (runtime.saturating_mul(100) / self.rt_period_us.max(1)).min(100),
+            Err(_) => 100,
+        }
+    }
+}
+
+/// This machine, for a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// Kernel release, as `uname -r` prints it.
+    pub kernel: String,
+    /// CPUs that this process may use, the kernel's numbers, ascending. Model CPU i is the i-th of them.
+    pub cpus: Vec<u32>,
+    /// CPUs that are on line, the kernel's numbers.
+    pub cpus_online: Vec<u32>,
+    /// Limits on real-time work.
+    pub limits: Limits,
+    /// CAP_SYS_NICE: any class, any affinity.
+    pub cap_sys_nice: bool,
+    /// CAP_IPC_LOCK: memory may be locked without a limit.
+    pub cap_ipc_lock: bool,
+    /// RLIMIT_RTPRIO: the most important SCHED_FIFO priority without CAP_SYS_NICE.
+    pub rtprio_limit: u64,
+    /// RLIMIT_MEMLOCK in bytes; `u64::MAX` is none.
+    pub memlock_limit: u64,
+    /// Runtime and period that each CPU's server for ordinary threads reserves (Linux 6.8 and later, by debugfs).
+    pub fair_server: Option<(Span, Span)>,
+    /// Reserved SCHED_DEADLINE bandwidth that each CPU's domain holds, in 2^-20 CPUs, servers for ordinary threads
+    /// included (by debugfs).
+    pub deadline_bandwidth: Option<Vec<u64>>,
+    /// The preemption model, as the kernel's version line or debugfs names it.
+    pub preemption: Option<String>,
+    /// The CPU cgroup without a real-time budget that this process stands in, if it does.
+    pub rt_group_without_budget: Option<String>,
+    /// CPU time that the hypervisor took so far.
+    pub steal: Option<Span>,
+}
+
+/// Looks at this machine.
+#[must_use]
+pub fn machine() -> Machine {
+    let debug = Path::new("/sys/kernel/debug/sched");
+    let version = fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    Machine {
+        kernel: line("/proc/sys/kernel/osrelease").unwrap_or_default(),
+        cpus: crate::sched::affinity(),
+        cpus_online: parse_cpu_list(&online),
+        limits: Limits::read(),
+        cap_sys_nice: process::has_capability(process::CAP_SYS_NICE),
+        cap_ipc_lock: process::has_capability(process::CAP_IPC_LOCK),
+        rtprio_limit: process::rtprio_limit(),
+        memlock_limit: process::memlock_limit(),
+        fair_server: fair_server(debug),
+        deadline_bandwidth: fs::read_to_string(debug.join("debug")).ok().and_then(|text| total_bandwidth(&text)),
+        preemption: preemption(&version, line(debug.join("preempt"))),
+        rt_group_without_budget: crate::sched::group_without_budget(),
+        steal: crate::clock::steal(),
+    }
+}
+
+fn line(path: impl AsRef<Path>) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+fn number<T: std::str::FromStr>(path: impl AsRef<Path>) -> Option<T> {
+    line(path)?.parse().ok()
+}
+
+fn fair_server(debug: &Path) -> Option<(Span, Span)> {
+    let folder = debug.join("fair_server/cpu0");
+    Some((Span::from_ns(number(folder.join("runtime"))?), Span::from_ns(number(folder.join("period"))?)))
+}
+
+/// The lines `.dl_bw->total_bw : N`, one per CPU, of the scheduler's debug file.
+fn total_bandwidth(text: &str) -> Option<Vec<u64>> {
+    let values = text.lines().filter_map(|line| line.trim().strip_prefix(".dl_bw->total_bw"));
+    let values: Option<Vec<u64>> = values.map(|rest| rest.trim().strip_prefix(':')?.trim().parse().ok()).collect();
+    values.filter(|values| !values.is_empty())
+}
+
+/// "none (voluntary) full" names the second; PREEMPT_RT stands in the version line.
+fn preemption(version: &str, debug: Option<String>) -> Option<String> {
+    let words = || version.split_ascii_whitespace().filter(|word| word.starts_with("PREEMPT"));
+    if words().any(|word| word == "PREEMPT_RT") {
+        return Some("rt".to_owned());
+    }
+    let chosen = debug.and_then(|text| Some(text.split_once('(')?.1.split_once(')')?.0.to_owned()));
+    chosen.or_else(|| words().next().map(|word| word.to_ascii_lowercase()))
+}
+
+/// `0-2,5` as numbers; what is no list gives what came before it.
+pub(crate) fn parse_cpu_list(text: &str) -> Vec<u32> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else { break };
+        cpus.extend(first..=last.min(first.saturating_add(8191)));
+    }
+    cpus
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_texts_are_read() {
+        assert_eq!(parse_cpu_list("0-2,5\n"), [0, 1, 2, 5]);
+        assert_eq!(parse_cpu_list(""), Vec::<u32>::new());
+        let debug = "dl_rq[0]:\n  .dl_bw->bw                     : 996147\n  .dl_bw->total_bw               : 104856\n";
+        assert_eq!(total_bandwidth(debug), Some(vec![104_856]));
+        assert_eq!(total_bandwidth("nothing"), None);
+        assert_eq!(preemption("#1 SMP PREEMPT_RT Debian", None).as_deref(), Some("rt"));
+        assert_eq!(preemption("#1 SMP PREEMPT_DYNAMIC", Some("none (full) lazy".into())).as_deref(), Some("full"));
+        assert_eq!(preemption("#1 SMP PREEMPT_DYNAMIC", None).as_deref(), Some("preempt_dynamic"));
+        let limits = Limits { rt_runtime_us: 950_000, rt_period_us: 1_000_000, ..Limits::read() };
+        assert_eq!((limits.rt_percent(), Limits { rt_runtime_us: -1, ..limits }.rt_percent()), (95, 100));
+    }
+
+    #[test]
+    fn this_machine_has_cpus_and_a_kernel() {
+        let machine = machine();
+        assert!(!machine.cpus.is_empty() && !machine.kernel.is_empty());
+        assert!(machine.cpus.iter().all(|cpu| machine.cpus_online.contains(cpu)));
+    }
+}

@@ -1,0 +1,95 @@
+//! Memory that stays where it is: no page fault on the real-time path.
+
+use std::io;
+
+use thiserror::Error;
+
+/// All present memory of the process is locked while this lives.
+#[derive(Debug)]
+pub struct Locked {
+    /// Memory was locked before, so it stays so.
+    keep: bool,
+}
+
+/// Why memory could not be locked.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum LockError {
+    /// RLIMIT_MEMLOCK is too small and CAP_IPC_LOCK is missing.
+    #[error(
+        "memory cannot be locked: the limit RLIMIT_MEMLOCK is {limit_bytes} bytes and the capability CAP_IPC_LOCK is missing"
+    )]
+    Limit {
+        /// The soft limit.
+        limit_bytes: u64,
+    },
+    /// Something else.
+    #[error("memory cannot be locked: {0}")]
+    Other(String),
+}
+
+/// Locks all memory that the process has now.
+///
+/// What is allocated later is not locked, so that the limit holds for what the real-time threads use and not for the
+/// recorder's buffers. Allocate first, then lock.
+///
+/// # Errors
+/// The limit, or what the kernel says.
+pub fn lock() -> Result<Locked, LockError> {
+    let keep = locked_kib().is_some_and(|kib| kib > 0);
+    // SAFETY: mlockall passes no memory; it only makes pages resident.
+    if unsafe { libc::mlockall(libc::MCL_CURRENT) } == 0 {
+        return Ok(Locked { keep });
+    }
+    let error = io::Error::last_os_error();
+    // A failed mlockall may have locked a part.
+    drop(Locked { keep });
+    Err(match error.raw_os_error() {
+        Some(libc::EPERM | libc::ENOMEM | libc::EAGAIN) => {
+            LockError::Limit { limit_bytes: crate::process::memlock_limit() }
+        }
+        _ => LockError::Other(error.to_string()),
+    })
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        if !self.keep {
+            // SAFETY: munlockall passes no memory.
+            unsafe { libc::munlockall() };
+        }
+    }
+}
+
+/// What of this process is locked, from /proc/self/status.
+#[must_use]
+pub fn locked_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("VmLck:"))?.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+/// Touches `BYTES` of the calling thread's stack, so that no page fault comes later.
+#[inline(never)]
+pub fn prefault_stack<const BYTES: usize>() {
+    let mut pages = [0u8; BYTES];
+    for byte in pages.iter_mut().step_by(4096) {
+        *byte = 1;
+    }
+    std::hint::black_box(&pages);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_goes_with_its_guard() {
+        match lock() {
+            Ok(guard) => {
+                assert!(locked_kib().is_some_and(|kib| kib > 0));
+                drop(guard);
+                assert_eq!(locked_kib(), Some(0));
+            }
+            Err(error) => println!("skipped: {error}"),
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! What a killed run left behind is repaired by the next start.
+//!
+//! Scheduling classes, locked memory and bandwidth die with the process. Cpusets do not: before they are changed, what
+//! was there is written to a state file, and removed once it has been restored. A run that changes them holds a lock
+//! (flock, which the kernel drops when the process dies, however it dies); a state file without its lock is what a
+//! kill -9 left.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::process::{Identity, boot_id, effective_user};
+
+/// What [`recover`] found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Recovery {
+    /// Nothing to repair.
+    Nothing,
+    /// A running takt holds the state; it restores it itself.
+    InUse {
+        /// Its process id; zero where it has not written it yet.
+        pid: u32,
+    },
+    /// A dead process's changes were undone.
+    Repaired {
+        /// Its process id.
+        pid: u32,
+        /// What was undone, for the screen.
+        what: String,
+    },
+}
+
+/// Why the state could not be read, written or repaired.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum RecoveryError {
+    /// The folder for state files cannot be used.
+    #[error("{path}: {cause}; takt keeps there what it must restore after a kill")]
+    Folder {
+        /// The folder or file.
+        path: String,
+        /// What is wrong.
+        cause: String,
+    },
+    /// The state file is not one of takt's.
+    #[error("{path} is damaged ({cause}); look at it, restore by hand what it names, and remove it")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        cause: String,
+    },
+    /// Repairing failed; the state file stays.
+    #[error("what process {pid} left behind could not be undone: {cause}")]
+    Undo {
+        /// The dead process.
+        pid: u32,
+        /// What the kernel says.
+        cause: String,
+    },
+    /// /proc is not there.
+    #[error("/proc/self/stat cannot be read, so a killed run could not be told from a running one")]
+    NoIdentity,
+}
+
+/// Undoes what a killed takt left on this machine. To be called at every start; costs one look at a folder where there is
+/// nothing to do.
+///
+/// # Errors
+/// The state folder or file, or what the kernel refused.
+pub fn recover() -> Result<Recovery, RecoveryError> {
+    let folder = state_folder();
+    if !folder.join(STATE).exists() {
+        return Ok(Recovery::Nothing);
+    }
+    match Lock::acquire()? {
+        Ok(lock) => lock.repair(),
+        Err(pid) => Ok(Recovery::InUse { pid }),
+    }
+}
+
+const STATE: &str = "cpusets.state";
+const LOCK: &str = "cpusets.lock";
+
+/// Where state files stand: /run for root, otherwise the user's run-time folder.
+#[must_use]
+pub fn state_folder() -> PathBuf {
+    let user = effective_user();
+    if user == 0 {
+        return PathBuf::from("/run/takt-0");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
+        Some(folder) => Path::new(&folder).join(format!("takt-{user}")),
+        None => std::env::temp_dir().join(format!("takt-{user}")),
+    }
+}
+
+/// The right to change this machine's cpusets: one process at a time.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    folder: PathBuf,
+    // Held for its flock, which the kernel drops when the process ends.
+    _file: File,
+}
+
+impl Lock {
+    /// The lock, or the process that has it.
+    pub(crate) fn acquire() -> Result<Result<Lock, u32>, RecoveryError> {
+        let folder = state_folder();
+        make_private(&folder)?;
+        let path = folder.join(LOCK);
+        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
+        let file = options.open(&path).map_err(|error| unusable(&path, &error))?;
+        // SAFETY: the descriptor is open for the whole call; flock passes no memory.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(Ok(Lock { folder, _file: file }));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EWOULDBLOCK) => Ok(Err(read_state(&folder)?.map_or(0, |state| state.owner.pid))),
+            _ => Err(unusable(&path, &error)),
+        }
+    }
+
+    /// Writes down what will have to be restored, whole or not at all.
+    pub(crate) fn write(&self, state: &State) -> Result<(), RecoveryError> {
+        let (path, new) = (self.folder.join(STATE), self.folder.join("cpusets.state.new"));
+        let mut file = File::create(&new).map_err(|error| unusable(&new, &error))?;
+        file.write_all(state.to_text().as_bytes()).map_err(|error| unusable(&new, &error))?;
+        fs::rename(&new, &path).map_err(|error| unusable(&path, &error))
+    }
+
+    /// All is restored.
+    pub(crate) fn forget(&self) {
+        let _ = fs::remove_file(self.folder.join(STATE));
+    }
+
+    fn repair(self) -> Result<Recovery, RecoveryError> {
+        let Some(state) = read_state(&self.folder)? else { return Ok(Recovery::Nothing) };
+        let pid = state.owner.pid;
+        // The lock says that no takt holds the state; a living owner is another program's flock trouble: hands off.
+        if state.owner.is_alive() && state.is_of_this_boot() && pid != std::process::id() {
+            return Ok(Recovery::InUse { pid });
+        }
+        if !state.is_of_this_boot() {
+            self.forget();
+            return Ok(Recovery::Nothing);
+        }
+        crate::cpuset::undo(&state).map_err(|error| RecoveryError::Undo { pid, cause: error.to_string() })?;
+        self.forget();
+        let what = format!(
+            "removed {} cpusets of process {pid} and set load balancing of {} back to {}",
+            state.created.len(),
+            state.root.display(),
+            state.load_balance
+        );
+        Ok(Recovery::Repaired { pid, what })
+    }
+}
+
+/// What will have to be restored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct State {
+    /// The boot that it belongs to; cpusets do not outlive it.
+    pub(crate) boot: String,
+    /// Who changed it.
+    pub(crate) owner: Identity,
+    /// The root cpuset.
+    pub(crate) root: PathBuf,
+    /// Its load balancing before.
+    pub(crate) load_balance: String,
+    /// Cpusets to remove.
+    pub(crate) created: Vec<PathBuf>,
+}
+
+impl State {
+    fn is_of_this_boot(&self) -> bool {
+        boot_id().is_none_or(|boot| boot == self.boot)
+    }
+
+    fn to_text(&self) -> String {
+        let created: String = self.created.iter().map(|folder| format!("created {}\n", folder.display())).collect();
+        format!(
+            "takt-state 1\nboot {}\npid {}\nstart {}\nroot {}\nload-balance {}\n{created}end\n",
+            self.boot,
+            self.owner.pid,
+            self.owner.start,
+            self.root.display(),
+            self.load_balance
+        )
+    }
+
+    fn from_text(text: &str) -> Result<State, String> {
+        let mut lines = text.lines();
+        let mut take = |key: &str| {
+            let line = lines.next().unwrap_or_default();
+            line.strip_prefix(key)
+                .and_then(|rest| rest.strip_prefix(' '))
+                .map(str::to_owned)
+                .ok_or_else(|| format!("\"{line}\" where \"{key}\" should be"))
+        };
+        let number = |text: String| text.parse::<u64>().map_err(|_| format!("\"{text}\" is no number"));
+        if take("takt-state")? != "1" {
+            return Err("a version of takt that this one does not know".to_owned());
+        }
+        let boot = take("boot")?;
+        let pid = u32::try_from(number(take("pid")?)?).map_err(|_| "the process id is too large".to_owned())?;
+        let owner = Identity { pid, start: number(take("start")?)? };
+        let root = PathBuf::from(take("root")?);
+        let load_balance = take("load-balance")?;
+        if !matches!(load_balance.as_str(), "0" | "1") {
+            return Err(format!("\"{load_balance}\" is neither 0 nor 1"));
+        }
+        let mut created = Vec::new();
+        for line in lines {
+            match line.strip_prefix("created ").map(PathBuf::from) {
+                Some(folder) if is_ours(&folder, &root) => created.push(folder),
+                Some(folder) => return Err(format!("{} is not takt's to remove", folder.display())),
+                None if line == "end" => return Ok(State { boot, owner, root, load_balance, created }),
+                None => return Err(format!("\"{line}\" is not understood")),
+            }
+        }
+        Err("it is cut short".to_owned())
+    }
+}
+
+fn is_ours(folder: &Path, root: &Path) -> bool {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    folder.parent() == Some(root) && name.is_some_and(|name| name.starts_with("takt-"))
+}
+
+fn read_state(folder: &Path) -> Result<Option<State>, RecoveryError> {
+    let path = folder.join(STATE);
+    match fs::read_to_string(&path) {
+        Ok(text) => State::from_text(&text)
+            .map(Some)
+            .map_err(|cause| RecoveryError::Damaged { path: path.display().to_string(), cause }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unusable(&path, &error)),
+    }
+}
+
+/// The folder belongs to this user alone, and is no link: what stands in it is acted upon.
+fn make_private(folder: &Path) -> Result<(), RecoveryError> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(unusable(folder, &error)),
+        _ => {}
+    }
+    let about = fs::symlink_metadata(folder).map_err(|error| unusable(folder, &error))?;
+    if !about.is_dir() || about.uid() != effective_user() || about.mode() & 0o022 != 0 {
+        let cause = "it must be a folder that belongs to this user and that nobody else may write to".to_owned();
+        return Err(RecoveryError::Folder { path: folder.display().to_string(), cause });
+    }
+    Ok(())
+}
+
+fn unusable(path: &Path, error: &io::Error) -> RecoveryError {
+    RecoveryError::Folder { path: path.display().to_string(), cause: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> State {
+        State {
+            boot: "b".into(),
+            owner: Identity { pid: 7, start: 99 },
+            root: "/sys/fs/cgroup/cpuset".into(),
+            load_balance: "1".into(),
+            created: vec!["/sys/fs/cgroup/cpuset/takt-7-0".into(), "/sys/fs/cgroup/cpuset/takt-7-rest".into()],
+        }
+    }
+
+    #[test]
+    fn a_state_survives_its_file() {
+        assert_eq!(State::from_text(&state().to_text()), Ok(state()));
+    }
+
+    #[test]
+    fn a_damaged_state_is_refused_not_obeyed() {
+        let text = state().to_text();
+        for cut in 0..text.len() - 1 {
+            assert!(State::from_text(&text[..cut]).is_err(), "cut at {cut}");
+        }
+        let foreign = text.replace("takt-7-0", "system");
+        assert_eq!(State::from_text(&foreign), Err("/sys/fs/cgroup/cpuset/system is not takt's to remove".into()));
+        let elsewhere = text.replace("created /sys/fs/cgroup/cpuset/takt-7-0", "created /home/takt-7-0");
+        assert!(State::from_text(&elsewhere).is_err());
+    }
+}

@@ -1,0 +1,454 @@
+//! Scheduling classes and affinity of the calling thread.
+//!
+//! A thread promotes and demotes itself: a sleeping thread that is promoted to SCHED_DEADLINE and demoted from outside
+//! leaks its bandwidth. All classes are set with RESET_ON_FORK, so that no child inherits them (and so that a
+//! SCHED_DEADLINE thread may fork at all).
+
+use std::fs;
+use std::marker::PhantomData;
+
+use takt_model::Span;
+use thiserror::Error;
+
+use crate::clock::errno;
+use crate::process::{CAP_SYS_NICE, has_capability, rtprio_limit};
+
+/// Lowest runtime that the kernel takes, in nanoseconds.
+pub const RUNTIME_MIN_NS: u64 = 1024;
+/// SCHED_FIFO priorities that takt hands out, the most important last. 99 is left to the kernel's own threads.
+pub const FIFO_PRIORITY_MAX: u8 = 98;
+
+const FLAG_RESET_ON_FORK: u64 = 1;
+const GETATTR_DYNAMIC: libc::c_uint = 1;
+
+/// A scheduling class with its parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// SCHED_OTHER, the ordinary one.
+    Other,
+    /// SCHED_FIFO; kernel priority 1 to 99, the largest number is the most important.
+    Fifo {
+        /// The kernel's priority.
+        priority: u8,
+    },
+    /// SCHED_RR; priorities as for SCHED_FIFO.
+    RoundRobin {
+        /// The kernel's priority.
+        priority: u8,
+    },
+    /// SCHED_DEADLINE.
+    Deadline(Reservation),
+}
+
+/// What a SCHED_DEADLINE thread reserves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reservation {
+    /// CPU time per period, 1024 ns to `deadline`.
+    pub runtime: Span,
+    /// Relative deadline, at most `period`.
+    pub deadline: Span,
+    /// Period.
+    pub period: Span,
+}
+
+impl Class {
+    /// As `chrt` names it, with parameters.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Class::Other => "SCHED_OTHER".to_owned(),
+            Class::Fifo { priority } => format!("SCHED_FIFO priority {priority}"),
+            Class::RoundRobin { priority } => format!("SCHED_RR priority {priority}"),
+            Class::Deadline(Reservation { runtime, deadline, period }) => {
+                format!("SCHED_DEADLINE runtime {runtime}, deadline {deadline}, period {period}")
+            }
+        }
+    }
+}
+
+/// Why a class or an affinity was refused: the cause behind the errno.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum SchedError {
+    /// No privilege.
+    #[error("{class} was refused: {missing}")]
+    Privilege {
+        /// What was asked for.
+        class: String,
+        /// What is missing.
+        missing: String,
+    },
+    /// The CPU cgroup of the process has no real-time budget (CONFIG_RT_GROUP_SCHED).
+    #[error(
+        "{class} was refused: the CPU cgroup {group} has cpu.rt_runtime_us = 0; write a budget to it, or move the shell to a group that has one"
+    )]
+    RtGroup {
+        /// What was asked for.
+        class: String,
+        /// The cgroup's folder.
+        group: String,
+    },
+    /// SCHED_DEADLINE with an affinity smaller than the root domain.
+    #[error(
+        "{class} was refused: the thread's affinity does not cover all CPUs of its scheduling domain; SCHED_DEADLINE needs a cpuset for that"
+    )]
+    Affinity {
+        /// What was asked for.
+        class: String,
+    },
+    /// Admission control.
+    #[error(
+        "{class} was refused by the kernel's admission control: with what runs already, more than {percent} % of each CPU would be reserved"
+    )]
+    Admission {
+        /// What was asked for.
+        class: String,
+        /// What the kernel lets be reserved.
+        percent: u64,
+    },
+    /// Parameters out of the kernel's range.
+    #[error(
+        "{class} was refused: parameters out of range; the kernel wants 1024ns <= runtime <= deadline <= period, and a period from {min} to {max}"
+    )]
+    Range {
+        /// What was asked for.
+        class: String,
+        /// Shortest period.
+        min: Span,
+        /// Longest period.
+        max: Span,
+    },
+    /// The class does not exist.
+    #[error("{class} was refused: this kernel does not have it")]
+    Missing {
+        /// What was asked for.
+        class: String,
+    },
+    /// Something else.
+    #[error("{class} was refused: {cause}")]
+    Other {
+        /// What was asked for.
+        class: String,
+        /// What the kernel says.
+        cause: String,
+    },
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+const ATTRIBUTES_SIZE: u32 = size_of::<Attributes>() as u32;
+
+impl From<&Class> for Attributes {
+    fn from(class: &Class) -> Self {
+        let base = Attributes { size: ATTRIBUTES_SIZE, flags: FLAG_RESET_ON_FORK, ..Attributes::default() };
+        match *class {
+            Class::Other => Attributes { policy: libc::SCHED_OTHER as u32, ..base },
+            Class::Fifo { priority } => {
+                Attributes { policy: libc::SCHED_FIFO as u32, priority: u32::from(priority), ..base }
+            }
+            Class::RoundRobin { priority } => {
+                Attributes { policy: libc::SCHED_RR as u32, priority: u32::from(priority), ..base }
+            }
+            Class::Deadline(Reservation { runtime, deadline, period }) => Attributes {
+                policy: libc::SCHED_DEADLINE as u32,
+                runtime: runtime.as_ns(),
+                deadline: deadline.as_ns(),
+                period: period.as_ns(),
+                ..base
+            },
+        }
+    }
+}
+
+/// The calling thread has another class while this lives; then its former one comes back.
+///
+/// Not `Send`: the thread that entered also leaves.
+#[derive(Debug)]
+#[must_use = "the former class comes back when the guard is dropped"]
+pub struct ClassGuard {
+    former: Attributes,
+    own_thread: PhantomData<*const ()>,
+}
+
+impl std::fmt::Debug for Attributes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "policy {} priority {}", self.policy, self.priority)
+    }
+}
+
+impl ClassGuard {
+    /// Gives the calling thread `class`.
+    ///
+    /// # Errors
+    /// The cause of the refusal; the thread keeps its class.
+    pub fn enter(class: &Class) -> Result<ClassGuard, SchedError> {
+        let former = get(0).unwrap_or_else(|_| Attributes::from(&Class::Other));
+        set(&Attributes::from(class)).map_err(|errno| explain(class, errno, &Facts::gather()))?;
+        Ok(ClassGuard { former, own_thread: PhantomData })
+    }
+}
+
+impl Drop for ClassGuard {
+    fn drop(&mut self) {
+        // Without CAP_SYS_NICE a thread may not clear RESET_ON_FORK, so the second try keeps it.
+        let kept = Attributes { flags: self.former.flags | FLAG_RESET_ON_FORK, ..self.former };
+        if set(&self.former).is_err() && set(&kept).is_err() {
+            let _ = set(&Attributes::from(&Class::Other));
+        }
+    }
+}
+
+/// The class of the calling thread. Classes that [`Class`] does not have count as `Other`.
+#[must_use]
+pub fn current() -> Class {
+    let Ok(attributes) = get(0) else { return Class::Other };
+    let priority = u8::try_from(attributes.priority).unwrap_or(u8::MAX);
+    match attributes.policy as i32 {
+        libc::SCHED_FIFO => Class::Fifo { priority },
+        libc::SCHED_RR => Class::RoundRobin { priority },
+        libc::SCHED_DEADLINE => Class::Deadline(Reservation {
+            runtime: Span::from_ns(attributes.runtime),
+            deadline: Span::from_ns(attributes.deadline),
+            period: Span::from_ns(attributes.period),
+        }),
+        _ => Class::Other,
+    }
+}
+
+/// The absolute scheduling deadline (CLOCK_MONOTONIC, nanoseconds; it wavers by a few of them) of the calling
+/// SCHED_DEADLINE thread, which the kernel moves on by a period whenever it throttled the thread. Linux 7.0 and later
+/// tell; `None` elsewhere.
+#[inline]
+#[must_use]
+pub fn scheduling_deadline() -> Option<u64> {
+    get(GETATTR_DYNAMIC).ok().map(|attributes| attributes.deadline)
+}
+
+/// CPUs (the kernel's numbers, ascending) that the calling thread may use.
+#[must_use]
+pub fn affinity() -> Vec<u32> {
+    let mut words = [0u64; CPU_WORDS];
+    // SAFETY: `words` is valid for writing as many bytes as are announced.
+    let written = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&words), words.as_mut_ptr()) };
+    if written <= 0 {
+        return Vec::new();
+    }
+    let has = |cpu: u32| words.get(cpu as usize / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1);
+    (0..CPU_WORDS as u32 * 64).filter(|cpu| has(*cpu)).collect()
+}
+/// 8192 CPUs, the kernel's largest configuration.
+const CPU_WORDS: usize = 128;
+
+/// Binds the calling thread to these CPUs (the kernel's numbers).
+///
+/// # Errors
+/// What the kernel says: none of the CPUs is there, or the thread is under SCHED_DEADLINE.
+pub fn set_affinity(cpus: &[u32]) -> Result<(), SchedError> {
+    let mut words = [0u64; CPU_WORDS];
+    for cpu in cpus {
+        if let Some(word) = words.get_mut(*cpu as usize / 64) {
+            *word |= 1 << (cpu % 64);
+        }
+    }
+    // SAFETY: `words` is valid for reading as many bytes as are announced.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&words), words.as_ptr()) };
+    if result == 0 {
+        return Ok(());
+    }
+    let class = format!("affinity to CPUs {cpus:?}");
+    Err(match errno() {
+        libc::EINVAL => SchedError::Other { class, cause: "this process may use none of these CPUs".to_owned() },
+        libc::EBUSY => SchedError::Affinity { class },
+        other => SchedError::Other { class, cause: text(other) },
+    })
+}
+
+fn get(flags: libc::c_uint) -> Result<Attributes, i32> {
+    let mut attributes = Attributes::default();
+    // SAFETY: `attributes` is valid for writing as many bytes as are announced; thread 0 is the caller.
+    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, ATTRIBUTES_SIZE, flags) };
+    if result == 0 { Ok(attributes) } else { Err(errno()) }
+}
+
+/// Bandwidth of a thread that has just ended comes back about a period later, so that EBUSY is tried again this often.
+const ADMISSION_TRIES_MAX: u32 = 10;
+
+fn set(attributes: &Attributes) -> Result<(), i32> {
+    let mut last = 0;
+    for attempt in 0..ADMISSION_TRIES_MAX {
+        let wanted = Attributes { size: ATTRIBUTES_SIZE, ..*attributes };
+        // SAFETY: `wanted` is valid for reading as many bytes as its size announces; thread 0 is the caller.
+        if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) } == 0 {
+            return Ok(());
+        }
+        last = errno();
+        if last != libc::EBUSY {
+            break;
+        }
+        if attempt + 1 < ADMISSION_TRIES_MAX {
+            crate::clock::pause(Span::from_ms(20));
+        }
+    }
+    Err(last)
+}
+
+/// What is needed to say why.
+struct Facts {
+    cap_sys_nice: bool,
+    rtprio: u64,
+    rt_group: Option<String>,
+    rt_percent: u64,
+    period_min: Span,
+    period_max: Span,
+}
+
+impl Facts {
+    fn gather() -> Facts {
+        let machine = crate::machine::Limits::read();
+        Facts {
+            cap_sys_nice: has_capability(CAP_SYS_NICE),
+            rtprio: rtprio_limit(),
+            rt_group: group_without_budget(),
+            rt_percent: machine.rt_percent(),
+            period_min: machine.dl_period_min,
+            period_max: machine.dl_period_max,
+        }
+    }
+}
+
+/// The folder of this process's CPU cgroup (version 1) where its real-time budget is zero.
+#[must_use]
+pub fn group_without_budget() -> Option<String> {
+    let folder = crate::cpuset::cgroup_v1_folder("cpu")?;
+    let runtime = fs::read_to_string(folder.join("cpu.rt_runtime_us")).ok()?;
+    (runtime.trim() == "0").then(|| folder.display().to_string())
+}
+
+fn explain(class: &Class, errno: i32, facts: &Facts) -> SchedError {
+    let name = class.describe();
+    match (errno, class) {
+        (libc::EPERM, _) if !facts.cap_sys_nice => {
+            SchedError::Privilege { missing: missing(class, facts), class: name }
+        }
+        (libc::EPERM, Class::Deadline(_)) => SchedError::Affinity { class: name },
+        (libc::EPERM, _) if facts.rt_group.is_some() => {
+            SchedError::RtGroup { class: name, group: facts.rt_group.clone().unwrap_or_default() }
+        }
+        (libc::EBUSY, _) => SchedError::Admission { class: name, percent: facts.rt_percent },
+        (libc::EINVAL, Class::Deadline(_)) => {
+            SchedError::Range { class: name, min: facts.period_min, max: facts.period_max }
+        }
+        (libc::EINVAL | libc::ENOSYS, _) => SchedError::Missing { class: name },
+        _ => SchedError::Other { class: name, cause: text(errno) },
+    }
+}
+
+fn missing(class: &Class, facts: &Facts) -> String {
+    match class {
+        Class::Fifo { priority } | Class::RoundRobin { priority } => format!(
+            "the capability CAP_SYS_NICE is missing and the limit RLIMIT_RTPRIO is {}, not {priority}",
+            facts.rtprio
+        ),
+        _ => "the capability CAP_SYS_NICE is missing".to_owned(),
+    }
+}
+
+fn text(errno: i32) -> String {
+    std::io::Error::from_raw_os_error(errno).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            cap_sys_nice: true,
+            rtprio: 0,
+            rt_group: None,
+            rt_percent: 90,
+            period_min: Span::from_us(100),
+            period_max: Span::from_us(4_194_304),
+        }
+    }
+    const FIFO: Class = Class::Fifo { priority: 42 };
+    const DEADLINE: Class = Class::Deadline(Reservation {
+        runtime: Span::from_ms(2),
+        deadline: Span::from_ms(10),
+        period: Span::from_ms(10),
+    });
+
+    #[test]
+    fn refusals_name_the_cause_behind_the_errno() {
+        let said = |class: &Class, errno, facts: &Facts| explain(class, errno, facts).to_string();
+        let poor = Facts { cap_sys_nice: false, ..facts() };
+        assert_eq!(
+            said(&FIFO, libc::EPERM, &poor),
+            "SCHED_FIFO priority 42 was refused: the capability CAP_SYS_NICE is missing and the limit RLIMIT_RTPRIO is 0, not 42"
+        );
+        let grouped = Facts { rt_group: Some("/sys/fs/cgroup/cpu/x".to_owned()), ..facts() };
+        assert_eq!(
+            said(&FIFO, libc::EPERM, &grouped),
+            "SCHED_FIFO priority 42 was refused: the CPU cgroup /sys/fs/cgroup/cpu/x has cpu.rt_runtime_us = 0; write a budget to it, or move the shell to a group that has one"
+        );
+        assert_eq!(
+            said(&DEADLINE, libc::EPERM, &facts()),
+            "SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms was refused: the thread's affinity does not cover all CPUs of its scheduling domain; SCHED_DEADLINE needs a cpuset for that"
+        );
+        assert_eq!(
+            said(&DEADLINE, libc::EBUSY, &facts()),
+            "SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms was refused by the kernel's admission control: with what runs already, more than 90 % of each CPU would be reserved"
+        );
+        assert_eq!(
+            said(&DEADLINE, libc::EINVAL, &facts()),
+            "SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms was refused: parameters out of range; the kernel wants 1024ns <= runtime <= deadline <= period, and a period from 100us to 4.194304s"
+        );
+        assert!(said(&FIFO, libc::ENOMEM, &facts()).contains("memory"));
+    }
+
+    #[test]
+    fn an_affinity_is_read_back() {
+        std::thread::spawn(|| {
+            let all = affinity();
+            let last = *all.last().unwrap();
+            set_affinity(&[last]).unwrap();
+            assert_eq!(affinity(), [last]);
+            assert_eq!(crate::thread::current_cpu(), Some(last));
+            set_affinity(&all).unwrap();
+            let error = set_affinity(&[8000]).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "affinity to CPUs [8000] was refused: this process may use none of these CPUs"
+            );
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_class_comes_and_goes_with_its_guard() {
+        std::thread::spawn(|| {
+            for class in [FIFO, DEADLINE, Class::RoundRobin { priority: 3 }, Class::Other] {
+                match ClassGuard::enter(&class) {
+                    Ok(guard) => {
+                        assert_eq!(current(), class);
+                        drop(guard);
+                    }
+                    Err(error) => println!("skipped: {error}"),
+                }
+                assert_eq!(current(), Class::Other);
+            }
+        })
+        .join()
+        .unwrap();
+    }
+}

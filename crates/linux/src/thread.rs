@@ -1,0 +1,86 @@
+//! Threads of this process: identity, the CPU they run on, interrupting a sleep.
+
+use std::sync::OnceLock;
+
+/// A kernel thread id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Tid(pub(crate) libc::pid_t);
+
+impl Tid {
+    /// The calling thread.
+    #[must_use]
+    pub fn current() -> Tid {
+        // SAFETY: gettid has no preconditions and cannot fail.
+        Tid(unsafe { libc::gettid() })
+    }
+
+    /// The number, for files under /proc.
+    #[must_use]
+    pub const fn get(self) -> i32 {
+        self.0
+    }
+}
+
+/// The kernel's number of the CPU that the calling thread runs on; `None` where the kernel does not tell.
+#[inline]
+#[must_use]
+pub fn current_cpu() -> Option<u32> {
+    // SAFETY: sched_getcpu has no preconditions.
+    u32::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+/// Gives the CPU to threads of the same priority; under SCHED_FIFO this thread goes to the end of its queue.
+pub fn yield_now() {
+    // SAFETY: sched_yield has no preconditions and always succeeds on Linux.
+    unsafe { libc::sched_yield() };
+}
+
+/// Cuts short the system call that a thread of this process sleeps in. The signal is one that nothing else in takt
+/// uses and that does nothing; a thread that is not asleep does not notice, so callers repeat until the thread answered.
+///
+/// A thread that has ended is no danger: the kernel looks for the id within this process only.
+pub fn interrupt(thread: Tid) {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    extern "C" fn nothing(_signal: libc::c_int) {}
+    let signal = libc::SIGRTMIN() + 5;
+    INSTALLED.get_or_init(|| {
+        let handler: extern "C" fn(libc::c_int) = nothing;
+        // SAFETY: sigaction is plain data for which zero is valid; the handler is async-signal-safe (it is empty)
+        // and lives as long as the program. No SA_RESTART, so that sleeps return EINTR.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as libc::sighandler_t;
+            libc::sigemptyset(&raw mut action.sa_mask);
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        }
+    });
+    if thread.0 <= 0 {
+        return;
+    }
+    // SAFETY: tgkill with this process's own id reaches only threads of this process; no memory is passed.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread.0, signal) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Epoch;
+    use std::sync::mpsc;
+    use takt_model::Time;
+
+    #[test]
+    fn an_interrupt_ends_a_sleep() {
+        let (send, receive) = mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            let epoch = Epoch::now_is_zero();
+            send.send(Tid::current()).unwrap();
+            epoch.sleep_until(Time::from_ns(600_000_000_000))
+        });
+        let tid = receive.recv().unwrap();
+        while !sleeper.is_finished() {
+            interrupt(tid);
+            std::thread::yield_now();
+        }
+        assert!(!sleeper.join().unwrap(), "the sleep says that it was cut short");
+    }
+}
