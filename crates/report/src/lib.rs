@@ -1,1 +1,35 @@
-//! takt-report: under construction.
+//! Pictures and pages of what should happen and what happened: Gantt charts as SVG and for the terminal,
+//! an HTML report, and exports for other tools.
+//!
+//! Everything is a pure function from events, definitions, statistics and verdicts to text or bytes. A
+//! log of any length is read once, in bounded memory: [`GanttBuilder`] and the exports are
+//! [`takt_log::Sink`]s.
+//!
+//! ```
+//! use takt_log::{Event, JobKey, Sink};
+//! use takt_model::{Builtin, Span, System, Task, TaskId, Time};
+//! use takt_report::{GanttBuilder, GanttOptions, Scene, TextOptions, text};
+//!
+//! let task = Task::periodic("a", Span::from_ms(10), Span::from_ms(4));
+//! let system = System::local(1, Builtin::Edf, vec![task]);
+//! let (end, job) = (Time::from_ns(10_000_000), JobKey { task: TaskId(0), number: 0 });
+//! let mut builder = GanttBuilder::new(Scene::of(&system), GanttOptions::until(end));
+//! builder.event(0, Time::ZERO, &Event::Release { job, arrival: Time::ZERO, parent: None });
+//! builder.event(0, Time::ZERO, &Event::Start { job, cpu: 0 });
+//! builder.event(0, Time::from_ns(4_000_000), &Event::Complete { job, cpu: 0 });
+//! let chart = text(&builder.finish(end), &TextOptions { width: 45, unicode: false, color: false });
+//! assert!(chart.contains("a    ################\n"), "{chart}");
+//! ```
+
+pub mod axis;
+pub mod gantt;
+pub mod golden;
+mod markup;
+pub mod scene;
+pub mod svg;
+pub mod text;
+
+pub use gantt::{Doing, Gantt, GanttBuilder, GanttOptions, Mark, MarkKind, Row, Segment, Window};
+pub use scene::{Scene, SceneNode, SceneTask};
+pub use svg::{CHART_CSS, Rows, SvgOptions, svg};
+pub use text::{TextOptions, text};

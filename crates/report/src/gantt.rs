@@ -1,0 +1,449 @@
+//! The Gantt model: rows of execution segments and marks, built from a stream of events in bounded memory.
+//!
+//! [`GanttBuilder`] is a [`Sink`]: feed it a log of any length, and it keeps what lies in its window, at most
+//! [`GanttOptions::items_max`] segments and marks. Where the window holds more, the chart ends earlier and
+//! says so ([`Gantt::cut`]).
+
+use std::collections::VecDeque;
+
+use takt_log::{CancelCause, Event, Sink};
+use takt_model::{NodeId, Span, Time};
+
+use crate::scene::Scene;
+
+/// Which part of a log to draw.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Window {
+    /// From one instant to another.
+    Range {
+        /// The first instant shown.
+        from: Time,
+        /// The end; [`Time::MAX`] stands for the end of the log.
+        to: Time,
+    },
+    /// Around the first missed deadline, whenever that is. Nothing is drawn where none was missed.
+    FirstMiss {
+        /// How much to show before it.
+        before: Span,
+        /// How much to show after it.
+        after: Span,
+    },
+}
+
+/// What a [`GanttBuilder`] keeps.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GanttOptions {
+    /// The part to draw.
+    pub window: Window,
+    /// One node only; `None`: all.
+    pub node: Option<NodeId>,
+    /// At most so many segments and marks together.
+    pub items_max: usize,
+}
+
+impl GanttOptions {
+    /// As many items as a browser still handles with ease.
+    pub const ITEMS_MAX_DEFAULT: usize = 20_000;
+
+    /// All nodes in `window`, with the default limit.
+    #[must_use]
+    pub fn new(window: Window) -> Self {
+        GanttOptions { window, node: None, items_max: Self::ITEMS_MAX_DEFAULT }
+    }
+
+    /// From the start to `to`, all nodes.
+    #[must_use]
+    pub fn until(to: Time) -> Self {
+        Self::new(Window::Range { from: Time::ZERO, to })
+    }
+}
+
+/// A finished chart, ready to be drawn.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gantt {
+    /// Names and CPUs.
+    pub scene: Scene,
+    /// The first instant shown.
+    pub from: Time,
+    /// The end of what is shown.
+    pub to: Time,
+    /// A row per task of the drawn nodes, in the order of the file.
+    pub rows: Vec<Row>,
+    /// Switches of strategy.
+    pub modes: Vec<ModeMark>,
+    /// Where it was asked to go on to, if the limit of items cut it short.
+    pub cut: Option<Time>,
+    /// The first miss of the log so far as it was read, in the window or not.
+    pub first_miss: Option<Time>,
+    /// How many events were lost within the window; `Some(0)` where an unknown number was.
+    pub lost: Option<u64>,
+}
+
+/// One task's row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// Index into [`Scene::tasks`].
+    pub task: usize,
+    /// In the order of their starts.
+    pub segments: Vec<Segment>,
+    /// In the order of the events that brought them (a deadline comes with its job's release).
+    pub marks: Vec<Mark>,
+}
+
+/// A stretch of time in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Its beginning.
+    pub from: Time,
+    /// Its end, not before the beginning.
+    pub to: Time,
+    /// The job's number.
+    pub job: u64,
+    /// What the job does meanwhile.
+    pub what: Doing,
+    /// Whether the job's deadline has passed.
+    pub late: bool,
+}
+
+/// What a job does during a [`Segment`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Doing {
+    /// It runs.
+    Running {
+        /// The CPU.
+        cpu: u32,
+    },
+    /// It has started and not completed; the log does not tell when it ran.
+    InProgress {
+        /// The CPU that it started on.
+        cpu: u32,
+    },
+    /// It is ready and waits for a CPU, or is blocked.
+    Waiting,
+}
+
+/// An instant in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// When.
+    pub at: Time,
+    /// The job's number.
+    pub job: u64,
+    /// What.
+    pub what: MarkKind,
+}
+
+/// What a [`Mark`] marks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MarkKind {
+    /// The job became ready.
+    Release,
+    /// Its absolute deadline.
+    Deadline,
+    /// It completed.
+    Completion,
+    /// It passed its deadline unfinished.
+    Miss,
+    /// It will not complete.
+    Cancel(CancelCause),
+}
+
+/// A switch of a node's strategy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ModeMark {
+    /// When.
+    pub at: Time,
+    /// The node.
+    pub node: NodeId,
+    /// Index into [`Scene::modes`].
+    pub mode: usize,
+}
+
+/// Builds a [`Gantt`] from events.
+#[derive(Clone, Debug)]
+pub struct GanttBuilder {
+    scene: Scene,
+    options: GanttOptions,
+    from: Time,
+    to: Time,
+    rows: Vec<Keeper>,
+    modes: VecDeque<ModeMark>,
+    items: usize,
+    first_miss: Option<Time>,
+    cut: bool,
+    lost: Option<u64>,
+}
+
+/// What is known of one task while events come in.
+#[derive(Clone, Debug, Default)]
+struct Keeper {
+    segments: VecDeque<Segment>,
+    marks: VecDeque<Mark>,
+    /// The stretch that goes on.
+    open: Option<Segment>,
+    /// Jobs released and neither completed nor cancelled.
+    pending: u64,
+}
+
+impl GanttBuilder {
+    /// An empty chart of `scene`.
+    #[must_use]
+    pub fn new(scene: Scene, options: GanttOptions) -> Self {
+        let (from, to) = match options.window {
+            Window::Range { from, to } => (from, to.max(from)),
+            Window::FirstMiss { .. } => (Time::ZERO, Time::MAX),
+        };
+        let rows = vec![Keeper::default(); scene.tasks.len()];
+        GanttBuilder {
+            scene,
+            options,
+            from,
+            to,
+            rows,
+            modes: VecDeque::new(),
+            items: 0,
+            first_miss: None,
+            cut: false,
+            lost: None,
+        }
+    }
+
+    /// Whether nothing that still comes can change the chart, so that reading may stop.
+    #[must_use]
+    pub fn is_done(&self, now: Time) -> bool {
+        now > self.to
+    }
+
+    /// The chart of what was seen; the log ends at `end`.
+    #[must_use]
+    pub fn finish(mut self, end: Time) -> Gantt {
+        let asked = self.to;
+        if matches!(self.options.window, Window::FirstMiss { .. }) && self.first_miss.is_none() {
+            (self.from, self.to) = (Time::ZERO, Time::ZERO);
+            self.rows = vec![Keeper::default(); self.scene.tasks.len()];
+        }
+        self.to = self.to.min(end).max(self.from);
+        let (from, to) = (self.from, self.to);
+        let wanted = |node: NodeId| self.options.node.is_none_or(|only| only == node);
+        let scene = &self.scene;
+        let rows = (self.rows.into_iter().enumerate())
+            .filter(|(task, _)| scene.tasks.get(*task).is_some_and(|task| wanted(task.node)))
+            .map(|(task, keeper)| keeper.row(task, from, to))
+            .collect();
+        let mut modes: Vec<ModeMark> = self.modes.into_iter().collect();
+        modes.retain(|mode| wanted(mode.node) && mode.at >= from && mode.at <= to);
+        let cut = (self.cut && asked <= end).then(|| match self.options.window {
+            Window::Range { to, .. } => to.min(end),
+            Window::FirstMiss { .. } => end,
+        });
+        Gantt { scene: self.scene, from, to, rows, modes, cut, first_miss: self.first_miss, lost: self.lost }
+    }
+
+    fn add_mark(&mut self, task: usize, mark: Mark) {
+        if mark.at < self.from || mark.at > self.to {
+            return;
+        }
+        if let Some(keeper) = self.rows.get_mut(task) {
+            keeper.marks.push_back(mark);
+            self.items += 1;
+        }
+    }
+
+    /// Ends the stretch that `task` is in and begins another.
+    fn turn(&mut self, task: usize, now: Time, next: Option<Segment>) {
+        let Some(keeper) = self.rows.get_mut(task) else { return };
+        if let Some(mut open) = keeper.open.take() {
+            open.to = now;
+            if open.to > open.from && open.to > self.from && open.from < self.to {
+                keeper.segments.push_back(open);
+                self.items += 1;
+            }
+        }
+        keeper.open = next;
+    }
+
+    /// Before the first miss, forgets what lies too far back; else ends the chart at the limit.
+    fn keep_bounded(&mut self, now: Time) {
+        if self.items <= self.options.items_max {
+            return;
+        }
+        match self.options.window {
+            Window::FirstMiss { before, .. } if self.first_miss.is_none() => {
+                let mut since = now.saturating_sub(before);
+                self.forget_before(since);
+                while self.items > self.options.items_max && since < now {
+                    since = Time::from_ns(since.as_ns() + now.saturating_since(since).as_ns().div_ceil(2));
+                    self.forget_before(since);
+                }
+                self.from = self.from.max(since);
+            }
+            _ => {
+                self.cut = true;
+                self.to = now;
+            }
+        }
+    }
+
+    fn forget_before(&mut self, since: Time) {
+        self.items = 0;
+        for keeper in &mut self.rows {
+            keeper.segments.retain(|segment| segment.to >= since);
+            keeper.marks.retain(|mark| mark.at >= since);
+            self.items += keeper.segments.len() + keeper.marks.len();
+        }
+        self.modes.retain(|mode| mode.at >= since);
+    }
+
+    fn note_miss(&mut self, now: Time) {
+        if self.first_miss.is_some() {
+            return;
+        }
+        self.first_miss = Some(now);
+        if let Window::FirstMiss { before, after } = self.options.window {
+            self.from = self.from.max(now.saturating_sub(before));
+            self.to = now.saturating_add(after);
+        }
+    }
+
+    fn job_event(&mut self, now: Time, event: &Event) {
+        let running = |job, cpu, late| Segment { from: now, to: now, job, what: Doing::Running { cpu }, late };
+        let waiting = |job, late| Segment { from: now, to: now, job, what: Doing::Waiting, late };
+        let late_of = |keeper: &Keeper, job: u64| keeper.open.is_some_and(|open| open.job == job && open.late);
+        match *event {
+            Event::Release { job, arrival, .. } => {
+                let task = job.task.index();
+                let Some(deadline) = self.scene.tasks.get(task).map(|task| task.deadline) else { return };
+                let Some(keeper) = self.rows.get_mut(task) else { return };
+                keeper.pending += 1;
+                if keeper.open.is_none() {
+                    keeper.open = Some(waiting(job.number, false));
+                }
+                self.add_mark(task, Mark { at: now, job: job.number, what: MarkKind::Release });
+                let deadline = arrival.saturating_add(deadline);
+                self.add_mark(task, Mark { at: deadline, job: job.number, what: MarkKind::Deadline });
+            }
+            Event::Start { job, cpu } | Event::Resume { job, cpu } => {
+                let task = job.task.index();
+                let Some(keeper) = self.rows.get(task) else { return };
+                let late = late_of(keeper, job.number);
+                let mut next = running(job.number, cpu, late);
+                if !self.scene.preemptions {
+                    next.what = Doing::InProgress { cpu };
+                }
+                self.turn(task, now, Some(next));
+            }
+            Event::Preempt { job, .. } | Event::Block { job, .. } => {
+                let task = job.task.index();
+                let Some(keeper) = self.rows.get(task) else { return };
+                let late = late_of(keeper, job.number);
+                self.turn(task, now, Some(waiting(job.number, late)));
+            }
+            Event::Complete { job, .. } => {
+                let task = job.task.index();
+                self.end_job(task, job.number, now, &waiting);
+                self.add_mark(task, Mark { at: now, job: job.number, what: MarkKind::Completion });
+            }
+            Event::Cancel { job, cause } => {
+                let task = job.task.index();
+                self.end_job(task, job.number, now, &waiting);
+                self.add_mark(task, Mark { at: now, job: job.number, what: MarkKind::Cancel(cause) });
+            }
+            Event::Miss { job } => {
+                let task = job.task.index();
+                self.note_miss(now);
+                let Some(keeper) = self.rows.get(task) else { return };
+                if let Some(open) = keeper.open.filter(|open| open.job == job.number) {
+                    self.turn(task, now, Some(Segment { from: now, to: now, late: true, ..open }));
+                }
+                self.add_mark(task, Mark { at: now, job: job.number, what: MarkKind::Miss });
+            }
+            _ => {}
+        }
+    }
+
+    /// A job of `task` is over; the next one released, if any, waits from here on.
+    fn end_job(&mut self, task: usize, job: u64, now: Time, waiting: &dyn Fn(u64, bool) -> Segment) {
+        let Some(keeper) = self.rows.get_mut(task) else { return };
+        keeper.pending = keeper.pending.saturating_sub(1);
+        let next = (keeper.pending > 0).then(|| waiting(job + 1, false));
+        if keeper.open.is_none_or(|open| open.job == job) {
+            self.turn(task, now, next);
+        }
+    }
+}
+
+impl Sink for GanttBuilder {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        if now > self.to {
+            return;
+        }
+        match *event {
+            Event::ModeChange { mode } => {
+                if now >= self.from {
+                    self.modes.push_back(ModeMark { at: now, node: NodeId(stream), mode: mode as usize });
+                }
+            }
+            Event::Lost { count } => {
+                if now >= self.from {
+                    self.lost = Some(self.lost.unwrap_or(0) + count);
+                }
+            }
+            _ => self.job_event(now, event),
+        }
+        self.keep_bounded(now);
+    }
+}
+
+impl Keeper {
+    fn row(self, task: usize, from: Time, to: Time) -> Row {
+        let mut segments: Vec<Segment> = self.segments.into();
+        segments.extend(self.open.map(|open| Segment { to, ..open }));
+        for segment in &mut segments {
+            segment.from = segment.from.max(from);
+            segment.to = segment.to.min(to);
+        }
+        segments.retain(|segment| segment.from < segment.to);
+        let mut marks: Vec<Mark> = self.marks.into();
+        marks.retain(|mark| mark.at >= from && mark.at <= to);
+        Row { task, segments, marks }
+    }
+}
+
+impl Gantt {
+    /// How long it shows.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        self.to.saturating_since(self.from)
+    }
+
+    /// How many deadlines were missed within the window.
+    #[must_use]
+    pub fn misses(&self) -> usize {
+        self.rows.iter().flat_map(|row| &row.marks).filter(|mark| mark.what == MarkKind::Miss).count()
+    }
+
+    /// Sentences that belong under the chart: where it was cut, and what the log does not tell.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some(asked) = self.cut {
+            notes.push(format!(
+                "The log goes on to {asked}; the chart shows the first {} of it, for more would not be readable.",
+                self.span()
+            ));
+        }
+        if !self.scene.preemptions && self.rows.iter().any(|row| !row.segments.is_empty()) {
+            notes.push(
+                "This log has no preemptions: a light bar goes from a job's start to its completion and may hold time in \
+                 which other jobs ran."
+                    .to_owned(),
+            );
+        }
+        match self.lost {
+            Some(0) => notes.push("Events were lost in this window.".to_owned()),
+            Some(count) => notes.push(format!("{count} events were lost in this window.")),
+            None => {}
+        }
+        notes
+    }
+}

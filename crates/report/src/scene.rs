@@ -1,0 +1,84 @@
+//! Who appears in a picture: names, deadlines and CPUs, and what the back end records.
+
+use takt_model::{NodeId, Span, System};
+
+/// What every picture and export needs to know besides the events.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scene {
+    /// The system's name.
+    pub name: String,
+    /// Nodes, by [`NodeId`]; a stream has the number of its node.
+    pub nodes: Vec<SceneNode>,
+    /// Tasks, by `TaskId`.
+    pub tasks: Vec<SceneTask>,
+    /// What each mode definition is called.
+    pub modes: Vec<String>,
+    /// Whether the log records when a job loses its CPU and gets it back. Where it does not, the time
+    /// from start to completion is drawn as "in progress", for nobody knows when the job ran.
+    pub preemptions: bool,
+}
+
+/// A node of a [`Scene`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SceneNode {
+    /// Its name.
+    pub name: String,
+    /// Its number of CPUs.
+    pub cpus: u32,
+}
+
+/// A task of a [`Scene`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SceneTask {
+    /// Its name.
+    pub name: String,
+    /// Where it runs.
+    pub node: NodeId,
+    /// Its period or minimum inter-arrival time.
+    pub period: Span,
+    /// Its deadline, relative to the nominal arrival.
+    pub deadline: Span,
+}
+
+impl Scene {
+    /// The scene of a system whose back end records every kind of event (the simulator).
+    #[must_use]
+    pub fn of(system: &System) -> Scene {
+        let node = |node: &takt_model::NodeSpec| SceneNode { name: node.name.clone(), cpus: node.cpus };
+        let task = |task: &takt_model::Task| SceneTask {
+            name: task.name.clone(),
+            node: task.node,
+            period: task.period,
+            deadline: task.deadline,
+        };
+        Scene {
+            name: system.name.clone(),
+            nodes: system.nodes.iter().map(node).collect(),
+            tasks: system.tasks.iter().map(task).collect(),
+            modes: system.modes.iter().map(|mode| system.strategy_name(mode.strategy).to_owned()).collect(),
+            preemptions: true,
+        }
+    }
+
+    /// The same scene in a log that records no preemptions (a live run).
+    #[must_use]
+    pub fn without_preemptions(mut self) -> Scene {
+        self.preemptions = false;
+        self
+    }
+
+    /// How long a chart should be to show the pattern without a crowd: the time in which the slowest
+    /// task has two jobs, but no longer than about `jobs_max` jobs of all tasks together. Rounded up to
+    /// 1, 2 or 5 times a power of ten.
+    #[must_use]
+    pub fn suggested_span(&self, jobs_max: u32) -> Span {
+        let periods = || self.tasks.iter().map(|task| task.period.as_ns()).filter(|ns| *ns > 0);
+        let Some(longest) = periods().max() else { return Span::from_ms(1) };
+        let per_ns: f64 = periods().map(|ns| 1.0 / ns as f64).sum();
+        let crowded = f64::from(jobs_max.max(1)) / per_ns;
+        let wanted = (2.0 * longest as f64).min(crowded).max(1.0);
+        let magnitude = 10f64.powi(wanted.log10().floor() as i32);
+        let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * magnitude >= wanted * 0.999);
+        Span::from_ns((step.unwrap_or(10.0) * magnitude).round() as u64)
+    }
+}

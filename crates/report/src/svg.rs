@@ -1,0 +1,520 @@
+//! The Gantt chart as SVG, in the notation of the field: an arrow up is a release, an arrow down a deadline.
+//!
+//! The text is complete and needs nothing from outside. Colours are CSS variables, so that a page can set
+//! them; alone, the chart follows the reader's light or dark preference.
+
+use std::fmt::Write as _;
+
+use takt_log::CancelCause;
+use takt_model::{NodeId, Time};
+
+use crate::axis::{Axis, clock, short};
+use crate::gantt::{Doing, Gantt, MarkKind, Row, Segment};
+use crate::markup::{Esc, Px, clip};
+
+/// The chart's colours and type, light and dark. A page that embeds charts includes it once.
+pub const CHART_CSS: &str = include_str!("chart.css");
+
+/// What a row of the chart stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Rows {
+    /// A row per task, coloured by CPU.
+    #[default]
+    Tasks,
+    /// A row per CPU, coloured by task. Needs a log with preemptions, else it falls back to tasks.
+    Cpus,
+}
+
+/// How to draw.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SvgOptions {
+    /// Heading and accessible title.
+    pub title: String,
+    /// What a row is.
+    pub rows: Rows,
+    /// Width in CSS pixels.
+    pub width: u32,
+    /// Whether the style sheet is included: yes for a file of its own, no inside a page.
+    pub standalone: bool,
+    /// Makes the ids of this chart unique within a page.
+    pub id: String,
+}
+
+impl SvgOptions {
+    /// A standalone chart of tasks, 960 pixels wide.
+    #[must_use]
+    pub fn new(title: &str) -> Self {
+        SvgOptions { title: title.to_owned(), rows: Rows::Tasks, width: 960, standalone: true, id: "gantt".to_owned() }
+    }
+}
+
+/// So many colours tell CPUs or tasks apart; then they repeat.
+pub(crate) const COLOURS: usize = 8;
+/// With more bars than this, bars of one colour are one path without tooltips.
+const BARS_WITH_TOOLTIP_MAX: usize = 4_000;
+
+/// Draws `gantt` as one `<svg>` element.
+#[must_use]
+pub fn svg(gantt: &Gantt, options: &SvgOptions) -> String {
+    let rows = if gantt.scene.preemptions { options.rows } else { Rows::Tasks };
+    Drawing::new(gantt, options, rows).draw()
+}
+
+/// One line of the chart: a task's row, a CPU's row, or the name of a node above its rows.
+enum Line<'a> {
+    Node(&'a str),
+    Task(&'a Row),
+    Cpu(NodeId, u32),
+}
+
+struct Drawing<'a> {
+    gantt: &'a Gantt,
+    options: &'a SvgOptions,
+    lines: Vec<Line<'a>>,
+    row_px: f64,
+    left: f64,
+    right: f64,
+    tooltips: bool,
+    out: String,
+}
+
+const TOP: f64 = 30.0;
+const NODE_PX: f64 = 24.0;
+
+impl<'a> Drawing<'a> {
+    fn new(gantt: &'a Gantt, options: &'a SvgOptions, rows: Rows) -> Self {
+        let lines = lines(gantt, rows);
+        let row_px = match lines.len() {
+            0..=16 => 42.0,
+            17..=40 => 30.0,
+            _ => 20.0,
+        };
+        let longest = lines.iter().map(|line| label(gantt, line).chars().count()).max().unwrap_or(0);
+        let left = (longest.min(24) as f64 * 7.2 + 18.0).max(56.0);
+        let bars: usize = gantt.rows.iter().map(|row| row.segments.len()).sum();
+        let right = f64::from(options.width.max(240)) - 14.0;
+        Drawing {
+            gantt,
+            options,
+            lines,
+            row_px,
+            left,
+            right,
+            tooltips: bars <= BARS_WITH_TOOLTIP_MAX,
+            out: String::new(),
+        }
+    }
+
+    fn x(&self, at: Time) -> f64 {
+        let span = self.gantt.span().as_ns().max(1) as f64;
+        let since = at.saturating_since(self.gantt.from).as_ns() as f64;
+        self.left + (since / span).min(1.0) * (self.right - self.left)
+    }
+
+    fn height_of(&self, line: &Line<'_>) -> f64 {
+        if matches!(line, Line::Node(_)) { NODE_PX } else { self.row_px }
+    }
+
+    fn draw(mut self) -> String {
+        let body: f64 = self.lines.iter().map(|line| self.height_of(line)).sum();
+        let legend = self.legend();
+        let bottom = TOP + body;
+        let (legend_svg, legend_px) = self.lay_legend(&legend, bottom + 30.0);
+        let height = bottom + 30.0 + legend_px;
+        self.open(height);
+        self.grid(bottom);
+        let mut y = TOP;
+        for line in std::mem::take(&mut self.lines) {
+            let h = self.height_of(&line);
+            self.line(&line, y, h);
+            y += h;
+        }
+        self.mode_marks(bottom);
+        self.out.push_str(&legend_svg);
+        self.out.push_str("</svg>\n");
+        self.out
+    }
+
+    fn open(&mut self, height: f64) {
+        let (w, id) = (self.options.width.max(240), Esc(&self.options.id));
+        let _ = writeln!(
+            self.out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" \
+             height=\"{h}\" role=\"img\" aria-labelledby=\"{id}-title {id}-desc\">\n<title id=\"{id}-title\">{title}</title>\n\
+             <desc id=\"{id}-desc\">{desc}</desc>",
+            h = Px(height.ceil()),
+            title = Esc(&self.options.title),
+            desc = Esc(&describe(self.gantt)),
+        );
+        if self.options.standalone {
+            let _ = writeln!(
+                self.out,
+                "<style>{CHART_CSS}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>"
+            );
+        }
+    }
+
+    fn grid(&mut self, bottom: f64) {
+        let wide = self.right - self.left;
+        let axis = Axis::new(self.gantt.from, self.gantt.to, ((wide / 90.0) as usize).max(2));
+        let mut lines = String::new();
+        let mut labels = String::new();
+        for (at, label) in &axis.ticks {
+            let x = self.x(*at);
+            let _ = write!(lines, "M{} {}V{}", Px(x), Px(TOP - 4.0), Px(bottom));
+            // Near the right edge the label ends at the edge instead of standing across it.
+            let anchor = if x > self.right - 24.0 { "end" } else { "middle" };
+            let _ = write!(
+                labels,
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
+                Px(if anchor == "end" { self.right } else { x }),
+                Px(TOP - 11.0),
+                Esc(label)
+            );
+        }
+        if let Some(origin) = axis.origin_label() {
+            let _ = write!(labels, "<text x=\"8\" y=\"{}\">{}</text>", Px(TOP - 11.0), Esc(&origin));
+        }
+        let _ = writeln!(self.out, "<path class=\"grid\" d=\"{lines}\"/>\n<g class=\"ticks\">{labels}</g>");
+    }
+
+    fn line(&mut self, line: &Line<'_>, y: f64, h: f64) {
+        let base = y + h - if h >= 30.0 { 8.0 } else { 4.0 };
+        let name = label(self.gantt, line);
+        if let Line::Node(name) = line {
+            let _ = writeln!(
+                self.out,
+                "<text class=\"node\" x=\"8\" y=\"{}\">{}</text>",
+                Px(y + h - 7.0),
+                Esc(&clip(name, 60))
+            );
+            return;
+        }
+        let _ = writeln!(
+            self.out,
+            "<g class=\"row\"><path class=\"base\" d=\"M{} {b}H{}\"/><text class=\"name\" x=\"{}\" y=\"{}\" \
+             text-anchor=\"end\">{}<title>{}</title></text>",
+            Px(self.left),
+            Px(self.right),
+            Px(self.left - 10.0),
+            Px(base - if h >= 30.0 { 4.0 } else { 1.0 }),
+            Esc(&clip(&name, 24)),
+            Esc(&name),
+            b = Px(base),
+        );
+        match line {
+            Line::Task(row) => self.task_row(row, base, h),
+            Line::Cpu(node, cpu) => self.cpu_row(*node, *cpu, base, h),
+            Line::Node(_) => {}
+        }
+        self.out.push_str("</g>\n");
+    }
+
+    fn task_row(&mut self, row: &Row, base: f64, h: f64) {
+        let bar = bar_px(h);
+        let mut waits = String::new();
+        for segment in row.segments.iter().filter(|segment| segment.what == Doing::Waiting) {
+            let y = base - bar / 2.0;
+            let _ = write!(waits, "M{} {}H{}", Px(self.x(segment.from)), Px(y), Px(self.x(segment.to)));
+        }
+        if !waits.is_empty() {
+            let _ = write!(self.out, "<path class=\"wait\" d=\"{waits}\"/>");
+        }
+        let bars: Vec<(usize, usize, &Segment)> =
+            (row.segments.iter()).filter_map(|segment| Some((row.task, cpu_of(segment)? as usize, segment))).collect();
+        self.bars(&bars, base, bar, false);
+        self.marks(row, base, h);
+    }
+
+    fn cpu_row(&mut self, node: NodeId, cpu: u32, base: f64, h: f64) {
+        let rows = self.gantt.rows.iter();
+        let on_node = rows.filter(|row| self.gantt.scene.tasks.get(row.task).is_some_and(|task| task.node == node));
+        let bars: Vec<(usize, usize, &Segment)> = on_node
+            .flat_map(|row| row.segments.iter().map(move |segment| (row.task, row.task, segment)))
+            .filter(|(_, _, segment)| cpu_of(segment) == Some(cpu))
+            .collect();
+        self.bars(&bars, base, bar_px(h) + 4.0, true);
+    }
+
+    /// Bars of (task, colour, segment), with the job's number and, if asked for, the task's name where
+    /// there is room.
+    fn bars(&mut self, bars: &[(usize, usize, &Segment)], base: f64, height: f64, names: bool) {
+        if !self.tooltips {
+            return self.merged_bars(bars, base, height);
+        }
+        for (task, colour, segment) in bars {
+            let (x, to) = (self.x(segment.from), self.x(segment.to));
+            let width = (to - x).max(0.75);
+            let class = bar_class(*colour, segment);
+            let _ = write!(
+                self.out,
+                "<g class=\"{class}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
+                Px(x),
+                Px(base - height),
+                Px(width),
+                Px(height)
+            );
+            let name = self
+                .gantt
+                .scene
+                .tasks
+                .get(*task)
+                .filter(|_| names)
+                .map(|task| format!("{} {}", task.name, segment.job));
+            let fits = |text: &String| width > text.chars().count() as f64 * 6.2 + 6.0 && height >= 12.0;
+            if let Some(text) = name.filter(fits).or_else(|| Some(segment.job.to_string()).filter(fits)) {
+                let _ = write!(
+                    self.out,
+                    "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                    Px(x + width / 2.0),
+                    Px(base - height / 2.0 + 3.5),
+                    Esc(&text)
+                );
+            }
+            let _ = write!(self.out, "<title>{}</title></g>", Esc(&tooltip(self.gantt, *task, segment)));
+        }
+    }
+
+    fn merged_bars(&mut self, bars: &[(usize, usize, &Segment)], base: f64, height: f64) {
+        let mut paths: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
+        for (_, colour, segment) in bars {
+            let (x, to) = (self.x(segment.from), self.x(segment.to));
+            let width = (to - x).max(0.5);
+            let path = paths.entry(bar_class(*colour, segment)).or_default();
+            let _ = write!(path, "M{} {}h{}v{}h-{}z", Px(x), Px(base - height), Px(width), Px(height), Px(width));
+        }
+        for (class, path) in paths {
+            let _ = write!(self.out, "<g class=\"{class}\"><path d=\"{path}\"/></g>");
+        }
+    }
+
+    fn marks(&mut self, row: &Row, base: f64, h: f64) {
+        let arrows = h >= 30.0 && self.arrows_fit(row);
+        let top = base - h + if h >= 30.0 { 12.0 } else { 6.0 };
+        let (mut releases, mut deadlines, mut ends, mut misses, mut cancels) = Default::default();
+        for mark in &row.marks {
+            let x = self.x(mark.at);
+            let (path, d): (&mut String, String) = match mark.what {
+                MarkKind::Release if arrows => {
+                    (&mut releases, format!("M{} {}V{}m-3 5l3-5l3 5", Px(x), Px(base), Px(top)))
+                }
+                MarkKind::Release => (&mut releases, format!("M{} {}v-6", Px(x), Px(base))),
+                MarkKind::Deadline if arrows => {
+                    (&mut deadlines, format!("M{} {}V{}m-3-5l3 5l3-5", Px(x), Px(top), Px(base)))
+                }
+                MarkKind::Deadline => (&mut deadlines, format!("M{} {}v5", Px(x), Px(top))),
+                MarkKind::Completion if arrows => {
+                    (&mut ends, format!("M{} {}m-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0", Px(x), Px(base)))
+                }
+                MarkKind::Completion => continue,
+                MarkKind::Miss => (&mut misses, cross(x, top + 1.0, 4.0)),
+                // A dropped job has its miss at the same instant.
+                MarkKind::Cancel(CancelCause::Late) => continue,
+                MarkKind::Cancel(_) => (&mut cancels, cross(x, base - bar_px(h) / 2.0, 3.5)),
+            };
+            path.push_str(&d);
+        }
+        for (class, d) in
+            [("deadline", deadlines), ("release", releases), ("end", ends), ("cancel", cancels), ("miss", misses)]
+        {
+            if !d.is_empty() {
+                let _ = write!(self.out, "<path class=\"{class}\" d=\"{d}\"/>");
+            }
+        }
+    }
+
+    /// Whether releases of this row stand far enough apart for arrows.
+    fn arrows_fit(&self, row: &Row) -> bool {
+        let releases = row.marks.iter().filter(|mark| mark.what == MarkKind::Release).count();
+        (self.right - self.left) / releases.max(1) as f64 >= 9.0
+    }
+
+    fn mode_marks(&mut self, bottom: f64) {
+        for mode in &self.gantt.modes {
+            let x = self.x(mode.at);
+            let name = self.gantt.scene.modes.get(mode.mode).map_or("?", String::as_str);
+            let near_edge = x > self.right - 80.0;
+            let _ = writeln!(
+                self.out,
+                "<g class=\"mode\"><path d=\"M{} {}V{}\"/><text x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text><title>{}</title></g>",
+                Px(x),
+                Px(TOP - 6.0),
+                Px(bottom),
+                Px(if near_edge { x - 4.0 } else { x + 4.0 }),
+                Px(TOP + 6.0),
+                if near_edge { "end" } else { "start" },
+                Esc(&clip(name, 20)),
+                Esc(&format!("strategy {name} from {}", clock(mode.at))),
+            );
+        }
+    }
+
+    /// Pairs of a class and a text, for what the chart really shows.
+    fn legend(&self) -> Vec<(String, String)> {
+        let mut entries: Vec<(String, String)> = Vec::new();
+        let mut add = |class: String, text: String| {
+            if !entries.iter().any(|(_, known)| *known == text) {
+                entries.push((class, text));
+            }
+        };
+        let by_cpu = !self.lines.iter().any(|line| matches!(line, Line::Cpu(..)));
+        let segments = || self.gantt.rows.iter().flat_map(|row| row.segments.iter().map(move |s| (row.task, s)));
+        let mut colours: Vec<usize> =
+            segments().filter_map(|(task, s)| cpu_of(s).map(|cpu| if by_cpu { cpu as usize } else { task })).collect();
+        colours.sort_unstable();
+        colours.dedup();
+        let style = if self.gantt.scene.preemptions { "bar" } else { "bar open" };
+        for colour in colours.iter().take(if by_cpu { 32 } else { 12 }) {
+            let name = match self.gantt.scene.tasks.get(*colour) {
+                Some(task) if !by_cpu => clip(&task.name, 24),
+                _ if self.gantt.scene.preemptions => format!("runs on CPU {colour}"),
+                _ => format!("in progress, started on CPU {colour}"),
+            };
+            add(format!("{style} p{}", colour % COLOURS), name);
+        }
+        if segments().any(|(_, s)| s.late && cpu_of(s).is_some()) {
+            add(format!("{style} late"), "past its deadline".to_owned());
+        }
+        if by_cpu && segments().any(|(_, s)| s.what == Doing::Waiting) {
+            add("wait".to_owned(), "ready, waits".to_owned());
+        }
+        for mark in self.gantt.rows.iter().flat_map(|row| &row.marks).filter(|_| by_cpu) {
+            match mark.what {
+                MarkKind::Release => add("release".to_owned(), "release".to_owned()),
+                MarkKind::Deadline => add("deadline".to_owned(), "deadline".to_owned()),
+                MarkKind::Completion => add("end".to_owned(), "completion".to_owned()),
+                MarkKind::Miss => add("miss".to_owned(), "deadline missed".to_owned()),
+                MarkKind::Cancel(CancelCause::Late) => {}
+                MarkKind::Cancel(_) => add("cancel".to_owned(), "cancelled".to_owned()),
+            }
+        }
+        entries
+    }
+
+    fn lay_legend(&self, entries: &[(String, String)], top: f64) -> (String, f64) {
+        let (mut x, mut y) = (self.left, top);
+        let mut out = String::from("<g class=\"legend\">");
+        for (class, text) in entries {
+            let wide = 26.0 + text.chars().count() as f64 * 6.2 + 18.0;
+            if x + wide > self.right && x > self.left {
+                (x, y) = (self.left, y + 20.0);
+            }
+            let _ = write!(
+                out,
+                "{}<text x=\"{}\" y=\"{}\">{}</text>",
+                legend_symbol(class, x, y),
+                Px(x + 22.0),
+                Px(y + 4.0),
+                Esc(text)
+            );
+            x += wide;
+        }
+        out.push_str("</g>\n");
+        if entries.is_empty() { (String::new(), 0.0) } else { (out, y - top + 16.0) }
+    }
+}
+
+fn lines(gantt: &Gantt, rows: Rows) -> Vec<Line<'_>> {
+    let mut nodes: Vec<NodeId> =
+        gantt.rows.iter().filter_map(|row| gantt.scene.tasks.get(row.task)).map(|task| task.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let several = nodes.len() > 1;
+    let mut lines = Vec::new();
+    for node in nodes {
+        let Some(scene) = gantt.scene.nodes.get(node.index()) else { continue };
+        if several {
+            lines.push(Line::Node(&scene.name));
+        }
+        match rows {
+            Rows::Cpus => lines.extend((0..scene.cpus).map(|cpu| Line::Cpu(node, cpu))),
+            Rows::Tasks => {
+                let on_node = |row: &&Row| gantt.scene.tasks.get(row.task).is_some_and(|task| task.node == node);
+                lines.extend(gantt.rows.iter().filter(on_node).map(Line::Task));
+            }
+        }
+    }
+    lines
+}
+
+fn label(gantt: &Gantt, line: &Line<'_>) -> String {
+    match line {
+        Line::Node(_) => String::new(),
+        Line::Task(row) => gantt.scene.tasks.get(row.task).map_or_else(String::new, |task| task.name.clone()),
+        Line::Cpu(_, cpu) => format!("CPU {cpu}"),
+    }
+}
+
+fn bar_px(row: f64) -> f64 {
+    if row >= 40.0 {
+        18.0
+    } else if row >= 30.0 {
+        14.0
+    } else {
+        9.0
+    }
+}
+
+fn cpu_of(segment: &Segment) -> Option<u32> {
+    match segment.what {
+        Doing::Running { cpu } | Doing::InProgress { cpu } => Some(cpu),
+        Doing::Waiting => None,
+    }
+}
+
+fn bar_class(colour: usize, segment: &Segment) -> String {
+    let open = if matches!(segment.what, Doing::InProgress { .. }) { " open" } else { "" };
+    if segment.late { format!("bar{open} late") } else { format!("bar{open} p{}", colour % COLOURS) }
+}
+
+fn cross(x: f64, y: f64, r: f64) -> String {
+    format!("M{} {}l{d} {d}m0-{d}l-{d} {d}", Px(x - r), Px(y - r), d = Px(2.0 * r))
+}
+
+fn legend_symbol(class: &str, x: f64, y: f64) -> String {
+    let (x0, mid) = (Px(x), x + 8.0);
+    let d = match class {
+        "wait" => format!("M{x0} {}h16", Px(y)),
+        "release" => format!("M{} {}v-14m-3 5l3-5l3 5", Px(mid), Px(y + 7.0)),
+        "deadline" => format!("M{} {}v14m-3-5l3 5l3-5", Px(mid), Px(y - 7.0)),
+        "end" => format!("M{} {}m-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0", Px(mid), Px(y)),
+        "miss" => cross(mid, y, 4.0),
+        "cancel" => cross(mid, y, 3.5),
+        bar => {
+            return format!(
+                "<g class=\"{bar}\"><rect x=\"{x0}\" y=\"{}\" width=\"16\" height=\"11\"/></g>",
+                Px(y - 5.5)
+            );
+        }
+    };
+    format!("<path class=\"{class}\" d=\"{d}\"/>")
+}
+
+fn tooltip(gantt: &Gantt, task: usize, segment: &Segment) -> String {
+    let name = gantt.scene.tasks.get(task).map_or("?", |task| task.name.as_str());
+    let doing = match segment.what {
+        Doing::Running { cpu } => format!("runs on CPU {cpu}"),
+        Doing::InProgress { cpu } => format!("in progress, started on CPU {cpu}"),
+        Doing::Waiting => "waits".to_owned(),
+    };
+    let late = if segment.late { ", past its deadline" } else { "" };
+    let length = short(segment.to.saturating_since(segment.from));
+    format!("{name} job {}: {doing}{late}\n{} to {} ({length})", segment.job, clock(segment.from), clock(segment.to))
+}
+
+/// What a reader who cannot see the chart should know.
+fn describe(gantt: &Gantt) -> String {
+    let mut text = format!("Schedule from {} to {}.", clock(gantt.from), clock(gantt.to));
+    for row in gantt.rows.iter().take(40) {
+        let count = |kind: MarkKind| row.marks.iter().filter(|mark| mark.what == kind).count();
+        let name = gantt.scene.tasks.get(row.task).map_or("?", |task| task.name.as_str());
+        let _ = write!(
+            text,
+            " {name}: {} released, {} completed, {} missed.",
+            count(MarkKind::Release),
+            count(MarkKind::Completion),
+            count(MarkKind::Miss)
+        );
+    }
+    text
+}

@@ -1,0 +1,392 @@
+//! The Gantt chart for a terminal: two lines a task, arrows above and execution below.
+
+use std::fmt::Write as _;
+
+use takt_log::CancelCause;
+use takt_model::{NodeId, Time};
+
+use crate::axis::{Axis, clock};
+use crate::gantt::{Doing, Gantt, MarkKind, Row};
+use crate::markup::clip;
+
+/// How to print.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TextOptions {
+    /// Columns of the terminal, labels included; at least 40 are used.
+    pub width: usize,
+    /// Block and arrow characters; else ASCII alone.
+    pub unicode: bool,
+    /// ANSI colours: bars by CPU, misses red.
+    pub color: bool,
+}
+
+impl Default for TextOptions {
+    fn default() -> Self {
+        TextOptions { width: 100, unicode: true, color: false }
+    }
+}
+
+/// What a cell of the execution line shows, the most telling first where several meet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Cell {
+    Idle,
+    Waiting,
+    /// (late, CPU, in progress rather than running, share of the cell)
+    Busy {
+        late: bool,
+        cpu: u32,
+        open: bool,
+        share: Share,
+    },
+}
+
+/// How much of a cell is busy.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Share {
+    Little,
+    Half,
+    Full,
+}
+
+/// Characters of a chart.
+struct Glyphs {
+    release: char,
+    deadline: char,
+    both: char,
+    miss: char,
+    cancel: char,
+    full: char,
+    half: char,
+    little: char,
+    open: char,
+    late: char,
+    wait: char,
+    tick: char,
+    rule: char,
+    mode: char,
+}
+
+const UNICODE: Glyphs = Glyphs {
+    release: '↑',
+    deadline: '↓',
+    both: '↕',
+    miss: '✗',
+    cancel: '⊘',
+    full: '█',
+    half: '▓',
+    little: '▒',
+    open: '░',
+    late: '▚',
+    wait: '·',
+    tick: '┬',
+    rule: '─',
+    mode: '┊',
+};
+const ASCII: Glyphs = Glyphs {
+    release: '^',
+    deadline: 'v',
+    both: '|',
+    miss: 'X',
+    cancel: 'o',
+    full: '#',
+    half: '=',
+    little: '-',
+    open: '~',
+    late: '!',
+    wait: '.',
+    tick: '+',
+    rule: '-',
+    mode: ':',
+};
+/// Foreground colours of CPUs: blue, yellow, green, magenta, cyan, white.
+const ANSI_CPU: [u8; 6] = [34, 33, 32, 35, 36, 37];
+const ANSI_MISS: u8 = 31;
+const ANSI_DIM: u8 = 2;
+
+/// Prints `gantt`; every line ends with a newline, and none is longer than the width.
+#[must_use]
+pub fn text(gantt: &Gantt, options: &TextOptions) -> String {
+    let longest = gantt.rows.iter().map(|row| name(gantt, row).chars().count()).max().unwrap_or(0);
+    let width = options.width.max(40);
+    let label = longest.clamp(3, (width / 3).min(24));
+    let cells = width - label - 2;
+    let glyphs = if options.unicode { &UNICODE } else { &ASCII };
+    Printer { gantt, options, glyphs, label, cells, starts: boundaries(gantt, cells) }.print()
+}
+
+/// The instants at which cells begin, and the end of the last one.
+fn boundaries(gantt: &Gantt, cells: usize) -> Vec<u64> {
+    let (from, span) = (gantt.from.as_ns(), u128::from(gantt.span().as_ns()));
+    (0..=cells).map(|i| from + (span * i as u128 / cells as u128) as u64).collect()
+}
+
+struct Printer<'a> {
+    gantt: &'a Gantt,
+    options: &'a TextOptions,
+    glyphs: &'a Glyphs,
+    label: usize,
+    cells: usize,
+    starts: Vec<u64>,
+}
+
+impl Printer<'_> {
+    fn print(&self) -> String {
+        let mut out = self.axis();
+        let mut node: Option<NodeId> = None;
+        let several =
+            self.gantt.rows.iter().map(|row| self.node_of(row)).any(|n| n != self.node_of(&self.gantt.rows[0]));
+        for row in &self.gantt.rows {
+            if several && node != self.node_of(row) {
+                node = self.node_of(row);
+                let name =
+                    node.and_then(|node| self.gantt.scene.nodes.get(node.index())).map_or("?", |node| &node.name);
+                let _ = writeln!(out, "{}", clip(name, self.options.width.max(40)));
+            }
+            self.row(&mut out, row);
+        }
+        self.mode_lines(&mut out);
+        let legend = self.legend();
+        for line in wrap(&legend, self.options.width.max(40)) {
+            let _ = writeln!(out, "{line}");
+        }
+        for note in self.gantt.notes() {
+            for line in wrap(&note.split(' ').collect::<Vec<_>>(), self.options.width.max(40)) {
+                let _ = writeln!(out, "{line}");
+            }
+        }
+        out
+    }
+
+    fn node_of(&self, row: &Row) -> Option<NodeId> {
+        self.gantt.scene.tasks.get(row.task).map(|task| task.node)
+    }
+
+    fn cell(&self, at: Time) -> usize {
+        let after = self.starts.partition_point(|start| *start <= at.as_ns());
+        after.saturating_sub(1).min(self.cells - 1)
+    }
+
+    fn axis(&self) -> String {
+        let axis = Axis::new(self.gantt.from, self.gantt.to, (self.cells / 12).max(2));
+        let mut labels = vec![' '; self.label + 2 + self.cells];
+        let mut rule = vec![self.glyphs.rule; self.cells];
+        let mut free = 0;
+        if let Some(origin) = axis.origin_label() {
+            // The origin stands above the names, where the ticks leave room.
+            let shown: Vec<char> = clip(&origin, self.label + 1).chars().collect();
+            labels[..shown.len()].copy_from_slice(&shown);
+            free = shown.len() + 1;
+        }
+        for (at, text) in &axis.ticks {
+            let cell = self.cell(*at);
+            rule[cell] = self.glyphs.tick;
+            let chars: Vec<char> = text.chars().collect();
+            let start = self.label + 2 + cell;
+            if start >= free && start + chars.len() <= labels.len() {
+                labels[start..start + chars.len()].copy_from_slice(&chars);
+                free = start + chars.len() + 1;
+            }
+        }
+        let labels: String = labels.into_iter().collect();
+        let rule: String = rule.into_iter().collect();
+        format!("{}\n{:>pad$}{}\n", labels.trim_end(), "", self.paint(&rule, ANSI_DIM), pad = self.label + 2)
+    }
+
+    fn row(&self, out: &mut String, row: &Row) {
+        let marks = self.mark_cells(row);
+        let mut above = String::new();
+        for mark in &marks {
+            match mark {
+                Some(kind) if *kind == self.glyphs.miss => above.push_str(&self.paint(&kind.to_string(), ANSI_MISS)),
+                Some(kind) => above.push(*kind),
+                None => above.push(' '),
+            }
+        }
+        let _ = writeln!(out, "{}", format!("{:pad$}{above}", "", pad = self.label + 2).trim_end());
+        // One colour code a stretch of equal colour, not one a cell.
+        let mut below = String::new();
+        let cells: Vec<(char, u8)> = self.busy_cells(row).into_iter().map(|cell| self.show(cell)).collect();
+        for stretch in cells.chunk_by(|a, b| a.1 == b.1) {
+            let glyphs: String = stretch.iter().map(|(glyph, _)| *glyph).collect();
+            below.push_str(&if stretch[0].1 == 0 { glyphs } else { self.paint(&glyphs, stretch[0].1) });
+        }
+        let label = clip(&name(self.gantt, row), self.label);
+        let _ = writeln!(out, "{}", format!("{label:<pad$}  {below}", pad = self.label).trim_end());
+    }
+
+    fn mark_cells(&self, row: &Row) -> Vec<Option<char>> {
+        let g = self.glyphs;
+        let mut cells = vec![None; self.cells];
+        for mark in &row.marks {
+            let Some(cell) = cells.get_mut(self.cell(mark.at)) else { continue };
+            let new = match mark.what {
+                MarkKind::Release => g.release,
+                MarkKind::Deadline => g.deadline,
+                MarkKind::Miss => g.miss,
+                MarkKind::Cancel(CancelCause::Omitted | CancelCause::Shed) => g.cancel,
+                MarkKind::Completion | MarkKind::Cancel(CancelCause::Late) => continue,
+            };
+            *cell = Some(match *cell {
+                Some(old) if old == g.miss || old == g.cancel => old,
+                Some(old) if old != new && new != g.miss && new != g.cancel => g.both,
+                _ => new,
+            });
+        }
+        cells
+    }
+
+    fn busy_cells(&self, row: &Row) -> Vec<Cell> {
+        let mut busy_ns = vec![0u64; self.cells];
+        let mut cells = vec![Cell::Idle; self.cells];
+        for segment in &row.segments {
+            let (first, last) =
+                (self.cell(segment.from), self.cell(Time::from_ns(segment.to.as_ns().saturating_sub(1))));
+            for cell in first..=last {
+                let (start, end) = (self.starts[cell], self.starts[cell + 1]);
+                let within = segment.to.as_ns().min(end).saturating_sub(segment.from.as_ns().max(start));
+                let (cpu, open) = match segment.what {
+                    Doing::Waiting => {
+                        cells[cell] = cells[cell].max(Cell::Waiting);
+                        continue;
+                    }
+                    Doing::Running { cpu } => (cpu, false),
+                    Doing::InProgress { cpu } => (cpu, true),
+                };
+                busy_ns[cell] += within;
+                let share = share_of(busy_ns[cell], end - start);
+                cells[cell] = match cells[cell] {
+                    // The longest stretch names the CPU; lateness is never hidden.
+                    Cell::Busy { late, cpu: old, .. } if within * 2 < busy_ns[cell] => {
+                        Cell::Busy { late: late || segment.late, cpu: old, open, share }
+                    }
+                    Cell::Busy { late, .. } => Cell::Busy { late: late || segment.late, cpu, open, share },
+                    _ => Cell::Busy { late: segment.late, cpu, open, share },
+                };
+            }
+        }
+        cells
+    }
+
+    /// A cell's character and colour, 0 for none.
+    fn show(&self, cell: Cell) -> (char, u8) {
+        let g = self.glyphs;
+        let several = self.gantt.scene.nodes.iter().any(|node| node.cpus > 1);
+        match cell {
+            Cell::Idle => (' ', 0),
+            Cell::Waiting => (g.wait, ANSI_DIM),
+            Cell::Busy { late, cpu, open, share } => {
+                let glyph = match share {
+                    // Without colours the CPU's number says where.
+                    _ if late => g.late,
+                    _ if several && !self.options.color && !open => char::from_digit(cpu % 36, 36).unwrap_or(g.full),
+                    _ if open => g.open,
+                    Share::Full => g.full,
+                    Share::Half => g.half,
+                    Share::Little => g.little,
+                };
+                (glyph, if late { ANSI_MISS } else { ANSI_CPU[cpu as usize % ANSI_CPU.len()] })
+            }
+        }
+    }
+
+    fn mode_lines(&self, out: &mut String) {
+        for mode in &self.gantt.modes {
+            let name = self.gantt.scene.modes.get(mode.mode).map_or("?", String::as_str);
+            let cell = self.cell(mode.at);
+            let text = format!("{} {name} from {}", self.glyphs.mode, clock(mode.at));
+            let _ =
+                writeln!(out, "{:pad$}{text}", "", pad = (self.label + 2 + cell).min(self.options.width.max(40) / 2));
+        }
+    }
+
+    fn legend(&self) -> Vec<String> {
+        let g = self.glyphs;
+        let mut words =
+            vec![format!("{} release", g.release), format!("{} deadline", g.deadline), format!("{} both", g.both)];
+        let marks = |kind: fn(&MarkKind) -> bool| self.gantt.rows.iter().flat_map(|r| &r.marks).any(|m| kind(&m.what));
+        let segments =
+            |test: fn(&crate::gantt::Segment) -> bool| self.gantt.rows.iter().flat_map(|r| &r.segments).any(test);
+        let several = self.gantt.scene.nodes.iter().any(|node| node.cpus > 1);
+        if !self.gantt.scene.preemptions {
+            words.push(format!("{} in progress", g.open));
+        } else if several && !self.options.color {
+            words.push("0 1 ... runs on that CPU".to_owned());
+        } else if several {
+            let cpus = self.gantt.scene.nodes.iter().map(|node| node.cpus).max().unwrap_or(1);
+            for cpu in 0..cpus.min(ANSI_CPU.len() as u32) {
+                words.push(format!("{} CPU {cpu}", self.paint(&g.full.to_string(), ANSI_CPU[cpu as usize])));
+            }
+        } else {
+            words.push(format!("{} runs", g.full));
+        }
+        if segments(|s| s.what == Doing::Waiting) {
+            words.push(format!("{} waits", g.wait));
+        }
+        if segments(|s| s.late && s.what != Doing::Waiting) {
+            words.push(format!("{} past its deadline", g.late));
+        }
+        if marks(|kind| *kind == MarkKind::Miss) {
+            words.push(format!("{} deadline missed", g.miss));
+        }
+        if marks(|kind| matches!(kind, MarkKind::Cancel(CancelCause::Omitted | CancelCause::Shed))) {
+            words.push(format!("{} cancelled", g.cancel));
+        }
+        let last = words.len() - 1;
+        words.iter().enumerate().map(|(i, word)| if i < last { format!("{word},") } else { word.clone() }).collect()
+    }
+
+    fn paint(&self, text: &str, colour: u8) -> String {
+        if self.options.color { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+fn share_of(busy: u64, cell: u64) -> Share {
+    // Cells differ by a nanosecond where the span does not divide.
+    if busy + 1 >= cell {
+        Share::Full
+    } else if busy * 2 >= cell {
+        Share::Half
+    } else {
+        Share::Little
+    }
+}
+
+/// A task's name without control characters, which could command the terminal.
+fn name(gantt: &Gantt, row: &Row) -> String {
+    let name = gantt.scene.tasks.get(row.task).map_or("?", |task| task.name.as_str());
+    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Words put into lines of at most `width` characters, colour codes not counted.
+fn wrap<S: AsRef<str>>(words: &[S], width: usize) -> Vec<String> {
+    let visible = |text: &str| {
+        let mut count = 0;
+        let mut code = false;
+        for c in text.chars() {
+            match c {
+                '\x1b' => code = true,
+                'm' if code => code = false,
+                _ if !code => count += 1,
+                _ => {}
+            }
+        }
+        count
+    };
+    let mut lines: Vec<String> = Vec::new();
+    let mut used = 0;
+    for word in words {
+        let long = visible(word.as_ref());
+        match lines.last_mut() {
+            Some(line) if used + 1 + long <= width => {
+                line.push(' ');
+                line.push_str(word.as_ref());
+                used += 1 + long;
+            }
+            _ => {
+                lines.push(word.as_ref().to_owned());
+                used = long;
+            }
+        }
+    }
+    lines
+}

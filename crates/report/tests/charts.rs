@@ -1,0 +1,215 @@
+//! Golden charts of small schedules.
+
+mod common;
+
+use common::{Log, as_live, schedule};
+use takt_log::{CancelCause, Event, JobKey, Sink};
+use takt_model::{Builtin, Span, System, TaskId, Time};
+use takt_report::{
+    Gantt, GanttBuilder, GanttOptions, MarkKind, Rows, Scene, SvgOptions, TextOptions, Window, golden, svg, text,
+};
+
+fn chart(scene: Scene, log: &Log, options: GanttOptions, end: Time) -> Gantt {
+    let mut builder = GanttBuilder::new(scene, options);
+    for (stream, now, event) in log {
+        builder.event(*stream, *now, event);
+    }
+    builder.finish(end)
+}
+
+fn ms(ms: u64) -> Time {
+    Time::from_ns(ms * 1_000_000)
+}
+
+fn two_tasks() -> (System, Log) {
+    let system = golden::system(1, Builtin::Rm, "fast 5 2\nslow 10 5");
+    let log = schedule(&system, false, 20);
+    (system, log)
+}
+
+/// Compares with a golden text whose first line break is only there for the eye.
+#[track_caller]
+fn assert_golden(shown: &str, expected: &str) {
+    let expected = expected.strip_prefix('\n').unwrap_or(expected);
+    assert!(shown == expected, "shown:\n{shown}\nexpected:\n{expected}");
+}
+
+#[test]
+fn a_golden_schedule_shows_preemption_and_waiting() {
+    let (system, log) = two_tasks();
+    assert_golden(
+        &golden::chart(&system, &log, 20),
+        "
+     ^    |    |    |    v
+fast 00   00   00   00
+     ^         |         v
+slow ..000..00 ..000..00
+",
+    );
+}
+
+#[test]
+fn a_miss_is_marked_at_the_deadline_and_what_runs_after_it_differs() {
+    let system = golden::system(1, Builtin::Rm, "a 4 2\nb 8 5 D=7");
+    assert_golden(
+        &golden::chart(&system, &schedule(&system, false, 12), 12),
+        "
+  ^   |   |   v
+a 00  00  00
+  ^      X^
+b ..00..0!..!0
+",
+    );
+}
+
+#[test]
+fn two_cpus_show_where_each_job_ran() {
+    let system = golden::system(2, Builtin::Edf, "a 4 2\nb 4 3\nc 8 3");
+    assert_golden(
+        &golden::chart(&system, &schedule(&system, true, 8), 8),
+        "
+  ^   |   v
+a 00  00
+  ^   |   v
+b 111 111
+  ^       v
+c ..00..0
+",
+    );
+}
+
+#[test]
+fn the_terminal_chart_in_unicode_and_ascii() {
+    let (system, log) = two_tasks();
+    let gantt = chart(Scene::of(&system), &log, GanttOptions::until(ms(20)), ms(20));
+    assert_golden(
+        &text(&gantt, &TextOptions { width: 46, unicode: true, color: false }),
+        "
+      0                   10 ms
+      ┬───────────────────┬──────────────────┬
+      ↑         ↕         ↕         ↕        ↓
+fast  ████      ████      ████      ████
+      ↑                   ↕                  ↓
+slow  ····██████····████  ····██████····████
+↑ release, ↓ deadline, ↕ both, █ runs, · waits
+",
+    );
+    let ascii = text(&gantt, &TextOptions { width: 46, unicode: false, color: false });
+    assert!(ascii.is_ascii() && ascii.contains("slow  ....######....####  ....######....####\n"), "{ascii}");
+}
+
+#[test]
+fn a_live_log_is_drawn_as_in_progress_and_says_so() {
+    let (system, log) = two_tasks();
+    let scene = Scene::of(&system).without_preemptions();
+    let gantt = chart(scene, &as_live(&log), GanttOptions::until(ms(20)), ms(20));
+    let shown = text(&gantt, &TextOptions { width: 46, unicode: true, color: false });
+    assert!(shown.contains("slow  ····░░░░░░░░░░░░░░  ····"), "{shown}");
+    assert!(shown.contains("░ in progress") && shown.contains("This log has no preemptions"), "{shown}");
+    let picture = svg(&gantt, &SvgOptions { rows: Rows::Cpus, ..SvgOptions::new("live") });
+    assert!(picture.contains("in progress, started on CPU 0") && !picture.contains("runs on CPU"), "{picture}");
+}
+
+#[test]
+fn colours_add_codes_and_change_nothing_else() {
+    let system = golden::system(2, Builtin::Edf, "a 4 2\nb 4 3 D=2\nc 8 3");
+    let gantt = chart(Scene::of(&system), &schedule(&system, true, 16), GanttOptions::until(ms(16)), ms(16));
+    let plain = |color| {
+        let shown = text(&gantt, &TextOptions { width: 60, unicode: true, color });
+        shown
+            .split('\x1b')
+            .enumerate()
+            .map(|(i, part)| if i == 0 { part } else { part.split_once('m').unwrap().1 })
+            .collect::<String>()
+    };
+    assert_eq!(plain(true).lines().count(), plain(false).lines().count());
+    assert!(plain(true).lines().all(|line| line.chars().count() <= 60));
+    assert!(plain(true).contains("✗ deadline missed"));
+}
+
+#[test]
+fn a_crowded_window_is_cut_and_says_where() {
+    let system = golden::system(1, Builtin::Rm, "fast 5 2\nslow 10 5");
+    let log = schedule(&system, false, 5_000);
+    let options = GanttOptions { items_max: 500, ..GanttOptions::until(Time::MAX) };
+    let mut builder = GanttBuilder::new(Scene::of(&system), options);
+    for (stream, now, event) in &log {
+        builder.event(*stream, *now, event);
+    }
+    assert!(builder.is_done(ms(5_000)));
+    let gantt = builder.finish(ms(5_000));
+    let items: usize = gantt.rows.iter().map(|row| row.segments.len() + row.marks.len()).sum();
+    assert!((450..=502).contains(&items), "{items}");
+    assert_eq!(gantt.cut, Some(ms(5_000)));
+    assert!(gantt.notes()[0].starts_with("The log goes on to 5s; the chart shows the first "), "{:?}", gantt.notes());
+}
+
+#[test]
+fn the_first_miss_is_found_anywhere_in_a_long_log_with_little_memory() {
+    let mut system = golden::system(1, Builtin::Rm, "a 10 4");
+    let quiet = schedule(&system, false, 20_000);
+    system.tasks[0].deadline = Span::from_ms(10);
+    let mut builder = GanttBuilder::new(
+        Scene::of(&system),
+        GanttOptions {
+            items_max: 100,
+            ..GanttOptions::new(Window::FirstMiss { before: Span::from_ms(20), after: Span::from_ms(10) })
+        },
+    );
+    for (stream, now, event) in &quiet {
+        builder.event(*stream, *now, event);
+    }
+    assert!(builder.clone().finish(ms(20_000)).first_miss.is_none());
+    let job = JobKey { task: TaskId(0), number: 2_000 };
+    for (at, event) in [
+        (20_000, Event::Release { job, arrival: ms(20_000), parent: None }),
+        (20_000, Event::Start { job, cpu: 0 }),
+        (20_010, Event::Miss { job }),
+        (20_012, Event::Complete { job, cpu: 0 }),
+        (20_100, Event::Release { job: JobKey { number: 2_001, ..job }, arrival: ms(20_100), parent: None }),
+    ] {
+        builder.event(0, ms(at), &event);
+    }
+    let gantt = builder.finish(ms(20_100));
+    assert_eq!((gantt.from, gantt.to, gantt.misses()), (ms(19_990), ms(20_020), 1));
+    assert_golden(
+        &text(&gantt, &TextOptions { width: 63, unicode: true, color: false }),
+        "
+     19.99 s            20 s               20.01 s
+     ┬──────────────────┬──────────────────┬──────────────────┬
+     ↕                  ↕                  ✗
+a    ███████▓           ▓██████████████████▚▚▚▚▚
+↑ release, ↓ deadline, ↕ both, █ runs, ▚ past its deadline,
+✗ deadline missed
+",
+    );
+}
+
+#[test]
+fn cancelled_dropped_and_lost_are_shown() {
+    let system = golden::system(1, Builtin::Rm, "a 4 2\nb 4 2");
+    let job = |task, number| JobKey { task: TaskId(task), number };
+    let release =
+        |task, number, at| (0, ms(at), Event::Release { job: job(task, number), arrival: ms(at), parent: None });
+    let log = vec![
+        release(0, 0, 0),
+        release(1, 0, 0),
+        (0, ms(0), Event::Start { job: job(0, 0), cpu: 0 }),
+        (0, ms(2), Event::Cancel { job: job(1, 0), cause: CancelCause::Omitted }),
+        (0, ms(3), Event::Lost { count: 7 }),
+        (0, ms(4), Event::Miss { job: job(0, 0) }),
+        (0, ms(4), Event::Cancel { job: job(0, 0), cause: CancelCause::Late }),
+    ];
+    assert_golden(
+        &golden::chart(&system, &log, 8),
+        "
+  ^   X
+a 0000
+  ^ o v
+b ..
+",
+    );
+    let gantt = chart(Scene::of(&system), &log, GanttOptions::until(ms(8)), ms(8));
+    assert_eq!(gantt.notes(), ["7 events were lost in this window."]);
+    assert_eq!(gantt.rows[0].marks.last().unwrap().what, MarkKind::Cancel(CancelCause::Late));
+}
