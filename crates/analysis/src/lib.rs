@@ -1,1 +1,36 @@
-//! takt-analysis: under construction.
+//! Schedulability tests and partitioning: from a System to verdicts with evidence.
+//!
+//! [`check`] runs the tests that fit a System, the cheapest first; [`catalogue`] lists them; [`place`]
+//! binds the tasks of partitioned and clustered nodes to CPUs. Each test is one module that cites its
+//! source, keeps its symbols, and can be called alone on plain slices.
+//!
+//! Times are whole nanoseconds. No float decides: tests compute in integers and exact rationals, or
+//! round to the safe side with the side in the name. Every fixed point has a named iteration limit,
+//! and [`Answer::Unknown`] is an answer.
+//!
+//! What a verdict assumes: jobs never run longer than their `wcet`, arrive no closer than their
+//! period, and the scheduler is the one that the System names. Offsets are ignored, which is safe.
+//!
+//! ```
+//! use takt_analysis::{Answer, CheckOptions, check};
+//! use takt_model::{Builtin, Span, System, Task};
+//!
+//! let task = |name, t, c| Task::periodic(name, Span::from_ms(t), Span::from_ms(c));
+//! let system = System::local(1, Builtin::Rm, vec![task("fast", 4, 1), task("slow", 6, 3)]);
+//! let report = check(&system, &CheckOptions::default());
+//! assert_ne!(report.schedulable, Answer::No);
+//! ```
+
+mod catalogue;
+mod check;
+mod exact;
+pub mod linux;
+mod report;
+mod scope;
+mod verdict;
+
+pub use catalogue::{Kind, TestId, TestInfo, catalogue};
+pub use check::{CheckOptions, check};
+pub use linux::LinuxMachine;
+pub use report::{CheckReport, TaskReport, TestReport};
+pub use verdict::{Answer, Bound, Verdict};

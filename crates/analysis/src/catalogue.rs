@@ -1,0 +1,178 @@
+//! The tests by name: what each decides, under which conditions, at what cost, and who found it.
+
+use serde::{Serialize, Serializer};
+
+macro_rules! tests {
+    ($($(#[$doc:meta])* $id:ident => { $name:literal, $kind:ident, $decides:literal, $preconditions:literal, $cost:literal, $source:literal })*) => {
+        /// A test of the catalogue.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum TestId { $($(#[$doc])* $id),* }
+
+        static CATALOGUE: &[TestInfo] = &[$(TestInfo {
+            id: TestId::$id, name: $name, kind: Kind::$kind, decides: $decides,
+            preconditions: $preconditions, cost: $cost, source: $source,
+        }),*];
+    };
+}
+
+tests! {
+    /// Conditions that no scheduler gets around.
+    Necessary => { "necessary", Necessary,
+        "Finds what no scheduler can do: jitter + wcet > deadline, or more work than the CPUs have time.",
+        "none", "O(n)", "by definition" }
+    /// Parts that this version does not analyse.
+    Unsupported => { "unsupported", Necessary,
+        "Names the parts of a system that this version does not analyse.",
+        "none", "O(1)", "-" }
+    /// Liu and Layland's utilisation bound.
+    LlBound => { "ll-bound", Sufficient,
+        "U <= n (2^(1/n) - 1) under rate monotonic.",
+        "one CPU, rm (or fixed priorities in rate order), deadline >= period, no jitter, no blocking, preemptive",
+        "O(n) exact integer arithmetic",
+        "C. L. Liu, J. W. Layland: Scheduling Algorithms for Multiprogramming in a Hard-Real-Time Environment, JACM 20(1), 1973, Theorem 5" }
+    /// Bini's hyperbolic bound.
+    Hyperbolic => { "hyperbolic", Sufficient,
+        "prod (U_i + 1) <= 2 under rate monotonic; accepts all that ll-bound accepts.",
+        "one CPU, rm (or fixed priorities in rate order), deadline >= period, no jitter, no blocking, preemptive",
+        "O(n)",
+        "E. Bini, G. C. Buttazzo, G. M. Buttazzo: Rate Monotonic Analysis: The Hyperbolic Bound, IEEE TC 52(7), 2003, Theorem 1" }
+    /// Response-time analysis.
+    Rta => { "rta", Exact,
+        "Bounds response times under fixed priorities, by the level-i busy window; exact for sporadic tasks on distinct levels without jitter, blocking, costs or chains.",
+        "one CPU, all levels fifo, deadline <= period, no late job dropped or demoted before it is late",
+        "pseudo-polynomial, O(n^2) terms per round",
+        "M. Joseph, P. Pandya 1986; N. C. Audsley et al.: Applying New Scheduling Theory to Static Priority Pre-emptive Scheduling, SEJ 8(5), 1993, Eq. 8; chains: K. Tindell, J. Clark: Holistic Schedulability Analysis, 1994" }
+    /// Density on one CPU under EDF.
+    Density => { "density", Sufficient,
+        "sum C_i / min(D_i, T_i) <= 1 under EDF.",
+        "one CPU, one preemptive deadline level, no blocking",
+        "O(n) exact rationals",
+        "J. W. S. Liu: Real-Time Systems, 2000, Theorem 6.2" }
+    /// Quick processor-demand analysis.
+    Qpa => { "qpa", Exact,
+        "h(t) <= t for every t: the processor demand under EDF; exact for sporadic tasks without blocking or costs.",
+        "one CPU, one preemptive deadline level without shifts; any deadlines",
+        "pseudo-polynomial for U < 1, a handful of O(n) rounds in practice",
+        "F. Zhang, A. Burns: Schedulability Analysis for Real-Time Systems with EDF Scheduling, IEEE TC 58(9), 2009, Theorems 4-5; blocking: S. Baruah 2006" }
+    /// Goossens, Funk and Baruah's density bound.
+    Gfb => { "gfb", Sufficient,
+        "sum delta_i <= m - (m - 1) delta_max under global EDF, delta = C / min(D, T).",
+        "m CPUs that every task may use, one preemptive deadline level without shifts, no blocking",
+        "O(n) exact rationals",
+        "J. Goossens, S. Funk, S. Baruah: Priority-Driven Scheduling of Periodic Task Systems on Multiprocessors, RTS 25, 2003, Theorem 5; density form: M. Bertogna, M. Cirinei, G. Lipari 2005" }
+    /// Partitioning by fit, with a real test per bin.
+    Partition => { "partition", Sufficient,
+        "Finds a placement in which every CPU (or cluster) passes its test: rta for fixed priorities, qpa for EDF, gfb per cluster; first, best, worst or next fit, decreasing utilisation.",
+        "partitioned or clustered node",
+        "O(n m) tests",
+        "S. Dhall, C. L. Liu 1978; D. Oh, S. Son 1995; J. Lopez et al.: Utilization Bounds for EDF Scheduling on Real-Time Multiprocessor Systems, RTS 28, 2004" }
+    /// The kernel's admission control.
+    Linux => { "linux", Exact,
+        "What sched_setattr would answer to these tasks: SCHED_DEADLINE limits and bandwidth per root domain, in the kernel's arithmetic; SCHED_FIFO's 99 priorities.",
+        "--linux; scopes of their own that do not decide schedulability",
+        "O(n)",
+        "Linux kernel/sched/deadline.c: __checkparam_dl, sched_dl_overflow, __dl_overflow" }
+}
+
+/// How far a test's answer reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// Its yes is a proof; otherwise it says nothing.
+    Sufficient,
+    /// Its no is a proof; otherwise it says nothing.
+    Necessary,
+    /// Yes and no are proofs under the conditions that it names; outside them its no becomes "unknown".
+    Exact,
+}
+
+impl Kind {
+    /// In one word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Sufficient => "sufficient",
+            Kind::Necessary => "necessary",
+            Kind::Exact => "exact",
+        }
+    }
+}
+
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// What `check --list` says of a test.
+#[derive(Clone, Copy, Debug)]
+pub struct TestInfo {
+    /// Which.
+    pub id: TestId,
+    /// Its name, as in the JSON contract; docs/tests/NAME.md says more.
+    pub name: &'static str,
+    /// How far its answer reaches.
+    pub kind: Kind,
+    /// What it decides.
+    pub decides: &'static str,
+    /// Where it applies.
+    pub preconditions: &'static str,
+    /// What it costs; n tasks, m CPUs.
+    pub cost: &'static str,
+    /// Who found it.
+    pub source: &'static str,
+}
+
+/// Serialises to `{"test", "kind", "decides", "preconditions", "cost", "source"}`.
+impl Serialize for TestInfo {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut form = serializer.serialize_struct("TestInfo", 6)?;
+        form.serialize_field("test", self.name)?;
+        form.serialize_field("kind", &self.kind)?;
+        form.serialize_field("decides", self.decides)?;
+        form.serialize_field("preconditions", self.preconditions)?;
+        form.serialize_field("cost", self.cost)?;
+        form.serialize_field("source", self.source)?;
+        form.end()
+    }
+}
+
+/// All tests of this version, the cheapest first within a scope.
+#[must_use]
+pub fn catalogue() -> &'static [TestInfo] {
+    CATALOGUE
+}
+
+impl TestId {
+    /// Its entry in the catalogue.
+    #[must_use]
+    pub fn info(self) -> &'static TestInfo {
+        &CATALOGUE[self as usize]
+    }
+
+    /// Its name in the JSON contract and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.info().name
+    }
+
+    /// The test of that name, if there is one.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<TestId> {
+        CATALOGUE.iter().find(|info| info.name == name).map(|info| info.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_test_is_found_by_its_name() {
+        for info in catalogue() {
+            assert_eq!(TestId::by_name(info.name), Some(info.id));
+            assert_eq!(info.id.info().name, info.name);
+        }
+        assert_eq!(TestId::by_name("rta "), None);
+    }
+}

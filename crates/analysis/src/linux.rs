@@ -1,0 +1,216 @@
+//! `linux`: what the kernel's admission control would say to these tasks.
+//!
+//! A pure function of a [`LinuxMachine`]: the limits of `__checkparam_dl`, the bandwidth sum of
+//! `__dl_overflow` per root domain in the kernel's own 20-bit fixed point, the affinity rule of
+//! `__sched_setscheduler`, and the 99 priorities of SCHED_FIFO. Symbols of the kernel source:
+//!
+//! | kernel | here |
+//! |---|---|
+//! | `BW_SHIFT`, `to_ratio(period, runtime)` | [`BW_SHIFT`], [`to_ratio`] |
+//! | `dl_b->bw` | `to_ratio(rt_period, rt_runtime)` |
+//! | `dl_b->total_bw` | the fair servers, then the tasks in file order |
+
+use serde_json::json;
+use takt_model::plan::Order;
+use takt_model::{Builtin, NodeId, Plan, Span, StrategyRef, System, Task, TaskId};
+
+use crate::catalogue::TestId;
+use crate::report::{TaskReport, TestReport};
+use crate::scope::cpus_name;
+use crate::verdict::{Answer, Verdict};
+
+/// Fractional bits of the kernel's bandwidths.
+pub const BW_SHIFT: u32 = 20;
+/// The shortest runtime that SCHED_DEADLINE takes: it drops 10 bits (`DL_SCALE`).
+pub const RUNTIME_MIN: Span = Span::from_ns(1 << 10);
+/// SCHED_FIFO priorities that a program can use.
+pub const FIFO_PRIORITIES_MAX: usize = 99;
+
+/// A Linux machine as its admission control sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinuxMachine {
+    /// CPUs that the process may use.
+    pub cpus: u32,
+    /// `sched_rt_runtime_us`; `None` is -1: no admission control.
+    pub rt_runtime_us: Option<u64>,
+    /// `sched_rt_period_us`, above zero.
+    pub rt_period_us: u64,
+    /// Runtime and period of each CPU's fair server (since 6.12), which counts against the same bandwidth.
+    pub fair_server: Option<(Span, Span)>,
+    /// `sched_deadline_period_min_us`.
+    pub period_min_us: u64,
+    /// `sched_deadline_period_max_us`.
+    pub period_max_us: u64,
+    /// Added to each wcet to make the runtime asked for.
+    pub margin: Span,
+    /// Whether cpusets can be made, which partitioned and clustered EDF needs; `None`: not known.
+    pub cpusets: Option<bool>,
+}
+
+impl LinuxMachine {
+    /// A stock kernel since 6.12 with its defaults: 95 % for real time, 5 % of each CPU for the fair server,
+    /// periods of 100 us to 4.19 s.
+    #[must_use]
+    pub const fn stock(cpus: u32) -> Self {
+        LinuxMachine {
+            cpus,
+            rt_runtime_us: Some(950_000),
+            rt_period_us: 1_000_000,
+            fair_server: Some((Span::from_ms(50), Span::from_ms(1000))),
+            period_min_us: 100,
+            period_max_us: 1 << 22,
+            margin: Span::ZERO,
+            cpusets: None,
+        }
+    }
+}
+
+/// `to_ratio` of kernel/sched/core.c: runtime / period in 2^-20, rounded down; zero for a zero period.
+#[must_use]
+pub const fn to_ratio(period: u64, runtime: u64) -> u64 {
+    if period == 0 { 0 } else { (((runtime as u128) << BW_SHIFT) / period as u128) as u64 }
+}
+
+/// Why the kernel would refuse one task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Refusal {
+    errno: &'static str,
+    why: String,
+}
+
+/// The kernel's view of one node: one report per root domain, or one for SCHED_FIFO.
+pub(crate) fn check_node(system: &System, node: NodeId, machine: &LinuxMachine) -> Vec<TestReport> {
+    let spec = &system.nodes[node.index()];
+    let scope = format!("{}/linux", spec.name);
+    if spec.cpus > machine.cpus {
+        let why = format!("the node has {} CPUs, the machine {}", spec.cpus, machine.cpus);
+        return vec![report(scope, Verdict::Infeasible { witness: why }, Vec::new())];
+    }
+    match spec.strategy {
+        StrategyRef::Builtin(Builtin::Edf) => deadline_domains(system, node, machine, &scope),
+        StrategyRef::Builtin(Builtin::Fp | Builtin::Rm | Builtin::Dm | Builtin::Fifo) => {
+            vec![report(scope, fifo_levels(system, node), Vec::new())]
+        }
+        reference => {
+            let precondition = format!(
+                "no kernel class obeys strategy \"{}\"; the kernel has SCHED_DEADLINE (edf) and SCHED_FIFO (fp, rm, dm, fifo)",
+                system.strategy_name(reference)
+            );
+            vec![report(scope, Verdict::NotApplicable { precondition }, Vec::new())]
+        }
+    }
+}
+
+fn report(scope: String, verdict: Verdict, tasks: Vec<TaskReport>) -> TestReport {
+    TestReport { test: TestId::Linux, scope, verdict, tasks, figures: serde_json::Map::new() }
+}
+
+fn fifo_levels(system: &System, node: NodeId) -> Verdict {
+    let strategy = system.strategy(system.nodes[node.index()].strategy);
+    match Plan::resolve(system, node, &strategy) {
+        Ok(plan) if plan.levels.iter().all(|level| level.order == Order::Fifo) => {
+            let levels = plan.levels.len();
+            if levels > FIFO_PRIORITIES_MAX {
+                let witness = format!("{levels} levels, and SCHED_FIFO has {FIFO_PRIORITIES_MAX} priorities (EINVAL)");
+                Verdict::Infeasible { witness }
+            } else {
+                Verdict::Schedulable { bounds: Vec::new() }
+            }
+        }
+        Ok(_) => Verdict::NotApplicable { precondition: "SCHED_FIFO needs fifo levels".to_owned() },
+        Err(error) => Verdict::NotApplicable { precondition: error.to_string() },
+    }
+}
+
+/// One report per root domain: the node, or each of its clusters.
+fn deadline_domains(system: &System, node: NodeId, machine: &LinuxMachine, scope: &str) -> Vec<TestReport> {
+    let spec = &system.nodes[node.index()];
+    let domains = spec.clusters();
+    let split = domains.len() > 1;
+    let mut reports = Vec::new();
+    for domain in &domains {
+        let name = if split { format!("{scope}/{}", cpus_name(domain)) } else { scope.to_owned() };
+        let mut total =
+            machine.fair_server.map_or(0, |(q, p)| to_ratio(p.as_ns(), q.as_ns())) * u64::from(domain.len());
+        // Each CPU of capacity 1024 adds the whole of dl_b->bw (cap_scale).
+        let room = machine.rt_runtime_us.map(|us| to_ratio(machine.rt_period_us, us) * u64::from(domain.len()));
+        let reserved = total;
+        let mut tasks = Vec::new();
+        let mut refused: Vec<String> = Vec::new();
+        for (id, task) in system.tasks_of(node).filter(|(_, task)| task.component.is_none()) {
+            if split && task.cpus.is_none_or(|cpus| !cpus.is_subset(domain)) {
+                continue;
+            }
+            // In a partition the affinity is the partition's span; a narrower one is refused.
+            let narrow = task.cpus.is_some_and(|cpus| !domain.is_subset(&cpus));
+            let answer = match admit(task, machine, narrow, &mut total, room) {
+                Ok(()) => Answer::Yes,
+                Err(refusal) => {
+                    refused.push(format!("{}: {} ({})", task.name, refusal.why, refusal.errno));
+                    Answer::No
+                }
+            };
+            tasks.push(task_report(id, task, answer));
+        }
+        let verdict = if !refused.is_empty() {
+            Verdict::Infeasible { witness: refused.join("; ") }
+        } else if split && machine.cpusets == Some(false) {
+            Verdict::NotProven { why: "the machine cannot make the cpusets that this placement needs".to_owned() }
+        } else {
+            Verdict::Schedulable { bounds: Vec::new() }
+        };
+        let mut one = report(name, verdict, tasks);
+        let ppm = |ratio: u64| ((u128::from(ratio) * 1_000_000) >> BW_SHIFT) as u64;
+        one.figures.insert("bandwidth_ppm".to_owned(), json!(ppm(total - reserved)));
+        one.figures.insert("available_ppm".to_owned(), json!(room.map(|room| ppm(room.saturating_sub(reserved)))));
+        reports.push(one);
+    }
+    if split && let Some(task) = unplaced(system, node) {
+        let precondition = format!("task \"{task}\" is not bound to one cluster; place the system first");
+        reports.push(report(scope.to_owned(), Verdict::NotApplicable { precondition }, Vec::new()));
+    }
+    reports
+}
+
+fn unplaced(system: &System, node: NodeId) -> Option<&str> {
+    let domains = system.nodes[node.index()].clusters();
+    system
+        .tasks_of(node)
+        .filter(|(_, task)| task.component.is_none())
+        .find(|(_, task)| task.cpus.is_none_or(|cpus| !domains.iter().any(|domain| cpus.is_subset(domain))))
+        .map(|(_, task)| task.name.as_str())
+}
+
+fn task_report(id: TaskId, task: &Task, verdict: Answer) -> TaskReport {
+    TaskReport { id, task: task.name.clone(), verdict, wcrt: None, deadline: task.deadline }
+}
+
+/// `sched_setattr` for one task on top of those admitted so far.
+fn admit(task: &Task, machine: &LinuxMachine, narrow: bool, total: &mut u64, room: Option<u64>) -> Result<(), Refusal> {
+    let refuse = |errno, why| Err(Refusal { errno, why });
+    let (runtime, deadline, period) = (task.wcet.saturating_add(machine.margin), task.deadline, task.period);
+    if runtime < RUNTIME_MIN {
+        return refuse("EINVAL", format!("runtime {runtime} is below {RUNTIME_MIN}"));
+    }
+    if deadline < runtime {
+        return refuse("EINVAL", format!("runtime {runtime} exceeds the deadline {deadline}"));
+    }
+    if period < deadline {
+        return refuse("EINVAL", format!("deadline {deadline} exceeds the period {period}"));
+    }
+    let us = |us: u64| Span::from_ns(us.saturating_mul(1000));
+    let (min, max) = (us(machine.period_min_us), us(machine.period_max_us));
+    if period < min || period > max {
+        return refuse("EINVAL", format!("period {period} lies outside {min} to {max}"));
+    }
+    if room.is_some() && narrow {
+        return refuse("EPERM", "its affinity is smaller than the root domain; use partitioned placement".to_owned());
+    }
+    let bandwidth = to_ratio(period.as_ns(), runtime.as_ns());
+    let wanted = total.saturating_add(bandwidth);
+    if room.is_some_and(|room| room < wanted) {
+        return refuse("EBUSY", "the root domain's bandwidth is used up".to_owned());
+    }
+    *total = wanted;
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! The result of `check`, and its JSON form (DESIGN.md's contract).
+
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+use takt_model::{Span, TaskId};
+
+use crate::catalogue::TestId;
+use crate::verdict::{Answer, Verdict};
+
+/// What `check` found.
+///
+/// Serialises to `{"system", "schedulable": true|false|null, "warnings": [..], "tests": [..]}`.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct CheckReport {
+    /// The System's name.
+    pub system: String,
+    /// Over all scopes of theory (the `linux` scopes do not count): one no is a no, all yes is a yes.
+    #[serde(serialize_with = "known")]
+    pub schedulable: Answer,
+    /// What the verdicts assume and the reader might not expect.
+    pub warnings: Vec<String>,
+    /// One entry per test and scope, in the order in which they ran.
+    pub tests: Vec<TestReport>,
+}
+
+fn known<S: Serializer>(answer: &Answer, serializer: S) -> Result<S::Ok, S::Error> {
+    answer.known().serialize(serializer)
+}
+
+impl CheckReport {
+    /// The tightest response-time bound that any test proved for a task.
+    #[must_use]
+    pub fn bound_of(&self, task: TaskId) -> Option<Span> {
+        self.tests.iter().flat_map(|test| &test.tasks).filter(|t| t.id == task).filter_map(|t| t.wcrt).min()
+    }
+
+    /// The end-to-end bound of a chain, by its name ("a -> b").
+    #[must_use]
+    pub fn chain_bound(&self, chain: &str) -> Option<Span> {
+        let chains = self.tests.iter().filter_map(|test| test.figures.get("chains")?.as_array()).flatten();
+        chains.filter(|c| c["chain"] == chain).filter_map(|c| c["bound_ns"].as_u64()).min().map(Span::from_ns)
+    }
+}
+
+/// One test on one scope.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TestReport {
+    /// Which test.
+    pub test: TestId,
+    /// What it looked at: the node ("n1"), with the CPU or CPUs where tasks are bound ("n1/cpu0",
+    /// "n1/cpu0-1"), the mode's strategy ("n1@2s:muf"), or the kernel's view ("n1/linux").
+    pub scope: String,
+    /// What it says.
+    pub verdict: Verdict,
+    /// Per task, where the test distinguishes them.
+    pub tasks: Vec<TaskReport>,
+    /// Numbers behind the verdict, by name; times in keys that end in `_ns`.
+    pub figures: Map<String, Value>,
+}
+
+/// Serialises to `{"test", "scope", "verdict", "why", "tasks", "figures"}`.
+impl Serialize for TestReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Form<'a> {
+            test: &'a str,
+            scope: &'a str,
+            verdict: Answer,
+            why: &'a str,
+            tasks: &'a [TaskReport],
+            figures: &'a Map<String, Value>,
+        }
+        Form {
+            test: self.test.name(),
+            scope: &self.scope,
+            verdict: self.verdict.answer(),
+            why: self.verdict.why(),
+            tasks: &self.tasks,
+            figures: &self.figures,
+        }
+        .serialize(serializer)
+    }
+}
+
+/// One task in one test.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskReport {
+    /// Which.
+    pub id: TaskId,
+    /// Its name.
+    pub task: String,
+    /// Whether the test proves its deadline.
+    pub verdict: Answer,
+    /// Upper bound of its response time (completion minus nominal arrival; from its own release for a
+    /// chain's successor), where the test has one.
+    pub wcrt: Option<Span>,
+    /// Its relative deadline.
+    pub deadline: Span,
+}
+
+/// Serialises to `{"task", "verdict", "wcrt_ns", "deadline_ns"}`.
+impl Serialize for TaskReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Form<'a> {
+            task: &'a str,
+            verdict: Answer,
+            wcrt_ns: Option<u64>,
+            deadline_ns: u64,
+        }
+        Form {
+            task: &self.task,
+            verdict: self.verdict,
+            wcrt_ns: self.wcrt.map(Span::as_ns),
+            deadline_ns: self.deadline.as_ns(),
+        }
+        .serialize(serializer)
+    }
+}
