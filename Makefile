@@ -1,0 +1,57 @@
+# One command a purpose. `make test` is what CI runs (see .ci/run, which adds a minute of fuzzing a target and the demo).
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+CARGO ?= cargo
+DEMO_FOR ?= 3s
+TAKT := target/release/takt
+
+.PHONY: all demo test fmt clippy doc unit invariants invariants-selftest deny bench soak fuzz clean-demo
+
+all: test
+
+## From theory to this kernel: check, simulate and run examples/quickstart.toml, compare, leave report.html.
+demo:
+	$(CARGO) build --release --locked --package takt
+	TAKT=$(TAKT) DEMO_FOR=$(DEMO_FOR) .ci/demo
+
+## Everything that must hold before a change lands.
+test: fmt clippy doc unit deny
+
+fmt:
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+## The API's documentation, without a warning, in target/doc.
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --lib --document-private-items
+
+## Unit, integration, property and documentation tests; the invariants and their self-test; the commands of README and docs/.
+unit:
+	$(CARGO) test --locked --workspace
+
+## The four invariants of ARCHITECTURE.md.
+invariants:
+	$(CARGO) test --locked --package takt --test invariants the_invariants_hold -- --nocapture
+
+## Breaks each invariant in a copy and shows that its check fails.
+invariants-selftest:
+	$(CARGO) test --locked --package takt --test invariants the_check_of_each -- --nocapture
+
+## Licences, bans, duplicates and sources of the dependencies; advisories where the database can be reached.
+deny:
+	.ci/deny
+
+## All benchmark programs, and the peers that they are compared with.
+bench:
+	.ci/bench
+
+## A minute for each fuzz target (FUZZ_SECONDS changes that).
+fuzz:
+	.ci/fuzz
+
+## 10^6 executions of each fuzz target, and the property tests with many more cases.
+soak:
+	FUZZ_RUNS=1000000 .ci/fuzz
+	PROPTEST_CASES=20000 TAKT_CASES=200000 $(CARGO) test --locked --workspace --release

@@ -1,0 +1,434 @@
+//! The four invariants of ARCHITECTURE.md: that they hold, and that the check of each fails when it is broken.
+//!
+//! A violation is a line of text. [`violations`] reads the dependency graph (`cargo metadata`) and the manifests,
+//! and runs clippy over the library code with the disallowed lists of the `clippy.toml` files. The second test
+//! breaks each invariant in a copy of the workspace and demands that the violation is found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Crates without clock, file, socket, thread or libc.
+const PURE: [&str; 6] = ["takt-analysis", "takt-log", "takt-model", "takt-policy", "takt-report", "takt-sim"];
+/// The crates with a `clippy.toml` of their own, which is what lets them differ from the pure ones.
+const OWN_CLIPPY: [&str; 3] = ["cli", "linux", "run"];
+/// Every crate from outside that pure code may link; none of them calls libc. An addition is a decision.
+const PURE_MAY_LINK: [&str; 25] = [
+    "byteorder",
+    "cfg-if",
+    "crc32fast",
+    "dyn-clone",
+    "equivalent",
+    "foldhash",
+    "hashbrown",
+    "hdrhistogram",
+    "indexmap",
+    "itoa",
+    "memchr",
+    "num-traits",
+    "ref-cast",
+    "schemars",
+    "serde",
+    "serde_core",
+    "serde_json",
+    "serde_spanned",
+    "thiserror",
+    "toml_datetime",
+    "toml_edit",
+    "toml_parser",
+    "toml_writer",
+    "winnow",
+    "zmij",
+];
+/// The doors to the kernel; only takt-linux may open one itself.
+const KERNEL: [&str; 9] =
+    ["libc", "nix", "rustix", "linux-raw-sys", "windows-sys", "mio", "socket2", "rtnetlink", "libbpf-rs"];
+
+const CARGO: &str = env!("CARGO");
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/cli stands two folders deep").to_owned()
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> Output {
+    Command::new(CARGO)
+        .args(arguments)
+        .current_dir(root)
+        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("invariants-target"))
+        .env("CARGO_TERM_COLOR", "never")
+        .env_remove("RUSTFLAGS")
+        .output()
+        .expect("cargo starts: it runs this test")
+}
+
+/// All violations of the workspace at `root`, each "invariant N: what". With `only`, clippy looks at that crate alone.
+fn violations(root: &Path, only: Option<&str>) -> Vec<String> {
+    let graph = Graph::read(root);
+    let mut found = walls(&graph);
+    found.extend(dependencies(&graph));
+    found.extend(manifests(root, &graph));
+    found.extend(clippy(root, only));
+    found
+}
+
+/// Invariant 1: `analysis` and `policy` never see each other.
+fn walls(graph: &Graph) -> Vec<String> {
+    let mut found = Vec::new();
+    for (one, other) in [("takt-analysis", "takt-policy"), ("takt-policy", "takt-analysis")] {
+        if graph.reaches(one, true).contains(other) {
+            found.push(format!("invariant 1: {one} depends on {other}"));
+        }
+    }
+    for member in graph.members.iter().filter(|member| *member != "takt") {
+        let sees = graph.reaches(member, false);
+        if sees.contains("takt-analysis") && sees.contains("takt-policy") {
+            found.push(format!("invariant 1: {member} sees both takt-analysis and takt-policy outside its tests"));
+        }
+    }
+    found
+}
+
+/// The dependency part of invariants 2 and 4: what pure crates link, and who may link the kernel's doors.
+fn dependencies(graph: &Graph) -> Vec<String> {
+    let mut found = Vec::new();
+    for pure in PURE {
+        for dependency in graph.links(pure) {
+            let known = PURE_MAY_LINK.contains(&dependency.as_str());
+            let own = graph.members.contains(&dependency);
+            if own && !PURE.contains(&dependency.as_str()) {
+                found.push(format!("invariant 2: {pure} links {dependency}, which is not pure"));
+            } else if !own && !known {
+                found
+                    .push(format!("invariant 2: {pure} links {dependency}, which the list of pure dependencies lacks"));
+            }
+        }
+    }
+    for member in graph.members.iter().filter(|member| *member != "takt-linux") {
+        for door in graph.direct(member).filter(|name| KERNEL.contains(name)) {
+            found.push(format!("invariant 4: {member} depends on {door}; only takt-linux talks to the kernel"));
+        }
+    }
+    found
+}
+
+/// The part of invariant 3 that stands in manifests (`forbid` cannot be lifted by an attribute), and that no crate
+/// leaves the pure ones unseen.
+fn manifests(root: &Path, graph: &Graph) -> Vec<String> {
+    let read = |path: &Path| -> toml_edit::DocumentMut {
+        let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    let mut found = Vec::new();
+    let workspace = read(&root.join("Cargo.toml"));
+    if workspace["workspace"]["lints"]["rust"]["unsafe_code"].as_str() != Some("forbid") {
+        found.push("invariant 3: the workspace's lints do not forbid unsafe_code".to_owned());
+    }
+    for entry in fs::read_dir(root.join("crates")).expect("the workspace has crates") {
+        let folder = entry.expect("a readable folder").path();
+        let name = folder.file_name().expect("a crate's folder has a name").to_string_lossy().into_owned();
+        let manifest = read(&folder.join("Cargo.toml"));
+        let inherits = manifest.get("lints").and_then(|lints| lints.get("workspace")).and_then(|item| item.as_bool());
+        if name != "linux" && inherits != Some(true) {
+            found.push(format!(
+                "invariant 3: crates/{name} does not inherit the workspace's lints, which forbid unsafe"
+            ));
+        }
+        if folder.join("clippy.toml").exists() && !OWN_CLIPPY.contains(&name.as_str()) {
+            found.push(format!("invariant 2: crates/{name} has a clippy.toml of its own and so escapes the pure list"));
+        }
+        let package = manifest["package"]["name"].as_str().unwrap_or_default().to_owned();
+        if !PURE.contains(&package.as_str()) && !OWN_CLIPPY.contains(&name.as_str()) {
+            found.push(format!("invariant 2: {package} is in no list: is it pure?"));
+        }
+        assert!(graph.members.contains(&package), "{package} is a member");
+    }
+    found
+}
+
+/// The code part of invariants 2, 3 and 4. The levels are `forbid`, so that no attribute in the code lifts them.
+fn clippy(root: &Path, only: Option<&str>) -> Vec<String> {
+    let mut arguments = vec!["clippy", "--quiet", "--lib", "--bins", "--message-format=json"];
+    match only {
+        Some(package) => arguments.extend(["--package", package, "--no-deps"]),
+        None => arguments.push("--workspace"),
+    }
+    arguments.extend(["--", "-Fclippy::disallowed_methods", "-Fclippy::disallowed_types"]);
+    arguments.extend(["-Fclippy::undocumented_unsafe_blocks", "-Dclippy::print_stdout", "-Dclippy::print_stderr"]);
+    let output = cargo(root, &arguments);
+    let mut found = BTreeSet::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let Ok(message) = serde_json::from_str::<Value>(line) else { continue };
+        let code = message["message"]["code"]["code"].as_str().unwrap_or_default();
+        let text = message["message"]["message"].as_str().unwrap_or_default();
+        let file = message["message"]["spans"][0]["file_name"].as_str().unwrap_or_default();
+        let clock = text.contains("std::time::") || text.contains("thread::sleep") || text.contains("park_timeout");
+        let invariant = match code {
+            "clippy::disallowed_methods" | "clippy::disallowed_types" if clock => 4,
+            "clippy::disallowed_methods" | "clippy::disallowed_types" => 2,
+            "clippy::print_stdout" | "clippy::print_stderr" => 2,
+            "clippy::undocumented_unsafe_blocks" | "unsafe_code" => 3,
+            "E0453" if text.contains("unsafe_code") || text.contains("undocumented_unsafe") => 3,
+            "E0453" => 2,
+            _ => continue,
+        };
+        found.insert(format!("invariant {invariant}: {file}: {text}"));
+    }
+    if found.is_empty() && !output.status.success() {
+        panic!("clippy could not look at the workspace:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    found.into_iter().collect()
+}
+
+/// The dependency graph on Linux, by package name.
+struct Graph {
+    members: BTreeSet<String>,
+    edges: BTreeMap<String, Vec<Edge>>,
+    proc_macros: BTreeSet<String>,
+}
+
+struct Edge {
+    to: String,
+    normal: bool,
+    dev: bool,
+}
+
+impl Graph {
+    fn read(root: &Path) -> Graph {
+        let output = cargo(root, &["metadata", "--format-version=1", "--filter-platform=x86_64-unknown-linux-gnu"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let value: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata writes JSON");
+        let list = |value: &Value| value.as_array().expect("a list").clone();
+        let text = |value: &Value| value.as_str().expect("a string").to_owned();
+        let packages = list(&value["packages"]);
+        let names: BTreeMap<String, String> =
+            packages.iter().map(|package| (text(&package["id"]), text(&package["name"]))).collect();
+        let is_macro = |package: &&Value| {
+            list(&package["targets"]).iter().any(|target| list(&target["kind"]).contains(&Value::from("proc-macro")))
+        };
+        let proc_macros = packages.iter().filter(is_macro).map(|package| text(&package["name"])).collect();
+        let members = list(&value["workspace_members"]).iter().map(|id| names[&text(id)].clone()).collect();
+        let mut edges: BTreeMap<String, Vec<Edge>> = BTreeMap::new();
+        for node in list(&value["resolve"]["nodes"]) {
+            let of = edges.entry(names[&text(&node["id"])].clone()).or_default();
+            for dependency in list(&node["deps"]) {
+                let kinds: Vec<Value> =
+                    list(&dependency["dep_kinds"]).iter().map(|kind| kind["kind"].clone()).collect();
+                let normal = kinds.contains(&Value::Null);
+                let dev = kinds.iter().all(|kind| *kind == "dev");
+                of.push(Edge { to: names[&text(&dependency["pkg"])].clone(), normal, dev });
+            }
+        }
+        Graph { members, edges, proc_macros }
+    }
+
+    fn out(&self, package: &str) -> impl Iterator<Item = &Edge> {
+        self.edges.get(package).into_iter().flatten()
+    }
+
+    /// What the package declares itself, tests aside.
+    fn direct(&self, package: &str) -> impl Iterator<Item = &str> {
+        self.out(package).filter(|edge| !edge.dev).map(|edge| edge.to.as_str())
+    }
+
+    /// All that a package depends on; with `dev`, its own tests too.
+    fn reaches(&self, package: &str, dev: bool) -> BTreeSet<String> {
+        let mut seen = BTreeSet::new();
+        let mut open: Vec<&str> = self.out(package).filter(|e| dev || !e.dev).map(|e| e.to.as_str()).collect();
+        while let Some(name) = open.pop() {
+            if seen.insert(name.to_owned()) {
+                open.extend(self.direct(name));
+            }
+        }
+        seen
+    }
+
+    /// All that is linked into a package: normal dependencies that are no procedural macros.
+    fn links(&self, package: &str) -> BTreeSet<String> {
+        let mut seen = BTreeSet::new();
+        let mut open = vec![package];
+        while let Some(name) = open.pop() {
+            for edge in self.out(name).filter(|edge| edge.normal && !self.proc_macros.contains(&edge.to)) {
+                if seen.insert(edge.to.clone()) {
+                    open.push(&edge.to);
+                }
+            }
+        }
+        seen
+    }
+}
+
+#[test]
+fn the_invariants_hold() {
+    let found = violations(&root(), None);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// How the self-test breaks an invariant: in which file, what it appends (or replaces), and what must be said.
+struct Break {
+    what: &'static str,
+    file: &'static str,
+    replace: Option<(&'static str, &'static str)>,
+    append: &'static str,
+    package: &'static str,
+    says: &'static str,
+}
+
+const BREAKS: [Break; 13] = [
+    Break {
+        what: "analysis asks the policies",
+        file: "crates/analysis/Cargo.toml",
+        replace: Some(("[dependencies]", "[dependencies]\ntakt-policy.workspace = true")),
+        append: "",
+        package: "takt-model",
+        says: "invariant 1: takt-analysis depends on takt-policy",
+    },
+    Break {
+        what: "policy is tested against analysis in its own crate",
+        file: "crates/policy/Cargo.toml",
+        replace: None,
+        append: "\n[dev-dependencies.takt-analysis]\nworkspace = true\n",
+        package: "takt-model",
+        says: "invariant 1: takt-policy depends on takt-analysis",
+    },
+    Break {
+        what: "the simulator consults analysis",
+        file: "crates/sim/Cargo.toml",
+        replace: Some(("[dependencies]", "[dependencies]\ntakt-analysis.workspace = true")),
+        append: "",
+        package: "takt-model",
+        says: "invariant 1: takt-sim sees both",
+    },
+    Break {
+        what: "a pure crate links libc",
+        file: "crates/log/Cargo.toml",
+        replace: Some(("[dependencies]", "[dependencies]\nlibc.workspace = true")),
+        append: "",
+        package: "takt-model",
+        says: "invariant 2: takt-log links libc",
+    },
+    Break {
+        what: "a pure crate reads a file",
+        file: "crates/model/src/lib.rs",
+        replace: None,
+        append: "\n/// Reads.\npub fn broken() -> bool {\n    std::fs::read(\"/etc/hostname\").is_ok()\n}\n",
+        package: "takt-model",
+        says: "invariant 2: crates/model/src/lib.rs: use of a disallowed method `std::fs::read`",
+    },
+    Break {
+        what: "a pure crate starts a thread, with the lint allowed",
+        file: "crates/policy/src/lib.rs",
+        replace: None,
+        append: "\n/// Spawns.\n#[allow(clippy::disallowed_methods)]\npub fn broken() {\n    std::thread::spawn(|| ());\n}\n",
+        package: "takt-policy",
+        says: "invariant 2: crates/policy/src/lib.rs: allow(clippy::disallowed_methods) incompatible with previous forbid",
+    },
+    Break {
+        what: "a pure crate opens a socket",
+        file: "crates/report/src/lib.rs",
+        replace: None,
+        append: "\n/// Binds.\npub fn broken() -> std::io::Result<std::net::UdpSocket> {\n    std::net::UdpSocket::bind(\"[::1]:0\")\n}\n",
+        package: "takt-report",
+        says: "invariant 2: crates/report/src/lib.rs: use of a disallowed type `std::net::UdpSocket`",
+    },
+    Break {
+        what: "a pure crate prints",
+        file: "crates/analysis/src/lib.rs",
+        replace: None,
+        append: "\n/// Prints.\npub fn broken() {\n    println!(\"hello\");\n}\n",
+        package: "takt-analysis",
+        says: "invariant 2: crates/analysis/src/lib.rs: use of `println!`",
+    },
+    Break {
+        what: "a crate escapes the list by a clippy.toml of its own",
+        file: "crates/log/clippy.toml",
+        replace: None,
+        append: "# nothing disallowed\n",
+        package: "takt-model",
+        says: "invariant 2: crates/log has a clippy.toml of its own",
+    },
+    Break {
+        what: "unsafe code outside takt-linux",
+        file: "crates/log/src/lib.rs",
+        replace: None,
+        append: "\n/// Reads.\npub fn broken(x: &u8) -> u8 {\n    // SAFETY: a reference is readable.\n    unsafe { std::ptr::read(x) }\n}\n",
+        package: "takt-log",
+        says: "invariant 3: crates/log/src/lib.rs: usage of an `unsafe` block",
+    },
+    Break {
+        what: "an unsafe block without its SAFETY line",
+        file: "crates/linux/src/lib.rs",
+        replace: None,
+        append: "\n/// Reads.\npub fn broken(x: &u8) -> u8 {\n    unsafe { std::ptr::read(x) }\n}\n",
+        package: "takt-linux",
+        says: "invariant 3: crates/linux/src/lib.rs: unsafe block missing a safety comment",
+    },
+    Break {
+        what: "a crate leaves the workspace's lints",
+        file: "crates/run/Cargo.toml",
+        replace: Some(("[lints]\nworkspace = true", "[lints.rust]\nunsafe_code = \"allow\"")),
+        append: "",
+        package: "takt-model",
+        says: "invariant 3: crates/run does not inherit the workspace's lints",
+    },
+    Break {
+        what: "a second clock",
+        file: "crates/run/src/lib.rs",
+        replace: None,
+        append: "\n/// Reads.\npub fn broken() -> std::time::Duration {\n    std::time::Instant::now().elapsed()\n}\n",
+        package: "takt-run",
+        says: "invariant 4: crates/run/src/lib.rs: use of a disallowed method `std::time::Instant::now`",
+    },
+];
+
+#[test]
+fn the_check_of_each_invariant_fails_when_it_is_broken() {
+    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("invariants-copy");
+    let _ = fs::remove_dir_all(&copy);
+    copy_workspace(&root(), &copy);
+    let mut silent = Vec::new();
+    for broken in &BREAKS {
+        let file = copy.join(broken.file);
+        let before = fs::read_to_string(&file).ok();
+        let mut text = before.clone().unwrap_or_default();
+        if let Some((from, to)) = broken.replace {
+            assert!(text.contains(from), "{}: nothing to replace", broken.file);
+            text = text.replacen(from, to, 1);
+        }
+        text.push_str(broken.append);
+        fs::write(&file, text).expect("the copy is writable");
+        let found = violations(&copy, Some(broken.package));
+        match found.iter().find(|violation| violation.starts_with(broken.says)) {
+            Some(violation) => println!("{}:\n    {violation}", broken.what),
+            None => silent.push(format!("{}: expected \"{}\", found {found:#?}", broken.what, broken.says)),
+        }
+        match before {
+            Some(text) => fs::write(&file, text).expect("the copy is writable"),
+            None => fs::remove_file(&file).expect("the copy is writable"),
+        }
+    }
+    assert!(silent.is_empty(), "broken without a word:\n{}", silent.join("\n"));
+}
+
+fn copy_workspace(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("the target folder is writable");
+    for file in ["Cargo.toml", "Cargo.lock", "clippy.toml"] {
+        fs::copy(from.join(file), to.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+    copy_folder(&from.join("crates"), &to.join("crates"));
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("the target folder is writable");
+    for entry in fs::read_dir(from).unwrap_or_else(|error| panic!("{}: {error}", from.display())) {
+        let entry = entry.expect("a readable entry");
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type().expect("a file type").is_dir() {
+            copy_folder(&source, &target);
+        } else {
+            fs::copy(&source, &target).unwrap_or_else(|error| panic!("{}: {error}", source.display()));
+        }
+    }
+}
