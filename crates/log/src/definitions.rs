@@ -1,0 +1,350 @@
+//! What the numbers in events stand for: nodes, CPUs, tasks, chains, servers, modes, clocks.
+//!
+//! A log's head carries the [`Definitions`] that hold from its start; each can be added to or changed
+//! later by a [`Definition`] in a stream.
+
+use std::fmt::Write as _;
+
+use takt_model::{Auto, Lateness, NodeId, Span, System, TaskId, Time};
+use thiserror::Error;
+
+/// All definitions that hold at one point of a log. Lists are indexed by the numbers in events.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Definitions {
+    /// Machines. Stream i is node i's in what `sim` and `run` write.
+    pub nodes: Vec<NodeDef>,
+    /// Kernel CPUs behind model CPUs, where known.
+    pub cpus: Vec<CpuDef>,
+    /// Tasks, by [`TaskId`].
+    pub tasks: Vec<TaskDef>,
+    /// Chains, one per sink.
+    pub chains: Vec<ChainDef>,
+    /// Servers.
+    pub servers: Vec<ServerDef>,
+    /// Strategy switches.
+    pub modes: Vec<ModeDef>,
+    /// How streams' clocks stand to each other, in the order in which it became known.
+    pub clocks: Vec<ClockDef>,
+}
+
+/// A machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeDef {
+    /// Its name.
+    pub name: String,
+    /// How many CPUs it has; events name CPUs 0 to `cpus` - 1.
+    pub cpus: u32,
+    /// The strategy that it starts with.
+    pub strategy: String,
+}
+
+/// The kernel's number of a model CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuDef {
+    /// The node.
+    pub node: NodeId,
+    /// The CPU's number in events.
+    pub cpu: u32,
+    /// Its number in the kernel.
+    pub kernel_cpu: u32,
+}
+
+/// A task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskDef {
+    /// Its name.
+    pub name: String,
+    /// Where it runs.
+    pub node: NodeId,
+    /// Period or minimum inter-arrival time, where known.
+    pub period: Option<Span>,
+    /// Relative to the nominal arrival; `None` where unknown: misses and laxities are unknown then.
+    pub deadline: Option<Span>,
+    /// Worst-case execution time, where known.
+    pub wcet: Option<Span>,
+}
+
+/// A chain: its end-to-end response is its sink's completion minus the job's [`crate::Parent::origin`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChainDef {
+    /// `a -> b`; `a + b -> c` where links join.
+    pub name: String,
+    /// The last task.
+    pub sink: TaskId,
+}
+
+/// A server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerDef {
+    /// Its name.
+    pub name: String,
+    /// Where it lives.
+    pub node: NodeId,
+    /// Its rule as System files name it.
+    pub rule: String,
+    /// Its replenishment period, where known.
+    pub period: Option<Span>,
+    /// Its budget, where known.
+    pub budget: Option<Span>,
+}
+
+/// What a node obeys after a mode change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ModeDef {
+    /// The node.
+    pub node: NodeId,
+    /// The strategy's name.
+    pub strategy: String,
+}
+
+/// From a moment on, stream 0's clock reads between `stream`'s reading plus `offset_min` and plus `offset_max`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClockDef {
+    /// The stream.
+    pub stream: u32,
+    /// Since when, on the stream's clock.
+    pub from: Time,
+    /// The least that has to be added.
+    pub offset_min: Lateness,
+    /// The most that has to be added.
+    pub offset_max: Lateness,
+}
+
+/// One definition that comes late or changes an earlier one. An id that is the length of its list adds
+/// an entry, a smaller one replaces it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Definition {
+    /// A machine.
+    Node(NodeId, NodeDef),
+    /// A kernel CPU.
+    Cpu(CpuDef),
+    /// A task.
+    Task(TaskId, TaskDef),
+    /// A chain.
+    Chain(u32, ChainDef),
+    /// A server.
+    Server(u32, ServerDef),
+    /// A mode.
+    Mode(u32, ModeDef),
+    /// A clock-offset interval.
+    Clock(ClockDef),
+}
+
+/// A definition whose id leaves a gap.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{what} {id} is defined before {what} {next}; ids are given in order, without gaps")]
+pub struct GapError {
+    /// `task`, `node`, ...
+    pub what: &'static str,
+    /// The id.
+    pub id: u32,
+    /// The next free one.
+    pub next: u32,
+}
+
+impl Definitions {
+    /// What a System defines: all nodes, tasks, chains, servers (its components) and modes, in its order.
+    #[must_use]
+    pub fn of(system: &System) -> Self {
+        let auto = |value: Auto<Span>| match value {
+            Auto::Auto => None,
+            Auto::Value(span) => Some(span),
+        };
+        Definitions {
+            nodes: system
+                .nodes
+                .iter()
+                .map(|node| NodeDef {
+                    name: node.name.clone(),
+                    cpus: node.cpus,
+                    strategy: system.strategy_name(node.strategy).to_owned(),
+                })
+                .collect(),
+            cpus: Vec::new(),
+            tasks: system
+                .tasks
+                .iter()
+                .map(|task| TaskDef {
+                    name: task.name.clone(),
+                    node: task.node,
+                    period: Some(task.period),
+                    deadline: Some(task.deadline),
+                    wcet: Some(task.wcet),
+                })
+                .collect(),
+            chains: system.chain_sinks().map(|sink| ChainDef { name: chain_name(system, sink), sink }).collect(),
+            servers: system
+                .components
+                .iter()
+                .map(|component| ServerDef {
+                    name: component.name.clone(),
+                    node: component.node,
+                    rule: component.server.name().to_owned(),
+                    period: auto(component.period),
+                    budget: auto(component.budget),
+                })
+                .collect(),
+            modes: system
+                .modes
+                .iter()
+                .map(|mode| ModeDef { node: mode.node, strategy: system.strategy_name(mode.strategy).to_owned() })
+                .collect(),
+            clocks: Vec::new(),
+        }
+    }
+
+    /// Takes in a late or changed definition.
+    ///
+    /// # Errors
+    /// An id beyond the next free one.
+    pub fn apply(&mut self, definition: Definition) -> Result<(), GapError> {
+        fn place<T>(list: &mut Vec<T>, what: &'static str, id: u32, def: T) -> Result<(), GapError> {
+            let next = u32::try_from(list.len()).unwrap_or(u32::MAX);
+            match list.get_mut(id as usize) {
+                Some(old) => *old = def,
+                None if id == next => list.push(def),
+                None => return Err(GapError { what, id, next }),
+            }
+            Ok(())
+        }
+        match definition {
+            Definition::Node(id, def) => place(&mut self.nodes, "node", id.0, def),
+            Definition::Task(id, def) => place(&mut self.tasks, "task", id.0, def),
+            Definition::Chain(id, def) => place(&mut self.chains, "chain", id, def),
+            Definition::Server(id, def) => place(&mut self.servers, "server", id, def),
+            Definition::Mode(id, def) => place(&mut self.modes, "mode", id, def),
+            Definition::Cpu(def) => {
+                match self.cpus.iter_mut().find(|cpu| (cpu.node, cpu.cpu) == (def.node, def.cpu)) {
+                    Some(old) => *old = def,
+                    None => self.cpus.push(def),
+                }
+                Ok(())
+            }
+            Definition::Clock(def) => {
+                self.clocks.push(def);
+                Ok(())
+            }
+        }
+    }
+
+    /// The same as single definitions, in the order in which a head lists them.
+    pub fn iter(&self) -> impl Iterator<Item = Definition> + '_ {
+        fn ids<T: Clone>(list: &[T]) -> impl Iterator<Item = (u32, T)> + '_ {
+            list.iter().cloned().enumerate().map(|(i, def)| (i as u32, def))
+        }
+        ids(&self.nodes)
+            .map(|(id, def)| Definition::Node(NodeId(id), def))
+            .chain(self.cpus.iter().map(|def| Definition::Cpu(*def)))
+            .chain(ids(&self.tasks).map(|(id, def)| Definition::Task(TaskId(id), def)))
+            .chain(ids(&self.chains).map(|(id, def)| Definition::Chain(id, def)))
+            .chain(ids(&self.servers).map(|(id, def)| Definition::Server(id, def)))
+            .chain(ids(&self.modes).map(|(id, def)| Definition::Mode(id, def)))
+            .chain(self.clocks.iter().map(|def| Definition::Clock(*def)))
+    }
+
+    /// A node's name, `node 7` where it is not defined.
+    #[must_use]
+    pub fn node_name(&self, node: NodeId) -> String {
+        self.nodes.get(node.index()).map_or_else(|| format!("node {}", node.0), |def| def.name.clone())
+    }
+
+    /// A task's name, `task 7` where it is not defined.
+    #[must_use]
+    pub fn task_name(&self, task: TaskId) -> String {
+        self.tasks.get(task.index()).map_or_else(|| format!("task {}", task.0), |def| def.name.clone())
+    }
+}
+
+/// How many links a chain's name spells out; a larger one is shortened to `... -> sink`.
+const NAME_LINKS_MAX: usize = 64;
+
+/// `a -> b -> c`; `a + b -> c` where links join; `(a -> b) + c -> d` where one of the joining is itself a chain.
+#[must_use]
+pub fn chain_name(system: &System, sink: TaskId) -> String {
+    let (mut name, mut left) = (String::new(), NAME_LINKS_MAX);
+    if spell(system, sink, &mut left, &mut name) {
+        name
+    } else {
+        format!("... -> {}", system.tasks.get(sink.index()).map_or("?", |task| &task.name))
+    }
+}
+
+/// Appends the name of everything up to `task`; false when that takes more than `left` links.
+fn spell(system: &System, task: TaskId, left: &mut usize, name: &mut String) -> bool {
+    let Some(spec) = system.tasks.get(task.index()) else { return false };
+    if *left == 0 {
+        return false;
+    }
+    *left -= 1;
+    let several = spec.after.len() > 1;
+    for (i, before) in spec.after.iter().enumerate() {
+        if i > 0 {
+            name.push_str(" + ");
+        }
+        let nested = several && system.tasks.get(before.index()).is_some_and(|task| !task.after.is_empty());
+        if nested {
+            name.push('(');
+        }
+        if !spell(system, *before, left, name) {
+            return false;
+        }
+        if nested {
+            name.push(')');
+        }
+    }
+    let arrow = if spec.after.is_empty() { "" } else { " -> " };
+    let _ = write!(name, "{arrow}{}", spec.name);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_model::{Builtin, Task};
+
+    use super::*;
+
+    fn system(after: &[(&str, &[u32])]) -> System {
+        let task = |(name, after): &(&str, &[u32])| Task {
+            after: after.iter().map(|id| TaskId(*id)).collect(),
+            ..Task::periodic(name, Span::from_ms(10), Span::from_ms(1))
+        };
+        System::local(2, Builtin::Edf, after.iter().map(task).collect())
+    }
+
+    #[test]
+    fn chains_are_named_by_their_links() {
+        let defs = Definitions::of(&system(&[("a", &[]), ("b", &[0]), ("c", &[1]), ("d", &[]), ("e", &[1, 3])]));
+        let names: Vec<_> = defs.chains.iter().map(|chain| (chain.name.as_str(), chain.sink.0)).collect();
+        assert_eq!(names, [("a -> b -> c", 2), ("(a -> b) + d -> e", 4)]);
+        let join = Definitions::of(&system(&[("a", &[]), ("b", &[]), ("c", &[0, 1])]));
+        assert_eq!(join.chains[0].name, "a + b -> c");
+    }
+
+    #[test]
+    fn names_of_deep_diamonds_and_of_circles_stay_short() {
+        let mut links: Vec<(String, Vec<u32>)> = vec![("t0".into(), vec![])];
+        for i in 0..30u32 {
+            links.push((format!("l{i}"), vec![i * 3]));
+            links.push((format!("r{i}"), vec![i * 3]));
+            links.push((format!("t{}", i + 1), vec![i * 3 + 1, i * 3 + 2]));
+        }
+        let links: Vec<(&str, &[u32])> = links.iter().map(|(name, after)| (name.as_str(), after.as_slice())).collect();
+        assert_eq!(Definitions::of(&system(&links)).chains[0].name, "... -> t30");
+        assert_eq!(chain_name(&system(&[("a", &[1]), ("b", &[0])]), TaskId(0)), "... -> a");
+    }
+
+    #[test]
+    fn definitions_come_in_order_and_can_change() {
+        let mut defs = Definitions::of(&system(&[("a", &[]), ("b", &[0])]));
+        let mut copy = Definitions::default();
+        defs.iter().for_each(|def| copy.apply(def).unwrap());
+        assert_eq!(copy, defs);
+        let late =
+            |name: &str| TaskDef { name: name.into(), node: NodeId(0), period: None, deadline: None, wcet: None };
+        defs.apply(Definition::Task(TaskId(2), late("c"))).unwrap();
+        defs.apply(Definition::Task(TaskId(0), late("z"))).unwrap();
+        assert_eq!((defs.task_name(TaskId(2)), defs.task_name(TaskId(0))), ("c".into(), "z".into()));
+        let gap = defs.apply(Definition::Task(TaskId(9), late("x"))).unwrap_err();
+        assert_eq!(gap.to_string(), "task 9 is defined before task 3; ids are given in order, without gaps");
+    }
+}

@@ -1,0 +1,64 @@
+//! What a log says of its own making.
+
+use crate::kind::KindSet;
+
+/// The first record of a log. It names neither a host nor a date: the same System and seed give the same bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// The canonical System (TOML); empty where there is none (a recording of an unknown system).
+    pub system: String,
+    /// The seed of all randomness, where there is any.
+    pub seed: Option<u64>,
+    /// What made the log.
+    pub back_end: BackEnd,
+    /// Which kinds of event it records.
+    pub kinds: KindSet,
+    /// What the back end did otherwise than the System asked, one sentence each; no host name, no date.
+    pub notes: Vec<String>,
+}
+
+impl Header {
+    /// A header without notes.
+    #[must_use]
+    pub fn new(system: String, seed: Option<u64>, back_end: BackEnd, kinds: KindSet) -> Self {
+        Header { system, seed, back_end, kinds, notes: Vec::new() }
+    }
+}
+
+/// What makes logs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum BackEnd {
+    /// The simulator.
+    Sim = 0,
+    /// Real threads under the scheduling class that the System asks for.
+    Run = 1,
+    /// Real threads under SCHED_OTHER.
+    RunBestEffort = 2,
+    /// A recording of a running kernel or of its traces.
+    Observe = 3,
+}
+
+impl BackEnd {
+    /// All of them, in the order of their numbers in a log's head.
+    pub const ALL: [BackEnd; 4] = [BackEnd::Sim, BackEnd::Run, BackEnd::RunBestEffort, BackEnd::Observe];
+
+    /// The name in texts and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            BackEnd::Sim => "sim",
+            BackEnd::Run => "run",
+            BackEnd::RunBestEffort => "run-best-effort",
+            BackEnd::Observe => "observe",
+        }
+    }
+
+    /// Whether its times are a real clock's, so that releases come after their nominal arrivals by a
+    /// latency worth measuring.
+    #[must_use]
+    pub const fn is_live(self) -> bool {
+        !matches!(self, BackEnd::Sim)
+    }
+}

@@ -1,0 +1,169 @@
+//! The kinds of event by name, and sets of them.
+
+use std::fmt;
+
+use crate::event::Event;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
+        /// The kind of an [`Event`]. The numbers are the bits of a [`KindSet`] in a log's head.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u8)]
+        #[non_exhaustive]
+        pub enum Kind { $($(#[$doc])* $name = $number,)* }
+
+        impl Kind {
+            /// All of them, in the order of their numbers.
+            pub const ALL: &'static [Kind] = &[$(Kind::$name),*];
+            /// The name in texts and JSON.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Kind::$name => $text,)* }
+            }
+        }
+
+        impl Event {
+            /// Its kind.
+            #[inline]
+            #[must_use]
+            pub const fn kind(&self) -> Kind {
+                match self { $(Event::$name { .. } => Kind::$name,)* }
+            }
+        }
+    };
+}
+kinds! {
+    /// [`Event::Release`].
+    Release = 0, "release";
+    /// [`Event::Start`].
+    Start = 1, "start";
+    /// [`Event::Preempt`].
+    Preempt = 2, "preempt";
+    /// [`Event::Resume`].
+    Resume = 3, "resume";
+    /// [`Event::Block`].
+    Block = 4, "block";
+    /// [`Event::Wake`].
+    Wake = 5, "wake";
+    /// [`Event::Complete`].
+    Complete = 6, "complete";
+    /// [`Event::Miss`].
+    Miss = 7, "miss";
+    /// [`Event::Cancel`].
+    Cancel = 8, "cancel";
+    /// [`Event::Migrate`].
+    Migrate = 9, "migrate";
+    /// [`Event::Replenish`].
+    Replenish = 10, "replenish";
+    /// [`Event::Exhaust`].
+    Exhaust = 11, "exhaust";
+    /// [`Event::ServerIdle`].
+    ServerIdle = 12, "server idle";
+    /// [`Event::ModeChange`].
+    ModeChange = 13, "mode change";
+    /// [`Event::Send`].
+    Send = 14, "send";
+    /// [`Event::Arrive`].
+    Arrive = 15, "arrive";
+    /// [`Event::Receive`].
+    Receive = 16, "receive";
+    /// [`Event::Drop`].
+    Drop = 17, "drop";
+    /// [`Event::Transmit`].
+    Transmit = 18, "transmit";
+    /// [`Event::IrqEnter`].
+    IrqEnter = 19, "interrupt enter";
+    /// [`Event::IrqExit`].
+    IrqExit = 20, "interrupt exit";
+    /// [`Event::Lost`].
+    Lost = 21, "lost";
+}
+
+/// Which kinds of event a back end records. What it cannot record is absent from the log, and numbers
+/// that would need it are null.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct KindSet(u64);
+
+impl KindSet {
+    /// No kind.
+    pub const EMPTY: KindSet = KindSet(0);
+    /// Every kind of this version.
+    pub const ALL: KindSet = KindSet::of(Kind::ALL);
+    /// All that happens to jobs on CPUs, the CPU each time told: what a simulator records.
+    pub const JOBS: KindSet = KindSet::of(&[
+        Kind::Release,
+        Kind::Start,
+        Kind::Preempt,
+        Kind::Resume,
+        Kind::Complete,
+        Kind::Miss,
+        Kind::Cancel,
+        Kind::Migrate,
+    ]);
+
+    /// These kinds.
+    #[must_use]
+    pub const fn of(kinds: &[Kind]) -> Self {
+        let (mut bits, mut i) = (0, 0);
+        while i < kinds.len() {
+            bits |= 1 << kinds[i] as u8;
+            i += 1;
+        }
+        KindSet(bits)
+    }
+    /// These and `kind`.
+    #[must_use]
+    pub const fn with(self, kind: Kind) -> Self {
+        KindSet(self.0 | 1 << kind as u8)
+    }
+    /// These without `kind`.
+    #[must_use]
+    pub const fn without(self, kind: Kind) -> Self {
+        KindSet(self.0 & !(1 << kind as u8))
+    }
+    /// Kinds in both sets.
+    #[must_use]
+    pub const fn intersection(self, other: KindSet) -> Self {
+        KindSet(self.0 & other.0)
+    }
+    /// Whether `kind` is in the set.
+    #[inline]
+    #[must_use]
+    pub const fn contains(self, kind: Kind) -> bool {
+        self.0 >> kind as u8 & 1 == 1
+    }
+    /// The kinds in the order of their numbers.
+    pub fn iter(self) -> impl Iterator<Item = Kind> {
+        Kind::ALL.iter().copied().filter(move |kind| self.contains(*kind))
+    }
+    /// Bit k stands for the kind with number k.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+    /// The set with these bits; `None` where a bit stands for no kind of this version.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        if bits & !Self::ALL.0 == 0 { Some(KindSet(bits)) } else { None }
+    }
+}
+
+impl fmt::Debug for KindSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_hold_what_was_put_in() {
+        let set = KindSet::of(&[Kind::Start, Kind::Lost]).with(Kind::Miss).without(Kind::Start);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [Kind::Miss, Kind::Lost]);
+        assert_eq!(KindSet::from_bits(set.bits()), Some(set));
+        assert_eq!(KindSet::from_bits(1 << 22), None);
+        assert!(KindSet::ALL.iter().eq(Kind::ALL.iter().copied()));
+    }
+}

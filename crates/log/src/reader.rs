@@ -1,0 +1,463 @@
+//! Reads a JobLog, its streams merged in the order of time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::fmt;
+use std::io;
+
+use takt_model::Time;
+use thiserror::Error;
+
+use crate::blocks::{Blocks, Next};
+use crate::definitions::Definitions;
+use crate::event::{Event, Sink};
+use crate::format::{BlockHead, BlockKind, GROUP_MAX, HeadFault, VERSION, decode_definition, decode_end, decode_head};
+use crate::header::Header;
+use crate::record::{Context, Decoded, Fault};
+
+/// An event with its stream and time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// The stream; in what `sim` and `run` write, the node's number.
+    pub stream: u32,
+    /// When.
+    pub time: Time,
+    /// What.
+    pub event: Event,
+}
+
+/// Reads a log from its start, a pipe or a file: an iterator over its events, the streams merged in the
+/// order of time, at one instant in the order of stream numbers.
+///
+/// Memory is bounded: one group of blocks is held at a time. Damaged and missing parts are skipped; the
+/// stream that lost events gets an [`Event::Lost`] there, and [`Reader::damage`] tells how much it was.
+/// Errors are final.
+pub struct Reader<R> {
+    blocks: Blocks<R>,
+    header: Header,
+    definitions: Definitions,
+    revision: u64,
+    slots_log2: u8,
+    streams: Vec<StreamState>,
+    /// Contexts of former cursors, to be used again.
+    spare: Vec<Context>,
+    cursors: Vec<Cursor>,
+    /// Cursors that are not `current`, the least (time, stream) on top; indices into `cursors`.
+    heap: BinaryHeap<Reverse<(u64, u32, usize)>>,
+    current: Option<usize>,
+    /// The least (time, stream) of the heap: where `current` has to give way.
+    bound: (u64, u32),
+    /// Events that the reader itself adds.
+    extra: VecDeque<Record>,
+    damage: Damage,
+    latest: u64,
+    end: Option<Time>,
+    done: bool,
+}
+
+/// What is known of a stream from its blocks so far.
+#[derive(Clone, Copy, Default)]
+struct StreamState {
+    /// Records so far, lost ones included.
+    records: u64,
+    /// Time of the last record.
+    time: u64,
+}
+
+/// A block that is being read.
+struct Cursor {
+    stream: u32,
+    /// Where its next record stands, and where its payload ends, in the buffer.
+    at: usize,
+    stop: usize,
+    /// Records still to come.
+    records: u32,
+    /// Events that are missing before it; zero once reported.
+    lost: u64,
+    /// Where its block starts in the file.
+    offset: u64,
+    context: Context,
+}
+
+/// Why a log cannot be read, or not any further.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// The input refused.
+    #[error("cannot read the log: {0}")]
+    Io(#[from] io::Error),
+    /// Something else, like a System file.
+    #[error("this is not a takt log ({hint}); make one with \"takt sim FILE -o LOG\" or \"takt run FILE -o LOG\"")]
+    NotALog {
+        /// What it looks like.
+        hint: &'static str,
+    },
+    /// The head is damaged, without which the events mean nothing.
+    #[error("the log's head is damaged, so that its events cannot be interpreted")]
+    Head,
+    /// Made by another version.
+    #[error("the log has format version {found}, this takt reads version {VERSION}; use the takt that made it")]
+    Version {
+        /// The log's version.
+        found: u64,
+    },
+    /// A part that this version does not know.
+    #[error("the log has {what} at byte {offset}, which this takt does not know; use the takt that made it")]
+    Unknown {
+        /// What it is.
+        what: String,
+        /// Where its block starts in the file.
+        offset: u64,
+    },
+    /// A part whose checksum is right and whose contents are not: a bug of what wrote it.
+    #[error("the log has a bad {what} in the block at byte {offset}; whatever wrote it is at fault")]
+    Malformed {
+        /// What it is.
+        what: &'static str,
+        /// Where its block starts in the file.
+        offset: u64,
+    },
+}
+
+/// What a log lacks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Damage {
+    /// Bytes that belong to no good block.
+    pub bytes: u64,
+    /// How many stretches of the file they make.
+    pub places: u64,
+    /// Where the first one starts.
+    pub first: Option<u64>,
+    /// Records (events and definitions) known to be missing; more may be where the end is missing too.
+    pub records: u64,
+    /// The log does not say where it ends: its writer was interrupted.
+    pub no_end: bool,
+    /// The writer got the streams one after another instead of side by side: the order is that of time
+    /// only within each stream.
+    pub unordered: bool,
+}
+
+impl Damage {
+    /// Whether the log is whole.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Damage { unordered: self.unordered, ..Damage::default() }
+    }
+}
+
+/// One line, empty where the log is whole.
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if let Some(first) = self.first {
+            parts.push(format!("{} damaged bytes in {} places, the first at byte {first}", self.bytes, self.places));
+        }
+        if self.records > 0 {
+            parts.push(format!("{} records are lost", self.records));
+        }
+        if self.no_end {
+            parts.push("no end is recorded (interrupted?), so the last event is taken for it".to_owned());
+        }
+        f.write_str(&parts.join("; "))
+    }
+}
+
+impl<R: io::Read> Reader<R> {
+    /// Reads a log's head.
+    ///
+    /// # Errors
+    /// The input refuses, is no log, or a log with a damaged head or of another version.
+    pub fn new(input: R) -> Result<Self, ReadError> {
+        let mut blocks = Blocks::new(input);
+        blocks.magic()?;
+        let offset = blocks.offset();
+        let head = match blocks.peek()? {
+            Next::Good(head) if head.kind == BlockKind::Head as u8 => head,
+            _ => return Err(ReadError::Head),
+        };
+        let payload = blocks.take(&head);
+        let (header, definitions, slots_log2) = match decode_head(blocks.bytes(payload)) {
+            Ok(parts) => parts,
+            Err(HeadFault::Version(found)) => return Err(ReadError::Version { found }),
+            Err(HeadFault::Malformed(what)) => return Err(ReadError::Malformed { what, offset }),
+        };
+        Ok(Reader {
+            blocks,
+            header,
+            definitions,
+            revision: 0,
+            slots_log2,
+            streams: Vec::new(),
+            spare: Vec::new(),
+            cursors: Vec::new(),
+            heap: BinaryHeap::new(),
+            current: None,
+            bound: (u64::MAX, u32::MAX),
+            extra: VecDeque::new(),
+            damage: Damage::default(),
+            latest: 0,
+            end: None,
+            done: false,
+        })
+    }
+
+    /// What the log says of its own making.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The definitions that hold at the last event that was read.
+    pub fn definitions(&self) -> &Definitions {
+        &self.definitions
+    }
+
+    /// How often [`Reader::definitions`] changed since the start.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// How far the log reaches: as recorded, once the end has been read, before that (and for a log without
+    /// an end, see [`Damage::no_end`]) the time of the last event read.
+    pub fn end(&self) -> Time {
+        self.end.unwrap_or(Time::from_ns(self.latest))
+    }
+
+    /// What was found missing so far; final once the iterator has ended.
+    pub fn damage(&self) -> Damage {
+        let found = self.blocks.skipped();
+        Damage { bytes: found.bytes, places: found.places, first: found.first, ..self.damage }
+    }
+
+    /// Gives all events that are left to `sink` and returns the log's end.
+    ///
+    /// # Errors
+    /// As the iterator's.
+    pub fn copy_to(&mut self, sink: &mut impl Sink) -> Result<Time, ReadError> {
+        while let Some(record) = self.next().transpose()? {
+            sink.event(record.stream, record.time, &record.event);
+        }
+        Ok(self.end())
+    }
+
+    /// After an error nothing more comes.
+    #[cold]
+    fn stop(&mut self) {
+        self.current = None;
+        self.heap.clear();
+        self.extra.clear();
+        self.done = true;
+    }
+
+    #[inline]
+    fn next_record(&mut self) -> Result<Option<Record>, ReadError> {
+        loop {
+            while let Some(current) = self.current {
+                let cursor = &mut self.cursors[current];
+                let window = self.blocks.window(cursor.at);
+                let passed = cursor.context.time;
+                let time = cursor.context.peek(window);
+                if cursor.records == 0 || cursor.lost > 0 || (time, cursor.stream) > self.bound {
+                    if let Some(record) = self.turn(current)? {
+                        return Ok(Some(record));
+                    }
+                    continue;
+                }
+                match cursor.context.decode(window) {
+                    Ok((length, Decoded::Event(event))) if time >= passed && length <= cursor.stop - cursor.at => {
+                        cursor.at += length;
+                        cursor.records -= 1;
+                        self.latest = time;
+                        return Ok(Some(Record { stream: cursor.stream, time: Time::from_ns(time), event }));
+                    }
+                    Ok((length, Decoded::Definition(body))) => self.define(current, length, body)?,
+                    Ok(_) => return Err(cursor.malformed("record")),
+                    Err(fault) => return Err(cursor.fault(fault)),
+                }
+            }
+            if let Some(record) = self.extra.pop_front() {
+                return Ok(Some(record));
+            }
+            if self.done {
+                return Ok(None);
+            }
+            self.load_group()?;
+        }
+    }
+
+    /// What is not simply the next event of the current cursor: an end, a loss, another cursor's turn.
+    #[inline(never)]
+    fn turn(&mut self, current: usize) -> Result<Option<Record>, ReadError> {
+        let cursor = &mut self.cursors[current];
+        if cursor.lost > 0 {
+            let (stream, time) = (cursor.stream, Time::from_ns(cursor.context.time));
+            let count = std::mem::take(&mut cursor.lost);
+            return Ok(Some(Record { stream, time, event: Event::Lost { count } }));
+        }
+        if cursor.records == 0 {
+            if cursor.at != cursor.stop {
+                return Err(cursor.malformed("number of records"));
+            }
+            self.streams[cursor.stream as usize].time = cursor.context.time;
+        } else {
+            let time = cursor.context.peek(self.blocks.window(cursor.at));
+            self.heap.push(Reverse((time, cursor.stream, current)));
+        }
+        self.pick();
+        Ok(None)
+    }
+
+    /// Makes the cursor with the least time the current one.
+    fn pick(&mut self) {
+        self.current = self.heap.pop().map(|Reverse((_, _, cursor))| cursor);
+        self.bound = self.heap.peek().map_or((u64::MAX, u32::MAX), |Reverse((time, stream, _))| (*time, *stream));
+    }
+
+    #[cold]
+    fn define(&mut self, current: usize, length: usize, body: u64) -> Result<(), ReadError> {
+        let cursor = &mut self.cursors[current];
+        let stop = (length as u64).saturating_add(body).saturating_add(cursor.at as u64);
+        if stop > cursor.stop as u64 {
+            return Err(cursor.malformed("definition"));
+        }
+        let body = cursor.at + length..stop as usize;
+        cursor.at = body.end;
+        cursor.records -= 1;
+        let definition = decode_definition(self.blocks.bytes(body)).ok_or(cursor.malformed("definition"))?;
+        self.definitions.apply(definition).map_err(|_| cursor.malformed("number of a definition"))?;
+        self.revision += 1;
+        Ok(())
+    }
+
+    /// Reads the blocks that belong together and makes a cursor for each.
+    fn load_group(&mut self) -> Result<(), ReadError> {
+        self.spare.extend(self.cursors.drain(..).map(|cursor| cursor.context));
+        self.blocks.compact();
+        let (mut kept, mut left) = (0, u16::MAX);
+        loop {
+            let first = self.cursors.is_empty();
+            let offset = self.blocks.offset();
+            let head = match self.blocks.peek()? {
+                Next::Good(head) => head,
+                Next::Bad if first => {
+                    self.blocks.skip()?;
+                    continue;
+                }
+                Next::Bad => break,
+                Next::End => {
+                    if first {
+                        self.done = true;
+                        self.damage.no_end = true;
+                    }
+                    break;
+                }
+            };
+            let last = self.cursors.last().map(|cursor| cursor.stream);
+            let events = head.kind == BlockKind::Events as u8;
+            if !first && !(events && head.left < left && last < Some(head.stream) && kept < GROUP_MAX) {
+                break;
+            }
+            if head.kind == BlockKind::End as u8 {
+                self.read_end(&head, offset)?;
+                break;
+            }
+            if !events {
+                let what = match head.kind {
+                    0 => "a second head (are these several logs in one file?)".to_owned(),
+                    kind => format!("a block of kind {kind}"),
+                };
+                return Err(ReadError::Unknown { what, offset });
+            }
+            self.open(&head, offset)?;
+            (kept, left) = (kept + head.length as usize + (8 << self.slots_log2), head.left);
+            if left == 0 {
+                break;
+            }
+        }
+        for (i, cursor) in self.cursors.iter().enumerate() {
+            let time = if cursor.lost > 0 || cursor.records == 0 {
+                cursor.context.time
+            } else {
+                cursor.context.peek(self.blocks.window(cursor.at))
+            };
+            self.damage.unordered |= time < self.latest;
+            self.heap.push(Reverse((time, cursor.stream, i)));
+        }
+        self.pick();
+        Ok(())
+    }
+
+    /// Makes a cursor of an events block, unless it repeats what was read before.
+    fn open(&mut self, head: &BlockHead, offset: u64) -> Result<(), ReadError> {
+        let at = head.stream as usize;
+        if self.streams.len() <= at {
+            self.streams.resize(at + 1, StreamState::default());
+        }
+        let state = &mut self.streams[at];
+        if head.first < state.records {
+            self.blocks.discard(head);
+            return Ok(());
+        }
+        if head.base < state.time {
+            return Err(ReadError::Malformed { what: "time", offset });
+        }
+        let lost = head.first - state.records;
+        self.damage.records = self.damage.records.saturating_add(lost);
+        let total = head.first.checked_add(head.records.into());
+        state.records = total.ok_or(ReadError::Malformed { what: "number of records", offset })?;
+        let mut context = self.spare.pop().unwrap_or_else(|| Context::new(self.slots_log2));
+        context.reset(head.base);
+        let range = self.blocks.take(head);
+        let (stream, records) = (head.stream, head.records);
+        self.cursors.push(Cursor { stream, at: range.start, stop: range.end, records, lost, offset, context });
+        Ok(())
+    }
+
+    /// The end block: how far the log reaches, and what is missing at its end.
+    fn read_end(&mut self, head: &BlockHead, offset: u64) -> Result<(), ReadError> {
+        let range = self.blocks.take(head);
+        let end = decode_end(self.blocks.bytes(range));
+        let (end, totals) = end.ok_or(ReadError::Malformed { what: "end", offset })?;
+        let end = Time::from_ns(end.max(self.latest));
+        self.end = Some(end);
+        for (stream, total) in totals {
+            let known = self.streams.get(stream as usize).map_or(0, |state| state.records);
+            if total > known {
+                self.damage.records = self.damage.records.saturating_add(total - known);
+                self.extra.push_back(Record { stream, time: end, event: Event::Lost { count: total - known } });
+            }
+        }
+        self.blocks.discard_rest()?;
+        self.done = true;
+        Ok(())
+    }
+}
+
+impl<R: io::Read> Iterator for Reader<R> {
+    type Item = Result<Record, ReadError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.next_record() {
+            Ok(record) => record.map(Ok),
+            Err(error) => {
+                self.stop();
+                Some(Err(error))
+            }
+        }
+    }
+}
+impl<R: io::Read> std::iter::FusedIterator for Reader<R> {}
+
+impl Cursor {
+    #[cold]
+    fn malformed(&self, what: &'static str) -> ReadError {
+        ReadError::Malformed { what, offset: self.offset }
+    }
+
+    #[cold]
+    fn fault(&self, fault: Fault) -> ReadError {
+        match fault {
+            Fault::Unknown(tag) => ReadError::Unknown { what: format!("a record of kind {tag}"), offset: self.offset },
+            Fault::Malformed => self.malformed("record"),
+        }
+    }
+}

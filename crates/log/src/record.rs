@@ -1,0 +1,269 @@
+//! One event as bytes, relative to the records before it in its block.
+//!
+//! A record is a tag, a byte of field lengths, the time since the record before, and up to four fields;
+//! their places follow from the first two bytes, so that both directions go without a loop or a branch
+//! per byte.
+
+use takt_model::{Span, TaskId, Time};
+
+use crate::event::{CancelCause, Event, JobKey, Parent};
+use crate::format::{unzigzag, zigzag};
+use crate::kind::Kind;
+
+/// The tag of a release that carries a [`Parent`].
+pub(crate) const CHAINED: u8 = 30;
+/// The tag of a definition; field 1 is the length of the body that follows.
+pub(crate) const DEFINITION: u8 = 31;
+/// A record without a definition's body is shorter than this; coding looks at this many bytes.
+pub(crate) const WINDOW: usize = 64;
+
+/// Bytes of a field by its two-bit code.
+const FIELD: [u8; 4] = [0, 1, 3, 8];
+/// Bytes of the time by its three-bit code.
+const TIME: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
+
+/// What the records of a block are relative to. Every block starts from zero.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    /// Time of the record before.
+    pub(crate) time: u64,
+    message: u64,
+    /// The last job number of the tasks that share a slot (task modulo the number of slots).
+    slots: Box<[u64]>,
+}
+
+/// Why bytes are no record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// A tag that no kind of this version has.
+    Unknown(u8),
+    /// A value that the field cannot have.
+    Malformed,
+}
+
+/// A decoded record.
+pub(crate) enum Decoded {
+    Event(Event),
+    /// A definition whose body has this length.
+    Definition(u64),
+}
+
+impl Context {
+    pub(crate) fn new(slots_log2: u8) -> Self {
+        Context { time: 0, message: 0, slots: vec![0; 1 << slots_log2].into_boxed_slice() }
+    }
+
+    pub(crate) fn reset(&mut self, base: u64) {
+        self.time = base;
+        self.message = 0;
+        self.slots.fill(0);
+    }
+
+    #[inline]
+    fn put_job(&mut self, job: JobKey) -> (u64, u64) {
+        let slot = job.task.0 as usize & (self.slots.len() - 1);
+        let last = std::mem::replace(&mut self.slots[slot], job.number);
+        (job.task.0.into(), zigzag(job.number.wrapping_sub(last) as i64))
+    }
+
+    #[inline]
+    fn job(&mut self, task: u64, number: u64) -> Result<JobKey, Fault> {
+        let slot = task as usize & (self.slots.len() - 1);
+        let number = self.slots[slot].wrapping_add(unzigzag(number) as u64);
+        self.slots[slot] = number;
+        Ok(JobKey { task: TaskId(narrow(task)?), number })
+    }
+
+    #[inline]
+    fn put_message(&mut self, message: u64) -> u64 {
+        zigzag(message.wrapping_sub(std::mem::replace(&mut self.message, message)) as i64)
+    }
+
+    #[inline]
+    fn message(&mut self, delta: u64) -> u64 {
+        self.message = self.message.wrapping_add(unzigzag(delta) as u64);
+        self.message
+    }
+
+    /// Writes a record and says how long it is.
+    #[inline]
+    pub(crate) fn encode(&mut self, now: u64, event: &Event, out: &mut [u8; WINDOW]) -> usize {
+        let delta = now.wrapping_sub(self.time);
+        self.time = now;
+        let on_cpu = |(task, number), cpu: u32| [task, number, cpu.into(), 0];
+        let (tag, fields) = match *event {
+            Event::Release { job, arrival, parent } => {
+                let (task, number) = self.put_job(job);
+                let since = now.wrapping_sub(arrival.as_ns());
+                if let Some(Parent { hop, origin }) = parent {
+                    let fields = [task, number, since, arrival.as_ns().wrapping_sub(origin.as_ns())];
+                    let length = put(CHAINED, delta, fields, out);
+                    out[length..length + 4].copy_from_slice(&hop.to_le_bytes());
+                    return length + 4;
+                }
+                (Kind::Release as u8, [task, number, since, 0])
+            }
+            Event::Start { job, cpu } => (Kind::Start as u8, on_cpu(self.put_job(job), cpu)),
+            Event::Preempt { job, cpu } => (Kind::Preempt as u8, on_cpu(self.put_job(job), cpu)),
+            Event::Resume { job, cpu } => (Kind::Resume as u8, on_cpu(self.put_job(job), cpu)),
+            Event::Block { job, cpu } => (Kind::Block as u8, on_cpu(self.put_job(job), cpu)),
+            Event::Complete { job, cpu } => (Kind::Complete as u8, on_cpu(self.put_job(job), cpu)),
+            Event::Wake { job } => (Kind::Wake as u8, on_cpu(self.put_job(job), 0)),
+            Event::Miss { job } => (Kind::Miss as u8, on_cpu(self.put_job(job), 0)),
+            Event::Cancel { job, cause } => (Kind::Cancel as u8, on_cpu(self.put_job(job), cause_number(cause))),
+            Event::Migrate { job, from, to } => {
+                let (task, number) = self.put_job(job);
+                (Kind::Migrate as u8, [task, number, from.into(), to.into()])
+            }
+            Event::Replenish { server, budget } => (Kind::Replenish as u8, [server.into(), budget.as_ns(), 0, 0]),
+            Event::Exhaust { server } => (Kind::Exhaust as u8, [server.into(), 0, 0, 0]),
+            Event::ServerIdle { server } => (Kind::ServerIdle as u8, [server.into(), 0, 0, 0]),
+            Event::ModeChange { mode } => (Kind::ModeChange as u8, [mode.into(), 0, 0, 0]),
+            Event::Send { job, message }
+            | Event::Arrive { job, message }
+            | Event::Receive { job, message }
+            | Event::Drop { job, message } => {
+                let (task, number) = self.put_job(job);
+                (event.kind() as u8, [task, number, self.put_message(message), 0])
+            }
+            Event::Transmit { message, bytes } => {
+                (Kind::Transmit as u8, [self.put_message(message), bytes.into(), 0, 0])
+            }
+            Event::IrqEnter { irq, cpu } => (Kind::IrqEnter as u8, [irq.into(), cpu.into(), 0, 0]),
+            Event::IrqExit { irq, cpu } => (Kind::IrqExit as u8, [irq.into(), cpu.into(), 0, 0]),
+            Event::Lost { count } => (Kind::Lost as u8, [count, 0, 0, 0]),
+        };
+        put(tag, delta, fields, out)
+    }
+
+    /// Writes a definition's record without its body and says how long it is.
+    pub(crate) fn encode_definition(&mut self, now: u64, body: usize, out: &mut [u8; WINDOW]) -> usize {
+        let delta = now.wrapping_sub(self.time);
+        self.time = now;
+        put(DEFINITION, delta, [body as u64, 0, 0, 0], out)
+    }
+
+    /// Reads a record at the window's start; its length and itself. The record's time is in `self.time`.
+    /// The caller checks that the length does not exceed what there is.
+    #[inline]
+    pub(crate) fn decode(&mut self, window: &[u8; WINDOW]) -> Result<(usize, Decoded), Fault> {
+        let (tag, lengths) = (window[0] & 31, window[1]);
+        let mut at = 2;
+        let now = self.time.wrapping_add(load(window, &mut at, TIME[usize::from(window[0] >> 5)]));
+        let f1 = load(window, &mut at, FIELD[usize::from(lengths & 3)]);
+        let f2 = load(window, &mut at, FIELD[usize::from(lengths >> 2 & 3)]);
+        let f3 = load(window, &mut at, FIELD[usize::from(lengths >> 4 & 3)]);
+        let f4 = load(window, &mut at, FIELD[usize::from(lengths >> 6)]);
+        self.time = now;
+        let fields = match tag {
+            0..=4 | 6 | 8 | 14..=17 => 3,
+            9 | CHAINED => 4,
+            5 | 7 | 10 | 18..=20 => 2,
+            11..=13 | 21 | DEFINITION => 1,
+            _ => return Err(Fault::Unknown(tag)),
+        };
+        if fields < 4 && lengths >> (2 * fields) != 0 {
+            return Err(Fault::Malformed);
+        }
+        let event = match tag {
+            0 => {
+                let arrival = Time::from_ns(now.wrapping_sub(f3));
+                Event::Release { job: self.job(f1, f2)?, arrival, parent: None }
+            }
+            1 => Event::Start { job: self.job(f1, f2)?, cpu: narrow(f3)? },
+            2 => Event::Preempt { job: self.job(f1, f2)?, cpu: narrow(f3)? },
+            3 => Event::Resume { job: self.job(f1, f2)?, cpu: narrow(f3)? },
+            4 => Event::Block { job: self.job(f1, f2)?, cpu: narrow(f3)? },
+            5 => Event::Wake { job: self.job(f1, f2)? },
+            6 => Event::Complete { job: self.job(f1, f2)?, cpu: narrow(f3)? },
+            7 => Event::Miss { job: self.job(f1, f2)? },
+            8 => Event::Cancel { job: self.job(f1, f2)?, cause: cause(f3)? },
+            9 => Event::Migrate { job: self.job(f1, f2)?, from: narrow(f3)?, to: narrow(f4)? },
+            10 => Event::Replenish { server: narrow(f1)?, budget: Span::from_ns(f2) },
+            11 => Event::Exhaust { server: narrow(f1)? },
+            12 => Event::ServerIdle { server: narrow(f1)? },
+            13 => Event::ModeChange { mode: narrow(f1)? },
+            14 => Event::Send { job: self.job(f1, f2)?, message: self.message(f3) },
+            15 => Event::Arrive { job: self.job(f1, f2)?, message: self.message(f3) },
+            16 => Event::Receive { job: self.job(f1, f2)?, message: self.message(f3) },
+            17 => Event::Drop { job: self.job(f1, f2)?, message: self.message(f3) },
+            18 => Event::Transmit { message: self.message(f1), bytes: narrow(f2)? },
+            19 => Event::IrqEnter { irq: narrow(f1)?, cpu: narrow(f2)? },
+            20 => Event::IrqExit { irq: narrow(f1)?, cpu: narrow(f2)? },
+            21 => Event::Lost { count: f1 },
+            DEFINITION => return Ok((at, Decoded::Definition(f1))),
+            _ => {
+                let hop = load(window, &mut at, 4) as u32;
+                let arrival = now.wrapping_sub(f3);
+                let parent = Parent { hop, origin: Time::from_ns(arrival.wrapping_sub(f4)) };
+                Event::Release { job: self.job(f1, f2)?, arrival: Time::from_ns(arrival), parent: Some(parent) }
+            }
+        };
+        Ok((at, Decoded::Event(event)))
+    }
+
+    /// The time of the record at the window's start, without reading the rest of it.
+    #[inline]
+    pub(crate) fn peek(&self, window: &[u8; WINDOW]) -> u64 {
+        self.time.wrapping_add(load(window, &mut 2, TIME[usize::from(window[0] >> 5)]))
+    }
+}
+
+fn cause_number(cause: CancelCause) -> u32 {
+    match cause {
+        CancelCause::Omitted => 0,
+        CancelCause::Shed => 1,
+        CancelCause::Late => 2,
+    }
+}
+
+fn cause(number: u64) -> Result<CancelCause, Fault> {
+    match number {
+        0 => Ok(CancelCause::Omitted),
+        1 => Ok(CancelCause::Shed),
+        2 => Ok(CancelCause::Late),
+        _ => Err(Fault::Malformed),
+    }
+}
+
+#[inline]
+fn narrow(value: u64) -> Result<u32, Fault> {
+    u32::try_from(value).map_err(|_| Fault::Malformed)
+}
+
+/// The low `bytes` (0 to 8) of the eight at `at`, which moves on.
+#[inline]
+fn load(window: &[u8; WINDOW], at: &mut usize, bytes: u8) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&window[*at..*at + 8]);
+    *at += usize::from(bytes);
+    // Two shifts, for one by 64 is not a shift.
+    let half = 4 * (8 - u32::from(bytes));
+    u64::from_le_bytes(word) << half << half >> half >> half
+}
+
+#[inline]
+fn store(out: &mut [u8; WINDOW], at: &mut usize, value: u64, bytes: u8) {
+    out[*at..*at + 8].copy_from_slice(&value.to_le_bytes());
+    *at += usize::from(bytes);
+}
+
+#[inline]
+fn code(value: u64) -> u8 {
+    u8::from(value > 0) + u8::from(value > 0xff) + u8::from(value > 0xff_ffff)
+}
+
+#[inline]
+fn put(tag: u8, delta: u64, fields: [u64; 4], out: &mut [u8; WINDOW]) -> usize {
+    let time = (71 - delta.leading_zeros()) / 8;
+    let time = time.min(7) as u8;
+    let codes = fields.map(code);
+    out[0] = tag | time << 5;
+    out[1] = codes[0] | codes[1] << 2 | codes[2] << 4 | codes[3] << 6;
+    let mut at = 2;
+    store(out, &mut at, delta, TIME[usize::from(time)]);
+    for i in 0..4 {
+        store(out, &mut at, fields[i], FIELD[usize::from(codes[i])]);
+    }
+    at
+}

@@ -1,0 +1,331 @@
+//! Writes a JobLog.
+
+use std::io;
+
+use takt_model::Time;
+use thiserror::Error;
+
+use crate::definitions::{Definition, Definitions};
+use crate::event::{Event, Sink};
+use crate::format::{
+    BLOCK_MAX, BlockHead, BlockKind, DEFINITION_MAX, HEAD_MAX, MAGIC, SLOTS_LOG2, STREAMS_MAX, encode_definition,
+    encode_end, encode_head,
+};
+use crate::header::Header;
+use crate::record::{Context, WINDOW};
+
+/// A group of blocks is written once it has this many bytes per stream, and the time moves on.
+const BLOCK_AIM: usize = 64 << 10;
+/// So many streams add to a group's size; with more, blocks become smaller.
+const GROUP_STREAMS_MAX: usize = 16;
+/// A group is written at this size even if the time stands still.
+const GROUP_FULL: usize = 16 << 20;
+/// A stream's first buffer.
+const BUFFER_FIRST: usize = 4 << 10;
+
+/// Writes events as a log: a [`Sink`].
+///
+/// Events collect in one buffer per stream. Once they come to about 64 KiB, all buffers are written
+/// together, between two instants, so that a reader can merge the streams with bounded memory; after the
+/// buffers have grown to that, no event allocates. Events of different streams are best given in the order
+/// of time; where they are not, the log is whole, but a reader's merged order is only as good.
+///
+/// The same events give the same bytes. An error is kept for [`Writer::finish`]; what comes after it is
+/// dropped, so that the log ends whole before it.
+pub struct Writer<W> {
+    out: W,
+    /// By number; `None` until the stream's first record.
+    streams: Vec<Option<Stream>>,
+    /// Bytes in all buffers.
+    buffered: usize,
+    /// A group is written when `buffered` comes to this.
+    aim: usize,
+    /// The time of the latest event of all streams.
+    latest: u64,
+    slots_log2: u8,
+    failed: Option<WriteError>,
+}
+
+struct Stream {
+    /// Its length is what may be used; at least [`WINDOW`] beyond `used` whenever a record is written.
+    buffer: Vec<u8>,
+    used: usize,
+    /// Records in the buffer.
+    records: u32,
+    /// Records in earlier blocks.
+    before: u64,
+    /// The time from which the buffer's first record counts.
+    base: u64,
+    context: Context,
+}
+
+impl Stream {
+    fn new(slots_log2: u8) -> Self {
+        let context = Context::new(slots_log2);
+        Stream { buffer: vec![0; BUFFER_FIRST], used: 0, records: 0, before: 0, base: 0, context }
+    }
+}
+
+/// Why a log could not be written.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// The output refused.
+    #[error("cannot write the log: {0}")]
+    Io(#[from] io::Error),
+    /// Events of one stream came out of order.
+    #[error("an event of stream {stream} at {now} came after one at {last}; events of a stream come in order of time")]
+    Order {
+        /// The stream.
+        stream: u32,
+        /// The event's time.
+        now: Time,
+        /// The time of the event before.
+        last: Time,
+    },
+    /// A stream's number is too large.
+    #[error("stream {stream} is beyond the {STREAMS_MAX} that a log can have")]
+    Stream {
+        /// The stream.
+        stream: u32,
+    },
+    /// The System or a definition is too long.
+    #[error("{what} takes {bytes} bytes in the log; at most {max} are allowed")]
+    TooLong {
+        /// What is too long.
+        what: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+}
+
+impl<W: io::Write> Writer<W> {
+    /// Starts a log: writes its head.
+    ///
+    /// # Errors
+    /// The output refuses, or System and definitions are longer than [`HEAD_MAX`].
+    pub fn new(mut out: W, header: &Header, definitions: &Definitions) -> Result<Self, WriteError> {
+        let slots_log2 = slots_log2(definitions);
+        let head = encode_head(header, definitions, slots_log2);
+        if head.len() > HEAD_MAX {
+            return Err(WriteError::TooLong {
+                what: "the head (System and definitions)",
+                bytes: head.len(),
+                max: HEAD_MAX,
+            });
+        }
+        out.write_all(&MAGIC)?;
+        write_block(&mut out, BlockKind::Head, &head, Place::default())?;
+        Ok(Writer { out, streams: Vec::new(), buffered: 0, aim: BLOCK_AIM, latest: 0, slots_log2, failed: None })
+    }
+
+    /// Adds or changes a definition, from here on in `stream`.
+    ///
+    /// An error is kept for [`Writer::finish`].
+    pub fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        let mut body = Vec::new();
+        encode_definition(definition, &mut body);
+        if body.len() > DEFINITION_MAX {
+            self.fail(WriteError::TooLong { what: "a definition", bytes: body.len(), max: DEFINITION_MAX });
+            return;
+        }
+        let now = now.as_ns();
+        if let Some(state) = self.stream_for(stream, now, body.len()) {
+            let window = state.buffer[state.used..].first_chunk_mut().expect("room was made");
+            let length = state.context.encode_definition(now, body.len(), window);
+            state.used += length;
+            state.buffer[state.used..][..body.len()].copy_from_slice(&body);
+            state.used += body.len();
+            state.records += 1;
+            self.buffered += length + body.len();
+            self.latest = self.latest.max(now);
+        }
+    }
+
+    /// Writes what is buffered, so that a reader of an unfinished log sees all events so far. A live
+    /// recorder calls this now and then: what a crash loses is what came after.
+    ///
+    /// # Errors
+    /// The first error of this log; after one, nothing more is written.
+    pub fn flush(&mut self) -> Result<(), &WriteError> {
+        self.write_group();
+        if self.failed.is_none()
+            && let Err(error) = self.out.flush()
+        {
+            self.fail(error.into());
+        }
+        self.failed.as_ref().map_or(Ok(()), Err)
+    }
+
+    /// The first error, if there was one; [`Writer::finish`] will return it.
+    pub fn error(&self) -> Option<&WriteError> {
+        self.failed.as_ref()
+    }
+
+    /// Ends the log: `end` is how far it reaches, at least the time of its last event.
+    ///
+    /// # Errors
+    /// The first error of this log.
+    pub fn finish(mut self, end: Time) -> Result<W, WriteError> {
+        self.write_group();
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let end = end.as_ns().max(self.latest);
+        let totals =
+            self.streams.iter().enumerate().map(|(i, state)| (i as u32, state.as_ref().map_or(0, |s| s.before)));
+        write_block(&mut self.out, BlockKind::End, &encode_end(end, totals), Place { base: end, ..Place::default() })?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+}
+
+impl<W: io::Write> Sink for Writer<W> {
+    #[inline]
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        let now = now.as_ns();
+        if let Some(state) = self.stream_for(stream, now, 0) {
+            let window = state.buffer[state.used..].first_chunk_mut().expect("room was made");
+            let length = state.context.encode(now, event, window);
+            state.used += length;
+            state.records += 1;
+            self.buffered += length;
+            self.latest = self.latest.max(now);
+        }
+    }
+}
+
+impl<W: io::Write> Writer<W> {
+    /// The stream, with room for a record and `body` more bytes; `None` after an error.
+    #[inline]
+    fn stream_for(&mut self, stream: u32, now: u64, body: usize) -> Option<&mut Stream> {
+        let group_done = self.buffered >= self.aim && now > self.latest;
+        let ready = !group_done
+            && self.streams.get(stream as usize).is_some_and(|state| {
+                state.as_ref().is_some_and(|state| {
+                    state.records > 0 && state.context.time <= now && state.used + body + WINDOW <= state.buffer.len()
+                })
+            });
+        if !ready {
+            self.prepare(stream, now, body)?;
+        }
+        self.streams.get_mut(stream as usize)?.as_mut()
+    }
+
+    /// Makes `stream_for` true: writes a full group, checks the order, opens the stream, grows its buffer.
+    #[cold]
+    #[inline(never)]
+    fn prepare(&mut self, stream: u32, now: u64, body: usize) -> Option<()> {
+        if self.failed.is_some() {
+            return None;
+        }
+        if stream >= STREAMS_MAX {
+            return self.fail(WriteError::Stream { stream });
+        }
+        let at = stream as usize;
+        if let Some(Some(Stream { context, .. })) = self.streams.get(at)
+            && now < context.time
+        {
+            let last = Time::from_ns(context.time);
+            return self.fail(WriteError::Order { stream, now: Time::from_ns(now), last });
+        }
+        if self.streams.len() <= at {
+            self.streams.resize_with(at + 1, || None);
+        }
+        if self.streams[at].is_none() {
+            let open = 1 + self.streams.iter().flatten().count();
+            self.aim = BLOCK_AIM * open.min(GROUP_STREAMS_MAX);
+        }
+        let slots_log2 = self.slots_log2;
+        let used = self.streams[at].get_or_insert_with(|| Stream::new(slots_log2)).used;
+        let full = used + body + WINDOW > BLOCK_MAX || self.buffered >= GROUP_FULL;
+        if full || self.buffered >= self.aim && now > self.latest {
+            self.write_group();
+        }
+        let state = self.streams.get_mut(at)?.as_mut()?;
+        if state.records == 0 {
+            state.base = now;
+            state.context.reset(now);
+        }
+        let need = state.used + body + WINDOW;
+        if need > state.buffer.len() {
+            state.buffer.resize(need.max(2 * state.buffer.len()).min(BLOCK_MAX), 0);
+        }
+        Some(())
+    }
+
+    /// Keeps the first error. The streams go, so that nothing more is taken.
+    fn fail(&mut self, error: WriteError) -> Option<()> {
+        self.failed.get_or_insert(error);
+        self.streams.clear();
+        self.buffered = 0;
+        None
+    }
+
+    /// Writes all buffers as one group of blocks, in the order of their streams.
+    fn write_group(&mut self) {
+        let filled = |state: &&mut Stream| state.records > 0;
+        let mut left = self.streams.iter_mut().flatten().filter(filled).count();
+        let mut failure = None;
+        for (stream, state) in self.streams.iter_mut().enumerate() {
+            let Some(state) = state.as_mut().filter(|state| state.records > 0) else { continue };
+            left -= 1;
+            let place = Place {
+                left: left as u16,
+                stream: stream as u32,
+                records: state.records,
+                first: state.before,
+                base: state.base,
+            };
+            if let Err(error) = write_block(&mut self.out, BlockKind::Events, &state.buffer[..state.used], place) {
+                failure = Some(error);
+                break;
+            }
+            state.before += u64::from(state.records);
+            state.records = 0;
+            state.used = 0;
+        }
+        self.buffered = 0;
+        if let Some(error) = failure {
+            self.fail(error.into());
+        }
+    }
+}
+
+/// Where a block stands: the part of its head that does not follow from its payload.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    left: u16,
+    stream: u32,
+    records: u32,
+    first: u64,
+    base: u64,
+}
+
+fn write_block(out: &mut impl io::Write, kind: BlockKind, payload: &[u8], place: Place) -> io::Result<()> {
+    let head = BlockHead {
+        kind: kind as u8,
+        left: place.left,
+        stream: place.stream,
+        length: payload.len() as u32,
+        records: place.records,
+        first: place.first,
+        base: place.base,
+        payload_crc: crc32fast::hash(payload),
+    };
+    out.write_all(&head.encode())?;
+    out.write_all(payload)
+}
+
+/// Enough slots that tasks of one node, being neighbours in the file, have one each.
+fn slots_log2(definitions: &Definitions) -> u8 {
+    let mut counts = vec![0usize; definitions.nodes.len()];
+    for task in &definitions.tasks {
+        if let Some(count) = counts.get_mut(task.node.index()) {
+            *count += 1;
+        }
+    }
+    let most = counts.into_iter().max().unwrap_or(0).max(1);
+    (most.next_power_of_two().trailing_zeros() as u8).clamp(*SLOTS_LOG2.start(), *SLOTS_LOG2.end())
+}
