@@ -22,14 +22,20 @@
 //! ```
 
 pub mod axis;
+pub mod csv;
 pub mod gantt;
 pub mod golden;
+pub mod jobs;
 mod markup;
+pub mod perfetto;
 pub mod scene;
 pub mod svg;
 pub mod text;
 
+pub use csv::JobCsv;
 pub use gantt::{Doing, Gantt, GanttBuilder, GanttOptions, Mark, MarkKind, Row, Segment, Window};
+pub use jobs::{JobRecord, JobTracker, Outcome};
+pub use perfetto::PerfettoWriter;
 pub use scene::{Scene, SceneNode, SceneTask};
 pub use svg::{CHART_CSS, Rows, SvgOptions, svg};
 pub use text::{TextOptions, text};

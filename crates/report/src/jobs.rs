@@ -1,0 +1,162 @@
+//! From events to jobs: one record when a job is over. Memory grows with the jobs that are open at one time only.
+
+use std::collections::VecDeque;
+
+use takt_log::{CancelCause, Event, JobKey};
+use takt_model::{Lateness, Span, TaskId, Time};
+
+use crate::scene::Scene;
+
+/// All that the log tells of one job that is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JobRecord {
+    /// The job.
+    pub job: JobKey,
+    /// Its nominal arrival.
+    pub arrival: Time,
+    /// Its release.
+    pub release: Time,
+    /// When it first got a CPU; `None` if never, or if that event is missing.
+    pub start: Option<Time>,
+    /// When it completed.
+    pub completion: Option<Time>,
+    /// Its absolute deadline.
+    pub deadline: Time,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Outcome {
+    /// Completed at its deadline or before.
+    InTime,
+    /// Completed after its deadline.
+    Late,
+    /// Not completed when the log ended, its deadline not reached.
+    Unfinished,
+    /// Not completed when the log ended, its deadline reached.
+    UnfinishedLate,
+    /// Dropped at its deadline.
+    Dropped,
+    /// Omitted at its first dispatch, for its WCET exceeded the time left.
+    Omitted,
+    /// Shed, for a predecessor in its chain was cancelled.
+    Shed,
+}
+
+impl Outcome {
+    /// As the exports write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Outcome::InTime => "in-time",
+            Outcome::Late => "late",
+            Outcome::Unfinished => "unfinished",
+            Outcome::UnfinishedLate => "unfinished-late",
+            Outcome::Dropped => "dropped",
+            Outcome::Omitted => "omitted",
+            Outcome::Shed => "shed",
+        }
+    }
+
+    /// Whether it counts as a missed deadline.
+    #[must_use]
+    pub const fn is_missed(self) -> bool {
+        matches!(self, Outcome::Late | Outcome::UnfinishedLate | Outcome::Dropped)
+    }
+}
+
+impl JobRecord {
+    /// Completion minus nominal arrival.
+    #[must_use]
+    pub fn response(&self) -> Option<Span> {
+        self.completion.map(|completion| completion.saturating_since(self.arrival))
+    }
+
+    /// Completion minus deadline, negative when early.
+    #[must_use]
+    pub fn lateness(&self) -> Option<Lateness> {
+        self.completion.map(|completion| completion.lateness_to(self.deadline))
+    }
+}
+
+/// Follows the open jobs of every task.
+#[derive(Clone, Debug)]
+pub struct JobTracker {
+    deadlines: Vec<Span>,
+    open: Vec<VecDeque<JobRecord>>,
+}
+
+impl JobTracker {
+    /// Knows the tasks of `scene`.
+    #[must_use]
+    pub fn new(scene: &Scene) -> Self {
+        let deadlines: Vec<Span> = scene.tasks.iter().map(|task| task.deadline).collect();
+        JobTracker { open: vec![VecDeque::new(); deadlines.len()], deadlines }
+    }
+
+    /// Takes an event; gives back the job that it ended. A job whose release is missing in the log is left out.
+    pub fn event(&mut self, now: Time, event: &Event) -> Option<JobRecord> {
+        match *event {
+            Event::Release { job, arrival, .. } => {
+                let deadline = arrival.saturating_add(*self.deadlines.get(job.task.index())?);
+                self.open.get_mut(job.task.index())?.push_back(JobRecord {
+                    job,
+                    arrival,
+                    release: now,
+                    start: None,
+                    completion: None,
+                    deadline,
+                    outcome: Outcome::Unfinished,
+                });
+                None
+            }
+            Event::Start { job, .. } => {
+                let at = self.position(job)?;
+                self.open.get_mut(job.task.index())?.get_mut(at)?.start = Some(now);
+                None
+            }
+            Event::Complete { job, .. } => {
+                let mut record = self.take(job)?;
+                record.completion = Some(now);
+                record.outcome = if now > record.deadline { Outcome::Late } else { Outcome::InTime };
+                Some(record)
+            }
+            Event::Cancel { job, cause } => {
+                let mut record = self.take(job)?;
+                record.outcome = match cause {
+                    CancelCause::Omitted => Outcome::Omitted,
+                    CancelCause::Shed => Outcome::Shed,
+                    CancelCause::Late => Outcome::Dropped,
+                };
+                Some(record)
+            }
+            _ => None,
+        }
+    }
+
+    /// The job of `task` that is released and comes first, which is the one that runs.
+    #[must_use]
+    pub fn first(&self, task: TaskId) -> Option<&JobRecord> {
+        self.open.get(task.index())?.front()
+    }
+
+    /// Jobs that are still open when the log ends at `end`, by task and number.
+    pub fn finish(self, end: Time) -> impl Iterator<Item = JobRecord> {
+        self.open.into_iter().flatten().map(move |record| JobRecord {
+            outcome: if record.deadline <= end { Outcome::UnfinishedLate } else { Outcome::Unfinished },
+            ..record
+        })
+    }
+
+    fn position(&self, job: JobKey) -> Option<usize> {
+        // Nearly always the first.
+        self.open.get(job.task.index())?.iter().position(|record| record.job.number == job.number)
+    }
+
+    fn take(&mut self, job: JobKey) -> Option<JobRecord> {
+        let at = self.position(job)?;
+        self.open.get_mut(job.task.index())?.remove(at)
+    }
+}

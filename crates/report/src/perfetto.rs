@@ -1,0 +1,421 @@
+//! A log as a Perfetto trace (TrackEvent protobuf) that ui.perfetto.dev opens.
+//!
+//! A process is a node; it has a track per CPU (whose job runs) and a track per task. A job is a slice of its
+//! task's track from the moment in which it is the first of its task (its release, or the completion of the job
+//! before) to its end; within it stand slices "runs" and "waits". Arrival, release, deadline, start, response and
+//! lateness are arguments of the slice. Releases, misses, cancellations, migrations, switches of strategy and
+//! losses are instants; a counter shows the jobs that are released and not over. A log without preemptions has
+//! no tracks of CPUs, for it does not tell whose job ran.
+//!
+//! Field numbers: protos/perfetto/trace of the Perfetto project. The events' names are interned once.
+
+mod proto;
+
+use std::io;
+
+use takt_log::{CancelCause, Event, JobKey, Sink};
+use takt_model::{NodeId, TaskId, Time};
+
+use crate::jobs::{JobRecord, JobTracker};
+use crate::scene::Scene;
+use proto::Message;
+
+/// Fields of `TracePacket` and of what stands in it.
+mod field {
+    pub(super) const TRACE_PACKET: u32 = 1;
+    pub(super) const TIMESTAMP: u32 = 8;
+    pub(super) const SEQUENCE_ID: u32 = 10;
+    pub(super) const TRACK_EVENT: u32 = 11;
+    pub(super) const INTERNED_DATA: u32 = 12;
+    pub(super) const SEQUENCE_FLAGS: u32 = 13;
+    pub(super) const TRACK_DESCRIPTOR: u32 = 60;
+
+    pub(super) const TRACK_UUID: u32 = 1;
+    pub(super) const TRACK_NAME: u32 = 2;
+    pub(super) const TRACK_PROCESS: u32 = 3;
+    pub(super) const TRACK_PARENT: u32 = 5;
+    pub(super) const TRACK_COUNTER: u32 = 8;
+    pub(super) const TRACK_CHILD_ORDERING: u32 = 11;
+    pub(super) const TRACK_RANK: u32 = 12;
+    pub(super) const TRACK_MERGE: u32 = 15;
+    pub(super) const PROCESS_PID: u32 = 1;
+    pub(super) const PROCESS_NAME: u32 = 6;
+    pub(super) const COUNTER_UNIT_NAME: u32 = 6;
+
+    pub(super) const EVENT_ANNOTATION: u32 = 4;
+    pub(super) const EVENT_TYPE: u32 = 9;
+    pub(super) const EVENT_NAME_IID: u32 = 10;
+    pub(super) const EVENT_TRACK: u32 = 11;
+    pub(super) const EVENT_NAME: u32 = 23;
+    pub(super) const EVENT_COUNTER: u32 = 30;
+
+    pub(super) const ANNOTATION_NAME_IID: u32 = 1;
+    pub(super) const ANNOTATION_UINT: u32 = 3;
+    pub(super) const ANNOTATION_INT: u32 = 4;
+    pub(super) const ANNOTATION_TEXT: u32 = 6;
+
+    pub(super) const INTERNED_EVENT_NAMES: u32 = 2;
+    pub(super) const INTERNED_ANNOTATION_NAMES: u32 = 3;
+    pub(super) const IID: u32 = 1;
+    pub(super) const IID_NAME: u32 = 2;
+}
+
+const SLICE_BEGIN: u64 = 1;
+const SLICE_END: u64 = 2;
+const INSTANT: u64 = 3;
+const COUNTER: u64 = 4;
+const INCREMENTAL_STATE_CLEARED: u64 = 1;
+const NEEDS_INCREMENTAL_STATE: u64 = 2;
+const ORDER_EXPLICIT: u64 = 3;
+const MERGE_NONE: u64 = 2;
+/// All packets are of one writer.
+const SEQUENCE: u64 = 1;
+
+/// Names of events other than tasks' names; their interned ids are their places here, from 1 on.
+const EVENT_NAMES: [&str; 10] = [
+    "runs",
+    "waits",
+    "in progress",
+    "release",
+    "deadline missed",
+    "omitted",
+    "shed",
+    "dropped",
+    "migrates",
+    "events lost",
+];
+/// Interned ids of tasks' names start here.
+const TASK_NAMES: u64 = 1_000;
+/// Names of arguments; their interned ids are their places here, from 1 on.
+const ARGUMENTS: [&str; 13] = [
+    "task",
+    "job",
+    "cpu",
+    "arrival_ns",
+    "release_ns",
+    "deadline_ns",
+    "start_ns",
+    "response_ns",
+    "lateness_ns",
+    "outcome",
+    "from_cpu",
+    "to_cpu",
+    "count",
+];
+
+enum Value<'a> {
+    Uint(u64),
+    Int(i64),
+    Text(&'a str),
+}
+
+/// Writes a trace while events come in. Memory grows with the jobs that are open at one time only.
+#[derive(Debug)]
+pub struct PerfettoWriter<W: io::Write> {
+    out: W,
+    scene: Scene,
+    tracker: JobTracker,
+    /// Per task, the job whose slice is open, and whether a slice is open within it.
+    slices: Vec<Option<(u64, bool)>>,
+    /// Per task, the CPU on whose track its slice is open.
+    on_cpu: Vec<Option<u32>>,
+    /// Per node, the jobs released and not over.
+    pending: Vec<u64>,
+    packet: Message,
+    error: Option<io::Error>,
+}
+
+impl<W: io::Write> PerfettoWriter<W> {
+    /// Writes the names and the tracks.
+    ///
+    /// # Errors
+    /// What `out` says.
+    pub fn new(out: W, scene: &Scene) -> io::Result<Self> {
+        let mut writer = PerfettoWriter {
+            out,
+            scene: scene.clone(),
+            tracker: JobTracker::new(scene),
+            slices: vec![None; scene.tasks.len()],
+            on_cpu: vec![None; scene.tasks.len()],
+            pending: vec![0; scene.nodes.len()],
+            packet: Message::default(),
+            error: None,
+        };
+        writer.names()?;
+        writer.tracks()?;
+        Ok(writer)
+    }
+
+    /// Ends all open slices at `end`, and gives the output back.
+    ///
+    /// # Errors
+    /// The first that `out` gave since the tracks.
+    pub fn finish(mut self, end: Time) -> io::Result<W> {
+        for task in 0..self.scene.tasks.len() {
+            let id = TaskId(task as u32);
+            self.leave_cpu(end, id);
+            let outcome =
+                self.tracker.first(id).map(|job| if job.deadline <= end { "unfinished-late" } else { "unfinished" });
+            let outcome = outcome.map(|outcome| (argument("outcome"), Value::Text(outcome)));
+            self.end_job(end, id, outcome.as_slice());
+        }
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    fn names(&mut self) -> io::Result<()> {
+        self.packet.clear();
+        let tasks = self.scene.tasks.iter().enumerate().map(|(i, task)| (TASK_NAMES + i as u64, task.name.as_str()));
+        let fixed = EVENT_NAMES.iter().enumerate().map(|(i, name)| (i as u64 + 1, *name));
+        self.packet.message(field::INTERNED_DATA, |data| {
+            for (iid, name) in fixed.chain(tasks) {
+                data.message(field::INTERNED_EVENT_NAMES, |entry| {
+                    entry.uint(field::IID, iid).text(field::IID_NAME, name);
+                });
+            }
+            for (i, name) in ARGUMENTS.iter().enumerate() {
+                data.message(field::INTERNED_ANNOTATION_NAMES, |entry| {
+                    entry.uint(field::IID, i as u64 + 1).text(field::IID_NAME, name);
+                });
+            }
+        });
+        self.packet.uint(field::SEQUENCE_FLAGS, INCREMENTAL_STATE_CLEARED | NEEDS_INCREMENTAL_STATE);
+        self.send()
+    }
+
+    fn tracks(&mut self) -> io::Result<()> {
+        for (n, node) in self.scene.nodes.clone().iter().enumerate() {
+            let id = NodeId(n as u32);
+            self.describe(|track| {
+                track.uint(field::TRACK_UUID, node_track(id)).uint(field::TRACK_CHILD_ORDERING, ORDER_EXPLICIT);
+                track.message(field::TRACK_PROCESS, |process| {
+                    process.uint(field::PROCESS_PID, n as u64 + 1).text(field::PROCESS_NAME, &node.name);
+                });
+            })?;
+            for cpu in 0..if self.scene.preemptions { node.cpus } else { 0 } {
+                self.describe(|track| child(track, cpu_track(id, cpu), id, &format!("CPU {cpu}"), u64::from(cpu)))?;
+            }
+            self.describe(|track| {
+                child(track, pending_track(id), id, "jobs released and not over", 900_000);
+                track.message(field::TRACK_COUNTER, |counter| {
+                    counter.text(field::COUNTER_UNIT_NAME, "jobs");
+                });
+            })?;
+        }
+        for (t, task) in self.scene.tasks.clone().iter().enumerate() {
+            let id = TaskId(t as u32);
+            self.describe(|track| child(track, task_track(id), task.node, &task.name, 1_000 + t as u64))?;
+        }
+        Ok(())
+    }
+
+    fn describe(&mut self, fill: impl FnOnce(&mut Message)) -> io::Result<()> {
+        self.packet.clear();
+        self.packet.message(field::TRACK_DESCRIPTOR, fill);
+        self.send()
+    }
+
+    /// Writes the packet.
+    fn send(&mut self) -> io::Result<()> {
+        self.packet.uint(field::SEQUENCE_ID, SEQUENCE);
+        let mut framed = Message::default();
+        framed.bytes(field::TRACE_PACKET, self.packet.as_bytes());
+        self.out.write_all(framed.as_bytes())
+    }
+
+    fn emit(&mut self, now: Time, fill: impl FnOnce(&mut Message)) {
+        if self.error.is_some() {
+            return;
+        }
+        self.packet.clear();
+        self.packet.uint(field::TIMESTAMP, now.as_ns()).uint(field::SEQUENCE_FLAGS, NEEDS_INCREMENTAL_STATE);
+        self.packet.message(field::TRACK_EVENT, fill);
+        self.error = self.send().err();
+    }
+
+    fn track_event(&mut self, now: Time, kind: u64, track: u64, name: u64, args: &[(u64, Value<'_>)]) {
+        self.emit(now, |event| {
+            event.uint(field::EVENT_TYPE, kind).uint(field::EVENT_TRACK, track);
+            if name > 0 {
+                event.uint(field::EVENT_NAME_IID, name);
+            }
+            for (name, value) in args {
+                event.message(field::EVENT_ANNOTATION, |annotation| {
+                    annotation.uint(field::ANNOTATION_NAME_IID, *name);
+                    match value {
+                        Value::Uint(value) => annotation.uint(field::ANNOTATION_UINT, *value),
+                        Value::Int(value) => annotation.int(field::ANNOTATION_INT, *value),
+                        Value::Text(value) => annotation.text(field::ANNOTATION_TEXT, value),
+                    };
+                });
+            }
+        });
+    }
+
+    fn instant(&mut self, now: Time, job: JobKey, name: &str) {
+        let args = [(argument("job"), Value::Uint(job.number))];
+        self.track_event(now, INSTANT, task_track(job.task), event_name(name), &args);
+    }
+
+    fn count_pending(&mut self, now: Time, task: TaskId, released: bool) {
+        let Some(node) = self.scene.tasks.get(task.index()).map(|task| task.node) else { return };
+        let Some(pending) = self.pending.get_mut(node.index()) else { return };
+        *pending = if released { *pending + 1 } else { pending.saturating_sub(1) };
+        let value = *pending;
+        self.emit(now, |event| {
+            event.uint(field::EVENT_TYPE, COUNTER).uint(field::EVENT_TRACK, pending_track(node));
+            event.uint(field::EVENT_COUNTER, value);
+        });
+    }
+
+    /// Opens the slice of the first job of `task`, if none is open.
+    fn begin_job(&mut self, now: Time, task: TaskId) {
+        let Some(record) = self.tracker.first(task).copied() else { return };
+        let Some(slice @ None) = self.slices.get_mut(task.index()) else { return };
+        *slice = Some((record.job.number, false));
+        let args = [
+            (argument("job"), Value::Uint(record.job.number)),
+            (argument("arrival_ns"), Value::Uint(record.arrival.as_ns())),
+            (argument("release_ns"), Value::Uint(record.release.as_ns())),
+            (argument("deadline_ns"), Value::Uint(record.deadline.as_ns())),
+        ];
+        self.track_event(now, SLICE_BEGIN, task_track(task), TASK_NAMES + u64::from(task.0), &args);
+        self.phase(now, task, "waits", &[]);
+    }
+
+    fn end_job(&mut self, now: Time, task: TaskId, args: &[(u64, Value<'_>)]) {
+        let Some(Some((_, inner))) = self.slices.get_mut(task.index()).map(Option::take) else { return };
+        if inner {
+            self.track_event(now, SLICE_END, task_track(task), 0, &[]);
+        }
+        self.track_event(now, SLICE_END, task_track(task), 0, args);
+    }
+
+    /// Ends the slice within the job's slice and begins another.
+    fn phase(&mut self, now: Time, task: TaskId, name: &str, args: &[(u64, Value<'_>)]) {
+        let Some(Some((_, inner))) = self.slices.get_mut(task.index()) else { return };
+        if std::mem::replace(inner, true) {
+            self.track_event(now, SLICE_END, task_track(task), 0, &[]);
+        }
+        self.track_event(now, SLICE_BEGIN, task_track(task), event_name(name), args);
+    }
+
+    fn enter_cpu(&mut self, now: Time, job: JobKey, cpu: u32) {
+        if !self.scene.preemptions {
+            return self.phase(now, job.task, "in progress", &[(argument("cpu"), Value::Uint(u64::from(cpu)))]);
+        }
+        self.phase(now, job.task, "runs", &[(argument("cpu"), Value::Uint(u64::from(cpu)))]);
+        self.leave_cpu(now, job.task);
+        let Some(node) = self.scene.tasks.get(job.task.index()).map(|task| task.node) else { return };
+        self.on_cpu[job.task.index()] = Some(cpu);
+        let args = [(argument("job"), Value::Uint(job.number))];
+        self.track_event(now, SLICE_BEGIN, cpu_track(node, cpu), TASK_NAMES + u64::from(job.task.0), &args);
+    }
+
+    fn leave_cpu(&mut self, now: Time, task: TaskId) {
+        let Some(Some(cpu)) = self.on_cpu.get_mut(task.index()).map(Option::take) else { return };
+        let node = self.scene.tasks[task.index()].node;
+        self.track_event(now, SLICE_END, cpu_track(node, cpu), 0, &[]);
+    }
+
+    fn job_over(&mut self, now: Time, job: JobKey, record: Option<JobRecord>) {
+        self.leave_cpu(now, job.task);
+        let mut args = Vec::new();
+        if let Some(record) = record {
+            args.extend(record.start.map(|start| (argument("start_ns"), Value::Uint(start.as_ns()))));
+            args.extend(record.response().map(|response| (argument("response_ns"), Value::Uint(response.as_ns()))));
+            args.extend(record.lateness().map(|lateness| (argument("lateness_ns"), Value::Int(lateness.as_ns()))));
+            args.push((argument("outcome"), Value::Text(record.outcome.name())));
+        }
+        let open = self.slices.get(job.task.index()).copied().flatten();
+        if open.is_some_and(|(number, _)| number == job.number) {
+            self.end_job(now, job.task, &args);
+        }
+        self.begin_job(now, job.task);
+        if record.is_some() {
+            self.count_pending(now, job.task, false);
+        }
+    }
+}
+
+impl<W: io::Write> Sink for PerfettoWriter<W> {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        let ended = self.tracker.event(now, event);
+        match *event {
+            Event::Release { job, .. } if job.task.index() < self.scene.tasks.len() => {
+                self.instant(now, job, "release");
+                self.begin_job(now, job.task);
+                self.count_pending(now, job.task, true);
+            }
+            Event::Start { job, cpu } | Event::Resume { job, cpu } => self.enter_cpu(now, job, cpu),
+            Event::Preempt { job, .. } | Event::Block { job, .. } => {
+                self.leave_cpu(now, job.task);
+                self.phase(now, job.task, "waits", &[]);
+            }
+            Event::Complete { job, .. } => self.job_over(now, job, ended),
+            Event::Cancel { job, cause } => {
+                self.instant(
+                    now,
+                    job,
+                    match cause {
+                        CancelCause::Omitted => "omitted",
+                        CancelCause::Shed => "shed",
+                        CancelCause::Late => "dropped",
+                    },
+                );
+                self.job_over(now, job, ended);
+            }
+            Event::Miss { job } => self.instant(now, job, "deadline missed"),
+            Event::Migrate { job, from, to } => {
+                let args = [
+                    (argument("from_cpu"), Value::Uint(u64::from(from))),
+                    (argument("to_cpu"), Value::Uint(u64::from(to))),
+                ];
+                self.track_event(now, INSTANT, task_track(job.task), event_name("migrates"), &args);
+            }
+            Event::ModeChange { mode } => {
+                let name = self.scene.modes.get(mode as usize).map_or("?", String::as_str);
+                let name = format!("strategy {name}");
+                self.emit(now, |event| {
+                    event.uint(field::EVENT_TYPE, INSTANT).uint(field::EVENT_TRACK, node_track(NodeId(stream)));
+                    event.text(field::EVENT_NAME, &name);
+                });
+            }
+            Event::Lost { count } => {
+                let args = [(argument("count"), Value::Uint(count))];
+                self.track_event(now, INSTANT, node_track(NodeId(stream)), event_name("events lost"), &args);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn child(track: &mut Message, uuid: u64, node: NodeId, name: &str, rank: u64) {
+    track.uint(field::TRACK_UUID, uuid).uint(field::TRACK_PARENT, node_track(node)).text(field::TRACK_NAME, name);
+    track.uint(field::TRACK_RANK, rank).uint(field::TRACK_MERGE, MERGE_NONE);
+}
+
+fn event_name(name: &str) -> u64 {
+    EVENT_NAMES.iter().position(|known| *known == name).map_or(0, |i| i as u64 + 1)
+}
+
+fn argument(name: &str) -> u64 {
+    ARGUMENTS.iter().position(|known| *known == name).map_or(0, |i| i as u64 + 1)
+}
+
+/// Numbers of tracks: the kind in the top bits, so that they never meet.
+fn node_track(node: NodeId) -> u64 {
+    1 << 48 | u64::from(node.0)
+}
+fn cpu_track(node: NodeId, cpu: u32) -> u64 {
+    2 << 48 | u64::from(node.0) << 12 | u64::from(cpu)
+}
+fn task_track(task: TaskId) -> u64 {
+    3 << 48 | u64::from(task.0)
+}
+fn pending_track(node: NodeId) -> u64 {
+    4 << 48 | u64::from(node.0)
+}

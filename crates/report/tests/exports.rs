@@ -1,0 +1,234 @@
+//! Exports: Perfetto, held against its published schema, and CSV.
+
+mod common;
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use common::{Log, as_live, schedule};
+use takt_log::{CancelCause, Event, JobKey, Sink};
+use takt_model::{Builtin, System, TaskId, Time};
+use takt_report::{JobCsv, PerfettoWriter, Scene, golden};
+
+fn ms(ms: u64) -> Time {
+    Time::from_ns(ms * 1_000_000)
+}
+
+fn system_and_log() -> (System, Log) {
+    let system = golden::system(2, Builtin::Edf, "a 4 2\nb 4 3\nc 8 3\nlate 8 6 D=3");
+    let log = schedule(&system, true, 40);
+    (system, log)
+}
+
+fn perfetto(scene: &Scene, log: &Log, end: Time) -> Vec<u8> {
+    let mut writer = PerfettoWriter::new(Vec::new(), scene).unwrap();
+    for (stream, now, event) in log {
+        writer.event(*stream, *now, event);
+    }
+    writer.finish(end).unwrap()
+}
+
+fn csv(scene: &Scene, log: &Log, end: Time) -> String {
+    let mut writer = JobCsv::new(Vec::new(), scene).unwrap();
+    for (stream, now, event) in log {
+        writer.event(*stream, *now, event);
+    }
+    String::from_utf8(writer.finish(end).unwrap()).unwrap()
+}
+
+/// A field of a protobuf message.
+enum Field<'a> {
+    Varint(u64),
+    Bytes(&'a [u8]),
+}
+
+/// Splits a message into its fields; panics where it is none.
+fn fields(mut bytes: &[u8]) -> Vec<(u32, Field<'_>)> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let (first, rest) = bytes.split_first().expect("a varint ends");
+            *bytes = rest;
+            value |= u64::from(first & 0x7f) << shift;
+            if first & 0x80 == 0 {
+                return value;
+            }
+        }
+        panic!("a varint has at most ten bytes");
+    }
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        let value = match key & 7 {
+            0 => Field::Varint(varint(&mut bytes)),
+            2 => {
+                let long = varint(&mut bytes) as usize;
+                let (inner, rest) = bytes.split_at(long);
+                bytes = rest;
+                Field::Bytes(inner)
+            }
+            other => panic!("wire type {other}"),
+        };
+        found.push(((key >> 3) as u32, value));
+    }
+    found
+}
+
+fn uint(fields: &[(u32, Field<'_>)], wanted: u32) -> Option<u64> {
+    fields.iter().find_map(|(field, value)| match value {
+        Field::Varint(value) if *field == wanted => Some(*value),
+        _ => None,
+    })
+}
+
+fn inner<'a>(fields: &[(u32, Field<'a>)], wanted: u32) -> Option<&'a [u8]> {
+    fields.iter().find_map(|(field, value)| match value {
+        Field::Bytes(bytes) if *field == wanted => Some(*bytes),
+        _ => None,
+    })
+}
+
+/// Checks that slices nest and that every event's track was described before; returns slices begun per track.
+fn check_trace(bytes: &[u8]) -> std::collections::BTreeMap<u64, u64> {
+    let mut tracks = std::collections::BTreeSet::new();
+    let mut depth = std::collections::BTreeMap::<u64, i64>::new();
+    let mut begun = std::collections::BTreeMap::new();
+    let mut last = 0;
+    for (field, packet) in fields(bytes) {
+        let Field::Bytes(packet) = packet else { panic!("a trace has packets only") };
+        assert_eq!(field, 1);
+        let packet = fields(packet);
+        assert_eq!(uint(&packet, 10), Some(1), "every packet names its sequence");
+        if let Some(descriptor) = inner(&packet, 60) {
+            assert!(tracks.insert(uint(&fields(descriptor), 1).unwrap()), "a track is described once");
+        }
+        let Some(event) = inner(&packet, 11) else { continue };
+        let event = fields(event);
+        let now = uint(&packet, 8).unwrap();
+        assert!(now >= last, "events stand in the order of time");
+        last = now;
+        let track = uint(&event, 11).unwrap();
+        assert!(tracks.contains(&track), "track {track} is described");
+        let open = depth.entry(track).or_default();
+        match uint(&event, 9).unwrap() {
+            1 => {
+                *open += 1;
+                *begun.entry(track).or_default() += 1;
+            }
+            2 => *open -= 1,
+            3 | 4 => {}
+            other => panic!("event of type {other}"),
+        }
+        assert!((0..=2).contains(open), "slices nest, two deep at most");
+    }
+    assert!(depth.values().all(|open| *open == 0), "every slice ends");
+    begun
+}
+
+#[test]
+fn a_trace_has_tracks_for_cpus_and_tasks_and_its_slices_nest() {
+    let (system, log) = system_and_log();
+    let begun = check_trace(&perfetto(&Scene::of(&system), &log, ms(40)));
+    let runs = log.iter().filter(|(_, _, e)| matches!(e, Event::Start { .. } | Event::Resume { .. })).count() as u64;
+    let on_cpus: u64 = begun.iter().filter(|(track, _)| *track >> 48 == 2).map(|(_, count)| count).sum();
+    assert_eq!(on_cpus, runs);
+    assert_eq!(begun.keys().filter(|track| *track >> 48 == 3).count(), 4);
+}
+
+#[test]
+fn a_live_trace_has_no_tracks_of_cpus() {
+    let (system, log) = system_and_log();
+    let begun = check_trace(&perfetto(&Scene::of(&system).without_preemptions(), &as_live(&log), ms(40)));
+    assert_eq!(begun.keys().filter(|track| *track >> 48 == 2).count(), 0);
+    assert_eq!(begun.keys().filter(|track| *track >> 48 == 3).count(), 4);
+}
+
+#[test]
+fn events_of_jobs_and_tasks_that_nobody_defined_do_no_harm() {
+    let (system, _) = system_and_log();
+    let job = |task| JobKey { task: TaskId(task), number: 3 };
+    let log: Log = vec![
+        (0, ms(1), Event::Start { job: job(0), cpu: 0 }),
+        (0, ms(1), Event::Complete { job: job(1), cpu: 7 }),
+        (0, ms(2), Event::Release { job: job(99), arrival: ms(2), parent: None }),
+        (0, ms(2), Event::Start { job: job(99), cpu: 0 }),
+        (0, ms(3), Event::Cancel { job: job(0), cause: CancelCause::Shed }),
+    ];
+    check_trace(&perfetto(&Scene::of(&system), &log[..2].to_vec(), ms(4)));
+    assert_eq!(csv(&Scene::of(&system), &log, ms(4)).lines().count(), 1);
+}
+
+/// Decodes with the schema that the Python package `perfetto` ships. Skips where it is not installed: set
+/// TAKT_PYTHON to an interpreter that has it.
+#[test]
+fn the_published_schema_reads_the_trace() {
+    let python = std::env::var("TAKT_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let has = Command::new(&python).args(["-c", "import perfetto.protos.perfetto.trace.perfetto_trace_pb2"]).output();
+    if !has.is_ok_and(|output| output.status.success()) {
+        println!("skipped: {python} has no package perfetto (pip install perfetto protobuf)");
+        return;
+    }
+    let (system, log) = system_and_log();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/perfetto_decode.py");
+    let mut child = Command::new(&python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&perfetto(&Scene::of(&system), &log, ms(16))).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "the decoder failed");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "process local pid 1",
+        "track CPU 0 rank 0",
+        "track late rank 1003",
+        "0 begin a a {'job': 0, 'arrival_ns': 0, 'release_ns': 0, 'deadline_ns': 4000000}",
+        "instant late deadline missed {'job': 0}",
+        "'outcome': 'late'}",
+    ] {
+        assert!(shown.contains(line), "no \"{line}\" in\n{shown}");
+    }
+}
+
+#[test]
+fn csv_has_a_line_for_every_job() {
+    let system = golden::system(1, Builtin::Rm, "a 4 2\nb 8 5 D=7");
+    let mut scene = Scene::of(&system);
+    scene.tasks[1].name = "b, \"the\" slow".to_owned();
+    let shown = csv(&scene, &schedule(&system, false, 12), ms(12));
+    let expected = "\
+node,task,job,arrival_ns,release_ns,start_ns,completion_ns,deadline_ns,response_ns,outcome
+local,a,0,0,0,0,2000000,4000000,2000000,in-time
+local,a,1,4000000,4000000,4000000,6000000,8000000,2000000,in-time
+local,a,2,8000000,8000000,8000000,10000000,12000000,2000000,in-time
+local,\"b, \"\"the\"\" slow\",0,0,0,2000000,11000000,7000000,11000000,late
+local,\"b, \"\"the\"\" slow\",1,8000000,8000000,11000000,,15000000,,unfinished
+";
+    assert!(shown == expected, "{shown}");
+}
+
+/// An output that fails after so many bytes.
+struct Full(usize);
+impl std::io::Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0 < bytes.len() {
+            return Err(std::io::Error::other("full"));
+        }
+        self.0 -= bytes.len();
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_output_that_fails_is_reported_at_the_end() {
+    let (system, log) = system_and_log();
+    let scene = Scene::of(&system);
+    assert!(JobCsv::new(Full(10), &scene).is_err() && PerfettoWriter::new(Full(10), &scene).is_err());
+    let mut csv = JobCsv::new(Full(200), &scene).unwrap();
+    let mut trace = PerfettoWriter::new(Full(2_000), &scene).unwrap();
+    for (stream, now, event) in &log {
+        csv.event(*stream, *now, event);
+        trace.event(*stream, *now, event);
+    }
+    assert!(csv.finish(ms(40)).is_err() && trace.finish(ms(40)).is_err());
+}
