@@ -4,6 +4,7 @@
 
 pub mod cpus;
 pub mod draw;
+pub mod file;
 pub mod plan;
 pub mod strategy;
 pub mod system;

@@ -1,0 +1,823 @@
+//! What must hold between the values of a System, whether it came from a file or was built by hand.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+
+use super::error::Found;
+use super::read::name_fault;
+use crate::cpus::CpuSet;
+use crate::plan::{Plan, PlanError};
+use crate::strategy::{Builtin, Discipline, Filter, Split};
+use crate::system::{Arrival, Auto, ComponentId, Exec, NodeId, Placement, StrategyRef, System, Task, Trace};
+use crate::time::{Span, Time};
+use crate::units::Probability;
+
+/// A part of a System, by its position.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) enum Part {
+    File,
+    Node(usize),
+    Strategy(usize),
+    Level(usize, usize),
+    Mode(usize),
+    Component(usize),
+    Task(usize),
+    Flow(usize),
+    Network(usize),
+}
+
+/// Where things stand, for a System that came from a file.
+pub(super) trait Places {
+    /// Where the key at a dotted path stands (the empty path: the part itself; with an index: that element of it).
+    fn at(&self, part: Part, path: &'static str, index: Option<usize>) -> Option<usize>;
+    /// Whether an error of the key has been reported, so that what follows from it should not be.
+    fn is_bad(&self, part: Part, path: &'static str) -> bool;
+}
+
+/// The places of a System that was built by hand: none.
+pub(super) struct Nowhere;
+
+impl Places for Nowhere {
+    fn at(&self, _: Part, _: &'static str, _: Option<usize>) -> Option<usize> {
+        None
+    }
+    fn is_bad(&self, _: Part, _: &'static str) -> bool {
+        false
+    }
+}
+
+/// Checks whether every index leads somewhere; the other checks rely on it.
+pub(super) fn check_indices(system: &System, found: &mut Vec<Found>) {
+    let mut check = Check { system, places: &Nowhere, found };
+    if system.nodes.is_empty() {
+        check.error(Part::File, "", "the system has no node; it needs at least one");
+    }
+    let node = |id: NodeId| id.index() < system.nodes.len();
+    let component = |id: ComponentId| id.index() < system.components.len();
+    let strategy = |of: StrategyRef| !matches!(of, StrategyRef::Own(id) if id.index() >= system.strategies.len());
+    for (i, of) in system.nodes.iter().enumerate() {
+        check.index(Part::Node(i), strategy(of.strategy), "strategy");
+    }
+    for (i, of) in system.modes.iter().enumerate() {
+        check.index(Part::Mode(i), strategy(of.strategy), "strategy");
+        check.index(Part::Mode(i), node(of.node), "node");
+    }
+    for (i, of) in system.components.iter().enumerate() {
+        check.index(Part::Component(i), strategy(of.strategy), "strategy");
+        check.index(Part::Component(i), node(of.node), "node");
+        check.index(Part::Component(i), of.parent.is_none_or(component), "parent");
+    }
+    for (i, of) in system.tasks.iter().enumerate() {
+        check.index(Part::Task(i), node(of.node), "node");
+        check.index(Part::Task(i), of.component.is_none_or(component), "component");
+        check.index(Part::Task(i), of.after.iter().all(|before| before.index() < system.tasks.len()), "after");
+    }
+    for (i, of) in system.flows.iter().enumerate() {
+        check.index(Part::Flow(i), of.path.iter().all(|id| node(*id)), "path");
+    }
+    for (i, of) in system.networks.iter().enumerate() {
+        check.index(Part::Network(i), of.from.is_none_or(node) && of.to.is_none_or(node), "node");
+    }
+}
+
+/// Checks a System whose indices are good.
+pub(super) fn check(system: &System, places: &dyn Places, found: &mut Vec<Found>) {
+    let mut check = Check { system, places, found };
+    check.names();
+    check.nodes();
+    check.strategies();
+    check.modes();
+    check.components();
+    check.tasks();
+    check.chains();
+    check.plans();
+    check.flows();
+    check.networks();
+}
+
+struct Check<'a> {
+    system: &'a System,
+    places: &'a dyn Places,
+    found: &'a mut Vec<Found>,
+}
+
+/// A part as errors name it.
+struct Owner<'a>(&'a System, Part);
+
+impl fmt::Display for Owner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let system = self.0;
+        let (noun, name, index) = match self.1 {
+            Part::File => return f.write_str("the system"),
+            Part::Level(i, j) => return write!(f, "level {} of {}", j + 1, Owner(system, Part::Strategy(i))),
+            Part::Node(i) => ("node", system.nodes[i].name.as_str(), i),
+            Part::Strategy(i) => ("strategy", system.strategies[i].name.as_str(), i),
+            Part::Mode(i) => ("mode", "", i),
+            Part::Component(i) => ("component", system.components[i].name.as_str(), i),
+            Part::Task(i) => ("task", system.tasks[i].name.as_str(), i),
+            Part::Flow(i) => ("flow", system.flows[i].name.as_str(), i),
+            Part::Network(i) => ("network", "", i),
+        };
+        if name.is_empty() { write!(f, "{noun} {}", index + 1) } else { write!(f, "{noun} \"{name}\"") }
+    }
+}
+
+impl Check<'_> {
+    fn owner(&self, part: Part) -> String {
+        Owner(self.system, part).to_string()
+    }
+
+    fn error(&mut self, part: Part, path: &'static str, message: impl Into<String>) {
+        let at = self.places.at(part, path, None);
+        self.found.push(Found { at, message: message.into() });
+    }
+
+    fn error_at(&mut self, part: Part, path: &'static str, index: usize, message: String) {
+        let at = self.places.at(part, path, Some(index));
+        self.found.push(Found { at, message });
+    }
+
+    fn bad(&self, part: Part, paths: &[&'static str]) -> bool {
+        paths.iter().any(|path| self.places.is_bad(part, path))
+    }
+
+    fn index(&mut self, part: Part, good: bool, key: &'static str) {
+        if !good {
+            let owner = self.owner(part);
+            self.error(part, key, format!("{key} of {owner} is an index that leads nowhere"));
+        }
+    }
+
+    /// The range of a duration. A file's own durations have been checked when they were read.
+    fn span(&mut self, part: Part, path: &'static str, span: Span, zero: bool) {
+        if self.bad(part, &[path]) {
+            return;
+        }
+        if span > Span::FILE_MAX {
+            let (owner, most) = (self.owner(part), Span::FILE_MAX);
+            self.error(
+                part,
+                path,
+                format!("{path} {span} of {owner} is too long; the longest is {most} (about three years)"),
+            );
+        } else if span.is_zero() && !zero {
+            let owner = self.owner(part);
+            self.error(part, path, format!("{path} of {owner} is zero; it must be above zero"));
+        }
+    }
+
+    /// `small` of one key must not exceed `large` of another.
+    fn at_most(
+        &mut self,
+        part: Part,
+        (small_key, small): (&'static str, Span),
+        (large_key, large): (&'static str, Span),
+    ) {
+        if small > large && !self.bad(part, &[small_key, large_key]) {
+            let owner = self.owner(part);
+            let last = |path: &'static str| path.rsplit('.').next().unwrap_or(path);
+            let (noun, limit) = (last(small_key), last(large_key));
+            let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+            let message = format!(
+                "{small_key} {small} exceeds {limit} {large} of {owner}; {article} {noun} is at most its {limit}"
+            );
+            self.error(part, small_key, message);
+        }
+    }
+
+    fn names(&mut self) {
+        let system = self.system;
+        fn list<T>(of: &[T], name: impl Fn(&T) -> &str, part: impl Fn(usize) -> Part) -> Vec<(Part, &str)> {
+            of.iter().enumerate().map(|(i, item)| (part(i), name(item))).collect()
+        }
+        if let (Some(fault), false) = (name_fault(&system.name), self.bad(Part::File, &["name"])) {
+            self.error(Part::File, "name", format!("name of the system {fault}"));
+        }
+        let groups = [
+            ("node", list(&system.nodes, |x| &x.name, Part::Node)),
+            ("strategy", list(&system.strategies, |x| &x.name, Part::Strategy)),
+            ("component", list(&system.components, |x| &x.name, Part::Component)),
+            ("task", list(&system.tasks, |x| &x.name, Part::Task)),
+            ("flow", list(&system.flows, |x| &x.name, Part::Flow)),
+        ];
+        for (noun, group) in groups {
+            let mut seen = HashSet::new();
+            for (part, name) in group {
+                if self.bad(part, &["name"]) {
+                    continue;
+                }
+                if let Some(fault) = name_fault(name) {
+                    self.error(part, "name", format!("name of {} {fault}", self.owner(part)));
+                } else if !seen.insert(name) {
+                    self.error(part, "name", format!("a second {noun} is called \"{name}\"; give each its own name"));
+                } else if noun == "strategy" && Builtin::by_name(name).is_some() {
+                    let message =
+                        format!("strategy \"{name}\" has the name of one that every file knows; choose another");
+                    self.error(part, "name", message);
+                } else if noun == "component" && name == "root" {
+                    let message =
+                        "a component is called \"root\", which stands for the node itself; choose another name";
+                    self.error(part, "name", message);
+                }
+            }
+        }
+    }
+
+    fn nodes(&mut self) {
+        for (i, node) in self.system.nodes.iter().enumerate() {
+            let part = Part::Node(i);
+            if !(1..=CpuSet::CPUS_MAX).contains(&node.cpus) && !self.bad(part, &["cpus"]) {
+                let (owner, most) = (self.owner(part), CpuSet::CPUS_MAX);
+                self.error(
+                    part,
+                    "cpus",
+                    format!("cpus {} of {owner} is out of range; a node has 1 to {most}", node.cpus),
+                );
+            }
+            if let Placement::Clustered { cpus } = node.placement
+                && (cpus == 0 || cpus > node.cpus)
+                && !self.bad(part, &["cpus", "placement", "cluster-cpus"])
+            {
+                let owner = self.owner(part);
+                let message = format!(
+                    "cluster-cpus {cpus} of {owner} is out of range; a cluster has 1 to all {} of its CPUs",
+                    node.cpus
+                );
+                self.error(part, "cluster-cpus", message);
+            }
+            if let Some(quantum) = node.laxity_quantum {
+                self.span(part, "laxity-quantum", quantum, false);
+            }
+            if let Some(costs) = node.costs {
+                self.span(part, "costs.switch", costs.switch, true);
+                self.span(part, "costs.migrate", costs.migrate, true);
+                self.span(part, "costs.release", costs.release, true);
+                self.span(part, "costs.tick", costs.tick, true);
+                self.span(part, "costs.tick-period", costs.tick_period, false);
+                if costs.tick >= costs.tick_period && !self.bad(part, &["costs.tick", "costs.tick-period"]) {
+                    let (owner, tick, period) = (self.owner(part), costs.tick, costs.tick_period);
+                    let message = format!(
+                        "costs.tick {tick} of {owner} leaves nothing of the tick-period {period}; a tick is shorter than its period"
+                    );
+                    self.error(part, "costs.tick", message);
+                }
+            }
+            if node.link.is_some_and(|rate| rate.as_bps() == 0) {
+                let owner = self.owner(part);
+                self.error(part, "link.rate", format!("link.rate of {owner} is zero; a rate is above zero"));
+            }
+            if let Some(receive) = node.receive {
+                self.span(part, "receive.period", receive.period, false);
+                self.span(part, "receive.wcet", receive.wcet, false);
+                self.at_most(part, ("receive.wcet", receive.wcet), ("receive.period", receive.period));
+            }
+            if let Some(send) = node.send {
+                self.span(part, "send.period", send.period, false);
+                self.span(part, "send.wcet", send.wcet, false);
+                self.at_most(part, ("send.wcet", send.wcet), ("send.period", send.period));
+            }
+        }
+    }
+
+    fn strategies(&mut self) {
+        let system = self.system;
+        let tasks: HashSet<&str> = system.tasks.iter().map(|task| task.name.as_str()).collect();
+        for (i, strategy) in system.strategies.iter().enumerate() {
+            if strategy.levels.is_empty() && !self.bad(Part::Strategy(i), &["level"]) {
+                let owner = self.owner(Part::Strategy(i));
+                self.error(Part::Strategy(i), "level", format!("{owner} has no level; give it at least one"));
+            }
+            let mut rest: Option<usize> = None;
+            for (j, level) in strategy.levels.iter().enumerate() {
+                let part = Part::Level(i, j);
+                if let Some(first) = rest {
+                    let owner = self.owner(part);
+                    let message =
+                        format!("{owner} can take no task, for level {} takes the rest; put it before that", first + 1);
+                    self.error(part, "", message);
+                }
+                match &level.filter {
+                    Filter::Rest if self.bad(part, &["tasks"]) => {}
+                    Filter::Rest => rest = rest.or(Some(j)),
+                    Filter::Named(names) => self.named(part, names, &tasks),
+                    Filter::Where { criticality: None, importance: None, priority: None } => {
+                        if !self.bad(part, &["tasks", "tasks.criticality", "tasks.importance", "tasks.priority"]) {
+                            let owner = self.owner(part);
+                            self.error(part, "tasks", format!("tasks of {owner} asks for nothing; write \"rest\""));
+                        }
+                    }
+                    Filter::Where { priority, .. } => {
+                        if *priority == Some(0) {
+                            let owner = self.owner(part);
+                            self.error(part, "tasks", format!("priority 0 of {owner}: priorities start at 1"));
+                        }
+                    }
+                }
+                if let Discipline::Gel { shift } = &level.discipline {
+                    self.shifts(part, shift, &tasks);
+                }
+            }
+        }
+    }
+
+    fn named(&mut self, part: Part, names: &[String], tasks: &HashSet<&str>) {
+        if names.is_empty() && !self.bad(part, &["tasks"]) {
+            let owner = self.owner(part);
+            self.error(part, "tasks", format!("tasks of {owner} names none; name at least one, or write \"rest\""));
+        }
+        let mut seen = HashSet::new();
+        for (k, name) in names.iter().enumerate() {
+            if !seen.insert(name) {
+                let owner = self.owner(part);
+                self.error_at(part, "tasks", k, format!("{owner} names the task \"{name}\" twice; once is enough"));
+            } else if !tasks.contains(name.as_str()) && !self.bad(part, &["tasks"]) {
+                let owner = self.owner(part);
+                let message = format!("{owner} names the task \"{name}\", which does not exist");
+                self.error_at(part, "tasks", k, message);
+            }
+        }
+    }
+
+    fn shifts(&mut self, part: Part, shift: &BTreeMap<String, crate::Lateness>, tasks: &HashSet<&str>) {
+        for (name, value) in shift {
+            if !tasks.contains(name.as_str()) && !self.bad(part, &["shift"]) {
+                let owner = self.owner(part);
+                self.error(part, "shift", format!("{owner} names the task \"{name}\", which does not exist"));
+            }
+            if value.as_ns().unsigned_abs() > Span::FILE_MAX.as_ns() {
+                let (owner, most) = (self.owner(part), Span::FILE_MAX);
+                let message =
+                    format!("shift of \"{name}\" of {owner} is too long; the longest is {most} (about three years)");
+                self.error(part, "shift", message);
+            }
+        }
+    }
+
+    fn modes(&mut self) {
+        let mut seen = HashSet::new();
+        for (i, mode) in self.system.modes.iter().enumerate() {
+            let part = Part::Mode(i);
+            self.span(part, "at", mode.at.saturating_since(Time::ZERO), true);
+            if !self.bad(part, &["at", "node"]) && !seen.insert((mode.node, mode.at)) {
+                let node = &self.system.nodes[mode.node.index()].name;
+                let message = format!(
+                    "node \"{node}\" has two modes at {}; a node switches to one strategy at an instant",
+                    mode.at
+                );
+                self.error(part, "at", message);
+            }
+        }
+    }
+
+    fn components(&mut self) {
+        let system = self.system;
+        for (i, component) in system.components.iter().enumerate() {
+            let part = Part::Component(i);
+            let period = match component.period {
+                Auto::Value(period) => Some(period),
+                Auto::Auto => None,
+            };
+            if let Some(period) = period {
+                self.span(part, "period", period, false);
+            }
+            if let Auto::Value(budget) = component.budget {
+                self.span(part, "budget", budget, false);
+                if let Some(period) = period {
+                    self.at_most(part, ("budget", budget), ("period", period));
+                }
+            }
+            if let Some(quantum) = component.quantum {
+                self.span(part, "quantum", quantum, false);
+                if let Some(period) = period {
+                    self.at_most(part, ("quantum", quantum), ("period", period));
+                }
+            }
+            if let Some(parent) = component.parent {
+                let outer = &system.components[parent.index()];
+                let unsure =
+                    self.bad(part, &["node", "parent"]) || self.bad(Part::Component(parent.index()), &["node"]);
+                if outer.node != component.node && !unsure {
+                    let owner = self.owner(part);
+                    let [here, there] = [component.node, outer.node].map(|node| &system.nodes[node.index()].name);
+                    let message = format!(
+                        "{owner} stands on node \"{here}\", but its parent \"{}\" on \"{there}\"; put both on one",
+                        outer.name
+                    );
+                    self.error(part, "parent", message);
+                }
+            }
+        }
+        let inner: Vec<Vec<usize>> =
+            system.components.iter().map(|c| c.parent.iter().map(|parent| parent.index()).collect()).collect();
+        for cycle in cycles(&inner) {
+            let names = cycle.iter().chain(cycle.first()).map(|i| system.components[*i].name.as_str());
+            let names = names.collect::<Vec<_>>().join(" in ");
+            let message = format!("components stand in a circle: {names}; one of them must stand in the root");
+            self.error(Part::Component(cycle[0]), "parent", message);
+        }
+    }
+
+    fn tasks(&mut self) {
+        for (i, task) in self.system.tasks.iter().enumerate() {
+            let part = Part::Task(i);
+            for (key, span, zero) in [
+                ("period", task.period, false),
+                ("deadline", task.deadline, false),
+                ("offset", task.offset, true),
+                ("jitter", task.jitter, true),
+                ("wcet", task.wcet, false),
+                ("blocking", task.blocking, true),
+            ] {
+                self.span(part, key, span, zero);
+            }
+            if task.priority == Some(0) {
+                let owner = self.owner(part);
+                self.error(part, "priority", format!("priority 0 of {owner} is out of range; 1 is the most important"));
+            }
+            self.task_place(part, task);
+            match &task.exec {
+                Exec::Wcet => {}
+                Exec::Uniform { min, max } => {
+                    self.span(part, "exec.uniform", *min, false);
+                    self.span(part, "exec.uniform", *max, false);
+                    if min > max && !self.bad(part, &["exec.uniform"]) {
+                        let owner = self.owner(part);
+                        let message = format!(
+                            "exec.uniform of {owner} starts at {min} and ends at {max}; write the shorter duration first"
+                        );
+                        self.error(part, "exec.uniform", message);
+                    }
+                }
+                Exec::Pmf(pmf) => self.pmf(part, "exec.pmf", pmf),
+                Exec::Trace(trace) => self.trace(part, "exec.trace", trace),
+            }
+            match &task.arrival {
+                Arrival::Periodic | Arrival::Sporadic => {}
+                Arrival::Pmf(pmf) => self.pmf(part, "arrival.pmf", pmf),
+                Arrival::Trace(trace) => self.trace(part, "arrival.trace", trace),
+            }
+        }
+    }
+
+    fn task_place(&mut self, part: Part, task: &Task) {
+        let system = self.system;
+        let node = &system.nodes[task.node.index()];
+        if let Some(id) = task.component {
+            let component = &system.components[id.index()];
+            let unsure = self.bad(part, &["node", "component"]) || self.bad(Part::Component(id.index()), &["node"]);
+            if component.node != task.node && !unsure {
+                let owner = self.owner(part);
+                let there = &system.nodes[component.node.index()].name;
+                let message = format!(
+                    "{owner} stands on node \"{}\", but its component \"{}\" on \"{there}\"; put both on one",
+                    node.name, component.name
+                );
+                self.error(part, "component", message);
+            }
+        }
+        let Some(cpus) = task.cpus else { return };
+        if self.bad(part, &["cpus", "node"]) || self.bad(Part::Node(task.node.index()), &["cpus"]) {
+            return;
+        }
+        let owner = self.owner(part);
+        if cpus.is_empty() {
+            self.error(part, "cpus", format!("cpus of {owner} is empty; name at least one, or leave cpus out"));
+        }
+        let beyond = cpus.difference(&CpuSet::first(node.cpus));
+        if let Some(cpu) = beyond.lowest() {
+            let range = if node.cpus == 1 { "only CPU 0".to_owned() } else { format!("CPUs 0 to {}", node.cpus - 1) };
+            let message = format!("cpus of {owner} names CPU {cpu}, but node \"{}\" has {range}", node.name);
+            self.error(part, "cpus", message);
+        }
+    }
+
+    fn pmf(&mut self, part: Part, path: &'static str, pmf: &[(Span, Probability)]) {
+        if self.bad(part, &[path]) {
+            return;
+        }
+        let owner = self.owner(part);
+        if pmf.is_empty() {
+            self.error(part, path, format!("{path} of {owner} is empty; name at least one value"));
+            return;
+        }
+        for (span, _) in pmf {
+            self.span(part, path, *span, false);
+        }
+        let sum: u64 = pmf.iter().map(|(_, probability)| u64::from(probability.billionths())).sum();
+        if sum != u64::from(Probability::ONE.billionths()) {
+            let decimals = format!("{:09}", sum % 1_000_000_000);
+            let sum = format!("{}.{decimals}", sum / 1_000_000_000);
+            let sum = sum.trim_end_matches('0').trim_end_matches('.');
+            self.error(
+                part,
+                path,
+                format!("probabilities of {path} of {owner} sum to {sum}; they must sum to exactly 1"),
+            );
+        }
+    }
+
+    fn trace(&mut self, part: Part, path: &'static str, trace: &Trace) {
+        if let (Some(fault), false) = (name_fault(&trace.path), self.bad(part, &[path])) {
+            let owner = self.owner(part);
+            self.error(part, path, format!("{path} of {owner} {fault}"));
+        }
+    }
+
+    fn chains(&mut self) {
+        let system = self.system;
+        let before: Vec<Vec<usize>> =
+            system.tasks.iter().map(|task| task.after.iter().map(|id| id.index()).collect()).collect();
+        let cycles = cycles(&before);
+        for cycle in &cycles {
+            // `cycle` goes from a task to what it comes after; the message goes the way of the jobs.
+            let names = cycle.iter().chain(cycle.first()).rev().map(|i| system.tasks[*i].name.as_str());
+            let names = names.collect::<Vec<_>>().join(" -> ");
+            let message =
+                format!("tasks wait for each other in a circle: {names}; one of them must not come after the others");
+            self.error(Part::Task(cycle[0]), "after", message);
+        }
+        let unsure = self.unsure_periods(&before);
+        for (i, task) in system.tasks.iter().enumerate() {
+            if !task.after.is_empty() {
+                self.successor(i, task, &unsure);
+            }
+        }
+    }
+
+    /// Tasks whose period is not known for sure, because it or that of a source is bad, or they wait in a circle.
+    fn unsure_periods(&self, before: &[Vec<usize>]) -> Vec<bool> {
+        let mut unsure = vec![true; before.len()];
+        let mut waiting: Vec<usize> = before.iter().map(Vec::len).collect();
+        let mut successors: Vec<Vec<usize>> = vec![Vec::new(); before.len()];
+        for (i, list) in before.iter().enumerate() {
+            for j in list {
+                successors[*j].push(i);
+            }
+        }
+        let mut ready: Vec<usize> = (0..before.len()).filter(|i| waiting[*i] == 0).collect();
+        while let Some(i) = ready.pop() {
+            unsure[i] = self.bad(Part::Task(i), &["period", "after"]) || before[i].iter().any(|j| unsure[*j]);
+            for next in &successors[i] {
+                waiting[*next] -= 1;
+                if waiting[*next] == 0 {
+                    ready.push(*next);
+                }
+            }
+        }
+        unsure
+    }
+
+    fn successor(&mut self, i: usize, task: &Task, unsure: &[bool]) {
+        let system = self.system;
+        let part = Part::Task(i);
+        let mut seen = HashSet::new();
+        for (k, id) in task.after.iter().enumerate() {
+            let before = &system.tasks[id.index()];
+            if !seen.insert(id) {
+                let owner = self.owner(part);
+                self.error_at(
+                    part,
+                    "after",
+                    k,
+                    format!("after of {owner} names \"{}\" twice; once is enough", before.name),
+                );
+            }
+            let nodes_known = !self.bad(part, &["node"]) && !self.bad(Part::Task(id.index()), &["node"]);
+            if before.node != task.node && nodes_known {
+                let owner = self.owner(part);
+                let [here, there] = [task.node, before.node].map(|node| &system.nodes[node.index()].name);
+                let message = format!(
+                    "{owner} on node \"{here}\" comes after \"{}\" on \"{there}\"; a chain stays on one node (across nodes, use a [[flow]])",
+                    before.name
+                );
+                self.error_at(part, "after", k, message);
+            }
+        }
+        let first = &system.tasks[task.after[0].index()];
+        for (k, id) in task.after.iter().enumerate().skip(1) {
+            let other = &system.tasks[id.index()];
+            if other.period != first.period && !unsure[id.index()] && !unsure[task.after[0].index()] {
+                let owner = self.owner(part);
+                let message = format!(
+                    "{owner} comes after \"{}\" with period {} and \"{}\" with period {}; they must have one period",
+                    first.name, first.period, other.name, other.period
+                );
+                self.error_at(part, "after", k, message);
+            }
+        }
+        if task.period != first.period && !unsure[i] {
+            let owner = self.owner(part);
+            let message = format!(
+                "{owner} has period {}, but \"{}\" before it {}; a chain has one period",
+                task.period, first.name, first.period
+            );
+            self.error(part, "period", message);
+        }
+        for (key, is_set) in [
+            ("offset", !task.offset.is_zero()),
+            ("jitter", !task.jitter.is_zero()),
+            ("arrival", task.arrival != Arrival::Periodic),
+        ] {
+            if is_set && !self.bad(part, &[key]) {
+                let owner = self.owner(part);
+                let message =
+                    format!("{owner} comes after others and is released when they complete; remove its {key}");
+                self.error(part, key, message);
+            }
+        }
+    }
+
+    /// Whether every strategy that a node or component obeys has a level for each of its tasks.
+    fn plans(&mut self) {
+        let system = self.system;
+        let mut groups: HashMap<(NodeId, Option<ComponentId>), Vec<usize>> = HashMap::new();
+        for (i, task) in system.tasks.iter().enumerate() {
+            let part = Part::Task(i);
+            if !self.bad(part, &["node", "component"]) {
+                groups.entry((task.node, task.component)).or_default().push(i);
+            }
+        }
+        let mut asked: Vec<(NodeId, Option<ComponentId>, StrategyRef)> = Vec::new();
+        for (i, node) in system.nodes.iter().enumerate() {
+            if !self.bad(Part::Node(i), &["strategy"]) {
+                asked.push((NodeId(i as u32), None, node.strategy));
+            }
+        }
+        for (i, component) in system.components.iter().enumerate() {
+            if !self.bad(Part::Component(i), &["strategy"]) {
+                asked.push((component.node, Some(ComponentId(i as u32)), component.strategy));
+            }
+        }
+        for (i, mode) in system.modes.iter().enumerate() {
+            if !self.bad(Part::Mode(i), &["strategy", "node"]) {
+                asked.push((mode.node, None, mode.strategy));
+            }
+        }
+        let mut seen = HashSet::new();
+        for (node, component, strategy) in asked {
+            let Some(tasks) = groups.get(&(node, component)) else { continue };
+            if seen.insert((node, component, strategy)) {
+                self.plan(tasks, strategy);
+            }
+        }
+    }
+
+    fn plan(&mut self, tasks: &[usize], strategy: StrategyRef) {
+        let system = self.system;
+        let levels_bad = match strategy {
+            StrategyRef::Builtin(_) => false,
+            StrategyRef::Own(id) => {
+                self.bad(Part::Strategy(id.index()), &["level"])
+                    || (0..system.strategies[id.index()].levels.len())
+                        .any(|j| self.bad(Part::Level(id.index(), j), &["tasks", "split"]))
+            }
+        };
+        if levels_bad {
+            return;
+        }
+        let strategy = system.strategy(strategy);
+        // Most strategies take every task; only the others are worth a look at each.
+        let rest = strategy.levels.iter().any(|level| level.filter == Filter::Rest);
+        if rest && strategy.levels.iter().all(|level| level.split != Split::Priority) {
+            return;
+        }
+        let mut alone = System::local(1, Builtin::Edf, Vec::new());
+        for i in tasks {
+            let part = Part::Task(*i);
+            alone.tasks = vec![Task { node: NodeId(0), component: None, ..system.tasks[*i].clone() }];
+            match Plan::resolve(&alone, NodeId(0), &strategy) {
+                Ok(_) | Err(PlanError::Table { .. }) => {}
+                Err(error) if !self.bad(part, &["priority", "criticality", "importance", "name"]) => {
+                    self.error(part, "", error.to_string());
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn flows(&mut self) {
+        let system = self.system;
+        for (i, flow) in system.flows.iter().enumerate() {
+            let part = Part::Flow(i);
+            for (key, span) in [
+                ("period", flow.period),
+                ("wcet", flow.wcet),
+                ("deadline", flow.deadline),
+                ("send-gap", flow.send_gap),
+                ("hop-wcet", flow.hop_wcet),
+            ] {
+                self.span(part, key, span, false);
+            }
+            self.at_most(part, ("send-gap", flow.send_gap), ("period", flow.period));
+            if self.bad(part, &["path"]) {
+                continue;
+            }
+            if flow.path.is_empty() {
+                let owner = self.owner(part);
+                self.error(part, "path", format!("path of {owner} is empty; name at least one node"));
+            }
+            for (k, pair) in flow.path.windows(2).enumerate() {
+                if pair[0] == pair[1] {
+                    let (owner, node) = (self.owner(part), &system.nodes[pair[0].index()].name);
+                    let message = format!("path of {owner} goes from node \"{node}\" to itself; name it once");
+                    self.error_at(part, "path", k + 1, message);
+                }
+            }
+            let ends_at_start = flow.path.first() == flow.path.last();
+            if flow.reply && ends_at_start && !flow.path.is_empty() {
+                let owner = self.owner(part);
+                let message = format!("{owner} ends on the node where it starts, which needs no reply; remove reply");
+                self.error(part, "reply", message);
+            }
+        }
+    }
+
+    fn networks(&mut self) {
+        let system = self.system;
+        let mut seen = HashSet::new();
+        let name = |node: Option<NodeId>| match node {
+            Some(node) => format!("\"{}\"", system.nodes[node.index()].name),
+            None => "every node".to_owned(),
+        };
+        for (i, network) in system.networks.iter().enumerate() {
+            let part = Part::Network(i);
+            self.span(part, "delay", network.delay_min, true);
+            self.span(part, "delay", network.delay_max, true);
+            if network.delay_min > network.delay_max && !self.bad(part, &["delay"]) {
+                let owner = self.owner(part);
+                let (min, max) = (network.delay_min, network.delay_max);
+                let message =
+                    format!("delay of {owner} is {min} at best and {max} at worst; write the shorter delay first");
+                self.error(part, "delay", message);
+            }
+            if self.bad(part, &["from", "to"]) {
+                continue;
+            }
+            let (from, to) = (name(network.from), name(network.to));
+            if network.from.is_some() && network.from == network.to {
+                self.error(
+                    part,
+                    "to",
+                    format!("network goes from node {from} to itself; messages within a node take no network"),
+                );
+            }
+            if !seen.insert((network.from, network.to)) {
+                self.error(part, "", format!("a second network goes from {from} to {to}; keep one"));
+            }
+        }
+    }
+}
+
+/// Circles in a graph of edges, each node in at most one of those that come back; linear, without recursion.
+fn cycles(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    const NEW: u8 = 0;
+    const OPEN: u8 = 1;
+    const DONE: u8 = 2;
+    let mut state = vec![NEW; edges.len()];
+    let mut in_cycle = vec![false; edges.len()];
+    let mut found = Vec::new();
+    for start in 0..edges.len() {
+        if state[start] != NEW {
+            continue;
+        }
+        state[start] = OPEN;
+        let mut trail: Vec<(usize, usize)> = vec![(start, 0)];
+        while let Some((node, next)) = trail.last_mut() {
+            let node = *node;
+            let Some(target) = edges[node].get(*next).copied() else {
+                state[node] = DONE;
+                trail.pop();
+                continue;
+            };
+            *next += 1;
+            match state[target] {
+                NEW => {
+                    state[target] = OPEN;
+                    trail.push((target, 0));
+                }
+                OPEN if !in_cycle[target] && !in_cycle[node] => {
+                    let from = trail.iter().position(|(node, _)| *node == target).unwrap_or(0);
+                    let cycle: Vec<usize> = trail[from..].iter().map(|(node, _)| *node).collect();
+                    if cycle.iter().all(|node| !in_cycle[*node]) {
+                        cycle.iter().for_each(|node| in_cycle[*node] = true);
+                        found.push(cycle);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn circles_are_found_once_each() {
+        assert_eq!(cycles(&[vec![1], vec![2], vec![0], vec![0]]), [vec![0, 1, 2]]);
+        assert_eq!(cycles(&[vec![0], vec![0], vec![3], vec![2]]), [vec![0], vec![2, 3]]);
+        assert_eq!(cycles(&[vec![], vec![0], vec![0, 1]]), Vec::<Vec<usize>>::new());
+    }
+}

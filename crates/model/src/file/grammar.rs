@@ -1,0 +1,542 @@
+//! The keys of a System file, once: the parser, the JSON Schema and the reference page all read these tables.
+
+use crate::cpus::CpuSet;
+use crate::strategy::Builtin;
+use crate::system::ServerRule;
+
+/// One TOML table's keys.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// What one such thing is called in errors: `task`.
+    pub noun: &'static str,
+    /// What it is for, one or two sentences of Markdown.
+    pub doc: &'static str,
+    /// The keys, in canonical order.
+    pub keys: &'static [Key],
+    /// Which keys go together.
+    pub rule: Rule,
+}
+
+/// One key.
+#[derive(Debug)]
+pub(crate) struct Key {
+    /// As the file writes it.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// Whether its absence is an error.
+    pub required: bool,
+    /// What its absence means, in words.
+    pub default: &'static str,
+    /// What it says, one or two sentences of Markdown.
+    pub doc: &'static str,
+}
+
+/// Which keys of a table go together.
+#[derive(Debug)]
+pub(crate) enum Rule {
+    /// Any.
+    Free,
+    /// One of these and no other of them.
+    One {
+        /// The keys.
+        keys: &'static [&'static str],
+        /// The error where none is there.
+        none: &'static str,
+        /// The error where several are there.
+        several: &'static str,
+    },
+    /// At least one of the table's keys.
+    Some {
+        /// The error where none is there.
+        none: &'static str,
+    },
+}
+
+/// What a key takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// A new name: not empty, no control characters.
+    Name,
+    /// The name of something in the file.
+    NameOf(&'static str),
+    /// The path of a file.
+    Path,
+    /// A duration; zero only where `zero`.
+    Span {
+        /// Whether zero is a value.
+        zero: bool,
+    },
+    /// A signed duration.
+    Shift,
+    /// A size.
+    Size,
+    /// A rate above zero.
+    Rate,
+    /// An integer in a range, both ends included.
+    Int {
+        /// The least.
+        least: u32,
+        /// The most.
+        most: u32,
+    },
+    /// The version of the format.
+    Version,
+    /// A number between 0 and 1 with at most nine decimals.
+    Probability,
+    /// `true` or `false`.
+    Bool,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// One of these words, or else the name of a `[[strategy]]`.
+    Strategy,
+    /// An array of at least one.
+    List(&'static Kind),
+    /// An array of exactly these.
+    Tuple(&'static [Kind]),
+    /// A table.
+    Table(&'static Table),
+    /// `[[...]]`, or an array of inline tables.
+    Tables(&'static Table),
+    /// A table from task names to values.
+    Map(&'static Kind),
+    /// The first whose form fits.
+    Either(&'static [Kind]),
+}
+
+const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { name, kind, required: false, default: "", doc }
+}
+
+impl Key {
+    const fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
+    const fn default(mut self, default: &'static str) -> Self {
+        self.default = default;
+        self
+    }
+}
+
+const POSITIVE: Kind = Kind::Span { zero: false };
+const SPAN: Kind = Kind::Span { zero: true };
+const NODE: Kind = Kind::NameOf("node");
+const TASKS: Kind = Kind::List(&Kind::NameOf("task"));
+const PMF: Kind = Kind::List(&Kind::Tuple(&[POSITIVE, Kind::Probability]));
+const AUTO: Kind = Kind::Either(&[Kind::Choice(&["auto"]), POSITIVE]);
+const IMPORTANCE: Kind = Kind::Int { least: 0, most: u32::MAX };
+const PRIORITY: Kind = Kind::Int { least: 1, most: u32::MAX };
+
+/// The words of `criticality`.
+pub(crate) const CRITICALITIES: &[&str] = &["high", "low"];
+/// The words of `placement`.
+pub(crate) const PLACEMENTS: &[&str] = &["global", "partitioned", "clustered"];
+/// The words of `fit`, in the order of [`crate::Fit`].
+pub(crate) const FITS: &[&str] = &["first-fit", "best-fit", "worst-fit", "next-fit", "ilp"];
+/// The words of `discipline`, in the order of [`crate::Discipline`].
+pub(crate) const DISCIPLINES: &[&str] = &["fifo", "deadline", "laxity", "gel", "table"];
+/// The words of `split`, in the order of [`crate::Split`].
+pub(crate) const SPLITS: &[&str] = &["none", "priority", "period", "deadline", "criticality", "importance"];
+/// The words of `late`, in the order of [`crate::Late`].
+pub(crate) const LATES: &[&str] = &["continue", "drop", "demote"];
+/// The names that [`Builtin`] gives, for strategies.
+pub(crate) const BUILTINS: [&str; Builtin::ALL.len()] = {
+    let mut names = [""; Builtin::ALL.len()];
+    let mut i = 0;
+    while i < names.len() {
+        names[i] = Builtin::ALL[i].name();
+        i += 1;
+    }
+    names
+};
+const SERVERS: [&str; ServerRule::ALL.len()] = {
+    let mut names = [""; ServerRule::ALL.len()];
+    let mut i = 0;
+    while i < names.len() {
+        names[i] = ServerRule::ALL[i].name();
+        i += 1;
+    }
+    names
+};
+
+/// The whole file.
+pub(crate) static FILE: Table = Table {
+    noun: "file",
+    doc: "A system: what should run, where, by when.",
+    rule: Rule::Free,
+    keys: &[
+        key("takt", Kind::Version, "Version of the format; this takt reads 1.").required(),
+        key("name", Kind::Name, "What the system is called.").default("\"system\""),
+        key("node", Kind::Tables(&NODE_TABLE), "The machines.").default("one node \"local\" with one CPU under EDF"),
+        key("strategy", Kind::Tables(&STRATEGY_TABLE), "Own strategies, beside those that every file knows."),
+        key("mode", Kind::Tables(&MODE_TABLE), "Switches of a node's strategy at run time."),
+        key("component", Kind::Tables(&COMPONENT_TABLE), "Servers with local schedulers."),
+        key("task", Kind::Tables(&TASK_TABLE), "The tasks; their order breaks ties."),
+        key("flow", Kind::Tables(&FLOW_TABLE), "Distributed tasks."),
+        key("network", Kind::Tables(&NETWORK_TABLE), "Delay and loss between nodes."),
+    ],
+};
+
+static NODE_TABLE: Table = Table {
+    noun: "node",
+    doc: "A machine. A file without any has one node `local` with one CPU under EDF.",
+    rule: Rule::Free,
+    keys: &[
+        key("name", Kind::Name, "Its name; no two nodes share one.").required(),
+        key(
+            "cpus",
+            Kind::Int { least: 1, most: CpuSet::CPUS_MAX },
+            "Number of CPUs. Model CPU *i* is the *i*-th CPU that the process may use.",
+        )
+        .default("1"),
+        key("strategy", Kind::Strategy, "How its tasks that stand in no component are ordered.").default("\"edf\""),
+        key("placement", Kind::Choice(PLACEMENTS), "How tasks are bound to CPUs.").default("\"global\""),
+        key(
+            "cluster-cpus",
+            Kind::Int { least: 1, most: CpuSet::CPUS_MAX },
+            "CPUs of a cluster; needed where the placement is clustered, an error elsewhere. The last cluster may be smaller.",
+        ),
+        key("fit", Kind::Choice(FITS), "The order in which a partitioner tries CPUs or clusters.")
+            .default("\"worst-fit\""),
+        key(
+            "cancel",
+            Kind::Bool,
+            "Omit a noncritical job at its first dispatch when its WCET exceeds the time left before its deadline.",
+        )
+        .default("false"),
+        key("laxity-quantum", POSITIVE, "Grid on which laxities are compared, besides releases and completions.")
+            .default("releases and completions only"),
+        key("costs", Kind::Table(&COSTS_TABLE), "Overheads that `check` and `sim` both charge.").default("none"),
+        key("link", Kind::Table(&LINK_TABLE), "The node's network link."),
+        key(
+            "receive",
+            Kind::Table(&TABLE_TASK_TABLE),
+            "The partial-EDF receiving task, a time table above EDF [HEDF II-A].",
+        ),
+        key("send", Kind::Table(&TABLE_TASK_TABLE), "The partial-EDF sending task [HEDF II-A]."),
+    ],
+};
+
+static COSTS_TABLE: Table = Table {
+    noun: "costs",
+    doc: "Overheads of a node.",
+    rule: Rule::Free,
+    keys: &[
+        key("switch", SPAN, "Added to a job's execution each time that it is given a CPU (start or resume).")
+            .default("\"0ns\""),
+        key("migrate", SPAN, "Added besides when it resumes on another CPU than it last ran on.").default("\"0ns\""),
+        key("release", SPAN, "Added once per job, for its release.").default("\"0ns\""),
+        key("tick", SPAN, "Stolen from the running job at each scheduler tick; shorter than `tick-period`.")
+            .default("\"0ns\""),
+        key("tick-period", POSITIVE, "Distance of the ticks on each CPU.").default("\"4ms\" (HZ=250)"),
+    ],
+};
+
+static LINK_TABLE: Table = Table {
+    noun: "link",
+    doc: "A node's network link.",
+    rule: Rule::Free,
+    keys: &[key("rate", Kind::Rate, "Its rate.").required()],
+};
+
+static TABLE_TASK_TABLE: Table = Table {
+    noun: "table task",
+    doc: "A periodic task of the time table above EDF.",
+    rule: Rule::Free,
+    keys: &[
+        key("period", POSITIVE, "Its period.").required(),
+        key("wcet", POSITIVE, "Its worst-case execution time, at most the period.").required(),
+    ],
+};
+
+static STRATEGY_TABLE: Table = Table {
+    noun: "strategy",
+    doc: "An own strategy: an ordered list of levels. Every task belongs to the first level that takes it; the first \
+          job of the first level that has one runs.",
+    rule: Rule::Free,
+    keys: &[
+        key("name", Kind::Name, "Its name; not one of the named strategies.").required(),
+        key("level", Kind::Tables(&LEVEL_TABLE), "The levels, the most important first.").required(),
+    ],
+};
+
+static LEVEL_TABLE: Table = Table {
+    noun: "level",
+    doc: "One level of a strategy. More important levels always preempt less important ones.",
+    rule: Rule::Free,
+    keys: &[
+        key(
+            "tasks",
+            Kind::Either(&[Kind::Choice(&["rest"]), TASKS, Kind::Table(&FILTER_TABLE)]),
+            "Which of the tasks that no earlier level took: all (`\"rest\"`), those named, or those with these values.",
+        )
+        .default("\"rest\""),
+        key(
+            "split",
+            Kind::Choice(SPLITS),
+            "One level for all, or one per distinct value: smallest `priority` number first, shortest `period` or \
+             `deadline` first, high `criticality` first, largest `importance` first.",
+        )
+        .default("\"none\""),
+        key(
+            "discipline",
+            Kind::Choice(DISCIPLINES),
+            "The order within the level. `gel` is the deadline plus a constant per task (`shift`); `table` is read, \
+             but this version cannot execute it.",
+        )
+        .required(),
+        key(
+            "shift",
+            Kind::Map(&Kind::Shift),
+            "For `gel`: the constant by task; a negative one makes a task more urgent.",
+        )
+        .default("zero for every task"),
+        key("preemptive", Kind::Bool, "Whether a job may preempt a started one of the same level.").default("true"),
+        key(
+            "late",
+            Kind::Choice(LATES),
+            "What becomes of a job that missed its deadline: it goes on, is dropped at the deadline, or goes on below \
+             all levels.",
+        )
+        .default("\"continue\""),
+        key(
+            "ties",
+            Kind::Choice(&["arrival", "importance"]),
+            "What breaks ties of the discipline: the nominal arrival, or first the larger importance. Then the order \
+             of tasks in the file.",
+        )
+        .default("\"arrival\""),
+    ],
+};
+
+static FILTER_TABLE: Table = Table {
+    noun: "filter",
+    doc: "The values that a level asks of its tasks; all of them must fit.",
+    rule: Rule::Some { none: "asks for nothing; name a criticality, importance or priority, or write \"rest\"" },
+    keys: &[
+        key("criticality", Kind::Choice(CRITICALITIES), "Wanted criticality.").default("any"),
+        key("importance", IMPORTANCE, "Wanted importance.").default("any"),
+        key("priority", PRIORITY, "Wanted priority.").default("any"),
+    ],
+};
+
+static MODE_TABLE: Table = Table {
+    noun: "mode",
+    doc: "A switch of a node's strategy. No job is lost, doubled or reordered against the new strategy.",
+    rule: Rule::Free,
+    keys: &[
+        key("node", NODE, "The node.").default("the file's one node"),
+        key("at", SPAN, "When, since the start. No two of one node at the same instant.").required(),
+        key("strategy", Kind::Strategy, "What the node obeys from then on.").required(),
+    ],
+};
+
+static COMPONENT_TABLE: Table = Table {
+    noun: "component",
+    doc: "A server with a local scheduler [CSA].",
+    rule: Rule::Free,
+    keys: &[
+        key("name", Kind::Name, "Its name; no two components share one, and none is called `root`.").required(),
+        key("node", NODE, "The node that it lives on.").default("the file's one node"),
+        key("parent", Kind::NameOf("component"), "The component around it, on the same node.").default("\"root\""),
+        key("strategy", Kind::Strategy, "How its tasks and inner components are ordered.").default("\"edf\""),
+        key("server", Kind::Choice(&SERVERS), "How its budget is kept.").required(),
+        key("period", AUTO, "Replenishment period, or `\"auto\"`: `size` chooses it, in multiples of the quantum.")
+            .default("\"auto\""),
+        key(
+            "budget",
+            AUTO,
+            "Budget per period, at most the period, or `\"auto\"`: `size` computes the least, in multiples of the \
+             quantum.",
+        )
+        .default("\"auto\""),
+        key("quantum", POSITIVE, "Granularity of period, budget and decisions; at most the period.")
+            .default("1us for sizing, none for decisions"),
+    ],
+};
+
+static TASK_TABLE: Table = Table {
+    noun: "task",
+    doc: "A task. Its jobs run in the order of their release, never two at once.",
+    rule: Rule::One {
+        keys: &["period", "after"],
+        none: "has no period; give it one, or name the tasks that it comes after",
+        several: "has a period of its own, but a task that comes after others takes theirs; remove one of the two",
+    },
+    keys: &[
+        key("name", Kind::Name, "Its name; no two tasks share one.").required(),
+        key("node", NODE, "Where it runs.").default("the file's one node, or that of its component"),
+        key("component", Kind::NameOf("component"), "The component that it stands in.").default("none"),
+        key(
+            "cpus",
+            Kind::List(&Kind::Int { least: 0, most: CpuSet::CPUS_MAX - 1 }),
+            "The CPUs of its node that it may use.",
+        )
+        .default("all of the node"),
+        key(
+            "after",
+            TASKS,
+            "Chain: its job *k* is released when job *k* of all these has completed. They stand on its node and have \
+             one period, which it takes.",
+        ),
+        key("period", POSITIVE, "Period, or minimum inter-arrival time of a sporadic task."),
+        key("deadline", POSITIVE, "Relative to the nominal arrival (of a task with `after`: to its release).")
+            .default("the period"),
+        key("offset", SPAN, "Nominal arrival of the first job.").default("\"0ns\""),
+        key("jitter", SPAN, "A job is released up to this after its nominal arrival; uniform in `sim`.")
+            .default("\"0ns\""),
+        key("wcet", POSITIVE, "Worst-case execution time.").required(),
+        key("blocking", SPAN, "Longest section of less important work that can delay it; for analysis.")
+            .default("\"0ns\""),
+        key("exec", Kind::Either(&[Kind::Choice(&["wcet"]), Kind::Table(&EXEC_TABLE)]), "Actual execution times.")
+            .default("\"wcet\""),
+        key(
+            "arrival",
+            Kind::Either(&[Kind::Choice(&["periodic", "sporadic"]), Kind::Table(&ARRIVAL_TABLE)]),
+            "Actual arrivals. Sporadic in `sim`: at distances drawn uniformly from one to two periods.",
+        )
+        .default("\"periodic\""),
+        key("criticality", Kind::Choice(CRITICALITIES), "Whether it may be cancelled (`low`).").default("\"high\""),
+        key("importance", IMPORTANCE, "Tie-breaker or level of strategies that use it; larger is more important.")
+            .default("0"),
+        key("priority", PRIORITY, "For fixed priority; 1 is the most important.").default("none"),
+        key("wss", Kind::Size, "Working set that each job touches in a live run.").default("\"0B\""),
+    ],
+};
+
+static EXEC_TABLE: Table = Table {
+    noun: "exec",
+    doc: "Actual execution times of a task's jobs.",
+    rule: Rule::One {
+        keys: &["uniform", "pmf", "trace"],
+        none: "says nothing; give it one of uniform, pmf and trace",
+        several: "says more than one of uniform, pmf and trace; keep one",
+    },
+    keys: &[
+        key(
+            "uniform",
+            Kind::Tuple(&[POSITIVE, POSITIVE]),
+            "Shortest and longest; whole nanoseconds, all equally likely, both ends included.",
+        ),
+        key("pmf", PMF, "Values with their probabilities, which sum to exactly 1."),
+        key("trace", Kind::Path, "A file of durations, one a line; job *k* takes value *k* modulo their number."),
+    ],
+};
+
+static ARRIVAL_TABLE: Table = Table {
+    noun: "arrival",
+    doc: "Actual arrivals of a task's jobs.",
+    rule: Rule::One {
+        keys: &["pmf", "trace"],
+        none: "says nothing; give it one of pmf and trace",
+        several: "says more than one of pmf and trace; keep one",
+    },
+    keys: &[
+        key("pmf", PMF, "Distances between arrivals with their probabilities, which sum to exactly 1."),
+        key(
+            "trace",
+            Kind::Path,
+            "A file of ascending instants, one a line; the first stands for the task's offset. No job after the last.",
+        ),
+    ],
+};
+
+static FLOW_TABLE: Table = Table {
+    noun: "flow",
+    doc: "A distributed task [HEDF]: released on the first node of its path, processed on each further one.",
+    rule: Rule::Free,
+    keys: &[
+        key("name", Kind::Name, "Its name; no two flows share one.").required(),
+        key("path", Kind::List(&NODE), "The nodes that it visits.").required(),
+        key("reply", Kind::Bool, "Whether the last node answers the first: one more hop.").default("false"),
+        key("period", POSITIVE, "*T*: inter-arrival time on the first node.").required(),
+        key("wcet", POSITIVE, "*C*: execution on the first node.").required(),
+        key("deadline", POSITIVE, "*D*: end to end.").default("the period"),
+        key("send-gap", POSITIVE, "*T'*: minimum inter-transmission time, at most the period.").default("the period"),
+        key("hop-wcet", POSITIVE, "*C'*: execution on each further node.").default("the wcet"),
+        key("size", Kind::Size, "Size of a message.").required(),
+    ],
+};
+
+static NETWORK_TABLE: Table = Table {
+    noun: "network",
+    doc: "Delay and loss between nodes. One without `from` or `to` stands for all pairs that no other names.",
+    rule: Rule::Free,
+    keys: &[
+        key("from", NODE, "Sending node.").default("every one"),
+        key("to", NODE, "Receiving node.").default("every one"),
+        key("delay", Kind::Tuple(&[SPAN, SPAN]), "Best and worst case.").default("[\"0ns\", \"0ns\"]"),
+        key("loss", Kind::Probability, "Probability that a message is lost.").default("0.0"),
+    ],
+};
+
+impl Table {
+    /// The position of a key; the grammar is fixed, so a miss is a bug of the caller.
+    pub(crate) fn index(&self, name: &str) -> usize {
+        self.keys.iter().position(|key| key.name == name).expect("the reader asks only for keys of the grammar")
+    }
+}
+
+impl Kind {
+    /// What a value should look like, for errors and the reference page.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Kind::Name => "a name such as \"video\"".to_owned(),
+            Kind::NameOf(what) => format!("the name of a {what}"),
+            Kind::Path => "the path of a file".to_owned(),
+            Kind::Span { zero: true } => "a duration such as \"10ms\"".to_owned(),
+            Kind::Span { zero: false } => "a duration above zero such as \"10ms\"".to_owned(),
+            Kind::Shift => "a duration such as \"-2ms\"".to_owned(),
+            Kind::Size => "a size such as \"64KiB\"".to_owned(),
+            Kind::Rate => "a rate such as \"1Gbit\"".to_owned(),
+            Kind::Int { least, most: u32::MAX } => format!("an integer from {least} on"),
+            Kind::Int { least, most } => format!("an integer from {least} to {most}"),
+            Kind::Version => "the version 1".to_owned(),
+            Kind::Probability => "a number between 0 and 1 with at most nine decimals".to_owned(),
+            Kind::Bool => "true or false".to_owned(),
+            Kind::Choice(words) => one_of(words),
+            Kind::Strategy => format!("{} or the name of a [[strategy]]", quoted(&BUILTINS)),
+            Kind::List(of) => format!("an array, each {}", of.describe()),
+            Kind::Tuple(of) => format!("[{}]", of.iter().map(Kind::describe).collect::<Vec<_>>().join(", ")),
+            Kind::Table(table) => {
+                let keys: Vec<&str> = table.keys.iter().map(|key| key.name).collect();
+                format!("a table with {}", keys.join(", "))
+            }
+            Kind::Tables(table) => format!("an array of tables ([[{}]])", table.noun),
+            Kind::Map(of) => format!("a table from task names to {}", of.describe()),
+            Kind::Either(kinds) => kinds.iter().map(Kind::describe).collect::<Vec<_>>().join(", or "),
+        }
+    }
+}
+
+/// `"a"`, or `one of "a", "b"`.
+fn one_of(words: &[&str]) -> String {
+    match words {
+        [word] => format!("\"{word}\""),
+        _ => format!("one of {}", quoted(words)),
+    }
+}
+
+/// `"a", "b"`.
+pub(crate) fn quoted(words: &[&str]) -> String {
+    words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Discipline, Late, Split};
+
+    #[test]
+    fn the_words_stand_in_the_order_of_the_types() {
+        let gel = Discipline::Gel { shift: Default::default() };
+        for (i, discipline) in
+            [Discipline::Fifo, Discipline::Deadline, Discipline::Laxity, gel, Discipline::Table].iter().enumerate()
+        {
+            assert_eq!(DISCIPLINES[i], discipline.name());
+        }
+        assert_eq!((SPLITS[Split::Importance as usize], SPLITS[Split::Period as usize]), ("importance", "period"));
+        assert_eq!(LATES[Late::Demote as usize], "demote");
+    }
+}
