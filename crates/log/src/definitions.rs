@@ -21,7 +21,8 @@ pub struct Definitions {
     pub chains: Vec<ChainDef>,
     /// Servers.
     pub servers: Vec<ServerDef>,
-    /// Strategy switches.
+    /// Strategy switches, each node's in the order of time: an event's mode k is the k-th of its node, mode 0 is
+    /// what the node starts with. See [`Definitions::mode_name`].
     pub modes: Vec<ModeDef>,
     /// How streams' clocks stand to each other, in the order in which it became known.
     pub clocks: Vec<ClockDef>,
@@ -150,6 +151,8 @@ impl Definitions {
             Auto::Auto => None,
             Auto::Value(span) => Some(span),
         };
+        let mut modes: Vec<_> = system.modes.iter().collect();
+        modes.sort_by_key(|mode| (mode.node, mode.at));
         Definitions {
             nodes: system
                 .nodes
@@ -184,9 +187,8 @@ impl Definitions {
                     budget: auto(component.budget),
                 })
                 .collect(),
-            modes: system
-                .modes
-                .iter()
+            modes: modes
+                .into_iter()
                 .map(|mode| ModeDef { node: mode.node, strategy: system.strategy_name(mode.strategy).to_owned() })
                 .collect(),
             clocks: Vec::new(),
@@ -246,6 +248,16 @@ impl Definitions {
     #[must_use]
     pub fn node_name(&self, node: NodeId) -> String {
         self.nodes.get(node.index()).map_or_else(|| format!("node {}", node.0), |def| def.name.clone())
+    }
+
+    /// The strategy that a node obeys in a mode, `mode 7` where it is not defined.
+    #[must_use]
+    pub fn mode_name(&self, node: NodeId, mode: u32) -> String {
+        let name = match mode.checked_sub(1) {
+            None => self.nodes.get(node.index()).map(|def| &def.strategy),
+            Some(nth) => self.modes.iter().filter(|def| def.node == node).nth(nth as usize).map(|def| &def.strategy),
+        };
+        name.map_or_else(|| format!("mode {mode}"), Clone::clone)
     }
 
     /// A task's name, `task 7` where it is not defined.
@@ -318,6 +330,19 @@ mod tests {
         assert_eq!(names, [("a -> b -> c", 2), ("(a -> b) + d -> e", 4)]);
         let join = Definitions::of(&system(&[("a", &[]), ("b", &[]), ("c", &[0, 1])]));
         assert_eq!(join.chains[0].name, "a + b -> c");
+    }
+
+    #[test]
+    fn modes_are_numbered_by_node_and_time() {
+        let mut system = system(&[("a", &[])]);
+        let mode = |at, builtin| takt_model::Mode {
+            node: NodeId(0),
+            at: Time::from_ns(at),
+            strategy: takt_model::StrategyRef::Builtin(builtin),
+        };
+        system.modes = vec![mode(20, Builtin::Muf), mode(10, Builtin::Rm)];
+        let defs = Definitions::of(&system);
+        assert_eq!([0, 1, 2, 3].map(|k| defs.mode_name(NodeId(0), k)), ["edf", "rm", "muf", "mode 3"]);
     }
 
     #[test]

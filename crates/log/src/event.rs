@@ -125,7 +125,7 @@ pub enum Event {
     },
     /// The node's strategy changed.
     ModeChange {
-        /// Which mode definition holds from here on.
+        /// What holds from here on: 0 is the node's own strategy, k its k-th mode definition.
         mode: u32,
     },
     /// A job sent a message.

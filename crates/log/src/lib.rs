@@ -8,6 +8,7 @@ mod header;
 mod kind;
 mod reader;
 mod record;
+pub mod stats;
 mod writer;
 
 pub use definitions::{

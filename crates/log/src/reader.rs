@@ -352,7 +352,8 @@ impl<R: io::Read> Reader<R> {
             };
             let last = self.cursors.last().map(|cursor| cursor.stream);
             let events = head.kind == BlockKind::Events as u8;
-            if !first && !(events && head.left < left && last < Some(head.stream) && kept < GROUP_MAX) {
+            let same_group = events && head.left < left && last < Some(head.stream) && kept < GROUP_MAX;
+            if !first && !same_group {
                 break;
             }
             if head.kind == BlockKind::End as u8 {

@@ -1,0 +1,391 @@
+//! Counts as the events come.
+
+use std::collections::VecDeque;
+
+use takt_model::{NodeId, Time};
+
+use super::{ChainStats, CpuStats, Histogram, Stats, TaskStats};
+use crate::definitions::Definitions;
+use crate::event::{CancelCause, Event, JobKey, Sink};
+use crate::header::Header;
+use crate::kind::{Kind, KindSet};
+use crate::reader::{ReadError, Reader};
+
+const NONE: u64 = u64::MAX;
+const NO_CHAIN: u32 = u32::MAX;
+
+/// A [`Sink`] that makes [`Stats`]. Memory grows with tasks and with jobs that are open at once, not with jobs.
+///
+/// Logs with gaps are counted as far as they tell: a job whose release or fate is missing is `censored`.
+#[derive(Clone, Debug)]
+pub struct Collector {
+    definitions: Definitions,
+    kinds: KindSet,
+    latencies: bool,
+    tasks: Vec<TaskState>,
+    /// Busy time by CPU: those of node 0, then of node 1, ...
+    busy: Vec<u64>,
+    /// Responses of `definitions.chains`.
+    chains: Vec<Histogram>,
+    /// Events lost; `None` where it is not known how many.
+    lost: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct TaskState {
+    /// Released and not yet ended, in the order of numbers.
+    open: VecDeque<Job>,
+    /// The number that the next release has at least.
+    next: u64,
+    /// Relative; `NONE` where unknown.
+    deadline: u64,
+    missed: u64,
+    cancelled: u64,
+    /// Dropped at their deadline.
+    dropped: u64,
+    censored: u64,
+    preemptions: u64,
+    migrations: u64,
+    /// The first of its node's CPUs in `busy`, and how many there are.
+    cpus: (u32, u32),
+    /// The chain that it ends.
+    chain: u32,
+    /// The stream it was last seen in.
+    stream: u32,
+    responses: Histogram,
+    latencies: Option<Box<Histogram>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    number: u64,
+    arrival: u64,
+    /// Of the chain's instance; `NONE` outside of chains.
+    origin: u64,
+    /// Since when it has been running on `cpu`; `NONE` while it is not.
+    since: u64,
+    cpu: u32,
+    /// Events were lost since its release.
+    doubtful: bool,
+}
+
+impl Collector {
+    /// For events of these definitions from a back end that records these kinds. Numbers that need other kinds
+    /// are null.
+    #[must_use]
+    pub fn new(definitions: &Definitions, kinds: KindSet) -> Self {
+        let mut collector = Collector {
+            definitions: Definitions::default(),
+            kinds,
+            latencies: false,
+            tasks: Vec::new(),
+            busy: Vec::new(),
+            chains: Vec::new(),
+            lost: Some(0),
+        };
+        collector.redefine(definitions);
+        collector
+    }
+
+    /// Whether to measure how long after its nominal arrival a job is released; for live back ends.
+    #[must_use]
+    pub fn with_release_latency(mut self, on: bool) -> Self {
+        self.latencies = on;
+        let empty = || Some(Box::default());
+        self.tasks.iter_mut().for_each(|task| task.latencies = if on { empty() } else { None });
+        self
+    }
+
+    /// For the log with this header, release latencies where its back end is live.
+    #[must_use]
+    pub fn for_log(header: &Header, definitions: &Definitions) -> Self {
+        Self::new(definitions, header.kinds).with_release_latency(header.back_end.is_live())
+    }
+
+    /// The statistics of all that a reader has left, definitions that come late included.
+    ///
+    /// # Errors
+    /// As the reader's.
+    pub fn read<R: std::io::Read>(reader: &mut Reader<R>) -> Result<Stats, ReadError> {
+        let mut collector = Collector::for_log(reader.header(), reader.definitions());
+        let mut revision = reader.revision();
+        while let Some(record) = reader.next().transpose()? {
+            if reader.revision() != revision {
+                revision = reader.revision();
+                collector.redefine(reader.definitions());
+            }
+            collector.event(record.stream, record.time, &record.event);
+        }
+        Ok(collector.finish(reader.end()))
+    }
+
+    /// Takes in definitions that came late or changed. Changed deadlines hold for jobs that end from here on;
+    /// laxities are told against the last one.
+    pub fn redefine(&mut self, definitions: &Definitions) {
+        let mut bases = Vec::new();
+        let mut total = 0u32;
+        for node in &definitions.nodes {
+            let cpus = node.cpus.min(super::CPUS_MAX);
+            bases.push((total, cpus));
+            total = total.saturating_add(cpus);
+        }
+        self.move_busy(&bases, total);
+        for (i, def) in definitions.tasks.iter().enumerate() {
+            let deadline = def.deadline.map_or(NONE, |deadline| deadline.as_ns());
+            let cpus = bases.get(def.node.index()).copied().unwrap_or_default();
+            if i == self.tasks.len() {
+                self.tasks.push(TaskState {
+                    open: VecDeque::with_capacity(4),
+                    next: 0,
+                    deadline,
+                    missed: 0,
+                    cancelled: 0,
+                    dropped: 0,
+                    censored: 0,
+                    preemptions: 0,
+                    migrations: 0,
+                    cpus,
+                    chain: NO_CHAIN,
+                    stream: def.node.0,
+                    responses: Histogram::default(),
+                    latencies: self.latencies.then(Box::default),
+                });
+            }
+            let state = &mut self.tasks[i];
+            (state.deadline, state.cpus, state.chain) = (deadline, cpus, NO_CHAIN);
+        }
+        self.chains.resize_with(definitions.chains.len(), Histogram::default);
+        for (i, chain) in definitions.chains.iter().enumerate() {
+            if let Some(state) = self.tasks.get_mut(chain.sink.index()) {
+                state.chain = i as u32;
+            }
+        }
+        self.definitions = definitions.clone();
+    }
+
+    /// Rearranges `busy` when nodes were added or have other CPUs now.
+    fn move_busy(&mut self, bases: &[(u32, u32)], total: u32) {
+        let mut busy = vec![0; total as usize];
+        let mut old_base = 0;
+        for (node, (base, cpus)) in self.definitions.nodes.iter().zip(bases) {
+            let old_cpus = node.cpus.min(super::CPUS_MAX);
+            for cpu in 0..old_cpus.min(*cpus) {
+                busy[(base + cpu) as usize] = self.busy[(old_base + cpu) as usize];
+            }
+            old_base += old_cpus;
+        }
+        self.busy = busy;
+    }
+
+    /// What happened up to `end`, which is how far the log reaches.
+    #[must_use]
+    pub fn finish(mut self, end: Time) -> Stats {
+        let end = end.as_ns();
+        let knows = |kinds: &[Kind]| kinds.iter().all(|kind| self.kinds.contains(*kind));
+        let knows_fates = knows(&[Kind::Release, Kind::Complete]);
+        let knows_cpus = knows(&[Kind::Start, Kind::Preempt, Kind::Resume, Kind::Complete]);
+        let (preemptions, migrations) = (knows(&[Kind::Preempt]), knows(&[Kind::Migrate]));
+        let mut tasks = Vec::with_capacity(self.tasks.len());
+        for (state, def) in self.tasks.iter_mut().zip(&self.definitions.tasks) {
+            let mut open = 0;
+            for job in &state.open {
+                leave(&mut self.busy, state.cpus, job, end);
+                if job.doubtful {
+                    state.censored += 1;
+                    continue;
+                }
+                open += 1;
+                state.missed += u64::from(job.arrival.saturating_add(state.deadline) <= end);
+            }
+            let deadline = def.deadline.map(|deadline| deadline.as_ns());
+            let responses = std::mem::take(&mut state.responses);
+            let latencies = state.latencies.take();
+            tasks.push(TaskStats {
+                task: def.name.clone(),
+                node: self.definitions.node_name(def.node),
+                released: responses.count() + state.cancelled + state.dropped + open,
+                completed: responses.count(),
+                missed: (knows_fates && deadline.is_some()).then_some(state.missed),
+                cancelled: state.cancelled,
+                unfinished: state.dropped + open,
+                censored: state.censored,
+                deadline_ns: deadline,
+                response_ns: responses.summary(),
+                laxity_ns: deadline.and_then(|deadline| responses.laxities(deadline)),
+                preemptions: preemptions.then_some(state.preemptions),
+                migrations: migrations.then_some(state.migrations),
+                release_latency_ns: latencies.as_ref().map(|latencies| latencies.summary()),
+                responses,
+                release_latencies: latencies.map(|latencies| *latencies),
+            });
+        }
+        let chains = self.definitions.chains.iter().zip(self.chains).map(|(def, responses)| ChainStats {
+            chain: def.name.clone(),
+            response_ns: responses.summary(),
+            responses,
+        });
+        let mut cpus = Vec::with_capacity(self.busy.len());
+        let mut busy = self.busy.iter();
+        for (i, node) in self.definitions.nodes.iter().enumerate() {
+            for (cpu, busy) in (0..node.cpus.min(super::CPUS_MAX)).zip(busy.by_ref()) {
+                let node = self.definitions.node_name(NodeId(i as u32));
+                cpus.push(CpuStats { node, cpu, busy_ns: knows_cpus.then_some(*busy) });
+            }
+        }
+        Stats { duration_ns: end, tasks, chains: chains.collect(), cpus, lost_events: self.lost }
+    }
+
+    /// Events of the stream are missing: its open jobs may have ended unseen, and nobody knows since when they
+    /// have been running.
+    #[cold]
+    fn lose(&mut self, stream: u32, count: u64) {
+        self.lost = if count == 0 { None } else { self.lost.and_then(|lost| lost.checked_add(count)) };
+        for task in self.tasks.iter_mut().filter(|task| task.stream == stream) {
+            for job in &mut task.open {
+                (job.doubtful, job.since) = (true, NONE);
+            }
+        }
+    }
+}
+
+impl Sink for Collector {
+    #[inline]
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        let now = now.as_ns();
+        match *event {
+            Event::Release { job, arrival, parent } => {
+                let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
+                if job.number < task.next {
+                    return;
+                }
+                (task.next, task.stream) = (job.number.saturating_add(1), stream);
+                let arrival = arrival.as_ns();
+                let origin = parent.map_or(NONE, |parent| parent.origin.as_ns());
+                if let Some(latencies) = &mut task.latencies
+                    && parent.is_none()
+                {
+                    latencies.record(now.saturating_sub(arrival));
+                }
+                task.open.push_back(Job { number: job.number, arrival, origin, since: NONE, cpu: 0, doubtful: false });
+            }
+            Event::Start { job, cpu } | Event::Resume { job, cpu } => {
+                if let Some(job) = self.tasks.get_mut(job.task.index()).and_then(|task| task.find(job)) {
+                    // An event of a doubtful job proves that it is still open.
+                    (job.since, job.cpu, job.doubtful) = (now, cpu, false);
+                }
+            }
+            Event::Preempt { job, .. } => {
+                if let Some(task) = self.tasks.get_mut(job.task.index()) {
+                    task.preemptions += 1;
+                    task.leave(&mut self.busy, job, now);
+                }
+            }
+            Event::Block { job, .. } => {
+                if let Some(task) = self.tasks.get_mut(job.task.index()) {
+                    task.leave(&mut self.busy, job, now);
+                }
+            }
+            Event::Migrate { job, .. } => {
+                if let Some(task) = self.tasks.get_mut(job.task.index()) {
+                    task.migrations += 1;
+                }
+            }
+            Event::Complete { job, .. } => {
+                let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
+                let Some(job) = task.take(job.number) else { return };
+                leave(&mut self.busy, task.cpus, &job, now);
+                let response = now.saturating_sub(job.arrival);
+                task.missed += u64::from(response > task.deadline);
+                task.responses.record(response);
+                if job.origin != NONE
+                    && let Some(chain) = self.chains.get_mut(task.chain as usize)
+                {
+                    chain.record(now.saturating_sub(job.origin));
+                }
+            }
+            Event::Cancel { job, cause } => {
+                let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
+                let Some(job) = task.take(job.number) else { return };
+                leave(&mut self.busy, task.cpus, &job, now);
+                if cause == CancelCause::Late {
+                    task.dropped += 1;
+                    task.missed += 1;
+                } else {
+                    task.cancelled += 1;
+                }
+            }
+            Event::Lost { count } => self.lose(stream, count),
+            _ => {}
+        }
+    }
+
+    /// Misses follow from completions.
+    fn wants_misses(&self) -> bool {
+        false
+    }
+}
+
+impl TaskState {
+    /// Where a job stands in `open`; nearly always in front.
+    #[inline]
+    fn position(&self, number: u64) -> Option<usize> {
+        if self.open.front()?.number == number {
+            return Some(0);
+        }
+        self.open.binary_search_by_key(&number, |job| job.number).ok()
+    }
+
+    #[inline]
+    fn find(&mut self, job: JobKey) -> Option<&mut Job> {
+        let at = self.position(job.number)?;
+        self.open.get_mut(at)
+    }
+
+    /// The job loses its CPU.
+    #[inline]
+    fn leave(&mut self, busy: &mut [u64], job: JobKey, now: u64) {
+        let cpus = self.cpus;
+        if let Some(job) = self.find(job) {
+            leave(busy, cpus, job, now);
+            job.since = NONE;
+        }
+    }
+
+    /// Takes out a job that ends. One that was never released is censored; so are earlier ones that lost events
+    /// may have ended, for jobs of a task end in order.
+    #[inline]
+    fn take(&mut self, number: u64) -> Option<Job> {
+        if self.open.front().is_some_and(|job| job.number == number) {
+            return self.open.pop_front();
+        }
+        self.take_later(number)
+    }
+
+    #[cold]
+    fn take_later(&mut self, number: u64) -> Option<Job> {
+        if let Ok(at) = self.open.binary_search_by_key(&number, |job| job.number) {
+            let job = self.open.remove(at);
+            let before = self.open.len();
+            self.open.retain(|job| !(job.doubtful && job.number < number));
+            self.censored += (before - self.open.len()) as u64;
+            return job;
+        }
+        // A second end of one job is no second job.
+        if number >= self.next {
+            self.next = number.saturating_add(1);
+            self.censored += 1;
+        }
+        None
+    }
+}
+
+/// Counts the time since a job got its CPU.
+#[inline]
+fn leave(busy: &mut [u64], (base, cpus): (u32, u32), job: &Job, now: u64) {
+    if job.since != NONE
+        && job.cpu < cpus
+        && let Some(busy) = busy.get_mut((base + job.cpu) as usize)
+    {
+        *busy = busy.saturating_add(now.saturating_sub(job.since));
+    }
+}

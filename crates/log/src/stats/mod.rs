@@ -1,0 +1,129 @@
+//! Numbers of a log: per task, chain and CPU, as docs/statistics.md defines them.
+//!
+//! [`Collector`] is a [`crate::Sink`]: it counts while a back end runs or a log is read. [`Replications`] merges the
+//! statistics of several runs. [`table`] shows them on a terminal.
+//!
+//! ```
+//! use takt_log::{stats::Collector, Definitions, Event, JobKey, KindSet, Sink};
+//! use takt_model::{Builtin, Span, System, Task, TaskId, Time};
+//!
+//! let task = Task::periodic("video", Span::from_ms(40), Span::from_ms(12));
+//! let definitions = Definitions::of(&System::local(1, Builtin::Edf, vec![task]));
+//! let mut collector = Collector::new(&definitions, KindSet::JOBS);
+//! let job = JobKey { task: TaskId(0), number: 0 };
+//! collector.event(0, Time::ZERO, &Event::Release { job, arrival: Time::ZERO, parent: None });
+//! collector.event(0, Time::ZERO, &Event::Start { job, cpu: 0 });
+//! collector.event(0, Time::from_ns(12_000_000), &Event::Complete { job, cpu: 0 });
+//! let stats = collector.finish(Time::from_ns(80_000_000));
+//! assert_eq!(stats.tasks[0].response_ns.unwrap().max, 12_000_000);
+//! assert_eq!(stats.cpus[0].busy_ns, Some(12_000_000));
+//! ```
+
+mod collector;
+mod histogram;
+mod merge;
+mod table;
+
+use serde::Serialize;
+use takt_model::CpuSet;
+
+pub use collector::Collector;
+pub use histogram::{Bucket, Histogram, Summary};
+pub use merge::{Interval, MergeError, Merged, Replications, TaskConfidence};
+pub use table::{merged_table, table};
+
+/// CPUs of a node beyond these are not counted (a System has no more).
+const CPUS_MAX: u32 = CpuSet::CPUS_MAX;
+
+/// What a log comes to. Serialises to the JSON that `sim`, `run` and `stats` print.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Stats {
+    /// How far the log reaches.
+    pub duration_ns: u64,
+    /// By task, in the order of the System.
+    pub tasks: Vec<TaskStats>,
+    /// By chain.
+    pub chains: Vec<ChainStats>,
+    /// By CPU.
+    pub cpus: Vec<CpuStats>,
+    /// How many events the log is known to have lost; null where it lost some without knowing how many.
+    pub lost_events: Option<u64>,
+}
+
+/// What became of a task's jobs. `released = completed + cancelled + unfinished`.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct TaskStats {
+    /// Its name.
+    pub task: String,
+    /// Its node's name.
+    pub node: String,
+    /// Jobs released whose fate is known.
+    pub released: u64,
+    /// Jobs completed.
+    pub completed: u64,
+    /// Completed after the absolute deadline, or unfinished with it at or before the end; cancelled jobs are
+    /// none. Null where the deadline or completions are unknown.
+    pub missed: Option<u64>,
+    /// Omitted, or shed with a predecessor.
+    pub cancelled: u64,
+    /// Open at the end, or dropped at the deadline.
+    pub unfinished: u64,
+    /// Jobs of which lost events hide the release or the fate; in none of the other counts.
+    pub censored: u64,
+    /// The relative deadline, null where unknown.
+    pub deadline_ns: Option<u64>,
+    /// Completion minus nominal arrival.
+    #[serde(serialize_with = "histogram::or_nulls")]
+    pub response_ns: Option<Summary<u64>>,
+    /// Absolute deadline minus completion, negative when late.
+    #[serde(serialize_with = "histogram::or_nulls")]
+    pub laxity_ns: Option<Summary<i64>>,
+    /// How often a running job with work left lost its CPU to another; null where not recorded.
+    pub preemptions: Option<u64>,
+    /// How often a job resumed on another CPU; null where not recorded.
+    pub migrations: Option<u64>,
+    /// Recorded release minus nominal arrival, of jobs that follow no other; only of live back ends.
+    #[serde(serialize_with = "histogram::or_nulls_inside", skip_serializing_if = "Option::is_none")]
+    pub release_latency_ns: Option<Option<Summary<u64>>>,
+    /// All responses, for charts.
+    #[serde(skip)]
+    pub responses: Histogram,
+    /// All release latencies, for charts; where they are measured.
+    #[serde(skip)]
+    pub release_latencies: Option<Histogram>,
+}
+
+/// A chain's end-to-end responses.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ChainStats {
+    /// Its name.
+    pub chain: String,
+    /// The sink's completion minus the earliest nominal arrival of the instance's source jobs.
+    #[serde(serialize_with = "histogram::or_nulls")]
+    pub response_ns: Option<Summary<u64>>,
+    /// All responses, for charts.
+    #[serde(skip)]
+    pub responses: Histogram,
+}
+
+/// How busy a CPU was with jobs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct CpuStats {
+    /// Its node's name.
+    pub node: String,
+    /// Its number.
+    pub cpu: u32,
+    /// How long jobs held it; null where the back end does not record when jobs get and lose CPUs.
+    pub busy_ns: Option<u64>,
+}
+
+impl Stats {
+    /// How many jobs missed, of the tasks where that is known.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.tasks.iter().filter_map(|task| task.missed).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;
