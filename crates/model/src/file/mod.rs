@@ -41,6 +41,7 @@ pub use error::{FileError, FileErrors, Position};
 pub use write::write;
 
 use crate::system::System;
+use crate::time::Span;
 use error::Found;
 
 /// Reads a System file. `file_name` stands in the errors.
@@ -52,6 +53,14 @@ use error::Found;
 pub fn parse(text: &str, file_name: &str) -> Result<System, FileErrors> {
     let document = parse_toml(text, file_name)?;
     system_of(text, file_name, &document)
+}
+
+/// Reads a duration as a file writes it (`"250us"`), for command lines.
+///
+/// # Errors
+/// The rest of a sentence that starts with the value: `has no unit; write a duration such as "10ms" (...)`.
+pub fn parse_span(text: &str) -> Result<Span, String> {
+    quantity::span(text).map_err(|error| error.explain(&quantity::DURATION).to_string())
 }
 
 /// Reads a System file from bytes, which must be UTF-8.
