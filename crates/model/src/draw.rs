@@ -190,7 +190,7 @@ mod tests {
         let mut seen = [0u32; 10];
         (0..4000).for_each(|n| seen[draw.exec(&task, n).as_ns() as usize] += 1);
         assert!(seen[3..=6].iter().all(|count| (900..1100).contains(count)), "{seen:?}");
-        assert_eq!(seen.iter().sum::<u32>(), seen[3..=6].iter().sum());
+        assert_eq!(seen.iter().sum::<u32>(), seen[3..=6].iter().sum::<u32>());
     }
 
     #[test]

@@ -32,6 +32,10 @@ impl FileErrors {
     pub fn whole(file: &str, message: impl Into<String>) -> Self {
         FileErrors(vec![FileError { file: file.to_owned(), position: None, message: message.into() }])
     }
+    /// These errors, at least one.
+    pub(crate) fn of(errors: Vec<FileError>) -> Self {
+        FileErrors(errors)
+    }
     /// The errors, at least one.
     #[must_use]
     pub fn as_slice(&self) -> &[FileError] {
@@ -47,7 +51,7 @@ impl FileErrors {
     }
     /// What was found, at least one error, sorted by place.
     pub(crate) fn locate(file: &str, text: &str, mut found: Vec<Found>) -> Self {
-        found.sort_by(|a, b| a.at.cmp(&b.at));
+        found.sort_by_key(|found| found.at);
         found.dedup();
         let mut lines = Lines::new(text);
         let located = found.into_iter().map(|found| FileError {

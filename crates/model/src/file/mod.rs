@@ -30,14 +30,20 @@
 
 mod build;
 mod check;
+mod document;
 mod error;
 mod grammar;
 mod quantity;
 mod read;
+mod schema;
 mod suggest;
+mod traces;
 mod write;
 
+pub use document::{Document, Edit};
 pub use error::{FileError, FileErrors, Position};
+pub use schema::{json_schema, reference};
+pub use traces::load_traces;
 pub use write::write;
 
 use crate::system::System;
@@ -46,7 +52,7 @@ use error::Found;
 
 /// Reads a System file. `file_name` stands in the errors.
 ///
-/// Traces are named, not loaded: the caller does that.
+/// Traces are named, not loaded: [`load_traces`] does that.
 ///
 /// # Errors
 /// All that is wrong with the file.

@@ -1,0 +1,241 @@
+//! A System file that is edited and written back with its comments.
+
+use std::fmt;
+
+use toml_edit::{DocumentMut, Item, TableLike, Value};
+
+use super::error::FileErrors;
+use super::{parse_toml, system_of};
+use crate::cpus::CpuSet;
+use crate::system::{Auto, ComponentId, System, TaskId};
+use crate::time::Span;
+
+/// A System file's text, comments and all, and the System that it says.
+///
+/// ```
+/// use takt_model::file::{Document, Edit};
+/// use takt_model::{CpuSet, TaskId};
+///
+/// let text = "takt = 1\n\n[[node]] # ours\nname = \"n\"\ncpus = 2\n\n[[task]]\nname = \"a\"\nperiod = \"1ms\" # fast\nwcet = \"1us\"\n";
+/// let mut document = Document::parse(text, "a.toml")?;
+/// document.apply(&[Edit::TaskCpus { task: TaskId(0), cpus: Some(CpuSet::range(1, 2)) }])?;
+/// assert_eq!(document.to_string(), format!("{text}cpus = [1]\n"));
+/// assert!(document.system().tasks[0].cpus.unwrap().contains(1));
+/// # Ok::<(), takt_model::file::FileErrors>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Document {
+    text: String,
+    name: String,
+    system: System,
+}
+
+/// A change of a System file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Edit {
+    /// Sets or removes a task's `cpus`.
+    TaskCpus {
+        /// The task.
+        task: TaskId,
+        /// The CPUs, `None` for all of its node.
+        cpus: Option<CpuSet>,
+    },
+    /// Sets a component's `period` and `budget`.
+    Component {
+        /// The component.
+        component: ComponentId,
+        /// Its new period.
+        period: Auto<Span>,
+        /// Its new budget.
+        budget: Auto<Span>,
+    },
+}
+
+impl Document {
+    /// Reads a System file.
+    ///
+    /// # Errors
+    /// All that is wrong with the file.
+    pub fn parse(text: &str, file_name: &str) -> Result<Self, FileErrors> {
+        let system = super::parse(text, file_name)?;
+        Ok(Document { text: text.to_owned(), name: file_name.to_owned(), system })
+    }
+
+    /// What the file says.
+    #[must_use]
+    pub fn system(&self) -> &System {
+        &self.system
+    }
+
+    /// What the file says, for callers that need the text no longer.
+    #[must_use]
+    pub fn into_system(self) -> System {
+        self.system
+    }
+
+    /// The file's text: what was parsed, byte for byte, until it is edited.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Makes all `edits`, or none. Comments, order and everything else stay as they are.
+    ///
+    /// # Errors
+    /// What would be wrong with the file after the edits (a budget above its period, say), or an edit of a part that it
+    /// does not have. The document is then unchanged. Values of loaded traces must be loaded anew.
+    pub fn apply(&mut self, edits: &[Edit]) -> Result<(), FileErrors> {
+        if edits.is_empty() {
+            return Ok(());
+        }
+        let mut document = parse_toml(&self.text, &self.name)?.into_mut();
+        for edit in edits {
+            match *edit {
+                Edit::TaskCpus { task, cpus } => {
+                    let table = self.table(&mut document, "task", task.index())?;
+                    match cpus {
+                        Some(cpus) => {
+                            set(table, "cpus", cpus.iter().map(i64::from).collect::<toml_edit::Array>().into())
+                        }
+                        None => drop(table.remove("cpus")),
+                    }
+                }
+                Edit::Component { component, period, budget } => {
+                    let table = self.table(&mut document, "component", component.index())?;
+                    set(table, "period", auto(period));
+                    set(table, "budget", auto(budget));
+                }
+            }
+        }
+        // The writer of TOML ends lines with \n alone; a file from elsewhere keeps its ends.
+        let mut text = document.to_string();
+        if self.text.contains("\r\n") {
+            text = text.replace("\r\n", "\n").replace('\n', "\r\n");
+        }
+        self.system = system_of(&text, &self.name, &parse_toml(&text, &self.name)?)?;
+        self.text = text;
+        Ok(())
+    }
+
+    fn table<'a>(
+        &self,
+        document: &'a mut DocumentMut,
+        key: &str,
+        index: usize,
+    ) -> Result<&'a mut dyn TableLike, FileErrors> {
+        let table: Option<&mut dyn TableLike> = match document.get_mut(key) {
+            Some(Item::ArrayOfTables(tables)) => tables.get_mut(index).map(|table| table as &mut dyn TableLike),
+            Some(Item::Value(Value::Array(array))) => {
+                array.get_mut(index).and_then(Value::as_inline_table_mut).map(|table| table as &mut dyn TableLike)
+            }
+            _ => None,
+        };
+        table.ok_or_else(|| FileErrors::whole(&self.name, format!("the file has no {key} {}", index + 1)))
+    }
+}
+
+/// The file's text.
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn auto(value: Auto<Span>) -> Value {
+    match value {
+        Auto::Auto => "auto".into(),
+        Auto::Value(span) => span.to_string().into(),
+    }
+}
+
+/// Sets a key and keeps the blanks and the comment around its old value.
+fn set(table: &mut dyn TableLike, key: &str, mut value: Value) {
+    match table.get_mut(key) {
+        Some(item) => {
+            if let Some(old) = item.as_value() {
+                *value.decor_mut() = old.decor().clone();
+            }
+            *item = Item::Value(value);
+        }
+        None => {
+            // In an inline table the blank before the closing brace belongs to the last value; it moves to the new one.
+            let last = table.iter_mut().last().and_then(|(_, item)| item.as_value_mut());
+            if let Some(decor) = last.map(Value::decor_mut) {
+                let blank = decor.suffix().and_then(|suffix| suffix.as_str()).filter(|suffix| suffix.trim().is_empty());
+                if let Some(blank) = blank.map(str::to_owned) {
+                    decor.set_suffix("");
+                    value.decor_mut().set_prefix(" ");
+                    value.decor_mut().set_suffix(blank);
+                }
+            }
+            table.insert(key, Item::Value(value));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMMENTED: &str = include_str!("../../tests/files/design.toml");
+
+    fn comments(text: &str) -> Vec<String> {
+        text.lines().filter_map(|line| line.find('#').map(|at| line[at..].to_owned())).collect()
+    }
+
+    #[test]
+    fn edits_change_their_values_and_nothing_else() {
+        let mut document = Document::parse(COMMENTED, "design.toml").unwrap();
+        assert_eq!(document.to_string(), COMMENTED);
+        let edits = [
+            Edit::TaskCpus { task: TaskId(0), cpus: Some(CpuSet::range(1, 2)) },
+            Edit::TaskCpus { task: TaskId(1), cpus: Some(CpuSet::first(2)) },
+            Edit::Component {
+                component: ComponentId(0),
+                period: Auto::Value(Span::from_ms(5)),
+                budget: Auto::Value(Span::from_us(1500)),
+            },
+        ];
+        document.apply(&edits).unwrap();
+        let expected = COMMENTED
+            .replace("cpus = [0]                     # affinity", "cpus = [1]                     # affinity")
+            .replace("period = \"10ms\"                # or \"auto\"", "period = \"5ms\"                # or \"auto\"")
+            .replace("budget = \"3ms\" ", "budget = \"1.5ms\" ")
+            .replace("wcet = \"2ms\"\n", "wcet = \"2ms\"\ncpus = [0, 1]\n");
+        assert_eq!(document.to_string(), expected);
+        assert_eq!(comments(document.text()), comments(COMMENTED));
+        assert_eq!(document.system().components[0].budget, Auto::Value(Span::from_us(1500)));
+        document.apply(&[Edit::TaskCpus { task: TaskId(1), cpus: None }]).unwrap();
+        assert_eq!(document.to_string(), expected.replace("cpus = [0, 1]\n", ""));
+    }
+
+    #[test]
+    fn an_edit_that_would_break_the_file_is_refused_whole() {
+        let mut document = Document::parse(COMMENTED, "design.toml").unwrap();
+        let edits = [
+            Edit::TaskCpus { task: TaskId(0), cpus: Some(CpuSet::range(7, 8)) },
+            Edit::TaskCpus { task: TaskId(0), cpus: None },
+            Edit::Component {
+                component: ComponentId(0),
+                period: Auto::Value(Span::from_ms(10)),
+                budget: Auto::Value(Span::from_ms(12)),
+            },
+        ];
+        assert_eq!(
+            document.apply(&edits).unwrap_err().to_string(),
+            "design.toml:41:10: budget 12ms exceeds period 10ms of component \"dom1\"; a budget is at most its period"
+        );
+        assert_eq!(document.to_string(), COMMENTED);
+        let none = document.apply(&[Edit::TaskCpus { task: TaskId(9), cpus: None }]);
+        assert_eq!(none.unwrap_err().to_string(), "design.toml: the file has no task 10");
+    }
+
+    #[test]
+    fn line_ends_and_inline_tables_survive() {
+        let text = "# head\r\ntakt = 1\r\ntask = [ { name = \"a\", period = \"1ms\", wcet = \"1us\" } ] # one\r\n# end";
+        let mut document = Document::parse(text, "a.toml").unwrap();
+        assert_eq!(document.to_string(), text);
+        document.apply(&[Edit::TaskCpus { task: TaskId(0), cpus: Some(CpuSet::first(1)) }]).unwrap();
+        assert_eq!(document.to_string(), text.replace("\"1us\" }", "\"1us\", cpus = [0] }"));
+    }
+}
