@@ -60,6 +60,10 @@ impl<W: io::Write> Sink for JobCsv<W> {
             self.error = line(&mut self.out, &self.prefixes, &record).err();
         }
     }
+
+    fn wants_misses(&self) -> bool {
+        false
+    }
 }
 
 fn line(out: &mut impl io::Write, prefixes: &[String], record: &JobRecord) -> io::Result<()> {
@@ -73,7 +77,7 @@ fn line(out: &mut impl io::Write, prefixes: &[String], record: &JobRecord) -> io
         record.release.as_ns(),
         or_empty(record.start.map(Time::as_ns)),
         or_empty(record.completion.map(Time::as_ns)),
-        record.deadline.as_ns(),
+        or_empty(record.deadline.map(Time::as_ns)),
         or_empty(record.response().map(takt_model::Span::as_ns)),
         record.outcome.name(),
     )

@@ -271,7 +271,8 @@ impl GanttBuilder {
             Window::FirstMiss { before, .. } if self.first_miss.is_none() => {
                 let mut since = now.saturating_sub(before);
                 self.forget_before(since);
-                while self.items > self.options.items_max && since < now {
+                // Down to half, so that this is not done again at once.
+                while self.items > self.options.items_max / 2 && since < now {
                     since = Time::from_ns(since.as_ns() + now.saturating_since(since).as_ns().div_ceil(2));
                     self.forget_before(since);
                 }
@@ -319,8 +320,10 @@ impl GanttBuilder {
                     keeper.open = Some(waiting(job.number, false));
                 }
                 self.add_mark(task, Mark { at: now, job: job.number, what: MarkKind::Release });
-                let deadline = arrival.saturating_add(deadline);
-                self.add_mark(task, Mark { at: deadline, job: job.number, what: MarkKind::Deadline });
+                if let Some(deadline) = deadline {
+                    let at = arrival.saturating_add(deadline);
+                    self.add_mark(task, Mark { at, job: job.number, what: MarkKind::Deadline });
+                }
             }
             Event::Start { job, cpu } | Event::Resume { job, cpu } => {
                 let task = job.task.index();

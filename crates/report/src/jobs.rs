@@ -20,8 +20,8 @@ pub struct JobRecord {
     pub start: Option<Time>,
     /// When it completed.
     pub completion: Option<Time>,
-    /// Its absolute deadline.
-    pub deadline: Time,
+    /// Its absolute deadline, where known.
+    pub deadline: Option<Time>,
     /// How it ended.
     pub outcome: Outcome,
 }
@@ -29,7 +29,7 @@ pub struct JobRecord {
 /// How a job ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Outcome {
-    /// Completed at its deadline or before.
+    /// Completed at its deadline or before, or without a known one.
     InTime,
     /// Completed after its deadline.
     Late,
@@ -68,6 +68,16 @@ impl Outcome {
 }
 
 impl JobRecord {
+    /// How a job that is still open when the log ends at `end` counts.
+    #[must_use]
+    pub fn outcome_if_open(&self, end: Time) -> Outcome {
+        if self.deadline.is_some_and(|deadline| deadline <= end) {
+            Outcome::UnfinishedLate
+        } else {
+            Outcome::Unfinished
+        }
+    }
+
     /// Completion minus nominal arrival.
     #[must_use]
     pub fn response(&self) -> Option<Span> {
@@ -77,14 +87,14 @@ impl JobRecord {
     /// Completion minus deadline, negative when early.
     #[must_use]
     pub fn lateness(&self) -> Option<Lateness> {
-        self.completion.map(|completion| completion.lateness_to(self.deadline))
+        Some(self.completion?.lateness_to(self.deadline?))
     }
 }
 
 /// Follows the open jobs of every task.
 #[derive(Clone, Debug)]
 pub struct JobTracker {
-    deadlines: Vec<Span>,
+    deadlines: Vec<Option<Span>>,
     open: Vec<VecDeque<JobRecord>>,
 }
 
@@ -92,7 +102,7 @@ impl JobTracker {
     /// Knows the tasks of `scene`.
     #[must_use]
     pub fn new(scene: &Scene) -> Self {
-        let deadlines: Vec<Span> = scene.tasks.iter().map(|task| task.deadline).collect();
+        let deadlines: Vec<Option<Span>> = scene.tasks.iter().map(|task| task.deadline).collect();
         JobTracker { open: vec![VecDeque::new(); deadlines.len()], deadlines }
     }
 
@@ -100,7 +110,7 @@ impl JobTracker {
     pub fn event(&mut self, now: Time, event: &Event) -> Option<JobRecord> {
         match *event {
             Event::Release { job, arrival, .. } => {
-                let deadline = arrival.saturating_add(*self.deadlines.get(job.task.index())?);
+                let deadline = self.deadlines.get(job.task.index())?.map(|deadline| arrival.saturating_add(deadline));
                 self.open.get_mut(job.task.index())?.push_back(JobRecord {
                     job,
                     arrival,
@@ -120,7 +130,11 @@ impl JobTracker {
             Event::Complete { job, .. } => {
                 let mut record = self.take(job)?;
                 record.completion = Some(now);
-                record.outcome = if now > record.deadline { Outcome::Late } else { Outcome::InTime };
+                record.outcome = if record.deadline.is_some_and(|deadline| now > deadline) {
+                    Outcome::Late
+                } else {
+                    Outcome::InTime
+                };
                 Some(record)
             }
             Event::Cancel { job, cause } => {
@@ -144,10 +158,7 @@ impl JobTracker {
 
     /// Jobs that are still open when the log ends at `end`, by task and number.
     pub fn finish(self, end: Time) -> impl Iterator<Item = JobRecord> {
-        self.open.into_iter().flatten().map(move |record| JobRecord {
-            outcome: if record.deadline <= end { Outcome::UnfinishedLate } else { Outcome::Unfinished },
-            ..record
-        })
+        self.open.into_iter().flatten().map(move |record| JobRecord { outcome: record.outcome_if_open(end), ..record })
     }
 
     fn position(&self, job: JobKey) -> Option<usize> {

@@ -154,8 +154,7 @@ impl<W: io::Write> PerfettoWriter<W> {
         for task in 0..self.scene.tasks.len() {
             let id = TaskId(task as u32);
             self.leave_cpu(end, id);
-            let outcome =
-                self.tracker.first(id).map(|job| if job.deadline <= end { "unfinished-late" } else { "unfinished" });
+            let outcome = self.tracker.first(id).map(|job| job.outcome_if_open(end).name());
             let outcome = outcome.map(|outcome| (argument("outcome"), Value::Text(outcome)));
             self.end_job(end, id, outcome.as_slice());
         }
@@ -276,12 +275,12 @@ impl<W: io::Write> PerfettoWriter<W> {
         let Some(record) = self.tracker.first(task).copied() else { return };
         let Some(slice @ None) = self.slices.get_mut(task.index()) else { return };
         *slice = Some((record.job.number, false));
-        let args = [
+        let mut args = vec![
             (argument("job"), Value::Uint(record.job.number)),
             (argument("arrival_ns"), Value::Uint(record.arrival.as_ns())),
             (argument("release_ns"), Value::Uint(record.release.as_ns())),
-            (argument("deadline_ns"), Value::Uint(record.deadline.as_ns())),
         ];
+        args.extend(record.deadline.map(|deadline| (argument("deadline_ns"), Value::Uint(deadline.as_ns()))));
         self.track_event(now, SLICE_BEGIN, task_track(task), TASK_NAMES + u64::from(task.0), &args);
         self.phase(now, task, "waits", &[]);
     }

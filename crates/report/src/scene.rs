@@ -1,5 +1,6 @@
 //! Who appears in a picture: names, deadlines and CPUs, and what the back end records.
 
+use takt_log::{Definitions, Kind, KindSet};
 use takt_model::{NodeId, Span, System};
 
 /// What every picture and export needs to know besides the events.
@@ -34,29 +35,35 @@ pub struct SceneTask {
     pub name: String,
     /// Where it runs.
     pub node: NodeId,
-    /// Its period or minimum inter-arrival time.
-    pub period: Span,
-    /// Its deadline, relative to the nominal arrival.
-    pub deadline: Span,
+    /// Its period or minimum inter-arrival time, where known.
+    pub period: Option<Span>,
+    /// Its deadline, relative to the nominal arrival, where known.
+    pub deadline: Option<Span>,
 }
 
 impl Scene {
     /// The scene of a system whose back end records every kind of event (the simulator).
     #[must_use]
     pub fn of(system: &System) -> Scene {
-        let node = |node: &takt_model::NodeSpec| SceneNode { name: node.name.clone(), cpus: node.cpus };
-        let task = |task: &takt_model::Task| SceneTask {
+        Scene::of_log(&system.name, &Definitions::of(system), KindSet::ALL)
+    }
+
+    /// The scene of a log with these definitions, whose back end records these kinds.
+    #[must_use]
+    pub fn of_log(name: &str, definitions: &Definitions, kinds: KindSet) -> Scene {
+        let node = |node: &takt_log::NodeDef| SceneNode { name: node.name.clone(), cpus: node.cpus };
+        let task = |task: &takt_log::TaskDef| SceneTask {
             name: task.name.clone(),
             node: task.node,
             period: task.period,
             deadline: task.deadline,
         };
         Scene {
-            name: system.name.clone(),
-            nodes: system.nodes.iter().map(node).collect(),
-            tasks: system.tasks.iter().map(task).collect(),
-            modes: system.modes.iter().map(|mode| system.strategy_name(mode.strategy).to_owned()).collect(),
-            preemptions: true,
+            name: name.to_owned(),
+            nodes: definitions.nodes.iter().map(node).collect(),
+            tasks: definitions.tasks.iter().map(task).collect(),
+            modes: definitions.modes.iter().map(|mode| mode.strategy.clone()).collect(),
+            preemptions: kinds.contains(Kind::Preempt) && kinds.contains(Kind::Resume),
         }
     }
 
@@ -72,7 +79,7 @@ impl Scene {
     /// 1, 2 or 5 times a power of ten.
     #[must_use]
     pub fn suggested_span(&self, jobs_max: u32) -> Span {
-        let periods = || self.tasks.iter().map(|task| task.period.as_ns()).filter(|ns| *ns > 0);
+        let periods = || self.tasks.iter().filter_map(|task| task.period).map(Span::as_ns).filter(|ns| *ns > 0);
         let Some(longest) = periods().max() else { return Span::from_ms(1) };
         let per_ns: f64 = periods().map(|ns| 1.0 / ns as f64).sum();
         let crowded = f64::from(jobs_max.max(1)) / per_ns;

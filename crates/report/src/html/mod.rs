@@ -1,0 +1,290 @@
+//! The report: one HTML page that needs nothing from outside and no script.
+
+mod distributions;
+mod evidence;
+mod findings;
+mod tasks;
+
+use std::fmt::Write as _;
+
+use takt_analysis::{Answer, CheckReport};
+use takt_log::BackEnd;
+use takt_model::{Arrival, Exec, Placement, StrategyRef, System};
+
+use crate::axis::short;
+use crate::gantt::Gantt;
+use crate::markup::Esc;
+use crate::source::Source;
+use crate::svg::{CHART_CSS, Rows, SvgOptions, svg};
+
+const STYLE: &str = include_str!("style.css");
+
+/// What a report is made of. Every part but the system may be missing; the page then leaves its place out.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportInput<'a> {
+    /// The heading; the system's name where empty.
+    pub title: &'a str,
+    /// The system.
+    pub system: &'a System,
+    /// Its file, as the reader wrote it.
+    pub toml: &'a str,
+    /// What `check` says.
+    pub check: Option<&'a CheckReport>,
+    /// A simulation of it.
+    pub simulated: Option<&'a Source>,
+    /// A run of it.
+    pub measured: Option<&'a Source>,
+    /// The commands that made this report, one an entry.
+    pub commands: &'a [String],
+    /// Which takt made it, such as "takt 0.1.0".
+    pub maker: &'a str,
+}
+
+/// The page.
+#[must_use]
+pub fn html(input: &ReportInput<'_>) -> String {
+    let title = if input.title.is_empty() { &input.system.name } else { input.title };
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{}\"/>\n<title>{} - takt</title>\n\
+         <style>{STYLE}{CHART_CSS}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{}</h1>\n<p class=\"lead\">{}</p>\n",
+        Esc(input.maker),
+        Esc(title),
+        Esc(title),
+        Esc(&lead(input.system)),
+    );
+    tiles(&mut out, input);
+    findings::section(&mut out, input);
+    out.push_str("</header>\n");
+    tasks::section(&mut out, input);
+    schedules(&mut out, input);
+    distributions::section(&mut out, input);
+    evidence::chains(&mut out, input);
+    evidence::cpus(&mut out, input);
+    evidence::tests(&mut out, input);
+    evidence::system(&mut out, input);
+    notes(&mut out, input);
+    reproduce(&mut out, input);
+    let _ = writeln!(
+        out,
+        "<footer>Made by {}. This page is complete: it loads nothing.</footer>\n</main>\n</body>\n</html>",
+        Esc(input.maker)
+    );
+    out
+}
+
+/// "12 tasks on 2 nodes with 6 CPUs."
+fn lead(system: &System) -> String {
+    let cpus: u32 = system.nodes.iter().map(|node| node.cpus).sum();
+    let strategies: Vec<&str> = {
+        let mut names: Vec<&str> = system.nodes.iter().map(|node| system.strategy_name(node.strategy)).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    };
+    let nodes = if system.nodes.len() > 1 { format!(" on {} nodes", system.nodes.len()) } else { String::new() };
+    format!(
+        "{}{nodes}, {}, {}",
+        plural(system.tasks.len() as u64, "task"),
+        plural(cpus.into(), "CPU"),
+        strategies.join(", ")
+    )
+}
+
+/// `1 task`, `2 tasks`, `1 234 tasks`.
+fn plural(n: u64, what: &str) -> String {
+    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+/// A number with thin gaps between thousands.
+fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) && digits.len() > 4 {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn tiles(out: &mut String, input: &ReportInput<'_>) {
+    out.push_str("<div class=\"tiles\">\n");
+    if let Some(check) = input.check {
+        let (class, word) = match check.schedulable {
+            Answer::Yes => ("yes", "Schedulable"),
+            Answer::No => ("no", "Not schedulable"),
+            Answer::Unknown => ("open", "Undecided"),
+        };
+        tile(out, class, "Theory", word, &evidence::in_short(check));
+    }
+    if let Some(source) = input.simulated {
+        let seed = source.seed.map_or_else(String::new, |seed| format!(", seed {seed}"));
+        let (class, word, sentence) = outcome(source);
+        let caution =
+            if class == "yes" && cautious(input.system) { " This proves nothing: see the notes." } else { "" };
+        tile(
+            out,
+            if caution.is_empty() { class } else { "" },
+            "Simulation",
+            &word,
+            &format!("{sentence} of virtual time{seed}.{caution}"),
+        );
+    }
+    if let Some(source) = input.measured {
+        let (class, word, sentence) = outcome(source);
+        let how = match source.back_end {
+            BackEnd::RunBestEffort => ", best effort under SCHED_OTHER",
+            BackEnd::Run => " on this kernel",
+            BackEnd::Observe => " as observed",
+            _ => "",
+        };
+        tile(out, class, "Measurement", &word, &format!("{sentence}{how}."));
+    }
+    out.push_str("</div>\n");
+}
+
+fn tile(out: &mut String, class: &str, kind: &str, word: &str, text: &str) {
+    let _ = writeln!(
+        out,
+        "<section class=\"tile {class}\"><div class=\"kind\">{kind}</div><div class=\"word\">{}</div><p>{}</p></section>",
+        Esc(word),
+        Esc(text)
+    );
+}
+
+fn outcome(source: &Source) -> (&'static str, String, String) {
+    let (released, missed, cancelled) = source.totals();
+    let cancelled = if cancelled > 0 { format!(" ({} cancelled)", count(cancelled)) } else { String::new() };
+    let sentence = format!(
+        "{}{cancelled} in {}",
+        plural(released, "job"),
+        short(takt_model::Span::from_ns(source.stats.duration_ns))
+    );
+    match missed {
+        Some(0) => ("yes", "No deadline missed".to_owned(), sentence),
+        Some(n) => ("no", format!("{} missed", plural(n, "deadline")), sentence),
+        None => ("open", "Misses unknown".to_owned(), sentence),
+    }
+}
+
+/// Whether a simulation without a miss says little: sporadic arrivals, several CPUs for one task, levels without
+/// preemption, or random times.
+fn cautious(system: &System) -> bool {
+    let global = system.nodes.iter().any(|node| node.cpus > 1 && !matches!(node.placement, Placement::Partitioned));
+    let random = system.tasks.iter().any(|task| {
+        !matches!(task.arrival, Arrival::Periodic) || !matches!(task.exec, Exec::Wcet) || !task.jitter.is_zero()
+    });
+    let non_preemptive = |strategy: StrategyRef| system.strategy(strategy).levels.iter().any(|level| !level.preemptive);
+    let strategies = system.nodes.iter().map(|node| node.strategy).chain(system.modes.iter().map(|mode| mode.strategy));
+    global || random || strategies.into_iter().any(non_preemptive)
+}
+
+fn schedules(out: &mut String, input: &ReportInput<'_>) {
+    let sources = [("sim", "Simulated", input.simulated), ("real", "Measured", input.measured)];
+    if sources.iter().all(|(_, _, source)| source.is_none()) {
+        return;
+    }
+    out.push_str("<h2 id=\"schedules\">Schedules</h2>\n");
+    for (id, word, source) in sources {
+        let Some(source) = source else { continue };
+        chart(
+            out,
+            &format!("{id}-start"),
+            &format!("{word}: the first {}", short(source.start.span())),
+            &source.start,
+            Rows::Tasks,
+        );
+        if let Some(at) = source.first_miss.first_miss {
+            // Where the miss stands in the first chart already, it needs no second one.
+            if at > source.start.to {
+                let title = format!("{word}: around the first miss, at {}", crate::axis::clock(at));
+                chart(out, &format!("{id}-miss"), &title, &source.first_miss, Rows::Tasks);
+            }
+        }
+        let cpus: u32 = input.system.nodes.iter().map(|node| node.cpus).sum();
+        if cpus > 1 && source.start.scene.preemptions {
+            out.push_str("<details><summary>The same by CPU</summary>");
+            chart(out, &format!("{id}-cpus"), "", &source.start, Rows::Cpus);
+            out.push_str("</details>\n");
+        }
+    }
+}
+
+fn chart(out: &mut String, id: &str, title: &str, gantt: &Gantt, rows: Rows) {
+    if !title.is_empty() {
+        let _ = writeln!(out, "<h3>{}</h3>", Esc(title));
+    }
+    let title = if title.is_empty() { "Schedule by CPU" } else { title };
+    let options = SvgOptions { rows, width: 972, standalone: false, id: id.to_owned(), ..SvgOptions::new(title) };
+    let _ = writeln!(out, "<div class=\"chart\">{}</div>", svg(gantt, &options));
+    for note in gantt.notes() {
+        let _ = writeln!(out, "<p class=\"cap\">{}</p>", Esc(&note));
+    }
+}
+
+fn notes(out: &mut String, input: &ReportInput<'_>) {
+    let mut notes: Vec<String> = Vec::new();
+    if input.simulated.is_some() {
+        notes.push(
+            "A simulation without a miss proves nothing for sporadic, global or non-preemptive scheduling: the worst case \
+             need not be among the schedules that were tried. A bound holds for all of them."
+                .to_owned(),
+        );
+    }
+    if let Some(check) = input.check {
+        notes.extend(check.warnings.iter().map(|warning| format!("Theory: {warning}")));
+    }
+    for (word, source) in [("Simulation", input.simulated), ("Measurement", input.measured)] {
+        let Some(source) = source else { continue };
+        notes.extend(source.notes.iter().map(|note| format!("{word}: {note}")));
+        notes.extend(source.damage.iter().map(|damage| format!("{word}: {damage}")));
+        match source.stats.lost_events {
+            Some(0) => {}
+            Some(lost) => {
+                notes.push(format!("{word}: {} lost; its numbers lack what they told.", plural(lost, "event")))
+            }
+            None => {
+                notes.push(format!("{word}: an unknown number of events was lost; its numbers lack what they told."))
+            }
+        }
+        let lacks: Vec<&str> = takt_log::KindSet::JOBS
+            .iter()
+            .filter(|kind| !source.kinds.contains(*kind))
+            .map(|kind| kind.name())
+            .collect();
+        if !lacks.is_empty() {
+            notes.push(format!(
+                "{word}: the back end \"{}\" does not record {}; what would follow from that is left empty, not zero.",
+                source.back_end.name(),
+                lacks.join(", ")
+            ));
+        }
+        if source.back_end == BackEnd::RunBestEffort {
+            notes.push(format!("{word}: the tasks ran as ordinary threads (SCHED_OTHER), so that anything else on the machine could delay them."));
+        }
+    }
+    if input.measured.is_some() {
+        notes.push("A measured maximum is no bound: the next run may exceed it.".to_owned());
+    }
+    if notes.is_empty() {
+        return;
+    }
+    out.push_str("<h2 id=\"notes\">Notes</h2>\n<ul class=\"plain\">\n");
+    for note in notes {
+        let _ = writeln!(out, "<li>{}</li>", Esc(&note));
+    }
+    out.push_str("</ul>\n");
+}
+
+fn reproduce(out: &mut String, input: &ReportInput<'_>) {
+    if input.commands.is_empty() {
+        return;
+    }
+    out.push_str("<h2 id=\"reproduce\">How to reproduce this</h2>\n");
+    if input.simulated.is_some() {
+        out.push_str("<p>The same system and seed give the same simulation, byte for byte. A measurement differs each time.</p>\n");
+    }
+    let _ = writeln!(out, "<pre><code>{}</code></pre>", Esc(&input.commands.join("\n")));
+}

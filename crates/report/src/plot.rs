@@ -1,0 +1,286 @@
+//! Small plots: cumulative distributions, and bars that relate times to a deadline.
+
+use std::fmt::Write as _;
+
+use takt_log::stats::Histogram;
+use takt_model::Span;
+
+use crate::axis::short;
+use crate::markup::{Esc, Px};
+
+/// A line of a distribution plot.
+pub(crate) struct Line<'a> {
+    /// CSS class that sets its colour.
+    pub(crate) class: String,
+    /// For the legend and the tooltip.
+    pub(crate) name: String,
+    pub(crate) curve: &'a Histogram,
+    /// What values are divided by: 1 ns, or the deadline.
+    pub(crate) unit: Span,
+}
+
+/// A vertical line.
+pub(crate) struct Rule {
+    pub(crate) class: &'static str,
+    pub(crate) name: String,
+    pub(crate) at: f64,
+}
+
+/// A plot of cumulative distributions.
+pub(crate) struct Plot<'a> {
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) lines: Vec<Line<'a>>,
+    pub(crate) rules: Vec<Rule>,
+    /// Values are shares of the deadline, not nanoseconds.
+    pub(crate) ratio: bool,
+    /// The deadline in nanoseconds, for a second axis in shares of it.
+    pub(crate) deadline: Option<f64>,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
+}
+
+const LEFT: f64 = 36.0;
+const RIGHT: f64 = 12.0;
+const BOTTOM: f64 = 24.0;
+/// A logarithmic axis where the largest value is so many times the smallest.
+const LOG_FROM: f64 = 30.0;
+
+struct Scale {
+    log: bool,
+    from: f64,
+    to: f64,
+    x0: f64,
+    x1: f64,
+}
+
+impl Scale {
+    fn x(&self, value: f64) -> f64 {
+        let share = if self.log {
+            (value.max(self.from).ln() - self.from.ln()) / (self.to.ln() - self.from.ln())
+        } else {
+            (value - self.from) / (self.to - self.from)
+        };
+        self.x0 + share.clamp(0.0, 1.0) * (self.x1 - self.x0)
+    }
+
+    /// Round values within the scale, about `count` of them.
+    fn ticks(&self, count: usize) -> Vec<f64> {
+        let mut ticks = Vec::new();
+        if self.log {
+            let steps: &[f64] = match (self.to / self.from).log10() {
+                d if d > 4.0 => &[1.0],
+                d if d > 2.0 => &[1.0, 5.0],
+                _ => &[1.0, 2.0, 5.0],
+            };
+            let mut power = 10f64.powi(self.from.log10().floor() as i32);
+            while power <= self.to {
+                ticks.extend(steps.iter().map(|step| step * power).filter(|v| (self.from..=self.to).contains(v)));
+                power *= 10.0;
+            }
+            let keep = ticks.len().div_ceil(count.max(1)).max(1);
+            return ticks.into_iter().step_by(keep).collect();
+        }
+        let rough = (self.to - self.from) / count.max(1) as f64;
+        let power = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|s| s * power).find(|s| *s >= rough).unwrap_or(rough);
+        let mut i = (self.from / step).ceil();
+        while i * step <= self.to * 1.000_001 && ticks.len() < 20 {
+            ticks.push(i * step);
+            i += 1.0;
+        }
+        ticks
+    }
+}
+
+impl Plot<'_> {
+    /// The plot as one `<svg>`; empty where there is no value.
+    pub(crate) fn svg(&self) -> String {
+        let Some(scale) = self.scale() else { return String::new() };
+        let top = if self.deadline.is_some() { 24.0 } else { 10.0 };
+        let (w, h) = (Px(self.width), Px(self.height));
+        let mut out = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart plot\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" \
+             height=\"{h}\" role=\"img\" aria-labelledby=\"{id}\"><title id=\"{id}\">{}</title>",
+            Esc(&self.title),
+            id = Esc(&self.id),
+        );
+        let bottom = self.height - BOTTOM;
+        self.frame(&mut out, &scale, top, bottom);
+        let mut seen: Vec<f64> = Vec::new();
+        for rule in &self.rules {
+            let x = scale.x(rule.at);
+            // Rules that fall together are drawn beside each other.
+            let shift = seen.iter().filter(|other| (**other - x).abs() < 1.5).count() as f64 * 2.0;
+            seen.push(x);
+            let _ = write!(
+                out,
+                "<path class=\"{}\" d=\"M{} {}V{}\"><title>{}</title></path>",
+                rule.class,
+                Px(x - shift),
+                Px(top),
+                Px(bottom),
+                Esc(&rule.name)
+            );
+        }
+        for line in &self.lines {
+            let _ = write!(
+                out,
+                "<path class=\"line {}\" d=\"{}\"><title>{}</title></path>",
+                line.class,
+                self.path(line, &scale, top, bottom),
+                Esc(&line.name)
+            );
+        }
+        out.push_str("</svg>");
+        out
+    }
+
+    fn value(span: Span, unit: Span) -> f64 {
+        span.as_ns() as f64 / unit.as_ns().max(1) as f64
+    }
+
+    fn scale(&self) -> Option<Scale> {
+        let value = |line: &Line<'_>, ns: u64| Self::value(Span::from_ns(ns), line.unit);
+        let least = |line: &Line<'_>| Some(value(line, line.curve.summary()?.min));
+        let most = |line: &Line<'_>| Some(value(line, line.curve.summary()?.max));
+        let floor = if self.ratio { 1e-6 } else { 1.0 };
+        let from = self.lines.iter().filter_map(least).fold(f64::INFINITY, f64::min).max(floor);
+        let to = self.lines.iter().filter_map(most).chain(self.rules.iter().map(|rule| rule.at)).fold(0.0, f64::max);
+        if !from.is_finite() {
+            return None;
+        }
+        let to = to.max(from * 1.01);
+        let log = to / from >= LOG_FROM;
+        let (from, to) = if log { (from / 1.3, to * 1.2) } else { (0.0, to * 1.06) };
+        Some(Scale { log, from, to, x0: LEFT, x1: self.width - RIGHT })
+    }
+
+    fn frame(&self, out: &mut String, scale: &Scale, top: f64, bottom: f64) {
+        let (mut grid, mut labels) = (String::new(), String::new());
+        for (share, text) in [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")] {
+            let y = bottom - share * (bottom - top);
+            let _ = write!(grid, "M{} {}H{}", Px(LEFT), Px(y), Px(self.width - RIGHT));
+            let _ = write!(
+                labels,
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{text}</text>",
+                Px(LEFT - 5.0),
+                Px(y + 4.0)
+            );
+        }
+        let count = ((self.width - LEFT - RIGHT) / 62.0) as usize;
+        for tick in scale.ticks(count) {
+            let x = scale.x(tick);
+            let _ = write!(grid, "M{} {}V{}", Px(x), Px(top), Px(bottom));
+            let text = if self.ratio { percent(tick) } else { short(Span::from_ns(tick.round() as u64)) };
+            let anchor = if x > self.width - RIGHT - 16.0 { "end" } else { "middle" };
+            let _ = write!(
+                labels,
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
+                Px(x),
+                Px(bottom + 15.0),
+                Esc(&text)
+            );
+        }
+        if let Some(deadline) = self.deadline {
+            let above = Scale { from: scale.from / deadline, to: scale.to / deadline, ..*scale };
+            for tick in above.ticks(count) {
+                let x = above.x(tick);
+                let anchor = if x > self.width - RIGHT - 16.0 { "end" } else { "middle" };
+                let _ = write!(
+                    labels,
+                    "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
+                    Px(x),
+                    Px(top - 9.0),
+                    Esc(&percent(tick))
+                );
+                let _ = write!(grid, "M{} {}v-4", Px(x), Px(top));
+            }
+        }
+        let _ = write!(out, "<path class=\"grid\" d=\"{grid}\"/><g class=\"ticks\">{labels}</g>");
+    }
+
+    fn path(&self, line: &Line<'_>, scale: &Scale, top: f64, bottom: f64) -> String {
+        let count = line.curve.count().max(1) as f64;
+        let y = |sum: u64| bottom - sum as f64 / count * (bottom - top);
+        let x = |ns: u64| scale.x(Self::value(Span::from_ns(ns), line.unit));
+        let buckets: Vec<_> = line.curve.buckets().collect();
+        let start = line.curve.summary().map_or(scale.x0, |summary| x(summary.min));
+        let mut path = format!("M{} {}H{}", Px(scale.x0), Px(bottom), Px(start));
+        let (mut sum, mut last) = (0, (f64::NEG_INFINITY, f64::NEG_INFINITY));
+        for (i, bucket) in buckets.iter().enumerate() {
+            sum += bucket.count;
+            let (x, y) = (x(bucket.upper_ns), y(sum));
+            // A step that nobody could see is left to the next one.
+            if i + 1 < buckets.len() && (x - last.0).abs() < 0.4 && (y - last.1).abs() < 0.4 {
+                continue;
+            }
+            let _ = write!(path, "H{}V{}", Px(x), Px(y));
+            last = (x, y);
+        }
+        let _ = write!(path, "H{}", Px(scale.x1));
+        path
+    }
+}
+
+/// A share as a percentage with at most three digits.
+pub(crate) fn percent(share: f64) -> String {
+    let value = share * 100.0;
+    let digits = match value.abs() {
+        v if v >= 9.995 || v == 0.0 => 0,
+        v if v >= 0.995 => 1,
+        v if v >= 0.0995 => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.digits$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} %")
+}
+
+/// Times of one task as shares of its deadline, for a bar.
+pub(crate) struct Bar {
+    pub(crate) bound: Option<f64>,
+    /// (p99, max) of the simulation.
+    pub(crate) simulated: Option<(f64, f64)>,
+    /// (p99, max) of the measurement.
+    pub(crate) measured: Option<(f64, f64)>,
+}
+
+impl Bar {
+    /// The largest share.
+    pub(crate) fn most(&self) -> f64 {
+        let maxima = [self.bound, self.simulated.map(|(_, max)| max), self.measured.map(|(_, max)| max)];
+        maxima.into_iter().flatten().fold(0.0, f64::max)
+    }
+
+    /// The bar; `scale` is the share at its right end.
+    pub(crate) fn svg(&self, scale: f64, text: &str) -> String {
+        const WIDTH: f64 = 190.0;
+        let x = |share: f64| 2.0 + (share / scale).min(1.0) * (WIDTH - 6.0);
+        let mut out = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart bullet\" viewBox=\"0 0 190 24\" width=\"190\" \
+             height=\"24\" role=\"img\" aria-label=\"{t}\"><title>{t}</title><rect class=\"track\" x=\"2\" y=\"3\" width=\"{}\" \
+             height=\"18\" rx=\"2\"/>",
+            Px(x(1.0) - 2.0),
+            t = Esc(text),
+        );
+        let both = self.simulated.is_some() && self.measured.is_some();
+        for (values, class, y) in [(self.simulated, "p0", 5.0), (self.measured, "p1", if both { 13.0 } else { 5.0 })] {
+            let Some((p99, max)) = values else { continue };
+            let height = if both { 6.0 } else { 14.0 };
+            let late = if max > 1.0 { " late" } else { "" };
+            let _ = write!(
+                out,
+                "<g class=\"bar {class}{late}\"><rect class=\"max\" x=\"2\" y=\"{y}\" width=\"{}\" height=\"{height}\"/>\
+                 <rect x=\"2\" y=\"{y}\" width=\"{}\" height=\"{height}\"/></g>",
+                Px((x(max) - 2.0).max(1.0)),
+                Px((x(p99) - 2.0).max(1.0)),
+            );
+        }
+        if let Some(bound) = self.bound {
+            let _ = write!(out, "<path class=\"bound\" d=\"M{} 1v22\"/>", Px(x(bound)));
+        }
+        let _ = write!(out, "<path class=\"due\" d=\"M{} 1v22\"/></svg>", Px(x(1.0)));
+        out
+    }
+}

@@ -1,0 +1,95 @@
+//! One log, read once, as the report needs it.
+
+use takt_log::stats::{Collector, Stats};
+use takt_log::{BackEnd, Definitions, Event, Header, KindSet, Sink};
+use takt_model::{Span, Time};
+
+use crate::gantt::{Gantt, GanttBuilder, GanttOptions, Window};
+use crate::scene::Scene;
+
+/// A simulated or measured log, boiled down to what a page shows.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// What made it.
+    pub back_end: BackEnd,
+    /// The seed of its randomness.
+    pub seed: Option<u64>,
+    /// Which kinds of event it has.
+    pub kinds: KindSet,
+    /// What the back end did otherwise than the System asked.
+    pub notes: Vec<String>,
+    /// How the log is damaged, in words; `None` where it is whole.
+    pub damage: Option<String>,
+    /// Its numbers.
+    pub stats: Stats,
+    /// The beginning.
+    pub start: Gantt,
+    /// The first miss and what lies around it; without any, its [`Gantt::first_miss`] is `None`.
+    pub first_miss: Gantt,
+}
+
+/// Builds a [`Source`] from a log's events, in bounded memory.
+#[derive(Clone, Debug)]
+pub struct SourceBuilder {
+    header: Header,
+    collector: Collector,
+    start: GanttBuilder,
+    first_miss: GanttBuilder,
+}
+
+/// How many jobs the charts of a page show, about.
+const CHART_JOBS: u32 = 120;
+/// How many segments and marks at most: a page with a few thousand is still small.
+const CHART_ITEMS_MAX: usize = 4_000;
+
+impl SourceBuilder {
+    /// For the log of the system `name` with this header. Charts are as long as suits its tasks, or as `span` says.
+    #[must_use]
+    pub fn new(name: &str, header: &Header, definitions: &Definitions, span: Option<Span>) -> Self {
+        let scene = Scene::of_log(name, definitions, header.kinds);
+        let span = span.unwrap_or_else(|| scene.suggested_span(CHART_JOBS));
+        let options = |window| GanttOptions { items_max: CHART_ITEMS_MAX, ..GanttOptions::new(window) };
+        let half = Span::from_ns(span.as_ns() / 2);
+        let start = options(Window::Range { from: Time::ZERO, to: Time::ZERO.saturating_add(span) });
+        let first_miss = options(Window::FirstMiss { before: half, after: half });
+        SourceBuilder {
+            header: header.clone(),
+            collector: Collector::for_log(header, definitions),
+            start: GanttBuilder::new(scene.clone(), start),
+            first_miss: GanttBuilder::new(scene, first_miss),
+        }
+    }
+
+    /// The log ends at `end`.
+    #[must_use]
+    pub fn finish(self, end: Time) -> Source {
+        Source {
+            back_end: self.header.back_end,
+            seed: self.header.seed,
+            kinds: self.header.kinds,
+            notes: self.header.notes,
+            damage: None,
+            stats: self.collector.finish(end),
+            start: self.start.finish(end),
+            first_miss: self.first_miss.finish(end),
+        }
+    }
+}
+
+impl Sink for SourceBuilder {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        self.collector.event(stream, now, event);
+        self.start.event(stream, now, event);
+        self.first_miss.event(stream, now, event);
+    }
+}
+
+impl Source {
+    /// Released jobs, missed ones (`None` where the log does not tell), and cancelled ones, of all tasks.
+    #[must_use]
+    pub fn totals(&self) -> (u64, Option<u64>, u64) {
+        let released = self.stats.tasks.iter().map(|task| task.released).sum();
+        let missed = self.stats.tasks.iter().map(|task| task.missed).sum();
+        (released, missed, self.stats.tasks.iter().map(|task| task.cancelled).sum())
+    }
+}

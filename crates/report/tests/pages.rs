@@ -1,0 +1,183 @@
+//! Whole pages from simulated logs: well-formed, complete, and safe with any name.
+
+use takt_analysis::{CheckOptions, check};
+use takt_log::{BackEnd, Definitions, Event, Header, Kind, KindSet, Sink};
+use takt_model::{Span, System, Time};
+use takt_report::{ReportInput, Source, SourceBuilder, html};
+use takt_sim::{SimOptions, simulate};
+
+const ROBOT: &str = r#"
+takt = 1
+name = "robot"
+
+[[node]]
+name = "arm"
+cpus = 2
+strategy = "rm"
+
+[[task]]
+name = "imu"
+period = "5ms"
+wcet = "1ms"
+exec = { uniform = ["0.4ms", "1ms"] }
+
+[[task]]
+name = "camera"
+period = "40ms"
+wcet = "12ms"
+exec = { uniform = ["6ms", "12ms"] }
+
+[[task]]
+name = "detect"
+after = ["camera"]
+deadline = "30ms"
+wcet = "8ms"
+exec = { uniform = ["3ms", "8ms"] }
+
+[[task]]
+name = "control"
+period = "10ms"
+deadline = "8ms"
+wcet = "2.5ms"
+exec = { uniform = ["1ms", "2.5ms"] }
+
+[[task]]
+name = "planner"
+period = "100ms"
+wcet = "45ms"
+exec = { uniform = ["20ms", "45ms"] }
+
+[[task]]
+name = "telemetry"
+period = "50ms"
+wcet = "6ms"
+arrival = "sporadic"
+criticality = "low"
+"#;
+
+fn parse(text: &str) -> System {
+    takt_model::file::parse(text, "robot.toml").unwrap()
+}
+
+fn simulated(system: &System, seed: u64, span: Span) -> Source {
+    let header = Header::new(String::new(), Some(seed), BackEnd::Sim, KindSet::JOBS.with(Kind::ModeChange));
+    let mut builder = SourceBuilder::new(&system.name, &header, &Definitions::of(system), None);
+    let summary = simulate(system, &SimOptions { duration: span, seed, node: None }, &mut builder).unwrap();
+    builder.finish(summary.end)
+}
+
+/// Makes a simulated log look like a live one: no preemptions, and everything but arrivals comes later.
+struct Live<'a>(&'a mut SourceBuilder, u64);
+
+impl Sink for Live<'_> {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        match event {
+            Event::Preempt { .. } | Event::Resume { .. } | Event::Migrate { .. } => {}
+            _ => self.0.event(stream, now + Span::from_us(self.1), event),
+        }
+    }
+}
+
+fn measured(system: &System, seed: u64, span: Span, late_us: u64) -> Source {
+    let kinds = KindSet::of(&[Kind::Release, Kind::Start, Kind::Complete, Kind::Miss, Kind::Cancel]);
+    let mut header = Header::new(String::new(), None, BackEnd::RunBestEffort, kinds);
+    header.notes.push("Steal time grew by 12 ms during the run: another guest took this machine's CPUs.".to_owned());
+    let mut builder = SourceBuilder::new(&system.name, &header, &Definitions::of(system), None);
+    let options = SimOptions { duration: span, seed, node: None };
+    let summary = simulate(system, &options, &mut Live(&mut builder, late_us)).unwrap();
+    builder.finish(summary.end + Span::from_us(late_us))
+}
+
+/// Parses the page as XML, which it is on purpose; and asserts that it refers to nothing outside.
+#[track_caller]
+fn assert_sound(page: &str) {
+    let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+    let document = roxmltree::Document::parse_with_options(page, options).unwrap_or_else(|error| panic!("{error}"));
+    let mut ids = std::collections::BTreeSet::new();
+    for node in document.descendants().filter(roxmltree::Node::is_element) {
+        assert!(!["script", "link", "img", "iframe", "object", "embed", "base"].contains(&node.tag_name().name()));
+        for attribute in node.attributes() {
+            let (name, value) = (attribute.name(), attribute.value());
+            assert!(!name.starts_with("on") && !["src", "href", "srcset", "action"].contains(&name), "{name}={value}");
+            assert!(name != "id" || ids.insert(value), "id {value} is there twice");
+            assert!(!value.contains("NaN") && !value.contains("inf"), "{name}={value}");
+        }
+    }
+    let outside = page.replace("http://www.w3.org/2000/svg", "");
+    for url in ["http:", "https:", "//", "url(", "@import"] {
+        assert!(!outside.contains(url), "the page refers to {url}");
+    }
+    keep(page);
+}
+
+/// Leaves the pages in the folder TAKT_KEEP, if that is set, for a look at them.
+fn keep(page: &str) {
+    if let Some(folder) = std::env::var_os("TAKT_KEEP") {
+        let name = std::thread::current().name().unwrap_or("page").to_owned();
+        std::fs::write(std::path::Path::new(&folder).join(format!("{name}.html")), page).unwrap();
+    }
+}
+
+#[test]
+fn a_whole_report() {
+    let system = parse(ROBOT);
+    let report = check(&system, &CheckOptions { all: true, ..CheckOptions::default() });
+    let sim = simulated(&system, 1, Span::from_s(10));
+    let run = measured(&system, 7, Span::from_s(10), 180);
+    let commands = [
+        "takt check robot.toml".to_owned(),
+        "takt sim robot.toml --for 10s --seed 1 -o sim.taktlog".to_owned(),
+        "takt run robot.toml --for 10s -o run.taktlog".to_owned(),
+    ];
+    let page = html(&ReportInput {
+        title: "",
+        system: &system,
+        toml: ROBOT,
+        check: Some(&report),
+        simulated: Some(&sim),
+        measured: Some(&run),
+        commands: &commands,
+        maker: "takt 0.1.0",
+    });
+    assert_sound(&page);
+    for part in [
+        "<h1>robot</h1>",
+        "6 tasks, 2 CPUs, rm",
+        "10 s of virtual time, seed 1.",
+        "best effort under SCHED_OTHER",
+        "camera -&gt; detect",
+        "Steal time grew",
+        "A simulation without a miss proves nothing",
+        "does not record preempt, resume, migrate; what would follow from that is left empty, not zero.",
+        "takt sim robot.toml --for 10s --seed 1",
+        "This log has no preemptions",
+    ] {
+        assert!(page.contains(part), "no \"{part}\"");
+    }
+    assert!(page.len() < 400_000, "{} bytes", page.len());
+}
+
+#[test]
+fn a_report_of_an_overload_shows_the_first_miss() {
+    let text = ROBOT
+        .replace("wcet = \"45ms\"", "wcet = \"90ms\"")
+        .replace("\"45ms\"]", "\"90ms\"]")
+        .replace("cpus = 2", "cpus = 1");
+    let system = parse(&text);
+    let report = check(&system, &CheckOptions::default());
+    let sim = simulated(&system, 1, Span::from_s(5));
+    let page = html(&ReportInput {
+        title: "An overload",
+        system: &system,
+        toml: &text,
+        check: Some(&report),
+        simulated: Some(&sim),
+        measured: None,
+        commands: &[],
+        maker: "takt 0.1.0",
+    });
+    assert_sound(&page);
+    assert!(page.contains("Not schedulable") && page.contains("Deadlines missed (simulated): "), "{page}");
+    assert!(page.contains("class=\"miss\"") || page.contains("around the first miss"));
+    assert!(!page.contains("Measured") && !page.contains("SCHED_OTHER"));
+}
