@@ -185,6 +185,9 @@ impl Reference<'_> {
 
     fn drop_late(&mut self, task: usize) {
         let job = self.jobs[task][0].key;
+        if !std::mem::replace(&mut self.jobs[task][0].missed, true) {
+            self.say(Event::Miss { job });
+        }
         self.say(Event::Cancel { job, cause: CancelCause::Late });
         self.end(task, false);
     }
@@ -200,8 +203,8 @@ impl Reference<'_> {
                     job.key
                 })
                 .collect();
+            late.iter().for_each(|job| self.say(Event::Miss { job: *job }));
             for job in late {
-                self.say(Event::Miss { job });
                 if self.jobs[task].front().is_some_and(|head| head.key == job) {
                     match self.late_rule(task) {
                         Late::Continue => {}
@@ -421,7 +424,7 @@ impl Reference<'_> {
         let costs = self.system.nodes[0].costs;
         for job in self.jobs.iter_mut().filter_map(VecDeque::front_mut).filter(|job| job.cpu.is_some()) {
             if let Some(costs) = costs
-                && self.now % costs.tick_period.as_ns() == 0
+                && self.now.is_multiple_of(costs.tick_period.as_ns())
             {
                 job.stolen = costs.tick.as_ns();
             }
