@@ -14,6 +14,12 @@ impl Tid {
         Tid(unsafe { libc::gettid() })
     }
 
+    /// A thread that told its number; `None` for what cannot be one.
+    #[must_use]
+    pub const fn of_this_process(number: i32) -> Option<Tid> {
+        if number > 0 { Some(Tid(number)) } else { None }
+    }
+
     /// The number, for files under /proc.
     #[must_use]
     pub const fn get(self) -> i32 {

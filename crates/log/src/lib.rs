@@ -2,7 +2,6 @@
 
 mod blocks;
 mod definitions;
-pub mod diff;
 pub mod event;
 mod format;
 mod header;

@@ -1,1 +1,155 @@
-//! takt-run: under construction.
+//! Live back ends: a System's tasks as real threads of this kernel.
+//!
+//! [`prepare`] maps one node's tasks to scheduling classes and says what this version cannot run; [`Prepared::run`] runs
+//! them and hands every event to a [`Sink`] in time order; [`run`] is both. What the threads do, and what the stamps mean,
+//! stands in docs/run.md; which privilege it takes, in docs/privilege.md.
+//!
+//! Invariants: bounded in time (every thread looks at the clock while it works and waits with a timeout); nothing on a
+//! real-time path allocates, locks or does I/O; each thread sets its own class and gives it back; whatever was changed on
+//! the machine comes back on every way out, by the next start of takt after a kill -9.
+//!
+//! ```no_run
+//! use takt_log::Event;
+//! use takt_model::{Builtin, Span, System, Task, Time};
+//!
+//! let ms = Span::from_ms;
+//! let tasks = vec![Task::periodic("control", ms(10), ms(2)), Task::periodic("video", ms(40), ms(12))];
+//! let system = System::local(1, Builtin::Rm, tasks);
+//! let mut events: Vec<(u32, Time, Event)> = Vec::new();
+//! let summary = takt_run::run(&system, &takt_run::RunOptions::new(ms(200)), &mut events)?;
+//! assert_eq!(summary.tasks[0].class, "SCHED_FIFO priority 48");
+//! # Ok::<(), takt_run::RunError>(())
+//! ```
+
+mod error;
+mod mapping;
+mod record;
+mod ring;
+mod start;
+mod threads;
+mod work;
+
+use takt_log::Sink;
+use takt_model::{NodeId, Span, System, Time};
+
+pub use error::RunError;
+pub use mapping::prepare;
+pub use start::Progress;
+pub use takt_linux::signals::Signal;
+
+/// How to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunOptions {
+    /// Which node's tasks; `None` where the System has one node.
+    pub node: Option<NodeId>,
+    /// Jobs are released in [0, duration), and the run stops there. At most [`Span::FILE_MAX`].
+    pub duration: Span,
+    /// Keys the draws of execution times, jitter and distances, as in a simulation.
+    pub seed: u64,
+    /// Run under SCHED_OTHER: no privilege, no guarantee.
+    pub best_effort: bool,
+    /// Run what would take more of the CPUs than the kernel lets real-time threads have.
+    pub force: bool,
+    /// What a SCHED_DEADLINE thread reserves besides its WCET.
+    pub margin: Margin,
+    /// SCHED_FIFO priority of the most important level, 1 to 98. The default, 48, stays below the interrupt threads of a
+    /// PREEMPT_RT kernel (50). Where a strategy has more levels, it rises as far as needed.
+    pub top_priority: u8,
+}
+
+impl RunOptions {
+    /// Everything but the duration at its default.
+    #[must_use]
+    pub fn new(duration: Span) -> Self {
+        RunOptions {
+            node: None,
+            duration,
+            seed: 0,
+            best_effort: false,
+            force: false,
+            margin: Margin::default(),
+            top_priority: 48,
+        }
+    }
+}
+
+/// What a SCHED_DEADLINE reservation holds besides the task's WCET: a share of it, but not less than a least. It pays for
+/// waking, stamping and going to sleep, which the kernel charges to the thread (docs/run.md has the figures).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Margin {
+    /// Share of the WCET, in percent.
+    pub percent: u32,
+    /// Least.
+    pub least: Span,
+}
+
+impl Default for Margin {
+    /// 5 %, at least 50 us.
+    fn default() -> Self {
+        Margin { percent: 5, least: Span::from_us(50) }
+    }
+}
+
+/// A System mapped to this machine, ready to run.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub(crate) system: std::sync::Arc<System>,
+    pub(crate) options: RunOptions,
+    pub(crate) node: NodeId,
+    pub(crate) mapping: mapping::Mapping,
+}
+
+impl Prepared {
+    /// The node that will run.
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+}
+
+/// What came of a run, besides its events.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RunSummary {
+    /// The node that ran; also the number of the events' stream.
+    pub node: NodeId,
+    /// Whether it ran under SCHED_OTHER.
+    pub best_effort: bool,
+    /// When it ended: the duration asked for, or earlier when a signal came.
+    pub end: Time,
+    /// The signal that ended it early.
+    pub interrupted: Option<Signal>,
+    /// What was done otherwise than asked, and what makes the figures doubtful: sentences for the screen and the log.
+    pub notes: Vec<String>,
+    /// Per task of the node, in file order.
+    pub tasks: Vec<TaskSummary>,
+    /// Events that found a full buffer. The log has a `Lost` where they would stand.
+    pub lost: u64,
+    /// CPU time that the hypervisor took during the run, over all CPUs; `None` where the kernel does not tell.
+    pub steal: Option<Span>,
+}
+
+/// What came of one task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskSummary {
+    /// Its name.
+    pub name: String,
+    /// The class that it ran under, with parameters.
+    pub class: String,
+    /// Jobs that completed.
+    pub completed: u64,
+    /// Jobs that used more CPU time than their SCHED_DEADLINE reservation holds: the kernel throttles them, at a tick, until
+    /// the reservation's next period. `None` for other classes.
+    pub overruns: Option<u64>,
+    /// How often the kernel throttled the thread. `None` for other classes, and before Linux 7.0, which does not tell.
+    pub throttled: Option<u64>,
+    /// CPU time per completed job beyond what the job demanded (mean): waking, stamping, going to sleep.
+    pub overhead: Span,
+}
+
+/// Runs the tasks of one node as threads of this kernel and hands every event to `sink`; the stream is the node's number.
+///
+/// # Errors
+/// What this version or this machine cannot do, or a missing privilege; nothing has run then, and nothing is left changed.
+pub fn run(system: &System, options: &RunOptions, sink: &mut impl Sink) -> Result<RunSummary, RunError> {
+    prepare(system, options)?.run(sink, &mut |_| {})
+}

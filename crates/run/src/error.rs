@@ -1,0 +1,240 @@
+//! Why a run did not take place, or did not end well.
+
+use takt_linux::recovery::RecoveryError;
+use takt_linux::{SchedError, cpuset::CpusetError};
+use takt_model::Span;
+use takt_model::plan::PlanError;
+use thiserror::Error;
+
+/// Why a run did not take place, or did not end well.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum RunError {
+    /// Several nodes and none chosen.
+    #[error("the system has several nodes, and one machine runs one of them: choose with --node ({nodes})")]
+    WhichNode {
+        /// Their names.
+        nodes: String,
+    },
+    /// A node number that the System does not have.
+    #[error("the system has no node number {0}")]
+    NoNode(u32),
+    /// Nothing to do.
+    #[error("node \"{node}\" has no task to run")]
+    NoTasks {
+        /// The node.
+        node: String,
+    },
+    /// Too long for the clock.
+    #[error("a run lasts more than 0ns and at most {most}, not {duration}", most = Span::FILE_MAX)]
+    Duration {
+        /// What was asked for.
+        duration: Span,
+    },
+    /// A priority out of range.
+    #[error("the most important SCHED_FIFO priority is 1 to 98, not {0}; 99 is the kernel's own")]
+    TopPriority(u8),
+    /// A part that this version reads but does not run.
+    #[error(
+        "{part} \"{name}\" cannot be run by this version; it runs tasks and chains of one node under fp, rm, dm, fifo and edf ({why})"
+    )]
+    Unsupported {
+        /// Kind of part.
+        part: &'static str,
+        /// Its name.
+        name: String,
+        /// What about it.
+        why: String,
+    },
+    /// The strategy does not fit the tasks.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// Not placed yet.
+    #[error(
+        "task \"{task}\" is not placed: a {placement} node wants cpus = [..] within one cluster in every task; `takt check` places, or write it"
+    )]
+    Unplaced {
+        /// The task.
+        task: String,
+        /// The node's placement.
+        placement: &'static str,
+    },
+    /// A trace whose values nobody has loaded.
+    #[error("the trace \"{path}\" of task \"{task}\" holds no values")]
+    NoTrace {
+        /// The task.
+        task: String,
+        /// The file.
+        path: String,
+    },
+    /// Fewer CPUs than the node has.
+    #[error(
+        "node \"{node}\" has {wanted} CPUs and this process may use {there}; run it on a larger machine, or lower cpus"
+    )]
+    Cpus {
+        /// The node.
+        node: String,
+        /// What it has.
+        wanted: u32,
+        /// What is there.
+        there: usize,
+    },
+    /// More levels than SCHED_FIFO has priorities.
+    #[error(
+        "strategy \"{strategy}\" makes {levels} levels of these tasks, and SCHED_FIFO has {most} priorities for them"
+    )]
+    Levels {
+        /// The strategy.
+        strategy: String,
+        /// How many.
+        levels: usize,
+        /// How many there can be.
+        most: u8,
+    },
+    /// A task that no SCHED_DEADLINE reservation can hold.
+    #[error("task \"{task}\" cannot run under SCHED_DEADLINE: {why}")]
+    Deadline {
+        /// The task.
+        task: String,
+        /// Which rule of the kernel it breaks.
+        why: String,
+    },
+    /// It would starve the machine.
+    #[error(
+        "the tasks of CPUs {cpus} use {used} % of them, and real-time threads may have {allowed} %: the rest of the machine would starve; lower the load, or insist with --force"
+    )]
+    Overload {
+        /// Model CPUs.
+        cpus: String,
+        /// Percent of those CPUs, rounded up.
+        used: u64,
+        /// Percent.
+        allowed: u64,
+    },
+    /// Missing privilege.
+    #[error("{missing}\n{grant}")]
+    Privilege {
+        /// What was refused and what is missing.
+        missing: String,
+        /// The command that grants it.
+        grant: String,
+    },
+    /// The kernel refused a class or an affinity, for another cause than privilege.
+    #[error("task \"{task}\": {cause}")]
+    Refused {
+        /// The task.
+        task: String,
+        /// Why.
+        cause: SchedError,
+    },
+    /// The machine could not be divided or put back.
+    #[error("{0}")]
+    Cpusets(#[from] CpusetError),
+    /// What an earlier run left behind could not be repaired.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
+    /// No memory for a working set.
+    #[error("task \"{task}\": no memory for a working set of {bytes} bytes")]
+    Memory {
+        /// The task.
+        task: String,
+        /// How much.
+        bytes: u64,
+    },
+    /// No thread.
+    #[error("task \"{task}\": no thread could be started: {cause}")]
+    Spawn {
+        /// The task.
+        task: String,
+        /// What the system says.
+        cause: String,
+    },
+    /// A thread that ended by a bug of takt.
+    #[error("the thread of task \"{task}\" panicked; its class is restored; this is a bug of takt")]
+    Panicked {
+        /// The task.
+        task: String,
+    },
+    /// A thread that did not come to an end.
+    #[error("the thread of task \"{task}\" did not end {grace} after the run; end this process to end it")]
+    Stuck {
+        /// The task.
+        task: String,
+        /// How long it was waited for.
+        grace: Span,
+    },
+}
+
+impl RunError {
+    /// The exit status of the command line: 2 bad input, 3 this machine or this version cannot, 4 a failure.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            RunError::WhichNode { .. }
+            | RunError::NoNode(_)
+            | RunError::NoTasks { .. }
+            | RunError::Duration { .. }
+            | RunError::TopPriority(_)
+            | RunError::Unplaced { .. }
+            | RunError::NoTrace { .. } => 2,
+            RunError::Plan(PlanError::Table { .. }) => 3,
+            RunError::Plan(_) => 2,
+            RunError::Unsupported { .. }
+            | RunError::Cpus { .. }
+            | RunError::Levels { .. }
+            | RunError::Deadline { .. }
+            | RunError::Overload { .. }
+            | RunError::Privilege { .. }
+            | RunError::Refused { .. } => 3,
+            RunError::Cpusets(_)
+            | RunError::Recovery(_)
+            | RunError::Memory { .. }
+            | RunError::Spawn { .. }
+            | RunError::Panicked { .. }
+            | RunError::Stuck { .. } => 4,
+        }
+    }
+
+    pub(crate) fn refused(task: &str, cause: SchedError) -> RunError {
+        match cause {
+            SchedError::Privilege { ref class, .. } => {
+                RunError::Privilege { grant: grant(class.starts_with("SCHED_FIFO")), missing: cause.to_string() }
+            }
+            cause => RunError::Refused { task: task.to_owned(), cause },
+        }
+    }
+}
+
+/// The commands that give the privilege. A limit is enough for SCHED_FIFO; SCHED_DEADLINE wants the capability.
+pub(crate) fn grant(limit_is_enough: bool) -> String {
+    let by_limit = if limit_is_enough {
+        "or raise the limits, as root: ulimit -r 98; ulimit -l unlimited  (lasting: \"@realtime - rtprio 98\" and \"@realtime - memlock unlimited\" in /etc/security/limits.conf)\n"
+    } else {
+        ""
+    };
+    format!(
+        "grant it once: sudo setcap cap_sys_nice,cap_ipc_lock+ep \"$(command -v takt)\"\n{by_limit}or run without a guarantee, under SCHED_OTHER: takt run --best-effort"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_privilege_comes_with_its_commands() {
+        let refused = SchedError::Privilege {
+            class: "SCHED_FIFO priority 48".into(),
+            missing: "the capability CAP_SYS_NICE is missing and the limit RLIMIT_RTPRIO is 0, not 48".into(),
+        };
+        let error = RunError::refused("t", refused);
+        assert_eq!(error.exit_code(), 3);
+        assert_eq!(
+            error.to_string(),
+            "SCHED_FIFO priority 48 was refused: the capability CAP_SYS_NICE is missing and the limit RLIMIT_RTPRIO is 0, not 48\n\
+             grant it once: sudo setcap cap_sys_nice,cap_ipc_lock+ep \"$(command -v takt)\"\n\
+             or raise the limits, as root: ulimit -r 98; ulimit -l unlimited  (lasting: \"@realtime - rtprio 98\" and \"@realtime - memlock unlimited\" in /etc/security/limits.conf)\n\
+             or run without a guarantee, under SCHED_OTHER: takt run --best-effort"
+        );
+        assert!(!grant(false).contains("ulimit"), "no limit gives SCHED_DEADLINE");
+    }
+}

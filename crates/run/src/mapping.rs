@@ -1,0 +1,345 @@
+//! Which scheduling class, priority and CPUs each task gets. Pure, but for one look at the machine in [`prepare`].
+//!
+//! | strategy | class |
+//! |---|---|
+//! | levels of discipline `fifo` (fp, rm, dm, fifo, own ones) | SCHED_FIFO, one priority per level |
+//! | one level of discipline `deadline` (edf) | SCHED_DEADLINE |
+//! | such a level above `fifo` ones | both: the kernel puts SCHED_DEADLINE above SCHED_FIFO |
+//!
+//! Everything else is the dispatcher's business, and refused by name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use takt_linux::machine::Limits;
+use takt_linux::sched::{FIFO_PRIORITY_MAX, RUNTIME_MIN_NS};
+use takt_linux::{Class, Reservation};
+use takt_model::plan::{Order, PlanTask};
+use takt_model::{Arrival, CpuSet, Exec, Late, NodeId, NodeSpec, Placement, Plan, Span, System, Task, TaskId};
+
+use crate::error::RunError;
+use crate::{Margin, Prepared, RunOptions};
+
+/// What each thread gets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Mapping {
+    /// Per task of the node, in file order.
+    pub(crate) tasks: Vec<MappedTask>,
+    /// Scheduling domains that SCHED_DEADLINE needs: disjoint sets of model CPUs. Empty where the whole machine is one.
+    pub(crate) domains: Vec<CpuSet>,
+    /// Sentences for the summary.
+    pub(crate) notes: Vec<String>,
+}
+
+/// What one thread gets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct MappedTask {
+    pub(crate) id: TaskId,
+    pub(crate) class: Class,
+    /// Model CPUs that it may use.
+    pub(crate) cpus: CpuSet,
+    /// Index into [`Mapping::domains`].
+    pub(crate) domain: Option<usize>,
+    /// Whether tasks of the same level share its SCHED_FIFO priority.
+    pub(crate) shares_level: bool,
+}
+
+/// Maps one node's tasks to scheduling classes.
+///
+/// # Errors
+/// Everything that can be said before a thread is started: what this version cannot run, a bad choice of node, too few
+/// CPUs, an overload. A missing privilege shows when [`Prepared::run`] asks for it.
+pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunError> {
+    let node = choose_node(system, options.node)?;
+    if options.duration.is_zero() || options.duration > Span::FILE_MAX {
+        return Err(RunError::Duration { duration: options.duration });
+    }
+    if !(1..=FIFO_PRIORITY_MAX).contains(&options.top_priority) {
+        return Err(RunError::TopPriority(options.top_priority));
+    }
+    let there = takt_linux::sched::affinity().len();
+    let mapping = map(system, node, options, &Limits::read(), there)?;
+    Ok(Prepared { system: Arc::new(system.clone()), options: *options, node, mapping })
+}
+
+fn choose_node(system: &System, chosen: Option<NodeId>) -> Result<NodeId, RunError> {
+    match (chosen, system.nodes.as_slice()) {
+        (Some(node), nodes) if node.index() < nodes.len() => Ok(node),
+        (Some(node), _) => Err(RunError::NoNode(node.0)),
+        (None, [_]) => Ok(NodeId(0)),
+        (None, nodes) => {
+            let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+            Err(RunError::WhichNode { nodes: names.join(", ") })
+        }
+    }
+}
+
+/// The whole mapping; `there` is how many CPUs this process may use.
+fn map(
+    system: &System,
+    node: NodeId,
+    options: &RunOptions,
+    limits: &Limits,
+    there: usize,
+) -> Result<Mapping, RunError> {
+    let spec = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
+    refuse_parts(system, node, spec)?;
+    let plan = Plan::resolve(system, node, &system.strategy(spec.strategy))?;
+    if plan.tasks.is_empty() {
+        return Err(RunError::NoTasks { node: spec.name.clone() });
+    }
+    if spec.cpus as usize > there {
+        return Err(RunError::Cpus { node: spec.name.clone(), wanted: spec.cpus, there });
+    }
+    refuse_levels(&plan)?;
+    let mut tasks = Vec::with_capacity(plan.tasks.len());
+    for placed in &plan.tasks {
+        let Some(task) = system.tasks.get(placed.task.index()) else { continue };
+        has_values(task)?;
+        tasks.push(MappedTask {
+            id: placed.task,
+            class: if options.best_effort { Class::Other } else { class_of(&plan, placed, task, options, limits)? },
+            cpus: cpus_of(spec, task)?,
+            domain: None,
+            shares_level: plan.tasks.iter().filter(|other| other.level == placed.level).count() > 1,
+        });
+    }
+    let mut mapping = Mapping { tasks, domains: Vec::new(), notes: Vec::new() };
+    if !options.best_effort {
+        if !options.force {
+            refuse_overload(system, &mapping.tasks, limits)?;
+        }
+        divide(system, spec, there, &mut mapping)?;
+    }
+    Ok(mapping)
+}
+
+fn unsupported(part: &'static str, name: &str, why: &str) -> RunError {
+    RunError::Unsupported { part, name: name.to_owned(), why: why.to_owned() }
+}
+
+fn refuse_parts(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
+    if let Some(component) = system.components.iter().find(|component| component.node == node) {
+        return Err(unsupported("component", &component.name, "servers come with a later one"));
+    }
+    if let Some(flow) = system.flows.iter().find(|flow| flow.path.contains(&node)) {
+        return Err(unsupported("flow", &flow.name, "distributed tasks come with a later one"));
+    }
+    if spec.receive.is_some() || spec.send.is_some() {
+        return Err(unsupported("node", &spec.name, "its receive and send tasks belong to flows"));
+    }
+    if system.modes.iter().any(|mode| mode.node == node) {
+        return Err(unsupported("mode of node", &spec.name, "the kernel keeps one strategy; simulate it"));
+    }
+    if spec.cancel {
+        return Err(unsupported("node", &spec.name, "cancel = true wants takt's own dispatcher; simulate it"));
+    }
+    Ok(())
+}
+
+/// What the kernel's classes cannot express, by name.
+fn refuse_levels(plan: &Plan) -> Result<(), RunError> {
+    let refuse = |why: &str| Err(unsupported("strategy", &plan.name, why));
+    for (i, level) in plan.levels.iter().enumerate() {
+        match level.order {
+            Order::Laxity => return refuse("the kernel has no discipline \"laxity\"; simulate it"),
+            Order::Deadline if i > 0 => {
+                return refuse(
+                    "the kernel puts SCHED_DEADLINE above all else, so a deadline level comes first; simulate it",
+                );
+            }
+            Order::Deadline if !level.preemptive => {
+                return refuse("SCHED_DEADLINE is always preemptive; simulate it");
+            }
+            Order::Deadline | Order::Fifo => {}
+        }
+        match level.late {
+            Late::Continue => {}
+            Late::Drop => return refuse("late = \"drop\" wants takt's own dispatcher; simulate it"),
+            Late::Demote => return refuse("late = \"demote\" wants takt's own dispatcher; simulate it"),
+        }
+        if level.importance_ties {
+            return refuse("the kernel breaks ties by wake-up, not by importance; simulate it");
+        }
+    }
+    if plan.tasks.iter().any(|task| task.shift_ns != 0) {
+        return refuse("the kernel has no discipline \"gel\"; simulate it");
+    }
+    Ok(())
+}
+
+fn has_values(task: &Task) -> Result<(), RunError> {
+    let exec = if let Exec::Trace(trace) = &task.exec { Some(trace) } else { None };
+    let arrival = if let Arrival::Trace(trace) = &task.arrival { Some(trace) } else { None };
+    match exec.into_iter().chain(arrival).find(|trace| trace.values.is_empty()) {
+        Some(trace) => Err(RunError::NoTrace { task: task.name.clone(), path: trace.path.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn class_of(
+    plan: &Plan,
+    placed: &PlanTask,
+    task: &Task,
+    options: &RunOptions,
+    limits: &Limits,
+) -> Result<Class, RunError> {
+    let first_is_deadline = plan.levels.first().is_some_and(|level| level.order == Order::Deadline);
+    let level = placed.level as usize;
+    if first_is_deadline && level == 0 {
+        return Ok(Class::Deadline(reservation(task, options.margin, limits)?));
+    }
+    let skipped = usize::from(first_is_deadline);
+    let levels = plan.levels.len() - skipped;
+    match fifo_priority(levels, level - skipped, options.top_priority) {
+        Some(priority) => Ok(Class::Fifo { priority }),
+        None => Err(RunError::Levels { strategy: plan.name.clone(), levels, most: FIFO_PRIORITY_MAX }),
+    }
+}
+
+/// The kernel's priority of level `level` of `levels` (0 is the most important): consecutive numbers, the most important
+/// one at `top`, or as far above as it takes for the least important to be 1.
+fn fifo_priority(levels: usize, level: usize, top: u8) -> Option<u8> {
+    let top = usize::from(top).max(levels);
+    if top > usize::from(FIFO_PRIORITY_MAX) || level >= levels {
+        return None;
+    }
+    u8::try_from(top - level).ok()
+}
+
+fn reservation(task: &Task, margin: Margin, limits: &Limits) -> Result<Reservation, RunError> {
+    let refuse = |why: String| Err(RunError::Deadline { task: task.name.clone(), why });
+    let (deadline, period) = (task.deadline, task.period);
+    if deadline > period {
+        return refuse(format!(
+            "its deadline {deadline} exceeds its period {period}, and the kernel wants deadline <= period"
+        ));
+    }
+    if task.wcet > deadline {
+        return refuse(format!(
+            "its wcet {} exceeds its deadline {deadline}, and the kernel wants runtime <= deadline",
+            task.wcet
+        ));
+    }
+    if period < limits.dl_period_min || period > limits.dl_period_max {
+        let (min, max) = (limits.dl_period_min, limits.dl_period_max);
+        return refuse(format!("its period is {period}, and the kernel takes {min} to {max}"));
+    }
+    let share = u128::from(task.wcet.as_ns()) * u128::from(margin.percent) / 100;
+    let share = Span::from_ns(u64::try_from(share).unwrap_or(u64::MAX));
+    let runtime = task.wcet.saturating_add(share.max(margin.least)).max(Span::from_ns(RUNTIME_MIN_NS)).min(deadline);
+    if runtime.as_ns() < RUNTIME_MIN_NS {
+        return refuse(format!("its deadline {deadline} is shorter than the least runtime, {RUNTIME_MIN_NS}ns"));
+    }
+    Ok(Reservation { runtime, deadline, period })
+}
+
+/// The model CPUs that a task may use: its own, within its cluster.
+fn cpus_of(spec: &NodeSpec, task: &Task) -> Result<CpuSet, RunError> {
+    let all = CpuSet::first(spec.cpus);
+    let own = task.cpus.map_or(all, |cpus| cpus.intersection(&all));
+    let placement = match spec.placement {
+        Placement::Global => return Ok(own),
+        Placement::Partitioned => "partitioned",
+        Placement::Clustered { .. } => "clustered",
+    };
+    if spec.clusters().iter().any(|cluster| own.is_subset(cluster)) {
+        Ok(own)
+    } else {
+        Err(RunError::Unplaced { task: task.name.clone(), placement })
+    }
+}
+
+/// Parts per million of one CPU, rounded up, by the longest execution that the file allows.
+fn load_ppm(task: &Task) -> u64 {
+    let longest = match &task.exec {
+        Exec::Wcet => task.wcet,
+        Exec::Uniform { max, .. } => task.wcet.max(*max),
+        Exec::Pmf(pmf) => pmf.iter().map(|(value, _)| *value).fold(task.wcet, Ord::max),
+        Exec::Trace(trace) => trace.values.iter().copied().fold(task.wcet, Ord::max),
+    };
+    let ppm = (u128::from(longest.as_ns()) * 1_000_000).div_ceil(u128::from(task.period.as_ns().max(1)));
+    u64::try_from(ppm).unwrap_or(u64::MAX)
+}
+
+/// The share that real-time threads may take even where the kernel sets no limit, in percent.
+const RT_PERCENT_MAX: u64 = 95;
+
+/// Tasks bound to a set of CPUs take no more of it than real-time threads may have. For SCHED_DEADLINE the kernel says so
+/// itself, unless its limit is off.
+fn refuse_overload(system: &System, tasks: &[MappedTask], limits: &Limits) -> Result<(), RunError> {
+    let counted = |task: &MappedTask| !matches!(task.class, Class::Deadline(_)) || limits.rt_runtime_us < 0;
+    let allowed = limits.rt_percent().min(RT_PERCENT_MAX);
+    for cpus in tasks.iter().filter(|task| counted(task)).map(|task| task.cpus) {
+        let bound = tasks.iter().filter(|task| counted(task) && task.cpus.is_subset(&cpus));
+        let used: u64 = bound
+            .filter_map(|task| system.tasks.get(task.id.index()))
+            .fold(0, |sum: u64, task| sum.saturating_add(load_ppm(task)));
+        let count = u64::from(cpus.len()).max(1);
+        if used > allowed * 10_000 * count {
+            let used = used.div_ceil(10_000 * count);
+            return Err(RunError::Overload { cpus: list(&cpus), used, allowed });
+        }
+    }
+    Ok(())
+}
+
+/// SCHED_DEADLINE takes no affinity smaller than its scheduling domain: tasks with different CPUs need disjoint domains.
+fn divide(system: &System, spec: &NodeSpec, there: usize, mapping: &mut Mapping) -> Result<(), RunError> {
+    let in_deadline = |task: &MappedTask| matches!(task.class, Class::Deadline(_));
+    let mut groups: BTreeMap<u32, CpuSet> = BTreeMap::new();
+    for task in mapping.tasks.iter().filter(|task| in_deadline(task)) {
+        let Some(first) = task.cpus.lowest() else { continue };
+        // The CPUs of one cluster stay together, even where a task's own set is smaller.
+        groups.insert(first, task.cpus);
+    }
+    let groups: Vec<CpuSet> = groups.into_values().collect();
+    for task in mapping.tasks.iter().filter(|task| in_deadline(task)) {
+        let overlaps = groups.iter().any(|group| *group != task.cpus && !group.intersection(&task.cpus).is_empty());
+        if overlaps {
+            let name = system.tasks.get(task.id.index()).map_or("", |task| task.name.as_str());
+            return Err(RunError::Deadline {
+                task: name.to_owned(),
+                why: format!(
+                    "its cpus {} overlap another task's, and the kernel wants equal or disjoint sets",
+                    list(&task.cpus)
+                ),
+            });
+        }
+    }
+    let whole = CpuSet::first(u32::try_from(there).unwrap_or(u32::MAX));
+    if groups.is_empty() || groups == [whole] {
+        return Ok(());
+    }
+    for task in &mut mapping.tasks {
+        task.domain = groups.iter().position(|group| task.cpus.is_subset(group));
+        if task.domain.is_none() && groups.iter().any(|group| !group.intersection(&task.cpus).is_empty()) {
+            let name = system.tasks.get(task.id.index()).map_or("", |task| task.name.as_str());
+            let why = format!(
+                "its cpus {} reach into several SCHED_DEADLINE domains of node \"{}\"",
+                list(&task.cpus),
+                spec.name
+            );
+            return Err(RunError::Deadline { task: name.to_owned(), why });
+        }
+    }
+    mapping.domains = groups;
+    Ok(())
+}
+
+/// `0-2,5`.
+pub(crate) fn list(cpus: &CpuSet) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for cpu in cpus.iter() {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let text = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    ranges.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+#[path = "mapping_tests.rs"]
+mod tests;

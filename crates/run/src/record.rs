@@ -1,0 +1,267 @@
+//! The recorder: takes the threads' records out of their rings, merges them in the order of time, adds what follows from
+//! them (releases of a chain's successors, deadlines missed), and hands all of it to a sink.
+//!
+//! A record may be told once no thread can still write an earlier one. Each lane gives a lower bound of its future stamps:
+//! its last stamp, or the next release while it sleeps; a successor that has nothing to do cannot start before one of the
+//! predecessors that it waits for completes.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::atomic::Ordering;
+
+use takt_log::{Event, JobKey, Parent, Sink};
+use takt_model::{Span, TaskId, Time};
+
+use crate::threads::{Kind, Lane, Record};
+
+/// Merges lanes into one stream.
+pub(crate) struct Recorder<'a, S> {
+    sink: &'a mut S,
+    stream: u32,
+    /// Model CPU i is the i-th of these (the kernel's numbers).
+    cpus: &'a [u32],
+    lanes: Vec<Merged>,
+    /// Lane indices, predecessors before successors.
+    order: Vec<usize>,
+    /// (deadline, lane, number) of jobs that have not completed.
+    deadlines: BinaryHeap<Reverse<(Time, usize, u64)>>,
+    /// The last event's time.
+    told: Time,
+    lost: u64,
+}
+
+/// The recorder's side of a lane.
+struct Merged {
+    task: TaskId,
+    deadline: Span,
+    /// Taken from the ring, not yet told.
+    waiting: VecDeque<Record>,
+    floor: Time,
+    /// Jobs released and not completed, the oldest first.
+    open: VecDeque<Open>,
+    /// Per predecessor: what its completed jobs hand on.
+    inputs: Vec<(usize, VecDeque<Place>)>,
+    /// (successor, index into its inputs).
+    outputs: Vec<(usize, usize)>,
+    /// The number of the next job that predecessors release.
+    next: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Open {
+    number: u64,
+    place: Place,
+}
+
+/// Where a job stands in its chain.
+#[derive(Clone, Copy)]
+struct Place {
+    hop: u32,
+    origin: Time,
+}
+
+impl<'a, S: Sink> Recorder<'a, S> {
+    /// `deadlines` are the tasks' relative deadlines, one per lane.
+    pub(crate) fn new(sink: &'a mut S, stream: u32, cpus: &'a [u32], lanes: &[Lane], deadlines: &[Span]) -> Self {
+        let mut merged: Vec<Merged> = lanes
+            .iter()
+            .zip(deadlines)
+            .map(|(lane, deadline)| Merged {
+                task: lane.task,
+                deadline: *deadline,
+                waiting: VecDeque::new(),
+                floor: Time::ZERO,
+                open: VecDeque::new(),
+                inputs: lane.after.iter().map(|before| (*before, VecDeque::new())).collect(),
+                outputs: Vec::new(),
+                next: 0,
+            })
+            .collect();
+        for (index, lane) in lanes.iter().enumerate() {
+            for (input, before) in lane.after.iter().enumerate() {
+                if let Some(before) = merged.get_mut(*before) {
+                    before.outputs.push((index, input));
+                }
+            }
+        }
+        let order = topological(lanes);
+        let deadlines = BinaryHeap::new();
+        Recorder { sink, stream, cpus, lanes: merged, order, deadlines, told: Time::ZERO, lost: 0 }
+    }
+
+    /// Takes what the threads have written and tells what is certain.
+    pub(crate) fn drain(&mut self, lanes: &[Lane]) {
+        for (merged, lane) in self.lanes.iter_mut().zip(lanes) {
+            // The floor first: what is written after this look is not before it.
+            merged.floor = Time::from_ns(lane.floor.load(Ordering::Acquire));
+            while let Some(words) = lane.ring.pop() {
+                merged.waiting.push_back(Record::from_words(words));
+            }
+        }
+        let lost: u64 = lanes.iter().map(|lane| lane.ring.lost()).sum();
+        self.tell();
+        if lost > self.lost {
+            let event = Event::Lost { count: lost - self.lost };
+            self.lost = lost;
+            self.emit(self.told, &event);
+        }
+    }
+
+    /// The run ended at `end` and all threads are through: tells the rest. Returns how many records were lost, and
+    /// the last event's time (after a signal a record may stand a little behind the end).
+    pub(crate) fn finish(mut self, lanes: &[Lane], end: Time) -> (u64, Time) {
+        self.drain(lanes);
+        self.miss_before(Time::from_ns(end.as_ns().saturating_add(1)));
+        (self.lost, self.told)
+    }
+
+    fn tell(&mut self) {
+        let mut bounds = Vec::new();
+        loop {
+            self.bounds(&mut bounds);
+            let head = |lane: &Merged| lane.waiting.front().map(|record| (record.at, record.kind));
+            let first = self.lanes.iter().enumerate().filter_map(|(i, lane)| head(lane).map(|head| (head, i))).min();
+            let certain = bounds.iter().copied().min().unwrap_or(Time::MAX);
+            match first {
+                Some(((at, _), index)) if at <= certain => {
+                    if let Some(record) = self.lanes.get_mut(index).and_then(|lane| lane.waiting.pop_front()) {
+                        self.record(index, record);
+                    }
+                }
+                _ => {
+                    // Deadlines that no event can precede any more.
+                    if certain < Time::MAX {
+                        self.miss_before(certain);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Per lane: no record that is not yet told has an earlier stamp.
+    fn bounds(&self, bounds: &mut Vec<Time>) {
+        bounds.clear();
+        bounds.resize(self.lanes.len(), Time::ZERO);
+        for index in &self.order {
+            let Some(lane) = self.lanes.get(*index) else { continue };
+            let bound = match lane.waiting.front() {
+                Some(record) => record.at,
+                None if lane.open.is_empty() => {
+                    let idle = lane.inputs.iter().filter(|(_, jobs)| jobs.is_empty());
+                    idle.filter_map(|(before, _)| bounds.get(*before).copied()).fold(lane.floor, Ord::max)
+                }
+                None => lane.floor,
+            };
+            if let Some(place) = bounds.get_mut(*index) {
+                *place = bound;
+            }
+        }
+    }
+
+    fn record(&mut self, index: usize, record: Record) {
+        self.miss_before(record.at);
+        let Some(lane) = self.lanes.get_mut(index) else { return };
+        let job = JobKey { task: lane.task, number: record.number };
+        match record.kind {
+            Kind::Release => {
+                let arrival = Time::from_ns(record.value);
+                let place = Place { hop: 0, origin: arrival };
+                self.release(index, record.number, record.at, arrival, place, None);
+            }
+            Kind::Start => {
+                let cpu = self.cpu(record.value);
+                self.emit(record.at, &Event::Start { job, cpu });
+            }
+            Kind::Complete => {
+                let mut done = None;
+                while lane.open.front().is_some_and(|open| open.number <= record.number) {
+                    done = lane.open.pop_front().map(|open| open.place);
+                }
+                let outputs = lane.outputs.clone();
+                let cpu = self.cpu(record.value);
+                self.emit(record.at, &Event::Complete { job, cpu });
+                if let Some(place) = done {
+                    self.hand_on(&outputs, place, record.at);
+                }
+            }
+        }
+    }
+
+    /// A job at `place` completed: successors that have all they wait for are released.
+    fn hand_on(&mut self, outputs: &[(usize, usize)], place: Place, at: Time) {
+        for (successor, input) in outputs {
+            let Some(lane) = self.lanes.get_mut(*successor) else { continue };
+            if let Some((_, jobs)) = lane.inputs.get_mut(*input) {
+                jobs.push_back(place);
+            }
+            if lane.inputs.iter().any(|(_, jobs)| jobs.is_empty()) {
+                continue;
+            }
+            let places: Vec<Place> = lane.inputs.iter_mut().filter_map(|(_, jobs)| jobs.pop_front()).collect();
+            let hop = places.iter().map(|place| place.hop).max().unwrap_or(0).saturating_add(1);
+            let origin = places.iter().map(|place| place.origin).min().unwrap_or(at);
+            let number = lane.next;
+            lane.next += 1;
+            self.release(*successor, number, at, at, Place { hop, origin }, Some(Parent { hop, origin }));
+        }
+    }
+
+    fn release(&mut self, index: usize, number: u64, at: Time, arrival: Time, place: Place, parent: Option<Parent>) {
+        let Some(lane) = self.lanes.get_mut(index) else { return };
+        lane.open.push_back(Open { number, place });
+        self.deadlines.push(Reverse((arrival.saturating_add(lane.deadline), index, number)));
+        let job = JobKey { task: lane.task, number };
+        self.emit(at, &Event::Release { job, arrival, parent });
+    }
+
+    /// Tells the deadlines before `now` that jobs have missed.
+    fn miss_before(&mut self, now: Time) {
+        while let Some(Reverse((deadline, index, number))) = self.deadlines.peek().copied() {
+            if deadline >= now {
+                return;
+            }
+            self.deadlines.pop();
+            let Some(lane) = self.lanes.get(index) else { continue };
+            if lane.open.front().is_some_and(|open| open.number <= number) {
+                let job = JobKey { task: lane.task, number };
+                self.emit(deadline, &Event::Miss { job });
+            }
+        }
+    }
+
+    fn emit(&mut self, at: Time, event: &Event) {
+        // A job released only after its deadline is missed at its release: a stream never goes back.
+        self.told = self.told.max(at);
+        self.sink.event(self.stream, self.told, event);
+    }
+
+    fn cpu(&self, kernel: u64) -> u32 {
+        let position = self.cpus.iter().position(|cpu| u64::from(*cpu) == kernel);
+        position.and_then(|cpu| u32::try_from(cpu).ok()).unwrap_or(0)
+    }
+}
+
+fn topological(lanes: &[Lane]) -> Vec<usize> {
+    let mut order: Vec<usize> = Vec::with_capacity(lanes.len());
+    let mut placed = vec![false; lanes.len()];
+    for _ in 0..lanes.len() {
+        for (index, lane) in lanes.iter().enumerate() {
+            let ready = lane.after.iter().all(|before| placed.get(*before) == Some(&true));
+            if ready && placed.get(index) == Some(&false) {
+                order.push(index);
+                if let Some(place) = placed.get_mut(index) {
+                    *place = true;
+                }
+            }
+        }
+        if order.len() == lanes.len() {
+            break;
+        }
+    }
+    order
+}
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+mod tests;

@@ -1,0 +1,171 @@
+use super::*;
+use takt_linux::Class;
+
+const NS: fn(u64) -> Time = Time::from_ns;
+
+/// Lanes by their predecessors; deadlines are 10 ns.
+fn lanes(after: &[&[usize]]) -> Vec<Lane> {
+    let mut lanes: Vec<Lane> = (0..after.len()).map(|i| Lane::new(TaskId(i as u32), Class::Other, false, 8)).collect();
+    for (i, before) in after.iter().enumerate() {
+        lanes[i].after = before.to_vec();
+    }
+    lanes
+}
+fn push(lane: &Lane, at: u64, kind: Kind, number: u64, value: u64) {
+    lane.ring.push(Record { at: NS(at), kind, number, value }.to_words());
+    lane.floor.store(at, Ordering::Release);
+}
+fn floor(lane: &Lane, at: u64) {
+    lane.floor.store(at, Ordering::Release);
+}
+/// One line per event, as `time what task.number`.
+fn told(events: &[(u32, Time, Event)]) -> Vec<String> {
+    let line = |(_, at, event): &(u32, Time, Event)| {
+        let (what, job) = match *event {
+            Event::Release { job, arrival, parent: None } => (format!("release@{}", arrival.as_ns()), job),
+            Event::Release { job, parent: Some(p), .. } => (format!("release<{}^{}", p.origin.as_ns(), p.hop), job),
+            Event::Start { job, cpu } => (format!("start/{cpu}"), job),
+            Event::Complete { job, cpu } => (format!("complete/{cpu}"), job),
+            Event::Miss { job } => ("miss".to_owned(), job),
+            other => return format!("{} {other:?}", at.as_ns()),
+        };
+        format!("{} {what} {}.{}", at.as_ns(), job.task.0, job.number)
+    };
+    events.iter().map(line).collect()
+}
+
+#[test]
+fn nothing_is_told_before_it_is_certain_and_all_in_order() {
+    let lanes = lanes(&[&[], &[]]);
+    let mut events = Vec::new();
+    let mut recorder = Recorder::new(&mut events, 3, &[4, 7], &lanes, &[Span::from_ns(10); 2]);
+    push(&lanes[0], 5, Kind::Release, 0, 5);
+    push(&lanes[0], 6, Kind::Start, 0, 7);
+    recorder.drain(&lanes);
+    push(&lanes[1], 2, Kind::Release, 0, 1);
+    push(&lanes[1], 3, Kind::Start, 0, 4);
+    recorder.drain(&lanes);
+    push(&lanes[1], 8, Kind::Complete, 0, 4);
+    push(&lanes[0], 9, Kind::Complete, 0, 7);
+    floor(&lanes[0], u64::MAX);
+    floor(&lanes[1], u64::MAX);
+    assert_eq!(recorder.finish(&lanes, NS(20)), (0, NS(9)));
+    assert!(events.iter().all(|(stream, _, _)| *stream == 3));
+    assert_eq!(
+        told(&events),
+        [
+            "2 release@1 1.0",
+            "3 start/0 1.0",
+            "5 release@5 0.0",
+            "6 start/1 0.0",
+            "8 complete/0 1.0",
+            "9 complete/1 0.0"
+        ]
+    );
+}
+
+#[test]
+fn an_open_lane_holds_back_later_events_of_others() {
+    let lanes = lanes(&[&[], &[]]);
+    let mut events = Vec::new();
+    let mut recorder = Recorder::new(&mut events, 0, &[0], &lanes, &[Span::from_ns(10); 2]);
+    push(&lanes[0], 5, Kind::Release, 0, 5);
+    floor(&lanes[1], 4);
+    recorder.drain(&lanes);
+    assert_eq!(recorder.told, NS(0), "lane 1 may still write at 4");
+    floor(&lanes[1], 6);
+    recorder.drain(&lanes);
+    assert_eq!(recorder.told, NS(5));
+}
+
+#[test]
+fn misses_stand_at_the_deadline_and_completing_at_it_is_in_time() {
+    let lanes = lanes(&[&[], &[]]);
+    let mut events = Vec::new();
+    let recorder = Recorder::new(&mut events, 0, &[0], &lanes, &[Span::from_ns(10); 2]);
+    push(&lanes[0], 0, Kind::Release, 0, 0);
+    push(&lanes[0], 10, Kind::Complete, 0, 0);
+    push(&lanes[1], 1, Kind::Release, 0, 0);
+    push(&lanes[1], 11, Kind::Complete, 0, 0);
+    push(&lanes[1], 30, Kind::Release, 1, 15);
+    floor(&lanes[0], u64::MAX);
+    floor(&lanes[1], u64::MAX);
+    recorder.finish(&lanes, NS(40));
+    assert_eq!(
+        told(&events),
+        [
+            "0 release@0 0.0",
+            "1 release@0 1.0",
+            "10 complete/0 0.0",
+            "10 miss 1.0",
+            "11 complete/0 1.0",
+            "30 release@15 1.1",
+            // Released only after its deadline, 25: the stream does not go back.
+            "30 miss 1.1",
+        ]
+    );
+}
+
+#[test]
+fn the_end_is_a_deadline_that_counts() {
+    let lanes = lanes(&[&[]]);
+    let mut events = Vec::new();
+    let mut recorder = Recorder::new(&mut events, 0, &[0], &lanes, &[Span::from_ns(10)]);
+    push(&lanes[0], 0, Kind::Release, 0, 0);
+    push(&lanes[0], 1, Kind::Release, 1, 1);
+    floor(&lanes[0], u64::MAX);
+    recorder.drain(&lanes);
+    assert_eq!(recorder.finish(&lanes, NS(10)), (0, NS(10)));
+    assert_eq!(told(&events), ["0 release@0 0.0", "1 release@1 0.1", "10 miss 0.0"]);
+}
+
+#[test]
+fn successors_are_released_when_the_last_predecessor_completes() {
+    // 0 and 1 -> 2 -> 3
+    let lanes = lanes(&[&[], &[], &[0, 1], &[2]]);
+    let mut events = Vec::new();
+    let mut recorder = Recorder::new(&mut events, 0, &[0, 1], &lanes, &[Span::from_ns(100); 4]);
+    push(&lanes[0], 0, Kind::Release, 0, 0);
+    push(&lanes[1], 1, Kind::Release, 0, 1);
+    push(&lanes[0], 4, Kind::Complete, 0, 0);
+    push(&lanes[1], 6, Kind::Complete, 0, 1);
+    floor(&lanes[0], 50);
+    floor(&lanes[1], 60);
+    // Of the same instant as the completion that released it, and in a lane behind: still after it.
+    push(&lanes[2], 6, Kind::Start, 0, 1);
+    push(&lanes[2], 8, Kind::Complete, 0, 1);
+    recorder.drain(&lanes);
+    assert_eq!(recorder.told, NS(8), "lane 3 cannot start before 2 completes, lanes 2 and 3 wait for 0 and 1");
+    push(&lanes[3], 9, Kind::Start, 0, 0);
+    push(&lanes[3], 11, Kind::Complete, 0, 0);
+    lanes.iter().for_each(|lane| floor(lane, u64::MAX));
+    recorder.finish(&lanes, NS(70));
+    assert_eq!(
+        told(&events),
+        [
+            "0 release@0 0.0",
+            "1 release@1 1.0",
+            "4 complete/0 0.0",
+            "6 complete/1 1.0",
+            "6 release<0^1 2.0",
+            "6 start/1 2.0",
+            "8 complete/1 2.0",
+            "8 release<0^2 3.0",
+            "9 start/0 3.0",
+            "11 complete/0 3.0",
+        ]
+    );
+}
+
+#[test]
+fn a_full_ring_is_told_as_lost() {
+    let lanes = lanes(&[&[]]);
+    let mut events = Vec::new();
+    let mut recorder = Recorder::new(&mut events, 0, &[0], &lanes, &[Span::from_ns(100)]);
+    for number in 0..11 {
+        push(&lanes[0], number, Kind::Release, number, number);
+    }
+    recorder.drain(&lanes);
+    assert_eq!(recorder.finish(&lanes, NS(20)), (3, NS(7)));
+    assert_eq!(events.last().unwrap().2, Event::Lost { count: 3 });
+}

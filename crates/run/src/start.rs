@@ -1,0 +1,386 @@
+//! Starting the threads together, watching over them, and putting everything back.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use takt_linux::cpuset::{CpusetError, Partitions};
+use takt_linux::memory::LockError;
+use takt_linux::recovery::{Recovery, recover};
+use takt_linux::signals::StopSignals;
+use takt_linux::{Class, Epoch, SchedError, clock, futex, memory, sched, thread};
+use takt_log::{BackEnd, Kind, KindSet, Sink};
+use takt_model::{CpuSet, Span, Task, Time};
+
+use crate::error::{RunError, grant};
+use crate::mapping::{MappedTask, list};
+use crate::record::Recorder;
+use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, Lane, Shared, live};
+use crate::work::Work;
+use crate::{Prepared, RunSummary, TaskSummary};
+
+/// Told the time of the run now and then, for a progress bar.
+pub type Progress<'a> = dyn FnMut(Time) + 'a;
+
+/// From the last thread's readiness to time zero, so that all are asleep when it comes.
+const LEAD: Span = Span::from_ms(50);
+/// How often the recorder looks.
+const LOOK: Span = Span::from_ms(10);
+/// How long after the end a thread may take to end; it looks at the clock every 20 us of its CPU time.
+const GRACE: Span = Span::from_s(5);
+/// How long a thread may take to get its CPUs and its class.
+const READY_MAX: Duration = Duration::from_secs(30);
+/// A thread needs little; what it touches is prefaulted and locked.
+const STACK_BYTES: usize = 256 * 1024;
+
+impl Prepared {
+    /// What the log's header says: `run`, or `run-best-effort` under SCHED_OTHER.
+    #[must_use]
+    pub fn back_end(&self) -> BackEnd {
+        if self.options.best_effort { BackEnd::RunBestEffort } else { BackEnd::Run }
+    }
+
+    /// What is recorded. Preemptions and migrations are not: a thread cannot tell from inside whether another job or
+    /// something else took its CPU.
+    #[must_use]
+    pub fn kinds(&self) -> KindSet {
+        KindSet::of(&[Kind::Release, Kind::Start, Kind::Complete, Kind::Miss, Kind::Lost])
+    }
+
+    /// Runs and hands every event to `sink`, in the order of time; the stream is the node's number. SIGINT, SIGTERM and
+    /// SIGHUP end the run early and in order.
+    ///
+    /// # Errors
+    /// A missing privilege or a refusal of the kernel (nothing has run then), or a failure of takt itself. Either way
+    /// everything is restored.
+    pub fn run(&self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
+        let mut notes = self.mapping.notes.clone();
+        if let Recovery::Repaired { what, .. } = recover()? {
+            notes.push(format!("an earlier run was killed: {what}"));
+        }
+        let signals = StopSignals::catch();
+        let cpus = sched::affinity();
+        let mut mapped = self.mapping.tasks.clone();
+        let partitions = self.divide(&cpus, &mut mapped, &mut notes)?;
+        let result = self.run_divided(sink, progress, &signals, &cpus, &mapped, partitions.as_ref(), notes);
+        // All threads are through, unless one is stuck; then `Partitions` evacuates it.
+        let restored = match partitions.map(Arc::try_unwrap) {
+            Some(Ok(partitions)) => partitions.restore().map_err(RunError::from),
+            _ => Ok(()),
+        };
+        let summary = result?;
+        restored?;
+        Ok(summary)
+    }
+
+    /// Makes the scheduling domains, or says what is used instead.
+    fn divide(
+        &self,
+        cpus: &[u32],
+        mapped: &mut [MappedTask],
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Arc<Partitions>>, RunError> {
+        let domains = &self.mapping.domains;
+        if domains.is_empty() {
+            return Ok(None);
+        }
+        let groups: Vec<Vec<u32>> = domains.iter().map(|domain| kernel_cpus(cpus, domain)).collect();
+        match Partitions::create(&groups) {
+            Ok(partitions) => Ok(Some(Arc::new(partitions))),
+            Err(error @ (CpusetError::InUse(_) | CpusetError::State(_))) => Err(error.into()),
+            Err(error) => {
+                let wanted: Vec<String> = domains.iter().map(list).collect();
+                notes.push(format!(
+                    "global SCHED_DEADLINE on CPUs {} was used instead of scheduling domains {}: {error}",
+                    list(&CpuSet::first(cpus.len() as u32)),
+                    wanted.join(" | ")
+                ));
+                for task in mapped {
+                    task.domain = None;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one run, used once")]
+    fn run_divided(
+        &self,
+        sink: &mut impl Sink,
+        progress: &mut Progress<'_>,
+        signals: &StopSignals,
+        cpus: &[u32],
+        mapped: &[MappedTask],
+        partitions: Option<&Arc<Partitions>>,
+        mut notes: Vec<String>,
+    ) -> Result<RunSummary, RunError> {
+        let tasks: Vec<&Task> = mapped.iter().filter_map(|task| self.system.tasks.get(task.id.index())).collect();
+        let shared = Arc::new(self.shared(mapped, &tasks));
+        let mut crew = Crew::new(shared.clone(), tasks.iter().map(|task| task.name.clone()).collect());
+        let works = tasks
+            .iter()
+            .map(|task| {
+                let bytes = task.wss.get();
+                Work::new(task.wss).ok_or_else(|| RunError::Memory { task: task.name.clone(), bytes })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        for (mapped, work) in mapped.iter().zip(works) {
+            crew.hire(mapped, kernel_cpus(cpus, &mapped.cpus), work, partitions)?;
+        }
+        crew.wait_ready()?;
+        let _locked = self.lock_memory(&mut notes)?;
+        let steal_before = clock::steal();
+        let epoch = Epoch::in_future(LEAD);
+        crew.go(epoch);
+
+        let deadlines: Vec<Span> = tasks.iter().map(|task| task.deadline).collect();
+        let mut recorder = Recorder::new(sink, self.node.0, cpus, &shared.lanes, &deadlines);
+        let mut interrupted = None;
+        loop {
+            clock::pause(LOOK);
+            recorder.drain(&shared.lanes);
+            let now = epoch.now();
+            progress(now.min(shared.end()));
+            if interrupted.is_none() && signals.caught().is_some() {
+                interrupted = signals.caught();
+                shared.end_ns.fetch_min(now.as_ns(), Ordering::AcqRel);
+            }
+            if crew.all_through() && now >= shared.end() {
+                break;
+            }
+            if now >= shared.end() {
+                crew.interrupt();
+            }
+            if now > shared.end().saturating_add(GRACE) {
+                return Err(crew.stuck());
+            }
+        }
+        crew.join()?;
+        let (lost, told) = recorder.finish(&shared.lanes, shared.end());
+        let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
+        self.add_notes(&mut notes, lost, steal);
+        Ok(RunSummary {
+            node: self.node,
+            best_effort: self.options.best_effort,
+            end: shared.end().max(told),
+            interrupted,
+            notes,
+            tasks: tasks.iter().zip(&shared.lanes).map(|(task, lane)| summary_of(task, lane)).collect(),
+            lost,
+            steal,
+        })
+    }
+
+    fn shared(&self, mapped: &[MappedTask], tasks: &[&Task]) -> Shared {
+        let mut lanes: Vec<Lane> = mapped
+            .iter()
+            .zip(tasks)
+            .map(|(mapped, task)| Lane::new(mapped.id, mapped.class, mapped.shares_level, records(task.period)))
+            .collect();
+        for (index, task) in tasks.iter().enumerate() {
+            let before = |id| mapped.iter().position(|mapped| mapped.id == id);
+            for before in task.after.iter().filter_map(|id| before(*id)) {
+                if let Some(lane) = lanes.get_mut(index) {
+                    lane.after.push(before);
+                }
+                if let Some(lane) = lanes.get_mut(before) {
+                    lane.before.push(index);
+                }
+            }
+        }
+        Shared {
+            system: self.system.clone(),
+            seed: self.options.seed,
+            epoch: OnceLock::new(),
+            go: GO_WAIT.into(),
+            duration: Time::ZERO.saturating_add(self.options.duration),
+            end_ns: self.options.duration.as_ns().into(),
+            lanes,
+        }
+    }
+
+    /// Real-time threads must not wait for a page; without privilege only a best-effort run goes on.
+    fn lock_memory(&self, notes: &mut Vec<String>) -> Result<Option<memory::Locked>, RunError> {
+        match memory::lock() {
+            Ok(locked) => Ok(Some(locked)),
+            Err(error) if self.options.best_effort => {
+                notes.push(format!("{error}; page faults may delay jobs"));
+                Ok(None)
+            }
+            Err(error @ (LockError::Limit { .. } | LockError::Other(_))) => {
+                let fifo = self.mapping.tasks.iter().all(|task| matches!(task.class, Class::Fifo { .. }));
+                Err(RunError::Privilege { missing: error.to_string(), grant: grant(fifo) })
+            }
+        }
+    }
+
+    fn add_notes(&self, notes: &mut Vec<String>, lost: u64, steal: Option<Span>) {
+        if self.options.best_effort {
+            notes.push("best effort: all threads ran under SCHED_OTHER, the strategy was not enforced".to_owned());
+        }
+        if lost > 0 {
+            notes.push(format!("{lost} records found a full buffer: the figures are incomplete"));
+        }
+        if let Some(steal) = steal.filter(|steal| !steal.is_zero()) {
+            notes.push(format!("the hypervisor took {steal} of CPU time during the run: the figures hold that too"));
+        }
+    }
+}
+
+/// Buffers hold what a thread writes in four seconds, in case ordinary threads get no CPU that long.
+fn records(period: Span) -> usize {
+    let jobs = 4_000_000_000 / period.as_ns().max(1);
+    usize::try_from(jobs.saturating_mul(3)).unwrap_or(usize::MAX).clamp(1024, 65_536)
+}
+
+fn kernel_cpus(cpus: &[u32], set: &CpuSet) -> Vec<u32> {
+    set.iter().filter_map(|cpu| cpus.get(cpu as usize).copied()).collect()
+}
+
+fn summary_of(task: &Task, lane: &Lane) -> TaskSummary {
+    let completed = lane.completed.load(Ordering::Acquire);
+    let beyond = lane.used_ns.load(Ordering::Acquire).saturating_sub(lane.demanded_ns.load(Ordering::Acquire));
+    let deadline = matches!(lane.class, Class::Deadline(_));
+    let throttles = lane.throttles_known.load(Ordering::Acquire);
+    TaskSummary {
+        name: task.name.clone(),
+        class: lane.class.describe(),
+        completed,
+        overruns: deadline.then(|| lane.overruns.load(Ordering::Acquire)),
+        throttled: (deadline && throttles).then(|| lane.throttled.load(Ordering::Acquire)),
+        overhead: Span::from_ns(beyond / completed.max(1)),
+    }
+}
+
+/// The threads of a run. Dropped, it ends them: also when the sink panics.
+struct Crew {
+    shared: Arc<Shared>,
+    names: Vec<String>,
+    handles: Vec<Option<JoinHandle<()>>>,
+    send: Option<mpsc::Sender<(usize, Result<(), SchedError>)>>,
+    ready: Receiver<(usize, Result<(), SchedError>)>,
+}
+
+impl Crew {
+    fn new(shared: Arc<Shared>, names: Vec<String>) -> Crew {
+        let (send, ready) = mpsc::channel();
+        Crew { shared, names, handles: Vec::new(), send: Some(send), ready }
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.names.get(index).cloned().unwrap_or_default()
+    }
+
+    fn hire(
+        &mut self,
+        mapped: &MappedTask,
+        cpus: Vec<u32>,
+        work: Work,
+        partitions: Option<&Arc<Partitions>>,
+    ) -> Result<(), RunError> {
+        let index = self.handles.len();
+        let Some(send) = self.send.clone() else { return Ok(()) };
+        let (shared, partitions) = (self.shared.clone(), partitions.cloned());
+        let (domain, class) = (mapped.domain, mapped.class);
+        let enter_cpus = move || {
+            let partitions = partitions;
+            match (partitions, domain) {
+                (Some(partitions), Some(domain)) => {
+                    partitions.join(domain).map_err(|error| SchedError::Other {
+                        class: "a scheduling domain".to_owned(),
+                        cause: error.to_string(),
+                    })?;
+                }
+                // Without a domain of its own it takes all CPUs that it has.
+                _ if matches!(class, Class::Deadline(_)) => return Ok(()),
+                _ => {}
+            }
+            sched::set_affinity(&cpus)
+        };
+        let run = move || live(&shared, index, work, enter_cpus, move |result| drop(send.send((index, result))));
+        let thread = std::thread::Builder::new().name(format!("takt {}", self.name(index))).stack_size(STACK_BYTES);
+        match thread.spawn(run) {
+            Ok(handle) => {
+                self.handles.push(Some(handle));
+                Ok(())
+            }
+            Err(error) => Err(RunError::Spawn { task: self.name(index), cause: error.to_string() }),
+        }
+    }
+
+    /// All threads have their CPUs and their class.
+    fn wait_ready(&mut self) -> Result<(), RunError> {
+        self.send = None;
+        for _ in 0..self.handles.len() {
+            match self.ready.recv_timeout(READY_MAX) {
+                Ok((_, Ok(()))) => {}
+                Ok((index, Err(cause))) => return Err(RunError::refused(&self.name(index), cause)),
+                Err(RecvTimeoutError::Timeout) => return Err(self.stuck()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.join()?;
+                    return Err(self.stuck());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn go(&self, epoch: Epoch) {
+        let _ = self.shared.epoch.set(epoch);
+        self.shared.go.store(GO_RUN, Ordering::Release);
+        futex::wake_all(&self.shared.go);
+    }
+
+    fn all_through(&self) -> bool {
+        self.shared.lanes.iter().all(|lane| lane.done.load(Ordering::Acquire))
+    }
+
+    /// Cuts sleeps short, for threads that have not yet seen that the run is over.
+    fn interrupt(&self) {
+        for lane in self.shared.lanes.iter().filter(|lane| !lane.done.load(Ordering::Acquire)) {
+            futex::wake_all(&lane.signal);
+            if let Some(tid) = thread::Tid::of_this_process(lane.tid.load(Ordering::Acquire)) {
+                thread::interrupt(tid);
+            }
+        }
+    }
+
+    fn stuck(&self) -> RunError {
+        let stuck = self.shared.lanes.iter().position(|lane| !lane.done.load(Ordering::Acquire));
+        RunError::Stuck { task: self.name(stuck.unwrap_or(0)), grace: GRACE }
+    }
+
+    fn join(&mut self) -> Result<(), RunError> {
+        let mut result = Ok(());
+        for index in 0..self.handles.len() {
+            let handle = self.handles.get_mut(index).and_then(Option::take);
+            if handle.is_some_and(|handle| handle.join().is_err()) {
+                result = Err(RunError::Panicked { task: self.name(index) });
+            }
+        }
+        result
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        if self.handles.iter().all(Option::is_none) {
+            return;
+        }
+        self.shared.end_ns.store(0, Ordering::Release);
+        if self.shared.go.swap(GO_ABORT, Ordering::AcqRel) != GO_ABORT {
+            futex::wake_all(&self.shared.go);
+        }
+        let patience = Epoch::now_is_zero();
+        let finished = |crew: &Crew| crew.handles.iter().flatten().all(JoinHandle::is_finished);
+        while !finished(self) && patience.now() < Time::ZERO.saturating_add(GRACE) {
+            self.interrupt();
+            clock::pause(Span::from_ms(2));
+        }
+        if finished(self) {
+            let _ = self.join();
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! What a task's thread does.
+//!
+//! A source sleeps, absolutely, until the next release; a successor in a chain waits on a futex until all its predecessors
+//! have completed. Either then works and stamps: release, start, completion. On this path nothing allocates, locks or does
+//! I/O: a stamp is a vDSO clock read and four stores into a ring of the thread's own.
+//!
+//! A job whose thread is still busy with an earlier one is released at its nominal release all the same: its record is
+//! written before the next later one, so that every thread's records stand in the order of time.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use takt_linux::thread::{Tid, current_cpu, yield_now};
+use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, futex, sched};
+use takt_model::draw::{Arrivals, Arriving, Draw};
+use takt_model::{Span, System, Task, TaskId, Time};
+
+use crate::ring::Ring;
+use crate::work::{Work, Worked};
+
+/// What the threads of a run and its recorder share.
+pub(crate) struct Shared {
+    pub(crate) system: Arc<System>,
+    pub(crate) seed: u64,
+    /// Time zero; set before `go`.
+    pub(crate) epoch: OnceLock<Epoch>,
+    /// [`GO_WAIT`], [`GO_RUN`] or [`GO_ABORT`]; also a futex.
+    pub(crate) go: AtomicU32,
+    /// Jobs are released before this.
+    pub(crate) duration: Time,
+    /// When the run ends, in nanoseconds: the duration, or earlier when a signal came.
+    pub(crate) end_ns: AtomicU64,
+    pub(crate) lanes: Vec<Lane>,
+}
+
+pub(crate) const GO_WAIT: u32 = 0;
+pub(crate) const GO_RUN: u32 = 1;
+pub(crate) const GO_ABORT: u32 = 2;
+
+/// One thread's side of [`Shared`].
+pub(crate) struct Lane {
+    pub(crate) task: TaskId,
+    pub(crate) class: Class,
+    pub(crate) shares_level: bool,
+    /// Lanes that job k of this one waits for.
+    pub(crate) after: Vec<usize>,
+    /// Lanes that wait for this one.
+    pub(crate) before: Vec<usize>,
+    pub(crate) ring: Ring,
+    /// No later record of this lane has a stamp before this (nanoseconds).
+    pub(crate) floor: AtomicU64,
+    /// Jobs completed.
+    pub(crate) completed: AtomicU64,
+    /// Counts completions of predecessors; a futex.
+    pub(crate) signal: AtomicU32,
+    pub(crate) tid: AtomicI32,
+    pub(crate) done: AtomicBool,
+    pub(crate) overruns: AtomicU64,
+    pub(crate) throttled: AtomicU64,
+    pub(crate) throttles_known: AtomicBool,
+    pub(crate) demanded_ns: AtomicU64,
+    pub(crate) used_ns: AtomicU64,
+}
+
+impl Lane {
+    pub(crate) fn new(task: TaskId, class: Class, shares_level: bool, records: usize) -> Lane {
+        Lane {
+            task,
+            class,
+            shares_level,
+            after: Vec::new(),
+            before: Vec::new(),
+            ring: Ring::new(records),
+            floor: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            signal: AtomicU32::new(0),
+            tid: AtomicI32::new(0),
+            done: AtomicBool::new(false),
+            overruns: AtomicU64::new(0),
+            throttled: AtomicU64::new(0),
+            throttles_known: AtomicBool::new(false),
+            demanded_ns: AtomicU64::new(0),
+            used_ns: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn end(&self) -> Time {
+        Time::from_ns(self.end_ns.load(Ordering::Acquire))
+    }
+}
+
+/// A stamped fact, as it travels through a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Record {
+    pub(crate) at: Time,
+    pub(crate) kind: Kind,
+    pub(crate) number: u64,
+    /// The nominal arrival of a release; the CPU (the kernel's number) of a start or completion.
+    pub(crate) value: u64,
+}
+
+/// In the order in which records of one instant are told.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    Complete,
+    Release,
+    Start,
+}
+
+impl Record {
+    pub(crate) fn to_words(self) -> [u64; 4] {
+        [self.at.as_ns(), self.kind as u64, self.number, self.value]
+    }
+
+    pub(crate) fn from_words([at, kind, number, value]: [u64; 4]) -> Record {
+        let kind = match kind {
+            0 => Kind::Complete,
+            1 => Kind::Release,
+            _ => Kind::Start,
+        };
+        Record { at: Time::from_ns(at), kind, number, value }
+    }
+}
+
+/// Says that the thread is through, also when it panics.
+struct Through<'a>(&'a Lane);
+
+impl Drop for Through<'_> {
+    fn drop(&mut self) {
+        self.0.floor.store(u64::MAX, Ordering::Release);
+        self.0.done.store(true, Ordering::Release);
+    }
+}
+
+/// Bytes of stack that are touched before the run.
+const STACK_TOUCHED: usize = 64 * 1024;
+/// Right after the machine was divided, the domains may still be in the making: EPERM is tried again this often.
+const DOMAIN_TRIES_MAX: u32 = 20;
+
+/// The whole life of a thread. `ready` tells whether it has its CPUs and its class.
+pub(crate) fn live(
+    shared: &Shared,
+    index: usize,
+    mut work: Work,
+    enter_cpus: impl FnOnce() -> Result<(), SchedError>,
+    ready: impl FnOnce(Result<(), SchedError>),
+) {
+    let Some(lane) = shared.lanes.get(index) else { return };
+    let _through = Through(lane);
+    lane.tid.store(Tid::current().get(), Ordering::Release);
+    let entered = enter_cpus().and_then(|()| {
+        takt_linux::memory::prefault_stack::<STACK_TOUCHED>();
+        work.calibrate();
+        enter_class(&lane.class)
+    });
+    let _class = match entered {
+        Ok(guard) => {
+            let known = matches!(lane.class, Class::Deadline(_)) && sched::scheduling_deadline().is_some();
+            lane.throttles_known.store(known, Ordering::Release);
+            ready(Ok(()));
+            guard
+        }
+        Err(error) => return ready(Err(error)),
+    };
+    let Some(epoch) = wait_for_go(shared) else { return };
+    let Some(task) = shared.system.tasks.get(lane.task.index()) else { return };
+    let mut thread = Thread {
+        shared,
+        lane,
+        epoch,
+        task,
+        work,
+        draw: Draw::new(shared.seed, &task.name),
+        last: Time::ZERO,
+        used: Span::ZERO,
+    };
+    thread.used = clock::thread_cpu();
+    if lane.after.is_empty() { thread.source() } else { thread.successor() }
+}
+
+fn enter_class(class: &Class) -> Result<ClassGuard, SchedError> {
+    let mut tries = 0;
+    loop {
+        match ClassGuard::enter(class) {
+            Err(SchedError::Affinity { .. }) if tries < DOMAIN_TRIES_MAX => {
+                tries += 1;
+                clock::pause(Span::from_ms(10));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn wait_for_go(shared: &Shared) -> Option<Epoch> {
+    let patience = Epoch::now_is_zero();
+    loop {
+        match shared.go.load(Ordering::Acquire) {
+            GO_WAIT => futex::wait(&shared.go, GO_WAIT, patience, patience.now().saturating_add(Span::from_s(1))),
+            GO_RUN => return shared.epoch.get().copied(),
+            _ => return None,
+        }
+    }
+}
+
+struct Thread<'a> {
+    shared: &'a Shared,
+    lane: &'a Lane,
+    epoch: Epoch,
+    task: &'a Task,
+    work: Work,
+    draw: Draw,
+    /// The last stamp.
+    last: Time,
+    /// The thread's CPU time when the last job completed.
+    used: Span,
+}
+
+impl<'a> Thread<'a> {
+    fn source(&mut self) {
+        let duration = self.shared.duration;
+        let mut arrivals = Arrivals::new(self.task, self.draw).take_while(move |next| next.release < duration);
+        // The first job that is not yet released, and the next one to run.
+        let mut next = arrivals.next();
+        let mut number = 0u64;
+        loop {
+            if next.is_none_or(|next| next.number == number) {
+                let Some(arriving) = next else { break };
+                if !self.sleep_until(arriving.release) {
+                    break;
+                }
+                let woken = self.epoch.now();
+                if woken >= self.shared.end() {
+                    break;
+                }
+                self.release(&arriving, woken);
+                next = arrivals.next();
+            } else if self.lane.shares_level {
+                // Jobs of equal priority that waited meanwhile come first.
+                yield_now();
+            }
+            let worked = self.job(number, |thread, now| {
+                while let Some(arriving) = next.filter(|next| next.release <= now) {
+                    thread.release(&arriving, arriving.release);
+                    next = arrivals.next();
+                }
+            });
+            if worked == Worked::Stopped {
+                break;
+            }
+            number += 1;
+        }
+        // Released, but the end came before the thread could begin them.
+        let end = self.shared.end();
+        while let Some(arriving) = next.filter(|next| next.release < end) {
+            self.release(&arriving, arriving.release);
+            next = arrivals.next();
+        }
+    }
+
+    fn successor(&mut self) {
+        let mut number = 0u64;
+        while self.wait_for(number) && self.job(number, |_, _| {}) == Worked::Done {
+            number += 1;
+        }
+    }
+
+    /// Runs one job; `released` writes the releases up to an instant, before a record of that instant.
+    fn job(&mut self, number: u64, mut released: impl FnMut(&mut Self, Time)) -> Worked {
+        let reserved = self.lane.throttles_known.load(Ordering::Relaxed);
+        let deadline = if reserved { sched::scheduling_deadline() } else { None };
+        let before = clock::thread_cpu();
+        let start = self.epoch.now();
+        if start >= self.shared.end() {
+            return Worked::Stopped;
+        }
+        released(self, start);
+        self.push(start, Kind::Start, number, cpu());
+        let demand = self.draw.exec(self.task, number);
+        let shared = self.shared;
+        if self.work.until(before.saturating_add(demand), self.epoch, || shared.end()) == Worked::Stopped {
+            return Worked::Stopped;
+        }
+        let end = self.epoch.now();
+        if end > self.shared.end() {
+            return Worked::Stopped;
+        }
+        released(self, end);
+        self.push(end, Kind::Complete, number, cpu());
+        self.lane.completed.store(number + 1, Ordering::Release);
+        for lane in self.lane.before.iter().filter_map(|lane| shared.lanes.get(*lane)) {
+            lane.signal.fetch_add(1, Ordering::AcqRel);
+            futex::wake_all(&lane.signal);
+        }
+        self.account(demand, deadline);
+        Worked::Done
+    }
+
+    /// CPU time of the job that has just completed, and what its reservation says.
+    fn account(&mut self, demand: Span, deadline_before: Option<u64>) {
+        let now = clock::thread_cpu();
+        let used = now.saturating_sub(self.used);
+        self.used = now;
+        self.lane.demanded_ns.fetch_add(demand.as_ns(), Ordering::Relaxed);
+        self.lane.used_ns.fetch_add(used.as_ns(), Ordering::Relaxed);
+        let Class::Deadline(reservation) = self.lane.class else { return };
+        if used > reservation.runtime {
+            self.lane.overruns.fetch_add(1, Ordering::Relaxed);
+        }
+        if let (Some(before), Some(after)) = (deadline_before, sched::scheduling_deadline()) {
+            let period = reservation.period.as_ns().max(1);
+            // The kernel's figure wavers by some nanoseconds; it moves on by whole periods.
+            let moved = after.saturating_sub(before).saturating_add(period / 2) / period;
+            self.lane.throttled.fetch_add(moved, Ordering::Relaxed);
+        }
+    }
+
+    fn release(&mut self, arriving: &Arriving, at: Time) {
+        self.push(at, Kind::Release, arriving.number, arriving.arrival.as_ns());
+    }
+
+    fn push(&mut self, at: Time, kind: Kind, number: u64, value: u64) {
+        // A release that this thread saw late stands at the stamp before it.
+        self.last = at.max(self.last);
+        self.lane.ring.push(Record { at: self.last, kind, number, value }.to_words());
+        self.lane.floor.store(self.last.as_ns(), Ordering::Release);
+    }
+
+    /// `false` when the run ended first.
+    fn sleep_until(&mut self, time: Time) -> bool {
+        self.lane.floor.store(time.max(self.last).as_ns(), Ordering::Release);
+        while self.epoch.now() < self.shared.end() {
+            if self.epoch.sleep_until(time) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Waits until all predecessors have completed their job `number`; `false` when the run ended first.
+    fn wait_for(&self, number: u64) -> bool {
+        let lanes = &self.shared.lanes;
+        loop {
+            let seen = self.lane.signal.load(Ordering::Acquire);
+            let mut before = self.lane.after.iter().filter_map(|lane| lanes.get(*lane));
+            if before.all(|lane| lane.completed.load(Ordering::Acquire) > number) {
+                return true;
+            }
+            let end = self.shared.end();
+            if self.epoch.now() >= end {
+                return false;
+            }
+            futex::wait(&self.lane.signal, seen, self.epoch, end);
+        }
+    }
+}
+
+fn cpu() -> u64 {
+    current_cpu().map_or(u64::MAX, u64::from)
+}

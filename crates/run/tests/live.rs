@@ -1,0 +1,308 @@
+//! Runs on the real kernel. Each takes less than two seconds; where a privilege is missing it says so and passes.
+//!
+//! Nothing here asserts a wall-clock time: what is asserted holds however slow the machine is.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
+
+use takt_linux::{Class, sched};
+use takt_log::{Event, JobKey};
+use takt_model::{Arrival, Builtin, Bytes, CpuSet, Exec, Placement, Span, System, Task, TaskId, Time};
+use takt_run::{RunError, RunOptions, RunSummary, prepare, run};
+
+type Events = Vec<(u32, Time, Event)>;
+
+/// One at a time: the CPUs are few, and cpusets are the machine's.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A run, or `None` and the reason on the screen.
+fn try_run(system: &System, options: &RunOptions) -> Option<(RunSummary, Events)> {
+    let mut events = Events::new();
+    match run(system, options, &mut events) {
+        Ok(summary) => {
+            println!("{summary:#?}");
+            Some((summary, events))
+        }
+        Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. })) => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn ms(ms: u64) -> Span {
+    Span::from_ms(ms)
+}
+fn task(name: &str, period_ms: u64, wcet_us: u64) -> Task {
+    Task::periodic(name, ms(period_ms), Span::from_us(wcet_us))
+}
+fn on(name: &str, cpu: u32, period_ms: u64, wcet_us: u64) -> Task {
+    Task { cpus: Some(CpuSet::range(cpu, cpu + 1)), ..task(name, period_ms, wcet_us) }
+}
+
+/// What must hold of every stream: ordered, whole life cycles, each job's number in turn.
+fn check(system: &System, summary: &RunSummary, events: &Events) {
+    assert!(events.windows(2).all(|pair| pair[0].1 <= pair[1].1), "the stream is in the order of time");
+    assert!(events.last().is_none_or(|(_, at, _)| *at <= summary.end));
+    let mut stage: BTreeMap<JobKey, (&str, Time, Time)> = BTreeMap::new();
+    let mut misses = Vec::new();
+    let mut next: BTreeMap<TaskId, u64> = BTreeMap::new();
+    for (_, at, event) in events {
+        match *event {
+            Event::Release { job, arrival, .. } => {
+                assert_eq!(std::mem::replace(next.entry(job.task).or_default(), job.number + 1), job.number);
+                assert!(arrival <= *at);
+                assert!(stage.insert(job, ("released", arrival, *at)).is_none());
+            }
+            Event::Start { job, cpu } => {
+                let (state, arrival, _) = stage.insert(job, ("started", Time::ZERO, *at)).unwrap();
+                assert_eq!(state, "released");
+                stage.insert(job, ("started", arrival, *at));
+                assert!((cpu as usize) < sched::affinity().len());
+            }
+            Event::Complete { job, .. } => {
+                let (state, arrival, _) = stage[&job];
+                assert_eq!(state, "started");
+                stage.insert(job, ("completed", arrival, *at));
+            }
+            Event::Miss { job } => misses.push(job),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+    for (job, (state, arrival, at)) in &stage {
+        let deadline = *arrival + system.tasks[job.task.index()].deadline;
+        let missed = if *state == "completed" { *at > deadline } else { deadline <= summary.end };
+        assert_eq!(misses.contains(job), missed, "{job:?} {state} at {at}, deadline {deadline}");
+    }
+    for (index, task) in summary.tasks.iter().enumerate() {
+        let done = stage.iter().filter(|(job, (state, ..))| job.task.index() == index && *state == "completed").count();
+        assert_eq!(task.completed, done as u64);
+    }
+    assert_eq!(summary.lost, 0);
+    assert_eq!(sched::current(), Class::Other, "this thread's class was never touched");
+    assert_eq!(takt_linux::memory::locked_kib(), Some(0));
+}
+
+fn released(events: &Events, task: u32) -> usize {
+    events.iter().filter(|(_, _, event)| matches!(event, Event::Release { job, .. } if job.task.0 == task)).count()
+}
+
+#[test]
+fn rate_monotonic_tasks_run_under_sched_fifo() {
+    let _alone = alone();
+    let slow = Task { wss: Bytes::new(64 * 1024), ..task("slow", 20, 2000) };
+    let system = System::local(1, Builtin::Rm, vec![slow, task("fast", 5, 300)]);
+    let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(300))) else { return };
+    check(&system, &summary, &events);
+    assert_eq!((summary.end, summary.interrupted), (Time::from_ns(300_000_000), None));
+    assert_eq!((released(&events, 0), released(&events, 1)), (15, 60), "as many as the periods say");
+    assert_eq!(summary.tasks[0].class, "SCHED_FIFO priority 47");
+    assert_eq!(summary.tasks[1].class, "SCHED_FIFO priority 48");
+}
+
+#[test]
+fn best_effort_needs_no_privilege_and_draws_as_a_simulation_does() {
+    let _alone = alone();
+    let exec = Exec::Uniform { min: Span::from_us(100), max: Span::from_us(900) };
+    let sporadic = Task { arrival: Arrival::Sporadic, jitter: ms(1), exec, ..task("s", 10, 1000) };
+    let system = System::local(1, Builtin::Fifo, vec![sporadic.clone()]);
+    let options = RunOptions { best_effort: true, seed: 7, ..RunOptions::new(ms(200)) };
+    let (summary, events) = try_run(&system, &options).unwrap();
+    check(&system, &summary, &events);
+    assert_eq!(summary.tasks[0].class, "SCHED_OTHER");
+    assert!(summary.notes.iter().any(|note| note.starts_with("best effort")));
+    let draw = takt_model::draw::Draw::new(7, "s");
+    let drawn: Vec<Time> = takt_model::draw::Arrivals::new(&sporadic, draw)
+        .take_while(|next| next.release < Time::from_ns(200_000_000))
+        .map(|next| next.arrival)
+        .collect();
+    let arrivals: Vec<Time> = events
+        .iter()
+        .filter_map(|(_, _, event)| if let Event::Release { arrival, .. } = event { Some(*arrival) } else { None })
+        .collect();
+    assert_eq!(arrivals, drawn);
+}
+
+#[test]
+fn a_backlog_keeps_its_nominal_arrivals_and_no_job_is_skipped() {
+    let _alone = alone();
+    let greedy = Task { exec: Exec::Uniform { min: ms(30), max: ms(30) }, ..task("greedy", 10, 1000) };
+    let system = System::local(1, Builtin::Rm, vec![greedy]);
+    let refused = run(&system, &RunOptions::new(ms(100)), &mut Events::new()).unwrap_err();
+    assert!(matches!(refused, RunError::Overload { used: 300, .. }), "{refused}");
+    let options = RunOptions { best_effort: true, ..RunOptions::new(ms(100)) };
+    let (summary, events) = try_run(&system, &options).unwrap();
+    check(&system, &summary, &events);
+    assert_eq!(released(&events, 0), 10, "all are released, however few were run");
+    assert!(summary.tasks[0].completed <= 3);
+}
+
+#[test]
+fn chains_hand_on_from_thread_to_thread() {
+    let _alone = alone();
+    let after =
+        |name: &str, after: Vec<u32>| Task { after: after.into_iter().map(TaskId).collect(), ..task(name, 10, 200) };
+    let tasks = vec![task("a", 10, 200), task("b", 10, 400), after("join", vec![0, 1]), after("end", vec![2])];
+    let system = System::local(1, Builtin::Dm, tasks);
+    let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(200))) else { return };
+    check(&system, &summary, &events);
+    let mut completed: BTreeMap<JobKey, Time> = BTreeMap::new();
+    for (_, at, event) in &events {
+        match *event {
+            Event::Complete { job, .. } => drop(completed.insert(job, *at)),
+            Event::Release { job, arrival, parent } if job.task.0 >= 2 => {
+                let before: &[u32] = if job.task.0 == 2 { &[0, 1] } else { &[2] };
+                let last = before.iter().map(|task| completed[&JobKey { task: TaskId(*task), ..job }]).max();
+                assert_eq!((Some(*at), Some(arrival)), (last, last), "released when the last predecessor completed");
+                let parent = parent.unwrap();
+                assert_eq!(parent.hop, job.task.0 - 1);
+                assert_eq!(parent.origin.as_ns(), job.number * 10_000_000);
+            }
+            _ => {}
+        }
+    }
+    assert!(summary.tasks[3].completed > 0);
+}
+
+#[test]
+fn edf_runs_under_sched_deadline_on_the_whole_machine() {
+    let _alone = alone();
+    let cpus = sched::affinity().len() as u32;
+    let system = System::local(cpus, Builtin::Edf, vec![task("a", 20, 3000), task("b", 40, 8000)]);
+    let before = bandwidth();
+    let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(400))) else { return };
+    check(&system, &summary, &events);
+    assert_eq!(summary.tasks[0].class, "SCHED_DEADLINE runtime 3.15ms, deadline 20ms, period 20ms");
+    assert_eq!(summary.tasks[0].overruns, Some(0), "the margin covers waking and stamping");
+    assert_eq!(bandwidth(), before, "no bandwidth leaked");
+}
+
+#[test]
+fn an_overrun_is_seen() {
+    let _alone = alone();
+    let cpus = sched::affinity().len() as u32;
+    let liar = Task { exec: Exec::Uniform { min: ms(12), max: ms(12) }, ..task("liar", 50, 2000) };
+    let system = System::local(cpus, Builtin::Edf, vec![liar]);
+    let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(400))) else { return };
+    check(&system, &summary, &events);
+    assert_eq!(summary.tasks[0].overruns, Some(summary.tasks[0].completed), "each job took 12 ms of 2.1 ms");
+}
+
+#[test]
+fn what_admission_refuses_says_so_and_leaves_nothing() {
+    let _alone = alone();
+    let cpus = sched::affinity().len() as u32;
+    let tasks = (0..=cpus).map(|i| task(&format!("t{i}"), 20, 18_000)).collect();
+    let before = bandwidth();
+    let mut events = Events::new();
+    match run(&System::local(cpus, Builtin::Edf, tasks), &RunOptions::new(ms(100)), &mut events) {
+        Err(error @ RunError::Refused { .. }) => {
+            assert!(error.to_string().contains("admission control"), "{error}");
+            assert_eq!(error.exit_code(), 3);
+        }
+        Err(error @ RunError::Privilege { .. }) => println!("skipped: {error}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(events.is_empty());
+    assert_eq!(bandwidth(), before);
+}
+
+#[test]
+fn partitions_come_and_go() {
+    let _alone = alone();
+    let before = (cpusets(), bandwidth());
+    let mut system = System::local(2, Builtin::Edf, vec![on("a", 0, 20, 2000), on("b", 1, 20, 2000)]);
+    system.nodes[0].placement = Placement::Partitioned;
+    let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(300))) else { return };
+    check(&system, &summary, &events);
+    assert_eq!((cpusets(), bandwidth()), before, "cpusets, load balancing and bandwidth are as before");
+    if summary.notes.iter().any(|note| note.starts_with("global SCHED_DEADLINE")) {
+        println!("skipped: {:?}", summary.notes);
+        return;
+    }
+    for (_, _, event) in &events {
+        if let Event::Start { job, cpu } | Event::Complete { job, cpu } = *event {
+            assert_eq!(cpu, job.task.0, "each task keeps to its partition");
+        }
+    }
+}
+
+#[test]
+fn a_panicking_sink_leaves_nothing_behind() {
+    let _alone = alone();
+    struct Faulty;
+    impl takt_log::Sink for Faulty {
+        fn event(&mut self, _: u32, _: Time, _: &Event) {
+            panic!("a fault of the sink");
+        }
+    }
+    let before = (cpusets(), bandwidth());
+    let mut system = System::local(2, Builtin::Edf, vec![on("a", 0, 20, 2000), on("b", 1, 20, 2000)]);
+    system.nodes[0].placement = Placement::Partitioned;
+    let prepared = match prepare(&system, &RunOptions::new(ms(300))) {
+        Ok(prepared) => prepared,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| prepared.run(&mut Faulty, &mut |_| {})));
+    match outcome {
+        Err(_) => assert_eq!(threads(), 0, "the tasks' threads are gone"),
+        Ok(Err(error @ RunError::Privilege { .. })) => println!("skipped: {error}"),
+        Ok(other) => panic!("{other:?}"),
+    }
+    assert_eq!((cpusets(), bandwidth()), before);
+}
+
+#[test]
+fn without_privilege_the_refusal_names_it() {
+    let _alone = alone();
+    // A thread without CAP_SYS_NICE, as an ordinary user has it: refusals are per thread, so a child process is not needed.
+    let system = System::local(1, Builtin::Rm, vec![task("a", 10, 100)]);
+    let machine = takt_linux::machine();
+    if machine.cap_sys_nice || machine.rtprio_limit > 0 {
+        return println!("skipped: this process has the privilege");
+    }
+    let error = run(&system, &RunOptions::new(ms(50)), &mut Events::new()).unwrap_err();
+    assert!(matches!(error, RunError::Privilege { .. }), "{error}");
+    assert_eq!(error.exit_code(), 3);
+}
+
+/// Threads of this process that run a task.
+fn threads() -> usize {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let name = |entry: std::io::Result<fs::DirEntry>| fs::read_to_string(entry.ok()?.path().join("comm")).ok();
+    tasks.filter_map(name).filter(|name| name.starts_with("takt ")).count()
+}
+
+/// Root load balancing and takt's cpusets.
+fn cpusets() -> Option<(String, Vec<String>)> {
+    let root = Path::new("/sys/fs/cgroup/cpuset");
+    let balance = fs::read_to_string(root.join("cpuset.sched_load_balance")).ok()?;
+    let entries = fs::read_dir(root).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    Some((balance, entries.filter(|name| name.starts_with("takt-")).collect()))
+}
+
+/// Reserved bandwidth per CPU, where debugfs is mounted or a private mount can be had.
+fn bandwidth() -> Option<Vec<String>> {
+    let script = "mount -t debugfs none /mnt 2>/dev/null && cat /mnt/sched/debug";
+    let read = || std::process::Command::new("unshare").args(["-m", "sh", "-c", script]).output().ok();
+    let lines = |text: &str| {
+        text.lines().filter(|line| line.contains("total_bw")).map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+    };
+    // What an exited thread reserved comes back about a period later: the same twice is settled.
+    let mut last = lines(&String::from_utf8_lossy(&read()?.stdout));
+    for _ in 0..20 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let now = lines(&String::from_utf8_lossy(&read()?.stdout));
+        if now == last {
+            break;
+        }
+        last = now;
+    }
+    (!last.is_empty()).then_some(last)
+}
