@@ -2,6 +2,7 @@
 
 mod blocks;
 mod definitions;
+pub mod diff;
 pub mod event;
 mod format;
 mod header;

@@ -2,7 +2,8 @@
 //!
 //! The rule: the most important jobs that fit run. One that keeps running keeps its CPU; the others,
 //! in order, take the CPU they last ran on if it is free, else the lowest free one that they may use; nobody
-//! is shifted. A job *fits* when it and all more important chosen jobs get a CPU by that rule.
+//! is shifted. A job *fits* when it and all more important chosen jobs get a CPU by that rule. Where
+//! affinities restrict, the choice is repeated until nothing changes: no CPU idles that a waiting job may use.
 
 use takt_model::{CpuSet, Time};
 
@@ -124,12 +125,27 @@ impl Cluster {
         if slots.has_laxity() {
             self.refresh_running(now, slots);
         }
-        self.chosen.clear();
         if self.restricted {
-            self.choose_restricted(now, slots, decisions);
+            // Where a waiting job gets its CPU decides what else fits, so choose until nothing changes. Each
+            // round settles at least one more of the most important jobs.
+            let rounds_max = self.running.len() + self.ready.len() + 1;
+            for _ in 0..rounds_max {
+                let before = decisions.len();
+                self.choose_restricted(now, slots, decisions);
+                self.run_chosen(now, slots, decisions);
+                if decisions.len() == before {
+                    break;
+                }
+            }
         } else {
             self.choose(now, slots, decisions);
+            self.run_chosen(now, slots, decisions);
         }
+    }
+
+    /// Gives chosen jobs that do not run yet a CPU.
+    #[inline]
+    fn run_chosen(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         for at in 0..self.chosen.len() {
             let (rank, cpu) = self.chosen[at];
             if cpu.is_none() {
@@ -141,6 +157,7 @@ impl Cluster {
     /// Any job may use any CPU: the first `cpu_count` jobs run.
     #[inline]
     fn choose(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
+        self.chosen.clear();
         while let Some(first) = self.ready.peek() {
             let full = self.running.len() + self.chosen.len() >= self.cpu_count;
             if full && self.running.last().is_none_or(|least| least.rank <= first) {
@@ -159,6 +176,7 @@ impl Cluster {
 
     /// Affinities restrict: walks all jobs in order and chooses each that fits.
     fn choose_restricted(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
+        self.chosen.clear();
         self.unfit.clear();
         let mut next_running = 0;
         while self.chosen.len() < self.cpu_count {

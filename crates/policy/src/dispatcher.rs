@@ -333,8 +333,9 @@ impl Dispatcher {
         self.slots.slots.len()
     }
 
-    /// The most decisions that an event and a dispatch can make: with that capacity a caller's buffer never
-    /// grows.
+    /// The most decisions that an event and a dispatch make where affinities do not restrict within a cluster:
+    /// with that capacity a caller's buffer does not grow. (Where they do, a job may lose and regain a CPU
+    /// several times in one dispatch.)
     #[must_use]
     pub fn decisions_max(&self) -> usize {
         2 * self.slot_count() + 2 * self.cpus as usize
@@ -408,7 +409,9 @@ impl Dispatcher {
         at.received = Span::ZERO;
         let late = job.deadline <= now;
         if late && at.rules.late == Late::Drop {
+            let cluster = at.cluster;
             decisions.push(Decision::Drop { slot: job.slot, cpu: None });
+            self.touch(cluster);
             return;
         }
         at.demoted = late && at.rules.late == Late::Demote;

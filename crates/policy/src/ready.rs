@@ -24,6 +24,11 @@ impl ReadyQueue {
         self.heap.is_empty()
     }
 
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
     /// The most important waiting job.
     #[inline]
     pub(crate) fn peek(&self) -> Option<Rank> {

@@ -114,20 +114,20 @@ pub fn clock(at: Time) -> String {
     format!("{}:{:02}:{:02}{fraction}", s / 3_600, s / 60 % 60, s % 60)
 }
 
-/// A duration with three or four significant digits, for reading: `1.235 ms`, `12.3 ms`, `250 us`.
+/// A duration with four significant digits, for reading: `1.235 ms`, `12.35 ms`, `250 us`.
 #[must_use]
 pub fn short(span: Span) -> String {
     let ns = span.as_ns();
+    // The unit in which the rounded value is at least one: 999.96 us is 1 ms.
     let (unit, name) = match ns {
         0 => return "0".to_owned(),
-        ns if ns >= S => (1e9, "s"),
-        ns if ns >= 1_000_000 => (1e6, "ms"),
+        ns if ns >= 999_950_000 => (1e9, "s"),
+        ns if ns >= 999_950 => (1e6, "ms"),
         ns if ns >= 1_000 => (1e3, "us"),
         _ => return format!("{ns} ns"),
     };
     let value = ns as f64 / unit;
     let digits = match value {
-        v if v >= 999.5 => 0,
         v if v >= 99.95 => 1,
         v if v >= 9.995 => 2,
         _ => 3,

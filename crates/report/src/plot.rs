@@ -40,7 +40,7 @@ pub(crate) struct Plot<'a> {
     pub(crate) height: f64,
 }
 
-const LEFT: f64 = 36.0;
+const LEFT: f64 = 44.0;
 const RIGHT: f64 = 12.0;
 const BOTTOM: f64 = 24.0;
 /// A logarithmic axis where the largest value is so many times the smallest.

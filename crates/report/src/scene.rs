@@ -75,17 +75,23 @@ impl Scene {
     }
 
     /// How long a chart should be to show the pattern without a crowd: the time in which the slowest
-    /// task has two jobs, but no longer than about `jobs_max` jobs of all tasks together. Rounded up to
-    /// 1, 2 or 5 times a power of ten.
+    /// task has two jobs, rounded up to 1, 2 or 5 times a power of ten; but where that is more than about
+    /// `jobs_max` jobs of all tasks together, the largest such span that holds fewer.
     #[must_use]
     pub fn suggested_span(&self, jobs_max: u32) -> Span {
         let periods = || self.tasks.iter().filter_map(|task| task.period).map(Span::as_ns).filter(|ns| *ns > 0);
         let Some(longest) = periods().max() else { return Span::from_ms(1) };
         let per_ns: f64 = periods().map(|ns| 1.0 / ns as f64).sum();
         let crowded = f64::from(jobs_max.max(1)) / per_ns;
-        let wanted = (2.0 * longest as f64).min(crowded).max(1.0);
-        let magnitude = 10f64.powi(wanted.log10().floor() as i32);
-        let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * magnitude >= wanted * 0.999);
-        Span::from_ns((step.unwrap_or(10.0) * magnitude).round() as u64)
+        let two = 2.0 * longest as f64;
+        let wanted = two.min(crowded).max(1.0);
+        let power = 10f64.powf(wanted.log10().floor());
+        let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
+        let ns = if two <= crowded {
+            steps.into_iter().find(|step| *step >= wanted * 0.999)
+        } else {
+            steps.into_iter().rfind(|step| *step <= wanted * 1.001)
+        };
+        Span::from_ns(ns.unwrap_or(wanted).round() as u64)
     }
 }

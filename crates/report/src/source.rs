@@ -38,7 +38,7 @@ pub struct SourceBuilder {
 }
 
 /// How many jobs the charts of a page show, about.
-const CHART_JOBS: u32 = 120;
+const CHART_JOBS: u32 = 60;
 /// How many segments and marks at most: a page with a few thousand is still small.
 const CHART_ITEMS_MAX: usize = 4_000;
 

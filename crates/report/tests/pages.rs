@@ -181,3 +181,108 @@ fn a_report_of_an_overload_shows_the_first_miss() {
     assert!(page.contains("class=\"miss\"") || page.contains("around the first miss"));
     assert!(!page.contains("Measured") && !page.contains("SCHED_OTHER"));
 }
+
+/// A page of the system alone, with a simulation of it.
+fn page_of(system: &System, span: Span) -> String {
+    let sim = simulated(system, 3, span);
+    html(&ReportInput {
+        title: "",
+        system,
+        toml: &takt_model::file::write(system),
+        check: Some(&check(system, &CheckOptions::default())),
+        simulated: Some(&sim),
+        measured: None,
+        commands: &[],
+        maker: "takt 0.1.0",
+    })
+}
+
+#[test]
+fn hostile_names_are_only_text() {
+    let hostile = "</title></style><script>alert('x')</script>&\"\u{1}<!-- ]]> \u{fffe}";
+    let mut system = parse(ROBOT);
+    system.name = hostile.to_owned();
+    system.nodes[0].name = format!("{hostile}n");
+    for (i, task) in system.tasks.iter_mut().enumerate() {
+        task.name = format!("{hostile}{i}");
+    }
+    let source = simulated(&system, 3, Span::from_ms(500));
+    let page = html(&ReportInput {
+        title: hostile,
+        system: &system,
+        toml: hostile,
+        check: Some(&check(&system, &CheckOptions::default())),
+        simulated: Some(&source),
+        measured: Some(&measured(&system, 3, Span::from_ms(500), 1)),
+        commands: &[hostile.to_owned()],
+        maker: hostile,
+    });
+    assert_sound(&page);
+    assert!(!page.contains("<script") && !page.contains('\u{1}'));
+    let terminal = takt_report::text(&source.start, &takt_report::TextOptions::default());
+    assert!(!terminal.contains('\u{1}'));
+}
+
+#[test]
+fn a_system_without_tasks_and_logs_without_events_make_a_page() {
+    let mut system = parse(ROBOT);
+    let silent = |system: &System| {
+        let header = Header::new(String::new(), None, BackEnd::Run, KindSet::EMPTY);
+        SourceBuilder::new(&system.name, &header, &Definitions::of(system), None).finish(Time::ZERO)
+    };
+    for _ in 0..2 {
+        let (sim, run) = (silent(&system), silent(&system));
+        let page = html(&ReportInput {
+            title: "",
+            system: &system,
+            toml: "",
+            check: None,
+            simulated: Some(&sim),
+            measured: Some(&run),
+            commands: &[],
+            maker: "takt",
+        });
+        assert_sound(&page);
+        assert!(page.contains("Misses unknown") || system.tasks.is_empty());
+        system.tasks.clear();
+    }
+    let page = html(&ReportInput {
+        title: "",
+        system: &system,
+        toml: "",
+        check: None,
+        simulated: None,
+        measured: None,
+        commands: &[],
+        maker: "takt",
+    });
+    assert_sound(&page);
+}
+
+#[test]
+fn two_hundred_tasks_on_four_nodes_fit_a_page() {
+    let mut system = parse("takt = 1\n[[node]]\nname = \"n0\"\ncpus = 8\nstrategy = \"edf\"\n");
+    for n in 1..4 {
+        let mut node = system.nodes[0].clone();
+        node.name = format!("n{n}");
+        system.nodes.push(node);
+    }
+    for i in 0..200 {
+        let period = Span::from_ms([5, 10, 20, 50, 100][i % 5]);
+        let mut task = takt_model::Task::periodic(&format!("task-{i}"), period, Span::from_ns(period.as_ns() / 9));
+        task.node = takt_model::NodeId(i as u32 % 4);
+        system.tasks.push(task);
+    }
+    let page = page_of(&system, Span::from_s(1));
+    assert_sound(&page);
+    assert!(page.len() < 2_500_000, "{} bytes", page.len());
+    assert!(page.contains("188 tasks more"), "plots beyond a dozen wait behind a click");
+}
+
+#[test]
+fn periods_of_hours_and_runs_of_days_stay_readable() {
+    let text = "takt = 1\n[[task]]\nname = \"backup\"\nperiod = \"43200s\"\nwcet = \"5000s\"\n[[task]]\nname = \"rotate\"\nperiod = \"86400s\"\nwcet = \"40000s\"\n";
+    let page = page_of(&parse(text), Span::from_s(3 * 86_400));
+    assert_sound(&page);
+    assert!(page.contains(">12:00:00<") || page.contains(">24:00:00<"), "ticks read like a clock");
+}

@@ -157,12 +157,18 @@ impl<'a> NodeSim<'a> {
             self.complete_all(now, sink);
             if self.watch_deadlines {
                 self.miss_all(now, sink);
+                self.carry_out(now, sink);
             }
             if now >= self.end {
+                self.modes.clear();
+                self.wakeup = None;
                 return Ok(());
             }
             self.release_all(now, sink)?;
-            self.switch_mode(now, sink);
+            if self.modes.front().is_some_and(|at| *at <= now) {
+                self.switch_mode(now, sink);
+                self.carry_out(now, sink);
+            }
             self.dispatcher.dispatch(now, &mut self.decisions);
             let again = self.carry_out(now, sink);
             if !again && self.finishes.earliest().0 > now && self.due.is_empty() {
@@ -232,6 +238,8 @@ impl<'a> NodeSim<'a> {
             }
             self.await_next(slot);
         }
+        // Jobs released after their deadline may be dropped at once.
+        self.carry_out(now, sink);
         while let Some(slot) = self.due.pop() {
             while let Some(due) = self.tasks[slot as usize].link.as_mut().and_then(Link::take_due) {
                 self.release_successor(slot, due, now, sink)?;
@@ -240,6 +248,7 @@ impl<'a> NodeSim<'a> {
             if task.link.as_ref().is_some_and(|link| link.open() > BACKLOG_MAX) {
                 return Err(SimError::Backlog { task: task.task.name.clone(), at: now });
             }
+            self.carry_out(now, sink);
         }
         Ok(())
     }

@@ -111,11 +111,7 @@ pub(super) fn build(file: Fields, found: &mut Vec<Found>) -> Built {
     let (nodes, strategies, components, tasks) = (names("node"), names("strategy"), names("component"), names("task"));
     let mut builder = Builder {
         file: &file,
-        nodes: Names {
-            noun: "node",
-            by_name: nodes,
-            none: "the file has no [[node]] of its own; its one node is \"local\"",
-        },
+        nodes: Names { noun: "node", by_name: nodes, none: "the file has no [[node]]: leave node out" },
         strategies: Names { noun: "strategy", by_name: strategies, none: "" },
         components: Names { noun: "component", by_name: components, none: "the file has no [[component]]" },
         tasks: Names { noun: "task", by_name: tasks, none: "the file has no [[task]]" },
@@ -200,7 +196,8 @@ impl Builder<'_> {
             let all = candidates.iter().copied().chain(BUILTINS);
             hint(name, all, || format!("named ones are {}; others want a [[strategy]]", BUILTINS.join(", ")))
         } else {
-            let known = names.by_name.len();
+            let known =
+                if matches!(of, Of::Node) && self.file.field("node").is_none() { 0 } else { names.by_name.len() };
             hint(name, candidates.iter().copied(), || match known {
                 0 => names.none.to_owned(),
                 1..=8 if suggest => format!("there is {}", candidates.join(", ")),

@@ -5,7 +5,7 @@ use std::fmt;
 use toml_edit::{DocumentMut, Item, TableLike, Value};
 
 use super::error::FileErrors;
-use super::{parse_toml, system_of};
+use super::parse;
 use crate::cpus::CpuSet;
 use crate::system::{Auto, ComponentId, System, TaskId};
 use crate::time::Span;
@@ -88,7 +88,8 @@ impl Document {
         if edits.is_empty() {
             return Ok(());
         }
-        let mut document = parse_toml(&self.text, &self.name)?.into_mut();
+        let mut document =
+            self.text.parse::<DocumentMut>().map_err(|error| FileErrors::whole(&self.name, error.message()))?;
         for edit in edits {
             match *edit {
                 Edit::TaskCpus { task, cpus } => {
@@ -112,7 +113,7 @@ impl Document {
         if self.text.contains("\r\n") {
             text = text.replace("\r\n", "\n").replace('\n', "\r\n");
         }
-        self.system = system_of(&text, &self.name, &parse_toml(&text, &self.name)?)?;
+        self.system = parse(&text, &self.name)?;
         self.text = text;
         Ok(())
     }

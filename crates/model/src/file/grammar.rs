@@ -485,8 +485,7 @@ impl Kind {
             Kind::Name => "a name such as \"video\"".to_owned(),
             Kind::NameOf(what) => format!("the name of a {what}"),
             Kind::Path => "the path of a file".to_owned(),
-            Kind::Span { zero: true } => "a duration such as \"10ms\"".to_owned(),
-            Kind::Span { zero: false } => "a duration above zero such as \"10ms\"".to_owned(),
+            Kind::Span { .. } => "a duration such as \"10ms\"".to_owned(),
             Kind::Shift => "a duration such as \"-2ms\"".to_owned(),
             Kind::Size => "a size such as \"64KiB\"".to_owned(),
             Kind::Rate => "a rate such as \"1Gbit\"".to_owned(),
@@ -498,7 +497,8 @@ impl Kind {
             Kind::Choice(words) => one_of(words),
             Kind::Strategy => format!("{} or the name of a [[strategy]]", quoted(&BUILTINS)),
             Kind::List(of) => format!("an array, each {}", of.describe()),
-            Kind::Tuple(of) => format!("[{}]", of.iter().map(Kind::describe).collect::<Vec<_>>().join(", ")),
+            Kind::Tuple([_, Kind::Probability]) => "a duration and its probability such as [\"1ms\", 0.9]".to_owned(),
+            Kind::Tuple(_) => "two durations such as [\"1ms\", \"2ms\"]".to_owned(),
             Kind::Table(table) => {
                 let keys: Vec<&str> = table.keys.iter().map(|key| key.name).collect();
                 format!("a table with {}", keys.join(", "))

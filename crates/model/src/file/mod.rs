@@ -57,8 +57,7 @@ use error::Found;
 /// # Errors
 /// All that is wrong with the file.
 pub fn parse(text: &str, file_name: &str) -> Result<System, FileErrors> {
-    let document = parse_toml(text, file_name)?;
-    system_of(text, file_name, &document)
+    with_toml(text, file_name, |text, document, found| system_of(text, file_name, document, found))
 }
 
 /// Reads a duration as a file writes it (`"250us"`), for command lines.
@@ -98,18 +97,88 @@ pub fn validate(system: &System) -> Result<(), FileErrors> {
     FileErrors::none_or("", "", found)
 }
 
-/// The TOML of a text.
-fn parse_toml<'a>(text: &'a str, file_name: &str) -> Result<toml_edit::Document<&'a str>, FileErrors> {
-    toml_edit::Document::parse(text).map_err(|error| {
-        let at = error.span().map(|span| span.start);
-        let message = format!("not TOML: {}", error.message());
-        FileErrors::locate(file_name, text, vec![Found { at, message }])
-    })
+/// How many keys that stand twice are told in one go.
+const DUPLICATES_MAX: usize = 100;
+
+/// Reads a text as TOML, and hands its fields to `use_it`.
+fn with_toml<T>(
+    text: &str,
+    file_name: &str,
+    use_it: impl FnOnce(&str, &toml_edit::Document<&str>, Vec<Found>) -> Result<T, FileErrors>,
+) -> Result<T, FileErrors> {
+    let mut found = Vec::new();
+    let mut patched = std::borrow::Cow::Borrowed(text);
+    loop {
+        let document = toml_edit::Document::parse(&*patched);
+        let error = match document {
+            Ok(document) => return use_it(&patched, &document, found),
+            Err(error) => error,
+        };
+        // A key that stands twice hides nothing else: it is told, made a comment, and the rest is read.
+        match error.span().filter(|_| error.message() == "duplicate key" && found.len() < DUPLICATES_MAX) {
+            Some(span) if starts_line(&patched, span.start) => {
+                let key = patched.get(span.clone()).unwrap_or_default();
+                let message = format!("the key {key} stands here a second time; keep one");
+                found.push(Found { at: Some(span.start), message });
+                patched.to_mut().replace_range(span.start..span.start + 1, "#");
+            }
+            _ if found.is_empty() => return Err(FileErrors::locate(file_name, text, syntax_errors(text, &error))),
+            // The second value ran over several lines, so that the rest cannot be read.
+            _ => return Err(FileErrors::locate(file_name, text, found)),
+        }
+    }
+}
+
+/// Whether only blanks stand before a byte of its line, which is ASCII.
+fn starts_line(text: &str, at: usize) -> bool {
+    let before = text.get(..at).and_then(|before| before.rsplit('\n').next());
+    before.is_some_and(|before| before.trim().is_empty()) && text.as_bytes().get(at).is_some_and(u8::is_ascii)
+}
+
+/// All syntax errors of a text, the first of each line; `first` is the one that the reader stopped at.
+fn syntax_errors(text: &str, first: &toml_edit::TomlError) -> Vec<Found> {
+    let source = toml_parser::Source::new(text);
+    let tokens = source.lex().into_vec();
+    let mut errors: Vec<toml_parser::ParseError> = Vec::new();
+    let mut events: Vec<toml_parser::parser::Event> = Vec::new();
+    let mut receiver = toml_parser::parser::RecursionGuard::new(&mut events, 80);
+    toml_parser::parser::parse_document(&tokens, &mut receiver, &mut errors);
+    for event in &events {
+        let Some(raw) = source.get(event) else { continue };
+        let mut decoded = std::borrow::Cow::Borrowed("");
+        match event.kind() {
+            toml_parser::parser::EventKind::Scalar => {
+                let _ = raw.decode_scalar(&mut decoded, &mut errors);
+            }
+            toml_parser::parser::EventKind::SimpleKey => raw.decode_key(&mut decoded, &mut errors),
+            _ => {}
+        }
+    }
+    let mut found: Vec<Found> = vec![];
+    let mut line_seen = None;
+    let told = std::iter::once((first.span().map(|span| span.start), first.message().to_owned()));
+    let others =
+        errors.iter().map(|error| (error.unexpected().map(|span| span.start()), error.description().to_owned()));
+    let mut all: Vec<(Option<usize>, String)> = told.chain(others).collect();
+    // Stable: at one place the reader's own words, which say what was expected, stand first.
+    all.sort_by_key(|(at, _)| *at);
+    for (at, message) in all {
+        let line = at.map(|at| text.as_bytes()[..at.min(text.len())].iter().rposition(|byte| *byte == b'\n'));
+        if found.is_empty() || line != line_seen {
+            line_seen = line;
+            found.push(Found { at, message: format!("not TOML: {message}") });
+        }
+    }
+    found
 }
 
 /// The System of a document.
-fn system_of(text: &str, file_name: &str, document: &toml_edit::Document<&str>) -> Result<System, FileErrors> {
-    let mut found = Vec::new();
+fn system_of(
+    text: &str,
+    file_name: &str,
+    document: &toml_edit::Document<&str>,
+    mut found: Vec<Found>,
+) -> Result<System, FileErrors> {
     let fields = read::read(text, document.as_table(), &mut found);
     if fields.is_bad("takt") {
         // A file of another version may mean anything by its other keys.

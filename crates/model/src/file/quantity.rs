@@ -174,13 +174,16 @@ impl fmt::Display for Explained<'_> {
                 write!(f, "is not {noun}; write a number and its unit, such as \"{example}\" ({units})")
             }
             QuantityError::NoUnit => write!(f, "has no unit; write {noun} such as \"{example}\" ({units})"),
+            QuantityError::UnknownUnit { unit, close: Some(close) } if unit.trim() != unit => {
+                write!(f, "has a blank at its unit; write \"{close}\"")
+            }
             QuantityError::UnknownUnit { unit, close: Some(close) } => {
                 write!(f, "has the unknown unit \"{unit}\"; did you mean \"{close}\"?")
             }
             QuantityError::UnknownUnit { unit, close: None } => {
                 write!(f, "has the unknown unit \"{unit}\"; units are {units}")
             }
-            QuantityError::Negative => write!(f, "is negative; {noun} here is zero or more"),
+            QuantityError::Negative => f.write_str("is negative; it must be zero or more"),
             QuantityError::Fraction => {
                 write!(f, "is no whole number of {finest}, and takt does not round; use fewer decimals")
             }

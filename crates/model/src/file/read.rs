@@ -39,6 +39,8 @@ pub(super) struct Fields {
     pub at: usize,
     /// In the order of the grammar.
     pub fields: Vec<Option<Field>>,
+    /// Whether the keys together say something.
+    pub whole: bool,
 }
 
 /// One key of a file.
@@ -214,7 +216,7 @@ impl Reader<'_> {
     }
 
     fn table(&mut self, grammar: &'static Table, table: &dyn TableLike, span: Range<usize>, label: Label) -> Fields {
-        let mut fields = Fields { grammar, at: span.start, fields: vec![None; grammar.keys.len()] };
+        let mut fields = Fields { grammar, at: span.start, fields: vec![None; grammar.keys.len()], whole: true };
         for (name, item) in table.iter() {
             if item.is_none() {
                 continue;
@@ -222,6 +224,7 @@ impl Reader<'_> {
             let key_at = table.key(name).and_then(toml_edit::Key::span).map_or(span.start, |at| at.start);
             let Some(index) = grammar.keys.iter().position(|key| key.name == name) else {
                 self.unknown_key(grammar, name, key_at, &label);
+                fields.whole = false;
                 continue;
             };
             let at = item.span().filter(|at| !at.is_empty()).unwrap_or(key_at..key_at + name.len());
@@ -234,7 +237,7 @@ impl Reader<'_> {
                 self.error(span.start, message);
             }
         }
-        self.rule(&fields, &label);
+        self.rule(&mut fields, &label);
         fields
     }
 
@@ -244,7 +247,7 @@ impl Reader<'_> {
             Label::File if self.text.trim().is_empty() => {
                 "the file is empty; a system starts with the line takt = 1".to_owned()
             }
-            Label::File => format!("the file has no {}; add the line takt = 1 at its start", key.name),
+            Label::File => "the file does not say its version; add the line takt = 1 at its start".to_owned(),
             Label::Key(..) | Label::Element(..) => {
                 format!("{} lacks {}; give it {what}", Named { label, value: "" }, key.name)
             }
@@ -265,10 +268,12 @@ impl Reader<'_> {
         self.error(at, format!("unknown key \"{name}\" in {owner}{hint}"));
     }
 
-    fn rule(&mut self, fields: &Fields, label: &Label) {
+    fn rule(&mut self, fields: &mut Fields, label: &Label) {
         let has = |key: &str| fields.field(key).is_some();
         let fault = match fields.grammar.rule {
             Rule::Free => None,
+            // An unknown key is probably the missing one, misspelt.
+            Rule::Some { .. } | Rule::One { .. } if !fields.whole => None,
             Rule::Some { none } => fields.fields.iter().all(Option::is_none).then_some((fields.at, none)),
             Rule::One { keys, none, several } => match keys.iter().filter(|key| has(key)).collect::<Vec<_>>()[..] {
                 [_] => None,
@@ -277,6 +282,7 @@ impl Reader<'_> {
             },
         };
         if let Some((at, what)) = fault {
+            fields.whole = false;
             let owner = match label {
                 Label::Thing(..) | Label::File => Owner(label).to_string(),
                 _ => Named { label, value: "" }.to_string(),
@@ -289,11 +295,11 @@ impl Reader<'_> {
     fn value(&mut self, kind: &'static Kind, item: &Item, at: Range<usize>, label: &Label) -> Option<Val> {
         match kind {
             Kind::Name | Kind::NameOf(_) | Kind::Path | Kind::Strategy => self.name(kind, item, at, label),
-            Kind::Span { zero } => self.span(*zero, item, at, label),
-            Kind::Shift => self.quantity(&DURATION, quantity::shift, item, &at, label).map(Val::Shift),
-            Kind::Size => self.quantity(&SIZE, quantity::size, item, &at, label).map(Val::Size),
+            Kind::Span { zero } => self.span(kind, *zero, item, at, label),
+            Kind::Shift => self.quantity(kind, &DURATION, quantity::shift, item, &at, label).map(Val::Shift),
+            Kind::Size => self.quantity(kind, &SIZE, quantity::size, item, &at, label).map(Val::Size),
             Kind::Rate => {
-                let rate = self.quantity(&RATE, quantity::rate, item, &at, label)?;
+                let rate = self.quantity(kind, &RATE, quantity::rate, item, &at, label)?;
                 if rate.as_bps() > 0 {
                     return Some(Val::Rate(rate));
                 }
@@ -313,27 +319,35 @@ impl Reader<'_> {
                 Some(value) => Some(Val::Bool(value)),
                 None => self.wrong_type(kind, item, &at, label),
             },
-            Kind::Choice(words) => match item.as_str() {
-                Some(word) if words.contains(&word) => Some(Val::Text(word.to_owned())),
-                Some(word) => {
-                    let hint = hint(word, words.iter().copied(), || kind.describe());
-                    let hint = hint.replacen("; one of", "; it is one of", 1);
-                    self.fault(&at, label, &format!("is unknown{hint}"))
-                }
-                None => self.wrong_type(kind, item, &at, label),
-            },
+            Kind::Choice(words) => self.choice(words, kind, item, at, label),
             Kind::List(of) => self.list(kind, of, item, at, label),
             Kind::Tuple(of) => self.tuple(kind, of, item, at, label),
             Kind::Table(table) => match item.as_table_like() {
-                Some(inner) => Some(Val::Table(self.table(table, inner, at, *label))),
+                Some(inner) => {
+                    let fields = self.table(table, inner, at, *label);
+                    fields.whole.then_some(Val::Table(fields))
+                }
                 None => self.wrong_type(kind, item, &at, label),
             },
             Kind::Tables(table) => self.tables(table, item, at, label),
             Kind::Map(of) => self.map(kind, of, item, at, label),
             Kind::Either(kinds) => match form(kinds, item) {
+                Some(Kind::Choice(words)) => self.choice(words, kind, item, at, label),
                 Some(form) => self.value(form, item, at, label),
                 None => self.wrong_type(kind, item, &at, label),
             },
+        }
+    }
+
+    /// One of `words`; `kind` is all that could stand there.
+    fn choice(&mut self, words: &[&str], kind: &Kind, item: &Item, at: Range<usize>, label: &Label) -> Option<Val> {
+        match item.as_str() {
+            Some(word) if words.contains(&word) => Some(Val::Text(word.to_owned())),
+            Some(word) => {
+                let hint = hint(word, words.iter().copied(), || format!("it takes {}", kind.describe()));
+                self.fault(&at, label, &format!("is unknown{hint}"))
+            }
+            None => self.wrong_type(kind, item, &at, label),
         }
     }
 
@@ -369,6 +383,7 @@ impl Reader<'_> {
 
     fn quantity<T>(
         &mut self,
+        kind: &Kind,
         dimension: &Dimension,
         parse: impl Fn(&str) -> Result<T, QuantityError>,
         item: &Item,
@@ -378,20 +393,19 @@ impl Reader<'_> {
         let parsed = match item.as_str() {
             Some(text) => parse(text),
             None if item.is_integer() || item.is_float() => Err(QuantityError::NoUnit),
-            None => {
-                let found = item.type_name();
-                let Dimension { noun, example, .. } = dimension;
-                return self.fault(at, label, &format!("is no string but {found}; write {noun} such as \"{example}\""));
-            }
+            None => return self.wrong_type(kind, item, at, label),
         };
         match parsed {
             Ok(value) => Some(value),
+            Err(QuantityError::Negative) if matches!(kind, Kind::Span { zero: false }) => {
+                self.fault(at, label, "is negative; it must be above zero")
+            }
             Err(error) => self.fault(at, label, &error.explain(dimension).to_string()),
         }
     }
 
-    fn span(&mut self, zero: bool, item: &Item, at: Range<usize>, label: &Label) -> Option<Val> {
-        let span = self.quantity(&DURATION, quantity::span, item, &at, label)?;
+    fn span(&mut self, kind: &Kind, zero: bool, item: &Item, at: Range<usize>, label: &Label) -> Option<Val> {
+        let span = self.quantity(kind, &DURATION, quantity::span, item, &at, label)?;
         if span.is_zero() && !zero {
             self.fault(&at, label, "is zero; it must be above zero")
         } else {
@@ -422,7 +436,7 @@ impl Reader<'_> {
     fn list(&mut self, kind: &Kind, of: &'static Kind, item: &Item, at: Range<usize>, label: &Label) -> Option<Val> {
         let Some(array) = item.as_array() else { return self.wrong_type(kind, item, &at, label) };
         if array.is_empty() {
-            return self.fault(&at, label, &format!("is empty; name at least one, or leave {} out", key_of(label)));
+            return self.fault(&at, label, "is empty; give at least one");
         }
         let mut list = Vec::with_capacity(array.len());
         for (index, value) in array.iter().enumerate() {
@@ -491,7 +505,7 @@ impl Reader<'_> {
             _ => return self.wrong_type(&Kind::Tables(grammar), item, &at, label),
         }
         if list.is_empty() && whole {
-            return self.fault(&at, label, "is empty; name at least one, or leave it out");
+            return self.fault(&at, label, "is empty; give at least one");
         }
         whole.then_some(Val::List(list))
     }
@@ -520,14 +534,6 @@ pub(super) fn name_fault(name: &str) -> Option<&'static str> {
         Some("holds a control character; names and paths are one line of plain text")
     } else {
         None
-    }
-}
-
-fn key_of<'a>(label: &'a Label<'a>) -> &'a str {
-    match label {
-        Label::Key(key, _) => key,
-        Label::Element(_, parent) => key_of(parent),
-        Label::File | Label::Thing(..) => "it",
     }
 }
 

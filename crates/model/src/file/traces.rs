@@ -199,7 +199,7 @@ mod tests {
             "t.csv:2:1: value \"0\" is zero; an execution time is above zero\n\
              t.csv:3:1: value \"x\" is not a duration; write a number and its unit, such as \"10ms\" (ns, us, ms, s, min, h)\n\
              t.csv:4:1: value \"3.5\" is no whole number of nanoseconds, and takt does not round; use fewer decimals\n\
-             t.csv:5:1: value \"-1ms\" is negative; a duration here is zero or more\n\
+             t.csv:5:1: value \"-1ms\" is negative; it must be zero or more\n\
              t.csv:6:1: value \"9s 9\" has the unknown unit \"s 9\"; units are ns, us, ms, s, min, h"
         );
         assert_eq!(

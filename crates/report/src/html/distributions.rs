@@ -24,7 +24,7 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
         "<h2 id=\"distributions\">Distributions</h2>\n<p class=\"note\">Share of the jobs that completed within a response time. The \
          upper scale is the response as a share of the deadline.</p>\n",
     );
-    key(out, input.check.is_some(), input.simulated.is_some(), input.measured.is_some());
+    key(out, tasks.iter().any(|task| task.bound.is_some()), input.simulated.is_some(), input.measured.is_some());
     let (seen, rest) = plots.split_at(plots.len().min(IN_SIGHT));
     let _ = writeln!(out, "<div class=\"plots\">{}</div>", seen.concat());
     if !rest.is_empty() {

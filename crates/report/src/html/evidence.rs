@@ -34,6 +34,29 @@ pub(super) fn in_short(check: &CheckReport) -> String {
     }
 }
 
+/// How late the machine released jobs, where that was measured.
+pub(super) fn release_latencies(out: &mut String, input: &ReportInput<'_>) {
+    let Some(source) = input.measured else { return };
+    let rows =
+        || source.stats.tasks.iter().filter_map(|task| Some((task, task.release_latency_ns.as_ref()?.as_ref()?)));
+    if rows().next().is_none() {
+        return;
+    }
+    out.push_str(
+        "<h2 id=\"latency\">Release latency</h2>\n<p class=\"note\">From the nominal arrival to the moment in which the measured task \
+         was awake: what the machine adds before the first instruction.</p>\n<div class=\"wide\"><table>\n<thead><tr><th>Task</th>\
+         <th class=\"n\">min</th><th class=\"n\">p50</th><th class=\"n\">p99</th><th class=\"n\">max</th></tr></thead>\n<tbody>\n",
+    );
+    for (task, latency) in rows() {
+        let _ = write!(out, "<tr><th scope=\"row\" title=\"{n}\">{n}</th>", n = Esc(&task.task));
+        for ns in [latency.min, latency.p50, latency.p99, latency.max] {
+            let _ = write!(out, "<td class=\"n\">{}</td>", Esc(&short(Span::from_ns(ns))));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
 pub(super) fn chains(out: &mut String, input: &ReportInput<'_>) {
     let of = |source: Option<&crate::Source>| {
         source.map_or_else(Vec::new, |s| s.stats.chains.iter().map(|c| c.chain.clone()).collect())

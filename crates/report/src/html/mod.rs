@@ -59,6 +59,7 @@ pub fn html(input: &ReportInput<'_>) -> String {
     tasks::section(&mut out, input);
     schedules(&mut out, input);
     distributions::section(&mut out, input);
+    evidence::release_latencies(&mut out, input);
     evidence::chains(&mut out, input);
     evidence::cpus(&mut out, input);
     evidence::tests(&mut out, input);

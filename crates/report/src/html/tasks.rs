@@ -93,6 +93,7 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
     if several {
         head("", "Node");
     }
+    head("", "Share of the deadline");
     head("n", "Deadline");
     for (there, text) in [
         (bounds, "Bound"),
@@ -107,7 +108,6 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
             head("n", text);
         }
     }
-    head("", "Share of the deadline");
     out.push_str("</tr></thead>\n<tbody>\n");
     let scale = rows.iter().map(|row| row.bar().most()).fold(1.0, f64::max).min(1.6) * 1.04;
     for row in &rows {
@@ -115,6 +115,7 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
         if several {
             let _ = write!(out, "<td>{}</td>", Esc(&input.system.nodes[row.task.node.index()].name));
         }
+        let _ = write!(out, "<td>{}</td>", row.bar().svg(scale, &row.bar_text()));
         cell(out, "", &short(row.task.deadline));
         if bounds {
             let late = row.bound.is_some_and(|bound| bound > row.task.deadline);
@@ -138,10 +139,10 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
                 missed(out, stats);
             }
         }
-        let _ = writeln!(out, "<td>{}</td></tr>", row.bar().svg(scale, &row.bar_text()));
+        out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table></div>\n");
-    key(out, bounds, simulated, measured);
+    key(out, rows.iter().any(|row| row.bound.is_some()), simulated, measured);
 }
 
 fn cell(out: &mut String, class: &str, text: &str) {

@@ -1,0 +1,340 @@
+//! The difference of two logs, job by job.
+//!
+//! Jobs match by the *name* of their task and their number, so that logs of different back ends, and of systems
+//! whose tasks stand in another order, compare. Both logs are read side by side in the order of time: memory
+//! holds the jobs that one log has ended and the other has not, whatever the logs' length.
+
+mod side;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+use serde::Serialize;
+use takt_model::Span;
+use thiserror::Error;
+
+use crate::kind::Kind;
+use crate::reader::{ReadError, Reader};
+use side::{JobView, Side};
+
+/// How many jobs of both logs may be held: open ones, and ended ones that wait for their counterpart.
+pub const WAITING_MAX: usize = 1 << 20;
+/// How many of one task wait at most; with many tasks fewer. When more do, the oldest is taken to be missing.
+pub const TASK_WAITING_MAX: usize = 1 << 16;
+
+/// What counts as a difference, and how many are listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiffOptions {
+    /// Times that are this far apart are still equal.
+    pub tolerance: Span,
+    /// How many differences [`Diff::first`] lists.
+    pub first_max: usize,
+}
+
+impl Default for DiffOptions {
+    /// No tolerance, twenty differences.
+    fn default() -> Self {
+        DiffOptions { tolerance: Span::ZERO, first_max: 20 }
+    }
+}
+
+/// How two logs differ.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Diff {
+    /// No difference at all.
+    pub same: bool,
+    /// What was tolerated.
+    pub tolerance_ns: u64,
+    /// The left log's end.
+    pub left_end_ns: u64,
+    /// The right log's end.
+    pub right_end_ns: u64,
+    /// Sums over all tasks.
+    pub total: Counts,
+    /// By task, in the order of the left log; what only the right one has comes last.
+    pub tasks: Vec<TaskDiff>,
+    /// Kinds of event that not both back ends record, so that nothing was compared of them.
+    pub not_compared: Vec<&'static str>,
+    /// The first differences.
+    pub first: Vec<Difference>,
+}
+
+/// The differences of one task's jobs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct TaskDiff {
+    /// Its name.
+    pub task: String,
+    /// How many jobs differ, and in what.
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
+/// How many jobs differ, and in what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Counts {
+    /// Jobs in both logs.
+    pub matched: u64,
+    /// Jobs that only the left log has.
+    pub only_left: u64,
+    /// Jobs that only the right log has.
+    pub only_right: u64,
+    /// Of the matched, those that differ in anything.
+    pub differing: u64,
+    /// In their release.
+    pub release: u64,
+    /// In their start.
+    pub start: u64,
+    /// In their completion.
+    pub completion: u64,
+    /// In their response.
+    pub response: u64,
+    /// In what became of them: completed, late, cancelled, unfinished.
+    pub outcome: u64,
+    /// Of the matched, those whose fate one log has lost.
+    pub unknown: u64,
+    /// The largest difference of two responses.
+    pub response_difference_max_ns: u64,
+}
+
+/// One difference of one job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Difference {
+    /// The task's name.
+    pub task: String,
+    /// The job's number.
+    pub job: u64,
+    /// What differs: `only left`, `only right`, `release`, `start`, `completion`, `response`, `outcome`.
+    pub what: &'static str,
+    /// The left log's value: an instant, or a span for responses.
+    pub left_ns: Option<u64>,
+    /// The right log's.
+    pub right_ns: Option<u64>,
+    /// What became of the job in the left log.
+    pub left: Option<&'static str>,
+    /// In the right log.
+    pub right: Option<&'static str>,
+}
+
+/// Why two logs could not be compared.
+#[derive(Debug, Error)]
+pub enum DiffError {
+    /// The left log cannot be read.
+    #[error("the first log: {0}")]
+    Left(ReadError),
+    /// The right log cannot be read.
+    #[error("the second log: {0}")]
+    Right(ReadError),
+    /// The logs are too far apart.
+    #[error(
+        "more than {WAITING_MAX} jobs are open at once or wait for their counterpart in the other log; are these runs of one System?"
+    )]
+    Waiting,
+}
+
+/// Compares what two readers have left.
+///
+/// # Errors
+/// A log cannot be read, or the logs are so far apart that more than [`WAITING_MAX`] jobs would have to be held.
+pub fn diff<L: io::Read, R: io::Read>(
+    left: &mut Reader<L>,
+    right: &mut Reader<R>,
+    options: &DiffOptions,
+) -> Result<Diff, DiffError> {
+    let kinds = (left.header().kinds, right.header().kinds);
+    let comparable = |kind| kinds.0.contains(kind) && kinds.1.contains(kind);
+    let mut matcher = Matcher {
+        options,
+        compare_starts: comparable(Kind::Start),
+        names: BTreeMap::new(),
+        tasks: Vec::new(),
+        first: Vec::new(),
+        waiting: 0,
+    };
+    let (mut left, mut right) = (Side::new(left, 0), Side::new(right, 1));
+    left.learn(&mut matcher);
+    right.learn(&mut matcher);
+    // The log that is behind goes on.
+    loop {
+        let on_left = match (left.now(), right.now()) {
+            (None, None) => break,
+            (Some(left), Some(right)) => left <= right,
+            (left, _) => left.is_some(),
+        };
+        if on_left {
+            left.step(&mut matcher).map_err(DiffError::Left)?;
+        } else {
+            right.step(&mut matcher).map_err(DiffError::Right)?;
+        }
+        if matcher.waiting > WAITING_MAX {
+            return Err(DiffError::Waiting);
+        }
+    }
+    let not_compared = [Kind::Release, Kind::Start, Kind::Complete, Kind::Cancel];
+    let not_compared = not_compared.into_iter().filter(|kind| !comparable(*kind)).map(Kind::name).collect();
+    let ends = (left.end(), right.end());
+    let mut diff = matcher.finish();
+    (diff.left_end_ns, diff.right_end_ns, diff.not_compared) = (ends.0.as_ns(), ends.1.as_ns(), not_compared);
+    Ok(diff)
+}
+
+/// Pairs the jobs of both sides, each side's coming in the order of their numbers.
+struct Matcher<'a> {
+    options: &'a DiffOptions,
+    compare_starts: bool,
+    names: BTreeMap<String, usize>,
+    tasks: Vec<Matching>,
+    first: Vec<Difference>,
+    /// Jobs that are held.
+    waiting: usize,
+}
+
+/// One task name.
+struct Matching {
+    name: String,
+    counts: Counts,
+    /// Jobs that the other side has not come to yet; on one side at most.
+    pending: [VecDeque<JobView>; 2],
+}
+
+impl Matcher<'_> {
+    /// The place of a task name.
+    fn index(&mut self, name: &str) -> usize {
+        if let Some(at) = self.names.get(name) {
+            return *at;
+        }
+        self.names.insert(name.to_owned(), self.tasks.len());
+        let pending = [VecDeque::new(), VecDeque::new()];
+        self.tasks.push(Matching { name: name.to_owned(), counts: Counts::default(), pending });
+        self.tasks.len() - 1
+    }
+
+    /// A job of one side has ended, after all of its task with smaller numbers.
+    fn offer(&mut self, side: usize, task: usize, job: JobView) {
+        while let Some(other) = self.tasks[task].pending[1 - side].front().copied() {
+            if other.number > job.number {
+                break;
+            }
+            self.tasks[task].pending[1 - side].pop_front();
+            self.waiting -= 1;
+            if other.number == job.number {
+                let (left, right) = if side == 0 { (&job, &other) } else { (&other, &job) };
+                self.compare(task, left, right);
+                return;
+            }
+            self.only(1 - side, task, &other);
+        }
+        // What the other side still has to tell comes after its last number; a smaller one will not come.
+        if self.tasks[task].pending[1 - side].is_empty() {
+            let waiting_max = (WAITING_MAX / 2 / self.tasks.len()).clamp(16, TASK_WAITING_MAX);
+            let pending = &mut self.tasks[task].pending[side];
+            pending.push_back(job);
+            if pending.len() <= waiting_max {
+                self.waiting += 1;
+            } else if let Some(oldest) = pending.pop_front() {
+                self.only(side, task, &oldest);
+            }
+        } else {
+            self.only(side, task, &job);
+        }
+    }
+
+    fn only(&mut self, side: usize, task: usize, job: &JobView) {
+        let counts = &mut self.tasks[task].counts;
+        *(if side == 0 { &mut counts.only_left } else { &mut counts.only_right }) += 1;
+        let at = |wanted| (side == wanted).then_some(job.release);
+        let became = |wanted| (side == wanted).then_some(job.became());
+        let what = if side == 0 { "only left" } else { "only right" };
+        self.note(task, job.number, what, (at(0), at(1)), (became(0), became(1)));
+    }
+
+    fn compare(&mut self, task: usize, left: &JobView, right: &JobView) {
+        let counts = &mut self.tasks[task].counts;
+        counts.matched += 1;
+        let mut found = Vec::new();
+        let tolerance = self.options.tolerance.as_ns();
+        let mut times = |what, a: Option<u64>, b: Option<u64>, counter: &mut u64| {
+            if let (Some(a), Some(b)) = (a, b)
+                && a.abs_diff(b) > tolerance
+            {
+                *counter += 1;
+                found.push((what, Some(a), Some(b)));
+            }
+        };
+        times("release", Some(left.release), Some(right.release), &mut counts.release);
+        if self.compare_starts {
+            times("start", left.start, right.start, &mut counts.start);
+        }
+        times("completion", left.completion(), right.completion(), &mut counts.completion);
+        times("response", left.response(), right.response(), &mut counts.response);
+        if let (Some(a), Some(b)) = (left.response(), right.response()) {
+            counts.response_difference_max_ns = counts.response_difference_max_ns.max(a.abs_diff(b));
+        }
+        if left.is_unknown() || right.is_unknown() {
+            counts.unknown += 1;
+        } else if left.became() != right.became() {
+            counts.outcome += 1;
+            found.push(("outcome", left.completion(), right.completion()));
+        }
+        counts.differing += u64::from(!found.is_empty());
+        for (what, a, b) in found {
+            self.note(task, left.number, what, (a, b), (Some(left.became()), Some(right.became())));
+        }
+    }
+
+    fn note(
+        &mut self,
+        task: usize,
+        job: u64,
+        what: &'static str,
+        (left_ns, right_ns): (Option<u64>, Option<u64>),
+        (left, right): (Option<&'static str>, Option<&'static str>),
+    ) {
+        if self.first.len() < self.options.first_max {
+            let task = self.tasks[task].name.clone();
+            self.first.push(Difference { task, job, what, left_ns, right_ns, left, right });
+        }
+    }
+
+    fn finish(mut self) -> Diff {
+        for task in 0..self.tasks.len() {
+            for side in 0..2 {
+                for job in std::mem::take(&mut self.tasks[task].pending[side]) {
+                    self.only(side, task, &job);
+                }
+            }
+        }
+        let mut total = Counts::default();
+        let tasks: Vec<_> =
+            self.tasks.into_iter().map(|task| TaskDiff { task: task.name, counts: task.counts }).collect();
+        tasks.iter().for_each(|task| total.add(&task.counts));
+        Diff {
+            same: total.only_left + total.only_right + total.differing + total.unknown == 0,
+            tolerance_ns: self.options.tolerance.as_ns(),
+            left_end_ns: 0,
+            right_end_ns: 0,
+            total,
+            tasks,
+            not_compared: Vec::new(),
+            first: self.first,
+        }
+    }
+}
+
+impl Counts {
+    fn add(&mut self, other: &Counts) {
+        self.matched += other.matched;
+        self.only_left += other.only_left;
+        self.only_right += other.only_right;
+        self.differing += other.differing;
+        self.release += other.release;
+        self.start += other.start;
+        self.completion += other.completion;
+        self.response += other.response;
+        self.outcome += other.outcome;
+        self.unknown += other.unknown;
+        self.response_difference_max_ns = self.response_difference_max_ns.max(other.response_difference_max_ns);
+    }
+}

@@ -1,0 +1,212 @@
+//! One of two logs: its jobs, each handed over when it has ended.
+
+use std::collections::VecDeque;
+use std::io;
+
+use takt_model::Time;
+
+use super::Matcher;
+use crate::event::{CancelCause, Event, JobKey};
+use crate::reader::{ReadError, Reader, Record};
+
+/// What one log tells of a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JobView {
+    pub(super) number: u64,
+    arrival: u64,
+    pub(super) release: u64,
+    pub(super) start: Option<u64>,
+    end: End,
+    /// A miss was recorded or follows from the deadline.
+    missed: bool,
+    /// Events were lost since its release.
+    doubtful: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Open,
+    Completed(u64),
+    Cancelled(CancelCause),
+    Unfinished,
+    Unknown,
+}
+
+impl JobView {
+    pub(super) fn completion(&self) -> Option<u64> {
+        if let End::Completed(at) = self.end { Some(at) } else { None }
+    }
+    pub(super) fn response(&self) -> Option<u64> {
+        self.completion().map(|at| at.saturating_sub(self.arrival))
+    }
+    pub(super) fn is_unknown(&self) -> bool {
+        self.end == End::Unknown
+    }
+    pub(super) fn became(&self) -> &'static str {
+        match (self.end, self.missed) {
+            (End::Completed(_), false) => "completed",
+            (End::Completed(_), true) => "completed late",
+            (End::Cancelled(CancelCause::Omitted), _) => "omitted",
+            (End::Cancelled(CancelCause::Shed), _) => "shed",
+            (End::Cancelled(CancelCause::Late), _) => "dropped late",
+            (End::Open | End::Unfinished, false) => "unfinished",
+            (End::Open | End::Unfinished, true) => "unfinished, late",
+            (End::Unknown, _) => "unknown",
+        }
+    }
+}
+
+/// A log and its open jobs.
+pub(super) struct Side<'a, R> {
+    reader: &'a mut Reader<R>,
+    side: usize,
+    revision: u64,
+    tasks: Vec<SideTask>,
+    /// `None` at the end.
+    next: Option<Time>,
+}
+
+struct SideTask {
+    /// Its place in the matcher.
+    at: usize,
+    /// Relative, where known.
+    deadline: Option<u64>,
+    stream: u32,
+    /// The least number that the next release may have.
+    next: u64,
+    /// In the order of numbers; ended ones wait for those before them.
+    open: VecDeque<JobView>,
+}
+
+impl<'a, R: io::Read> Side<'a, R> {
+    pub(super) fn new(reader: &'a mut Reader<R>, side: usize) -> Self {
+        let revision = reader.revision();
+        Side { reader, side, revision, tasks: Vec::new(), next: Some(Time::ZERO) }
+    }
+
+    /// How far it has come; `None` at the end.
+    pub(super) fn now(&self) -> Option<Time> {
+        self.next
+    }
+
+    pub(super) fn end(&self) -> Time {
+        self.reader.end()
+    }
+
+    /// Takes in definitions.
+    pub(super) fn learn(&mut self, matcher: &mut Matcher<'_>) {
+        for (i, def) in self.reader.definitions().tasks.iter().enumerate() {
+            let (at, deadline) = (matcher.index(&def.name), def.deadline.map(|deadline| deadline.as_ns()));
+            match self.tasks.get_mut(i) {
+                Some(task) => (task.at, task.deadline) = (at, deadline),
+                None => {
+                    let stream = def.node.0;
+                    self.tasks.push(SideTask { at, deadline, stream, next: 0, open: VecDeque::new() });
+                }
+            }
+        }
+    }
+
+    /// Reads one event, or ends.
+    pub(super) fn step(&mut self, matcher: &mut Matcher<'_>) -> Result<(), ReadError> {
+        let Some(record) = self.reader.next().transpose()? else {
+            self.next = None;
+            self.finish(matcher);
+            return Ok(());
+        };
+        if self.reader.revision() != self.revision {
+            self.revision = self.reader.revision();
+            self.learn(matcher);
+        }
+        self.next = Some(record.time);
+        self.take(matcher, &record);
+        Ok(())
+    }
+
+    fn take(&mut self, matcher: &mut Matcher<'_>, record: &Record) {
+        let now = record.time.as_ns();
+        match record.event {
+            Event::Release { job: JobKey { task, number }, arrival, .. } => {
+                let Some(task) = self.tasks.get_mut(task.index()).filter(|task| number >= task.next) else { return };
+                (task.next, task.stream) = (number.saturating_add(1), record.stream);
+                task.open.push_back(JobView {
+                    number,
+                    arrival: arrival.as_ns(),
+                    release: now,
+                    start: None,
+                    end: End::Open,
+                    missed: false,
+                    doubtful: false,
+                });
+                matcher.waiting += 1;
+            }
+            Event::Start { job, .. } => self.change(job, |view| view.start = Some(now)),
+            Event::Miss { job } => self.change(job, |view| view.missed = true),
+            Event::Complete { job, .. } => {
+                self.change(job, |view| view.end = End::Completed(now));
+                self.hand_over(matcher, job);
+            }
+            Event::Cancel { job, cause } => {
+                self.change(job, |view| view.end = End::Cancelled(cause));
+                self.hand_over(matcher, job);
+            }
+            Event::Lost { .. } => {
+                for task in self.tasks.iter_mut().filter(|task| task.stream == record.stream) {
+                    task.open.iter_mut().for_each(|view| view.doubtful = true);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn change(&mut self, job: JobKey, change: impl FnOnce(&mut JobView)) {
+        let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
+        if let Ok(at) = task.open.binary_search_by_key(&job.number, |view| view.number)
+            && let Some(view) = task.open.get_mut(at)
+            && view.end == End::Open
+        {
+            change(view);
+        }
+    }
+
+    /// Gives the matcher what has ended, in the order of numbers. Jobs that lost events hide are taken to have
+    /// ended when a later one of their task does, for jobs of a task end in order.
+    fn hand_over(&mut self, matcher: &mut Matcher<'_>, job: JobKey) {
+        let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
+        while let Some(view) = task.open.front_mut() {
+            if view.end == End::Open {
+                if !view.doubtful || view.number >= job.number {
+                    break;
+                }
+                view.end = End::Unknown;
+            }
+            task.hand_front(matcher, self.side, None);
+        }
+    }
+
+    fn finish(&mut self, matcher: &mut Matcher<'_>) {
+        let end = self.reader.end().as_ns();
+        for task in &mut self.tasks {
+            while let Some(view) = task.open.front_mut() {
+                if view.end == End::Open {
+                    view.end = if view.doubtful { End::Unknown } else { End::Unfinished };
+                }
+                task.hand_front(matcher, self.side, Some(end));
+            }
+        }
+    }
+}
+
+impl SideTask {
+    fn hand_front(&mut self, matcher: &mut Matcher<'_>, side: usize, log_end: Option<u64>) {
+        let Some(mut view) = self.open.pop_front() else { return };
+        matcher.waiting -= 1;
+        let deadline = self.deadline.map(|deadline| view.arrival.saturating_add(deadline));
+        if let (Some(deadline), Some(at)) = (deadline, view.completion()) {
+            view.missed = at > deadline;
+        } else if let (Some(deadline), End::Unfinished, Some(end)) = (deadline, view.end, log_end) {
+            view.missed = deadline <= end;
+        }
+        matcher.offer(side, self.at, view);
+    }
+}

@@ -1,0 +1,107 @@
+use takt_model::{Builtin, Span, System, Task, TaskId, Time};
+
+use super::*;
+use crate::{BackEnd, Definitions, Event, Header, JobKey, KindSet, Sink, Writer};
+
+const MS: u64 = 1_000_000;
+
+/// A log of tasks (period = deadline = 10 ms) whose job k of task t completes at `completion(t, k)`.
+fn log(names: &[&str], jobs: u64, kinds: KindSet, completion: impl Fn(&str, u64) -> Option<u64>) -> Vec<u8> {
+    let tasks = names.iter().map(|name| Task::periodic(name, Span::from_ms(10), Span::from_ms(1))).collect();
+    let definitions = Definitions::of(&System::local(4, Builtin::Edf, tasks));
+    let mut events = Vec::new();
+    for (t, name) in names.iter().enumerate() {
+        for number in 0..jobs {
+            let job = JobKey { task: TaskId(t as u32), number };
+            let arrival = number * 10 * MS;
+            events.push((arrival, Event::Release { job, arrival: Time::from_ns(arrival), parent: None }));
+            events.push((arrival, Event::Start { job, cpu: t as u32 }));
+            if let Some(at) = completion(name, number) {
+                events.push((at, Event::Complete { job, cpu: t as u32 }));
+            }
+        }
+    }
+    events.sort_by_key(|(at, _)| *at);
+    let header = Header::new(String::new(), None, BackEnd::Sim, kinds);
+    let mut writer = Writer::new(Vec::new(), &header, &definitions).unwrap();
+    events.iter().for_each(|(at, event)| writer.event(0, Time::from_ns(*at), event));
+    writer.finish(Time::from_ns(jobs * 10 * MS)).unwrap()
+}
+
+fn compare(left: &[u8], right: &[u8], tolerance: Span) -> Diff {
+    let options = DiffOptions { tolerance, ..DiffOptions::default() };
+    diff(&mut Reader::new(left).unwrap(), &mut Reader::new(right).unwrap(), &options).unwrap()
+}
+
+#[test]
+fn logs_match_by_name_and_number() {
+    let done = |_: &str, k: u64| Some(k * 10 * MS + MS);
+    let left = log(&["a", "b"], 50, KindSet::JOBS, done);
+    let right = log(&["b", "a"], 50, KindSet::JOBS, done);
+    let found = compare(&left, &right, Span::ZERO);
+    assert!(found.same && found.total.matched == 100, "{found}");
+    assert_eq!(found.to_string(), "the logs agree: 100 jobs in both, within 0ns\n");
+}
+
+#[test]
+fn every_kind_of_difference_is_found() {
+    let done = |_: &str, k: u64| Some(k * 10 * MS + MS);
+    let left = log(&["a", "b"], 4, KindSet::JOBS, done);
+    let right = log(&["a", "c"], 5, KindSet::JOBS, |_, k| match k {
+        1 => Some(10 * MS + MS + 7),
+        2 => Some(20 * MS + 15 * MS),
+        3 => None,
+        k => Some(k * 10 * MS + MS),
+    });
+    let found = compare(&left, &right, Span::from_ns(5));
+    assert_eq!(
+        found.to_string(),
+        "\
+the logs differ (tolerance 5ns): 4 jobs in both, 3 of them differ, 2 in completion, 2 in response, 2 in outcome, \
+4 only in the first, 6 only in the second; responses differ by up to 14ms
+the first log ends at 40ms, the second at 50ms
+  a: 4 jobs in both, 3 of them differ, 2 in completion, 2 in response, 2 in outcome, 1 only in the second; \
+responses differ by up to 14ms
+  b: 0 jobs in both, 4 only in the first
+  c: 0 jobs in both, 5 only in the second
+first differences:
+  a job 1: completion 11ms / 11.000007ms
+  a job 1: response 1ms / 1.000007ms
+  a job 2: completion 21ms / 35ms
+  a job 2: response 1ms / 15ms
+  a job 2: outcome completed / completed late
+  a job 3: outcome completed / unfinished, late
+  a job 4: only right, released at 40ms, completed
+  b job 0: only left, released at 0ns, completed
+  b job 1: only left, released at 10ms, completed
+  b job 2: only left, released at 20ms, completed
+  b job 3: only left, released at 30ms, completed
+  c job 0: only right, released at 0ns, completed
+  c job 1: only right, released at 10ms, completed
+  c job 2: only right, released at 20ms, completed late
+  c job 3: only right, released at 30ms, unfinished, late
+  c job 4: only right, released at 40ms, completed
+"
+    );
+    assert!(compare(&left, &left, Span::ZERO).same);
+    let json = serde_json::to_value(&found).unwrap();
+    assert_eq!((&json["total"]["only_right"], &json["tasks"][0]["task"]), (&6.into(), &"a".into()));
+}
+
+#[test]
+fn what_one_back_end_does_not_record_is_not_compared() {
+    let done = |_: &str, k: u64| Some(k * 10 * MS + MS);
+    let right_kinds = KindSet::JOBS.without(Kind::Start).without(Kind::Cancel);
+    let found = compare(&log(&["a"], 3, KindSet::JOBS, done), &log(&["a"], 3, right_kinds, done), Span::ZERO);
+    assert!(found.same);
+    assert_eq!(found.not_compared, ["start", "cancel"]);
+}
+
+#[test]
+fn jobs_that_the_other_log_lacks_are_not_held_for_ever() {
+    let left = log(&["a", "b"], 150_000, KindSet::JOBS, |_, k| Some(k * 10 * MS + MS));
+    let right = log(&["b"], 150_000, KindSet::JOBS, |_, k| Some(k * 10 * MS + MS));
+    let found = compare(&left, &right, Span::ZERO);
+    assert_eq!((found.total.matched, found.total.only_left), (150_000, 150_000));
+    assert_eq!((found.tasks[0].counts.only_left, found.tasks[1].counts.only_left), (150_000, 0));
+}

@@ -1,0 +1,39 @@
+//! Shared by the simulator's tests: small random systems and a slow, obvious simulator.
+
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+pub(crate) mod random;
+pub(crate) mod reference;
+
+use takt_log::{Event, JobKey};
+use takt_model::{Span, System, Time};
+use takt_sim::{SimOptions, simulate};
+
+/// Events with their times, in an order that does not depend on who comes first within an instant.
+pub(crate) fn by_job(mut events: Vec<(u64, Event)>) -> Vec<(u64, Event)> {
+    events.sort_by_key(|(at, event)| (*at, job_of(event)));
+    events
+}
+
+pub(crate) fn job_of(event: &Event) -> Option<JobKey> {
+    match *event {
+        Event::Release { job, .. }
+        | Event::Start { job, .. }
+        | Event::Preempt { job, .. }
+        | Event::Resume { job, .. }
+        | Event::Complete { job, .. }
+        | Event::Miss { job }
+        | Event::Cancel { job, .. }
+        | Event::Migrate { job, .. } => Some(job),
+        _ => None,
+    }
+}
+
+/// What the simulator under test says.
+pub(crate) fn simulated(system: &System, seed: u64, duration: u64) -> Vec<(u64, Event)> {
+    let mut events: Vec<(u32, Time, Event)> = Vec::new();
+    let options = SimOptions { duration: Span::from_ns(duration), seed, node: None };
+    simulate(system, &options, &mut events).unwrap_or_else(|error| panic!("{error}\n{system:#?}"));
+    assert!(events.windows(2).all(|pair| pair[0].1 <= pair[1].1), "a stream is ordered");
+    events.into_iter().map(|(_, at, event)| (at.as_ns(), event)).collect()
+}

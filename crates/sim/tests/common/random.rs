@@ -1,0 +1,179 @@
+//! Small random systems in which everything collides: a few nanoseconds per job, a few CPUs.
+
+use std::collections::BTreeMap;
+
+use takt_model::draw::philox2x64;
+use takt_model::*;
+
+/// A seeded source of small numbers.
+pub(crate) struct Dice {
+    seed: u64,
+    count: u64,
+}
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Dice { seed, count: 0 }
+    }
+    /// Uniform over [low, high].
+    pub(crate) fn roll(&mut self, low: u64, high: u64) -> u64 {
+        self.count += 1;
+        low + philox2x64([self.count, 0], self.seed)[0] % (high - low + 1)
+    }
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.roll(1, 100) <= percent
+    }
+    pub(crate) fn ns(&mut self, low: u64, high: u64) -> Span {
+        Span::from_ns(self.roll(low, high))
+    }
+    pub(crate) fn pick<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.roll(0, of.len() as u64 - 1) as usize].clone()
+    }
+}
+
+/// A system of one node with up to four CPUs and six tasks, using every feature that the simulator has.
+pub(crate) fn system(dice: &mut Dice) -> System {
+    let cpus = dice.roll(1, 4) as u32;
+    let mut system = System::local(cpus, Builtin::Edf, Vec::new());
+    let task_count = dice.roll(1, 6) as usize;
+    let own = dice.chance(40);
+    system.nodes[0].placement = match dice.roll(0, 3) {
+        0 => Placement::Partitioned,
+        1 => Placement::Clustered { cpus: dice.roll(1, 3) as u32 },
+        _ => Placement::Global,
+    };
+    for number in 0..task_count {
+        let task = task(dice, &system, number);
+        system.tasks.push(task);
+    }
+    if own {
+        let strategies = (0..2).map(|i| own_strategy(dice, &system, i)).collect();
+        system.strategies = strategies;
+    }
+    let reference = |dice: &mut Dice| {
+        if own {
+            StrategyRef::Own(StrategyId(dice.roll(0, 1) as u32))
+        } else {
+            StrategyRef::Builtin(dice.pick(&Builtin::ALL))
+        }
+    };
+    system.nodes[0].strategy = reference(dice);
+    if dice.chance(30) {
+        let at = Time::from_ns(dice.roll(0, 40));
+        let strategy = reference(dice);
+        system.modes.push(Mode { node: NodeId(0), at, strategy });
+        if dice.chance(50) {
+            let strategy = reference(dice);
+            system.modes.push(Mode { node: NodeId(0), at: at + dice.ns(1, 20), strategy });
+        }
+    }
+    let node = &mut system.nodes[0];
+    node.cancel = dice.chance(40);
+    node.laxity_quantum = dice.chance(40).then(|| dice.ns(1, 4));
+    node.costs = dice.chance(30).then(|| Costs {
+        switch: dice.ns(0, 2),
+        migrate: dice.ns(0, 2),
+        release: dice.ns(0, 1),
+        tick: dice.ns(0, 2),
+        tick_period: dice.ns(3, 9),
+    });
+    system
+}
+
+fn task(dice: &mut Dice, system: &System, number: usize) -> Task {
+    let mut task = Task::periodic(&format!("t{number}"), dice.ns(3, 14), dice.ns(1, 6));
+    task.deadline = dice.ns(1, 16);
+    task.criticality = dice.pick(&[Criticality::High, Criticality::Low]);
+    task.importance = dice.roll(0, 2) as u32;
+    task.priority = Some(dice.roll(1, 3) as u32);
+    task.exec = match dice.roll(0, 4) {
+        0 => Exec::Uniform { min: dice.ns(0, 2), max: task.wcet + dice.ns(2, 3) },
+        1 => Exec::Pmf(vec![(dice.ns(0, 3), percent(30)), (dice.ns(1, 7), percent(70))]),
+        2 => Exec::Trace(trace(&[3, 1, 4])),
+        _ => Exec::Wcet,
+    };
+    if number > 0 && dice.chance(30) {
+        let first = dice.roll(0, number as u64 - 1) as usize;
+        task.after = vec![TaskId(first as u32)];
+        task.period = system.tasks[first].period;
+        let second = dice.roll(0, number as u64 - 1) as usize;
+        if second != first && system.tasks[second].period == task.period {
+            task.after.push(TaskId(second as u32));
+        }
+    } else {
+        task.offset = dice.ns(0, 6);
+        task.jitter = if dice.chance(40) { dice.ns(0, 9) } else { Span::ZERO };
+        task.arrival = match dice.roll(0, 5) {
+            0 => Arrival::Sporadic,
+            1 => Arrival::Pmf(vec![(dice.ns(1, 8), percent(50)), (dice.ns(4, 20), percent(50))]),
+            2 => Arrival::Trace(trace(&[0, 1, 9, 22])),
+            _ => Arrival::Periodic,
+        };
+    }
+    task.cpus = affinity(dice, &system.nodes[0]);
+    task
+}
+
+/// An affinity that the node's placement allows.
+fn affinity(dice: &mut Dice, node: &NodeSpec) -> Option<CpuSet> {
+    let home = dice.pick(&node.clusters());
+    let divided = node.clusters().len() > 1;
+    if !divided && dice.chance(60) {
+        return None;
+    }
+    let some: CpuSet = home.iter().filter(|_| dice.chance(60)).collect();
+    Some(if some.is_empty() { home } else { some })
+}
+
+fn own_strategy(dice: &mut Dice, system: &System, number: usize) -> Strategy {
+    let mut levels: Vec<Level> = (0..dice.roll(0, 2))
+        .map(|_| {
+            let filter = match dice.roll(0, 2) {
+                0 => Filter::Named(system.tasks.iter().map(|t| t.name.clone()).filter(|_| dice.chance(40)).collect()),
+                1 => Filter::Where { criticality: Some(Criticality::High), importance: None, priority: None },
+                _ => Filter::Where { criticality: None, importance: Some(1), priority: None },
+            };
+            level(dice, system, filter)
+        })
+        .collect();
+    levels.push(level(dice, system, Filter::Rest));
+    Strategy { name: format!("own{number}"), levels }
+}
+
+fn level(dice: &mut Dice, system: &System, filter: Filter) -> Level {
+    let discipline = match dice.roll(0, 3) {
+        0 => Discipline::Fifo,
+        1 => Discipline::Deadline,
+        2 => Discipline::Laxity,
+        _ => {
+            let shift = |dice: &mut Dice| Lateness::from_ns(dice.roll(0, 10) as i64 - 5);
+            let shift: BTreeMap<_, _> = system.tasks.iter().map(|task| (task.name.clone(), shift(dice))).collect();
+            Discipline::Gel { shift }
+        }
+    };
+    Level {
+        filter,
+        discipline,
+        split: dice.pick(&[
+            Split::None,
+            Split::None,
+            Split::None,
+            Split::Priority,
+            Split::Period,
+            Split::Deadline,
+            Split::Criticality,
+            Split::Importance,
+        ]),
+        preemptive: dice.chance(60),
+        late: dice.pick(&[Late::Continue, Late::Continue, Late::Drop, Late::Demote]),
+        importance_ties: dice.chance(30),
+    }
+}
+
+fn percent(percent: u32) -> Probability {
+    Probability::from_billionths(percent * 10_000_000).unwrap()
+}
+
+fn trace(values: &[u64]) -> takt_model::Trace {
+    takt_model::Trace { path: "trace.csv".into(), values: values.iter().map(|ns| Span::from_ns(*ns)).collect() }
+}

@@ -1,0 +1,439 @@
+//! The slow, obvious simulator: one nanosecond after the other, all jobs sorted anew at every decision.
+//! It shares the model (plans, draws) with the code under test and nothing else.
+
+use std::collections::VecDeque;
+
+use takt_log::{CancelCause, Event, JobKey, Parent};
+use takt_model::plan::Order;
+use takt_model::*;
+
+#[derive(Clone, Debug)]
+struct Job {
+    key: JobKey,
+    arrival: u64,
+    release: u64,
+    deadline: u64,
+    origin: u64,
+    /// Work left, overheads included.
+    left: u64,
+    /// CPU time had, which laxity counts.
+    received: u64,
+    /// Rest of a tick that the job suffers now.
+    stolen: u64,
+    started: bool,
+    demoted: bool,
+    missed: bool,
+    /// Known to the scheduler (it is its task's head).
+    known: bool,
+    cpu: Option<u32>,
+    last_cpu: Option<u32>,
+}
+
+/// How an instance of a successor stands: how many predecessors are awaited, whether one did not complete, origin.
+type Instance = (usize, bool, u64);
+
+struct Reference<'a> {
+    system: &'a System,
+    plans: Vec<Plan>,
+    plan: usize,
+    now: u64,
+    jobs: Vec<VecDeque<Job>>,
+    arrivals: Vec<std::iter::Peekable<Arrivals<'a>>>,
+    instances: Vec<VecDeque<Instance>>,
+    next_instance: Vec<u64>,
+    group_of: Vec<usize>,
+    groups: Vec<CpuSet>,
+    touched: Vec<bool>,
+    events: Vec<(u64, Event)>,
+    /// Tasks whose head was omitted in the dispatch under way.
+    omitted: Vec<usize>,
+    seed: u64,
+}
+
+/// Simulates the system's only node for `duration` nanoseconds.
+pub(crate) fn reference(system: &System, seed: u64, duration: u64) -> Vec<(u64, Event)> {
+    let node = &system.nodes[0];
+    let mut modes = system.modes.clone();
+    modes.sort_by_key(|mode| mode.at);
+    let plans = std::iter::once(node.strategy)
+        .chain(modes.iter().map(|mode| mode.strategy))
+        .map(|strategy| Plan::resolve(system, NodeId(0), &system.strategy(strategy)).unwrap())
+        .collect();
+    let (groups, group_of) = groups(system);
+    let count = system.tasks.len();
+    let mut world = Reference {
+        system,
+        plans,
+        plan: 0,
+        now: 0,
+        jobs: vec![VecDeque::new(); count],
+        arrivals: system.tasks.iter().map(|t| Arrivals::new(t, Draw::new(seed, &t.name)).peekable()).collect(),
+        instances: vec![VecDeque::new(); count],
+        next_instance: vec![0; count],
+        touched: vec![false; groups.len()],
+        group_of,
+        groups,
+        events: Vec::new(),
+        omitted: Vec::new(),
+        seed,
+    };
+    for now in 0..=duration {
+        world.now = now;
+        loop {
+            let before = world.events.len();
+            world.complete();
+            world.miss();
+            if now == duration {
+                break;
+            }
+            world.release(duration);
+            while modes.first().is_some_and(|mode| mode.at.as_ns() <= now) {
+                modes.remove(0);
+                world.switch();
+            }
+            if node.laxity_quantum.is_some_and(|quantum| now % quantum.as_ns() == 0) {
+                world.touched.fill(true);
+            }
+            world.dispatch();
+            if world.events.len() == before {
+                break;
+            }
+        }
+        world.work();
+    }
+    world.events
+}
+
+/// CPUs that share jobs, directly or through others.
+fn groups(system: &System) -> (Vec<CpuSet>, Vec<usize>) {
+    let allowed = |task: &Task| task.cpus.unwrap_or(CpuSet::first(system.nodes[0].cpus));
+    let mut groups: Vec<CpuSet> = (0..system.nodes[0].cpus).map(|cpu| CpuSet::range(cpu, cpu + 1)).collect();
+    loop {
+        let joined = system.tasks.iter().find_map(|task| {
+            let mut touching = (0..groups.len()).filter(|i| !groups[*i].intersection(&allowed(task)).is_empty());
+            Some((touching.next()?, touching.next()?))
+        });
+        let Some((a, b)) = joined else { break };
+        let gone = groups.remove(b);
+        groups[a] = groups[a].union(&gone);
+    }
+    let of = |task: &Task| groups.iter().position(|group| allowed(task).is_subset(group)).unwrap();
+    let group_of = system.tasks.iter().map(of).collect();
+    (groups, group_of)
+}
+
+impl Reference<'_> {
+    fn say(&mut self, event: Event) {
+        self.events.push((self.now, event));
+    }
+
+    fn complete(&mut self) {
+        for task in 0..self.jobs.len() {
+            let Some(job) = self.jobs[task].front().filter(|job| job.left == 0).cloned() else { continue };
+            let Some(cpu) = job.cpu else { continue };
+            self.say(Event::Complete { job: job.key, cpu });
+            self.end(task, true);
+        }
+    }
+
+    /// The head of a task goes; the next moves up; successors learn.
+    fn end(&mut self, task: usize, completed: bool) {
+        let job = self.jobs[task].pop_front().unwrap();
+        self.touched[self.group_of[task]] = true;
+        self.tell(task, job.key.number, completed, job.origin);
+        self.move_up(task);
+    }
+
+    fn tell(&mut self, task: usize, number: u64, completed: bool, origin: u64) {
+        for (id, successor) in self.system.tasks.iter().enumerate() {
+            if !successor.after.contains(&TaskId(task as u32)) {
+                continue;
+            }
+            let at = (number - self.next_instance[id]) as usize;
+            while self.instances[id].len() <= at {
+                self.instances[id].push_back((successor.after.len(), false, u64::MAX));
+            }
+            let instance = &mut self.instances[id][at];
+            instance.0 -= 1;
+            instance.1 |= !completed;
+            instance.2 = instance.2.min(origin);
+        }
+    }
+
+    /// Makes the front job of a task known to the scheduler.
+    fn move_up(&mut self, task: usize) {
+        let now = self.now;
+        let late_rule = self.late_rule(task);
+        let Some(job) = self.jobs[task].front_mut() else { return };
+        if job.known {
+            return;
+        }
+        job.known = true;
+        let late = job.deadline <= now;
+        job.demoted = late && late_rule == Late::Demote;
+        if late && late_rule == Late::Drop {
+            self.drop_late(task);
+        } else {
+            self.touched[self.group_of[task]] = true;
+        }
+    }
+
+    fn late_rule(&self, task: usize) -> Late {
+        let plan = &self.plans[self.plan];
+        plan.levels[plan.tasks[task].level as usize].late
+    }
+
+    fn drop_late(&mut self, task: usize) {
+        let job = self.jobs[task][0].key;
+        if !std::mem::replace(&mut self.jobs[task][0].missed, true) {
+            self.say(Event::Miss { job });
+        }
+        self.say(Event::Cancel { job, cause: CancelCause::Late });
+        self.end(task, false);
+    }
+
+    fn miss(&mut self) {
+        for task in 0..self.jobs.len() {
+            let now = self.now;
+            let late: Vec<JobKey> = self.jobs[task]
+                .iter_mut()
+                .filter(|job| !job.missed && job.deadline <= now)
+                .map(|job| {
+                    job.missed = true;
+                    job.key
+                })
+                .collect();
+            late.iter().for_each(|job| self.say(Event::Miss { job: *job }));
+            for job in late {
+                if self.jobs[task].front().is_some_and(|head| head.key == job) {
+                    match self.late_rule(task) {
+                        Late::Continue => {}
+                        Late::Drop => self.drop_late(task),
+                        Late::Demote => {
+                            self.jobs[task][0].demoted = true;
+                            self.touched[self.group_of[task]] = true;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn release(&mut self, duration: u64) {
+        for task in 0..self.jobs.len() {
+            if self.system.tasks[task].after.is_empty() {
+                let now = Time::from_ns(self.now);
+                while let Some(next) = self.arrivals[task].next_if(|job| job.release <= now) {
+                    let arrival = next.arrival.as_ns();
+                    self.add(task, next.number, arrival, arrival);
+                }
+            }
+        }
+        // Shedding makes further instances due, in any order of the file.
+        while let Some(task) = (0..self.jobs.len()).find(|t| self.instances[*t].front().is_some_and(|i| i.0 == 0)) {
+            let (_, shed, origin) = self.instances[task].pop_front().unwrap();
+            let number = self.next_instance[task];
+            self.next_instance[task] += 1;
+            if shed {
+                let job = JobKey { task: TaskId(task as u32), number };
+                let parent = Some(Parent { hop: self.hop(task), origin: Time::from_ns(origin) });
+                self.say(Event::Release { job, arrival: Time::from_ns(self.now), parent });
+                self.say(Event::Cancel { job, cause: CancelCause::Shed });
+                self.tell(task, number, false, origin);
+            } else {
+                self.add(task, number, self.now, origin);
+            }
+        }
+        assert!(self.now < duration);
+    }
+
+    fn hop(&self, task: usize) -> u32 {
+        self.system.tasks[task].after.iter().map(|before| self.hop(before.index()) + 1).max().unwrap_or(0)
+    }
+
+    fn add(&mut self, task: usize, number: u64, arrival: u64, origin: u64) {
+        let spec = &self.system.tasks[task];
+        let key = JobKey { task: TaskId(task as u32), number };
+        let parent = (!spec.after.is_empty()).then(|| Parent { hop: self.hop(task), origin: Time::from_ns(origin) });
+        self.say(Event::Release { job: key, arrival: Time::from_ns(arrival), parent });
+        let exec = Draw::new(self.seed, &spec.name).exec(spec, number).as_ns();
+        let deadline = arrival + spec.deadline.as_ns();
+        let missed = deadline <= self.now;
+        if missed {
+            self.say(Event::Miss { job: key });
+        }
+        self.jobs[task].push_back(Job {
+            key,
+            arrival,
+            release: self.now,
+            deadline,
+            origin,
+            left: exec + self.system.nodes[0].costs.map_or(0, |costs| costs.release.as_ns()),
+            received: 0,
+            stolen: 0,
+            started: false,
+            demoted: false,
+            missed,
+            known: false,
+            cpu: None,
+            last_cpu: None,
+        });
+        self.move_up(task);
+    }
+
+    fn switch(&mut self) {
+        self.plan += 1;
+        self.say(Event::ModeChange { mode: self.plan as u32 });
+        for task in 0..self.jobs.len() {
+            let rule = self.late_rule(task);
+            let now = self.now;
+            if let Some(job) = self.jobs[task].front_mut() {
+                let late = job.deadline <= now;
+                job.demoted = late && rule == Late::Demote;
+                if late && rule == Late::Drop {
+                    self.drop_late(task);
+                }
+            }
+        }
+        self.touched.fill(true);
+    }
+
+    /// What a job is sorted by, the most important first.
+    fn importance(&self, task: usize) -> (u32, u32, i64, i64, u64, usize) {
+        let plan = &self.plans[self.plan];
+        let (place, job) = (plan.tasks[task], &self.jobs[task][0]);
+        let level = plan.levels[place.level as usize];
+        let spec = &self.system.tasks[task];
+        let phase = match (level.preemptive, job.cpu, job.started) {
+            (false, Some(_), _) => 0,
+            (false, None, true) => 1,
+            _ => 2,
+        };
+        let key = match level.order {
+            Order::Fifo => job.release as i64,
+            Order::Deadline => job.deadline as i64 + place.shift_ns,
+            Order::Laxity => job.deadline as i64 - spec.wcet.as_ns().saturating_sub(job.received) as i64,
+        };
+        let tie = if level.importance_ties { -i64::from(spec.importance) } else { 0 };
+        let below = if job.demoted { plan.levels.len() as u32 } else { 0 };
+        (place.level + below, phase, key, tie, job.arrival, task)
+    }
+
+    fn dispatch(&mut self) {
+        for group in 0..self.groups.len() {
+            if std::mem::take(&mut self.touched[group]) {
+                self.dispatch_group(group);
+            }
+        }
+    }
+
+    /// CPUs by the rule: running jobs keep theirs, the others in order take their last or the lowest free one.
+    fn assign(&self, chosen: &[usize]) -> Option<Vec<u32>> {
+        let mut taken: Vec<u32> = chosen.iter().filter_map(|task| self.jobs[*task][0].cpu).collect();
+        let mut cpus = Vec::new();
+        for task in chosen {
+            let job = &self.jobs[*task][0];
+            let cpu = match job.cpu {
+                Some(cpu) => cpu,
+                None => {
+                    let allowed = self.system.tasks[*task].cpus.unwrap_or(self.groups[self.group_of[*task]]);
+                    let free: Vec<u32> = allowed.iter().filter(|cpu| !taken.contains(cpu)).collect();
+                    let cpu = job.last_cpu.filter(|last| free.contains(last)).or(free.first().copied())?;
+                    taken.push(cpu);
+                    cpu
+                }
+            };
+            cpus.push(cpu);
+        }
+        Some(cpus)
+    }
+
+    /// Decides until nothing changes.
+    fn dispatch_group(&mut self, group: usize) {
+        loop {
+            let before = self.events.len();
+            self.decide(group);
+            if self.events.len() == before {
+                break;
+            }
+        }
+        // The successors of omitted jobs come into play after completions of this instant.
+        for task in std::mem::take(&mut self.omitted) {
+            self.end(task, false);
+        }
+    }
+
+    fn decide(&mut self, group: usize) {
+        let mut order: Vec<usize> = (0..self.jobs.len())
+            .filter(|t| self.group_of[*t] == group && self.jobs[*t].front().is_some_and(|j| j.known))
+            .collect();
+        order.sort_by_key(|task| self.importance(*task));
+        let mut chosen: Vec<usize> = Vec::new();
+        let mut omitted: Vec<usize> = Vec::new();
+        for task in order.iter().copied() {
+            let mut more = chosen.clone();
+            more.push(task);
+            if self.assign(&more).is_none() {
+                continue;
+            }
+            let (spec, job) = (&self.system.tasks[task], &self.jobs[task][0]);
+            let left = job.deadline.saturating_sub(self.now);
+            let may_cancel = self.system.nodes[0].cancel && spec.criticality == Criticality::Low && !job.started;
+            if may_cancel && spec.wcet.as_ns() > left {
+                omitted.push(task);
+            } else {
+                chosen = more;
+            }
+        }
+        let cpus = self.assign(&chosen).unwrap();
+        for task in order.iter().copied().filter(|task| !chosen.contains(task)) {
+            let job = &mut self.jobs[task][0];
+            if let Some(cpu) = job.cpu.take() {
+                job.last_cpu = Some(cpu);
+                job.stolen = 0;
+                let job = job.key;
+                self.say(Event::Preempt { job, cpu });
+            }
+        }
+        for (task, cpu) in chosen.into_iter().zip(cpus) {
+            let costs = self.system.nodes[0].costs;
+            let job = &mut self.jobs[task][0];
+            if job.cpu.is_some() {
+                continue;
+            }
+            let moved = job.last_cpu.filter(|last| *last != cpu);
+            job.left += costs.map_or(0, |c| c.switch.as_ns() + moved.map_or(0, |_| c.migrate.as_ns()));
+            job.cpu = Some(cpu);
+            let resumed = std::mem::replace(&mut job.started, true);
+            let job = job.key;
+            if let Some(from) = moved {
+                self.say(Event::Migrate { job, from, to: cpu });
+            }
+            self.say(if resumed { Event::Resume { job, cpu } } else { Event::Start { job, cpu } });
+        }
+        for task in omitted {
+            let job = self.jobs[task][0].key;
+            self.say(Event::Cancel { job, cause: CancelCause::Omitted });
+            self.jobs[task][0].known = false;
+            self.omitted.push(task);
+        }
+    }
+
+    /// One nanosecond passes.
+    fn work(&mut self) {
+        let costs = self.system.nodes[0].costs;
+        for job in self.jobs.iter_mut().filter_map(VecDeque::front_mut).filter(|job| job.cpu.is_some()) {
+            if let Some(costs) = costs
+                && self.now.is_multiple_of(costs.tick_period.as_ns())
+            {
+                job.stolen = costs.tick.as_ns();
+            }
+            job.received += 1;
+            if job.stolen > 0 {
+                job.stolen -= 1;
+            } else {
+                job.left -= 1;
+            }
+        }
+    }
+}
