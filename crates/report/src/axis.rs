@@ -108,19 +108,31 @@ fn tick_label(since: Span, step: Span, last: Span, relative: bool) -> String {
 pub fn clock(at: Time) -> String {
     let (s, ns) = (at.as_ns() / S, at.as_ns() % S);
     if s < 120 {
-        return at.to_string();
+        return spaced(Span::from_ns(at.as_ns()));
     }
     let fraction = if ns == 0 { String::new() } else { format!(".{}", format!("{ns:09}").trim_end_matches('0')) };
     format!("{}:{:02}:{:02}{fraction}", s / 3_600, s / 60 % 60, s % 60)
 }
 
-/// A duration with four significant digits, for reading: `1.235 ms`, `12.35 ms`, `250 us`.
+/// The exact duration, with a space before its unit.
+fn spaced(span: Span) -> String {
+    let text = span.to_string();
+    match text.find(|c: char| c.is_ascii_alphabetic()) {
+        Some(unit) => format!("{} {}", &text[..unit], &text[unit..]),
+        None => text,
+    }
+}
+
+/// A duration with four significant digits, for reading: `1.235 ms`, `12.35 ms`, `250 us`, `36 h`.
 #[must_use]
 pub fn short(span: Span) -> String {
     let ns = span.as_ns();
     // The unit in which the rounded value is at least one: 999.96 us is 1 ms.
     let (unit, name) = match ns {
         0 => return "0".to_owned(),
+        ns if ns >= 48 * 3_600 * S => (86_400e9, "d"),
+        ns if ns >= 2 * 3_600 * S => (3_600e9, "h"),
+        ns if ns >= 120 * S => (60e9, "min"),
         ns if ns >= 999_950_000 => (1e9, "s"),
         ns if ns >= 999_950 => (1e6, "ms"),
         ns if ns >= 1_000 => (1e3, "us"),
@@ -128,6 +140,7 @@ pub fn short(span: Span) -> String {
     };
     let value = ns as f64 / unit;
     let digits = match value {
+        v if v >= 999.95 => 0,
         v if v >= 99.95 => 1,
         v if v >= 9.995 => 2,
         _ => 3,
@@ -135,4 +148,45 @@ pub fn short(span: Span) -> String {
     let text = format!("{value:.digits$}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{text} {name}")
+}
+
+/// The unit, in nanoseconds, in which times up to `most_ns` have round numbers: days, hours, minutes, or one
+/// nanosecond, of which all smaller units are powers of ten.
+pub(crate) fn round_unit(most_ns: f64) -> f64 {
+    [86_400e9, 3_600e9, 60e9].into_iter().find(|unit| most_ns >= 2.0 * unit).unwrap_or(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(from: u64, to: u64) -> Vec<String> {
+        Axis::new(Time::from_ns(from), Time::from_ns(to), 6).ticks.into_iter().map(|(_, label)| label).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_labels_short_from_nanoseconds_to_days() {
+        assert_eq!(labels(0, 50), ["0", "10 ns", "20 ns", "30 ns", "40 ns", "50 ns"]);
+        assert_eq!(labels(0, 40_000_000), ["0", "10 ms", "20 ms", "30 ms", "40 ms"]);
+        assert_eq!(labels(0, 1_200_000), ["0", "200 us", "400 us", "600 us", "800 us", "1000 us", "1200 us"]);
+        assert_eq!(labels(12 * S, 12 * S + S / 2), ["12 s", "12.1 s", "12.2 s", "12.3 s", "12.4 s", "12.5 s"]);
+        assert_eq!(
+            labels(0, 3 * 86_400 * S),
+            ["0", "12:00:00", "24:00:00", "36:00:00", "48:00:00", "60:00:00", "72:00:00"]
+        );
+        let axis = Axis::new(Time::from_ns(7_200 * S + 5_000), Time::from_ns(7_200 * S + 45_000), 4);
+        assert_eq!(axis.origin_label().as_deref(), Some("from 2:00:00"));
+        assert_eq!(axis.ticks[1].1, "+20 us");
+        assert!(labels(0, u64::MAX).len() > 1 && labels(u64::MAX - 3, u64::MAX).len() == 4 && labels(7, 7) == ["7 ns"]);
+    }
+
+    #[test]
+    fn short_durations_have_four_digits_and_the_unit_of_the_rounded_value() {
+        let shown = |ns| short(Span::from_ns(ns));
+        assert_eq!([shown(0), shown(999), shown(1_000), shown(999_949)], ["0", "999 ns", "1 us", "999.9 us"]);
+        assert_eq!([shown(999_960), shown(1_234_567), shown(12_345_678)], ["1 ms", "1.235 ms", "12.35 ms"]);
+        assert_eq!([shown(90 * S), shown(150 * S), shown(36 * 3_600 * S)], ["90 s", "2.5 min", "36 h"]);
+        assert_eq!(clock(Time::from_ns(12_345_678)), "12.345678 ms");
+        assert_eq!(clock(Time::from_ns(3_723 * S + 500_000_000)), "1:02:03.5");
+    }
 }

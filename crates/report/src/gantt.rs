@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use takt_log::{CancelCause, Event, Sink};
 use takt_model::{NodeId, Span, Time};
 
+use crate::axis::{clock, short};
 use crate::scene::Scene;
 
 /// Which part of a log to draw.
@@ -431,8 +432,9 @@ impl Gantt {
         let mut notes = Vec::new();
         if let Some(asked) = self.cut {
             notes.push(format!(
-                "The log goes on to {asked}; the chart shows the first {} of it, for more would not be readable.",
-                self.span()
+                "The window goes on to {}; the chart shows the first {} of it, for more would not be readable.",
+                clock(asked),
+                short(self.span())
             ));
         }
         if !self.scene.preemptions && self.rows.iter().any(|row| !row.segments.is_empty()) {

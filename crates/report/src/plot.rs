@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use takt_log::stats::Histogram;
 use takt_model::Span;
 
-use crate::axis::short;
+use crate::axis::{round_unit, short};
 use crate::markup::{Esc, Px};
 
 /// A line of a distribution plot.
@@ -64,7 +64,7 @@ impl Scale {
         self.x0 + share.clamp(0.0, 1.0) * (self.x1 - self.x0)
     }
 
-    /// Round values within the scale, about `count` of them.
+    /// Round values within the scale, about `count` of them. (Shares are far below the units of time.)
     fn ticks(&self, count: usize) -> Vec<f64> {
         let mut ticks = Vec::new();
         if self.log {
@@ -82,7 +82,8 @@ impl Scale {
             return ticks.into_iter().step_by(keep).collect();
         }
         let rough = (self.to - self.from) / count.max(1) as f64;
-        let power = 10f64.powf(rough.log10().floor());
+        let unit = round_unit(rough);
+        let power = unit * 10f64.powf((rough / unit).log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|s| s * power).find(|s| *s >= rough).unwrap_or(rough);
         let mut i = (self.from / step).ceil();
         while i * step <= self.to * 1.000_001 && ticks.len() < 20 {

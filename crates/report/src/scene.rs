@@ -85,7 +85,8 @@ impl Scene {
         let crowded = f64::from(jobs_max.max(1)) / per_ns;
         let two = 2.0 * longest as f64;
         let wanted = two.min(crowded).max(1.0);
-        let power = 10f64.powf(wanted.log10().floor());
+        let unit = crate::axis::round_unit(wanted);
+        let power = unit * 10f64.powf((wanted / unit).log10().floor());
         let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
         let ns = if two <= crowded {
             steps.into_iter().find(|step| *step >= wanted * 0.999)

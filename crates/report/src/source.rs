@@ -37,8 +37,9 @@ pub struct SourceBuilder {
     first_miss: GanttBuilder,
 }
 
-/// How many jobs the charts of a page show, about.
+/// How many jobs the charts of a page show, about: so many, or so many a task where there are many tasks.
 const CHART_JOBS: u32 = 60;
+const CHART_JOBS_PER_TASK: u32 = 3;
 /// How many segments and marks at most: a page with a few thousand is still small.
 const CHART_ITEMS_MAX: usize = 4_000;
 
@@ -47,7 +48,8 @@ impl SourceBuilder {
     #[must_use]
     pub fn new(name: &str, header: &Header, definitions: &Definitions, span: Option<Span>) -> Self {
         let scene = Scene::of_log(name, definitions, header.kinds);
-        let span = span.unwrap_or_else(|| scene.suggested_span(CHART_JOBS));
+        let jobs = CHART_JOBS.max(CHART_JOBS_PER_TASK.saturating_mul(scene.tasks.len() as u32));
+        let span = span.unwrap_or_else(|| scene.suggested_span(jobs));
         let options = |window| GanttOptions { items_max: CHART_ITEMS_MAX, ..GanttOptions::new(window) };
         let half = Span::from_ns(span.as_ns() / 2);
         let start = options(Window::Range { from: Time::ZERO, to: Time::ZERO.saturating_add(span) });

@@ -141,7 +141,11 @@ fn a_crowded_window_is_cut_and_says_where() {
     let items: usize = gantt.rows.iter().map(|row| row.segments.len() + row.marks.len()).sum();
     assert!((450..=502).contains(&items), "{items}");
     assert_eq!(gantt.cut, Some(ms(5_000)));
-    assert!(gantt.notes()[0].starts_with("The log goes on to 5s; the chart shows the first "), "{:?}", gantt.notes());
+    assert!(
+        gantt.notes()[0].starts_with("The window goes on to 5 s; the chart shows the first "),
+        "{:?}",
+        gantt.notes()
+    );
 }
 
 #[test]

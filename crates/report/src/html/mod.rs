@@ -198,8 +198,9 @@ fn schedules(out: &mut String, input: &ReportInput<'_>) {
             Rows::Tasks,
         );
         if let Some(at) = source.first_miss.first_miss {
-            // Where the miss stands in the first chart already, it needs no second one.
-            if at > source.start.to {
+            // Where the first chart shows the miss and what follows, there is no need for a second one.
+            let quarter = takt_model::Span::from_ns(source.start.span().as_ns() / 4);
+            if at.saturating_add(quarter) > source.start.to {
                 let title = format!("{word}: around the first miss, at {}", crate::axis::clock(at));
                 chart(out, &format!("{id}-miss"), &title, &source.first_miss, Rows::Tasks);
             }
