@@ -58,11 +58,7 @@ impl Partitions {
     /// # Errors
     /// Why not; then nothing has changed.
     pub fn create(groups: &[Vec<u32>]) -> Result<Partitions, CpusetError> {
-        let root = cgroup_v1_mount("cpuset").ok_or(CpusetError::NoController)?;
-        let own = cgroup_v1_folder("cpuset").ok_or(CpusetError::NoController)?;
-        if own != root {
-            return Err(CpusetError::NotRoot(own.display().to_string()));
-        }
+        let root = root()?;
         recovery::recover()?;
         let lock = match Lock::acquire()? {
             Ok(lock) => lock,
@@ -137,6 +133,24 @@ impl Drop for Partitions {
         // Where this fails, the state file stays and the next start repairs.
         let _ = self.undo();
     }
+}
+
+/// What speaks against dividing this machine, without trying.
+#[must_use]
+pub fn obstacle() -> Option<CpusetError> {
+    root()
+        .and_then(|root| {
+            let path = root.join(LOAD_BALANCE);
+            fs::OpenOptions::new().write(true).open(&path).map(drop).map_err(|error| failed(&path, &error, ""))
+        })
+        .err()
+}
+
+/// The root cpuset, if this process stands in it.
+fn root() -> Result<PathBuf, CpusetError> {
+    let root = cgroup_v1_mount("cpuset").ok_or(CpusetError::NoController)?;
+    let own = cgroup_v1_folder("cpuset").ok_or(CpusetError::NoController)?;
+    if own == root { Ok(root) } else { Err(CpusetError::NotRoot(own.display().to_string())) }
 }
 
 const LOAD_BALANCE: &str = "cpuset.sched_load_balance";

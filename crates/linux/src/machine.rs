@@ -65,6 +65,9 @@ pub struct Machine {
     pub memlock_limit: u64,
     /// Runtime and period that each CPU's server for ordinary threads reserves (Linux 6.8 and later, by debugfs).
     pub fair_server: Option<(Span, Span)>,
+    /// Why the machine cannot be divided into scheduling domains, which partitioned and clustered SCHED_DEADLINE needs;
+    /// `None` where nothing speaks against it.
+    pub no_cpusets: Option<String>,
     /// Reserved SCHED_DEADLINE bandwidth that each CPU's domain holds, in 2^-20 CPUs, servers for ordinary threads
     /// included (by debugfs).
     pub deadline_bandwidth: Option<Vec<u64>>,
@@ -74,6 +77,22 @@ pub struct Machine {
     pub rt_group_without_budget: Option<String>,
     /// CPU time that the hypervisor took so far.
     pub steal: Option<Span>,
+}
+
+impl Machine {
+    /// What each CPU's server for ordinary threads reserves, for a calculation of admission: as read; else the kernel's
+    /// default of 50 ms in 1 s where the kernel has such servers (Linux 6.12 and later); else nothing.
+    #[must_use]
+    pub fn fair_server_assumed(&self) -> Option<(Span, Span)> {
+        let default = (Span::from_ms(50), Span::from_ms(1000));
+        self.fair_server.or_else(|| (version(&self.kernel)? >= (6, 12)).then_some(default))
+    }
+}
+
+/// Major and minor number of a release like `6.18.44-fc`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// Looks at this machine.
@@ -92,6 +111,7 @@ pub fn machine() -> Machine {
         rtprio_limit: process::rtprio_limit(),
         memlock_limit: process::memlock_limit(),
         fair_server: fair_server(debug),
+        no_cpusets: crate::cpuset::obstacle().map(|error| error.to_string()),
         deadline_bandwidth: fs::read_to_string(debug.join("debug")).ok().and_then(|text| total_bandwidth(&text)),
         preemption: preemption(&version, line(debug.join("preempt"))),
         rt_group_without_budget: crate::sched::group_without_budget(),
@@ -156,6 +176,17 @@ mod tests {
         assert_eq!(preemption("#1 SMP PREEMPT_DYNAMIC", None).as_deref(), Some("preempt_dynamic"));
         let limits = Limits { rt_runtime_us: 950_000, rt_period_us: 1_000_000, ..Limits::read() };
         assert_eq!((limits.rt_percent(), Limits { rt_runtime_us: -1, ..limits }.rt_percent()), (95, 100));
+    }
+
+    #[test]
+    fn a_server_for_ordinary_threads_is_assumed_where_the_kernel_has_one() {
+        let on = |kernel: &str, fair_server| {
+            Machine { kernel: kernel.to_owned(), fair_server, ..machine() }.fair_server_assumed()
+        };
+        assert_eq!(on("6.18.44-fc", None), Some((Span::from_ms(50), Span::from_ms(1000))));
+        assert_eq!(on("6.1.0-28-amd64", None), None);
+        let read = Some((Span::from_ms(10), Span::from_ms(100)));
+        assert_eq!(on("6.18.44", read), read);
     }
 
     #[test]

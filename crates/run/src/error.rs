@@ -184,7 +184,8 @@ impl RunError {
             | RunError::Deadline { .. }
             | RunError::Overload { .. }
             | RunError::Privilege { .. }
-            | RunError::Refused { .. } => 3,
+            | RunError::Refused { .. }
+            | RunError::Cpusets(CpusetError::InUse(_)) => 3,
             RunError::Cpusets(_)
             | RunError::Recovery(_)
             | RunError::Memory { .. }

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
+use takt_linux::recovery::{Recovery, recover};
 use takt_linux::{Class, sched};
 use takt_log::{Event, JobKey};
 use takt_model::{Arrival, Builtin, Bytes, CpuSet, Exec, Placement, Span, System, Task, TaskId, Time};
@@ -217,8 +218,7 @@ fn what_admission_refuses_says_so_and_leaves_nothing() {
 fn partitions_come_and_go() {
     let _alone = alone();
     let before = (cpusets(), bandwidth());
-    let mut system = System::local(2, Builtin::Edf, vec![on("a", 0, 20, 2000), on("b", 1, 20, 2000)]);
-    system.nodes[0].placement = Placement::Partitioned;
+    let system = partitioned();
     let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(300))) else { return };
     check(&system, &summary, &events);
     assert_eq!((cpusets(), bandwidth()), before, "cpusets, load balancing and bandwidth are as before");
@@ -243,9 +243,7 @@ fn a_panicking_sink_leaves_nothing_behind() {
         }
     }
     let before = (cpusets(), bandwidth());
-    let mut system = System::local(2, Builtin::Edf, vec![on("a", 0, 20, 2000), on("b", 1, 20, 2000)]);
-    system.nodes[0].placement = Placement::Partitioned;
-    let prepared = match prepare(&system, &RunOptions::new(ms(300))) {
+    let prepared = match prepare(&partitioned(), &RunOptions::new(ms(300))) {
         Ok(prepared) => prepared,
         Err(error) => return println!("skipped: {error}"),
     };
@@ -270,6 +268,94 @@ fn without_privilege_the_refusal_names_it() {
     let error = run(&system, &RunOptions::new(ms(50)), &mut Events::new()).unwrap_err();
     assert!(matches!(error, RunError::Privilege { .. }), "{error}");
     assert_eq!(error.exit_code(), 3);
+}
+
+/// Runs in a child process of the tests below, which kill it; does nothing otherwise.
+#[test]
+fn child() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    match run(&partitioned(), &RunOptions::new(Span::from_s(10)), &mut Events::new()) {
+        Ok(summary) => println!("interrupted by {:?} at {}", summary.interrupted, summary.end),
+        Err(error) => println!("refused: {error}"),
+    }
+}
+const CHILD: &str = "TAKT_TEST_CHILD";
+
+fn partitioned() -> System {
+    let mut system = System::local(2, Builtin::Edf, vec![on("a", 0, 20, 2000), on("b", 1, 20, 2000)]);
+    system.nodes[0].placement = Placement::Partitioned;
+    system
+}
+
+/// A child that runs partitioned tasks, once its cpusets are there; `None` and the reason where it cannot.
+fn start_child() -> Option<std::process::Child> {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let balance = Path::new("/sys/fs/cgroup/cpuset/cpuset.sched_load_balance");
+    loop {
+        if child.try_wait().unwrap().is_some() {
+            println!("skipped: {}", said(&mut child));
+            return None;
+        }
+        if fs::read_to_string(balance).is_ok_and(|value| value.trim() == "0") && !cpusets()?.1.is_empty() {
+            return Some(child);
+        }
+        if !balance.exists() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            println!("skipped: no cgroup-v1 cpusets here");
+            return None;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+fn said(child: &mut std::process::Child) -> String {
+    let mut text = String::new();
+    if let Some(mut out) = child.stdout.take() {
+        std::io::Read::read_to_string(&mut out, &mut text).unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_next_start_repairs_what_a_kill_9_left() {
+    let _alone = alone();
+    let before = (cpusets(), bandwidth());
+    let Some(mut child) = start_child() else { return };
+    let in_use = recover().unwrap();
+    assert_eq!(in_use, Recovery::InUse { pid: child.id() }, "a running takt is not repaired");
+    let second = run(&partitioned(), &RunOptions::new(ms(50)), &mut Events::new()).unwrap_err();
+    assert!(second.to_string().contains(&format!("another takt (process {})", child.id())), "{second}");
+    assert_eq!(second.exit_code(), 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_ne!(cpusets(), before.0, "a kill -9 leaves them");
+    let repaired = recover().unwrap();
+    assert!(matches!(repaired, Recovery::Repaired { pid, .. } if pid == child.id()), "{repaired:?}");
+    assert_eq!((cpusets(), bandwidth()), before);
+    assert_eq!(recover().unwrap(), Recovery::Nothing);
+}
+
+#[test]
+fn a_signal_ends_a_run_in_order_and_a_second_one_does_no_harm() {
+    let _alone = alone();
+    let before = (cpusets(), bandwidth());
+    let Some(mut child) = start_child() else { return };
+    for signal in ["-TERM", "-INT"] {
+        let pid = child.id().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+    assert!(child.wait().unwrap().success());
+    let said = said(&mut child);
+    assert!(said.contains("interrupted by Some("), "{said}");
+    assert_eq!((cpusets(), bandwidth()), before);
 }
 
 /// Threads of this process that run a task.
