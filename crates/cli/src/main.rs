@@ -1,2 +1,49 @@
-//! The `takt` command.
-fn main() {}
+//! The `takt` command: one verb a file in [`verbs`].
+//!
+//! Standard output carries the answer (a table, JSON, a log, a picture) and nothing else; progress, warnings and
+//! errors go to standard error. The exit status is 0 for yes, 1 for no, 2 for bad usage or input, 3 for what this
+//! machine or version cannot do, 4 for I/O errors, bounds and bugs.
+
+#![allow(clippy::print_stderr, reason = "a command talks; it prints to standard output through `output` alone")]
+
+mod args;
+mod failure;
+mod input;
+mod output;
+mod progress;
+mod table;
+mod verbs;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::Takt;
+use failure::Status;
+
+fn main() -> ExitCode {
+    let takt = match Takt::try_parse() {
+        Ok(takt) => takt,
+        Err(error) => {
+            // Help and version are no errors; whether they could be printed is nobody's business (`takt | head`).
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { Status::Input as u8 } else { 0 });
+        }
+    };
+    let outcome = catch_unwind(AssertUnwindSafe(|| verbs::execute(takt)));
+    let status = match outcome {
+        Ok(Ok(status)) => status,
+        Ok(Err(failure)) => {
+            if !failure.message.is_empty() {
+                eprintln!("{}", failure.message);
+            }
+            failure.status
+        }
+        Err(_) => {
+            eprintln!("takt: this is a bug in takt; please report it with the command and its input");
+            Status::Trouble
+        }
+    };
+    ExitCode::from(status as u8)
+}

@@ -42,6 +42,18 @@ impl Prepared {
         if self.options.best_effort { BackEnd::RunBestEffort } else { BackEnd::Run }
     }
 
+    /// What will be done otherwise than the System asks: sentences for the log's header.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.mapping.notes
+    }
+
+    /// The seed of all draws.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.options.seed
+    }
+
     /// What is recorded. Preemptions and migrations are not: a thread cannot tell from inside whether another job or
     /// something else took its CPU.
     #[must_use]

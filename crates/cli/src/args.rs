@@ -1,0 +1,425 @@
+//! The command line: every verb, its options and its help.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use takt_model::Span;
+
+use crate::output::Target;
+
+const AFTER: &str = "\
+Exit status: 0 yes, 1 no or undecided, 2 bad usage or input, 3 this machine or version cannot, 4 I/O error, bound or bug.
+
+Examples:
+  takt check robot.toml                      do the tasks meet their deadlines?
+  takt sim robot.toml -o - | takt stats -    simulate, and read the log from a pipe
+  sudo takt run robot.toml -o run.takt       run the tasks as threads of this kernel
+  takt report robot.toml run.takt            theory, simulation and reality on one page";
+
+/// Real-time scheduling for stock Linux: say what must run by when; takt proves it, simulates it, runs it on your
+/// kernel, and shows what really happened.
+#[derive(Parser, Debug)]
+#[command(name = "takt", version, after_help = AFTER, max_term_width = 100, arg_required_else_help = true)]
+pub(crate) struct Takt {
+    /// Print the answer as JSON on standard output (`man takt` and docs/json.md name the keys).
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Verb {
+    Check(Check),
+    Sim(Sim),
+    Run(Run),
+    Stats(Stats),
+    Diff(Diff),
+    Chart(Chart),
+    Report(Report),
+    Export(Export),
+    Schema(Schema),
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Prove deadlines: run schedulability tests on a system.
+///
+/// The cheapest test first, until one decides; then the cheapest that bounds response times. The answer "yes" is a
+/// proof; "no" comes with a witness; "unknown" means that no test could tell, and says why.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 schedulable, 1 not schedulable or not proven.
+
+Examples:
+  takt check robot.toml
+  takt check robot.toml --all --json
+  takt check robot.toml --test rta --test qpa
+  takt check robot.toml --linux             also: would this kernel admit the tasks?
+  takt check robot.toml --linux=cpus=4      ... or a stock kernel on 4 CPUs?
+  takt check --list                         the tests, and what each decides")]
+pub(crate) struct Check {
+    /// The system file; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath, required_unless_present = "list")]
+    pub(crate) file: Option<String>,
+
+    /// Run every applicable test, also those that cannot say more.
+    #[arg(long, conflicts_with = "test")]
+    pub(crate) all: bool,
+
+    /// Run this test alone; may be given several times. `takt check --list` names them.
+    #[arg(long, value_name = "NAME", value_parser = test_names())]
+    pub(crate) test: Vec<String>,
+
+    /// List the tests: what each decides, where it applies, who found it.
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// Also say what SCHED_DEADLINE's admission control answers: on this machine, or on one given as
+    /// KEY=VALUE,...: cpus, rt-runtime-us (-1: no admission control), rt-period-us, fair-server (on or off).
+    #[arg(long, value_name = "MACHINE", num_args = 0..=1, require_equals = true, default_missing_value = "this")]
+    pub(crate) linux: Option<String>,
+
+    /// Added to each wcet to make the runtime that the kernel is asked for (with --linux).
+    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = span, requires = "linux")]
+    pub(crate) margin: Span,
+}
+
+/// Simulate a system in virtual time.
+///
+/// The same file and seed give the same log, on every machine. A simulation without a miss proves nothing for
+/// sporadic, global or non-preemptive scheduling: `takt check` proves.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 simulated; 1 a deadline was missed under --fail-on-miss, or no placement was found; 3 a component or flow.
+
+Examples:
+  takt sim robot.toml
+  takt sim robot.toml --for 60s --seed 7 -o robot.takt
+  takt sim robot.toml -o - | takt stats -
+  takt sim robot.toml --runs 100 --json      100 seeds, merged, with confidence intervals")]
+pub(crate) struct Sim {
+    /// The system file; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: String,
+
+    /// How long in virtual time; default: two hyperperiods, at most 10s.
+    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    pub(crate) duration: Option<Span>,
+
+    /// Seed of all randomness.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+
+    /// Simulate so many times, with the seeds SEED, SEED+1, ..., on all CPUs, and merge the statistics.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+
+    /// Only this node.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Option<String>,
+
+    /// Write the log here; - is standard output (and then no statistics are printed).
+    #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<Target>,
+
+    /// Exit with status 1 when a deadline was missed.
+    #[arg(long)]
+    pub(crate) fail_on_miss: bool,
+}
+
+/// Run a system's tasks as threads of this kernel.
+///
+/// fp, rm, dm and fifo run under SCHED_FIFO, edf under SCHED_DEADLINE. That takes CAP_SYS_NICE (or root); without
+/// it, --best-effort runs under SCHED_OTHER and says so in the log. All that is changed is put back on every exit.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 ran; 1 a deadline was missed under --fail-on-miss, or no placement was found; 3 a privilege, a kernel
+feature or a part is missing.
+
+Examples:
+  sudo takt run robot.toml
+  sudo takt run robot.toml --for 30s -o run.takt
+  takt run robot.toml --best-effort
+  sudo takt run plant.toml --node n1")]
+pub(crate) struct Run {
+    /// The system file; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: String,
+
+    /// How long; default: two hyperperiods, at most 10s.
+    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    pub(crate) duration: Option<Span>,
+
+    /// Seed of all randomness (execution times, sporadic arrivals).
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+
+    /// The node to be; needed where the system has several.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Option<String>,
+
+    /// Without the privilege for real-time scheduling, run under SCHED_OTHER instead of refusing.
+    #[arg(long)]
+    pub(crate) best_effort: bool,
+
+    /// Added to each wcet to make a SCHED_DEADLINE runtime; work beyond it is throttled. Default: 5 % of the wcet,
+    /// at least 50us.
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) margin: Option<Span>,
+
+    /// SCHED_FIFO priority of the most important level (default 48, below the interrupt threads of PREEMPT_RT).
+    #[arg(long, value_name = "1..98", value_parser = clap::value_parser!(u8).range(1..=98))]
+    pub(crate) priority: Option<u8>,
+
+    /// Run what takes more of the CPUs than the kernel lets real-time threads have.
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Write the log here; - is standard output (and then no statistics are printed).
+    #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<Target>,
+
+    /// Exit with status 1 when a deadline was missed.
+    #[arg(long)]
+    pub(crate) fail_on_miss: bool,
+}
+
+/// Print the numbers of a log: per task, chain and CPU.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  takt stats run.takt
+  takt sim robot.toml -o - | takt stats -
+  takt stats run.takt --json | jq '.tasks[].response_ns.p99'")]
+pub(crate) struct Stats {
+    /// The log; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) log: String,
+
+    /// Exit with status 1 when a deadline was missed.
+    #[arg(long)]
+    pub(crate) fail_on_miss: bool,
+}
+
+/// Compare two logs job by job.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 the logs agree within the tolerance, 1 they differ.
+
+Examples:
+  takt diff before.takt after.takt
+  takt diff sim.takt run.takt --tolerance 200us")]
+pub(crate) struct Diff {
+    /// The first log; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) left: String,
+
+    /// The second log; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) right: String,
+
+    /// Times may differ by this much.
+    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = span)]
+    pub(crate) tolerance: Span,
+}
+
+/// Draw a log as a Gantt chart.
+///
+/// In the terminal (text, or ascii alone) or as SVG. Without --from and --to: from the start, as long as the pattern
+/// needs to show.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  takt chart run.takt
+  takt chart run.takt --from 1s --to 1.1s
+  takt chart run.takt --first-miss
+  takt chart run.takt -o chart.svg
+  takt sim robot.toml -o - | takt chart - --by cpu --format svg > chart.svg")]
+pub(crate) struct Chart {
+    /// The log; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) log: String,
+
+    /// The first instant to show.
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) from: Option<Span>,
+
+    /// The last instant to show.
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) to: Option<Span>,
+
+    /// Show what happened around the first missed deadline.
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    pub(crate) first_miss: bool,
+
+    /// Default: svg where the output's name ends in .svg, else text.
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<ChartFormat>,
+
+    /// A row per task, or a row per CPU (svg).
+    #[arg(long, value_enum, default_value_t = Rows::Task)]
+    pub(crate) by: Rows,
+
+    /// Only this node.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Option<String>,
+
+    /// Write the chart here; - is standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target, value_hint = ValueHint::FilePath)]
+    pub(crate) output: Target,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ChartFormat {
+    /// Scalable vector graphics.
+    Svg,
+    /// For a terminal, with block characters, coloured where the terminal is.
+    Text,
+    /// For a terminal, in ASCII alone.
+    Ascii,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rows {
+    /// A row per task.
+    Task,
+    /// A row per CPU.
+    Cpu,
+}
+
+/// Put theory, simulation and reality on one HTML page.
+///
+/// Takes a system file, a log, or both. The system is checked and simulated; the log is set beside it. Without a system
+/// file, the one that the log carries is used. Also prints the table of bounds and responses.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  takt report robot.toml
+  takt report robot.toml run.takt -o robot.html
+  takt report run.takt")]
+pub(crate) struct Report {
+    /// A system file, or a log; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: String,
+
+    /// The log of a run (or of another simulation) of the system.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) log: Option<String>,
+
+    /// How long to simulate; default: as long as the log, else two hyperperiods, at most 10s.
+    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    pub(crate) duration: Option<Span>,
+
+    /// Seed of the simulation; default: that of the log, else 0.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+
+    /// Write the page here; - is standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "report.html", value_parser = target, value_hint = ValueHint::FilePath)]
+    pub(crate) output: Target,
+}
+
+/// Convert a log for other tools.
+///
+/// `perfetto` opens in the Perfetto UI; `csv` has a line per job.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  takt export run.takt --format perfetto -o run.pftrace
+  takt export run.takt --format csv | head")]
+pub(crate) struct Export {
+    /// The log; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) log: String,
+
+    /// What to write.
+    #[arg(long, value_enum)]
+    pub(crate) format: ExportFormat,
+
+    /// Write it here; - is standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target, value_hint = ValueHint::FilePath)]
+    pub(crate) output: Target,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ExportFormat {
+    /// Perfetto's protobuf trace.
+    Perfetto,
+    /// A line per job, in the order in which they ended.
+    Csv,
+}
+
+/// Print the JSON Schema of the system file, with which editors complete and check it.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  takt schema > takt.schema.json
+  # then, in the first line of a system file:  #:schema takt.schema.json")]
+pub(crate) struct Schema {
+    /// Write it here; - is standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target, value_hint = ValueHint::FilePath)]
+    pub(crate) output: Target,
+}
+
+/// Print shell completions.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  takt completions bash > ~/.local/share/bash-completion/completions/takt
+  takt completions zsh > ~/.zfunc/_takt
+  takt completions fish > ~/.config/fish/completions/takt.fish")]
+pub(crate) struct Completions {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print the manual page, or write those of all verbs.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  takt man | man -l -
+  takt man --out ~/.local/share/man/man1")]
+pub(crate) struct Man {
+    /// Write takt.1 and a page per verb into this folder.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) out: Option<String>,
+}
+
+fn span(text: &str) -> Result<Span, String> {
+    takt_model::file::parse_span(text)
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    if text.is_empty() {
+        Err("an empty file name; - is standard output".to_owned())
+    } else {
+        Ok(Target(text.to_owned()))
+    }
+}
+
+fn test_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(takt_analysis::catalogue().iter().map(|test| test.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Takt::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_has_examples_and_a_page() {
+        for verb in Takt::command().get_subcommands() {
+            let name = verb.get_name();
+            let after = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(after.contains("Examples:\n"), "{name} has no examples");
+            let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/verbs/{name}.md"));
+            assert!(page.exists(), "{} is missing", page.display());
+        }
+    }
+}

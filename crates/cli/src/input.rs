@@ -1,0 +1,161 @@
+//! What verbs read: system files with their traces, and logs.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Cursor, Read};
+use std::path::Path;
+
+use takt_log::{Damage, ReadError, Reader};
+use takt_model::{NodeId, Span, System, file};
+use takt_report::Scene;
+
+use crate::failure::Failure;
+use crate::output::note;
+
+/// A log as an input: any reader.
+pub(crate) type Log = Reader<Box<dyn Read>>;
+
+/// What a file turned out to be.
+pub(crate) enum Content {
+    /// A System and its text.
+    System(Box<System>, String),
+    /// A log, its head read.
+    Log(Box<Log>),
+}
+
+/// How a name is called in messages.
+pub(crate) fn shown(path: &str) -> &str {
+    if path == "-" { "standard input" } else { path }
+}
+
+fn cannot_read(path: &str, error: &io::Error) -> Failure {
+    Failure::trouble(format_args!("cannot read {}: {error}", shown(path)))
+}
+
+fn open(path: &str) -> Result<Box<dyn Read>, Failure> {
+    if path == "-" {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let file = File::open(path).map_err(|error| cannot_read(path, &error))?;
+    match file.metadata() {
+        Ok(metadata) if metadata.is_dir() => Err(Failure::trouble(format_args!("cannot read {path}: it is a folder"))),
+        _ => Ok(Box::new(file)),
+    }
+}
+
+/// Reads a whole text.
+pub(crate) fn text(path: &str) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    open(path)?.read_to_end(&mut bytes).map_err(|error| cannot_read(path, &error))?;
+    utf8(path, bytes)
+}
+
+fn utf8(path: &str, bytes: Vec<u8>) -> Result<String, Failure> {
+    if bytes.starts_with(&takt_log::MAGIC) {
+        let log = shown(path);
+        return Err(Failure::input(format_args!(
+            "{log} is a log, and this verb wants a system file; \"takt stats\", \"chart\", \"report\" and \"diff\" read logs"
+        )));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::input(format_args!("{} is not text: byte {at} is no UTF-8; it should be a TOML file", shown(path)))
+    })
+}
+
+/// Reads a System with its traces, whose paths are relative to the file.
+pub(crate) fn system(path: &str) -> Result<System, Failure> {
+    parse_system(path, &text(path)?)
+}
+
+fn parse_system(path: &str, text: &str) -> Result<System, Failure> {
+    let mut system = file::parse(text, shown(path)).map_err(Failure::located)?;
+    let folder = Path::new(path).parent().unwrap_or(Path::new(""));
+    let mut unreadable = false;
+    let read = |trace: &str| {
+        fs::read_to_string(folder.join(trace)).map_err(|error| {
+            unreadable |= error.kind() != io::ErrorKind::InvalidData;
+            error.to_string()
+        })
+    };
+    match file::load_traces(&mut system, read) {
+        Ok(()) => Ok(system),
+        Err(errors) if unreadable => Err(Failure::trouble(errors.to_string().trim_end())),
+        Err(errors) => Err(Failure::located(errors)),
+    }
+}
+
+/// Starts to read a log.
+pub(crate) fn log(path: &str) -> Result<Log, Failure> {
+    start_log(path, Box::new(BufReader::with_capacity(1 << 16, open(path)?)))
+}
+
+fn start_log(path: &str, input: Box<dyn Read>) -> Result<Log, Failure> {
+    Reader::new(input).map_err(|error| log_failure(path, &error))
+}
+
+/// Reads a file that may be either.
+pub(crate) fn either(path: &str) -> Result<Content, Failure> {
+    let mut input = open(path)?;
+    let mut magic = Vec::new();
+    let limit = takt_log::MAGIC.len() as u64;
+    input.by_ref().take(limit).read_to_end(&mut magic).map_err(|error| cannot_read(path, &error))?;
+    let is_log = magic == takt_log::MAGIC;
+    let mut whole = Cursor::new(magic).chain(input);
+    if is_log {
+        return Ok(Content::Log(Box::new(start_log(path, Box::new(BufReader::with_capacity(1 << 16, whole)))?)));
+    }
+    let mut bytes = Vec::new();
+    whole.read_to_end(&mut bytes).map_err(|error| cannot_read(path, &error))?;
+    let text = utf8(path, bytes)?;
+    Ok(Content::System(Box::new(parse_system(path, &text)?), text))
+}
+
+/// Why a log cannot be read, with its name and the exit status.
+pub(crate) fn log_failure(path: &str, error: &ReadError) -> Failure {
+    let message = format!("{}: {error}", shown(path));
+    match error {
+        ReadError::Io(_) => Failure::trouble(message),
+        ReadError::Version { .. } | ReadError::Unknown { .. } => Failure::cannot(message),
+        _ => Failure::input(message),
+    }
+}
+
+/// Tells what a log lacks, once it has been read.
+pub(crate) fn warn_of_damage(path: &str, damage: &Damage) {
+    if !damage.is_none() {
+        note(format_args!("warning: {}: {damage}", shown(path)));
+    }
+}
+
+/// The System that a log carries, as it was when the log was made (traces are not in it).
+pub(crate) fn system_of(path: &str, log: &Log) -> Result<System, Failure> {
+    let text = &log.header().system;
+    if text.is_empty() {
+        return Err(Failure::input(format_args!("{} carries no system; give the system file too", shown(path))));
+    }
+    file::parse(text, shown(path)).map_err(Failure::located)
+}
+
+/// Who appears in pictures of a log.
+pub(crate) fn scene_of(path: &str, log: &Log) -> Scene {
+    let name = system_of(path, log).map_or_else(|_| shown(path).to_owned(), |system| system.name);
+    Scene::of_log(&name, log.definitions(), log.header().kinds)
+}
+
+/// The node of that name, or all.
+pub(crate) fn node(system: &System, name: Option<&str>) -> Result<Option<NodeId>, Failure> {
+    let Some(name) = name else { return Ok(None) };
+    system.node_by_name(name).map(Some).ok_or_else(|| {
+        let names: Vec<String> = system.nodes.iter().map(|node| format!("\"{}\"", node.name)).collect();
+        Failure::input(format_args!("no node is called \"{name}\"; the system has {}", names.join(", ")))
+    })
+}
+
+/// How long to go on: as asked, which must be more than nothing, or the system's default.
+pub(crate) fn duration(system: &System, asked: Option<Span>) -> Result<Span, Failure> {
+    match asked {
+        Some(span) if span.is_zero() => Err(Failure::input("--for 0ns is no time; give a duration like 10s")),
+        Some(span) => Ok(span),
+        None => Ok(system.default_duration()),
+    }
+}

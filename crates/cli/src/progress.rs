@@ -1,0 +1,61 @@
+//! Progress on a terminal, silence in a pipe.
+
+use std::io::IsTerminal as _;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use takt_log::{Event, Sink};
+use takt_model::{Span, Time};
+
+/// Whether anybody watches: standard error is a terminal.
+pub(crate) fn watched() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// A bar over `steps` steps of work called `what`; hidden where nobody watches.
+pub(crate) fn bar(what: &str, steps: u64) -> ProgressBar {
+    if !watched() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {percent}% ({eta} left)");
+    let bar = ProgressBar::new(steps).with_message(what.to_owned());
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+/// Events between two looks at the bar: rare enough to cost nothing.
+const EVENTS_BETWEEN: u32 = 1 << 16;
+
+/// A sink that moves a bar along virtual time.
+pub(crate) struct Watched<S> {
+    inner: S,
+    bar: ProgressBar,
+    since: u32,
+}
+
+impl<S> Watched<S> {
+    /// A bar over `duration` of virtual time.
+    pub(crate) fn new(inner: S, duration: Span) -> Watched<S> {
+        Watched { inner, bar: bar("simulating", duration.as_ns()), since: 0 }
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(self) -> S {
+        self.bar.finish_and_clear();
+        self.inner
+    }
+}
+
+impl<S: Sink> Sink for Watched<S> {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        self.since += 1;
+        if self.since == EVENTS_BETWEEN {
+            self.since = 0;
+            self.bar.set_position(now.as_ns());
+        }
+        self.inner.event(stream, now, event);
+    }
+
+    fn wants_misses(&self) -> bool {
+        self.inner.wants_misses()
+    }
+}

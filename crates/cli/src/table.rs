@@ -1,0 +1,104 @@
+//! Tables for people: columns as wide as their cells, numbers to the right.
+
+use std::fmt::Write as _;
+
+use takt_model::Span;
+
+/// A table under construction. A column whose cells are all numbers or times is set to the right.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(head: &[&str]) -> Table {
+        Table { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()] }
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.len() <= 1
+    }
+
+    /// Leaves out the columns in which no row says anything.
+    pub(crate) fn without_empty_columns(mut self) -> Table {
+        let columns = self.rows.first().map_or(0, Vec::len);
+        let told = |column: usize| self.rows.iter().skip(1).any(|row| !matches!(row[column].as_str(), "" | "-"));
+        let keep: Vec<bool> = (0..columns).map(told).collect();
+        for row in &mut self.rows {
+            let mut keep = keep.iter();
+            row.retain(|_| keep.next().copied().unwrap_or(true));
+        }
+        self
+    }
+
+    /// Each line indented by `indent`, with a newline after each.
+    pub(crate) fn render(&self, indent: &str) -> String {
+        let columns = self.rows.first().map_or(0, Vec::len);
+        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let right = |column: usize| {
+            let mut cells = self.rows.iter().skip(1).map(|row| row[column].as_str()).filter(|cell| !cell.is_empty());
+            cells.all(|cell| cell == "-" || cell.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit()))
+        };
+        let layout: Vec<(usize, bool)> = (0..columns).map(|column| (width(column), right(column))).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = indent.to_owned();
+            for (i, (cell, (width, right))) in row.iter().zip(&layout).enumerate() {
+                if i > 0 {
+                    line.push_str("  ");
+                }
+                if *right {
+                    let _ = write!(line, "{cell:>width$}");
+                } else {
+                    let _ = write!(line, "{cell:<width$}");
+                }
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A time for people: three decimals of its unit, rounded up, so that what looks in time is in time.
+pub(crate) fn time(span: Span) -> String {
+    let ns = span.as_ns();
+    let step = match ns {
+        0..1_000 => 1,
+        1_000..1_000_000 => 1,
+        1_000_000..1_000_000_000 => 1_000,
+        _ => 1_000_000,
+    };
+    Span::from_ns(ns.div_ceil(step).saturating_mul(step)).to_string()
+}
+
+/// A value or a dash.
+pub(crate) fn or_dash<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rounded_to_the_side_that_warns() {
+        assert_eq!(time(Span::from_ns(10_000_001)), "10.001ms");
+        assert_eq!(time(Span::from_ns(10_000_000)), "10ms");
+        assert_eq!(time(Span::from_ns(1_234_567_890)), "1.235s");
+        assert_eq!(time(Span::from_ns(999)), "999ns");
+        assert!(!time(Span::from_ns(u64::MAX)).is_empty());
+    }
+
+    #[test]
+    fn numbers_stand_right_and_empty_columns_go() {
+        let mut table = Table::new(&["TASK", "N", "NOTE"]);
+        table.row(vec!["a".into(), "5".into(), "-".into()]);
+        table.row(vec!["long".into(), "100".into(), String::new()]);
+        assert_eq!(table.without_empty_columns().render("  "), "  TASK    N\n  a       5\n  long  100\n");
+    }
+}

@@ -1,0 +1,166 @@
+//! `takt check`: schedulability tests, and what the kernel would admit.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, TestId, catalogue};
+use takt_model::{Span, System};
+
+use crate::args;
+use crate::failure::{Failure, Outcome, Status};
+use crate::input;
+use crate::output::{print, print_json};
+use crate::table::{Table, or_dash, time};
+
+pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
+    if options.list {
+        return list(json);
+    }
+    let Some(file) = &options.file else {
+        return Err(Failure::input("which system? give a file, or - for standard input"));
+    };
+    let linux = options.linux.as_deref().map(|text| machine(text, options.margin)).transpose()?;
+    let system = input::system(file)?;
+    let only: Vec<TestId> = options.test.iter().filter_map(|name| TestId::by_name(name)).collect();
+    let report = takt_analysis::check(&system, &CheckOptions { all: options.all, only, linux });
+    if json {
+        print_json(&report)?;
+    } else {
+        print(&describe(&system, &report))?;
+    }
+    Ok(if report.schedulable == Answer::Yes { Status::Yes } else { Status::No })
+}
+
+fn list(json: bool) -> Outcome {
+    if json {
+        print_json(&json!({ "tests": catalogue() }))?;
+        return Ok(Status::Yes);
+    }
+    let mut text = String::new();
+    for test in catalogue() {
+        let _ = writeln!(text, "{} ({})", test.name, test.kind.name());
+        for (label, value) in
+            [("decides", test.decides), ("applies", test.preconditions), ("cost", test.cost), ("source", test.source)]
+        {
+            let _ = writeln!(text, "    {label:<8} {value}");
+        }
+    }
+    print(&text)?;
+    Ok(Status::Yes)
+}
+
+/// In one word.
+pub(crate) fn word(answer: Answer) -> &'static str {
+    match answer {
+        Answer::Yes => "schedulable",
+        Answer::No => "not schedulable",
+        Answer::Unknown => "not proven schedulable",
+    }
+}
+
+/// The report for people: the verdict, the tests, the bounds.
+pub(crate) fn describe(system: &System, report: &CheckReport) -> String {
+    let mut text = format!("{}: {}\n\n", report.system, word(report.schedulable));
+    let mut tests = Table::new(&["TEST", "SCOPE", "VERDICT", "WHY"]);
+    for test in &report.tests {
+        let verdict = test.verdict.answer().name().to_owned();
+        tests.row(vec![test.test.name().to_owned(), test.scope.clone(), verdict, test.verdict.why().to_owned()]);
+    }
+    text.push_str(&tests.without_empty_columns().render(""));
+    let mut tasks = Table::new(&["TASK", "DEADLINE", "RESPONSE AT MOST", "IN TIME"]);
+    for (id, task) in system.tasks.iter().enumerate().map(|(i, task)| (takt_model::TaskId(i as u32), task)) {
+        let bound = report.bound_of(id);
+        let in_time = answer_for(report, id).name().to_owned();
+        tasks.row(vec![task.name.clone(), time(task.deadline), or_dash(bound.map(time)), in_time]);
+    }
+    for (chain, bound) in chains(report) {
+        tasks.row(vec![chain, "-".to_owned(), time(bound), "-".to_owned()]);
+    }
+    if !tasks.is_empty() {
+        text.push('\n');
+        text.push_str(&tasks.render(""));
+    }
+    for warning in &report.warnings {
+        let _ = write!(text, "\nwarning: {warning}");
+    }
+    if !report.warnings.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+/// What the tests together say of a task: one proof decides.
+pub(crate) fn answer_for(report: &CheckReport, task: takt_model::TaskId) -> Answer {
+    let verdicts = || {
+        let tests = report.tests.iter().filter(|test| test.test != TestId::Linux);
+        tests.flat_map(|test| &test.tasks).filter(move |entry| entry.id == task).map(|entry| entry.verdict)
+    };
+    if verdicts().any(|verdict| verdict == Answer::No) {
+        Answer::No
+    } else if report.schedulable == Answer::Yes || verdicts().any(|verdict| verdict == Answer::Yes) {
+        Answer::Yes
+    } else {
+        Answer::Unknown
+    }
+}
+
+/// End-to-end bounds by the name of the chain.
+fn chains(report: &CheckReport) -> Vec<(String, Span)> {
+    let mut found: Vec<(String, Span)> = Vec::new();
+    let entries = report.tests.iter().filter_map(|test| test.figures.get("chains").and_then(Value::as_array)).flatten();
+    for name in entries.filter_map(|entry| entry["chain"].as_str()) {
+        if let (Some(bound), false) = (report.chain_bound(name), found.iter().any(|(known, _)| known == name)) {
+            found.push((name.to_owned(), bound));
+        }
+    }
+    found
+}
+
+/// `--linux`: this machine, or one that is described.
+fn machine(text: &str, margin: Span) -> Result<LinuxMachine, Failure> {
+    if text == "this" {
+        let here = takt_linux::machine();
+        let cpus = u32::try_from(here.cpus.len()).unwrap_or(u32::MAX);
+        return Ok(LinuxMachine {
+            rt_runtime_us: u64::try_from(here.limits.rt_runtime_us).ok(),
+            rt_period_us: here.limits.rt_period_us.max(1),
+            // Where the kernel does not tell, its default stands in: the safe side.
+            fair_server: here.fair_server.or(LinuxMachine::stock(cpus).fair_server),
+            period_min_us: here.limits.dl_period_min.as_ns() / 1000,
+            period_max_us: here.limits.dl_period_max.as_ns() / 1000,
+            margin,
+            ..LinuxMachine::stock(cpus)
+        });
+    }
+    let mut machine = LinuxMachine { margin, ..LinuxMachine::stock(1) };
+    for part in text.split(',') {
+        let bad = |why: &str| {
+            Failure::input(format_args!(
+                "--linux {text}: \"{part}\" {why}; write this, or KEY=VALUE,... with cpus, rt-runtime-us, rt-period-us, fair-server (on or off)"
+            ))
+        };
+        let (key, value) = part.split_once('=').ok_or_else(|| bad("is no KEY=VALUE"))?;
+        let number = || value.parse::<u64>().map_err(|_| bad("has no whole number"));
+        match key {
+            "cpus" => {
+                let cpus = number()?;
+                let fits = u32::try_from(cpus).ok().filter(|cpus| (1..=takt_model::CpuSet::CPUS_MAX).contains(cpus));
+                machine.cpus = fits.ok_or_else(|| bad("is no possible number of CPUs"))?;
+            }
+            "rt-runtime-us" if value == "-1" => machine.rt_runtime_us = None,
+            "rt-runtime-us" => machine.rt_runtime_us = Some(number()?),
+            "rt-period-us" => {
+                machine.rt_period_us = Some(number()?).filter(|us| *us > 0).ok_or_else(|| bad("must be above zero"))?;
+            }
+            "fair-server" => {
+                machine.fair_server = match value {
+                    "on" => LinuxMachine::stock(1).fair_server,
+                    "off" => None,
+                    _ => return Err(bad("is neither on nor off")),
+                };
+            }
+            _ => return Err(bad("is no key of a machine")),
+        }
+    }
+    Ok(machine)
+}

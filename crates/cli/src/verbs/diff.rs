@@ -1,0 +1,97 @@
+//! `takt diff`: two logs job by job.
+
+use std::fmt::Write as _;
+
+use takt_log::diff::{Diff, DiffError, DiffOptions, Difference, diff};
+use takt_model::Span;
+
+use crate::args;
+use crate::failure::{Failure, Outcome, Status};
+use crate::input;
+use crate::output::{print, print_json};
+use crate::table::{Table, or_dash};
+
+pub(crate) fn execute(options: &args::Diff, json: bool) -> Outcome {
+    if options.left == "-" && options.right == "-" {
+        return Err(Failure::input("only one of the two logs can come from standard input"));
+    }
+    let mut left = input::log(&options.left)?;
+    let mut right = input::log(&options.right)?;
+    let settings = DiffOptions { tolerance: options.tolerance, ..DiffOptions::default() };
+    let found = diff(&mut left, &mut right, &settings).map_err(|error| match &error {
+        DiffError::Left(cause) => input::log_failure(&options.left, cause),
+        DiffError::Right(cause) => input::log_failure(&options.right, cause),
+        DiffError::Waiting => Failure::trouble(error),
+    })?;
+    input::warn_of_damage(&options.left, &left.damage());
+    input::warn_of_damage(&options.right, &right.damage());
+    if json {
+        print_json(&found)?;
+    } else {
+        print(&describe(&found))?;
+    }
+    Ok(if found.same { Status::Yes } else { Status::No })
+}
+
+fn describe(found: &Diff) -> String {
+    let tolerance = match found.tolerance_ns {
+        0 => String::new(),
+        ns => format!(" (within {})", Span::from_ns(ns)),
+    };
+    let mut text = if found.same {
+        format!("no difference in {} jobs{tolerance}\n", found.total.matched)
+    } else {
+        let total = &found.total;
+        format!(
+            "{} of {} jobs differ{tolerance}; {} only in the first log, {} only in the second\n",
+            total.differing, total.matched, total.only_left, total.only_right
+        )
+    };
+    if found.left_end_ns != found.right_end_ns {
+        let (left, right) = (Span::from_ns(found.left_end_ns), Span::from_ns(found.right_end_ns));
+        let _ = writeln!(text, "the first log ends at {left}, the second at {right}");
+    }
+    if !found.not_compared.is_empty() {
+        let _ = writeln!(text, "not compared, since not both logs record it: {}", found.not_compared.join(", "));
+    }
+    if found.same {
+        return text;
+    }
+    let head =
+        ["task", "jobs", "differ", "release", "start", "completion", "response", "outcome", "responses differ by"];
+    let mut tasks = Table::new(&head);
+    for task in &found.tasks {
+        let counts = &task.counts;
+        let numbers = [
+            counts.matched,
+            counts.differing,
+            counts.release,
+            counts.start,
+            counts.completion,
+            counts.response,
+            counts.outcome,
+        ];
+        let mut row = vec![task.task.clone()];
+        row.extend(numbers.iter().map(u64::to_string));
+        row.push(Span::from_ns(counts.response_difference_max_ns).to_string());
+        tasks.row(row);
+    }
+    let _ = write!(text, "\n{}", tasks.render(""));
+    if !found.first.is_empty() {
+        let mut first = Table::new(&["the first differences", "what", "first log", "second log"]);
+        for difference in &found.first {
+            first.row(vec![
+                format!("{} #{}", difference.task, difference.job),
+                difference.what.to_owned(),
+                side(difference, difference.left_ns, difference.left),
+                side(difference, difference.right_ns, difference.right),
+            ]);
+        }
+        let _ = write!(text, "\n{}", first.render(""));
+    }
+    text
+}
+
+fn side(difference: &Difference, ns: Option<u64>, outcome: Option<&str>) -> String {
+    if difference.what == "outcome" { or_dash(outcome) } else { or_dash(ns.map(Span::from_ns)) }
+}

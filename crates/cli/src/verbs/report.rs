@@ -1,0 +1,262 @@
+//! `takt report`: theory, simulation and reality on one page, and as a table.
+
+use serde_json::{Value, json};
+use takt_analysis::{CheckOptions, CheckReport};
+use takt_log::stats::{ChainStats, TaskStats};
+use takt_log::{BackEnd, Definitions, Header, KindSet};
+use takt_model::{NodeId, Span, System, TaskId, Time, file};
+use takt_report::{ReportInput, Source, SourceBuilder, html};
+use takt_sim::SimOptions;
+
+use super::check::{answer_for, word};
+use super::sim::simulated;
+use crate::args;
+use crate::failure::{Failure, Outcome, Status};
+use crate::input::{self, Content, Log};
+use crate::output::{note, print, print_json};
+use crate::table::{Table, or_dash, time};
+
+pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
+    if json && options.output.is_stdout() {
+        return Err(Failure::input("--json and the page both want standard output; give -o FILE"));
+    }
+    let (system, toml, mut log) = inputs(options)?;
+    let placed = system.clone();
+    let check = takt_analysis::check(&placed, &CheckOptions::default());
+    let measured = match &mut log {
+        Some((path, log)) => Some(source(path, log, &placed)?),
+        None => None,
+    };
+    let header = log.as_ref().map(|(_, log)| log.header());
+    let seed = options.seed.or(header.and_then(|header| header.seed)).unwrap_or(0);
+    let as_logged = measured.as_ref().map(|source| Span::from_ns(source.stats.duration_ns)).filter(|s| !s.is_zero());
+    let duration = input::duration(&placed, options.duration.or(as_logged))?;
+    let simulated = simulation(&placed, duration, seed);
+    if let Err(failure) = &simulated {
+        note(format_args!("note: no simulation: {}", failure.message.trim_start_matches("takt: ")));
+    }
+    let simulated = simulated.ok();
+    let page = html(&ReportInput {
+        title: "",
+        system: &placed,
+        toml: &toml,
+        check: Some(&check),
+        simulated: simulated.as_ref(),
+        measured: measured.as_ref(),
+        commands: &commands(options, seed, duration),
+        maker: concat!("takt ", env!("CARGO_PKG_VERSION")),
+    });
+    options.output.write(page.as_bytes())?;
+    let comparison =
+        Comparison { system: &placed, check: &check, simulated: simulated.as_ref(), measured: measured.as_ref() };
+    if json {
+        print_json(&comparison.json())?;
+    } else if !options.output.is_stdout() {
+        print(&format!("{}\nThe page is in {}.\n", comparison.table(), options.output.0))?;
+    }
+    Ok(Status::Yes)
+}
+
+type Inputs = (System, String, Option<(String, Box<Log>)>);
+
+/// The system, its text, and the log.
+fn inputs(options: &args::Report) -> Result<Inputs, Failure> {
+    match (input::either(&options.file)?, &options.log) {
+        (Content::System(system, text), Some(path)) => {
+            let log = input::log(path)?;
+            same_tasks(&system, path, &log)?;
+            Ok((*system, text, Some((path.clone(), Box::new(log)))))
+        }
+        (Content::System(system, text), None) => Ok((*system, text, None)),
+        (Content::Log(log), None) => {
+            let system = input::system_of(&options.file, &log)?;
+            let text = log.header().system.clone();
+            Ok((system, text, Some((options.file.clone(), log))))
+        }
+        (Content::Log(_), Some(path)) => Err(Failure::input(format_args!(
+            "{} is a log, and {path} would be another; give one system file and one log",
+            input::shown(&options.file)
+        ))),
+    }
+}
+
+/// A log of other tasks would fill the table with nonsense.
+fn same_tasks(system: &System, path: &str, log: &Log) -> Result<(), Failure> {
+    let of_log: Vec<&str> = log.definitions().tasks.iter().map(|task| task.name.as_str()).collect();
+    let of_system: Vec<&str> = system.tasks.iter().map(|task| task.name.as_str()).collect();
+    if of_log == of_system {
+        return Ok(());
+    }
+    Err(Failure::input(format_args!(
+        "{path} is a log of other tasks ({}) than the system's ({})",
+        of_log.join(", "),
+        of_system.join(", ")
+    )))
+}
+
+fn source(path: &str, log: &mut Log, system: &System) -> Result<Source, Failure> {
+    let mut builder = SourceBuilder::new(&system.name, log.header(), log.definitions(), None);
+    let end = log.copy_to(&mut builder).map_err(|error| input::log_failure(path, &error))?;
+    let mut source = builder.finish(end);
+    let damage = log.damage();
+    input::warn_of_damage(path, &damage);
+    source.damage = (!damage.is_none()).then(|| damage.to_string());
+    Ok(source)
+}
+
+fn simulation(system: &System, duration: Span, seed: u64) -> Result<Source, Failure> {
+    let definitions = Definitions::of(system);
+    let header = Header::new(file::write(system), Some(seed), BackEnd::Sim, KindSet::JOBS);
+    let builder = SourceBuilder::new(&system.name, &header, &definitions, None);
+    let builder = simulated(system, &SimOptions { duration, seed, node: None }, builder)?;
+    Ok(builder.finish(Time::ZERO.saturating_add(duration)))
+}
+
+/// How to get the same page again.
+fn commands(options: &args::Report, seed: u64, duration: Span) -> Vec<String> {
+    let log = options.log.iter().map(|log| format!(" {log}")).collect::<String>();
+    vec![format!("takt report {}{log} --seed {seed} --for {duration}", options.file)]
+}
+
+/// Bound, simulation and measurement side by side.
+struct Comparison<'a> {
+    system: &'a System,
+    check: &'a CheckReport,
+    simulated: Option<&'a Source>,
+    measured: Option<&'a Source>,
+}
+
+/// One task or chain.
+struct Line {
+    name: String,
+    deadline: Option<Span>,
+    bound: Option<Span>,
+    simulated: Option<Seen>,
+    measured: Option<Seen>,
+}
+
+/// What a log shows of a task.
+struct Seen {
+    p99: Option<Span>,
+    max: Option<Span>,
+    missed: Option<u64>,
+    jobs: u64,
+}
+
+impl Comparison<'_> {
+    fn lines(&self) -> (Vec<Line>, Vec<Line>) {
+        let of = |source: Option<&Source>, name: &str, node: NodeId| {
+            let node = &self.system.nodes[node.index()].name;
+            let tasks = &source?.stats.tasks;
+            tasks.iter().find(|task| task.task == name && task.node == *node).and_then(Seen::of_task)
+        };
+        let tasks = self.system.tasks.iter().enumerate().map(|(i, task)| Line {
+            name: task.name.clone(),
+            deadline: Some(task.deadline),
+            bound: self.check.bound_of(TaskId(i as u32)),
+            simulated: of(self.simulated, &task.name, task.node),
+            measured: of(self.measured, &task.name, task.node),
+        });
+        let chain_of = |source: Option<&Source>, name: &str| {
+            source?.stats.chains.iter().find(|chain| chain.chain == name).map(Seen::of_chain)
+        };
+        let chains = Definitions::of(self.system).chains.into_iter().map(|chain| Line {
+            bound: self.check.chain_bound(&chain.name),
+            simulated: chain_of(self.simulated, &chain.name),
+            measured: chain_of(self.measured, &chain.name),
+            name: chain.name,
+            deadline: None,
+        });
+        (tasks.collect(), chains.collect())
+    }
+
+    fn table(&self) -> String {
+        let mut table =
+            Table::new(&["response times", "deadline", "bound", "simulated max", "measured p99", "max", "missed"]);
+        let (tasks, chains) = self.lines();
+        for line in tasks.into_iter().chain(chains) {
+            let measured = line.measured.as_ref();
+            table.row(vec![
+                line.name,
+                or_dash(line.deadline.map(time)),
+                or_dash(line.bound.map(time)),
+                or_dash(line.simulated.and_then(|seen| seen.max).map(time)),
+                or_dash(measured.and_then(|seen| seen.p99).map(time)),
+                or_dash(measured.and_then(|seen| seen.max).map(time)),
+                or_dash(measured.and_then(|seen| Some(format!("{} of {}", seen.missed?, seen.jobs)))),
+            ]);
+        }
+        format!(
+            "{}: {}\n\n{}",
+            self.system.name,
+            word(self.check.schedulable),
+            table.without_empty_columns().render("")
+        )
+    }
+
+    fn json(&self) -> Value {
+        let seen = |seen: &Option<Seen>| {
+            seen.as_ref().map(|seen| {
+                json!({
+                    "p99_ns": seen.p99.map(Span::as_ns),
+                    "max_ns": seen.max.map(Span::as_ns),
+                    "missed": seen.missed,
+                    "released": seen.jobs,
+                })
+            })
+        };
+        let (tasks, chains) = self.lines();
+        let tasks: Vec<Value> = (0u32..)
+            .zip(&tasks)
+            .map(|(id, line)| {
+                json!({
+                    "task": line.name,
+                    "deadline_ns": line.deadline.map(Span::as_ns),
+                    "verdict": answer_for(self.check, TaskId(id)).name(),
+                    "bound_ns": line.bound.map(Span::as_ns),
+                    "simulated": seen(&line.simulated),
+                    "measured": seen(&line.measured),
+                })
+            })
+            .collect();
+        let chains: Vec<Value> = chains
+            .iter()
+            .map(|line| {
+                json!({
+                    "chain": line.name,
+                    "bound_ns": line.bound.map(Span::as_ns),
+                    "simulated": seen(&line.simulated),
+                    "measured": seen(&line.measured),
+                })
+            })
+            .collect();
+        json!({
+            "system": self.system.name,
+            "schedulable": self.check.schedulable.known(),
+            "back_end": self.measured.map(|source| source.back_end.name()),
+            "tasks": tasks,
+            "chains": chains,
+        })
+    }
+}
+
+impl Seen {
+    /// Nothing where no job was released (another node's task).
+    fn of_task(task: &TaskStats) -> Option<Seen> {
+        (task.released > 0).then(|| Seen {
+            p99: task.response_ns.as_ref().map(|response| Span::from_ns(response.p99)),
+            max: task.response_ns.as_ref().map(|response| Span::from_ns(response.max)),
+            missed: task.missed,
+            jobs: task.released,
+        })
+    }
+
+    fn of_chain(chain: &ChainStats) -> Seen {
+        Seen {
+            p99: chain.response_ns.as_ref().map(|response| Span::from_ns(response.p99)),
+            max: chain.response_ns.as_ref().map(|response| Span::from_ns(response.max)),
+            missed: None,
+            jobs: chain.responses.count(),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! `takt run`: a system's tasks as threads of this kernel.
+
+use serde_json::{Value, json};
+use takt_log::stats::{Collector, Stats, table};
+use takt_log::{Definitions, Event, Header, Sink, Writer};
+use takt_model::{Span, System, Time, file};
+use takt_run::{Margin, Prepared, RunError, RunOptions, RunSummary, prepare};
+
+use super::sim::{verdict, write_failure};
+use crate::args;
+use crate::failure::{Failure, Outcome, Status};
+use crate::input;
+use crate::output::{Target, note, print, print_json};
+use crate::progress;
+use crate::table::{Table, or_dash, time};
+
+pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
+    let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
+    if json && to_stdout {
+        return Err(Failure::input("--json and the log both want standard output; give -o FILE"));
+    }
+    let system = input::system(&options.file)?;
+    let node = input::node(&system, options.node.as_deref())?;
+    let duration = input::duration(&system, options.duration)?;
+    let mut run = RunOptions { node, seed: options.seed, ..RunOptions::new(duration) };
+    run.best_effort = options.best_effort;
+    run.force = options.force;
+    if let Some(least) = options.margin {
+        run.margin = Margin { percent: 0, least };
+    }
+    if let Some(priority) = options.priority {
+        run.top_priority = priority;
+    }
+    let prepared = prepare(&system, &run).map_err(|error| failure(&error))?;
+    if run.best_effort {
+        note("best effort: the tasks run under SCHED_OTHER, which guarantees nothing");
+    }
+    let (stats, summary) = record(&system, &prepared, duration, options.output.as_ref())?;
+    for sentence in &summary.notes {
+        note(format_args!("note: {sentence}"));
+    }
+    if summary.interrupted.is_some() {
+        note(format_args!("note: interrupted after {}", Span::from_ns(summary.end.as_ns())));
+    }
+    if json {
+        print_json(&with_summary(&stats, &summary))?;
+    } else if !to_stdout {
+        print(&format!("{}\n{}", table(&stats), threads(&summary)))?;
+    }
+    Ok(verdict(&stats, options.fail_on_miss))
+}
+
+/// What the live back end says, with its own exit status.
+fn failure(error: &RunError) -> Failure {
+    let status = match error.exit_code() {
+        2 => Status::Input,
+        3 => Status::Cannot,
+        _ => Status::Trouble,
+    };
+    Failure { status, message: format!("takt: {error}") }
+}
+
+/// Counts, and writes a log where one is wanted.
+struct Recorder {
+    writer: Option<Writer<Box<dyn std::io::Write>>>,
+    collector: Collector,
+}
+
+impl Sink for Recorder {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        if let Some(writer) = &mut self.writer {
+            writer.event(stream, now, event);
+        }
+        self.collector.event(stream, now, event);
+    }
+}
+
+fn record(
+    system: &System,
+    prepared: &Prepared,
+    duration: Span,
+    target: Option<&Target>,
+) -> Result<(Stats, RunSummary), Failure> {
+    let definitions = Definitions::of(system);
+    let mut header = Header::new(file::write(system), Some(prepared.seed()), prepared.back_end(), prepared.kinds());
+    header.notes = prepared.notes().to_vec();
+    let writer = match target {
+        Some(target) => {
+            Some(Writer::new(target.open()?, &header, &definitions).map_err(|error| write_failure(target, error))?)
+        }
+        None => None,
+    };
+    let mut recorder = Recorder { writer, collector: Collector::for_log(&header, &definitions) };
+    let bar = progress::bar("running", duration.as_ns());
+    let result = prepared.run(&mut recorder, &mut |now| bar.set_position(now.as_ns()));
+    bar.finish_and_clear();
+    let summary = result.map_err(|error| failure(&error))?;
+    if let (Some(writer), Some(target)) = (recorder.writer, target) {
+        writer.finish(summary.end).map_err(|error| write_failure(target, error))?;
+    }
+    let mut stats = recorder.collector.finish(summary.end);
+    let name = &system.nodes[summary.node.index()].name;
+    stats.tasks.retain(|task| task.node == *name);
+    stats.cpus.retain(|cpu| cpu.node == *name);
+    Ok((stats, summary))
+}
+
+/// The class of each thread, and what the kernel did to it.
+fn threads(summary: &RunSummary) -> String {
+    let mut table = Table::new(&["task", "class", "overruns", "throttled", "overhead per job"]);
+    for task in &summary.tasks {
+        table.row(vec![
+            task.name.clone(),
+            task.class.clone(),
+            or_dash(task.overruns),
+            or_dash(task.throttled),
+            time(task.overhead),
+        ]);
+    }
+    table.without_empty_columns().render("")
+}
+
+/// The contract's keys, and beside them how it was run.
+fn with_summary(stats: &Stats, summary: &RunSummary) -> Value {
+    let mut value = json!(stats);
+    let threads: Vec<Value> = summary
+        .tasks
+        .iter()
+        .map(|task| {
+            json!({
+                "task": task.name,
+                "class": task.class,
+                "overruns": task.overruns,
+                "throttled": task.throttled,
+                "overhead_ns": task.overhead.as_ns(),
+            })
+        })
+        .collect();
+    value["best_effort"] = json!(summary.best_effort);
+    value["interrupted"] = json!(summary.interrupted.is_some());
+    value["notes"] = json!(summary.notes);
+    value["steal_ns"] = json!(summary.steal.map(Span::as_ns));
+    value["threads"] = json!(threads);
+    value
+}
