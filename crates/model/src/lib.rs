@@ -5,6 +5,7 @@
 pub mod cpus;
 pub mod draw;
 pub mod file;
+pub mod import;
 pub mod plan;
 pub mod strategy;
 pub mod system;

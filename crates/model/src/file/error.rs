@@ -109,6 +109,13 @@ pub(crate) struct Found {
     pub message: String,
 }
 
+impl Found {
+    /// An error at a byte offset.
+    pub(crate) fn new(at: usize, message: impl Into<String>) -> Self {
+        Found { at: Some(at), message: message.into() }
+    }
+}
+
 /// Turns ascending byte offsets into lines and columns in one pass over the text.
 pub(crate) struct Lines<'a> {
     text: &'a str,

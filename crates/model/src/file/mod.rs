@@ -48,7 +48,8 @@ pub use write::write;
 
 use crate::system::System;
 use crate::time::Span;
-use error::Found;
+pub(crate) use error::{Found, Lines};
+pub(crate) use suggest::hint;
 
 /// Reads a System file. `file_name` stands in the errors.
 ///

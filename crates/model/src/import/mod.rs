@@ -1,0 +1,4 @@
+//! Foreign workloads as Systems.
+
+mod json;
+pub mod rtapp;

@@ -1,0 +1,124 @@
+//! The objects "global" and "resources": checked, and listed as far as they have no counterpart.
+
+use super::read::Reader;
+use crate::file::hint;
+use crate::import::json::{Node, Value};
+
+impl Reader<'_> {
+    pub(super) fn global(&mut self, node: &Node) {
+        let Some(members) = self.object(node, "global") else { return };
+        self.once(members, "global");
+        for member in members {
+            let (key, node) = (member.key.as_str(), &member.node);
+            let path = format!("global.{key}");
+            let warning = match key {
+                "duration" => match self.int(node, &path, -1, i32::MAX, "seconds, or -1 for ever") {
+                    Some(-1) | None => None,
+                    Some(s) => Some(format!("no part of a system; say it to sim and run as --for {s}s")),
+                },
+                "default_policy" => {
+                    if let Some(policy) = self.text(node, &path)
+                        && self.policy(policy, node.at, &path).is_some()
+                    {
+                        self.default_policy = policy.to_owned();
+                    }
+                    None
+                }
+                "calibration" => match &node.value {
+                    Value::Int(_) => Some("takt calibrates its work by itself, so that run means CPU time".to_owned()),
+                    Value::Text(text) if text.starts_with("CPU") => {
+                        Some("takt calibrates its work by itself, on every CPU that it uses".to_owned())
+                    }
+                    _ => self.wrong_type(node, &path, "nanoseconds per loop, or a string such as \"CPU0\""),
+                },
+                "lock_pages" => match node.value {
+                    Value::Bool(true) => None,
+                    Value::Bool(false) => Some("takt always locks its memory in a live run".to_owned()),
+                    _ => self.wrong_type(node, &path, "true or false"),
+                },
+                "pi_enabled" | "gnuplot" | "cumulative_slack" => match node.value {
+                    Value::Bool(false) => None,
+                    Value::Bool(true) if key == "pi_enabled" => {
+                        Some("locks have no counterpart, so neither has their priority inheritance".to_owned())
+                    }
+                    Value::Bool(true) => Some("logging has no counterpart here; takt's log holds every job".to_owned()),
+                    _ => self.wrong_type(node, &path, "true or false"),
+                },
+                "ftrace" | "log_size" => match node.value {
+                    Value::Text(_) | Value::Bool(_) | Value::Int(_) => {
+                        Some("logging has no counterpart here; takt's log holds every job".to_owned())
+                    }
+                    _ => self.wrong_type(node, &path, "a string"),
+                },
+                "logdir" | "log_basename" => {
+                    self.text(node, &path).map(|_| "no part of a system; takt's verbs take -o FILE".to_owned())
+                }
+                "io_device" => self.text(node, &path).map(|_| "input and output have no counterpart".to_owned()),
+                "mem_buffer_size" => self
+                    .int(node, &path, 0, i32::MAX, "bytes, an integer from 0 to 2147483647")
+                    .map(|_| "no counterpart; a task's wss is the memory that its jobs touch".to_owned()),
+                _ => {
+                    let keys = [
+                        "duration",
+                        "default_policy",
+                        "calibration",
+                        "lock_pages",
+                        "pi_enabled",
+                        "gnuplot",
+                        "cumulative_slack",
+                        "ftrace",
+                        "log_size",
+                        "logdir",
+                        "log_basename",
+                        "io_device",
+                        "mem_buffer_size",
+                    ];
+                    let hint = hint(key, keys, || format!("it takes {}", keys.join(", ")));
+                    self.notes.error(member.at, &path, format_args!("unknown key{hint}"));
+                    None
+                }
+            };
+            if let Some(warning) = warning {
+                self.notes.warn(member.at, &path, warning);
+            }
+        }
+    }
+
+    pub(super) fn resources(&mut self, node: &Node) {
+        let Some(members) = self.object(node, "resources") else { return };
+        self.once(members, "resources");
+        for member in members {
+            let path = format!("resources.{}", member.key);
+            let Some(inner) = self.object(&member.node, &path) else { continue };
+            let mut kind = "mutex";
+            for key in inner {
+                let path = format!("{path}.{}", key.key);
+                if key.key != "type" {
+                    self.notes.error(key.at, &path, "unknown key; a resource takes \"type\"");
+                } else if let Some(text) = self.text(&key.node, &path) {
+                    let kinds = [
+                        "mutex",
+                        "timer",
+                        "wait",
+                        "signal",
+                        "broadcast",
+                        "barrier",
+                        "suspend",
+                        "resume",
+                        "mem",
+                        "iorun",
+                    ];
+                    if kinds.contains(&text) {
+                        kind = text;
+                    } else {
+                        let hint = hint(text, kinds, || format!("it takes {}", kinds.join(", ")));
+                        self.notes.error(key.node.at, &path, format_args!("\"{text}\" is no type of resource{hint}"));
+                    }
+                }
+            }
+            if kind != "timer" {
+                self.notes.warn(member.at, &path, format_args!("a resource of type \"{kind}\" has no counterpart"));
+            }
+        }
+    }
+}
