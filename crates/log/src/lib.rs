@@ -21,6 +21,3 @@ pub use header::{BackEnd, Header};
 pub use kind::{Kind, KindSet};
 pub use reader::{Damage, ReadError, Reader, Record};
 pub use writer::{WriteError, Writer};
-
-#[cfg(test)]
-mod tests;

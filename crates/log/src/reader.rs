@@ -457,8 +457,10 @@ impl Cursor {
     #[cold]
     fn fault(&self, fault: Fault) -> ReadError {
         match fault {
-            Fault::Unknown(tag) => ReadError::Unknown { what: format!("a record of kind {tag}"), offset: self.offset },
-            Fault::Malformed => self.malformed("record"),
+            Fault::Unknown(tag) if self.at < self.stop => {
+                ReadError::Unknown { what: format!("a record of kind {tag}"), offset: self.offset }
+            }
+            _ => self.malformed("record"),
         }
     }
 }

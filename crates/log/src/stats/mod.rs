@@ -124,6 +124,3 @@ impl Stats {
         self.tasks.iter().filter_map(|task| task.missed).sum()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,7 @@
+//! The JobLog as its users see it.
+
+mod collector;
+mod damage;
+mod example;
+mod format;
+mod random;
