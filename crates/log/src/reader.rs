@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::io;
+use std::ops::ControlFlow;
 
 use takt_model::Time;
 use thiserror::Error;
@@ -232,9 +233,11 @@ impl<R: io::Read> Reader<R> {
     /// # Errors
     /// As the iterator's.
     pub fn copy_to(&mut self, sink: &mut impl Sink) -> Result<Time, ReadError> {
-        while let Some(record) = self.next().transpose()? {
-            sink.event(record.stream, record.time, &record.event);
-        }
+        let copied = self.pump(|stream, time, event| {
+            sink.event(stream, time, event);
+            ControlFlow::<()>::Continue(())
+        });
+        copied.inspect_err(|_| self.stop())?;
         Ok(self.end())
     }
 
@@ -247,8 +250,9 @@ impl<R: io::Read> Reader<R> {
         self.done = true;
     }
 
-    #[inline]
-    fn next_record(&mut self) -> Result<Option<Record>, ReadError> {
+    /// Hands events to `take` until it breaks; `None` at the end.
+    #[inline(always)]
+    fn pump<B>(&mut self, mut take: impl FnMut(u32, Time, &Event) -> ControlFlow<B>) -> Result<Option<B>, ReadError> {
         loop {
             while let Some(current) = self.current {
                 let cursor = &mut self.cursors[current];
@@ -256,8 +260,10 @@ impl<R: io::Read> Reader<R> {
                 let passed = cursor.context.time;
                 let time = cursor.context.peek(window);
                 if cursor.records == 0 || cursor.lost > 0 || (time, cursor.stream) > self.bound {
-                    if let Some(record) = self.turn(current)? {
-                        return Ok(Some(record));
+                    if let Some(record) = self.turn(current)?
+                        && let ControlFlow::Break(value) = take(record.stream, record.time, &record.event)
+                    {
+                        return Ok(Some(value));
                     }
                     continue;
                 }
@@ -266,7 +272,9 @@ impl<R: io::Read> Reader<R> {
                         cursor.at += length;
                         cursor.records -= 1;
                         self.latest = time;
-                        return Ok(Some(Record { stream: cursor.stream, time: Time::from_ns(time), event }));
+                        if let ControlFlow::Break(value) = take(cursor.stream, Time::from_ns(time), &event) {
+                            return Ok(Some(value));
+                        }
                     }
                     Ok((length, Decoded::Definition(body))) => self.define(current, length, body)?,
                     Ok(_) => return Err(cursor.malformed("record")),
@@ -274,7 +282,10 @@ impl<R: io::Read> Reader<R> {
                 }
             }
             if let Some(record) = self.extra.pop_front() {
-                return Ok(Some(record));
+                if let ControlFlow::Break(value) = take(record.stream, record.time, &record.event) {
+                    return Ok(Some(value));
+                }
+                continue;
             }
             if self.done {
                 return Ok(None);
@@ -299,7 +310,12 @@ impl<R: io::Read> Reader<R> {
             self.streams[cursor.stream as usize].time = cursor.context.time;
         } else {
             let time = cursor.context.peek(self.blocks.window(cursor.at));
-            self.heap.push(Reverse((time, cursor.stream, current)));
+            if let Some(mut top) = self.heap.peek_mut() {
+                let Reverse((_, _, next)) = std::mem::replace(&mut *top, Reverse((time, cursor.stream, current)));
+                self.current = Some(next);
+            }
+            self.bind();
+            return Ok(None);
         }
         self.pick();
         Ok(None)
@@ -308,6 +324,10 @@ impl<R: io::Read> Reader<R> {
     /// Makes the cursor with the least time the current one.
     fn pick(&mut self) {
         self.current = self.heap.pop().map(|Reverse((_, _, cursor))| cursor);
+        self.bind();
+    }
+
+    fn bind(&mut self) {
         self.bound = self.heap.peek().map_or((u64::MAX, u32::MAX), |Reverse((time, stream, _))| (*time, *stream));
     }
 
@@ -437,7 +457,7 @@ impl<R: io::Read> Iterator for Reader<R> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        match self.next_record() {
+        match self.pump(|stream, time, event| ControlFlow::Break(Record { stream, time, event: *event })) {
             Ok(record) => record.map(Ok),
             Err(error) => {
                 self.stop();

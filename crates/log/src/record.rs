@@ -59,14 +59,14 @@ impl Context {
         self.slots.fill(0);
     }
 
-    #[inline]
+    #[inline(always)]
     fn put_job(&mut self, job: JobKey) -> (u64, u64) {
         let slot = job.task.0 as usize & (self.slots.len() - 1);
         let last = std::mem::replace(&mut self.slots[slot], job.number);
         (job.task.0.into(), zigzag(job.number.wrapping_sub(last) as i64))
     }
 
-    #[inline]
+    #[inline(always)]
     fn job(&mut self, task: u64, number: u64) -> Result<JobKey, Fault> {
         let slot = task as usize & (self.slots.len() - 1);
         let number = self.slots[slot].wrapping_add(unzigzag(number) as u64);
@@ -85,23 +85,24 @@ impl Context {
         self.message
     }
 
-    /// Writes a record and says how long it is.
-    #[inline]
+    /// Writes a record and says how long it is. Always inlined: where the event's kind is known, most goes away.
+    #[inline(always)]
     pub(crate) fn encode(&mut self, now: u64, event: &Event, out: &mut [u8; WINDOW]) -> usize {
         let delta = now.wrapping_sub(self.time);
         self.time = now;
         let on_cpu = |(task, number), cpu: u32| [task, number, cpu.into(), 0];
+        let mut hop = 0;
         let (tag, fields) = match *event {
             Event::Release { job, arrival, parent } => {
                 let (task, number) = self.put_job(job);
                 let since = now.wrapping_sub(arrival.as_ns());
-                if let Some(Parent { hop, origin }) = parent {
-                    let fields = [task, number, since, arrival.as_ns().wrapping_sub(origin.as_ns())];
-                    let length = put(CHAINED, delta, fields, out);
-                    out[length..length + 4].copy_from_slice(&hop.to_le_bytes());
-                    return length + 4;
+                match parent {
+                    None => (Kind::Release as u8, [task, number, since, 0]),
+                    Some(Parent { hop: link, origin }) => {
+                        hop = link;
+                        (CHAINED, [task, number, since, arrival.as_ns().wrapping_sub(origin.as_ns())])
+                    }
                 }
-                (Kind::Release as u8, [task, number, since, 0])
             }
             Event::Start { job, cpu } => (Kind::Start as u8, on_cpu(self.put_job(job), cpu)),
             Event::Preempt { job, cpu } => (Kind::Preempt as u8, on_cpu(self.put_job(job), cpu)),
@@ -133,7 +134,11 @@ impl Context {
             Event::IrqExit { irq, cpu } => (Kind::IrqExit as u8, [irq.into(), cpu.into(), 0, 0]),
             Event::Lost { count } => (Kind::Lost as u8, [count, 0, 0, 0]),
         };
-        put(tag, delta, fields, out)
+        let mut length = put(tag, delta, fields, out);
+        if tag == CHAINED {
+            store(out, &mut length, hop.into(), 4);
+        }
+        length
     }
 
     /// Writes a definition's record without its body and says how long it is.
@@ -145,7 +150,7 @@ impl Context {
 
     /// Reads a record at the window's start; its length and itself. The record's time is in `self.time`.
     /// The caller checks that the length does not exceed what there is.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn decode(&mut self, window: &[u8; WINDOW]) -> Result<(usize, Decoded), Fault> {
         let (tag, lengths) = (window[0] & 31, window[1]);
         let mut at = 2;
@@ -203,7 +208,7 @@ impl Context {
     }
 
     /// The time of the record at the window's start, without reading the rest of it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn peek(&self, window: &[u8; WINDOW]) -> u64 {
         self.time.wrapping_add(load(window, &mut 2, TIME[usize::from(window[0] >> 5)]))
     }
@@ -226,13 +231,13 @@ fn cause(number: u64) -> Result<CancelCause, Fault> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn narrow(value: u64) -> Result<u32, Fault> {
     u32::try_from(value).map_err(|_| Fault::Malformed)
 }
 
 /// The low `bytes` (0 to 8) of the eight at `at`, which moves on.
-#[inline]
+#[inline(always)]
 fn load(window: &[u8; WINDOW], at: &mut usize, bytes: u8) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&window[*at..*at + 8]);
@@ -242,18 +247,18 @@ fn load(window: &[u8; WINDOW], at: &mut usize, bytes: u8) -> u64 {
     u64::from_le_bytes(word) << half << half >> half >> half
 }
 
-#[inline]
+#[inline(always)]
 fn store(out: &mut [u8; WINDOW], at: &mut usize, value: u64, bytes: u8) {
     out[*at..*at + 8].copy_from_slice(&value.to_le_bytes());
     *at += usize::from(bytes);
 }
 
-#[inline]
+#[inline(always)]
 fn code(value: u64) -> u8 {
     u8::from(value > 0) + u8::from(value > 0xff) + u8::from(value > 0xff_ffff)
 }
 
-#[inline]
+#[inline(always)]
 fn put(tag: u8, delta: u64, fields: [u64; 4], out: &mut [u8; WINDOW]) -> usize {
     let time = (71 - delta.leading_zeros()) / 8;
     let time = time.min(7) as u8;

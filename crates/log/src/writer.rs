@@ -182,7 +182,7 @@ impl<W: io::Write> Writer<W> {
 }
 
 impl<W: io::Write> Sink for Writer<W> {
-    #[inline]
+    #[inline(always)]
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         let now = now.as_ns();
         if let Some(state) = self.stream_for(stream, now, 0) {
@@ -198,7 +198,7 @@ impl<W: io::Write> Sink for Writer<W> {
 
 impl<W: io::Write> Writer<W> {
     /// The stream, with room for a record and `body` more bytes; `None` after an error.
-    #[inline]
+    #[inline(always)]
     fn stream_for(&mut self, stream: u32, now: u64, body: usize) -> Option<&mut Stream> {
         let group_done = self.buffered >= self.aim && now > self.latest;
         let ready = !group_done

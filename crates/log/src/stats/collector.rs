@@ -249,71 +249,25 @@ impl Collector {
 }
 
 impl Sink for Collector {
-    #[inline]
+    /// Always inlined: where the event's kind is known, one direct call is left.
+    #[inline(always)]
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         let now = now.as_ns();
         match *event {
             Event::Release { job, arrival, parent } => {
-                let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
-                if job.number < task.next {
-                    return;
-                }
-                (task.next, task.stream) = (job.number.saturating_add(1), stream);
-                let arrival = arrival.as_ns();
                 let origin = parent.map_or(NONE, |parent| parent.origin.as_ns());
-                if let Some(latencies) = &mut task.latencies
-                    && parent.is_none()
-                {
-                    latencies.record(now.saturating_sub(arrival));
-                }
-                task.open.push_back(Job { number: job.number, arrival, origin, since: NONE, cpu: 0, doubtful: false });
+                self.release(stream, now, job, arrival.as_ns(), origin);
             }
-            Event::Start { job, cpu } | Event::Resume { job, cpu } => {
-                if let Some(job) = self.tasks.get_mut(job.task.index()).and_then(|task| task.find(job)) {
-                    // An event of a doubtful job proves that it is still open.
-                    (job.since, job.cpu, job.doubtful) = (now, cpu, false);
-                }
-            }
-            Event::Preempt { job, .. } => {
-                if let Some(task) = self.tasks.get_mut(job.task.index()) {
-                    task.preemptions += 1;
-                    task.leave(&mut self.busy, job, now);
-                }
-            }
-            Event::Block { job, .. } => {
-                if let Some(task) = self.tasks.get_mut(job.task.index()) {
-                    task.leave(&mut self.busy, job, now);
-                }
-            }
+            Event::Start { job, cpu } | Event::Resume { job, cpu } => self.run(now, job, cpu),
+            Event::Preempt { job, .. } => self.stop(now, job, 1),
+            Event::Block { job, .. } => self.stop(now, job, 0),
             Event::Migrate { job, .. } => {
                 if let Some(task) = self.tasks.get_mut(job.task.index()) {
                     task.migrations += 1;
                 }
             }
-            Event::Complete { job, .. } => {
-                let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
-                let Some(job) = task.take(job.number) else { return };
-                leave(&mut self.busy, task.cpus, &job, now);
-                let response = now.saturating_sub(job.arrival);
-                task.missed += u64::from(response > task.deadline);
-                task.responses.record(response);
-                if job.origin != NONE
-                    && let Some(chain) = self.chains.get_mut(task.chain as usize)
-                {
-                    chain.record(now.saturating_sub(job.origin));
-                }
-            }
-            Event::Cancel { job, cause } => {
-                let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
-                let Some(job) = task.take(job.number) else { return };
-                leave(&mut self.busy, task.cpus, &job, now);
-                if cause == CancelCause::Late {
-                    task.dropped += 1;
-                    task.missed += 1;
-                } else {
-                    task.cancelled += 1;
-                }
-            }
+            Event::Complete { job, .. } => self.complete(now, job),
+            Event::Cancel { job, cause } => self.cancel(now, job, cause),
             Event::Lost { count } => self.lose(stream, count),
             _ => {}
         }
@@ -322,6 +276,63 @@ impl Sink for Collector {
     /// Misses follow from completions.
     fn wants_misses(&self) -> bool {
         false
+    }
+}
+
+impl Collector {
+    fn release(&mut self, stream: u32, now: u64, job: JobKey, arrival: u64, origin: u64) {
+        let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
+        let number = job.number;
+        if number < task.next {
+            return;
+        }
+        (task.next, task.stream) = (number.saturating_add(1), stream);
+        if let Some(latencies) = &mut task.latencies
+            && origin == NONE
+        {
+            latencies.record(now.saturating_sub(arrival));
+        }
+        task.open.push_back(Job { number, arrival, origin, since: NONE, cpu: 0, doubtful: false });
+    }
+
+    fn run(&mut self, now: u64, job: JobKey, cpu: u32) {
+        if let Some(job) = self.tasks.get_mut(job.task.index()).and_then(|task| task.find(job)) {
+            // An event of a doubtful job proves that it is still open.
+            (job.since, job.cpu, job.doubtful) = (now, cpu, false);
+        }
+    }
+
+    fn stop(&mut self, now: u64, job: JobKey, preemptions: u64) {
+        if let Some(task) = self.tasks.get_mut(job.task.index()) {
+            task.preemptions += preemptions;
+            task.leave(&mut self.busy, job, now);
+        }
+    }
+
+    fn complete(&mut self, now: u64, job: JobKey) {
+        let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
+        let Some(job) = task.take(job.number) else { return };
+        leave(&mut self.busy, task.cpus, &job, now);
+        let response = now.saturating_sub(job.arrival);
+        task.missed += u64::from(response > task.deadline);
+        task.responses.record(response);
+        if job.origin != NONE
+            && let Some(chain) = self.chains.get_mut(task.chain as usize)
+        {
+            chain.record(now.saturating_sub(job.origin));
+        }
+    }
+
+    fn cancel(&mut self, now: u64, job: JobKey, cause: CancelCause) {
+        let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
+        let Some(job) = task.take(job.number) else { return };
+        leave(&mut self.busy, task.cpus, &job, now);
+        if cause == CancelCause::Late {
+            task.dropped += 1;
+            task.missed += 1;
+        } else {
+            task.cancelled += 1;
+        }
     }
 }
 
