@@ -23,8 +23,12 @@ pub(crate) struct Cluster {
     cpu_count: usize,
     idle: CpuSet,
     ready: ReadyQueue,
-    /// The most important first.
+    /// Jobs that came since the last dispatch: most of them run at once and never see the queue.
+    arrived: Vec<Rank>,
+    /// In no order.
     running: Vec<Running>,
+    /// Position of the least important of `running`, where that is known.
+    least: Option<usize>,
     /// Whether some task may not use all CPUs of the cluster.
     restricted: bool,
     /// Scratch of a dispatch: jobs that shall run, the most important first; the CPU of those that do.
@@ -40,65 +44,55 @@ impl Cluster {
             cpu_count,
             idle: cpus,
             ready: ReadyQueue::new(slots),
+            arrived: Vec::with_capacity(slots),
             running: Vec::with_capacity(cpu_count + 1),
+            least: None,
             restricted,
             chosen: Vec::with_capacity(cpu_count + 1),
-            unfit: Vec::with_capacity(if restricted { slots } else { 0 }),
+            unfit: Vec::with_capacity(slots),
         }
     }
 
     /// Whether a job waits while another runs: only then can the order change with time.
     pub(crate) fn is_contended(&self) -> bool {
-        !self.ready.is_empty() && !self.running.is_empty()
+        !self.running.is_empty() && (!self.ready.is_empty() || !self.arrived.is_empty())
     }
 
     #[inline]
     pub(crate) fn enqueue(&mut self, rank: Rank) {
-        self.ready.push(rank);
+        self.arrived.push(rank);
     }
 
-    /// Takes the waiting job of `slot` out of the queue.
-    pub(crate) fn dequeue(&mut self, slot: u32) -> bool {
-        self.ready.remove(slot)
+    /// Takes the waiting job of `slot` out.
+    pub(crate) fn dequeue(&mut self, slot: u32) {
+        self.arrived.retain(|rank| rank.slot() != slot);
+        self.ready.remove(slot);
     }
 
-    /// Takes a running job off its CPU, which becomes idle.
+    /// Takes the running job off `cpu`, which becomes idle.
     #[inline]
-    pub(crate) fn release_cpu(&mut self, rank: Rank, cpu: u32) {
-        if let Some(at) = self.find_running(rank) {
-            self.running.remove(at);
+    pub(crate) fn release_cpu(&mut self, cpu: u32) {
+        if let Some(at) = self.running.iter().position(|job| job.cpu == cpu) {
+            self.running.swap_remove(at);
+            self.least = None;
         }
         self.idle.insert(cpu);
     }
 
-    /// Puts a running job where its new rank belongs.
-    pub(crate) fn rerank_running(&mut self, old: Rank, new: Rank, cpu: u32) {
-        if let Some(at) = self.find_running(old) {
-            self.running.remove(at);
+    /// Gives the job running on `cpu` another rank.
+    pub(crate) fn rerank_running(&mut self, rank: Rank, cpu: u32) {
+        if let Some(job) = self.running.iter_mut().find(|job| job.cpu == cpu) {
+            job.rank = rank;
         }
-        self.insert_running(Running { rank: new, cpu });
+        self.least = None;
     }
 
-    /// Forgets the order and makes it anew from the ranks of `slots` at `now` (mode switch).
+    /// Makes the order anew from the ranks of `slots` at `now` (mode switch).
     pub(crate) fn rebuild(&mut self, now: Time, slots: &mut Slots) {
-        self.unfit.clear();
-        let (ready, waiting) = (&mut self.ready, &mut self.unfit);
-        ready.drain(|slot| waiting.push(slots.rerank(slot, now)));
-        while let Some(rank) = self.unfit.pop() {
-            self.ready.push(rank);
-        }
+        let (ready, arrived) = (&mut self.ready, &mut self.arrived);
+        arrived.iter_mut().for_each(|rank| *rank = slots.rerank(rank.slot(), now));
+        ready.drain(|slot| arrived.push(slots.rerank(slot, now)));
         self.refresh_running(now, slots);
-    }
-
-    #[inline]
-    fn find_running(&self, rank: Rank) -> Option<usize> {
-        self.running.binary_search_by(|job| job.rank.cmp(&rank)).ok()
-    }
-
-    #[inline]
-    fn insert_running(&mut self, job: Running) {
-        let at = self.running.partition_point(|other| other.rank < job.rank);
-        self.running.insert(at, job);
     }
 
     /// Recomputes the ranks of running jobs: their laxity does not shrink while that of others does.
@@ -106,26 +100,33 @@ impl Cluster {
         for job in &mut self.running {
             job.rank = slots.rerank(job.rank.slot(), now);
         }
-        // Insertion sort: nearly sorted, short, and free of allocation.
-        for sorted in 1..self.running.len() {
-            let mut at = sorted;
-            while at > 0 && self.running[at].rank < self.running[at - 1].rank {
-                self.running.swap(at, at - 1);
-                at -= 1;
-            }
+        self.least = None;
+    }
+
+    /// The least important running job.
+    #[inline]
+    fn least_important(&mut self) -> Option<(usize, Rank)> {
+        if self.least.is_none() {
+            let ranked = self.running.iter().enumerate();
+            self.least = ranked.max_by(|a, b| a.1.rank.cmp(&b.1.rank)).map(|(at, _)| at);
         }
+        let at = self.least?;
+        self.running.get(at).map(|job| (at, job.rank))
     }
 
     /// Chooses what runs from `now` on and says what changes.
     #[inline]
     pub(crate) fn dispatch(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
-        if self.ready.is_empty() {
+        if self.ready.is_empty() && self.arrived.is_empty() {
             return;
         }
         if slots.has_laxity() {
             self.refresh_running(now, slots);
         }
         if self.restricted {
+            while let Some(rank) = self.arrived.pop() {
+                self.ready.push(rank);
+            }
             // Where a waiting job gets its CPU decides what else fits, so choose until nothing changes. Each
             // round settles at least one more of the most important jobs.
             let rounds_max = self.running.len() + self.ready.len() + 1;
@@ -154,23 +155,50 @@ impl Cluster {
         }
     }
 
+    /// Takes the most important waiting job if it is more important than `bar`.
+    #[inline]
+    fn pop_waiting(&mut self, bar: Option<Rank>) -> Option<Rank> {
+        let arrived = self.arrived.last().copied();
+        let queued = self.ready.peek();
+        let (first, is_arrived) = match (arrived, queued) {
+            (Some(a), Some(q)) => (a.min(q), a < q),
+            (Some(a), None) => (a, true),
+            (None, Some(q)) => (q, false),
+            (None, None) => return None,
+        };
+        if bar.is_some_and(|bar| bar <= first) {
+            return None;
+        }
+        if is_arrived { self.arrived.pop() } else { self.ready.pop() }
+    }
+
     /// Any job may use any CPU: the first `cpu_count` jobs run.
     #[inline]
     fn choose(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         self.chosen.clear();
-        while let Some(first) = self.ready.peek() {
+        if self.arrived.len() > 1 {
+            // The most important last, where it is popped.
+            self.arrived.sort_unstable_by(|a, b| b.cmp(a));
+        }
+        loop {
             let full = self.running.len() + self.chosen.len() >= self.cpu_count;
-            if full && self.running.last().is_none_or(|least| least.rank <= first) {
+            let least = if full { self.least_important() } else { None };
+            if full && least.is_none() {
                 break;
             }
-            self.ready.pop();
+            let Some(first) = self.pop_waiting(least.map(|(_, rank)| rank)) else { break };
             if slots.cancel_if_hopeless(first.slot(), now, decisions) {
                 continue;
             }
-            if full && let Some(least) = self.running.pop() {
-                self.preempt(least, now, slots, decisions);
+            if let Some((at, _)) = least {
+                let job = self.running.swap_remove(at);
+                self.least = None;
+                self.preempt(job, now, slots, decisions);
             }
             self.chosen.push((first, None));
+        }
+        while let Some(rank) = self.arrived.pop() {
+            self.ready.push(rank);
         }
     }
 
@@ -178,6 +206,8 @@ impl Cluster {
     fn choose_restricted(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         self.chosen.clear();
         self.unfit.clear();
+        self.running.sort_unstable_by_key(|job| job.rank);
+        self.least = None;
         let mut next_running = 0;
         while self.chosen.len() < self.cpu_count {
             let running = self.running.get(next_running).copied();
@@ -245,8 +275,18 @@ impl Cluster {
         };
         self.idle.remove(cpu);
         let (rank, resumed, from) = slots.started(slot, rank, cpu, now);
-        self.insert_running(Running { rank, cpu });
+        self.note_running(Running { rank, cpu });
         decisions.push(Decision::Run { slot, cpu, resumed, from });
+    }
+}
+
+impl Cluster {
+    #[inline]
+    fn note_running(&mut self, job: Running) {
+        if self.least.and_then(|at| self.running.get(at)).is_some_and(|least| least.rank < job.rank) {
+            self.least = Some(self.running.len());
+        }
+        self.running.push(job);
     }
 }
 

@@ -434,7 +434,7 @@ impl Dispatcher {
         };
         at.state = State::Empty;
         let cluster = at.cluster;
-        self.clusters[cluster as usize].release_cpu(at.rank, cpu);
+        self.clusters[cluster as usize].release_cpu(cpu);
         self.touch(cluster);
     }
 
@@ -448,11 +448,11 @@ impl Dispatcher {
             Late::Drop => self.drop_job(slot, decisions),
             Late::Demote => {
                 at.demoted = true;
-                let (old, state, cluster) = (at.rank, at.state, at.cluster);
+                let (state, cluster) = (at.state, at.cluster);
                 let new = self.slots.rerank(slot, now);
                 let home = &mut self.clusters[cluster as usize];
                 match state {
-                    State::Running { cpu, .. } => home.rerank_running(old, new, cpu),
+                    State::Running { cpu, .. } => home.rerank_running(new, cpu),
                     _ => {
                         home.dequeue(slot);
                         home.enqueue(new);
@@ -469,7 +469,7 @@ impl Dispatcher {
         let home = &mut self.clusters[at.cluster as usize];
         let cpu = match at.state {
             State::Running { cpu, .. } => {
-                home.release_cpu(at.rank, cpu);
+                home.release_cpu(cpu);
                 Some(cpu)
             }
             _ => {

@@ -21,7 +21,7 @@ mod node;
 mod ticks;
 mod times;
 
-use takt_log::Sink;
+use takt_log::{Kind, KindSet, Sink};
 use takt_model::{Arrival, Exec, NodeId, Span, System, Time};
 use takt_policy::PolicyError;
 use thiserror::Error;
@@ -55,6 +55,9 @@ pub struct SimSummary {
     /// Jobs released.
     pub released: u64,
 }
+
+/// What a simulation records, for the head of its log.
+pub const KINDS: KindSet = KindSet::JOBS.with(Kind::ModeChange);
 
 /// The most jobs of one task that may wait at once; a system that exceeds it is overloaded for good.
 pub const BACKLOG_MAX: usize = 1 << 20;
