@@ -2,9 +2,11 @@
 //!
 //! Everything here is pure: no clock, no file, no thread. Times are integers in nanoseconds.
 
+mod chain;
 pub mod cpus;
 pub mod draw;
 pub mod file;
+pub mod generate;
 pub mod import;
 pub mod plan;
 pub mod strategy;
@@ -12,6 +14,7 @@ pub mod system;
 pub mod time;
 pub mod units;
 
+pub use chain::chain_name;
 pub use cpus::CpuSet;
 pub use draw::{Arrivals, Arriving, Draw};
 pub use plan::{Plan, PlanLevel};
