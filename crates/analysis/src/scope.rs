@@ -1,6 +1,15 @@
 //! How a System falls apart into pieces that one test can look at.
+//!
+//! A *view* is one node under one strategy (its own, or a mode's). Its tasks fall into *units*: sets of CPUs
+//! whose tasks cannot run elsewhere and that no other task can use.
 
-use takt_model::CpuSet;
+use takt_model::plan::{Order, PlanError};
+use takt_model::{
+    Arrival, Costs, CpuSet, Criticality, NodeId, NodeSpec, Placement, Plan, PlanLevel, Span, StrategyRef, System, Task,
+    TaskId,
+};
+
+use crate::qpa::Tick;
 
 /// A set of CPUs as scopes spell it: "cpu0", "cpu0-1", "cpu0,2-3".
 pub(crate) fn cpus_name(cpus: &CpuSet) -> String {
@@ -14,4 +23,233 @@ pub(crate) fn cpus_name(cpus: &CpuSet) -> String {
     let spelt: Vec<String> =
         ranges.iter().map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
     format!("cpu{}", spelt.join(","))
+}
+
+/// One node under one strategy.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    /// "n1", or "n1@2s:muf" for a mode.
+    pub(crate) scope: String,
+    /// The strategy's name.
+    pub(crate) strategy: String,
+    /// Pieces that can be analysed apart.
+    pub(crate) units: Vec<Unit>,
+    /// Tasks that their placement binds to one CPU or cluster, but their affinity does not.
+    pub(crate) unplaced: Vec<TaskId>,
+}
+
+/// CPUs with the tasks that run there and nowhere else.
+#[derive(Clone, Debug)]
+pub(crate) struct Unit {
+    /// "n1", "n1/cpu0", "n1/cpu0-1".
+    pub(crate) scope: String,
+    /// How many CPUs.
+    pub(crate) m: u32,
+    /// Whether every task may use every CPU of the unit.
+    pub(crate) whole: bool,
+    /// The strategy's levels, the most important first.
+    pub(crate) levels: Vec<PlanLevel>,
+    /// In file order.
+    pub(crate) tasks: Vec<UnitTask>,
+    /// Overheads.
+    pub(crate) costs: Option<Costs>,
+    /// Whether noncritical jobs may be omitted.
+    pub(crate) cancel: bool,
+}
+
+/// A task of a unit; times in ns.
+#[derive(Clone, Debug)]
+pub(crate) struct UnitTask {
+    pub(crate) id: TaskId,
+    pub(crate) name: String,
+    pub(crate) c: u64,
+    pub(crate) t: u64,
+    pub(crate) d: u64,
+    /// Release jitter of its own.
+    pub(crate) j: u64,
+    pub(crate) b: u64,
+    pub(crate) o: u64,
+    pub(crate) level: u32,
+    pub(crate) shift: i64,
+    /// Whether it is released by others.
+    pub(crate) chained: bool,
+    pub(crate) low: bool,
+    /// Whether its arrivals can be as dense as its period allows at any time.
+    pub(crate) dense: bool,
+}
+
+impl View {
+    /// # Errors
+    /// Where the strategy does not fit the tasks.
+    pub(crate) fn new(system: &System, node: NodeId, strategy: StrategyRef, scope: String) -> Result<View, PlanError> {
+        let spec = &system.nodes[node.index()];
+        let plan = Plan::resolve(system, node, &system.strategy(strategy))?;
+        let clusters = spec.clusters();
+        let mut unplaced = Vec::new();
+        let mut allowed: Vec<(usize, CpuSet)> = Vec::new();
+        for (slot, planned) in plan.tasks.iter().enumerate() {
+            let cpus = affinity(&system.tasks[planned.task.index()], spec);
+            if clusters.iter().any(|cluster| cpus.is_subset(cluster)) {
+                allowed.push((slot, cpus));
+            } else {
+                unplaced.push(planned.task);
+            }
+        }
+        let units = components(&allowed)
+            .into_iter()
+            .map(|(cpus, slots)| {
+                let whole = allowed.iter().filter(|(slot, _)| slots.contains(slot)).all(|(_, own)| *own == cpus);
+                let name =
+                    if cpus.len() == spec.cpus { scope.clone() } else { format!("{scope}/{}", cpus_name(&cpus)) };
+                Unit::new(system, spec, &plan, &slots, name, cpus.len(), whole)
+            })
+            .collect();
+        Ok(View { scope, strategy: plan.name, units, unplaced })
+    }
+}
+
+/// The CPUs that a task may use on its node.
+pub(crate) fn affinity(task: &Task, spec: &NodeSpec) -> CpuSet {
+    let all = CpuSet::first(spec.cpus);
+    task.cpus.map_or(all, |cpus| cpus.intersection(&all))
+}
+
+/// Groups of tasks that share CPUs, directly or through others, in the order of their lowest CPU.
+fn components(allowed: &[(usize, CpuSet)]) -> Vec<(CpuSet, Vec<usize>)> {
+    let mut groups: Vec<(CpuSet, Vec<usize>)> = Vec::new();
+    for (slot, cpus) in allowed {
+        let mut merged = (*cpus, vec![*slot]);
+        groups.retain(|(other, slots)| {
+            let apart = other.intersection(&merged.0).is_empty();
+            if !apart {
+                merged = (merged.0.union(other), [slots.as_slice(), merged.1.as_slice()].concat());
+            }
+            apart
+        });
+        groups.push(merged);
+    }
+    for (_, slots) in &mut groups {
+        slots.sort_unstable();
+    }
+    groups.sort_by_key(|(cpus, _)| cpus.lowest());
+    groups
+}
+
+impl Unit {
+    pub(crate) fn new(
+        system: &System,
+        spec: &NodeSpec,
+        plan: &Plan,
+        slots: &[usize],
+        scope: String,
+        m: u32,
+        whole: bool,
+    ) -> Unit {
+        let tasks = slots
+            .iter()
+            .map(|slot| {
+                let planned = &plan.tasks[*slot];
+                let task = UnitTask::new(planned.task, &system.tasks[planned.task.index()]);
+                UnitTask { level: planned.level, shift: planned.shift_ns, ..task }
+            })
+            .collect();
+        let levels = plan.levels.clone();
+        let mut unit = Unit { scope, m, whole, levels, tasks, costs: spec.costs, cancel: spec.cancel };
+        unit.drop_empty_levels();
+        unit
+    }
+
+    /// Renumbers the levels so that each holds a task of this unit.
+    fn drop_empty_levels(&mut self) {
+        let used: Vec<u32> =
+            (0..self.levels.len() as u32).filter(|level| self.tasks.iter().any(|task| task.level == *level)).collect();
+        self.levels = used.iter().map(|level| self.levels[*level as usize]).collect();
+        for task in &mut self.tasks {
+            task.level = used.binary_search(&task.level).map_or(0, |level| level as u32);
+        }
+    }
+
+    /// How many levels, from the most important, go first come, first served. A level with one task does, whatever
+    /// its order.
+    pub(crate) fn served_levels(&self) -> u32 {
+        let single = |level: u32| self.tasks.iter().filter(|task| task.level == level).count() == 1;
+        let served = |level: u32| self.levels[level as usize].order == Order::Fifo || single(level);
+        let count = self.levels.len() as u32;
+        (0..count).find(|level| !served(*level)).unwrap_or(count)
+    }
+
+    /// Whether its jobs run by absolute deadlines.
+    ///
+    /// # Errors
+    /// Why they do not.
+    pub(crate) fn edf(&self) -> Result<(), &'static str> {
+        match self.levels.as_slice() {
+            [level] if level.order != Order::Deadline => Err("its level does not go by deadline"),
+            [level] if !level.preemptive => Err("its deadline level is not preemptive"),
+            [_] if self.tasks.iter().any(|task| task.shift != self.tasks[0].shift) => {
+                Err("its deadlines are shifted (gel)")
+            }
+            [_] | [] => Ok(()),
+            _ => Err("its strategy has more than one level"),
+        }
+    }
+
+    /// C with what switches and the release cost it on one CPU: each release gives at most one CPU away and one
+    /// back, so a job is charged its own start and the resumption that it causes.
+    pub(crate) fn charged(&self, task: &UnitTask) -> Option<u64> {
+        let Some(costs) = self.costs else { return Some(task.c) };
+        let switches = costs.switch.as_ns().checked_mul(2)?;
+        task.c.checked_add(costs.release.as_ns())?.checked_add(switches)
+    }
+
+    /// The scheduler's tick, where it costs anything.
+    pub(crate) fn tick(&self) -> Option<Tick> {
+        let costs = self.costs.filter(|costs| !costs.tick.is_zero() && !costs.tick_period.is_zero())?;
+        Some(Tick { c: costs.tick.as_ns(), t: costs.tick_period.as_ns() })
+    }
+
+    /// Whether jobs cost what their WCET says and nothing else.
+    pub(crate) fn free_of_costs(&self) -> bool {
+        self.costs.is_none_or(|costs| {
+            [costs.switch, costs.migrate, costs.release, costs.tick].iter().all(|cost| cost.is_zero())
+        })
+    }
+}
+
+impl UnitTask {
+    fn new(id: TaskId, task: &Task) -> UnitTask {
+        UnitTask {
+            id,
+            name: task.name.clone(),
+            c: task.wcet.as_ns(),
+            t: task.period.as_ns(),
+            d: task.deadline.as_ns(),
+            j: task.jitter.as_ns(),
+            b: task.blocking.as_ns(),
+            o: task.offset.as_ns(),
+            level: 0,
+            shift: 0,
+            chained: !task.after.is_empty(),
+            low: task.criticality == Criticality::Low,
+            dense: matches!(task.arrival, Arrival::Periodic | Arrival::Sporadic),
+        }
+    }
+}
+
+/// Whether all of these can arrive at one instant and then as densely as their periods allow: then a test that is
+/// exact for sporadic tasks is exact for them.
+pub(crate) fn synchronous<'a>(mut tasks: impl Iterator<Item = &'a UnitTask> + Clone) -> bool {
+    let Some(first) = tasks.clone().next() else { return true };
+    let offset = first.o;
+    tasks.all(|task| task.o == offset && task.j == 0 && task.b == 0 && !task.chained && task.dense)
+}
+
+/// A span as messages write it.
+pub(crate) fn ns(ns: u64) -> Span {
+    Span::from_ns(ns)
+}
+
+/// Whether a node's placement binds tasks to CPUs.
+pub(crate) fn binds(spec: &NodeSpec) -> bool {
+    spec.placement != Placement::Global
 }

@@ -1,0 +1,374 @@
+//! The tests of one unit: preconditions, costs and jitter charged, evidence collected.
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Value, json};
+use takt_model::Span;
+
+use crate::catalogue::TestId;
+use crate::chains::{Carried, fp_tasks, response};
+use crate::exact::{compare_sum, sum_ppm};
+use crate::qpa::{self, Demand, EdfTask};
+use crate::report::{TaskReport, TestReport};
+use crate::rta;
+use crate::scope::{Unit, UnitTask, ns, synchronous};
+use crate::verdict::{Answer, Bound, Verdict};
+use crate::{density, gfb, hyperbolic, ll_bound};
+
+/// The tests of one unit, the cheapest first.
+pub(crate) const PORTFOLIO: [TestId; 7] =
+    [TestId::Necessary, TestId::LlBound, TestId::Hyperbolic, TestId::Density, TestId::Gfb, TestId::Qpa, TestId::Rta];
+
+/// A verdict with its evidence.
+struct Outcome {
+    verdict: Verdict,
+    tasks: Vec<TaskReport>,
+    figures: Map<String, Value>,
+}
+
+impl From<Verdict> for Outcome {
+    fn from(verdict: Verdict) -> Self {
+        Outcome { verdict, tasks: Vec::new(), figures: Map::new() }
+    }
+}
+
+/// A precondition that does not hold.
+type Inapplicable = String;
+
+/// Runs one test of [`PORTFOLIO`] on a unit.
+pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport {
+    let outcome = match test {
+        TestId::LlBound | TestId::Hyperbolic => rate_bound(unit, test),
+        TestId::Density => apply_density(unit, carried),
+        TestId::Gfb => apply_gfb(unit, carried),
+        TestId::Qpa => apply_qpa(unit, carried),
+        TestId::Rta => apply_rta(unit, carried),
+        _ => Ok(necessary(unit)),
+    };
+    let outcome = outcome.unwrap_or_else(|precondition| Verdict::NotApplicable { precondition }.into());
+    TestReport {
+        test,
+        scope: unit.scope.clone(),
+        verdict: outcome.verdict,
+        tasks: outcome.tasks,
+        figures: outcome.figures,
+    }
+}
+
+fn yes() -> Verdict {
+    Verdict::Schedulable { bounds: Vec::new() }
+}
+
+fn task_report(task: &UnitTask, verdict: Answer, wcrt: Option<u64>) -> TaskReport {
+    TaskReport { id: task.id, task: task.name.clone(), verdict, wcrt: wcrt.map(Span::from_ns), deadline: ns(task.d) }
+}
+
+/// The first task for which a condition holds, by name.
+fn find(unit: &Unit, mut holds: impl FnMut(&UnitTask) -> bool) -> Option<&str> {
+    unit.tasks.iter().find(|task| holds(task)).map(|task| task.name.as_str())
+}
+
+fn one_cpu(unit: &Unit) -> Result<(), Inapplicable> {
+    if unit.m == 1 { Ok(()) } else { Err(format!("needs one CPU, here are {}", unit.m)) }
+}
+
+fn edf(unit: &Unit) -> Result<(), Inapplicable> {
+    unit.edf().map_err(|why| format!("needs edf: {why}"))
+}
+
+fn too_long() -> Inapplicable {
+    "costs and jitter exceed 64-bit nanoseconds".to_owned()
+}
+
+/// What no scheduler gets around: jitter + C > D, U > m.
+fn necessary(unit: &Unit) -> Outcome {
+    let loads = unit.tasks.iter().map(|task| (task.c, task.t));
+    let hopeless = |task: &UnitTask| task.j.saturating_add(task.c) > task.d;
+    let tasks: Vec<TaskReport> =
+        unit.tasks.iter().filter(|task| hopeless(task)).map(|task| task_report(task, Answer::No, None)).collect();
+    let verdict = if let Some(task) = unit.tasks.iter().find(|task| hopeless(task)) {
+        let (c, j, d) = (ns(task.c), ns(task.j), ns(task.d));
+        let jitter = if j.is_zero() { String::new() } else { format!("release jitter {j} + ") };
+        Verdict::Infeasible { witness: format!("task \"{}\": {jitter}wcet {c} exceeds its deadline {d}", task.name) }
+    } else if compare_sum(loads.clone(), u64::from(unit.m)) == Some(Ordering::Greater) {
+        let load = sum_ppm(loads.clone()).map_or("more".to_owned(), percent);
+        let room = percent(u64::from(unit.m) * 1_000_000);
+        Verdict::Infeasible { witness: format!("the tasks need {load} of a CPU, and there is {room}") }
+    } else if unit.tasks.is_empty() {
+        yes()
+    } else {
+        Verdict::NotProven { why: "no necessary condition is violated, which proves nothing".to_owned() }
+    };
+    let mut figures = Map::new();
+    figures.insert("utilization_ppm".to_owned(), json!(sum_ppm(loads)));
+    Outcome { verdict, tasks, figures }
+}
+
+/// Parts in a million as "82.85 %", rounded up.
+pub(crate) fn percent(ppm: u64) -> String {
+    let hundredths = ppm.div_ceil(100);
+    format!("{}.{:02} %", hundredths / 100, hundredths % 100)
+}
+
+/// The two utilisation bounds of rate-monotonic priorities.
+fn rate_bound(unit: &Unit, test: TestId) -> Result<Outcome, Inapplicable> {
+    one_cpu(unit)?;
+    if (unit.served_levels() as usize) < unit.levels.len() {
+        return Err("needs fixed priorities: some level is not fifo".to_owned());
+    }
+    let mut by_level: Vec<&UnitTask> = unit.tasks.iter().collect();
+    by_level.sort_by_key(|task| (task.level, task.t));
+    if let Some(pair) = by_level.windows(2).find(|pair| pair[0].t > pair[1].t) {
+        let (a, b) = (&pair[0].name, &pair[1].name);
+        return Err(format!(
+            "needs priorities in the order of rates: \"{a}\" has the longer period and is more important than \"{b}\""
+        ));
+    }
+    if let Some(pair) = by_level.windows(2).find(|pair| pair[0].level == pair[1].level && pair[0].t != pair[1].t) {
+        return Err(format!(
+            "needs priorities in the order of rates: \"{}\" and \"{}\" share a level",
+            pair[0].name, pair[1].name
+        ));
+    }
+    if let Some(name) = find(unit, |task| task.d < task.t) {
+        return Err(format!("needs deadlines that are not shorter than periods: \"{name}\""));
+    }
+    if let Some(name) = find(unit, |task| task.j > 0 || task.b > 0 || task.chained) {
+        return Err(format!("needs tasks without jitter, blocking or predecessors: \"{name}\""));
+    }
+    let mut pairs = Vec::with_capacity(unit.tasks.len() + 1);
+    for task in &unit.tasks {
+        pairs.push((unit.charged(task).ok_or_else(too_long)?, task.t));
+    }
+    if let Some(tick) = unit.tick() {
+        if let Some(name) = find(unit, |task| task.t < tick.t) {
+            return Err(format!(
+                "needs the tick, which is the most important, to have the shortest period: \"{name}\" is faster"
+            ));
+        }
+        pairs.push((tick.c, tick.t));
+    }
+    let mut figures = Map::new();
+    let (answer, why) = if test == TestId::LlBound {
+        let (bound, load) = (ll_bound::bound_ppm(pairs.len()), sum_ppm(pairs.iter().copied()));
+        figures.insert("bound_ppm".to_owned(), json!(bound));
+        figures.insert("utilization_ppm".to_owned(), json!(load));
+        let (bound, count) = (percent(bound), pairs.len());
+        let load = load.map_or("of more than one CPU".to_owned(), percent);
+        (ll_bound::schedulable(&pairs), format!("utilization {load} exceeds the bound {bound} for {count} tasks"))
+    } else {
+        figures.insert("product_ppm".to_owned(), json!(hyperbolic::product_ppm(&pairs)));
+        (hyperbolic::schedulable(&pairs), "the product of all (U + 1) exceeds 2".to_owned())
+    };
+    let verdict = if answer == Answer::Yes { yes() } else { Verdict::NotProven { why } };
+    Ok(Outcome { verdict, tasks: Vec::new(), figures })
+}
+
+fn apply_density(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    one_cpu(unit)?;
+    edf(unit)?;
+    if let Some(name) = find(unit, |task| task.b > 0) {
+        return Err(format!("needs tasks without blocking: \"{name}\""));
+    }
+    if unit.tick().is_some() {
+        return Err("needs a node whose tick costs nothing".to_owned());
+    }
+    let mut triples = Vec::with_capacity(unit.tasks.len());
+    for task in &unit.tasks {
+        let (d, t) = window(task, carried)?;
+        triples.push((unit.charged(task).ok_or_else(too_long)?, d, t));
+    }
+    let verdict = match density::schedulable(&triples) {
+        Answer::Yes => yes(),
+        Answer::No if unit.free_of_costs() && unit.tasks.iter().all(|task| !task.chained && task.j == 0) => {
+            Verdict::Infeasible { witness: "the tasks need more than one CPU".to_owned() }
+        }
+        _ => Verdict::NotProven { why: "the densities C / min(D, T) add up to more than 1".to_owned() },
+    };
+    let mut figures = Map::new();
+    figures.insert("density_ppm".to_owned(), json!(sum_ppm(triples.iter().map(|&(c, d, t)| (c, d.min(t))))));
+    Ok(Outcome { verdict, tasks: Vec::new(), figures })
+}
+
+/// The shortest time from a release to its deadline, and to the next release.
+fn window(task: &UnitTask, carried: &Carried) -> Result<(u64, u64), Inapplicable> {
+    let wander = carried
+        .release(task.id)
+        .and_then(|release| release.checked_add(task.j))
+        .ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
+    match (task.d.checked_sub(task.j), task.t.checked_sub(wander)) {
+        (Some(d), Some(t)) if d > 0 && t > 0 => Ok((d, t)),
+        _ => Err(format!("needs releases that wander by less than deadline and period: \"{}\"", task.name)),
+    }
+}
+
+/// delta_i = C_i' / min(D_i, T_i): jitter shortens both; C' holds the switches and migrations that the job itself can
+/// suffer. (Charging them to the preempting job, as on one CPU, is not safe here: the job may resume elsewhere.)
+fn apply_gfb(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    edf(unit)?;
+    if !unit.whole {
+        return Err("needs tasks that may use every CPU of the scope".to_owned());
+    }
+    if let Some(name) = find(unit, |task| task.b > 0) {
+        return Err(format!("needs tasks without blocking: \"{name}\""));
+    }
+    let mut pairs = Vec::with_capacity(unit.tasks.len());
+    for task in &unit.tasks {
+        let (d, t) = window(task, carried)?;
+        pairs.push((suffered(unit, task, carried).ok_or_else(too_long)?, d.min(t)));
+    }
+    let verdict = match gfb::schedulable(&pairs, unit.m) {
+        Answer::Yes => yes(),
+        _ => Verdict::NotProven { why: "the densities C / min(D, T) add up to more than m - (m - 1) max".to_owned() },
+    };
+    let mut figures = Map::new();
+    figures.insert("density_ppm".to_owned(), json!(sum_ppm(pairs.iter().copied())));
+    let densest = pairs.iter().filter_map(|&pair| sum_ppm(std::iter::once(pair))).max();
+    figures.insert("density_max_ppm".to_owned(), json!(densest));
+    figures.insert("cpus".to_owned(), json!(unit.m));
+    Ok(Outcome { verdict, tasks: Vec::new(), figures })
+}
+
+/// C with all that can hit a job of global EDF before its deadline: a preemption needs the release of a job with an
+/// earlier deadline, at most floor((D_i - D_j + J_j) / T_j) + 1 of them per other task; ticks fall on one grid.
+fn suffered(unit: &Unit, task: &UnitTask, carried: &Carried) -> Option<u64> {
+    let Some(costs) = unit.costs else { return Some(task.c) };
+    let mut preemptions = 0u64;
+    if unit.tasks.len() > unit.m as usize {
+        for other in unit.tasks.iter().filter(|other| other.id != task.id) {
+            let wander = carried.release(other.id)?.checked_add(other.j)?;
+            if let Some(room) = task.d.checked_add(wander)?.checked_sub(other.d) {
+                preemptions = preemptions.checked_add(room / other.t + 1)?;
+            }
+        }
+    }
+    let each = costs.switch.as_ns().checked_add(costs.migrate.as_ns())?;
+    let ticks = match unit.tick() {
+        Some(tick) => (task.d / tick.t).checked_add(1)?.checked_mul(tick.c)?,
+        None => 0,
+    };
+    task.c
+        .checked_add(costs.release.as_ns())?
+        .checked_add(costs.switch.as_ns())?
+        .checked_add(preemptions.checked_mul(each)?)?
+        .checked_add(ticks)
+}
+
+fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    one_cpu(unit)?;
+    edf(unit)?;
+    let mut tasks = Vec::with_capacity(unit.tasks.len());
+    for task in &unit.tasks {
+        let release = carried.release(task.id);
+        let release = release.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
+        let Some(d) = task.d.checked_sub(task.j).filter(|d| *d > 0) else {
+            return Err(format!("needs release jitter below the deadline: \"{}\"", task.name));
+        };
+        let burst = if task.chained { release.checked_add(task.j).ok_or_else(too_long)? } else { 0 };
+        let c = unit.charged(task).ok_or_else(too_long)?;
+        tasks.push(EdfTask { c, t: task.t, d, burst, b: task.b });
+    }
+    let exact = synchronous(unit.tasks.iter())
+        && unit.free_of_costs()
+        && !(unit.cancel && unit.tasks.iter().any(|task| task.low));
+    let mut figures = Map::new();
+    let refuse = |why: String| {
+        if exact { Verdict::Infeasible { witness: why } } else { Verdict::NotProven { why } }
+    };
+    let verdict = match qpa::analyse(&tasks, unit.tick()) {
+        Demand::Met { horizon } => {
+            figures.insert("horizon_ns".to_owned(), json!(horizon));
+            yes()
+        }
+        Demand::Exceeded { t, demand } => {
+            figures.insert("interval_ns".to_owned(), json!(t));
+            figures.insert("demand_ns".to_owned(), json!(demand));
+            let (t, demand) = (ns(t), ns(demand));
+            refuse(format!("released together, the tasks demand {demand} within the first {t}"))
+        }
+        Demand::Overload => refuse("the tasks, with what costs them, need more than one CPU".to_owned()),
+        Demand::Undecided => Verdict::NotProven {
+            why: "undecided: the iteration limit was reached, or times exceed 64-bit nanoseconds".to_owned(),
+        },
+    };
+    let tasks = match verdict.answer() {
+        Answer::Yes => unit.tasks.iter().map(|task| task_report(task, Answer::Yes, None)).collect(),
+        _ => Vec::new(),
+    };
+    Ok(Outcome { verdict, tasks, figures })
+}
+
+fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    one_cpu(unit)?;
+    let covered = unit.served_levels();
+    if covered == 0 && !unit.tasks.is_empty() {
+        return Err("needs fixed priorities: the most important level is not fifo".to_owned());
+    }
+    let fp = fp_tasks(unit, carried);
+    let mut analysis = rta::Analysis::default();
+    let mut reports = Vec::with_capacity(unit.tasks.len());
+    let mut bounds = Vec::new();
+    let (mut witness, mut why) = (None, None);
+    // The most important first, so that the work limit hits the least important.
+    let mut order: Vec<usize> = (0..unit.tasks.len()).collect();
+    order.sort_by_key(|i| unit.tasks[*i].level);
+    for i in order {
+        let task = &unit.tasks[i];
+        let deadline = ns(task.d);
+        let wcrt = if task.level < covered { bound(&mut analysis, &fp, i, task) } else { None };
+        let answer = match wcrt {
+            Some(wcrt) if wcrt <= task.d => Answer::Yes,
+            Some(wcrt) if exact_for(unit, task) => {
+                let wcrt = ns(wcrt);
+                witness.get_or_insert_with(|| {
+                    format!("released together with all that is more important, \"{}\" can take {wcrt}; its deadline is {deadline}", task.name)
+                });
+                Answer::No
+            }
+            Some(wcrt) => {
+                let wcrt = ns(wcrt);
+                why.get_or_insert_with(|| {
+                    format!("\"{}\" may take up to {wcrt}; its deadline is {deadline}", task.name)
+                });
+                Answer::Unknown
+            }
+            None if task.level >= covered => {
+                why.get_or_insert_with(|| format!("\"{}\" stands in or below a level that is not fifo", task.name));
+                Answer::Unknown
+            }
+            None => {
+                why.get_or_insert_with(|| {
+                    format!("no bound for \"{}\": its level and those above it are overloaded, or the iteration limit was reached", task.name)
+                });
+                Answer::Unknown
+            }
+        };
+        if let Some(wcrt) = wcrt {
+            bounds.push(Bound { task: task.id, wcrt: ns(wcrt) });
+        }
+        reports.push((i, task_report(task, answer, wcrt)));
+    }
+    reports.sort_by_key(|(i, _)| *i);
+    let verdict = match (witness, why) {
+        (Some(witness), _) => Verdict::Infeasible { witness },
+        (None, Some(why)) => Verdict::NotProven { why },
+        (None, None) => Verdict::Schedulable { bounds },
+    };
+    Ok(Outcome { verdict, tasks: reports.into_iter().map(|(_, report)| report).collect(), figures: Map::new() })
+}
+
+/// The bound against which the deadline counts: from the own release for a chain's successor.
+fn bound(analysis: &mut rta::Analysis, fp: &[Option<rta::FpTask>], i: usize, task: &UnitTask) -> Option<u64> {
+    let response = response(analysis, fp, i)?;
+    if task.chained { response.from_release.checked_add(task.j) } else { Some(response.from_arrival) }
+}
+
+/// Whether a bound above the deadline means a miss: the synchronous release can happen, and nothing was charged above
+/// what can happen.
+fn exact_for(unit: &Unit, task: &UnitTask) -> bool {
+    let mut hep = unit.tasks.iter().filter(|other| other.level <= task.level);
+    unit.free_of_costs()
+        && synchronous(hep.clone())
+        && hep.all(|other| other.level < task.level || other.id == task.id)
+        && !(unit.cancel && unit.tasks.iter().any(|other| other.low && other.level <= task.level))
+}

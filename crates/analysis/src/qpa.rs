@@ -1,0 +1,211 @@
+//! `qpa`: quick processor-demand analysis of EDF on one CPU.
+//!
+//! F. Zhang, A. Burns: Schedulability Analysis for Real-Time Systems with EDF Scheduling, IEEE TC 58(9),
+//! 2009. A set is schedulable if U <= 1 and h(t) <= t for all t below a horizon L, with
+//!
+//! h(t) = sum over i of max(0, floor((t + T_i - D_i) / T_i)) C_i  (Eq. 2)
+//!
+//! Theorems 4 and 5 test it downwards: from t to h(t) where h(t) < t, else to the next deadline below.
+//!
+//! Extended to what a System can say, each term an upper bound, so that "yes" stays a proof:
+//! - Release jitter J: deadlines D - J after the release, for the caller to subtract.
+//! - `burst`: releases that wander by up to J while deadlines count from the release itself (a chain's
+//!   successor): floor((t - D + J) / T) + 1 jobs for t >= D.
+//! - Blocking: b(t) = max { B_i : D_i <= t }, once per busy period (S. Baruah: Resource Sharing in EDF-Scheduled
+//!   Systems: A Closer Look, RTSS 2006, Eq. 3, for blocking that is given per blocked task).
+//! - Ticks: floor(t / P) + 1 of them.
+//!
+//! | paper | here |
+//! |---|---|
+//! | C, D, T | `c`, `d`, `t` of [`EdfTask`], ns |
+//! | h(t) | [`demand`], with blocking and ticks |
+//! | L_a (Eq. 4) | U-based horizon: (sum max(0, T_i - D_i + J_i) U_i + B + tick) / (1 - U), rounded up |
+//! | L_b (Eq. 5) | the synchronous busy period, which also bounds sets with U = 1 |
+
+mod fast;
+
+pub use fast::schedulable;
+
+use std::cmp::Ordering;
+
+use crate::exact::{FRACTION_BITS, compare_sum, sum_rounded_up};
+use crate::verdict::Answer;
+
+/// Terms (one task's demand each) that one analysis may evaluate before it gives up.
+pub const TERMS_MAX: u64 = 100_000_000;
+
+/// A task under EDF; all times in ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EdfTask {
+    /// C: worst-case execution time, at least 1.
+    pub c: u64,
+    /// T: minimum inter-arrival time, at least 1.
+    pub t: u64,
+    /// D: deadline after the release; any.
+    pub d: u64,
+    /// How far releases wander while the deadline counts from the release (0 for most tasks).
+    pub burst: u64,
+    /// B: the longest section of a job with a later deadline that can delay it.
+    pub b: u64,
+}
+
+/// A periodic theft of time, such as the scheduler's tick.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tick {
+    /// Time stolen by each.
+    pub c: u64,
+    /// Distance, at least 1.
+    pub t: u64,
+}
+
+/// What the analysis found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Demand {
+    /// h(t) <= t everywhere.
+    Met {
+        /// How far t had to be looked at.
+        horizon: u64,
+    },
+    /// More work than time in some interval.
+    Exceeded {
+        /// The length of the interval.
+        t: u64,
+        /// h(t).
+        demand: u64,
+    },
+    /// More work than time in the long run: U > 1.
+    Overload,
+    /// A limit was reached: of the terms, or of 64-bit times.
+    Undecided,
+}
+
+/// Jobs of one task with release and deadline in an interval of length t.
+fn jobs(task: &EdfTask, t: u64) -> Option<u64> {
+    if t < task.d { Some(0) } else { ((t - task.d).checked_add(task.burst)? / task.t).checked_add(1) }
+}
+
+/// h(t), with blocking and ticks; `None` where it exceeds `u64`.
+#[must_use]
+pub fn demand(tasks: &[EdfTask], tick: Option<Tick>, t: u64) -> Option<u64> {
+    let (mut sum, mut blocking) = (0u64, 0u64);
+    for task in tasks {
+        sum = sum.checked_add(jobs(task, t)?.checked_mul(task.c)?)?;
+        if task.d <= t {
+            blocking = blocking.max(task.b);
+        }
+    }
+    let stolen = match tick {
+        Some(tick) => (t / tick.t).checked_add(1)?.checked_mul(tick.c)?,
+        None => 0,
+    };
+    sum.checked_add(blocking)?.checked_add(stolen)
+}
+
+/// The largest deadline of the synchronous pattern that lies below `t`.
+fn deadline_below(tasks: &[EdfTask], t: u64) -> Option<u64> {
+    tasks
+        .iter()
+        .filter(|task| task.d < t)
+        .map(|task| {
+            // Deadlines: D, and D + k T - J after the burst.
+            let k = (u128::from(t - 1 - task.d) + u128::from(task.burst)) / u128::from(task.t);
+            let last = (u128::from(task.d) + k * u128::from(task.t)).saturating_sub(u128::from(task.burst));
+            (last as u64).max(task.d)
+        })
+        .max()
+}
+
+/// Whether EDF keeps all deadlines.
+pub fn analyse(tasks: &[EdfTask], tick: Option<Tick>) -> Demand {
+    let Some(shortest) = tasks.iter().map(|task| task.d).min() else { return Demand::Met { horizon: 0 } };
+    let loads = tasks.iter().map(|task| (task.c, task.t)).chain(tick.map(|tick| (tick.c, tick.t)));
+    match compare_sum(loads, 1) {
+        Some(Ordering::Greater) => return Demand::Overload,
+        None => return Demand::Undecided,
+        _ => {}
+    }
+    let mut terms_left = TERMS_MAX;
+    let count = tasks.len() as u64 + 1;
+    let Some(horizon) = horizon(tasks, tick, &mut terms_left) else { return Demand::Undecided };
+    let Some(mut t) = deadline_below(tasks, horizon.saturating_add(1)) else { return Demand::Met { horizon } };
+    loop {
+        match terms_left.checked_sub(2 * count) {
+            Some(left) => terms_left = left,
+            None => return Demand::Undecided,
+        }
+        let Some(h) = demand(tasks, tick, t) else { return Demand::Undecided };
+        if h > t {
+            return Demand::Exceeded { t, demand: h };
+        }
+        // h(t') <= h(t) <= t' for all t' in [h(t), t]; below, only deadlines matter.
+        if h < shortest {
+            return Demand::Met { horizon };
+        }
+        let below = if h < t { h.saturating_add(1) } else { t };
+        match deadline_below(tasks, below) {
+            Some(next) => t = next,
+            None => return Demand::Met { horizon },
+        }
+    }
+}
+
+/// The first violation, if any, lies at or below this; `None` where no horizon can be had.
+fn horizon(tasks: &[EdfTask], tick: Option<Tick>, terms_left: &mut u64) -> Option<u64> {
+    match (horizon_by_load(tasks, tick), busy_period(tasks, tick, terms_left)) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// L_a, rounded up; `None` for U = 1 (rounded up) or where it does not fit.
+fn horizon_by_load(tasks: &[EdfTask], tick: Option<Tick>) -> Option<u64> {
+    let loads = tasks.iter().map(|task| (task.c, task.t)).chain(tick.map(|tick| (tick.c, tick.t)));
+    let load = sum_rounded_up(loads)?;
+    // To 2^-32, so that the products fit.
+    const BITS: u32 = 32;
+    let idle = (1u128 << BITS).checked_sub((load >> (FRACTION_BITS - BITS)) + 1).filter(|idle| *idle > 0)?;
+    let mut sum = u128::from(tasks.iter().map(|task| task.b).max()?) + u128::from(tick.map_or(0, |tick| tick.c));
+    for task in tasks {
+        let carried = (u128::from(task.t) + u128::from(task.burst)).saturating_sub(u128::from(task.d));
+        sum = sum.checked_add(carried.checked_mul(u128::from(task.c))?.div_ceil(u128::from(task.t)))?;
+    }
+    u64::try_from((sum.checked_mul(1 << BITS)?).div_ceil(idle)).ok()
+}
+
+/// L_b: the length of the synchronous busy period, with every burst, the longest blocking and the ticks.
+fn busy_period(tasks: &[EdfTask], tick: Option<Tick>, terms_left: &mut u64) -> Option<u64> {
+    // At most a tenth of the budget: the other horizon often suffices.
+    let mut rounds = (*terms_left / 10) / (tasks.len() as u64 + 1);
+    let blocking = tasks.iter().map(|task| task.b).max()?;
+    let mut length = tasks.iter().try_fold(blocking, |sum, task| sum.checked_add(task.c))?;
+    loop {
+        rounds = rounds.checked_sub(1)?;
+        *terms_left = terms_left.checked_sub(tasks.len() as u64 + 1)?;
+        let mut next = blocking;
+        for task in tasks {
+            let arrivals = length.checked_add(task.burst)?.div_ceil(task.t);
+            next = next.checked_add(arrivals.checked_mul(task.c)?)?;
+        }
+        if let Some(tick) = tick {
+            next = next.checked_add(length.div_ceil(tick.t).checked_mul(tick.c)?)?;
+        }
+        if next <= length {
+            return Some(length);
+        }
+        length = next;
+    }
+}
+
+impl Demand {
+    /// The answer, where a demand above the time is a proof of a miss.
+    pub const fn answer(self) -> Answer {
+        match self {
+            Demand::Met { .. } => Answer::Yes,
+            Demand::Exceeded { .. } | Demand::Overload => Answer::No,
+            Demand::Undecided => Answer::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
