@@ -119,6 +119,8 @@ pub struct PerfettoWriter<W: io::Write> {
     slices: Vec<Option<(u64, bool)>>,
     /// Per task, the CPU on whose track its slice is open.
     on_cpu: Vec<Option<u32>>,
+    /// Per node and CPU, the task whose slice is open on its track.
+    holders: Vec<Vec<Option<TaskId>>>,
     /// Per node, the jobs released and not over.
     pending: Vec<u64>,
     packet: Message,
@@ -137,6 +139,7 @@ impl<W: io::Write> PerfettoWriter<W> {
             tracker: JobTracker::new(scene),
             slices: vec![None; scene.tasks.len()],
             on_cpu: vec![None; scene.tasks.len()],
+            holders: scene.nodes.iter().map(|node| vec![None; node.cpus as usize]).collect(),
             pending: vec![0; scene.nodes.len()],
             packet: Message::default(),
             error: None,
@@ -255,6 +258,9 @@ impl<W: io::Write> PerfettoWriter<W> {
     }
 
     fn instant(&mut self, now: Time, job: JobKey, name: &str) {
+        if job.task.index() >= self.scene.tasks.len() {
+            return;
+        }
         let args = [(argument("job"), Value::Uint(job.number))];
         self.track_event(now, INSTANT, task_track(job.task), event_name(name), &args);
     }
@@ -309,6 +315,14 @@ impl<W: io::Write> PerfettoWriter<W> {
         self.phase(now, job.task, "runs", &[(argument("cpu"), Value::Uint(u64::from(cpu)))]);
         self.leave_cpu(now, job.task);
         let Some(node) = self.scene.tasks.get(job.task.index()).map(|task| task.node) else { return };
+        let Some(holder) = self.holders.get_mut(node.index()).and_then(|cpus| cpus.get_mut(cpu as usize)) else {
+            return;
+        };
+        // Where an event was lost, the CPU's last job has left it by now.
+        if let Some(other) = holder.replace(job.task) {
+            self.leave_cpu(now, other);
+            self.holders[node.index()][cpu as usize] = Some(job.task);
+        }
         self.on_cpu[job.task.index()] = Some(cpu);
         let args = [(argument("job"), Value::Uint(job.number))];
         self.track_event(now, SLICE_BEGIN, cpu_track(node, cpu), TASK_NAMES + u64::from(job.task.0), &args);
@@ -317,6 +331,7 @@ impl<W: io::Write> PerfettoWriter<W> {
     fn leave_cpu(&mut self, now: Time, task: TaskId) {
         let Some(Some(cpu)) = self.on_cpu.get_mut(task.index()).map(Option::take) else { return };
         let node = self.scene.tasks[task.index()].node;
+        self.holders[node.index()][cpu as usize] = None;
         self.track_event(now, SLICE_END, cpu_track(node, cpu), 0, &[]);
     }
 
@@ -342,6 +357,8 @@ impl<W: io::Write> PerfettoWriter<W> {
 
 impl<W: io::Write> Sink for PerfettoWriter<W> {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        // What nobody defined has no track.
+        let known_node = (stream as usize) < self.scene.nodes.len();
         let ended = self.tracker.event(now, event);
         match *event {
             Event::Release { job, .. } if job.task.index() < self.scene.tasks.len() => {
@@ -368,14 +385,14 @@ impl<W: io::Write> Sink for PerfettoWriter<W> {
                 self.job_over(now, job, ended);
             }
             Event::Miss { job } => self.instant(now, job, "deadline missed"),
-            Event::Migrate { job, from, to } => {
+            Event::Migrate { job, from, to } if job.task.index() < self.scene.tasks.len() => {
                 let args = [
                     (argument("from_cpu"), Value::Uint(u64::from(from))),
                     (argument("to_cpu"), Value::Uint(u64::from(to))),
                 ];
                 self.track_event(now, INSTANT, task_track(job.task), event_name("migrates"), &args);
             }
-            Event::ModeChange { mode } => {
+            Event::ModeChange { mode } if known_node => {
                 let name = self.scene.modes.get(mode as usize).map_or("?", String::as_str);
                 let name = format!("strategy {name}");
                 self.emit(now, |event| {
@@ -383,7 +400,7 @@ impl<W: io::Write> Sink for PerfettoWriter<W> {
                     event.text(field::EVENT_NAME, &name);
                 });
             }
-            Event::Lost { count } => {
+            Event::Lost { count } if known_node => {
                 let args = [(argument("count"), Value::Uint(count))];
                 self.track_event(now, INSTANT, node_track(NodeId(stream)), event_name("events lost"), &args);
             }

@@ -7,7 +7,6 @@ use takt_model::{NodeId, Time};
 
 use crate::axis::{Axis, clock};
 use crate::gantt::{Doing, Gantt, MarkKind, Row};
-use crate::markup::clip;
 
 /// How to print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,7 +139,7 @@ impl Printer<'_> {
                 node = self.node_of(row);
                 let name =
                     node.and_then(|node| self.gantt.scene.nodes.get(node.index())).map_or("?", |node| &node.name);
-                let _ = writeln!(out, "{}", clip(name, self.options.width.max(40)));
+                let _ = writeln!(out, "{}", self.fit(name, self.options.width.max(40)));
             }
             self.row(&mut out, row);
         }
@@ -173,7 +172,7 @@ impl Printer<'_> {
         let mut free = 0;
         if let Some(origin) = axis.origin_label() {
             // The origin stands above the names, where the ticks leave room.
-            let shown: Vec<char> = clip(&origin, self.label + 1).chars().collect();
+            let shown: Vec<char> = self.fit(&origin, self.label + 1).chars().collect();
             labels[..shown.len()].copy_from_slice(&shown);
             free = shown.len() + 1;
         }
@@ -210,7 +209,7 @@ impl Printer<'_> {
             let glyphs: String = stretch.iter().map(|(glyph, _)| *glyph).collect();
             below.push_str(&if stretch[0].1 == 0 { glyphs } else { self.paint(&glyphs, stretch[0].1) });
         }
-        let label = clip(&name(self.gantt, row), self.label);
+        let label = self.fit(name(self.gantt, row), self.label);
         let _ = writeln!(out, "{}", format!("{label:<pad$}  {below}", pad = self.label).trim_end());
     }
 
@@ -293,9 +292,10 @@ impl Printer<'_> {
         for mode in &self.gantt.modes {
             let name = self.gantt.scene.modes.get(mode.mode).map_or("?", String::as_str);
             let cell = self.cell(mode.at);
+            let width = self.options.width.max(40);
+            let pad = (self.label + 2 + cell).min(width / 2);
             let text = format!("{} {name} from {}", self.glyphs.mode, clock(mode.at));
-            let _ =
-                writeln!(out, "{:pad$}{text}", "", pad = (self.label + 2 + cell).min(self.options.width.max(40) / 2));
+            let _ = writeln!(out, "{:pad$}{}", "", self.fit(&text, width - pad));
         }
     }
 
@@ -335,6 +335,22 @@ impl Printer<'_> {
         words.iter().enumerate().map(|(i, word)| if i < last { format!("{word},") } else { word.clone() }).collect()
     }
 
+    /// Text cut to `chars_max` characters, in the character set asked for, and without control characters,
+    /// which could command the terminal.
+    fn fit(&self, text: &str, chars_max: usize) -> String {
+        let plain = |c: char| match c {
+            c if c.is_control() => '?',
+            c if !self.options.unicode && !c.is_ascii() => '?',
+            c => c,
+        };
+        if text.chars().count() <= chars_max {
+            return text.chars().map(plain).collect();
+        }
+        let more = if self.options.unicode { "…" } else { ".." };
+        let kept = chars_max.saturating_sub(more.chars().count());
+        text.chars().take(kept).map(plain).chain(more.chars()).take(chars_max).collect()
+    }
+
     fn paint(&self, text: &str, colour: u8) -> String {
         if self.options.color { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -351,10 +367,8 @@ fn share_of(busy: u64, cell: u64) -> Share {
     }
 }
 
-/// A task's name without control characters, which could command the terminal.
-fn name(gantt: &Gantt, row: &Row) -> String {
-    let name = gantt.scene.tasks.get(row.task).map_or("?", |task| task.name.as_str());
-    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+fn name<'a>(gantt: &'a Gantt, row: &Row) -> &'a str {
+    gantt.scene.tasks.get(row.task).map_or("?", |task| task.name.as_str())
 }
 
 /// Words put into lines of at most `width` characters, colour codes not counted.

@@ -217,3 +217,70 @@ b ..
     assert_eq!(gantt.notes(), ["7 events were lost in this window."]);
     assert_eq!(gantt.rows[0].marks.last().unwrap().what, MarkKind::Cancel(CancelCause::Late));
 }
+
+/// The picture in the folder `golden`; TAKT_BLESS=1 writes it anew, to be looked at before it is kept.
+#[test]
+fn the_picture_of_two_tasks_is_the_golden_one() {
+    let (system, log) = two_tasks();
+    let gantt = chart(Scene::of(&system), &log, GanttOptions::until(ms(20)), ms(20));
+    let shown = svg(&gantt, &SvgOptions::new("Two tasks under rate-monotonic scheduling"));
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/two-tasks.svg");
+    if std::env::var_os("TAKT_BLESS").is_some() {
+        std::fs::write(path, &shown).unwrap();
+    }
+    assert!(shown == std::fs::read_to_string(path).unwrap(), "the picture differs from {path}; see TAKT_BLESS");
+}
+
+#[test]
+fn pictures_are_well_formed_by_task_and_by_cpu_small_and_crowded() {
+    let system = golden::system(2, Builtin::Edf, "a 4 2\nb 4 3 D=2\nc 8 3");
+    let log = schedule(&system, true, 9_000);
+    for (until, rows) in [(24, Rows::Tasks), (24, Rows::Cpus), (9_000, Rows::Tasks), (9_000, Rows::Cpus)] {
+        let gantt = chart(
+            Scene::of(&system),
+            &log,
+            GanttOptions { items_max: 1 << 20, ..GanttOptions::until(ms(until)) },
+            ms(9_000),
+        );
+        let shown = svg(&gantt, &SvgOptions { rows, ..SvgOptions::new("<&>") });
+        let document = roxmltree::Document::parse(&shown).unwrap();
+        let tooltips =
+            document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "title"))).count();
+        assert_eq!(tooltips > 20, until == 24, "{tooltips}: crowded bars share a path, without tooltips");
+        assert!(shown.contains("<title id=\"gantt-title\">&lt;&amp;&gt;</title>") && !shown.contains("NaN"));
+        let names: Vec<&str> =
+            document.descendants().filter(|n| n.attribute("class") == Some("name")).filter_map(|n| n.text()).collect();
+        assert_eq!(names, if rows == Rows::Tasks { vec!["a", "b", "c"] } else { vec!["CPU 0", "CPU 1"] });
+    }
+}
+
+#[test]
+fn a_switch_of_strategy_is_marked() {
+    let mut system = golden::system(1, Builtin::Rm, "a 4 2\nb 8 3");
+    system.modes.push(takt_model::Mode {
+        node: takt_model::NodeId(0),
+        at: ms(6),
+        strategy: takt_model::StrategyRef::Builtin(Builtin::Muf),
+    });
+    let mut log = schedule(&system, false, 16);
+    let at = log.partition_point(|(_, now, _)| *now < ms(6));
+    log.insert(at, (0, ms(6), Event::ModeChange { mode: 0 }));
+    let gantt = chart(Scene::of(&system), &log, GanttOptions::until(ms(16)), ms(16));
+    assert!(svg(&gantt, &SvgOptions::new("modes")).contains("<title>strategy muf from 6 ms</title>"));
+    assert!(text(&gantt, &TextOptions::default()).contains("┊ muf from 6 ms\n"));
+}
+
+#[test]
+fn a_chart_of_one_node_leaves_the_others_out() {
+    let mut system = golden::system(1, Builtin::Rm, "a 4 2\nb 8 3");
+    system.nodes.push(takt_model::NodeSpec { name: "far".to_owned(), ..system.nodes[0].clone() });
+    system.tasks[1].node = takt_model::NodeId(1);
+    let log = schedule(&system, false, 16);
+    let all = chart(Scene::of(&system), &log, GanttOptions::until(ms(16)), ms(16));
+    let shown = text(&all, &TextOptions::default());
+    assert!(shown.contains("\nlocal\n") && shown.contains("\nfar\n"), "{shown}");
+    let options = GanttOptions { node: Some(takt_model::NodeId(1)), ..GanttOptions::until(ms(16)) };
+    let one = chart(Scene::of(&system), &log, options, ms(16));
+    assert_eq!(one.rows.len(), 1);
+    assert!(!text(&one, &TextOptions::default()).contains("local"));
+}

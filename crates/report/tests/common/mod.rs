@@ -2,6 +2,8 @@
 //! deadline or by order of the file. Its logs have every kind of job event in the order that the contract wants.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod trace;
+
 use takt_log::{Event, JobKey};
 use takt_model::{System, TaskId, Time};
 use takt_report::golden::UNIT;

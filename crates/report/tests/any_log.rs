@@ -1,0 +1,79 @@
+//! Logs of any kind, sensible or not, give pictures and exports that are well-formed, and never a panic.
+
+mod common;
+
+use common::trace::check_trace;
+use proptest::prelude::*;
+use takt_log::{CancelCause, Event, JobKey, Parent, Sink};
+use takt_model::{Builtin, Span, TaskId, Time};
+use takt_report::{
+    GanttBuilder, GanttOptions, JobCsv, PerfettoWriter, Rows, Scene, SvgOptions, TextOptions, Window, golden, svg, text,
+};
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let job = (0u32..5, 0u64..4).prop_map(|(task, number)| JobKey { task: TaskId(task), number });
+    let cause = prop_oneof![Just(CancelCause::Omitted), Just(CancelCause::Shed), Just(CancelCause::Late)];
+    (0u8..14, job, 0u32..4, 0u64..40, cause).prop_map(|(kind, job, cpu, at, cause)| match kind {
+        0..3 => Event::Release {
+            job,
+            arrival: Time::from_ns(at * 500_000),
+            parent: (at % 2 == 0).then_some(Parent { hop: 1, origin: Time::ZERO }),
+        },
+        3 | 4 => Event::Start { job, cpu },
+        5 => Event::Preempt { job, cpu },
+        6 => Event::Resume { job, cpu },
+        7 => Event::Block { job, cpu },
+        8 | 9 => Event::Complete { job, cpu },
+        10 => Event::Miss { job },
+        11 => Event::Cancel { job, cause },
+        12 => Event::ModeChange { mode: cpu },
+        _ => Event::Lost { count: at },
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn nothing_breaks_and_rows_are_in_order(
+        events in prop::collection::vec((0u64..3_000_000, 0u32..3, any_event()), 0..120),
+        (from, to, items_max) in (0u64..30, 0u64..60, 1usize..200),
+        (live, focus, unicode, color, width) in (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0usize..120),
+    ) {
+        let system = golden::system(2, Builtin::Edf, "a 4 2\nb 4 3 D=2\nc 8 3\nd 9 1");
+        let scene = if live { Scene::of(&system).without_preemptions() } else { Scene::of(&system) };
+        let ms = |ms: u64| Time::from_ns(ms * 1_000_000);
+        let window = if focus {
+            Window::FirstMiss { before: Span::from_ms(from), after: Span::from_ms(to) }
+        } else {
+            Window::Range { from: ms(from), to: ms(to) }
+        };
+        let mut gantt = GanttBuilder::new(scene.clone(), GanttOptions { items_max, ..GanttOptions::new(window) });
+        let mut csv = JobCsv::new(Vec::new(), &scene).unwrap();
+        let mut trace = PerfettoWriter::new(Vec::new(), &scene).unwrap();
+        let mut now = Time::ZERO;
+        for (later, stream, event) in &events {
+            now += Span::from_ns(*later);
+            gantt.event(*stream, now, event);
+            csv.event(*stream, now, event);
+            trace.event(*stream, now, event);
+        }
+        let gantt = gantt.finish(now);
+        for row in &gantt.rows {
+            prop_assert!(row.segments.iter().all(|s| gantt.from <= s.from && s.from < s.to && s.to <= gantt.to));
+            prop_assert!(row.segments.windows(2).all(|pair| pair[0].to <= pair[1].from));
+            prop_assert!(row.marks.iter().all(|m| gantt.from <= m.at && m.at <= gantt.to));
+        }
+        for rows in [Rows::Tasks, Rows::Cpus] {
+            let shown = svg(&gantt, &SvgOptions { rows, ..SvgOptions::new("any") });
+            prop_assert!(roxmltree::Document::parse(&shown).is_ok() && !shown.contains("NaN"));
+        }
+        let shown = text(&gantt, &TextOptions { width, unicode, color });
+        if !color {
+            prop_assert!(shown.lines().all(|line| line.chars().count() <= width.max(40)), "{shown}");
+        }
+        prop_assert!(unicode || shown.is_ascii());
+        let csv = String::from_utf8(csv.finish(now).unwrap()).unwrap();
+        prop_assert!(csv.lines().all(|line| line.split(',').count() == 10));
+        check_trace(&trace.finish(now).unwrap());
+    }
+}

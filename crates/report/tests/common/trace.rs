@@ -1,0 +1,92 @@
+//! Reads Perfetto traces, as far as their shape.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A field of a protobuf message.
+enum Field<'a> {
+    Varint(u64),
+    Bytes(&'a [u8]),
+}
+
+/// Splits a message into its fields; panics where it is none.
+fn fields(mut bytes: &[u8]) -> Vec<(u32, Field<'_>)> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let (first, rest) = bytes.split_first().expect("a varint ends");
+            *bytes = rest;
+            value |= u64::from(first & 0x7f) << shift;
+            if first & 0x80 == 0 {
+                return value;
+            }
+        }
+        panic!("a varint has at most ten bytes");
+    }
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        let value = match key & 7 {
+            0 => Field::Varint(varint(&mut bytes)),
+            2 => {
+                let long = varint(&mut bytes) as usize;
+                let (inner, rest) = bytes.split_at(long);
+                bytes = rest;
+                Field::Bytes(inner)
+            }
+            other => panic!("wire type {other}"),
+        };
+        found.push(((key >> 3) as u32, value));
+    }
+    found
+}
+
+fn uint(fields: &[(u32, Field<'_>)], wanted: u32) -> Option<u64> {
+    fields.iter().find_map(|(field, value)| match value {
+        Field::Varint(value) if *field == wanted => Some(*value),
+        _ => None,
+    })
+}
+
+fn inner<'a>(fields: &[(u32, Field<'a>)], wanted: u32) -> Option<&'a [u8]> {
+    fields.iter().find_map(|(field, value)| match value {
+        Field::Bytes(bytes) if *field == wanted => Some(*bytes),
+        _ => None,
+    })
+}
+
+/// Checks that slices nest and that every event's track was described before; returns slices begun per track.
+pub(crate) fn check_trace(bytes: &[u8]) -> BTreeMap<u64, u64> {
+    let mut tracks = BTreeSet::new();
+    let mut depth = BTreeMap::<u64, i64>::new();
+    let mut begun = BTreeMap::new();
+    let mut last = 0;
+    for (field, packet) in fields(bytes) {
+        let Field::Bytes(packet) = packet else { panic!("a trace has packets only") };
+        assert_eq!(field, 1);
+        let packet = fields(packet);
+        assert_eq!(uint(&packet, 10), Some(1), "every packet names its sequence");
+        if let Some(descriptor) = inner(&packet, 60) {
+            assert!(tracks.insert(uint(&fields(descriptor), 1).unwrap()), "a track is described once");
+        }
+        let Some(event) = inner(&packet, 11) else { continue };
+        let event = fields(event);
+        let now = uint(&packet, 8).unwrap();
+        assert!(now >= last, "events stand in the order of time");
+        last = now;
+        let track = uint(&event, 11).unwrap();
+        assert!(tracks.contains(&track), "track {track} is described");
+        let open = depth.entry(track).or_default();
+        match uint(&event, 9).unwrap() {
+            1 => {
+                *open += 1;
+                *begun.entry(track).or_default() += 1;
+            }
+            2 => *open -= 1,
+            3 | 4 => {}
+            other => panic!("event of type {other}"),
+        }
+        assert!((0..=2).contains(open), "slices nest, two deep at most");
+    }
+    assert!(depth.values().all(|open| *open == 0), "every slice ends");
+    begun
+}
