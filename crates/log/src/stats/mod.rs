@@ -1,7 +1,7 @@
 //! Numbers of a log: per task, chain and CPU, as docs/statistics.md defines them.
 //!
 //! [`Collector`] is a [`crate::Sink`]: it counts while a back end runs or a log is read. [`Replications`] merges the
-//! statistics of several runs. [`table`] shows them on a terminal.
+//! statistics of several runs. [`table()`] shows them on a terminal.
 //!
 //! ```
 //! use takt_log::{stats::Collector, Definitions, Event, JobKey, KindSet, Sink};
