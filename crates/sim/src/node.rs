@@ -137,7 +137,7 @@ impl<'a> NodeSim<'a> {
 
     /// The next instant at which anything happens, `None` once nothing does before or at the end.
     #[inline]
-    pub(crate) fn next_instant(&self) -> Option<Time> {
+    pub(crate) fn next_instant(&mut self) -> Option<Time> {
         let mut next = self.finishes.earliest().0.min(self.releases.earliest().0);
         if self.watch_deadlines {
             next = next.min(self.deadlines.earliest().0);

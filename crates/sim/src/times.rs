@@ -1,105 +1,66 @@
-//! The earliest of many instants, each of which changes often: a winner tree of wide nodes.
+//! The earliest of many instants, each of which changes often.
 
 use takt_model::Time;
 
-/// Children of a node. Wide nodes make a flat list of few instants and a shallow tree of many.
-const WIDTH: usize = 16;
+/// Up to so many instants a scan beats a tree.
+const FLAT_MAX: usize = 16;
 
-/// Instants by index, with the earliest at hand. Ties go to the lowest index. Setting one costs a comparison per
-/// level, and a scan of [`WIDTH`] where the earliest of a node moves back; there are log16(n) levels.
+/// Instants by index, with the earliest at hand. Ties go to the lowest index. A few are scanned when the earliest is
+/// asked for after a change; many stand in a winner tree, where a change costs one comparison a level.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
-    /// The levels from the leaves up; each is padded to whole nodes.
-    levels: Vec<Vec<Node>>,
+    /// The flat list; or the tree, whose root is 1 and whose leaves start at `leaves`.
+    times: Vec<(Time, u32)>,
+    /// Zero for the flat list.
+    leaves: usize,
     earliest: (Time, u32),
-}
-
-/// Up to [`WIDTH`] instants (of indices, or the earliest of nodes below) and the first of the earliest.
-#[derive(Clone, Copy, Debug)]
-struct Node {
-    times: [Time; WIDTH],
-    first: usize,
-}
-
-impl Node {
-    const NEVER: Node = Node { times: [Time::MAX; WIDTH], first: 0 };
-
-    #[inline]
-    fn earliest(&self) -> Time {
-        self.times[self.first % WIDTH]
-    }
-
-    /// Sets one instant; true when the node's earliest changed.
-    #[inline]
-    fn set(&mut self, at: usize, time: Time) -> bool {
-        let before = self.earliest();
-        self.times[at % WIDTH] = time;
-        if at == self.first {
-            if time > before {
-                self.rescan();
-            }
-            return true;
-        }
-        let wins = time < before || (time == before && at < self.first);
-        if wins {
-            self.first = at;
-        }
-        wins
-    }
-
-    #[inline]
-    fn rescan(&mut self) {
-        let least = self.times.iter().fold(Time::MAX, |least, time| least.min(*time));
-        self.first = self.times.iter().position(|time| *time == least).unwrap_or(0);
-    }
+    changed: bool,
 }
 
 impl Times {
     /// `count` instants, all [`Time::MAX`], which stands for never.
     pub(crate) fn never(count: usize) -> Self {
-        let mut levels = Vec::new();
-        let mut below = count.max(1);
-        loop {
-            let nodes = below.div_ceil(WIDTH);
-            levels.push(vec![Node::NEVER; nodes]);
-            if nodes == 1 {
-                return Times { levels, earliest: (Time::MAX, 0) };
-            }
-            below = nodes;
+        let earliest = (Time::MAX, 0);
+        if count <= FLAT_MAX {
+            let times = (0..count as u32).map(|index| (Time::MAX, index)).collect();
+            return Times { times, leaves: 0, earliest, changed: false };
         }
+        let leaves = count.next_power_of_two();
+        let mut times = vec![earliest; 2 * leaves];
+        (0..leaves).for_each(|leaf| times[leaves + leaf].1 = leaf as u32);
+        (1..leaves).rev().for_each(|at| times[at] = times[2 * at]);
+        Times { times, leaves, earliest, changed: false }
     }
 
     #[inline]
     pub(crate) fn set(&mut self, index: u32, time: Time) {
-        let (mut at, mut time_here) = (index as usize, time);
-        for level in &mut self.levels {
-            let node = &mut level[at / WIDTH];
-            if !node.set(at % WIDTH, time_here) {
-                return;
-            }
-            time_here = node.earliest();
-            at /= WIDTH;
+        let mut at = self.leaves + index as usize;
+        self.times[at].0 = time;
+        self.changed = true;
+        let mut winner = (time, index);
+        while at > 1 && self.leaves > 0 {
+            let other = self.times[at ^ 1];
+            // Siblings: the left one has the lower indices.
+            let other_wins = other.0 < winner.0 || (other.0 == winner.0 && at & 1 == 1);
+            winner = if other_wins { other } else { winner };
+            at /= 2;
+            self.times[at] = winner;
         }
-        self.earliest = self.find_earliest();
-    }
-
-    #[inline]
-    fn find_earliest(&self) -> (Time, u32) {
-        let mut at = 0;
-        for level in self.levels.iter().rev() {
-            at = at * WIDTH + level[at].first;
-        }
-        (self.get(at as u32), at as u32)
     }
 
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Time {
-        self.levels[0][index as usize / WIDTH].times[index as usize % WIDTH]
+        self.times[self.leaves + index as usize].0
     }
 
     /// The earliest instant and its index.
     #[inline]
-    pub(crate) fn earliest(&self) -> (Time, u32) {
+    pub(crate) fn earliest(&mut self) -> (Time, u32) {
+        if self.changed {
+            self.changed = false;
+            let first = |a: (Time, u32), b: &(Time, u32)| if b.0 < a.0 { *b } else { a };
+            self.earliest = if self.leaves > 0 { self.times[1] } else { self.times.iter().fold((Time::MAX, 0), first) };
+        }
         self.earliest
     }
 }
