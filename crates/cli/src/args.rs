@@ -164,7 +164,7 @@ pub(crate) struct Run {
     pub(crate) best_effort: bool,
 
     /// Added to each wcet to make a SCHED_DEADLINE runtime; work beyond it is throttled. Default: 5 % of the wcet,
-    /// at least 50us.
+    /// at least 200us.
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) margin: Option<Span>,
 

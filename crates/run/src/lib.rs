@@ -84,9 +84,9 @@ pub struct Margin {
 }
 
 impl Default for Margin {
-    /// 5 %, at least 50 us.
+    /// 5 %, at least 200 us.
     fn default() -> Self {
-        Margin { percent: 5, least: Span::from_us(50) }
+        Margin { percent: 5, least: Span::from_us(200) }
     }
 }
 

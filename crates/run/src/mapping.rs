@@ -31,6 +31,22 @@ pub(crate) struct Mapping {
     pub(crate) notes: Vec<String>,
 }
 
+impl Mapping {
+    /// The machine cannot be divided, so that SCHED_DEADLINE threads use all `there` CPUs.
+    pub(crate) fn go_global(&mut self, there: usize, why: &str) {
+        let wanted: Vec<String> = self.domains.drain(..).map(|domain| list(&domain)).collect();
+        let all = CpuSet::first(u32::try_from(there).unwrap_or(u32::MAX));
+        self.notes.push(format!(
+            "global SCHED_DEADLINE on CPUs {} was used instead of scheduling domains {}: {why}",
+            list(&all),
+            wanted.join(" | ")
+        ));
+        for task in &mut self.tasks {
+            task.domain = None;
+        }
+    }
+}
+
 /// What one thread gets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct MappedTask {
@@ -40,8 +56,8 @@ pub(crate) struct MappedTask {
     pub(crate) cpus: CpuSet,
     /// Index into [`Mapping::domains`].
     pub(crate) domain: Option<usize>,
-    /// Whether tasks of the same level share its SCHED_FIFO priority.
-    pub(crate) shares_level: bool,
+    /// Whether other tasks share its SCHED_FIFO priority, so that it yields between the jobs of a backlog.
+    pub(crate) yields: bool,
 }
 
 /// Maps one node's tasks to scheduling classes.
@@ -58,7 +74,12 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
         return Err(RunError::TopPriority(options.top_priority));
     }
     let there = takt_linux::sched::affinity().len();
-    let mapping = map(system, node, options, &Limits::read(), there)?;
+    let mut mapping = map(system, node, options, &Limits::read(), there)?;
+    if !mapping.domains.is_empty()
+        && let Some(obstacle) = takt_linux::cpuset::obstacle()
+    {
+        mapping.go_global(there, &obstacle.to_string());
+    }
     Ok(Prepared { system: Arc::new(system.clone()), options: *options, node, mapping })
 }
 
@@ -96,16 +117,21 @@ fn map(
     for placed in &plan.tasks {
         let Some(task) = system.tasks.get(placed.task.index()) else { continue };
         has_values(task)?;
+        let class = if options.best_effort { Class::Other } else { class_of(&plan, placed, task, options, limits)? };
+        // Under SCHED_DEADLINE to yield would be to sleep until the reservation's next period.
+        let is_fifo = matches!(class, Class::Fifo { .. });
         tasks.push(MappedTask {
             id: placed.task,
-            class: if options.best_effort { Class::Other } else { class_of(&plan, placed, task, options, limits)? },
+            class,
             cpus: cpus_of(spec, task)?,
             domain: None,
-            shares_level: plan.tasks.iter().filter(|other| other.level == placed.level).count() > 1,
+            yields: is_fifo && plan.tasks.iter().filter(|other| other.level == placed.level).count() > 1,
         });
     }
     let mut mapping = Mapping { tasks, domains: Vec::new(), notes: Vec::new() };
-    if !options.best_effort {
+    if options.best_effort {
+        mapping.notes.push("best effort: all threads run under SCHED_OTHER, the strategy is not enforced".to_owned());
+    } else {
         if !options.force {
             refuse_overload(system, &mapping.tasks, limits)?;
         }

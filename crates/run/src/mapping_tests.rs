@@ -32,8 +32,13 @@ fn levels_become_priorities_the_most_important_with_the_largest_number() {
     let tasks = vec![task("slow", 40, 1), task("fast", 10, 1), task("slow too", 40, 1)];
     let system = System::local(1, Builtin::Rm, tasks);
     assert_eq!(classes(&system), ["SCHED_FIFO priority 47", "SCHED_FIFO priority 48", "SCHED_FIFO priority 47"]);
-    let shares: Vec<bool> = mapped(&system).unwrap().tasks.iter().map(|task| task.shares_level).collect();
+    let shares: Vec<bool> = mapped(&system).unwrap().tasks.iter().map(|task| task.yields).collect();
     assert_eq!(shares, [true, false, true]);
+    let deadline = System::local(1, Builtin::Edf, vec![task("a", 10, 1), task("b", 20, 1)]);
+    assert!(
+        mapped(&deadline).unwrap().tasks.iter().all(|task| !task.yields),
+        "yielding would sleep to the next period"
+    );
     assert_eq!(fifo_priority(98, 0, 48), Some(98));
     assert_eq!(fifo_priority(98, 97, 48), Some(1));
     assert_eq!(fifo_priority(99, 0, 48), None);
@@ -44,7 +49,7 @@ fn a_reservation_is_the_wcet_and_a_margin_within_the_deadline() {
     let of = |task: &Task| reservation(task, Margin::default(), &LIMITS).map_err(|error| error.to_string());
     let runtime = |task: &Task| of(task).unwrap().runtime;
     assert_eq!(runtime(&task("a", 100, 20)), Span::from_ms(21), "5 %");
-    assert_eq!(runtime(&Task { wcet: Span::from_us(100), ..task("a", 10, 1) }), Span::from_us(150), "at least 50us");
+    assert_eq!(runtime(&Task { wcet: Span::from_us(100), ..task("a", 10, 1) }), Span::from_us(300), "at least 200us");
     assert_eq!(runtime(&task("a", 10, 10)), Span::from_ms(10), "not past the deadline");
     let tight = Task { deadline: Span::from_ms(5), ..task("a", 10, 1) };
     assert_eq!(of(&tight).unwrap().deadline, Span::from_ms(5));
@@ -124,6 +129,15 @@ fn partitions_and_clusters_become_domains() {
     let mapping = mapped(&system).unwrap();
     assert_eq!(mapping.domains, [CpuSet::range(0, 1), CpuSet::range(2, 3)]);
     assert_eq!(mapping.tasks.iter().map(|task| task.domain).collect::<Vec<_>>(), [Some(0), Some(1), Some(0)]);
+    let mut divided = mapping;
+    divided.go_global(4, "no cgroup-v1 cpuset controller is mounted");
+    assert!(divided.domains.is_empty() && divided.tasks.iter().all(|task| task.domain.is_none()));
+    assert_eq!(
+        divided.notes,
+        [
+            "global SCHED_DEADLINE on CPUs 0-3 was used instead of scheduling domains 0 | 2: no cgroup-v1 cpuset controller is mounted"
+        ]
+    );
     system.tasks[0].cpus = None;
     assert!(mapped(&system).unwrap_err().starts_with("task \"a\" is not placed: a partitioned node"));
     let global = System::local(4, Builtin::Edf, vec![task("a", 10, 1), task("b", 10, 1)]);

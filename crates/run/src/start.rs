@@ -15,7 +15,7 @@ use takt_log::{BackEnd, Kind, KindSet, Sink};
 use takt_model::{CpuSet, Span, Task, Time};
 
 use crate::error::{RunError, grant};
-use crate::mapping::{MappedTask, list};
+use crate::mapping::{MappedTask, Mapping};
 use crate::record::Recorder;
 use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, Lane, Shared, live};
 use crate::work::Work;
@@ -68,15 +68,14 @@ impl Prepared {
     /// A missing privilege or a refusal of the kernel (nothing has run then), or a failure of takt itself. Either way
     /// everything is restored.
     pub fn run(&self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
-        let mut notes = self.mapping.notes.clone();
+        let mut mapping = self.mapping.clone();
         if let Recovery::Repaired { what, .. } = recover()? {
-            notes.push(format!("an earlier run was killed: {what}"));
+            mapping.notes.push(format!("an earlier run was killed: {what}"));
         }
         let signals = StopSignals::catch();
         let cpus = sched::affinity();
-        let mut mapped = self.mapping.tasks.clone();
-        let partitions = self.divide(&cpus, &mut mapped, &mut notes)?;
-        let result = self.run_divided(sink, progress, &signals, &cpus, &mapped, partitions.as_ref(), notes);
+        let partitions = divide(&cpus, &mut mapping)?;
+        let result = self.run_divided(sink, progress, &signals, &cpus, mapping, partitions.as_ref());
         // All threads are through, unless one is stuck; then `Partitions` evacuates it.
         let restored = match partitions.map(Arc::try_unwrap) {
             Some(Ok(partitions)) => partitions.restore().map_err(RunError::from),
@@ -87,49 +86,18 @@ impl Prepared {
         Ok(summary)
     }
 
-    /// Makes the scheduling domains, or says what is used instead.
-    fn divide(
-        &self,
-        cpus: &[u32],
-        mapped: &mut [MappedTask],
-        notes: &mut Vec<String>,
-    ) -> Result<Option<Arc<Partitions>>, RunError> {
-        let domains = &self.mapping.domains;
-        if domains.is_empty() {
-            return Ok(None);
-        }
-        let groups: Vec<Vec<u32>> = domains.iter().map(|domain| kernel_cpus(cpus, domain)).collect();
-        match Partitions::create(&groups) {
-            Ok(partitions) => Ok(Some(Arc::new(partitions))),
-            Err(error @ (CpusetError::InUse(_) | CpusetError::State(_))) => Err(error.into()),
-            Err(error) => {
-                let wanted: Vec<String> = domains.iter().map(list).collect();
-                notes.push(format!(
-                    "global SCHED_DEADLINE on CPUs {} was used instead of scheduling domains {}: {error}",
-                    list(&CpuSet::first(cpus.len() as u32)),
-                    wanted.join(" | ")
-                ));
-                for task in mapped {
-                    task.domain = None;
-                }
-                Ok(None)
-            }
-        }
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the parts of one run, used once")]
     fn run_divided(
         &self,
         sink: &mut impl Sink,
         progress: &mut Progress<'_>,
         signals: &StopSignals,
         cpus: &[u32],
-        mapped: &[MappedTask],
+        mapping: Mapping,
         partitions: Option<&Arc<Partitions>>,
-        mut notes: Vec<String>,
     ) -> Result<RunSummary, RunError> {
+        let (mapped, mut notes) = (mapping.tasks, mapping.notes);
         let tasks: Vec<&Task> = mapped.iter().filter_map(|task| self.system.tasks.get(task.id.index())).collect();
-        let shared = Arc::new(self.shared(mapped, &tasks));
+        let shared = Arc::new(self.shared(&mapped, &tasks));
         let mut crew = Crew::new(shared.clone(), tasks.iter().map(|task| task.name.clone()).collect());
         let works = tasks
             .iter()
@@ -172,7 +140,7 @@ impl Prepared {
         crew.join()?;
         let (lost, told) = recorder.finish(&shared.lanes, shared.end());
         let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
-        self.add_notes(&mut notes, lost, steal);
+        add_notes(&mut notes, lost, steal);
         Ok(RunSummary {
             node: self.node,
             best_effort: self.options.best_effort,
@@ -189,7 +157,7 @@ impl Prepared {
         let mut lanes: Vec<Lane> = mapped
             .iter()
             .zip(tasks)
-            .map(|(mapped, task)| Lane::new(mapped.id, mapped.class, mapped.shares_level, records(task.period)))
+            .map(|(mapped, task)| Lane::new(mapped.id, mapped.class, mapped.yields, records(task.period)))
             .collect();
         for (index, task) in tasks.iter().enumerate() {
             let before = |id| mapped.iter().position(|mapped| mapped.id == id);
@@ -227,17 +195,30 @@ impl Prepared {
             }
         }
     }
+}
 
-    fn add_notes(&self, notes: &mut Vec<String>, lost: u64, steal: Option<Span>) {
-        if self.options.best_effort {
-            notes.push("best effort: all threads ran under SCHED_OTHER, the strategy was not enforced".to_owned());
+/// Makes the scheduling domains, or says what is used instead.
+fn divide(cpus: &[u32], mapping: &mut Mapping) -> Result<Option<Arc<Partitions>>, RunError> {
+    if mapping.domains.is_empty() {
+        return Ok(None);
+    }
+    let groups: Vec<Vec<u32>> = mapping.domains.iter().map(|domain| kernel_cpus(cpus, domain)).collect();
+    match Partitions::create(&groups) {
+        Ok(partitions) => Ok(Some(Arc::new(partitions))),
+        Err(error @ (CpusetError::InUse(_) | CpusetError::State(_))) => Err(error.into()),
+        Err(error) => {
+            mapping.go_global(cpus.len(), &error.to_string());
+            Ok(None)
         }
-        if lost > 0 {
-            notes.push(format!("{lost} records found a full buffer: the figures are incomplete"));
-        }
-        if let Some(steal) = steal.filter(|steal| !steal.is_zero()) {
-            notes.push(format!("the hypervisor took {steal} of CPU time during the run: the figures hold that too"));
-        }
+    }
+}
+
+fn add_notes(notes: &mut Vec<String>, lost: u64, steal: Option<Span>) {
+    if lost > 0 {
+        notes.push(format!("{lost} records found a full buffer: the figures are incomplete"));
+    }
+    if let Some(steal) = steal.filter(|steal| !steal.is_zero()) {
+        notes.push(format!("the hypervisor took {steal} of CPU time during the run: the figures hold that too"));
     }
 }
 

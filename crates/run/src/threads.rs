@@ -41,7 +41,7 @@ pub(crate) const GO_ABORT: u32 = 2;
 pub(crate) struct Lane {
     pub(crate) task: TaskId,
     pub(crate) class: Class,
-    pub(crate) shares_level: bool,
+    pub(crate) yields: bool,
     /// Lanes that job k of this one waits for.
     pub(crate) after: Vec<usize>,
     /// Lanes that wait for this one.
@@ -63,11 +63,11 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn new(task: TaskId, class: Class, shares_level: bool, records: usize) -> Lane {
+    pub(crate) fn new(task: TaskId, class: Class, yields: bool, records: usize) -> Lane {
         Lane {
             task,
             class,
-            shares_level,
+            yields,
             after: Vec::new(),
             before: Vec::new(),
             ring: Ring::new(records),
@@ -236,7 +236,7 @@ impl<'a> Thread<'a> {
                 }
                 self.release(&arriving, woken);
                 next = arrivals.next();
-            } else if self.lane.shares_level {
+            } else if self.lane.yields {
                 // Jobs of equal priority that waited meanwhile come first.
                 yield_now();
             }
