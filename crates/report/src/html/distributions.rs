@@ -75,37 +75,55 @@ fn task_plot(task: &Compared<'_>) -> String {
     )
 }
 
-/// Response/deadline of all tasks; the ones that come closest to their deadlines have a colour each.
-fn all_tasks(out: &mut String, tasks: &[Compared<'_>], word: &str, id: &str, measured: bool) {
-    let of = |task: &Compared<'_>| {
-        let stats = if measured { task.measured } else { task.simulated }?;
-        let max = stats.response_ns.as_ref()?.max;
-        Some((max as f64 / task.task.deadline.as_ns().max(1) as f64, max))
+/// The tasks in the order of their largest share of the deadline, the largest first; each with its colour, the
+/// same in every plot: by place in the file while the colours suffice, else by rank.
+fn ranks(tasks: &[Compared<'_>]) -> Vec<(usize, String)> {
+    let most = |task: &Compared<'_>| {
+        let maxima =
+            [task.simulated, task.measured].into_iter().flatten().filter_map(|stats| stats.response_ns.as_ref());
+        let max = maxima.map(|response| response.max).max()?;
+        Some(share(task, max))
     };
     let mut order: Vec<(usize, f64)> =
-        tasks.iter().enumerate().filter_map(|(i, task)| Some((i, of(task)?.0))).collect();
-    if order.len() < 2 {
-        return;
-    }
+        tasks.iter().enumerate().filter_map(|(i, task)| Some((i, most(task)?))).collect();
     order.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let class = |place: usize| if place < COLOURS { format!("p{place}") } else { "other".to_owned() };
+    let few = tasks.len() <= COLOURS;
+    order.iter().enumerate().map(|(rank, (i, _))| (*i, class(if few { *i } else { rank }))).collect()
+}
+
+fn share(task: &Compared<'_>, ns: u64) -> f64 {
+    ns as f64 / task.task.deadline.as_ns().max(1) as f64
+}
+
+/// Response/deadline of all tasks.
+fn all_tasks(out: &mut String, tasks: &[Compared<'_>], word: &str, id: &str, measured: bool) {
     let mut lines = Vec::new();
     let mut legend = String::new();
-    // The coloured ones last, so that they lie on top.
-    for (rank, (i, share)) in order.iter().enumerate().rev() {
+    let ranks = ranks(tasks);
+    for (i, class) in &ranks {
         let task = &tasks[*i];
-        let Some(stats) = (if measured { task.measured } else { task.simulated }) else { continue };
-        let class = if rank < COLOURS { format!("p{rank}") } else { "other".to_owned() };
-        let name = format!("{}: at most {} of the deadline", task.task.name, crate::plot::percent(*share));
-        lines.push(Line { class, name, curve: &stats.responses, unit: task.task.deadline });
+        let stats = if measured { task.measured } else { task.simulated };
+        let Some((stats, response)) = stats.and_then(|stats| Some((stats, stats.response_ns.as_ref()?))) else {
+            continue;
+        };
+        let most = crate::plot::percent(share(task, response.max));
+        let name = format!("{}: at most {most} of the deadline", task.task.name);
+        lines.push(Line { class: class.clone(), name, curve: &stats.responses, unit: task.task.deadline });
+        if class != "other" {
+            let _ = write!(
+                legend,
+                "<li class=\"takt-chart\"><i class=\"{class}\" style=\"border-color:var(--c)\"></i>{}</li>",
+                Esc(&task.task.name)
+            );
+        }
     }
-    for (rank, (i, _)) in order.iter().enumerate().take(COLOURS) {
-        let _ = write!(
-            legend,
-            "<li class=\"takt-chart\"><i class=\"p{rank}\" style=\"border-color:var(--c)\"></i>{}</li>",
-            Esc(&tasks[*i].task.name)
-        );
+    if lines.len() < 2 {
+        return;
     }
-    if order.len() > COLOURS {
+    // The coloured ones last, so that they lie on top.
+    lines.reverse();
+    if ranks.iter().any(|(_, class)| class == "other") {
         legend.push_str("<li>other tasks in grey</li>");
     }
     let plot = Plot {

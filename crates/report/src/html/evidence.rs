@@ -44,7 +44,7 @@ pub(super) fn release_latencies(out: &mut String, input: &ReportInput<'_>) {
     }
     out.push_str(
         "<h2 id=\"latency\">Release latency</h2>\n<p class=\"note\">From the nominal arrival to the moment in which the measured task \
-         was awake: what the machine adds before the first instruction.</p>\n<div class=\"wide\"><table>\n<thead><tr><th>Task</th>\
+         was awake: what the machine adds before the first instruction.</p>\n<div class=\"wide\"><table class=\"snug\">\n<thead><tr><th>Task</th>\
          <th class=\"n\">min</th><th class=\"n\">p50</th><th class=\"n\">p99</th><th class=\"n\">max</th></tr></thead>\n<tbody>\n",
     );
     for (task, latency) in rows() {
@@ -113,7 +113,7 @@ pub(super) fn cpus(out: &mut String, input: &ReportInput<'_>) {
         .filter_map(|(word, source)| Some((word, source.filter(known)?)))
         .collect();
     let Some((_, first)) = sources.first() else { return };
-    out.push_str("<h2 id=\"cpus\">CPUs</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>CPU</th>");
+    out.push_str("<h2 id=\"cpus\">CPUs</h2>\n<div class=\"wide\"><table class=\"snug\">\n<thead><tr><th>CPU</th>");
     for (word, _) in &sources {
         let _ = write!(out, "<th class=\"n\">{word}<br/>busy</th><th class=\"n\">{word}<br/>share</th>");
     }
@@ -160,6 +160,11 @@ fn test_row(out: &mut String, test: &TestReport) {
         Verdict::NotApplicable { .. } => ("", "not applicable"),
     };
     let mut why = test.verdict.why().to_owned();
+    if let Verdict::Schedulable { bounds } = &test.verdict
+        && !bounds.is_empty()
+    {
+        why = format!("bounds the response times of {}", plural(bounds.len() as u64, "task"));
+    }
     let figures: Vec<String> = test.figures.iter().filter_map(|(name, value)| figure(name, value)).collect();
     if !figures.is_empty() {
         let _ = write!(why, "{}{}", if why.is_empty() { "" } else { " - " }, figures.join(", "));
@@ -193,7 +198,7 @@ fn figure(name: &str, value: &Value) -> Option<String> {
 
 pub(super) fn system(out: &mut String, input: &ReportInput<'_>) {
     let system = input.system;
-    out.push_str("<h2 id=\"system\">System</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>Node</th><th class=\"n\">CPUs</th><th>Strategy</th><th>Placement</th><th class=\"n\">Utilization</th></tr></thead>\n<tbody>\n");
+    out.push_str("<h2 id=\"system\">System</h2>\n<div class=\"wide\"><table class=\"snug\">\n<thead><tr><th>Node</th><th class=\"n\">CPUs</th><th>Strategy</th><th>Placement</th><th class=\"n\">Utilization</th></tr></thead>\n<tbody>\n");
     for (i, node) in system.nodes.iter().enumerate() {
         let load: f64 = system.tasks_of(takt_model::NodeId(i as u32)).map(|(_, task)| share(task)).sum();
         let placement = match node.placement {
@@ -253,11 +258,7 @@ fn task_table(out: &mut String, system: &System) {
         let _ =
             writeln!(out, "<td class=\"n\">{}</td><td>{}</td></tr>", percent(share(task)), Esc(&besides(system, task)));
     }
-    let _ = writeln!(
-        out,
-        "</tbody></table></div>\n<p class=\"cap\">{} in all.</p>",
-        plural(system.tasks.len() as u64, "task")
-    );
+    out.push_str("</tbody></table></div>\n");
 }
 
 /// What a task has besides the usual.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use takt_log::BackEnd;
 use takt_log::stats::TaskStats;
 use takt_model::Span;
 
@@ -33,32 +34,26 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
 fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
     let tasks = Compared::all(input);
     let mut findings = Vec::new();
-    above_bound(
-        &mut findings,
-        &tasks,
-        "Simulated",
-        |task| task.simulated,
-        |task, max, bound| {
-            format!(
-                "Simulated above bound: a job of \"{task}\" took {max}, theory's bound is {bound}. One of the two is wrong; please \
-             report this with the system file and the seed."
-            )
-        },
-    );
+    if let Some(above) = above_bound(&tasks, |task| task.simulated) {
+        findings.push(Finding {
+            bad: true,
+            text: format!(
+                "Simulated above bound: {above}. One of the two is wrong; please report this with the system file and the seed."
+            ),
+        });
+    }
     misses(&mut findings, &tasks, "measured", |task| task.measured);
     misses(&mut findings, &tasks, "simulated", |task| task.simulated);
-    above_bound(
-        &mut findings,
-        &tasks,
-        "Measured",
-        |task| task.measured,
-        |task, max, bound| {
-            format!(
-                "Measured above bound: a job of \"{task}\" took {max}, theory's bound is {bound}. The bound assumes that jobs keep \
-             to their WCET and that nothing else takes the CPU; here one of these did not hold."
-            )
-        },
-    );
+    if let Some(above) = above_bound(&tasks, |task| task.measured) {
+        let best_effort = input.measured.is_some_and(|source| source.back_end == BackEnd::RunBestEffort);
+        let because = if best_effort {
+            "A bound assumes that the scheduler is the one of the system file; this run was best effort, in competition \
+             with everything else on the machine."
+        } else {
+            "A bound assumes that jobs keep to their WCET and that nothing else takes the CPU; here one of these did not hold."
+        };
+        findings.push(Finding { bad: true, text: format!("Measured above bound: {above}. {because}") });
+    }
     for (word, source) in [("simulation", input.simulated), ("measurement", input.measured)] {
         if let Some(damage) = source.and_then(|source| source.damage.as_ref()) {
             findings.push(Finding { bad: false, text: format!("The log of the {word} is damaged: {damage}") });
@@ -67,35 +62,34 @@ fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
     findings
 }
 
-fn above_bound<'a>(
-    findings: &mut Vec<Finding>,
-    tasks: &[Compared<'a>],
-    word: &str,
-    of: impl Fn(&Compared<'a>) -> Option<&'a TaskStats>,
-    say: impl Fn(&str, String, String) -> String,
-) {
+/// `"a" 12 ms (bound 10 ms), "b" ...`, the worst excess in proportion first; `None` where all keep to their bounds.
+fn above_bound<'a>(tasks: &[Compared<'a>], of: impl Fn(&Compared<'a>) -> Option<&'a TaskStats>) -> Option<String> {
     let mut above: Vec<(&str, u64, u64)> = (tasks.iter())
         .filter_map(|task| {
             let (max, bound) = (of(task)?.response_ns.as_ref()?.max, task.bound?.as_ns());
             (max > bound).then_some((task.task.name.as_str(), max, bound))
         })
         .collect();
-    // The worst excess in proportion first; products in 128 bits do not overflow.
+    // Products in 128 bits do not overflow.
     above.sort_by(|a, b| (u128::from(b.1) * u128::from(a.2)).cmp(&(u128::from(a.1) * u128::from(b.2))));
-    for (name, max, bound) in above.iter().take(SPELLED_MAX) {
+    let spelled = above.iter().take(SPELLED_MAX).map(|(name, max, bound)| {
         let shown = |ns: u64| short(Span::from_ns(ns));
-        // Where three digits do not tell them apart, all are needed.
-        let (max, bound) = if shown(*max) == shown(*bound) {
-            (Span::from_ns(*max).to_string(), Span::from_ns(*bound).to_string())
+        // Where four digits do not tell them apart, all are needed.
+        if shown(*max) == shown(*bound) {
+            format!("\"{name}\" {} (bound {})", Span::from_ns(*max), Span::from_ns(*bound))
         } else {
-            (shown(*max), shown(*bound))
-        };
-        findings.push(Finding { bad: true, text: say(name, max, bound) });
-    }
-    if above.len() > SPELLED_MAX {
-        let more = above.len() - SPELLED_MAX;
-        findings
-            .push(Finding { bad: true, text: format!("{word} above bound: {} more.", plural(more as u64, "task")) });
+            format!("\"{name}\" {} (bound {})", shown(*max), shown(*bound))
+        }
+    });
+    let spelled: Vec<String> = spelled.collect();
+    (!spelled.is_empty()).then(|| format!("{}{}", spelled.join(", "), and_more(above.len())))
+}
+
+/// What follows the first [`SPELLED_MAX`] of `all`.
+fn and_more(all: usize) -> String {
+    match all.saturating_sub(SPELLED_MAX) {
+        0 => String::new(),
+        more => format!(", and {}", plural(more as u64, "more task")),
     }
 }
 
@@ -118,7 +112,6 @@ fn misses<'a>(
     let spelled: Vec<String> = (late.iter().take(SPELLED_MAX))
         .map(|(name, missed, stats)| format!("\"{name}\" {} of {}", count(*missed), count(stats.released)))
         .collect();
-    let more = late.len().saturating_sub(SPELLED_MAX);
-    let more = if more > 0 { format!(", and {}", plural(more as u64, "more task")) } else { String::new() };
-    findings.push(Finding { bad: true, text: format!("Deadlines missed ({word}): {}{more}.", spelled.join(", ")) });
+    let text = format!("Deadlines missed ({word}): {}{}.", spelled.join(", "), and_more(late.len()));
+    findings.push(Finding { bad: true, text });
 }

@@ -123,8 +123,11 @@ fn tiles(out: &mut String, input: &ReportInput<'_>) {
     if let Some(source) = input.simulated {
         let seed = source.seed.map_or_else(String::new, |seed| format!(", seed {seed}"));
         let (class, word, sentence) = outcome(source);
-        let caution =
-            if class == "yes" && cautious(input.system) { " This proves nothing: see the notes." } else { "" };
+        let caution = if class == "yes" && cautious(input.system) {
+            " By itself this proves nothing: see the notes."
+        } else {
+            ""
+        };
         tile(
             out,
             if caution.is_empty() { class } else { "" },
