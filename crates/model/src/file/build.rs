@@ -1,7 +1,7 @@
 //! From fields to a System: names become indices. What is wrong is reported and stands at a harmless value, so that the
 //! checks can go on and report the rest.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::check::{Part, Places};
 use super::error::Found;
@@ -30,7 +30,7 @@ pub(super) struct Built {
 pub(super) struct Source {
     file: Fields,
     /// Keys whose names lead nowhere.
-    dangling: HashSet<(Part, &'static str)>,
+    dangling: BTreeSet<(Part, &'static str)>,
 }
 
 impl Source {
@@ -98,8 +98,8 @@ impl Places for Source {
 
 /// Builds the System that `file` describes.
 pub(super) fn build(file: Fields, found: &mut Vec<Found>) -> Built {
-    let names = |key: &str| -> HashMap<String, u32> {
-        let mut names = HashMap::new();
+    let names = |key: &str| -> BTreeMap<String, u32> {
+        let mut names = BTreeMap::new();
         for (i, fields) in file.tables(key).enumerate() {
             if let Some(name) = fields.text("name") {
                 // The first of a name counts; the check reports the others.
@@ -116,7 +116,7 @@ pub(super) fn build(file: Fields, found: &mut Vec<Found>) -> Built {
         components: Names { noun: "component", by_name: components, none: "the file has no [[component]]" },
         tasks: Names { noun: "task", by_name: tasks, none: "the file has no [[task]]" },
         suggestions_left: SUGGESTIONS_MAX,
-        dangling: HashSet::new(),
+        dangling: BTreeSet::new(),
         found,
     };
     let system = builder.system();
@@ -126,7 +126,7 @@ pub(super) fn build(file: Fields, found: &mut Vec<Found>) -> Built {
 
 struct Names {
     noun: &'static str,
-    by_name: HashMap<String, u32>,
+    by_name: BTreeMap<String, u32>,
     /// What to say where there is nothing of the kind.
     none: &'static str,
 }
@@ -138,7 +138,7 @@ struct Builder<'a> {
     components: Names,
     tasks: Names,
     suggestions_left: usize,
-    dangling: HashSet<(Part, &'static str)>,
+    dangling: BTreeSet<(Part, &'static str)>,
     found: &'a mut Vec<Found>,
 }
 

@@ -1,6 +1,6 @@
 //! What must hold between the values of a System, whether it came from a file or was built by hand.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::error::Found;
@@ -201,7 +201,7 @@ impl Check<'_> {
             ("flow", list(&system.flows, |x| &x.name, Part::Flow)),
         ];
         for (noun, group) in groups {
-            let mut seen = HashSet::new();
+            let mut seen = BTreeSet::new();
             for (part, name) in group {
                 if self.bad(part, &["name"]) {
                     continue;
@@ -281,7 +281,7 @@ impl Check<'_> {
 
     fn strategies(&mut self) {
         let system = self.system;
-        let tasks: HashSet<&str> = system.tasks.iter().map(|task| task.name.as_str()).collect();
+        let tasks: BTreeSet<&str> = system.tasks.iter().map(|task| task.name.as_str()).collect();
         for (i, strategy) in system.strategies.iter().enumerate() {
             if strategy.levels.is_empty() && !self.bad(Part::Strategy(i), &["level"]) {
                 let owner = self.owner(Part::Strategy(i));
@@ -320,12 +320,12 @@ impl Check<'_> {
         }
     }
 
-    fn named(&mut self, part: Part, names: &[String], tasks: &HashSet<&str>) {
+    fn named(&mut self, part: Part, names: &[String], tasks: &BTreeSet<&str>) {
         if names.is_empty() && !self.bad(part, &["tasks"]) {
             let owner = self.owner(part);
             self.error(part, "tasks", format!("tasks of {owner} names none; name at least one, or write \"rest\""));
         }
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         for (k, name) in names.iter().enumerate() {
             if !seen.insert(name) {
                 let owner = self.owner(part);
@@ -338,7 +338,7 @@ impl Check<'_> {
         }
     }
 
-    fn shifts(&mut self, part: Part, shift: &BTreeMap<String, crate::Lateness>, tasks: &HashSet<&str>) {
+    fn shifts(&mut self, part: Part, shift: &BTreeMap<String, crate::Lateness>, tasks: &BTreeSet<&str>) {
         for (name, value) in shift {
             if !tasks.contains(name.as_str()) && !self.bad(part, &["shift"]) {
                 let owner = self.owner(part);
@@ -354,7 +354,7 @@ impl Check<'_> {
     }
 
     fn modes(&mut self) {
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         for (i, mode) in self.system.modes.iter().enumerate() {
             let part = Part::Mode(i);
             self.span(part, "at", mode.at.saturating_since(Time::ZERO), true);
@@ -570,7 +570,7 @@ impl Check<'_> {
     fn successor(&mut self, i: usize, task: &Task, unsure: &[bool]) {
         let system = self.system;
         let part = Part::Task(i);
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         for (k, id) in task.after.iter().enumerate() {
             let before = &system.tasks[id.index()];
             if !seen.insert(id) {
@@ -630,7 +630,7 @@ impl Check<'_> {
     /// Whether every strategy that a node or component obeys has a level for each of its tasks.
     fn plans(&mut self) {
         let system = self.system;
-        let mut groups: HashMap<(NodeId, Option<ComponentId>), Vec<usize>> = HashMap::new();
+        let mut groups: BTreeMap<(NodeId, Option<ComponentId>), Vec<usize>> = BTreeMap::new();
         for (i, task) in system.tasks.iter().enumerate() {
             let part = Part::Task(i);
             if !self.bad(part, &["node", "component"]) {
@@ -653,7 +653,7 @@ impl Check<'_> {
                 asked.push((mode.node, None, mode.strategy));
             }
         }
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         for (node, component, strategy) in asked {
             let Some(tasks) = groups.get(&(node, component)) else { continue };
             if seen.insert((node, component, strategy)) {
@@ -734,7 +734,7 @@ impl Check<'_> {
 
     fn networks(&mut self) {
         let system = self.system;
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         let name = |node: Option<NodeId>| match node {
             Some(node) => format!("\"{}\"", system.nodes[node.index()].name),
             None => "every node".to_owned(),

@@ -1,6 +1,6 @@
 //! Loading the files that `exec` and `arrival` traces name.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::error::{FileError, FileErrors, Found};
@@ -12,7 +12,7 @@ use crate::time::Span;
 const ERRORS_MAX: usize = 10;
 
 /// What the values of a trace are.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Use {
     /// Execution times, each above zero.
     Exec,
@@ -33,8 +33,8 @@ pub fn load_traces(
     system: &mut System,
     mut read: impl FnMut(&str) -> Result<String, String>,
 ) -> Result<(), FileErrors> {
-    let mut texts: HashMap<String, Option<String>> = HashMap::new();
-    let mut loaded: HashMap<(String, Use), Arc<[Span]>> = HashMap::new();
+    let mut texts: BTreeMap<String, Option<String>> = BTreeMap::new();
+    let mut loaded: BTreeMap<(String, Use), Arc<[Span]>> = BTreeMap::new();
     let mut errors = Vec::new();
     for task in &system.tasks {
         for (path, purpose, key) in traces_of(&task.exec, &task.arrival) {
