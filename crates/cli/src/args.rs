@@ -38,6 +38,7 @@ pub(crate) enum Verb {
     Chart(Chart),
     Report(Report),
     Export(Export),
+    Import(Import),
     Schema(Schema),
     Completions(Completions),
     Man(Man),
@@ -348,6 +349,34 @@ pub(crate) enum ExportFormat {
     Perfetto,
     /// A line per job, in the order in which they ended.
     Csv,
+}
+
+/// Turn another tool's workload into a system file.
+///
+/// Reads rt-app's JSON. What has no counterpart is listed as a warning, never dropped silently.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  takt import workload.json -o system.toml
+  takt import workload.json | takt check -")]
+pub(crate) struct Import {
+    /// The workload; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: String,
+
+    /// Which tool it is from.
+    #[arg(long, value_enum, default_value_t = Tool::RtApp)]
+    pub(crate) from: Tool,
+
+    /// Write the system here; - is standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target, value_hint = ValueHint::FilePath)]
+    pub(crate) output: Target,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tool {
+    /// rt-app (JSON).
+    RtApp,
 }
 
 /// Print the JSON Schema of the system file, with which editors complete and check it.

@@ -4,8 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::Path;
 
+use takt_analysis::PlaceError;
 use takt_log::{Damage, ReadError, Reader};
-use takt_model::{NodeId, Span, System, file};
+use takt_model::plan::PlanError;
+use takt_model::{NodeId, Placement, Span, System, file};
 use takt_report::Scene;
 
 use crate::failure::Failure;
@@ -140,6 +142,22 @@ pub(crate) fn system_of(path: &str, log: &Log) -> Result<System, Failure> {
 pub(crate) fn scene_of(path: &str, log: &Log) -> Scene {
     let name = system_of(path, log).map_or_else(|_| shown(path).to_owned(), |system| system.name);
     Scene::of_log(&name, log.definitions(), log.header().kinds)
+}
+
+/// Places the tasks of partitioned and clustered nodes that are not placed yet.
+pub(crate) fn place(system: System) -> Result<System, Failure> {
+    let unplaced = system.nodes.iter().enumerate().any(|(i, node)| {
+        let mut tasks = system.tasks_of(NodeId(i as u32));
+        node.placement != Placement::Global && tasks.any(|(_, task)| task.component.is_none() && task.cpus.is_none())
+    });
+    if !unplaced {
+        return Ok(system);
+    }
+    takt_analysis::place(&system).map(|placed| placed.system).map_err(|error| match error {
+        PlaceError::NoFit { .. } => Failure::no(error),
+        PlaceError::Plan(PlanError::Table { .. }) | PlaceError::Ilp { .. } => Failure::cannot(error),
+        PlaceError::Plan(_) => Failure::input(error),
+    })
 }
 
 /// The node of that name, or all.

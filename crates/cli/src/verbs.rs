@@ -4,6 +4,7 @@ mod chart;
 mod check;
 mod diff;
 mod export;
+mod import;
 mod man;
 mod report;
 mod run;
@@ -29,6 +30,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
         Verb::Chart(options) => chart::execute(&options),
         Verb::Report(options) => report::execute(&options, json),
         Verb::Export(options) => export::execute(&options),
+        Verb::Import(options) => import::execute(&options, json),
         Verb::Schema(options) => schema::execute(&options),
         Verb::Completions(options) => {
             let mut script = Vec::new();

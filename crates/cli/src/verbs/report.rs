@@ -21,7 +21,11 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
         return Err(Failure::input("--json and the page both want standard output; give -o FILE"));
     }
     let (system, toml, mut log) = inputs(options)?;
-    let placed = system.clone();
+    let placed = input::place(system.clone());
+    let (placed, placement) = match placed {
+        Ok(placed) => (placed, None),
+        Err(failure) => (system, Some(failure)),
+    };
     let check = takt_analysis::check(&placed, &CheckOptions::default());
     let measured = match &mut log {
         Some((path, log)) => Some(source(path, log, &placed)?),
@@ -31,7 +35,7 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     let seed = options.seed.or(header.and_then(|header| header.seed)).unwrap_or(0);
     let as_logged = measured.as_ref().map(|source| Span::from_ns(source.stats.duration_ns)).filter(|s| !s.is_zero());
     let duration = input::duration(&placed, options.duration.or(as_logged))?;
-    let simulated = simulation(&placed, duration, seed);
+    let simulated = placement.map_or_else(|| simulation(&placed, duration, seed), Err);
     if let Err(failure) = &simulated {
         note(format_args!("note: no simulation: {}", failure.message.trim_start_matches("takt: ")));
     }
