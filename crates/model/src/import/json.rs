@@ -265,7 +265,7 @@ impl Parser<'_> {
 
 /// Keys that stand more than once in an object, each with the place of its second appearance.
 pub(super) fn twice(members: &[Member]) -> Vec<(&str, usize)> {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = std::collections::BTreeSet::new();
     members
         .iter()
         .filter(|member| !seen.insert(member.key.as_str()))
