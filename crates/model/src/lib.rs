@@ -11,6 +11,8 @@ pub mod import;
 pub mod plan;
 pub mod strategy;
 pub mod system;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod time;
 pub mod units;
 

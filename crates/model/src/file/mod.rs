@@ -33,6 +33,8 @@ mod check;
 mod document;
 mod error;
 mod grammar;
+#[cfg(test)]
+mod properties;
 mod quantity;
 mod read;
 mod schema;
@@ -49,7 +51,7 @@ pub use write::write;
 use crate::system::System;
 use crate::time::Span;
 pub(crate) use error::{Found, Lines};
-pub(crate) use suggest::hint;
+pub(crate) use suggest::{hint, nearest};
 
 /// Reads a System file. `file_name` stands in the errors.
 ///

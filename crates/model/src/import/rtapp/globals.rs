@@ -73,8 +73,7 @@ impl Reader<'_> {
                         "io_device",
                         "mem_buffer_size",
                     ];
-                    let hint = hint(key, keys, || format!("it takes {}", keys.join(", ")));
-                    self.notes.error(member.at, &path, format_args!("unknown key{hint}"));
+                    self.unknown(member.at, &path, key, keys);
                     None
                 }
             };
@@ -94,7 +93,7 @@ impl Reader<'_> {
             for key in inner {
                 let path = format!("{path}.{}", key.key);
                 if key.key != "type" {
-                    self.notes.error(key.at, &path, "unknown key; a resource takes \"type\"");
+                    self.unknown(key.at, &path, &key.key, ["type"]);
                 } else if let Some(text) = self.text(&key.node, &path) {
                     let kinds = [
                         "mutex",

@@ -2,7 +2,7 @@
 
 use super::Notes;
 use crate::cpus::CpuSet;
-use crate::file::hint;
+use crate::file::{hint, nearest};
 use crate::import::json::{Member, Node, Value, twice};
 
 /// How many tasks an import may make; `instance` multiplies.
@@ -128,9 +128,7 @@ pub(super) fn read(root: &Node, notes: &mut Notes) -> Workload {
             "resources" => reader.resources(&member.node),
             "tasks" => {}
             key => {
-                let hint =
-                    hint(key, ["global", "resources", "tasks"], || "it takes global, resources, tasks".to_owned());
-                reader.notes.error(member.at, key, format_args!("unknown key{hint}"));
+                reader.unknown(member.at, key, key, ["global", "resources", "tasks"]);
             }
         }
     }
@@ -174,6 +172,14 @@ impl Reader<'_> {
         match &node.value {
             Value::Text(text) => Some(text),
             _ => self.wrong_type(node, path, "a string"),
+        }
+    }
+
+    /// A key that rt-app does not know: an error where it looks misspelt, else a warning, for rt-app ignores it too.
+    pub(super) fn unknown<'k>(&mut self, at: usize, path: &str, key: &str, known: impl IntoIterator<Item = &'k str>) {
+        match nearest(key, known) {
+            Some(near) => self.notes.error(at, path, format_args!("unknown key; did you mean \"{near}\"?")),
+            None => self.notes.warn(at, path, "unknown key, which rt-app ignores, and takt too"),
         }
     }
 
@@ -304,8 +310,7 @@ impl Reader<'_> {
             self.shared_key(member, &inner);
         } else if !THREAD_ONLY.contains(&key) {
             let known = SHARED.iter().chain(&THREAD_ONLY).chain(&EVENTS).copied();
-            let hint = hint(key, known, || "rt-app would ignore it; remove it".to_owned());
-            self.notes.error(member.at, &inner, format_args!("unknown key{hint}"));
+            self.unknown(member.at, &inner, key, known);
         }
     }
 
@@ -517,8 +522,7 @@ impl Reader<'_> {
                 }
                 key => {
                     let known = SHARED.iter().chain(&EVENTS).copied();
-                    let hint = hint(key, known, || "rt-app would ignore it; remove it".to_owned());
-                    self.notes.error(inner.at, &inner_path, format_args!("unknown key{hint}"));
+                    self.unknown(inner.at, &inner_path, key, known);
                 }
             }
         }
@@ -650,8 +654,7 @@ impl Reader<'_> {
                     }
                 },
                 key => {
-                    let hint = hint(key, ["ref", "period", "mode"], || "it takes ref, period, mode".to_owned());
-                    self.notes.error(member.at, &inner, format_args!("unknown key{hint}"));
+                    self.unknown(member.at, &inner, key, ["ref", "period", "mode"]);
                 }
             }
         }

@@ -1,0 +1,349 @@
+//! Random valid Systems with every feature of the file, for property tests and fuzzers (feature `testing`).
+//!
+//! A System is decoded from a list of numbers, each of which makes one choice. Zero is the simplest choice and stands
+//! where the list has ended, so that test tools shrink a failing list to a small System.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cpus::CpuSet;
+use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
+use crate::system::{
+    Arrival, Auto, Component, ComponentId, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec,
+    Placement, ServerRule, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
+};
+use crate::time::{Lateness, Span, Time};
+use crate::units::{Bytes, Probability, Rate};
+
+/// The System that a list of choices stands for; [`crate::file::validate`] accepts it.
+#[must_use]
+pub fn system_from(choices: &[u64]) -> System {
+    Tape { choices: choices.iter() }.system()
+}
+
+/// Random valid Systems; about half of the lists make small ones.
+#[cfg(any(test, feature = "proptest"))]
+pub fn systems() -> impl proptest::strategy::Strategy<Value = System> {
+    use proptest::prelude::{any, prop};
+    use proptest::strategy::Strategy as _;
+    prop::collection::vec(any::<u64>(), 0..600).prop_map(|choices| system_from(&choices))
+}
+
+struct Tape<'a> {
+    choices: std::slice::Iter<'a, u64>,
+}
+
+impl Tape<'_> {
+    /// A number below `n`.
+    fn below(&mut self, n: u64) -> u64 {
+        self.choices.next().copied().unwrap_or(0) % n.max(1)
+    }
+    fn flip(&mut self) -> bool {
+        self.below(2) == 1
+    }
+    fn index(&mut self, n: usize) -> usize {
+        self.below(n as u64) as usize
+    }
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.index(of.len())]
+    }
+
+    /// Up to `most`, of any number of digits; zero only where asked for.
+    fn span(&mut self, zero: bool, most: Span) -> Span {
+        let round = self.pick(&[1_000_000, 1, 1_000, 1_000_000_000, 999, 3_600_000_000_000]);
+        let ns =
+            (self.below(2_000).saturating_mul(round) + self.pick(&[0, 0, 0, 1, 500, 123_456_789])).min(most.as_ns());
+        Span::from_ns(if zero { ns } else { ns.max(1) })
+    }
+    fn time(&mut self, zero: bool) -> Span {
+        self.span(zero, Span::FILE_MAX)
+    }
+
+    fn name(&mut self, used: &mut BTreeSet<String>, index: usize) -> String {
+        let stem = self.pick(&[
+            "a",
+            "video",
+            "\u{b5}-t\u{e4}sk",
+            "quo\"te",
+            "back\\slash",
+            "dot.ted",
+            " blank ",
+            "#[x]",
+            "edf",
+            "\u{1f600}",
+        ]);
+        let name = if index == 0 && stem == "a" { stem.to_owned() } else { format!("{stem}{index}") };
+        used.insert(name.clone());
+        name
+    }
+
+    fn strategy_ref(&mut self, own: usize) -> StrategyRef {
+        if own > 0 && self.flip() {
+            return StrategyRef::Own(StrategyId(self.index(own) as u32));
+        }
+        StrategyRef::Builtin(self.pick(&[
+            Builtin::Edf,
+            Builtin::Rm,
+            Builtin::Dm,
+            Builtin::Fp,
+            Builtin::Mlf,
+            Builtin::Muf,
+            Builtin::RmsMlf,
+            Builtin::Fifo,
+        ]))
+    }
+
+    fn system(&mut self) -> System {
+        let mut used = BTreeSet::new();
+        let own = self.index(3);
+        let nodes: Vec<NodeSpec> = (0..1 + self.index(3)).map(|i| self.node(i, own, &mut used)).collect();
+        let components = self.components(&nodes, own, &mut used);
+        let tasks = self.tasks(&nodes, &components, &mut used);
+        let strategies = (0..own).map(|i| self.strategy(i, &tasks, &mut used)).collect();
+        let mut modes: Vec<Mode> = Vec::new();
+        for _ in 0..self.index(3) {
+            let (node, at) = (NodeId(self.index(nodes.len()) as u32), Time::ZERO + self.time(true));
+            if modes.iter().all(|mode| (mode.node, mode.at) != (node, at)) {
+                modes.push(Mode { node, at, strategy: self.strategy_ref(own) });
+            }
+        }
+        let flows = (0..self.index(3)).map(|i| self.flow(i, nodes.len(), &mut used)).collect();
+        let networks = self.networks(nodes.len());
+        let name = if self.flip() { "system".to_owned() } else { "a # name".to_owned() };
+        System { name, nodes, strategies, modes, components, tasks, flows, networks }
+    }
+
+    fn node(&mut self, i: usize, own: usize, used: &mut BTreeSet<String>) -> NodeSpec {
+        let cpus = self.pick(&[1, 2, 4, 3, 64, 65, CpuSet::CPUS_MAX]);
+        let name = if i == 0 && self.flip() { "local".to_owned() } else { self.name(used, i) };
+        let mut node = NodeSpec::new(&name, cpus, self.strategy_ref(own));
+        node.placement = match self.below(3) {
+            0 => Placement::Global,
+            1 => Placement::Partitioned,
+            _ => Placement::Clustered { cpus: 1 + self.below(u64::from(cpus)) as u32 },
+        };
+        node.fit = self.pick(&[Fit::WorstFit, Fit::FirstFit, Fit::BestFit, Fit::NextFit, Fit::Ilp]);
+        node.cancel = self.flip();
+        node.laxity_quantum = self.flip().then(|| self.time(false));
+        if self.flip() {
+            let tick_period = if self.flip() { Costs::TICK_PERIOD_DEFAULT } else { self.time(false) };
+            let tick = self.span(true, Span::from_ns(tick_period.as_ns() - 1));
+            node.costs = Some(Costs {
+                switch: self.time(true),
+                migrate: self.time(true),
+                release: self.time(true),
+                tick,
+                tick_period,
+            });
+        }
+        node.link = self.flip().then(|| Rate::from_bps(self.pick(&[1_000_000_000, 1, 2_500, 3_000_000, u64::MAX])));
+        node.receive = self.flip().then(|| self.table_task());
+        node.send = self.flip().then(|| self.table_task());
+        node
+    }
+
+    fn table_task(&mut self) -> TableTask {
+        let period = self.time(false);
+        TableTask { period, wcet: self.span(false, period) }
+    }
+
+    fn components(&mut self, nodes: &[NodeSpec], own: usize, used: &mut BTreeSet<String>) -> Vec<Component> {
+        let mut components: Vec<Component> = Vec::new();
+        for i in 0..self.index(4) {
+            // A parent stands before or after its child in the file: `later` is set once all are there.
+            let parent = if i > 0 && self.flip() { Some(ComponentId(self.index(i) as u32)) } else { None };
+            let node = match parent {
+                Some(parent) => components[parent.index()].node,
+                None => NodeId(self.index(nodes.len()) as u32),
+            };
+            let period = self.flip().then(|| self.time(false));
+            let most = period.unwrap_or(Span::FILE_MAX);
+            let auto = |span: Option<Span>| span.map_or(Auto::Auto, Auto::Value);
+            components.push(Component {
+                name: self.name(used, i),
+                node,
+                parent,
+                strategy: self.strategy_ref(own),
+                server: self.pick(&ServerRule::ALL),
+                period: auto(period),
+                budget: if self.flip() { Auto::Value(self.span(false, most)) } else { Auto::Auto },
+                quantum: self.flip().then(|| self.span(false, most)),
+            });
+        }
+        components
+    }
+
+    fn tasks(&mut self, nodes: &[NodeSpec], components: &[Component], used: &mut BTreeSet<String>) -> Vec<Task> {
+        let mut tasks: Vec<Task> = Vec::new();
+        for i in 0..self.index(6) {
+            let component =
+                (!components.is_empty() && self.flip()).then(|| ComponentId(self.index(components.len()) as u32));
+            let node = match component {
+                Some(component) => components[component.index()].node,
+                None => NodeId(self.index(nodes.len()) as u32),
+            };
+            let mut task =
+                Task { node, component, ..Task::periodic(&self.name(used, i), self.time(false), self.time(false)) };
+            let before: Vec<usize> = (0..i).filter(|j| tasks[*j].node == node).collect();
+            if !before.is_empty() && self.flip() {
+                let first = self.pick(&before);
+                task.period = tasks[first].period;
+                task.after = vec![TaskId(first as u32)];
+                let others = before.iter().filter(|j| **j != first && tasks[**j].period == task.period);
+                task.after.extend(others.take(self.index(3)).map(|j| TaskId(*j as u32)));
+            } else {
+                task.offset = self.time(true);
+                task.jitter = self.time(true);
+                task.arrival = match self.below(4) {
+                    0 => Arrival::Periodic,
+                    1 => Arrival::Sporadic,
+                    2 => Arrival::Pmf(self.pmf()),
+                    _ => Arrival::Trace(self.trace()),
+                };
+            }
+            task.deadline = if self.flip() { self.time(false) } else { task.period };
+            task.blocking = self.time(true);
+            task.exec = match self.below(4) {
+                0 => Exec::Wcet,
+                1 => {
+                    let max = self.time(false);
+                    Exec::Uniform { min: self.span(false, max), max }
+                }
+                2 => Exec::Pmf(self.pmf()),
+                _ => Exec::Trace(self.trace()),
+            };
+            let cpus = nodes[node.index()].cpus;
+            if self.flip() {
+                let mut set: CpuSet = (0..self.index(3)).map(|_| self.below(u64::from(cpus)) as u32).collect();
+                set.insert(self.below(u64::from(cpus)) as u32);
+                task.cpus = Some(set);
+            }
+            task.criticality = self.pick(&[Criticality::High, Criticality::Low]);
+            task.importance = self.pick(&[0, 1, u32::MAX]);
+            // Strategies by priority need one of every task.
+            task.priority = Some(self.pick(&[1, 2, 99, u32::MAX]));
+            task.wss = Bytes::new(self.pick(&[0, 1, 1 << 10, 3 << 20, 5 << 30, 1_000, u64::MAX]));
+            tasks.push(task);
+        }
+        // Successors may stand before their predecessors: reversing the list keeps it valid.
+        if self.flip() {
+            tasks.reverse();
+            let last = tasks.len() as u32;
+            for before in tasks.iter_mut().flat_map(|task| &mut task.after) {
+                before.0 = last - 1 - before.0;
+            }
+        }
+        tasks
+    }
+
+    fn trace(&mut self) -> Trace {
+        Trace { path: self.pick(&["a.csv", "/tmp/x y.csv", "..\\\"q\".csv"]).to_owned(), ..Trace::default() }
+    }
+
+    fn pmf(&mut self) -> Vec<(Span, Probability)> {
+        let mut left = Probability::ONE.billionths();
+        let mut pmf = Vec::new();
+        for _ in 0..self.index(3) {
+            let part = self.pick(&[0, 1, 500_000_000, 123_456_789, 100_000_000]).min(left);
+            left -= part;
+            pmf.push((self.time(false), Probability::from_billionths(part).unwrap_or_default()));
+        }
+        pmf.push((self.time(false), Probability::from_billionths(left).unwrap_or_default()));
+        pmf
+    }
+
+    fn strategy(&mut self, i: usize, tasks: &[Task], used: &mut BTreeSet<String>) -> Strategy {
+        let mut levels: Vec<Level> = Vec::new();
+        for _ in 0..self.index(3) {
+            let filter = if !tasks.is_empty() && self.flip() {
+                let from = self.index(tasks.len());
+                let names = tasks[from..].iter().take(1 + self.index(3)).map(|task| task.name.clone());
+                Filter::Named(names.collect())
+            } else {
+                Filter::Where {
+                    criticality: Some(self.pick(&[Criticality::High, Criticality::Low])),
+                    importance: self.flip().then(|| self.pick(&[0, 7])),
+                    priority: self.flip().then(|| self.pick(&[1, 9])),
+                }
+            };
+            levels.push(self.level(filter, tasks));
+        }
+        levels.push(self.level(Filter::Rest, tasks));
+        // The name of a named strategy is taken.
+        Strategy { name: format!("own {}", self.name(used, i)), levels }
+    }
+
+    fn level(&mut self, filter: Filter, tasks: &[Task]) -> Level {
+        let discipline = match self.below(5) {
+            0 => Discipline::Fifo,
+            1 => Discipline::Deadline,
+            2 => Discipline::Laxity,
+            3 => Discipline::Table,
+            _ => {
+                let mut shift = BTreeMap::new();
+                for task in tasks.iter().take(self.index(3)) {
+                    let ns = self.time(true).as_ns() as i64;
+                    shift.insert(task.name.clone(), Lateness::from_ns(if self.flip() { -ns } else { ns }));
+                }
+                Discipline::Gel { shift }
+            }
+        };
+        Level {
+            filter,
+            split: self.pick(&[
+                Split::None,
+                Split::Priority,
+                Split::Period,
+                Split::Deadline,
+                Split::Criticality,
+                Split::Importance,
+            ]),
+            discipline,
+            preemptive: !self.flip(),
+            late: self.pick(&[Late::Continue, Late::Drop, Late::Demote]),
+            importance_ties: self.flip(),
+        }
+    }
+
+    fn flow(&mut self, i: usize, nodes: usize, used: &mut BTreeSet<String>) -> Flow {
+        let mut path = vec![NodeId(self.index(nodes) as u32)];
+        for _ in 0..self.index(4) {
+            let next = NodeId(self.index(nodes) as u32);
+            if path.last() != Some(&next) {
+                path.push(next);
+            }
+        }
+        let (period, wcet) = (self.time(false), self.time(false));
+        Flow {
+            name: self.name(used, i),
+            reply: path.first() != path.last() && self.flip(),
+            path,
+            period,
+            wcet,
+            deadline: if self.flip() { self.time(false) } else { period },
+            send_gap: if self.flip() { self.span(false, period) } else { period },
+            hop_wcet: if self.flip() { self.time(false) } else { wcet },
+            size: Bytes::new(self.pick(&[400, 0, 1 << 20])),
+        }
+    }
+
+    fn networks(&mut self, nodes: usize) -> Vec<Network> {
+        let mut networks: Vec<Network> = Vec::new();
+        for _ in 0..self.index(3) {
+            let from = self.flip().then(|| NodeId(self.index(nodes) as u32));
+            let to = self.flip().then(|| NodeId(self.index(nodes) as u32));
+            let delay_max = self.time(true);
+            let itself = from.is_some() && from == to;
+            if !itself && networks.iter().all(|network| (network.from, network.to) != (from, to)) {
+                networks.push(Network {
+                    from,
+                    to,
+                    delay_min: self.span(true, delay_max),
+                    delay_max,
+                    loss: Probability::from_billionths(self.pick(&[0, 1, 10_000_000, 1_000_000_000]))
+                        .unwrap_or_default(),
+                });
+            }
+        }
+        networks
+    }
+}
