@@ -319,6 +319,13 @@ impl Printer<'_> {
         } else {
             words.push(format!("{} runs", g.full));
         }
+        let partly = |cell: &Cell| matches!(cell, Cell::Busy { share: Share::Half | Share::Little, .. });
+        if self.gantt.scene.preemptions
+            && (self.options.color || !several)
+            && self.gantt.rows.iter().any(|row| self.busy_cells(row).iter().any(partly))
+        {
+            words.push(format!("{} {} part of the time", g.half, g.little));
+        }
         if segments(|s| s.what == Doing::Waiting) {
             words.push(format!("{} waits", g.wait));
         }

@@ -126,8 +126,8 @@ fn a_whole_report() {
     let run = measured(&system, 7, Span::from_s(10), 180);
     let commands = [
         "takt check robot.toml".to_owned(),
-        "takt sim robot.toml --for 10s --seed 1 -o sim.taktlog".to_owned(),
-        "takt run robot.toml --for 10s -o run.taktlog".to_owned(),
+        "takt sim robot.toml --for 10s --seed 1 -o sim.takt".to_owned(),
+        "takt run robot.toml --for 10s -o run.takt".to_owned(),
     ];
     let page = html(&ReportInput {
         title: "",
@@ -285,4 +285,30 @@ fn periods_of_hours_and_runs_of_days_stay_readable() {
     let page = page_of(&parse(text), Span::from_s(3 * 86_400));
     assert_sound(&page);
     assert!(page.contains(">12:00:00<") || page.contains(">24:00:00<"), "ticks read like a clock");
+}
+
+#[test]
+fn a_simulated_miss_settles_what_theory_left_open() {
+    // Dhall's effect: two light tasks take both CPUs when the heavy one needs one.
+    let text = "takt = 1\n[[node]]\nname = \"n\"\ncpus = 2\n[[task]]\nname = \"a\"\nperiod = \"10ms\"\nwcet = \"4ms\"\n\
+                [[task]]\nname = \"b\"\nperiod = \"10ms\"\nwcet = \"4ms\"\n[[task]]\nname = \"heavy\"\nperiod = \"20ms\"\nwcet = \"17ms\"\n";
+    let system = parse(text);
+    let log = simulated(&system, 1, Span::from_ms(200));
+    let check = check(&system, &CheckOptions::default());
+    let page = html(&ReportInput {
+        title: "",
+        system: &system,
+        toml: text,
+        check: Some(&check),
+        simulated: None,
+        measured: Some(&log),
+        commands: &[],
+        maker: "takt",
+    });
+    assert_sound(&page);
+    assert!(
+        page.contains("Undecided") && page.contains("it is a legal schedule of this system, and it misses"),
+        "{page}"
+    );
+    assert!(!page.contains("Measured"), "a simulated log is no measurement");
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use takt_analysis::Answer;
 use takt_log::BackEnd;
 use takt_log::stats::TaskStats;
 use takt_model::Span;
@@ -41,6 +42,20 @@ fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
                 "Simulated above bound: {above}. One of the two is wrong; please report this with the system file and the seed."
             ),
         });
+    }
+    let simulated_misses = input.simulated.and_then(|source| source.totals().1).unwrap_or(0);
+    match input.check.map(|check| check.schedulable) {
+        Some(Answer::Yes) if simulated_misses > 0 => findings.push(Finding {
+            bad: true,
+            text: "Theory proves every deadline, and the simulation missed some. One of the two is wrong; please report this \
+                   with the system file and the seed."
+                .to_owned(),
+        }),
+        Some(Answer::Unknown) if simulated_misses > 0 => findings.push(Finding {
+            bad: true,
+            text: "What theory left open the simulation decides: it is a legal schedule of this system, and it misses.".to_owned(),
+        }),
+        _ => {}
     }
     misses(&mut findings, &tasks, "measured", |task| task.measured);
     misses(&mut findings, &tasks, "simulated", |task| task.simulated);

@@ -40,9 +40,14 @@ pub struct ReportInput<'a> {
     pub maker: &'a str,
 }
 
-/// The page.
+/// The page. A log that a simulator made is shown as the simulation, wherever it stands in the input.
 #[must_use]
 pub fn html(input: &ReportInput<'_>) -> String {
+    let mut input = *input;
+    if let Some(log) = input.measured.filter(|source| source.back_end == BackEnd::Sim) {
+        (input.simulated, input.measured) = (Some(log), None);
+    }
+    let input = &input;
     let title = if input.title.is_empty() { &input.system.name } else { input.title };
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
