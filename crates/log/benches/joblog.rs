@@ -1,4 +1,5 @@
-//! How fast logs are written and read, and statistics made: `cargo bench -p takt-log`.
+//! How fast logs are written and read, and statistics made: `cargo bench -p takt-log`, only some with
+//! `cargo bench -p takt-log --bench joblog -- read`.
 //!
 //! Plain figures, best of several rounds; nothing is asserted. The events are those of ten tasks on four CPUs,
 //! with a preemption in every fourth job; as in a simulator each kind is given to the sink at a place of its own.
@@ -57,13 +58,16 @@ fn main() {
 
 /// The best of some rounds, printed.
 fn measure(what: &str, how: &str, items: u64, mut round: impl FnMut()) {
+    let name = if how.is_empty() { what.to_owned() } else { format!("{what}, {how}") };
+    if std::env::args().skip(1).any(|word| !word.starts_with('-') && !name.contains(&word)) {
+        return;
+    }
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
         let start = Instant::now();
         round();
         best = best.min(start.elapsed().as_secs_f64());
     }
-    let name = if how.is_empty() { what.to_owned() } else { format!("{what}, {how}") };
     println!("{name:<34} {:>14.1} {:>10.2}", items as f64 / best / 1e6, best * 1e9 / items as f64);
 }
 

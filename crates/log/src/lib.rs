@@ -1,4 +1,32 @@
 //! The JobLog: what happened, as a stream of events; its statistics and differences.
+//!
+//! Back ends give events to a [`Sink`]: a [`Writer`] makes a log of them, a [`stats::Collector`] numbers, a pair of
+//! sinks both. A [`Reader`] gives the events back, the streams merged in the order of time; [`diff::diff`] compares two
+//! logs. docs/joblog.md describes the bytes, docs/statistics.md the numbers.
+//!
+//! Times are nanoseconds since the start of the run. Invariants, each held by tests in `tests/it`: the same events
+//! give the same bytes; what is written is read back; damage costs the blocks that it hits and is told; no
+//! input makes a reader panic, or take memory out of proportion.
+//!
+//! ```
+//! use takt_log::{BackEnd, Definitions, Event, Header, JobKey, KindSet, Reader, Sink, Writer};
+//! use takt_model::{Builtin, Span, System, Task, TaskId, Time};
+//!
+//! let system = System::local(1, Builtin::Edf, vec![Task::periodic("video", Span::from_ms(40), Span::from_ms(12))]);
+//! let header = Header::new(String::new(), Some(1), BackEnd::Sim, KindSet::JOBS);
+//! let mut writer = Writer::new(Vec::new(), &header, &Definitions::of(&system))?;
+//! let job = JobKey { task: TaskId(0), number: 0 };
+//! writer.event(0, Time::ZERO, &Event::Release { job, arrival: Time::ZERO, parent: None });
+//! let log = writer.finish(Time::from_ns(1_000_000))?;
+//!
+//! let mut reader = Reader::new(&log[..])?;
+//! for record in reader.by_ref() {
+//!     assert_eq!(record?.time, Time::ZERO);
+//! }
+//! assert_eq!(reader.end(), Time::from_ns(1_000_000));
+//! assert!(reader.damage().is_none());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod blocks;
 mod definitions;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use takt_model::Time;
+use takt_model::{Span, Time};
 
 use super::Matcher;
 use crate::event::{CancelCause, Event, JobKey};
@@ -67,10 +67,11 @@ pub(super) struct Side<'a, R> {
 }
 
 struct SideTask {
+    name: String,
     /// Its place in the matcher.
     at: usize,
     /// Relative, where known.
-    deadline: Option<u64>,
+    deadline: Option<Span>,
     stream: u32,
     /// The least number that the next release may have.
     next: u64,
@@ -96,12 +97,16 @@ impl<'a, R: io::Read> Side<'a, R> {
     /// Takes in definitions.
     pub(super) fn learn(&mut self, matcher: &mut Matcher<'_>) {
         for (i, def) in self.reader.definitions().tasks.iter().enumerate() {
-            let (at, deadline) = (matcher.index(&def.name), def.deadline.map(|deadline| deadline.as_ns()));
+            // A log can bring its definitions one by one: most are known already.
+            if self.tasks.get(i).is_some_and(|task| task.name == def.name && task.deadline == def.deadline) {
+                continue;
+            }
+            let (name, at, deadline) = (def.name.clone(), matcher.index(&def.name), def.deadline);
             match self.tasks.get_mut(i) {
-                Some(task) => (task.at, task.deadline) = (at, deadline),
+                Some(task) => (task.name, task.at, task.deadline) = (name, at, deadline),
                 None => {
                     let stream = def.node.0;
-                    self.tasks.push(SideTask { at, deadline, stream, next: 0, open: VecDeque::new() });
+                    self.tasks.push(SideTask { name, at, deadline, stream, next: 0, open: VecDeque::new() });
                 }
             }
         }
@@ -201,7 +206,7 @@ impl SideTask {
     fn hand_front(&mut self, matcher: &mut Matcher<'_>, side: usize, log_end: Option<u64>) {
         let Some(mut view) = self.open.pop_front() else { return };
         matcher.waiting -= 1;
-        let deadline = self.deadline.map(|deadline| view.arrival.saturating_add(deadline));
+        let deadline = self.deadline.map(|deadline| view.arrival.saturating_add(deadline.as_ns()));
         if let (Some(deadline), Some(at)) = (deadline, view.completion()) {
             view.missed = at > deadline;
         } else if let (Some(deadline), End::Unfinished, Some(end)) = (deadline, view.end, log_end) {

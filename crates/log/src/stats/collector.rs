@@ -120,7 +120,7 @@ impl Collector {
     }
 
     /// Takes in definitions that came late or changed. Changed deadlines hold for jobs that end from here on;
-    /// laxities are told against the last one.
+    /// laxities are told against the last one. Nothing is ever undefined: the lists are no shorter than before.
     pub fn redefine(&mut self, definitions: &Definitions) {
         let mut bases = Vec::new();
         let mut total = 0u32;
@@ -129,7 +129,9 @@ impl Collector {
             bases.push((total, cpus));
             total = total.saturating_add(cpus);
         }
-        self.move_busy(&bases, total);
+        if self.definitions.nodes != definitions.nodes {
+            self.move_busy(&bases, total);
+        }
         for (i, def) in definitions.tasks.iter().enumerate() {
             let deadline = def.deadline.map_or(NONE, |deadline| deadline.as_ns());
             let cpus = bases.get(def.node.index()).copied().unwrap_or_default();
@@ -160,7 +162,10 @@ impl Collector {
                 state.chain = i as u32;
             }
         }
-        self.definitions = definitions.clone();
+        // A log can bring its definitions one by one: what is known already is not copied again.
+        update(&mut self.definitions.nodes, &definitions.nodes);
+        update(&mut self.definitions.tasks, &definitions.tasks);
+        update(&mut self.definitions.chains, &definitions.chains);
     }
 
     /// Rearranges `busy` when nodes were added or have other CPUs now.
@@ -388,6 +393,15 @@ impl TaskState {
         }
         None
     }
+}
+
+/// Makes `mine` equal to `other`, which is no shorter.
+fn update<T: Clone + PartialEq>(mine: &mut Vec<T>, other: &[T]) {
+    for (mine, other) in mine.iter_mut().zip(other).filter(|(mine, other)| mine != other) {
+        mine.clone_from(other);
+    }
+    let known = mine.len();
+    mine.extend(other.iter().skip(known).cloned());
 }
 
 /// Counts the time since a job got its CPU.

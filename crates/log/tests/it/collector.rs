@@ -327,3 +327,32 @@ over 30ns
 ";
     assert_eq!(table(&example(30)), expected);
 }
+
+#[test]
+fn definitions_that_come_one_by_one_count_like_those_known_from_the_start() {
+    use takt_log::{BackEnd, Definition, Header, Reader, Writer};
+    let all = definitions(&[Some(10); 500]);
+    let header = Header::new(String::new(), None, BackEnd::Sim, KindSet::JOBS);
+    let write = |late: bool| {
+        let first = if late { Definitions::default() } else { all.clone() };
+        let mut writer = Writer::new(Vec::new(), &header, &first).unwrap();
+        for node in all.iter().filter(|def| late && matches!(def, Definition::Node(..))) {
+            writer.define(0, Time::ZERO, &node);
+        }
+        for (i, def) in all.tasks.iter().enumerate() {
+            let (task, now) = (TaskId(i as u32), i as u64 * 100);
+            if late {
+                writer.define(0, Time::from_ns(now), &Definition::Task(task, def.clone()));
+            }
+            let job = JobKey { task, number: 0 };
+            writer.event(0, Time::from_ns(now), &Event::Release { job, arrival: Time::from_ns(now), parent: None });
+            writer.event(0, Time::from_ns(now + 1), &Event::Start { job, cpu: 1 });
+            writer.event(0, Time::from_ns(now + 11), &Event::Complete { job, cpu: 1 });
+        }
+        let log = writer.finish(Time::ZERO).unwrap();
+        Collector::read(&mut Reader::new(&log[..]).unwrap()).unwrap()
+    };
+    let (early, late) = (write(false), write(true));
+    assert_eq!(early, late);
+    assert_eq!((early.missed(), early.cpus[1].busy_ns, early.cpus[3].busy_ns), (500, Some(2500), Some(2500)));
+}
