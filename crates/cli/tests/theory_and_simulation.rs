@@ -1,0 +1,173 @@
+//! Where `analysis` and `policy`, two independent accounts of one theory, meet: what the simulator observes
+//! never exceeds what the analysis bounds, and reaches it where the bound is exact.
+
+#[allow(dead_code, unreachable_pub, reason = "shared with the simulator's own tests")]
+#[path = "../../sim/tests/common/random.rs"]
+mod random;
+
+use random::Dice;
+use takt_analysis::{Answer, CheckOptions, CheckReport, check};
+use takt_log::{Definitions, stats::Collector, stats::Stats};
+use takt_model::*;
+use takt_sim::{SimOptions, simulate};
+
+/// How many random systems; TAKT_CASES overrides.
+fn cases(default: u64) -> u64 {
+    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+fn seeds(default: u64) -> std::ops::Range<u64> {
+    let first: u64 = std::env::var("TAKT_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    first..first + cases(default)
+}
+
+fn replay(seed: u64, test: &str) -> String {
+    format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt --test theory_and_simulation {test}")
+}
+
+fn simulated(system: &System, seed: u64, duration: u64) -> Stats {
+    let mut collector = Collector::new(&Definitions::of(system), takt_sim::KINDS);
+    let options = SimOptions { duration: Span::from_ns(duration), seed, node: None };
+    let done = simulate(system, &options, &mut collector).unwrap_or_else(|error| panic!("{error}\n{system:#?}"));
+    collector.finish(done.end)
+}
+
+fn misses(stats: &Stats) -> u64 {
+    stats.tasks.iter().map(|task| task.missed.expect("a simulation knows its misses")).sum()
+}
+
+fn checked(system: &System) -> CheckReport {
+    check(system, &CheckOptions { all: true, ..CheckOptions::default() })
+}
+
+/// Keeps a random system within what analyses assume: no execution beyond the WCET, no arrival before the period.
+fn tame(system: &mut System) {
+    system.modes.clear();
+    for task in &mut system.tasks {
+        let exceeds = match &task.exec {
+            Exec::Wcet => false,
+            Exec::Uniform { max, .. } => *max > task.wcet,
+            Exec::Pmf(values) => values.iter().any(|(value, _)| *value > task.wcet),
+            Exec::Trace(trace) => trace.values.iter().any(|value| *value > task.wcet),
+        };
+        if exceeds {
+            task.exec = Exec::Uniform { min: Span::ZERO, max: task.wcet };
+        }
+        if matches!(task.arrival, Arrival::Pmf(_) | Arrival::Trace(_)) {
+            task.arrival = Arrival::Sporadic;
+        }
+    }
+}
+
+/// Random systems of low utilisation, so that many have bounds: execution divided against the period.
+fn light_system(dice: &mut Dice) -> System {
+    let mut system = random::system(dice);
+    let factor = dice.roll(1, 12);
+    for task in &mut system.tasks {
+        task.period = Span::from_ns(task.period.as_ns() * factor);
+        task.deadline = Span::from_ns(task.deadline.as_ns() * factor);
+        task.jitter = Span::from_ns(task.jitter.as_ns() * dice.roll(0, 1));
+    }
+    tame(&mut system);
+    system
+}
+
+#[test]
+fn no_simulated_response_exceeds_its_bound() {
+    let (mut bounded, mut proved) = (0, 0);
+    for seed in seeds(6_000) {
+        let mut dice = Dice::new(seed);
+        let system = light_system(&mut dice);
+        let report = checked(&system);
+        let stats = simulated(&system, seed, 2_000);
+        for (id, task) in system.tasks.iter().enumerate() {
+            let observed = stats.tasks[id].response_ns.as_ref().map(|response| response.max);
+            if let (Some(bound), Some(observed)) = (report.bound_of(TaskId(id as u32)), observed) {
+                bounded += 1;
+                let by: Vec<_> = report
+                    .tests
+                    .iter()
+                    .filter(|t| t.tasks.iter().any(|x| x.wcrt.is_some()))
+                    .map(|t| t.test.name())
+                    .collect();
+                assert!(
+                    observed <= bound.as_ns(),
+                    "{}\ntask {}: simulated {observed} ns, bound {bound} by {by:?}\n{system:#?}",
+                    replay(seed, "no_simulated"),
+                    task.name
+                );
+            }
+        }
+        if report.schedulable == Answer::Yes {
+            proved += 1;
+            let missed = misses(&stats);
+            let by: Vec<_> =
+                report.tests.iter().map(|t| (t.test.name(), t.scope.clone(), t.verdict.answer())).collect();
+            assert_eq!(
+                missed,
+                0,
+                "{}\nproved schedulable by {by:?}, yet it misses\n{system:#?}",
+                replay(seed, "no_simulated")
+            );
+        }
+    }
+    if cases(6_000) >= 1_000 {
+        assert!(bounded > 1_000 && proved > 200, "only {bounded} bounds and {proved} proofs were put to the test");
+    }
+}
+
+/// A synchronous system of up to five tasks on one CPU with constrained deadlines and small periods.
+fn synchronous(dice: &mut Dice, strategy: Builtin) -> System {
+    let count = dice.roll(1, 5);
+    let tasks = (0..count)
+        .map(|i| {
+            let period = dice.pick(&[4u64, 5, 6, 8, 10, 12, 15, 20]) * 2;
+            let wcet = dice.roll(1, (period / 2).min(2 + 12 / count));
+            Task {
+                deadline: dice.ns(wcet, period),
+                priority: Some(i as u32 + 1),
+                ..Task::periodic(&format!("t{i}"), Span::from_ns(period), Span::from_ns(wcet))
+            }
+        })
+        .collect();
+    System::local(1, strategy, tasks)
+}
+
+#[test]
+fn a_synchronous_release_reaches_the_bound_of_rta() {
+    let mut reached = 0;
+    for seed in seeds(3_000) {
+        let system = synchronous(&mut Dice::new(seed), Builtin::Fp);
+        let report = checked(&system);
+        if report.schedulable != Answer::Yes {
+            continue;
+        }
+        let stats = simulated(&system, 0, 40);
+        for (id, task) in system.tasks.iter().enumerate() {
+            let bound = report.bound_of(TaskId(id as u32)).map(Span::as_ns);
+            let observed = stats.tasks[id].response_ns.as_ref().map(|response| response.max);
+            assert_eq!(observed, bound, "{}\ntask {}\n{system:#?}", replay(seed, "a_synchronous"), task.name);
+            reached += 1;
+        }
+    }
+    assert!(cases(3_000) < 1_000 || reached > 1_000, "only {reached}");
+}
+
+#[test]
+fn verdicts_on_one_cpu_are_exact() {
+    let (mut yes, mut no) = (0, 0);
+    for seed in seeds(3_000) {
+        let mut dice = Dice::new(seed);
+        let strategy = dice.pick(&[Builtin::Fp, Builtin::Dm, Builtin::Edf]);
+        let system = synchronous(&mut dice, strategy);
+        let report = checked(&system);
+        let hyperperiod = system.hyperperiod().expect("small periods").as_ns();
+        let stats = simulated(&system, 0, 2 * hyperperiod);
+        let missed = misses(&stats);
+        let wanted = if missed == 0 { Answer::Yes } else { Answer::No };
+        let verdicts: Vec<_> = report.tests.iter().map(|t| (t.test.name(), t.verdict.answer())).collect();
+        assert_eq!(report.schedulable, wanted, "{}\n{verdicts:?}\n{system:#?}", replay(seed, "verdicts"));
+        *(if missed == 0 { &mut yes } else { &mut no }) += 1;
+    }
+    assert!(cases(3_000) < 1_000 || (yes > 300 && no > 300), "{yes} yes, {no} no");
+}
