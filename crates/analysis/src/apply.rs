@@ -104,10 +104,10 @@ fn necessary(unit: &Unit) -> Outcome {
     Outcome { verdict, tasks, figures }
 }
 
-/// Parts in a million as "82.85 %", rounded up.
+/// Parts per million as "82.8427 %".
 pub(crate) fn percent(ppm: u64) -> String {
-    let hundredths = ppm.div_ceil(100);
-    format!("{}.{:02} %", hundredths / 100, hundredths % 100)
+    let (whole, rest) = (ppm / 10_000, ppm % 10_000);
+    if rest == 0 { format!("{whole} %") } else { format!("{whole}.{} %", format!("{rest:04}").trim_end_matches('0')) }
 }
 
 /// The two utilisation bounds of rate-monotonic priorities.

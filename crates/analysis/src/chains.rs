@@ -52,9 +52,11 @@ impl Carried {
         }
         let order = topological(system);
         carried.release.fill(Some(0));
+        // One work limit for the whole iteration: past it there are no bounds, and that settles.
+        let mut analysis = rta::Analysis::default();
         for _ in 0..ROUNDS_MAX {
             for unit in units {
-                carried.complete(unit);
+                carried.complete(unit, &mut analysis);
             }
             let mut settled = true;
             for id in &order {
@@ -74,13 +76,12 @@ impl Carried {
     }
 
     /// Bounds the completions of one unit's tasks under the releases known so far.
-    fn complete(&mut self, unit: &Unit) {
+    fn complete(&mut self, unit: &Unit, analysis: &mut rta::Analysis) {
         let analysed = fp_tasks(unit, self);
-        let mut analysis = rta::Analysis::default();
         for (i, task) in unit.tasks.iter().enumerate() {
             let release = self.release[task.id.index()];
             self.end[task.id.index()] = if unit.m == 1 && task.level < unit.served_levels() {
-                response(&mut analysis, &analysed, i).map(|response| response.from_arrival)
+                response(analysis, &analysed, i).map(|response| response.from_arrival)
             } else {
                 release.and_then(|release| release.checked_add(task.d))
             };

@@ -52,11 +52,11 @@ pub(crate) fn sum_rounded_up(terms: impl Iterator<Item = (u64, u64)>) -> Option<
         .try_fold(0u128, u128::checked_add)
 }
 
-/// The sum as a number of parts in a million, rounded up: a figure to show, not to decide by.
+/// The sum in parts per million, to the nearest: a figure to show, not to decide by.
 pub(crate) fn sum_ppm(terms: impl Iterator<Item = (u64, u64)>) -> Option<u64> {
     let sum = sum_rounded_up(terms)?;
     let whole = (sum >> FRACTION_BITS).checked_mul(1_000_000)?;
-    let rest = ((sum & (ONE - 1)) * 1_000_000).div_ceil(ONE);
+    let rest = ((sum & (ONE - 1)) * 1_000_000 + ONE / 2) >> FRACTION_BITS;
     u64::try_from(whole.checked_add(rest)?).ok()
 }
 
@@ -93,8 +93,8 @@ mod tests {
     }
 
     #[test]
-    fn parts_per_million_round_up() {
+    fn parts_per_million_round_to_the_nearest() {
         assert_eq!(sum_ppm([(1, 2), (1, 4)].into_iter()), Some(750_000));
-        assert_eq!(sum_ppm([(1, 3)].into_iter()), Some(333_334));
+        assert_eq!(sum_ppm([(1, 3)].into_iter()), Some(333_333));
     }
 }

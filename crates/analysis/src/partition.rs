@@ -46,8 +46,10 @@ pub struct Bin {
     pub cpus: CpuSet,
     /// Its tasks, in file order.
     pub tasks: Vec<TaskId>,
-    /// sum C / T of its tasks in millionths of one CPU, rounded up; `None` where it does not fit.
+    /// sum C / T of its tasks in millionths of one CPU; `None` where it does not fit.
     pub utilization_ppm: Option<u64>,
+    /// Why its test does not prove it, which only tasks that were bound by hand can bring about.
+    pub unproven: Option<String>,
 }
 
 /// Why a System could not be placed.
@@ -108,7 +110,15 @@ pub(crate) fn apply(system: &System, node: NodeId) -> (TestReport, Option<System
                 })
                 .collect();
             figures.insert("bins".to_owned(), json!(shown));
-            (Verdict::Schedulable { bounds: Vec::new() }, Some(copy))
+            let unproven = bins.iter().find_map(|bin| {
+                let why = bin.unproven.as_ref()?;
+                Some(format!("{}, filled by hand: {why}", cpus_name(&bin.cpus)))
+            });
+            let verdict = match unproven {
+                Some(why) => Verdict::NotProven { why },
+                None => Verdict::Schedulable { bounds: Vec::new() },
+            };
+            (verdict, Some(copy))
         }
         Err(error) => {
             if let PlaceError::NoFit { id, .. } = error {
@@ -142,7 +152,10 @@ fn place_node(system: &mut System, node: NodeId) -> Result<Vec<Bin>, PlaceError>
     for (slot, planned) in plan.tasks.iter().enumerate() {
         let cpus = affinity(&system.tasks[planned.task.index()], &spec);
         match bins.iter_mut().find(|bin| cpus.is_subset(&bin.cpus)) {
-            Some(bin) => bin.slots.push(slot),
+            Some(bin) => {
+                bin.slots.push(slot);
+                system.tasks[planned.task.index()].cpus = Some(cpus);
+            }
             None => loose.push(slot),
         }
     }
@@ -190,10 +203,11 @@ fn place_node(system: &mut System, node: NodeId) -> Result<Vec<Bin>, PlaceError>
         last_used = chosen;
     }
     let finished = bins.into_iter().map(|bin| {
+        let unproven = fits(system, node, &plan, &bin, None, &carried).err();
         let mut tasks: Vec<TaskId> = bin.slots.iter().map(|slot| plan.tasks[*slot].task).collect();
         tasks.sort_unstable();
         let loads = tasks.iter().map(|id| load(&system.tasks[id.index()]));
-        Bin { cpus: bin.cpus, utilization_ppm: sum_ppm(loads), tasks }
+        Bin { cpus: bin.cpus, utilization_ppm: sum_ppm(loads), tasks, unproven }
     });
     Ok(finished.collect())
 }

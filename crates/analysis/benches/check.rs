@@ -1,0 +1,67 @@
+//! How fast verdicts are: sets per second, on one thread, without bounds (`cargo bench -p takt-analysis`).
+//!
+//! Ten tasks, periods log-uniform from 10 ms to 1 s, seeded; every row decides the same sets again and again.
+//! `benches/check-peer.sh` runs the crate response-time-analysis 0.3.2 beside, on the same sets.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use takt_analysis::qpa::EdfTask;
+use takt_analysis::rta::{Analysis, FpTask};
+use takt_analysis::{Answer, hyperbolic, ll_bound, qpa, rta};
+use takt_model::generate::{Random, Shape, task_set};
+use takt_model::{Span, Task};
+
+/// Different sets per row.
+const SETS: usize = 10_000;
+/// How long each row takes.
+const ROW: Duration = Duration::from_millis(1000);
+
+fn main() {
+    println!("verdicts alone, one thread, {SETS} sets of 10 tasks, periods 10 ms - 1 s (M sets/s, yes)");
+    let rm = sets(0.8, 1.0, fp);
+    row("rta, U = 0.8, implicit deadlines", &rm, rta::schedulable);
+    row("  fixed points alone (no bound first)", &rm, rta::exact_only);
+    row("rta with every bound", &rm, |set| {
+        let mut analysis = Analysis::default();
+        let meets = (0..set.len()).all(|i| analysis.response(set, i).is_some_and(|r| r.from_arrival <= set[i].d));
+        if meets { Answer::Yes } else { Answer::No }
+    });
+    row("rta, U = 0.8, constrained deadlines", &sets(0.8, 0.5, fp), rta::schedulable);
+    let pairs: Vec<Vec<(u64, u64)>> = rm.iter().map(|set| set.iter().map(|task| (task.c, task.t)).collect()).collect();
+    row("hyperbolic, U = 0.8", &pairs, hyperbolic::schedulable);
+    row("ll-bound, U = 0.8", &pairs, ll_bound::schedulable);
+    row("qpa, U = 0.9, constrained deadlines", &sets(0.9, 0.5, edf), qpa::schedulable);
+    row("qpa, U = 0.99, constrained deadlines", &sets(0.99, 0.5, edf), qpa::schedulable);
+}
+
+fn fp((i, task): (usize, &Task)) -> FpTask {
+    let (c, t, d) = (task.wcet.as_ns(), task.period.as_ns(), task.deadline.as_ns());
+    FpTask { c, t, d, level: i as u32, ..FpTask::default() }
+}
+
+fn edf((_, task): (usize, &Task)) -> EdfTask {
+    let (c, t, d) = (task.wcet.as_ns(), task.period.as_ns(), task.deadline.as_ns());
+    EdfTask { c, t, d, ..EdfTask::default() }
+}
+
+/// The sets of a row, the most urgent task first.
+fn sets<T>(utilization: f64, deadline: f64, form: fn((usize, &Task)) -> T) -> Vec<Vec<T>> {
+    let (period_min, period_max) = (Span::from_ms(10), Span::from_ms(1000));
+    let shape = Shape { tasks: 10, utilization, period_min, period_max, deadline };
+    let mut random = Random::new(1);
+    (0..SETS).map(|_| task_set(&mut random, &shape).iter().enumerate().map(form).collect()).collect()
+}
+
+fn row<T>(name: &str, sets: &[Vec<T>], decide: impl Fn(&[T]) -> Answer) {
+    let yes = sets.iter().filter(|set| decide(set) == Answer::Yes).count();
+    let (start, mut decided) = (Instant::now(), 0usize);
+    while start.elapsed() < ROW {
+        for set in sets {
+            let _ = black_box(decide(black_box(set)));
+        }
+        decided += sets.len();
+    }
+    let rate = decided as f64 / start.elapsed().as_secs_f64();
+    println!("  {name:38} {:>7.2}   {:>5.1} %", rate / 1e6, 100.0 * yes as f64 / sets.len() as f64);
+}

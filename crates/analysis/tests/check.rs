@@ -1,0 +1,216 @@
+//! What `check` says of whole systems.
+
+use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, PlaceError, TestId, check, place};
+use takt_model::{
+    Auto, Builtin, Component, CpuSet, Criticality, Fit, Mode, NodeId, Placement, ServerRule, Span, StrategyRef, System,
+    Task, TaskId, Time,
+};
+
+fn ms(ms: u64) -> Span {
+    Span::from_ms(ms)
+}
+
+fn task(name: &str, t: u64, c: u64) -> Task {
+    Task::periodic(name, ms(t), ms(c))
+}
+
+fn names(report: &CheckReport) -> Vec<&str> {
+    report.tests.iter().map(|test| test.test.name()).collect()
+}
+
+fn plain(system: &System) -> CheckReport {
+    check(system, &CheckOptions::default())
+}
+
+#[test]
+fn the_cheapest_test_decides_and_rta_bounds() {
+    let light = plain(&System::local(1, Builtin::Rm, vec![task("a", 10, 2), task("b", 20, 4)]));
+    assert_eq!((light.schedulable, names(&light)), (Answer::Yes, vec!["ll-bound", "rta"]));
+    assert_eq!(light.bound_of(TaskId(1)), Some(ms(6)));
+    let harmonic = plain(&System::local(1, Builtin::Rm, vec![task("a", 10, 5), task("b", 20, 10)]));
+    assert_eq!((harmonic.schedulable, names(&harmonic)), (Answer::Yes, vec!["ll-bound", "hyperbolic", "rta"]));
+    let edf = plain(&System::local(1, Builtin::Edf, vec![task("a", 10, 5), task("b", 14, 7)]));
+    assert_eq!((edf.schedulable, names(&edf)), (Answer::Yes, vec!["density"]));
+    let global = plain(&System::local(2, Builtin::Edf, vec![task("a", 10, 5), task("b", 10, 5), task("c", 10, 5)]));
+    assert_eq!((global.schedulable, names(&global)), (Answer::Yes, vec!["gfb"]));
+}
+
+#[test]
+fn the_report_is_the_contracts_json() {
+    let system = System::local(1, Builtin::Rm, vec![task("a", 10, 2)]);
+    let json = serde_json::to_value(check(&system, &CheckOptions { only: vec![TestId::Rta], ..Default::default() }));
+    assert_eq!(
+        json.unwrap(),
+        serde_json::json!({
+            "system": "system", "schedulable": true, "warnings": [],
+            "tests": [{
+                "test": "rta", "scope": "local", "verdict": "yes", "why": "", "figures": {},
+                "tasks": [{ "task": "a", "verdict": "yes", "wcrt_ns": 2_000_000, "deadline_ns": 10_000_000 }]
+            }]
+        })
+    );
+}
+
+#[test]
+fn the_hopeless_is_refuted_with_a_witness() {
+    let mut late = task("late", 10, 8);
+    late.deadline = ms(5);
+    let report = plain(&System::local(4, Builtin::Mlf, vec![late]));
+    assert_eq!(report.schedulable, Answer::No);
+    assert_eq!(report.tests[0].verdict.why(), "task \"late\": wcet 8ms exceeds its deadline 5ms");
+    let report = plain(&System::local(2, Builtin::Edf, vec![task("a", 10, 9), task("b", 10, 9), task("c", 10, 9)]));
+    assert_eq!(report.tests[0].verdict.why(), "the tasks need 270 % of a CPU, and there is 200 %");
+    let report = plain(&System::local(1, Builtin::Rm, vec![task("a", 5, 2), task("b", 7, 4)]));
+    assert_eq!(
+        report.tests.last().unwrap().verdict.why(),
+        "released together with all that is more important, \"b\" can take 8ms; its deadline is 7ms"
+    );
+}
+
+#[test]
+fn what_has_no_test_is_unknown_with_the_reason() {
+    for (strategy, cpus) in [(Builtin::Mlf, 1), (Builtin::Muf, 1), (Builtin::Rm, 2), (Builtin::Fifo, 3)] {
+        let report = plain(&System::local(cpus, strategy, vec![task("a", 10, 2), task("b", 20, 4), task("c", 20, 4)]));
+        assert_eq!(report.schedulable, Answer::Unknown);
+        let why = report.tests[0].verdict.why();
+        assert!(why.contains(strategy.name()) && why.contains("CPU"), "{why}");
+    }
+    let mut system = System::local(1, Builtin::Edf, vec![task("a", 10, 2)]);
+    system.components.push(Component {
+        name: "dom".to_owned(),
+        node: NodeId(0),
+        parent: None,
+        strategy: StrategyRef::Builtin(Builtin::Rm),
+        server: ServerRule::Crps,
+        period: Auto::Auto,
+        budget: Auto::Auto,
+        quantum: None,
+    });
+    let report = plain(&system);
+    assert_eq!((report.schedulable, report.tests[0].scope.as_str()), (Answer::Unknown, "local/dom"));
+}
+
+#[test]
+fn the_critical_part_of_rms_mlf_is_bounded() {
+    let low = Task { criticality: Criticality::Low, ..task("low", 50, 10) };
+    let tasks = vec![task("a", 10, 2), task("b", 20, 4), low.clone(), Task { name: "lower".to_owned(), ..low }];
+    let report = plain(&System::local(1, Builtin::RmsMlf, tasks));
+    assert_eq!(report.schedulable, Answer::Unknown);
+    assert_eq!((report.bound_of(TaskId(0)), report.bound_of(TaskId(1))), (Some(ms(2)), Some(ms(6))));
+    assert_eq!(report.bound_of(TaskId(2)), None);
+}
+
+#[test]
+fn chains_are_bounded_end_to_end() {
+    let mut tasks = vec![task("camera", 40, 4), task("control", 20, 2), task("detect", 40, 8)];
+    tasks[2].after = vec![TaskId(0)];
+    let report = plain(&System::local(1, Builtin::Rm, tasks));
+    assert_eq!(report.schedulable, Answer::Yes);
+    // camera and detect share a level; both wait for control, and for each other.
+    let bound = report.chain_bound("camera -> detect").unwrap();
+    assert!(bound >= ms(14) && bound <= ms(40), "{bound}");
+}
+
+#[test]
+fn costs_and_modes_are_charged_and_named() {
+    let mut system = System::local(1, Builtin::Rm, vec![task("a", 10, 5), task("b", 20, 10)]);
+    assert_eq!(plain(&system).schedulable, Answer::Yes);
+    system.nodes[0].costs = Some(takt_model::Costs {
+        switch: Span::from_us(2),
+        migrate: Span::ZERO,
+        release: Span::ZERO,
+        tick: Span::ZERO,
+        tick_period: ms(4),
+    });
+    let report = plain(&system);
+    assert_eq!(report.schedulable, Answer::Unknown, "costs are upper bounds: too little time is no proof of a miss");
+    system.nodes[0].costs = None;
+    let strategy = StrategyRef::Builtin(Builtin::Edf);
+    system.modes.push(Mode { node: NodeId(0), at: Time::from_ns(2_000_000_000), strategy });
+    let report = plain(&system);
+    assert_eq!(report.schedulable, Answer::Unknown);
+    assert!(report.tests[0].verdict.why().contains("the switch to \"edf\" at 2s is not covered"));
+    let edf: Vec<_> = report.tests.iter().filter(|test| test.scope == "local@2s:edf").collect();
+    assert_eq!(edf.last().unwrap().verdict.answer(), Answer::Yes);
+}
+
+#[test]
+fn partitions_follow_the_fit_and_say_what_did_not() {
+    let mut system = System::local(2, Builtin::Edf, vec![task("a", 10, 6), task("b", 10, 5), task("c", 10, 4)]);
+    system.nodes[0].placement = Placement::Partitioned;
+    let cpus = |fit| {
+        let mut system = system.clone();
+        system.nodes[0].fit = fit;
+        place(&system).map(|placed| {
+            placed.system.tasks.iter().map(|task| task.cpus.unwrap().lowest().unwrap()).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(cpus(Fit::FirstFit).unwrap(), [0, 1, 0]);
+    assert_eq!(cpus(Fit::BestFit).unwrap(), [0, 1, 0]);
+    assert_eq!(cpus(Fit::WorstFit).unwrap(), [0, 1, 1]);
+    assert_eq!(cpus(Fit::NextFit).unwrap(), [0, 1, 1]);
+    assert!(matches!(cpus(Fit::Ilp), Err(PlaceError::Ilp { .. })));
+    let report = plain(&system);
+    let mut scopes: Vec<&str> = report.tests.iter().map(|test| test.scope.as_str()).collect();
+    scopes.dedup();
+    assert_eq!((report.schedulable, scopes), (Answer::Yes, vec!["local", "local/cpu0", "local/cpu1"]));
+
+    system.tasks.iter_mut().for_each(|task| task.wcet = ms(6));
+    let error = place(&system).unwrap_err().to_string();
+    assert!(error.contains(" fits no CPU: cpu"), "{error}");
+    let report = plain(&system);
+    assert_eq!((report.schedulable, names(&report)[0]), (Answer::Unknown, "partition"));
+}
+
+#[test]
+fn pinned_tasks_under_global_placement_are_a_partition() {
+    let pin = |task: Task, cpu| Task { cpus: Some(CpuSet::range(cpu, cpu + 1)), ..task };
+    let system = System::local(2, Builtin::Rm, vec![pin(task("a", 10, 5), 0), pin(task("b", 10, 6), 1)]);
+    let report = plain(&system);
+    assert_eq!(report.schedulable, Answer::Yes);
+    assert_eq!(report.tests.last().unwrap().scope, "local/cpu1");
+}
+
+#[test]
+fn the_kernel_counts_as_it_does() {
+    let linux = |system: &System, machine| {
+        let report = check(system, &CheckOptions { linux: Some(machine), ..Default::default() });
+        report.tests.into_iter().filter(|test| test.test == TestId::Linux).collect::<Vec<_>>()
+    };
+    // 180 % on two CPUs: 95 % of each minus 5 % for the fair server.
+    let pair = |c| System::local(2, Builtin::Edf, vec![task("a", 100, c), task("b", 100, c)]);
+    assert_eq!(linux(&pair(89), LinuxMachine::stock(2))[0].verdict.answer(), Answer::Yes);
+    let refused = &linux(&pair(91), LinuxMachine::stock(2))[0];
+    assert_eq!(refused.verdict.why(), "b: the root domain's bandwidth is used up (EBUSY)");
+    let unlimited = LinuxMachine { rt_runtime_us: None, ..LinuxMachine::stock(2) };
+    assert_eq!(linux(&pair(99), unlimited)[0].verdict.answer(), Answer::Yes);
+
+    let mut pinned = pair(10);
+    pinned.tasks[0].cpus = Some(CpuSet::range(0, 1));
+    assert!(linux(&pinned, LinuxMachine::stock(2))[0].verdict.why().contains("(EPERM)"));
+    pinned.tasks[1].cpus = Some(CpuSet::range(1, 2));
+    pinned.nodes[0].placement = Placement::Partitioned;
+    let domains = linux(&pinned, LinuxMachine::stock(2));
+    assert_eq!(
+        domains.iter().map(|test| test.scope.as_str()).collect::<Vec<_>>(),
+        ["local/linux/cpu0", "local/linux/cpu1"]
+    );
+    assert!(domains.iter().all(|test| test.verdict.answer() == Answer::Yes));
+
+    let slow = System::local(1, Builtin::Edf, vec![task("slow", 5000, 1)]);
+    assert_eq!(
+        linux(&slow, LinuxMachine::stock(1))[0].verdict.why(),
+        "slow: period 5s lies outside 100us to 4.194304s (EINVAL)"
+    );
+    let short = Task::periodic("short", Span::from_us(100), Span::from_ns(1000));
+    assert!(
+        linux(&System::local(1, Builtin::Edf, vec![short]), LinuxMachine::stock(1))[0]
+            .verdict
+            .why()
+            .contains("1us is below 1.024us")
+    );
+
+    let levels = |n: u64| System::local(1, Builtin::Rm, (1..=n).map(|i| task(&format!("t{i}"), 1000 + i, 1)).collect());
+    assert_eq!(linux(&levels(99), LinuxMachine::stock(1))[0].verdict.answer(), Answer::Yes);
+    assert_eq!(linux(&levels(100), LinuxMachine::stock(1))[0].verdict.answer(), Answer::No);
+}
