@@ -50,7 +50,7 @@ impl SvgOptions {
 
 /// So many colours tell CPUs or tasks apart; then they repeat.
 pub(crate) const COLOURS: usize = 8;
-/// With more bars than this, bars of one colour are one path without tooltips.
+/// With more bars than this, a pixel's width of a row shows the share of the time, without tooltips and marks.
 const BARS_WITH_TOOLTIP_MAX: usize = 4_000;
 
 /// Draws `gantt` as one `<svg>` element.
@@ -211,9 +211,9 @@ impl<'a> Drawing<'a> {
     }
 
     fn task_row(&mut self, row: &Row, base: f64, h: f64) {
-        let bar = bar_px(h);
+        let bar = if self.tooltips { bar_px(h) } else { h - 10.0 };
         let mut waits = String::new();
-        for segment in row.segments.iter().filter(|segment| segment.what == Doing::Waiting) {
+        for segment in row.segments.iter().filter(|segment| self.tooltips && segment.what == Doing::Waiting) {
             let y = base - bar / 2.0;
             let _ = write!(waits, "M{} {}H{}", Px(self.x(segment.from)), Px(y), Px(self.x(segment.to)));
         }
@@ -275,24 +275,44 @@ impl<'a> Drawing<'a> {
         }
     }
 
+    /// One path per colour; in each pixel's width the height is the share of the time, colours on top of each other.
     fn merged_bars(&mut self, bars: &[(usize, usize, &Segment)], base: f64, height: f64) {
-        let mut paths: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
+        let pixels = (self.right - self.left).max(1.0) as usize;
+        let (from, span) = (self.gantt.from.as_ns(), self.gantt.span().as_ns().max(1));
+        let start_of = |pixel: usize| from + (u128::from(span) * pixel as u128 / pixels as u128) as u64;
+        let pixel_of = |ns: u64| (u128::from(ns - from) * pixels as u128 / u128::from(span)) as usize;
+        let mut busy: std::collections::BTreeMap<String, Vec<u64>> = std::collections::BTreeMap::new();
         for (_, colour, segment) in bars {
-            let (x, to) = (self.x(segment.from), self.x(segment.to));
-            let width = (to - x).max(0.5);
-            let path = paths.entry(bar_class(*colour, segment)).or_default();
-            let _ = write!(path, "M{} {}h{}v{}h-{}z", Px(x), Px(base - height), Px(width), Px(height), Px(width));
+            let column = busy.entry(bar_class(*colour, segment)).or_insert_with(|| vec![0; pixels]);
+            let (start, end) = (segment.from.as_ns(), segment.to.as_ns());
+            for (pixel, sum) in column.iter_mut().enumerate().skip(pixel_of(start).saturating_sub(1)) {
+                let (left, right) = (start_of(pixel), start_of(pixel + 1));
+                if left >= end {
+                    break;
+                }
+                *sum += end.min(right).saturating_sub(start.max(left));
+            }
         }
-        for (class, path) in paths {
+        let mut below = vec![0.0; pixels];
+        for (class, column) in busy {
+            let mut path = String::new();
+            for (pixel, sum) in column.iter().enumerate().filter(|(_, sum)| **sum > 0) {
+                let whole = (start_of(pixel + 1) - start_of(pixel)).max(1);
+                let tall = (*sum as f64 / whole as f64).min(1.0) * height;
+                let _ =
+                    write!(path, "M{} {}h1v-{}h-1z", Px(self.left + pixel as f64), Px(base - below[pixel]), Px(tall));
+                below[pixel] += tall;
+            }
             let _ = write!(self.out, "<g class=\"{class}\"><path d=\"{path}\"/></g>");
         }
     }
 
     fn marks(&mut self, row: &Row, base: f64, h: f64) {
-        let arrows = h >= 30.0 && self.arrows_fit(row);
+        let arrows = h >= 30.0 && self.room_per_release(row) >= 9.0;
         let top = base - h + if h >= 30.0 { 12.0 } else { 6.0 };
+        let ticks = self.tooltips && self.room_per_release(row) >= 3.0;
         let (mut releases, mut deadlines, mut ends, mut misses, mut cancels) = Default::default();
-        for mark in &row.marks {
+        for mark in row.marks.iter().filter(|mark| ticks || exceptional(mark.what)) {
             let x = self.x(mark.at);
             let (path, d): (&mut String, String) = match mark.what {
                 MarkKind::Release if arrows => {
@@ -323,10 +343,10 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Whether releases of this row stand far enough apart for arrows.
-    fn arrows_fit(&self, row: &Row) -> bool {
+    /// Pixels from one release of this row to the next.
+    fn room_per_release(&self, row: &Row) -> f64 {
         let releases = row.marks.iter().filter(|mark| mark.what == MarkKind::Release).count();
-        (self.right - self.left) / releases.max(1) as f64 >= 9.0
+        (self.right - self.left) / releases.max(1) as f64
     }
 
     fn mode_marks(&mut self, bottom: f64) {
@@ -375,10 +395,15 @@ impl<'a> Drawing<'a> {
         if segments().any(|(_, s)| s.late && cpu_of(s).is_some()) {
             add(format!("{style} late"), "past its deadline".to_owned());
         }
-        if by_cpu && segments().any(|(_, s)| s.what == Doing::Waiting) {
+        if by_cpu && self.tooltips && segments().any(|(_, s)| s.what == Doing::Waiting) {
             add("wait".to_owned(), "ready, waits".to_owned());
         }
-        for mark in self.gantt.rows.iter().flat_map(|row| &row.marks).filter(|_| by_cpu) {
+        if !self.tooltips {
+            add("none".to_owned(), "many jobs: the height is the share of the time".to_owned());
+        }
+        let tooltips = self.tooltips;
+        let shown = |mark: &&crate::gantt::Mark| by_cpu && (tooltips || exceptional(mark.what));
+        for mark in self.gantt.rows.iter().flat_map(|row| &row.marks).filter(shown) {
             match mark.what {
                 MarkKind::Release => add("release".to_owned(), "release".to_owned()),
                 MarkKind::Deadline => add("deadline".to_owned(), "deadline".to_owned()),
@@ -467,6 +492,11 @@ fn bar_class(colour: usize, segment: &Segment) -> String {
     if segment.late { format!("bar{open} late") } else { format!("bar{open} p{}", colour % COLOURS) }
 }
 
+/// What is drawn however crowded a chart is.
+fn exceptional(mark: MarkKind) -> bool {
+    matches!(mark, MarkKind::Miss | MarkKind::Cancel(_))
+}
+
 fn cross(x: f64, y: f64, r: f64) -> String {
     format!("M{} {}l{d} {d}m0-{d}l-{d} {d}", Px(x - r), Px(y - r), d = Px(2.0 * r))
 }
@@ -474,6 +504,7 @@ fn cross(x: f64, y: f64, r: f64) -> String {
 fn legend_symbol(class: &str, x: f64, y: f64) -> String {
     let (x0, mid) = (Px(x), x + 8.0);
     let d = match class {
+        "none" => return String::new(),
         "wait" => format!("M{x0} {}h16", Px(y)),
         "release" => format!("M{} {}v-14m-3 5l3-5l3 5", Px(mid), Px(y + 7.0)),
         "deadline" => format!("M{} {}v14m-3-5l3 5l3-5", Px(mid), Px(y - 7.0)),

@@ -252,6 +252,7 @@ fn pictures_are_well_formed_by_task_and_by_cpu_small_and_crowded() {
         let tooltips =
             document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "title"))).count();
         assert_eq!(tooltips > 20, until == 24, "{tooltips}: crowded bars share a path, without tooltips");
+        assert_eq!(shown.contains("many jobs: the height is the share of the time"), until != 24);
         assert!(shown.contains("<title id=\"gantt-title\">&lt;&amp;&gt;</title>") && !shown.contains("NaN"));
         let names: Vec<&str> =
             document.descendants().filter(|n| n.attribute("class") == Some("name")).filter_map(|n| n.text()).collect();
