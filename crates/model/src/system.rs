@@ -328,7 +328,8 @@ pub enum Arrival {
     Sporadic,
     /// The first at the offset, the others at distances drawn from these; the probabilities sum to one.
     Pmf(Vec<(Span, Probability)>),
-    /// Nominal arrivals at offset + value k, ascending; none after the last.
+    /// Nominal arrivals at offset + value k, ascending; none after the last. Loading counts instants from the first,
+    /// whose value is then zero.
     Trace(Trace),
 }
 
