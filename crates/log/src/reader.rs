@@ -150,7 +150,11 @@ impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if let Some(first) = self.first {
-            parts.push(format!("{} damaged bytes in {} places, the first at byte {first}", self.bytes, self.places));
+            let places = match self.places {
+                1 => format!("at byte {first}"),
+                n => format!("in {n} places, the first at byte {first}"),
+            };
+            parts.push(format!("{} bytes belong to no whole block, {places}", self.bytes));
         }
         if self.records > 0 {
             parts.push(format!("{} records are lost", self.records));
