@@ -21,6 +21,7 @@ use clap::Parser;
 
 use args::Takt;
 use failure::Status;
+use takt_linux::recovery::{Recovery, recover};
 
 fn main() -> ExitCode {
     let takt = match Takt::try_parse() {
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { Status::Input as u8 } else { 0 });
         }
     };
+    repair();
     let outcome = catch_unwind(AssertUnwindSafe(|| verbs::execute(takt)));
     let status = match outcome {
         Ok(Ok(status)) => status,
@@ -46,4 +48,14 @@ fn main() -> ExitCode {
         }
     };
     ExitCode::from(status as u8)
+}
+
+/// Undoes what a killed run left of its cpusets on this machine, whatever verb is asked for (docs/privilege.md).
+fn repair() {
+    match recover() {
+        Ok(Recovery::Nothing | Recovery::InUse { .. }) => {}
+        Ok(Recovery::Repaired { what, .. }) => output::note(format_args!("note: an earlier run was killed: {what}")),
+        // The verb may not need the machine; `run` looks again and refuses.
+        Err(error) => output::note(format_args!("note: {error}")),
+    }
 }

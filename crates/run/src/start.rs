@@ -293,7 +293,9 @@ impl Crew {
             sched::set_affinity(&cpus)
         };
         let run = move || live(&shared, index, work, enter_cpus, move |result| drop(send.send((index, result))));
-        let thread = std::thread::Builder::new().name(format!("takt {}", self.name(index))).stack_size(STACK_BYTES);
+        let thread = std::thread::Builder::new()
+            .name(format!("takt {}", self.name(index).replace('\0', " ")))
+            .stack_size(STACK_BYTES);
         match thread.spawn(run) {
             Ok(handle) => {
                 self.handles.push(Some(handle));
