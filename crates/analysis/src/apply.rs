@@ -315,7 +315,11 @@ fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     for i in order {
         let task = &unit.tasks[i];
         let deadline = ns(task.d);
-        let wcrt = if task.level < covered { bound(&mut analysis, &fp, i, task) } else { None };
+        let wcrt = if task.level < covered {
+            response(unit, &mut analysis, &fp, i).and_then(|response| response.to_deadline(task))
+        } else {
+            None
+        };
         let answer = match wcrt {
             Some(wcrt) if wcrt <= task.d => Answer::Yes,
             Some(wcrt) if exact_for(unit, task) => {
@@ -338,7 +342,7 @@ fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
             }
             None => {
                 why.get_or_insert_with(|| {
-                    format!("no bound for \"{}\": its level and those above it are overloaded, or the iteration limit was reached", task.name)
+                    format!("no bound for \"{}\": its level and those above it are overloaded, a late job may be demoted, or the iteration limit was reached", task.name)
                 });
                 Answer::Unknown
             }
@@ -355,12 +359,6 @@ fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
         (None, None) => Verdict::Schedulable { bounds },
     };
     Ok(Outcome { verdict, tasks: reports.into_iter().map(|(_, report)| report).collect(), figures: Map::new() })
-}
-
-/// The bound against which the deadline counts: from the own release for a chain's successor.
-fn bound(analysis: &mut rta::Analysis, fp: &[Option<rta::FpTask>], i: usize, task: &UnitTask) -> Option<u64> {
-    let response = response(analysis, fp, i)?;
-    if task.chained { response.from_release.checked_add(task.j) } else { Some(response.from_arrival) }
 }
 
 /// Whether a bound above the deadline means a miss: the synchronous release can happen, and nothing was charged above

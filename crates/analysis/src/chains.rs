@@ -8,10 +8,10 @@
 //! Where a unit has no response-time analysis (EDF, several CPUs), a task responds within its deadline as long as
 //! no deadline has been missed; a test that proves under this assumption that none is missed first proves it.
 
-use takt_model::{Arrival, System, TaskId, chain_name};
+use takt_model::{Arrival, Late, System, TaskId, chain_name};
 
 use crate::rta::{self, FpTask};
-use crate::scope::Unit;
+use crate::scope::{Unit, UnitTask};
 
 /// Rounds over all units before the iteration gives up.
 const ROUNDS_MAX: u32 = 1_000;
@@ -81,7 +81,7 @@ impl Carried {
         for (i, task) in unit.tasks.iter().enumerate() {
             let release = self.release[task.id.index()];
             self.end[task.id.index()] = if unit.m == 1 && task.level < unit.served_levels() {
-                response(analysis, &analysed, i).map(|response| response.from_arrival)
+                response(unit, analysis, &analysed, i).map(|response| response.from_arrival)
             } else {
                 release.and_then(|release| release.checked_add(task.d))
             };
@@ -109,8 +109,34 @@ pub(crate) fn fp_tasks(unit: &Unit, carried: &Carried) -> Vec<Option<FpTask>> {
     tasks
 }
 
-/// Bounds task `i`; `None` where it or a task as important has no bounded release, or no bound exists.
-pub(crate) fn response(analysis: &mut rta::Analysis, tasks: &[Option<FpTask>], i: usize) -> Option<rta::Response> {
+/// Bounds task `i` of a unit; `None` where it or a task as important has no bounded release, where such a task may be
+/// demoted (its late jobs then wait below all levels, and those after them come in a burst), or where no bound exists.
+pub(crate) fn response(
+    unit: &Unit,
+    analysis: &mut rta::Analysis,
+    tasks: &[Option<FpTask>],
+    i: usize,
+) -> Option<rta::Response> {
+    let level = unit.tasks[i].level;
+    let demotes = |task: &UnitTask| unit.levels[task.level as usize].late == Late::Demote;
+    for (k, task) in unit.tasks.iter().enumerate().filter(|(_, task)| task.level <= level && demotes(task)) {
+        let bound = undemoted(analysis, tasks, k)?.to_deadline(task)?;
+        if bound > task.d {
+            return None;
+        }
+    }
+    undemoted(analysis, tasks, i)
+}
+
+impl rta::Response {
+    /// The bound that the deadline is held against: it counts from the own release for a chain's successor.
+    pub(crate) fn to_deadline(self, task: &UnitTask) -> Option<u64> {
+        if task.chained { self.from_release.checked_add(task.j) } else { Some(self.from_arrival) }
+    }
+}
+
+/// Bounds task `i` provided that no task is ever demoted.
+fn undemoted(analysis: &mut rta::Analysis, tasks: &[Option<FpTask>], i: usize) -> Option<rta::Response> {
     let level = tasks[i]?.level;
     let mut before = 0;
     let mut hep = Vec::with_capacity(tasks.len());
