@@ -82,8 +82,10 @@ fn too_long() -> Inapplicable {
 
 /// What no scheduler gets around: jitter + C > D, U > m.
 fn necessary(unit: &Unit) -> Outcome {
-    let loads = unit.tasks.iter().map(|task| (task.c, task.t));
-    let hopeless = |task: &UnitTask| task.j.saturating_add(task.c) > task.d;
+    // A job that may be omitted is no miss: only the others must get their time.
+    let must = |task: &&UnitTask| !(unit.cancel && task.low);
+    let loads = unit.tasks.iter().filter(must).map(|task| (task.c, task.t));
+    let hopeless = |task: &UnitTask| must(&task) && task.j.saturating_add(task.c) > task.d;
     let tasks: Vec<TaskReport> =
         unit.tasks.iter().filter(|task| hopeless(task)).map(|task| task_report(task, Answer::No, None)).collect();
     let verdict = if let Some(task) = unit.tasks.iter().find(|task| hopeless(task)) {
@@ -100,7 +102,8 @@ fn necessary(unit: &Unit) -> Outcome {
         Verdict::NotProven { why: "no necessary condition is violated, which proves nothing".to_owned() }
     };
     let mut figures = Map::new();
-    figures.insert("utilization_ppm".to_owned(), json!(sum_ppm(loads)));
+    let all = unit.tasks.iter().map(|task| (task.c, task.t));
+    figures.insert("utilization_ppm".to_owned(), json!(sum_ppm(all)));
     Outcome { verdict, tasks, figures }
 }
 
@@ -113,6 +116,9 @@ pub(crate) fn percent(ppm: u64) -> String {
 /// The two utilisation bounds of rate-monotonic priorities.
 fn rate_bound(unit: &Unit, test: TestId) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
+    if unit.edf().is_ok() && !unit.tasks.is_empty() {
+        return Err("needs fixed priorities: the strategy goes by deadline".to_owned());
+    }
     if (unit.served_levels() as usize) < unit.levels.len() {
         return Err("needs fixed priorities: some level is not fifo".to_owned());
     }

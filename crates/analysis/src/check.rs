@@ -223,7 +223,7 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
     let mut reports = Vec::new();
     for test in PORTFOLIO {
         let asked = options.all || options.only.contains(&test);
-        let bounds = test == TestId::Rta && answer != Answer::No;
+        let bounds = test == TestId::Rta;
         if !asked && (!options.only.is_empty() || (answer != Answer::Unknown && !bounds)) {
             continue;
         }
