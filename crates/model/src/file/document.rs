@@ -108,10 +108,13 @@ impl Document {
                 }
             }
         }
-        // The writer of TOML ends lines with \n alone; a file from elsewhere keeps its ends.
+        // The writer of TOML ends lines with \n alone and drops a byte order mark; a file from elsewhere keeps its own.
         let mut text = document.to_string();
         if self.text.contains("\r\n") {
             text = text.replace("\r\n", "\n").replace('\n', "\r\n");
+        }
+        if self.text.starts_with('\u{feff}') && !text.starts_with('\u{feff}') {
+            text.insert(0, '\u{feff}');
         }
         self.system = parse(&text, &self.name)?;
         self.text = text;
@@ -229,6 +232,14 @@ mod tests {
         assert_eq!(document.to_string(), COMMENTED);
         let none = document.apply(&[Edit::TaskCpus { task: TaskId(9), cpus: None }]);
         assert_eq!(none.unwrap_err().to_string(), "design.toml: the file has no task 10");
+    }
+
+    #[test]
+    fn a_byte_order_mark_survives() {
+        let text = "\u{feff}takt = 1\n[[task]]\nname = \"a\"\nperiod = \"1ms\"\nwcet = \"1us\"\n";
+        let mut document = Document::parse(text, "a.toml").unwrap();
+        document.apply(&[Edit::TaskCpus { task: TaskId(0), cpus: Some(CpuSet::first(1)) }]).unwrap();
+        assert_eq!(document.to_string(), format!("{text}cpus = [0]\n"));
     }
 
     #[test]
