@@ -9,8 +9,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use takt_model::{Span, Time};
 use thiserror::Error;
 
+use crate::clock::Epoch;
 use crate::machine::parse_cpu_list;
 use crate::process::{Identity, boot_id};
 use crate::recovery::{self, Lock, RecoveryError, State};
@@ -55,9 +57,13 @@ pub struct Partitions {
 impl Partitions {
     /// Gives each group of CPUs (the kernel's numbers; disjoint) a scheduling domain of its own.
     ///
+    /// `settle` is the longest period of the SCHED_DEADLINE threads that will run in them. The bandwidth of a thread that
+    /// ended stays booked for up to that long; were the domains made anew before, the kernel would count its return twice
+    /// and total_bw would fall below what is reserved. So restoring waits that long first.
+    ///
     /// # Errors
     /// Why not; then nothing has changed.
-    pub fn create(groups: &[Vec<u32>]) -> Result<Partitions, CpusetError> {
+    pub fn create(groups: &[Vec<u32>], settle: Span) -> Result<Partitions, CpusetError> {
         let root = root()?;
         recovery::recover()?;
         let lock = match Lock::acquire()? {
@@ -72,6 +78,7 @@ impl Partitions {
         let state = State {
             boot: boot_id().unwrap_or_default(),
             owner,
+            settle,
             load_balance: read(&root.join(LOAD_BALANCE))?.trim().to_owned(),
             created: folders.iter().chain(&rest_folder).cloned().collect(),
             root,
@@ -157,6 +164,10 @@ const LOAD_BALANCE: &str = "cpuset.sched_load_balance";
 
 /// Puts the machine back as `state` says it was. Done twice it does nothing the second time.
 pub(crate) fn undo(state: &State) -> Result<(), CpusetError> {
+    let epoch = Epoch::now_is_zero();
+    let settled = Time::ZERO.saturating_add(state.settle.min(SETTLE_MAX)).saturating_add(Span::from_ms(10));
+    // A signal may cut a sleep short, not the waiting.
+    while !epoch.sleep_until(settled) && epoch.now() < settled {}
     let mut first = Ok(());
     let mut note = |result: Result<(), CpusetError>| {
         if first.is_ok() {
@@ -188,6 +199,8 @@ fn evacuate(folder: &Path, root: &Path) -> Result<(), CpusetError> {
     Ok(())
 }
 
+/// The kernel's longest SCHED_DEADLINE period, rounded up.
+const SETTLE_MAX: Span = Span::from_ms(4200);
 /// A thread that has just ended may hold its set for a moment.
 const REMOVE_TRIES_MAX: u32 = 50;
 
@@ -199,7 +212,7 @@ fn remove(folder: &Path) -> Result<(), CpusetError> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => last = Err(failed(folder, &error, "")),
         }
-        crate::clock::pause(takt_model::Span::from_ms(10));
+        crate::clock::pause(Span::from_ms(10));
     }
     last
 }

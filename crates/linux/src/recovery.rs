@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use takt_model::Span;
 use thiserror::Error;
 
 use crate::process::{Identity, boot_id, effective_user};
@@ -172,6 +173,8 @@ pub(crate) struct State {
     pub(crate) root: PathBuf,
     /// Its load balancing before.
     pub(crate) load_balance: String,
+    /// How long the bandwidth of threads that ended may stay booked.
+    pub(crate) settle: Span,
     /// Cpusets to remove.
     pub(crate) created: Vec<PathBuf>,
 }
@@ -184,12 +187,13 @@ impl State {
     fn to_text(&self) -> String {
         let created: String = self.created.iter().map(|folder| format!("created {}\n", folder.display())).collect();
         format!(
-            "takt-state 1\nboot {}\npid {}\nstart {}\nroot {}\nload-balance {}\n{created}end\n",
+            "takt-state 1\nboot {}\npid {}\nstart {}\nroot {}\nload-balance {}\nsettle {}\n{created}end\n",
             self.boot,
             self.owner.pid,
             self.owner.start,
             self.root.display(),
-            self.load_balance
+            self.load_balance,
+            self.settle.as_ns()
         )
     }
 
@@ -214,12 +218,13 @@ impl State {
         if !matches!(load_balance.as_str(), "0" | "1") {
             return Err(format!("\"{load_balance}\" is neither 0 nor 1"));
         }
+        let settle = Span::from_ns(number(take("settle")?)?);
         let mut created = Vec::new();
         for line in lines {
             match line.strip_prefix("created ").map(PathBuf::from) {
                 Some(folder) if is_ours(&folder, &root) => created.push(folder),
                 Some(folder) => return Err(format!("{} is not takt's to remove", folder.display())),
-                None if line == "end" => return Ok(State { boot, owner, root, load_balance, created }),
+                None if line == "end" => return Ok(State { boot, owner, root, load_balance, settle, created }),
                 None => return Err(format!("\"{line}\" is not understood")),
             }
         }
@@ -271,6 +276,7 @@ mod tests {
             owner: Identity { pid: 7, start: 99 },
             root: "/sys/fs/cgroup/cpuset".into(),
             load_balance: "1".into(),
+            settle: Span::from_ms(20),
             created: vec!["/sys/fs/cgroup/cpuset/takt-7-0".into(), "/sys/fs/cgroup/cpuset/takt-7-rest".into()],
         }
     }

@@ -138,6 +138,10 @@ impl Prepared {
             }
         }
         crew.join()?;
+        if partitions.is_none() {
+            // Reserved bandwidth comes back within a period: leave the machine as it was. `Partitions` waits by itself.
+            clock::pause(longest_reservation(&mapped));
+        }
         let (lost, told) = recorder.finish(&shared.lanes, shared.end());
         let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
         add_notes(&mut notes, lost, steal);
@@ -203,7 +207,7 @@ fn divide(cpus: &[u32], mapping: &mut Mapping) -> Result<Option<Arc<Partitions>>
         return Ok(None);
     }
     let groups: Vec<Vec<u32>> = mapping.domains.iter().map(|domain| kernel_cpus(cpus, domain)).collect();
-    match Partitions::create(&groups) {
+    match Partitions::create(&groups, longest_reservation(&mapping.tasks)) {
         Ok(partitions) => Ok(Some(Arc::new(partitions))),
         Err(error @ (CpusetError::InUse(_) | CpusetError::State(_))) => Err(error.into()),
         Err(error) => {
@@ -211,6 +215,13 @@ fn divide(cpus: &[u32], mapping: &mut Mapping) -> Result<Option<Arc<Partitions>>
             Ok(None)
         }
     }
+}
+
+/// The longest period of the SCHED_DEADLINE threads, zero where there is none.
+fn longest_reservation(tasks: &[MappedTask]) -> Span {
+    let period =
+        |task: &MappedTask| if let Class::Deadline(reserved) = task.class { Some(reserved.period) } else { None };
+    tasks.iter().filter_map(period).max().unwrap_or(Span::ZERO)
 }
 
 fn add_notes(notes: &mut Vec<String>, lost: u64, steal: Option<Span>) {

@@ -291,12 +291,7 @@ fn partitioned() -> System {
 
 /// A child that runs partitioned tasks, once its cpusets are there; `None` and the reason where it cannot.
 fn start_child() -> Option<std::process::Child> {
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture"])
-        .env(CHILD, "1")
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = spawn_child();
     let balance = Path::new("/sys/fs/cgroup/cpuset/cpuset.sched_load_balance");
     loop {
         if child.try_wait().unwrap().is_some() {
@@ -314,6 +309,15 @@ fn start_child() -> Option<std::process::Child> {
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+}
+
+fn spawn_child() -> std::process::Child {
+    std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 fn said(child: &mut std::process::Child) -> String {
@@ -341,6 +345,21 @@ fn the_next_start_repairs_what_a_kill_9_left() {
     assert!(matches!(repaired, Recovery::Repaired { pid, .. } if pid == child.id()), "{repaired:?}");
     assert_eq!((cpusets(), bandwidth()), before);
     assert_eq!(recover().unwrap(), Recovery::Nothing);
+}
+
+#[test]
+fn a_kill_at_any_instant_is_repaired() {
+    let _alone = alone();
+    let before = cpusets();
+    for delay_ms in 0..16 {
+        let mut child = spawn_child();
+        std::thread::sleep(std::time::Duration::from_millis(delay_ms));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let recovered = recover().unwrap();
+        assert!(matches!(recovered, Recovery::Nothing | Recovery::Repaired { .. }), "{recovered:?}");
+        assert_eq!(cpusets(), before, "killed after {delay_ms} ms: {recovered:?}");
+    }
 }
 
 #[test]
