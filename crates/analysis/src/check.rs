@@ -189,7 +189,6 @@ fn check_view(
         reports.push(tests);
     }
     withdraw(system, &view.units, &mut answers, &mut reports);
-    unbound(system, &view.units, &answers, &mut reports);
     // The end-to-end bounds hold if every deadline on the way does.
     let proven = answers.iter().all(|answer| *answer == Answer::Yes);
     let chains: Vec<Value> = chains::end_to_end(system, &view.units, &carried)
@@ -267,31 +266,6 @@ fn withdraw(system: &System, units: &[Unit], answers: &mut [Answer], reports: &m
         }
         if !changed {
             return;
-        }
-    }
-}
-
-/// Response-time bounds that rest on deadlines which nobody has proven are withdrawn: those of units whose tasks follow
-/// one that was taken to respond within its deadline (for want of a response-time analysis), and what follows them.
-fn unbound(system: &System, units: &[Unit], answers: &[Answer], reports: &mut [Vec<TestReport>]) {
-    let home = |id| units.iter().position(|unit| unit.tasks.iter().any(|task| task.id == id));
-    let by_deadline = |unit: &Unit, id| {
-        let served = unit.served_levels();
-        unit.m > 1 || unit.tasks.iter().any(|task| task.id == id && task.level >= served)
-    };
-    let mut baseless = vec![false; units.len()];
-    loop {
-        let found = units.iter().enumerate().filter(|(i, _)| !baseless[*i]).find(|(_, unit)| {
-            let before = unit.tasks.iter().flat_map(|task| &system.tasks[task.id.index()].after);
-            before
-                .filter_map(|id| Some((*id, home(*id)?)))
-                .any(|(id, other)| baseless[other] || (answers[other] != Answer::Yes && by_deadline(&units[other], id)))
-        });
-        let Some((i, _)) = found else { return };
-        baseless[i] = true;
-        for task in reports[i].iter_mut().flat_map(|report| &mut report.tasks).filter(|task| task.wcrt.is_some()) {
-            task.wcrt = None;
-            task.verdict = Answer::Unknown;
         }
     }
 }

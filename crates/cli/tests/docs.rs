@@ -1,0 +1,317 @@
+//! Every command of README.md and docs/ runs, and says what is shown.
+//!
+//! A fenced block of the language `console` is a session: a line that starts with `$ ` is given to bash (a line that
+//! ends in `\` goes on), `? N` after it is its exit status where that is not 0, and the lines up to the next command are
+//! what it prints, standard error included. `...` alone on a line stands for any lines, `[..]` for any text. A page
+//! is one session: it runs in a folder of its own that holds nothing but `examples`.
+//!
+//! A block after the comment `<!-- live -->` starts real-time threads; it is skipped, with the reason on the screen,
+//! where this machine or user cannot. Of what it prints, numbers are compared by place only.
+//! Lines that start with `takt: note:` are left out everywhere: they tell of the machine, not of the command.
+//!
+//! In a block of the language `sh` every line is a command: those of takt run here too, and have to end well; any other has
+//! to stand in [`ELSEWHERE`], which says what runs it.
+//!
+//! `TAKT_DOCS=write cargo test -p takt --test docs` writes what is printed into the pages.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Commands of `sh` blocks, and what runs them.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("make demo", ".ci/run"),
+    ("make test", ".ci/run"),
+    ("make fuzz", ".ci/run"),
+    ("make invariants-selftest", ".ci/run"),
+    ("make deny", "make test"),
+    ("make doc", "make test"),
+    ("make invariants", "make test"),
+    ("make bench", "by hand: it takes a quiet machine"),
+    ("make soak", "by hand: it takes hours"),
+    ("cargo install --path crates/cli", ".ci/run"),
+    ("sudo setcap cap_sys_nice,cap_ipc_lock+ep \"$(command -v takt)\"", "by hand: it changes the machine"),
+    ("ulimit -r 98", "by hand: it changes the shell"),
+    ("ulimit -l unlimited", "by hand: it changes the shell"),
+];
+
+#[test]
+fn every_documented_command_does_what_is_shown() {
+    let write = std::env::var("TAKT_DOCS").is_ok_and(|value| value == "write");
+    let live = live_refusal();
+    if let Some(reason) = &live {
+        println!("live commands are skipped: {reason}");
+    }
+    let mut wrong = String::new();
+    let mut commands = 0;
+    for path in pages() {
+        let text = fs::read_to_string(&path).expect("a page is text");
+        let page = Page::parse(&text);
+        let session = Session::new();
+        let mut outputs = Vec::new();
+        for step in &page.steps {
+            if step.live && live.is_some() {
+                outputs.push(None);
+                continue;
+            }
+            commands += 1;
+            let ran = session.run(&step.command);
+            if let Err(difference) = step.compare(&ran) {
+                let _ = writeln!(wrong, "{}:{}: {}\n{difference}", path.display(), step.line, step.command);
+            }
+            outputs.push(Some(ran));
+        }
+        if write {
+            fs::write(&path, page.rewritten(&text, &outputs)).expect("a page is writable");
+        }
+    }
+    assert!(commands > 0, "no page has a command");
+    println!("{commands} commands");
+    assert!(wrong.is_empty() || write, "\n{wrong}\nTAKT_DOCS=write writes what is printed into the pages");
+}
+
+#[test]
+fn commands_that_do_not_run_here_run_elsewhere() {
+    let ci = fs::read_to_string(root().join(".ci/run")).expect("CI has a script");
+    let mut unknown = Vec::new();
+    for path in pages() {
+        let text = fs::read_to_string(&path).expect("a page is text");
+        let mut language = None;
+        for (number, line) in text.lines().enumerate() {
+            match (line.trim_start().strip_prefix("```"), language) {
+                (Some(opened), None) => language = Some(opened.to_owned()),
+                (Some(_), Some(_)) => language = None,
+                (None, open) => {
+                    let command = line.split(" #").next().unwrap_or_default().trim();
+                    let shell = open.as_deref().is_some_and(|name| name == "sh");
+                    if shell
+                        && !command.is_empty()
+                        && !is_takt(line)
+                        && !ELSEWHERE.iter().any(|(known, _)| *known == command)
+                    {
+                        unknown.push(format!("{}:{}: {command}", path.display(), number + 1));
+                    }
+                    language = open;
+                }
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "who runs these?\n{}", unknown.join("\n"));
+    for (command, by) in ELSEWHERE {
+        assert!(*by != ".ci/run" || ci.contains(command), ".ci/run does not run \"{command}\"");
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/cli stands two folders deep").to_owned()
+}
+
+/// Whether a line of an `sh` block is a command of takt, or the rest of one.
+fn is_takt(line: &str) -> bool {
+    line.starts_with("takt ") || line.starts_with("sudo takt ") || line.starts_with("  ") || line.starts_with('#')
+}
+
+/// README.md and everything in docs/, in order.
+fn pages() -> Vec<PathBuf> {
+    fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).expect("docs is a folder") {
+            let path = entry.expect("a readable entry").path();
+            if path.is_dir() {
+                collect(&path, found);
+            } else if path.extension().is_some_and(|ending| ending == "md") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = vec![root().join("README.md")];
+    collect(&root().join("docs"), &mut found);
+    found.sort();
+    found
+}
+
+/// Why live commands cannot run here; nothing where they can.
+fn live_refusal() -> Option<String> {
+    let session = Session::new();
+    let ran = session.run("takt run examples/quickstart.toml --for 100ms");
+    (ran.status != 0).then_some(ran.text)
+}
+
+/// The commands of a page with what it says of them.
+struct Page {
+    steps: Vec<Step>,
+}
+
+struct Step {
+    /// The number of the command's first line.
+    line: usize,
+    command: String,
+    status: i32,
+    /// What it prints; nothing where that is not shown.
+    expected: Option<String>,
+    live: bool,
+    /// The lines of the expected output with the `? N`, counted from zero.
+    answer: std::ops::Range<usize>,
+}
+
+impl Page {
+    fn parse(text: &str) -> Page {
+        let lines: Vec<&str> = text.lines().collect();
+        let mut steps = Vec::new();
+        let (mut i, mut live) = (0, false);
+        while i < lines.len() {
+            match lines[i] {
+                "```console" => {
+                    i += 1;
+                    while lines[i] != "```" {
+                        steps.push(Step::parse(&lines, &mut i, live));
+                    }
+                    live = false;
+                }
+                "```sh" => {
+                    i += 1;
+                    while lines[i] != "```" {
+                        steps.extend(Step::bare(&lines, &mut i, live));
+                    }
+                    live = false;
+                }
+                "<!-- live -->" => live = true,
+                _ => {}
+            }
+            i += 1;
+        }
+        Page { steps }
+    }
+
+    /// The page with what was printed; an answer that fits stays as it is, with its elisions.
+    fn rewritten(&self, text: &str, outputs: &[Option<Ran>]) -> String {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        for (step, ran) in self.steps.iter().zip(outputs).rev() {
+            let differs = |ran: &&Ran| step.expected.is_some() && step.compare(ran).is_err();
+            let Some(ran) = ran.as_ref().filter(differs) else { continue };
+            let mut answer: Vec<String> = ran.text.lines().map(str::to_owned).collect();
+            if ran.status != 0 {
+                answer.insert(0, format!("? {}", ran.status));
+            }
+            lines.splice(step.answer.clone(), answer);
+        }
+        lines.join("\n") + "\n"
+    }
+}
+
+impl Step {
+    /// Reads a command and its answer from line `i` on, which it moves behind them.
+    fn parse(lines: &[&str], i: &mut usize, live: bool) -> Step {
+        let line = *i + 1;
+        let mut command = lines[*i]
+            .strip_prefix("$ ")
+            .unwrap_or_else(|| panic!("line {line}: a console block starts with \"$ \", not \"{}\"", lines[*i]))
+            .to_owned();
+        *i += 1;
+        while command.ends_with('\\') {
+            command.push('\n');
+            command.push_str(lines[*i]);
+            *i += 1;
+        }
+        let start = *i;
+        let mut status = 0;
+        if let Some(number) = lines[*i].strip_prefix("? ") {
+            status = number.trim().parse().unwrap_or_else(|_| panic!("line {}: no exit status", *i + 1));
+            *i += 1;
+        }
+        let mut expected = String::new();
+        while lines[*i] != "```" && !lines[*i].starts_with("$ ") {
+            expected.push_str(lines[*i]);
+            expected.push('\n');
+            *i += 1;
+        }
+        Step { line, command, status, expected: Some(expected), live, answer: start..*i }
+    }
+
+    /// Reads a line of an `sh` block: a command of takt, of which only the exit status counts.
+    fn bare(lines: &[&str], i: &mut usize, live: bool) -> Option<Step> {
+        let line = *i + 1;
+        let mut command = lines[*i].to_owned();
+        *i += 1;
+        while command.ends_with('\\') {
+            command.push('\n');
+            command.push_str(lines[*i]);
+            *i += 1;
+        }
+        let runs = is_takt(&command);
+        runs.then_some(Step { line, command, status: 0, expected: None, live, answer: *i..*i })
+    }
+
+    fn compare(&self, ran: &Ran) -> Result<(), String> {
+        if ran.status != self.status {
+            return Err(format!("    exit status {} instead of {}, printing\n{}", ran.status, self.status, ran.text));
+        }
+        let Some(expected) = &self.expected else { return Ok(()) };
+        let (actual, expected) =
+            if self.live { (blurred(&ran.text), blurred(expected)) } else { (ran.text.clone(), expected.clone()) };
+        let compared = snapbox::Assert::new().try_eq(None, actual.into(), expected.into());
+        compared.map_err(|difference| difference.to_string())
+    }
+}
+
+/// The same text for every live run of a system: numbers become `N`, and gaps one space.
+fn blurred(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        let words = line.split_whitespace().map(|word| {
+            let number = word.trim_start_matches('-').starts_with(|first: char| first.is_ascii_digit());
+            if number { "N" } else { word }
+        });
+        out.push_str(&words.collect::<Vec<_>>().join(" "));
+        out.push('\n');
+    }
+    out
+}
+
+/// What came of a command.
+struct Ran {
+    status: i32,
+    /// Standard output and error as they came.
+    text: String,
+}
+
+/// A folder of its own with the examples, and a PATH with takt first.
+struct Session {
+    folder: tempfile::TempDir,
+    path: String,
+}
+
+impl Session {
+    fn new() -> Session {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        symlink(root().join("examples"), folder.path().join("examples")).expect("a link");
+        let tools = folder.path().join(".bin");
+        fs::create_dir(&tools).expect("a folder");
+        symlink(env!("CARGO_BIN_EXE_takt"), tools.join("takt")).expect("a link");
+        // Who may run live commands at all is root here, and need not have sudo.
+        let sudo = tools.join("sudo");
+        fs::write(&sudo, "#!/bin/sh\nexec \"$@\"\n").expect("a script");
+        fs::set_permissions(&sudo, fs::Permissions::from_mode(0o755)).expect("a mode");
+        let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
+        Session { folder, path }
+    }
+
+    fn run(&self, command: &str) -> Ran {
+        let output: Output = Command::new("bash")
+            .args(["-o", "pipefail", "-c", &format!("{{ {command}\n}} 2>&1")])
+            .current_dir(self.folder.path())
+            .env("PATH", &self.path)
+            .env("COLUMNS", "100")
+            .env("NO_COLOR", "1")
+            .env("LC_ALL", "C.UTF-8")
+            .env_remove("RUST_BACKTRACE")
+            .stdin(Stdio::null())
+            .output()
+            .expect("bash starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let lines = text.lines().filter(|line| !line.starts_with("takt: note:"));
+        let text = lines.map(|line| format!("{line}\n")).collect();
+        Ran { status: output.status.code().unwrap_or(-1), text }
+    }
+}
