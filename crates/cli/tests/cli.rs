@@ -1,0 +1,446 @@
+//! The command from outside: exit statuses, where things are printed, pipes, and bad input of every kind.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const TAKT: &str = env!("CARGO_BIN_EXE_takt");
+
+const GOOD: &str = r#"
+takt = 1
+name = "good"
+[[node]]
+name = "local"
+strategy = "rm"
+[[task]]
+name = "a"
+period = "10ms"
+wcet = "2ms"
+exec = { uniform = ["1ms", "2ms"] }
+[[task]]
+name = "b"
+after = ["a"]
+wcet = "3ms"
+"#;
+const LATE: &str = r#"
+takt = 1
+name = "late"
+[[task]]
+name = "a"
+period = "10ms"
+deadline = "5ms"
+wcet = "6ms"
+"#;
+const COMPONENT: &str = r#"
+takt = 1
+[[component]]
+name = "dom1"
+server = "ptps"
+period = "10ms"
+budget = "3ms"
+[[task]]
+name = "a"
+component = "dom1"
+period = "100ms"
+wcet = "1ms"
+"#;
+const FLOW: &str = r#"
+takt = 1
+[[node]]
+name = "n1"
+[[node]]
+name = "n2"
+[[flow]]
+name = "put"
+path = ["n1", "n2"]
+period = "10ms"
+wcet = "1ms"
+size = "400B"
+"#;
+const CROWDED: &str = r#"
+takt = 1
+[[node]]
+name = "board"
+cpus = 2
+placement = "partitioned"
+[[task]]
+name = "a"
+period = "10ms"
+wcet = "6ms"
+[[task]]
+name = "b"
+period = "10ms"
+wcet = "6ms"
+[[task]]
+name = "c"
+period = "10ms"
+wcet = "6ms"
+"#;
+const TWO_NODES: &str = r#"
+takt = 1
+[[node]]
+name = "n1"
+[[node]]
+name = "n2"
+[[task]]
+name = "a"
+node = "n1"
+period = "10ms"
+wcet = "1ms"
+[[task]]
+name = "b"
+node = "n2"
+period = "20ms"
+wcet = "1ms"
+"#;
+
+/// A folder with the systems above and a log.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        let folder = Folder(tempfile::tempdir().expect("a temporary folder"));
+        let systems = [
+            ("good", GOOD),
+            ("late", LATE),
+            ("component", COMPONENT),
+            ("flow", FLOW),
+            ("crowded", CROWDED),
+            ("nodes", TWO_NODES),
+            (
+                "table",
+                &GOOD.replace("\"rm\"", "\"mine\"").replace(
+                    "[[node]]",
+                    "[[strategy]]\nname = \"mine\"\nlevel = [{ discipline = \"table\" }]\n[[node]]",
+                ),
+            ),
+            ("priorities", &GOOD.replace("\"rm\"", "\"fp\"")),
+            ("traced", &GOOD.replace("{ uniform = [\"1ms\", \"2ms\"] }", "{ trace = \"times.csv\" }")),
+            ("broken", "takt = \n"),
+            ("empty", ""),
+            ("unitless", &GOOD.replace("\"10ms\"", "10")),
+        ];
+        for (name, text) in systems {
+            fs::write(folder.path(&format!("{name}.toml")), text).expect("a file");
+        }
+        fs::write(folder.path("bytes.toml"), [0xff, 0xfe, 0x00]).expect("a file");
+        fs::write(folder.path("bad.json"), "{ \"tasks\": { \"a\": { \"rum\": 1 } } }").expect("a file");
+        assert_eq!(folder.takt(&["sim", "good.toml", "--for", "1s", "-o", "good.takt"]).status, 0);
+        assert_eq!(folder.takt(&["sim", "late.toml", "-o", "late.takt"]).status, 0);
+        folder
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn spawn(&self, arguments: &[&str]) -> Child {
+        Command::new(TAKT)
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("takt starts")
+    }
+
+    fn takt(&self, arguments: &[&str]) -> Ran {
+        Ran::of(self.spawn(arguments).wait_with_output().expect("takt ends"))
+    }
+
+    fn takt_with(&self, arguments: &[&str], input: &[u8]) -> Ran {
+        let mut child = self.spawn(arguments);
+        let mut stdin = child.stdin.take().expect("a pipe");
+        let input = input.to_vec();
+        let writer = std::thread::spawn(move || {
+            let _ = stdin.write_all(&input);
+        });
+        let ran = Ran::of(child.wait_with_output().expect("takt ends"));
+        writer.join().expect("the writer ends");
+        ran
+    }
+}
+
+struct Ran {
+    status: i32,
+    stdout: Vec<u8>,
+    stderr: String,
+}
+
+impl Ran {
+    fn of(output: Output) -> Ran {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let lines = stderr.lines().filter(|line| !line.starts_with("takt: note:"));
+        let stderr = lines.map(|line| format!("{line}\n")).collect();
+        Ran { status: output.status.code().unwrap_or(-1), stdout: output.stdout, stderr }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.stdout.clone()).expect("text")
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}\n{}", self.text(), self.stderr))
+    }
+}
+
+#[test]
+fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
+    let folder = Folder::new();
+    let cases: &[(&[&str], i32, &str)] = &[
+        // usage
+        (&["frobnicate"], 2, "unrecognized subcommand 'frobnicate'"),
+        (&["check"], 2, "<FILE>"),
+        (&["sim", "good.toml", "--for", "10"], 2, "has no unit; write a duration such as \"10ms\""),
+        (&["sim", "good.toml", "--for", "-1s"], 2, "'-1'"),
+        (&["sim", "good.toml", "--for", "0s"], 2, "--for 0ns is no time"),
+        (&["sim", "good.toml", "--runs", "0"], 2, "0 is not in 1.."),
+        (&["sim", "good.toml", "--runs", "2", "-o", "x.takt"], 2, "a log holds one run"),
+        (&["sim", "good.toml", "--node", "n9"], 2, "no node is called \"n9\"; the system has \"local\""),
+        (&["sim", "good.toml", "-o", "-", "--json"], 2, "both want standard output"),
+        (&["check", "good.toml", "--test", "magic"], 2, "invalid value 'magic'"),
+        (&["check", "good.toml", "--linux=cpus=zero"], 2, "\"cpus=zero\" has no whole number"),
+        (&["check", "good.toml", "--linux=cpus=0"], 2, "is no possible number of CPUs"),
+        (&["check", "good.toml", "--linux=speed=1"], 2, "is no key of a machine"),
+        (&["check", "good.toml", "--linux=fair-server=maybe"], 2, "neither on nor off"),
+        (&["chart", "good.takt", "--from", "2s", "--to", "1s"], 2, "--to must be later"),
+        (&["chart", "good.takt", "--by", "cpu"], 2, "add --format svg"),
+        (&["chart", "good.takt", "--node", "n9"], 2, "no node is called \"n9\""),
+        (&["diff", "-", "-"], 2, "only one of the two logs"),
+        (&["report", "good.takt", "late.takt"], 2, "give one system file and one log"),
+        (&["report", "good.toml", "late.takt", "-o", "x.html"], 2, "is a log of other tasks"),
+        // files
+        (&["check", "broken.toml"], 2, "broken.toml:1:"),
+        (&["check", "empty.toml"], 2, "the file is empty"),
+        (&["check", "bytes.toml"], 2, "is not text: byte 0 is no UTF-8"),
+        (&["check", "unitless.toml"], 2, "unitless.toml:9:10: period 10 of task \"a\" has no unit"),
+        (&["sim", "priorities.toml"], 2, "has no priority"),
+        (&["sim", "good.takt"], 2, "is a log, and this verb wants a system file"),
+        (&["stats", "good.toml"], 2, "this is not a takt log"),
+        (&["stats", "empty.toml"], 2, "this is not a takt log"),
+        (&["chart", "bytes.toml"], 2, "this is not a takt log"),
+        (&["diff", "good.takt", "good.toml"], 2, "this is not a takt log"),
+        (&["export", "good.toml", "--format", "csv"], 2, "this is not a takt log"),
+        (&["import", "bad.json"], 2, "bad.json:1:"),
+        (&["import", "good.toml"], 2, "good.toml:"),
+        // what this version cannot
+        (&["sim", "component.toml"], 3, "component \"dom1\" cannot be simulated"),
+        (&["run", "component.toml", "--best-effort"], 3, "component \"dom1\" cannot be run"),
+        (&["sim", "flow.toml"], 3, "flow \"put\" cannot be simulated"),
+        (&["sim", "table.toml"], 3, "discipline \"table\""),
+        // input and output
+        (&["check", "missing.toml"], 4, "cannot read missing.toml: No such file"),
+        (&["stats", "missing.takt"], 4, "cannot read missing.takt: No such file"),
+        (&["check", "."], 4, "cannot read .: it is a folder"),
+        (&["sim", "traced.toml"], 4, "times.csv"),
+        (&["sim", "good.toml", "-o", "missing/x.takt"], 4, "cannot write missing/x.takt: No such file"),
+        (&["man", "--out", "good.toml/man"], 4, "cannot write good.toml/man"),
+    ];
+    let mut wrong = Vec::new();
+    for (arguments, status, says) in cases {
+        let ran = folder.takt(arguments);
+        if ran.status != *status
+            || !ran.stderr.contains(says)
+            || ran.stderr.contains("panicked")
+            || !ran.stdout.is_empty()
+        {
+            wrong.push(format!("takt {}: {} {}{}", arguments.join(" "), ran.status, ran.stderr, ran.text()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_answer_is_the_exit_status() {
+    let folder = Folder::new();
+    let cases: &[(&[&str], i32)] = &[
+        (&["check", "good.toml"], 0),
+        (&["check", "late.toml"], 1),
+        (&["check", "crowded.toml"], 1),
+        (&["sim", "late.toml"], 0),
+        (&["sim", "late.toml", "--fail-on-miss"], 1),
+        (&["sim", "good.toml", "--fail-on-miss"], 0),
+        (&["sim", "late.toml", "--runs", "3", "--fail-on-miss"], 1),
+        (&["sim", "crowded.toml"], 1),
+        (&["stats", "late.takt", "--fail-on-miss"], 1),
+        (&["stats", "good.takt", "--fail-on-miss"], 0),
+        (&["diff", "good.takt", "good.takt"], 0),
+        (&["diff", "good.takt", "late.takt"], 1),
+        (&["chart", "late.takt", "--first-miss"], 0),
+        (&["chart", "good.takt", "--first-miss"], 1),
+        (&["report", "crowded.toml", "-o", "crowded.html"], 0),
+        (&["report", "component.toml", "-o", "component.html"], 0),
+        (&["report", "good.takt", "-o", "good.html"], 0),
+        (&["run", "late.toml", "--best-effort", "--for", "50ms", "--fail-on-miss"], 1),
+        (&["schema"], 0),
+        (&["--version"], 0),
+        (&["help", "run"], 0),
+    ];
+    let mut wrong = Vec::new();
+    for (arguments, status) in cases {
+        let ran = folder.takt(arguments);
+        if ran.status != *status || ran.stderr.contains("panicked") {
+            wrong.push(format!("takt {}: {} {}", arguments.join(" "), ran.status, ran.stderr));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn json_stands_alone_on_standard_output_and_keeps_its_keys() {
+    let folder = Folder::new();
+    let check = folder.takt(&["check", "good.toml", "--json"]).json();
+    assert_eq!((&check["system"], &check["schedulable"]), (&"good".into(), &true.into()));
+    assert_eq!(folder.takt(&["--json", "check", "late.toml"]).json()["schedulable"], false);
+    for key in ["test", "scope", "verdict", "why", "tasks", "figures"] {
+        assert!(check["tests"][0].get(key).is_some(), "{key}");
+    }
+    assert!(folder.takt(&["check", "--list", "--json"]).json()["tests"][0]["test"].is_string());
+    let sim = folder.takt(&["sim", "good.toml", "--json"]).json();
+    assert_eq!(sim["duration_ns"], 20_000_000);
+    for key in
+        ["task", "node", "released", "completed", "missed", "cancelled", "unfinished", "response_ns", "laxity_ns"]
+    {
+        assert!(sim["tasks"][0].get(key).is_some(), "{key}");
+    }
+    for key in ["min", "mean", "p50", "p99", "max"] {
+        assert!(sim["tasks"][0]["response_ns"][key].is_u64(), "{key}");
+    }
+    assert!(sim["tasks"][0]["preemptions"].is_u64() && sim["tasks"][0]["migrations"].is_u64());
+    assert_eq!(sim["chains"][0]["chain"], "a -> b");
+    assert!(sim["cpus"][0]["busy_ns"].is_u64());
+    let run = folder.takt(&["run", "good.toml", "--best-effort", "--for", "100ms", "--json"]).json();
+    assert!(run["tasks"][0]["release_latency_ns"]["p99"].is_u64() && run["tasks"][0]["preemptions"].is_null());
+    assert_eq!((&run["best_effort"], &run["tasks"][0]["released"]), (&true.into(), &10.into()));
+    let runs = folder.takt(&["sim", "good.toml", "--runs", "5", "--json"]).json();
+    assert_eq!((&runs["runs"], &runs["confidence"][0]["task"]), (&5.into(), &"a".into()));
+    assert_eq!(folder.takt(&["diff", "good.takt", "good.takt", "--json"]).json()["same"], true);
+    let report = folder.takt(&["report", "good.takt", "-o", "x.html", "--json"]).json();
+    assert!(report["tasks"][0]["bound_ns"].as_u64() >= report["tasks"][0]["simulated"]["max_ns"].as_u64());
+    let schema = folder.takt(&["schema"]).json();
+    assert!(schema["properties"]["task"].is_object());
+}
+
+#[test]
+fn pipes_join_verbs() {
+    let folder = Folder::new();
+    let log = folder.takt(&["sim", "good.toml", "--for", "1s", "-o", "-"]);
+    assert_eq!(log.stdout, fs::read(folder.path("good.takt")).expect("a log"), "a pipe gets what a file gets");
+    let direct = folder.takt(&["sim", "good.toml", "--for", "1s", "--json"]).json();
+    assert_eq!(folder.takt_with(&["stats", "-", "--json"], &log.stdout).json(), direct);
+    assert_eq!(folder.takt_with(&["diff", "good.takt", "-"], &log.stdout).status, 0);
+    assert_eq!(folder.takt_with(&["check", "-", "--json"], GOOD.as_bytes()).json()["schedulable"], true);
+    assert!(folder.takt_with(&["check", "-"], b"takt = 2").stderr.contains("standard input:1:"));
+    assert!(folder.takt_with(&["report", "-", "-o", "-"], &log.stdout).text().starts_with("<!DOCTYPE html>"));
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let folder = Folder::new();
+    for arguments in [
+        &["sim", "good.toml", "--for", "200s", "-o", "-"][..],
+        &["export", "good.takt", "--format", "csv"],
+        &["schema"],
+        &["check", "--list"],
+        &["help"],
+    ] {
+        let mut child = folder.spawn(arguments);
+        let mut byte = [0];
+        let mut stdout = child.stdout.take().expect("a pipe");
+        stdout.read_exact(&mut byte).expect("something comes");
+        drop(stdout);
+        let ran = Ran::of(child.wait_with_output().expect("takt ends"));
+        assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "takt {}", arguments.join(" "));
+    }
+}
+
+#[test]
+fn replications_do_not_depend_on_threads_and_start_with_the_seed() {
+    let folder = Folder::new();
+    let merged = |arguments: &[&str]| folder.takt(arguments).text();
+    let first = merged(&["sim", "good.toml", "--runs", "40", "--seed", "7", "--json"]);
+    for _ in 0..3 {
+        assert_eq!(merged(&["sim", "good.toml", "--runs", "40", "--seed", "7", "--json"]), first);
+    }
+    assert_ne!(merged(&["sim", "good.toml", "--runs", "40", "--seed", "8", "--json"]), first);
+    let one = folder.takt(&["sim", "good.toml", "--seed", "7", "--json"]).json();
+    let two = folder.takt(&["sim", "good.toml", "--seed", "8", "--json"]).json();
+    let both = folder.takt(&["sim", "good.toml", "--runs", "2", "--seed", "7", "--json"]).json();
+    let max = |value: &Value| value["tasks"][0]["response_ns"]["max"].as_u64().expect("a number");
+    assert_eq!(max(&both), max(&one).max(max(&two)));
+}
+
+#[test]
+fn a_damaged_log_says_so_and_gives_what_it_has() {
+    let folder = Folder::new();
+    let whole = fs::read(folder.path("good.takt")).expect("a log");
+    let cut = folder.takt_with(&["stats", "-"], &whole[..whole.len() - 5]);
+    assert_eq!(cut.status, 0);
+    assert!(cut.stderr.starts_with("takt: warning: standard input: "), "{}", cut.stderr);
+    let mut other = whole.clone();
+    for byte in &mut other[8..] {
+        *byte ^= 0x5a;
+    }
+    let ran = folder.takt_with(&["stats", "-"], &other);
+    assert_eq!(ran.status, 2, "{}", ran.stderr);
+}
+
+#[test]
+fn every_example_is_checked_and_simulated() {
+    let folder = Folder::new();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut seen = 0;
+    for entry in fs::read_dir(examples).expect("examples").map(|entry| entry.expect("an entry").path()) {
+        if entry.extension().is_none_or(|ending| ending != "toml") {
+            continue;
+        }
+        seen += 1;
+        let file = entry.to_str().expect("a name");
+        assert!(folder.takt(&["check", file]).status <= 1, "{file}");
+        let ran = folder.takt(&["sim", file]);
+        let wanted = if file.ends_with("tour.toml") { 3 } else { 0 };
+        assert_eq!(ran.status, wanted, "{file}: {}", ran.stderr);
+    }
+    assert!(seen >= 6, "{seen} examples");
+}
+
+#[test]
+fn the_tour_shows_every_key() {
+    let folder = Folder::new();
+    let schema = folder.takt(&["schema"]).json();
+    let tour = include_str!("../../../examples/tour.toml");
+    let mut keys = Vec::new();
+    keys_of(&schema, &mut keys);
+    keys.sort_unstable();
+    keys.dedup();
+    assert!(keys.len() > 50, "{keys:?}");
+    let lines = || tour.lines().map(|line| line.split(" # ").next().unwrap_or_default());
+    let shown = |key: &String| {
+        let spellings = [format!("{key} ="), format!("[[{key}]]")];
+        lines().any(|line| spellings.iter().any(|spelling| line.contains(spelling)))
+    };
+    keys.retain(|key| !shown(key));
+    assert!(keys.is_empty(), "examples/tour.toml lacks {keys:?}");
+}
+
+/// The names of all properties in a schema.
+fn keys_of(schema: &Value, keys: &mut Vec<String>) {
+    match schema {
+        Value::Object(map) => {
+            for (name, value) in map {
+                if let ("properties", Some(properties)) = (name.as_str(), value.as_object()) {
+                    keys.extend(properties.keys().cloned());
+                }
+                keys_of(value, keys);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| keys_of(value, keys)),
+        _ => {}
+    }
+}
