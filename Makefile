@@ -25,7 +25,7 @@ clippy:
 
 ## The API's documentation, without a warning, in target/doc.
 doc:
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --lib --document-private-items
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --lib
 
 ## Unit, integration, property and documentation tests; the invariants and their self-test; the commands of README and docs/.
 unit:

@@ -96,7 +96,7 @@ pub enum StrategyRef {
     Own(StrategyId),
 }
 
-/// How tasks are bound to CPUs [MCS].
+/// How tasks are bound to CPUs \[MCS\].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Placement {
     /// Any task on any CPU that its affinity allows.
@@ -175,7 +175,7 @@ pub enum Auto<T> {
     Value(T),
 }
 
-/// A server with a local scheduler (`[[component]]`) [CSA].
+/// A server with a local scheduler (`[[component]]`) \[CSA\].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Component {
     /// Unique name.
@@ -342,7 +342,7 @@ pub struct Trace {
     pub values: Arc<[Span]>,
 }
 
-/// A distributed task (`[[flow]]`) [HEDF].
+/// A distributed task (`[[flow]]`) \[HEDF\].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Flow {
     /// Unique name.
