@@ -29,7 +29,7 @@ doc:
 
 ## Unit, integration, property and documentation tests; the invariants and their self-test; the commands of README and docs/.
 unit:
-	$(CARGO) test --locked --workspace
+	$(CARGO) test --locked --workspace --no-fail-fast
 
 ## The four invariants of ARCHITECTURE.md.
 invariants:
