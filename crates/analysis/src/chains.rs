@@ -12,6 +12,7 @@ use takt_model::{Arrival, Late, System, TaskId, chain_name};
 
 use crate::rta::{self, FpTask};
 use crate::scope::{Unit, UnitTask};
+use crate::verdict::Answer;
 
 /// Rounds over all units before the iteration gives up.
 const ROUNDS_MAX: u32 = 1_000;
@@ -132,6 +133,34 @@ impl rta::Response {
     /// The bound that the deadline is held against: it counts from the own release for a chain's successor.
     pub(crate) fn to_deadline(self, task: &UnitTask) -> Option<u64> {
         if task.chained { self.from_release.checked_add(task.j) } else { Some(self.from_arrival) }
+    }
+}
+
+/// By task: whether what the tests say of it rests on a release that was bounded by deadlines that nobody has proven.
+/// `answers` are those of the units.
+///
+/// A unit without response-time analysis carries its tasks' deadlines along the chains. Where it is not proven, they
+/// may be missed, and so the releases of the successors, and all that those delay, have no bound.
+pub(crate) fn unproven(system: &System, units: &[Unit], answers: &[Answer]) -> Vec<bool> {
+    let mut late = vec![false; system.tasks.len()];
+    let mut shaky = vec![false; system.tasks.len()];
+    loop {
+        let mut changed = false;
+        for (unit, answer) in units.iter().zip(answers) {
+            let wanders = |task: &&UnitTask| system.tasks[task.id.index()].after.iter().any(|id| late[id.index()]);
+            // The most important level at which a release may come later than assumed.
+            let from = unit.tasks.iter().filter(wanders).map(|task| task.level).min();
+            for task in &unit.tasks {
+                let served = unit.m == 1 && task.level < unit.served_levels();
+                let rests = from.is_some_and(|from| !served || task.level >= from);
+                changed |= rests && !std::mem::replace(&mut shaky[task.id.index()], true);
+                let kept = !rests && (served || *answer == Answer::Yes);
+                changed |= !kept && !std::mem::replace(&mut late[task.id.index()], true);
+            }
+        }
+        if !changed {
+            return shaky;
+        }
     }
 }
 

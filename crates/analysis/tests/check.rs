@@ -214,3 +214,20 @@ fn the_kernel_counts_as_it_does() {
     assert_eq!(linux(&levels(99), LinuxMachine::stock(1))[0].verdict.answer(), Answer::Yes);
     assert_eq!(linux(&levels(100), LinuxMachine::stock(1))[0].verdict.answer(), Answer::No);
 }
+
+/// Found by comparison with simulation: the successor's bound stood although its predecessor's deadline did not.
+#[test]
+fn no_bound_rests_on_a_deadline_that_is_not_proven() {
+    let bound = |wcet| {
+        let on = |cpu, task| Task { cpus: Some(CpuSet::range(cpu, cpu + 1)), ..task };
+        let mut next = on(1, task("c", 10, 2));
+        next.after = vec![TaskId(0)];
+        let tasks = vec![on(0, task("a", 10, wcet)), on(0, task("b", 10, wcet)), next];
+        let mut system = System::local(2, Builtin::Edf, tasks);
+        system.nodes[0].placement = Placement::Partitioned;
+        let report = plain(&system);
+        (report.schedulable, report.bound_of(TaskId(2)).is_some())
+    };
+    assert_eq!(bound(4), (Answer::Yes, true));
+    assert_eq!(bound(6), (Answer::No, false));
+}
