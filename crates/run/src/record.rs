@@ -4,12 +4,17 @@
 //! A record may be told once no thread can still write an earlier one. Each lane gives a lower bound of its future stamps:
 //! its last stamp, or the next release while it sleeps; a successor that has nothing to do cannot start before one of the
 //! predecessors that it waits for completes.
+//!
+//! A thread writes the release of a job that it woke up for. Jobs that were released while it was busy, or after its last
+//! look before the end, are added here, at their nominal releases: the arrivals are a function of the seed, so both sides
+//! know them, and no burst of releases can overflow a ring.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::atomic::Ordering;
 
 use takt_log::{Event, JobKey, Parent, Sink};
+use takt_model::draw::{Arrivals, Arriving};
 use takt_model::{Span, TaskId, Time};
 
 use crate::threads::{Kind, Lane, Record};
@@ -20,7 +25,7 @@ pub(crate) struct Recorder<'a, S> {
     stream: u32,
     /// Model CPU i is the i-th of these (the kernel's numbers).
     cpus: &'a [u32],
-    lanes: Vec<Merged>,
+    lanes: Vec<Merged<'a>>,
     /// Lane indices, predecessors before successors.
     order: Vec<usize>,
     /// (deadline, lane, number) of jobs that have not completed.
@@ -30,10 +35,52 @@ pub(crate) struct Recorder<'a, S> {
     lost: u64,
 }
 
+/// What the recorder knows of a lane's task beforehand.
+pub(crate) struct Known<'a> {
+    /// Relative deadline.
+    pub(crate) deadline: Span,
+    /// The jobs that will be released, the whole run long; `None` for a chain's successor.
+    pub(crate) releases: Option<Releases<'a>>,
+}
+
+/// A task's arrivals as far as they are released before the duration is over.
+pub(crate) struct Releases<'a> {
+    arrivals: Arrivals<'a>,
+    next: Option<Arriving>,
+    duration: Time,
+}
+
+impl<'a> Releases<'a> {
+    pub(crate) fn new(arrivals: Arrivals<'a>, duration: Time) -> Self {
+        let mut releases = Releases { arrivals, next: None, duration };
+        releases.advance();
+        releases
+    }
+
+    /// The first job that is not yet released.
+    pub(crate) fn peek(&self) -> Option<Arriving> {
+        self.next
+    }
+
+    pub(crate) fn advance(&mut self) {
+        self.next = self.arrivals.next().filter(|next| next.release < self.duration);
+    }
+
+    /// Takes the next job if `wanted` says so.
+    fn next_if(&mut self, wanted: impl Fn(&Arriving) -> bool) -> Option<Arriving> {
+        let next = self.next.filter(wanted)?;
+        self.advance();
+        Some(next)
+    }
+}
+
 /// The recorder's side of a lane.
-struct Merged {
+struct Merged<'a> {
     task: TaskId,
     deadline: Span,
+    releases: Option<Releases<'a>>,
+    /// Stamp of the last record taken.
+    last: Time,
     /// Taken from the ring, not yet told.
     waiting: VecDeque<Record>,
     floor: Time,
@@ -61,14 +108,16 @@ struct Place {
 }
 
 impl<'a, S: Sink> Recorder<'a, S> {
-    /// `deadlines` are the tasks' relative deadlines, one per lane.
-    pub(crate) fn new(sink: &'a mut S, stream: u32, cpus: &'a [u32], lanes: &[Lane], deadlines: &[Span]) -> Self {
-        let mut merged: Vec<Merged> = lanes
+    /// `known` stands in the order of the lanes.
+    pub(crate) fn new(sink: &'a mut S, stream: u32, cpus: &'a [u32], lanes: &[Lane], known: Vec<Known<'a>>) -> Self {
+        let mut merged: Vec<Merged<'a>> = lanes
             .iter()
-            .zip(deadlines)
-            .map(|(lane, deadline)| Merged {
+            .zip(known)
+            .map(|(lane, known)| Merged {
                 task: lane.task,
-                deadline: *deadline,
+                deadline: known.deadline,
+                releases: known.releases,
+                last: Time::ZERO,
                 waiting: VecDeque::new(),
                 floor: Time::ZERO,
                 open: VecDeque::new(),
@@ -89,13 +138,17 @@ impl<'a, S: Sink> Recorder<'a, S> {
         Recorder { sink, stream, cpus, lanes: merged, order, deadlines, told: Time::ZERO, lost: 0 }
     }
 
-    /// Takes what the threads have written and tells what is certain.
-    pub(crate) fn drain(&mut self, lanes: &[Lane]) {
+    /// Takes what the threads have written and tells what is certain; the run ends at `end`.
+    pub(crate) fn drain(&mut self, lanes: &[Lane], end: Time) {
         for (merged, lane) in self.lanes.iter_mut().zip(lanes) {
             // The floor first: what is written after this look is not before it.
             merged.floor = Time::from_ns(lane.floor.load(Ordering::Acquire));
             while let Some(words) = lane.ring.pop() {
-                merged.waiting.push_back(Record::from_words(words));
+                merged.take(Record::from_words(words));
+            }
+            if merged.floor == Time::MAX {
+                // The thread is through, so the end is settled: what it did not come to is released all the same.
+                merged.release_while(|next| next.release < end);
             }
         }
         let lost: u64 = lanes.iter().map(|lane| lane.ring.lost()).sum();
@@ -110,8 +163,8 @@ impl<'a, S: Sink> Recorder<'a, S> {
     /// The run ended at `end` and all threads are through: tells the rest. Returns how many records were lost, and
     /// the last event's time (after a signal a record may stand a little behind the end).
     pub(crate) fn finish(mut self, lanes: &[Lane], end: Time) -> (u64, Time) {
-        self.drain(lanes);
-        self.miss_before(Time::from_ns(end.as_ns().saturating_add(1)));
+        self.drain(lanes, end);
+        self.miss_before(Time::from_ns(end.max(self.told).as_ns().saturating_add(1)));
         (self.lost, self.told)
     }
 
@@ -239,6 +292,32 @@ impl<'a, S: Sink> Recorder<'a, S> {
     fn cpu(&self, kernel: u64) -> u32 {
         let position = self.cpus.iter().position(|cpu| u64::from(*cpu) == kernel);
         position.and_then(|cpu| u32::try_from(cpu).ok()).unwrap_or(0)
+    }
+}
+
+impl Merged<'_> {
+    /// A record from the ring, after the releases that came before it while the thread was busy.
+    fn take(&mut self, record: Record) {
+        if record.kind == Kind::Release {
+            self.release_while(|next| next.number < record.number);
+            if let Some(releases) = &mut self.releases {
+                releases.next_if(|next| next.number == record.number);
+            }
+        } else {
+            self.release_while(|next| next.release <= record.at);
+        }
+        self.last = record.at;
+        self.waiting.push_back(record);
+    }
+
+    fn release_while(&mut self, wanted: impl Fn(&Arriving) -> bool) {
+        let Some(releases) = &mut self.releases else { return };
+        while let Some(job) = releases.next_if(&wanted) {
+            // A release that the thread was too late for stands at the stamp before it.
+            self.last = self.last.max(job.release);
+            let (number, value) = (job.number, job.arrival.as_ns());
+            self.waiting.push_back(Record { at: self.last, kind: Kind::Release, number, value });
+        }
     }
 }
 

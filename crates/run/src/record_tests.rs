@@ -1,5 +1,6 @@
 use super::*;
 use takt_linux::Class;
+use takt_model::Task;
 
 const NS: fn(u64) -> Time = Time::from_ns;
 
@@ -10,6 +11,10 @@ fn lanes(after: &[&[usize]]) -> Vec<Lane> {
         lanes[i].after = before.to_vec();
     }
     lanes
+}
+/// Relative deadlines; all releases come from the rings.
+fn due<'a>(deadline_ns: u64, lanes: usize) -> Vec<Known<'a>> {
+    (0..lanes).map(|_| Known { deadline: Span::from_ns(deadline_ns), releases: None }).collect()
 }
 fn push(lane: &Lane, at: u64, kind: Kind, number: u64, value: u64) {
     lane.ring.push(Record { at: NS(at), kind, number, value }.to_words());
@@ -38,13 +43,13 @@ fn told(events: &[(u32, Time, Event)]) -> Vec<String> {
 fn nothing_is_told_before_it_is_certain_and_all_in_order() {
     let lanes = lanes(&[&[], &[]]);
     let mut events = Vec::new();
-    let mut recorder = Recorder::new(&mut events, 3, &[4, 7], &lanes, &[Span::from_ns(10); 2]);
+    let mut recorder = Recorder::new(&mut events, 3, &[4, 7], &lanes, due(10, 2));
     push(&lanes[0], 5, Kind::Release, 0, 5);
     push(&lanes[0], 6, Kind::Start, 0, 7);
-    recorder.drain(&lanes);
+    recorder.drain(&lanes, NS(1000));
     push(&lanes[1], 2, Kind::Release, 0, 1);
     push(&lanes[1], 3, Kind::Start, 0, 4);
-    recorder.drain(&lanes);
+    recorder.drain(&lanes, NS(1000));
     push(&lanes[1], 8, Kind::Complete, 0, 4);
     push(&lanes[0], 9, Kind::Complete, 0, 7);
     floor(&lanes[0], u64::MAX);
@@ -68,13 +73,13 @@ fn nothing_is_told_before_it_is_certain_and_all_in_order() {
 fn an_open_lane_holds_back_later_events_of_others() {
     let lanes = lanes(&[&[], &[]]);
     let mut events = Vec::new();
-    let mut recorder = Recorder::new(&mut events, 0, &[0], &lanes, &[Span::from_ns(10); 2]);
+    let mut recorder = Recorder::new(&mut events, 0, &[0], &lanes, due(10, 2));
     push(&lanes[0], 5, Kind::Release, 0, 5);
     floor(&lanes[1], 4);
-    recorder.drain(&lanes);
+    recorder.drain(&lanes, NS(1000));
     assert_eq!(recorder.told, NS(0), "lane 1 may still write at 4");
     floor(&lanes[1], 6);
-    recorder.drain(&lanes);
+    recorder.drain(&lanes, NS(1000));
     assert_eq!(recorder.told, NS(5));
 }
 
@@ -82,7 +87,7 @@ fn an_open_lane_holds_back_later_events_of_others() {
 fn misses_stand_at_the_deadline_and_completing_at_it_is_in_time() {
     let lanes = lanes(&[&[], &[]]);
     let mut events = Vec::new();
-    let recorder = Recorder::new(&mut events, 0, &[0], &lanes, &[Span::from_ns(10); 2]);
+    let recorder = Recorder::new(&mut events, 0, &[0], &lanes, due(10, 2));
     push(&lanes[0], 0, Kind::Release, 0, 0);
     push(&lanes[0], 10, Kind::Complete, 0, 0);
     push(&lanes[1], 1, Kind::Release, 0, 0);
@@ -110,11 +115,11 @@ fn misses_stand_at_the_deadline_and_completing_at_it_is_in_time() {
 fn the_end_is_a_deadline_that_counts() {
     let lanes = lanes(&[&[]]);
     let mut events = Vec::new();
-    let mut recorder = Recorder::new(&mut events, 0, &[0], &lanes, &[Span::from_ns(10)]);
+    let mut recorder = Recorder::new(&mut events, 0, &[0], &lanes, due(10, 1));
     push(&lanes[0], 0, Kind::Release, 0, 0);
     push(&lanes[0], 1, Kind::Release, 1, 1);
     floor(&lanes[0], u64::MAX);
-    recorder.drain(&lanes);
+    recorder.drain(&lanes, NS(1000));
     assert_eq!(recorder.finish(&lanes, NS(10)), (0, NS(10)));
     assert_eq!(told(&events), ["0 release@0 0.0", "1 release@1 0.1", "10 miss 0.0"]);
 }
@@ -124,7 +129,7 @@ fn successors_are_released_when_the_last_predecessor_completes() {
     // 0 and 1 -> 2 -> 3
     let lanes = lanes(&[&[], &[], &[0, 1], &[2]]);
     let mut events = Vec::new();
-    let mut recorder = Recorder::new(&mut events, 0, &[0, 1], &lanes, &[Span::from_ns(100); 4]);
+    let mut recorder = Recorder::new(&mut events, 0, &[0, 1], &lanes, due(100, 4));
     push(&lanes[0], 0, Kind::Release, 0, 0);
     push(&lanes[1], 1, Kind::Release, 0, 1);
     push(&lanes[0], 4, Kind::Complete, 0, 0);
@@ -134,7 +139,7 @@ fn successors_are_released_when_the_last_predecessor_completes() {
     // Of the same instant as the completion that released it, and in a lane behind: still after it.
     push(&lanes[2], 6, Kind::Start, 0, 1);
     push(&lanes[2], 8, Kind::Complete, 0, 1);
-    recorder.drain(&lanes);
+    recorder.drain(&lanes, NS(1000));
     assert_eq!(recorder.told, NS(8), "lane 3 cannot start before 2 completes, lanes 2 and 3 wait for 0 and 1");
     push(&lanes[3], 9, Kind::Start, 0, 0);
     push(&lanes[3], 11, Kind::Complete, 0, 0);
@@ -161,11 +166,77 @@ fn successors_are_released_when_the_last_predecessor_completes() {
 fn a_full_ring_is_told_as_lost() {
     let lanes = lanes(&[&[]]);
     let mut events = Vec::new();
-    let mut recorder = Recorder::new(&mut events, 0, &[0], &lanes, &[Span::from_ns(100)]);
+    let mut recorder = Recorder::new(&mut events, 0, &[0], &lanes, due(100, 1));
     for number in 0..11 {
         push(&lanes[0], number, Kind::Release, number, number);
     }
-    recorder.drain(&lanes);
+    recorder.drain(&lanes, NS(1000));
     assert_eq!(recorder.finish(&lanes, NS(20)), (3, NS(7)));
     assert_eq!(events.last().unwrap().2, Event::Lost { count: 3 });
+}
+
+fn every_ten() -> Task {
+    Task { offset: Span::from_ns(3), ..Task::periodic("t", Span::from_ns(10), Span::from_ns(1)) }
+}
+
+/// One lane of a periodic task: arrivals at 3, 13, 23, ..., and a duration of 60.
+fn of(task: &Task) -> Vec<Known<'_>> {
+    let arrivals = Arrivals::new(task, takt_model::draw::Draw::new(0, "t"));
+    vec![Known { deadline: Span::from_ns(10), releases: Some(Releases::new(arrivals, NS(60))) }]
+}
+
+#[test]
+fn jobs_that_arrive_while_the_thread_is_busy_are_released_at_their_time() {
+    let (lanes, task, mut events) = (lanes(&[&[]]), every_ten(), Vec::new());
+    let recorder = Recorder::new(&mut events, 0, &[0], &lanes, of(&task));
+    push(&lanes[0], 5, Kind::Release, 0, 3);
+    push(&lanes[0], 6, Kind::Start, 0, 0);
+    push(&lanes[0], 23, Kind::Complete, 0, 0);
+    push(&lanes[0], 24, Kind::Start, 1, 0);
+    floor(&lanes[0], u64::MAX);
+    // A signal ended the run at 45, in the middle of job 1.
+    recorder.finish(&lanes, NS(45));
+    assert_eq!(
+        told(&events),
+        [
+            "5 release@3 0.0",
+            "6 start/0 0.0",
+            "13 release@13 0.1",
+            "13 miss 0.0",
+            "23 release@23 0.2",
+            "23 complete/0 0.0",
+            "23 miss 0.1",
+            "24 start/0 0.1",
+            "33 release@33 0.3",
+            "33 miss 0.2",
+            "43 release@43 0.4",
+            "43 miss 0.3",
+        ]
+    );
+}
+
+#[test]
+fn all_jobs_of_the_duration_are_released_whatever_the_thread_came_to() {
+    let (lanes, task, mut events) = (lanes(&[&[]]), every_ten(), Vec::new());
+    let mut recorder = Recorder::new(&mut events, 0, &[0], &lanes, of(&task));
+    recorder.drain(&lanes, NS(60));
+    assert_eq!(recorder.told, NS(0), "the thread may still wake up for them");
+    floor(&lanes[0], u64::MAX);
+    recorder.finish(&lanes, NS(60));
+    let released = told(&events).iter().filter(|line| line.contains("release")).count();
+    assert_eq!(released, 6, "ceil((60 - 3) / 10)");
+}
+
+#[test]
+fn a_lost_record_loses_no_release() {
+    let (lanes, task, mut events) = (lanes(&[&[]]), every_ten(), Vec::new());
+    let recorder = Recorder::new(&mut events, 0, &[0], &lanes, of(&task));
+    // The records of jobs 0 and 1 found a full ring.
+    push(&lanes[0], 25, Kind::Release, 2, 23);
+    floor(&lanes[0], u64::MAX);
+    recorder.finish(&lanes, NS(30));
+    assert_eq!(
+        told(&events),
+        ["3 release@3 0.0", "13 release@13 0.1", "13 miss 0.0", "23 miss 0.1", "25 release@23 0.2"]
+    );
 }

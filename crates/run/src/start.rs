@@ -12,11 +12,12 @@ use takt_linux::recovery::{Recovery, recover};
 use takt_linux::signals::StopSignals;
 use takt_linux::{Class, Epoch, SchedError, clock, futex, memory, sched, thread};
 use takt_log::{BackEnd, Kind, KindSet, Sink};
+use takt_model::draw::{Arrivals, Draw};
 use takt_model::{CpuSet, Span, Task, Time};
 
 use crate::error::{RunError, grant};
 use crate::mapping::{MappedTask, Mapping};
-use crate::record::Recorder;
+use crate::record::{Known, Recorder, Releases};
 use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, Lane, Shared, live};
 use crate::work::Work;
 use crate::{Prepared, RunSummary, TaskSummary};
@@ -115,12 +116,12 @@ impl Prepared {
         let epoch = Epoch::in_future(LEAD);
         crew.go(epoch);
 
-        let deadlines: Vec<Span> = tasks.iter().map(|task| task.deadline).collect();
-        let mut recorder = Recorder::new(sink, self.node.0, cpus, &shared.lanes, &deadlines);
+        let known = tasks.iter().map(|task| known(task, &shared)).collect();
+        let mut recorder = Recorder::new(sink, self.node.0, cpus, &shared.lanes, known);
         let mut interrupted = None;
         loop {
             clock::pause(LOOK);
-            recorder.drain(&shared.lanes);
+            recorder.drain(&shared.lanes, shared.end());
             let now = epoch.now();
             progress(now.min(shared.end()));
             if interrupted.is_none() && signals.caught().is_some() {
@@ -199,6 +200,13 @@ impl Prepared {
             }
         }
     }
+}
+
+fn known<'a>(task: &'a Task, shared: &Shared) -> Known<'a> {
+    let draw = Draw::new(shared.seed, &task.name);
+    let is_source = task.after.is_empty();
+    let releases = is_source.then(|| Releases::new(Arrivals::new(task, draw), shared.duration));
+    Known { deadline: task.deadline, releases }
 }
 
 /// Makes the scheduling domains, or says what is used instead.

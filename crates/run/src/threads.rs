@@ -4,17 +4,18 @@
 //! have completed. Either then works and stamps: release, start, completion. On this path nothing allocates, locks or does
 //! I/O: a stamp is a vDSO clock read and four stores into a ring of the thread's own.
 //!
-//! A job whose thread is still busy with an earlier one is released at its nominal release all the same: its record is
-//! written before the next later one, so that every thread's records stand in the order of time.
+//! A job whose thread is still busy with an earlier one is released at its nominal release all the same: the recorder adds
+//! it, for the arrivals are known to both.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use takt_linux::thread::{Tid, current_cpu, yield_now};
 use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, futex, sched};
-use takt_model::draw::{Arrivals, Arriving, Draw};
+use takt_model::draw::{Arrivals, Draw};
 use takt_model::{Span, System, Task, TaskId, Time};
 
+use crate::record::Releases;
 use crate::ring::Ring;
 use crate::work::{Work, Worked};
 
@@ -219,55 +220,44 @@ struct Thread<'a> {
 
 impl<'a> Thread<'a> {
     fn source(&mut self) {
-        let duration = self.shared.duration;
-        let mut arrivals = Arrivals::new(self.task, self.draw).take_while(move |next| next.release < duration);
-        // The first job that is not yet released, and the next one to run.
-        let mut next = arrivals.next();
+        let mut releases = Releases::new(Arrivals::new(self.task, self.draw), self.shared.duration);
+        // The next job to run.
         let mut number = 0u64;
         loop {
-            if next.is_none_or(|next| next.number == number) {
-                let Some(arriving) = next else { break };
-                if !self.sleep_until(arriving.release) {
-                    break;
+            if releases.peek().is_none_or(|next| next.number == number) {
+                let Some(next) = releases.peek() else { return };
+                if !self.sleep_until(next.release) {
+                    return;
                 }
                 let woken = self.epoch.now();
                 if woken >= self.shared.end() {
-                    break;
+                    return;
                 }
-                self.release(&arriving, woken);
-                next = arrivals.next();
+                self.push(woken, Kind::Release, next.number, next.arrival.as_ns());
+                releases.advance();
             } else if self.lane.yields {
                 // Jobs of equal priority that waited meanwhile come first.
                 yield_now();
             }
-            let worked = self.job(number, |thread, now| {
-                while let Some(arriving) = next.filter(|next| next.release <= now) {
-                    thread.release(&arriving, arriving.release);
-                    next = arrivals.next();
-                }
-            });
-            if worked == Worked::Stopped {
-                break;
+            if self.job(number) == Worked::Stopped {
+                return;
             }
             number += 1;
-        }
-        // Released, but the end came before the thread could begin them.
-        let end = self.shared.end();
-        while let Some(arriving) = next.filter(|next| next.release < end) {
-            self.release(&arriving, arriving.release);
-            next = arrivals.next();
+            // Released while this thread was busy.
+            while releases.peek().is_some_and(|next| next.release <= self.last) {
+                releases.advance();
+            }
         }
     }
 
     fn successor(&mut self) {
         let mut number = 0u64;
-        while self.wait_for(number) && self.job(number, |_, _| {}) == Worked::Done {
+        while self.wait_for(number) && self.job(number) == Worked::Done {
             number += 1;
         }
     }
 
-    /// Runs one job; `released` writes the releases up to an instant, before a record of that instant.
-    fn job(&mut self, number: u64, mut released: impl FnMut(&mut Self, Time)) -> Worked {
+    fn job(&mut self, number: u64) -> Worked {
         let reserved = self.lane.throttles_known.load(Ordering::Relaxed);
         let deadline = if reserved { sched::scheduling_deadline() } else { None };
         let before = clock::thread_cpu();
@@ -275,7 +265,6 @@ impl<'a> Thread<'a> {
         if start >= self.shared.end() {
             return Worked::Stopped;
         }
-        released(self, start);
         self.push(start, Kind::Start, number, cpu());
         let demand = self.draw.exec(self.task, number);
         let shared = self.shared;
@@ -286,7 +275,6 @@ impl<'a> Thread<'a> {
         if end > self.shared.end() {
             return Worked::Stopped;
         }
-        released(self, end);
         self.push(end, Kind::Complete, number, cpu());
         self.lane.completed.store(number + 1, Ordering::Release);
         for lane in self.lane.before.iter().filter_map(|lane| shared.lanes.get(*lane)) {
@@ -316,12 +304,8 @@ impl<'a> Thread<'a> {
         }
     }
 
-    fn release(&mut self, arriving: &Arriving, at: Time) {
-        self.push(at, Kind::Release, arriving.number, arriving.arrival.as_ns());
-    }
-
     fn push(&mut self, at: Time, kind: Kind, number: u64, value: u64) {
-        // A release that this thread saw late stands at the stamp before it.
+        // Clocks of CPUs agree; were they not to, the stream would still not go back.
         self.last = at.max(self.last);
         self.lane.ring.push(Record { at: self.last, kind, number, value }.to_words());
         self.lane.floor.store(self.last.as_ns(), Ordering::Release);

@@ -411,3 +411,20 @@ fn bandwidth() -> Option<Vec<String>> {
     }
     (!last.is_empty()).then_some(last)
 }
+
+#[test]
+fn every_job_is_released_even_in_a_burst_that_no_buffer_holds() {
+    let _alone = alone();
+    let period = Span::from_us(10);
+    let endless = Task { exec: Exec::Uniform { min: ms(9000), max: ms(9000) }, ..task("endless", 1, 1) };
+    let endless = Task { period, deadline: period, offset: Span::from_ns(5001), ..endless };
+    let late = Task { offset: ms(2000), ..task("late", 10, 100) };
+    let system = System::local(1, Builtin::Fifo, vec![endless, late]);
+    let options = RunOptions { best_effort: true, ..RunOptions::new(ms(1000)) };
+    let (summary, events) = try_run(&system, &options).unwrap();
+    assert_eq!(released(&events, 0), 100_000, "ceil((1 s - 5001 ns) / 10 us)");
+    assert_eq!(released(&events, 1), 0, "its offset lies beyond the duration");
+    assert_eq!((summary.lost, summary.tasks[0].completed), (0, 0));
+    let missed = events.iter().filter(|(_, _, event)| matches!(event, Event::Miss { .. })).count();
+    assert_eq!(missed, 99_999, "all but the last, whose deadline lies beyond the end");
+}
