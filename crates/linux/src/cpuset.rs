@@ -1,9 +1,9 @@
 //! Scheduling domains of their own for groups of CPUs, so that SCHED_DEADLINE can be partitioned or clustered.
 //!
-//! Mechanism: cgroup-v1 cpusets, one exclusive set per group, and load balancing off in the root set. That changes the
-//! whole machine while it is on: the other CPUs get a set of their own so that they keep balancing among themselves, what
-//! was there before is written down first (see [`crate::recovery`]), and everything comes back when [`Partitions`] is
-//! dropped.
+//! Mechanism: cgroup-v1 cpusets where that controller is mounted, one exclusive set per group, and load balancing off in
+//! the root set; the other CPUs get a set of their own so that they keep balancing among themselves. Elsewhere partitions
+//! of cgroup v2 (`cpuset/v2.rs`). Either changes the whole machine while it is on: what was there before is written down
+//! first (see [`crate::recovery`]), and everything comes back when [`Partitions`] is dropped.
 
 use std::fs;
 use std::io;
@@ -15,16 +15,18 @@ use thiserror::Error;
 use crate::clock::Epoch;
 use crate::machine::parse_cpu_list;
 use crate::process::{Identity, boot_id};
-use crate::recovery::{self, Lock, RecoveryError, State};
+use crate::recovery::{self, Hierarchy, Lock, RecoveryError, State};
 use crate::thread::Tid;
+
+mod v2;
 
 /// Why this machine cannot be divided now.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum CpusetError {
-    /// No version-1 cpuset controller is mounted.
-    #[error("no cgroup-v1 cpuset controller is mounted")]
+    /// No cpuset controller, of neither version.
+    #[error("no cpuset controller is mounted, neither cgroup v1's nor cgroup v2's")]
     NoController,
-    /// The process stands in a cpuset below the root one.
+    /// Only a part of the machine is seen from here, as in a container.
     #[error("this process stands in the cpuset {0}, and only the root cpuset can be divided")]
     NotRoot(String),
     /// Another run has divided the machine.
@@ -48,10 +50,23 @@ pub enum CpusetError {
 /// The machine is divided while this lives.
 #[derive(Debug)]
 pub struct Partitions {
-    folders: Vec<PathBuf>,
+    layout: Layout,
     state: State,
     lock: Lock,
     restored: bool,
+}
+
+/// Where the groups' cpusets are.
+#[derive(Debug)]
+enum Layout {
+    V1 {
+        folders: Vec<PathBuf>,
+    },
+    /// With the cgroup that the process came from.
+    V2 {
+        plan: v2::Plan,
+        home: Option<PathBuf>,
+    },
 }
 
 impl Partitions {
@@ -64,45 +79,60 @@ impl Partitions {
     /// # Errors
     /// Why not; then nothing has changed.
     pub fn create(groups: &[Vec<u32>], settle: Span) -> Result<Partitions, CpusetError> {
-        let root = root()?;
+        let mounted = Mounted::find()?;
         recovery::recover()?;
         let lock = match Lock::acquire()? {
             Ok(lock) => lock,
             Err(pid) => return Err(CpusetError::InUse(pid)),
         };
         let owner = Identity::current().ok_or(CpusetError::State(RecoveryError::NoIdentity))?;
-        let names = (0..groups.len()).map(|i| format!("takt-{}-{i}", owner.pid));
-        let folders: Vec<PathBuf> = names.map(|name| root.join(name)).collect();
-        let rest = rest_of(&parse_cpu_list(&read(&root.join("cpuset.cpus"))?), groups);
-        let rest_folder = (!rest.is_empty()).then(|| root.join(format!("takt-{}-rest", owner.pid)));
-        let state = State {
+        let state = |root: PathBuf, hierarchy, created| State {
             boot: boot_id().unwrap_or_default(),
             owner,
-            settle,
-            load_balance: read(&root.join(LOAD_BALANCE))?.trim().to_owned(),
-            created: folders.iter().chain(&rest_folder).cloned().collect(),
             root,
+            hierarchy,
+            settle,
+            created,
         };
-        lock.write(&state)?;
-        // From here on, dropping `partitions` undoes what was done.
-        let partitions = Partitions { folders, state, lock, restored: false };
-        let memory = read(&partitions.state.root.join("cpuset.mems"))?;
-        for (folder, cpus) in partitions.folders.iter().zip(groups) {
-            partitions.make(folder, cpus, &memory)?;
-            write(&folder.join("cpuset.cpu_exclusive"), "1", "; another cpuset holds some of these CPUs")?;
+        match mounted {
+            Mounted::V1(root) => {
+                let folder = |i: usize| root.join(format!("takt-{}-{i}", owner.pid));
+                let folders: Vec<PathBuf> = (0..groups.len()).map(folder).collect();
+                let rest = rest_of(&parse_cpu_list(&read(&root.join("cpuset.cpus"))?), groups);
+                let rest_folder = (!rest.is_empty()).then(|| root.join(format!("takt-{}-rest", owner.pid)));
+                let load_balance = read(&root.join(LOAD_BALANCE))?.trim().to_owned();
+                let created = folders.iter().chain(&rest_folder).cloned().collect();
+                let state = state(root, Hierarchy::V1 { load_balance }, created);
+                lock.write(&state)?;
+                // From here on, dropping `partitions` undoes what was done.
+                let partitions = Partitions { layout: Layout::V1 { folders }, state, lock, restored: false };
+                partitions.make_v1(groups, &rest, rest_folder.as_deref())?;
+                Ok(partitions)
+            }
+            Mounted::V2(root) => {
+                let plan = v2::plan(&Kernel, root.clone(), owner.pid, groups)?;
+                let created = plan.folders.iter().flatten().cloned().collect();
+                let state = state(root, Hierarchy::V2 { enabled: plan.enabled }, created);
+                lock.write(&state)?;
+                let layout = Layout::V2 { plan: plan.clone(), home: cgroup_v2_folder() };
+                let partitions = Partitions { layout, state, lock, restored: false };
+                v2::make(&Kernel, &plan, owner.pid, groups)?;
+                Ok(partitions)
+            }
         }
-        if let Some(folder) = &rest_folder {
-            partitions.make(folder, &rest, &memory)?;
-        }
-        write(&partitions.state.root.join(LOAD_BALANCE), "0", "")?;
-        Ok(partitions)
     }
 
-    fn make(&self, folder: &Path, cpus: &[u32], memory: &str) -> Result<(), CpusetError> {
-        fs::create_dir(folder).map_err(|error| failed(folder, &error, ""))?;
-        let list: Vec<String> = cpus.iter().map(u32::to_string).collect();
-        write(&folder.join("cpuset.cpus"), &list.join(","), "; another cpuset holds some of these CPUs exclusively")?;
-        write(&folder.join("cpuset.mems"), memory.trim(), "")
+    fn make_v1(&self, groups: &[Vec<u32>], rest: &[u32], rest_folder: Option<&Path>) -> Result<(), CpusetError> {
+        let Layout::V1 { folders } = &self.layout else { return Ok(()) };
+        let memory = read(&self.state.root.join("cpuset.mems"))?;
+        for (folder, cpus) in folders.iter().zip(groups) {
+            make(folder, cpus, &memory)?;
+            write(&folder.join("cpuset.cpu_exclusive"), "1", "; another cpuset holds some of these CPUs")?;
+        }
+        if let Some(folder) = rest_folder {
+            make(folder, rest, &memory)?;
+        }
+        write(&self.state.root.join(LOAD_BALANCE), "0", "")
     }
 
     /// Moves the calling thread into group `index`.
@@ -110,9 +140,13 @@ impl Partitions {
     /// # Errors
     /// What the kernel says.
     pub fn join(&self, index: usize) -> Result<(), CpusetError> {
-        match self.folders.get(index) {
-            Some(folder) => write(&folder.join("tasks"), &Tid::current().get().to_string(), ""),
-            None => Ok(()),
+        let tid = Tid::current().get();
+        match &self.layout {
+            Layout::V1 { folders } => match folders.get(index) {
+                Some(folder) => write(&folder.join("tasks"), &tid.to_string(), ""),
+                None => Ok(()),
+            },
+            Layout::V2 { plan, .. } => v2::join(&Kernel, plan, index, tid),
         }
     }
 
@@ -130,6 +164,9 @@ impl Partitions {
         }
         self.restored = true;
         undo(&self.state)?;
+        if let Layout::V2 { home: Some(home), .. } = &self.layout {
+            v2::go_home(&Kernel, home, self.state.owner.pid);
+        }
         self.lock.forget();
         Ok(())
     }
@@ -145,19 +182,59 @@ impl Drop for Partitions {
 /// What speaks against dividing this machine, without trying.
 #[must_use]
 pub fn obstacle() -> Option<CpusetError> {
-    root()
-        .and_then(|root| {
-            let path = root.join(LOAD_BALANCE);
-            fs::OpenOptions::new().write(true).open(&path).map(drop).map_err(|error| failed(&path, &error, ""))
+    let writable = |path: PathBuf| {
+        fs::OpenOptions::new().write(true).open(&path).map(drop).map_err(|error| failed(&path, &error, ""))
+    };
+    Mounted::find()
+        .and_then(|mounted| match mounted {
+            Mounted::V1(root) => writable(root.join(LOAD_BALANCE)),
+            Mounted::V2(root) => writable(root.join("cgroup.subtree_control")),
         })
         .err()
 }
 
-/// The root cpuset, if this process stands in it.
-fn root() -> Result<PathBuf, CpusetError> {
-    let root = cgroup_v1_mount("cpuset").ok_or(CpusetError::NoController)?;
-    let own = cgroup_v1_folder("cpuset").ok_or(CpusetError::NoController)?;
-    if own == root { Ok(root) } else { Err(CpusetError::NotRoot(own.display().to_string())) }
+/// The root of the hierarchy that has the cpusets.
+enum Mounted {
+    V1(PathBuf),
+    V2(PathBuf),
+}
+
+impl Mounted {
+    fn find() -> Result<Mounted, CpusetError> {
+        let Some(root) = cgroup_v1_mount("cpuset") else {
+            return v2::root(&Kernel, cgroup_v2_mount()).map(Mounted::V2);
+        };
+        let own = cgroup_v1_folder("cpuset").ok_or(CpusetError::NoController)?;
+        if own == root { Ok(Mounted::V1(root)) } else { Err(CpusetError::NotRoot(own.display().to_string())) }
+    }
+}
+
+/// The cgroup file system of the running kernel.
+struct Kernel;
+
+impl v2::Tree for Kernel {
+    fn read(&self, path: &Path) -> Result<String, CpusetError> {
+        read(path)
+    }
+    fn write(&self, path: &Path, text: &str) -> Result<(), CpusetError> {
+        write(path, text, "")
+    }
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+    fn make(&self, folder: &Path) -> Result<(), CpusetError> {
+        fs::create_dir(folder).map_err(|error| failed(folder, &error, ""))
+    }
+    fn remove(&self, folder: &Path) -> Result<(), CpusetError> {
+        remove(folder)
+    }
+}
+
+fn make(folder: &Path, cpus: &[u32], memory: &str) -> Result<(), CpusetError> {
+    fs::create_dir(folder).map_err(|error| failed(folder, &error, ""))?;
+    let list: Vec<String> = cpus.iter().map(u32::to_string).collect();
+    write(&folder.join("cpuset.cpus"), &list.join(","), "; another cpuset holds some of these CPUs exclusively")?;
+    write(&folder.join("cpuset.mems"), memory.trim(), "")
 }
 
 const LOAD_BALANCE: &str = "cpuset.sched_load_balance";
@@ -168,6 +245,13 @@ pub(crate) fn undo(state: &State) -> Result<(), CpusetError> {
     let settled = Time::ZERO.saturating_add(state.settle.min(SETTLE_MAX)).saturating_add(Span::from_ms(10));
     // A signal may cut a sleep short, not the waiting.
     while !epoch.sleep_until(settled) && epoch.now() < settled {}
+    match &state.hierarchy {
+        Hierarchy::V1 { load_balance } => undo_v1(state, load_balance),
+        Hierarchy::V2 { enabled } => v2::undo(&Kernel, &state.root, &state.created, *enabled),
+    }
+}
+
+fn undo_v1(state: &State, load_balance: &str) -> Result<(), CpusetError> {
     let mut first = Ok(());
     let mut note = |result: Result<(), CpusetError>| {
         if first.is_ok() {
@@ -178,8 +262,8 @@ pub(crate) fn undo(state: &State) -> Result<(), CpusetError> {
         note(evacuate(folder, &state.root));
     }
     let balance = state.root.join(LOAD_BALANCE);
-    if read(&balance).is_ok_and(|now| now.trim() != state.load_balance) {
-        note(write(&balance, &state.load_balance, ""));
+    if read(&balance).is_ok_and(|now| now.trim() != load_balance) {
+        note(write(&balance, load_balance, ""));
     }
     for folder in state.created.iter().filter(|folder| folder.exists()) {
         note(remove(folder));
@@ -248,6 +332,27 @@ pub(crate) fn cgroup_v1_folder(controller: &str) -> Option<PathBuf> {
     Some(cgroup_v1_mount(controller)?.join(path.trim_start_matches('/'))).map(|folder| folder.components().collect())
 }
 
+/// Where the version-2 hierarchy is mounted.
+fn cgroup_v2_mount() -> Option<PathBuf> {
+    v2_mount_of(&fs::read_to_string("/proc/self/mountinfo").ok()?)
+}
+
+/// The folder of this process's version-2 cgroup.
+fn cgroup_v2_folder() -> Option<PathBuf> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(cgroup_v2_mount()?.join(path.trim_start_matches('/')).components().collect())
+}
+
+fn v2_mount_of(mountinfo: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (mount, filesystem) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ').skip(3);
+        let (root, point) = (mount.next()?, mount.next()?);
+        (filesystem.split(' ').next()? == "cgroup2" && root == "/").then(|| PathBuf::from(point))
+    })
+}
+
 /// In mountinfo: the mount point is field 5; after " - " come type, source and super options. A mount that shows only a
 /// part of the hierarchy (field 4 is not "/") does not count.
 fn mount_of(mountinfo: &str, controller: &str) -> Option<PathBuf> {
@@ -286,6 +391,7 @@ mod tests {
         assert_eq!(mount_of(mounts, "cpuset"), Some(PathBuf::from("/sys/fs/cgroup/cpuset")));
         assert_eq!(mount_of(mounts, "cpu"), Some(PathBuf::from("/sys/fs/cgroup/cpu,cpuacct")));
         assert_eq!(mount_of(mounts, "memory"), None);
+        assert_eq!(v2_mount_of(mounts), Some(PathBuf::from("/sys/fs/cgroup/unified")));
         let groups = "4:memory:/a:b\n3:cpuset:/\n1:cpu,cpuacct:/x\n0::/\n";
         assert_eq!(group_of(groups, "cpu").as_deref(), Some("/x"));
         assert_eq!(group_of(groups, "memory").as_deref(), Some("/a:b"));

@@ -4,6 +4,8 @@ use std::io;
 
 use thiserror::Error;
 
+use crate::process::{CAP_IPC_LOCK, has_capability, memlock_limit};
+
 /// All present memory of the process is locked while this lives.
 #[derive(Debug)]
 pub struct Locked {
@@ -44,8 +46,8 @@ pub fn lock() -> Result<Locked, LockError> {
     // A failed mlockall may have locked a part.
     drop(Locked { keep });
     Err(match error.raw_os_error() {
-        Some(libc::EPERM | libc::ENOMEM | libc::EAGAIN) => {
-            LockError::Limit { limit_bytes: crate::process::memlock_limit() }
+        Some(libc::EPERM | libc::ENOMEM | libc::EAGAIN) if !has_capability(CAP_IPC_LOCK) => {
+            LockError::Limit { limit_bytes: memlock_limit() }
         }
         _ => LockError::Other(error.to_string()),
     })
@@ -67,6 +69,17 @@ pub fn locked_kib() -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix("VmLck:"))?.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
+/// Memory that can be had without swapping, in bytes (MemAvailable); `None` where /proc/meminfo does not tell.
+#[must_use]
+pub fn available() -> Option<u64> {
+    available_in(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn available_in(meminfo: &str) -> Option<u64> {
+    let kib = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?.trim().strip_suffix("kB")?;
+    kib.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// Touches `BYTES` of the calling thread's stack, so that no page fault comes later.
 #[inline(never)]
 pub fn prefault_stack<const BYTES: usize>() {
@@ -80,6 +93,12 @@ pub fn prefault_stack<const BYTES: usize>() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn available_memory_is_read() {
+        assert_eq!(available_in("MemFree: 1 kB\nMemAvailable:   23324964 kB\n"), Some(23_884_763_136));
+        assert_eq!(available_in("MemFree: 1 kB\n"), None);
+    }
 
     #[test]
     fn a_lock_goes_with_its_guard() {

@@ -152,14 +152,30 @@ impl Lock {
         }
         crate::cpuset::undo(&state).map_err(|error| RecoveryError::Undo { pid, cause: error.to_string() })?;
         self.forget();
-        let what = format!(
-            "removed {} cpusets of process {pid} and set load balancing of {} back to {}",
-            state.created.len(),
-            state.root.display(),
-            state.load_balance
-        );
+        let (count, root) = (state.created.len(), state.root.display());
+        let what = match &state.hierarchy {
+            Hierarchy::V1 { load_balance } => {
+                format!(
+                    "removed {count} cpusets of process {pid} and set load balancing of {root} back to {load_balance}"
+                )
+            }
+            Hierarchy::V2 { .. } => format!("removed {count} partitions of process {pid} from {root}"),
+        };
         Ok(Recovery::Repaired { pid, what })
     }
+}
+
+/// What there was before, by the version of cgroups.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Hierarchy {
+    V1 {
+        /// Load balancing of the root cpuset.
+        load_balance: String,
+    },
+    V2 {
+        /// Whether the root cgroup gave cpusets to its children.
+        enabled: bool,
+    },
 }
 
 /// What will have to be restored.
@@ -171,8 +187,7 @@ pub(crate) struct State {
     pub(crate) owner: Identity,
     /// The root cpuset.
     pub(crate) root: PathBuf,
-    /// Its load balancing before.
-    pub(crate) load_balance: String,
+    pub(crate) hierarchy: Hierarchy,
     /// How long the bandwidth of threads that ended may stay booked.
     pub(crate) settle: Span,
     /// Cpusets to remove.
@@ -186,13 +201,16 @@ impl State {
 
     fn to_text(&self) -> String {
         let created: String = self.created.iter().map(|folder| format!("created {}\n", folder.display())).collect();
+        let (version, before) = match &self.hierarchy {
+            Hierarchy::V1 { load_balance } => (1, format!("load-balance {load_balance}")),
+            Hierarchy::V2 { enabled } => (2, format!("cpusets-enabled {}", u8::from(*enabled))),
+        };
         format!(
-            "takt-state 1\nboot {}\npid {}\nstart {}\nroot {}\nload-balance {}\nsettle {}\n{created}end\n",
+            "takt-state {version}\nboot {}\npid {}\nstart {}\nroot {}\n{before}\nsettle {}\n{created}end\n",
             self.boot,
             self.owner.pid,
             self.owner.start,
             self.root.display(),
-            self.load_balance,
             self.settle.as_ns()
         )
     }
@@ -207,24 +225,28 @@ impl State {
                 .ok_or_else(|| format!("\"{line}\" where \"{key}\" should be"))
         };
         let number = |text: String| text.parse::<u64>().map_err(|_| format!("\"{text}\" is no number"));
-        if take("takt-state")? != "1" {
-            return Err("a version of takt that this one does not know".to_owned());
-        }
+        let key = match take("takt-state")?.as_str() {
+            "1" => "load-balance",
+            "2" => "cpusets-enabled",
+            _ => return Err("a version of takt that this one does not know".to_owned()),
+        };
         let boot = take("boot")?;
         let pid = u32::try_from(number(take("pid")?)?).map_err(|_| "the process id is too large".to_owned())?;
         let owner = Identity { pid, start: number(take("start")?)? };
         let root = PathBuf::from(take("root")?);
-        let load_balance = take("load-balance")?;
-        if !matches!(load_balance.as_str(), "0" | "1") {
-            return Err(format!("\"{load_balance}\" is neither 0 nor 1"));
-        }
+        let before = take(key)?;
+        let hierarchy = match (key, before.as_str()) {
+            ("load-balance", "0" | "1") => Hierarchy::V1 { load_balance: before },
+            (_, "0" | "1") => Hierarchy::V2 { enabled: before == "1" },
+            _ => return Err(format!("\"{before}\" is neither 0 nor 1")),
+        };
         let settle = Span::from_ns(number(take("settle")?)?);
         let mut created = Vec::new();
         for line in lines {
             match line.strip_prefix("created ").map(PathBuf::from) {
                 Some(folder) if is_ours(&folder, &root) => created.push(folder),
                 Some(folder) => return Err(format!("{} is not takt's to remove", folder.display())),
-                None if line == "end" => return Ok(State { boot, owner, root, load_balance, settle, created }),
+                None if line == "end" => return Ok(State { boot, owner, root, hierarchy, settle, created }),
                 None => return Err(format!("\"{line}\" is not understood")),
             }
         }
@@ -275,7 +297,7 @@ mod tests {
             boot: "b".into(),
             owner: Identity { pid: 7, start: 99 },
             root: "/sys/fs/cgroup/cpuset".into(),
-            load_balance: "1".into(),
+            hierarchy: Hierarchy::V1 { load_balance: "1".into() },
             settle: Span::from_ms(20),
             created: vec!["/sys/fs/cgroup/cpuset/takt-7-0".into(), "/sys/fs/cgroup/cpuset/takt-7-rest".into()],
         }
@@ -284,6 +306,8 @@ mod tests {
     #[test]
     fn a_state_survives_its_file() {
         assert_eq!(State::from_text(&state().to_text()), Ok(state()));
+        let v2 = State { hierarchy: Hierarchy::V2 { enabled: false }, ..state() };
+        assert_eq!(State::from_text(&v2.to_text()), Ok(v2));
     }
 
     #[test]

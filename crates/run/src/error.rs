@@ -132,6 +132,16 @@ pub enum RunError {
     /// What an earlier run left behind could not be repaired.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
+    /// Working sets that would push everything else out of memory.
+    #[error(
+        "the working sets (wss) of the tasks are {bytes} bytes together, and {most} bytes can be locked without starving the machine of memory; lower wss"
+    )]
+    WorkingSets {
+        /// What they need.
+        bytes: u64,
+        /// What a run may take.
+        most: u64,
+    },
     /// No memory for a working set.
     #[error("task \"{task}\": no memory for a working set of {bytes} bytes")]
     Memory {
@@ -183,6 +193,7 @@ impl RunError {
             | RunError::Levels { .. }
             | RunError::Deadline { .. }
             | RunError::Overload { .. }
+            | RunError::WorkingSets { .. }
             | RunError::Privilege { .. }
             | RunError::Refused { .. }
             | RunError::Cpusets(CpusetError::InUse(_)) => 3,

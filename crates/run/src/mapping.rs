@@ -75,6 +75,7 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
     }
     let there = takt_linux::sched::affinity().len();
     let mut mapping = map(system, node, options, &Limits::read(), there)?;
+    refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
     if !mapping.domains.is_empty()
         && let Some(obstacle) = takt_linux::cpuset::obstacle()
     {
@@ -308,6 +309,17 @@ fn refuse_overload(system: &System, tasks: &[MappedTask], limits: &Limits) -> Re
         }
     }
     Ok(())
+}
+
+/// Working sets are touched and locked: more than three quarters of what is available, and the kernel would have to end
+/// processes to find the rest.
+fn refuse_working_sets(system: &System, tasks: &[MappedTask], available: Option<u64>) -> Result<(), RunError> {
+    let sets = tasks.iter().filter_map(|task| system.tasks.get(task.id.index())).map(|task| task.wss.get());
+    let bytes = sets.fold(0u64, u64::saturating_add);
+    match available.map(|available| available / 4 * 3) {
+        Some(most) if bytes > most => Err(RunError::WorkingSets { bytes, most }),
+        _ => Ok(()),
+    }
 }
 
 /// SCHED_DEADLINE takes no affinity smaller than its scheduling domain: tasks with different CPUs need disjoint domains.

@@ -130,12 +130,12 @@ fn partitions_and_clusters_become_domains() {
     assert_eq!(mapping.domains, [CpuSet::range(0, 1), CpuSet::range(2, 3)]);
     assert_eq!(mapping.tasks.iter().map(|task| task.domain).collect::<Vec<_>>(), [Some(0), Some(1), Some(0)]);
     let mut divided = mapping;
-    divided.go_global(4, "no cgroup-v1 cpuset controller is mounted");
+    divided.go_global(4, "no cpuset controller is mounted");
     assert!(divided.domains.is_empty() && divided.tasks.iter().all(|task| task.domain.is_none()));
     assert_eq!(
         divided.notes,
         [
-            "global SCHED_DEADLINE on CPUs 0-3 was used instead of scheduling domains 0 | 2: no cgroup-v1 cpuset controller is mounted"
+            "global SCHED_DEADLINE on CPUs 0-3 was used instead of scheduling domains 0 | 2: no cpuset controller is mounted"
         ]
     );
     system.tasks[0].cpus = None;

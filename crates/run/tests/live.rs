@@ -428,3 +428,14 @@ fn every_job_is_released_even_in_a_burst_that_no_buffer_holds() {
     let missed = events.iter().filter(|(_, _, event)| matches!(event, Event::Miss { .. })).count();
     assert_eq!(missed, 99_999, "all but the last, whose deadline lies beyond the end");
 }
+
+#[test]
+fn working_sets_that_would_exhaust_the_memory_are_refused_before_anything_is_touched() {
+    let _alone = alone();
+    let vast = |name: &str| Task { wss: Bytes::new(u64::MAX / 2 + 1), ..task(name, 10, 100) };
+    let system = System::local(1, Builtin::Rm, vec![vast("a"), vast("b")]);
+    let options = RunOptions { best_effort: true, ..RunOptions::new(ms(50)) };
+    let error = prepare(&system, &options).unwrap_err();
+    assert!(matches!(error, RunError::WorkingSets { bytes: u64::MAX, .. }), "{error}");
+    assert_eq!(error.exit_code(), 3);
+}
