@@ -143,6 +143,7 @@ impl Folder {
             .args(arguments)
             .current_dir(self.0.path())
             .env("NO_COLOR", "1")
+            .env_remove("COLUMNS")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -443,4 +444,21 @@ fn keys_of(schema: &Value, keys: &mut Vec<String>) {
         Value::Array(values) => values.iter().for_each(|value| keys_of(value, keys)),
         _ => {}
     }
+}
+
+/// `SNAPSHOTS=overwrite` writes the texts of tests/help anew.
+#[test]
+fn help_says_what_it_said() {
+    let folder = Folder::new();
+    let verbs =
+        ["check", "sim", "run", "stats", "diff", "chart", "report", "export", "import", "schema", "completions", "man"];
+    let assert = snapbox::Assert::new().action_env("SNAPSHOTS");
+    for verb in verbs {
+        let ran = folder.takt(&[verb, "--help"]);
+        assert_eq!(ran.status, 0, "{verb}");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/help/{verb}.txt"));
+        assert.eq(ran.text(), snapbox::Data::read_from(&path, None));
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help/takt.txt");
+    assert.eq(folder.takt(&["--help"]).text(), snapbox::Data::read_from(&path, None));
 }
