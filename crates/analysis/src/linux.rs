@@ -41,8 +41,10 @@ pub struct LinuxMachine {
     pub period_min_us: u64,
     /// `sched_deadline_period_max_us`.
     pub period_max_us: u64,
-    /// Added to each wcet to make the runtime asked for.
+    /// Added to each wcet to make the runtime asked for, which never exceeds a deadline that the wcet keeps to.
     pub margin: Span,
+    /// The margin as a share of the wcet, in percent; the larger of the two is added.
+    pub margin_percent: u32,
     /// Whether cpusets can be made, which partitioned and clustered EDF needs; `None`: not known.
     pub cpusets: Option<bool>,
 }
@@ -60,8 +62,16 @@ impl LinuxMachine {
             period_min_us: 100,
             period_max_us: 1 << 22,
             margin: Span::ZERO,
+            margin_percent: 0,
             cpusets: None,
         }
+    }
+
+    /// The runtime asked for `task`.
+    fn runtime(&self, task: &Task) -> Span {
+        let share = u128::from(task.wcet.as_ns()) * u128::from(self.margin_percent) / 100;
+        let share = Span::from_ns(u64::try_from(share).unwrap_or(u64::MAX));
+        task.wcet.saturating_add(self.margin.max(share)).min(task.deadline.max(task.wcet))
     }
 }
 
@@ -188,7 +198,7 @@ fn task_report(id: TaskId, task: &Task, verdict: Answer) -> TaskReport {
 /// `sched_setattr` for one task on top of those admitted so far.
 fn admit(task: &Task, machine: &LinuxMachine, narrow: bool, total: &mut u64, room: Option<u64>) -> Result<(), Refusal> {
     let refuse = |errno, why| Err(Refusal { errno, why });
-    let (runtime, deadline, period) = (task.wcet.saturating_add(machine.margin), task.deadline, task.period);
+    let (runtime, deadline, period) = (machine.runtime(task), task.deadline, task.period);
     if runtime < RUNTIME_MIN {
         return refuse("EINVAL", format!("runtime {runtime} is below {RUNTIME_MIN}"));
     }

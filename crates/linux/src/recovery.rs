@@ -159,7 +159,7 @@ impl Lock {
                     "removed {count} cpusets of process {pid} and set load balancing of {root} back to {load_balance}"
                 )
             }
-            Hierarchy::V2 { .. } => format!("removed {count} partitions of process {pid} from {root}"),
+            Hierarchy::V2 { .. } => format!("removed what process {pid} made in {root}: {count} partition(s)"),
         };
         Ok(Recovery::Repaired { pid, what })
     }

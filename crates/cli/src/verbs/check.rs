@@ -117,22 +117,27 @@ fn chains(report: &CheckReport) -> Vec<(String, Span)> {
 }
 
 /// `--linux`: this machine, or one that is described.
-fn machine(text: &str, margin: Span) -> Result<LinuxMachine, Failure> {
+fn machine(text: &str, margin: Option<Span>) -> Result<LinuxMachine, Failure> {
+    // What `run` would ask for.
+    let default = takt_run::Margin::default();
+    let margin = margin.map_or(default, |least| takt_run::Margin { percent: 0, least });
+    let stock =
+        |cpus| LinuxMachine { margin: margin.least, margin_percent: margin.percent, ..LinuxMachine::stock(cpus) };
     if text == "this" {
         let here = takt_linux::machine();
         let cpus = u32::try_from(here.cpus.len()).unwrap_or(u32::MAX);
         return Ok(LinuxMachine {
             rt_runtime_us: u64::try_from(here.limits.rt_runtime_us).ok(),
             rt_period_us: here.limits.rt_period_us.max(1),
-            // Where the kernel does not tell, its default stands in: the safe side.
-            fair_server: here.fair_server.or(LinuxMachine::stock(cpus).fair_server),
+            // Kernels before 6.12 have none; later ones that do not tell are taken to have the default.
+            fair_server: here.fair_server_assumed(),
+            cpusets: Some(here.no_cpusets.is_none()),
             period_min_us: here.limits.dl_period_min.as_ns() / 1000,
             period_max_us: here.limits.dl_period_max.as_ns() / 1000,
-            margin,
-            ..LinuxMachine::stock(cpus)
+            ..stock(cpus)
         });
     }
-    let mut machine = LinuxMachine { margin, ..LinuxMachine::stock(1) };
+    let mut machine = stock(1);
     for part in text.split(',') {
         let bad = |why: &str| {
             Failure::input(format_args!(
