@@ -101,7 +101,10 @@ fn the_kernel_admits_what_check_says() {
     let server = here.fair_server_assumed().map_or(0, |(runtime, period)| ratio(runtime.as_ns(), period.as_ns()));
     let room = u64::from(cpus) * (ratio(runtime, limit.rt_period_us) - server);
     let (_, ppm) = said(&edf(vec![units("a", 1000)]), folder.path(), &BARE);
-    assert!(ppm.abs_diff(room * 1_000_000 >> 20) <= 1, "check knows of {ppm} millionths, the kernel has {room} units");
+    assert!(
+        ppm.abs_diff((room * 1_000_000) >> 20) <= 1,
+        "check knows of {ppm} millionths, the kernel has {room} units"
+    );
 
     let share = room / u64::from(cpus);
     let most = |last: u64| -> Vec<Task> {
