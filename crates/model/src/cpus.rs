@@ -26,6 +26,7 @@ impl CpuSet {
         (from..to).collect()
     }
     /// Adds `cpu`; one that is out of range is ignored and `false` comes back.
+    #[inline]
     pub fn insert(&mut self, cpu: u32) -> bool {
         match self.0.get_mut((cpu / 64) as usize) {
             Some(word) => {
@@ -36,6 +37,7 @@ impl CpuSet {
         }
     }
     /// Takes `cpu` out.
+    #[inline]
     pub fn remove(&mut self, cpu: u32) {
         if let Some(word) = self.0.get_mut((cpu / 64) as usize) {
             *word &= !(1 << (cpu % 64));
@@ -53,6 +55,7 @@ impl CpuSet {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
     /// Whether the set holds no CPU.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0 == [0; WORDS]
@@ -64,21 +67,25 @@ impl CpuSet {
         self.0.iter().enumerate().find(|(_, word)| **word != 0).map(|(i, word)| i as u32 * 64 + word.trailing_zeros())
     }
     /// CPUs in both sets.
+    #[inline]
     #[must_use]
     pub fn intersection(&self, other: &CpuSet) -> CpuSet {
         CpuSet(std::array::from_fn(|i| self.0[i] & other.0[i]))
     }
     /// CPUs in either set.
+    #[inline]
     #[must_use]
     pub fn union(&self, other: &CpuSet) -> CpuSet {
         CpuSet(std::array::from_fn(|i| self.0[i] | other.0[i]))
     }
     /// CPUs of `self` that are not in `other`.
+    #[inline]
     #[must_use]
     pub fn difference(&self, other: &CpuSet) -> CpuSet {
         CpuSet(std::array::from_fn(|i| self.0[i] & !other.0[i]))
     }
     /// Whether every CPU of `self` is in `other`.
+    #[inline]
     #[must_use]
     pub fn is_subset(&self, other: &CpuSet) -> bool {
         self.difference(other).is_empty()

@@ -127,7 +127,17 @@ impl<'a> Arrivals<'a> {
         Arrivals { task, draw, number: 0, next_arrival: first, last_release: Time::ZERO }
     }
 
+    #[inline]
     fn arrival_after(&self, arrival: Time) -> Option<Time> {
+        let task = self.task;
+        match &task.arrival {
+            Arrival::Periodic => arrival.checked_add(task.period),
+            _ => self.uneven_arrival_after(arrival),
+        }
+    }
+
+    /// The arrival after one of a task that is not periodic; apart, so that the common case stays small.
+    fn uneven_arrival_after(&self, arrival: Time) -> Option<Time> {
         let task = self.task;
         let distance = match &task.arrival {
             Arrival::Periodic => task.period,

@@ -27,8 +27,13 @@ pub(crate) struct Cluster {
     arrived: Vec<Rank>,
     /// In no order.
     running: Vec<Running>,
+    /// Position in `running` by CPU, stale for idle CPUs.
+    place: Vec<u32>,
     /// Position of the least important of `running`, where that is known.
     least: Option<usize>,
+    /// Every job in `ready` is less important than every running one: only those that arrived can preempt. So it is
+    /// after each dispatch, until ranks change.
+    settled: bool,
     /// Whether some task may not use all CPUs of the cluster.
     restricted: bool,
     /// Scratch of a dispatch: jobs that shall run, the most important first; the CPU of those that do.
@@ -46,7 +51,9 @@ impl Cluster {
             ready: ReadyQueue::new(slots),
             arrived: Vec::with_capacity(slots),
             running: Vec::with_capacity(cpu_count + 1),
+            place: vec![0; cpus.iter().last().map_or(0, |last| last as usize + 1)],
             least: None,
+            settled: true,
             restricted,
             chosen: Vec::with_capacity(cpu_count + 1),
             unfit: Vec::with_capacity(slots),
@@ -72,19 +79,40 @@ impl Cluster {
     /// Takes the running job off `cpu`, which becomes idle.
     #[inline]
     pub(crate) fn release_cpu(&mut self, cpu: u32) {
-        if let Some(at) = self.running.iter().position(|job| job.cpu == cpu) {
-            self.running.swap_remove(at);
-            self.least = None;
+        if let Some(at) = self.place_of(cpu) {
+            self.take_running(at);
         }
-        self.idle.insert(cpu);
     }
 
     /// Gives the job running on `cpu` another rank.
     pub(crate) fn rerank_running(&mut self, rank: Rank, cpu: u32) {
-        if let Some(job) = self.running.iter_mut().find(|job| job.cpu == cpu) {
-            job.rank = rank;
+        if let Some(at) = self.place_of(cpu) {
+            self.running[at].rank = rank;
         }
-        self.least = None;
+        (self.least, self.settled) = (None, false);
+    }
+
+    /// Where the job of `cpu` stands in `running`.
+    #[inline]
+    fn place_of(&self, cpu: u32) -> Option<usize> {
+        let at = *self.place.get(cpu as usize)? as usize;
+        self.running.get(at).filter(|job| job.cpu == cpu).map(|_| at)
+    }
+
+    /// Takes a job out of `running`, and keeps in mind which is the least important of the others.
+    #[inline]
+    fn take_running(&mut self, at: usize) -> Running {
+        let gone = self.running.swap_remove(at);
+        if let Some(moved) = self.running.get(at) {
+            self.place[moved.cpu as usize] = at as u32;
+        }
+        self.least = match self.least {
+            Some(least) if least == at => None,
+            Some(least) if least == self.running.len() => Some(at),
+            least => least,
+        };
+        self.idle.insert(gone.cpu);
+        gone
     }
 
     /// Makes the order anew from the ranks of `slots` at `now` (mode switch).
@@ -100,7 +128,7 @@ impl Cluster {
         for job in &mut self.running {
             job.rank = slots.rerank(job.rank.slot(), now);
         }
-        self.least = None;
+        (self.least, self.settled) = (None, false);
     }
 
     /// The least important running job.
@@ -120,32 +148,76 @@ impl Cluster {
         if self.ready.is_empty() && self.arrived.is_empty() {
             return;
         }
+        if self.restricted || slots.has_laxity() || !self.dispatch_one(now, slots, decisions) {
+            self.dispatch_any(now, slots, decisions);
+        }
+    }
+
+    /// The short way where at most one job can start, as nearly always: one came, or one left. False, with nothing
+    /// done, where it may be more.
+    #[inline(always)]
+    fn dispatch_one(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) -> bool {
+        let idle = self.cpu_count - self.running.len();
+        match (self.arrived.as_slice(), idle) {
+            _ if !self.settled => false,
+            (&[first], 1..) if self.ready.is_empty() && !slots.is_hopeless(first.slot(), now) => {
+                self.arrived.clear();
+                self.run(first, now, slots, decisions);
+                true
+            }
+            (&[first], 0) if !slots.is_hopeless(first.slot(), now) => {
+                let Some((at, least)) = self.least_important() else { return false };
+                self.arrived.clear();
+                if first < least {
+                    let job = self.take_running(at);
+                    self.preempt(job, now, slots, decisions);
+                    self.run(first, now, slots, decisions);
+                } else {
+                    self.ready.push(first);
+                }
+                true
+            }
+            ([], 1) => match self.ready.peek().copied() {
+                Some(first) if !slots.is_hopeless(first.slot(), now) => {
+                    self.ready.pop();
+                    self.run(first, now, slots, decisions);
+                    true
+                }
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    fn dispatch_any(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         if slots.has_laxity() {
             self.refresh_running(now, slots);
         }
         if self.restricted {
-            while let Some(rank) = self.arrived.pop() {
-                self.ready.push(rank);
-            }
-            // Where a waiting job gets its CPU decides what else fits, so choose until nothing changes. Each
-            // round settles at least one more of the most important jobs.
-            let rounds_max = self.running.len() + self.ready.len() + 1;
-            for _ in 0..rounds_max {
-                let before = decisions.len();
-                self.choose_restricted(now, slots, decisions);
-                self.run_chosen(now, slots, decisions);
-                if decisions.len() == before {
-                    break;
-                }
-            }
+            self.dispatch_restricted(now, slots, decisions);
         } else {
             self.choose(now, slots, decisions);
+        }
+    }
+
+    fn dispatch_restricted(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
+        while let Some(rank) = self.arrived.pop() {
+            self.ready.push(rank);
+        }
+        // Where a waiting job gets its CPU decides what else fits, so choose until nothing changes. Each
+        // round settles at least one more of the most important jobs.
+        let rounds_max = self.running.len() + self.ready.len() + 1;
+        for _ in 0..rounds_max {
+            let before = decisions.len();
+            self.choose_restricted(now, slots, decisions);
             self.run_chosen(now, slots, decisions);
+            if decisions.len() == before {
+                break;
+            }
         }
     }
 
     /// Gives chosen jobs that do not run yet a CPU.
-    #[inline]
     fn run_chosen(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         for at in 0..self.chosen.len() {
             let (rank, cpu) = self.chosen[at];
@@ -156,14 +228,11 @@ impl Cluster {
     }
 
     /// Takes the most important waiting job if it is more important than `bar`.
-    #[inline]
-    fn pop_waiting(&mut self, bar: Option<Rank>) -> Option<Rank> {
-        let arrived = self.arrived.last().copied();
-        let queued = self.ready.peek();
-        let (first, is_arrived) = match (arrived, queued) {
-            (Some(a), Some(q)) => (a.min(q), a < q),
+    fn pop_waiting(&mut self, bar: Option<&Rank>) -> Option<Rank> {
+        let (first, is_arrived) = match (self.arrived.last(), self.ready.peek()) {
+            (Some(a), Some(q)) if a < q => (a, true),
             (Some(a), None) => (a, true),
-            (None, Some(q)) => (q, false),
+            (_, Some(q)) => (q, false),
             (None, None) => return None,
         };
         if bar.is_some_and(|bar| bar <= first) {
@@ -172,8 +241,7 @@ impl Cluster {
         if is_arrived { self.arrived.pop() } else { self.ready.pop() }
     }
 
-    /// Any job may use any CPU: the first `cpu_count` jobs run.
-    #[inline]
+    /// Any job may use any CPU: makes the first `cpu_count` jobs run.
     fn choose(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         self.chosen.clear();
         if self.arrived.len() > 1 {
@@ -182,17 +250,19 @@ impl Cluster {
         }
         loop {
             let full = self.running.len() + self.chosen.len() >= self.cpu_count;
+            if full && self.settled && self.arrived.is_empty() {
+                break;
+            }
             let least = if full { self.least_important() } else { None };
             if full && least.is_none() {
                 break;
             }
-            let Some(first) = self.pop_waiting(least.map(|(_, rank)| rank)) else { break };
+            let Some(first) = self.pop_waiting(least.as_ref().map(|(_, rank)| rank)) else { break };
             if slots.cancel_if_hopeless(first.slot(), now, decisions) {
                 continue;
             }
             if let Some((at, _)) = least {
-                let job = self.running.swap_remove(at);
-                self.least = None;
+                let job = self.take_running(at);
                 self.preempt(job, now, slots, decisions);
             }
             self.chosen.push((first, None));
@@ -200,6 +270,8 @@ impl Cluster {
         while let Some(rank) = self.arrived.pop() {
             self.ready.push(rank);
         }
+        self.settled = true;
+        self.run_chosen(now, slots, decisions);
     }
 
     /// Affinities restrict: walks all jobs in order and chooses each that fits.
@@ -211,7 +283,7 @@ impl Cluster {
         let mut next_running = 0;
         while self.chosen.len() < self.cpu_count {
             let running = self.running.get(next_running).copied();
-            let waiting = self.ready.peek();
+            let waiting = self.ready.peek().copied();
             match (running, waiting) {
                 (Some(job), other) if other.is_none_or(|other| job.rank < other) => {
                     next_running += 1;
@@ -239,8 +311,12 @@ impl Cluster {
                 at += 1;
             } else {
                 self.running.remove(at);
+                self.idle.insert(job.cpu);
                 self.preempt(job, now, slots, decisions);
             }
+        }
+        for (at, job) in self.running.iter().enumerate() {
+            self.place[job.cpu as usize] = at as u32;
         }
         while let Some(rank) = self.unfit.pop() {
             self.ready.push(rank);
@@ -259,16 +335,19 @@ impl Cluster {
     #[inline]
     fn preempt(&mut self, job: Running, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         let slot = job.rank.slot();
-        self.idle.insert(job.cpu);
-        self.ready.push(slots.stopped(slot, now));
+        self.ready.push(slots.stopped(job.rank, now));
         decisions.push(Decision::Preempt { slot, cpu: job.cpu });
     }
 
     #[inline]
     fn run(&mut self, rank: Rank, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         let slot = rank.slot();
-        let free = if self.restricted { slots.affinity(slot).intersection(&self.idle) } else { self.idle };
-        let Some(cpu) = slots.preferred_cpu(slot, &free) else {
+        let found = if self.restricted {
+            slots.preferred_cpu(slot, &slots.affinity(slot).intersection(&self.idle))
+        } else {
+            slots.preferred_cpu(slot, &self.idle)
+        };
+        let Some(cpu) = found else {
             debug_assert!(false, "a chosen job has no CPU");
             self.ready.push(rank);
             return;
@@ -286,6 +365,7 @@ impl Cluster {
         if self.least.and_then(|at| self.running.get(at)).is_some_and(|least| least.rank < job.rank) {
             self.least = Some(self.running.len());
         }
+        self.place[job.cpu as usize] = self.running.len() as u32;
         self.running.push(job);
     }
 }

@@ -129,7 +129,6 @@ enum State {
 struct Slot {
     rules: Rules,
     state: State,
-    rank: Rank,
     job: Job,
     /// The job has been on a CPU.
     started: bool,
@@ -178,10 +177,10 @@ impl Slots {
         self.slots[slot as usize].last_cpu.filter(|cpu| free.contains(*cpu)).or_else(|| free.lowest())
     }
 
-    /// Computes, stores and returns the rank of the job in `slot`.
+    /// The rank of the job in `slot` at `now`.
     #[inline]
-    pub(crate) fn rerank(&mut self, slot: u32, now: Time) -> Rank {
-        let at = &mut self.slots[slot as usize];
+    pub(crate) fn rerank(&self, slot: u32, now: Time) -> Rank {
+        let at = &self.slots[slot as usize];
         let rules = &at.rules;
         let level = rules.level + if at.demoted { self.level_count } else { 0 };
         let phase = match at.state {
@@ -194,20 +193,18 @@ impl Slots {
             Order::Deadline => deadline_ns.saturating_add(rules.shift_ns),
             Order::Laxity => deadline_ns.saturating_sub(at.remaining(now).as_ns() as i64),
         };
-        at.rank = Rank::new(level, phase, ordered(key), rules.importance, at.job.arrival.as_ns(), slot);
-        at.rank
+        Rank::new(level, phase, ordered(key), rules.importance, at.job.arrival.as_ns(), slot)
     }
 
-    /// The job of `slot` lost its CPU at `now`; its rank as a waiting job.
+    /// The job that runs with this rank lost its CPU at `now`; its rank as a waiting job.
     #[inline]
-    pub(crate) fn stopped(&mut self, slot: u32, now: Time) -> Rank {
-        let at = &mut self.slots[slot as usize];
+    pub(crate) fn stopped(&mut self, rank: Rank, now: Time) -> Rank {
+        let at = &mut self.slots[rank.slot() as usize];
         if let State::Running { since, .. } = at.state {
             at.received += now.saturating_since(since);
         }
         at.state = State::Waiting;
-        at.rank = at.rank.with_phase(Phase::waiting(at.rules.preemptive, true));
-        at.rank
+        rank.with_phase(Phase::waiting(at.rules.preemptive, true))
     }
 
     /// The job of `slot` got `cpu` at `now`; its rank as a running job, whether it ran before, and
@@ -220,20 +217,25 @@ impl Slots {
         at.state = State::Running { cpu, since: now };
         at.started = true;
         at.last_cpu = Some(cpu);
-        at.rank = if at.rules.preemptive { rank } else { rank.with_phase(Phase::Running) };
-        (at.rank, resumed, from)
+        (if at.rules.preemptive { rank } else { rank.with_phase(Phase::Running) }, resumed, from)
     }
 
     /// Empties the slot of a noncritical job that has not started and cannot meet its deadline.
     #[inline]
     pub(crate) fn cancel_if_hopeless(&mut self, slot: u32, now: Time, decisions: &mut Vec<Decision>) -> bool {
-        let at = &mut self.slots[slot as usize];
-        let hopeless = at.cancellable && !at.started && at.wcet > at.job.deadline.saturating_since(now);
+        let hopeless = self.is_hopeless(slot, now);
         if hopeless {
-            at.state = State::Empty;
+            self.slots[slot as usize].state = State::Empty;
             decisions.push(Decision::Cancel { slot });
         }
         hopeless
+    }
+
+    /// Whether [`Slots::cancel_if_hopeless`] would.
+    #[inline]
+    pub(crate) fn is_hopeless(&self, slot: u32, now: Time) -> bool {
+        let at = &self.slots[slot as usize];
+        at.cancellable && !at.started && at.wcet > at.job.deadline.saturating_since(now)
     }
 }
 
@@ -298,7 +300,6 @@ impl Dispatcher {
                 importance: 0,
             },
             state: State::Empty,
-            rank: Rank::new(0, Phase::Fresh, 0, 0, 0, 0),
             job: Job { slot: 0, release: Time::ZERO, arrival: Time::ZERO, deadline: Time::ZERO },
             started: false,
             demoted: false,
@@ -349,7 +350,8 @@ impl Dispatcher {
 
     /// Takes note of an event. Decisions made at once (drops) are appended to `decisions`; the others come
     /// from [`Dispatcher::dispatch`]. Events that contradict what it knows are ignored (and abort a debug build).
-    #[inline]
+    // Always inlined: where the event's kind is known, its own code alone is left.
+    #[inline(always)]
     pub fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
         match *event {
             Event::Ready(job) => self.on_ready(now, job, decisions),
@@ -362,14 +364,21 @@ impl Dispatcher {
     /// Decides who runs from `now` on, after all events of the instant.
     #[inline]
     pub fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
-        if self.slots.laxity && self.quantum.is_some_and(|quantum| now.as_ns().is_multiple_of(quantum.as_ns().max(1))) {
-            for cluster in 0..self.clusters.len() {
-                self.touch(cluster as u32);
-            }
+        if self.slots.laxity {
+            self.keep_laxity_quantum(now);
         }
         while let Some(cluster) = self.touched.pop() {
             self.is_touched[cluster as usize] = false;
             self.clusters[cluster as usize].dispatch(now, &mut self.slots, decisions);
+        }
+    }
+
+    /// At each point of the laxity quantum's grid every cluster decides anew.
+    fn keep_laxity_quantum(&mut self, now: Time) {
+        if self.quantum.is_some_and(|quantum| now.as_ns().is_multiple_of(quantum.as_ns().max(1))) {
+            for cluster in 0..self.clusters.len() {
+                self.touch(cluster as u32);
+            }
         }
     }
 

@@ -31,8 +31,8 @@ impl ReadyQueue {
 
     /// The most important waiting job.
     #[inline]
-    pub(crate) fn peek(&self) -> Option<Rank> {
-        self.heap.first().copied()
+    pub(crate) fn peek(&self) -> Option<&Rank> {
+        self.heap.first()
     }
 
     #[inline]
@@ -44,7 +44,7 @@ impl ReadyQueue {
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Rank> {
-        let top = self.peek()?;
+        let top = *self.peek()?;
         self.take_at(0);
         Some(top)
     }
@@ -80,8 +80,10 @@ impl ReadyQueue {
         let gone = self.heap.swap_remove(at);
         self.set_position(gone.slot(), ABSENT);
         if at < self.heap.len() {
-            let at = self.sift_down(at);
-            self.sift_up(at);
+            let settled = self.sift_down(at);
+            if settled == at && at > 0 {
+                self.sift_up(at);
+            }
         }
     }
 
@@ -157,7 +159,7 @@ mod tests {
                         known.map(|at| list.remove(at));
                     }
                 }
-                prop_assert_eq!(queue.peek(), list.first().copied());
+                prop_assert_eq!(queue.peek(), list.first());
                 prop_assert_eq!(queue.is_empty(), list.is_empty());
             }
         }

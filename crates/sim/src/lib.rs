@@ -122,8 +122,8 @@ pub fn simulate<S: Sink>(system: &System, options: &SimOptions, sink: &mut S) ->
             }
         }
         several => {
-            let next = |nodes: &mut [NodeSim]| {
-                let instants = nodes.iter_mut().enumerate().filter_map(|(i, node)| Some((node.next_instant()?, i)));
+            let next = |nodes: &[NodeSim]| {
+                let instants = nodes.iter().enumerate().filter_map(|(i, node)| Some((node.next_instant()?, i)));
                 instants.min()
             };
             while let Some((now, i)) = next(several) {

@@ -83,9 +83,11 @@ pub(crate) struct NodeSim<'a> {
     watch_deadlines: bool,
     tell_deadlines: bool,
     slot_on: Vec<u32>,
+    /// Mode switches to come.
     modes: VecDeque<Time>,
     mode: u32,
-    wakeup: Option<Time>,
+    /// The next mode switch or wake-up of the dispatcher, whichever is earlier.
+    next_other: Time,
     /// Successors with an instance that has become due.
     due: Vec<u32>,
     costs: Option<Costs>,
@@ -121,12 +123,13 @@ impl<'a> NodeSim<'a> {
             slot_on: vec![0; spec.cpus as usize],
             modes: modes.into(),
             mode: 0,
-            wakeup: None,
+            next_other: Time::MAX,
             due: Vec::new(),
             costs: spec.costs,
             ticks: spec.costs.map_or(no_tick, |costs| Ticks::new(costs.tick, costs.tick_period)),
             released: 0,
         };
+        node.next_other = node.modes.front().copied().unwrap_or(Time::MAX);
         (0..node.tasks.len() as u32).for_each(|slot| node.await_next(slot));
         Ok(node)
     }
@@ -137,17 +140,12 @@ impl<'a> NodeSim<'a> {
 
     /// The next instant at which anything happens, `None` once nothing does before or at the end.
     #[inline]
-    pub(crate) fn next_instant(&mut self) -> Option<Time> {
+    pub(crate) fn next_instant(&self) -> Option<Time> {
         let mut next = self.finishes.earliest().0.min(self.releases.earliest().0);
         if self.watch_deadlines {
             next = next.min(self.deadlines.earliest().0);
         }
-        if let Some(mode) = self.modes.front() {
-            next = next.min(*mode);
-        }
-        if let Some(wakeup) = self.wakeup {
-            next = next.min(wakeup);
-        }
+        next = next.min(self.next_other);
         (next <= self.end && next != Time::MAX).then_some(next)
     }
 
@@ -161,11 +159,11 @@ impl<'a> NodeSim<'a> {
             }
             if now >= self.end {
                 self.modes.clear();
-                self.wakeup = None;
+                self.next_other = Time::MAX;
                 return Ok(());
             }
             self.release_all(now, sink)?;
-            if self.modes.front().is_some_and(|at| *at <= now) {
+            if self.next_other <= now && self.modes.front().is_some_and(|at| *at <= now) {
                 self.switch_mode(now, sink);
                 self.carry_out(now, sink);
             }
@@ -175,7 +173,8 @@ impl<'a> NodeSim<'a> {
                 break;
             }
         }
-        self.wakeup = self.dispatcher.next_wakeup(now);
+        let wakeup = self.dispatcher.next_wakeup(now).unwrap_or(Time::MAX);
+        self.next_other = self.modes.front().map_or(wakeup, |mode| wakeup.min(*mode));
         Ok(())
     }
 
@@ -188,9 +187,10 @@ impl<'a> NodeSim<'a> {
             let slot = self.slot_on[cpu as usize];
             self.dispatcher.on_event(now, &policy::Event::Complete { slot }, &mut self.decisions);
             let task = &mut self.tasks[slot as usize];
-            if let Some(head) = task.head.take() {
-                sink.event(self.stream, now, &Event::Complete { job: task.key(head.job.number), cpu });
-                self.job_ended(slot, head.job, true, now);
+            if let Some(Head { job: Released { number, origin, .. }, .. }) = task.head {
+                task.head = None;
+                sink.event(self.stream, now, &Event::Complete { job: task.key(number), cpu });
+                self.job_ended(slot, number, origin, true, now);
             }
         }
     }
@@ -231,15 +231,17 @@ impl<'a> NodeSim<'a> {
         while let (time, slot) = self.releases.earliest()
             && time <= now
         {
-            let task = &mut self.tasks[slot as usize];
-            if let Some(next) = task.next.take() {
-                let Arriving { number, arrival, .. } = next;
+            if let Some(Arriving { number, arrival, .. }) = self.tasks[slot as usize].next {
                 self.release(slot, number, arrival, arrival, now, sink)?;
             }
             self.await_next(slot);
         }
         // Jobs released after their deadline may be dropped at once.
         self.carry_out(now, sink);
+        if self.due.is_empty() { Ok(()) } else { self.release_successors(now, sink) }
+    }
+
+    fn release_successors<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), SimError> {
         while let Some(slot) = self.due.pop() {
             while let Some(due) = self.tasks[slot as usize].link.as_mut().and_then(Link::take_due) {
                 self.release_successor(slot, due, now, sink)?;
@@ -254,14 +256,14 @@ impl<'a> NodeSim<'a> {
     }
 
     /// Arms the next release of a task whose jobs come from outside.
-    #[inline]
+    #[inline(always)]
     fn await_next(&mut self, slot: u32) {
         let task = &mut self.tasks[slot as usize];
         task.next = task.arrivals.as_mut().and_then(Iterator::next).filter(|job| job.release < self.end);
         self.releases.set(slot, task.next.map_or(Time::MAX, |job| job.release));
     }
 
-    #[inline]
+    #[inline(always)]
     fn release<S: Sink>(
         &mut self,
         slot: u32,
@@ -286,7 +288,7 @@ impl<'a> NodeSim<'a> {
             }
         }
         if task.head.is_none() {
-            self.make_head(slot, job, now);
+            self.make_head(slot, &job, now);
         } else {
             task.pending_missed += usize::from(job.missed);
             task.pending.push_back(job);
@@ -312,28 +314,32 @@ impl<'a> NodeSim<'a> {
     }
 
     /// Hands a job to the dispatcher.
-    #[inline]
-    fn make_head(&mut self, slot: u32, job: Released, now: Time) {
+    #[inline(always)]
+    fn make_head(&mut self, slot: u32, job: &Released, now: Time) {
         let task = &mut self.tasks[slot as usize];
         let exec = task.exec_fixed.unwrap_or_else(|| task.draw.exec(task.task, job.number));
         let overhead = self.costs.map_or(Span::ZERO, |costs| costs.release);
-        task.head = Some(Head { job, remaining: exec + overhead, running: None });
+        task.head = Some(Head { job: *job, remaining: exec + overhead, running: None });
         let ready = policy::Job { slot, release: job.release, arrival: job.arrival, deadline: job.deadline };
         self.dispatcher.on_event(now, &policy::Event::Ready(ready), &mut self.decisions);
     }
 
     /// After the job of a slot has gone: the next one moves up, and successors learn of it.
     #[inline]
-    fn job_ended(&mut self, slot: u32, job: Released, completed: bool, now: Time) {
+    fn job_ended(&mut self, slot: u32, number: u64, origin: Time, completed: bool, now: Time) {
         let task = &mut self.tasks[slot as usize];
-        if let Some(next) = task.pending.pop_front() {
+        let is_followed = !task.successors.is_empty();
+        if !task.pending.is_empty()
+            && let Some(next) = task.pending.pop_front()
+        {
             task.pending_missed = task.pending_missed.saturating_sub(1);
-            self.make_head(slot, next, now);
+            self.make_head(slot, &next, now);
         }
-        self.tell_successors(slot, job.number, completed, job.origin);
+        if is_followed {
+            self.tell_successors(slot, number, completed, origin);
+        }
     }
 
-    #[inline]
     fn tell_successors(&mut self, slot: u32, number: u64, completed: bool, origin: Time) {
         for at in 0..self.tasks[slot as usize].successors.len() {
             let successor = self.tasks[slot as usize].successors[at];
@@ -356,6 +362,11 @@ impl<'a> NodeSim<'a> {
     /// Carries the decisions out. True when a slot became empty, so that there is more to decide.
     #[inline]
     fn carry_out<S: Sink>(&mut self, now: Time, sink: &mut S) -> bool {
+        // Most often there are none.
+        !self.decisions.is_empty() && self.carry_out_all(now, sink)
+    }
+
+    fn carry_out_all<S: Sink>(&mut self, now: Time, sink: &mut S) -> bool {
         let mut emptied = false;
         let mut at = 0;
         // Dropping a job can make its late successor in line drop at once, which appends.
@@ -418,7 +429,7 @@ impl<'a> NodeSim<'a> {
         let task = &mut self.tasks[slot as usize];
         if let Some(head) = task.head.take() {
             sink.event(self.stream, now, &Event::Cancel { job: task.key(head.job.number), cause });
-            self.job_ended(slot, head.job, false, now);
+            self.job_ended(slot, head.job.number, head.job.origin, false, now);
         }
     }
 }

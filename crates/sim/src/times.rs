@@ -5,8 +5,8 @@ use takt_model::Time;
 /// Up to so many instants a scan beats a tree.
 const FLAT_MAX: usize = 16;
 
-/// Instants by index, with the earliest at hand. Ties go to the lowest index. A few are scanned when the earliest is
-/// asked for after a change; many stand in a winner tree, where a change costs one comparison a level.
+/// Instants by index, with the earliest at hand. Ties go to the lowest index. A few are scanned, and only when the
+/// earliest moves back; many stand in a winner tree, where a change costs one comparison a level.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
     /// The flat list; or the tree, whose root is 1 and whose leaves start at `leaves`.
@@ -14,7 +14,6 @@ pub(crate) struct Times {
     /// Zero for the flat list.
     leaves: usize,
     earliest: (Time, u32),
-    changed: bool,
 }
 
 impl Times {
@@ -23,22 +22,39 @@ impl Times {
         let earliest = (Time::MAX, 0);
         if count <= FLAT_MAX {
             let times = (0..count as u32).map(|index| (Time::MAX, index)).collect();
-            return Times { times, leaves: 0, earliest, changed: false };
+            return Times { times, leaves: 0, earliest };
         }
         let leaves = count.next_power_of_two();
         let mut times = vec![earliest; 2 * leaves];
         (0..leaves).for_each(|leaf| times[leaves + leaf].1 = leaf as u32);
         (1..leaves).rev().for_each(|at| times[at] = times[2 * at]);
-        Times { times, leaves, earliest, changed: false }
+        Times { times, leaves, earliest }
     }
 
     #[inline]
     pub(crate) fn set(&mut self, index: u32, time: Time) {
+        if self.leaves > 0 {
+            return self.set_in_tree(index, time);
+        }
+        self.times[index as usize].0 = time;
+        // An instant other than the earliest takes its place or leaves it be; only a later earliest needs a search.
+        if (time, index) <= self.earliest {
+            self.earliest = (time, index);
+        } else if index == self.earliest.1 {
+            self.earliest = self.scan();
+        }
+    }
+
+    fn scan(&self) -> (Time, u32) {
+        let first = |a: (Time, u32), b: &(Time, u32)| if b.0 < a.0 { *b } else { a };
+        self.times.iter().fold((Time::MAX, 0), first)
+    }
+
+    fn set_in_tree(&mut self, index: u32, time: Time) {
         let mut at = self.leaves + index as usize;
         self.times[at].0 = time;
-        self.changed = true;
         let mut winner = (time, index);
-        while at > 1 && self.leaves > 0 {
+        while at > 1 {
             let other = self.times[at ^ 1];
             // Siblings: the left one has the lower indices.
             let other_wins = other.0 < winner.0 || (other.0 == winner.0 && at & 1 == 1);
@@ -46,6 +62,7 @@ impl Times {
             at /= 2;
             self.times[at] = winner;
         }
+        self.earliest = winner;
     }
 
     #[inline]
@@ -55,12 +72,7 @@ impl Times {
 
     /// The earliest instant and its index.
     #[inline]
-    pub(crate) fn earliest(&mut self) -> (Time, u32) {
-        if self.changed {
-            self.changed = false;
-            let first = |a: (Time, u32), b: &(Time, u32)| if b.0 < a.0 { *b } else { a };
-            self.earliest = if self.leaves > 0 { self.times[1] } else { self.times.iter().fold((Time::MAX, 0), first) };
-        }
+    pub(crate) fn earliest(&self) -> (Time, u32) {
         self.earliest
     }
 }

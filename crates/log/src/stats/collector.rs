@@ -34,7 +34,7 @@ pub struct Collector {
 #[derive(Clone, Debug)]
 struct TaskState {
     /// Released and not yet ended, in the order of numbers.
-    open: VecDeque<Job>,
+    open: Open,
     /// The number that the next release has at least.
     next: u64,
     /// Relative; `NONE` where unknown.
@@ -67,6 +67,11 @@ struct Job {
     cpu: u32,
     /// Events were lost since its release.
     doubtful: bool,
+}
+
+impl Job {
+    /// Stands for no job.
+    const ABSENT: Job = Job { number: NONE, arrival: 0, origin: NONE, since: NONE, cpu: 0, doubtful: false };
 }
 
 impl Collector {
@@ -137,7 +142,7 @@ impl Collector {
             let cpus = bases.get(def.node.index()).copied().unwrap_or_default();
             if i == self.tasks.len() {
                 self.tasks.push(TaskState {
-                    open: VecDeque::with_capacity(4),
+                    open: Open::default(),
                     next: 0,
                     deadline,
                     missed: 0,
@@ -193,7 +198,7 @@ impl Collector {
         let mut tasks = Vec::with_capacity(self.tasks.len());
         for (state, def) in self.tasks.iter_mut().zip(&self.definitions.tasks) {
             let mut open = 0;
-            for job in &state.open {
+            for job in state.open.iter() {
                 leave(&mut self.busy, state.cpus, job, end);
                 if job.doubtful {
                     state.censored += 1;
@@ -246,7 +251,7 @@ impl Collector {
     fn lose(&mut self, stream: u32, count: u64) {
         self.lost = if count == 0 { None } else { self.lost.and_then(|lost| lost.checked_add(count)) };
         for task in self.tasks.iter_mut().filter(|task| task.stream == stream) {
-            for job in &mut task.open {
+            for job in task.open.iter_mut() {
                 (job.doubtful, job.since) = (true, NONE);
             }
         }
@@ -288,7 +293,8 @@ impl Collector {
     fn release(&mut self, stream: u32, now: u64, job: JobKey, arrival: u64, origin: u64) {
         let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
         let number = job.number;
-        if number < task.next {
+        // No job has the number `NONE`: half a million years of jobs a microsecond apart come before it.
+        if number < task.next || number == NONE {
             return;
         }
         (task.next, task.stream) = (number.saturating_add(1), stream);
@@ -297,7 +303,7 @@ impl Collector {
         {
             latencies.record(now.saturating_sub(arrival));
         }
-        task.open.push_back(Job { number, arrival, origin, since: NONE, cpu: 0, doubtful: false });
+        task.open.push(Job { number, arrival, origin, since: NONE, cpu: 0, doubtful: false });
     }
 
     fn run(&mut self, now: u64, job: JobKey, cpu: u32) {
@@ -342,19 +348,9 @@ impl Collector {
 }
 
 impl TaskState {
-    /// Where a job stands in `open`; nearly always in front.
-    #[inline]
-    fn position(&self, number: u64) -> Option<usize> {
-        if self.open.front()?.number == number {
-            return Some(0);
-        }
-        self.open.binary_search_by_key(&number, |job| job.number).ok()
-    }
-
     #[inline]
     fn find(&mut self, job: JobKey) -> Option<&mut Job> {
-        let at = self.position(job.number)?;
-        self.open.get_mut(at)
+        self.open.find(job.number)
     }
 
     /// The job loses its CPU.
@@ -371,20 +367,17 @@ impl TaskState {
     /// may have ended, for jobs of a task end in order.
     #[inline]
     fn take(&mut self, number: u64) -> Option<Job> {
-        if self.open.front().is_some_and(|job| job.number == number) {
-            return self.open.pop_front();
+        if self.open.first.number == number {
+            return self.open.pop_first();
         }
         self.take_later(number)
     }
 
     #[cold]
     fn take_later(&mut self, number: u64) -> Option<Job> {
-        if let Ok(at) = self.open.binary_search_by_key(&number, |job| job.number) {
-            let job = self.open.remove(at);
-            let before = self.open.len();
-            self.open.retain(|job| !(job.doubtful && job.number < number));
-            self.censored += (before - self.open.len()) as u64;
-            return job;
+        if let Some((job, doubtful)) = self.open.take_later(number) {
+            self.censored += doubtful;
+            return Some(job);
         }
         // A second end of one job is no second job.
         if number >= self.next {
@@ -392,6 +385,75 @@ impl TaskState {
             self.censored += 1;
         }
         None
+    }
+}
+
+/// The open jobs of a task in the order of numbers. Most tasks have one at a time: the first stands apart, at hand.
+#[derive(Clone, Debug)]
+struct Open {
+    /// Its number is `NONE` where there is no job.
+    first: Job,
+    later: VecDeque<Job>,
+}
+
+impl Default for Open {
+    fn default() -> Self {
+        Open { first: Job::ABSENT, later: VecDeque::new() }
+    }
+}
+
+impl Open {
+    /// Adds the job with the largest number so far.
+    #[inline]
+    fn push(&mut self, job: Job) {
+        if self.first.number == NONE {
+            self.first = job;
+        } else {
+            self.later.push_back(job);
+        }
+    }
+
+    #[inline]
+    fn pop_first(&mut self) -> Option<Job> {
+        if self.first.number == NONE {
+            return None;
+        }
+        // Asked first: most often none waits, and nothing is moved then.
+        let next = if self.later.is_empty() { Job::ABSENT } else { self.later.pop_front().unwrap_or(Job::ABSENT) };
+        Some(std::mem::replace(&mut self.first, next))
+    }
+
+    #[inline]
+    fn find(&mut self, number: u64) -> Option<&mut Job> {
+        if self.first.number == number && number != NONE {
+            return Some(&mut self.first);
+        }
+        let at = self.later.binary_search_by_key(&number, |job| job.number).ok()?;
+        self.later.get_mut(at)
+    }
+
+    /// Takes out a job other than the first, with all doubtful ones before it; says how many these were.
+    fn take_later(&mut self, number: u64) -> Option<(Job, u64)> {
+        let at = self.later.binary_search_by_key(&number, |job| job.number).ok()?;
+        let job = self.later.remove(at)?;
+        let before = self.len();
+        self.later.retain(|job| !(job.doubtful && job.number < number));
+        if self.first.doubtful && self.first.number < number {
+            self.pop_first();
+        }
+        Some((job, (before - self.len()) as u64))
+    }
+
+    fn len(&self) -> usize {
+        usize::from(self.first.number != NONE) + self.later.len()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Job> {
+        Some(&self.first).filter(|job| job.number != NONE).into_iter().chain(&self.later)
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Job> {
+        Some(&mut self.first).filter(|job| job.number != NONE).into_iter().chain(&mut self.later)
     }
 }
 
