@@ -163,12 +163,14 @@ impl Partitions {
             return Ok(());
         }
         self.restored = true;
-        undo(&self.state)?;
+        let undone = undo(&self.state);
         if let Layout::V2 { home: Some(home), .. } = &self.layout {
             v2::go_home(&Kernel, home, self.state.owner.pid);
         }
-        self.lock.forget();
-        Ok(())
+        if undone.is_ok() {
+            self.lock.forget();
+        }
+        undone
     }
 }
 

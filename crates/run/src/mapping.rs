@@ -15,7 +15,9 @@ use takt_linux::machine::Limits;
 use takt_linux::sched::{FIFO_PRIORITY_MAX, RUNTIME_MIN_NS};
 use takt_linux::{Class, Reservation};
 use takt_model::plan::{Order, PlanTask};
-use takt_model::{Arrival, CpuSet, Exec, Late, NodeId, NodeSpec, Placement, Plan, Span, System, Task, TaskId};
+use takt_model::{
+    Arrival, CpuSet, Exec, Late, NodeId, NodeSpec, Placement, Plan, Probability, Span, System, Task, TaskId,
+};
 
 use crate::error::RunError;
 use crate::{Margin, Prepared, RunOptions};
@@ -277,15 +279,55 @@ fn cpus_of(spec: &NodeSpec, task: &Task) -> Result<CpuSet, RunError> {
     }
 }
 
+/// Per task of the system: how far apart its jobs are on average, or its period where that is shorter. A chain's
+/// successor comes as often as the rarest of its predecessors.
+fn intervals(system: &System) -> Vec<Span> {
+    let mut intervals: Vec<Span> = system.tasks.iter().map(own_interval).collect();
+    // A chain is no longer than there are tasks.
+    for _ in &system.tasks {
+        let mut settled = true;
+        for (index, task) in system.tasks.iter().enumerate() {
+            let rarest = task.after.iter().filter_map(|id| intervals.get(id.index())).max().copied();
+            if let (Some(rarest), Some(own)) = (rarest, intervals.get_mut(index)) {
+                settled &= *own == rarest;
+                *own = rarest;
+            }
+        }
+        if settled {
+            break;
+        }
+    }
+    intervals
+}
+
+fn own_interval(task: &Task) -> Span {
+    let mean_ns = match &task.arrival {
+        Arrival::Periodic | Arrival::Sporadic => return task.period,
+        Arrival::Pmf(pmf) => {
+            let weigh = |(value, probability): &(Span, Probability)| {
+                u128::from(value.as_ns()) * u128::from(probability.billionths())
+            };
+            pmf.iter().map(weigh).sum::<u128>() / u128::from(Probability::ONE.billionths())
+        }
+        Arrival::Trace(trace) => match (trace.values.first(), trace.values.last(), trace.values.len()) {
+            (Some(first), Some(last), jobs @ 2..) => {
+                u128::from(last.saturating_sub(*first).as_ns()) / (jobs as u128 - 1)
+            }
+            _ => return task.period,
+        },
+    };
+    task.period.min(Span::from_ns(u64::try_from(mean_ns).unwrap_or(u64::MAX)))
+}
+
 /// Parts per million of one CPU, rounded up, by the longest execution that the file allows.
-fn load_ppm(task: &Task) -> u64 {
+fn load_ppm(task: &Task, interval: Span) -> u64 {
     let longest = match &task.exec {
         Exec::Wcet => task.wcet,
         Exec::Uniform { max, .. } => task.wcet.max(*max),
         Exec::Pmf(pmf) => pmf.iter().map(|(value, _)| *value).fold(task.wcet, Ord::max),
         Exec::Trace(trace) => trace.values.iter().copied().fold(task.wcet, Ord::max),
     };
-    let ppm = (u128::from(longest.as_ns()) * 1_000_000).div_ceil(u128::from(task.period.as_ns().max(1)));
+    let ppm = (u128::from(longest.as_ns()) * 1_000_000).div_ceil(u128::from(interval.as_ns().max(1)));
     u64::try_from(ppm).unwrap_or(u64::MAX)
 }
 
@@ -297,11 +339,14 @@ const RT_PERCENT_MAX: u64 = 95;
 fn refuse_overload(system: &System, tasks: &[MappedTask], limits: &Limits) -> Result<(), RunError> {
     let counted = |task: &MappedTask| !matches!(task.class, Class::Deadline(_)) || limits.rt_runtime_us < 0;
     let allowed = limits.rt_percent().min(RT_PERCENT_MAX);
+    let intervals = intervals(system);
     for cpus in tasks.iter().filter(|task| counted(task)).map(|task| task.cpus) {
         let bound = tasks.iter().filter(|task| counted(task) && task.cpus.is_subset(&cpus));
-        let used: u64 = bound
-            .filter_map(|task| system.tasks.get(task.id.index()))
-            .fold(0, |sum: u64, task| sum.saturating_add(load_ppm(task)));
+        let load = |task: &MappedTask| {
+            let (task, interval) = system.tasks.get(task.id.index()).zip(intervals.get(task.id.index()))?;
+            Some(load_ppm(task, *interval))
+        };
+        let used: u64 = bound.filter_map(load).fold(0, u64::saturating_add);
         let count = u64::from(cpus.len()).max(1);
         if used > allowed * 10_000 * count {
             let used = used.div_ceil(10_000 * count);

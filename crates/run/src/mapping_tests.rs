@@ -1,5 +1,8 @@
 use super::*;
-use takt_model::{Builtin, Bytes, Criticality, Discipline, Filter, Level, Split, Strategy, StrategyId, StrategyRef};
+use takt_model::{
+    Builtin, Bytes, Criticality, Discipline, Filter, Level, Probability, Split, Strategy, StrategyId, StrategyRef,
+    Trace,
+};
 
 const LIMITS: Limits = Limits {
     rt_runtime_us: 950_000,
@@ -146,6 +149,25 @@ fn partitions_and_clusters_become_domains() {
     assert!(mapped(&overlapping).unwrap_err().contains("overlap"));
     let fixed = System::local(4, Builtin::Rm, vec![on("a", 0..2), on("b", 1..3)]);
     assert_eq!(mapped(&fixed).unwrap().domains, [], "SCHED_FIFO takes any affinity");
+}
+
+#[test]
+fn arrivals_that_come_faster_than_the_period_count_as_they_come() {
+    let refused = |tasks: Vec<Task>| mapped(&System::local(1, Builtin::Rm, tasks)).err().unwrap_or_default();
+    let half = Probability::from_billionths(500_000_000).unwrap();
+    let pmf =
+        |first_ms, second_ms| Arrival::Pmf(vec![(Span::from_ms(first_ms), half), (Span::from_ms(second_ms), half)]);
+    let bursty = Task { arrival: pmf(1, 3), ..task("bursty", 20, 2) };
+    assert!(refused(vec![bursty.clone()]).contains("100 %"), "one job of 2 ms every 2 ms, whatever the period says");
+    let sparse = Task { arrival: pmf(1, 99), ..bursty.clone() };
+    assert_eq!(refused(vec![sparse.clone()]), "");
+    let after = |before: Task| vec![before, Task { after: vec![TaskId(0)], ..task("next", 20, 1) }];
+    let light = Task { wcet: Span::from_us(1), ..bursty };
+    assert!(refused(after(Task { arrival: pmf(1, 1), ..light })).contains("CPUs 0 use 101 %"), "the chain's rate");
+    assert_eq!(refused(after(sparse)), "");
+    let values = [0, 1, 2, 3].map(Span::from_ms).into();
+    let trace = Arrival::Trace(Trace { path: "a.csv".into(), values });
+    assert!(refused(vec![Task { arrival: trace, ..task("traced", 20, 1) }]).contains("100 %"));
 }
 
 #[test]
