@@ -143,7 +143,6 @@ impl Cluster {
     }
 
     /// Chooses what runs from `now` on and says what changes.
-    #[inline]
     pub(crate) fn dispatch(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         if self.ready.is_empty() && self.arrived.is_empty() {
             return;
@@ -158,35 +157,30 @@ impl Cluster {
     #[inline(always)]
     fn dispatch_one(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) -> bool {
         let idle = self.cpu_count - self.running.len();
-        match (self.arrived.as_slice(), idle) {
-            _ if !self.settled => false,
-            (&[first], 1..) if self.ready.is_empty() && !slots.is_hopeless(first.slot(), now) => {
-                self.arrived.clear();
-                self.run(first, now, slots, decisions);
-                true
-            }
-            (&[first], 0) if !slots.is_hopeless(first.slot(), now) => {
-                let Some((at, least)) = self.least_important() else { return false };
-                self.arrived.clear();
-                if first < least {
+        let first = match (self.arrived.as_slice(), self.ready.peek(), idle) {
+            (&[came], None, 1..) | (&[came], _, 0) => came,
+            ([], Some(waiting), 1) => *waiting,
+            _ => return false,
+        };
+        if !self.settled || slots.is_hopeless(first.slot(), now) {
+            return false;
+        }
+        if self.arrived.pop().is_none() {
+            self.ready.pop();
+        } else if idle == 0 {
+            match self.least_important() {
+                Some((at, least)) if first < least => {
                     let job = self.take_running(at);
                     self.preempt(job, now, slots, decisions);
-                    self.run(first, now, slots, decisions);
-                } else {
+                }
+                _ => {
                     self.ready.push(first);
+                    return true;
                 }
-                true
             }
-            ([], 1) => match self.ready.peek().copied() {
-                Some(first) if !slots.is_hopeless(first.slot(), now) => {
-                    self.ready.pop();
-                    self.run(first, now, slots, decisions);
-                    true
-                }
-                _ => false,
-            },
-            _ => false,
         }
+        self.run(first, now, slots, decisions);
+        true
     }
 
     fn dispatch_any(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
@@ -339,7 +333,7 @@ impl Cluster {
         decisions.push(Decision::Preempt { slot, cpu: job.cpu });
     }
 
-    #[inline]
+    #[inline(always)]
     fn run(&mut self, rank: Rank, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         let slot = rank.slot();
         let found = if self.restricted {

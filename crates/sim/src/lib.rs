@@ -115,21 +115,18 @@ pub fn simulate<S: Sink>(system: &System, options: &SimOptions, sink: &mut S) ->
         .filter(wanted)
         .map(|id| NodeSim::new(system, id, options.seed, end, sink.wants_misses()))
         .collect::<Result<Vec<_>, _>>()?;
-    match nodes.as_mut_slice() {
-        [only] => {
-            while let Some(now) = only.next_instant() {
-                only.step(now, sink)?;
-            }
-        }
-        several => {
-            let next = |nodes: &[NodeSim]| {
-                let instants = nodes.iter().enumerate().filter_map(|(i, node)| Some((node.next_instant()?, i)));
-                instants.min()
-            };
-            while let Some((now, i)) = next(several) {
-                several[i].step(now, sink)?;
-            }
-        }
+    // The node whose next instant is the earliest, the first among equals, goes on until it is another's turn.
+    let next = |nodes: &[NodeSim], but: usize| {
+        let instants = nodes.iter().enumerate().filter(|(i, _)| *i != but);
+        instants.filter_map(|(i, node)| Some((node.next_instant()?, i))).min()
+    };
+    while let Some((_, turn)) = next(&nodes, usize::MAX) {
+        let before = match next(&nodes, turn) {
+            Some((at, other)) if other > turn => at.saturating_add(Span::from_ns(1)),
+            Some((at, _)) => at,
+            None => Time::MAX,
+        };
+        nodes[turn].advance(before, sink)?;
     }
     Ok(SimSummary { end, released: nodes.iter().map(NodeSim::released).sum() })
 }

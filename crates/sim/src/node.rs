@@ -149,8 +149,17 @@ impl<'a> NodeSim<'a> {
         (next <= self.end && next != Time::MAX).then_some(next)
     }
 
+    /// Everything that happens at the instants before `before`.
+    pub(crate) fn advance<S: Sink>(&mut self, before: Time, sink: &mut S) -> Result<(), SimError> {
+        while let Some(now) = self.next_instant().filter(|now| *now < before) {
+            self.step(now, sink)?;
+        }
+        Ok(())
+    }
+
     /// Everything that happens at `now`, in the order of the design, until quiet.
-    pub(crate) fn step<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), SimError> {
+    #[inline]
+    fn step<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), SimError> {
         loop {
             self.complete_all(now, sink);
             if self.watch_deadlines {

@@ -418,9 +418,14 @@ impl Open {
         if self.first.number == NONE {
             return None;
         }
-        // Asked first: most often none waits, and nothing is moved then.
-        let next = if self.later.is_empty() { Job::ABSENT } else { self.later.pop_front().unwrap_or(Job::ABSENT) };
-        Some(std::mem::replace(&mut self.first, next))
+        let gone = self.first;
+        // Asked first: most often none waits, and then no job is moved.
+        if self.later.is_empty() {
+            self.first.number = NONE;
+        } else {
+            self.first = self.later.pop_front().unwrap_or(Job::ABSENT);
+        }
+        Some(gone)
     }
 
     #[inline]
