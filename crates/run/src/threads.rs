@@ -268,11 +268,11 @@ impl<'a> Thread<'a> {
         self.push(start, Kind::Start, number, cpu());
         let demand = self.draw.exec(self.task, number);
         let shared = self.shared;
-        if self.work.until(before.saturating_add(demand), self.epoch, || shared.end()) == Worked::Stopped {
-            return Worked::Stopped;
-        }
+        let worked = self.work.until(before.saturating_add(demand), self.epoch, || shared.end());
         let end = self.epoch.now();
-        if end > self.shared.end() {
+        if worked == Worked::Stopped || end > self.shared.end() {
+            // It may have used up its reservation all the same.
+            self.count_overrun(clock::thread_cpu().saturating_sub(self.used));
             return Worked::Stopped;
         }
         self.push(end, Kind::Complete, number, cpu());
@@ -292,15 +292,19 @@ impl<'a> Thread<'a> {
         self.used = now;
         self.lane.demanded_ns.fetch_add(demand.as_ns(), Ordering::Relaxed);
         self.lane.used_ns.fetch_add(used.as_ns(), Ordering::Relaxed);
+        self.count_overrun(used);
         let Class::Deadline(reservation) = self.lane.class else { return };
-        if used > reservation.runtime {
-            self.lane.overruns.fetch_add(1, Ordering::Relaxed);
-        }
         if let (Some(before), Some(after)) = (deadline_before, sched::scheduling_deadline()) {
             let period = reservation.period.as_ns().max(1);
             // The kernel's figure wavers by some nanoseconds; it moves on by whole periods.
             let moved = after.saturating_sub(before).saturating_add(period / 2) / period;
             self.lane.throttled.fetch_add(moved, Ordering::Relaxed);
+        }
+    }
+
+    fn count_overrun(&self, used: Span) {
+        if matches!(self.lane.class, Class::Deadline(reservation) if used > reservation.runtime) {
+            self.lane.overruns.fetch_add(1, Ordering::Relaxed);
         }
     }
 
