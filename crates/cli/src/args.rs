@@ -83,7 +83,7 @@ pub(crate) struct Check {
 
     /// Added to each wcet to make the runtime that the kernel is asked for (with --linux). Default: as `run` does, 5 %
     /// of the wcet, at least 200us.
-    #[arg(long, value_name = "TIME", value_parser = span, requires = "linux")]
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "linux")]
     pub(crate) margin: Option<Span>,
 }
 
@@ -106,15 +106,15 @@ pub(crate) struct Sim {
     pub(crate) file: String,
 
     /// How long in virtual time; default: two hyperperiods, at most 10s.
-    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) duration: Option<Span>,
 
     /// Seed of all randomness.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
     /// Simulate so many times, with the seeds SEED, SEED+1, ..., on all CPUs, and merge the statistics.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub(crate) runs: u32,
 
     /// Only this node.
@@ -136,8 +136,7 @@ pub(crate) struct Sim {
 /// it, --best-effort runs under SCHED_OTHER and says so in the log. All that is changed is put back on every exit.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 ran; 1 a deadline was missed under --fail-on-miss, or no placement was found; 3 a privilege, a kernel
-feature or a part is missing.
+Exit status: 0 ran; 1 a deadline was missed under --fail-on-miss, or no placement was found; 3 a privilege, a kernel feature or a part is missing.
 
 Examples:
   sudo takt run robot.toml
@@ -150,11 +149,11 @@ pub(crate) struct Run {
     pub(crate) file: String,
 
     /// How long; default: two hyperperiods, at most 10s.
-    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) duration: Option<Span>,
 
     /// Seed of all randomness (execution times, sporadic arrivals).
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
     /// The node to be; needed where the system has several.
@@ -167,7 +166,7 @@ pub(crate) struct Run {
 
     /// Added to each wcet to make a SCHED_DEADLINE runtime; work beyond it is throttled. Default: 5 % of the wcet,
     /// at least 200us.
-    #[arg(long, value_name = "TIME", value_parser = span)]
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) margin: Option<Span>,
 
     /// SCHED_FIFO priority of the most important level (default 48, below the interrupt threads of PREEMPT_RT).
@@ -222,7 +221,7 @@ pub(crate) struct Diff {
     pub(crate) right: String,
 
     /// Times may differ by this much.
-    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = span, allow_hyphen_values = true)]
     pub(crate) tolerance: Span,
 }
 
@@ -244,11 +243,11 @@ pub(crate) struct Chart {
     pub(crate) log: String,
 
     /// The first instant to show.
-    #[arg(long, value_name = "TIME", value_parser = span)]
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) from: Option<Span>,
 
     /// The last instant to show.
-    #[arg(long, value_name = "TIME", value_parser = span)]
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) to: Option<Span>,
 
     /// Show what happened around the first missed deadline.
@@ -310,11 +309,11 @@ pub(crate) struct Report {
     pub(crate) log: Option<String>,
 
     /// How long to simulate; default: as long as the log, else two hyperperiods, at most 10s.
-    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) duration: Option<Span>,
 
     /// Seed of the simulation; default: that of the log, else 0.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
 
     /// Write the page here; - is standard output.

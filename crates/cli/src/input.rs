@@ -44,14 +44,14 @@ fn open(path: &str) -> Result<Box<dyn Read>, Failure> {
     }
 }
 
-/// Reads a whole text.
-pub(crate) fn text(path: &str) -> Result<String, Failure> {
+/// Reads a whole text that should be of some `language`.
+pub(crate) fn text(path: &str, language: &str) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes).map_err(|error| cannot_read(path, &error))?;
-    utf8(path, bytes)
+    utf8(path, bytes, language)
 }
 
-fn utf8(path: &str, bytes: Vec<u8>) -> Result<String, Failure> {
+fn utf8(path: &str, bytes: Vec<u8>, language: &str) -> Result<String, Failure> {
     if bytes.starts_with(&takt_log::MAGIC) {
         let log = shown(path);
         return Err(Failure::input(format_args!(
@@ -60,13 +60,16 @@ fn utf8(path: &str, bytes: Vec<u8>) -> Result<String, Failure> {
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::input(format_args!("{} is not text: byte {at} is no UTF-8; it should be a TOML file", shown(path)))
+        Failure::input(format_args!(
+            "{} is not text: byte {at} is no UTF-8; it should be a {language} file",
+            shown(path)
+        ))
     })
 }
 
 /// Reads a System with its traces, whose paths are relative to the file.
 pub(crate) fn system(path: &str) -> Result<System, Failure> {
-    parse_system(path, &text(path)?)
+    parse_system(path, &text(path, "TOML")?)
 }
 
 fn parse_system(path: &str, text: &str) -> Result<System, Failure> {
@@ -108,7 +111,7 @@ pub(crate) fn either(path: &str) -> Result<Content, Failure> {
     }
     let mut bytes = Vec::new();
     whole.read_to_end(&mut bytes).map_err(|error| cannot_read(path, &error))?;
-    let text = utf8(path, bytes)?;
+    let text = utf8(path, bytes, "TOML")?;
     Ok(Content::System(Box::new(parse_system(path, &text)?), text))
 }
 

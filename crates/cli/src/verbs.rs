@@ -15,12 +15,15 @@ mod stats;
 use clap::CommandFactory as _;
 
 use crate::args::{Takt, Verb};
-use crate::failure::{Outcome, Status};
+use crate::failure::{Failure, Outcome, Status};
 use crate::output::Target;
 
 /// Does what the command line says.
 pub(crate) fn execute(takt: Takt) -> Outcome {
     let json = takt.json;
+    if json {
+        answers_in_json(&takt.verb)?;
+    }
     match takt.verb {
         Verb::Check(options) => check::execute(&options, json),
         Verb::Sim(options) => sim::execute(&options, json),
@@ -40,4 +43,16 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
         }
         Verb::Man(options) => man::execute(&options),
     }
+}
+
+/// Refuses `--json` where there is no answer to print, rather than print something else.
+fn answers_in_json(verb: &Verb) -> Result<(), Failure> {
+    let (name, instead) = match verb {
+        Verb::Chart(_) => ("chart", "\"takt stats LOG --json\" has the numbers"),
+        Verb::Export(_) => ("export", "\"takt stats LOG --json\" has the numbers, and --format csv a line per job"),
+        Verb::Completions(_) => ("completions", "it prints a script of the shell"),
+        Verb::Man(_) => ("man", "it prints a manual page"),
+        _ => return Ok(()),
+    };
+    Err(Failure::input(format_args!("{name} has no answer in JSON; {instead}")))
 }

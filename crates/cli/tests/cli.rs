@@ -199,7 +199,17 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["frobnicate"], 2, "unrecognized subcommand 'frobnicate'"),
         (&["check"], 2, "<FILE>"),
         (&["sim", "good.toml", "--for", "10"], 2, "has no unit; write a duration such as \"10ms\""),
-        (&["sim", "good.toml", "--for", "-1s"], 2, "'-1'"),
+        (&["sim", "good.toml", "--for", "-1s"], 2, "is negative"),
+        (&["sim", "good.toml", "--seed", "-1"], 2, "invalid value '-1' for '--seed"),
+        (&["sim", "good.toml", "--runs", "-1"], 2, "invalid value '-1' for '--runs"),
+        (&["diff", "good.takt", "good.takt", "--tolerance", "-1us"], 2, "is negative"),
+        (&["chart", "good.takt", "--json"], 2, "chart has no answer in JSON"),
+        (&["export", "good.takt", "--format", "csv", "--json"], 2, "export has no answer in JSON"),
+        (&["completions", "bash", "--json"], 2, "completions has no answer in JSON"),
+        (&["man", "--json"], 2, "man has no answer in JSON"),
+        (&["chart", "good.takt", "--from", "100s"], 2, "nothing to draw from 100s on: good.takt ends at "),
+        (&["report", "good.toml", "good.takt", "--seed", "3"], 2, "good.takt is a simulation already"),
+        (&["import", "bytes.toml"], 2, "it should be a JSON file"),
         (&["sim", "good.toml", "--for", "0s"], 2, "--for 0ns is no time"),
         (&["sim", "good.toml", "--runs", "0"], 2, "0 is not in 1.."),
         (&["sim", "good.toml", "--runs", "2", "-o", "x.takt"], 2, "a log holds one run"),
@@ -461,4 +471,23 @@ fn help_says_what_it_said() {
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help/takt.txt");
     assert.eq(folder.takt(&["--help"]).text(), snapbox::Data::read_from(&path, None));
+}
+
+#[test]
+fn a_report_calls_a_simulated_log_a_simulation_and_says_how_to_get_it_again() {
+    let folder = Folder::new();
+    assert_eq!(folder.takt(&["sim", "good.toml", "--for", "1s", "--seed", "7", "-o", "a log.takt"]).status, 0);
+    let report = folder.takt(&["report", "good.toml", "a log.takt", "-o", "x.html"]);
+    assert!(report.text().contains("simulated max") && !report.text().contains("measured"), "{}", report.text());
+    let json = folder.takt(&["report", "good.toml", "a log.takt", "-o", "x.html", "--json"]).json();
+    assert_eq!(json["back_end"], "sim");
+    assert!(json["tasks"][0]["measured"].is_null() && json["tasks"][0]["simulated"]["released"] == 100, "{json}");
+    let page = fs::read_to_string(folder.path("x.html")).expect("the page");
+    let commands = "takt check good.toml\n\
+                    takt sim good.toml --for 1s --seed 7 -o &#39;a log.takt&#39;\n\
+                    takt report good.toml &#39;a log.takt&#39;";
+    assert!(page.contains(commands), "{}", page.split("reproduce\">").last().unwrap_or_default());
+    let late = folder.spawn(&["report", "late.toml", "-o", "late.html"]).wait_with_output().expect("takt ends");
+    let notes = String::from_utf8_lossy(&late.stderr);
+    assert!(notes.contains("takt: note: Deadlines missed (simulated): \"a\" 2 of 2."), "{notes}");
 }

@@ -24,9 +24,13 @@ pub(crate) fn execute(options: &args::Chart) -> Outcome {
     });
     let jobs = if format == ChartFormat::Svg { JOBS_SVG } else { JOBS_TEXT };
     let window = window(options, scene.suggested_span(jobs))?;
-    let gantt = draw(&options.log, &mut log, scene, GanttOptions { node, ..GanttOptions::new(window) })?;
+    let (gantt, end) = draw(&options.log, &mut log, scene, GanttOptions { node, ..GanttOptions::new(window) })?;
     if options.first_miss && gantt.first_miss.is_none() {
         return Err(Failure::no(format_args!("{} has no missed deadline to show", input::shown(&options.log))));
+    }
+    if gantt.from > Time::ZERO && gantt.from >= end {
+        let (from, log) = (gantt.from, input::shown(&options.log));
+        return Err(Failure::input(format_args!("nothing to draw from {from} on: {log} ends at {end}")));
     }
     let picture = match format {
         ChartFormat::Svg => {
@@ -75,10 +79,10 @@ fn node_of(scene: &Scene, name: Option<&str>) -> Result<Option<NodeId>, Failure>
     })
 }
 
-/// Reads a log into a chart.
-pub(crate) fn draw(path: &str, log: &mut Log, scene: Scene, options: GanttOptions) -> Result<Gantt, Failure> {
+/// Reads a log into a chart; also, when the log ends.
+fn draw(path: &str, log: &mut Log, scene: Scene, options: GanttOptions) -> Result<(Gantt, Time), Failure> {
     let mut builder = GanttBuilder::new(scene, options);
     let end = log.copy_to(&mut builder).map_err(|error| input::log_failure(path, &error))?;
     input::warn_of_damage(path, &log.damage());
-    Ok(builder.finish(end))
+    Ok((builder.finish(end), end))
 }

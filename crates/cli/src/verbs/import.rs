@@ -12,7 +12,7 @@ pub(crate) fn execute(options: &args::Import, json: bool) -> Outcome {
     if json && options.output.is_stdout() {
         return Err(Failure::input("--json and the system both want standard output; give -o FILE"));
     }
-    let text = input::text(&options.file)?;
+    let text = input::text(&options.file, "JSON")?;
     let name = input::shown(&options.file);
     let imported = match options.from {
         Tool::RtApp => import::rtapp::import(&text, name).map_err(Failure::located)?,

@@ -5,7 +5,7 @@ use takt_analysis::{CheckOptions, CheckReport};
 use takt_log::stats::{ChainStats, TaskStats};
 use takt_log::{BackEnd, Definitions, Header, KindSet};
 use takt_model::{NodeId, Span, System, TaskId, Time, file};
-use takt_report::{ReportInput, Source, SourceBuilder, html};
+use takt_report::{ReportInput, Source, SourceBuilder, findings, html};
 use takt_sim::SimOptions;
 
 use super::check::{answer_for, word};
@@ -31,28 +31,58 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
         Some((path, log)) => Some(source(path, log, &placed)?),
         None => None,
     };
-    let header = log.as_ref().map(|(_, log)| log.header());
-    let seed = options.seed.or(header.and_then(|header| header.seed)).unwrap_or(0);
-    let as_logged = measured.as_ref().map(|source| Span::from_ns(source.stats.duration_ns)).filter(|s| !s.is_zero());
-    let duration = input::duration(&placed, options.duration.or(as_logged))?;
-    let simulated = placement.map_or_else(|| simulation(&placed, duration, seed), Err);
+    let header = log.as_ref().map(|(_, log)| log.header().clone());
+    // A simulated log is the simulation; one beside it would be a third column without a name.
+    let (given, measured) = match measured {
+        Some(source) if source.back_end == BackEnd::Sim => (Some(source), None),
+        other => (None, other),
+    };
+    if let Some((path, _)) =
+        log.as_ref().filter(|_| given.is_some() && (options.seed.is_some() || options.duration.is_some()))
+    {
+        return Err(Failure::input(format_args!(
+            "{} is a simulation already; leave out --for and --seed, or give the system file alone to simulate anew",
+            input::shown(path)
+        )));
+    }
+    let seed = options.seed.or(header.as_ref().and_then(|header| header.seed)).unwrap_or(0);
+    let back_end = header.as_ref().map(|header| header.back_end);
+    let logged = given.as_ref().or(measured.as_ref());
+    let length = logged.map(|source| Span::from_ns(source.stats.duration_ns)).filter(|length| !length.is_zero());
+    let node = logged.and_then(|source| only_node(&placed, source));
+    let duration = input::duration(&placed, options.duration.or(length))?;
+    let commands = Commands { options, back_end, seed, duration, length, node }.all();
+    let simulated = match (given, placement) {
+        (Some(source), _) => Ok(source),
+        (None, Some(failure)) => Err(failure),
+        (None, None) => simulation(&placed, duration, seed),
+    };
     if let Err(failure) = &simulated {
         note(format_args!("note: no simulation: {}", failure.message.trim_start_matches("takt: ")));
     }
     let simulated = simulated.ok();
-    let page = html(&ReportInput {
+    let page_input = ReportInput {
         title: "",
         system: &placed,
         toml: &toml,
         check: Some(&check),
         simulated: simulated.as_ref(),
         measured: measured.as_ref(),
-        commands: &commands(options, seed, duration),
+        commands: &commands,
         maker: concat!("takt ", env!("CARGO_PKG_VERSION")),
-    });
+    };
+    let page = html(&page_input);
     options.output.write(page.as_bytes())?;
-    let comparison =
-        Comparison { system: &placed, check: &check, simulated: simulated.as_ref(), measured: measured.as_ref() };
+    for finding in findings(&page_input) {
+        note(format_args!("note: {finding}"));
+    }
+    let comparison = Comparison {
+        system: &placed,
+        check: &check,
+        simulated: simulated.as_ref(),
+        measured: measured.as_ref(),
+        back_end,
+    };
     if json {
         print_json(&comparison.json())?;
     } else if !options.output.is_stdout() {
@@ -116,10 +146,81 @@ fn simulation(system: &System, duration: Span, seed: u64) -> Result<Source, Fail
     Ok(builder.finish(Time::ZERO.saturating_add(duration)))
 }
 
-/// How to get the same page again.
-fn commands(options: &args::Report, seed: u64, duration: Span) -> Vec<String> {
-    let log = options.log.iter().map(|log| format!(" {log}")).collect::<String>();
-    vec![format!("takt report {}{log} --seed {seed} --for {duration}", options.file)]
+/// The one node of several that a log is about.
+fn only_node<'a>(system: &'a System, source: &Source) -> Option<&'a str> {
+    let mut seen = system
+        .nodes
+        .iter()
+        .filter(|node| source.stats.tasks.iter().any(|task| task.node == node.name && task.released > 0));
+    let first = seen.next()?;
+    (system.nodes.len() > 1 && seen.next().is_none()).then_some(first.name.as_str())
+}
+
+/// How to get the same page again, step by step.
+struct Commands<'a> {
+    options: &'a args::Report,
+    back_end: Option<BackEnd>,
+    seed: u64,
+    /// Of the simulation.
+    duration: Span,
+    /// Of the log.
+    length: Option<Span>,
+    node: Option<&'a str>,
+}
+
+impl Commands<'_> {
+    fn all(&self) -> Vec<String> {
+        let Commands { options, seed, duration, .. } = self;
+        let (mut lines, system, log) = match (&options.log, self.back_end) {
+            // A log alone: its system is on the page.
+            (None, Some(_)) => {
+                let copy = "# system.toml: the file that stands on this page".to_owned();
+                (vec![copy], "system.toml".to_owned(), Some(&options.file))
+            }
+            (log, _) if options.file == "-" => {
+                let copy = "# system.toml: the file that stands on this page".to_owned();
+                (vec![copy], "system.toml".to_owned(), log.as_ref())
+            }
+            (log, _) => (Vec::new(), quoted(&options.file), log.as_ref()),
+        };
+        lines.push(format!("takt check {system}"));
+        let log = log.map(|log| if log == "-" { "log.takt".to_owned() } else { quoted(log) });
+        let node = self.node.map(|node| format!(" --node {}", quoted(node))).unwrap_or_default();
+        let again = match (self.back_end, &log) {
+            (Some(BackEnd::Sim), Some(log)) => {
+                lines.push(format!("takt sim {system}{node} --for {duration} --seed {seed} -o {log}"));
+                String::new()
+            }
+            (Some(back_end), Some(log)) => {
+                lines.push(format!("takt sim {system} --for {duration} --seed {seed}"));
+                let length = self.length.map(|length| format!(" --for {length}")).unwrap_or_default();
+                match back_end {
+                    BackEnd::Run => lines.push(format!("sudo takt run {system}{node}{length} --seed {seed} -o {log}")),
+                    BackEnd::RunBestEffort => {
+                        lines.push(format!("takt run {system}{node}{length} --seed {seed} --best-effort -o {log}"));
+                    }
+                    _ => {}
+                }
+                format!(" --seed {seed} --for {duration}")
+            }
+            _ => {
+                lines.push(format!("takt sim {system} --for {duration} --seed {seed}"));
+                format!(" --seed {seed} --for {duration}")
+            }
+        };
+        let log = log.map(|log| format!(" {log}")).unwrap_or_default();
+        lines.push(format!("takt report {system}{log}{again}"));
+        lines
+    }
+}
+
+/// A word for the shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./+:@%,=".contains(c);
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// Bound, simulation and measurement side by side.
@@ -128,6 +229,7 @@ struct Comparison<'a> {
     check: &'a CheckReport,
     simulated: Option<&'a Source>,
     measured: Option<&'a Source>,
+    back_end: Option<BackEnd>,
 }
 
 /// One task or chain.
@@ -237,7 +339,7 @@ impl Comparison<'_> {
         json!({
             "system": self.system.name,
             "schedulable": self.check.schedulable.known(),
-            "back_end": self.measured.map(|source| source.back_end.name()),
+            "back_end": self.back_end.map(BackEnd::name),
             "tasks": tasks,
             "chains": chains,
         })

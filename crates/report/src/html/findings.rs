@@ -32,6 +32,10 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
     out.push_str("</ul>\n");
 }
 
+pub(super) fn sentences(input: &ReportInput<'_>) -> Vec<String> {
+    findings(input).into_iter().map(|finding| finding.text).collect()
+}
+
 fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
     let tasks = Compared::all(input);
     let mut findings = Vec::new();

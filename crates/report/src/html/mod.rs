@@ -40,14 +40,24 @@ pub struct ReportInput<'a> {
     pub maker: &'a str,
 }
 
+/// What a reader must not overlook, in plain words, the worst first: the same sentences that stand on top of the page.
+#[must_use]
+pub fn findings(input: &ReportInput<'_>) -> Vec<String> {
+    findings::sentences(&by_origin(input))
+}
+
+/// The input with a log that a simulator made as the simulation.
+fn by_origin<'a>(input: &ReportInput<'a>) -> ReportInput<'a> {
+    match input.measured.filter(|source| source.back_end == BackEnd::Sim) {
+        Some(log) => ReportInput { simulated: Some(log), measured: None, ..*input },
+        None => *input,
+    }
+}
+
 /// The page. A log that a simulator made is shown as the simulation, wherever it stands in the input.
 #[must_use]
 pub fn html(input: &ReportInput<'_>) -> String {
-    let mut input = *input;
-    if let Some(log) = input.measured.filter(|source| source.back_end == BackEnd::Sim) {
-        (input.simulated, input.measured) = (Some(log), None);
-    }
-    let input = &input;
+    let input = &by_origin(input);
     let title = if input.title.is_empty() { &input.system.name } else { input.title };
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
