@@ -38,7 +38,8 @@ fn main() -> ExitCode {
         Ok(Ok(status)) => status,
         Ok(Err(failure)) => {
             if !failure.message.is_empty() {
-                eprintln!("{}", failure.message);
+                // Names of a bad file may hold anything; a terminal shall not obey them.
+                eprintln!("{}", failure.message.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}"));
             }
             failure.status
         }

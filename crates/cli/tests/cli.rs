@@ -491,3 +491,12 @@ fn a_report_calls_a_simulated_log_a_simulation_and_says_how_to_get_it_again() {
     let notes = String::from_utf8_lossy(&late.stderr);
     assert!(notes.contains("takt: note: Deadlines missed (simulated): \"a\" 2 of 2."), "{notes}");
 }
+
+#[test]
+fn a_name_in_an_error_does_not_command_the_terminal() {
+    let folder = Folder::new();
+    let system = "takt = 1\n[[task]]\nname = \"\\u001b[31mred\"\nperiod = \"10ms\"\nwcet = \"1ms\"\n";
+    let ran = folder.takt_with(&["check", "-"], system.as_bytes());
+    assert_eq!(ran.status, 2);
+    assert!(ran.stderr.contains("control character") && !ran.stderr.contains('\u{1b}'), "{:?}", ran.stderr);
+}
