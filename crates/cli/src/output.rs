@@ -76,6 +76,11 @@ pub(crate) fn width() -> usize {
     columns.or_else(|| terminal_size::terminal_size().map(|(width, _)| usize::from(width.0))).unwrap_or(100)
 }
 
+/// Columns of standard output where it is a terminal.
+pub(crate) fn terminal_width() -> Option<usize> {
+    io::stdout().is_terminal().then(width)
+}
+
 /// Whether to colour standard output: on a terminal, unless NO_COLOR is set.
 pub(crate) fn color() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

@@ -35,8 +35,13 @@ impl Table {
         self
     }
 
-    /// Each line indented by `indent`, with a newline after each.
+    /// Each line indented by `indent`, with a newline after each. On a terminal too narrow for a table of numbers, columns
+    /// that do not fit stand below, after the first one again.
     pub(crate) fn render(&self, indent: &str) -> String {
+        self.within(crate::output::terminal_width().unwrap_or(usize::MAX), indent)
+    }
+
+    fn within(&self, limit: usize, indent: &str) -> String {
         let columns = self.rows.first().map_or(0, Vec::len);
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let right = |column: usize| {
@@ -44,14 +49,34 @@ impl Table {
             cells.all(|cell| cell == "-" || cell.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit()))
         };
         let layout: Vec<(usize, bool)> = (0..columns).map(|column| (width(column), right(column))).collect();
+        let mut parts: Vec<Vec<usize>> = vec![Vec::new()];
+        let folds = layout.last().is_some_and(|(_, right)| *right);
+        let mut used = indent.len();
+        for (column, (width, _)) in layout.iter().enumerate() {
+            if folds && column > 1 && used + width > limit {
+                parts.push(vec![0]);
+                used = indent.len() + layout[0].0 + 2;
+            }
+            if let Some(part) = parts.last_mut() {
+                part.push(column);
+            }
+            used += width + 2;
+        }
+        let parts: Vec<String> = parts.iter().map(|part| self.part(part, &layout, indent)).collect();
+        parts.join("\n")
+    }
+
+    /// Some of the columns.
+    fn part(&self, columns: &[usize], layout: &[(usize, bool)], indent: &str) -> String {
         let mut text = String::new();
         for row in &self.rows {
             let mut line = indent.to_owned();
-            for (i, (cell, (width, right))) in row.iter().zip(&layout).enumerate() {
+            for (i, &column) in columns.iter().enumerate() {
+                let (cell, (width, right)) = (&row[column], layout[column]);
                 if i > 0 {
                     line.push_str("  ");
                 }
-                if *right {
+                if right {
                     let _ = write!(line, "{cell:>width$}");
                 } else {
                     let _ = write!(line, "{cell:<width$}");
@@ -100,5 +125,13 @@ mod tests {
         table.row(vec!["a".into(), "5".into(), "-".into()]);
         table.row(vec!["long".into(), "100".into(), String::new()]);
         assert_eq!(table.without_empty_columns().render("  "), "  TASK    N\n  a       5\n  long  100\n");
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_stand_below() {
+        let mut table = Table::new(&["task", "min", "max"]);
+        table.row(vec!["a".into(), "1ms".into(), "20ms".into()]);
+        assert_eq!(table.within(15, ""), "task  min   max\na     1ms  20ms\n");
+        assert_eq!(table.within(14, ""), "task  min\na     1ms\n\ntask   max\na     20ms\n");
     }
 }
