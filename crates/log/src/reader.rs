@@ -221,7 +221,7 @@ impl<R: io::Read> Reader<R> {
     }
 
     /// How far the log reaches: as recorded, once the end has been read, before that (and for a log without
-    /// an end, see [`Damage::no_end`]) the time of the last event read.
+    /// an end, see [`Damage::no_end`]) the latest time of an event read.
     pub fn end(&self) -> Time {
         self.end.unwrap_or(Time::from_ns(self.latest))
     }
@@ -275,7 +275,7 @@ impl<R: io::Read> Reader<R> {
                     Ok((length, Decoded::Event(event))) if time >= passed && length <= cursor.stop - cursor.at => {
                         cursor.at += length;
                         cursor.records -= 1;
-                        self.latest = time;
+                        self.latest = self.latest.max(time);
                         if let ControlFlow::Break(value) = take(cursor.stream, Time::from_ns(time), &event) {
                             return Ok(Some(value));
                         }
@@ -305,6 +305,7 @@ impl<R: io::Read> Reader<R> {
         if cursor.lost > 0 {
             let (stream, time) = (cursor.stream, Time::from_ns(cursor.context.time));
             let count = std::mem::take(&mut cursor.lost);
+            self.latest = self.latest.max(time.as_ns());
             return Ok(Some(Record { stream, time, event: Event::Lost { count } }));
         }
         if cursor.records == 0 {

@@ -134,6 +134,23 @@ fn what_comes_after_the_end_is_told() {
 }
 
 #[test]
+fn a_log_without_an_end_reaches_to_its_last_loss() {
+    // An empty block that says that 19 records came before it, of which 4 are there.
+    let (_, mut bytes, starts) = sample();
+    bytes.truncate(starts[4]);
+    let mut head = sample().1[starts[1]..starts[1] + 44].to_vec();
+    head[12..20].fill(0);
+    head[20..28].copy_from_slice(&19u64.to_le_bytes());
+    head[28..36].copy_from_slice(&90_000u64.to_le_bytes());
+    bytes.extend_from_slice(&head);
+    reseal(&mut bytes, starts[4]);
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    let last = reader.by_ref().last().unwrap().unwrap();
+    assert_eq!((last.time, last.event), (Time::from_ns(90_000), Event::Lost { count: 15 }));
+    assert_eq!((reader.end(), reader.damage().no_end), (last.time, true));
+}
+
+#[test]
 fn hostile_blocks_do_not_make_the_reader_slow() {
     // Good heads of the longest payload, whose checksums are all wrong, one behind the other.
     let (_, mut bytes, starts) = sample();
