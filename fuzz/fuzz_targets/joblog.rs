@@ -38,8 +38,7 @@ fn read(log: &[u8]) {
     let (damage, end) = (reader.damage(), reader.end());
     let _ = (failed.as_ref().map(ToString::to_string), damage.to_string());
     for pair in records.windows(2) {
-        let key = |record: &Record| (record.time, record.stream);
-        assert!(!damage.is_none() || damage.unordered || key(&pair[0]) <= key(&pair[1]));
+        assert!(damage.unordered || pair[0].time <= pair[1].time, "{pair:?}");
     }
 
     let mut reader = Reader::new(log).expect("it was good before");
@@ -64,6 +63,8 @@ fn read(log: &[u8]) {
         let mut writer = Writer::new(Vec::new(), &header, &definitions).expect("memory takes everything");
         records.iter().for_each(|record| writer.event(record.stream, record.time, &record.event));
         let again = writer.finish(end).expect("the order of time, which was read");
+        // What is missing at the end of a log comes last, whatever its stream; written, it is an event like others.
+        records.sort_by_key(|record| (record.time, record.stream));
         let mut reader = Reader::new(&again[..]).expect("a good log");
         let back: Vec<Record> = reader.by_ref().map(|record| record.expect("a good log")).collect();
         assert!(back == records && reader.damage().is_none() && reader.end() == end);

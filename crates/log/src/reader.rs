@@ -28,11 +28,11 @@ pub struct Record {
 }
 
 /// Reads a log from its start, a pipe or a file: an iterator over its events, the streams merged in the
-/// order of time, at one instant in the order of stream numbers.
+/// order of time, at one instant (within one group of blocks) in the order of stream numbers.
 ///
 /// Memory is bounded: one group of blocks is held at a time. Damaged and missing parts are skipped; the
-/// stream that lost events gets an [`Event::Lost`] there, and [`Reader::damage`] tells how much it was.
-/// Errors are final.
+/// stream that lost events gets an [`Event::Lost`] there (behind all others for what its end lacks), and
+/// [`Reader::damage`] tells how much it was. Errors are final.
 pub struct Reader<R> {
     blocks: Blocks<R>,
     header: Header,
@@ -280,7 +280,8 @@ impl<R: io::Read> Reader<R> {
                             return Ok(Some(value));
                         }
                     }
-                    Ok((length, Decoded::Definition(body))) => self.define(current, length, body)?,
+                    Ok((length, Decoded::Definition(body))) if time >= passed => self.define(current, length, body)?,
+                    Ok((_, Decoded::Definition(_))) => return Err(cursor.malformed("definition")),
                     Ok(_) => return Err(cursor.malformed("record")),
                     Err(fault) => return Err(cursor.fault(fault)),
                 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use takt_log::{
     BackEnd, ChainDef, ClockDef, CpuDef, Definition, Definitions, Event, Header, JobKey, KindSet, ModeDef, NodeDef,
-    Reader, ServerDef, Sink as _, TaskDef, WriteError, Writer,
+    ReadError, Reader, ServerDef, Sink as _, TaskDef, WriteError, Writer,
 };
 use takt_model::{Lateness, NodeId, Span, TaskId, Time};
 
@@ -100,6 +100,22 @@ fn definitions_come_late_and_change() {
     assert_eq!(reader.next().unwrap().unwrap().event, wake(1));
     assert_eq!((reader.definitions().task_name(TaskId(0)), reader.revision()), (long, 3));
     assert!(reader.next().is_none() && reader.damage().is_none());
+}
+
+#[test]
+fn a_definition_that_turns_time_back_is_malformed() {
+    let mut writer = Writer::new(Vec::new(), &header(), &Definitions::default()).unwrap();
+    writer.event(0, Time::from_ns(5), &Event::Lost { count: 1 });
+    let node = Definition::Node(NodeId(0), NodeDef { name: "n".into(), cpus: 1, strategy: "edf".into() });
+    writer.define(0, Time::from_ns(5 + (1 << 60)), &node);
+    let mut log = writer.finish(Time::MAX).unwrap();
+    // The distance of 2^60 becomes 2^64 - 1, so that the sum wraps.
+    let at = log.windows(8).position(|bytes| bytes == (1u64 << 60).to_le_bytes()).unwrap();
+    log[at..at + 8].fill(0xff);
+    let block = log.windows(5).position(|bytes| bytes == *b"\xF5TKB\x01").unwrap();
+    reseal(&mut log, block);
+    let records: Vec<_> = Reader::new(&log[..]).unwrap().collect();
+    assert!(matches!(records[..], [Ok(_), Err(ReadError::Malformed { what: "definition", .. })]), "{records:?}");
 }
 
 #[test]
