@@ -1,4 +1,4 @@
-//! Every command of README.md and docs/ runs, and says what is shown.
+//! Every command of README.md and docs/ runs, and says what is shown; every link leads somewhere.
 //!
 //! A fenced block of the language `console` is a session: a line that starts with `$ ` is given to bash (a line that
 //! ends in `\` goes on), `? N` after it is its exit status where that is not 0, and the lines up to the next command are
@@ -102,6 +102,26 @@ fn commands_that_do_not_run_here_run_elsewhere() {
     for (command, by) in ELSEWHERE {
         assert!(*by != ".ci/run" || ci.contains(command), ".ci/run does not run \"{command}\"");
     }
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let (mut dead, mut seen) = (Vec::new(), 0);
+    for page in pages().into_iter().chain([root().join("ARCHITECTURE.md")]) {
+        let text = fs::read_to_string(&page).expect("a page");
+        // The targets of `[words](target)`, other than those outside.
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = target.split('#').next().unwrap_or_default();
+            if target.contains("://") || target.is_empty() {
+                continue;
+            }
+            seen += 1;
+            if !page.with_file_name(target).exists() {
+                dead.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(dead.is_empty() && seen > 50, "{seen} links, of which lead nowhere:\n{}", dead.join("\n"));
 }
 
 fn root() -> PathBuf {
