@@ -10,7 +10,7 @@ use response_time_analysis::fixed_priority::fully_preemptive::dedicated_uniproc_
 use response_time_analysis::time::{Duration as Length, Service};
 use response_time_analysis::wcet::Scalar;
 use takt_analysis::Answer;
-use takt_analysis::rta::{self, Analysis, FpTask};
+use takt_analysis::fp::rta::{self, Analysis, FpTask};
 use takt_model::Span;
 use takt_model::generate::{Random, Shape, task_set};
 

@@ -6,9 +6,10 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use takt_analysis::qpa::EdfTask;
-use takt_analysis::rta::{Analysis, FpTask};
-use takt_analysis::{Answer, hyperbolic, ll_bound, qpa, rta};
+use takt_analysis::Answer;
+use takt_analysis::edf::qpa::{self, EdfTask};
+use takt_analysis::fp::rta::{self, Analysis, FpTask};
+use takt_analysis::fp::{hyperbolic, ll_bound};
 use takt_model::generate::{Random, Shape, task_set};
 use takt_model::{Span, Task};
 

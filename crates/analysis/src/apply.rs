@@ -7,13 +7,14 @@ use takt_model::Span;
 
 use crate::catalogue::TestId;
 use crate::chains::{Carried, fp_tasks, response};
+use crate::edf::density;
+use crate::edf::qpa::{self, Demand, EdfTask};
 use crate::exact::{compare_sum, sum_ppm};
-use crate::qpa::{self, Demand, EdfTask};
+use crate::fp::{hyperbolic, ll_bound, rta};
+use crate::gfb;
 use crate::report::{TaskReport, TestReport};
-use crate::rta;
 use crate::scope::{Unit, UnitTask, ns, synchronous};
 use crate::verdict::{Answer, Bound, Verdict};
-use crate::{density, gfb, hyperbolic, ll_bound};
 
 /// The tests of one unit, the cheapest first.
 pub(crate) const PORTFOLIO: [TestId; 7] =

@@ -10,7 +10,7 @@
 
 use takt_model::{Arrival, Late, System, TaskId, chain_name};
 
-use crate::rta::{self, FpTask};
+use crate::fp::rta::{self, FpTask};
 use crate::scope::{Unit, UnitTask};
 use crate::verdict::Answer;
 

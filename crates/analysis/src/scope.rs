@@ -9,7 +9,7 @@ use takt_model::{
     TaskId,
 };
 
-use crate::qpa::Tick;
+use crate::edf::qpa::Tick;
 
 /// A set of CPUs as scopes spell it: "cpu0", "cpu0-1", "cpu0,2-3".
 pub(crate) fn cpus_name(cpus: &CpuSet) -> String {

@@ -3,8 +3,8 @@ use takt_model::{Span, Task};
 
 use super::*;
 use crate::brute::{self, Source};
+use crate::fp::{hyperbolic, ll_bound};
 use crate::verdict::Answer;
-use crate::{hyperbolic, ll_bound};
 
 fn task(c: u64, t: u64, d: u64) -> FpTask {
     FpTask { c, t, d, ..FpTask::default() }

@@ -1,0 +1,4 @@
+//! Earliest deadline first on one CPU.
+
+pub mod density;
+pub mod qpa;
