@@ -3,11 +3,13 @@
 //! Ten tasks, periods log-uniform from 10 ms to 1 s, seeded; every row decides the same sets again and again.
 //! `benches/check-peer.sh` runs the crate response-time-analysis 0.3.2 beside, on the same sets.
 
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use takt_analysis::Answer;
 use takt_analysis::edf::qpa::{self, EdfTask};
+use takt_analysis::edf::wcrt;
 use takt_analysis::fp::rta::{self, Analysis, FpTask};
 use takt_analysis::fp::{hyperbolic, ll_bound};
 use takt_model::generate::{Random, Shape, task_set};
@@ -20,12 +22,13 @@ const ROW: Duration = Duration::from_millis(1000);
 
 fn main() {
     println!("verdicts alone, one thread, {SETS} sets of 10 tasks, periods 10 ms - 1 s (M sets/s, yes)");
+    let analysis = RefCell::new(wcrt::Analysis::default());
     let rm = sets(0.8, 1.0, fp);
     row("rta, U = 0.8, implicit deadlines", &rm, rta::schedulable);
     row("  fixed points alone (no bound first)", &rm, rta::exact_only);
     row("rta with every bound", &rm, |set| {
         let mut analysis = Analysis::default();
-        let meets = (0..set.len()).all(|i| analysis.response(set, i).is_some_and(|r| r.from_arrival <= set[i].d));
+        let meets = (0..set.len()).rev().all(|i| analysis.response(set, i).is_some_and(|r| r.from_arrival <= set[i].d));
         if meets { Answer::Yes } else { Answer::No }
     });
     row("rta, U = 0.8, constrained deadlines", &sets(0.8, 0.5, fp), rta::schedulable);
@@ -34,11 +37,23 @@ fn main() {
     row("ll-bound, U = 0.8", &pairs, ll_bound::schedulable);
     row("qpa, U = 0.9, constrained deadlines", &sets(0.9, 0.5, edf), qpa::schedulable);
     row("qpa, U = 0.99, constrained deadlines", &sets(0.99, 0.5, edf), qpa::schedulable);
+    for (name, deadline) in [("implicit", 1.0), ("constrained", 0.5)] {
+        row(&format!("edf-wcrt, U = 0.9, {name} deadlines"), &sets(0.9, deadline, edf_wcrt), |set| {
+            let mut analysis = analysis.borrow_mut();
+            let mut responses = analysis.responses(set, None).zip(set);
+            if responses.all(|(r, task)| r.is_some_and(|r| r <= task.d)) { Answer::Yes } else { Answer::No }
+        });
+    }
 }
 
 fn fp((i, task): (usize, &Task)) -> FpTask {
     let (c, t, d) = (task.wcet.as_ns(), task.period.as_ns(), task.deadline.as_ns());
     FpTask { c, t, d, level: i as u32, ..FpTask::default() }
+}
+
+fn edf_wcrt((_, task): (usize, &Task)) -> wcrt::EdfTask {
+    let (c, t, d) = (task.wcet.as_ns(), task.period.as_ns(), task.deadline.as_ns());
+    wcrt::EdfTask { c, t, d, ..Default::default() }
 }
 
 fn edf((_, task): (usize, &Task)) -> EdfTask {

@@ -2,6 +2,11 @@
 
 use takt_model::generate::Random;
 
+/// How many random sets a test looks at; TAKT_CASES overrides.
+pub(crate) fn cases(default: u64) -> u64 {
+    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
 /// A job in the schedule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {

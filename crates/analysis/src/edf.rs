@@ -2,3 +2,4 @@
 
 pub mod density;
 pub mod qpa;
+pub mod wcrt;

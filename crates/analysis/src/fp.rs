@@ -1,5 +1,6 @@
 //! Fixed priorities on one CPU.
 
 pub mod hyperbolic;
+pub mod levels;
 pub mod ll_bound;
 pub mod rta;

@@ -37,6 +37,7 @@ mod recip;
 mod report;
 mod scope;
 mod verdict;
+mod window;
 
 pub use catalogue::{Kind, TestId, TestInfo, catalogue};
 pub use check::{CheckOptions, check};

@@ -1,0 +1,313 @@
+//! Response times of levels on one CPU, whatever the order within a level.
+//!
+//! A more important level always preempts, so a task's response depends on its own level and those above, and above on nothing
+//! but how much is released. Within the level ([`crate::window`] has the common argument):
+//!
+//! | order | key | counts against a job of i that arrives at a |
+//! |---|---|---|
+//! | first come, first served | release | jobs of the level released up to its release, those at the same instant included |
+//! | by deadline (plus shift) | a + D + shift | jobs with keys up to its own |
+//! | by laxity, preemptive | a + D - remaining C | jobs of k with a_k + D_k - C_k <= a + D_i |
+//! | by laxity, once started to the end | a + D - C | jobs with keys up to its own, until it starts |
+//! | any | - | all that is released before it completes |
+//!
+//! The last row is the classical analysis ([`super::rta`]); it bounds every order that leaves the CPU to the level while it has jobs.
+//!
+//! **Laxity, compared at releases and completions only.** Let the key of a pending job be its deadline minus what remains of
+//! its WCET: it never falls, and rises while the job runs. J is a job of i with deadline x; its key stays up to x until it
+//! completes. Let 0 be the last instant up to its release before which no job with a key up to x is pending. Keys do not fall, so such a job is
+//! released at 0, and a comparison takes place. From 0 to J's completion some job with a key up to x is pending at every comparison, and whichever is
+//! chosen has the smallest key, thus one up to x: it was released at or after 0, with a key of a_k + D_k - C_k <= x. (Between comparisons its key may
+//! exceed x, but it is the same job.) So W of [`crate::window`] with e_k = D_k - C_k and theta_i = D_i bounds the response, at whatever further instants
+//! laxities are compared. Jobs of one task go in order; an earlier one with a larger key cannot hold up a later one with a key up to x, because deadlines of one task lie
+//! T_k >= C_k apart. Where they do not (successors of chains, C_k > T_k) the last row is used.
+//!
+//! **Once started to the end.** Keys of jobs that have not started are constant. A job of the level with a larger key, released before the
+//! window, may have started: at most one, since from 0 on a job that goes before it, or a more important level, is pending. Its rest is at most
+//! C - 1 ns where time is whole nanoseconds and nothing but jobs takes CPU time, else C (dense time: C is the supremum).
+//! By deadline: L. George, N. Rivierre, M. Spuri: Preemptive and Non-Preemptive Real-Time Uni-Processor Scheduling, INRIA RR-2966, 1996, Section 4.
+//!
+//! Blocking B adds to the window once: the task's own, or that of a task of its level with jobs that go before.
+
+use crate::recip::Recip;
+use crate::window::{ALWAYS, Own, Slot, Window};
+
+/// Terms (one task's jobs each) that one analysis may evaluate before it gives up.
+pub const TERMS_MAX: u64 = 100_000_000;
+
+/// The order within a level.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Order {
+    /// By release.
+    Fifo,
+    /// By absolute deadline plus shift.
+    Deadline,
+    /// By deadline minus remaining WCET, compared at releases and completions at least.
+    Laxity,
+    /// Not known: any.
+    Any,
+}
+
+/// How a level treats its jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Level {
+    /// Who goes first.
+    pub order: Order,
+    /// Whether a job may take the CPU from one of the same level that has started. More important levels always may.
+    pub preemptive: bool,
+}
+
+/// A task of some level; all times in ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LevelTask {
+    /// C: worst-case execution time with all that its jobs cost, at least 1.
+    pub c: u64,
+    /// The WCET by which laxity is counted, at most C.
+    pub wcet: u64,
+    /// T: minimum inter-arrival time, at least 1.
+    pub t: u64,
+    /// D: deadline after the arrival.
+    pub d: u64,
+    /// Added to the deadline for the order alone.
+    pub shift: i64,
+    /// J: a job is released up to this after its arrival.
+    pub j: u64,
+    /// How far arrivals wander after their places on the period's grid (a chain's successor); deadlines follow.
+    pub wander: u64,
+    /// B: the longest section of less important work that can delay it.
+    pub b: u64,
+    /// Its level; 0 is the most important.
+    pub level: u32,
+}
+
+/// Work that comes before all tasks, such as the scheduler's tick.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Theft {
+    /// Time stolen by each, at least 1.
+    pub c: u64,
+    /// Distance, at least 1.
+    pub t: u64,
+    /// How far they wander.
+    pub wander: u64,
+}
+
+/// Bounds of one task's response time, in ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Response {
+    /// From the arrival, from which its deadline counts.
+    pub from_arrival: u64,
+    /// From the arrival's place on the period's grid: from its source's arrival for a chain's successor.
+    pub from_source: u64,
+}
+
+/// One analysis: its buffers, and what is left of its work limit.
+#[derive(Clone, Debug)]
+pub struct Analysis {
+    window: Window,
+    order: Vec<u32>,
+    terms_left: u64,
+}
+
+impl Default for Analysis {
+    /// With [`TERMS_MAX`].
+    fn default() -> Self {
+        Analysis { window: Window::default(), order: Vec::new(), terms_left: TERMS_MAX }
+    }
+}
+
+/// A set of tasks under levels.
+#[derive(Clone, Copy, Debug)]
+pub struct Levels<'a> {
+    /// The most important first.
+    pub levels: &'a [Level],
+    /// In any order.
+    pub tasks: &'a [LevelTask],
+    /// Comes before all tasks.
+    pub thefts: &'a [Theft],
+}
+
+/// By what a level is analysed.
+#[derive(Clone, Copy, Debug)]
+struct Keys {
+    level: Level,
+    /// Added to all keys, so that they are above zero.
+    base: i128,
+}
+
+impl Keys {
+    fn new(set: &Levels, tasks: &[u32]) -> Option<Keys> {
+        let here = || tasks.iter().filter_map(|i| set.tasks.get(*i as usize));
+        let given = *set.levels.get(here().next()?.level as usize)?;
+        let order = match given.order {
+            // Whatever its order, one task is served as it comes.
+            _ if tasks.len() == 1 => Order::Fifo,
+            Order::Laxity if here().any(|task| task.wander > 0 || task.wcet > task.t) => Order::Any,
+            order => order,
+        };
+        // First come, first served takes the CPU from nobody.
+        let preemptive = given.preemptive || matches!(order, Order::Fifo | Order::Any);
+        let mut keys = Keys { level: Level { order, preemptive }, base: 0 };
+        let least = |task: &LevelTask| keys.relative(task, true).min(keys.relative(task, false)) - i128::from(task.j);
+        keys.base = 1 - here().map(least).min()?;
+        Some(keys)
+    }
+
+    /// From the arrival to the key: of a job that goes before another (`others`), or of the analysed job while it is pending.
+    fn relative(&self, task: &LevelTask, others: bool) -> i128 {
+        let remaining = if others || !self.level.preemptive { i128::from(task.wcet) } else { 0 };
+        self.base
+            + match self.level.order {
+                Order::Fifo | Order::Any => 0,
+                Order::Deadline => i128::from(task.d) + i128::from(task.shift),
+                Order::Laxity => i128::from(task.d) - remaining,
+            }
+    }
+
+    fn key(&self, task: &LevelTask, others: bool) -> Option<u64> {
+        u64::try_from(self.relative(task, others)).ok().filter(|key| *key < ALWAYS)
+    }
+
+    fn own(&self, this: &LevelTask) -> Option<Own> {
+        let theta = self.key(this, false)?;
+        Some(Own { c: this.c, first: theta - this.j, theta, reach: theta })
+    }
+}
+
+impl LevelTask {
+    fn respond(&self, from_arrival: u64) -> Option<Response> {
+        Some(Response { from_arrival, from_source: from_arrival.checked_add(self.wander)? })
+    }
+}
+
+impl Analysis {
+    /// Bounds the response time of every task, in the order of `set.tasks`. Until the limit of the work is reached the most important are
+    /// bounded first.
+    ///
+    /// A task has no bound where its level and those above it are overloaded, where the bound exceeds 2^58 ns (nine years), or past the limit.
+    /// For first come, first served and for preemptive deadlines the bound of sporadic tasks without
+    /// jitter, wander or blocking is exact up to the order of jobs that tie.
+    pub fn responses(&mut self, set: &Levels, bounds: &mut Vec<Option<Response>>) {
+        bounds.clear();
+        bounds.resize(set.tasks.len(), None);
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        order.extend(0..set.tasks.len() as u32);
+        // Within a level the longest deadline first: the keys at which it responds latest are likely ones for the others.
+        order.sort_unstable_by_key(|i| {
+            let task = &set.tasks[*i as usize];
+            (task.level, u64::MAX - task.d)
+        });
+        for level in order.chunk_by(|a, b| set.tasks[*a as usize].level == set.tasks[*b as usize].level) {
+            let _ = self.level(set, level, bounds);
+        }
+        self.order = order;
+    }
+
+    /// Bounds the tasks of one level as far as the work limit reaches.
+    fn level(&mut self, set: &Levels, tasks: &[u32], bounds: &mut [Option<Response>]) -> Option<()> {
+        let keys = Keys::new(set, tasks)?;
+        // By deadline one window serves all.
+        let shared = keys.level.order == Order::Deadline && keys.level.preemptive;
+        if shared {
+            self.prepare(set, None, tasks, &keys, false)?;
+        }
+        for i in tasks {
+            let i = *i as usize;
+            bounds[i] = match keys.level {
+                Level { order: Order::Fifo | Order::Any, .. } => self.by_release(set, i, tasks, &keys),
+                Level { preemptive: true, .. } => {
+                    if !shared {
+                        self.prepare(set, Some(i), tasks, &keys, false)?;
+                    }
+                    let own = keys.own(&set.tasks[i])?;
+                    self.window.response(own, &mut self.terms_left).and_then(|bound| set.tasks[i].respond(bound))
+                }
+                Level { preemptive: false, .. } => self.once_started(set, i, tasks, &keys),
+            };
+        }
+        Some(())
+    }
+
+    fn by_release(&mut self, set: &Levels, i: usize, tasks: &[u32], keys: &Keys) -> Option<Response> {
+        let this = &set.tasks[i];
+        let wander = this.wander.checked_add(this.j)?;
+        // Of all jobs released up to r, one whose place on the grid is r - J - w: its own earlier ones lie T apart.
+        self.prepare(set, Some(i), tasks, keys, false)?;
+        let own = Own { c: this.c, first: 1, theta: 1, reach: wander.checked_add(1)? };
+        let from_source = self.window.response(own, &mut self.terms_left)?.checked_add(wander)?;
+        if this.wander == 0 {
+            return Some(Response { from_arrival: from_source, from_source });
+        }
+        // One that arrived at r - J: its own earlier ones may have wandered.
+        self.prepare(set, Some(i), tasks, keys, true)?;
+        let own = Own { reach: 1, ..own };
+        let from_arrival = self.window.response(own, &mut self.terms_left)?.checked_add(this.j)?;
+        Some(Response { from_arrival: from_arrival.min(from_source), from_source })
+    }
+
+    fn once_started(&mut self, set: &Levels, i: usize, tasks: &[u32], keys: &Keys) -> Option<Response> {
+        let any = Keys { level: Level { order: Order::Any, preemptive: true }, base: 1 };
+        let any = self.by_release(set, i, tasks, &any);
+        self.prepare(set, Some(i), tasks, keys, false)?;
+        let bound = self.window.response_once_started(keys.own(&set.tasks[i])?, &mut self.terms_left);
+        match (any, bound.and_then(|bound| set.tasks[i].respond(bound))) {
+            (Some(a), Some(b)) => Some(Response {
+                from_arrival: a.from_arrival.min(b.from_arrival),
+                from_source: a.from_source.min(b.from_source),
+            }),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Fills the window for task `own` of the level of `tasks`; `bunched`: its own earlier jobs may have been released late under first come,
+    /// first served.
+    fn prepare(&mut self, set: &Levels, own: Option<usize>, tasks: &[u32], keys: &Keys, bunched: bool) -> Option<()> {
+        let level = set.tasks.get(*tasks.first()? as usize)?.level;
+        let Window { slots, blocking, started, .. } = &mut self.window;
+        slots.clear();
+        blocking.clear();
+        started.clear();
+        for theft in set.thefts {
+            slots.push(Slot { c: theft.c, period: Recip::new(theft.t), wander: theft.wander, first: 0, burst: ALWAYS });
+        }
+        for (k, task) in set.tasks.iter().enumerate().filter(|(_, task)| task.level <= level) {
+            let wander = task.wander.checked_add(task.j).filter(|wander| *wander < ALWAYS)?;
+            let always = Slot { c: task.c, period: Recip::new(task.t), wander, first: 0, burst: ALWAYS };
+            if task.level < level {
+                slots.push(always);
+                continue;
+            }
+            let is_own = own == Some(k);
+            let (first, burst) = match keys.level.order {
+                Order::Fifo | Order::Any if is_own => (1, if bunched { wander } else { 0 }),
+                Order::Any => (0, ALWAYS),
+                Order::Fifo => (1, wander),
+                Order::Deadline | Order::Laxity => (keys.key(task, !is_own)? - task.j, task.wander),
+            };
+            slots.push(Slot { first, burst, ..always });
+            if task.b > 0 {
+                blocking.push((first, task.b));
+            }
+            if !keys.level.preemptive && !is_own {
+                let rest = if set.thefts.is_empty() && task.c == task.wcet { task.c - 1 } else { task.c };
+                started.push((keys.key(task, true)?, rest));
+            }
+        }
+        // Rounded down: above one here is above one.
+        let mut load = 0u64;
+        for slot in slots.iter() {
+            let share = u128::from(slot.c) * u128::from(slot.period.inverse);
+            load = load.checked_add(u64::try_from(share).ok()?)?;
+        }
+        self.window.prepare(&mut self.terms_left)
+    }
+
+    /// Terms evaluated so far.
+    #[must_use]
+    pub fn terms(&self) -> u64 {
+        TERMS_MAX - self.terms_left
+    }
+}
+
+#[cfg(test)]
+mod tests;
