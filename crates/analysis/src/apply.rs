@@ -1,5 +1,7 @@
 //! The tests of one unit: preconditions, costs and jitter charged, evidence collected.
 
+mod global;
+
 use std::cmp::Ordering;
 
 use serde_json::{Map, Value, json};
@@ -11,14 +13,23 @@ use crate::edf::density;
 use crate::edf::qpa::{self, Demand, EdfTask};
 use crate::exact::{compare_sum, sum_ppm};
 use crate::fp::{hyperbolic, ll_bound, rta};
-use crate::gfb;
 use crate::report::{TaskReport, TestReport};
 use crate::scope::{Unit, UnitTask, ns, synchronous};
 use crate::verdict::{Answer, Bound, Verdict};
 
 /// The tests of one unit, the cheapest first.
-pub(crate) const PORTFOLIO: [TestId; 7] =
-    [TestId::Necessary, TestId::LlBound, TestId::Hyperbolic, TestId::Density, TestId::Gfb, TestId::Qpa, TestId::Rta];
+pub(crate) const PORTFOLIO: [TestId; 10] = [
+    TestId::Necessary,
+    TestId::LlBound,
+    TestId::Hyperbolic,
+    TestId::Density,
+    TestId::Gfb,
+    TestId::Qpa,
+    TestId::Rta,
+    TestId::Bak,
+    TestId::Bcl,
+    TestId::BclIterative,
+];
 
 /// A verdict with its evidence.
 struct Outcome {
@@ -41,7 +52,10 @@ pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport 
     let outcome = match test {
         TestId::LlBound | TestId::Hyperbolic => rate_bound(unit, test),
         TestId::Density => apply_density(unit, carried),
-        TestId::Gfb => apply_gfb(unit, carried),
+        TestId::Gfb => global::apply_gfb(unit, carried),
+        TestId::Bak => global::apply_bak(unit, carried),
+        TestId::Bcl => global::apply_bcl(unit, carried),
+        TestId::BclIterative => global::apply_bcl_iterative(unit, carried),
         TestId::Qpa => apply_qpa(unit, carried),
         TestId::Rta => apply_rta(unit, carried),
         _ => Ok(necessary(unit)),
@@ -207,58 +221,6 @@ fn window(task: &UnitTask, carried: &Carried) -> Result<(u64, u64), Inapplicable
         (Some(d), Some(t)) if d > 0 && t > 0 => Ok((d, t)),
         _ => Err(format!("needs releases that wander by less than deadline and period: \"{}\"", task.name)),
     }
-}
-
-/// delta_i = C_i' / min(D_i, T_i): jitter shortens both; C' holds the switches and migrations that the job itself can
-/// suffer. (Charging them to the preempting job, as on one CPU, is not safe here: the job may resume elsewhere.)
-fn apply_gfb(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
-    edf(unit)?;
-    if !unit.whole {
-        return Err("needs tasks that may use every CPU of the scope".to_owned());
-    }
-    if let Some(name) = find(unit, |task| task.b > 0) {
-        return Err(format!("needs tasks without blocking: \"{name}\""));
-    }
-    let mut pairs = Vec::with_capacity(unit.tasks.len());
-    for task in &unit.tasks {
-        let (d, t) = window(task, carried)?;
-        pairs.push((suffered(unit, task, carried).ok_or_else(too_long)?, d.min(t)));
-    }
-    let verdict = match gfb::schedulable(&pairs, unit.m) {
-        Answer::Yes => yes(),
-        _ => Verdict::NotProven { why: "the densities C / min(D, T) add up to more than m - (m - 1) max".to_owned() },
-    };
-    let mut figures = Map::new();
-    figures.insert("density_ppm".to_owned(), json!(sum_ppm(pairs.iter().copied())));
-    let densest = pairs.iter().filter_map(|&pair| sum_ppm(std::iter::once(pair))).max();
-    figures.insert("density_max_ppm".to_owned(), json!(densest));
-    figures.insert("cpus".to_owned(), json!(unit.m));
-    Ok(Outcome { verdict, tasks: Vec::new(), figures })
-}
-
-/// C with all that can hit a job of global EDF before its deadline: a preemption needs the release of a job with an
-/// earlier deadline, at most floor((D_i - D_j + J_j) / T_j) + 1 of them per other task; ticks fall on one grid.
-fn suffered(unit: &Unit, task: &UnitTask, carried: &Carried) -> Option<u64> {
-    let Some(costs) = unit.costs else { return Some(task.c) };
-    let mut preemptions = 0u64;
-    if unit.tasks.len() > unit.m as usize {
-        for other in unit.tasks.iter().filter(|other| other.id != task.id) {
-            let wander = carried.release(other.id)?.checked_add(other.j)?;
-            if let Some(room) = task.d.checked_add(wander)?.checked_sub(other.d) {
-                preemptions = preemptions.checked_add(room / other.t + 1)?;
-            }
-        }
-    }
-    let each = costs.switch.as_ns().checked_add(costs.migrate.as_ns())?;
-    let ticks = match unit.tick() {
-        Some(tick) => (task.d / tick.t).checked_add(1)?.checked_mul(tick.c)?,
-        None => 0,
-    };
-    task.c
-        .checked_add(costs.release.as_ns())?
-        .checked_add(costs.switch.as_ns())?
-        .checked_add(preemptions.checked_mul(each)?)?
-        .checked_add(ticks)
 }
 
 fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {

@@ -60,6 +60,24 @@ tests! {
         "m CPUs that every task may use, one preemptive deadline level without shifts, no blocking",
         "O(n) exact rationals",
         "J. Goossens, S. Funk, S. Baruah: Priority-Driven Scheduling of Periodic Task Systems on Multiprocessors, RTS 25, 2003, Theorem 5; density form: M. Bertogna, M. Cirinei, G. Lipari 2005" }
+    /// Baker's test.
+    Bak => { "bak", Sufficient,
+        "Bounds the load of the busy interval before a miss, under global EDF.",
+        "several CPUs that every task may use, one preemptive deadline level without shifts, deadline <= period, no blocking",
+        "O(n^2) exact rationals",
+        "T. P. Baker: Multiprocessor EDF and Deadline Monotonic Schedulability Analysis, RTSS 2003, Theorem 12" }
+    /// Bertogna, Cirinei and Lipari's test.
+    Bcl => { "bcl", Sufficient,
+        "Bounds what others execute between a job's release and its deadline, under global EDF or global fixed priorities.",
+        "several CPUs that every task may use, edf or all levels fifo, deadline <= period, no blocking",
+        "O(n^2)",
+        "M. Bertogna, M. Cirinei, G. Lipari: Improved Schedulability Analysis of EDF on Multiprocessor Platforms, ECRTS 2005, Theorem 7; fixed priorities: OPODIS 2005" }
+    /// The same with slack fed back.
+    BclIterative => { "bcl-iterative", Sufficient,
+        "bcl, with the slack that tasks are proven to have fed back into it; accepts all that bcl accepts, and bounds response times.",
+        "several CPUs that every task may use, edf or all levels fifo, deadline <= period, no blocking",
+        "O(n^2) a round, mostly a handful of rounds",
+        "M. Bertogna, M. Cirinei, G. Lipari: Schedulability Analysis of Global Scheduling Algorithms on Multiprocessor Platforms, TPDS 20(4), 2009, Theorems 6 and 9" }
     /// Partitioning by fit, with a real test per bin.
     Partition => { "partition", Sufficient,
         "Finds a placement in which every CPU (or cluster) passes its test: rta for fixed priorities, qpa for EDF, gfb per cluster; first, best, worst or next fit, decreasing utilisation.",

@@ -30,7 +30,7 @@ mod check;
 pub mod edf;
 mod exact;
 pub mod fp;
-pub mod gfb;
+pub mod global;
 pub mod linux;
 pub mod partition;
 mod recip;

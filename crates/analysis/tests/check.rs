@@ -69,7 +69,7 @@ fn the_hopeless_is_refuted_with_a_witness() {
 
 #[test]
 fn what_has_no_test_is_unknown_with_the_reason() {
-    for (strategy, cpus) in [(Builtin::Mlf, 1), (Builtin::Muf, 1), (Builtin::Rm, 2), (Builtin::Fifo, 3)] {
+    for (strategy, cpus) in [(Builtin::Mlf, 1), (Builtin::Muf, 1), (Builtin::Mlf, 2), (Builtin::Muf, 2)] {
         let report = plain(&System::local(cpus, strategy, vec![task("a", 10, 2), task("b", 20, 4), task("c", 20, 4)]));
         assert_eq!(report.schedulable, Answer::Unknown);
         let why = report.tests[0].verdict.why();

@@ -1,0 +1,192 @@
+//! The tests of several CPUs.
+
+use serde_json::{Map, Value, json};
+
+use super::{Inapplicable, Outcome, edf, find, task_report, too_long, window, yes};
+use crate::chains::Carried;
+use crate::exact::sum_ppm;
+use crate::global::{Bounds, Excess, Load, Rule, Sporadic, bak, bcl, bcl_iterative, gfb};
+use crate::scope::{Unit, UnitTask, ns};
+use crate::verdict::{Answer, Bound, Verdict};
+
+/// delta_i = C_i' / min(D_i, T_i): jitter shortens both; C' holds the switches and migrations that the job itself can
+/// suffer. (Charging them to the preempting job, as on one CPU, is not safe here: the job may resume elsewhere.)
+pub(super) fn apply_gfb(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    edf(unit)?;
+    unhindered(unit)?;
+    let mut pairs = Vec::with_capacity(unit.tasks.len());
+    for task in &unit.tasks {
+        let (d, t) = window(task, carried)?;
+        pairs.push((suffered(unit, task, carried, Rule::Edf).ok_or_else(too_long)?, d.min(t)));
+    }
+    let verdict = match gfb::schedulable(&pairs, unit.m) {
+        Answer::Yes => yes(),
+        _ => Verdict::NotProven { why: "the densities C / min(D, T) add up to more than m - (m - 1) max".to_owned() },
+    };
+    let mut figures = Map::new();
+    figures.insert("density_ppm".to_owned(), json!(sum_ppm(pairs.iter().copied())));
+    let densest = pairs.iter().filter_map(|&pair| sum_ppm(std::iter::once(pair))).max();
+    figures.insert("density_max_ppm".to_owned(), json!(densest));
+    figures.insert("cpus".to_owned(), json!(unit.m));
+    Ok(Outcome { verdict, tasks: Vec::new(), figures })
+}
+
+/// C with all that can hit a job before its deadline. A preemption needs the release of a more important job: under EDF,
+/// one due no later, floor((D_i - D_j + J_j) / T_j) + 1 of them per other task; under fixed priorities, one of a more
+/// important level that arrived within D_i + J_j. Ticks fall on one grid.
+fn suffered(unit: &Unit, task: &UnitTask, carried: &Carried, rule: Rule) -> Option<u64> {
+    let Some(costs) = unit.costs else { return Some(task.c) };
+    let mut preemptions = 0u64;
+    if unit.tasks.len() > unit.m as usize {
+        for other in unit.tasks.iter().filter(|other| other.id != task.id) {
+            let wander = carried.release(other.id)?.checked_add(other.j)?;
+            let length = task.d.checked_add(wander)?;
+            let releases = match rule {
+                Rule::Edf => length.checked_sub(other.d).map_or(0, |room| room / other.t + 1),
+                Rule::Fp if other.level < task.level => length.div_ceil(other.t),
+                Rule::Fp => 0,
+            };
+            preemptions = preemptions.checked_add(releases)?;
+        }
+    }
+    let each = costs.switch.as_ns().checked_add(costs.migrate.as_ns())?;
+    let ticks = match unit.tick() {
+        Some(tick) => (task.d / tick.t).checked_add(1)?.checked_mul(tick.c)?,
+        None => 0,
+    };
+    task.c
+        .checked_add(costs.release.as_ns())?
+        .checked_add(costs.switch.as_ns())?
+        .checked_add(preemptions.checked_mul(each)?)?
+        .checked_add(ticks)
+}
+
+/// Nothing but more important work keeps a job from a CPU.
+fn unhindered(unit: &Unit) -> Result<(), Inapplicable> {
+    if !unit.whole {
+        return Err("needs tasks that may use every CPU of the scope".to_owned());
+    }
+    match find(unit, |task| task.b > 0) {
+        Some(name) => Err(format!("needs tasks without blocking: \"{name}\"")),
+        None => Ok(()),
+    }
+}
+
+/// Which jobs are more important here.
+fn rule(unit: &Unit) -> Result<Rule, Inapplicable> {
+    let Err(why) = unit.edf() else { return Ok(Rule::Edf) };
+    if unit.served_levels() as usize == unit.levels.len() {
+        return Ok(Rule::Fp);
+    }
+    Err(format!("needs edf or fixed priorities: {why}, and some level is not fifo"))
+}
+
+/// The tasks of a unit as the global tests see them, costs charged. A chain's successor arrives when it is released:
+/// two arrivals are closer than its period by as much as that wanders.
+fn sporadic(unit: &Unit, carried: &Carried, rule: Rule) -> Result<Vec<Sporadic>, Inapplicable> {
+    if unit.m < 2 {
+        return Err("needs several CPUs; on one, qpa and rta say more".to_owned());
+    }
+    unhindered(unit)?;
+    let each = |task: &UnitTask| {
+        let wander = carried.release(task.id);
+        let wander = wander.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
+        let t = task.t.checked_sub(wander).filter(|t| task.d <= *t).ok_or_else(|| {
+            let between = if task.chained { "the least distance of its releases" } else { "its period" };
+            format!("needs deadlines that are not longer than periods: that of \"{}\" exceeds {between}", task.name)
+        })?;
+        let c = suffered(unit, task, carried, rule).ok_or_else(too_long)?;
+        Ok(Sporadic { c, d: task.d, t, j: task.j, level: task.level })
+    };
+    unit.tasks.iter().map(each).collect()
+}
+
+/// What a [`Load`] says, in words and figures.
+fn outcome(unit: &Unit, load: Load, exceeded: impl FnOnce(&Unit, &Excess) -> String) -> Result<Outcome, Inapplicable> {
+    let mut figures = Map::new();
+    let why = match load {
+        Load::Met => {
+            let tasks = unit.tasks.iter().map(|task| task_report(task, Answer::Yes, None)).collect();
+            return Ok(Outcome { verdict: yes(), tasks, figures });
+        }
+        Load::Exceeded(excess) => {
+            figures.insert("task".to_owned(), json!(unit.tasks[excess.task].name));
+            figures.insert("window_ns".to_owned(), json!(excess.window));
+            figures.insert("work_ns".to_owned(), number(excess.work));
+            figures.insert("room_ns".to_owned(), number(excess.room));
+            exceeded(unit, &excess)
+        }
+        Load::TooLong { task } => {
+            let task = &unit.tasks[task];
+            format!(
+                "\"{}\", with what costs it, may need longer than it has from its release to its deadline",
+                task.name
+            )
+        }
+        Load::Unfit { task } => {
+            return Err(format!("needs times below 36 years: \"{}\"", unit.tasks[task].name));
+        }
+        Load::Undecided => "undecided: the iteration limit was reached".to_owned(),
+    };
+    Ok(Outcome { verdict: Verdict::NotProven { why }, tasks: Vec::new(), figures })
+}
+
+/// A figure in ns.
+fn number(value: u128) -> Value {
+    u64::try_from(value).map_or(Value::Null, |value| json!(value))
+}
+
+/// A sum of times as messages write it.
+fn time(value: u128) -> String {
+    u64::try_from(value).map_or_else(|_| format!("{value}ns"), |value| ns(value).to_string())
+}
+
+/// As the tests of Bertogna and Cirinei put it: m (spare + 1) is the room.
+fn delayed(unit: &Unit, excess: &Excess) -> String {
+    let spare = (excess.room / u128::from(unit.m)).saturating_sub(1);
+    let (name, window, spare) = (&unit.tasks[excess.task].name, ns(excess.window), time(spare));
+    format!("others may keep \"{name}\" waiting for more than the {spare} that it can spare of {window}")
+}
+
+/// Adds the proven bounds.
+fn bounded(
+    unit: &Unit,
+    bounds: Bounds,
+    exceeded: impl FnOnce(&Unit, &Excess) -> String,
+) -> Result<Outcome, Inapplicable> {
+    let mut outcome = outcome(unit, bounds.load, exceeded)?;
+    let each = unit.tasks.iter().zip(&bounds.responses);
+    let answer = |response: &Option<u64>| if response.is_some() { Answer::Yes } else { Answer::Unknown };
+    outcome.tasks = each.clone().map(|(task, response)| task_report(task, answer(response), *response)).collect();
+    if let Verdict::Schedulable { bounds } = &mut outcome.verdict {
+        bounds.extend(each.filter_map(|(task, wcrt)| Some(Bound { task: task.id, wcrt: ns((*wcrt)?) })));
+    }
+    Ok(outcome)
+}
+
+/// Needs global EDF.
+fn edf_tasks(unit: &Unit, carried: &Carried) -> Result<Vec<Sporadic>, Inapplicable> {
+    edf(unit)?;
+    sporadic(unit, carried, Rule::Edf)
+}
+
+pub(super) fn apply_bak(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    let tasks = edf_tasks(unit, carried)?;
+    outcome(unit, bak::schedulable(&tasks, unit.m), |unit, excess| {
+        let (name, window) = (&unit.tasks[excess.task].name, ns(excess.window));
+        let (work, room) = (time(excess.work), time(excess.room));
+        format!("the load before a deadline of \"{name}\" may reach {work} per {window}; only up to {room} is harmless")
+    })
+}
+
+pub(super) fn apply_bcl(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    let rule = rule(unit)?;
+    let tasks = sporadic(unit, carried, rule)?;
+    outcome(unit, bcl::schedulable(&tasks, unit.m, rule), delayed)
+}
+
+pub(super) fn apply_bcl_iterative(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    let rule = rule(unit)?;
+    let tasks = sporadic(unit, carried, rule)?;
+    bounded(unit, bcl_iterative::analyse(&tasks, unit.m, rule), delayed)
+}

@@ -1,0 +1,242 @@
+//! Several CPUs that every task may use: global EDF and global fixed priorities, preemptive.
+//!
+//! One module a test; each takes plain slices of [`Sporadic`] tasks and answers with a [`Load`], which is only a proof
+//! where it is [`Load::Met`]. All but the tardiness bounds need C <= D - J and D <= T.
+//!
+//! # Time is discrete
+//! Jobs are released, preempted and completed at whole nanoseconds, in takt's simulator as in these tests. A job that
+//! misses therefore lacks at least one whole unit of execution: it was kept waiting for D - J - C + 1 or more of them,
+//! where dense time only says "more than D - J - C". That is the `+ 1` of Bertogna and Cirinei's formulas.
+//!
+//! # Ties
+//! Equal deadlines, and tasks of one priority level, count against the task under analysis: the verdicts hold for every
+//! rule that breaks ties.
+//!
+//! # Jitter
+//! A job arrives, and up to J later it is released; D counts from the arrival. While deadlines are kept, a job of task
+//! i executes somewhere in [arrival, arrival + D_i), and arrivals are at least T_i apart: all that the bounds of
+//! interference use. The task under analysis has only D_k - J_k from its release to its deadline: that is the length
+//! of its *window* here, where the papers, without jitter, write D_k.
+//!
+//! # The first miss
+//! A test may assume of every job that no deadline was missed before the instant it looks at; if under that assumption no
+//! job misses, there is no first miss, so there is none. The same holds for response bounds and slack that were
+//! computed under it.
+
+pub mod bak;
+pub mod bcl;
+pub mod bcl_iterative;
+pub mod exact;
+pub mod gfb;
+
+#[cfg(test)]
+mod tests;
+
+use crate::recip::{DIVIDEND_MAX, Recip};
+
+/// The longest time, in ns, that the tests of this module take (36 years).
+pub const TIME_MAX: u64 = DIVIDEND_MAX / 4;
+
+/// A sporadic task; times in ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sporadic {
+    /// C: worst-case execution time.
+    pub c: u64,
+    /// D: deadline relative to the nominal arrival.
+    pub d: u64,
+    /// T: the least distance of nominal arrivals, at least 1.
+    pub t: u64,
+    /// J: a job is released up to this after its nominal arrival.
+    pub j: u64,
+    /// Its level under fixed priorities; 0 is the most important. EDF does not read it.
+    pub level: u32,
+}
+
+/// Which jobs are more important.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// Those with the earlier absolute deadline.
+    Edf,
+    /// Those of the more important level.
+    Fp,
+}
+
+/// What a test found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Load {
+    /// Every deadline is kept.
+    Met,
+    /// Not proven: others may keep the CPUs from a job of this task for too long.
+    Exceeded(Excess),
+    /// Not proven: this task's own execution does not fit between release and deadline.
+    TooLong {
+        /// Index of the task.
+        task: usize,
+    },
+    /// This task is outside what the test covers: its deadline exceeds its period, its period is zero, or a time
+    /// exceeds [`TIME_MAX`].
+    Unfit {
+        /// Index of the task.
+        task: usize,
+    },
+    /// A limit was reached.
+    Undecided,
+}
+
+/// The evidence of [`Load::Exceeded`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Excess {
+    /// Index of the task.
+    pub task: usize,
+    /// The interval that was looked at, in ns.
+    pub window: u64,
+    /// What the tasks may execute in it, as far as it counts, in ns.
+    pub work: u128,
+    /// What they may not reach (or, where the test says so, not exceed), in ns.
+    pub room: u128,
+}
+
+impl Load {
+    /// Whether it is a proof.
+    #[must_use]
+    pub const fn is_met(self) -> bool {
+        matches!(self, Load::Met)
+    }
+}
+
+/// A verdict with bounds of the response times.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Whether all deadlines are kept.
+    pub load: Load,
+    /// Per task, the longest time from nominal arrival to completion. `None` where it is not proven: under EDF unless
+    /// all tasks are, under fixed priorities unless all of its level and of the more important ones are.
+    pub responses: Vec<Option<u64>>,
+}
+
+/// Tasks that fit the buffer on the stack.
+const STACK_MAX: usize = 32;
+
+/// A task, made ready.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slot {
+    pub(crate) c: u64,
+    pub(crate) d: u64,
+    pub(crate) j: u64,
+    /// D - J: from the latest release to the deadline.
+    pub(crate) window: u64,
+    pub(crate) period: Recip,
+    pub(crate) level: u32,
+    /// Proven: every job completes this much before its deadline.
+    pub(crate) slack: u64,
+}
+
+impl Slot {
+    /// `None` where the task is outside what the tests cover.
+    #[inline]
+    fn new(task: &Sporadic) -> Option<Slot> {
+        let fits = task.t <= TIME_MAX && task.t > 0 && task.d <= task.t;
+        fits.then(|| Slot {
+            c: task.c,
+            d: task.d,
+            j: task.j,
+            window: task.d.saturating_sub(task.j),
+            period: Recip::new(task.t),
+            level: task.level,
+            slack: 0,
+        })
+    }
+
+    /// T.
+    #[inline]
+    pub(crate) fn t(&self) -> u64 {
+        self.period.divisor
+    }
+
+    /// The most that jobs which arrive and are due within `length` execute in it, carry-in included: deadlines at its
+    /// end and every T before. With q = floor(L / T), r = L mod T: q C + min(C, max(0, r - S)).
+    ///
+    /// The first job that is due after the start, at r, executes in [r - D, r - S): at most r - S of it inside; where r
+    /// >= D all of it, and r - S >= D - S >= C.
+    #[inline]
+    pub(crate) fn due(&self, length: u64) -> u64 {
+        let q = self.period.div(length);
+        let r = length - q * self.period.divisor;
+        q * self.c + self.c.min(r.saturating_sub(self.slack))
+    }
+
+    /// The most that its jobs execute within `length`, whatever their deadlines: one completes just in time (D - S after
+    /// its arrival) and started with the interval, the next run as soon as they arrive. With x = L + D - S - C:
+    /// floor(x / T) C + min(C, x mod T).
+    #[inline]
+    pub(crate) fn any(&self, length: u64) -> u64 {
+        let x = length + (self.d - self.slack - self.c);
+        let n = self.period.div(x);
+        n * self.c + self.c.min(x - n * self.period.divisor)
+    }
+
+    /// Whether its jobs can delay those of a task on `level`.
+    #[inline]
+    fn concerns(&self, rule: Rule, level: u32) -> bool {
+        rule == Rule::Edf || self.level <= level
+    }
+}
+
+/// Calls `work` with the tasks made ready, on the stack where they fit; finds the simple cases first.
+#[inline]
+pub(crate) fn prepared(tasks: &[Sporadic], m: u32, work: impl FnOnce(&mut [Slot]) -> Load) -> Load {
+    let mut stack = [Slot::default(); STACK_MAX];
+    let mut heap = Vec::new();
+    let slots = if tasks.len() <= STACK_MAX {
+        &mut stack[..tasks.len()]
+    } else {
+        heap.resize(tasks.len(), Slot::default());
+        &mut heap[..]
+    };
+    for (task, (slot, given)) in slots.iter_mut().zip(tasks).enumerate() {
+        match Slot::new(given) {
+            Some(ready) if ready.c > ready.window || given.j > given.d => return Load::TooLong { task },
+            Some(ready) => *slot = ready,
+            None => return Load::Unfit { task },
+        }
+    }
+    // Each job has a CPU from its release on.
+    if tasks.len() <= m as usize {
+        return Load::Met;
+    }
+    if m == 0 { Load::TooLong { task: 0 } } else { work(slots) }
+}
+
+/// Whether jobs of task k can be kept waiting past their deadlines, from the most that others execute in its window.
+///
+/// Bertogna and Cirinei: a miss needs window - C + 1 units in which m others run; of each task no more than that many
+/// count, for its jobs run one at a time. The sum of min(W_i, window - C_k + 1), and m times window - C_k + 1.
+#[inline]
+pub(crate) fn interference(slots: &[Slot], k: usize, m: u32, rule: Rule) -> (u128, u128) {
+    let task = &slots[k];
+    let wait = task.window - task.c + 1;
+    let mut sum = 0u128;
+    for (i, other) in slots.iter().enumerate() {
+        if i == k || !other.concerns(rule, task.level) {
+            continue;
+        }
+        let most = match rule {
+            Rule::Edf => other.due(task.window),
+            Rule::Fp => other.any(task.window),
+        };
+        sum += u128::from(most.min(wait));
+    }
+    (sum, u128::from(wait) * u128::from(m))
+}
+
+/// Which responses are proven, from which tasks are: see [`Bounds::responses`].
+pub(crate) fn reported(slots: &[Slot], rule: Rule, proven: &[bool]) -> Vec<Option<u64>> {
+    let failed = slots.iter().zip(proven).filter(|(_, proven)| !**proven).map(|(slot, _)| slot.level);
+    let least = match rule {
+        Rule::Edf => failed.map(|_| 0).min(),
+        Rule::Fp => failed.min(),
+    };
+    let shown = |slot: &Slot| least.is_none_or(|level| slot.level < level && rule == Rule::Fp);
+    slots.iter().map(|slot| shown(slot).then(|| slot.d - slot.slack)).collect()
+}

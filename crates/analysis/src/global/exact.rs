@@ -1,0 +1,271 @@
+//! `exact`: small sets by exhausting the states that they can reach.
+//!
+//! T. P. Baker, M. Cirinei: Brute-Force Determination of Multiprocessor Schedulability for Sets of Sporadic Hard-Deadline
+//! Tasks, OPODIS 2007: whether sporadic tasks can miss a deadline is a question of reachability over, per task, the
+//! execution left and the time since the arrival. Every job executes for its C: under a fixed order of jobs, shorter
+//! ones cause no miss that the longest do not (R. Ha, J. Liu: Validating Timing Constraints in Multiprocessor and Distributed
+//! Real-Time Systems, ICDCS 1994).
+//!
+//! Time is counted in whole units, and so are arrivals: for times in ns the verdict is exact. A set whose times all
+//! have been divided by a common factor is *another* set: its arrivals fall on multiples of that factor alone, and there is
+//! no theorem that those are the worst on several CPUs. A miss of it is one of the real set; its yes is not.
+
+use super::{Rule, Sporadic};
+
+/// Who wins where the rule itself does not tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ties {
+    /// Any: every choice is tried, at every instant anew.
+    Any,
+    /// The earlier nominal arrival, then the earlier task: what takt does. Needs tasks without jitter.
+    Takt,
+}
+
+/// What the search found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Reach {
+    /// No state that can be reached misses a deadline.
+    Safe {
+        /// How many states there are.
+        states: usize,
+    },
+    /// A job of `task` cannot complete by its deadline.
+    Miss {
+        /// Its task.
+        task: usize,
+        /// The arrivals that lead there, in order: (time, task). Jitter is not told.
+        arrivals: Vec<(u64, usize)>,
+    },
+    /// More states than the limit, or than the representation holds; or a set that is not covered.
+    Undecided,
+}
+
+/// Tasks that the search takes.
+const TASKS_MAX: usize = 12;
+
+/// Whether sporadic tasks with C <= D - J and D <= T can miss a deadline on `m` CPUs; looks at `states_max` states at most.
+pub fn sporadic(tasks: &[Sporadic], m: u32, rule: Rule, ties: Ties, states_max: usize) -> Reach {
+    let plain = |task: &Sporadic| {
+        let fits = task.d <= task.t && task.t > 0 && task.t < 1 << 32 && task.c < 1 << 32;
+        fits && (task.j == 0 || ties == Ties::Any)
+    };
+    if tasks.len() > TASKS_MAX || !tasks.iter().all(plain) {
+        return Reach::Undecided;
+    }
+    if let Some(task) = tasks.iter().position(|task| task.c > task.d.saturating_sub(task.j)) {
+        return Reach::Miss { task, arrivals: vec![(0, task)] };
+    }
+    let radix = tasks.iter().try_fold(1u128, |all, task| all.checked_mul(one(task)));
+    if radix.is_none() {
+        return Reach::Undecided;
+    }
+    Search { tasks, m: m as usize, rule, ties, states_max, seen: Seen::new(), missed: None }.run()
+}
+
+/// States of one task: execution left (C + 1: arrived, not yet released) and time since its arrival (T: or longer).
+fn one(task: &Sporadic) -> u128 {
+    u128::from(task.c + 2) * u128::from(task.t + 1)
+}
+
+/// One task in a state.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    left: u64,
+    since: u64,
+}
+
+type State = [Part; TASKS_MAX];
+
+/// The states seen, each with the one it came from; a table that finds them again.
+struct Seen {
+    states: Vec<(u128, u32)>,
+    table: Vec<u32>,
+}
+
+const EMPTY: u32 = u32::MAX;
+
+impl Seen {
+    fn new() -> Seen {
+        Seen { states: Vec::new(), table: vec![EMPTY; 1 << 10] }
+    }
+
+    fn slot(table: &[u32], states: &[(u128, u32)], state: u128) -> usize {
+        let mixed = (state as u64 ^ (state >> 64) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut at = (mixed >> 20) as usize & (table.len() - 1);
+        while table[at] != EMPTY && states[table[at] as usize].0 != state {
+            at = (at + 1) & (table.len() - 1);
+        }
+        at
+    }
+
+    fn insert(&mut self, state: u128, from: u32) {
+        let at = Self::slot(&self.table, &self.states, state);
+        if self.table[at] != EMPTY {
+            return;
+        }
+        self.table[at] = self.states.len() as u32;
+        self.states.push((state, from));
+        if self.states.len() * 2 > self.table.len() {
+            let mut table = vec![EMPTY; self.table.len() * 2];
+            for (i, (state, _)) in self.states.iter().enumerate() {
+                let at = Self::slot(&table, &self.states, *state);
+                table[at] = i as u32;
+            }
+            self.table = table;
+        }
+    }
+}
+
+struct Search<'a> {
+    tasks: &'a [Sporadic],
+    m: usize,
+    rule: Rule,
+    ties: Ties,
+    states_max: usize,
+    seen: Seen,
+    /// The task that misses, its state before the unit in which that became certain, and the state in it.
+    missed: Option<(usize, u32, State)>,
+}
+
+impl Search<'_> {
+    fn run(mut self) -> Reach {
+        let mut start = State::default();
+        for (part, task) in start.iter_mut().zip(self.tasks) {
+            part.since = task.t;
+        }
+        self.seen.insert(self.pack(&start), EMPTY);
+        let mut next = 0;
+        // Breadth first: the shortest way to a miss.
+        while next < self.seen.states.len() {
+            if self.seen.states.len() > self.states_max.min(EMPTY as usize / 2) {
+                return Reach::Undecided;
+            }
+            let state = self.unpack(self.seen.states[next].0);
+            self.choose(state, 0, next as u32);
+            if let Some((task, from, state)) = self.missed {
+                return Reach::Miss { task, arrivals: self.arrivals(from, &state) };
+            }
+            next += 1;
+        }
+        Reach::Safe { states: self.seen.states.len() }
+    }
+
+    /// Every choice of arrivals and releases from task `i` on.
+    fn choose(&mut self, state: State, i: usize, from: u32) {
+        let Some(task) = self.tasks.get(i) else { return self.dispatch(&state, from) };
+        let (c, j, t) = (task.c, task.j, task.t);
+        let part = state[i];
+        let mut with = |left, since| {
+            let mut state = state;
+            state[i] = Part { left, since };
+            self.choose(state, i + 1, from);
+        };
+        if part.left == c + 1 {
+            with(c, part.since);
+            if part.since < j {
+                with(c + 1, part.since);
+            }
+        } else {
+            with(part.left, part.since);
+            if part.left == 0 && part.since == t {
+                with(c, 0);
+                if j > 0 {
+                    with(c + 1, 0);
+                }
+            }
+        }
+    }
+
+    /// The jobs that run for one unit, in every way that ties allow.
+    fn dispatch(&mut self, state: &State, from: u32) {
+        let key = |i: usize| match self.rule {
+            Rule::Edf => self.tasks[i].d - state[i].since,
+            Rule::Fp => u64::from(self.tasks[i].level),
+        };
+        let mut ready = [0usize; TASKS_MAX];
+        let mut count = 0;
+        for (i, task) in self.tasks.iter().enumerate() {
+            if state[i].left > 0 && state[i].left <= task.c {
+                ready[count] = i;
+                count += 1;
+            }
+        }
+        let ready = &mut ready[..count];
+        ready.sort_unstable_by_key(|i| (key(*i), u64::MAX - state[*i].since, *i));
+        if count <= self.m || self.ties == Ties::Takt {
+            let run = ready.iter().take(self.m).fold(0u32, |run, i| run | 1 << i);
+            return self.advance(state, run, from);
+        }
+        let last = key(ready[self.m - 1]);
+        let sure = ready.iter().filter(|i| key(**i) < last).fold(0u32, |run, i| run | 1 << i);
+        let tied = ready.iter().filter(|i| key(**i) == last).fold(0u32, |tied, i| tied | 1 << i);
+        let wanted = self.m as u32 - sure.count_ones();
+        // All subsets of `tied`.
+        let mut some = tied;
+        loop {
+            if some.count_ones() == wanted {
+                self.advance(state, sure | some, from);
+            }
+            if some == 0 {
+                return;
+            }
+            some = (some - 1) & tied;
+        }
+    }
+
+    /// One unit of time.
+    fn advance(&mut self, state: &State, run: u32, from: u32) {
+        let mut next = *state;
+        for (i, task) in self.tasks.iter().enumerate() {
+            let part = &mut next[i];
+            part.since = (part.since + 1).min(task.t);
+            part.left -= u64::from(run >> i & 1);
+            if part.left > 0 && part.left <= task.c && part.left > task.d.saturating_sub(part.since) {
+                self.missed.get_or_insert((i, from, *state));
+                return;
+            }
+        }
+        let packed = self.pack(&next);
+        self.seen.insert(packed, from);
+    }
+
+    fn pack(&self, state: &State) -> u128 {
+        self.tasks.iter().zip(state).fold(0, |packed, (task, part)| {
+            packed * one(task) + u128::from(part.left) * u128::from(task.t + 1) + u128::from(part.since)
+        })
+    }
+
+    fn unpack(&self, mut packed: u128) -> State {
+        let mut state = State::default();
+        for (i, task) in self.tasks.iter().enumerate().rev() {
+            let own = packed % one(task);
+            packed /= one(task);
+            let width = u128::from(task.t + 1);
+            state[i] = Part { left: (own / width) as u64, since: (own % width) as u64 };
+        }
+        state
+    }
+
+    /// The arrivals on the way to a state in which the unit after `from` begins.
+    fn arrivals(&self, from: u32, last: &State) -> Vec<(u64, usize)> {
+        let mut way = Vec::new();
+        let mut at = from;
+        while at != EMPTY {
+            way.push(at);
+            at = self.seen.states[at as usize].1;
+        }
+        way.reverse();
+        let mut arrivals = Vec::new();
+        // A state holds what was one unit after its arrivals; the last is given before that unit.
+        for (time, at) in way.iter().enumerate().skip(1) {
+            let state = self.unpack(self.seen.states[*at as usize].0);
+            let new = (0..self.tasks.len()).filter(|i| state[*i].since == 1.min(self.tasks[*i].t));
+            let fresh = |i: &usize| self.tasks[*i].t > 1 || state[*i].left > 0;
+            arrivals.extend(new.filter(fresh).map(|i| (time as u64 - 1, i)));
+        }
+        let time = way.len() as u64 - 1;
+        arrivals.extend((0..self.tasks.len()).filter(|i| last[*i].since == 0).map(|i| (time, i)));
+        arrivals
+    }
+}
