@@ -27,6 +27,7 @@ mod brute;
 mod catalogue;
 mod chains;
 mod check;
+pub mod compositional;
 pub mod edf;
 mod exact;
 pub mod fp;

@@ -102,7 +102,7 @@ pub fn demand(tasks: &[EdfTask], tick: Option<Tick>, t: u64) -> Option<u64> {
 }
 
 /// The largest deadline of the synchronous pattern that lies below `t`.
-fn deadline_below(tasks: &[EdfTask], t: u64) -> Option<u64> {
+pub(crate) fn deadline_below(tasks: &[EdfTask], t: u64) -> Option<u64> {
     tasks
         .iter()
         .filter(|task| task.d < t)

@@ -1,0 +1,351 @@
+//! The period and budget of the least bandwidth Θ / Π, in multiples of a quantum: \[CSA Algorithm 1\], and EDF.
+//!
+//! Every period from one quantum on is tried, with its least budget, up to a cap that shrinks as better bandwidths κ are found. Of equal
+//! bandwidths the one of the largest period wins (fewer switches); the paper's `<` would keep the smallest.
+//!
+//! **The cap.** A server of Π and Θ gives at most α (t - Π (1 - α)) in its worst interval of length t, α = Θ / Π: touched where a budget
+//! ends. So where the demand W at t must be met,  Π <= (α t - W) / (α (1 - α)). The right side, (t - W / α) / (1 - α), grows with α as long
+//! as it is not negative, so that every server with α <= κ < 1 has
+//!
+//! Π <= (κ t - W) / (κ (1 - κ)).
+//!
+//! - Fixed priorities (\[CSA Theorem 1\]): for each task some step point t must be met, hence the least over the tasks of the
+//!   largest over their points. The premise of the theorem does not hold for the first κ; only this upper bound is used, and it holds for any κ.
+//! - EDF: every t with demand must be met, hence the least over all of them; any few are a cap, so the first deadlines are taken. (The paper's
+//!   p_n is no cap for EDF: {(3, 1), (4, 1), (5, 1)} has its best at (6, 5).)
+//!
+//! **While κ = 1** the formula divides by zero.
+//! - Fixed priorities, D <= T: let Dmax be the longest deadline. Up to t = Dmax <= Π a server gives max(0, t - 2 (Π - Θ)), which depends on
+//!   Π - Θ alone; so (Dmax, Dmax - (Π - Θ)) does as well with less bandwidth: no larger Π is needed. With a quantum that does not divide
+//!   Dmax the cap is Dmax rounded up.
+//! - EDF, and fixed priorities with D > T: a server with Π - Θ = b serves whatever one with the same b and a smaller period serves, as its gaps of
+//!   b are fewer. So if any server below the full CPU serves, all with b = one quantum and a period that is large enough do: double the
+//!   period until one does, and κ < 1. None does if t - 2 b is not enough.
+//!
+//! Polled servers give less than PRM, so the cap holds for them; a supply that is noticed later gives less, too. For aligned ones it does not:
+//! their periods divide every task's period, and are tried all.
+//!
+//! **What a server costs** may depend on its period ([`Search::charge`]): the budget grows by that much and what it serves does not. The cap
+//! holds, as what serves has less bandwidth than κ.
+
+use super::least::{Points, by_points, demand_points, points};
+use super::{Guarantee, Limit, Start, Supply, Workload, edf};
+use crate::edf::qpa::Demand;
+use crate::exact::{FRACTION_BITS, sum_rounded_up};
+use crate::verdict::Answer;
+
+/// Periods that one search may try.
+pub const PERIODS_MAX: u64 = 4_000_000;
+/// Deadlines from which the cap of EDF is taken.
+const DEADLINES: usize = 256;
+/// Points that refused a server, kept to refuse the next one quickly.
+const REFUSERS: usize = 16;
+/// Doublings of the period while only the full CPU is known to serve.
+const DOUBLINGS: u32 = 20;
+
+/// A server's period and budget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Interface {
+    /// Π.
+    pub period: u64,
+    /// Θ.
+    pub budget: u64,
+}
+
+/// What is sought.
+#[derive(Clone, Copy)]
+pub struct Search<'a> {
+    /// What the server must serve.
+    pub workload: Workload<'a>,
+    /// Periods and budgets are multiples of this, at least 1.
+    pub quantum: u64,
+    /// What the server guarantees.
+    pub guarantee: Guarantee,
+    /// Where this is not zero, servers whose period divides it guarantee [`Start::Aligned`] without delay: all releases fall on its multiples.
+    pub aligned: u64,
+    /// What a server of this period loses of each budget; `None`: unknown.
+    pub charge: &'a dyn Fn(u64) -> Option<u64>,
+}
+
+impl std::fmt::Debug for Search<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Search { workload, quantum, guarantee, aligned, .. } = self;
+        write!(f, "Search {{ {workload:?}, quantum {quantum}, {guarantee:?}, aligned {aligned} }}")
+    }
+}
+
+/// The server of the least bandwidth, of equal ones that of the largest period. `Ok(None)`: even the full CPU is not enough.
+///
+/// Where only the full CPU serves, which has every period, it is the longest deadline's, up to the next quantum.
+///
+/// # Errors
+/// A limit was reached: more than [`PERIODS_MAX`] periods to try, or a limit of the analysis.
+pub fn best(search: &Search) -> Result<Option<Interface>, Limit> {
+    Finder::new(search)?.find()
+}
+
+struct Finder<'a> {
+    search: &'a Search<'a>,
+    /// Of fixed priorities with D <= T.
+    points: Option<Vec<Points>>,
+    /// Of EDF.
+    deadlines: Points,
+    /// Points at which supplies failed.
+    refusers: Points,
+    /// The task of `points` that failed last, and the point of each that was met last.
+    failed: usize,
+    met: Vec<usize>,
+    best: Option<Interface>,
+    longest: u64,
+    /// Utilisation, rounded down to 2^-64.
+    load: u128,
+}
+
+impl<'a> Finder<'a> {
+    fn new(search: &'a Search<'a>) -> Result<Finder<'a>, Limit> {
+        let (points, deadlines, longest) = match search.workload {
+            Workload::Fp(tasks) => (points(tasks), Points::new(), tasks.iter().map(|task| task.d).max()),
+            Workload::Edf(tasks) => (None, demand_points(tasks, DEADLINES), tasks.iter().map(|task| task.d).max()),
+        };
+        let load = match search.workload {
+            Workload::Fp(tasks) => sum_rounded_up(tasks.iter().map(|task| (task.c, task.t))),
+            Workload::Edf(tasks) => sum_rounded_up(tasks.iter().map(|task| (task.c, task.t))),
+        };
+        let count = points.as_ref().map_or(0, Vec::len);
+        let longest = longest.unwrap_or(0);
+        let load = load.ok_or(Limit)?.saturating_sub(1 << 20);
+        Ok(Finder {
+            search,
+            points,
+            deadlines,
+            refusers: Points::new(),
+            failed: 0,
+            met: vec![0; count],
+            best: None,
+            longest,
+            load,
+        })
+    }
+
+    fn find(mut self) -> Result<Option<Interface>, Limit> {
+        let quantum = self.search.quantum.max(1);
+        let round_up = |t: u64| t.div_ceil(quantum).max(1).checked_mul(quantum).ok_or(Limit);
+        let top = round_up(self.longest)?;
+        // A few likely periods first, the longest deadline among them, for a low κ to start with.
+        let mut seed = top;
+        while seed > quantum {
+            self.try_period(seed)?;
+            seed = (seed / 2).div_ceil(quantum) * quantum;
+            if seed == quantum || seed < top / 64 {
+                break;
+            }
+        }
+        if self.points.is_none() && self.best.is_none_or(|best| best.budget == best.period) {
+            self.double(top, quantum)?;
+        }
+        let mut tried = 0;
+        let mut period = quantum;
+        while period <= self.cap(top) {
+            tried += 1;
+            if tried > PERIODS_MAX {
+                return Err(Limit);
+            }
+            self.try_period(period)?;
+            period = period.checked_add(quantum).ok_or(Limit)?;
+        }
+        for divisor in aligned_periods(self.search.aligned, quantum).into_iter().filter(|divisor| *divisor >= period) {
+            self.try_period(divisor)?;
+        }
+        Ok(self.best)
+    }
+
+    /// No larger period (unless aligned) has at most the best bandwidth so far.
+    fn cap(&self, top: u64) -> u64 {
+        let Some(Interface { period, budget }) = self.best.filter(|best| best.budget < best.period) else { return top };
+        // κ = a / b: b (a t - b W) / (a (b - a)).
+        let (a, b) = (i128::from(budget), i128::from(period));
+        let at = |&(t, work): &(u64, u64)| {
+            let spare = (a * i128::from(t)).checked_sub(b * i128::from(work))?;
+            // Divided in two steps, each rounded towards the larger cap.
+            let cap = spare.checked_mul(b).map(|product| product / (a * (b - a)));
+            u64::try_from(cap.unwrap_or(i128::MAX).max(0)).ok()
+        };
+        match &self.points {
+            Some(points) => {
+                let over_tasks = points.iter().map(|own| own.iter().map(|point| at(point).unwrap_or(u64::MAX)).max());
+                over_tasks.map(|most| most.unwrap_or(0)).min().unwrap_or(top)
+            }
+            None => {
+                let first = self.deadlines.iter().map(|point| at(point).unwrap_or(u64::MAX)).min();
+                // Fixed priorities with D > T: their first job is due at D.
+                first.or_else(|| self.first_jobs(&at)).unwrap_or(top)
+            }
+        }
+    }
+
+    /// The cap of fixed priorities with D > T: each task's first job needs C by D, which any step point at most delays.
+    fn first_jobs(&self, at: &dyn Fn(&(u64, u64)) -> Option<u64>) -> Option<u64> {
+        let Workload::Fp(tasks) = self.search.workload else { return None };
+        tasks.iter().map(|task| at(&(task.d, task.c)).unwrap_or(u64::MAX)).min()
+    }
+
+    /// Where only the full CPU serves so far: looks for any server that is less, by doubling its period.
+    fn double(&mut self, top: u64, quantum: u64) -> Result<(), Limit> {
+        let Some(gaps) = quantum.checked_mul(2) else { return Ok(()) };
+        let possible = match self.search.guarantee.start {
+            Start::Anywhere => {
+                self.search.workload.meets(&Supply::DEDICATED.delayed(gaps.saturating_add(self.search.guarantee.delay)))
+            }
+            // The wait grows with the period: past the longest deadline nothing serves.
+            Start::Polled | Start::Aligned => Answer::No,
+        };
+        if possible == Answer::No {
+            return Ok(());
+        }
+        let mut full = self.best;
+        let mut period = top;
+        for _ in 0..DOUBLINGS {
+            period = period.checked_mul(2).ok_or(Limit)?;
+            self.try_period(period)?;
+            if self.best.is_some_and(|best| best.budget < best.period) {
+                return Ok(());
+            }
+            full = full.or(self.best);
+        }
+        self.best = full;
+        Ok(())
+    }
+
+    fn guarantee(&self, period: u64) -> Guarantee {
+        if self.search.aligned > 0 && self.search.aligned.is_multiple_of(period) {
+            Guarantee { start: Start::Aligned, delay: 0 }
+        } else {
+            self.search.guarantee
+        }
+    }
+
+    /// Keeps the least budget of one period if it is better than what is known.
+    fn try_period(&mut self, period: u64) -> Result<(), Limit> {
+        let quantum = self.search.quantum.max(1);
+        let Some(charge) = (self.search.charge)(period) else { return Err(Limit) };
+        // With at most the bandwidth known.
+        let most = match self.best {
+            Some(best) => {
+                let most = u128::from(best.budget) * u128::from(period) / u128::from(best.period);
+                (most as u64).min(period) / quantum * quantum
+            }
+            None => period / quantum * quantum,
+        };
+        let guarantee = self.guarantee(period);
+        let Some(supply) = most.checked_sub(charge).and_then(|budget| guarantee.supply(period, budget)) else {
+            return Ok(());
+        };
+        // Whoever has less than the load serves nothing.
+        if (u128::from(supply.budget()) << FRACTION_BITS) / u128::from(period) < self.load || !self.meets(&supply)? {
+            return Ok(());
+        }
+        let budget = match &self.points {
+            Some(points) => {
+                let least = by_points(points, guarantee, period).and_then(|least| least.up_to(1)).ok_or(Limit)?;
+                up(least.checked_add(charge).ok_or(Limit)?, quantum)?
+            }
+            None => self.least(guarantee, period, charge, most)?,
+        };
+        let better = |best: Interface| {
+            let (new, old) =
+                (u128::from(budget) * u128::from(best.period), u128::from(best.budget) * u128::from(period));
+            new < old || (new == old && period > best.period)
+        };
+        if self.best.is_none_or(better) {
+            self.best = Some(Interface { period, budget });
+        }
+        Ok(())
+    }
+
+    /// Bisection between nothing and a budget that is enough.
+    fn least(&mut self, guarantee: Guarantee, period: u64, charge: u64, most: u64) -> Result<u64, Limit> {
+        let quantum = self.search.quantum.max(1);
+        let (mut low, mut high) = (1, most / quantum);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let supply = (middle * quantum).checked_sub(charge).and_then(|budget| guarantee.supply(period, budget));
+            let enough = match supply {
+                Some(supply) if (u128::from(supply.budget()) << FRACTION_BITS) / u128::from(period) >= self.load => {
+                    self.meets(&supply)?
+                }
+                _ => false,
+            };
+            if enough { high = middle } else { low = middle + 1 }
+        }
+        Ok(high * quantum)
+    }
+
+    fn meets(&mut self, supply: &Supply) -> Result<bool, Limit> {
+        let Some(points) = &self.points else { return self.meets_demand(supply) };
+        let count = points.len();
+        for step in 0..count {
+            // The task that failed last comes first, and of each the point that was met last.
+            let i = (self.failed + step) % count;
+            let own = &points[i];
+            let is_met = |&(t, work): &(u64, u64)| supply.sbf(t) >= work;
+            if own.get(self.met[i]).is_some_and(is_met) {
+                continue;
+            }
+            match own.iter().position(is_met) {
+                Some(at) => self.met[i] = at,
+                None => {
+                    self.failed = i;
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn meets_demand(&mut self, supply: &Supply) -> Result<bool, Limit> {
+        if self.refusers.iter().any(|(t, work)| supply.sbf(*t) < *work) {
+            return Ok(false);
+        }
+        let answer = match self.search.workload {
+            Workload::Fp(_) => self.search.workload.meets(supply),
+            Workload::Edf(tasks) => {
+                let demand = edf::analyse(tasks, supply);
+                if let Demand::Exceeded { t, demand } = demand {
+                    if self.refusers.len() == REFUSERS {
+                        self.refusers.remove(0);
+                    }
+                    self.refusers.push((t, demand));
+                }
+                demand.answer()
+            }
+        };
+        match answer {
+            Answer::Yes => Ok(true),
+            Answer::No => Ok(false),
+            // See least.rs: taken as not enough.
+            Answer::Unknown if self.search.workload.is_load(supply.period(), supply.budget()) => Ok(false),
+            Answer::Unknown => Err(Limit),
+        }
+    }
+}
+
+fn up(t: u64, quantum: u64) -> Result<u64, Limit> {
+    t.div_ceil(quantum).checked_mul(quantum).ok_or(Limit)
+}
+
+/// The multiples of the quantum that divide `gcd`.
+fn aligned_periods(gcd: u64, quantum: u64) -> Vec<u64> {
+    if gcd == 0 || !gcd.is_multiple_of(quantum) {
+        return Vec::new();
+    }
+    // Of n = gcd / quantum, by trial up to its root; a root too large to try leaves the large divisors gcd / k.
+    let n = gcd / quantum;
+    let mut divisors: Vec<u64> = Vec::new();
+    for k in (1..=1_000_000).take_while(|k| k * k <= n).filter(|k| n.is_multiple_of(*k)) {
+        divisors.push(quantum * k);
+        divisors.push(quantum * (n / k));
+    }
+    divisors.sort_unstable();
+    divisors.dedup();
+    divisors
+}

@@ -1,0 +1,95 @@
+//! Fixed priorities under a supply: response times.
+//!
+//! I. Shin, I. Lee, RTSS 2003, Theorem 4.2, and \[CSA Lemma 1\] with t over (0, p_i] (ERRATA: t = 0 would make every set
+//! schedulable): task i meets its deadline iff sbf(t) >= rbf_i(t) for some 0 < t <= D_i. The least such t bounds the response; found as
+//! the least fixed point of t = t_Γ(rbf_i(t)), as sbf(t) >= x iff t >= t_Γ(x). So this is [`rta`](crate::fp::rta) with t_Γ around its
+//! right side, and covers what that covers: release jitter, blocking, levels that tasks share, any deadlines.
+//!
+//! **Why it is safe.** Take the level-i busy window that holds a job of i, from its start s on. All supply since s has gone to the work
+//! that rbf counts, and it is at least sbf of the time since s, wherever s lies. For [`Supply::aligned`] s is a release and so a start of the server's
+//! period. **Why it is exact** for distinct levels without jitter and blocking: one pattern of PRM and EDP supply gives sbf(t) for every t
+//! at once, and all tasks may be released at its start.
+
+use std::cmp::Ordering;
+
+use super::Supply;
+use crate::exact::{FRACTION_BITS, ONE, compare_sum};
+use crate::fp::rta::{FpTask, Response};
+use crate::verdict::Answer;
+
+/// Terms (one ceiling each) that one analysis may evaluate before it gives up.
+pub const TERMS_MAX: u64 = 10_000_000;
+
+/// Whether all tasks meet their deadlines D, from their nominal arrivals.
+///
+/// A no is a proof for a supply that may be as bad as its model allows and tasks on distinct levels without jitter and blocking; "unknown"
+/// where the work limit is reached.
+pub fn schedulable(tasks: &[FpTask], supply: &Supply) -> Answer {
+    let mut terms_left = TERMS_MAX;
+    let mut answer = Answer::Yes;
+    for i in 0..tasks.len() {
+        let one = match response(tasks, i, supply, &mut terms_left) {
+            Some(response) if response.from_arrival <= tasks[i].d => Answer::Yes,
+            None if terms_left == 0 => Answer::Unknown,
+            _ => Answer::No,
+        };
+        answer = answer.and(one);
+        if answer == Answer::No {
+            break;
+        }
+    }
+    answer
+}
+
+/// Bounds the response time of `tasks[i]`; D is not read.
+///
+/// `None` where no bound exists (its level and those above it need more than Θ / Π), where it exceeds `u64`, or where the limit is
+/// reached (`terms_left` is then zero).
+pub fn response(tasks: &[FpTask], i: usize, supply: &Supply, terms_left: &mut u64) -> Option<Response> {
+    let this = tasks.get(i)?;
+    let hep = || tasks.iter().enumerate().filter(|(k, task)| *k != i && task.level <= this.level).map(|(_, t)| t);
+    let missing = (supply.period() - supply.budget(), supply.period());
+    let mut load = 0u128;
+    let mut count = 0u64;
+    let loads = || hep().chain([this]).map(|task| (task.c, task.t)).chain([missing]);
+    for (c, t) in loads() {
+        load = load.checked_add((u128::from(c) << FRACTION_BITS) / u128::from(t))?;
+        count += 1;
+    }
+    // Rounded down by less than `count`. Busy windows under the full load need not end, and where the supply lags they do not.
+    let limit = if supply.lags() { Ordering::Less } else { Ordering::Equal };
+    if load > ONE || (load + u128::from(count) > ONE && compare_sum(loads(), 1).is_none_or(|sum| sum > limit)) {
+        return None;
+    }
+    let (mut from_arrival, mut from_release) = (0u64, 0u64);
+    let mut w = 0u64;
+    for q in 0u64.. {
+        let own = this.c.checked_mul(q + 1)?.checked_add(this.b)?;
+        loop {
+            let Some(left) = terms_left.checked_sub(count) else {
+                *terms_left = 0;
+                return None;
+            };
+            *terms_left = left;
+            let mut work = own;
+            for other in hep() {
+                // At least one release: the window is not empty.
+                let arrivals = w.max(1).checked_add(other.j)?.div_ceil(other.t);
+                work = work.checked_add(arrivals.checked_mul(other.c)?)?;
+            }
+            let next = supply.time_for(work)?;
+            if next <= w {
+                break;
+            }
+            w = next;
+        }
+        // Job q arrived, nominally, no earlier than q T - J after the start of the window.
+        let arrival = i128::from(q) * i128::from(this.t) - i128::from(this.j);
+        from_arrival = from_arrival.max(u64::try_from(i128::from(w) - arrival).ok()?);
+        from_release = from_release.max(u64::try_from(i128::from(w) - arrival.max(0)).ok()?);
+        if i128::from(w) <= arrival + i128::from(this.t) {
+            break;
+        }
+    }
+    Some(Response { from_arrival, from_release })
+}

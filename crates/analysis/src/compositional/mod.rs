@@ -1,0 +1,90 @@
+//! Compositional analysis [CSA]: servers that give CPU time to components, what they guarantee, and what they must be given.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`Supply`], [`Mpr`] | supply bound functions of PRM, EDP, polling, aligned and MPR servers |
+//! | [`fp`], [`edf`] | whether the tasks of a component meet their deadlines under a supply |
+//! | [`Workload::least_budget`], [`Workload::least_quanta`] | the least budget for a period |
+//! | [`best`] | the period and budget of the least bandwidth |
+//!
+//! Times are whole units, of whatever length: ns in a System.
+
+mod best;
+pub mod edf;
+pub mod fp;
+mod least;
+#[cfg(test)]
+mod reference;
+mod supply;
+#[cfg(test)]
+mod tests;
+
+pub use best::{Interface, PERIODS_MAX, Search, best};
+pub use least::{Exact, POINTS_MAX, for_point};
+pub use supply::{Mpr, Supply};
+
+use crate::edf::qpa::EdfTask;
+use crate::fp::rta::FpTask;
+
+/// What a component runs, and how it is ordered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Workload<'a> {
+    /// Fixed priorities (RM, DM or any), by the levels in the tasks.
+    Fp(&'a [FpTask]),
+    /// Earliest deadline first.
+    Edf(&'a [EdfTask]),
+}
+
+/// What a server of some period and budget guarantees to what runs in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Guarantee {
+    /// How long the first budget may take.
+    pub start: Start,
+    /// How much later than the server itself what it gives may be used: a quantum of decisions, for one.
+    pub delay: u64,
+}
+
+/// How long an interval may wait for a server's period to start whose whole budget lies in the interval.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Start {
+    /// Any interval of a server that keeps its budget, or uses it up as if it were busy: Π - Θ. [`Supply::prm`].
+    Anywhere,
+    /// Any interval of a server that gives an unused budget up: Π. [`Supply::polled`].
+    Polled,
+    /// Intervals that start with a period: 0. [`Supply::aligned`].
+    Aligned,
+}
+
+/// A limit of the analysis was reached, or a number does not fit: nothing is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limit;
+
+impl Guarantee {
+    /// PRM.
+    pub const PRM: Guarantee = Guarantee { start: Start::Anywhere, delay: 0 };
+
+    /// The supply of a server with this period and budget. `None` unless 0 < Θ <= Π.
+    #[must_use]
+    pub const fn supply(self, period: u64, budget: u64) -> Option<Supply> {
+        let supply = match self.start {
+            Start::Anywhere => Supply::prm(period, budget),
+            Start::Polled => Supply::polled(period, budget),
+            Start::Aligned => Supply::aligned(period, budget),
+        };
+        match supply {
+            Some(supply) => Some(supply.delayed(self.delay)),
+            None => None,
+        }
+    }
+}
+
+impl Start {
+    /// (p, f) of the wait p Π - f Θ.
+    const fn form(self) -> (i128, i128) {
+        match self {
+            Start::Anywhere => (1, 1),
+            Start::Polled => (1, 0),
+            Start::Aligned => (0, 0),
+        }
+    }
+}
