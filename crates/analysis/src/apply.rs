@@ -5,26 +5,27 @@ mod global;
 use std::cmp::Ordering;
 
 use serde_json::{Map, Value, json};
-use takt_model::Span;
+use takt_model::{Late, Span};
 
 use crate::catalogue::TestId;
-use crate::chains::{Carried, fp_tasks, response};
+use crate::chains::{Carried, responses};
 use crate::edf::density;
 use crate::edf::qpa::{self, Demand, EdfTask};
 use crate::exact::{compare_sum, sum_ppm};
-use crate::fp::{hyperbolic, ll_bound, rta};
+use crate::fp::{hyperbolic, levels, ll_bound};
 use crate::report::{TaskReport, TestReport};
 use crate::scope::{Unit, UnitTask, ns, synchronous};
 use crate::verdict::{Answer, Bound, Verdict};
 
 /// The tests of one unit, the cheapest first.
-pub(crate) const PORTFOLIO: [TestId; 10] = [
+pub(crate) const PORTFOLIO: [TestId; 11] = [
     TestId::Necessary,
     TestId::LlBound,
     TestId::Hyperbolic,
     TestId::Density,
     TestId::Gfb,
     TestId::Qpa,
+    TestId::EdfWcrt,
     TestId::Rta,
     TestId::Bak,
     TestId::Bcl,
@@ -57,6 +58,7 @@ pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport 
         TestId::Bcl => global::apply_bcl(unit, carried),
         TestId::BclIterative => global::apply_bcl_iterative(unit, carried),
         TestId::Qpa => apply_qpa(unit, carried),
+        TestId::EdfWcrt => edf_wcrt(unit, carried),
         TestId::Rta => apply_rta(unit, carried),
         _ => Ok(necessary(unit)),
     };
@@ -237,9 +239,7 @@ fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
         let c = unit.charged(task).ok_or_else(too_long)?;
         tasks.push(EdfTask { c, t: task.t, d, burst, b: task.b });
     }
-    let exact = synchronous(unit.tasks.iter())
-        && unit.free_of_costs()
-        && !(unit.cancel && unit.tasks.iter().any(|task| task.low));
+    let exact = demand_is_exact(unit);
     let mut figures = Map::new();
     let refuse = |why: String| {
         if exact { Verdict::Infeasible { witness: why } } else { Verdict::NotProven { why } }
@@ -269,65 +269,118 @@ fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
 
 fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
-    let covered = unit.served_levels();
-    if covered == 0 && !unit.tasks.is_empty() {
-        return Err("needs fixed priorities: the most important level is not fifo".to_owned());
+    if unit.by_deadline() {
+        return Err("needs levels: here is one level that goes by deadline, which edf-wcrt bounds".to_owned());
     }
-    let fp = fp_tasks(unit, carried);
-    let mut analysis = rta::Analysis::default();
+    let late = |task: &UnitTask, wcrt: Span| {
+        let witness = || {
+            format!(
+                "released together with all that is more important, \"{}\" can take {wcrt}; its deadline is {}",
+                task.name,
+                ns(task.d)
+            )
+        };
+        exact_for(unit, task).then(witness)
+    };
+    Ok(bounded(unit, carried, late, Answer::No))
+}
+
+fn edf_wcrt(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    one_cpu(unit)?;
+    if !unit.by_deadline() {
+        return Err("needs one level that goes by deadline".to_owned());
+    }
+    // Then L(X) > X for some X: more work than time, which a synchronous release shows, if not for this task.
+    let exact = unit.edf().is_ok() && demand_is_exact(unit);
+    let late = |task: &UnitTask, wcrt: Span| {
+        let witness = || {
+            format!(
+                "where all others are released together, \"{}\" can take {wcrt}; its deadline is {}",
+                task.name,
+                ns(task.d)
+            )
+        };
+        exact.then(witness)
+    };
+    Ok(bounded(unit, carried, late, Answer::Unknown))
+}
+
+/// The bounds of all tasks, and the verdict that follows. `late` gives the witness where a bound above the deadline means a miss; `of_task` says
+/// what that tells of the task.
+fn bounded(
+    unit: &Unit,
+    carried: &Carried,
+    late: impl Fn(&UnitTask, Span) -> Option<String>,
+    of_task: Answer,
+) -> Outcome {
+    let mut analysis = levels::Analysis::default();
+    let responses = responses(unit, &mut analysis, carried);
     let mut reports = Vec::with_capacity(unit.tasks.len());
     let mut bounds = Vec::new();
-    let (mut witness, mut why) = (None, None);
-    // The most important first, so that the work limit hits the least important.
-    let mut order: Vec<usize> = (0..unit.tasks.len()).collect();
-    order.sort_by_key(|i| unit.tasks[*i].level);
-    for i in order {
-        let task = &unit.tasks[i];
-        let deadline = ns(task.d);
-        let wcrt = if task.level < covered {
-            response(unit, &mut analysis, &fp, i).and_then(|response| response.to_deadline(task))
-        } else {
-            None
-        };
-        let answer = match wcrt {
-            Some(wcrt) if wcrt <= task.d => Answer::Yes,
-            Some(wcrt) if exact_for(unit, task) => {
-                let wcrt = ns(wcrt);
-                witness.get_or_insert_with(|| {
-                    format!("released together with all that is more important, \"{}\" can take {wcrt}; its deadline is {deadline}", task.name)
-                });
-                Answer::No
-            }
-            Some(wcrt) => {
-                let wcrt = ns(wcrt);
-                why.get_or_insert_with(|| {
-                    format!("\"{}\" may take up to {wcrt}; its deadline is {deadline}", task.name)
-                });
-                Answer::Unknown
-            }
-            None if task.level >= covered => {
-                why.get_or_insert_with(|| format!("\"{}\" stands in or below a level that is not fifo", task.name));
-                Answer::Unknown
-            }
+    let mut witness: Option<(u32, String)> = None;
+    let mut why: Option<(u32, String)> = None;
+    // Of several reasons that of the most important task.
+    let note = |slot: &mut Option<(u32, String)>, task: &UnitTask, text: &dyn Fn() -> String| {
+        if slot.as_ref().is_none_or(|(level, _)| task.level < *level) {
+            *slot = Some((task.level, text()));
+        }
+    };
+    for (task, response) in unit.tasks.iter().zip(responses) {
+        let wcrt = response.map(|response| response.from_arrival);
+        let answer = match wcrt.map(ns) {
+            Some(wcrt) if wcrt <= ns(task.d) => Answer::Yes,
+            Some(wcrt) => match late(task, wcrt) {
+                Some(text) => {
+                    note(&mut witness, task, &|| text.clone());
+                    of_task
+                }
+                None => {
+                    let deadline = ns(task.d);
+                    note(&mut why, task, &|| {
+                        format!("\"{}\" may take up to {wcrt}; its deadline is {deadline}", task.name)
+                    });
+                    Answer::Unknown
+                }
+            },
             None => {
-                why.get_or_insert_with(|| {
-                    format!("no bound for \"{}\": its level and those above it are overloaded, a late job may be demoted, or the iteration limit was reached", task.name)
-                });
+                note(&mut why, task, &|| format!("no bound for \"{}\": {}", task.name, unbounded(unit, task, carried)));
                 Answer::Unknown
             }
         };
         if let Some(wcrt) = wcrt {
             bounds.push(Bound { task: task.id, wcrt: ns(wcrt) });
         }
-        reports.push((i, task_report(task, answer, wcrt)));
+        reports.push(task_report(task, answer, wcrt));
     }
-    reports.sort_by_key(|(i, _)| *i);
     let verdict = match (witness, why) {
-        (Some(witness), _) => Verdict::Infeasible { witness },
-        (None, Some(why)) => Verdict::NotProven { why },
+        (Some((_, witness)), _) => Verdict::Infeasible { witness },
+        (None, Some((_, why))) => Verdict::NotProven { why },
         (None, None) => Verdict::Schedulable { bounds },
     };
-    Ok(Outcome { verdict, tasks: reports.into_iter().map(|(_, report)| report).collect(), figures: Map::new() })
+    Outcome { verdict, tasks: reports, figures: Map::new() }
+}
+
+/// Why a task has no bound.
+fn unbounded(unit: &Unit, task: &UnitTask, carried: &Carried) -> String {
+    let before = || unit.tasks.iter().filter(|other| other.level <= task.level);
+    let tick = unit.tick().map(|tick| (tick.c, tick.t));
+    let loads = before().map(|other| (unit.charged(other).unwrap_or(u64::MAX >> 1), other.t)).chain(tick);
+    if compare_sum(loads.clone(), 1) == Some(Ordering::Greater) {
+        let load = sum_ppm(loads).map_or("more than 100 %".to_owned(), percent);
+        return format!("it and all that can go before it need {load} of the CPU");
+    }
+    if let Some(other) = before().find(|other| carried.release(other.id).is_none()) {
+        return format!("no bound is known for the releases of \"{}\"", other.name);
+    }
+    match before().find(|other| unit.levels[other.level as usize].late == Late::Demote) {
+        Some(other) => format!("a late job of the level of \"{}\" may be demoted", other.name),
+        None => "the iteration limit was reached, or no window ends, or times exceed nine years".to_owned(),
+    }
+}
+
+/// Whether too much demand under EDF means a miss.
+fn demand_is_exact(unit: &Unit) -> bool {
+    synchronous(unit.tasks.iter()) && unit.free_of_costs() && !(unit.cancel && unit.tasks.iter().any(|task| task.low))
 }
 
 /// Whether a bound above the deadline means a miss: the synchronous release can happen, and nothing was charged above

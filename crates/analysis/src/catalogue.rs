@@ -38,10 +38,10 @@ tests! {
         "E. Bini, G. C. Buttazzo, G. M. Buttazzo: Rate Monotonic Analysis: The Hyperbolic Bound, IEEE TC 52(7), 2003, Theorem 1" }
     /// Response-time analysis.
     Rta => { "rta", Exact,
-        "Bounds response times under fixed priorities, by the level-i busy window; exact for sporadic tasks on distinct levels without jitter, blocking, costs or chains.",
-        "one CPU, all levels fifo, deadline <= period, no late job dropped or demoted before it is late",
-        "pseudo-polynomial, O(n^2) terms per round",
-        "M. Joseph, P. Pandya 1986; N. C. Audsley et al.: Applying New Scheduling Theory to Static Priority Pre-emptive Scheduling, SEJ 8(5), 1993, Eq. 8; chains: K. Tindell, J. Clark: Holistic Schedulability Analysis, 1994" }
+        "Bounds response times of levels on one CPU, by the busy window: first come first served, by deadline or by laxity within a level, preemptive or not; exact for sporadic tasks on distinct levels without jitter, blocking, costs or chains.",
+        "one CPU, no late job demoted",
+        "pseudo-polynomial, O(n) terms per round",
+        "N. C. Audsley et al.: Applying New Scheduling Theory to Static Priority Pre-emptive Scheduling, SEJ 8(5), 1993; K. Tindell, A. Burns, A. J. Wellings: An Extendible Approach for Analysing Fixed Priority Hard Real-Time Tasks, RTS 6, 1994; within levels after M. Spuri 1996; chains: K. Tindell, J. Clark: Holistic Schedulability Analysis, 1994" }
     /// Density on one CPU under EDF.
     Density => { "density", Sufficient,
         "sum C_i / min(D_i, T_i) <= 1 under EDF.",
@@ -54,6 +54,12 @@ tests! {
         "one CPU, one preemptive deadline level without shifts; any deadlines",
         "pseudo-polynomial for U < 1, a handful of O(n) rounds in practice",
         "F. Zhang, A. Burns: Schedulability Analysis for Real-Time Systems with EDF Scheduling, IEEE TC 58(9), 2009, Theorems 4-5; blocking: S. Baruah 2006" }
+    /// Worst-case response times under EDF.
+    EdfWcrt => { "edf-wcrt", Exact,
+        "Bounds response times of one level that goes by deadline (shifted, or not preemptive, too); exact for sporadic tasks under preemptive EDF without jitter, blocking or costs.",
+        "one CPU, one deadline level, no late job demoted",
+        "pseudo-polynomial: the deadlines of the busy period, most of them skipped, O(n) terms each",
+        "M. Spuri: Analysis of Deadline Scheduled Real-Time Systems, INRIA RR-2772, 1996, Section 4; skipping after N. Guan, W. Yi: General and Efficient Response Time Analysis for EDF Scheduling, DATE 2014; not preemptive: L. George, N. Rivierre, M. Spuri, INRIA RR-2966, 1996" }
     /// Goossens, Funk and Baruah's density bound.
     Gfb => { "gfb", Sufficient,
         "sum delta_i <= m - (m - 1) delta_max under global EDF, delta = C / min(D, T).",

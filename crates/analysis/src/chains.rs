@@ -5,12 +5,13 @@
 //! depends on other responses, which depend on it: K. Tindell, J. Clark: Holistic Schedulability Analysis for Distributed
 //! Hard Real-Time Systems, Microprocessing and Microprogramming 40, 1994: iterate from zero to the least fixed point.
 //!
-//! Where a unit has no response-time analysis (EDF, several CPUs), a task responds within its deadline as long as
-//! no deadline has been missed; a test that proves under this assumption that none is missed first proves it.
+//! Where a unit has no response-time analysis (several CPUs, or EDF where it found no bound), a task responds within its deadline as
+//! long as no deadline has been missed; a test that proves under this assumption that none is missed first proves it.
 
+use takt_model::plan::Order;
 use takt_model::{Arrival, Late, System, TaskId, chain_name};
 
-use crate::fp::rta::{self, FpTask};
+use crate::fp::levels::{Analysis, Level, LevelTask, Levels, Order as LevelOrder, Response, Theft};
 use crate::scope::{Unit, UnitTask};
 use crate::verdict::Answer;
 
@@ -24,6 +25,8 @@ pub(crate) struct Carried {
     release: Vec<Option<u64>>,
     /// The latest completion.
     end: Vec<Option<u64>>,
+    /// Whether units under EDF count with their deadlines.
+    by_deadlines: bool,
 }
 
 impl Carried {
@@ -35,7 +38,7 @@ impl Carried {
     /// As long as every task keeps its deadline: deadlines add up along chains.
     pub(crate) fn by_deadlines(system: &System) -> Carried {
         let count = system.tasks.len();
-        let mut carried = Carried { release: vec![Some(0); count], end: vec![None; count] };
+        let mut carried = Carried { release: vec![Some(0); count], end: vec![None; count], by_deadlines: true };
         for id in topological(system) {
             let task = &system.tasks[id.index()];
             carried.release[id.index()] = carried.latest(&task.after);
@@ -47,14 +50,24 @@ impl Carried {
 
     /// The least fixed point over all units of a node.
     pub(crate) fn holistic(system: &System, units: &[Unit]) -> Carried {
-        let mut carried = Carried::by_deadlines(system);
         if system.tasks.iter().all(|task| task.after.is_empty()) {
-            return carried;
+            return Carried::by_deadlines(system);
         }
+        let carried = Carried::iterate(system, units, false);
+        let unbounded = |unit: &Unit| unit.m == 1 && unit.by_deadline();
+        let mut tasks = units.iter().filter(|unit| unbounded(unit)).flat_map(|unit| &unit.tasks);
+        if tasks.any(|task| carried.end[task.id.index()].is_none()) {
+            return Carried::iterate(system, units, true);
+        }
+        carried
+    }
+
+    fn iterate(system: &System, units: &[Unit], by_deadlines: bool) -> Carried {
+        let mut carried = Carried { by_deadlines, ..Carried::by_deadlines(system) };
         let order = topological(system);
         carried.release.fill(Some(0));
         // One work limit for the whole iteration: past it there are no bounds, and that settles.
-        let mut analysis = rta::Analysis::default();
+        let mut analysis = Analysis::default();
         for _ in 0..ROUNDS_MAX {
             for unit in units {
                 carried.complete(unit, &mut analysis);
@@ -77,16 +90,22 @@ impl Carried {
     }
 
     /// Bounds the completions of one unit's tasks under the releases known so far.
-    fn complete(&mut self, unit: &Unit, analysis: &mut rta::Analysis) {
-        let analysed = fp_tasks(unit, self);
-        for (i, task) in unit.tasks.iter().enumerate() {
-            let release = self.release[task.id.index()];
-            self.end[task.id.index()] = if unit.m == 1 && task.level < unit.served_levels() {
-                response(unit, analysis, &analysed, i).map(|response| response.from_arrival)
-            } else {
-                release.and_then(|release| release.checked_add(task.d))
-            };
+    fn complete(&mut self, unit: &Unit, analysis: &mut Analysis) {
+        if self.analyses(unit) {
+            for (task, response) in unit.tasks.iter().zip(responses(unit, analysis, self)) {
+                self.end[task.id.index()] = response.map(|response| response.from_source);
+            }
+            return;
         }
+        for task in &unit.tasks {
+            let release = self.release[task.id.index()];
+            self.end[task.id.index()] = release.and_then(|release| release.checked_add(task.d));
+        }
+    }
+
+    /// Whether the responses of a unit are analysed, not assumed to keep deadlines.
+    fn analyses(&self, unit: &Unit) -> bool {
+        unit.m == 1 && !(self.by_deadlines && unit.by_deadline())
     }
 
     /// The latest completion among these; 0 for none.
@@ -95,45 +114,79 @@ impl Carried {
     }
 }
 
-/// A unit's tasks for rta, in its order, then the tick; `None` where the release of a chain's successor is unbounded.
-pub(crate) fn fp_tasks(unit: &Unit, carried: &Carried) -> Vec<Option<FpTask>> {
-    let mut tasks: Vec<Option<FpTask>> = unit
+/// Bounds the responses of a unit of one CPU, in the order of its tasks; `None` where a task or one as important has no bounded release, where such
+/// a task may be demoted (its late jobs then wait below all levels, and those after them come in a burst), or where no bound exists.
+pub(crate) fn responses(unit: &Unit, analysis: &mut Analysis, carried: &Carried) -> Vec<Option<Response>> {
+    let tasks: Vec<Option<LevelTask>> = unit.tasks.iter().map(|task| level_task(unit, task, carried)).collect();
+    // Where a release is not known, its level and those below have no bound.
+    let unknown = unit.tasks.iter().zip(&tasks).filter(|(_, known)| known.is_none()).map(|(task, _)| task.level).min();
+    let known: Vec<LevelTask> =
+        tasks.into_iter().flatten().filter(|task| unknown.is_none_or(|level| task.level < level)).collect();
+    let levels: Vec<Level> =
+        unit.levels.iter().map(|level| Level { order: order(level.order), preemptive: level.preemptive }).collect();
+    let thefts = thefts(unit, &known);
+    let mut bounds = Vec::new();
+    analysis.responses(&Levels { levels: &levels, tasks: &known, thefts: &thefts }, &mut bounds);
+    let mut bounds = bounds.into_iter();
+    let mut all: Vec<Option<Response>> = unit
         .tasks
         .iter()
-        .map(|task| {
-            let j = carried.release(task.id)?.checked_add(task.j)?;
-            // Level 0 is the tick's.
-            Some(FpTask { c: unit.charged(task)?, t: task.t, d: task.d, j, b: task.b, level: task.level + 1 })
-        })
+        .map(|task| if unknown.is_none_or(|level| task.level < level) { bounds.next().flatten() } else { None })
         .collect();
-    tasks.extend(unit.tick().map(|tick| Some(FpTask { c: tick.c, t: tick.t, d: tick.t, ..FpTask::default() })));
-    tasks
-}
-
-/// Bounds task `i` of a unit; `None` where it or a task as important has no bounded release, where such a task may be
-/// demoted (its late jobs then wait below all levels, and those after them come in a burst), or where no bound exists.
-pub(crate) fn response(
-    unit: &Unit,
-    analysis: &mut rta::Analysis,
-    tasks: &[Option<FpTask>],
-    i: usize,
-) -> Option<rta::Response> {
-    let level = unit.tasks[i].level;
     let demotes = |task: &UnitTask| unit.levels[task.level as usize].late == Late::Demote;
-    for (k, task) in unit.tasks.iter().enumerate().filter(|(_, task)| task.level <= level && demotes(task)) {
-        let bound = undemoted(analysis, tasks, k)?.to_deadline(task)?;
-        if bound > task.d {
-            return None;
+    let late =
+        |response: &Option<Response>, task: &UnitTask| response.is_none_or(|response| response.from_arrival > task.d);
+    let demoted = unit.tasks.iter().zip(&all).filter(|(task, response)| demotes(task) && late(response, task));
+    if let Some(from) = demoted.map(|(task, _)| task.level).min() {
+        for (response, _) in all.iter_mut().zip(&unit.tasks).filter(|(_, task)| task.level >= from) {
+            *response = None;
         }
     }
-    undemoted(analysis, tasks, i)
+    all
 }
 
-impl rta::Response {
-    /// The bound that the deadline is held against: it counts from the own release for a chain's successor.
-    pub(crate) fn to_deadline(self, task: &UnitTask) -> Option<u64> {
-        if task.chained { self.from_release.checked_add(task.j) } else { Some(self.from_arrival) }
+fn order(order: Order) -> LevelOrder {
+    match order {
+        Order::Fifo => LevelOrder::Fifo,
+        Order::Deadline => LevelOrder::Deadline,
+        Order::Laxity => LevelOrder::Laxity,
     }
+}
+
+fn level_task(unit: &Unit, task: &UnitTask, carried: &Carried) -> Option<LevelTask> {
+    Some(LevelTask {
+        c: unit.charged(task)?,
+        wcet: task.c,
+        t: task.t,
+        d: task.d,
+        shift: task.shift,
+        j: task.j,
+        wander: carried.release(task.id)?,
+        b: task.b,
+        level: task.level,
+    })
+}
+
+/// What takes CPU time besides jobs: the tick, and the switches of a preemptive laxity level. There any release, whatever its level, each point
+/// of the quantum's grid, and a late job's end make a comparison that can take the CPU from a job and give it to another than the
+/// one released: a resumption more than [`Unit::charged`] knows.
+fn thefts(unit: &Unit, tasks: &[LevelTask]) -> Vec<Theft> {
+    let mut thefts: Vec<Theft> =
+        unit.tick().map(|tick| Theft { c: tick.c, t: tick.t, wander: 0, level: 0 }).into_iter().collect();
+    let switch = unit.costs.map_or(0, |costs| costs.switch.as_ns());
+    let contended = |level: &u32| {
+        let spec = unit.levels[*level as usize];
+        let here = unit.tasks.iter().filter(|task| task.level == *level).count();
+        spec.order == Order::Laxity && spec.preemptive && here > 1
+    };
+    let Some(level) = (0..unit.levels.len() as u32).find(contended).filter(|_| switch > 0) else { return thefts };
+    let ends = 1 + usize::from(unit.levels.iter().any(|level| level.late != Late::Continue));
+    for task in tasks {
+        let wander = task.wander.saturating_add(task.j);
+        thefts.extend(std::iter::repeat_n(Theft { c: switch, t: task.t, wander, level }, ends));
+    }
+    thefts.extend(unit.laxity_quantum.map(|t| Theft { c: switch, t, wander: 0, level }));
+    thefts
 }
 
 /// By task: whether what the tests say of it rests on a release that was bounded by deadlines that nobody has proven.
@@ -141,7 +194,7 @@ impl rta::Response {
 ///
 /// A unit without response-time analysis carries its tasks' deadlines along the chains. Where it is not proven, they
 /// may be missed, and so the releases of the successors, and all that those delay, have no bound.
-pub(crate) fn unproven(system: &System, units: &[Unit], answers: &[Answer]) -> Vec<bool> {
+pub(crate) fn unproven(system: &System, units: &[Unit], answers: &[Answer], carried: &Carried) -> Vec<bool> {
     let mut late = vec![false; system.tasks.len()];
     let mut shaky = vec![false; system.tasks.len()];
     loop {
@@ -151,7 +204,7 @@ pub(crate) fn unproven(system: &System, units: &[Unit], answers: &[Answer]) -> V
             // The most important level at which a release may come later than assumed.
             let from = unit.tasks.iter().filter(wanders).map(|task| task.level).min();
             for task in &unit.tasks {
-                let served = unit.m == 1 && task.level < unit.served_levels();
+                let served = carried.analyses(unit);
                 let rests = from.is_some_and(|from| !served || task.level >= from);
                 changed |= rests && !std::mem::replace(&mut shaky[task.id.index()], true);
                 let kept = !rests && (served || *answer == Answer::Yes);
@@ -162,25 +215,6 @@ pub(crate) fn unproven(system: &System, units: &[Unit], answers: &[Answer]) -> V
             return shaky;
         }
     }
-}
-
-/// Bounds task `i` provided that no task is ever demoted.
-fn undemoted(analysis: &mut rta::Analysis, tasks: &[Option<FpTask>], i: usize) -> Option<rta::Response> {
-    let level = tasks[i]?.level;
-    let mut before = 0;
-    let mut hep = Vec::with_capacity(tasks.len());
-    for (k, task) in tasks.iter().enumerate() {
-        match task {
-            Some(task) if task.level <= level => hep.push(*task),
-            // Where its own level is not known, it may be as important.
-            None => return None,
-            Some(_) => continue,
-        }
-        if k < i {
-            before += 1;
-        }
-    }
-    analysis.response(&hep, before)
 }
 
 /// Sources first; tasks on a cycle (which no valid System has) are left out.

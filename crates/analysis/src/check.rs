@@ -189,7 +189,7 @@ fn check_view(
         reports.push(tests);
     }
     withdraw(system, &view.units, &mut answers, &mut reports);
-    let shaky = chains::unproven(system, &view.units, &answers);
+    let shaky = chains::unproven(system, &view.units, &answers, &carried);
     for task in reports.iter_mut().flatten().flat_map(|report| &mut report.tasks).filter(|task| shaky[task.id.index()])
     {
         task.wcrt = None;
@@ -228,7 +228,7 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
     let mut reports = Vec::new();
     for test in PORTFOLIO {
         let asked = options.all || options.only.contains(&test);
-        let bounds = test == TestId::Rta;
+        let bounds = matches!(test, TestId::Rta | TestId::EdfWcrt);
         if !asked && (!options.only.is_empty() || (answer != Answer::Unknown && !bounds)) {
             continue;
         }

@@ -55,6 +55,8 @@ pub(crate) struct Unit {
     pub(crate) costs: Option<Costs>,
     /// Whether noncritical jobs may be omitted.
     pub(crate) cancel: bool,
+    /// The grid on which laxities are compared besides, in ns.
+    pub(crate) laxity_quantum: Option<u64>,
 }
 
 /// A task of a unit; times in ns.
@@ -154,7 +156,9 @@ impl Unit {
             })
             .collect();
         let levels = plan.levels.clone();
-        let mut unit = Unit { scope, m, whole, levels, tasks, costs: spec.costs, cancel: spec.cancel };
+        let laxity_quantum = spec.laxity_quantum.map(|quantum| quantum.as_ns().max(1));
+        let (costs, cancel) = (spec.costs, spec.cancel);
+        let mut unit = Unit { scope, m, whole, levels, tasks, costs, cancel, laxity_quantum };
         unit.drop_empty_levels();
         unit
     }
@@ -176,6 +180,11 @@ impl Unit {
         let served = |level: u32| self.levels[level as usize].order == Order::Fifo || single(level);
         let count = self.levels.len() as u32;
         (0..count).find(|level| !served(*level)).unwrap_or(count)
+    }
+
+    /// Whether all its tasks share one level that goes by deadline.
+    pub(crate) fn by_deadline(&self) -> bool {
+        matches!(self.levels.as_slice(), [level] if level.order == Order::Deadline)
     }
 
     /// Whether its jobs run by absolute deadlines.

@@ -2,8 +2,8 @@
 
 use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, PlaceError, TestId, check, place};
 use takt_model::{
-    Auto, Builtin, Component, CpuSet, Criticality, Fit, Mode, NodeId, Placement, ServerRule, Span, StrategyRef, System,
-    Task, TaskId, Time,
+    Auto, Builtin, Component, CpuSet, Criticality, Discipline, Filter, Fit, Level, Mode, NodeId, Placement, ServerRule,
+    Span, Strategy, StrategyId, StrategyRef, System, Task, TaskId, Time,
 };
 
 fn ms(ms: u64) -> Span {
@@ -30,7 +30,8 @@ fn the_cheapest_test_decides_and_rta_bounds() {
     let harmonic = plain(&System::local(1, Builtin::Rm, vec![task("a", 10, 5), task("b", 20, 10)]));
     assert_eq!((harmonic.schedulable, names(&harmonic)), (Answer::Yes, vec!["ll-bound", "hyperbolic", "rta"]));
     let edf = plain(&System::local(1, Builtin::Edf, vec![task("a", 10, 5), task("b", 14, 7)]));
-    assert_eq!((edf.schedulable, names(&edf)), (Answer::Yes, vec!["density"]));
+    assert_eq!((edf.schedulable, names(&edf)), (Answer::Yes, vec!["density", "edf-wcrt"]));
+    assert_eq!((edf.bound_of(TaskId(0)), edf.bound_of(TaskId(1))), (Some(ms(10)), Some(ms(14))));
     let global = plain(&System::local(2, Builtin::Edf, vec![task("a", 10, 5), task("b", 10, 5), task("c", 10, 5)]));
     assert_eq!((global.schedulable, names(&global)), (Answer::Yes, vec!["gfb"]));
 }
@@ -69,7 +70,7 @@ fn the_hopeless_is_refuted_with_a_witness() {
 
 #[test]
 fn what_has_no_test_is_unknown_with_the_reason() {
-    for (strategy, cpus) in [(Builtin::Mlf, 1), (Builtin::Muf, 1), (Builtin::Mlf, 2), (Builtin::Muf, 2)] {
+    for (strategy, cpus) in [(Builtin::Mlf, 2), (Builtin::Muf, 2), (Builtin::Mlf, 3)] {
         let report = plain(&System::local(cpus, strategy, vec![task("a", 10, 2), task("b", 20, 4), task("c", 20, 4)]));
         assert_eq!(report.schedulable, Answer::Unknown);
         let why = report.tests[0].verdict.why();
@@ -91,13 +92,39 @@ fn what_has_no_test_is_unknown_with_the_reason() {
 }
 
 #[test]
-fn the_critical_part_of_rms_mlf_is_bounded() {
+fn laxity_levels_are_bounded() {
     let low = Task { criticality: Criticality::Low, ..task("low", 50, 10) };
     let tasks = vec![task("a", 10, 2), task("b", 20, 4), low.clone(), Task { name: "lower".to_owned(), ..low }];
-    let report = plain(&System::local(1, Builtin::RmsMlf, tasks));
+    let bounds = |report: &CheckReport| (0..4).map(|i| report.bound_of(TaskId(i))).collect::<Vec<_>>();
+    let report = plain(&System::local(1, Builtin::RmsMlf, tasks.clone()));
+    assert_eq!(report.schedulable, Answer::Yes);
+    assert_eq!(bounds(&report), [2, 6, 36, 36].map(|bound| Some(ms(bound))));
+    let report = plain(&System::local(1, Builtin::Muf, tasks.clone()));
+    assert_eq!(report.schedulable, Answer::Yes);
+    assert_eq!(bounds(&report), [2, 6, 36, 36].map(|bound| Some(ms(bound))));
+    let report = plain(&System::local(1, Builtin::Mlf, tasks));
+    assert_eq!(report.schedulable, Answer::Yes);
+    // The example of the documentation: released together, the short job waits for the long one, compared at events only.
+    let long = Task { deadline: ms(15), ..task("long", 40, 10) };
+    let short = Task { deadline: ms(8), ..task("short", 40, 1) };
+    let report = plain(&System::local(1, Builtin::Mlf, vec![long, short]));
+    assert_eq!((report.schedulable, report.bound_of(TaskId(1))), (Answer::Unknown, Some(ms(11))));
+}
+
+#[test]
+fn jobs_that_run_to_completion_block() {
+    let mut system = System::local(1, Builtin::Muf, vec![task("fast", 25, 5), task("slow", 100, 30)]);
+    assert_eq!(plain(&system).bound_of(TaskId(0)), Some(ms(5)));
+    let laxity = Level { preemptive: false, ..Level::new(Filter::Rest, Discipline::Laxity) };
+    system.strategies.push(Strategy { name: "own".to_owned(), levels: vec![laxity.clone()] });
+    system.nodes[0].strategy = StrategyRef::Own(StrategyId(0));
+    let report = plain(&system);
+    // "slow" may have started a nanosecond before.
+    assert_eq!(report.bound_of(TaskId(0)), Some(Span::from_ns(34_999_999)));
     assert_eq!(report.schedulable, Answer::Unknown);
-    assert_eq!((report.bound_of(TaskId(0)), report.bound_of(TaskId(1))), (Some(ms(2)), Some(ms(6))));
-    assert_eq!(report.bound_of(TaskId(2)), None);
+    system.strategies[0].levels[0].discipline = Discipline::Deadline;
+    let report = plain(&system);
+    assert_eq!((names(&report), report.bound_of(TaskId(0))), (vec!["edf-wcrt"], Some(Span::from_ns(34_999_999))));
 }
 
 #[test]

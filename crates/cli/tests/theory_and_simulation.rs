@@ -74,10 +74,28 @@ fn light_system(dice: &mut Dice) -> System {
 
 #[test]
 fn no_simulated_response_exceeds_its_bound() {
+    bounds_hold("no_simulated", cases(6_000), light_system);
+}
+
+/// Where every strategy has bounds.
+#[test]
+fn no_bound_on_one_cpu_is_exceeded() {
+    let one_cpu = |dice: &mut Dice| {
+        let mut system = light_system(dice);
+        system.nodes[0].cpus = 1;
+        system.nodes[0].placement = Placement::Global;
+        system.tasks.iter_mut().for_each(|task| task.cpus = None);
+        system
+    };
+    bounds_hold("no_bound_on_one", cases(3_000), one_cpu);
+}
+
+/// Simulates random systems against what is proven of them. `name` is the test's, for the replay.
+fn bounds_hold(name: &str, count: u64, random_system: impl Fn(&mut Dice) -> System) {
     let (mut bounded, mut proved) = (0, 0);
-    for seed in seeds(6_000) {
+    for seed in seeds(count) {
         let mut dice = Dice::new(seed);
-        let system = light_system(&mut dice);
+        let system = random_system(&mut dice);
         let report = checked(&system);
         let stats = simulated(&system, seed, 2_000);
         for (id, task) in system.tasks.iter().enumerate() {
@@ -93,7 +111,7 @@ fn no_simulated_response_exceeds_its_bound() {
                 assert!(
                     observed <= bound.as_ns(),
                     "{}\ntask {}: simulated {observed} ns, bound {bound} by {by:?}\n{system:#?}",
-                    replay(seed, "no_simulated"),
+                    replay(seed, name),
                     task.name
                 );
             }
@@ -103,15 +121,10 @@ fn no_simulated_response_exceeds_its_bound() {
             let missed = misses(&stats);
             let by: Vec<_> =
                 report.tests.iter().map(|t| (t.test.name(), t.scope.clone(), t.verdict.answer())).collect();
-            assert_eq!(
-                missed,
-                0,
-                "{}\nproved schedulable by {by:?}, yet it misses\n{system:#?}",
-                replay(seed, "no_simulated")
-            );
+            assert_eq!(missed, 0, "{}\nproved schedulable by {by:?}, yet it misses\n{system:#?}", replay(seed, name));
         }
     }
-    if cases(6_000) >= 1_000 {
+    if count >= 1_000 {
         assert!(bounded > 1_000 && proved > 200, "only {bounded} bounds and {proved} proofs were put to the test");
     }
 }

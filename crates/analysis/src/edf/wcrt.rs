@@ -52,7 +52,7 @@ impl Analysis {
             let EdfTask { c, t, d, j, burst, b } = *task;
             LevelTask { c, wcet: c, t, d, j, wander: burst, b, shift: 0, level: 0 }
         }));
-        let theft = tick.map(|tick| Theft { c: tick.c, t: tick.t, wander: 0 });
+        let theft = tick.map(|tick| Theft { c: tick.c, t: tick.t, wander: 0, level: 0 });
         let levels = &[Level { order: Order::Deadline, preemptive: true }];
         self.levels.responses(&Levels { levels, tasks: &self.tasks, thefts: theft.as_slice() }, &mut self.bounds);
         self.bounds.iter().map(|bound| bound.map(|bound| bound.from_arrival))

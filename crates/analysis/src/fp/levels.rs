@@ -80,7 +80,7 @@ pub struct LevelTask {
     pub level: u32,
 }
 
-/// Work that comes before all tasks, such as the scheduler's tick.
+/// Work that comes before tasks, such as the scheduler's tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Theft {
     /// Time stolen by each, at least 1.
@@ -89,6 +89,8 @@ pub struct Theft {
     pub t: u64,
     /// How far they wander.
     pub wander: u64,
+    /// It delays this level and those below.
+    pub level: u32,
 }
 
 /// Bounds of one task's response time, in ns.
@@ -122,7 +124,7 @@ pub struct Levels<'a> {
     pub levels: &'a [Level],
     /// In any order.
     pub tasks: &'a [LevelTask],
-    /// Comes before all tasks.
+    /// Comes before tasks.
     pub thefts: &'a [Theft],
 }
 
@@ -263,11 +265,12 @@ impl Analysis {
     /// first served.
     fn prepare(&mut self, set: &Levels, own: Option<usize>, tasks: &[u32], keys: &Keys, bunched: bool) -> Option<()> {
         let level = set.tasks.get(*tasks.first()? as usize)?.level;
+        self.terms_left = self.terms_left.checked_sub(set.tasks.len() as u64)?;
         let Window { slots, blocking, started, .. } = &mut self.window;
         slots.clear();
         blocking.clear();
         started.clear();
-        for theft in set.thefts {
+        for theft in set.thefts.iter().filter(|theft| theft.level <= level) {
             slots.push(Slot { c: theft.c, period: Recip::new(theft.t), wander: theft.wander, first: 0, burst: ALWAYS });
         }
         for (k, task) in set.tasks.iter().enumerate().filter(|(_, task)| task.level <= level) {

@@ -122,7 +122,7 @@ fn no_order_exceeds_its_bound() {
     let (mut bounded, mut reached) = ([0; 4], [0; 4]);
     for round in 0..cases(4000) {
         let (levels, tasks) = random_set(&mut random);
-        let theft = (random.between(0, 3) == 0).then(|| Theft { c: 1, t: random.between(4, 9), wander: 0 });
+        let theft = (random.between(0, 3) == 0).then(|| Theft { c: 1, t: random.between(4, 9), wander: 0, level: 0 });
         let bounds = bounds(&Levels { levels: &levels, tasks: &tasks, thefts: theft.as_slice() });
         if bounds.iter().all(Option::is_none) {
             continue;
