@@ -18,7 +18,7 @@ use crate::scope::{Unit, UnitTask, ns, synchronous};
 use crate::verdict::{Answer, Bound, Verdict};
 
 /// The tests of one unit, the cheapest first.
-pub(crate) const PORTFOLIO: [TestId; 11] = [
+pub(crate) const PORTFOLIO: &[TestId] = &[
     TestId::Necessary,
     TestId::LlBound,
     TestId::Hyperbolic,
@@ -30,6 +30,11 @@ pub(crate) const PORTFOLIO: [TestId; 11] = [
     TestId::Bak,
     TestId::Bcl,
     TestId::BclIterative,
+    TestId::DaLc,
+    TestId::RtaGlobal,
+    TestId::RtaLc,
+    TestId::Bar,
+    TestId::FfDbf,
 ];
 
 /// A verdict with its evidence.
@@ -57,6 +62,11 @@ pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport 
         TestId::Bak => global::apply_bak(unit, carried),
         TestId::Bcl => global::apply_bcl(unit, carried),
         TestId::BclIterative => global::apply_bcl_iterative(unit, carried),
+        TestId::DaLc => global::apply_da_lc(unit, carried),
+        TestId::RtaGlobal => global::apply_rta(unit, carried),
+        TestId::RtaLc => global::apply_rta_lc(unit, carried),
+        TestId::Bar => global::apply_bar(unit, carried),
+        TestId::FfDbf => global::apply_ff_dbf(unit, carried),
         TestId::Qpa => apply_qpa(unit, carried),
         TestId::EdfWcrt => edf_wcrt(unit, carried),
         TestId::Rta => apply_rta(unit, carried),

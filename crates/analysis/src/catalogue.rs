@@ -84,6 +84,36 @@ tests! {
         "several CPUs that every task may use, edf or all levels fifo, deadline <= period, no blocking",
         "O(n^2) a round, mostly a handful of rounds",
         "M. Bertogna, M. Cirinei, G. Lipari: Schedulability Analysis of Global Scheduling Algorithms on Multiprocessor Platforms, TPDS 20(4), 2009, Theorems 6 and 9" }
+    /// Deadline analysis with limited carry-in.
+    DaLc => { "da-lc", Sufficient,
+        "Bounds what more important tasks execute between a job's release and its deadline, when fewer than m of them bring work in, under global fixed priorities; accepts all that bcl accepts.",
+        "several CPUs that every task may use, all levels fifo, deadline <= period, no blocking",
+        "O(n^2)",
+        "R. I. Davis, A. Burns: Improved Priority Assignment for Global Fixed Priority Pre-emptive Scheduling in Multiprocessor Real-Time Systems, RTS 47, 2011, Section 4" }
+    /// Response-time analysis of several CPUs.
+    RtaGlobal => { "rta-global", Sufficient,
+        "Bounds response times under global EDF or global fixed priorities; accepts all that bcl-iterative accepts.",
+        "several CPUs that every task may use, edf or all levels fifo, deadline <= period, no blocking",
+        "pseudo-polynomial, O(n^2) terms per round",
+        "M. Bertogna, M. Cirinei: Response-Time Analysis for Globally Scheduled Symmetric Multiprocessor Platforms, RTSS 2007, Theorems 5 to 7" }
+    /// Response-time analysis with limited carry-in.
+    RtaLc => { "rta-lc", Sufficient,
+        "Bounds response times when fewer than m more important tasks bring work in, under global fixed priorities; accepts all that rta-global and da-lc accept.",
+        "several CPUs that every task may use, all levels fifo, deadline <= period, no blocking",
+        "pseudo-polynomial, O(n^2) terms per round",
+        "N. Guan, M. Stigge, W. Yi, G. Yu: New Response Time Bounds for Fixed Priority Multiprocessor Scheduling, RTSS 2009, Theorem 2" }
+    /// Baruah's test.
+    Bar => { "bar", Sufficient,
+        "Bounds the work between the last instant with an idle CPU and a miss, when fewer than m tasks bring work in, under global EDF.",
+        "several CPUs that every task may use, one preemptive deadline level without shifts, deadline <= period, no blocking, U < m",
+        "pseudo-polynomial, a handful of O(n) points a task in practice",
+        "S. Baruah: Techniques for Multiprocessor Global Schedulability Analysis, RTSS 2007, Theorem 2; here with a sound cut-off" }
+    /// Forced-forward demand.
+    FfDbf => { "ff-dbf", Sufficient,
+        "Holds the demand of jobs that are served at some speed sigma from their release against what m CPUs then surely do, under global EDF; accepts all that gfb accepts.",
+        "several CPUs that every task may use, one preemptive deadline level without shifts, deadline <= period, no blocking",
+        "pseudo-polynomial, a handful of O(n) points for each sigma in practice",
+        "S. Baruah, V. Bonifaci, A. Marchetti-Spaccamela, S. Stiller: Improved Multiprocessor Global Schedulability Analysis, RTS 46(1), 2010, Theorem 5" }
     /// Partitioning by fit, with a real test per bin.
     Partition => { "partition", Sufficient,
         "Finds a placement in which every CPU (or cluster) passes its test: rta for fixed priorities, qpa for EDF, gfb per cluster; first, best, worst or next fit, decreasing utilisation.",

@@ -226,20 +226,24 @@ fn check_view(
 fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOptions) -> (Answer, Vec<TestReport>) {
     let mut answer = Answer::Unknown;
     let mut reports = Vec::new();
-    for test in PORTFOLIO {
+    for &test in PORTFOLIO {
         let asked = options.all || options.only.contains(&test);
-        let bounds = matches!(test, TestId::Rta | TestId::EdfWcrt);
+        // On several CPUs the cheapest test that bounds response times may have been the one that decided.
+        let bounded = || reports.iter().flat_map(|report: &TestReport| &report.tasks).any(|task| task.wcrt.is_some());
+        let several = matches!(test, TestId::RtaGlobal | TestId::RtaLc);
+        let bounds = matches!(test, TestId::Rta | TestId::EdfWcrt) || (several && !bounded());
         if !asked && (!options.only.is_empty() || (answer != Answer::Unknown && !bounds)) {
             continue;
         }
         let report = apply(test, unit, carried);
+        let moot = answer != Answer::Unknown && several && report.verdict.answer() == Answer::Unknown;
         answer = match (answer, report.verdict.answer()) {
             (Answer::Unknown, found) => found,
             (known, _) => known,
         };
         let silent = matches!(report.verdict, Verdict::NotApplicable { .. })
             || (test == TestId::Necessary && report.verdict.answer() == Answer::Unknown);
-        if asked || !silent {
+        if asked || !(silent || moot) {
             reports.push(report);
         }
     }

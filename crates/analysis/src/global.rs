@@ -24,10 +24,16 @@
 //! computed under it.
 
 pub mod bak;
+pub mod bar;
 pub mod bcl;
 pub mod bcl_iterative;
+pub mod da_lc;
 pub mod exact;
+pub mod ff_dbf;
 pub mod gfb;
+pub mod rta_global;
+pub mod rta_lc;
+mod slack;
 
 #[cfg(test)]
 mod tests;
@@ -40,7 +46,7 @@ pub const TIME_MAX: u64 = DIVIDEND_MAX / 4;
 /// A sporadic task; times in ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sporadic {
-    /// C: worst-case execution time.
+    /// C: worst-case execution time; 0 counts as 1.
     pub c: u64,
     /// D: deadline relative to the nominal arrival.
     pub d: u64,
@@ -80,6 +86,8 @@ pub enum Load {
         /// Index of the task.
         task: usize,
     },
+    /// Not proven: the test needs a utilisation that is below m by more than it is here.
+    Full,
     /// A limit was reached.
     Undecided,
 }
@@ -87,8 +95,8 @@ pub enum Load {
 /// The evidence of [`Load::Exceeded`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Excess {
-    /// Index of the task.
-    pub task: usize,
+    /// Index of the task, where the test looks at one after the other.
+    pub task: Option<usize>,
     /// The interval that was looked at, in ns.
     pub window: u64,
     /// What the tasks may execute in it, as far as it counts, in ns.
@@ -138,7 +146,7 @@ impl Slot {
     fn new(task: &Sporadic) -> Option<Slot> {
         let fits = task.t <= TIME_MAX && task.t > 0 && task.d <= task.t;
         fits.then(|| Slot {
-            c: task.c,
+            c: task.c.max(1),
             d: task.d,
             j: task.j,
             window: task.d.saturating_sub(task.j),
@@ -174,6 +182,34 @@ impl Slot {
         let x = length + (self.d - self.slack - self.c);
         let n = self.period.div(x);
         n * self.c + self.c.min(x - n * self.period.divisor)
+    }
+
+    /// The most that its jobs execute within `length` if none of them is released before: floor(x / T) C + min(C, x mod T)
+    /// with x = L + J, for the first may have arrived J earlier.
+    #[inline]
+    pub(crate) fn fresh(&self, length: u64) -> u64 {
+        self.packed(length + self.j)
+    }
+
+    /// The most that its jobs execute within `length` if one brings work in and executed in the unit before.
+    ///
+    /// With u from the start to R after that job's arrival, where R = D - S bounds its response, it brings in at most
+    /// min(C - 1, u), and the next arrives T - R + u after the start. What those execute shrinks by at most one where u
+    /// grows by one, so u = C - 1 is the worst.
+    ///
+    /// max(fresh, carried) is the W^CI of Guan et al., where J = 0.
+    #[inline]
+    pub(crate) fn carried(&self, length: u64) -> u64 {
+        let rest = self.c.saturating_sub(1);
+        let next = self.t() - (self.d - self.slack) + rest;
+        rest + self.packed(length.saturating_sub(next))
+    }
+
+    /// What jobs that arrive every T from the start on and run at once execute within `length`.
+    #[inline]
+    fn packed(&self, length: u64) -> u64 {
+        let q = self.period.div(length);
+        q * self.c + self.c.min(length - q * self.period.divisor)
     }
 
     /// Whether its jobs can delay those of a task on `level`.
@@ -228,15 +264,4 @@ pub(crate) fn interference(slots: &[Slot], k: usize, m: u32, rule: Rule) -> (u12
         sum += u128::from(most.min(wait));
     }
     (sum, u128::from(wait) * u128::from(m))
-}
-
-/// Which responses are proven, from which tasks are: see [`Bounds::responses`].
-pub(crate) fn reported(slots: &[Slot], rule: Rule, proven: &[bool]) -> Vec<Option<u64>> {
-    let failed = slots.iter().zip(proven).filter(|(_, proven)| !**proven).map(|(slot, _)| slot.level);
-    let least = match rule {
-        Rule::Edf => failed.map(|_| 0).min(),
-        Rule::Fp => failed.min(),
-    };
-    let shown = |slot: &Slot| least.is_none_or(|level| slot.level < level && rule == Rule::Fp);
-    slots.iter().map(|slot| shown(slot).then(|| slot.d - slot.slack)).collect()
 }

@@ -33,7 +33,7 @@ fn the_cheapest_test_decides_and_rta_bounds() {
     assert_eq!((edf.schedulable, names(&edf)), (Answer::Yes, vec!["density", "edf-wcrt"]));
     assert_eq!((edf.bound_of(TaskId(0)), edf.bound_of(TaskId(1))), (Some(ms(10)), Some(ms(14))));
     let global = plain(&System::local(2, Builtin::Edf, vec![task("a", 10, 5), task("b", 10, 5), task("c", 10, 5)]));
-    assert_eq!((global.schedulable, names(&global)), (Answer::Yes, vec!["gfb"]));
+    assert_eq!((global.schedulable, names(&global)), (Answer::Yes, vec!["gfb", "rta-global"]));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use takt_model::*;
 use takt_sim::{SimOptions, simulate};
 
 /// Tests of several CPUs.
-const GLOBAL: &[&str] = &["gfb", "bak", "bcl", "bcl-iterative"];
+const GLOBAL: &[&str] = &["gfb", "bak", "bcl", "bcl-iterative", "da-lc", "rta-global", "rta-lc", "bar", "ff-dbf"];
 
 /// The first case and how many; TAKT_SEED and TAKT_CASES override.
 fn seeds(default: u64) -> std::ops::Range<u64> {

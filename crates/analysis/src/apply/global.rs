@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 use super::{Inapplicable, Outcome, edf, find, task_report, too_long, window, yes};
 use crate::chains::Carried;
 use crate::exact::sum_ppm;
-use crate::global::{Bounds, Excess, Load, Rule, Sporadic, bak, bcl, bcl_iterative, gfb};
+use crate::global::{Bounds, Excess, Load, Rule, Sporadic};
+use crate::global::{bak, bar, bcl, bcl_iterative, da_lc, ff_dbf, gfb, rta_global, rta_lc};
 use crate::scope::{Unit, UnitTask, ns};
 use crate::verdict::{Answer, Bound, Verdict};
 
@@ -110,7 +111,7 @@ fn outcome(unit: &Unit, load: Load, exceeded: impl FnOnce(&Unit, &Excess) -> Str
             return Ok(Outcome { verdict: yes(), tasks, figures });
         }
         Load::Exceeded(excess) => {
-            figures.insert("task".to_owned(), json!(unit.tasks[excess.task].name));
+            figures.insert("task".to_owned(), json!(excess.task.map(|task| &unit.tasks[task].name)));
             figures.insert("window_ns".to_owned(), json!(excess.window));
             figures.insert("work_ns".to_owned(), number(excess.work));
             figures.insert("room_ns".to_owned(), number(excess.room));
@@ -126,9 +127,15 @@ fn outcome(unit: &Unit, load: Load, exceeded: impl FnOnce(&Unit, &Excess) -> Str
         Load::Unfit { task } => {
             return Err(format!("needs times below 36 years: \"{}\"", unit.tasks[task].name));
         }
+        Load::Full => "the utilization leaves too little of the CPUs for this test".to_owned(),
         Load::Undecided => "undecided: the iteration limit was reached".to_owned(),
     };
     Ok(Outcome { verdict: Verdict::NotProven { why }, tasks: Vec::new(), figures })
+}
+
+/// The task that is not proven.
+fn name<'a>(unit: &'a Unit, excess: &Excess) -> &'a str {
+    excess.task.map_or("some task", |task| &unit.tasks[task].name)
 }
 
 /// A figure in ns.
@@ -144,7 +151,7 @@ fn time(value: u128) -> String {
 /// As the tests of Bertogna and Cirinei put it: m (spare + 1) is the room.
 fn delayed(unit: &Unit, excess: &Excess) -> String {
     let spare = (excess.room / u128::from(unit.m)).saturating_sub(1);
-    let (name, window, spare) = (&unit.tasks[excess.task].name, ns(excess.window), time(spare));
+    let (name, window, spare) = (name(unit, excess), ns(excess.window), time(spare));
     format!("others may keep \"{name}\" waiting for more than the {spare} that it can spare of {window}")
 }
 
@@ -173,7 +180,7 @@ fn edf_tasks(unit: &Unit, carried: &Carried) -> Result<Vec<Sporadic>, Inapplicab
 pub(super) fn apply_bak(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let tasks = edf_tasks(unit, carried)?;
     outcome(unit, bak::schedulable(&tasks, unit.m), |unit, excess| {
-        let (name, window) = (&unit.tasks[excess.task].name, ns(excess.window));
+        let (name, window) = (name(unit, excess), ns(excess.window));
         let (work, room) = (time(excess.work), time(excess.room));
         format!("the load before a deadline of \"{name}\" may reach {work} per {window}; only up to {room} is harmless")
     })
@@ -189,4 +196,44 @@ pub(super) fn apply_bcl_iterative(unit: &Unit, carried: &Carried) -> Result<Outc
     let rule = rule(unit)?;
     let tasks = sporadic(unit, carried, rule)?;
     bounded(unit, bcl_iterative::analyse(&tasks, unit.m, rule), delayed)
+}
+
+pub(super) fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    let rule = rule(unit)?;
+    let tasks = sporadic(unit, carried, rule)?;
+    bounded(unit, rta_global::analyse(&tasks, unit.m, rule), delayed)
+}
+
+/// Needs global fixed priorities.
+fn fp_tasks(unit: &Unit, carried: &Carried) -> Result<Vec<Sporadic>, Inapplicable> {
+    if rule(unit)? == Rule::Edf && !unit.tasks.is_empty() {
+        return Err("needs fixed priorities: the strategy goes by deadline".to_owned());
+    }
+    sporadic(unit, carried, Rule::Fp)
+}
+
+pub(super) fn apply_da_lc(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    let tasks = fp_tasks(unit, carried)?;
+    outcome(unit, da_lc::schedulable(&tasks, unit.m), delayed)
+}
+
+pub(super) fn apply_rta_lc(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    let tasks = fp_tasks(unit, carried)?;
+    bounded(unit, rta_lc::analyse(&tasks, unit.m), delayed)
+}
+
+pub(super) fn apply_bar(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    let tasks = edf_tasks(unit, carried)?;
+    outcome(unit, bar::schedulable(&tasks, unit.m), |unit, excess| {
+        let (name, window) = (name(unit, excess), ns(excess.window));
+        format!("others may keep \"{name}\" waiting too long, if some CPU was idle last {window} before its deadline")
+    })
+}
+
+pub(super) fn apply_ff_dbf(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    let tasks = edf_tasks(unit, carried)?;
+    outcome(unit, ff_dbf::schedulable(&tasks, unit.m), |_, excess| {
+        let (window, work, room) = (ns(excess.window), time(excess.work), time(excess.room));
+        format!("the forced-forward demand of {window} may reach {work}, and {room} is sure to be served")
+    })
 }

@@ -53,7 +53,7 @@ pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
                 continue;
             }
             if work > room + error || !fits_exactly(slots, k, room) {
-                return Load::Exceeded(Excess { task: k, window, work, room });
+                return Load::Exceeded(Excess { task: Some(k), window, work, room });
             }
         }
         Load::Met

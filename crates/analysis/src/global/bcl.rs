@@ -28,7 +28,7 @@ pub fn schedulable(tasks: &[Sporadic], m: u32, rule: Rule) -> Load {
         for task in 0..slots.len() {
             let (work, room) = interference(slots, task, m, rule);
             if work >= room {
-                return Load::Exceeded(Excess { task, window: slots[task].window, work, room });
+                return Load::Exceeded(Excess { task: Some(task), window: slots[task].window, work, room });
             }
         }
         Load::Met

@@ -46,21 +46,28 @@ const TASKS_MAX: usize = 12;
 
 /// Whether sporadic tasks with C <= D - J and D <= T can miss a deadline on `m` CPUs; looks at `states_max` states at most.
 pub fn sporadic(tasks: &[Sporadic], m: u32, rule: Rule, ties: Ties, states_max: usize) -> Reach {
-    let plain = |task: &Sporadic| {
-        let fits = task.d <= task.t && task.t > 0 && task.t < 1 << 32 && task.c < 1 << 32;
+    let limits: Vec<u64> = tasks.iter().map(|task| task.d).collect();
+    respond(tasks, &limits, m, rule, ties, states_max)
+}
+
+/// Whether a job can respond later than its task's limit, one of at most D per task: [`Reach::Miss`] if so.
+pub fn respond(tasks: &[Sporadic], limits: &[u64], m: u32, rule: Rule, ties: Ties, states_max: usize) -> Reach {
+    let plain = |(task, limit): (&Sporadic, &u64)| {
+        let fits = *limit <= task.d && task.d <= task.t && task.t > 0 && task.t < 1 << 32 && task.c < 1 << 32;
         fits && (task.j == 0 || ties == Ties::Any)
     };
-    if tasks.len() > TASKS_MAX || !tasks.iter().all(plain) {
+    if tasks.len() > TASKS_MAX || tasks.len() != limits.len() || !tasks.iter().zip(limits).all(plain) {
         return Reach::Undecided;
     }
-    if let Some(task) = tasks.iter().position(|task| task.c > task.d.saturating_sub(task.j)) {
+    let hopeless = |(task, limit): (&Sporadic, &u64)| task.c > limit.saturating_sub(task.j);
+    if let Some(task) = tasks.iter().zip(limits).position(hopeless) {
         return Reach::Miss { task, arrivals: vec![(0, task)] };
     }
     let radix = tasks.iter().try_fold(1u128, |all, task| all.checked_mul(one(task)));
     if radix.is_none() {
         return Reach::Undecided;
     }
-    Search { tasks, m: m as usize, rule, ties, states_max, seen: Seen::new(), missed: None }.run()
+    Search { tasks, limits, m: m as usize, rule, ties, states_max, seen: Seen::new(), missed: None }.run()
 }
 
 /// States of one task: execution left (C + 1: arrived, not yet released) and time since its arrival (T: or longer).
@@ -119,6 +126,7 @@ impl Seen {
 
 struct Search<'a> {
     tasks: &'a [Sporadic],
+    limits: &'a [u64],
     m: usize,
     rule: Rule,
     ties: Ties,
@@ -217,11 +225,11 @@ impl Search<'_> {
     /// One unit of time.
     fn advance(&mut self, state: &State, run: u32, from: u32) {
         let mut next = *state;
-        for (i, task) in self.tasks.iter().enumerate() {
+        for (i, (task, limit)) in self.tasks.iter().zip(self.limits).enumerate() {
             let part = &mut next[i];
             part.since = (part.since + 1).min(task.t);
             part.left -= u64::from(run >> i & 1);
-            if part.left > 0 && part.left <= task.c && part.left > task.d.saturating_sub(part.since) {
+            if part.left > 0 && part.left <= task.c && part.left > limit.saturating_sub(part.since) {
                 self.missed.get_or_insert((i, from, *state));
                 return;
             }

@@ -1,0 +1,24 @@
+//! `da-lc`: deadline analysis of global fixed priorities with limited carry-in.
+//!
+//! R. I. Davis, A. Burns: Improved Priority Assignment for Global Fixed Priority Pre-emptive Scheduling in Multiprocessor
+//! Real-Time Systems, RTS 47, 2011, Section 4: the interference of [`rta_lc`](super::rta_lc) at R_k = D_k, with D_i for
+//! R_i. For every k
+//!
+//! sum over i of min(W_i^NC(D_k), D_k - C_k + 1) + the m - 1 largest differences to carry-in < m (D_k - C_k + 1)
+//!
+//! Depends on the set of more important tasks alone, not on their order: what Audsley's priority assignment needs.
+//!
+//! Each work is at most that of [`bcl`](super::bcl), so all that it accepts is accepted; and all that `da-lc` accepts,
+//! `rta-lc` does.
+
+use super::rta_lc::Limited;
+use super::{Load, Sporadic, prepared};
+
+/// Whether every deadline is kept on `m` CPUs; O(n^2).
+pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
+    prepared(tasks, m, |slots| {
+        let mut limited = Limited::new(m);
+        let over = (0..slots.len()).find_map(|k| limited.over(slots, k));
+        over.map_or(Load::Met, Load::Exceeded)
+    })
+}

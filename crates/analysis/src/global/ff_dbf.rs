@@ -1,0 +1,158 @@
+//! `ff-dbf`: forced-forward demand, for global EDF.
+//!
+//! S. Baruah, V. Bonifaci, A. Marchetti-Spaccamela, S. Stiller: Improved Multiprocessor Global Schedulability Analysis, RTS
+//! 46(1), 2010, Theorem 5. Schedulable if some sigma >= max C_i / D_i has, for all t >= 0,
+//!
+//! sum over i of ff-dbf_i(t, sigma) <= (m - (m - 1) sigma) t
+//!
+//! ff-dbf_i = q C_i + C_i                         where r >= D_i;   q = floor(t / T_i), r = t mod T_i
+//!          = q C_i + max(0, C_i - (D_i - r) sigma)   else
+//!
+//! **Why.** From the deadline of a job that misses go back to its release, then, while some pending job that is due no later has
+//! executed less than sigma of each unit since its release, to that release. In each step that job waits for more than
+//! 1 - sigma of the time, and all m CPUs run: together they do more than m - (m - 1) sigma per unit. Where it ends, every
+//! pending job has executed at least sigma of each unit since its release.
+//!
+//! | paper | here |
+//! |---|---|
+//! | D_i | `window`: D_i - J_i, for that counts from the release; T_i and the deadlines' distance stay |
+//! | sigma | `sigma` / 2^32, chosen, so not rounded |
+//! | ff-dbf | rounded up to whole ns |
+//!
+//! # All t, one sigma
+//! - t is a whole number: it lies between a deadline and a release.
+//! - ff-dbf grows with t, so if the left at t is f, all s < t with f <= (m - (m - 1) sigma) s hold too: the next
+//!   t is the largest below.
+//! - ff-dbf_i <= U_i (t + T_i - D_i), as sigma >= U_i: no t above sum U_i (T_i - D_i) / (m - (m - 1) sigma - U) fails.
+//! - At one t the difference of both sides is convex in sigma. Where it is positive, no sigma up to the root of its tangent
+//!   will do; where it grows, none above. So the search starts from max C_i / D_i and misses no sigma but for rounding.
+//!
+//! What `gfb` accepts is accepted (sigma = delta_max: ff-dbf_i <= delta_i t), and asked first, for it rounds nothing.
+
+use super::{Excess, Load, STACK_MAX, Slot, Sporadic, TIME_MAX, gfb, prepared};
+use crate::recip::mul_high;
+use crate::verdict::Answer;
+
+/// Points and values of sigma that the test may look at before it gives up.
+pub const POINTS_MAX: u32 = 100_000;
+
+const SIGMA_BITS: u32 = 32;
+/// sigma = 1.
+const UNIT: u64 = 1 << SIGMA_BITS;
+
+/// Whether every deadline is kept by global EDF on `m` CPUs, two at least. Does not allocate for up to 32 tasks.
+/// Pseudo-polynomial.
+#[inline]
+pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
+    prepared(tasks, m, |slots| {
+        if m < 2 {
+            return Load::Undecided;
+        }
+        match dense(slots, m) {
+            true => Load::Met,
+            false => search(slots, m),
+        }
+    })
+}
+
+/// `gfb` with the densities C / (D - J).
+#[inline]
+fn dense(slots: &[Slot], m: u32) -> bool {
+    let mut stack = [(0, 0); STACK_MAX];
+    let heap: Vec<(u64, u64)>;
+    let pairs = if slots.len() <= STACK_MAX {
+        for (pair, slot) in stack.iter_mut().zip(slots) {
+            *pair = (slot.c, slot.window);
+        }
+        &stack[..slots.len()]
+    } else {
+        heap = slots.iter().map(|slot| (slot.c, slot.window)).collect();
+        &heap
+    };
+    gfb::schedulable(pairs, m) == Answer::Yes
+}
+
+fn search(slots: &[Slot], m: u32) -> Load {
+    let (mut load, mut early) = (0u128, 0u128);
+    let mut sigma = 0u64;
+    for slot in slots {
+        // 2^64 C / T, rounded up: see `bar`.
+        let share = u128::from(slot.c) * u128::from(slot.period.inverse) + u128::from(slot.c) + 1;
+        load += share;
+        early += u128::from(mul_high(slot.t() - slot.window, u64::try_from(share).unwrap_or(u64::MAX))) + 2;
+        let density = (u128::from(slot.c) << SIGMA_BITS).div_ceil(u128::from(slot.window));
+        sigma = sigma.max(u64::try_from(density).unwrap_or(u64::MAX));
+    }
+    let mut points = POINTS_MAX;
+    loop {
+        // (m - (m - 1) sigma) 2^32.
+        if sigma > UNIT {
+            return Load::Full;
+        }
+        let rate = u128::from(m) * u128::from(UNIT) - u128::from(m - 1) * u128::from(sigma);
+        // rate - U in 2^-22, rounded down.
+        let idle = (rate << 32).saturating_sub(load) >> 42;
+        if idle == 0 {
+            return Load::Full;
+        }
+        let horizon = (early << 22) / idle + 1;
+        let Some(mut t) = u64::try_from(horizon).ok().filter(|t| *t <= TIME_MAX) else { return Load::Undecided };
+        // Down from the horizon to the first t that fails.
+        let failed = loop {
+            let demand = demand(slots, t, sigma);
+            points -= 1;
+            if points == 0 {
+                return Load::Undecided;
+            }
+            if demand == 0 {
+                break None;
+            }
+            if demand << SIGMA_BITS > rate * u128::from(t) {
+                break Some(demand);
+            }
+            // The largest t whose right side is below; the present one's is not.
+            let below = (demand << SIGMA_BITS).div_ceil(rate) - 1;
+            t = u64::try_from(below).unwrap_or(t).min(t - 1);
+        };
+        let Some(work) = failed else { return Load::Met };
+        let room = (rate * u128::from(t)) >> SIGMA_BITS;
+        match raised(slots, m, t, sigma) {
+            Some(next) => sigma = next,
+            None => return Load::Exceeded(Excess { task: None, window: t, work, room }),
+        }
+    }
+}
+
+/// sum ff-dbf, each rounded up.
+#[inline]
+fn demand(slots: &[Slot], t: u64, sigma: u64) -> u128 {
+    slots.iter().map(|slot| u128::from(forced(slot, t, sigma).0)).sum()
+}
+
+/// (ff-dbf rounded up, by how much it falls per unit of sigma).
+#[inline]
+fn forced(slot: &Slot, t: u64, sigma: u64) -> (u64, u64) {
+    let q = slot.period.div(t);
+    let ahead = slot.window.saturating_sub(t - q * slot.t());
+    let done = (u128::from(ahead) * u128::from(sigma)) >> SIGMA_BITS;
+    let rest = u64::try_from(done).map_or(0, |done| slot.c.saturating_sub(done));
+    (q * slot.c + rest, if rest > 0 { ahead } else { 0 })
+}
+
+/// The least sigma above this one that may satisfy t, which fails; `None` if there is none.
+fn raised(slots: &[Slot], m: u32, t: u64, mut sigma: u64) -> Option<u64> {
+    loop {
+        let (mut work, mut falls) = (0u128, 0u128);
+        for slot in slots {
+            let (rest, falling) = forced(slot, t, sigma);
+            work += u128::from(rest);
+            falls += u128::from(falling);
+        }
+        let rate = u128::from(m) * u128::from(UNIT) - u128::from(m - 1) * u128::from(sigma);
+        let Some(above) = (work << SIGMA_BITS).checked_sub(rate * u128::from(t)).filter(|above| *above > 0) else {
+            return Some(sigma);
+        };
+        let slope = falls.checked_sub(u128::from(m - 1) * u128::from(t)).filter(|slope| *slope > 0)?;
+        sigma = sigma.checked_add(u64::try_from(above.div_ceil(slope)).ok()?).filter(|sigma| *sigma <= UNIT)?;
+    }
+}

@@ -1,0 +1,90 @@
+//! `rta-global`: response-time analysis of global EDF and global fixed priorities.
+//!
+//! M. Bertogna, M. Cirinei: Response-Time Analysis for Globally Scheduled Symmetric Multiprocessor Platforms, RTSS 2007,
+//! Theorems 5 (work-conserving), 6 (EDF) and 7 (fixed priorities), with the slack iteration of Section 5. The least
+//! fixed point of
+//!
+//! R_k = C_k + floor(sum over i != k of min(W_i(R_k), I_i, R_k - C_k + 1) / m)
+//!
+//! W_i(L) = N C_i + min(C_i, x - N T_i), x = L + D_i - C_i - S_i, N = floor(x / T_i)
+//! I_i = floor(D_k / T_i) C_i + min(C_i, max(0, D_k mod T_i - S_i))   (EDF: what is due within D_k; FP: absent, and i >= k)
+//!
+//! S_i = D_i - R_i is fed back until nothing changes. `R` here counts from the release, J_k besides.
+//!
+//! At R_k = D_k the terms are at most those of [`bcl_iterative`](super::bcl_iterative), and slack grows with slack: all
+//! that it accepts is accepted.
+//!
+//! **Steps.** With the works at the present R as constants, the least wait that they cannot fill on m CPUs is known in
+//! closed form, and no solution lies below, for works grow with R. Stepping there avoids the iteration's crawl, which
+//! advances by 1 ns a round where exactly m works are cut off by R_k - C_k + 1.
+
+use super::slack::{self, Found, Step, wait};
+use super::{Bounds, Excess, Load, Rule, Slot, Sporadic, prepared};
+
+/// Terms (one work each) that one analysis may evaluate before it gives up.
+pub const TERMS_MAX: u64 = 20_000_000;
+
+/// Whether every deadline is kept on `m` CPUs: stops as soon as that is certain.
+pub fn schedulable(tasks: &[Sporadic], m: u32, rule: Rule) -> Load {
+    prepared(tasks, m, |slots| slack::raise(slots, true, &mut [], &mut Responses::new(m, rule)))
+}
+
+/// The same verdict, with bounds of the response times: iterates until no slack grows.
+#[must_use]
+pub fn analyse(tasks: &[Sporadic], m: u32, rule: Rule) -> Bounds {
+    slack::analyse(tasks, m, rule, Responses::new(m, rule))
+}
+
+struct Responses {
+    m: u32,
+    rule: Rule,
+    works: Vec<u64>,
+    terms_left: u64,
+}
+
+impl Responses {
+    fn new(m: u32, rule: Rule) -> Responses {
+        Responses { m, rule, works: Vec::new(), terms_left: TERMS_MAX }
+    }
+
+    /// The works that may delay task k within `length` of its release.
+    fn collect(&mut self, slots: &[Slot], k: usize, length: u64) {
+        let task = &slots[k];
+        self.works.clear();
+        for (i, other) in slots.iter().enumerate() {
+            if i == k || !other.concerns(self.rule, task.level) {
+                continue;
+            }
+            let any = other.any(length);
+            self.works.push(if self.rule == Rule::Edf { any.min(other.due(task.window)) } else { any });
+        }
+    }
+}
+
+impl Step for Responses {
+    fn slack(&mut self, slots: &[Slot], k: usize) -> Found {
+        let task = &slots[k];
+        let mut response = task.c;
+        loop {
+            let Some(left) = self.terms_left.checked_sub(slots.len() as u64) else { return Found::Limit };
+            self.terms_left = left;
+            self.collect(slots, k, response);
+            let next = (task.c - 1).saturating_add(wait(&mut self.works, self.m));
+            if next <= response {
+                return Found::Slack(task.window - response);
+            }
+            if next > task.window {
+                return Found::Over;
+            }
+            response = next;
+        }
+    }
+
+    fn excess(&mut self, slots: &[Slot], k: usize) -> Excess {
+        let task = &slots[k];
+        self.collect(slots, k, task.window);
+        let most = task.window - task.c + 1;
+        let work = self.works.iter().map(|work| u128::from(*work.min(&most))).sum();
+        Excess { task: Some(k), window: task.window, work, room: u128::from(most) * u128::from(self.m) }
+    }
+}

@@ -1,0 +1,121 @@
+//! `rta-lc`: response-time analysis of global fixed priorities with limited carry-in.
+//!
+//! N. Guan, M. Stigge, W. Yi, G. Yu: New Response Time Bounds for Fixed Priority Multiprocessor Scheduling, RTSS 2009,
+//! Theorem 2 and Eq. 5-12; name and comparison: R. I. Davis, A. Burns: Improved Priority Assignment for Global Fixed
+//! Priority Pre-emptive Scheduling in Multiprocessor Real-Time Systems, RTS 47, 2011. The least fixed point of
+//!
+//! R_k = C_k + floor(Omega_k(R_k) / m)
+//! Omega_k(x) = sum over i of min(W_i^NC(x), x - C_k + 1) + the m - 1 largest min(W_i^CI, ..) - min(W_i^NC, ..)
+//!
+//! W^NC(x) = floor(x / T) C + min(C, x mod T)
+//! W^CI(x) = max(W^NC(x), C - 1 + W^NC(max(0, x - (T - R) - (C - 1))))
+//!
+//! **Why m - 1.** Take the last instant up to the release of a job of k before which some CPU did nothing more important
+//! than k, and suppose the job released there: that only prolongs its wait. In the unit before, every pending job of a more
+//! important task was running, fewer than m of them: those, with a unit done, are all that brings work in.
+//!
+//! | paper | here |
+//! |---|---|
+//! | W^NC | `Slot::fresh`, with x + J for x |
+//! | W^CI | max of `Slot::fresh` and `Slot::carried`: equal to Eq. 6 for J = 0 |
+//! | R_i | D - S, from the arrival |
+//!
+//! **Tasks of one level.** That unit may belong to an earlier job of k itself, released before a peer's job, which then waits
+//! with all of its work. So peers count with [`rta_global`](super::rta_global)'s W, whatever m.
+//!
+//! Each work is at most that of `rta-global`, so all that it accepts is accepted.
+
+use super::slack::{self, Found, Step, wait};
+use super::{Bounds, Excess, Load, Rule, Slot, Sporadic, prepared};
+
+pub use super::rta_global::TERMS_MAX;
+
+/// Whether every deadline is kept on `m` CPUs: stops as soon as that is certain.
+pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
+    prepared(tasks, m, |slots| slack::raise(slots, true, &mut [], &mut Limited::new(m)))
+}
+
+/// The same verdict, with bounds of the response times: iterates until no slack grows.
+#[must_use]
+pub fn analyse(tasks: &[Sporadic], m: u32) -> Bounds {
+    slack::analyse(tasks, m, Rule::Fp, Limited::new(m))
+}
+
+/// The most that may delay a task.
+pub(super) struct Limited {
+    m: u32,
+    works: Vec<u64>,
+    /// (what carry-in adds as far as it counts, what it adds), of tasks that are more important.
+    more: Vec<(u64, usize, u64)>,
+    terms_left: u64,
+}
+
+impl Limited {
+    pub(super) fn new(m: u32) -> Limited {
+        Limited { m, works: Vec::new(), more: Vec::new(), terms_left: TERMS_MAX }
+    }
+
+    /// The works that may delay task k within `length`, carry-in where it adds most.
+    fn collect(&mut self, slots: &[Slot], k: usize, length: u64) {
+        let task = &slots[k];
+        let most = length - task.c + 1;
+        self.works.clear();
+        self.more.clear();
+        for (i, other) in slots.iter().enumerate() {
+            if i == k || other.level > task.level {
+                continue;
+            }
+            if other.level == task.level {
+                self.works.push(other.any(length));
+                continue;
+            }
+            let fresh = other.fresh(length);
+            let carried = other.carried(length).max(fresh);
+            self.more.push((carried.min(most) - fresh.min(most), self.works.len(), carried));
+            self.works.push(fresh);
+        }
+        let bring = (self.m as usize - 1).min(self.more.len());
+        if bring > 0 && bring < self.more.len() {
+            self.more.select_nth_unstable_by(bring - 1, |a, b| b.cmp(a));
+        }
+        for (_, i, carried) in &self.more[..bring] {
+            self.works[*i] = *carried;
+        }
+    }
+
+    /// Whether the works within the whole window of task k suffice for a miss.
+    pub(super) fn over(&mut self, slots: &[Slot], k: usize) -> Option<Excess> {
+        let excess = self.excess(slots, k);
+        (excess.work >= excess.room).then_some(excess)
+    }
+}
+
+impl Step for Limited {
+    fn slack(&mut self, slots: &[Slot], k: usize) -> Found {
+        let task = &slots[k];
+        let mut response = task.c;
+        // For a choice of tasks that bring work in, once the wait is too long for their works it stays so; and the choice
+        // made here is the worst at this length. So no solution lies below the next length.
+        loop {
+            let Some(left) = self.terms_left.checked_sub(slots.len() as u64) else { return Found::Limit };
+            self.terms_left = left;
+            self.collect(slots, k, response);
+            let next = (task.c - 1).saturating_add(wait(&mut self.works, self.m));
+            if next <= response {
+                return Found::Slack(task.window - response);
+            }
+            if next > task.window {
+                return Found::Over;
+            }
+            response = next;
+        }
+    }
+
+    fn excess(&mut self, slots: &[Slot], k: usize) -> Excess {
+        let task = &slots[k];
+        self.collect(slots, k, task.window);
+        let most = task.window - task.c + 1;
+        let work = self.works.iter().map(|work| u128::from(*work.min(&most))).sum();
+        Excess { task: Some(k), window: task.window, work, room: u128::from(most) * u128::from(self.m) }
+    }
+}
