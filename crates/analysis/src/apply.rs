@@ -1,6 +1,7 @@
 //! The tests of one unit: preconditions, costs and jitter charged, evidence collected.
 
 mod global;
+mod one_cpu;
 
 use std::cmp::Ordering;
 
@@ -25,8 +26,11 @@ pub(crate) const PORTFOLIO: &[TestId] = &[
     TestId::Density,
     TestId::Gfb,
     TestId::Qpa,
+    TestId::NpEdf,
     TestId::EdfWcrt,
     TestId::Rta,
+    TestId::Offsets,
+    TestId::Opa,
     TestId::Bak,
     TestId::Bcl,
     TestId::BclIterative,
@@ -68,6 +72,9 @@ pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport 
         TestId::Bar => global::apply_bar(unit, carried),
         TestId::FfDbf => global::apply_ff_dbf(unit, carried),
         TestId::Qpa => apply_qpa(unit, carried),
+        TestId::NpEdf => one_cpu::apply_np_edf(unit, carried),
+        TestId::Offsets => one_cpu::apply_offsets(unit),
+        TestId::Opa => one_cpu::apply_opa(unit),
         TestId::EdfWcrt => edf_wcrt(unit, carried),
         TestId::Rta => apply_rta(unit, carried),
         _ => Ok(necessary(unit)),
@@ -235,9 +242,8 @@ fn window(task: &UnitTask, carried: &Carried) -> Result<(u64, u64), Inapplicable
     }
 }
 
-fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
-    one_cpu(unit)?;
-    edf(unit)?;
+/// The tasks as their demand counts.
+fn edf_tasks(unit: &Unit, carried: &Carried) -> Result<Vec<EdfTask>, Inapplicable> {
     let mut tasks = Vec::with_capacity(unit.tasks.len());
     for task in &unit.tasks {
         let release = carried.release(task.id);
@@ -249,6 +255,13 @@ fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
         let c = unit.charged(task).ok_or_else(too_long)?;
         tasks.push(EdfTask { c, t: task.t, d, burst, b: task.b });
     }
+    Ok(tasks)
+}
+
+fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    one_cpu(unit)?;
+    edf(unit)?;
+    let tasks = edf_tasks(unit, carried)?;
     let exact = demand_is_exact(unit);
     let mut figures = Map::new();
     let refuse = |why: String| {

@@ -60,6 +60,24 @@ tests! {
         "one CPU, one deadline level, no late job demoted",
         "pseudo-polynomial: the deadlines of the busy period, most of them skipped, O(n) terms each",
         "M. Spuri: Analysis of Deadline Scheduled Real-Time Systems, INRIA RR-2772, 1996, Section 4; skipping after N. Guan, W. Yi: General and Efficient Response Time Analysis for EDF Scheduling, DATE 2014; not preemptive: L. George, N. Rivierre, M. Spuri, INRIA RR-2966, 1996" }
+    /// Demand of EDF without preemption.
+    NpEdf => { "np-edf", Exact,
+        "h(t) + max { C_j - 1 : D_j > t } <= t for every t: EDF where a started job runs to its end; exact for sporadic tasks without jitter, blocking or costs.",
+        "one CPU, one deadline level that is not preemptive, without shifts; any deadlines",
+        "pseudo-polynomial, as qpa between every two deadlines",
+        "K. Jeffay, D. Stanat, C. Martel: On Non-Preemptive Scheduling of Periodic and Sporadic Tasks, RTSS 1991; L. George, N. Rivierre, M. Spuri, INRIA RR-2966, 1996, Theorem 7" }
+    /// The schedule of strictly periodic tasks.
+    Offsets => { "offsets", Exact,
+        "Builds the schedule of strictly periodic tasks with their offsets until it repeats; exact, responses and all.",
+        "one CPU, periodic arrivals without jitter, levels fifo or by deadline and preemptive, no costs, blocking or chains",
+        "the jobs of a few hyperperiods, 200,000 at most, O(log n) each",
+        "J. Y.-T. Leung, M. Merrill: A Note on Preemptive Scheduling of Periodic, Real-Time Tasks, IPL 11(3), 1980; R. Ha, J. W. S. Liu, ICDCS 1994" }
+    /// Audsley's priority assignment.
+    Opa => { "opa", Exact,
+        "Finds priorities under which every deadline is met, or shows that there are none; the figure \"priorities\" holds them. Of the given priorities it says nothing but that.",
+        "one CPU, fixed priorities, no chains",
+        "O(n^2) response-time analyses",
+        "N. C. Audsley: On Priority Assignment in Fixed Priority Scheduling, IPL 79(1), 2001" }
     /// Goossens, Funk and Baruah's density bound.
     Gfb => { "gfb", Sufficient,
         "sum delta_i <= m - (m - 1) delta_max under global EDF, delta = C / min(D, T).",

@@ -40,11 +40,11 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
             tests.append(&mut linux::check_node(system, node, machine));
         }
     }
-    CheckReport { system: system.name.clone(), schedulable, warnings: warnings(system), tests }
+    CheckReport { system: system.name.clone(), schedulable, warnings: warnings(system, &tests), tests }
 }
 
 /// What the verdicts assume and the file contradicts, or what a reader might take for covered.
-fn warnings(system: &System) -> Vec<String> {
+fn warnings(system: &System, tests: &[TestReport]) -> Vec<String> {
     let mut warnings = Vec::new();
     for task in &system.tasks {
         let longest = match &task.exec {
@@ -75,7 +75,12 @@ fn warnings(system: &System) -> Vec<String> {
         }
     }
     if system.tasks.iter().any(|task| !task.offset.is_zero()) {
-        warnings.push("offsets are ignored: the verdicts hold for any offsets".to_owned());
+        let fixed = tests.iter().any(|test| test.test == TestId::Offsets && test.verdict.answer() != Answer::Unknown);
+        warnings.push(if fixed {
+            "offsets count in the test \"offsets\" alone, which holds for these: the others hold for any".to_owned()
+        } else {
+            "offsets are ignored: the verdicts hold for any offsets".to_owned()
+        });
     }
     warnings
 }
@@ -232,11 +237,17 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
         let bounded = || reports.iter().flat_map(|report: &TestReport| &report.tasks).any(|task| task.wcrt.is_some());
         let several = matches!(test, TestId::RtaGlobal | TestId::RtaLc);
         let bounds = matches!(test, TestId::Rta | TestId::EdfWcrt) || (several && !bounded());
-        if !asked && (!options.only.is_empty() || (answer != Answer::Unknown && !bounds)) {
+        // Priorities that would do are what a system with bad ones needs.
+        let advice = test == TestId::Opa;
+        let wanted =
+            if advice { strategy == "fp" && answer != Answer::Yes } else { answer == Answer::Unknown || bounds };
+        if !(asked || (options.only.is_empty() && wanted)) {
             continue;
         }
         let report = apply(test, unit, carried);
-        let moot = answer != Answer::Unknown && several && report.verdict.answer() == Answer::Unknown;
+        // A bounding test that cannot tell what is known, and bounds nothing, says nothing.
+        let useless = several || (bounds && report.tasks.iter().all(|task| task.wcrt.is_none()));
+        let moot = answer != Answer::Unknown && useless && report.verdict.answer() == Answer::Unknown;
         answer = match (answer, report.verdict.answer()) {
             (Answer::Unknown, found) => found,
             (known, _) => known,

@@ -3,4 +3,6 @@
 pub mod hyperbolic;
 pub mod levels;
 pub mod ll_bound;
+pub mod offsets;
+pub mod opa;
 pub mod rta;

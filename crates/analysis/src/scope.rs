@@ -78,6 +78,10 @@ pub(crate) struct UnitTask {
     pub(crate) low: bool,
     /// Whether its arrivals can be as dense as its period allows at any time.
     pub(crate) dense: bool,
+    /// Whether it arrives exactly every period.
+    pub(crate) periodic: bool,
+    /// Whether it arrives any time after its period.
+    pub(crate) sporadic: bool,
 }
 
 impl View {
@@ -241,6 +245,8 @@ impl UnitTask {
             chained: !task.after.is_empty(),
             low: task.criticality == Criticality::Low,
             dense: matches!(task.arrival, Arrival::Periodic | Arrival::Sporadic),
+            periodic: task.arrival == Arrival::Periodic,
+            sporadic: task.arrival == Arrival::Sporadic,
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, PlaceError, TestId, check, place};
 use takt_model::{
-    Auto, Builtin, Component, CpuSet, Criticality, Discipline, Filter, Fit, Level, Mode, NodeId, Placement, ServerRule,
-    Span, Strategy, StrategyId, StrategyRef, System, Task, TaskId, Time,
+    Arrival, Auto, Builtin, Component, CpuSet, Criticality, Discipline, Filter, Fit, Level, Mode, NodeId, Placement,
+    ServerRule, Span, Strategy, StrategyId, StrategyRef, System, Task, TaskId, Time,
 };
 
 fn ms(ms: u64) -> Span {
@@ -124,7 +124,17 @@ fn jobs_that_run_to_completion_block() {
     assert_eq!(report.schedulable, Answer::Unknown);
     system.strategies[0].levels[0].discipline = Discipline::Deadline;
     let report = plain(&system);
-    assert_eq!((names(&report), report.bound_of(TaskId(0))), (vec!["edf-wcrt"], Some(Span::from_ns(34_999_999))));
+    assert_eq!(report.bound_of(TaskId(0)), Some(Span::from_ns(34_999_999)));
+    assert_eq!((report.schedulable, names(&report)), (Answer::Unknown, vec!["np-edf", "edf-wcrt"]));
+    system.tasks.iter_mut().for_each(|task| task.arrival = Arrival::Sporadic);
+    let report = plain(&system);
+    assert_eq!(
+        (report.schedulable, report.tests[0].verdict.why()),
+        (
+            Answer::No,
+            "released together just after the longest job with a later deadline has started, the tasks find 34.999999ms to do within the first 25ms"
+        )
+    );
 }
 
 #[test]
@@ -257,4 +267,41 @@ fn no_bound_rests_on_a_deadline_that_is_not_proven() {
     };
     assert_eq!(bound(4), (Answer::Yes, true));
     assert_eq!(bound(6), (Answer::No, false));
+}
+
+#[test]
+fn offsets_decide_what_any_offsets_would_lose() {
+    let mut tasks = vec![task("a", 4, 2), task("b", 4, 2)];
+    tasks[1].deadline = ms(2);
+    tasks[0].deadline = ms(2);
+    tasks[1].offset = ms(2);
+    for strategy in [Builtin::Rm, Builtin::Edf, Builtin::Fifo] {
+        let report = plain(&System::local(1, strategy, tasks.clone()));
+        assert_eq!((report.schedulable, *names(&report).last().unwrap()), (Answer::Yes, "offsets"), "{strategy:?}");
+        assert!(report.warnings[0].contains("\"offsets\" alone"), "{:?}", report.warnings);
+    }
+    tasks[1].offset = ms(1);
+    let report = plain(&System::local(1, Builtin::Edf, tasks));
+    assert_eq!(
+        (report.schedulable, report.tests.last().unwrap().verdict.why()),
+        (Answer::No, "job 0 of \"b\" takes 3ms; its deadline is 2ms")
+    );
+}
+
+#[test]
+fn priorities_that_would_do_are_named() {
+    let fp = |name, t, c, d, priority| Task { priority: Some(priority), deadline: ms(d), ..task(name, t, c) };
+    let system = System::local(1, Builtin::Fp, vec![fp("a", 100, 52, 110, 1), fp("b", 140, 52, 154, 2)]);
+    let report = plain(&system);
+    assert_eq!((report.schedulable, names(&report)), (Answer::No, vec!["ll-bound", "hyperbolic", "rta", "opa"]));
+    assert_eq!(
+        report.tests[3].figures["priorities"],
+        serde_json::json!([{ "task": "b", "priority": 1 }, { "task": "a", "priority": 2 }])
+    );
+    let hopeless = System::local(1, Builtin::Fp, vec![fp("a", 10, 3, 4, 1), fp("b", 10, 3, 4, 2)]);
+    let report = check(&hopeless, &CheckOptions { only: vec![TestId::Opa], ..Default::default() });
+    assert_eq!(
+        (report.schedulable, report.tests[0].verdict.why()),
+        (Answer::No, "no priorities meet all deadlines: the least important of \"a\", \"b\" is late")
+    );
 }

@@ -184,3 +184,36 @@ fn verdicts_on_one_cpu_are_exact() {
     }
     assert!(cases(3_000) < 1_000 || (yes > 300 && no > 300), "{yes} yes, {no} no");
 }
+
+#[test]
+fn offsets_are_decided_as_they_are_simulated() {
+    let (mut yes, mut no) = (0, 0);
+    for seed in seeds(2_000) {
+        let mut dice = Dice::new(seed);
+        let strategy = dice.pick(&[Builtin::Fp, Builtin::Edf, Builtin::Fifo, Builtin::Rm]);
+        let mut system = synchronous(&mut dice, strategy);
+        for task in &mut system.tasks {
+            task.offset = dice.ns(0, task.period.as_ns());
+            task.deadline = dice.ns(task.wcet.as_ns(), 2 * task.period.as_ns());
+        }
+        let report = checked(&system);
+        let load: f64 = system.tasks.iter().map(|t| t.wcet.as_ns() as f64 / t.period.as_ns() as f64).sum();
+        if load > 1.000_001 {
+            assert_eq!(report.schedulable, Answer::No, "{}", replay(seed, "offsets"));
+            continue;
+        }
+        let hyperperiod = system.hyperperiod().expect("small periods").as_ns();
+        let stats = simulated(&system, 0, 40 + 6 * hyperperiod);
+        let missed = misses(&stats);
+        let wanted = if missed == 0 { Answer::Yes } else { Answer::No };
+        let verdicts: Vec<_> = report.tests.iter().map(|t| (t.test.name(), t.verdict.answer())).collect();
+        assert_eq!(report.schedulable, wanted, "{}\n{verdicts:?}\n{system:#?}", replay(seed, "offsets"));
+        for (id, task) in system.tasks.iter().enumerate().filter(|_| missed == 0) {
+            let bound = report.bound_of(TaskId(id as u32)).map(Span::as_ns);
+            let observed = stats.tasks[id].response_ns.as_ref().map(|response| response.max);
+            assert_eq!(observed, bound, "{}\ntask {}\n{system:#?}", replay(seed, "offsets"), task.name);
+        }
+        *(if missed == 0 { &mut yes } else { &mut no }) += 1;
+    }
+    assert!(cases(2_000) < 1_000 || (yes > 300 && no > 200), "{yes} yes, {no} no");
+}

@@ -21,6 +21,7 @@
 //! | h(t) | [`demand`], with blocking and ticks |
 //! | L_a (Eq. 4) | U-based horizon: (sum max(0, T_i - D_i + J_i) U_i + B + tick) / (1 - U), rounded up |
 //! | L_b (Eq. 5) | the synchronous busy period, which also bounds sets with U = 1 |
+//! | - | max D + lcm T, for sets with U = 1 whose busy period never ends (blocking, wandering releases, ticks) |
 
 mod fast;
 
@@ -117,7 +118,9 @@ pub(crate) fn deadline_below(tasks: &[EdfTask], t: u64) -> Option<u64> {
 
 /// Whether EDF keeps all deadlines.
 pub fn analyse(tasks: &[EdfTask], tick: Option<Tick>) -> Demand {
-    let Some(shortest) = tasks.iter().map(|task| task.d).min() else { return Demand::Met { horizon: 0 } };
+    if tasks.is_empty() {
+        return Demand::Met { horizon: 0 };
+    }
     let loads = tasks.iter().map(|task| (task.c, task.t)).chain(tick.map(|tick| (tick.c, tick.t)));
     match compare_sum(loads, 1) {
         Some(Ordering::Greater) => return Demand::Overload,
@@ -125,36 +128,51 @@ pub fn analyse(tasks: &[EdfTask], tick: Option<Tick>) -> Demand {
         _ => {}
     }
     let mut terms_left = TERMS_MAX;
-    let count = tasks.len() as u64 + 1;
     let Some(horizon) = horizon(tasks, tick, &mut terms_left) else { return Demand::Undecided };
-    let Some(mut t) = deadline_below(tasks, horizon.saturating_add(1)) else { return Demand::Met { horizon } };
+    match scan(tasks, tick, 0, 0, horizon.saturating_add(1), &mut terms_left) {
+        Some(None) => Demand::Met { horizon },
+        Some(Some((t, demand))) => Demand::Exceeded { t, demand },
+        None => Demand::Undecided,
+    }
+}
+
+/// The largest t in [from, until) with h(t) + `more` > t, and that sum; outer `None` where a limit is reached.
+pub(crate) fn scan(
+    tasks: &[EdfTask],
+    tick: Option<Tick>,
+    more: u64,
+    from: u64,
+    until: u64,
+    terms_left: &mut u64,
+) -> Option<Option<(u64, u64)>> {
+    let count = tasks.len() as u64 + 1;
+    let mut below = until;
     loop {
-        match terms_left.checked_sub(2 * count) {
-            Some(left) => terms_left = left,
-            None => return Demand::Undecided,
-        }
-        let Some(h) = demand(tasks, tick, t) else { return Demand::Undecided };
+        *terms_left = terms_left.checked_sub(2 * count)?;
+        let Some(t) = deadline_below(tasks, below).filter(|t| *t >= from) else { return Some(None) };
+        let h = demand(tasks, tick, t)?.checked_add(more)?;
         if h > t {
-            return Demand::Exceeded { t, demand: h };
+            return Some(Some((t, h)));
         }
         // h(t') <= h(t) <= t' for all t' in [h(t), t]; below, only deadlines matter.
-        if h < shortest {
-            return Demand::Met { horizon };
-        }
-        let below = if h < t { h.saturating_add(1) } else { t };
-        match deadline_below(tasks, below) {
-            Some(next) => t = next,
-            None => return Demand::Met { horizon },
-        }
+        below = if h < t { h + 1 } else { t };
     }
 }
 
 /// The first violation, if any, lies at or below this; `None` where no horizon can be had.
-fn horizon(tasks: &[EdfTask], tick: Option<Tick>, terms_left: &mut u64) -> Option<u64> {
-    match (horizon_by_load(tasks, tick), busy_period(tasks, tick, terms_left)) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
+pub(crate) fn horizon(tasks: &[EdfTask], tick: Option<Tick>, terms_left: &mut u64) -> Option<u64> {
+    let found = [horizon_by_load(tasks, tick), busy_period(tasks, tick, terms_left), horizon_by_cycle(tasks, tick)];
+    found.into_iter().flatten().min()
+}
+
+/// max D + lcm T: from max D on, h(t + lcm T) - h(t) = U lcm T <= lcm T, so a violation beyond has one before it.
+fn horizon_by_cycle(tasks: &[EdfTask], tick: Option<Tick>) -> Option<u64> {
+    let longest = tasks.iter().map(|task| task.d).max()?;
+    let mut cycle = 1u64;
+    for t in tasks.iter().map(|task| task.t).chain(tick.map(|tick| tick.t)) {
+        cycle = cycle.checked_mul(t / takt_model::gcd(cycle, t))?;
     }
+    longest.checked_add(cycle)
 }
 
 /// L_a, rounded up; `None` for U = 1 (rounded up) or where it does not fit.

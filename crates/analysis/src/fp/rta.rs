@@ -70,6 +70,11 @@ impl Default for Analysis {
 }
 
 impl Analysis {
+    /// Whether too little of the work limit is left for one more round over `tasks`.
+    pub(crate) fn is_exhausted(&self, tasks: &[FpTask]) -> bool {
+        self.terms_left <= tasks.len() as u64
+    }
+
     /// Bounds the response time of `tasks[i]`. Independent of its own deadline; D is not read.
     ///
     /// `None` where no bound exists (its level and those above it are overloaded), where it exceeds

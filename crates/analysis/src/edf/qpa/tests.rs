@@ -148,3 +148,14 @@ fn hours_in_nanoseconds_and_many_tasks_do_not_overflow() {
     assert_eq!(schedulable(&[task(year / 2, year, year), task(year / 3, year, year)]), Answer::Yes);
     assert_eq!(schedulable(&[task(year, year, year), task(year, year, year)]), Answer::No);
 }
+
+#[test]
+fn a_full_cpu_whose_busy_period_never_ends_is_decided() {
+    let mut tasks = vec![task(1, 3, 2), task(2, 8, 4)];
+    tasks[1].b = 1;
+    // U = 1 with blocking: h(t) <= t up to max D + lcm T = 12.
+    assert_eq!(analyse(&tasks, None), Demand::Met { horizon: 12 });
+    tasks[0].d = 2;
+    tasks[1].d = 4;
+    assert!(matches!(analyse(&tasks, None), Demand::Exceeded { .. }));
+}

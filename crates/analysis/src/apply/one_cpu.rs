@@ -1,0 +1,171 @@
+//! Tests of one CPU: EDF that runs jobs to their end, fixed offsets, priorities that would work.
+
+use serde_json::{Map, json};
+use takt_model::Late;
+use takt_model::plan::Order;
+
+use super::{Inapplicable, Outcome, demand_is_exact, edf_tasks, exact_for, find, one_cpu, task_report, yes};
+use crate::chains::Carried;
+use crate::edf::np::{self, Blocker};
+use crate::edf::qpa::Demand;
+use crate::fp::offsets::{self, OffsetTask, Schedule};
+use crate::fp::opa::{self, Assignment};
+use crate::fp::rta::FpTask;
+use crate::scope::{Unit, UnitTask, ns};
+use crate::verdict::{Answer, Bound, Verdict};
+
+pub(super) fn apply_np_edf(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+    one_cpu(unit)?;
+    match unit.levels.as_slice() {
+        [level] if level.order == Order::Deadline && !level.preemptive => {}
+        _ => return Err("needs one level that goes by deadline and is not preemptive".to_owned()),
+    }
+    if let Some(name) = find(unit, |task| task.shift != unit.tasks[0].shift) {
+        return Err(format!("needs deadlines that are not shifted (gel): \"{name}\""));
+    }
+    let tasks = edf_tasks(unit, carried)?;
+    let rest = |c: u64| if unit.free_of_costs() { c - 1 } else { c };
+    let blockers: Vec<Blocker> =
+        unit.tasks.iter().zip(&tasks).map(|(task, charged)| Blocker { d: task.d, rest: rest(charged.c) }).collect();
+    let exact = demand_is_exact(unit) && unit.tasks.iter().all(|task| task.sporadic);
+    let refuse = |why: String| if exact { Verdict::Infeasible { witness: why } } else { Verdict::NotProven { why } };
+    let mut figures = Map::new();
+    let verdict = match np::analyse(&tasks, &blockers, unit.tick()) {
+        Demand::Met { horizon } => {
+            figures.insert("horizon_ns".to_owned(), json!(horizon));
+            yes()
+        }
+        Demand::Exceeded { t, demand } => {
+            figures.insert("interval_ns".to_owned(), json!(t));
+            figures.insert("demand_ns".to_owned(), json!(demand));
+            let (t, demand) = (ns(t), ns(demand));
+            refuse(format!(
+                "released together just after the longest job with a later deadline has started, the tasks find {demand} to do within the first {t}"
+            ))
+        }
+        Demand::Overload => refuse("the tasks, with what costs them, need more than one CPU".to_owned()),
+        Demand::Undecided => Verdict::NotProven {
+            why: "undecided: the iteration limit was reached, or times exceed 64-bit nanoseconds".to_owned(),
+        },
+    };
+    let tasks = match verdict.answer() {
+        Answer::Yes => unit.tasks.iter().map(|task| task_report(task, Answer::Yes, None)).collect(),
+        _ => Vec::new(),
+    };
+    Ok(Outcome { verdict, tasks, figures })
+}
+
+pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
+    one_cpu(unit)?;
+    if !unit.free_of_costs() {
+        return Err("needs a node without costs".to_owned());
+    }
+    if let Some(name) = find(unit, |task| !task.periodic || task.chained || task.j > 0 || task.b > 0) {
+        return Err(format!("needs strictly periodic tasks without jitter, blocking or predecessors: \"{name}\""));
+    }
+    let alone = |task: &UnitTask| unit.tasks.iter().filter(|other| other.level == task.level).count() == 1;
+    let fixed = |task: &UnitTask| {
+        let level = unit.levels[task.level as usize];
+        let order = level.order == Order::Fifo || (level.order == Order::Deadline && level.preemptive);
+        alone(task) || (order && !level.importance_ties)
+    };
+    if let Some(name) = find(unit, |task| !fixed(task)) {
+        return Err(format!(
+            "needs levels that are fifo, or preemptive and by deadline, with ties by arrival: that of \"{name}\" is not"
+        ));
+    }
+    if unit.cancel && unit.tasks.iter().any(|task| task.low) {
+        return Err("needs a node that omits no job (cancel)".to_owned());
+    }
+    let key = |task: &UnitTask| match unit.levels[task.level as usize].order {
+        Order::Deadline if !alone(task) => i64::try_from(task.d).ok()?.checked_add(task.shift),
+        _ => Some(0),
+    };
+    let too_long = || "needs times that fit 63-bit nanoseconds".to_owned();
+    let mut tasks = Vec::with_capacity(unit.tasks.len());
+    for task in &unit.tasks {
+        let key = key(task).ok_or_else(too_long)?;
+        tasks.push(OffsetTask { c: task.c, t: task.t, o: task.o, level: task.level, key });
+    }
+    let Schedule::Repeats { responses, cycle: (from, length) } = offsets::schedule(&tasks) else {
+        let why = format!("the schedule does not repeat within {} jobs", offsets::JOBS_MAX);
+        return Ok(Verdict::NotProven { why }.into());
+    };
+    let mut witness = None;
+    // A late job that is dropped or demoted changes the schedule from then on.
+    let misses = unit.tasks.iter().zip(&responses).any(|(task, (response, _))| *response > task.d);
+    let bounded = !misses || unit.levels.iter().all(|level| level.late == Late::Continue);
+    let mut bounds = Vec::new();
+    let mut reports = Vec::new();
+    for (task, (response, number)) in unit.tasks.iter().zip(responses) {
+        let answer = match response <= task.d {
+            true if bounded => Answer::Yes,
+            true => Answer::Unknown,
+            false if bounded => Answer::No,
+            false => Answer::Unknown,
+        };
+        if response > task.d {
+            witness.get_or_insert_with(|| {
+                let (name, deadline) = (&task.name, ns(task.d));
+                format!("job {number} of \"{name}\" takes {}; its deadline is {deadline}", ns(response))
+            });
+        }
+        let wcrt = Some(response).filter(|_| bounded);
+        bounds.extend(wcrt.map(|wcrt| Bound { task: task.id, wcrt: ns(wcrt) }));
+        reports.push(task_report(task, answer, wcrt));
+    }
+    let verdict = match witness {
+        Some(witness) => Verdict::Infeasible { witness },
+        None => Verdict::Schedulable { bounds },
+    };
+    let mut figures = Map::new();
+    figures.insert("cycle_from_ns".to_owned(), json!(from));
+    figures.insert("cycle_ns".to_owned(), json!(length));
+    Ok(Outcome { verdict, tasks: reports, figures })
+}
+
+pub(super) fn apply_opa(unit: &Unit) -> Result<Outcome, Inapplicable> {
+    one_cpu(unit)?;
+    if unit.levels.iter().any(|level| level.order != Order::Fifo) {
+        return Err("needs fixed priorities: some level is not fifo".to_owned());
+    }
+    if let Some(name) = find(unit, |task| task.chained) {
+        return Err(format!("needs releases that do not depend on priorities: \"{name}\" has a predecessor"));
+    }
+    // In the order of the given priorities, the most important first.
+    let mut given: Vec<&UnitTask> = unit.tasks.iter().collect();
+    given.sort_by_key(|task| task.level);
+    let mut tasks = Vec::with_capacity(given.len());
+    for task in &given {
+        let c = unit.charged(task).ok_or_else(super::too_long)?;
+        tasks.push(FpTask { c, t: task.t, d: task.d, j: task.j, b: task.b, level: 0 });
+    }
+    let tick = unit.tick().map(|tick| FpTask { c: tick.c, t: tick.t, d: tick.t, ..FpTask::default() });
+    let distinct = unit.levels.len() == unit.tasks.len();
+    let mut figures = Map::new();
+    let verdict = match opa::assign(&tasks, tick.as_slice()) {
+        Assignment::Found(order) => {
+            let names: Vec<&str> = order.iter().map(|i| given[*i].name.as_str()).collect();
+            let priorities: Vec<_> =
+                names.iter().enumerate().map(|(i, name)| json!({ "task": name, "priority": i + 1 })).collect();
+            figures.insert("priorities".to_owned(), json!(priorities));
+            if distinct && order.is_sorted() {
+                yes()
+            } else {
+                let order = names.join(", ");
+                Verdict::NotProven {
+                    why: format!("priorities that meet all deadlines, from 1 on: {order}; the given ones are others"),
+                }
+            }
+        }
+        Assignment::None(open) => {
+            figures.insert("priorities".to_owned(), json!(null));
+            let names: Vec<String> = open.iter().map(|i| format!("\"{}\"", given[*i].name)).collect();
+            let why = format!("no priorities meet all deadlines: the least important of {} is late", names.join(", "));
+            let exact = unit.tasks.iter().all(|task| exact_for(unit, task));
+            if distinct && exact { Verdict::Infeasible { witness: why } } else { Verdict::NotProven { why } }
+        }
+        Assignment::Undecided => Verdict::NotProven { why: "undecided: the iteration limit was reached".to_owned() },
+    };
+    Ok(Outcome { verdict, tasks: Vec::new(), figures })
+}
