@@ -7,13 +7,13 @@ use std::cell::RefCell;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use takt_analysis::Answer;
 use takt_analysis::edf::qpa::{self, EdfTask};
 use takt_analysis::edf::wcrt;
 use takt_analysis::fp::rta::{self, Analysis, FpTask};
 use takt_analysis::fp::{hyperbolic, ll_bound};
+use takt_analysis::{Answer, CheckOptions, check};
 use takt_model::generate::{Random, Shape, task_set};
-use takt_model::{Span, Task};
+use takt_model::{Builtin, Span, System, Task};
 
 /// Different sets per row.
 const SETS: usize = 10_000;
@@ -44,6 +44,7 @@ fn main() {
             if responses.all(|(r, task)| r.is_some_and(|r| r <= task.d)) { Answer::Yes } else { Answer::No }
         });
     }
+    large(100_000);
 }
 
 fn fp((i, task): (usize, &Task)) -> FpTask {
@@ -80,4 +81,18 @@ fn row<T>(name: &str, sets: &[Vec<T>], decide: impl Fn(&[T]) -> Answer) {
     }
     let rate = decided as f64 / start.elapsed().as_secs_f64();
     println!("  {name:38} {:>7.2}   {:>5.1} %", rate / 1e6, 100.0 * yes as f64 / sets.len() as f64);
+}
+
+/// A large set on one EDF CPU, all that `check` does.
+fn large(count: u64) {
+    let tasks: Vec<Task> = (0..count)
+        .map(|i| {
+            let period = Span::from_us(100_000 + (i * 7_919) % 900_000);
+            Task::periodic(&format!("t{i}"), period, Span::from_ns(period.as_ns() * 9 / (10 * count)))
+        })
+        .collect();
+    let system = System::local(1, Builtin::Edf, tasks);
+    let start = Instant::now();
+    let report = black_box(check(black_box(&system), &CheckOptions::default()));
+    println!("  check, {count} tasks on one EDF CPU, U = 0.9: {} in {:?}", report.schedulable.name(), start.elapsed());
 }

@@ -104,7 +104,8 @@ impl View {
         let units = components(&allowed)
             .into_iter()
             .map(|(cpus, slots)| {
-                let whole = allowed.iter().filter(|(slot, _)| slots.contains(slot)).all(|(_, own)| *own == cpus);
+                let mine = |slot: &usize| allowed.binary_search_by_key(slot, |(slot, _)| *slot).map(|at| allowed[at].1);
+                let whole = slots.iter().all(|slot| mine(slot) == Ok(cpus));
                 let name =
                     if cpus.len() == spec.cpus { scope.clone() } else { format!("{scope}/{}", cpus_name(&cpus)) };
                 Unit::new(system, spec, &plan, &slots, name, cpus.len(), whole)
@@ -124,15 +125,20 @@ pub(crate) fn affinity(task: &Task, spec: &NodeSpec) -> CpuSet {
 fn components(allowed: &[(usize, CpuSet)]) -> Vec<(CpuSet, Vec<usize>)> {
     let mut groups: Vec<(CpuSet, Vec<usize>)> = Vec::new();
     for (slot, cpus) in allowed {
+        // Most often the task changes nothing.
+        if let Some((_, slots)) = groups.iter_mut().find(|(group, _)| !cpus.is_empty() && cpus.is_subset(group)) {
+            slots.push(*slot);
+            continue;
+        }
+        let (touching, mut apart): (Vec<_>, Vec<_>) =
+            groups.into_iter().partition(|(group, _)| !group.intersection(cpus).is_empty());
         let mut merged = (*cpus, vec![*slot]);
-        groups.retain(|(other, slots)| {
-            let apart = other.intersection(&merged.0).is_empty();
-            if !apart {
-                merged = (merged.0.union(other), [slots.as_slice(), merged.1.as_slice()].concat());
-            }
-            apart
-        });
-        groups.push(merged);
+        for (group, mut slots) in touching {
+            merged.0 = merged.0.union(&group);
+            merged.1.append(&mut slots);
+        }
+        apart.push(merged);
+        groups = apart;
     }
     for (_, slots) in &mut groups {
         slots.sort_unstable();

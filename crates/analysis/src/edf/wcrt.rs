@@ -36,7 +36,7 @@ pub struct EdfTask {
     pub b: u64,
 }
 
-/// One analysis: its buffers, and what is left of its work limit ([`levels::TERMS_MAX`]).
+/// Buffers for analyses, each with a work limit of [`levels::TERMS_MAX`].
 #[derive(Clone, Debug, Default)]
 pub struct Analysis {
     levels: levels::Analysis,
@@ -54,6 +54,7 @@ impl Analysis {
         }));
         let theft = tick.map(|tick| Theft { c: tick.c, t: tick.t, wander: 0, level: 0 });
         let levels = &[Level { order: Order::Deadline, preemptive: true }];
+        self.levels.renew();
         self.levels.responses(&Levels { levels, tasks: &self.tasks, thefts: theft.as_slice() }, &mut self.bounds);
         self.bounds.iter().map(|bound| bound.map(|bound| bound.from_arrival))
     }

@@ -305,10 +305,9 @@ impl Analysis {
         self.window.prepare(&mut self.terms_left)
     }
 
-    /// Terms evaluated so far.
-    #[must_use]
-    pub fn terms(&self) -> u64 {
-        TERMS_MAX - self.terms_left
+    /// Starts anew with [`TERMS_MAX`].
+    pub fn renew(&mut self) {
+        self.terms_left = TERMS_MAX;
     }
 }
 
