@@ -10,6 +10,7 @@ use takt_model::{Late, Span};
 
 use crate::catalogue::TestId;
 use crate::chains::{Carried, responses};
+use crate::compositional;
 use crate::edf::density;
 use crate::edf::qpa::{self, Demand, EdfTask};
 use crate::exact::{compare_sum, sum_ppm};
@@ -39,6 +40,8 @@ pub(crate) const PORTFOLIO: &[TestId] = &[
     TestId::RtaLc,
     TestId::Bar,
     TestId::FfDbf,
+    TestId::Prm,
+    TestId::Edp,
 ];
 
 /// A verdict with its evidence.
@@ -54,12 +57,28 @@ impl From<Verdict> for Outcome {
     }
 }
 
+impl From<compositional::Said> for Outcome {
+    fn from((verdict, tasks, figures): compositional::Said) -> Self {
+        Outcome { verdict, tasks, figures }
+    }
+}
+
 /// A precondition that does not hold.
 type Inapplicable = String;
 
 /// Runs one test of [`PORTFOLIO`] on a unit.
 pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport {
+    let component = matches!(test, TestId::Prm | TestId::Edp);
     let outcome = match test {
+        TestId::Necessary => Ok(necessary(unit)),
+        _ if component != unit.served.is_some() => {
+            Err(if component { "needs a component" } else { "the tasks run in a component" }.to_owned())
+        }
+        TestId::Prm => compositional::prm(unit, carried).map(Outcome::from),
+        TestId::Edp => compositional::edp(unit, carried).map(Outcome::from),
+        _ if unit.fluid && test != TestId::Density => {
+            Err("a constant-bandwidth server demands by bandwidth, not by jobs".to_owned())
+        }
         TestId::LlBound | TestId::Hyperbolic => rate_bound(unit, test),
         TestId::Density => apply_density(unit, carried),
         TestId::Gfb => global::apply_gfb(unit, carried),
@@ -117,13 +136,14 @@ fn too_long() -> Inapplicable {
 /// What no scheduler gets around: jitter + C > D, U > m.
 fn necessary(unit: &Unit) -> Outcome {
     // A job that may be omitted is no miss: only the others must get their time.
-    let must = |task: &&UnitTask| !(unit.cancel && task.low);
-    let loads = unit.tasks.iter().filter(must).map(|task| (task.c, task.t));
-    let hopeless = |task: &UnitTask| must(&task) && task.j.saturating_add(task.c) > task.d;
+    // Nor must a server get its budget: its tasks may need less.
+    let must = |task: &&UnitTask| !(task.server || (unit.cancel && task.low));
+    let loads = unit.tasks.iter().filter(must).map(|task| (task.wcet, task.t));
+    let hopeless = |task: &UnitTask| must(&task) && task.j.saturating_add(task.wcet) > task.d;
     let tasks: Vec<TaskReport> =
         unit.tasks.iter().filter(|task| hopeless(task)).map(|task| task_report(task, Answer::No, None)).collect();
     let verdict = if let Some(task) = unit.tasks.iter().find(|task| hopeless(task)) {
-        let (c, j, d) = (ns(task.c), ns(task.j), ns(task.d));
+        let (c, j, d) = (ns(task.wcet), ns(task.j), ns(task.d));
         let jitter = if j.is_zero() { String::new() } else { format!("release jitter {j} + ") };
         Verdict::Infeasible { witness: format!("task \"{}\": {jitter}wcet {c} exceeds its deadline {d}", task.name) }
     } else if compare_sum(loads.clone(), u64::from(unit.m)) == Some(Ordering::Greater) {
@@ -220,7 +240,9 @@ fn apply_density(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable
     }
     let verdict = match density::schedulable(&triples) {
         Answer::Yes => yes(),
-        Answer::No if unit.free_of_costs() && unit.tasks.iter().all(|task| !task.chained && task.j == 0) => {
+        Answer::No
+            if unit.free_of_costs() && unit.tasks.iter().all(|task| !task.chained && task.j == 0 && !task.server) =>
+        {
             Verdict::Infeasible { witness: "the tasks need more than one CPU".to_owned() }
         }
         _ => Verdict::NotProven { why: "the densities C / min(D, T) add up to more than 1".to_owned() },

@@ -138,6 +138,18 @@ tests! {
         "partitioned or clustered node",
         "O(n m) tests",
         "S. Dhall, C. L. Liu 1978; D. Oh, S. Son 1995; J. Lopez et al.: Utilization Bounds for EDF Scheduling on Real-Time Multiprocessor Systems, RTS 28, 2004" }
+    /// Components under the supply that their servers guarantee.
+    Prm => { "prm", Sufficient,
+        "Deadlines of a component's tasks and inner servers under the least supply of its server: sbf(t) against the requests (fixed priorities) or the demand (EDF); bounds response times under fixed priorities.",
+        "a component with a period and a budget, fixed priorities or edf in it, a server rule that guarantees a supply there",
+        "pseudo-polynomial",
+        "I. Shin, I. Lee: Periodic Resource Model for Compositional Real-Time Guarantees, RTSS 2003; J. Lee et al.: Realizing Compositional Scheduling through Virtualization, RTAS 2012, Eq. 1, Lemma 1" }
+    /// Components under budgets that come before the period's end.
+    Edp => { "edp", Sufficient,
+        "As prm, with every budget given by the response time that is proven for the server in the level above.",
+        "as prm; fixed priorities above the server, under which it responds before the end of its period",
+        "pseudo-polynomial",
+        "A. Easwaran, M. Anand, I. Lee: Compositional Analysis Framework Using EDP Resource Models, RTSS 2007" }
     /// The kernel's admission control.
     Linux => { "linux", Exact,
         "What sched_setattr would answer to these tasks: SCHED_DEADLINE limits and bandwidth per root domain, in the kernel's arithmetic; SCHED_FIFO's 99 priorities.",

@@ -11,6 +11,7 @@
 use takt_model::plan::Order;
 use takt_model::{Arrival, Late, System, TaskId, chain_name};
 
+use crate::compositional;
 use crate::fp::levels::{Analysis, Level, LevelTask, Levels, Order as LevelOrder, Response, Theft};
 use crate::scope::{Unit, UnitTask};
 use crate::verdict::Answer;
@@ -35,6 +36,11 @@ impl Carried {
         self.release[task.index()]
     }
 
+    /// The latest completion after the source's nominal arrival.
+    pub(crate) fn end(&self, task: TaskId) -> Option<u64> {
+        self.end[task.index()]
+    }
+
     /// As long as every task keeps its deadline: deadlines add up along chains.
     pub(crate) fn by_deadlines(system: &System) -> Carried {
         let count = system.tasks.len();
@@ -50,7 +56,8 @@ impl Carried {
 
     /// The least fixed point over all units of a node.
     pub(crate) fn holistic(system: &System, units: &[Unit]) -> Carried {
-        if system.tasks.iter().all(|task| task.after.is_empty()) {
+        let served = units.iter().any(|unit| unit.served.is_some());
+        if !served && system.tasks.iter().all(|task| task.after.is_empty()) {
             return Carried::by_deadlines(system);
         }
         let carried = Carried::iterate(system, units, false);
@@ -91,6 +98,16 @@ impl Carried {
 
     /// Bounds the completions of one unit's tasks under the releases known so far.
     fn complete(&mut self, unit: &Unit, analysis: &mut Analysis) {
+        if let Some(served) = &unit.served {
+            let analysed = self.analyses(unit);
+            let bounds = served.supply.as_ref().ok().map(|supply| compositional::responses(unit, self, supply));
+            for (i, task) in unit.tasks.iter().enumerate() {
+                let kept = self.release[task.id.index()].and_then(|release| release.checked_add(task.d));
+                let analysed = |bounds: &Vec<_>| if analysed { bounds[i] } else { kept };
+                self.end[task.id.index()] = bounds.as_ref().and_then(analysed);
+            }
+            return;
+        }
         if self.analyses(unit) {
             for (task, response) in unit.tasks.iter().zip(responses(unit, analysis, self)) {
                 self.end[task.id.index()] = response.map(|response| response.from_source);
@@ -105,7 +122,10 @@ impl Carried {
 
     /// Whether the responses of a unit are analysed, not assumed to keep deadlines.
     fn analyses(&self, unit: &Unit) -> bool {
-        unit.m == 1 && !(self.by_deadlines && unit.by_deadline())
+        if let Some(served) = &unit.served {
+            return served.supply.is_ok() && !unit.by_deadline();
+        }
+        unit.m == 1 && !unit.fluid && !(self.by_deadlines && unit.by_deadline())
     }
 
     /// The latest completion among these; 0 for none.

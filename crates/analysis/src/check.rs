@@ -1,14 +1,18 @@
 //! `check`: which tests run on which part of a System, and in which order.
 
-use serde_json::{Map, Value, json};
-use takt_model::{Arrival, Exec, NodeId, StrategyRef, System};
+use std::cmp::Ordering;
 
-use crate::apply::{PORTFOLIO, apply};
+use serde_json::{Map, Value, json};
+use takt_model::{Arrival, Criticality, Exec, NodeId, Span, StrategyRef, System, Task};
+
+use crate::apply::{PORTFOLIO, apply, percent};
 use crate::catalogue::TestId;
 use crate::chains::{self, Carried};
+use crate::compositional::Tree;
+use crate::exact::{compare_sum, sum_ppm};
 use crate::linux::{self, LinuxMachine};
 use crate::partition;
-use crate::report::{CheckReport, TestReport};
+use crate::report::{CheckReport, TaskReport, TestReport};
 use crate::scope::{Unit, View, binds};
 use crate::verdict::{Answer, Verdict};
 
@@ -90,6 +94,12 @@ fn check_node(system: &System, node: NodeId, options: &CheckOptions) -> (Answer,
     let spec = &system.nodes[node.index()];
     let mut reports = unsupported(system, node);
     let mut answer = if reports.is_empty() { Answer::Yes } else { Answer::Unknown };
+    if let Some(report) = overload(system, node) {
+        reports.push(report);
+        answer = Answer::No;
+    }
+    let tree = Tree::new(system);
+    let system = &tree.system;
     let mut placed = None;
     if binds(spec) {
         let (report, result) = partition::apply(system, node);
@@ -121,7 +131,7 @@ fn check_node(system: &System, node: NodeId, options: &CheckOptions) -> (Answer,
         }
     }
     for (scope, strategy) in strategies {
-        let (found, mut tests) = check_view(system, node, strategy, scope, options);
+        let (found, mut tests) = check_view(system, &tree, node, strategy, scope, options);
         answer = answer.and(found);
         reports.append(&mut tests);
     }
@@ -154,14 +164,6 @@ fn plain(test: TestId, scope: &str, why: String) -> TestReport {
 fn unsupported(system: &System, node: NodeId) -> Vec<TestReport> {
     let spec = &system.nodes[node.index()];
     let mut reports = Vec::new();
-    for component in system.components.iter().filter(|component| component.node == node) {
-        let scope = format!("{}/{}", spec.name, component.name);
-        reports.push(plain(
-            TestId::Unsupported,
-            &scope,
-            "this version does not analyse components (coming)".to_owned(),
-        ));
-    }
     for flow in system.flows.iter().filter(|flow| flow.path.contains(&node)) {
         let scope = format!("{}/{}", spec.name, flow.name);
         reports.push(plain(TestId::Unsupported, &scope, "this version does not analyse flows (coming)".to_owned()));
@@ -173,18 +175,53 @@ fn unsupported(system: &System, node: NodeId) -> Vec<TestReport> {
     reports
 }
 
+/// Whether the tasks of a node with components need more than its CPUs have, wherever they stand.
+fn overload(system: &System, node: NodeId) -> Option<TestReport> {
+    let spec = &system.nodes[node.index()];
+    system.components.iter().find(|component| component.node == node)?;
+    let must = |task: &Task| !(spec.cancel && task.criticality == Criticality::Low);
+    let must = system.tasks_of(node).filter(|(_, task)| must(task));
+    let loads: Vec<(u64, u64)> = must.map(|(_, task)| (task.wcet.as_ns(), task.period.as_ns())).collect();
+    if compare_sum(loads.iter().copied(), u64::from(spec.cpus)) != Some(Ordering::Greater) {
+        return None;
+    }
+    let load = sum_ppm(loads.into_iter()).map_or("more".to_owned(), percent);
+    let witness = format!("the tasks need {load} of a CPU, and there is {}", percent(u64::from(spec.cpus) * 1_000_000));
+    let verdict = Verdict::Infeasible { witness };
+    Some(TestReport { verdict, ..plain(TestId::Necessary, &spec.name, String::new()) })
+}
+
+/// Reports of tasks that stand for servers become figures.
+fn set_servers_apart(report: &mut TestReport, own: usize) {
+    let (tasks, servers): (Vec<TaskReport>, Vec<TaskReport>) =
+        std::mem::take(&mut report.tasks).into_iter().partition(|task| task.id.index() < own);
+    report.tasks = tasks;
+    if let Verdict::Schedulable { bounds } = &mut report.verdict {
+        bounds.retain(|bound| bound.task.index() < own);
+    }
+    if !servers.is_empty() {
+        let shown = servers.into_iter().map(|server| {
+            let wcrt = server.wcrt.map(Span::as_ns);
+            json!({ "component": server.task, "verdict": server.verdict, "wcrt_ns": wcrt, "deadline_ns": server.deadline.as_ns() })
+        });
+        report.figures.insert("servers".to_owned(), shown.collect());
+    }
+}
+
 /// One node under one strategy.
 fn check_view(
     system: &System,
+    tree: &Tree,
     node: NodeId,
     strategy: StrategyRef,
     scope: String,
     options: &CheckOptions,
 ) -> (Answer, Vec<TestReport>) {
-    let view = match View::new(system, node, strategy, scope.clone()) {
+    let mut view = match View::new(system, node, strategy, scope.clone()) {
         Ok(view) => view,
-        Err(error) => return (Answer::Unknown, vec![plain(TestId::Unsupported, &scope, error.to_string())]),
+        Err(error) => return (Answer::Unknown, vec![plain(TestId::Unsupported, &scope, tree.plan_error(&error))]),
     };
+    tree.add_components(&mut view, node);
     let carried = Carried::holistic(system, &view.units);
     let mut answers = Vec::with_capacity(view.units.len());
     let mut reports: Vec<Vec<TestReport>> = Vec::with_capacity(view.units.len());
@@ -211,9 +248,11 @@ fn check_view(
     {
         last.figures.insert("chains".to_owned(), Value::Array(chains));
     }
-    let unplaced = if view.unplaced.is_empty() { Answer::Yes } else { Answer::Unknown };
-    let answer = answers.into_iter().fold(unplaced, Answer::and);
+    let whole = view.unplaced.is_empty() && view.refused.is_empty();
+    let answer = answers.into_iter().fold(if whole { Answer::Yes } else { Answer::Unknown }, Answer::and);
     let mut reports: Vec<TestReport> = reports.into_iter().flatten().collect();
+    reports.iter_mut().for_each(|report| set_servers_apart(report, tree.own));
+    reports.extend(view.refused.into_iter().map(|(scope, why)| plain(TestId::Unsupported, &scope, why)));
     if view.units.is_empty() && view.unplaced.is_empty() {
         let verdict = Verdict::Schedulable { bounds: Vec::new() };
         reports.push(TestReport {
@@ -252,7 +291,8 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
             (Answer::Unknown, found) => found,
             (known, _) => known,
         };
-        let silent = matches!(report.verdict, Verdict::NotApplicable { .. })
+        let component = test == TestId::Prm && unit.served.is_some();
+        let silent = (matches!(report.verdict, Verdict::NotApplicable { .. }) && !component)
             || (test == TestId::Necessary && report.verdict.answer() == Answer::Unknown);
         if asked || !(silent || moot) {
             reports.push(report);

@@ -9,6 +9,7 @@ use takt_model::{
     TaskId,
 };
 
+use crate::compositional::Served;
 use crate::edf::qpa::Tick;
 
 /// A set of CPUs as scopes spell it: "cpu0", "cpu0-1", "cpu0,2-3".
@@ -36,6 +37,8 @@ pub(crate) struct View {
     pub(crate) units: Vec<Unit>,
     /// Tasks that their placement binds to one CPU or cluster, but their affinity does not.
     pub(crate) unplaced: Vec<TaskId>,
+    /// Parts that cannot be analysed: (scope, why).
+    pub(crate) refused: Vec<(String, String)>,
 }
 
 /// CPUs with the tasks that run there and nowhere else.
@@ -57,6 +60,10 @@ pub(crate) struct Unit {
     pub(crate) cancel: bool,
     /// The grid on which laxities are compared besides, in ns.
     pub(crate) laxity_quantum: Option<u64>,
+    /// What the unit runs in; `None`: its CPUs are its own.
+    pub(crate) served: Option<Served>,
+    /// Whether it holds a server that demands by bandwidth, not by jobs.
+    pub(crate) fluid: bool,
 }
 
 /// A task of a unit; times in ns.
@@ -65,6 +72,8 @@ pub(crate) struct UnitTask {
     pub(crate) id: TaskId,
     pub(crate) name: String,
     pub(crate) c: u64,
+    /// C as the file has it, without what the analysis adds.
+    pub(crate) wcet: u64,
     pub(crate) t: u64,
     pub(crate) d: u64,
     /// Release jitter of its own.
@@ -82,6 +91,8 @@ pub(crate) struct UnitTask {
     pub(crate) periodic: bool,
     /// Whether it arrives any time after its period.
     pub(crate) sporadic: bool,
+    /// Whether it stands for a component's server.
+    pub(crate) server: bool,
 }
 
 impl View {
@@ -111,7 +122,7 @@ impl View {
                 Unit::new(system, spec, &plan, &slots, name, cpus.len(), whole)
             })
             .collect();
-        Ok(View { scope, strategy: plan.name, units, unplaced })
+        Ok(View { scope, strategy: plan.name, units, unplaced, refused: Vec::new() })
     }
 }
 
@@ -168,7 +179,8 @@ impl Unit {
         let levels = plan.levels.clone();
         let laxity_quantum = spec.laxity_quantum.map(|quantum| quantum.as_ns().max(1));
         let (costs, cancel) = (spec.costs, spec.cancel);
-        let mut unit = Unit { scope, m, whole, levels, tasks, costs, cancel, laxity_quantum };
+        let (served, fluid) = (None, false);
+        let mut unit = Unit { scope, m, whole, levels, tasks, costs, cancel, laxity_quantum, served, fluid };
         unit.drop_empty_levels();
         unit
     }
@@ -241,6 +253,7 @@ impl UnitTask {
             id,
             name: task.name.clone(),
             c: task.wcet.as_ns(),
+            wcet: task.wcet.as_ns(),
             t: task.period.as_ns(),
             d: task.deadline.as_ns(),
             j: task.jitter.as_ns(),
@@ -253,6 +266,7 @@ impl UnitTask {
             dense: matches!(task.arrival, Arrival::Periodic | Arrival::Sporadic),
             periodic: task.arrival == Arrival::Periodic,
             sporadic: task.arrival == Arrival::Sporadic,
+            server: false,
         }
     }
 }

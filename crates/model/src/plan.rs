@@ -92,8 +92,19 @@ impl Plan {
     /// # Errors
     /// A task without a level or without a needed priority, or a time table.
     pub fn resolve(system: &System, node: NodeId, strategy: &Strategy) -> Result<Plan, PlanError> {
+        Plan::of_tasks(system.tasks_of(node).filter(|(_, task)| task.component.is_none()), strategy)
+    }
+
+    /// Resolves `strategy` for these tasks, which come in file order: those of one component, say.
+    ///
+    /// # Errors
+    /// As [`resolve`](Plan::resolve).
+    pub fn of_tasks<'a>(
+        tasks: impl Iterator<Item = (TaskId, &'a Task)>,
+        strategy: &Strategy,
+    ) -> Result<Plan, PlanError> {
         let mut placed = Vec::new();
-        for (id, task) in system.tasks_of(node).filter(|(_, task)| task.component.is_none()) {
+        for (id, task) in tasks {
             let level = strategy.levels.iter().position(|level| takes(&level.filter, task));
             let level = level.ok_or_else(|| PlanError::NoLevel {
                 strategy: strategy.name.clone(),

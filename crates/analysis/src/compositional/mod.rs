@@ -6,20 +6,28 @@
 //! | [`fp`], [`edf`] | whether the tasks of a component meet their deadlines under a supply |
 //! | [`Workload::least_budget`], [`Workload::least_quanta`] | the least budget for a period |
 //! | [`best`] | the period and budget of the least bandwidth |
+//! | [`rules`] | what each server rule guarantees, and why |
 //!
 //! Times are whole units, of whatever length: ns in a System.
 
+mod apply;
 mod best;
 pub mod edf;
 pub mod fp;
 mod least;
 #[cfg(test)]
 mod reference;
+pub mod rules;
 mod supply;
 #[cfg(test)]
 mod tests;
+mod tree;
 
+pub(crate) use apply::{Said, edp, prm, responses};
 pub use best::{Interface, PERIODS_MAX, Search, best};
+pub(crate) use rules::Served;
+pub(crate) use tree::Tree;
+
 pub use least::{Exact, POINTS_MAX, for_point};
 pub use supply::{Mpr, Supply};
 

@@ -1,0 +1,234 @@
+//! `prm` and `edp`: the tests of a component under its server's supply.
+
+use serde_json::{Map, Value, json};
+use takt_model::{Late, TaskId};
+
+use super::rules::{Above, Served};
+use super::tree::above;
+use super::{Supply, Workload, edf, fp};
+use crate::chains::Carried;
+use crate::edf::qpa::{Demand, EdfTask};
+use crate::exact::{compare_sum, sum_ppm};
+use crate::fp::rta::{FpTask, Response};
+use crate::report::TaskReport;
+use crate::scope::{Unit, UnitTask, ns};
+use crate::verdict::{Answer, Bound, Verdict};
+
+/// The tasks of a unit in the form of its order.
+#[derive(Clone, Debug)]
+pub(crate) enum Tasks {
+    /// Fixed priorities.
+    Fp(Vec<FpTask>),
+    /// EDF.
+    Edf(Vec<EdfTask>),
+}
+
+impl Tasks {
+    /// # Errors
+    /// Why the unit's order or its tasks are not covered.
+    pub(crate) fn of(unit: &Unit, carried: &Carried) -> Result<Tasks, String> {
+        let late = |task: &UnitTask| format!("no bound is known for the releases of \"{}\"", task.name);
+        let too_long = || "costs and jitter exceed 64-bit nanoseconds".to_owned();
+        match above(unit) {
+            Above::Deadline => {
+                let mut tasks = Vec::with_capacity(unit.tasks.len());
+                for task in &unit.tasks {
+                    let release = carried.release(task.id).ok_or_else(|| late(task))?;
+                    let Some(d) = task.d.checked_sub(task.j).filter(|d| *d > 0) else {
+                        return Err(format!("needs release jitter below the deadline: \"{}\"", task.name));
+                    };
+                    let burst = if task.chained { release.checked_add(task.j).ok_or_else(too_long)? } else { 0 };
+                    let c = unit.charged(task).ok_or_else(too_long)?;
+                    tasks.push(EdfTask { c, t: task.t, d, burst, b: task.b });
+                }
+                Ok(Tasks::Edf(tasks))
+            }
+            Above::Fixed => {
+                if unit.levels.iter().any(|level| level.late == Late::Demote) {
+                    return Err("needs levels that demote no late job".to_owned());
+                }
+                let mut tasks = Vec::with_capacity(unit.tasks.len());
+                for task in &unit.tasks {
+                    let release = carried.release(task.id).ok_or_else(|| late(task))?;
+                    let j = release.checked_add(task.j).ok_or_else(too_long)?;
+                    let c = unit.charged(task).ok_or_else(too_long)?;
+                    // A successor's deadline counts from its own release.
+                    let d = if task.chained { task.d.checked_add(release).ok_or_else(too_long)? } else { task.d };
+                    tasks.push(FpTask { c, t: task.t, d, j, b: task.b, level: task.level });
+                }
+                Ok(Tasks::Fp(tasks))
+            }
+            _ => Err("needs fixed priorities or edf in the component".to_owned()),
+        }
+    }
+
+    pub(crate) fn workload(&self) -> Workload<'_> {
+        match self {
+            Tasks::Fp(tasks) => Workload::Fp(tasks),
+            Tasks::Edf(tasks) => Workload::Edf(tasks),
+        }
+    }
+}
+
+/// Bounds the completions of a component's tasks, from their source's arrival, in order of the unit; `None` each where there is no bound or
+/// none can be had.
+pub(crate) fn responses(unit: &Unit, carried: &Carried, supply: &Supply) -> Vec<Option<u64>> {
+    let none = vec![None; unit.tasks.len()];
+    let mut terms_left = fp::TERMS_MAX;
+    let Ok(Tasks::Fp(tasks)) = Tasks::of(unit, carried) else { return none };
+    let bound = |i| fp::response(&tasks, i, supply, &mut terms_left).map(|response| response.from_arrival);
+    (0..tasks.len()).map(bound).collect()
+}
+
+/// What the deadline is held against: it counts from the own release for a chain's successor.
+fn to_deadline(response: Response, task: &UnitTask) -> Option<u64> {
+    if task.chained { response.from_release.checked_add(task.j) } else { Some(response.from_arrival) }
+}
+
+/// What the test says, with what it says of the tasks and its figures.
+pub(crate) type Said = (Verdict, Vec<TaskReport>, Map<String, Value>);
+
+/// `prm`: the component under the supply that its server's rule guarantees.
+///
+/// # Errors
+/// The precondition that does not hold.
+pub(crate) fn prm(unit: &Unit, carried: &Carried) -> Result<Said, String> {
+    let served = unit.served.as_ref().ok_or("needs a component")?;
+    match &served.supply {
+        Ok(supply) => {
+            let mut said = decide(unit, carried, served, *supply)?;
+            said.2.insert("supply".to_owned(), json!(served.form));
+            Ok(said)
+        }
+        Err(why) => Ok((Verdict::NotProven { why: why.clone() }, Vec::new(), Map::new())),
+    }
+}
+
+/// `edp`: the same, with every budget given as early as the level above is proven to give it.
+///
+/// # Errors
+/// The precondition that does not hold.
+pub(crate) fn edp(unit: &Unit, carried: &Carried) -> Result<Said, String> {
+    let served = unit.served.as_ref().ok_or("needs a component")?;
+    let Some(server) = served.server else { return Err("needs a server whose every budget has a deadline".to_owned()) };
+    let supply = served.supply.clone()?;
+    let early = carried.end(TaskId(server as u32)).ok_or("no bound is known for the server's response")?;
+    let (period, _) = served.interface.ok_or("needs a period and a budget")?;
+    // What costs took of the budget is given late as well.
+    let earlier = supply.by(early).filter(|_| early < period);
+    let supply = earlier.ok_or("the level above does not bound the server's response below its period")?;
+    let mut said = decide(unit, carried, served, supply)?;
+    said.2.insert("supply_deadline_ns".to_owned(), json!(early));
+    Ok(said)
+}
+
+fn decide(unit: &Unit, carried: &Carried, served: &Served, supply: Supply) -> Result<Said, String> {
+    let tasks = Tasks::of(unit, carried)?;
+    let mut figures = Map::new();
+    if let Some((period, budget)) = served.interface {
+        figures.insert("period_ns".to_owned(), json!(period));
+        figures.insert("budget_ns".to_owned(), json!(budget));
+    }
+    figures.insert("blackout_ns".to_owned(), json!(supply.blackout()));
+    if served.loss > 0 {
+        figures.insert("loss_ns".to_owned(), json!(served.loss));
+    }
+    let loads = unit.tasks.iter().map(|task| (task.c, task.t));
+    figures.insert("utilization_ppm".to_owned(), json!(sum_ppm(loads)));
+    if let Some(witness) = overload(unit, served) {
+        return Ok((Verdict::Infeasible { witness }, Vec::new(), figures));
+    }
+    let (verdict, reports) = match &tasks {
+        Tasks::Fp(tasks) => by_responses(unit, tasks, &supply),
+        Tasks::Edf(tasks) => by_demand(unit, tasks, &supply, &mut figures),
+    };
+    Ok((verdict, reports, figures))
+}
+
+/// Whether the tasks need more than the server ever gives.
+fn overload(unit: &Unit, served: &Served) -> Option<String> {
+    let (period, budget) = served.interface.filter(|_| served.capped)?;
+    let must = unit.tasks.iter().filter(|task| !task.server && task.dense && !(unit.cancel && task.low));
+    let loads = must.map(|task| (task.wcet, task.t));
+    let over = compare_sum(loads.clone().chain([(period - budget, period)]), 1);
+    (over == Some(std::cmp::Ordering::Greater)).then(|| {
+        let load = sum_ppm(loads).map_or("more".to_owned(), crate::apply::percent);
+        let room = sum_ppm([(budget, period)].into_iter()).map_or("less".to_owned(), crate::apply::percent);
+        format!("the tasks need {load} of a CPU, and the server gives {room}")
+    })
+}
+
+fn by_responses(unit: &Unit, tasks: &[FpTask], supply: &Supply) -> (Verdict, Vec<TaskReport>) {
+    let mut terms_left = fp::TERMS_MAX;
+    let mut why = None;
+    let (mut bounds, mut reports) = (Vec::new(), Vec::with_capacity(tasks.len()));
+    for (i, task) in unit.tasks.iter().enumerate() {
+        let wcrt = fp::response(tasks, i, supply, &mut terms_left).and_then(|response| to_deadline(response, task));
+        let answer = match wcrt {
+            Some(wcrt) if wcrt <= task.d => Answer::Yes,
+            Some(wcrt) => {
+                let (wcrt, deadline) = (ns(wcrt), ns(task.d));
+                why.get_or_insert_with(|| {
+                    format!(
+                        "under the least supply \"{}\" may take up to {wcrt}; its deadline is {deadline}",
+                        task.name
+                    )
+                });
+                Answer::Unknown
+            }
+            None => {
+                why.get_or_insert_with(|| {
+                    format!("no bound for \"{}\": it and what is as important need more than the server gives, or the iteration limit was reached", task.name)
+                });
+                Answer::Unknown
+            }
+        };
+        if let Some(wcrt) = wcrt {
+            bounds.push(Bound { task: task.id, wcrt: ns(wcrt) });
+        }
+        reports.push(report(task, answer, wcrt));
+    }
+    let verdict = match why {
+        Some(why) => Verdict::NotProven { why },
+        None => Verdict::Schedulable { bounds },
+    };
+    (verdict, reports)
+}
+
+fn by_demand(
+    unit: &Unit,
+    tasks: &[EdfTask],
+    supply: &Supply,
+    figures: &mut Map<String, Value>,
+) -> (Verdict, Vec<TaskReport>) {
+    let verdict = match edf::analyse(tasks, supply) {
+        Demand::Met { horizon } => {
+            figures.insert("horizon_ns".to_owned(), json!(horizon));
+            Verdict::Schedulable { bounds: Vec::new() }
+        }
+        Demand::Exceeded { t, demand } => {
+            let given = supply.sbf(t);
+            figures.insert("interval_ns".to_owned(), json!(t));
+            figures.insert("demand_ns".to_owned(), json!(demand));
+            figures.insert("supply_ns".to_owned(), json!(given));
+            let (t, demand, given) = (ns(t), ns(demand), ns(given));
+            let why = format!("the tasks can demand {demand} within {t}, in which the server may give {given}");
+            Verdict::NotProven { why }
+        }
+        Demand::Overload => {
+            Verdict::NotProven { why: "the tasks, with what costs them, need more than the server gives".to_owned() }
+        }
+        Demand::Undecided => Verdict::NotProven {
+            why: "undecided: the server gives exactly what the tasks need, the iteration limit was reached, or times exceed 64-bit nanoseconds".to_owned(),
+        },
+    };
+    let reports = match verdict.answer() {
+        Answer::Yes => unit.tasks.iter().map(|task| report(task, Answer::Yes, None)).collect(),
+        _ => Vec::new(),
+    };
+    (verdict, reports)
+}
+
+fn report(task: &UnitTask, verdict: Answer, wcrt: Option<u64>) -> TaskReport {
+    TaskReport { id: task.id, task: task.name.clone(), verdict, wcrt: wcrt.map(ns), deadline: ns(task.d) }
+}

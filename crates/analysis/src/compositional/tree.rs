@@ -1,0 +1,346 @@
+//! A System's tree of components as units: every server a task of the level above it, every component a unit under the server's supply.
+
+use takt_model::plan::PlanError;
+use takt_model::{
+    Arrival, Auto, Component, ComponentId, NodeId, NodeSpec, Plan, ServerRule, Span, System, Task, TaskId, gcd,
+};
+
+use super::rules::{Above, Served, bounded, capped, guaranteed, on_time};
+use super::{Guarantee, Start};
+use crate::chains::Carried;
+use crate::scope::{Unit, UnitTask, View};
+
+/// A System in which every server with a period and a budget is a task of the level above it, behind the file's own tasks.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    /// The System with those tasks.
+    pub(crate) system: System,
+    /// How many tasks the file has.
+    pub(crate) own: usize,
+    /// Per component, the task that stands for its server.
+    servers: Vec<Option<TaskId>>,
+}
+
+/// A given value, in ns.
+pub(crate) fn given(value: Auto<Span>) -> Option<u64> {
+    match value {
+        Auto::Value(span) => Some(span.as_ns()),
+        Auto::Auto => None,
+    }
+}
+
+impl Tree {
+    pub(crate) fn new(system: &System) -> Tree {
+        let mut tree =
+            Tree { system: system.clone(), own: system.tasks.len(), servers: vec![None; system.components.len()] };
+        for (i, component) in system.components.iter().enumerate() {
+            let id = ComponentId(i as u32);
+            let (Some(period), Some(budget)) = (given(component.period), given(component.budget)) else { continue };
+            let preemptions = preemptions(system, id, period);
+            let c = preemptions.and_then(|extra| budget.checked_add(extra)).unwrap_or(u64::MAX / 4);
+            let mut task = Task::periodic(&component.name, Span::from_ns(period), Span::from_ns(c));
+            task.node = component.node;
+            task.component = component.parent;
+            tree.servers[i] = Some(TaskId(tree.system.tasks.len() as u32));
+            tree.system.tasks.push(task);
+        }
+        tree
+    }
+
+    /// The component whose server a task stands for.
+    pub(crate) fn component_of(&self, task: TaskId) -> Option<ComponentId> {
+        self.servers.iter().position(|server| *server == Some(task)).map(|i| ComponentId(i as u32))
+    }
+
+    /// Adds the node's components to a view of the system with servers, as units of their own.
+    pub(crate) fn add_components(&self, view: &mut View, node: NodeId) {
+        for unit in &mut view.units {
+            if let Err(why) = self.mark(unit) {
+                view.refused.push((unit.scope.clone(), why));
+            }
+        }
+        // Outer ones first.
+        let mut order: Vec<(usize, ComponentId)> = (0..self.system.components.len())
+            .map(|i| ComponentId(i as u32))
+            .filter(|id| self.component(*id).node == node)
+            .map(|id| (ancestors(&self.system, id).count(), id))
+            .collect();
+        order.sort();
+        for (_, id) in order {
+            let scope = self.scope(&view.scope, id);
+            match self.unit(view, id, scope.clone()) {
+                Ok(mut unit) => {
+                    if let Err(why) = self.mark(&mut unit) {
+                        view.refused.push((scope.clone(), why));
+                    }
+                    // A server takes time even if nothing stands in it.
+                    if let (true, Some(Err(why))) = (unit.tasks.is_empty(), unit.served.as_ref().map(|s| &s.supply)) {
+                        view.refused.push((scope, why.clone()));
+                    }
+                    view.units.push(unit);
+                }
+                Err(error) => view.refused.push((scope, self.plan_error(&error))),
+            }
+        }
+    }
+
+    fn component(&self, id: ComponentId) -> &Component {
+        &self.system.components[id.index()]
+    }
+
+    /// "n1/outer/inner".
+    fn scope(&self, node: &str, id: ComponentId) -> String {
+        let mut names: Vec<&str> = ancestors(&self.system, id).map(|id| self.component(id).name.as_str()).collect();
+        names.reverse();
+        let outer: String = names.iter().map(|name| format!("{name}/")).collect();
+        format!("{node}/{outer}{}", self.component(id).name)
+    }
+
+    /// Says of a unit's tasks which stand for servers, and what those ask for.
+    ///
+    /// # Errors
+    /// A rule that the unit's order cannot keep.
+    fn mark(&self, unit: &mut Unit) -> Result<(), String> {
+        let above = above(unit);
+        let mut refused = Ok(());
+        let quantum = self.quantum_of_level(unit);
+        for i in 0..unit.tasks.len() {
+            let Some(id) = self.component_of(unit.tasks[i].id) else {
+                let task = &mut unit.tasks[i];
+                if quantum > 0 {
+                    // The rest of the quantum in which it completes is lost; so is that in which it arrives.
+                    task.c = task.c.div_ceil(quantum).saturating_mul(quantum);
+                }
+                continue;
+            };
+            let (component, task) = (self.component(id), &mut unit.tasks[i]);
+            task.server = true;
+            (task.dense, task.periodic, task.sporadic) = (false, false, false);
+            if let Err(why) = guaranteed(component.server, above) {
+                refused = Err(format!("component \"{}\": {why}", component.name));
+            }
+            match component.server {
+                ServerRule::Deferrable => {
+                    // Its deadline counts from the instant from which on it may be late.
+                    let carry = task.t.saturating_sub(given(component.budget).unwrap_or(0));
+                    task.j = carry;
+                    task.d = task.d.saturating_add(carry);
+                }
+                ServerRule::CbsHard if unit.served.is_some() => {
+                    refused = Err(format!(
+                        "component \"{}\": a constant-bandwidth server demands by bandwidth, which no server around it can promise",
+                        component.name
+                    ));
+                }
+                ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => unit.fluid = true,
+                _ => {}
+            }
+        }
+        if quantum > 0 {
+            for task in &mut unit.tasks {
+                task.b = task.b.saturating_add(quantum);
+            }
+        }
+        refused
+    }
+
+    /// The coarsest quantum of decisions among the servers of a unit, where something of the unit may happen off its grid; else 0.
+    fn quantum_of_level(&self, unit: &Unit) -> u64 {
+        let servers = unit.tasks.iter().filter_map(|task| self.component_of(task.id));
+        let quantum = servers.filter_map(|id| self.component(id).quantum).map(Span::as_ns).max().unwrap_or(0);
+        let on_grid = |task: &UnitTask| {
+            let Some(id) = self.component_of(task.id) else { return false };
+            let interface = (given(self.component(id).period), given(self.component(id).budget));
+            let multiple = |value: Option<u64>| value.is_some_and(|value| value.is_multiple_of(quantum));
+            on_time(self.component(id).server) && multiple(interface.0) && multiple(interface.1)
+        };
+        if quantum > 0 && unit.tasks.iter().all(on_grid) { 0 } else { quantum }
+    }
+
+    /// A component's tasks and inner servers under its server's supply.
+    fn unit(&self, view: &View, id: ComponentId, scope: String) -> Result<Unit, PlanError> {
+        let component = self.component(id);
+        let system = &self.system;
+        let inside = system.tasks_of(component.node).filter(|(_, task)| task.component == Some(id));
+        let plan = Plan::of_tasks(inside, &system.strategy(component.strategy))?;
+        let slots: Vec<usize> = (0..plan.tasks.len()).collect();
+        let spec = &system.nodes[component.node.index()];
+        let mut unit = Unit::new(system, spec, &plan, &slots, scope, 1, true);
+        unit.served = Some(self.served(view, id, spec));
+        Ok(unit)
+    }
+
+    fn served(&self, view: &View, id: ComponentId, spec: &NodeSpec) -> Served {
+        let component = self.component(id);
+        let loss = match (given(component.period), given(component.budget)) {
+            (Some(period), Some(budget)) => loss(&self.system, self.own, id, period).map(|loss| (period, budget, loss)),
+            _ => None,
+        };
+        let server = self.servers[id.index()].filter(|_| bounded(component.server)).map(TaskId::index);
+        let mut served = Served {
+            supply: Err(String::new()),
+            interface: loss.map(|(period, budget, _)| (period, budget)),
+            form: "prm",
+            loss: loss.map_or(0, |(_, _, loss)| loss),
+            capped: capped(component.server),
+            server,
+        };
+        let Some((period, budget, loss)) = loss else {
+            let auto = given(component.period).is_none() || given(component.budget).is_none();
+            let why = if auto {
+                "its period or budget is \"auto\"; takt size fills it in"
+            } else {
+                "costs exceed 64-bit nanoseconds"
+            };
+            served.supply = Err(why.to_owned());
+            return served;
+        };
+        let above = match self.servers[id.index()].and_then(|server| unit_with(view, server)) {
+            Some(unit) => above(unit),
+            None => Above::Other,
+        };
+        let refuse = |why: &str| Err(format!("server \"{}\" guarantees it nothing: {why}", component.server.name()));
+        let bound = |task: &Task| task.cpus.is_some() && spec.cpus > 1;
+        let bound = self.system.tasks[..self.own].iter().find(|task| task.component == Some(id) && bound(task));
+        served.supply = match guaranteed(component.server, above) {
+            Err(why) => refuse(why),
+            Ok(_) if bound.is_some() => refuse("tasks in a component run where its server runs; remove their cpus"),
+            Ok(start) => {
+                let guarantee = self.guarantee(id, period, start);
+                served.form = match guarantee.start {
+                    Start::Anywhere => "prm",
+                    Start::Polled => "polled",
+                    Start::Aligned => "aligned",
+                };
+                let supply = budget.checked_sub(loss).and_then(|left| guarantee.supply(period, left));
+                supply.ok_or_else(|| format!("its budget {} is used up by what switching costs", Span::from_ns(budget)))
+            }
+        };
+        served
+    }
+
+    /// What a server of this period guarantees that guarantees `start` to any interval.
+    pub(crate) fn guarantee(&self, id: ComponentId, period: u64, start: Start) -> Guarantee {
+        let component = self.component(id);
+        let grid = self.release_grid(id);
+        let delay = component.quantum.map_or(0, Span::as_ns);
+        if on_time(component.server) && grid > 0 && grid.is_multiple_of(period) && period.is_multiple_of(delay.max(1)) {
+            return Guarantee { start: Start::Aligned, delay: 0 };
+        }
+        // What arrives between two decisions may wait for the next.
+        let noticed = delay == 0 || (grid > 0 && grid.is_multiple_of(delay));
+        Guarantee { start, delay: if noticed { 0 } else { delay } }
+    }
+
+    /// All releases in a component fall on multiples of this; 0: on any instant.
+    pub(crate) fn release_grid(&self, id: ComponentId) -> u64 {
+        let mut grid = 0;
+        for (i, task) in self.system.tasks.iter().enumerate().filter(|(_, task)| task.component == Some(id)) {
+            let inner = self.component_of(TaskId(i as u32));
+            let strict = match inner {
+                Some(inner) => on_time(self.component(inner).server),
+                None => task.arrival == Arrival::Periodic && task.jitter.is_zero() && task.after.is_empty(),
+            };
+            if !strict {
+                return 0;
+            }
+            grid = gcd(gcd(grid, task.period.as_ns()), task.offset.as_ns());
+        }
+        grid
+    }
+
+    /// Says in a plan's error what is a component.
+    pub(crate) fn plan_error(&self, error: &PlanError) -> String {
+        match error {
+            PlanError::NoPriority { strategy, id, .. } => match self.component_of(*id) {
+                Some(inner) => format!(
+                    "component \"{}\" has no priority, which strategy \"{strategy}\" needs; use rm, dm or edf around it",
+                    self.component(inner).name
+                ),
+                None => error.to_string(),
+            },
+            _ => error.to_string(),
+        }
+    }
+}
+
+/// The unit that holds a task.
+fn unit_with(view: &View, task: TaskId) -> Option<&Unit> {
+    view.units.iter().find(|unit| unit.tasks.iter().any(|own| own.id == task))
+}
+
+/// How a unit orders its jobs.
+pub(crate) fn above(unit: &Unit) -> Above {
+    match (unit.edf().is_ok(), unit.m) {
+        (true, 1) => Above::Deadline,
+        (true, _) => Above::Global,
+        (false, 1) if unit.served_levels() as usize == unit.levels.len() => Above::Fixed,
+        _ => Above::Other,
+    }
+}
+
+/// The components around one, from the inside.
+pub(crate) fn ancestors(system: &System, id: ComponentId) -> impl Iterator<Item = ComponentId> {
+    std::iter::successors(system.components[id.index()].parent, |outer| system.components[outer.index()].parent)
+        .take(system.components.len())
+}
+
+/// Whether a part of the tree stands in a component, or is it.
+fn within(system: &System, inner: Option<ComponentId>, id: ComponentId) -> bool {
+    inner.is_some_and(|inner| inner == id || ancestors(system, inner).any(|outer| outer == id))
+}
+
+/// How often a task may be released in a window of this length; its predecessors' deadlines bound a successor's wander.
+fn releases(system: &System, carried: &Carried, id: usize, window: u64) -> Option<u64> {
+    let task = &system.tasks[id];
+    let wander = carried.release(TaskId(id as u32))?.checked_add(task.jitter.as_ns())?;
+    (window.checked_add(wander)? / task.period.as_ns()).checked_add(2)
+}
+
+/// What the budget of a component's server loses in each period of this length: one resumption after each gap in its supply, and the ticks.
+///
+/// A gap begins when the budget ends, once in a period, or when something outside the component gets the CPU: a release, or the return of
+/// a budget or its end. Jobs inside are charged for the switches that they cause there.
+///
+/// `None`: more than fits. Servers whose period is not known yet count as nothing. The file's tasks are the first `own` of the System.
+pub(crate) fn loss(system: &System, own: usize, id: ComponentId, period: u64) -> Option<u64> {
+    let node = system.components[id.index()].node;
+    let Some(costs) = system.nodes[node.index()].costs else { return Some(0) };
+    let mut gaps = 1u64;
+    if !costs.switch.is_zero() {
+        let carried = Carried::by_deadlines(system);
+        for (i, task) in system.tasks.iter().take(own).enumerate() {
+            if task.node == node && !within(system, task.component, id) {
+                gaps = gaps.checked_add(releases(system, &carried, i, period)?)?;
+            }
+        }
+        for (i, other) in system.components.iter().enumerate() {
+            let inside = within(system, Some(ComponentId(i as u32)), id);
+            if let (true, false, Some(pi)) = (other.node == node, inside, given(other.period)) {
+                gaps = gaps.checked_add((period / pi).checked_add(2)?.checked_mul(2)?)?;
+            }
+        }
+    }
+    let ticks = if costs.tick.is_zero() { 0 } else { (period / costs.tick_period.as_ns().max(1)).checked_add(1)? };
+    let switching = gaps.checked_mul(costs.switch.as_ns())?;
+    switching.checked_add(ticks.checked_mul(costs.tick.as_ns())?)
+}
+
+/// What a server takes from those beside it in each period on top of its budget: where it stops when idle and goes on when work arrives,
+/// each arrival inside is one more start and one more resumption of somebody else.
+fn preemptions(system: &System, id: ComponentId, period: u64) -> Option<u64> {
+    let component = &system.components[id.index()];
+    let node = component.node;
+    let Some(costs) = system.nodes[node.index()].costs else { return Some(0) };
+    if component.server == ServerRule::Ptps || costs.switch.is_zero() {
+        return Some(0);
+    }
+    let carried = Carried::by_deadlines(system);
+    let mut wakes = 0u64;
+    for (i, task) in system.tasks.iter().enumerate().filter(|(_, task)| within(system, task.component, id)) {
+        if task.node == node {
+            wakes = wakes.checked_add(releases(system, &carried, i, period)?)?;
+        }
+    }
+    wakes.checked_mul(costs.switch.as_ns().checked_mul(2)?)
+}
