@@ -44,7 +44,14 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
             tests.append(&mut linux::check_node(system, node, machine));
         }
     }
-    CheckReport { system: system.name.clone(), schedulable, warnings: warnings(system, &tests), tests }
+    let mut warnings = warnings(system, &tests);
+    for test in tests.iter().filter(|test| test.figures.get("supply").is_some_and(|supply| supply == "aligned")) {
+        warnings.push(format!(
+            "{}: rests on releases at multiples of the server's period, so on the offsets of the file and on strictly periodic arrivals",
+            test.scope
+        ));
+    }
+    CheckReport { system: system.name.clone(), schedulable, warnings, tests }
 }
 
 /// What the verdicts assume and the file contradicts, or what a reader might take for covered.
@@ -230,6 +237,7 @@ fn check_view(
         answers.push(answer);
         reports.push(tests);
     }
+    withdraw_servers(&view.units, &mut answers, &mut reports);
     withdraw(system, &view.units, &mut answers, &mut reports);
     let shaky = chains::unproven(system, &view.units, &answers, &carried);
     for task in reports.iter_mut().flatten().flat_map(|report| &mut report.tasks).filter(|task| shaky[task.id.index()])
@@ -307,6 +315,35 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
         reports.push(plain(TestId::Unsupported, &unit.scope, why));
     }
     (answer, reports)
+}
+
+/// What is said of a component rests on its server's getting its budgets, which the level above it must prove. Outer
+/// components stand before inner ones.
+fn withdraw_servers(units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<TestReport>]) {
+    for (i, unit) in units.iter().enumerate() {
+        let Some(server) = unit.served.as_ref().and_then(|served| served.server) else { continue };
+        let Some(above) = units.iter().position(|unit| unit.tasks.iter().any(|task| task.id == server)) else {
+            continue;
+        };
+        let proven = |task: &TaskReport| task.id == server && task.verdict == Answer::Yes;
+        if answers[above] == Answer::Yes || reports[above].iter().flat_map(|report| &report.tasks).any(proven) {
+            continue;
+        }
+        if answers[i] == Answer::Yes {
+            answers[i] = Answer::Unknown;
+        }
+        for report in &mut reports[i] {
+            if report.verdict.answer() == Answer::Yes {
+                let why =
+                    format!("holds if its server gets its budgets, which is not proven in \"{}\"", units[above].scope);
+                report.verdict = Verdict::NotProven { why };
+            }
+            for task in &mut report.tasks {
+                task.wcrt = None;
+                task.verdict = task.verdict.and(Answer::Unknown);
+            }
+        }
+    }
 }
 
 /// A yes that rests on deadlines kept elsewhere is withdrawn where those are not proven.

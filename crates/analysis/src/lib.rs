@@ -42,6 +42,7 @@ mod window;
 
 pub use catalogue::{Kind, TestId, TestInfo, catalogue};
 pub use check::{CheckOptions, check};
+pub use compositional::{SizeError, SizedComponent, SizedSystem, size};
 pub use linux::LinuxMachine;
 pub use partition::{Bin, NodePlacement, PlaceError, Placed, place};
 pub use report::{CheckReport, TaskReport, TestReport};

@@ -1,6 +1,6 @@
 //! Components under servers: what `check` says, held against a whole system of servers in unit slots.
 
-use takt_analysis::{Answer, CheckOptions, CheckReport, check};
+use takt_analysis::{Answer, CheckOptions, CheckReport, SizeError, TestId, check, size};
 use takt_model::generate::Random;
 use takt_model::{
     Arrival, Auto, Builtin, Component, ComponentId, NodeId, ServerRule, Span, StrategyRef, System, Task, TaskId,
@@ -480,6 +480,20 @@ fn more_than_a_server_gives_is_refuted() {
 }
 
 #[test]
+fn what_rests_on_a_server_is_withdrawn_with_it() {
+    let mut system = two_levels();
+    assert!(plain(&system).bound_of(TaskId(2)).is_some() || plain(&system).schedulable == Answer::Yes);
+    // The outer server, less important than "beside" now, no longer gets its budget.
+    system.tasks[0] = task("beside", 9, 6, None);
+    let report = plain(&system);
+    assert_eq!(report.schedulable, Answer::Unknown);
+    assert!((1..3).all(|id| report.bound_of(TaskId(id)).is_none()), "{report:#?}");
+    assert_eq!(report.bound_of(TaskId(0)), Some(Span::from_ns(6)));
+    let why = report.tests.iter().find(|test| test.scope == "local/outer").unwrap().verdict.why();
+    assert_eq!(why, "holds if its server gets its budgets, which is not proven in \"local\"");
+}
+
+#[test]
 fn budgets_that_need_not_be_used_refute_nothing() {
     let mut system = System::local(1, Builtin::Edf, Vec::new());
     for i in 0..2 {
@@ -517,4 +531,150 @@ fn switches_and_ticks_are_charged_to_budgets() {
     assert!(charged.bound_of(TaskId(0)) > free.bound_of(TaskId(0)));
     system.nodes[0].costs = system.nodes[0].costs.map(|costs| takt_model::Costs { switch: ms(1), ..costs });
     assert_eq!(plain(&system).schedulable, Answer::Unknown);
+}
+
+/// A random tree whose servers are yet to be sized: periods given or not, budgets given or not.
+fn unsized_system(random: &mut Random) -> System {
+    let mut system = random_system(random);
+    for component in &mut system.components {
+        component.quantum = Some(Span::from_ns(1)).filter(|_| random.between(0, 1) == 0);
+        match random.between(0, 3) {
+            0 => component.period = Auto::Auto,
+            1 => (component.period, component.budget) = (Auto::Auto, Auto::Auto),
+            _ => component.budget = Auto::Auto,
+        }
+        // In ns, the quantum that a file may leave out is coarse.
+        component.quantum = Some(Span::from_ns(1));
+    }
+    system
+}
+
+#[test]
+fn what_is_sized_is_proven_and_the_least() {
+    let mut random = Random::new(11);
+    let (mut sized_ones, mut refused, mut least) = (0, 0, 0);
+    for _ in 0..cases(150) {
+        let system = unsized_system(&mut random);
+        let sized = match size(&system) {
+            Ok(sized) => sized,
+            Err(SizeError::NotEnough { .. } | SizeError::NotCovered { .. }) => {
+                refused += 1;
+                continue;
+            }
+            Err(error) => panic!("{error}: {}", takt_model::file::write(&system)),
+        };
+        takt_model::file::validate(&sized.system).unwrap();
+        // Whole CPUs leave nothing to the others, whose bounds then take their time to be refused.
+        if sized.components.iter().any(|component| component.budget == component.period) {
+            continue;
+        }
+        sized_ones += 1;
+        for component in sized.components.iter().filter(|component| component.chosen) {
+            // Alone on its node, with what stands in it: whether its level can keep its promise is for check to say.
+            let proven = |period: u64, budget: u64| {
+                let mut alone = sized.system.clone();
+                let values = (Auto::Value(Span::from_ns(period)), Auto::Value(Span::from_ns(budget)));
+                (alone.components[component.id.index()].period, alone.components[component.id.index()].budget) = values;
+                let report = check(&alone, &CheckOptions { only: vec![TestId::Prm], ..CheckOptions::default() });
+                let scope = |scope: &str| scope.ends_with(&format!("/{}", component.component));
+                let prm = report.tests.iter().find(|test| scope(&test.scope) && test.test.name() == "prm").unwrap();
+                prm.verdict.answer() == Answer::Yes || prm.verdict.why().starts_with("holds if its server")
+            };
+            let (period, budget) = (component.period.as_ns(), component.budget.as_ns());
+            assert!(proven(period, budget), "{}", takt_model::file::write(&sized.system));
+            let wanted = &system.components[component.id.index()];
+            if budget > 1 && wanted.budget == Auto::Auto {
+                assert!(!proven(period, budget - 1), "{}", takt_model::file::write(&sized.system));
+                least += 1;
+            }
+            if wanted.budget != Auto::Auto {
+                assert!(
+                    (1..20).all(|more| !proven(period + more, budget)),
+                    "{}",
+                    takt_model::file::write(&sized.system)
+                );
+            }
+            if wanted.budget == Auto::Auto && wanted.period == Auto::Auto {
+                for other in 1..30u64 {
+                    let most = budget * other / period;
+                    let better = (1..=most).filter(|one| one * period < budget * other || other > period);
+                    assert!(
+                        better.max().is_none_or(|one| !proven(other, one)),
+                        "{other}: {}",
+                        takt_model::file::write(&sized.system)
+                    );
+                }
+            }
+        }
+    }
+    assert!(sized_ones > cases(150) / 10 && refused > 0 && least > 20, "{sized_ones} {refused} {least}");
+}
+
+#[test]
+fn an_arinc_partition_has_the_load_of_its_tasks() {
+    // Harmonic periods, releases with the server: no gap, and the budget is the load, rounded up.
+    let ms = Span::from_ms;
+    let mut system = System::local(1, Builtin::Rm, Vec::new());
+    let mut dom = component("nav", Builtin::Rm, ServerRule::Ptps, 1, 1);
+    (dom.period, dom.budget) = (Auto::Value(ms(25)), Auto::Auto);
+    system.components.push(dom);
+    for (name, t, c) in [("fast", 25, 2), ("middle", 50, 3), ("slow", 100, 5)] {
+        system.tasks.push(Task { component: Some(ComponentId(0)), ..Task::periodic(name, ms(t), ms(c)) });
+    }
+    let sized = size(&system).unwrap();
+    assert_eq!((sized.components[0].budget, sized.components[0].supply), (Span::from_us(4_750), "aligned"));
+    assert_eq!(plain(&sized.system).schedulable, Answer::Yes);
+    // In whole milliseconds 5: what rounding costs.
+    system.components[0].quantum = Some(ms(1));
+    assert_eq!(size(&system).unwrap().components[0].budget, ms(5));
+    // With an offset that is no multiple of the period the first budget may have gone: all of Eq. 1's gaps.
+    system.tasks[2].offset = ms(10);
+    let sized = size(&system).unwrap();
+    assert_eq!((sized.components[0].budget, sized.components[0].supply), (ms(14), "prm"));
+}
+
+#[test]
+fn costs_lengthen_the_best_period() {
+    let ms = Span::from_ms;
+    let mut system = System::local(1, Builtin::Rm, Vec::new());
+    for i in 0..2 {
+        let mut dom = component(&format!("dom{i}"), Builtin::Edf, ServerRule::Ptps, 1, 1);
+        (dom.period, dom.budget) = (Auto::Auto, Auto::Auto);
+        system.components.push(dom);
+        for (k, t) in [40, 70, 90].into_iter().enumerate() {
+            let one = Task::periodic(&format!("t{i}{k}"), ms(t), ms(3));
+            system.tasks.push(Task { component: Some(ComponentId(i)), arrival: Arrival::Sporadic, ..one });
+        }
+    }
+    let free = size(&system).unwrap();
+    assert!(free.components[0].period < ms(1) && free.notes.len() == 2, "{free:?}");
+    let zero = Span::ZERO;
+    let costs =
+        takt_model::Costs { switch: Span::from_us(10), migrate: zero, release: zero, tick: zero, tick_period: ms(4) };
+    system.nodes[0].costs = Some(costs);
+    let charged = size(&system).unwrap();
+    assert!(charged.components[0].period >= ms(1) && charged.notes.is_empty(), "{charged:?}");
+    assert_eq!(plain(&charged.system).schedulable, Answer::Yes, "{:#?}", plain(&charged.system));
+}
+
+#[test]
+fn what_cannot_be_sized_is_said() {
+    let mut system = two_levels();
+    system.components[1].budget = Auto::Auto;
+    system.tasks[2] = Task { deadline: Span::from_ns(6), ..task("b", 90, 5, Some(1)) };
+    assert_eq!(
+        size(&system).unwrap_err().to_string(),
+        "component \"inner\": not even a whole CPU, given anew every 20ns, serves its tasks in time; give it a shorter period or less to do"
+    );
+    system.components[1].server = ServerRule::Grub;
+    assert_eq!(
+        size(&system).unwrap_err().to_string(),
+        "component \"inner\": server \"grub\" guarantees it nothing: a soft constant-bandwidth server works ahead and postpones its deadline, so that it guarantees no supply; use \"cbs-hard\""
+    );
+    system.components[1].server = ServerRule::Ptps;
+    system.tasks.pop();
+    assert_eq!(
+        size(&system).unwrap_err().to_string(),
+        "component \"inner\": nothing stands in it, so that nothing says what it needs; give it a period and a budget"
+    );
 }

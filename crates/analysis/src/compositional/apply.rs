@@ -1,7 +1,7 @@
 //! `prm` and `edp`: the tests of a component under its server's supply.
 
 use serde_json::{Map, Value, json};
-use takt_model::{Late, TaskId};
+use takt_model::Late;
 
 use super::rules::{Above, Served};
 use super::tree::above;
@@ -110,9 +110,9 @@ pub(crate) fn prm(unit: &Unit, carried: &Carried) -> Result<Said, String> {
 /// The precondition that does not hold.
 pub(crate) fn edp(unit: &Unit, carried: &Carried) -> Result<Said, String> {
     let served = unit.served.as_ref().ok_or("needs a component")?;
-    let Some(server) = served.server else { return Err("needs a server whose every budget has a deadline".to_owned()) };
+    let server = served.server.filter(|_| served.bounded).ok_or("needs a server whose every budget has a deadline")?;
     let supply = served.supply.clone()?;
-    let early = carried.end(TaskId(server as u32)).ok_or("no bound is known for the server's response")?;
+    let early = carried.end(server).ok_or("no bound is known for the server's response")?;
     let (period, _) = served.interface.ok_or("needs a period and a budget")?;
     // What costs took of the budget is given late as well.
     let earlier = supply.by(early).filter(|_| early < period);

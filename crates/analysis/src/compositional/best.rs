@@ -334,7 +334,7 @@ fn up(t: u64, quantum: u64) -> Result<u64, Limit> {
 }
 
 /// The multiples of the quantum that divide `gcd`.
-fn aligned_periods(gcd: u64, quantum: u64) -> Vec<u64> {
+pub(crate) fn aligned_periods(gcd: u64, quantum: u64) -> Vec<u64> {
     if gcd == 0 || !gcd.is_multiple_of(quantum) {
         return Vec::new();
     }

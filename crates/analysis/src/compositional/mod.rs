@@ -18,6 +18,7 @@ mod least;
 #[cfg(test)]
 mod reference;
 pub mod rules;
+mod size;
 mod supply;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,8 @@ pub(crate) use apply::{Said, edp, prm, responses};
 pub use best::{Interface, PERIODS_MAX, Search, best};
 pub(crate) use rules::Served;
 pub(crate) use tree::Tree;
+
+pub use size::{QUANTUM, SizeError, SizedComponent, SizedSystem, size};
 
 pub use least::{Exact, POINTS_MAX, for_point};
 pub use supply::{Mpr, Supply};

@@ -28,7 +28,7 @@
 //! 10, in a window from 1, may be given at 14 and at 19: 1 by 19, where PRM says 2.) It supposes that a budget's return is counted from the
 //! instant at which its server becomes active, and that parts are not merged to an earlier return.
 
-use takt_model::ServerRule;
+use takt_model::{ComponentId, ServerRule, TaskId};
 
 use super::{Start, Supply};
 
@@ -92,6 +92,8 @@ pub const fn capped(rule: ServerRule) -> bool {
 /// What a unit's tasks run in.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
+    /// The component.
+    pub(crate) component: ComponentId,
     /// Its supply; otherwise why there is none.
     pub(crate) supply: Result<Supply, String>,
     /// Π and Θ, where they are given.
@@ -102,6 +104,8 @@ pub(crate) struct Served {
     pub(crate) loss: u64,
     /// Whether it gives no more than Θ in Π.
     pub(crate) capped: bool,
-    /// The task that stands for the server in the level above, by its index, where its budgets are bounded by a deadline.
-    pub(crate) server: Option<usize>,
+    /// The task that stands for the server in the level above.
+    pub(crate) server: Option<TaskId>,
+    /// Whether a response of that task bounds each budget.
+    pub(crate) bounded: bool,
 }

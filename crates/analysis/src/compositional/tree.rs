@@ -52,6 +52,11 @@ impl Tree {
         self.servers.iter().position(|server| *server == Some(task)).map(|i| ComponentId(i as u32))
     }
 
+    /// The task that stands for a component's server.
+    pub(crate) fn server(&self, id: ComponentId) -> Option<TaskId> {
+        self.servers[id.index()]
+    }
+
     /// Adds the node's components to a view of the system with servers, as units of their own.
     pub(crate) fn add_components(&self, view: &mut View, node: NodeId) {
         for unit in &mut view.units {
@@ -176,14 +181,15 @@ impl Tree {
             (Some(period), Some(budget)) => loss(&self.system, self.own, id, period).map(|loss| (period, budget, loss)),
             _ => None,
         };
-        let server = self.servers[id.index()].filter(|_| bounded(component.server)).map(TaskId::index);
         let mut served = Served {
+            component: id,
             supply: Err(String::new()),
             interface: loss.map(|(period, budget, _)| (period, budget)),
             form: "prm",
             loss: loss.map_or(0, |(_, _, loss)| loss),
             capped: capped(component.server),
-            server,
+            server: self.servers[id.index()],
+            bounded: bounded(component.server),
         };
         let Some((period, budget, loss)) = loss else {
             let auto = given(component.period).is_none() || given(component.budget).is_none();
@@ -227,6 +233,12 @@ impl Tree {
         if on_time(component.server) && grid > 0 && grid.is_multiple_of(period) && period.is_multiple_of(delay.max(1)) {
             return Guarantee { start: Start::Aligned, delay: 0 };
         }
+        self.unaligned(id, start)
+    }
+
+    /// What a server of any period guarantees.
+    pub(crate) fn unaligned(&self, id: ComponentId, start: Start) -> Guarantee {
+        let (grid, delay) = (self.release_grid(id), self.component(id).quantum.map_or(0, Span::as_ns));
         // What arrives between two decisions may wait for the next.
         let noticed = delay == 0 || (grid > 0 && grid.is_multiple_of(delay));
         Guarantee { start, delay: if noticed { 0 } else { delay } }

@@ -1,0 +1,337 @@
+//! `size`: periods and budgets for the components of a System that has `"auto"` in them.
+//!
+//! From the inside out, as an inner server is a task of the component around it. What costs take of a budget depends on how often the
+//! others come, so with costs the whole is repeated until nothing changes; periods are kept after a few rounds, so that it ends. The answer
+//! is for [`check`](crate::check()) to prove.
+
+use serde::{Serialize, Serializer};
+use takt_model::{Auto, ComponentId, NodeId, Span, System};
+use thiserror::Error;
+
+use super::apply::Tasks;
+use super::rules::{Served, guaranteed, on_time};
+use super::tree::{Tree, above, ancestors, given, loss};
+use super::{Guarantee, Interface, Limit, PERIODS_MAX, Search, Start, Workload, best};
+use crate::chains::Carried;
+use crate::exact::sum_rounded_up;
+use crate::scope::{Unit, View};
+use crate::verdict::Answer;
+
+/// The quantum of periods and budgets where a component has none: 1 us.
+pub const QUANTUM: Span = Span::from_us(1);
+/// Rounds in which periods may still change, and all rounds.
+const ROUNDS: (u32, u32) = (3, 12);
+
+/// A System with its components' periods and budgets filled in.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SizedSystem {
+    /// It.
+    pub system: System,
+    /// All of its components, in file order.
+    pub components: Vec<SizedComponent>,
+    /// What a reader might not expect.
+    pub notes: Vec<String>,
+}
+
+/// A component with its server's period and budget.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SizedComponent {
+    /// Which.
+    pub id: ComponentId,
+    /// Its name.
+    pub component: String,
+    /// Π.
+    pub period: Span,
+    /// Θ.
+    pub budget: Span,
+    /// Whether `size` chose one of them.
+    pub chosen: bool,
+    /// What its supply is taken for: "prm", "polled" or "aligned".
+    pub supply: &'static str,
+    /// What costs take of each budget.
+    pub loss: Span,
+    /// Sum of C / T of its tasks and inner servers, to show.
+    pub workload_utilization: f64,
+}
+
+impl SizedComponent {
+    /// Θ / Π, to show.
+    #[must_use]
+    pub fn bandwidth(&self) -> f64 {
+        self.budget.as_ns() as f64 / self.period.as_ns() as f64
+    }
+}
+
+/// Serialises to `{"component", "period_ns", "budget_ns", "bandwidth", "workload_utilization", "chosen", "supply", "loss_ns"}`.
+impl Serialize for SizedComponent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut form = serializer.serialize_struct("SizedComponent", 8)?;
+        form.serialize_field("component", &self.component)?;
+        form.serialize_field("period_ns", &self.period.as_ns())?;
+        form.serialize_field("budget_ns", &self.budget.as_ns())?;
+        form.serialize_field("bandwidth", &self.bandwidth())?;
+        form.serialize_field("workload_utilization", &self.workload_utilization)?;
+        form.serialize_field("chosen", &self.chosen)?;
+        form.serialize_field("supply", self.supply)?;
+        form.serialize_field("loss_ns", &self.loss.as_ns())?;
+        form.end()
+    }
+}
+
+/// Why a System could not be sized.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum SizeError {
+    /// No server serves the component.
+    #[error("component \"{component}\": {why}")]
+    NotEnough {
+        /// The component.
+        component: String,
+        /// What was tried, and what to do.
+        why: String,
+    },
+    /// The component's order, its tasks or its server's rule are not covered.
+    #[error("component \"{component}\": {why}")]
+    NotCovered {
+        /// The component.
+        component: String,
+        /// Why.
+        why: String,
+    },
+    /// A limit of the search.
+    #[error(
+        "component \"{component}\": more than {PERIODS_MAX} periods to try, or a limit of the analysis; give it a coarser quantum, or a period"
+    )]
+    Limit {
+        /// The component.
+        component: String,
+    },
+}
+
+/// Fills in what is `"auto"`: the least budget for a given period, the longest period for a given budget, or the pair of the least bandwidth;
+/// in multiples of the component's quantum, or of [`QUANTUM`].
+///
+/// # Errors
+/// A component that no server serves, or that is not covered; a limit of the search.
+pub fn size(system: &System) -> Result<SizedSystem, SizeError> {
+    let mut sizing = system.clone();
+    provisional(&mut sizing);
+    let mut order: Vec<ComponentId> = (0..system.components.len()).map(|i| ComponentId(i as u32)).collect();
+    order.sort_by_key(|id| std::cmp::Reverse(ancestors(system, *id).count()));
+    let mut components: Vec<Option<SizedComponent>> = vec![None; system.components.len()];
+    for round in 0..ROUNDS.1 {
+        let mut changed = false;
+        for id in &order {
+            let wanted = &system.components[id.index()];
+            let keep = round >= ROUNDS.0;
+            let period = if keep { given(sizing.components[id.index()].period) } else { given(wanted.period) };
+            let sized = size_one(&sizing, *id, period, given(wanted.budget))?;
+            let component = &mut sizing.components[id.index()];
+            let values = (Auto::Value(sized.period), Auto::Value(sized.budget));
+            changed |= values != (component.period, component.budget);
+            (component.period, component.budget) = values;
+            let chosen = wanted.period == Auto::Auto || wanted.budget == Auto::Auto;
+            components[id.index()] = Some(SizedComponent { chosen, ..sized });
+        }
+        if !changed {
+            break;
+        }
+    }
+    let components: Vec<SizedComponent> = components.into_iter().flatten().collect();
+    let notes = notes(system, &components);
+    Ok(SizedSystem { system: sizing, components, notes })
+}
+
+/// Values to start with where there are none: only the order that they stand in and how often they come matter.
+fn provisional(system: &mut System) {
+    for i in 0..system.components.len() {
+        let shortest = |system: &System| {
+            let inside = |task: &&takt_model::Task| {
+                let id = ComponentId(i as u32);
+                task.component.is_some_and(|own| own == id || ancestors(system, own).any(|outer| outer == id))
+            };
+            system.tasks.iter().filter(inside).map(|task| task.period).min()
+        };
+        let period = shortest(system).unwrap_or(QUANTUM).max(QUANTUM);
+        let component = &mut system.components[i];
+        let quantum = component.quantum.unwrap_or(QUANTUM);
+        if component.period == Auto::Auto {
+            component.period = Auto::Value(period.max(quantum));
+        }
+        if component.budget == Auto::Auto {
+            component.budget =
+                Auto::Value(Span::from_ns(given(component.period).map_or(1, |p| p.min(quantum.as_ns()))));
+        }
+    }
+}
+
+/// One component in a System in which all others have values.
+fn size_one(
+    system: &System,
+    id: ComponentId,
+    period: Option<u64>,
+    budget: Option<u64>,
+) -> Result<SizedComponent, SizeError> {
+    let component = &system.components[id.index()];
+    let name = component.name.clone();
+    let not_covered = |why: String| SizeError::NotCovered { component: name.clone(), why };
+    let limit = |_: Limit| SizeError::Limit { component: name.clone() };
+    let tree = Tree::new(system);
+    let node: NodeId = component.node;
+    let strategy = system.nodes[node.index()].strategy;
+    let scope = system.nodes[node.index()].name.clone();
+    let mut view =
+        View::new(&tree.system, node, strategy, scope).map_err(|error| not_covered(tree.plan_error(&error)))?;
+    // Bound to one CPU or not, the order of a server's level is that of its node.
+    if !view.unplaced.is_empty() {
+        return Err(not_covered("sizing servers on a partitioned or clustered node is not in this version".to_owned()));
+    }
+    tree.add_components(&mut view, node);
+    let served = |unit: &&Unit| unit.served.as_ref().is_some_and(|served: &Served| served.component == id);
+    let Some(unit) = view.units.iter().find(served) else {
+        let why = view.refused.first().map_or("its strategy does not fit its tasks".to_owned(), |(_, why)| why.clone());
+        return Err(not_covered(why));
+    };
+    let outer = tree.server(id).and_then(|server| {
+        view.units.iter().find(|unit| unit.tasks.iter().any(|task: &crate::scope::UnitTask| task.id == server))
+    });
+    let start = match outer.map(|outer| guaranteed(component.server, above(outer))) {
+        Some(Ok(start)) => start,
+        Some(Err(why)) => {
+            return Err(not_covered(format!("server \"{}\" guarantees it nothing: {why}", component.server.name())));
+        }
+        None => return Err(not_covered("its server stands nowhere".to_owned())),
+    };
+    if unit.tasks.is_empty() && (period.is_none() || budget.is_none()) {
+        return Err(not_covered(
+            "nothing stands in it, so that nothing says what it needs; give it a period and a budget".to_owned(),
+        ));
+    }
+    let carried = Carried::by_deadlines(&tree.system);
+    let tasks = Tasks::of(unit, &carried).map_err(not_covered)?;
+    let charge = |period: u64| loss(&tree.system, tree.own, id, period);
+    let quantum = component.quantum.unwrap_or(QUANTUM).as_ns();
+    let aligned = if on_time(component.server) { tree.release_grid(id) } else { 0 };
+    // Not aligned: what any period gets.
+    let guarantee = tree.unaligned(id, start);
+    let search = Search { workload: tasks.workload(), quantum, guarantee, aligned, charge: &charge };
+    let not_enough = |why: String| SizeError::NotEnough { component: name.clone(), why };
+    let Interface { period, budget } = match (period, budget) {
+        (Some(period), Some(budget)) => Interface { period, budget },
+        (Some(period), None) => {
+            match least(&search, |period| tree.guarantee(id, period, start), period).map_err(limit)? {
+                Some(budget) => Interface { period, budget },
+                None => {
+                    let period = Span::from_ns(period);
+                    return Err(not_enough(format!(
+                        "not even a whole CPU, given anew every {period}, serves its tasks in time; give it a shorter period or less to do"
+                    )));
+                }
+            }
+        }
+        (None, Some(budget)) => {
+            match longest(&search, |period| tree.guarantee(id, period, start), budget).map_err(limit)? {
+                Some(period) => Interface { period, budget },
+                None => {
+                    let budget = Span::from_ns(budget);
+                    return Err(not_enough(format!(
+                        "no period is short enough for its budget {budget} to serve its tasks in time; give it a larger budget"
+                    )));
+                }
+            }
+        }
+        (None, None) => match best(&search).map_err(limit)? {
+            Some(interface) => interface,
+            None => {
+                return Err(not_enough(
+                    "not even a whole CPU serves its tasks in time; give it less to do, or smaller costs".to_owned(),
+                ));
+            }
+        },
+    };
+    let supply = match tree.guarantee(id, period, start).start {
+        Start::Anywhere => "prm",
+        Start::Polled => "polled",
+        Start::Aligned => "aligned",
+    };
+    Ok(SizedComponent {
+        id,
+        component: name,
+        period: Span::from_ns(period),
+        budget: Span::from_ns(budget),
+        chosen: true,
+        supply,
+        loss: Span::from_ns(charge(period).unwrap_or(0)),
+        workload_utilization: unit.tasks.iter().map(|task| task.wcet as f64 / task.t as f64).sum(),
+    })
+}
+
+/// The least budget for a period.
+fn least(search: &Search, guarantee: impl Fn(u64) -> Guarantee, period: u64) -> Result<Option<u64>, Limit> {
+    let charge = (search.charge)(period).ok_or(Limit)?;
+    // What serves need not be whole quanta; what it is given is.
+    let Some(serves) = search.workload.least_quanta(guarantee(period), period, 1)? else { return Ok(None) };
+    let whole = serves.checked_add(charge).ok_or(Limit)?;
+    let rounded = whole.max(1).div_ceil(search.quantum).checked_mul(search.quantum).ok_or(Limit)?;
+    Ok((whole <= period).then_some(rounded.min(period)))
+}
+
+/// The longest period for a budget: less is given the longer it is.
+fn longest(search: &Search, guarantee: impl Fn(u64) -> Guarantee, budget: u64) -> Result<Option<u64>, Limit> {
+    let quantum = search.quantum;
+    let serves = |period: u64, guarantee: Guarantee| -> Result<bool, Limit> {
+        let left = budget.checked_sub((search.charge)(period).ok_or(Limit)?);
+        let Some(supply) = left.and_then(|left| guarantee.supply(period, left)) else { return Ok(false) };
+        match search.workload.meets(&supply) {
+            Answer::Yes => Ok(true),
+            Answer::No => Ok(false),
+            Answer::Unknown if search.workload.is_load(period, supply.budget()) => Ok(false),
+            Answer::Unknown => Err(Limit),
+        }
+    };
+    let load = match search.workload {
+        Workload::Fp(tasks) => sum_rounded_up(tasks.iter().map(|task| (task.c, task.t))),
+        Workload::Edf(tasks) => sum_rounded_up(tasks.iter().map(|task| (task.c, task.t))),
+    };
+    let load = load.ok_or(Limit)?.max(1);
+    let most = ((u128::from(budget) << 64) / load).min(u128::from(Span::FILE_MAX.as_ns()));
+    let (mut low, mut high) = (budget.div_ceil(quantum), u64::try_from(most).map_err(|_| Limit)? / quantum);
+    let mut found = None;
+    while low <= high && high > 0 {
+        let middle = low + (high - low) / 2;
+        if serves(middle * quantum, search.guarantee)? {
+            found = Some(middle * quantum);
+            low = middle + 1;
+        } else {
+            high = middle.saturating_sub(1);
+        }
+    }
+    // Aligned ones give more.
+    for period in super::best::aligned_periods(search.aligned, quantum).into_iter().rev() {
+        if found.is_none_or(|found| period > found) && period >= budget && serves(period, guarantee(period))? {
+            return Ok(Some(period));
+        }
+    }
+    Ok(found)
+}
+
+fn notes(system: &System, components: &[SizedComponent]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for sized in components {
+        let component = &system.components[sized.id.index()];
+        let free = system.nodes[component.node.index()].costs.is_none_or(|costs| costs.switch.is_zero());
+        if component.period == Auto::Auto && component.budget == Auto::Auto && component.quantum.is_none() && free {
+            notes.push(format!(
+                "component \"{}\": no switch costs anything here, so its period is chosen as if short ones were free; give its node costs, or it a quantum",
+                component.name
+            ));
+        }
+        if sized.supply == "aligned" && sized.chosen {
+            notes.push(format!(
+                "component \"{}\": sized for releases at multiples of its period {}, as the file has them; jitter or other offsets need more",
+                component.name, sized.period
+            ));
+        }
+    }
+    notes
+}
