@@ -279,6 +279,11 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
     let mut answer = Answer::Unknown;
     let mut reports = Vec::new();
     for &test in PORTFOLIO {
+        // What is asked of components is asked of nothing else, and the other way round.
+        let component = matches!(test, TestId::Prm | TestId::Edp);
+        if options.only.is_empty() && test != TestId::Necessary && component != unit.served.is_some() {
+            continue;
+        }
         let asked = options.all || options.only.contains(&test);
         // On several CPUs the cheapest test that bounds response times may have been the one that decided.
         let bounded = || reports.iter().flat_map(|report: &TestReport| &report.tasks).any(|task| task.wcrt.is_some());
@@ -321,6 +326,10 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
 /// components stand before inner ones.
 fn withdraw_servers(units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<TestReport>]) {
     for (i, unit) in units.iter().enumerate() {
+        if let Some(open) = &unit.open {
+            let why = format!("component \"{open}\" is not sized yet, and takes time from all that stands beside it");
+            take_back(&mut answers[i], &mut reports[i], &why);
+        }
         let Some(server) = unit.served.as_ref().and_then(|served| served.server) else { continue };
         let Some(above) = units.iter().position(|unit| unit.tasks.iter().any(|task| task.id == server)) else {
             continue;
@@ -329,19 +338,23 @@ fn withdraw_servers(units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<T
         if answers[above] == Answer::Yes || reports[above].iter().flat_map(|report| &report.tasks).any(proven) {
             continue;
         }
-        if answers[i] == Answer::Yes {
-            answers[i] = Answer::Unknown;
+        let why = format!("holds if its server gets its budgets, which is not proven in \"{}\"", units[above].scope);
+        take_back(&mut answers[i], &mut reports[i], &why);
+    }
+}
+
+/// Takes back what was proven of a unit.
+fn take_back(answer: &mut Answer, reports: &mut [TestReport], why: &str) {
+    if *answer == Answer::Yes {
+        *answer = Answer::Unknown;
+    }
+    for report in reports {
+        if report.verdict.answer() == Answer::Yes {
+            report.verdict = Verdict::NotProven { why: why.to_owned() };
         }
-        for report in &mut reports[i] {
-            if report.verdict.answer() == Answer::Yes {
-                let why =
-                    format!("holds if its server gets its budgets, which is not proven in \"{}\"", units[above].scope);
-                report.verdict = Verdict::NotProven { why };
-            }
-            for task in &mut report.tasks {
-                task.wcrt = None;
-                task.verdict = task.verdict.and(Answer::Unknown);
-            }
+        for task in &mut report.tasks {
+            task.wcrt = None;
+            task.verdict = task.verdict.and(Answer::Unknown);
         }
     }
 }

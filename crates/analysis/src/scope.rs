@@ -64,6 +64,8 @@ pub(crate) struct Unit {
     pub(crate) served: Option<Served>,
     /// Whether it holds a server that demands by bandwidth, not by jobs.
     pub(crate) fluid: bool,
+    /// A component of this level whose server is not known yet.
+    pub(crate) open: Option<String>,
 }
 
 /// A task of a unit; times in ns.
@@ -179,8 +181,8 @@ impl Unit {
         let levels = plan.levels.clone();
         let laxity_quantum = spec.laxity_quantum.map(|quantum| quantum.as_ns().max(1));
         let (costs, cancel) = (spec.costs, spec.cancel);
-        let (served, fluid) = (None, false);
-        let mut unit = Unit { scope, m, whole, levels, tasks, costs, cancel, laxity_quantum, served, fluid };
+        let (served, fluid, open) = (None, false, None);
+        let mut unit = Unit { scope, m, whole, levels, tasks, costs, cancel, laxity_quantum, served, fluid, open };
         unit.drop_empty_levels();
         unit
     }

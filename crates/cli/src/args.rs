@@ -31,6 +31,7 @@ pub(crate) struct Takt {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Verb {
     Check(Check),
+    Size(Size),
     Sim(Sim),
     Run(Run),
     Stats(Stats),
@@ -85,6 +86,29 @@ pub(crate) struct Check {
     /// of the wcet, at least 200us.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "linux")]
     pub(crate) margin: Option<Span>,
+}
+
+/// Fill in what a system file leaves open: periods and budgets of components, CPUs of tasks.
+///
+/// A component's `"auto"`: the least budget for its period, the longest period for its budget, or the pair that takes least
+/// of the CPU, in multiples of its quantum (1us where it has none). Tasks of partitioned and clustered nodes are bound to CPUs. The result is checked.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 sized, and schedulable; 1 no budget is enough, or not proven schedulable with them; 4 too many periods to try.
+
+Examples:
+  takt size avionics.toml
+  takt size avionics.toml -o sized.toml
+  takt size avionics.toml -o - | takt check -
+  takt size avionics.toml --json")]
+pub(crate) struct Size {
+    /// The system file; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: String,
+
+    /// Write the system with all filled in here, its comments kept; - is standard output (and then no table is printed).
+    #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<Target>,
 }
 
 /// Simulate a system in virtual time.

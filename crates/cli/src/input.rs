@@ -72,6 +72,12 @@ pub(crate) fn system(path: &str) -> Result<System, Failure> {
     parse_system(path, &text(path, "TOML")?)
 }
 
+/// Reads a System with its traces, and its text.
+pub(crate) fn system_and_text(path: &str) -> Result<(System, String), Failure> {
+    let text = text(path, "TOML")?;
+    Ok((parse_system(path, &text)?, text))
+}
+
 fn parse_system(path: &str, text: &str) -> Result<System, Failure> {
     let mut system = file::parse(text, shown(path)).map_err(Failure::located)?;
     let folder = Path::new(path).parent().unwrap_or(Path::new(""));

@@ -10,6 +10,7 @@ mod report;
 mod run;
 mod schema;
 mod sim;
+mod size;
 mod stats;
 
 use clap::CommandFactory as _;
@@ -26,6 +27,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
     }
     match takt.verb {
         Verb::Check(options) => check::execute(&options, json),
+        Verb::Size(options) => size::execute(&options, json),
         Verb::Sim(options) => sim::execute(&options, json),
         Verb::Run(options) => run::execute(&options, json),
         Verb::Stats(options) => stats::execute(&options, json),

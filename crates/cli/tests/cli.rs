@@ -415,7 +415,7 @@ fn every_example_is_checked_and_simulated() {
         let file = entry.to_str().expect("a name");
         assert!(folder.takt(&["check", file]).status <= 1, "{file}");
         let ran = folder.takt(&["sim", file]);
-        let wanted = if file.ends_with("tour.toml") { 3 } else { 0 };
+        let wanted = if file.ends_with("tour.toml") || file.ends_with("partitions.toml") { 3 } else { 0 };
         assert_eq!(ran.status, wanted, "{file}: {}", ran.stderr);
     }
     assert!(seen >= 6, "{seen} examples");
@@ -456,12 +456,69 @@ fn keys_of(schema: &Value, keys: &mut Vec<String>) {
     }
 }
 
+#[test]
+fn what_is_sized_is_written_with_its_comments_and_proven() {
+    let folder = Folder::new();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/partitions.toml");
+    let text = fs::read_to_string(&example).expect("the example");
+    let file = example.to_str().expect("a name");
+    assert_eq!(folder.takt(&["check", file]).status, 1);
+    let ran = folder.takt(&["size", file, "-o", "sized.toml", "--json"]);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    let json = ran.json();
+    assert_eq!(json["schedulable"], true);
+    let flight = &json["components"][0];
+    assert_eq!((&flight["component"], &flight["period_ns"]), (&"flight".into(), &20_000_000.into()));
+    let bandwidth = |i: usize| json["components"][i]["bandwidth"].as_f64().expect("a number");
+    let load = |i: usize| json["components"][i]["workload_utilization"].as_f64().expect("a number");
+    assert!((0..3).all(|i| bandwidth(i) >= load(i) && bandwidth(i) <= 1.0), "{json}");
+    let sized = fs::read_to_string(folder.path("sized.toml")).expect("the file");
+    let unlike: Vec<(&str, &str)> = text.lines().zip(sized.lines()).filter(|(a, b)| a != b).collect();
+    assert_eq!(text.lines().count(), sized.lines().count());
+    assert!(unlike.len() == 4 && unlike.iter().all(|(before, _)| before.contains("\"auto\"")), "{unlike:?}");
+    assert_eq!(folder.takt(&["check", "sized.toml"]).status, 0);
+    // A pipe carries the file and nothing else; what is sized stays as it is.
+    let piped = folder.takt(&["size", "sized.toml", "-o", "-"]);
+    assert_eq!((piped.status, piped.stdout), (0, sized.into_bytes()));
+    assert_eq!(folder.takt(&["size", file, "-o", "-", "--json"]).status, 2);
+}
+
+#[test]
+fn sizing_binds_tasks_and_says_what_is_too_much() {
+    let folder = Folder::new();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/multicore-partitioned.toml");
+    let ran = folder.takt(&["size", example.to_str().expect("a name"), "-o", "bound.toml", "--json"]);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert_eq!(ran.json()["partition"].as_array().map(Vec::len), Some(3));
+    assert!(fs::read_to_string(folder.path("bound.toml")).expect("the file").contains("cpus = ["));
+    let full = COMPONENT.replace("\"3ms\"", "\"auto\"").replace("\"1ms\"", "\"99ms\"").replace("\"100ms\"", "\"90ms\"");
+    fs::write(folder.path("full.toml"), full).expect("a file");
+    let ran = folder.takt(&["size", "full.toml"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.stderr.contains("component \"dom1\": not even a whole CPU"), "{}", ran.stderr);
+    let nothing = folder.takt(&["size", "good.toml"]);
+    assert!(nothing.status == 0 && nothing.text().contains("Nothing is to be sized"), "{}", nothing.text());
+}
+
 /// `SNAPSHOTS=overwrite` writes the texts of tests/help anew.
 #[test]
 fn help_says_what_it_said() {
     let folder = Folder::new();
-    let verbs =
-        ["check", "sim", "run", "stats", "diff", "chart", "report", "export", "import", "schema", "completions", "man"];
+    let verbs = [
+        "check",
+        "size",
+        "sim",
+        "run",
+        "stats",
+        "diff",
+        "chart",
+        "report",
+        "export",
+        "import",
+        "schema",
+        "completions",
+        "man",
+    ];
     let assert = snapbox::Assert::new().action_env("SNAPSHOTS");
     for verb in verbs {
         let ran = folder.takt(&[verb, "--help"]);

@@ -64,6 +64,9 @@ impl Tree {
                 view.refused.push((unit.scope.clone(), why));
             }
         }
+        if let Some(open) = self.open(node, None) {
+            view.units.iter_mut().for_each(|unit| unit.open = Some(open.clone()));
+        }
         // Outer ones first.
         let mut order: Vec<(usize, ComponentId)> = (0..self.system.components.len())
             .map(|i| ComponentId(i as u32))
@@ -75,6 +78,7 @@ impl Tree {
             let scope = self.scope(&view.scope, id);
             match self.unit(view, id, scope.clone()) {
                 Ok(mut unit) => {
+                    unit.open = self.open(node, Some(id));
                     if let Err(why) = self.mark(&mut unit) {
                         view.refused.push((scope.clone(), why));
                     }
@@ -91,6 +95,13 @@ impl Tree {
 
     fn component(&self, id: ComponentId) -> &Component {
         &self.system.components[id.index()]
+    }
+
+    /// A component right below this one, or the node, whose server's period or budget is not known yet.
+    fn open(&self, node: NodeId, parent: Option<ComponentId>) -> Option<String> {
+        let mut all = self.system.components.iter().zip(&self.servers);
+        let open = |component: &Component| component.node == node && component.parent == parent;
+        all.find(|(component, server)| open(component) && server.is_none()).map(|(component, _)| component.name.clone())
     }
 
     /// "n1/outer/inner".

@@ -1,0 +1,123 @@
+//! `takt size`: periods and budgets of components, and CPUs of tasks, filled in.
+
+use serde_json::{Value, json};
+use takt_analysis::{Answer, CheckOptions, SizeError, SizedSystem, check, size};
+use takt_model::file::{Document, Edit};
+use takt_model::{Auto, NodeId, Placement, System, TaskId};
+
+use crate::args;
+use crate::failure::{Failure, Outcome, Status};
+use crate::input;
+use crate::output::{Target, note, print, print_json};
+use crate::table::{Table, time};
+use crate::verbs::check::word;
+
+pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
+    let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
+    if json && to_stdout {
+        return Err(Failure::input("--json and the system both want standard output; give -o FILE"));
+    }
+    let (system, text) = input::system_and_text(&options.file)?;
+    let sized = size(&system).map_err(|error| match error {
+        SizeError::NotEnough { .. } | SizeError::NotCovered { .. } => Failure::no(error),
+        SizeError::Limit { .. } => Failure::trouble(error),
+    })?;
+    let (placed, bound) = place(&sized)?;
+    let report = check(&placed, &CheckOptions::default());
+    for text in &sized.notes {
+        note(format_args!("warning: {text}"));
+    }
+    if let Some(target) = &options.output {
+        let name = input::shown(&options.file);
+        let mut document = Document::parse(&text, name).map_err(Failure::located)?;
+        document.apply(&edits(&sized, &placed, &bound)).map_err(Failure::located)?;
+        target.write(document.text().as_bytes())?;
+    }
+    if json {
+        print_json(&json!({
+            "system": system.name,
+            "schedulable": report.schedulable.known(),
+            "components": sized.components,
+            "partition": partition(&placed, &bound),
+            "notes": sized.notes,
+        }))?;
+    } else if !to_stdout {
+        print(&describe(&sized, &placed, &bound, report.schedulable))?;
+    }
+    Ok(if report.schedulable == Answer::Yes { Status::Yes } else { Status::No })
+}
+
+/// The system with its tasks bound to CPUs, and which tasks that concerns.
+fn place(sized: &SizedSystem) -> Result<(System, Vec<TaskId>), Failure> {
+    let system = &sized.system;
+    // `check` places servers together with tasks; what it would choose is not written into a file.
+    let binds = |node: NodeId| {
+        system.nodes[node.index()].placement != Placement::Global
+            && system.components.iter().all(|component| component.node != node)
+    };
+    let loose: Vec<TaskId> = (0..system.nodes.len())
+        .map(|i| NodeId(i as u32))
+        .filter(|node| binds(*node))
+        .flat_map(|node| system.tasks_of(node).filter(|(_, task)| task.cpus.is_none()).map(|(id, _)| id))
+        .collect();
+    if loose.is_empty() { Ok((system.clone(), loose)) } else { Ok((input::place(system.clone())?, loose)) }
+}
+
+/// What `-o` writes into the file: what was `"auto"`, and the CPUs of tasks that were not bound.
+fn edits(sized: &SizedSystem, placed: &System, bound: &[TaskId]) -> Vec<Edit> {
+    let chosen = sized.components.iter().filter(|component| component.chosen);
+    let components = chosen.map(|component| Edit::Component {
+        component: component.id,
+        period: Auto::Value(component.period),
+        budget: Auto::Value(component.budget),
+    });
+    let tasks = bound.iter().map(|task| Edit::TaskCpus { task: *task, cpus: placed.tasks[task.index()].cpus });
+    components.chain(tasks).collect()
+}
+
+fn partition(placed: &System, bound: &[TaskId]) -> Vec<Value> {
+    let entry = |id: &TaskId| {
+        let task = &placed.tasks[id.index()];
+        let cpus: Vec<u32> = task.cpus.map(|cpus| cpus.iter().collect()).unwrap_or_default();
+        json!({ "task": task.name, "node": placed.nodes[task.node.index()].name, "cpus": cpus })
+    };
+    bound.iter().map(entry).collect()
+}
+
+/// For people: the servers, where tasks run, and whether that is enough.
+fn describe(sized: &SizedSystem, placed: &System, bound: &[TaskId], answer: Answer) -> String {
+    let mut text = format!("{}: {} with these\n", placed.name, word(answer));
+    let mut servers = Table::new(&["COMPONENT", "PERIOD", "BUDGET", "BANDWIDTH", "WORKLOAD", "SUPPLY", "COSTS"]);
+    for component in &sized.components {
+        let percent = |share: f64| format!("{:.3}%", 100.0 * share);
+        servers.row(vec![
+            component.component.clone(),
+            time(component.period),
+            time(component.budget),
+            percent(component.bandwidth()),
+            percent(component.workload_utilization),
+            component.supply.to_owned(),
+            if component.loss.is_zero() { String::new() } else { time(component.loss) },
+        ]);
+    }
+    let nothing = sized.components.is_empty() && bound.is_empty();
+    if !servers.is_empty() {
+        text.push('\n');
+        text.push_str(&servers.without_empty_columns().render(""));
+    }
+    let mut tasks = Table::new(&["TASK", "NODE", "CPUS"]);
+    for id in bound {
+        let task = &placed.tasks[id.index()];
+        let cpus: Vec<String> =
+            task.cpus.map(|cpus| cpus.iter().map(|cpu| cpu.to_string()).collect()).unwrap_or_default();
+        tasks.row(vec![task.name.clone(), placed.nodes[task.node.index()].name.clone(), cpus.join(",")]);
+    }
+    if !tasks.is_empty() {
+        text.push('\n');
+        text.push_str(&tasks.render(""));
+    }
+    if nothing {
+        text.push_str("\nNothing is to be sized: no component, and no task to bind to CPUs.\n");
+    }
+    text
+}
