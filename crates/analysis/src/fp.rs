@@ -2,6 +2,7 @@
 
 pub mod hyperbolic;
 pub mod levels;
+pub mod limited;
 pub mod ll_bound;
 pub mod offsets;
 pub mod opa;
