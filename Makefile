@@ -5,7 +5,7 @@ CARGO ?= cargo
 DEMO_FOR ?= 3s
 TAKT := target/release/takt
 
-.PHONY: all demo test fmt clippy doc unit invariants invariants-selftest deny bench soak fuzz clean-demo
+.PHONY: all agreement demo test fmt clippy doc unit invariants invariants-selftest deny bench soak fuzz clean-demo
 
 all: test
 
@@ -42,6 +42,10 @@ invariants-selftest:
 ## Licences, bans, duplicates and sources of the dependencies; advisories where the database can be reached.
 deny:
 	.ci/deny
+
+## Response times against an independent implementation of verified analyses, the crate response-time-analysis.
+agreement:
+	benches/check-peer.sh agreement
 
 ## All benchmark programs, and the peers that they are compared with.
 bench:

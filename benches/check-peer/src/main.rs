@@ -1,5 +1,7 @@
 //! takt's rta beside the crate response-time-analysis 0.3.2 (B. Brandenburg, MIT): the same sets, the same run,
-//! alternating; first the bounds of all tasks are compared.
+//! alternating; first the bounds of all tasks are compared. With the argument `agreement` it stops after that.
+
+mod agreement;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -42,9 +44,8 @@ fn main() {
             set.iter().enumerate().map(form).collect()
         })
         .collect();
-    let form = |task: &FpTask| {
-        RBF::new(Sporadic::new_zero_jitter(Length::from(task.t)), Scalar::new(Service::from(task.c)))
-    };
+    let form =
+        |task: &FpTask| RBF::new(Sporadic::new_zero_jitter(Length::from(task.t)), Scalar::new(Service::from(task.c)));
     let theirs: Vec<Vec<Rbf>> = ours.iter().map(|set| set.iter().map(form).collect()).collect();
 
     let mut compared = 0;
@@ -57,15 +58,20 @@ fn main() {
             compared += 1;
         }
     }
-    println!("{compared} response-time bounds compared: all equal");
+    println!("fixed priority, preemptive: {compared} response-time bounds compared, all equal");
+    for (name, compared) in agreement::compare() {
+        println!("{name}: {compared} response-time bounds compared, all equal");
+    }
+    if std::env::args().nth(1).is_some_and(|argument| argument == "agreement") {
+        return;
+    }
 
     let (mut takt, mut peer) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         takt.push(rate(|i| rta::schedulable(&ours[i]) == Answer::Yes));
         peer.push(rate(|i| {
             let (set, rbfs) = (&ours[i], &theirs[i]);
-            (0..set.len())
-                .all(|i| dedicated_uniproc_rta(&rbfs[i], &rbfs[..i], Length::from(set[i].d)).is_ok())
+            (0..set.len()).all(|i| dedicated_uniproc_rta(&rbfs[i], &rbfs[..i], Length::from(set[i].d)).is_ok())
         }));
     }
     let median = |rates: &mut Vec<f64>| {

@@ -38,7 +38,7 @@ mod recip;
 mod report;
 mod scope;
 mod verdict;
-mod window;
+pub mod window;
 
 pub use catalogue::{Kind, TestId, TestInfo, catalogue};
 pub use check::{CheckOptions, check};
