@@ -1,4 +1,4 @@
-//! Compositional analysis [CSA]: servers that give CPU time to components, what they guarantee, and what they must be given.
+//! Compositional analysis \[CSA\]: servers that give CPU time to components, what they guarantee, and what they must be given.
 //!
 //! | module | what |
 //! |---|---|
