@@ -132,6 +132,24 @@ tests! {
         "several CPUs that every task may use, one preemptive deadline level without shifts, deadline <= period, no blocking",
         "pseudo-polynomial, a handful of O(n) points for each sigma in practice",
         "S. Baruah, V. Bonifaci, A. Marchetti-Spaccamela, S. Stiller: Improved Multiprocessor Global Schedulability Analysis, RTS 46(1), 2010, Theorem 5" }
+    /// Exhaustive search.
+    Exact => { "exact", Exact,
+        "Follows the one schedule of periodic tasks from their offsets until it repeats; searches all states that small sporadic sets reach, with arrivals on the grid of their times, for a miss.",
+        "edf or all levels fifo, tasks without jitter, blocking, costs or predecessors, deadline <= period",
+        "100,000 jobs or 20,000 states at most; states are searched only when asked (--test exact, --all)",
+        "T. P. Baker, M. Cirinei: Brute-Force Determination of Multiprocessor Schedulability for Sets of Sporadic Hard-Deadline Tasks, OPODIS 2007; L. Cucu, J. Goossens 2007" }
+    /// Devi and Anderson's tardiness bound.
+    TardinessDa => { "tardiness-da", Sufficient,
+        "Bounds response times under global EDF, whether or not deadlines are kept.",
+        "several CPUs that every task may use, one preemptive deadline level without shifts whose late jobs continue, deadline = period, U <= m, no jitter, blocking or predecessors",
+        "O(n log n)",
+        "U. Devi, J. Anderson: Tardiness Bounds under Global EDF Scheduling on a Multiprocessor, RTS 38, 2008, Theorem 2" }
+    /// Compliant vectors.
+    TardinessCva => { "tardiness-cva", Sufficient,
+        "Bounds response times under global EDF and gel (G-FL too), whether or not deadlines are kept.",
+        "several CPUs that every task may use, one preemptive deadline or gel level whose late jobs continue, any deadlines, U <= m, no jitter, blocking or predecessors",
+        "a fixed point, O(n log n) a round",
+        "J. Erickson, J. Anderson, B. Ward: Fair Lateness Scheduling: Reducing Maximum Lateness in G-EDF-like Scheduling, RTS 50, 2014; J. Erickson, U. Devi, S. Baruah, ECRTS 2010" }
     /// Partitioning by fit, with a real test per bin.
     Partition => { "partition", Sufficient,
         "Finds a placement in which every CPU (or cluster) passes its test: rta for fixed priorities, qpa for EDF, gfb per cluster; first, best, worst or next fit, decreasing utilisation.",

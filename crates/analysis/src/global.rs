@@ -34,6 +34,8 @@ pub mod gfb;
 pub mod rta_global;
 pub mod rta_lc;
 mod slack;
+pub mod tardiness_cva;
+pub mod tardiness_da;
 
 #[cfg(test)]
 mod tests;

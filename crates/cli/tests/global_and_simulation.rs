@@ -11,7 +11,20 @@ use takt_model::*;
 use takt_sim::{SimOptions, simulate};
 
 /// Tests of several CPUs.
-const GLOBAL: &[&str] = &["gfb", "bak", "bcl", "bcl-iterative", "da-lc", "rta-global", "rta-lc", "bar", "ff-dbf"];
+const GLOBAL: &[&str] = &[
+    "gfb",
+    "bak",
+    "bcl",
+    "bcl-iterative",
+    "da-lc",
+    "rta-global",
+    "rta-lc",
+    "bar",
+    "ff-dbf",
+    "exact",
+    "tardiness-da",
+    "tardiness-cva",
+];
 
 /// The first case and how many; TAKT_SEED and TAKT_CASES override.
 fn seeds(default: u64) -> std::ops::Range<u64> {
@@ -89,6 +102,11 @@ fn no_global_yes_is_refuted_by_a_simulation() {
         for test in tests() {
             let name = test.test.name();
             let replay = format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt --test global_and_simulation");
+            let grid = test.figures.contains_key("grid_ns");
+            let longest = system.tasks.iter().all(|task| task.exec == Exec::Wcet);
+            if name == "exact" && test.verdict.answer() == Answer::No && !grid && longest {
+                assert!(missed.iter().sum::<u64>() > 0, "{replay}\n{name} sees a miss\n{system:#?}");
+            }
             if test.verdict.answer() == Answer::Yes {
                 let place = GLOBAL.iter().position(|known| *known == name).expect("filtered");
                 proved[place] += 1;
@@ -109,6 +127,7 @@ fn no_global_yes_is_refuted_by_a_simulation() {
             }
         }
     }
-    let seldom: Vec<_> = GLOBAL.iter().zip(&proved).filter(|(_, count)| **count < 50).collect();
+    let seldom: Vec<_> =
+        GLOBAL.iter().zip(&proved).filter(|(name, count)| **count < 50 && !name.starts_with("tardiness")).collect();
     assert!(!many || (seldom.is_empty() && bounded > 500), "hardly put to the test: {seldom:?}; {bounded} bounds");
 }

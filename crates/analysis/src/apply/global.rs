@@ -5,10 +5,15 @@ use serde_json::{Map, Value, json};
 use super::{Inapplicable, Outcome, edf, find, task_report, too_long, window, yes};
 use crate::chains::Carried;
 use crate::exact::sum_ppm;
+use crate::global::exact::{self, Reach, Schedule, Ties};
+use crate::global::tardiness_cva::{self, Gel, Tardiness};
+use crate::global::tardiness_da;
 use crate::global::{Bounds, Excess, Load, Rule, Sporadic};
 use crate::global::{bak, bar, bcl, bcl_iterative, da_lc, ff_dbf, gfb, rta_global, rta_lc};
 use crate::scope::{Unit, UnitTask, ns};
 use crate::verdict::{Answer, Bound, Verdict};
+use takt_model::Late;
+use takt_model::plan::Order;
 
 /// delta_i = C_i' / min(D_i, T_i): jitter shortens both; C' holds the switches and migrations that the job itself can
 /// suffer. (Charging them to the preempting job, as on one CPU, is not safe here: the job may resume elsewhere.)
@@ -236,4 +241,196 @@ pub(super) fn apply_ff_dbf(unit: &Unit, carried: &Carried) -> Result<Outcome, In
         let (window, work, room) = (ns(excess.window), time(excess.work), time(excess.room));
         format!("the forced-forward demand of {window} may reach {work}, and {room} is sure to be served")
     })
+}
+
+/// The tasks of a unit by their priority points, costs charged; responses may exceed deadlines.
+fn gel_tasks(unit: &Unit) -> Result<Vec<Gel>, Inapplicable> {
+    let [level] = unit.levels.as_slice() else { return Err("needs one deadline level".to_owned()) };
+    if level.order != Order::Deadline || !level.preemptive {
+        return Err("needs one deadline level, preemptive".to_owned());
+    }
+    if level.late != Late::Continue {
+        return Err("needs a level whose late jobs continue".to_owned());
+    }
+    if unit.m < 2 {
+        return Err("needs several CPUs".to_owned());
+    }
+    unhindered(unit)?;
+    if let Some(name) = find(unit, |task| task.j > 0 || task.chained) {
+        return Err(format!("needs tasks without jitter and predecessors: \"{name}\""));
+    }
+    if unit.tick().is_some() {
+        return Err("needs a node whose tick costs nothing".to_owned());
+    }
+    let point = |task: &UnitTask| i64::try_from(task.d).ok()?.checked_add(task.shift);
+    let each = |task: &UnitTask| {
+        let y = point(task).ok_or_else(too_long)?;
+        let c = delayed_cost(unit, task, y, point).ok_or_else(too_long)?;
+        Ok(Gel { c, t: task.t, y })
+    };
+    unit.tasks.iter().map(each).collect()
+}
+
+/// C with all that can hit a job, however late it is: only one that arrives after its release, with a priority point that
+/// is no later, preempts it.
+fn delayed_cost(unit: &Unit, task: &UnitTask, y: i64, point: impl Fn(&UnitTask) -> Option<i64>) -> Option<u64> {
+    let Some(costs) = unit.costs else { return Some(task.c) };
+    let mut preemptions = 0u64;
+    if unit.tasks.len() > unit.m as usize {
+        for other in unit.tasks.iter().filter(|other| other.id != task.id) {
+            let room = u64::try_from(y.checked_sub(point(other)?)?);
+            preemptions = preemptions.checked_add(room.map_or(0, |room| room / other.t + 1))?;
+        }
+    }
+    let each = costs.switch.as_ns().checked_add(costs.migrate.as_ns())?;
+    let own = task.c.checked_add(costs.release.as_ns())?.checked_add(costs.switch.as_ns())?;
+    own.checked_add(preemptions.checked_mul(each)?)
+}
+
+/// What bounds of responses say of deadlines.
+fn tardy(unit: &Unit, tardiness: Tardiness) -> Result<Outcome, Inapplicable> {
+    let why = match tardiness {
+        Tardiness::Bounded(responses) => {
+            let each = || unit.tasks.iter().zip(&responses);
+            let answer =
+                |task: &UnitTask, response: u64| if response <= task.d { Answer::Yes } else { Answer::Unknown };
+            let tasks =
+                each().map(|(task, response)| task_report(task, answer(task, *response), Some(*response))).collect();
+            let mut figures = Map::new();
+            let latest = each().max_by_key(|(task, response)| response.saturating_sub(task.d));
+            let tardiness = latest.map_or(0, |(task, response)| response.saturating_sub(task.d));
+            figures.insert("tardiness_ns".to_owned(), json!(tardiness));
+            let verdict = match latest {
+                Some((task, _)) if tardiness > 0 => {
+                    let (name, by) = (&task.name, ns(tardiness));
+                    let why = format!("deadlines may be missed, but by no more than {by} (that of \"{name}\")");
+                    Verdict::NotProven { why }
+                }
+                _ => {
+                    let bound = |(task, response): (&UnitTask, &u64)| Bound { task: task.id, wcrt: ns(*response) };
+                    Verdict::Schedulable { bounds: each().map(bound).collect() }
+                }
+            };
+            return Ok(Outcome { verdict, tasks, figures });
+        }
+        Tardiness::Overload => "the tasks, with what costs them, need more than the CPUs have".to_owned(),
+        Tardiness::Unfit { task } => return Err(format!("needs times below 36 years: \"{}\"", unit.tasks[task].name)),
+        Tardiness::Undecided => {
+            "undecided: the iteration limit was reached, or the utilization cannot be told from a whole number"
+                .to_owned()
+        }
+    };
+    Ok(Verdict::NotProven { why }.into())
+}
+
+pub(super) fn apply_tardiness_cva(unit: &Unit) -> Result<Outcome, Inapplicable> {
+    let tasks = gel_tasks(unit)?;
+    tardy(unit, tardiness_cva::analyse(&tasks, unit.m))
+}
+
+pub(super) fn apply_tardiness_da(unit: &Unit) -> Result<Outcome, Inapplicable> {
+    edf(unit)?;
+    if let Some(name) = find(unit, |task| task.d != task.t) {
+        return Err(format!("needs deadlines that equal periods: \"{name}\""));
+    }
+    let tasks: Vec<(u64, u64)> = gel_tasks(unit)?.iter().map(|task| (task.c, task.t)).collect();
+    tardy(unit, tardiness_da::analyse(&tasks, unit.m))
+}
+
+/// Jobs of periodic tasks that are followed, and states of sporadic ones that are looked at.
+const JOBS_MAX: usize = 100_000;
+const STATES_MAX: usize = 20_000;
+/// Tasks that are looked at exactly.
+const TASKS_MAX: usize = 64;
+
+pub(super) fn apply_exact(unit: &Unit) -> Result<Outcome, Inapplicable> {
+    let rule = rule(unit)?;
+    unhindered(unit)?;
+    if let Some(name) = find(unit, |task| task.j > 0 || task.chained || !task.dense) {
+        return Err(format!("needs periodic or sporadic tasks without jitter and predecessors: \"{name}\""));
+    }
+    if let Some(name) = find(unit, |task| task.d > task.t) {
+        return Err(format!("needs deadlines that are not longer than periods: \"{name}\""));
+    }
+    if unit.tasks.len() > TASKS_MAX {
+        return Err(format!("needs at most {TASKS_MAX} tasks, here are {}", unit.tasks.len()));
+    }
+    if !unit.free_of_costs() {
+        return Err("needs a node without costs".to_owned());
+    }
+    if unit.levels.iter().any(|level| level.importance_ties) || (unit.cancel && unit.tasks.iter().any(|task| task.low))
+    {
+        return Err("needs ties by arrival, and jobs that are never omitted".to_owned());
+    }
+    let tasks: Vec<Sporadic> =
+        (unit.tasks.iter()).map(|task| Sporadic { c: task.c, d: task.d, t: task.t, j: 0, level: task.level }).collect();
+    if unit.tasks.iter().all(|task| task.periodic) {
+        periodic(unit, &tasks, rule)
+    } else {
+        arbitrary(unit, &tasks, rule)
+    }
+}
+
+/// One schedule, from the offsets in the file.
+fn periodic(unit: &Unit, tasks: &[Sporadic], rule: Rule) -> Result<Outcome, Inapplicable> {
+    let offsets: Vec<u64> = unit.tasks.iter().map(|task| task.o).collect();
+    let mut figures = Map::new();
+    figures.insert("arrivals".to_owned(), json!("periodic, from the offsets"));
+    let verdict = match exact::periodic(tasks, &offsets, unit.m, rule, JOBS_MAX) {
+        Schedule::Met { repeats } => {
+            figures.insert("repeats_ns".to_owned(), json!(repeats));
+            yes()
+        }
+        Schedule::Missed { task, arrival } => {
+            let (name, deadline) = (&unit.tasks[task].name, ns(arrival.saturating_add(unit.tasks[task].d)));
+            let witness =
+                format!("the job of \"{name}\" that arrives at {} misses its deadline at {deadline}", ns(arrival));
+            Verdict::Infeasible { witness }
+        }
+        Schedule::Undecided => {
+            Verdict::NotProven { why: format!("undecided: the schedule does not repeat within {JOBS_MAX} jobs") }
+        }
+    };
+    let proven = verdict.answer() == Answer::Yes;
+    let tasks = unit.tasks.iter().filter(|_| proven).map(|task| task_report(task, Answer::Yes, None)).collect();
+    Ok(Outcome { verdict, tasks, figures })
+}
+
+/// All arrivals on multiples of the common divisor of all times.
+fn arbitrary(unit: &Unit, tasks: &[Sporadic], rule: Rule) -> Result<Outcome, Inapplicable> {
+    let grid = tasks.iter().flat_map(|task| [task.c, task.d, task.t]).fold(0, takt_model::gcd).max(1);
+    let scaled: Vec<Sporadic> =
+        tasks.iter().map(|task| Sporadic { c: task.c / grid, d: task.d / grid, t: task.t / grid, ..*task }).collect();
+    let sporadic = unit.tasks.iter().all(|task| !task.periodic);
+    let mut figures = Map::new();
+    figures.insert("arrivals".to_owned(), json!("sporadic, on a grid"));
+    figures.insert("grid_ns".to_owned(), json!(grid));
+    let verdict = match exact::sporadic(&scaled, unit.m, rule, Ties::Takt, STATES_MAX) {
+        Reach::Safe { states } => {
+            figures.insert("states".to_owned(), json!(states));
+            match grid {
+                1 => yes(),
+                _ => Verdict::NotProven {
+                    why: format!(
+                        "no miss is reachable while arrivals fall on multiples of {}; others are not covered",
+                        ns(grid)
+                    ),
+                },
+            }
+        }
+        Reach::Miss { task, arrivals } => {
+            let name = |task: usize| &unit.tasks[task].name;
+            let told: Vec<String> =
+                arrivals.iter().map(|(at, task)| format!("\"{}\" at {}", name(*task), ns(at * grid))).collect();
+            let witness = format!("\"{}\" misses if these arrive: {}", name(task), told.join(", "));
+            match sporadic {
+                true => Verdict::Infeasible { witness },
+                false => Verdict::NotProven { why: format!("{witness}; which periodic tasks may never do") },
+            }
+        }
+        Reach::Undecided => {
+            Verdict::NotProven { why: format!("undecided: more than {STATES_MAX} states, or too many tasks") }
+        }
+    };
+    Ok(Outcome { verdict, tasks: Vec::new(), figures })
 }

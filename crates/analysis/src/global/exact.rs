@@ -9,8 +9,16 @@
 //! Time is counted in whole units, and so are arrivals: for times in ns the verdict is exact. A set whose times all
 //! have been divided by a common factor is *another* set: its arrivals fall on multiples of that factor alone, and there is
 //! no theorem that those are the worst on several CPUs. A miss of it is one of the real set; its yes is not.
+//!
+//! # Periodic tasks
+//! [`periodic`] answers another question: whether tasks that arrive exactly at their offsets and every T from there miss. That is one
+//! schedule. From the largest offset on arrivals repeat every hyperperiod, so once what is left undone is the same
+//! at the start of two hyperperiods, the schedule repeats (L. Cucu, J. Goossens: Feasibility Intervals for Multiprocessor
+//! Fixed-Priority Scheduling of Arbitrary Deadline Periodic Systems, DATE 2007). It says nothing of other offsets.
 
-use super::{Rule, Sporadic};
+use takt_model::gcd;
+
+use super::{Rule, Sporadic, TIME_MAX};
 
 /// Who wins where the rule itself does not tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +76,81 @@ pub fn respond(tasks: &[Sporadic], limits: &[u64], m: u32, rule: Rule, ties: Tie
         return Reach::Undecided;
     }
     Search { tasks, limits, m: m as usize, rule, ties, states_max, seen: Seen::new(), missed: None }.run()
+}
+
+/// What one schedule of periodic tasks shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Schedule {
+    /// Every deadline is kept; from `repeats` on it repeats.
+    Met {
+        /// An instant, in ns.
+        repeats: u64,
+    },
+    /// A job misses.
+    Missed {
+        /// Its task.
+        task: usize,
+        /// When it arrived, in ns.
+        arrival: u64,
+    },
+    /// The limit was reached before the schedule repeated; or a set that is not covered.
+    Undecided,
+}
+
+/// The schedule on `m` CPUs of tasks without jitter, D <= T, that arrive at their offsets and every T from there, as takt
+/// breaks ties; follows `jobs_max` jobs at most.
+pub fn periodic(tasks: &[Sporadic], offsets: &[u64], m: u32, rule: Rule, jobs_max: usize) -> Schedule {
+    let plain = |task: &Sporadic| task.j == 0 && task.d <= task.t && task.t > 0 && task.t <= TIME_MAX;
+    if tasks.len() != offsets.len() || !tasks.iter().all(plain) || offsets.iter().any(|offset| *offset > TIME_MAX) {
+        return Schedule::Undecided;
+    }
+    // Where it does not fit, the schedule is only followed for a miss.
+    let hyperperiod = tasks.iter().try_fold(1u64, |all, task| (all / gcd(all, task.t)).checked_mul(task.t));
+    let mut snapshot: Option<Vec<u64>> = None;
+    let mut boundary = offsets.iter().copied().max().unwrap_or(0);
+    let mut next = offsets.to_vec();
+    let (mut arrival, mut left) = (vec![0u64; tasks.len()], vec![0u64; tasks.len()]);
+    let (mut now, mut jobs) = (0u64, 0usize);
+    let mut ready: Vec<usize> = Vec::with_capacity(tasks.len());
+    loop {
+        if now == boundary {
+            if snapshot.as_ref() == Some(&left) {
+                return Schedule::Met { repeats: boundary - hyperperiod.unwrap_or(0) };
+            }
+            snapshot = Some(left.clone());
+            boundary = hyperperiod.and_then(|hyperperiod| boundary.checked_add(hyperperiod)).unwrap_or(u64::MAX);
+        }
+        for (i, task) in tasks.iter().enumerate().filter(|(i, _)| next[*i] == now).collect::<Vec<_>>() {
+            (arrival[i], left[i]) = (now, task.c);
+            next[i] = match now.checked_add(task.t) {
+                Some(next) if jobs < jobs_max => next,
+                _ => return Schedule::Undecided,
+            };
+            jobs += 1;
+        }
+        ready.clear();
+        ready.extend((0..tasks.len()).filter(|i| left[*i] > 0));
+        let key = |i: usize| match rule {
+            Rule::Edf => arrival[i] + tasks[i].d,
+            Rule::Fp => u64::from(tasks[i].level),
+        };
+        ready.sort_unstable_by_key(|i| (key(*i), arrival[*i], *i));
+        let running = &ready[..ready.len().min(m as usize)];
+        let completes = running.iter().map(|i| now.saturating_add(left[*i])).min();
+        let Some(then) = next.iter().copied().chain(completes).chain([boundary]).min() else {
+            return Schedule::Met { repeats: 0 };
+        };
+        for i in running {
+            left[*i] -= then - now;
+        }
+        let deadline = |i: usize| arrival[i] + tasks[i].d;
+        let late = ready.iter().filter(|i| then > deadline(**i) || (then == deadline(**i) && left[**i] > 0));
+        if let Some(task) = late.min_by_key(|i| deadline(**i)) {
+            return Schedule::Missed { task: *task, arrival: arrival[*task] };
+        }
+        now = then;
+    }
 }
 
 /// States of one task: execution left (C + 1: arrived, not yet released) and time since its arrival (T: or longer).

@@ -33,8 +33,8 @@ use super::{Excess, Load, STACK_MAX, Slot, Sporadic, TIME_MAX, gfb, prepared};
 use crate::recip::mul_high;
 use crate::verdict::Answer;
 
-/// Points and values of sigma that the test may look at before it gives up.
-pub const POINTS_MAX: u32 = 100_000;
+/// Terms (one task at one point and sigma) that the test may evaluate before it gives up.
+pub const TERMS_MAX: u64 = 50_000_000;
 
 const SIGMA_BITS: u32 = 32;
 /// sigma = 1.
@@ -83,7 +83,7 @@ fn search(slots: &[Slot], m: u32) -> Load {
         let density = (u128::from(slot.c) << SIGMA_BITS).div_ceil(u128::from(slot.window));
         sigma = sigma.max(u64::try_from(density).unwrap_or(u64::MAX));
     }
-    let mut points = POINTS_MAX;
+    let mut terms_left = TERMS_MAX;
     loop {
         // (m - (m - 1) sigma) 2^32.
         if sigma > UNIT {
@@ -100,9 +100,9 @@ fn search(slots: &[Slot], m: u32) -> Load {
         // Down from the horizon to the first t that fails.
         let failed = loop {
             let demand = demand(slots, t, sigma);
-            points -= 1;
-            if points == 0 {
-                return Load::Undecided;
+            match terms_left.checked_sub(slots.len() as u64) {
+                Some(left) => terms_left = left,
+                None => return Load::Undecided,
             }
             if demand == 0 {
                 break None;
