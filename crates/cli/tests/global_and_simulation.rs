@@ -33,9 +33,9 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     first..first + read("TAKT_CASES").unwrap_or(default)
 }
 
-fn simulated(system: &System, seed: u64) -> Stats {
+fn simulated(system: &System, seed: u64, duration: u64) -> Stats {
     let mut collector = Collector::new(&Definitions::of(system), takt_sim::KINDS);
-    let options = SimOptions { duration: Span::from_ns(1_000), seed, node: None };
+    let options = SimOptions { duration: Span::from_ns(duration), seed, node: None };
     let done = simulate(system, &options, &mut collector).unwrap_or_else(|error| panic!("{error}\n{system:#?}"));
     collector.finish(done.end)
 }
@@ -97,15 +97,18 @@ fn no_global_yes_is_refuted_by_a_simulation() {
         if !tests().any(|test| test.verdict.answer() == Answer::Yes || test.tasks.iter().any(|t| t.wcrt.is_some())) {
             continue;
         }
-        let stats = simulated(&system, seed);
+        let stats = simulated(&system, seed, 1_000);
         let missed: Vec<u64> = stats.tasks.iter().map(|task| task.missed.unwrap_or(0)).collect();
         for test in tests() {
             let name = test.test.name();
             let replay = format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt --test global_and_simulation");
             let grid = test.figures.contains_key("grid_ns");
             let longest = system.tasks.iter().all(|task| task.exec == Exec::Wcet);
-            if name == "exact" && test.verdict.answer() == Answer::No && !grid && longest {
-                assert!(missed.iter().sum::<u64>() > 0, "{replay}\n{name} sees a miss\n{system:#?}");
+            // The offsets are below 200, and what the schedule does within two hyperperiods it does.
+            let length = system.hyperperiod().map_or(u64::MAX, |all| 2 * all.as_ns() + 200);
+            if name == "exact" && test.verdict.answer() == Answer::No && !grid && longest && length < 50_000 {
+                let missed = simulated(&system, seed, length).tasks.iter().filter_map(|task| task.missed).sum::<u64>();
+                assert!(missed > 0, "{replay}\n{name} sees a miss\n{system:#?}");
             }
             if test.verdict.answer() == Answer::Yes {
                 let place = GLOBAL.iter().position(|known| *known == name).expect("filtered");
