@@ -6,6 +6,7 @@ mod one_cpu;
 use std::cmp::Ordering;
 
 use serde_json::{Map, Value, json};
+use takt_model::plan::Order;
 use takt_model::{Late, Span};
 
 use crate::catalogue::TestId;
@@ -331,7 +332,15 @@ fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
                 ns(task.d)
             )
         };
-        exact_for(unit, task).then(witness)
+        // On a shared level jobs that tie count against the task; if all others arrive 1 ns earlier, they do go first.
+        let tied = || shared_is_exact(unit, task) && wcrt.as_ns() - 1 > task.d;
+        let arranged = || {
+            let (name, deadline) = (&task.name, ns(task.d));
+            format!(
+                "where the others are released together, \"{name}\" can take {wcrt}, less 1ns; its deadline is {deadline}"
+            )
+        };
+        exact_for(unit, task).then(witness).or_else(|| tied().then(arranged))
     };
     Ok(bounded(unit, carried, late, Answer::No))
 }
@@ -432,6 +441,17 @@ fn unbounded(unit: &Unit, task: &UnitTask, carried: &Carried) -> String {
 /// Whether too much demand under EDF means a miss.
 fn demand_is_exact(unit: &Unit) -> bool {
     synchronous(unit.tasks.iter()) && unit.free_of_costs() && !(unit.cancel && unit.tasks.iter().any(|task| task.low))
+}
+
+/// Whether a bound on a shared level, first come first served, comes about but for ties: tasks that arrive at any time do so as the bound supposes.
+fn shared_is_exact(unit: &Unit, task: &UnitTask) -> bool {
+    let mut hep = unit.tasks.iter().filter(|other| other.level <= task.level);
+    let omitted = unit.cancel && unit.tasks.iter().any(|other| other.low && other.level <= task.level);
+    unit.levels[task.level as usize].order == Order::Fifo
+        && unit.levels[..=task.level as usize].iter().all(|level| level.late == Late::Continue)
+        && unit.free_of_costs()
+        && !omitted
+        && hep.all(|other| other.sporadic && other.j == 0 && other.b == 0 && !other.chained)
 }
 
 /// Whether a bound above the deadline means a miss: the synchronous release can happen, and nothing was charged above

@@ -9,7 +9,8 @@
 //! and [`Answer::Unknown`] is an answer.
 //!
 //! What a verdict assumes: jobs never run longer than their `wcet`, arrive no closer than their
-//! period, and the scheduler is the one that the System names. Offsets are ignored, which is safe.
+//! period, and the scheduler is the one that the System names. Offsets are ignored, which is safe, but by the test
+//! `offsets`, whose answer holds for them alone.
 //!
 //! ```
 //! use takt_analysis::{Answer, CheckOptions, check};

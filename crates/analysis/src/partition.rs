@@ -3,8 +3,8 @@
 //! S. Dhall, C. L. Liu: On a Real-Time Scheduling Problem, Operations Research 26(1), 1978; J. Lopez, J. Diaz,
 //! D. Garcia: Utilization Bounds for EDF Scheduling on Real-Time Multiprocessor Systems, RTS 28, 2004. Tasks in the order
 //! of decreasing utilisation (ties: file order), those that their affinity already binds first; each goes to the bin
-//! that the node's fit names, among those that still pass with it: by `qpa` (EDF on one CPU), `rta` (fixed
-//! priorities), `gfb` (EDF on a cluster). Chains count with deadlines as their predecessors' responses.
+//! that the node's fit names, among those that still pass with it: by `qpa` (EDF on one CPU), `edf-wcrt` (shifted, or not
+//! preemptive), `rta` (any other levels), `gfb` (EDF on a cluster). Chains count with deadlines as their predecessors' responses.
 //!
 //! Failing proves nothing: another order might fit.
 
@@ -251,6 +251,7 @@ fn fits(
     let test = match (unit.edf().is_ok(), unit.m) {
         (true, 1) => TestId::Qpa,
         (true, _) => TestId::Gfb,
+        (false, 1) if unit.by_deadline() => TestId::EdfWcrt,
         (false, _) => TestId::Rta,
     };
     let report = run(test, &unit, carried);

@@ -306,3 +306,20 @@ fn priorities_that_would_do_are_named() {
         (Answer::No, "no priorities meet all deadlines: the least important of \"a\", \"b\" is late")
     );
 }
+
+#[test]
+fn a_shared_level_of_sporadic_tasks_is_refuted_but_for_ties() {
+    let fifo = |deadline: Span, arrival: Arrival| {
+        let mut tasks = vec![task("a", 10, 2), task("b", 10, 3)];
+        tasks[0].deadline = deadline;
+        tasks.iter_mut().for_each(|task| task.arrival = arrival.clone());
+        plain(&System::local(1, Builtin::Fifo, tasks)).schedulable
+    };
+    let ns = Span::from_ns;
+    assert_eq!(fifo(ms(5), Arrival::Sporadic), Answer::Yes);
+    // The order of a tie decides over the last nanosecond, and that is not looked at.
+    assert_eq!(fifo(ns(4_999_999), Arrival::Sporadic), Answer::Unknown);
+    assert_eq!(fifo(ns(4_999_998), Arrival::Sporadic), Answer::No);
+    // Released together for ever, the first in the file goes first.
+    assert_eq!(fifo(ns(4_999_998), Arrival::Periodic), Answer::Yes);
+}

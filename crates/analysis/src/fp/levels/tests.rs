@@ -169,15 +169,15 @@ fn no_order_exceeds_its_bound() {
 }
 
 /// The longest response of task `i` where all others are released together and as densely as they may, over all phases of `i`; of jobs that
-/// tie, its own is the last.
-fn exhausted(set: &Levels, i: usize, end: u64) -> u64 {
+/// tie, its own is the last, or the first.
+fn exhausted(set: &Levels, i: usize, end: u64, last: bool) -> u64 {
     let mut longest = 0;
     for phase in 0..set.tasks[i].t {
         let mut jobs = Vec::new();
         for (k, task) in set.tasks.iter().enumerate() {
             let mut arrival = if k == i { phase } else { 0 };
             while arrival < end {
-                let key = u64::from(task.level) * 1_000_000 + 2 * arrival + u64::from(k == i);
+                let key = u64::from(task.level) * 1_000_000 + 2 * arrival + u64::from((k == i) == last);
                 jobs.push(brute::Job { task: k, arrival, release: arrival, c: task.c, deadline: 0, key });
                 arrival += task.t;
             }
@@ -203,8 +203,10 @@ fn first_come_first_served_reaches_its_bound() {
         let set = Levels { levels: &levels, tasks: &tasks, thefts: &[] };
         let end = brute::hyperperiod(tasks.iter().map(|task| task.t));
         for (i, bound) in bounds(&set).iter().enumerate().filter_map(|(i, bound)| Some((i, (*bound)?))) {
-            assert_eq!(bound.from_arrival, exhausted(&set, i, end), "round {round}: task {i} of {tasks:?}");
+            assert_eq!(bound.from_arrival, exhausted(&set, i, end, true), "round {round}: task {i} of {tasks:?}");
             assert_eq!(bound.from_source, bound.from_arrival);
+            let first = exhausted(&set, i, end, false);
+            assert!(first + 1 >= bound.from_arrival, "round {round}: task {i} of {tasks:?}: {first}");
             shared += u32::from(tasks.iter().filter(|task| task.level == tasks[i].level).count() > 1);
         }
     }
