@@ -270,7 +270,7 @@ impl Step {
         let Some(expected) = &self.expected else { return Ok(()) };
         let (actual, expected) =
             if self.live { (blurred(&ran.text), blurred(expected)) } else { (ran.text.clone(), expected.clone()) };
-        let compared = snapbox::Assert::new().try_eq(None, actual.into(), expected.into());
+        let compared = snapbox::Assert::new().normalize_paths(false).try_eq(None, actual.into(), expected.into());
         compared.map_err(|difference| difference.to_string())
     }
 }
