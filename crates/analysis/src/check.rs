@@ -334,9 +334,8 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
 /// components stand before inner ones.
 fn withdraw_servers(units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<TestReport>]) {
     for (i, unit) in units.iter().enumerate() {
-        if let Some(open) = &unit.open {
-            let why = format!("component \"{open}\" is not sized yet, and takes time from all that stands beside it");
-            take_back(&mut answers[i], &mut reports[i], &why);
+        if let Some(why) = &unit.open {
+            take_back(&mut answers[i], &mut reports[i], why);
         }
         let Some(server) = unit.served.as_ref().and_then(|served| served.server) else { continue };
         let Some(above) = units.iter().position(|unit| unit.tasks.iter().any(|task| task.id == server)) else {

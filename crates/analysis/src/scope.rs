@@ -64,7 +64,7 @@ pub(crate) struct Unit {
     pub(crate) served: Option<Served>,
     /// Whether it holds a server that demands by bandwidth, not by jobs.
     pub(crate) fluid: bool,
-    /// A component of this level whose server is not known yet.
+    /// Why nothing that is said of the unit holds: a server of this level that is not known yet, or that cannot be analysed there.
     pub(crate) open: Option<String>,
 }
 

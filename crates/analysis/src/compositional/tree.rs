@@ -60,12 +60,9 @@ impl Tree {
     /// Adds the node's components to a view of the system with servers, as units of their own.
     pub(crate) fn add_components(&self, view: &mut View, node: NodeId) {
         for unit in &mut view.units {
-            if let Err(why) = self.mark(unit) {
-                view.refused.push((unit.scope.clone(), why));
-            }
-        }
-        if let Some(open) = self.open(node, None) {
-            view.units.iter_mut().for_each(|unit| unit.open = Some(open.clone()));
+            let marked = self.mark(unit);
+            unit.open = self.open(node, None).or(marked.clone().err());
+            view.refused.extend(marked.err().map(|why| (unit.scope.clone(), why)));
         }
         // Outer ones first.
         let mut order: Vec<(usize, ComponentId)> = (0..self.system.components.len())
@@ -78,10 +75,9 @@ impl Tree {
             let scope = self.scope(&view.scope, id);
             match self.unit(view, id, scope.clone()) {
                 Ok(mut unit) => {
-                    unit.open = self.open(node, Some(id));
-                    if let Err(why) = self.mark(&mut unit) {
-                        view.refused.push((scope.clone(), why));
-                    }
+                    let marked = self.mark(&mut unit);
+                    unit.open = self.open(node, Some(id)).or(marked.clone().err());
+                    view.refused.extend(marked.err().map(|why| (scope.clone(), why)));
                     // A server takes time even if nothing stands in it.
                     if let (true, Some(Err(why))) = (unit.tasks.is_empty(), unit.served.as_ref().map(|s| &s.supply)) {
                         view.refused.push((scope, why.clone()));
@@ -97,11 +93,13 @@ impl Tree {
         &self.system.components[id.index()]
     }
 
-    /// A component right below this one, or the node, whose server's period or budget is not known yet.
+    /// What is missing where a component right below this one, or the node, has a server without period or budget.
     fn open(&self, node: NodeId, parent: Option<ComponentId>) -> Option<String> {
         let mut all = self.system.components.iter().zip(&self.servers);
         let open = |component: &Component| component.node == node && component.parent == parent;
-        all.find(|(component, server)| open(component) && server.is_none()).map(|(component, _)| component.name.clone())
+        all.find(|(component, server)| open(component) && server.is_none()).map(|(component, _)| {
+            format!("component \"{}\" is not sized yet, and takes time from all that stands beside it", component.name)
+        })
     }
 
     /// "n1/outer/inner".
