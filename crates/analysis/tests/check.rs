@@ -323,3 +323,24 @@ fn a_shared_level_of_sporadic_tasks_is_refuted_but_for_ties() {
     // Released together for ever, the first in the file goes first.
     assert_eq!(fifo(ns(4_999_998), Arrival::Periodic), Answer::Yes);
 }
+
+/// Found by comparison with simulation: a predecessor that took no time released its successor in the instant in which another
+/// job had started, so that all of that one blocked, not all but a nanosecond.
+#[test]
+fn a_successor_can_come_in_the_instant_in_which_another_job_starts() {
+    let ns = Span::from_ns;
+    let on = |cpu, name, t, c| Task {
+        cpus: Some(CpuSet::range(cpu, cpu + 1)),
+        deadline: ns(26),
+        ..Task::periodic(name, ns(t), ns(c))
+    };
+    let mut tasks = vec![on(1, "before", 14, 1), on(0, "after", 14, 4), on(0, "other", 26, 2)];
+    tasks[1].after = vec![TaskId(0)];
+    tasks[1].deadline = ns(12);
+    let mut system = System::local(2, Builtin::Edf, tasks);
+    system.nodes[0].placement = Placement::Partitioned;
+    let level = Level { preemptive: false, ..Level::new(Filter::Rest, Discipline::Deadline) };
+    system.strategies.push(Strategy { name: "own".to_owned(), levels: vec![level] });
+    system.nodes[0].strategy = StrategyRef::Own(StrategyId(0));
+    assert_eq!(plain(&system).bound_of(TaskId(1)), Some(ns(6)));
+}

@@ -24,7 +24,9 @@ pub(super) fn apply_np_edf(unit: &Unit, carried: &Carried) -> Result<Outcome, In
         return Err(format!("needs deadlines that are not shifted (gel): \"{name}\""));
     }
     let tasks = edf_tasks(unit, carried)?;
-    let rest = |c: u64| if unit.free_of_costs() { c - 1 } else { c };
+    // A successor can be released within an instant in which another job has just started.
+    let whole = !unit.free_of_costs() || unit.tasks.iter().any(|task| task.chained);
+    let rest = |c: u64| if whole { c } else { c - 1 };
     let blockers: Vec<Blocker> =
         unit.tasks.iter().zip(&tasks).map(|(task, charged)| Blocker { d: task.d, rest: rest(charged.c) }).collect();
     let exact = demand_is_exact(unit) && unit.tasks.iter().all(|task| task.sporadic);

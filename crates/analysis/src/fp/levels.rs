@@ -24,7 +24,8 @@
 //!
 //! **Once started to the end.** Keys of jobs that have not started are constant. A job of the level with a larger key, released before the
 //! window, may have started: at most one, since from 0 on a job that goes before it, or a more important level, is pending. Its rest is at most
-//! C - 1 ns where time is whole nanoseconds and nothing but jobs takes CPU time, else C (dense time: C is the supremum).
+//! C - 1 ns where time is whole nanoseconds, nothing but jobs takes CPU time, and no task follows others (a predecessor that takes no time releases its
+//! successor in the instant in which the other has started), else C (dense time: C is the supremum).
 //! By deadline: L. George, N. Rivierre, M. Spuri: Preemptive and Non-Preemptive Real-Time Uni-Processor Scheduling, INRIA RR-2966, 1996, Section 4.
 //!
 //! Blocking B adds to the window once: the task's own, or that of a task of its level with jobs that go before.
@@ -266,6 +267,8 @@ impl Analysis {
     fn prepare(&mut self, set: &Levels, own: Option<usize>, tasks: &[u32], keys: &Keys, bunched: bool) -> Option<()> {
         let level = set.tasks.get(*tasks.first()? as usize)?.level;
         self.terms_left = self.terms_left.checked_sub(set.tasks.len() as u64)?;
+        // A successor can be released within an instant in which another job has just started.
+        let whole = !set.thefts.is_empty() || set.tasks.iter().any(|task| task.level <= level && task.wander > 0);
         let Window { slots, blocking, started, .. } = &mut self.window;
         slots.clear();
         blocking.clear();
@@ -292,7 +295,8 @@ impl Analysis {
                 blocking.push((first, task.b));
             }
             if !keys.level.preemptive && !is_own {
-                let rest = if set.thefts.is_empty() && task.c == task.wcet { task.c - 1 } else { task.c };
+                let rest = if whole { task.c } else { task.c - 1 };
+                let rest = if task.c == task.wcet { rest } else { task.c };
                 started.push((keys.key(task, true)?, rest));
             }
         }
