@@ -132,8 +132,8 @@ pub(crate) struct Sim {
 
 /// Run a system's tasks as threads of this kernel.
 ///
-/// fp, rm, dm and fifo run under SCHED_FIFO, edf under SCHED_DEADLINE. That takes CAP_SYS_NICE (or root); without
-/// it, --best-effort runs under SCHED_OTHER and says so in the log. All that is changed is put back on every exit.
+/// fp, rm, dm and fifo run under SCHED_FIFO, edf under SCHED_DEADLINE. That takes CAP_SYS_NICE and CAP_IPC_LOCK (or
+/// root). --best-effort takes none, enforces nothing, and says so in the log. All that is changed is put back on every exit.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 ran; 1 a deadline was missed under --fail-on-miss, or no placement was found; 3 a privilege, a kernel feature or a part is missing.
@@ -160,7 +160,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
 
-    /// Without the privilege for real-time scheduling, run under SCHED_OTHER instead of refusing.
+    /// Run all threads under SCHED_OTHER, privileged or not: any strategy, enforced by nobody, without a guarantee.
     #[arg(long)]
     pub(crate) best_effort: bool,
 

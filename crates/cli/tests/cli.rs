@@ -118,6 +118,7 @@ impl Folder {
                     "[[strategy]]\nname = \"mine\"\nlevel = [{ discipline = \"table\" }]\n[[node]]",
                 ),
             ),
+            ("laxity", &GOOD.replace("\"rm\"", "\"mlf\"")),
             ("priorities", &GOOD.replace("\"rm\"", "\"fp\"")),
             ("traced", &GOOD.replace("{ uniform = [\"1ms\", \"2ms\"] }", "{ trace = \"times.csv\" }")),
             ("broken", "takt = \n"),
@@ -243,6 +244,7 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         // what this version cannot
         (&["sim", "component.toml"], 3, "component \"dom1\" cannot be simulated"),
         (&["run", "component.toml", "--best-effort"], 3, "component \"dom1\" cannot be run"),
+        (&["run", "laxity.toml"], 3, "strategy \"mlf\" cannot be run under the kernel's scheduling classes"),
         (&["sim", "flow.toml"], 3, "flow \"put\" cannot be simulated"),
         (&["sim", "table.toml"], 3, "discipline \"table\""),
         // input and output
@@ -289,6 +291,7 @@ fn the_answer_is_the_exit_status() {
         (&["report", "component.toml", "-o", "component.html"], 0),
         (&["report", "good.takt", "-o", "good.html"], 0),
         (&["run", "late.toml", "--best-effort", "--for", "50ms", "--fail-on-miss"], 1),
+        (&["run", "laxity.toml", "--best-effort", "--for", "50ms"], 0),
         (&["schema"], 0),
         (&["--version"], 0),
         (&["help", "run"], 0),
@@ -419,6 +422,27 @@ fn every_example_is_checked_and_simulated() {
         assert_eq!(ran.status, wanted, "{file}: {}", ran.stderr);
     }
     assert!(seen >= 6, "{seen} examples");
+}
+
+#[test]
+fn every_imported_example_is_checked_simulated_and_run() {
+    let folder = Folder::new();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/rt-app");
+    let mut seen = 0;
+    for entry in fs::read_dir(examples).expect("examples").map(|entry| entry.expect("an entry").path()) {
+        seen += 1;
+        let file = entry.to_str().expect("a name");
+        let done = |arguments: &[&str]| folder.takt(arguments);
+        assert_eq!(done(&["import", file, "-o", "imported.toml"]).status, 0, "{file}");
+        assert!(done(&["check", "imported.toml"]).status <= 1, "{file}");
+        for verb in [&["sim", "imported.toml"][..], &["run", "imported.toml", "--best-effort", "--for", "50ms"]] {
+            let ran = done(verb);
+            // Best effort takes any strategy, but no more CPUs than there are.
+            let small = ran.status == 3 && ran.stderr.contains("run it on a larger machine");
+            assert!(ran.status == 0 || small, "{file} {verb:?}: {} {}", ran.status, ran.stderr);
+        }
+    }
+    assert!(seen >= 4, "{seen} examples");
 }
 
 #[test]

@@ -32,11 +32,11 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         run.top_priority = priority;
     }
     let prepared = prepare(&system, &run).map_err(|error| failure(&error))?;
-    if run.best_effort {
-        note("best effort: the tasks run under SCHED_OTHER, which guarantees nothing");
+    for sentence in prepared.notes() {
+        note(format_args!("note: {sentence}"));
     }
     let (stats, summary) = record(&system, &prepared, duration, options.output.as_ref())?;
-    for sentence in &summary.notes {
+    for sentence in summary.notes.iter().skip(prepared.notes().len()) {
         note(format_args!("note: {sentence}"));
     }
     if summary.interrupted.is_some() {
