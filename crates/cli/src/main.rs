@@ -9,6 +9,7 @@
 mod args;
 mod failure;
 mod input;
+mod numbers;
 mod output;
 mod progress;
 mod table;

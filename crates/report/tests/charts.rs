@@ -99,6 +99,23 @@ slow  ····██████····████  ····██████
 }
 
 #[test]
+fn wide_names_take_the_columns_that_they_take() {
+    let (mut system, log) = two_tasks();
+    for (name, label) in
+        [("制御", "制御  ███"), ("制御制御制御制御", "制御制御制御…  █"), ("\u{202e}cafe\u{301}", "")]
+    {
+        system.tasks[0].name = name.to_owned();
+        let gantt = chart(Scene::of(&system), &log, GanttOptions::until(ms(20)), ms(20));
+        let shown = text(&gantt, &TextOptions { width: 40, unicode: true, color: false });
+        assert!(shown.contains(label), "{shown}");
+        let widths = shown.lines().map(unicode_width::UnicodeWidthStr::width);
+        assert!(widths.into_iter().all(|width| width <= 40), "{shown}");
+        let ascii = text(&gantt, &TextOptions { width: 40, unicode: false, color: false });
+        assert!(ascii.is_ascii(), "{ascii}");
+    }
+}
+
+#[test]
 fn a_live_log_is_drawn_as_in_progress_and_says_so() {
     let (system, log) = two_tasks();
     let scene = Scene::of(&system).without_preemptions();

@@ -277,8 +277,19 @@ impl Comparison<'_> {
     }
 
     fn table(&self) -> String {
-        let mut table =
-            Table::new(&["response times", "deadline", "bound", "simulated max", "measured p99", "max", "missed"]);
+        let mut table = Table::new(&[
+            "response times",
+            "deadline",
+            "bound",
+            "simulated max",
+            "missed",
+            "measured p99",
+            "max",
+            "missed",
+        ]);
+        let missed = |seen: &Option<Seen>| {
+            or_dash(seen.as_ref().and_then(|seen| Some(format!("{} of {}", seen.missed?, seen.jobs))))
+        };
         let (tasks, chains) = self.lines();
         for line in tasks.into_iter().chain(chains) {
             let measured = line.measured.as_ref();
@@ -286,10 +297,11 @@ impl Comparison<'_> {
                 line.name,
                 or_dash(line.deadline.map(time)),
                 or_dash(line.bound.map(time)),
-                or_dash(line.simulated.and_then(|seen| seen.max).map(time)),
+                or_dash(line.simulated.as_ref().and_then(|seen| seen.max).map(time)),
+                missed(&line.simulated),
                 or_dash(measured.and_then(|seen| seen.p99).map(time)),
                 or_dash(measured.and_then(|seen| seen.max).map(time)),
-                or_dash(measured.and_then(|seen| Some(format!("{} of {}", seen.missed?, seen.jobs)))),
+                missed(&line.measured),
             ]);
         }
         format!(

@@ -1,7 +1,7 @@
 //! `takt run`: a system's tasks as threads of this kernel.
 
 use serde_json::{Value, json};
-use takt_log::stats::{Collector, Stats, table};
+use takt_log::stats::{Collector, Stats};
 use takt_log::{Definitions, Event, Header, Sink, Writer};
 use takt_model::{Span, System, Time, file};
 use takt_run::{Margin, Prepared, RunError, RunOptions, RunSummary, prepare};
@@ -10,6 +10,7 @@ use super::sim::{verdict, write_failure};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
+use crate::numbers::{Silence, numbers};
 use crate::output::{Target, note, print, print_json};
 use crate::progress;
 use crate::table::{Table, or_dash, time};
@@ -45,7 +46,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     if json {
         print_json(&with_summary(&stats, &summary))?;
     } else if !to_stdout {
-        print(&format!("{}\n{}", table(&stats), threads(&summary)))?;
+        print(&format!("{}\n{}", numbers(&stats, Silence::Plain), threads(&summary)))?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
 }

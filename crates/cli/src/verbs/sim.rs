@@ -4,16 +4,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use takt_log::stats::{Collector, Merged, Replications, Stats, merged_table, table};
+use takt_log::stats::{Collector, Merged, Replications, Stats};
 use takt_log::{BackEnd, Definitions, Header, KindSet, Sink, WriteError, Writer};
 use takt_model::plan::PlanError;
-use takt_model::{System, file};
+use takt_model::{Span, System, file};
 use takt_policy::PolicyError;
 use takt_sim::{SimError, SimOptions, simulate};
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
+use crate::numbers::{Silence, merged, numbers};
 use crate::output::{Target, print, print_json};
 use crate::progress::{self, Watched};
 
@@ -30,13 +31,13 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     let duration = input::duration(&system, options.duration)?;
     let sim = SimOptions { duration, seed: options.seed, node };
     if options.runs > 1 {
-        let merged = replicate(&system, &sim, options.runs)?;
+        let all = replicate(&system, &sim, options.runs)?;
         if json {
-            print_json(&merged)?;
+            print_json(&all)?;
         } else {
-            print(&merged_table(&merged))?;
+            print(&merged(&all, silence(&system, duration)))?;
         }
-        return Ok(verdict(&merged.stats, options.fail_on_miss));
+        return Ok(verdict(&all.stats, options.fail_on_miss));
     }
     let stats = match &options.output {
         Some(target) => logged(&system, &sim, target)?,
@@ -49,9 +50,14 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     if json {
         print_json(&stats)?;
     } else if !to_stdout {
-        print(&table(&stats))?;
+        print(&numbers(&stats, silence(&system, duration)))?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
+}
+
+/// What a simulation without a miss says.
+pub(crate) fn silence(system: &System, duration: Span) -> Silence {
+    if takt_report::is_no_proof(system, duration) { Silence::NoProof } else { Silence::Plain }
 }
 
 /// The exit status that goes with statistics.
