@@ -115,15 +115,45 @@ fn check_node(system: &System, node: NodeId, options: &CheckOptions) -> (Answer,
             obeyed = mode.strategy;
         }
     }
+    let switches = strategies.len() > 1;
     for (scope, strategy) in strategies {
         let (found, mut tests) = check_view(system, node, strategy, scope, options);
-        answer = answer.and(found);
+        answer = answer.and(if switches { stands_alone(&mut tests) } else { found });
         reports.append(&mut tests);
     }
     if !options.only.is_empty() {
         reports.retain(|report| options.only.contains(&report.test));
     }
     (answer, reports)
+}
+
+/// Reduces what the tests say of one of several strategies to what holds under all of them.
+///
+/// Around a switch jobs are served by both, so no response is bounded by either; and the pattern that refutes a strategy
+/// may never meet it. What no scheduler gets around stays refuted. Returns what is known of the node.
+fn stands_alone(tests: &mut [TestReport]) -> Answer {
+    let mut answer = Answer::Unknown;
+    for report in tests {
+        match &mut report.verdict {
+            Verdict::Infeasible { .. } if report.test == TestId::Necessary => {
+                answer = Answer::No;
+                continue;
+            }
+            Verdict::Infeasible { witness } => {
+                let why = format!("{witness} (if this strategy ruled then)");
+                report.verdict = Verdict::NotProven { why };
+            }
+            Verdict::Schedulable { bounds } => bounds.clear(),
+            _ => {}
+        }
+        for task in &mut report.tasks {
+            (task.wcrt, task.verdict) = (None, Answer::Unknown);
+        }
+        for chain in report.figures.get_mut("chains").and_then(Value::as_array_mut).into_iter().flatten() {
+            chain["bound_ns"] = Value::Null;
+        }
+    }
+    answer
 }
 
 fn was_unbound(system: &System, node: NodeId) -> bool {

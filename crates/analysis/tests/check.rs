@@ -135,6 +135,24 @@ fn costs_and_modes_are_charged_and_named() {
 }
 
 #[test]
+fn around_a_switch_no_strategy_bounds_or_refutes() {
+    let tasks =
+        vec![Task { priority: Some(2), ..task("fast", 10, 5) }, Task { priority: Some(1), ..task("slow", 40, 15) }];
+    let mut system = System::local(1, Builtin::Fp, tasks);
+    let alone = plain(&system);
+    assert_eq!((alone.schedulable, alone.bound_of(TaskId(1))), (Answer::No, Some(ms(15))));
+    // At once, so that the priorities never rule.
+    let strategy = StrategyRef::Builtin(Builtin::Rm);
+    system.modes.push(Mode { node: NodeId(0), at: Time::ZERO, strategy });
+    let report = plain(&system);
+    assert_eq!(report.schedulable, Answer::Unknown);
+    assert_eq!((report.bound_of(TaskId(0)), report.bound_of(TaskId(1))), (None, None));
+    // What no strategy gets around is refuted all the same.
+    system.tasks[1].wcet = ms(30);
+    assert_eq!(plain(&system).schedulable, Answer::No);
+}
+
+#[test]
 fn partitions_follow_the_fit_and_say_what_did_not() {
     let mut system = System::local(2, Builtin::Edf, vec![task("a", 10, 6), task("b", 10, 5), task("c", 10, 4)]);
     system.nodes[0].placement = Placement::Partitioned;
