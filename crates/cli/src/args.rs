@@ -110,7 +110,7 @@ pub(crate) struct Sim {
     pub(crate) duration: Option<Span>,
 
     /// Seed of all randomness.
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
     /// Simulate so many times, with the seeds SEED, SEED+1, ..., on all CPUs, and merge the statistics.
@@ -153,7 +153,7 @@ pub(crate) struct Run {
     pub(crate) duration: Option<Span>,
 
     /// Seed of all randomness (execution times, sporadic arrivals).
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
     /// The node to be; needed where the system has several.
@@ -313,7 +313,7 @@ pub(crate) struct Report {
     pub(crate) duration: Option<Span>,
 
     /// Seed of the simulation; default: that of the log, else 0.
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
 
     /// Write the page here; - is standard output.
@@ -417,6 +417,10 @@ pub(crate) struct Man {
 
 fn span(text: &str) -> Result<Span, String> {
     takt_model::file::parse_span(text)
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("is no whole number from 0 to {}", u64::MAX))
 }
 
 fn target(text: &str) -> Result<Target, String> {

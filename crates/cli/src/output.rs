@@ -1,7 +1,9 @@
 //! Where answers go: standard output or a file, buffered; a reader that left is no error.
 
-use std::fs::File;
+use std::borrow::Cow;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use serde::Serialize;
@@ -22,6 +24,20 @@ impl Target {
         self.0 == "-"
     }
 
+    /// How it is called in messages.
+    pub(crate) fn shown(&self) -> Cow<'_, str> {
+        if self.is_stdout() { Cow::Borrowed("standard output") } else { takt_model::file::one_line(&self.0) }
+    }
+
+    /// Whether it is the regular file that `path` leads to.
+    pub(crate) fn is_file(&self, path: &str) -> bool {
+        let place = |path: &str| {
+            let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+            Some((metadata.dev(), metadata.ino()))
+        };
+        !self.is_stdout() && path != "-" && place(&self.0).is_some_and(|own| place(path) == Some(own))
+    }
+
     /// Opens it for writing; a file is created or replaced.
     pub(crate) fn open(&self) -> Result<Box<dyn Write>, Failure> {
         if self.is_stdout() {
@@ -29,7 +45,12 @@ impl Target {
         }
         match File::create(Path::new(&self.0)) {
             Ok(file) => Ok(Box::new(BufWriter::with_capacity(1 << 16, file))),
-            Err(error) => Err(Failure::trouble(format_args!("cannot write {}: {error}", self.0))),
+            Err(error) => {
+                let folder =
+                    Path::new(&self.0).parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+                let hint = folder.map_or("", |_| "; its folder does not exist");
+                Err(Failure::trouble(format_args!("cannot write {}: {error}{hint}", self.shown())))
+            }
         }
     }
 
@@ -44,8 +65,7 @@ impl Target {
         match result {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::reader_left()),
-            Err(error) if self.is_stdout() => Err(Failure::trouble(format_args!("cannot write: {error}"))),
-            Err(error) => Err(Failure::trouble(format_args!("cannot write {}: {error}", self.0))),
+            Err(error) => Err(Failure::trouble(format_args!("cannot write {}: {error}", self.shown()))),
         }
     }
 }
@@ -67,7 +87,14 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 
 /// A line for people, on standard error.
 pub(crate) fn note(text: impl std::fmt::Display) {
-    eprintln!("takt: {text}");
+    complain(&format!("takt: {text}"));
+}
+
+/// Lines for people, on standard error. Names of a bad file may hold anything; a terminal shall not obey them. Where
+/// nobody can be told, the exit status still says it.
+pub(crate) fn complain(text: &str) {
+    let text = text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Columns of the terminal on standard output; 100 where it is none.

@@ -224,7 +224,15 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["chart", "good.takt", "--from", "2s", "--to", "1s"], 2, "--to must be later"),
         (&["chart", "good.takt", "--by", "cpu"], 2, "add --format svg"),
         (&["chart", "good.takt", "--node", "n9"], 2, "no node is called \"n9\""),
+        (&["chart", "good.takt", "-o", "x.png"], 2, "a chart is text or SVG, not png"),
+        (&["chart", "good.takt", "--to", "0s"], 2, "--to must be later"),
+        (&["sim", "good.toml", "--seed", "x"], 2, "is no whole number from 0 to 18446744073709551615"),
+        (&["sim", "good.toml", "--for", "99999999999999999999s"], 2, "is too long; the longest duration is 100000000s"),
+        (&["sim", "good.toml", "-o", "./good.toml"], 2, "./good.toml is to be read and would be overwritten"),
+        (&["chart", "good.takt", "-o", "good.takt"], 2, "good.takt is to be read and would be overwritten"),
+        (&["import", "bad.json", "-o", "bad.json"], 2, "bad.json is to be read and would be overwritten"),
         (&["diff", "-", "-"], 2, "only one of the two logs"),
+        (&["report", "-", "-"], 2, "only one of system and log"),
         (&["report", "good.takt", "late.takt"], 2, "give one system file and one log"),
         (&["report", "good.toml", "late.takt", "-o", "x.html"], 2, "is a log of other tasks"),
         // files
@@ -241,6 +249,8 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["export", "good.toml", "--format", "csv"], 2, "this is not a takt log"),
         (&["import", "bad.json"], 2, "bad.json:1:"),
         (&["import", "good.toml"], 2, "good.toml:"),
+        (&["import", "good.takt"], 2, "good.takt is a log, and this verb wants a JSON file"),
+        (&["check", "bad.json"], 2, "\"takt import\" turns an rt-app workload into a system file"),
         // what this version cannot
         (&["sim", "component.toml"], 3, "component \"dom1\" cannot be simulated"),
         (&["run", "component.toml", "--best-effort"], 3, "component \"dom1\" cannot be run"),
@@ -252,7 +262,8 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["stats", "missing.takt"], 4, "cannot read missing.takt: No such file"),
         (&["check", "."], 4, "cannot read .: it is a folder"),
         (&["sim", "traced.toml"], 4, "times.csv"),
-        (&["sim", "good.toml", "-o", "missing/x.takt"], 4, "cannot write missing/x.takt: No such file"),
+        (&["sim", "good.toml", "-o", "missing/x.takt"], 4, "; its folder does not exist"),
+        (&["sim", "good.toml", "-o", "."], 4, "cannot write .: Is a directory"),
         (&["man", "--out", "good.toml/man"], 4, "cannot write good.toml/man"),
     ];
     let mut wrong = Vec::new();
@@ -371,6 +382,29 @@ fn a_reader_that_leaves_is_no_error() {
         drop(stdout);
         let ran = Ran::of(child.wait_with_output().expect("takt ends"));
         assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "takt {}", arguments.join(" "));
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_a_deaf_terminal_is_no_bug() {
+    let folder = Folder::new();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has /dev/full");
+    for arguments in [
+        &["check", "good.toml"][..],
+        &["sim", "good.toml", "-o", "-"],
+        &["chart", "good.takt"],
+        &["export", "good.takt", "--format", "perfetto"],
+        &["--help"],
+    ] {
+        let output = Command::new(TAKT).args(arguments).current_dir(folder.0.path()).stdout(full()).output();
+        let ran = Ran::of(output.expect("takt ends"));
+        assert_eq!(ran.status, 4, "{arguments:?}");
+        assert!(ran.stderr.starts_with("takt: cannot write standard output: No space left"), "{}", ran.stderr);
+    }
+    for (arguments, status) in [(&["check", "missing.toml"][..], 4), (&["import", "bad.json"], 2), (&["frobnicate"], 2)]
+    {
+        let output = Command::new(TAKT).args(arguments).current_dir(folder.0.path()).stderr(full()).output();
+        assert_eq!(output.expect("takt ends").status.code(), Some(status), "{arguments:?}");
     }
 }
 
@@ -523,4 +557,10 @@ fn a_name_in_an_error_does_not_command_the_terminal() {
     let ran = folder.takt_with(&["check", "-"], system.as_bytes());
     assert_eq!(ran.status, 2);
     assert!(ran.stderr.contains("control character") && !ran.stderr.contains('\u{1b}'), "{:?}", ran.stderr);
+    let split = "takt = 1\n[[task]]\nname = \"two\\nlines\"\nperiod = 10\nwcet = \"1ms\"\n";
+    let ran = folder.takt_with(&["check", "-"], split.as_bytes());
+    let subjects = ran.stderr.lines().map(|line| line.starts_with("standard input:"));
+    assert!(ran.stderr.contains("\"two\\nlines\"") && subjects.into_iter().all(|told| told), "{:?}", ran.stderr);
+    let named = folder.takt(&["check", "no\nsuch"]);
+    assert_eq!(named.stderr, "takt: cannot read no\\nsuch: No such file or directory (os error 2)\n");
 }

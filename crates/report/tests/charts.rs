@@ -101,8 +101,7 @@ slow  ····██████····████  ····██████
 #[test]
 fn wide_names_take_the_columns_that_they_take() {
     let (mut system, log) = two_tasks();
-    for (name, label) in
-        [("制御", "制御  ███"), ("制御制御制御制御", "制御制御制御…  █"), ("\u{202e}cafe\u{301}", "")]
+    for (name, label) in [("制御", "制御  ███"), ("制御制御制御制御", "制御制御制御…  █"), ("\u{202e}cafe\u{301}", "")]
     {
         system.tasks[0].name = name.to_owned();
         let gantt = chart(Scene::of(&system), &log, GanttOptions::until(ms(20)), ms(20));

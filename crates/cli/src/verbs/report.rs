@@ -95,6 +95,9 @@ type Inputs = (System, String, Option<(String, Box<Log>)>);
 
 /// The system, its text, and the log.
 fn inputs(options: &args::Report) -> Result<Inputs, Failure> {
+    if options.file == "-" && options.log.as_deref() == Some("-") {
+        return Err(Failure::input("only one of system and log can come from standard input"));
+    }
     match (input::either(&options.file)?, &options.log) {
         (Content::System(system, text), Some(path)) => {
             let log = input::log(path)?;

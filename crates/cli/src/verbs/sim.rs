@@ -98,7 +98,7 @@ fn logged(system: &System, sim: &SimOptions, target: &Target) -> Result<Stats, F
 pub(crate) fn write_failure(target: &Target, error: WriteError) -> Failure {
     match error {
         WriteError::Io(error) => target.check(Err(error)).err().unwrap_or_else(Failure::reader_left),
-        other => Failure::trouble(format_args!("{}: {other}", target.0)),
+        other => Failure::trouble(format_args!("{}: {other}", target.shown())),
     }
 }
 
