@@ -79,9 +79,10 @@ impl Carried {
     /// Bounds the completions of one unit's tasks under the releases known so far.
     fn complete(&mut self, unit: &Unit, analysis: &mut rta::Analysis) {
         let analysed = fp_tasks(unit, self);
+        let served = unit.served_levels();
         for (i, task) in unit.tasks.iter().enumerate() {
             let release = self.release[task.id.index()];
-            self.end[task.id.index()] = if unit.m == 1 && task.level < unit.served_levels() {
+            self.end[task.id.index()] = if unit.m == 1 && task.level < served {
                 response(unit, analysis, &analysed, i).map(|response| response.from_arrival)
             } else {
                 release.and_then(|release| release.checked_add(task.d))
@@ -150,8 +151,9 @@ pub(crate) fn unproven(system: &System, units: &[Unit], answers: &[Answer]) -> V
             let wanders = |task: &&UnitTask| system.tasks[task.id.index()].after.iter().any(|id| late[id.index()]);
             // The most important level at which a release may come later than assumed.
             let from = unit.tasks.iter().filter(wanders).map(|task| task.level).min();
+            let levels = unit.served_levels();
             for task in &unit.tasks {
-                let served = unit.m == 1 && task.level < unit.served_levels();
+                let served = unit.m == 1 && task.level < levels;
                 let rests = from.is_some_and(|from| !served || task.level >= from);
                 changed |= rests && !std::mem::replace(&mut shaky[task.id.index()], true);
                 let kept = !rests && (served || *answer == Answer::Yes);
