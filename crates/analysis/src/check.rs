@@ -40,11 +40,16 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
             tests.append(&mut linux::check_node(system, node, machine));
         }
     }
-    CheckReport { system: system.name.clone(), schedulable, warnings: warnings(system), tests }
+    let mut warnings = contradictions(system);
+    let exceeded = !warnings.is_empty();
+    if system.tasks.iter().any(|task| !task.offset.is_zero()) {
+        warnings.push("offsets are ignored: the verdicts hold for any offsets".to_owned());
+    }
+    CheckReport { system: system.name.clone(), schedulable, warnings, exceeded, tests }
 }
 
-/// What the verdicts assume and the file contradicts, or what a reader might take for covered.
-fn warnings(system: &System) -> Vec<String> {
+/// What the verdicts assume and the file contradicts.
+fn contradictions(system: &System) -> Vec<String> {
     let mut warnings = Vec::new();
     for task in &system.tasks {
         let longest = match &task.exec {
@@ -73,9 +78,6 @@ fn warnings(system: &System) -> Vec<String> {
                 "task \"{name}\" arrives after {closest} already; the verdicts assume its period {period}"
             ));
         }
-    }
-    if system.tasks.iter().any(|task| !task.offset.is_zero()) {
-        warnings.push("offsets are ignored: the verdicts hold for any offsets".to_owned());
     }
     warnings
 }

@@ -425,6 +425,35 @@ fn replications_do_not_depend_on_threads_and_start_with_the_seed() {
 }
 
 #[test]
+fn a_run_that_is_killed_leaves_a_log_of_what_it_did() {
+    let folder = Folder::new();
+    let mut run = folder.spawn(&["run", "good.toml", "--best-effort", "--for", "60s", "-o", "killed.takt"]);
+    // It would take minutes until the events of 100 jobs a second fill a block.
+    let completed = |folder: &Folder| {
+        let stats = folder.takt(&["stats", "killed.takt", "--json"]);
+        if stats.status == 0 { stats.json()["tasks"][0]["completed"].as_u64().unwrap_or(0) } else { 0 }
+    };
+    while completed(&folder) == 0 && run.try_wait().expect("a child").is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    run.kill().expect("a child");
+    assert_eq!(run.wait().expect("a child").code(), None, "it was killed, not through");
+    assert!(completed(&folder) > 0);
+    assert!(folder.takt(&["stats", "killed.takt"]).stderr.contains("no end is recorded"));
+}
+
+#[test]
+fn a_file_that_exceeds_its_own_wcet_is_no_bug_of_takt() {
+    let folder = Folder::new();
+    fs::write(folder.path("over.toml"), GOOD.replace("\"2ms\"]", "\"9ms\"]")).expect("a file");
+    assert_eq!(folder.takt(&["sim", "over.toml", "-o", "over.takt"]).status, 0);
+    let output = folder.spawn(&["report", "over.toml", "over.takt"]).wait_with_output().expect("takt ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("Simulated above bound") && said.contains("longer than their wcet"), "{said}");
+    assert!(!said.contains("please report this"), "{said}");
+}
+
+#[test]
 fn a_damaged_log_says_so_and_gives_what_it_has() {
     let folder = Folder::new();
     let whole = fs::read(folder.path("good.takt")).expect("a log");

@@ -65,11 +65,21 @@ fn failure(error: &RunError) -> Failure {
 struct Recorder {
     writer: Option<Writer<Box<dyn std::io::Write>>>,
     collector: Collector,
+    /// Up to where the log stands in its file.
+    flushed: Time,
 }
+
+/// How much of a run a crash can take from its log, at most.
+const FLUSH: Span = Span::from_s(1);
 
 impl Sink for Recorder {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         if let Some(writer) = &mut self.writer {
+            if now >= self.flushed.saturating_add(FLUSH) {
+                self.flushed = now;
+                // An error stays with the writer until it finishes.
+                let _ = writer.flush();
+            }
             writer.event(stream, now, event);
         }
         self.collector.event(stream, now, event);
@@ -87,11 +97,16 @@ fn record(
     header.notes = prepared.notes().to_vec();
     let writer = match target {
         Some(target) => {
-            Some(Writer::new(target.open()?, &header, &definitions).map_err(|error| write_failure(target, error))?)
+            let writer = Writer::new(target.open()?, &header, &definitions);
+            let mut writer = writer.map_err(|error| write_failure(target, error))?;
+            // From here on the file is a log. An error stays with the writer until it finishes.
+            let _ = writer.flush();
+            Some(writer)
         }
         None => None,
     };
-    let mut recorder = Recorder { writer, collector: Collector::for_log(&header, &definitions) };
+    let collector = Collector::for_log(&header, &definitions);
+    let mut recorder = Recorder { writer, collector, flushed: Time::ZERO };
     let bar = progress::bar("running", duration.as_ns());
     let result = prepared.run(&mut recorder, &mut |now| bar.set_position(now.as_ns()));
     bar.finish_and_clear();

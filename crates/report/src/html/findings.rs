@@ -39,25 +39,20 @@ pub(super) fn sentences(input: &ReportInput<'_>) -> Vec<String> {
 fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
     let tasks = Compared::all(input);
     let mut findings = Vec::new();
+    let whose_fault = blame(input);
     if let Some(above) = above_bound(&tasks, |task| task.simulated) {
-        findings.push(Finding {
-            bad: true,
-            text: format!(
-                "Simulated above bound: {above}. One of the two is wrong; please report this with the system file and the seed."
-            ),
-        });
+        findings.push(Finding { bad: true, text: format!("Simulated above bound: {above}. {whose_fault}") });
     }
     let simulated_misses = input.simulated.and_then(|source| source.totals().1).unwrap_or(0);
     match input.check.map(|check| check.schedulable) {
         Some(Answer::Yes) if simulated_misses > 0 => findings.push(Finding {
             bad: true,
-            text: "Theory proves every deadline, and the simulation missed some. One of the two is wrong; please report this \
-                   with the system file and the seed."
-                .to_owned(),
+            text: format!("Theory proves every deadline, and the simulation missed some. {whose_fault}"),
         }),
         Some(Answer::Unknown) if simulated_misses > 0 => findings.push(Finding {
             bad: true,
-            text: "What theory left open the simulation decides: it is a legal schedule of this system, and it misses.".to_owned(),
+            text: "What theory left open the simulation decides: it is a legal schedule of this system, and it misses."
+                .to_owned(),
         }),
         _ => {}
     }
@@ -79,6 +74,16 @@ fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Why theory and simulation disagree: the file, or a bug.
+fn blame(input: &ReportInput<'_>) -> &'static str {
+    if input.check.is_some_and(|check| check.exceeded) {
+        "The file lets tasks execute for longer than their wcet, or arrive faster than their period; the proof assumes \
+         that they do neither."
+    } else {
+        "One of the two is wrong; please report this with the system file and the seed."
+    }
 }
 
 /// `"a" 12 ms (bound 10 ms), "b" ...`, the worst excess in proportion first; `None` where all keep to their bounds.
