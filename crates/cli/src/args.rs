@@ -289,6 +289,9 @@ pub(crate) enum Rows {
     Cpu,
 }
 
+/// Where the page goes if nobody says.
+pub(crate) const REPORT: &str = "report.html";
+
 /// Put theory, simulation and reality on one HTML page.
 ///
 /// Takes a system file, a log, or both. The system is checked and simulated; the log is set beside it. Without a system
@@ -317,7 +320,7 @@ pub(crate) struct Report {
     pub(crate) seed: Option<u64>,
 
     /// Write the page here; - is standard output.
-    #[arg(short, long, value_name = "FILE", default_value = "report.html", value_parser = target, value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", default_value = REPORT, value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Target,
 }
 

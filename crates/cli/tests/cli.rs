@@ -572,7 +572,7 @@ fn a_report_calls_a_simulated_log_a_simulation_and_says_how_to_get_it_again() {
     let page = fs::read_to_string(folder.path("x.html")).expect("the page");
     let commands = "takt check good.toml\n\
                     takt sim good.toml --for 1s --seed 7 -o &#39;a log.takt&#39;\n\
-                    takt report good.toml &#39;a log.takt&#39;";
+                    takt report good.toml &#39;a log.takt&#39; -o x.html";
     assert!(page.contains(commands), "{}", page.split("reproduce\">").last().unwrap_or_default());
     let late = folder.spawn(&["report", "late.toml", "-o", "late.html"]).wait_with_output().expect("takt ends");
     let notes = String::from_utf8_lossy(&late.stderr);

@@ -352,7 +352,7 @@ impl<'a> Drawing<'a> {
     fn mode_marks(&mut self, bottom: f64) {
         for mode in &self.gantt.modes {
             let x = self.x(mode.at);
-            let name = self.gantt.scene.modes.get(mode.mode).map_or("?", String::as_str);
+            let name = self.gantt.scene.strategy(mode.node, mode.mode);
             let near_edge = x > self.right - 80.0;
             let _ = writeln!(
                 self.out,

@@ -292,7 +292,7 @@ impl Printer<'_> {
 
     fn mode_lines(&self, out: &mut String) {
         for mode in &self.gantt.modes {
-            let name = self.gantt.scene.modes.get(mode.mode).map_or("?", String::as_str);
+            let name = self.gantt.scene.strategy(mode.node, mode.mode);
             let cell = self.cell(mode.at);
             let width = self.options.width.max(40);
             let pad = (self.label + 2 + cell).min(width / 2);

@@ -212,7 +212,11 @@ impl Commands<'_> {
             }
         };
         let log = log.map(|log| format!(" {log}")).unwrap_or_default();
-        lines.push(format!("takt report {system}{log}{again}"));
+        let page = match options.output.0.as_str() {
+            "-" | args::REPORT => String::new(),
+            page => format!(" -o {}", quoted(page)),
+        };
+        lines.push(format!("takt report {system}{log}{again}{page}"));
         lines
     }
 }

@@ -138,7 +138,7 @@ fn tiles(out: &mut String, input: &ReportInput<'_>) {
     if let Some(source) = input.simulated {
         let seed = source.seed.map_or_else(String::new, |seed| format!(", seed {seed}"));
         let (class, word, sentence) = outcome(source);
-        let caution = if class == "yes" && is_no_proof(input.system, Span::from_ns(source.stats.duration_ns)) {
+        let caution = if class == "yes" && proves_nothing(input.system, source) {
             " By itself this proves nothing: see the notes."
         } else {
             ""
@@ -183,6 +183,10 @@ fn outcome(source: &Source) -> (&'static str, String, String) {
         Some(n) => ("no", format!("{} missed", plural(n, "deadline")), sentence),
         None => ("open", "Misses unknown".to_owned(), sentence),
     }
+}
+
+fn proves_nothing(system: &System, source: &Source) -> bool {
+    is_no_proof(system, Span::from_ns(source.stats.duration_ns))
 }
 
 /// Whether a simulation without a miss proves nothing: it was shorter than two hyperperiods after the last offset, or there
@@ -254,10 +258,10 @@ fn chart(out: &mut String, id: &str, title: &str, gantt: &Gantt, rows: Rows) {
 
 fn notes(out: &mut String, input: &ReportInput<'_>) {
     let mut notes: Vec<String> = Vec::new();
-    if input.simulated.is_some() {
+    if input.simulated.is_some_and(|source| source.totals().1 == Some(0) && proves_nothing(input.system, source)) {
         notes.push(
-            "A simulation without a miss proves nothing for sporadic, global or non-preemptive scheduling: the worst case \
-             need not be among the schedules that were tried. A bound holds for all of them."
+            "A simulation without a miss proves nothing where arrivals or times vary, or scheduling is global or not \
+             preemptive: the worst case need not be among the schedules that were tried. A bound holds for all of them."
                 .to_owned(),
         );
     }
@@ -312,7 +316,8 @@ fn reproduce(out: &mut String, input: &ReportInput<'_>) {
     }
     out.push_str("<h2 id=\"reproduce\">How to reproduce this</h2>\n");
     if input.simulated.is_some() {
-        out.push_str("<p>The same system and seed give the same simulation, byte for byte. A measurement differs each time.</p>\n");
+        let measured = if input.measured.is_some() { " A measurement differs each time." } else { "" };
+        let _ = writeln!(out, "<p>The same system and seed give the same simulation, byte for byte.{measured}</p>");
     }
     let _ = writeln!(out, "<pre><code>{}</code></pre>", Esc(&input.commands.join("\n")));
 }
