@@ -298,8 +298,10 @@ impl Collector {
             return;
         }
         (task.next, task.stream) = (number.saturating_add(1), stream);
+        // Of a job whose thread was busy, the nominal release is recorded, which is no measurement.
         if let Some(latencies) = &mut task.latencies
             && origin == NONE
+            && task.open.iter().next().is_none()
         {
             latencies.record(now.saturating_sub(arrival));
         }

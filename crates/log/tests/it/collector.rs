@@ -181,7 +181,10 @@ proptest! {
             if t == 0 {
                 check(stats.chains[0].response_ns.map(signed), responses(|job| job.origin), true);
             }
-            let latencies = jobs.iter().filter(|job| job.origin.is_none()).map(|job| (job.release - job.arrival) as i64);
+            let over = |job: &Job, at| !matches!(job.fate, Fate::Open) && job.end <= at;
+            let idle = |i: usize| jobs[..i].iter().all(|earlier| over(earlier, jobs[i].release));
+            let measured = jobs.iter().enumerate().filter(|(i, job)| job.origin.is_none() && idle(*i));
+            let latencies = measured.map(|(_, job)| (job.release - job.arrival) as i64);
             check(found.release_latency_ns.unwrap().map(signed), latencies.collect(), true);
             for job in jobs {
                 for (i, (from, to, cpu)) in job.runs.iter().enumerate() {
