@@ -353,6 +353,10 @@ fn own_interval(task: &Task) -> Span {
     task.period.min(Span::from_ns(u64::try_from(mean_ns).unwrap_or(u64::MAX)))
 }
 
+/// What a job costs at least, whatever its wcet: to wake, to stamp and to go to sleep. Without it, jobs that come faster
+/// than a thread can wake would spin at SCHED_FIFO.
+const JOB_LEAST: Span = Span::from_us(10);
+
 /// Parts per million of one CPU, rounded up, by the longest execution that the file allows.
 fn load_ppm(task: &Task, interval: Span) -> u64 {
     let longest = match &task.exec {
@@ -361,7 +365,7 @@ fn load_ppm(task: &Task, interval: Span) -> u64 {
         Exec::Pmf(pmf) => pmf.iter().map(|(value, _)| *value).fold(task.wcet, Ord::max),
         Exec::Trace(trace) => trace.values.iter().copied().fold(task.wcet, Ord::max),
     };
-    let ppm = (u128::from(longest.as_ns()) * 1_000_000).div_ceil(u128::from(interval.as_ns().max(1)));
+    let ppm = (u128::from(longest.max(JOB_LEAST).as_ns()) * 1_000_000).div_ceil(u128::from(interval.as_ns().max(1)));
     u64::try_from(ppm).unwrap_or(u64::MAX)
 }
 

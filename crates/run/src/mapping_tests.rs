@@ -185,6 +185,8 @@ fn arrivals_that_come_faster_than_the_period_count_as_they_come() {
     let pmf =
         |first_ms, second_ms| Arrival::Pmf(vec![(Span::from_ms(first_ms), half), (Span::from_ms(second_ms), half)]);
     let bursty = Task { arrival: pmf(1, 3), ..task("bursty", 20, 2) };
+    let spinning = Task::periodic("spinning", Span::from_us(2), Span::from_ns(1));
+    assert!(refused(vec![spinning]).contains("500 %"), "to wake takes longer than 2 us");
     assert!(refused(vec![bursty.clone()]).contains("100 %"), "one job of 2 ms every 2 ms, whatever the period says");
     let sparse = Task { arrival: pmf(1, 99), ..bursty.clone() };
     assert_eq!(refused(vec![sparse.clone()]), "");
