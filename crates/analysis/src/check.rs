@@ -33,11 +33,11 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
     let mut schedulable = Answer::Yes;
     for index in 0..system.nodes.len() {
         let node = NodeId(index as u32);
-        let (answer, mut reports) = check_node(system, node, options);
+        let (answer, mut reports, placed) = check_node(system, node, options);
         schedulable = schedulable.and(answer);
         tests.append(&mut reports);
         if let Some(machine) = &options.linux {
-            tests.append(&mut linux::check_node(system, node, machine));
+            tests.append(&mut linux::check_node(placed.as_ref().unwrap_or(system), node, machine));
         }
     }
     let mut warnings = contradictions(system);
@@ -82,8 +82,8 @@ fn contradictions(system: &System) -> Vec<String> {
     warnings
 }
 
-/// Everything about one node but the kernel's view.
-fn check_node(system: &System, node: NodeId, options: &CheckOptions) -> (Answer, Vec<TestReport>) {
+/// Everything about one node but the kernel's view; also the system with the node's tasks placed, where they had to be.
+fn check_node(system: &System, node: NodeId, options: &CheckOptions) -> (Answer, Vec<TestReport>, Option<System>) {
     let spec = &system.nodes[node.index()];
     let mut reports = unsupported(system, node);
     let mut answer = if reports.is_empty() { Answer::Yes } else { Answer::Unknown };
@@ -126,7 +126,7 @@ fn check_node(system: &System, node: NodeId, options: &CheckOptions) -> (Answer,
     if !options.only.is_empty() {
         reports.retain(|report| options.only.contains(&report.test));
     }
-    (answer, reports)
+    (answer, reports, placed)
 }
 
 /// Reduces what the tests say of one of several strategies to what holds under all of them.

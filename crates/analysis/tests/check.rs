@@ -215,6 +215,15 @@ fn the_kernel_counts_as_it_does() {
     );
     assert!(domains.iter().all(|test| test.verdict.answer() == Answer::Yes));
 
+    // What nobody has bound is placed first; without a place there is nothing to admit.
+    let mut free = pair(80);
+    free.nodes[0].placement = Placement::Partitioned;
+    let domains = linux(&free, LinuxMachine::stock(2));
+    assert!(domains.len() == 2 && domains.iter().all(|test| test.tasks.len() == 1));
+    free.tasks.push(task("c", 100, 80));
+    let nowhere = linux(&free, LinuxMachine::stock(2));
+    assert!(nowhere.len() == 1 && nowhere[0].verdict.why().contains("no place was found"), "{nowhere:?}");
+
     let slow = System::local(1, Builtin::Edf, vec![task("slow", 5000, 1)]);
     assert_eq!(
         linux(&slow, LinuxMachine::stock(1))[0].verdict.why(),

@@ -580,6 +580,19 @@ fn a_report_calls_a_simulated_log_a_simulation_and_says_how_to_get_it_again() {
 }
 
 #[test]
+fn the_manual_page_names_statuses_and_keys() {
+    let folder = Folder::new();
+    let page = folder.takt(&["man"]).text();
+    for part in [".SH \"EXIT STATUS\"", "4  an I/O error", ".SH \"JSON\"", ".SS \"sim, run, stats\"", "\"response_ns\""]
+    {
+        assert!(page.contains(part), "no {part}");
+    }
+    assert_eq!(folder.takt(&["man", "--out", "man"]).status, 0);
+    assert_eq!(fs::read_to_string(folder.path("man/takt.1")).expect("a page"), page);
+    assert!(fs::read_to_string(folder.path("man/takt-sim.1")).expect("a page").contains("takt\\-sim"));
+}
+
+#[test]
 fn a_name_in_an_error_does_not_command_the_terminal() {
     let folder = Folder::new();
     let system = "takt = 1\n[[task]]\nname = \"\\u001b[31mred\"\nperiod = \"10ms\"\nwcet = \"1ms\"\n";

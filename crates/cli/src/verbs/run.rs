@@ -1,5 +1,6 @@
 //! `takt run`: a system's tasks as threads of this kernel.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use takt_log::stats::{Collector, Stats};
 use takt_log::{Definitions, Event, Header, Sink, Writer};
@@ -136,10 +137,20 @@ fn threads(summary: &RunSummary) -> String {
     table.without_empty_columns().render("")
 }
 
-/// The contract's keys, and beside them how it was run.
-fn with_summary(stats: &Stats, summary: &RunSummary) -> Value {
-    let mut value = json!(stats);
-    let threads: Vec<Value> = summary
+/// The contract's keys, and after them how it was run.
+#[derive(Serialize)]
+struct Answer<'a> {
+    #[serde(flatten)]
+    stats: &'a Stats,
+    best_effort: bool,
+    interrupted: bool,
+    notes: &'a [String],
+    steal_ns: Option<u64>,
+    threads: Vec<Value>,
+}
+
+fn with_summary<'a>(stats: &'a Stats, summary: &'a RunSummary) -> Answer<'a> {
+    let threads = summary
         .tasks
         .iter()
         .map(|task| {
@@ -152,10 +163,12 @@ fn with_summary(stats: &Stats, summary: &RunSummary) -> Value {
             })
         })
         .collect();
-    value["best_effort"] = json!(summary.best_effort);
-    value["interrupted"] = json!(summary.interrupted.is_some());
-    value["notes"] = json!(summary.notes);
-    value["steal_ns"] = json!(summary.steal.map(Span::as_ns));
-    value["threads"] = json!(threads);
-    value
+    Answer {
+        stats,
+        best_effort: summary.best_effort,
+        interrupted: summary.interrupted.is_some(),
+        notes: &summary.notes,
+        steal_ns: summary.steal.map(Span::as_ns),
+        threads,
+    }
 }
