@@ -386,6 +386,25 @@ fn a_reader_that_leaves_is_no_error() {
 }
 
 #[test]
+fn a_refused_verb_leaves_the_file_that_it_would_replace() {
+    let folder = Folder::new();
+    let before = fs::read(folder.path("good.takt")).expect("a log");
+    for output in ["good.takt", "new.takt"] {
+        for verb in
+            [&["sim", "table.toml"][..], &["run", "component.toml", "--best-effort"], &["sim", "component.toml"]]
+        {
+            assert_eq!(folder.takt(&[verb, &["-o", output]].concat()).status, 3, "{verb:?}");
+        }
+    }
+    assert_eq!(fs::read(folder.path("good.takt")).expect("a log"), before);
+    assert!(!folder.path("new.takt").exists());
+    // A shorter log leaves nothing of the longer one.
+    assert_eq!(folder.takt(&["sim", "good.toml", "--for", "10ms", "-o", "good.takt"]).status, 0);
+    assert!(fs::read(folder.path("good.takt")).expect("a log").len() < before.len());
+    assert_eq!(folder.takt(&["stats", "good.takt"]).stderr, "");
+}
+
+#[test]
 fn a_full_disk_is_told_and_a_deaf_terminal_is_no_bug() {
     let folder = Folder::new();
     let full = || fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has /dev/full");

@@ -66,8 +66,8 @@ fn failure(error: &RunError) -> Failure {
 struct Recorder {
     writer: Option<Writer<Box<dyn std::io::Write>>>,
     collector: Collector,
-    /// Up to where the log stands in its file.
-    flushed: Time,
+    /// Up to where the log stands in its file, which is no log before the first event.
+    flushed: Option<Time>,
 }
 
 /// How much of a run a crash can take from its log, at most.
@@ -76,8 +76,8 @@ const FLUSH: Span = Span::from_s(1);
 impl Sink for Recorder {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         if let Some(writer) = &mut self.writer {
-            if now >= self.flushed.saturating_add(FLUSH) {
-                self.flushed = now;
+            if self.flushed.is_none_or(|flushed| now >= flushed.saturating_add(FLUSH)) {
+                self.flushed = Some(now);
                 // An error stays with the writer until it finishes.
                 let _ = writer.flush();
             }
@@ -99,15 +99,12 @@ fn record(
     let writer = match target {
         Some(target) => {
             let writer = Writer::new(target.open()?, &header, &definitions);
-            let mut writer = writer.map_err(|error| write_failure(target, error))?;
-            // From here on the file is a log. An error stays with the writer until it finishes.
-            let _ = writer.flush();
-            Some(writer)
+            Some(writer.map_err(|error| write_failure(target, error))?)
         }
         None => None,
     };
     let collector = Collector::for_log(&header, &definitions);
-    let mut recorder = Recorder { writer, collector, flushed: Time::ZERO };
+    let mut recorder = Recorder { writer, collector, flushed: None };
     let bar = progress::bar("running", duration.as_ns());
     let result = prepared.run(&mut recorder, &mut |now| bar.set_position(now.as_ns()));
     bar.finish_and_clear();
