@@ -20,7 +20,7 @@ Examples:
 #[derive(Parser, Debug)]
 #[command(name = "takt", version, after_help = AFTER, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Takt {
-    /// Print the answer as JSON on standard output (`man takt` and docs/json.md name the keys).
+    /// Print the answer as JSON on standard output (`takt man` and docs/json.md name the keys).
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
@@ -189,6 +189,8 @@ pub(crate) struct Run {
 /// Print the numbers of a log: per task, chain and CPU.
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Exit status: 0 read; 1 a deadline was missed under --fail-on-miss; 3 a log of another version.
+
 Examples:
   takt stats run.takt
   takt sim robot.toml -o - | takt stats -
@@ -231,6 +233,8 @@ pub(crate) struct Diff {
 /// needs to show.
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Exit status: 0 drawn; 1 no missed deadline to show under --first-miss; 3 a log of another version.
+
 Examples:
   takt chart run.takt
   takt chart run.takt --from 1s --to 1.1s
@@ -298,6 +302,8 @@ pub(crate) const REPORT: &str = "report.html";
 /// file, the one that the log carries is used. Also prints the table of bounds and responses.
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Exit status: 0 made, whatever the page says; 3 a log of another version.
+
 Examples:
   takt report robot.toml
   takt report robot.toml run.takt -o robot.html
