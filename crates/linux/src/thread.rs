@@ -46,9 +46,22 @@ pub fn yield_now() {
 ///
 /// A thread that has ended is no danger: the kernel looks for the id within this process only.
 pub fn interrupt(thread: Tid) {
+    install_interrupt();
+    if thread.0 <= 0 {
+        return;
+    }
+    // SAFETY: tgkill with this process's own id reaches only threads of this process; no memory is passed.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread.0, interrupt_signal()) };
+}
+
+fn interrupt_signal() -> libc::c_int {
+    libc::SIGRTMIN() + 5
+}
+
+/// Makes the signal of [`interrupt`] one that ends nothing.
+pub(crate) fn install_interrupt() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     extern "C" fn nothing(_signal: libc::c_int) {}
-    let signal = libc::SIGRTMIN() + 5;
     INSTALLED.get_or_init(|| {
         let handler: extern "C" fn(libc::c_int) = nothing;
         // SAFETY: sigaction is plain data for which zero is valid; the handler is async-signal-safe (it is empty)
@@ -57,14 +70,9 @@ pub fn interrupt(thread: Tid) {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as libc::sighandler_t;
             libc::sigemptyset(&raw mut action.sa_mask);
-            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+            libc::sigaction(interrupt_signal(), &raw const action, std::ptr::null_mut());
         }
     });
-    if thread.0 <= 0 {
-        return;
-    }
-    // SAFETY: tgkill with this process's own id reaches only threads of this process; no memory is passed.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread.0, signal) };
 }
 
 #[cfg(test)]

@@ -62,8 +62,8 @@ impl Prepared {
         KindSet::of(&[Kind::Release, Kind::Start, Kind::Complete, Kind::Miss, Kind::Lost])
     }
 
-    /// Runs and hands every event to `sink`, in the order of time; the stream is the node's number. SIGINT, SIGTERM and
-    /// SIGHUP end the run early and in order.
+    /// Runs and hands every event to `sink`, in the order of time; the stream is the node's number. Signals that
+    /// would end the process end the run early and in order ([`takt_linux::signals::StopSignals`]).
     ///
     /// # Errors
     /// A missing privilege or a refusal of the kernel (nothing has run then), or a failure of takt itself. Either way

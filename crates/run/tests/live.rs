@@ -380,14 +380,21 @@ fn a_kill_at_any_instant_is_repaired() {
 fn a_signal_ends_a_run_in_order_and_a_second_one_does_no_harm() {
     let _alone = alone();
     let before = (cpusets(), bandwidth());
-    let Some(mut child) = start_child() else { return };
-    for signal in ["-TERM", "-INT"] {
-        let pid = child.id().to_string();
-        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    for signals in [["-TERM", "-INT"], ["-QUIT", "-QUIT"], ["-USR1", "-ALRM"], ["-XCPU", "-RTMIN"]] {
+        let Some(mut child) = start_child() else { return };
+        for signal in signals {
+            let pid = child.id().to_string();
+            assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        }
+        let status = child.wait().unwrap();
+        if !status.success() {
+            recover().unwrap();
+        }
+        assert!(status.success(), "{signals:?}: {status}");
+        let said = said(&mut child);
+        assert!(said.contains("interrupted by Some("), "{signals:?}: {said}");
+        assert_eq!(cpusets(), before.0, "{signals:?}");
     }
-    assert!(child.wait().unwrap().success());
-    let said = said(&mut child);
-    assert!(said.contains("interrupted by Some("), "{said}");
     assert_eq!((cpusets(), bandwidth()), before);
 }
 

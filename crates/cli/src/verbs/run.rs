@@ -41,8 +41,8 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     for sentence in summary.notes.iter().skip(prepared.notes().len()) {
         note(format_args!("note: {sentence}"));
     }
-    if summary.interrupted.is_some() {
-        note(format_args!("note: interrupted after {}", Span::from_ns(summary.end.as_ns())));
+    if let Some(signal) = summary.interrupted {
+        note(format_args!("note: interrupted by {signal} after {}", Span::from_ns(summary.end.as_ns())));
     }
     if json {
         print_json(&with_summary(&stats, &summary))?;
