@@ -23,6 +23,7 @@ use failure::{Failure, Status};
 use takt_linux::recovery::{Recovery, recover};
 
 fn main() -> ExitCode {
+    takt_linux::signals::ignore_file_size();
     let takt = match Takt::try_parse() {
         Ok(takt) => takt,
         Err(error) => {

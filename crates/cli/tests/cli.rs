@@ -428,6 +428,16 @@ fn a_full_disk_is_told_and_a_deaf_terminal_is_no_bug() {
 }
 
 #[test]
+fn a_limit_of_file_size_is_told_like_a_full_disk() {
+    let folder = Folder::new();
+    let limited = format!("ulimit -f 1; exec '{TAKT}' sim good.toml --for 60s -o limited.takt");
+    let output = Command::new("sh").args(["-c", &limited]).current_dir(folder.0.path()).output();
+    let ran = Ran::of(output.expect("sh runs"));
+    assert_eq!(ran.status, 4, "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("takt: cannot write limited.takt: File too large"), "{}", ran.stderr);
+}
+
+#[test]
 fn replications_do_not_depend_on_threads_and_start_with_the_seed() {
     let folder = Folder::new();
     let merged = |arguments: &[&str]| folder.takt(arguments).text();
