@@ -136,6 +136,7 @@ fn a_whole_report() {
         check: Some(&report),
         simulated: Some(&sim),
         measured: Some(&run),
+        notes: &[],
         commands: &commands,
         maker: "takt 0.1.0",
     });
@@ -173,6 +174,7 @@ fn a_report_of_an_overload_shows_the_first_miss() {
         check: Some(&report),
         simulated: Some(&sim),
         measured: None,
+        notes: &[],
         commands: &[],
         maker: "takt 0.1.0",
     });
@@ -192,6 +194,7 @@ fn page_of(system: &System, span: Span) -> String {
         check: Some(&check(system, &CheckOptions::default())),
         simulated: Some(&sim),
         measured: None,
+        notes: &[],
         commands: &[],
         maker: "takt 0.1.0",
     })
@@ -214,6 +217,7 @@ fn hostile_names_are_only_text() {
         check: Some(&check(&system, &CheckOptions::default())),
         simulated: Some(&source),
         measured: Some(&measured(&system, 3, Span::from_ms(500), 1)),
+        notes: &[],
         commands: &[hostile.to_owned()],
         maker: hostile,
     });
@@ -239,6 +243,7 @@ fn a_system_without_tasks_and_logs_without_events_make_a_page() {
             check: None,
             simulated: Some(&sim),
             measured: Some(&run),
+            notes: &[],
             commands: &[],
             maker: "takt",
         });
@@ -253,6 +258,7 @@ fn a_system_without_tasks_and_logs_without_events_make_a_page() {
         check: None,
         simulated: None,
         measured: None,
+        notes: &[],
         commands: &[],
         maker: "takt",
     });
@@ -302,6 +308,7 @@ fn a_simulated_miss_settles_what_theory_left_open() {
         check: Some(&check),
         simulated: None,
         measured: Some(&log),
+        notes: &[],
         commands: &[],
         maker: "takt",
     });

@@ -34,6 +34,8 @@ pub struct ReportInput<'a> {
     pub simulated: Option<&'a Source>,
     /// A run of it.
     pub measured: Option<&'a Source>,
+    /// What else the reader should know, such as why there is no simulation: sentences for the notes.
+    pub notes: &'a [String],
     /// The commands that made this report, one an entry.
     pub commands: &'a [String],
     /// Which takt made it, such as "takt 0.1.0".
@@ -257,7 +259,7 @@ fn chart(out: &mut String, id: &str, title: &str, gantt: &Gantt, rows: Rows) {
 }
 
 fn notes(out: &mut String, input: &ReportInput<'_>) {
-    let mut notes: Vec<String> = Vec::new();
+    let mut notes: Vec<String> = input.notes.to_vec();
     if input.simulated.is_some_and(|source| source.totals().1 == Some(0) && proves_nothing(input.system, source)) {
         notes.push(
             "A simulation without a miss proves nothing where arrivals or times vary, or scheduling is global or not \
