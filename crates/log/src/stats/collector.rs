@@ -322,17 +322,17 @@ impl Collector {
         }
     }
 
+    #[inline]
     fn complete(&mut self, now: u64, job: JobKey) {
         let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
-        let Some(job) = task.take(job.number) else { return };
-        leave(&mut self.busy, task.cpus, &job, now);
-        let response = now.saturating_sub(job.arrival);
-        task.missed += u64::from(response > task.deadline);
-        task.responses.record(response);
-        if job.origin != NONE
-            && let Some(chain) = self.chains.get_mut(task.chain as usize)
-        {
-            chain.record(now.saturating_sub(job.origin));
+        let number = job.number;
+        // Nearly always the first: then it is read where it stands.
+        if task.open.first.number == number && number != NONE {
+            let job = task.open.first;
+            task.open.drop_first();
+            task.completed(now, &job, &mut self.busy, &mut self.chains);
+        } else if let Some(job) = task.take_later(number) {
+            task.completed(now, &job, &mut self.busy, &mut self.chains);
         }
     }
 
@@ -350,6 +350,20 @@ impl Collector {
 }
 
 impl TaskState {
+    /// Counts a job that has completed and is no longer among the open ones.
+    #[inline(always)]
+    fn completed(&mut self, now: u64, job: &Job, busy: &mut [u64], chains: &mut [Histogram]) {
+        leave(busy, self.cpus, job, now);
+        let response = now.saturating_sub(job.arrival);
+        self.missed += u64::from(response > self.deadline);
+        self.responses.record(response);
+        if job.origin != NONE
+            && let Some(chain) = chains.get_mut(self.chain as usize)
+        {
+            chain.record(now.saturating_sub(job.origin));
+        }
+    }
+
     #[inline]
     fn find(&mut self, job: JobKey) -> Option<&mut Job> {
         self.open.find(job.number)
@@ -369,8 +383,10 @@ impl TaskState {
     /// may have ended, for jobs of a task end in order.
     #[inline]
     fn take(&mut self, number: u64) -> Option<Job> {
-        if self.open.first.number == number {
-            return self.open.pop_first();
+        let first = self.open.first;
+        if first.number == number && number != NONE {
+            self.open.drop_first();
+            return Some(first);
         }
         self.take_later(number)
     }
@@ -415,26 +431,24 @@ impl Open {
         }
     }
 
+    /// Takes out the first job.
     #[inline]
-    fn pop_first(&mut self) -> Option<Job> {
-        if self.first.number == NONE {
-            return None;
-        }
-        let gone = self.first;
+    fn drop_first(&mut self) {
         // Asked first: most often none waits, and then no job is moved.
         if self.later.is_empty() {
             self.first.number = NONE;
         } else {
             self.first = self.later.pop_front().unwrap_or(Job::ABSENT);
         }
-        Some(gone)
     }
 
     #[inline]
     fn find(&mut self, number: u64) -> Option<&mut Job> {
-        if self.first.number == number && number != NONE {
-            return Some(&mut self.first);
-        }
+        if self.first.number == number && number != NONE { Some(&mut self.first) } else { self.find_later(number) }
+    }
+
+    #[inline(never)]
+    fn find_later(&mut self, number: u64) -> Option<&mut Job> {
         let at = self.later.binary_search_by_key(&number, |job| job.number).ok()?;
         self.later.get_mut(at)
     }
@@ -446,7 +460,7 @@ impl Open {
         let before = self.len();
         self.later.retain(|job| !(job.doubtful && job.number < number));
         if self.first.doubtful && self.first.number < number {
-            self.pop_first();
+            self.drop_first();
         }
         Some((job, (before - self.len()) as u64))
     }
