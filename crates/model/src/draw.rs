@@ -113,9 +113,7 @@ pub struct Arrivals<'a> {
     draw: Draw,
     /// The period, where arrivals are periodic without jitter: the common case keeps out of the others' way.
     even: Option<Span>,
-    number: u64,
-    next_arrival: Option<Time>,
-    last_release: Time,
+    next: Option<Arriving>,
 }
 
 impl<'a> Arrivals<'a> {
@@ -127,20 +125,58 @@ impl<'a> Arrivals<'a> {
             _ => Some(Time::ZERO + task.offset),
         };
         let even = (task.arrival == Arrival::Periodic && task.jitter.is_zero()).then_some(task.period);
-        Arrivals { task, draw, even, number: 0, next_arrival: first, last_release: Time::ZERO }
+        let mut arrivals = Arrivals { task, draw, even, next: None };
+        arrivals.next = first.map(|arrival| arrivals.arriving(0, arrival, Time::ZERO));
+        arrivals
     }
 
-    fn arrival_after(&self, arrival: Time) -> Option<Time> {
+    /// The next job, without going on to the one after it.
+    #[inline]
+    #[must_use]
+    pub fn peek(&self) -> Option<&Arriving> {
+        self.next.as_ref()
+    }
+
+    /// Goes on to the job after the next.
+    #[inline]
+    pub fn advance(&mut self) {
+        let Some(job) = &mut self.next else { return };
+        let Some(period) = self.even else { return self.advance_unevenly() };
+        match job.arrival.checked_add(period) {
+            Some(arrival) => *job = Arriving { number: job.number + 1, arrival, release: arrival },
+            None => self.next = None,
+        }
+    }
+
+    fn advance_unevenly(&mut self) {
+        self.next = self.next.and_then(|job| {
+            let arrival = self.arrival_after(job.number, job.arrival)?;
+            Some(self.arriving(job.number + 1, arrival, job.release))
+        });
+    }
+
+    /// Job `number`, which arrives at `arrival`; the one before is released at `last_release`.
+    fn arriving(&self, number: u64, arrival: Time, last_release: Time) -> Arriving {
+        let release = if self.task.jitter.is_zero() {
+            arrival
+        } else {
+            arrival.saturating_add(self.draw.uniform(Purpose::Jitter, number, Span::ZERO, self.task.jitter))
+        };
+        Arriving { number, arrival, release: release.max(last_release) }
+    }
+
+    /// When the job after job `number` arrives, which arrived at `arrival`.
+    fn arrival_after(&self, number: u64, arrival: Time) -> Option<Time> {
         let task = self.task;
         let distance = match &task.arrival {
             Arrival::Periodic => task.period,
             Arrival::Sporadic => {
                 let most = task.period.saturating_add(task.period);
-                self.draw.uniform(Purpose::Distance, self.number, task.period, most)
+                self.draw.uniform(Purpose::Distance, number, task.period, most)
             }
-            Arrival::Pmf(pmf) => self.draw.pick(Purpose::Distance, self.number, pmf),
+            Arrival::Pmf(pmf) => self.draw.pick(Purpose::Distance, number, pmf),
             Arrival::Trace(trace) => {
-                let value = trace.values.get(usize::try_from(self.number).ok()?.checked_add(1)?)?;
+                let value = trace.values.get(usize::try_from(number).ok()?.checked_add(1)?)?;
                 return Time::ZERO.checked_add(task.offset)?.checked_add(*value);
             }
         };
@@ -153,27 +189,8 @@ impl Iterator for Arrivals<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Arriving> {
-        let arrival = self.next_arrival?;
-        let Some(period) = self.even else { return Some(self.uneven(arrival)) };
-        let job = Arriving { number: self.number, arrival, release: arrival };
-        self.next_arrival = arrival.checked_add(period);
-        self.number += 1;
-        Some(job)
-    }
-}
-
-impl Arrivals<'_> {
-    /// The job that arrives at `arrival`, whatever the task's pattern.
-    fn uneven(&mut self, arrival: Time) -> Arriving {
-        let release = if self.task.jitter.is_zero() {
-            arrival
-        } else {
-            arrival.saturating_add(self.draw.uniform(Purpose::Jitter, self.number, Span::ZERO, self.task.jitter))
-        };
-        let job = Arriving { number: self.number, arrival, release: release.max(self.last_release) };
-        self.next_arrival = self.arrival_after(arrival);
-        self.last_release = job.release;
-        self.number += 1;
+        let job = self.next;
+        self.advance();
         job
     }
 }

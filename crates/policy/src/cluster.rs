@@ -132,10 +132,10 @@ impl Cluster {
         self.running_on(cpu).map(|rank| (cpu, *rank))
     }
 
-    /// Chooses what runs from `now` on and says what changes.
+    /// Chooses what runs from `now` on and says what changes, if something happened since the last time.
     #[inline(always)]
-    pub(crate) fn dispatch(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
-        if !self.dispatch_one(now, slots, decisions) {
+    pub(crate) fn dispatch_touched(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
+        if std::mem::take(&mut self.touched) && !self.dispatch_one(now, slots, decisions) {
             self.dispatch_any(now, slots, decisions);
         }
     }

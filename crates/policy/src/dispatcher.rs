@@ -247,7 +247,7 @@ impl Slots {
 pub struct Dispatcher {
     slots: Slots,
     clusters: Vec<Cluster>,
-    /// Clusters that something happened to since the last dispatch.
+    /// Clusters that something happened to since the last dispatch, where there are several.
     touched: Vec<u32>,
     plans: Vec<Plan>,
     importance: Vec<u32>,
@@ -369,10 +369,11 @@ impl Dispatcher {
         if self.slots.laxity {
             self.keep_laxity_quantum(now);
         }
+        if let [only] = self.clusters.as_mut_slice() {
+            only.dispatch_touched(now, &mut self.slots, decisions);
+        }
         while let Some(cluster) = self.touched.pop() {
-            let cluster = &mut self.clusters[cluster as usize];
-            cluster.touched = false;
-            cluster.dispatch(now, &mut self.slots, decisions);
+            self.clusters[cluster as usize].dispatch_touched(now, &mut self.slots, decisions);
         }
     }
 
@@ -398,11 +399,12 @@ impl Dispatcher {
 
     #[inline]
     fn touch(&mut self, cluster: u32) {
+        let several = self.clusters.len() > 1;
         let home = &mut self.clusters[cluster as usize];
-        if !home.touched {
-            home.touched = true;
+        if several && !home.touched {
             self.touched.push(cluster);
         }
+        home.touched = true;
     }
 
     #[inline(always)]

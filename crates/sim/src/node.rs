@@ -45,7 +45,6 @@ struct SimTask<'a> {
     exec_fixed: Option<Span>,
     /// Jobs from outside; `None` for a chain's successor.
     arrivals: Option<Arrivals<'a>>,
-    next: Option<Arriving>,
     head: Option<Head>,
     pending: VecDeque<Released>,
     /// How many of `pending`, from the front, have missed.
@@ -160,7 +159,7 @@ impl<'a> NodeSim<'a> {
     }
 
     /// Everything that happens at `now`, in the order of the design, until quiet.
-    #[inline]
+    #[inline(always)]
     fn step<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), SimError> {
         loop {
             self.complete_all(now, sink);
@@ -242,8 +241,12 @@ impl<'a> NodeSim<'a> {
         while let (time, slot) = self.releases.earliest()
             && time <= now
         {
-            if let Some(Arriving { number, arrival, .. }) = self.tasks[slot as usize].next {
+            let next = self.tasks[slot as usize].arrivals.as_ref().and_then(Arrivals::peek);
+            if let Some(Arriving { number, arrival, .. }) = next.copied() {
                 self.release(slot, number, arrival, arrival, now, sink)?;
+            }
+            if let Some(arrivals) = &mut self.tasks[slot as usize].arrivals {
+                arrivals.advance();
             }
             self.await_next(slot);
         }
@@ -269,9 +272,9 @@ impl<'a> NodeSim<'a> {
     /// Arms the next release of a task whose jobs come from outside.
     #[inline(always)]
     fn await_next(&mut self, slot: u32) {
-        let task = &mut self.tasks[slot as usize];
-        task.next = task.arrivals.as_mut().and_then(Iterator::next).filter(|job| job.release < self.end);
-        self.releases.set(slot, task.next.map_or(Time::MAX, |job| job.release));
+        let next = self.tasks[slot as usize].arrivals.as_ref().and_then(Arrivals::peek);
+        let release = next.map_or(Time::MAX, |job| job.release);
+        self.releases.set(slot, if release < self.end { release } else { Time::MAX });
     }
 
     #[inline(always)]
@@ -472,7 +475,6 @@ fn tasks(system: &System, node: NodeId, seed: u64) -> Vec<SimTask<'_>> {
                 draw,
                 exec_fixed: (task.exec == Exec::Wcet).then_some(task.wcet),
                 arrivals: (!is_successor).then(|| Arrivals::new(task, draw)),
-                next: None,
                 head: None,
                 pending: VecDeque::new(),
                 pending_missed: 0,

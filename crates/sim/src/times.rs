@@ -13,8 +13,8 @@ pub(crate) const NEVER: Time = Time::from_ns((1 << (u64::BITS - INDEX_BITS)) - 1
 /// and its index are one number, so that one comparison decides.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
-    /// A few: instant << INDEX_BITS | index, and one more for an even number. Empty for many.
-    few: Vec<u64>,
+    /// A few: instant << INDEX_BITS | index, in groups of four; the last one is filled up. Empty for many.
+    few: Vec<[u64; 4]>,
     /// The least of `few`.
     first: u64,
     earliest: (Time, u32),
@@ -35,10 +35,10 @@ fn tree_key(index: u32, time: Time) -> u128 {
 impl Times {
     /// `count` instants, all [`NEVER`].
     pub(crate) fn never(count: usize) -> Self {
-        let mut times = Times { few: Vec::new(), first: u64::MAX, earliest: (NEVER, 0), tree: Vec::new() };
+        let mut times = Times { few: Vec::new(), first: few_key(0, NEVER), earliest: (NEVER, 0), tree: Vec::new() };
         if count <= FEW_MAX {
-            times.few = (0..count as u32).map(|index| few_key(index, NEVER)).collect();
-            times.few.resize(count.next_multiple_of(2), u64::MAX);
+            let group = |at| std::array::from_fn(|i| few_key((4 * at + i) as u32, NEVER));
+            times.few = (0..count.div_ceil(4)).map(group).collect();
         } else {
             let leaves = count.next_power_of_two();
             times.tree = vec![u128::MAX; leaves];
@@ -50,25 +50,21 @@ impl Times {
 
     #[inline]
     pub(crate) fn set(&mut self, index: u32, time: Time) {
-        let Some(place) = self.few.get_mut(index as usize) else {
+        let Some(group) = self.few.get_mut(index as usize / 4) else {
             return self.set_in_tree(index, time);
         };
         let key = few_key(index, time);
-        let old = std::mem::replace(place, key);
+        let old = std::mem::replace(&mut group[index as usize % 4], key);
         // Only where the earliest moves can it be one that did not.
         let first = if old == self.first { self.scan() } else { self.first.min(key) };
         self.first = first;
         self.earliest = (Time::from_ns(first >> INDEX_BITS), first as u32 % FEW_MAX as u32);
     }
 
-    /// The least of `few`, along two lanes that do not wait for each other.
+    /// The least of `few`.
     #[inline]
     fn scan(&self) -> u64 {
-        let (mut even, mut odd) = (u64::MAX, u64::MAX);
-        for pair in self.few.chunks_exact(2) {
-            (even, odd) = (even.min(pair[0]), odd.min(pair[1]));
-        }
-        even.min(odd)
+        self.few.iter().fold(u64::MAX, |least, [a, b, c, d]| least.min((*a.min(b)).min(*c.min(d))))
     }
 
     fn set_in_tree(&mut self, index: u32, time: Time) {
@@ -86,8 +82,8 @@ impl Times {
     /// Whether the instant of `index` is [`NEVER`].
     #[inline]
     pub(crate) fn is_never(&self, index: u32) -> bool {
-        match self.few.get(index as usize) {
-            Some(key) => *key == few_key(index, NEVER),
+        match self.few.get(index as usize / 4) {
+            Some(group) => group[index as usize % 4] == few_key(index, NEVER),
             None => self.tree[self.tree.len() / 2 + index as usize] == tree_key(index, NEVER),
         }
     }

@@ -290,6 +290,7 @@ impl Sink for Collector {
 }
 
 impl Collector {
+    #[inline(always)]
     fn release(&mut self, stream: u32, now: u64, job: JobKey, arrival: u64, origin: u64) {
         let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
         let number = job.number;
@@ -303,7 +304,7 @@ impl Collector {
             && origin == NONE
             && task.open.iter().next().is_none()
         {
-            latencies.record(now.saturating_sub(arrival));
+            latencies.record_apart(now.saturating_sub(arrival));
         }
         task.open.push(Job { number, arrival, origin, since: NONE, cpu: 0, doubtful: false });
     }
@@ -322,7 +323,7 @@ impl Collector {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn complete(&mut self, now: u64, job: JobKey) {
         let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
         let number = job.number;
@@ -331,7 +332,15 @@ impl Collector {
             let job = task.open.first;
             task.open.drop_first();
             task.completed(now, &job, &mut self.busy, &mut self.chains);
-        } else if let Some(job) = task.take_later(number) {
+        } else {
+            self.complete_later(now, job);
+        }
+    }
+
+    #[cold]
+    fn complete_later(&mut self, now: u64, job: JobKey) {
+        let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
+        if let Some(job) = task.take_later(job.number) {
             task.completed(now, &job, &mut self.busy, &mut self.chains);
         }
     }
@@ -360,7 +369,7 @@ impl TaskState {
         if job.origin != NONE
             && let Some(chain) = chains.get_mut(self.chain as usize)
         {
-            chain.record(now.saturating_sub(job.origin));
+            chain.record_apart(now.saturating_sub(job.origin));
         }
     }
 
