@@ -466,7 +466,10 @@ fn copy_workspace(from: &Path, to: &Path) {
     for file in ["Cargo.toml", "Cargo.lock", "clippy.toml"] {
         fs::copy(from.join(file), to.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     }
-    copy_folder(&from.join("crates"), &to.join("crates"));
+    // The command carries pages of the manual.
+    for folder in ["crates", "docs"] {
+        copy_folder(&from.join(folder), &to.join(folder));
+    }
 }
 
 fn copy_folder(from: &Path, to: &Path) {
