@@ -181,6 +181,7 @@ fn edf_runs_under_sched_deadline_on_the_whole_machine() {
     check(&system, &summary, &events);
     assert_eq!(summary.tasks[0].class, "SCHED_DEADLINE runtime 3.2ms, deadline 20ms, period 20ms");
     assert_eq!(summary.tasks[0].overruns, Some(0), "the margin covers waking and stamping");
+    assert!(!summary.notes.iter().any(|note| note.contains("throttles")), "{:?}", summary.notes);
     assert_eq!(bandwidth(), before, "no bandwidth leaked");
 }
 
@@ -195,6 +196,8 @@ fn an_overrun_is_seen() {
     // Each completed job took 12 ms of 2.2 ms; the one that the end cut short may have too.
     let (overruns, completed) = (summary.tasks[0].overruns.unwrap(), summary.tasks[0].completed);
     assert!(overruns == completed || overruns == completed + 1, "{overruns} of {completed}");
+    let said = format!("throttles such a job until the reservation's next period: \"liar\" {overruns} job");
+    assert!(summary.notes.iter().any(|note| note.contains(&said)), "{said}: {:?}", summary.notes);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use takt_analysis::Answer;
 use takt_log::BackEnd;
 use takt_log::stats::TaskStats;
-use takt_model::Span;
+use takt_model::plan::Order;
+use takt_model::{Exec, NodeId, Plan, Span, System, Task};
 
 use super::tasks::Compared;
 use super::{ReportInput, count, plural};
@@ -68,12 +69,52 @@ fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
         };
         findings.push(Finding { bad: true, text: format!("Measured above bound: {above}. {because}") });
     }
+    findings.extend(throttled(input));
     for (word, source) in [("simulation", input.simulated), ("measurement", input.measured)] {
         if let Some(damage) = source.and_then(|source| source.damage.as_ref()) {
             findings.push(Finding { bad: false, text: format!("The log of the {word} is damaged: {damage}") });
         }
     }
     findings
+}
+
+/// Whose jobs the kernel throttles for what the file says of them.
+fn throttled(input: &ReportInput<'_>) -> Option<Finding> {
+    input.measured.filter(|source| source.back_end == BackEnd::Run)?;
+    let tasks: Vec<&Task> = under_sched_deadline(input.system).into_iter().filter(|task| exceeds_wcet(task)).collect();
+    if tasks.is_empty() {
+        return None;
+    }
+    let named: Vec<String> = tasks.iter().take(SPELLED_MAX).map(|task| format!("\"{}\"", task.name)).collect();
+    let text = format!(
+        "The file lets jobs of {}{} execute for longer than their wcet. SCHED_DEADLINE throttles a job that exceeds its \
+         reservation, the wcet and a margin, until the reservation's next period; takt run counts such overruns.",
+        named.join(", "),
+        and_more(tasks.len())
+    );
+    Some(Finding { bad: false, text })
+}
+
+/// Tasks of `deadline` levels, which run under SCHED_DEADLINE.
+fn under_sched_deadline(system: &System) -> Vec<&Task> {
+    let plans = system.nodes.iter().enumerate().filter_map(|(index, node)| {
+        Plan::resolve(system, NodeId(index.try_into().ok()?), &system.strategy(node.strategy)).ok()
+    });
+    let slots = plans.flat_map(|plan| {
+        let levels = plan.levels;
+        let is_deadline = move |level: u32| levels.get(level as usize).is_some_and(|l| l.order == Order::Deadline);
+        plan.tasks.into_iter().filter(move |slot| is_deadline(slot.level))
+    });
+    slots.filter_map(|slot| system.tasks.get(slot.task.index())).collect()
+}
+
+fn exceeds_wcet(task: &Task) -> bool {
+    match &task.exec {
+        Exec::Wcet => false,
+        Exec::Uniform { max, .. } => *max > task.wcet,
+        Exec::Pmf(pmf) => pmf.iter().any(|(value, _)| *value > task.wcet),
+        Exec::Trace(trace) => trace.values.iter().any(|value| *value > task.wcet),
+    }
 }
 
 /// Why theory and simulation disagree: the file, or a bug.
