@@ -34,6 +34,17 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
+    /// This process is bound to `there` CPUs of more (taskset), which SCHED_DEADLINE takes for a domain of its own only.
+    pub(crate) fn confine(&mut self, there: usize) {
+        let in_deadline = self.tasks.iter().any(|task| matches!(task.class, Class::Deadline(_)));
+        if in_deadline && self.domains.is_empty() {
+            self.domains = vec![CpuSet::first(u32::try_from(there).unwrap_or(u32::MAX))];
+            for task in &mut self.tasks {
+                task.domain = Some(0);
+            }
+        }
+    }
+
     /// The machine cannot be divided, so that SCHED_DEADLINE threads use all `there` CPUs.
     pub(crate) fn go_global(&mut self, there: usize, why: &str) {
         let wanted: Vec<String> = self.domains.drain(..).map(|domain| list(&domain)).collect();
@@ -78,10 +89,12 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
     let there = takt_linux::sched::affinity().len();
     let mut mapping = map(system, node, options, &Limits::read(), there)?;
     refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
-    if !mapping.domains.is_empty()
-        && let Some(obstacle) = takt_linux::cpuset::obstacle()
-    {
-        mapping.go_global(there, &obstacle.to_string());
+    let obstacle = takt_linux::cpuset::obstacle();
+    match obstacle {
+        Some(obstacle) if !mapping.domains.is_empty() => mapping.go_global(there, &obstacle.to_string()),
+        // In a cpuset of its own the CPUs may well be a domain.
+        None if there < takt_linux::machine().cpus_online.len() => mapping.confine(there),
+        _ => {}
     }
     Ok(Prepared { system: Arc::new(system.clone()), options: *options, node, mapping })
 }

@@ -186,6 +186,26 @@ fn edf_runs_under_sched_deadline_on_the_whole_machine() {
 }
 
 #[test]
+fn edf_on_the_cpus_that_taskset_leaves_gets_a_domain_of_them() {
+    let _alone = alone();
+    let before = (cpusets(), bandwidth());
+    let all = sched::affinity();
+    let (Some(last), true) = (all.last().copied(), all.len() > 1) else { return println!("skipped: one CPU") };
+    let bound = std::thread::spawn(move || {
+        sched::set_affinity(&[last]).unwrap();
+        let system = System::local(1, Builtin::Edf, vec![task("a", 20, 2000)]);
+        (run(&system, &RunOptions::new(ms(200)), &mut Events::new()), takt_linux::cpuset::obstacle())
+    });
+    match bound.join().unwrap() {
+        (Ok(summary), _) => assert!(summary.tasks[0].class.starts_with("SCHED_DEADLINE"), "{summary:?}"),
+        (Err(error), Some(obstacle)) => println!("skipped: {error}: {obstacle}"),
+        (Err(error @ RunError::Privilege { .. }), None) => println!("skipped: {error}"),
+        (Err(error), None) => panic!("{error}"),
+    }
+    assert_eq!((cpusets(), bandwidth()), before);
+}
+
+#[test]
 fn an_overrun_is_seen() {
     let _alone = alone();
     let cpus = sched::affinity().len() as u32;
