@@ -386,18 +386,7 @@ impl<'a> NodeSim<'a> {
             at += 1;
             match decision {
                 Decision::Run { slot, cpu, resumed, from } => self.run(slot, cpu, resumed, from, now, sink),
-                Decision::Preempt { slot, cpu } => self.preempt(slot, cpu, now, sink),
-                Decision::Cancel { slot } => {
-                    emptied = true;
-                    self.abandon(slot, CancelCause::Omitted, now, sink);
-                }
-                Decision::Drop { slot, cpu } => {
-                    emptied = true;
-                    if let Some(cpu) = cpu {
-                        self.finishes.set(cpu, Time::MAX);
-                    }
-                    self.abandon(slot, CancelCause::Late, now, sink);
-                }
+                other => emptied |= self.take_away(other, now, sink),
             }
         }
         self.decisions.clear();
@@ -415,6 +404,26 @@ impl<'a> NodeSim<'a> {
     #[inline(never)]
     fn carry_out_apart<S: Sink>(&mut self, now: Time, sink: &mut S) {
         self.carry_out(now, sink);
+    }
+
+    /// Carries out a decision by which a job loses its CPU or its slot. True when the slot became empty.
+    #[inline(always)]
+    fn take_away<S: Sink>(&mut self, decision: Decision, now: Time, sink: &mut S) -> bool {
+        match decision {
+            Decision::Run { .. } => return false,
+            Decision::Preempt { slot, cpu } => {
+                self.preempt(slot, cpu, now, sink);
+                return false;
+            }
+            Decision::Cancel { slot } => self.abandon(slot, CancelCause::Omitted, now, sink),
+            Decision::Drop { slot, cpu } => {
+                if let Some(cpu) = cpu {
+                    self.finishes.set(cpu, Time::MAX);
+                }
+                self.abandon(slot, CancelCause::Late, now, sink);
+            }
+        }
+        true
     }
 
     fn preempt<S: Sink>(&mut self, slot: u32, cpu: u32, now: Time, sink: &mut S) {

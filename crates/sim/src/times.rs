@@ -70,13 +70,16 @@ impl Times {
     fn set_in_tree(&mut self, index: u32, time: Time) {
         let mut at = self.tree.len() / 2 + index as usize;
         let mut winner = tree_key(index, time);
-        while at > 1 {
+        // A node that stays as it was leaves all above it as they were.
+        while self.tree[at] != winner {
             self.tree[at] = winner;
+            if at == 1 {
+                self.earliest = (Time::from_ns((winner >> 32) as u64), winner as u32);
+                break;
+            }
             winner = winner.min(self.tree[at ^ 1]);
             at /= 2;
         }
-        self.tree[1] = winner;
-        self.earliest = (Time::from_ns((winner >> 32) as u64), winner as u32);
     }
 
     /// Whether the instant of `index` is [`NEVER`].
