@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use takt_log::stats::{Interval, Merged, Stats};
+use takt_log::stats::{Merged, Stats};
 use takt_model::{Lateness, Span};
 
 use crate::table::{Table, or_dash, time};
@@ -52,10 +52,10 @@ pub(crate) fn merged(merged: &Merged, silence: Silence) -> String {
     let mut table = Table::new(&["95 % confidence", "mean response", "from", "to", "miss ratio", "from", "to"]);
     for task in &merged.confidence {
         let mut cells = vec![task.task.clone()];
-        let response = |x: f64| time(Span::from_ns(if x > 0.0 { x as u64 } else { 0 }));
+        let response = |ns: i64| time(Span::from_ns(ns.max(0).unsigned_abs()));
         let ratio = |x: f64| format!("{:.4}", x.clamp(0.0, 1.0));
-        cells.extend(interval(task.response_mean_ns, response));
-        cells.extend(interval(task.miss_ratio, ratio));
+        cells.extend(interval(task.response_mean_ns.map(|i| [i.mean, i.low, i.high].map(response))));
+        cells.extend(interval(task.miss_ratio.map(|i| [i.mean, i.low, i.high].map(ratio))));
         table.row(cells);
     }
     format!("{}in {} runs\n\n{}", numbers(&merged.stats, silence), merged.runs, table.render(""))
@@ -127,8 +127,8 @@ fn closing(stats: &Stats, silence: Silence) -> String {
     }
 }
 
-fn interval(interval: Option<Interval>, show: impl Fn(f64) -> String) -> [String; 3] {
-    interval.map_or_else(|| ["-", "-", "-"].map(str::to_owned), |i| [i.mean, i.low, i.high].map(show))
+fn interval(shown: Option<[String; 3]>) -> [String; 3] {
+    shown.unwrap_or_else(|| ["-", "-", "-"].map(str::to_owned))
 }
 
 /// A name and five times.

@@ -28,7 +28,7 @@ use takt_model::CpuSet;
 
 pub use collector::Collector;
 pub use histogram::{Bucket, Histogram, Summary};
-pub use merge::{Interval, MergeError, Merged, Replications, TaskConfidence};
+pub use merge::{Interval, MergeError, Merged, Replications, TaskConfidence, TimeInterval};
 
 /// CPUs of a node beyond these are not counted (a System has no more).
 const CPUS_MAX: u32 = CpuSet::CPUS_MAX;

@@ -301,7 +301,7 @@ fn runs_merge() {
     let json = serde_json::to_value(&merged).unwrap();
     assert_eq!((&json["runs"], &json["duration_ns"]), (&2.into(), &59.into()));
     assert_eq!((&json["tasks"][0]["released"], &json["tasks"][0]["missed"]), (&4.into(), &1.into()));
-    assert_eq!(json["confidence"][0]["response_mean_ns"]["mean"], 10.0);
+    assert_eq!(json["confidence"][0]["response_mean_ns"]["mean"], 10);
     // Misses of 1/2 and 0: mean 0.25, s = 0.3536, t(0.975, 1) = 12.706, so 0.25 +- 3.177.
     let ratio = merged.confidence[0].miss_ratio.unwrap();
     assert!((ratio.mean - 0.25).abs() < 1e-12 && (ratio.high - 3.4266).abs() < 1e-3, "{ratio:?}");
