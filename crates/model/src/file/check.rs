@@ -339,8 +339,8 @@ impl Check<'_> {
         let inner: Vec<Vec<usize>> =
             system.components.iter().map(|c| c.parent.iter().map(|parent| parent.index()).collect()).collect();
         for cycle in circles::cycles(&inner) {
-            let names = cycle.iter().chain(cycle.first()).map(|i| system.components[*i].name.as_str());
-            let names = names.collect::<Vec<_>>().join(" in ");
+            let names: Vec<&str> = cycle.iter().map(|i| system.components[*i].name.as_str()).collect();
+            let names = circles::spelled(&names, " in ");
             let message = format!("components stand in a circle: {names}; one of them must stand in the root");
             self.error(Part::Component(cycle[0]), "parent", message);
         }

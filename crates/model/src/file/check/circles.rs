@@ -42,9 +42,41 @@ pub(super) fn cycles(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     found
 }
 
+/// So many names of a circle are spelled out.
+const SPELLED_MAX: usize = 8;
+
+/// `a -> b -> a`; of a long circle the first names, and how many there are.
+pub(super) fn spelled(names: &[&str], link: &str) -> String {
+    let first = names.first().copied().unwrap_or_default();
+    let mut text = names.get(..SPELLED_MAX).unwrap_or(names).join(link);
+    text.push_str(link);
+    if names.len() > SPELLED_MAX {
+        text.push_str("...");
+        text.push_str(link);
+    }
+    text.push_str(first);
+    if names.len() > SPELLED_MAX {
+        text.push_str(&format!(" ({} in all)", names.len()));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_circle_is_spelled_in_part() {
+        assert_eq!(spelled(&["a"], " -> "), "a -> a");
+        assert_eq!(
+            spelled(&["a", "b", "c", "d", "e", "f", "g", "h"], " in "),
+            "a in b in c in d in e in f in g in h in a"
+        );
+        let names: Vec<String> = (0..20_000).map(|i| format!("t{i}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let text = "t0 -> t1 -> t2 -> t3 -> t4 -> t5 -> t6 -> t7 -> ... -> t0 (20000 in all)";
+        assert_eq!(spelled(&names, " -> "), text);
+    }
 
     #[test]
     fn circles_are_found_once_each() {

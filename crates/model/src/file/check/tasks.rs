@@ -123,8 +123,9 @@ impl Check<'_> {
         let cycles = super::circles::cycles(&before);
         for cycle in &cycles {
             // `cycle` goes from a task to what it comes after; the message goes the way of the jobs.
-            let names = cycle.iter().chain(cycle.first()).rev().map(|i| system.tasks[*i].name.as_str());
-            let names = names.collect::<Vec<_>>().join(" -> ");
+            let names = cycle.first().into_iter().chain(cycle.iter().skip(1).rev());
+            let names: Vec<&str> = names.map(|i| system.tasks[*i].name.as_str()).collect();
+            let names = super::circles::spelled(&names, " -> ");
             let message =
                 format!("tasks wait for each other in a circle: {names}; one of them must not come after the others");
             self.error(Part::Task(cycle[0]), "after", message);
