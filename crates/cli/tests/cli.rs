@@ -472,6 +472,27 @@ fn a_run_that_is_killed_leaves_a_log_of_what_it_did() {
 }
 
 #[test]
+fn what_is_about_one_node_of_several_leaves_the_others_out() {
+    let folder = Folder::new();
+    let seen = |arguments: &[&str]| {
+        let answer = folder.takt(arguments).json();
+        let names = |list: &str, key: &str| {
+            let list = answer[list].as_array().expect("a list").iter();
+            list.map(|entry| entry[key].as_str().expect("a name").to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        [names("tasks", "task"), names("cpus", "node")]
+    };
+    assert_eq!(seen(&["sim", "nodes.toml", "--json"]), ["a b", "n1 n2"]);
+    assert_eq!(seen(&["sim", "nodes.toml", "--node", "n2", "--json"]), ["b", "n2"]);
+    assert_eq!(seen(&["sim", "nodes.toml", "--node", "n2", "--runs", "2", "--json"]), ["b", "n2"]);
+    assert_eq!(seen(&["sim", "nodes.toml", "--node", "n1", "-o", "sim.takt", "--json"]), ["a", "n1"]);
+    assert_eq!(seen(&["stats", "sim.takt", "--json"]), ["a", "n1"]);
+    let run = ["run", "nodes.toml", "--node", "n2", "--best-effort", "--for", "50ms", "-o", "run.takt", "--json"];
+    assert_eq!(seen(&run), ["b", "n2"]);
+    assert_eq!(seen(&["stats", "run.takt", "--json"]), ["b", "n2"]);
+}
+
+#[test]
 fn a_file_that_exceeds_its_own_wcet_is_no_bug_of_takt() {
     let folder = Folder::new();
     fs::write(folder.path("over.toml"), GOOD.replace("\"2ms\"]", "\"9ms\"]")).expect("a file");

@@ -93,7 +93,7 @@ fn record(
     duration: Span,
     target: Option<&Target>,
 ) -> Result<(Stats, RunSummary), Failure> {
-    let definitions = Definitions::of(system);
+    let definitions = Definitions::of(system).about(Some(prepared.node()));
     let mut header = Header::new(file::write(system), Some(prepared.seed()), prepared.back_end(), prepared.kinds());
     header.notes = prepared.notes().to_vec();
     let writer = match target {
@@ -112,11 +112,7 @@ fn record(
     if let (Some(writer), Some(target)) = (recorder.writer, target) {
         writer.finish(summary.end).map_err(|error| write_failure(target, error))?;
     }
-    let mut stats = recorder.collector.finish(summary.end);
-    let name = &system.nodes[summary.node.index()].name;
-    stats.tasks.retain(|task| task.node == *name);
-    stats.cpus.retain(|cpu| cpu.node == *name);
-    Ok((stats, summary))
+    Ok((recorder.collector.finish(summary.end), summary))
 }
 
 /// The class of each thread, and what the kernel did to it.

@@ -42,7 +42,7 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     let stats = match &options.output {
         Some(target) => logged(&system, &sim, target)?,
         None => {
-            let collector = Collector::new(&Definitions::of(&system), KindSet::JOBS);
+            let collector = Collector::new(&Definitions::of(&system).about(node), KindSet::JOBS);
             let collector = simulated(&system, &sim, collector)?;
             collector.finish(end(&sim))
         }
@@ -84,7 +84,7 @@ pub(crate) fn simulated<S: Sink>(system: &System, sim: &SimOptions, mut sink: S)
 
 /// Simulates into a log, counting on the way.
 fn logged(system: &System, sim: &SimOptions, target: &Target) -> Result<Stats, Failure> {
-    let definitions = Definitions::of(system);
+    let definitions = Definitions::of(system).about(sim.node);
     let header = Header::new(file::write(system), Some(sim.seed), BackEnd::Sim, KindSet::JOBS);
     let failed = |error| write_failure(target, error);
     let writer = Writer::new(target.open()?, &header, &definitions).map_err(failed)?;
@@ -126,7 +126,7 @@ const AHEAD_MAX: usize = 8;
 /// that the result does not depend on the number of threads.
 fn replicate(system: &System, sim: &SimOptions, runs: u32) -> Result<Merged, Failure> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(runs as usize);
-    let definitions = Definitions::of(system);
+    let definitions = Definitions::of(system).about(sim.node);
     let bar = progress::bar("replications", u64::from(runs));
     let next = AtomicU32::new(0);
     let outcome = thread::scope(|scope| {

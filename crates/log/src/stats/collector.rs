@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use takt_model::{NodeId, Time};
+use takt_model::{NodeId, TaskId, Time};
 
 use super::{ChainStats, CpuStats, Histogram, Stats, TaskStats};
 use crate::definitions::Definitions;
@@ -171,6 +171,7 @@ impl Collector {
         update(&mut self.definitions.nodes, &definitions.nodes);
         update(&mut self.definitions.tasks, &definitions.tasks);
         update(&mut self.definitions.chains, &definitions.chains);
+        self.definitions.only = definitions.only;
     }
 
     /// Rearranges `busy` when nodes were added or have other CPUs now.
@@ -210,6 +211,10 @@ impl Collector {
             let deadline = def.deadline.map(|deadline| deadline.as_ns());
             let responses = std::mem::take(&mut state.responses);
             let latencies = state.latencies.take();
+            let seen = responses.count() + state.cancelled + state.dropped + open + state.censored;
+            if seen == 0 && !self.definitions.covers(def.node) {
+                continue;
+            }
             tasks.push(TaskStats {
                 task: def.name.clone(),
                 node: self.definitions.node_name(def.node),
@@ -229,16 +234,28 @@ impl Collector {
                 release_latencies: latencies.map(|latencies| *latencies),
             });
         }
-        let chains = self.definitions.chains.iter().zip(self.chains).map(|(def, responses)| ChainStats {
-            chain: def.name.clone(),
-            response_ns: responses.summary(),
-            responses,
-        });
+        let about = |sink: TaskId| {
+            self.definitions.tasks.get(sink.index()).is_none_or(|task| self.definitions.covers(task.node))
+        };
+        let chains = self
+            .definitions
+            .chains
+            .iter()
+            .zip(self.chains)
+            .filter(|(def, responses)| responses.count() > 0 || about(def.sink))
+            .map(|(def, responses)| ChainStats {
+                chain: def.name.clone(),
+                response_ns: responses.summary(),
+                responses,
+            });
         let mut cpus = Vec::with_capacity(self.busy.len());
         let mut busy = self.busy.iter();
         for (i, node) in self.definitions.nodes.iter().enumerate() {
             for (cpu, busy) in (0..node.cpus.min(super::CPUS_MAX)).zip(busy.by_ref()) {
                 let node = self.definitions.node_name(NodeId(i as u32));
+                if *busy == 0 && !self.definitions.covers(NodeId(i as u32)) {
+                    continue;
+                }
                 cpus.push(CpuStats { node, cpu, busy_ns: knows_cpus.then_some(*busy) });
             }
         }
