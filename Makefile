@@ -56,4 +56,4 @@ SOAK_RUNS ?= 1000000
 SOAK_CASES ?= 200000
 soak:
 	FUZZ_RUNS=$(SOAK_RUNS) .ci/fuzz
-	PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) $(CARGO) test --locked --workspace --release
+	PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) $(CARGO) test --locked --workspace --profile soak
