@@ -42,7 +42,8 @@ pub fn yield_now() {
 }
 
 /// Cuts short the system call that a thread of this process sleeps in. The signal is one that nothing else in takt
-/// uses and that does nothing; a thread that is not asleep does not notice, so callers repeat until the thread answered.
+/// uses and that does nothing; a thread that is not asleep does not notice, so callers repeat until the thread answered,
+/// and pause between: signals without a pause queue up faster than the thread handles them, and it gets no further.
 ///
 /// A thread that has ended is no danger: the kernel looks for the id within this process only.
 pub fn interrupt(thread: Tid) {
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
     use crate::Epoch;
     use std::sync::mpsc;
-    use takt_model::Time;
+    use takt_model::{Span, Time};
 
     #[test]
     fn an_interrupt_ends_a_sleep() {
@@ -93,7 +94,7 @@ mod tests {
         let tid = receive.recv().unwrap();
         while !sleeper.is_finished() {
             interrupt(tid);
-            std::thread::yield_now();
+            crate::clock::pause(Span::from_ms(1));
         }
         assert!(!sleeper.join().unwrap(), "the sleep says that it was cut short");
     }
