@@ -47,7 +47,7 @@ deny:
 agreement:
 	benches/check-peer.sh agreement
 
-## All benchmark programs, and the peers that they are compared with.
+## All benchmark programs, and the peers that they are compared with (BENCH=short: only that they run).
 bench:
 	.ci/bench
 
@@ -55,7 +55,9 @@ bench:
 fuzz:
 	.ci/fuzz
 
-## 10^6 executions of each fuzz target, and the property tests with many more cases.
+## 10^6 executions of each fuzz target, and the property tests with many more cases (SOAK_RUNS and SOAK_CASES change that).
+SOAK_RUNS ?= 1000000
+SOAK_CASES ?= 200000
 soak:
-	FUZZ_RUNS=1000000 .ci/fuzz
-	PROPTEST_CASES=20000 TAKT_CASES=200000 $(CARGO) test --locked --workspace --release
+	FUZZ_RUNS=$(SOAK_RUNS) .ci/fuzz
+	PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) $(CARGO) test --locked --workspace --profile soak

@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use takt_log::diff::{DiffOptions, diff};
-use takt_log::stats::{Collector, Replications, table};
+use takt_log::stats::{Collector, Replications};
 use takt_log::{BackEnd, Definitions, Header, KindSet, MAGIC, Reader, Record, Sink as _, Writer};
 use takt_model::{Builtin, Span, System, Task};
 
@@ -46,9 +46,6 @@ fn read(log: &[u8]) {
         for task in &stats.tasks {
             assert_eq!(task.released, task.completed + task.cancelled + task.unfinished);
             assert!(task.missed.is_none_or(|missed| missed <= task.released));
-        }
-        if stats.cpus.len() < 10_000 {
-            let _ = table(&stats);
         }
         let mut runs = Replications::new();
         runs.add(&stats).expect("the first run");

@@ -37,25 +37,44 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
     let mut schedulable = Answer::Yes;
     for index in 0..system.nodes.len() {
         let node = NodeId(index as u32);
-        let (answer, mut reports) = check_node(system, node, options);
+        let (answer, mut reports, placed) = check_node(system, node, options);
         schedulable = schedulable.and(answer);
         tests.append(&mut reports);
         if let Some(machine) = &options.linux {
-            tests.append(&mut linux::check_node(system, node, machine));
+            tests.append(&mut linux::check_node(placed.as_ref().unwrap_or(system), node, machine));
         }
     }
-    let mut warnings = warnings(system, &tests);
+    let mut warnings = contradictions(system);
+    let exceeded = !warnings.is_empty();
+    warnings.extend(restrictions(system, &tests));
+    CheckReport { system: system.name.clone(), schedulable, warnings, exceeded, tests }
+}
+
+/// What a reader might take for covered and is not, or what a verdict rests on besides the file's bounds.
+fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let decided = |id| tests.iter().filter(move |test| test.test == id && test.verdict.answer() != Answer::Unknown);
+    if decided(TestId::Exact).any(|test| !test.figures.contains_key("grid_ns")) {
+        let only = "exact counts on arrivals exactly at the offsets and every period from there; the other tests hold for any offsets";
+        warnings.push(only.to_owned());
+    } else if system.tasks.iter().any(|task| !task.offset.is_zero()) {
+        warnings.push(if decided(TestId::Offsets).next().is_some() {
+            "offsets count in the test \"offsets\" alone, which holds for these: the others hold for any".to_owned()
+        } else {
+            "offsets are ignored: the verdicts hold for any offsets".to_owned()
+        });
+    }
     for test in tests.iter().filter(|test| test.figures.get("supply").is_some_and(|supply| supply == "aligned")) {
         warnings.push(format!(
             "{}: rests on releases at multiples of the server's period, so on the offsets of the file and on strictly periodic arrivals",
             test.scope
         ));
     }
-    CheckReport { system: system.name.clone(), schedulable, warnings, tests }
+    warnings
 }
 
-/// What the verdicts assume and the file contradicts, or what a reader might take for covered.
-fn warnings(system: &System, tests: &[TestReport]) -> Vec<String> {
+/// What the verdicts assume and the file contradicts.
+fn contradictions(system: &System) -> Vec<String> {
     let mut warnings = Vec::new();
     for task in &system.tasks {
         let longest = match &task.exec {
@@ -85,22 +104,11 @@ fn warnings(system: &System, tests: &[TestReport]) -> Vec<String> {
             ));
         }
     }
-    let decided = |id| tests.iter().filter(move |test| test.test == id && test.verdict.answer() != Answer::Unknown);
-    if decided(TestId::Exact).any(|test| !test.figures.contains_key("grid_ns")) {
-        let only = "exact counts on arrivals exactly at the offsets and every period from there; the other tests hold for any offsets";
-        warnings.push(only.to_owned());
-    } else if system.tasks.iter().any(|task| !task.offset.is_zero()) {
-        warnings.push(if decided(TestId::Offsets).next().is_some() {
-            "offsets count in the test \"offsets\" alone, which holds for these: the others hold for any".to_owned()
-        } else {
-            "offsets are ignored: the verdicts hold for any offsets".to_owned()
-        });
-    }
     warnings
 }
 
-/// Everything about one node but the kernel's view.
-fn check_node(system: &System, node: NodeId, options: &CheckOptions) -> (Answer, Vec<TestReport>) {
+/// Everything about one node but the kernel's view; also the system with the node's tasks placed, where they had to be.
+fn check_node(system: &System, node: NodeId, options: &CheckOptions) -> (Answer, Vec<TestReport>, Option<System>) {
     let spec = &system.nodes[node.index()];
     let mut reports = unsupported(system, node);
     let mut answer = if reports.is_empty() { Answer::Yes } else { Answer::Unknown };
@@ -140,15 +148,54 @@ fn check_node(system: &System, node: NodeId, options: &CheckOptions) -> (Answer,
             obeyed = mode.strategy;
         }
     }
+    let switches = strategies.len() > 1;
     for (scope, strategy) in strategies {
         let (found, mut tests) = check_view(system, &tree, node, strategy, scope, options);
-        answer = answer.and(found);
+        answer = answer.and(if switches { stands_alone(&mut tests) } else { found });
         reports.append(&mut tests);
     }
     if !options.only.is_empty() {
         reports.retain(|report| options.only.contains(&report.test));
     }
-    (answer, reports)
+    (answer, reports, placed)
+}
+
+/// Reduces what the tests say of one of several strategies to what holds under all of them.
+///
+/// Around a switch jobs are served by both, so no response is bounded by either; and the pattern that refutes a strategy
+/// may never meet it. What no scheduler gets around stays refuted. Returns what is known of the node.
+fn stands_alone(tests: &mut [TestReport]) -> Answer {
+    let mut answer = Answer::Unknown;
+    for report in tests {
+        match &mut report.verdict {
+            Verdict::Infeasible { .. } if report.test == TestId::Necessary => {
+                answer = Answer::No;
+                continue;
+            }
+            Verdict::Infeasible { witness } => {
+                let why = format!("{witness} (if this strategy ruled then)");
+                report.verdict = Verdict::NotProven { why };
+            }
+            Verdict::Schedulable { bounds } => bounds.clear(),
+            Verdict::NotProven { why } if report.figures.contains_key("tardiness_ns") => {
+                why.push_str(" (if this strategy always ruled)");
+            }
+            _ => {}
+        }
+        if let Some(tardiness) = report.figures.get_mut("tardiness_ns") {
+            *tardiness = Value::Null;
+        }
+        for server in report.figures.get_mut("servers").and_then(Value::as_array_mut).into_iter().flatten() {
+            (server["wcrt_ns"], server["verdict"]) = (Value::Null, json!(Answer::Unknown));
+        }
+        for task in &mut report.tasks {
+            (task.wcrt, task.verdict) = (None, Answer::Unknown);
+        }
+        for chain in report.figures.get_mut("chains").and_then(Value::as_array_mut).into_iter().flatten() {
+            chain["bound_ns"] = Value::Null;
+        }
+    }
+    answer
 }
 
 fn was_unbound(system: &System, node: NodeId) -> bool {

@@ -138,6 +138,11 @@ fn deadline_domains(system: &System, node: NodeId, machine: &LinuxMachine, scope
     let domains = spec.clusters();
     let split = domains.len() > 1;
     let mut reports = Vec::new();
+    if split && let Some(task) = unplaced(system, node) {
+        // Of a domain without all of its tasks there is nothing to say.
+        let precondition = format!("task \"{task}\" is not bound to one cluster, and no place was found for it");
+        return vec![report(scope.to_owned(), Verdict::NotApplicable { precondition }, Vec::new())];
+    }
     for domain in &domains {
         let name = if split { format!("{scope}/{}", cpus_name(domain)) } else { scope.to_owned() };
         let mut total =
@@ -174,10 +179,6 @@ fn deadline_domains(system: &System, node: NodeId, machine: &LinuxMachine, scope
         one.figures.insert("bandwidth_ppm".to_owned(), json!(ppm(total - reserved)));
         one.figures.insert("available_ppm".to_owned(), json!(room.map(|room| ppm(room.saturating_sub(reserved)))));
         reports.push(one);
-    }
-    if split && let Some(task) = unplaced(system, node) {
-        let precondition = format!("task \"{task}\" is not bound to one cluster; place the system first");
-        reports.push(report(scope.to_owned(), Verdict::NotApplicable { precondition }, Vec::new()));
     }
     reports
 }

@@ -19,6 +19,10 @@ pub struct CheckReport {
     pub schedulable: Answer,
     /// What the verdicts assume and the reader might not expect.
     pub warnings: Vec<String>,
+    /// Whether the file lets jobs execute for longer than their WCET or arrive sooner than their period, of which
+    /// `warnings` tell: then what happens may exceed what is proven.
+    #[serde(skip)]
+    pub exceeded: bool,
     /// One entry per test and scope, in the order in which they ran.
     pub tests: Vec<TestReport>,
 }

@@ -173,6 +173,24 @@ fn costs_and_modes_are_charged_and_named() {
 }
 
 #[test]
+fn around_a_switch_no_strategy_bounds_or_refutes() {
+    let tasks =
+        vec![Task { priority: Some(2), ..task("fast", 10, 5) }, Task { priority: Some(1), ..task("slow", 40, 15) }];
+    let mut system = System::local(1, Builtin::Fp, tasks);
+    let alone = plain(&system);
+    assert_eq!((alone.schedulable, alone.bound_of(TaskId(1))), (Answer::No, Some(ms(15))));
+    // At once, so that the priorities never rule.
+    let strategy = StrategyRef::Builtin(Builtin::Rm);
+    system.modes.push(Mode { node: NodeId(0), at: Time::ZERO, strategy });
+    let report = plain(&system);
+    assert_eq!(report.schedulable, Answer::Unknown);
+    assert_eq!((report.bound_of(TaskId(0)), report.bound_of(TaskId(1))), (None, None));
+    // What no strategy gets around is refuted all the same.
+    system.tasks[1].wcet = ms(30);
+    assert_eq!(plain(&system).schedulable, Answer::No);
+}
+
+#[test]
 fn partitions_follow_the_fit_and_say_what_did_not() {
     let mut system = System::local(2, Builtin::Edf, vec![task("a", 10, 6), task("b", 10, 5), task("c", 10, 4)]);
     system.nodes[0].placement = Placement::Partitioned;
@@ -234,6 +252,15 @@ fn the_kernel_counts_as_it_does() {
         ["local/linux/cpu0", "local/linux/cpu1"]
     );
     assert!(domains.iter().all(|test| test.verdict.answer() == Answer::Yes));
+
+    // What nobody has bound is placed first; without a place there is nothing to admit.
+    let mut free = pair(80);
+    free.nodes[0].placement = Placement::Partitioned;
+    let domains = linux(&free, LinuxMachine::stock(2));
+    assert!(domains.len() == 2 && domains.iter().all(|test| test.tasks.len() == 1));
+    free.tasks.push(task("c", 100, 80));
+    let nowhere = linux(&free, LinuxMachine::stock(2));
+    assert!(nowhere.len() == 1 && nowhere[0].verdict.why().contains("no place was found"), "{nowhere:?}");
 
     let slow = System::local(1, Builtin::Edf, vec![task("slow", 5000, 1)]);
     assert_eq!(

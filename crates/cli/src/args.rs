@@ -20,7 +20,7 @@ Examples:
 #[derive(Parser, Debug)]
 #[command(name = "takt", version, after_help = AFTER, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Takt {
-    /// Print the answer as JSON on standard output (`man takt` and docs/json.md name the keys).
+    /// Print the answer as JSON on standard output (`takt man` and docs/json.md name the keys).
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
@@ -134,7 +134,7 @@ pub(crate) struct Sim {
     pub(crate) duration: Option<Span>,
 
     /// Seed of all randomness.
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
     /// Simulate so many times, with the seeds SEED, SEED+1, ..., on all CPUs, and merge the statistics.
@@ -156,8 +156,8 @@ pub(crate) struct Sim {
 
 /// Run a system's tasks as threads of this kernel.
 ///
-/// fp, rm, dm and fifo run under SCHED_FIFO, edf under SCHED_DEADLINE. That takes CAP_SYS_NICE (or root); without
-/// it, --best-effort runs under SCHED_OTHER and says so in the log. All that is changed is put back on every exit.
+/// fp, rm, dm and fifo run under SCHED_FIFO, edf under SCHED_DEADLINE. That takes CAP_SYS_NICE and CAP_IPC_LOCK (or
+/// root). --best-effort takes none, enforces nothing, and says so in the log. All that is changed is put back on every exit.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 ran; 1 a deadline was missed under --fail-on-miss, or no placement was found; 3 a privilege, a kernel feature or a part is missing.
@@ -177,14 +177,14 @@ pub(crate) struct Run {
     pub(crate) duration: Option<Span>,
 
     /// Seed of all randomness (execution times, sporadic arrivals).
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
     /// The node to be; needed where the system has several.
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
 
-    /// Without the privilege for real-time scheduling, run under SCHED_OTHER instead of refusing.
+    /// Run all threads under SCHED_OTHER, privileged or not: any strategy, enforced by nobody, without a guarantee.
     #[arg(long)]
     pub(crate) best_effort: bool,
 
@@ -213,6 +213,8 @@ pub(crate) struct Run {
 /// Print the numbers of a log: per task, chain and CPU.
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Exit status: 0 read; 1 a deadline was missed under --fail-on-miss; 3 a log of another version.
+
 Examples:
   takt stats run.takt
   takt sim robot.toml -o - | takt stats -
@@ -255,6 +257,8 @@ pub(crate) struct Diff {
 /// needs to show.
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Exit status: 0 drawn; 1 no missed deadline to show under --first-miss; 3 a log of another version.
+
 Examples:
   takt chart run.takt
   takt chart run.takt --from 1s --to 1.1s
@@ -313,12 +317,17 @@ pub(crate) enum Rows {
     Cpu,
 }
 
+/// Where the page goes if nobody says.
+pub(crate) const REPORT: &str = "report.html";
+
 /// Put theory, simulation and reality on one HTML page.
 ///
 /// Takes a system file, a log, or both. The system is checked and simulated; the log is set beside it. Without a system
 /// file, the one that the log carries is used. Also prints the table of bounds and responses.
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Exit status: 0 made, whatever the page says; 3 a log of another version.
+
 Examples:
   takt report robot.toml
   takt report robot.toml run.takt -o robot.html
@@ -337,11 +346,11 @@ pub(crate) struct Report {
     pub(crate) duration: Option<Span>,
 
     /// Seed of the simulation; default: that of the log, else 0.
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
 
     /// Write the page here; - is standard output.
-    #[arg(short, long, value_name = "FILE", default_value = "report.html", value_parser = target, value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", default_value = REPORT, value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Target,
 }
 
@@ -441,6 +450,10 @@ pub(crate) struct Man {
 
 fn span(text: &str) -> Result<Span, String> {
     takt_model::file::parse_span(text)
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("is no whole number from 0 to {}", u64::MAX))
 }
 
 fn target(text: &str) -> Result<Target, String> {

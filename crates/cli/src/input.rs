@@ -1,5 +1,6 @@
 //! What verbs read: system files with their traces, and logs.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::Path;
@@ -25,8 +26,8 @@ pub(crate) enum Content {
 }
 
 /// How a name is called in messages.
-pub(crate) fn shown(path: &str) -> &str {
-    if path == "-" { "standard input" } else { path }
+pub(crate) fn shown(path: &str) -> Cow<'_, str> {
+    if path == "-" { Cow::Borrowed("standard input") } else { file::one_line(path) }
 }
 
 fn cannot_read(path: &str, error: &io::Error) -> Failure {
@@ -39,7 +40,9 @@ fn open(path: &str) -> Result<Box<dyn Read>, Failure> {
     }
     let file = File::open(path).map_err(|error| cannot_read(path, &error))?;
     match file.metadata() {
-        Ok(metadata) if metadata.is_dir() => Err(Failure::trouble(format_args!("cannot read {path}: it is a folder"))),
+        Ok(metadata) if metadata.is_dir() => {
+            Err(Failure::trouble(format_args!("cannot read {}: it is a folder", shown(path))))
+        }
         _ => Ok(Box::new(file)),
     }
 }
@@ -53,9 +56,9 @@ pub(crate) fn text(path: &str, language: &str) -> Result<String, Failure> {
 
 fn utf8(path: &str, bytes: Vec<u8>, language: &str) -> Result<String, Failure> {
     if bytes.starts_with(&takt_log::MAGIC) {
-        let log = shown(path);
+        let (log, wanted) = (shown(path), if language == "TOML" { "system" } else { language });
         return Err(Failure::input(format_args!(
-            "{log} is a log, and this verb wants a system file; \"takt stats\", \"chart\", \"report\" and \"diff\" read logs"
+            "{log} is a log, and this verb wants a {wanted} file; \"takt stats\", \"chart\", \"report\" and \"diff\" read logs"
         )));
     }
     String::from_utf8(bytes).map_err(|error| {
@@ -79,13 +82,22 @@ pub(crate) fn system_and_text(path: &str) -> Result<(System, String), Failure> {
 }
 
 fn parse_system(path: &str, text: &str) -> Result<System, Failure> {
-    let mut system = file::parse(text, shown(path)).map_err(Failure::located)?;
+    let mut system = file::parse(text, &shown(path)).map_err(|errors| {
+        let json = text.trim_start().starts_with('{');
+        let hint = if json {
+            "\nThis looks like JSON: \"takt import\" turns an rt-app workload into a system file."
+        } else {
+            ""
+        };
+        Failure::located(format_args!("{errors}{hint}"))
+    })?;
     let folder = Path::new(path).parent().unwrap_or(Path::new(""));
     let mut unreadable = false;
     let read = |trace: &str| {
-        fs::read_to_string(folder.join(trace)).map_err(|error| {
+        let path = folder.join(trace);
+        fs::read_to_string(&path).map_err(|error| {
             unreadable |= error.kind() != io::ErrorKind::InvalidData;
-            error.to_string()
+            format!("{error}; takt looked for {}", path.display())
         })
     };
     match file::load_traces(&mut system, read) {
@@ -144,12 +156,12 @@ pub(crate) fn system_of(path: &str, log: &Log) -> Result<System, Failure> {
     if text.is_empty() {
         return Err(Failure::input(format_args!("{} carries no system; give the system file too", shown(path))));
     }
-    file::parse(text, shown(path)).map_err(Failure::located)
+    file::parse(text, &shown(path)).map_err(Failure::located)
 }
 
 /// Who appears in pictures of a log.
 pub(crate) fn scene_of(path: &str, log: &Log) -> Scene {
-    let name = system_of(path, log).map_or_else(|_| shown(path).to_owned(), |system| system.name);
+    let name = system_of(path, log).map_or_else(|_| shown(path).into_owned(), |system| system.name);
     Scene::of_log(&name, log.definitions(), log.header().kinds)
 }
 

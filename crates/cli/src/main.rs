@@ -4,11 +4,10 @@
 //! errors go to standard error. The exit status is 0 for yes, 1 for no, 2 for bad usage or input, 3 for what this
 //! machine or version cannot do, 4 for I/O errors, bounds and bugs.
 
-#![allow(clippy::print_stderr, reason = "a command talks; it prints to standard output through `output` alone")]
-
 mod args;
 mod failure;
 mod input;
+mod numbers;
 mod output;
 mod progress;
 mod table;
@@ -20,35 +19,44 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::Takt;
-use failure::Status;
+use failure::{Failure, Status};
 use takt_linux::recovery::{Recovery, recover};
 
 fn main() -> ExitCode {
+    takt_linux::signals::ignore_file_size();
     let takt = match Takt::try_parse() {
         Ok(takt) => takt,
         Err(error) => {
-            // Help and version are no errors; whether they could be printed is nobody's business (`takt | head`).
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { Status::Input as u8 } else { 0 });
+            if error.use_stderr() {
+                let _ = error.print();
+                return ExitCode::from(Status::Input as u8);
+            }
+            // Help and version are answers like others.
+            return ExitCode::from(match output::Target::stdout().check(error.print()) {
+                Ok(()) => Status::Yes as u8,
+                Err(failure) => tell(failure) as u8,
+            });
         }
     };
     repair();
     let outcome = catch_unwind(AssertUnwindSafe(|| verbs::execute(takt)));
     let status = match outcome {
         Ok(Ok(status)) => status,
-        Ok(Err(failure)) => {
-            if !failure.message.is_empty() {
-                // Names of a bad file may hold anything; a terminal shall not obey them.
-                eprintln!("{}", failure.message.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}"));
-            }
-            failure.status
-        }
+        Ok(Err(failure)) => tell(failure),
         Err(_) => {
-            eprintln!("takt: this is a bug in takt; please report it with the command and its input");
+            output::complain("takt: this is a bug in takt; please report it with the command and its input");
             Status::Trouble
         }
     };
     ExitCode::from(status as u8)
+}
+
+/// Says why, and gives the status.
+fn tell(failure: Failure) -> Status {
+    if !failure.message.is_empty() {
+        output::complain(&failure.message);
+    }
+    failure.status
 }
 
 /// Undoes what a killed run left of its cpusets on this machine, whatever verb is asked for (docs/privilege.md).

@@ -1,8 +1,10 @@
 //! Where answers go: standard output or a file, buffered; a reader that left is no error.
 
-use std::fs::File;
+use std::borrow::Cow;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -22,14 +24,34 @@ impl Target {
         self.0 == "-"
     }
 
-    /// Opens it for writing; a file is created or replaced.
+    /// How it is called in messages.
+    pub(crate) fn shown(&self) -> Cow<'_, str> {
+        if self.is_stdout() { Cow::Borrowed("standard output") } else { takt_model::file::one_line(&self.0) }
+    }
+
+    /// Whether it is the regular file that `path` leads to.
+    pub(crate) fn is_file(&self, path: &str) -> bool {
+        let place = |path: &str| {
+            let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+            Some((metadata.dev(), metadata.ino()))
+        };
+        !self.is_stdout() && path != "-" && place(&self.0).is_some_and(|own| place(path) == Some(own))
+    }
+
+    /// Opens it for writing; a file is created, or replaced when the first bytes come: a verb that is refused leaves what was
+    /// there.
     pub(crate) fn open(&self) -> Result<Box<dyn Write>, Failure> {
         if self.is_stdout() {
             return Ok(Box::new(BufWriter::with_capacity(1 << 16, io::stdout().lock())));
         }
-        match File::create(Path::new(&self.0)) {
-            Ok(file) => Ok(Box::new(BufWriter::with_capacity(1 << 16, file))),
-            Err(error) => Err(Failure::trouble(format_args!("cannot write {}: {error}", self.0))),
+        match Fresh::open(Path::new(&self.0)) {
+            Ok(fresh) => Ok(Box::new(fresh)),
+            Err(error) => {
+                let folder =
+                    Path::new(&self.0).parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+                let hint = folder.map_or("", |_| "; its folder does not exist");
+                Err(Failure::trouble(format_args!("cannot write {}: {error}{hint}", self.shown())))
+            }
         }
     }
 
@@ -44,8 +66,74 @@ impl Target {
         match result {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::reader_left()),
-            Err(error) if self.is_stdout() => Err(Failure::trouble(format_args!("cannot write: {error}"))),
-            Err(error) => Err(Failure::trouble(format_args!("cannot write {}: {error}", self.0))),
+            Err(error) => Err(Failure::trouble(format_args!("cannot write {}: {error}", self.shown()))),
+        }
+    }
+}
+
+/// A buffered file whose old content goes when the first bytes are written to it: on a flush, or when the buffer is full.
+/// Dropped before, it leaves the old file as it was, and no new one.
+struct Fresh {
+    file: File,
+    buffer: Vec<u8>,
+    /// The path, where the file is new and nothing has been written yet.
+    unused: Option<PathBuf>,
+    started: bool,
+}
+
+impl Fresh {
+    const BUFFER: usize = 1 << 16;
+
+    fn open(path: &Path) -> io::Result<Fresh> {
+        let mut options = File::options();
+        options.write(true);
+        let (file, unused) = match options.clone().create_new(true).open(path) {
+            Ok(file) => (file, Some(path.to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (options.create(true).open(path)?, None),
+            Err(error) => return Err(error),
+        };
+        Ok(Fresh { file, buffer: Vec::with_capacity(Fresh::BUFFER), unused, started: false })
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        if !self.started {
+            (self.started, self.unused) = (true, None);
+            // Devices and pipes have no length.
+            if self.file.metadata()?.is_file() {
+                self.file.set_len(0)?;
+            }
+        }
+        let result = self.file.write_all(&self.buffer);
+        self.buffer.clear();
+        result
+    }
+}
+
+impl Write for Fresh {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.buffer.len() + bytes.len() > Fresh::BUFFER {
+            self.drain()?;
+        }
+        if bytes.len() > Fresh::BUFFER {
+            self.file.write_all(bytes)?;
+        } else {
+            self.buffer.extend_from_slice(bytes);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.drain()?;
+        self.file.flush()
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        if self.started {
+            let _ = self.drain();
+        } else if let Some(path) = &self.unused {
+            let _ = fs::remove_file(path);
         }
     }
 }
@@ -67,7 +155,14 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 
 /// A line for people, on standard error.
 pub(crate) fn note(text: impl std::fmt::Display) {
-    eprintln!("takt: {text}");
+    complain(&format!("takt: {text}"));
+}
+
+/// Lines for people, on standard error. Names of a bad file may hold anything; a terminal shall not obey them. Where
+/// nobody can be told, the exit status still says it.
+pub(crate) fn complain(text: &str) {
+    let text = text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Columns of the terminal on standard output; 100 where it is none.

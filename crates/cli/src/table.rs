@@ -1,8 +1,7 @@
 //! Tables for people: columns as wide as their cells, numbers to the right.
 
-use std::fmt::Write as _;
-
 use takt_model::Span;
+use unicode_width::UnicodeWidthStr as _;
 
 /// A table under construction. A column whose cells are all numbers or times is set to the right.
 #[derive(Clone, Debug, Default)]
@@ -43,10 +42,12 @@ impl Table {
 
     fn within(&self, limit: usize, indent: &str) -> String {
         let columns = self.rows.first().map_or(0, Vec::len);
-        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let width = |column: usize| self.rows.iter().map(|row| width(&row[column])).max().unwrap_or(0);
         let right = |column: usize| {
             let mut cells = self.rows.iter().skip(1).map(|row| row[column].as_str()).filter(|cell| !cell.is_empty());
-            cells.all(|cell| cell == "-" || cell.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit()))
+            column > 0
+                && cells
+                    .all(|cell| cell == "-" || cell.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit()))
         };
         let layout: Vec<(usize, bool)> = (0..columns).map(|column| (width(column), right(column))).collect();
         let mut parts: Vec<Vec<usize>> = vec![Vec::new()];
@@ -76,11 +77,7 @@ impl Table {
                 if i > 0 {
                     line.push_str("  ");
                 }
-                if right {
-                    let _ = write!(line, "{cell:>width$}");
-                } else {
-                    let _ = write!(line, "{cell:<width$}");
-                }
+                line.push_str(&padded(cell, width, right));
             }
             text.push_str(line.trim_end());
             text.push('\n');
@@ -89,16 +86,20 @@ impl Table {
     }
 }
 
-/// A time for people: three decimals of its unit, rounded up, so that what looks in time is in time.
+/// A time for people: four digits, rounded up.
 pub(crate) fn time(span: Span) -> String {
-    let ns = span.as_ns();
-    let step = match ns {
-        0..1_000 => 1,
-        1_000..1_000_000 => 1,
-        1_000_000..1_000_000_000 => 1_000,
-        _ => 1_000_000,
-    };
-    Span::from_ns(ns.div_ceil(step).saturating_mul(step)).to_string()
+    span.four_digits().to_string()
+}
+
+/// Columns that a text takes on a terminal: two for the wide characters of East Asia, none for combining ones.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// A cell with spaces after it, or before it.
+fn padded(cell: &str, columns: usize, right: bool) -> String {
+    let gap = " ".repeat(columns.saturating_sub(width(cell)));
+    if right { gap + cell } else { cell.to_owned() + &gap }
 }
 
 /// A value or a dash.
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn times_are_rounded_to_the_side_that_warns() {
-        assert_eq!(time(Span::from_ns(10_000_001)), "10.001ms");
+        assert_eq!(time(Span::from_ns(10_000_001)), "10.01ms");
         assert_eq!(time(Span::from_ns(10_000_000)), "10ms");
         assert_eq!(time(Span::from_ns(1_234_567_890)), "1.235s");
         assert_eq!(time(Span::from_ns(999)), "999ns");
@@ -125,6 +126,15 @@ mod tests {
         table.row(vec!["a".into(), "5".into(), "-".into()]);
         table.row(vec!["long".into(), "100".into(), String::new()]);
         assert_eq!(table.without_empty_columns().render("  "), "  TASK    N\n  a       5\n  long  100\n");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_they_look() {
+        let mut table = Table::new(&["task", "n"]);
+        table.row(vec!["制御".into(), "1".into()]);
+        table.row(vec!["cafe\u{301}".into(), "20".into()]);
+        table.row(vec!["123456".into(), "3".into()]);
+        assert_eq!(table.within(80, ""), "task     n\n制御     1\ncafe\u{301}    20\n123456   3\n");
     }
 
     #[test]

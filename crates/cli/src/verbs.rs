@@ -25,6 +25,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
     if json {
         answers_in_json(&takt.verb)?;
     }
+    keep_inputs(&takt.verb)?;
     match takt.verb {
         Verb::Check(options) => check::execute(&options, json),
         Verb::Size(options) => size::execute(&options, json),
@@ -44,6 +45,26 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
             Ok(Status::Yes)
         }
         Verb::Man(options) => man::execute(&options),
+    }
+}
+
+/// Refuses to write over what is to be read: a log that is truncated while it is drawn, a system that becomes its log.
+fn keep_inputs(verb: &Verb) -> Result<(), Failure> {
+    let (output, inputs) = match verb {
+        Verb::Sim(options) => (options.output.as_ref(), vec![Some(&options.file)]),
+        Verb::Run(options) => (options.output.as_ref(), vec![Some(&options.file)]),
+        Verb::Chart(options) => (Some(&options.output), vec![Some(&options.log)]),
+        Verb::Report(options) => (Some(&options.output), vec![Some(&options.file), options.log.as_ref()]),
+        Verb::Export(options) => (Some(&options.output), vec![Some(&options.log)]),
+        Verb::Import(options) => (Some(&options.output), vec![Some(&options.file)]),
+        _ => return Ok(()),
+    };
+    match output.filter(|output| inputs.into_iter().flatten().any(|input| output.is_file(input))) {
+        Some(output) => Err(Failure::input(format_args!(
+            "{} is to be read and would be overwritten; name another file",
+            output.shown()
+        ))),
+        None => Ok(()),
     }
 }
 

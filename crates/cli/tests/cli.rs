@@ -118,6 +118,7 @@ impl Folder {
                     "[[strategy]]\nname = \"mine\"\nlevel = [{ discipline = \"table\" }]\n[[node]]",
                 ),
             ),
+            ("laxity", &GOOD.replace("\"rm\"", "\"mlf\"")),
             ("priorities", &GOOD.replace("\"rm\"", "\"fp\"")),
             ("traced", &GOOD.replace("{ uniform = [\"1ms\", \"2ms\"] }", "{ trace = \"times.csv\" }")),
             ("broken", "takt = \n"),
@@ -223,7 +224,15 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["chart", "good.takt", "--from", "2s", "--to", "1s"], 2, "--to must be later"),
         (&["chart", "good.takt", "--by", "cpu"], 2, "add --format svg"),
         (&["chart", "good.takt", "--node", "n9"], 2, "no node is called \"n9\""),
+        (&["chart", "good.takt", "-o", "x.png"], 2, "a chart is text or SVG, not png"),
+        (&["chart", "good.takt", "--to", "0s"], 2, "--to must be later"),
+        (&["sim", "good.toml", "--seed", "x"], 2, "is no whole number from 0 to 18446744073709551615"),
+        (&["sim", "good.toml", "--for", "99999999999999999999s"], 2, "is too long; the longest duration is 100000000s"),
+        (&["sim", "good.toml", "-o", "./good.toml"], 2, "./good.toml is to be read and would be overwritten"),
+        (&["chart", "good.takt", "-o", "good.takt"], 2, "good.takt is to be read and would be overwritten"),
+        (&["import", "bad.json", "-o", "bad.json"], 2, "bad.json is to be read and would be overwritten"),
         (&["diff", "-", "-"], 2, "only one of the two logs"),
+        (&["report", "-", "-"], 2, "only one of system and log"),
         (&["report", "good.takt", "late.takt"], 2, "give one system file and one log"),
         (&["report", "good.toml", "late.takt", "-o", "x.html"], 2, "is a log of other tasks"),
         // files
@@ -240,9 +249,12 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["export", "good.toml", "--format", "csv"], 2, "this is not a takt log"),
         (&["import", "bad.json"], 2, "bad.json:1:"),
         (&["import", "good.toml"], 2, "good.toml:"),
+        (&["import", "good.takt"], 2, "good.takt is a log, and this verb wants a JSON file"),
+        (&["check", "bad.json"], 2, "\"takt import\" turns an rt-app workload into a system file"),
         // what this version cannot
         (&["sim", "component.toml"], 3, "component \"dom1\" cannot be simulated"),
         (&["run", "component.toml", "--best-effort"], 3, "component \"dom1\" cannot be run"),
+        (&["run", "laxity.toml"], 3, "strategy \"mlf\" cannot be run under the kernel's scheduling classes"),
         (&["sim", "flow.toml"], 3, "flow \"put\" cannot be simulated"),
         (&["sim", "table.toml"], 3, "discipline \"table\""),
         // input and output
@@ -250,7 +262,8 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["stats", "missing.takt"], 4, "cannot read missing.takt: No such file"),
         (&["check", "."], 4, "cannot read .: it is a folder"),
         (&["sim", "traced.toml"], 4, "times.csv"),
-        (&["sim", "good.toml", "-o", "missing/x.takt"], 4, "cannot write missing/x.takt: No such file"),
+        (&["sim", "good.toml", "-o", "missing/x.takt"], 4, "; its folder does not exist"),
+        (&["sim", "good.toml", "-o", "."], 4, "cannot write .: Is a directory"),
         (&["man", "--out", "good.toml/man"], 4, "cannot write good.toml/man"),
     ];
     let mut wrong = Vec::new();
@@ -289,6 +302,7 @@ fn the_answer_is_the_exit_status() {
         (&["report", "component.toml", "-o", "component.html"], 0),
         (&["report", "good.takt", "-o", "good.html"], 0),
         (&["run", "late.toml", "--best-effort", "--for", "50ms", "--fail-on-miss"], 1),
+        (&["run", "laxity.toml", "--best-effort", "--for", "50ms"], 0),
         (&["schema"], 0),
         (&["--version"], 0),
         (&["help", "run"], 0),
@@ -372,6 +386,58 @@ fn a_reader_that_leaves_is_no_error() {
 }
 
 #[test]
+fn a_refused_verb_leaves_the_file_that_it_would_replace() {
+    let folder = Folder::new();
+    let before = fs::read(folder.path("good.takt")).expect("a log");
+    for output in ["good.takt", "new.takt"] {
+        for verb in
+            [&["sim", "table.toml"][..], &["run", "component.toml", "--best-effort"], &["sim", "component.toml"]]
+        {
+            assert_eq!(folder.takt(&[verb, &["-o", output]].concat()).status, 3, "{verb:?}");
+        }
+    }
+    assert_eq!(fs::read(folder.path("good.takt")).expect("a log"), before);
+    assert!(!folder.path("new.takt").exists());
+    // A shorter log leaves nothing of the longer one.
+    assert_eq!(folder.takt(&["sim", "good.toml", "--for", "10ms", "-o", "good.takt"]).status, 0);
+    assert!(fs::read(folder.path("good.takt")).expect("a log").len() < before.len());
+    assert_eq!(folder.takt(&["stats", "good.takt"]).stderr, "");
+}
+
+#[test]
+fn a_full_disk_is_told_and_a_deaf_terminal_is_no_bug() {
+    let folder = Folder::new();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has /dev/full");
+    for arguments in [
+        &["check", "good.toml"][..],
+        &["sim", "good.toml", "-o", "-"],
+        &["chart", "good.takt"],
+        &["export", "good.takt", "--format", "perfetto"],
+        &["--help"],
+    ] {
+        let output = Command::new(TAKT).args(arguments).current_dir(folder.0.path()).stdout(full()).output();
+        let ran = Ran::of(output.expect("takt ends"));
+        assert_eq!(ran.status, 4, "{arguments:?}");
+        assert!(ran.stderr.starts_with("takt: cannot write standard output: No space left"), "{}", ran.stderr);
+    }
+    for (arguments, status) in [(&["check", "missing.toml"][..], 4), (&["import", "bad.json"], 2), (&["frobnicate"], 2)]
+    {
+        let output = Command::new(TAKT).args(arguments).current_dir(folder.0.path()).stderr(full()).output();
+        assert_eq!(output.expect("takt ends").status.code(), Some(status), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_limit_of_file_size_is_told_like_a_full_disk() {
+    let folder = Folder::new();
+    let limited = format!("ulimit -f 1; exec '{TAKT}' sim good.toml --for 60s -o limited.takt");
+    let output = Command::new("sh").args(["-c", &limited]).current_dir(folder.0.path()).output();
+    let ran = Ran::of(output.expect("sh runs"));
+    assert_eq!(ran.status, 4, "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("takt: cannot write limited.takt: File too large"), "{}", ran.stderr);
+}
+
+#[test]
 fn replications_do_not_depend_on_threads_and_start_with_the_seed() {
     let folder = Folder::new();
     let merged = |arguments: &[&str]| folder.takt(arguments).text();
@@ -385,6 +451,56 @@ fn replications_do_not_depend_on_threads_and_start_with_the_seed() {
     let both = folder.takt(&["sim", "good.toml", "--runs", "2", "--seed", "7", "--json"]).json();
     let max = |value: &Value| value["tasks"][0]["response_ns"]["max"].as_u64().expect("a number");
     assert_eq!(max(&both), max(&one).max(max(&two)));
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_a_log_of_what_it_did() {
+    let folder = Folder::new();
+    let mut run = folder.spawn(&["run", "good.toml", "--best-effort", "--for", "60s", "-o", "killed.takt"]);
+    // It would take minutes until the events of 100 jobs a second fill a block.
+    let completed = |folder: &Folder| {
+        let stats = folder.takt(&["stats", "killed.takt", "--json"]);
+        if stats.status == 0 { stats.json()["tasks"][0]["completed"].as_u64().unwrap_or(0) } else { 0 }
+    };
+    while completed(&folder) == 0 && run.try_wait().expect("a child").is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    run.kill().expect("a child");
+    assert_eq!(run.wait().expect("a child").code(), None, "it was killed, not through");
+    assert!(completed(&folder) > 0);
+    assert!(folder.takt(&["stats", "killed.takt"]).stderr.contains("no end is recorded"));
+}
+
+#[test]
+fn what_is_about_one_node_of_several_leaves_the_others_out() {
+    let folder = Folder::new();
+    let seen = |arguments: &[&str]| {
+        let answer = folder.takt(arguments).json();
+        let names = |list: &str, key: &str| {
+            let list = answer[list].as_array().expect("a list").iter();
+            list.map(|entry| entry[key].as_str().expect("a name").to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        [names("tasks", "task"), names("cpus", "node")]
+    };
+    assert_eq!(seen(&["sim", "nodes.toml", "--json"]), ["a b", "n1 n2"]);
+    assert_eq!(seen(&["sim", "nodes.toml", "--node", "n2", "--json"]), ["b", "n2"]);
+    assert_eq!(seen(&["sim", "nodes.toml", "--node", "n2", "--runs", "2", "--json"]), ["b", "n2"]);
+    assert_eq!(seen(&["sim", "nodes.toml", "--node", "n1", "-o", "sim.takt", "--json"]), ["a", "n1"]);
+    assert_eq!(seen(&["stats", "sim.takt", "--json"]), ["a", "n1"]);
+    let run = ["run", "nodes.toml", "--node", "n2", "--best-effort", "--for", "50ms", "-o", "run.takt", "--json"];
+    assert_eq!(seen(&run), ["b", "n2"]);
+    assert_eq!(seen(&["stats", "run.takt", "--json"]), ["b", "n2"]);
+}
+
+#[test]
+fn a_file_that_exceeds_its_own_wcet_is_no_bug_of_takt() {
+    let folder = Folder::new();
+    fs::write(folder.path("over.toml"), GOOD.replace("\"2ms\"]", "\"9ms\"]")).expect("a file");
+    assert_eq!(folder.takt(&["sim", "over.toml", "-o", "over.takt"]).status, 0);
+    let output = folder.spawn(&["report", "over.toml", "over.takt"]).wait_with_output().expect("takt ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("Simulated above bound") && said.contains("longer than their wcet"), "{said}");
+    assert!(!said.contains("please report this"), "{said}");
 }
 
 #[test]
@@ -419,6 +535,27 @@ fn every_example_is_checked_and_simulated() {
         assert_eq!(ran.status, wanted, "{file}: {}", ran.stderr);
     }
     assert!(seen >= 6, "{seen} examples");
+}
+
+#[test]
+fn every_imported_example_is_checked_simulated_and_run() {
+    let folder = Folder::new();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/rt-app");
+    let mut seen = 0;
+    for entry in fs::read_dir(examples).expect("examples").map(|entry| entry.expect("an entry").path()) {
+        seen += 1;
+        let file = entry.to_str().expect("a name");
+        let done = |arguments: &[&str]| folder.takt(arguments);
+        assert_eq!(done(&["import", file, "-o", "imported.toml"]).status, 0, "{file}");
+        assert!(done(&["check", "imported.toml"]).status <= 1, "{file}");
+        for verb in [&["sim", "imported.toml"][..], &["run", "imported.toml", "--best-effort", "--for", "50ms"]] {
+            let ran = done(verb);
+            // Best effort takes any strategy, but no more CPUs than there are.
+            let small = ran.status == 3 && ran.stderr.contains("run it on a larger machine");
+            assert!(ran.status == 0 || small, "{file} {verb:?}: {} {}", ran.status, ran.stderr);
+        }
+    }
+    assert!(seen >= 4, "{seen} examples");
 }
 
 #[test]
@@ -542,11 +679,29 @@ fn a_report_calls_a_simulated_log_a_simulation_and_says_how_to_get_it_again() {
     let page = fs::read_to_string(folder.path("x.html")).expect("the page");
     let commands = "takt check good.toml\n\
                     takt sim good.toml --for 1s --seed 7 -o &#39;a log.takt&#39;\n\
-                    takt report good.toml &#39;a log.takt&#39;";
+                    takt report good.toml &#39;a log.takt&#39; -o x.html";
     assert!(page.contains(commands), "{}", page.split("reproduce\">").last().unwrap_or_default());
+    assert_eq!(folder.takt(&["report", "component.toml", "-o", "part.html"]).status, 0);
+    let part = fs::read_to_string(folder.path("part.html")).expect("the page");
+    assert!(
+        part.contains("No simulation: component &quot;dom1&quot; cannot be simulated") && !part.contains("takt sim")
+    );
     let late = folder.spawn(&["report", "late.toml", "-o", "late.html"]).wait_with_output().expect("takt ends");
     let notes = String::from_utf8_lossy(&late.stderr);
     assert!(notes.contains("takt: note: Deadlines missed (simulated): \"a\" 2 of 2."), "{notes}");
+}
+
+#[test]
+fn the_manual_page_names_statuses_and_keys() {
+    let folder = Folder::new();
+    let page = folder.takt(&["man"]).text();
+    for part in [".SH \"EXIT STATUS\"", "4  an I/O error", ".SH \"JSON\"", ".SS \"sim, run, stats\"", "\"response_ns\""]
+    {
+        assert!(page.contains(part), "no {part}");
+    }
+    assert_eq!(folder.takt(&["man", "--out", "man"]).status, 0);
+    assert_eq!(fs::read_to_string(folder.path("man/takt.1")).expect("a page"), page);
+    assert!(fs::read_to_string(folder.path("man/takt-sim.1")).expect("a page").contains("takt\\-sim"));
 }
 
 #[test]
@@ -556,4 +711,10 @@ fn a_name_in_an_error_does_not_command_the_terminal() {
     let ran = folder.takt_with(&["check", "-"], system.as_bytes());
     assert_eq!(ran.status, 2);
     assert!(ran.stderr.contains("control character") && !ran.stderr.contains('\u{1b}'), "{:?}", ran.stderr);
+    let split = "takt = 1\n[[task]]\nname = \"two\\nlines\"\nperiod = 10\nwcet = \"1ms\"\n";
+    let ran = folder.takt_with(&["check", "-"], split.as_bytes());
+    let subjects = ran.stderr.lines().map(|line| line.starts_with("standard input:"));
+    assert!(ran.stderr.contains("\"two\\nlines\"") && subjects.into_iter().all(|told| told), "{:?}", ran.stderr);
+    let named = folder.takt(&["check", "no\nsuch"]);
+    assert_eq!(named.stderr, "takt: cannot read no\\nsuch: No such file or directory (os error 2)\n");
 }

@@ -16,7 +16,7 @@ const PURE: [&str; 6] = ["takt-analysis", "takt-log", "takt-model", "takt-policy
 /// The crates with a `clippy.toml` of their own, which is what lets them differ from the pure ones.
 const OWN_CLIPPY: [&str; 3] = ["cli", "linux", "run"];
 /// Every crate from outside that pure code may link; none of them calls libc. An addition is a decision.
-const PURE_MAY_LINK: [&str; 27] = [
+const PURE_MAY_LINK: [&str; 28] = [
     "approx",
     "byteorder",
     "cfg-if",
@@ -42,6 +42,7 @@ const PURE_MAY_LINK: [&str; 27] = [
     "toml_edit",
     "toml_parser",
     "toml_writer",
+    "unicode-width",
     "winnow",
     "zmij",
 ];
@@ -465,7 +466,10 @@ fn copy_workspace(from: &Path, to: &Path) {
     for file in ["Cargo.toml", "Cargo.lock", "clippy.toml"] {
         fs::copy(from.join(file), to.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     }
-    copy_folder(&from.join("crates"), &to.join("crates"));
+    // The command carries pages of the manual.
+    for folder in ["crates", "docs"] {
+        copy_folder(&from.join(folder), &to.join(folder));
+    }
 }
 
 fn copy_folder(from: &Path, to: &Path) {

@@ -42,7 +42,6 @@ fn checked(system: &System) -> CheckReport {
 
 /// Keeps a random system within what analyses assume: no execution beyond the WCET, no arrival before the period.
 fn tame(system: &mut System) {
-    system.modes.clear();
     for task in &mut system.tasks {
         let exceeds = match &task.exec {
             Exec::Wcet => false,

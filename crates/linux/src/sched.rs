@@ -89,7 +89,7 @@ pub enum SchedError {
     },
     /// SCHED_DEADLINE with an affinity smaller than the root domain.
     #[error(
-        "{class} was refused: the thread's affinity does not cover all CPUs of its scheduling domain; SCHED_DEADLINE needs a cpuset for that"
+        "{class} was refused: the thread's affinity does not cover all CPUs of its scheduling domain; start takt without taskset, or with sudo, so that it can make a domain of these CPUs"
     )]
     Affinity {
         /// What was asked for.
@@ -402,7 +402,7 @@ mod tests {
         );
         assert_eq!(
             said(&DEADLINE, libc::EPERM, &facts()),
-            "SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms was refused: the thread's affinity does not cover all CPUs of its scheduling domain; SCHED_DEADLINE needs a cpuset for that"
+            "SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms was refused: the thread's affinity does not cover all CPUs of its scheduling domain; start takt without taskset, or with sudo, so that it can make a domain of these CPUs"
         );
         assert_eq!(
             said(&DEADLINE, libc::EBUSY, &facts()),

@@ -1,68 +1,108 @@
-//! SIGINT, SIGTERM and SIGHUP as a flag, so that a run ends in order and restores what it changed.
+//! Signals that would end the process as a flag, so that a run ends in order and restores what it changed.
 //!
-//! The handler only stores a number. A further signal of these changes nothing: restoring goes on. SIGQUIT stays the
-//! emergency exit; what it leaves behind is repaired like after a kill -9 (see [`crate::recovery`]).
+//! The handler only stores a number. A further signal changes nothing: restoring goes on. What cannot be caught, and
+//! [what tells of a broken program](StopSignals), leaves things behind; the next start repairs them (see
+//! [`crate::recovery`]).
 
+use std::fmt;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
-const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 /// A signal that asked to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Signal {
-    /// Ctrl-C.
-    Interrupt,
-    /// `kill`.
-    Terminate,
-    /// The terminal went away.
-    HangUp,
-}
+pub struct Signal(u8);
 
 impl Signal {
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Signal::Interrupt => "SIGINT",
-            Signal::Terminate => "SIGTERM",
-            Signal::HangUp => "SIGHUP",
-        }
-    }
-
     /// Its number; shells report 128 plus it.
     #[must_use]
     pub const fn number(self) -> u8 {
-        match self {
-            Signal::Interrupt => 2,
-            Signal::Terminate => 15,
-            Signal::HangUp => 1,
-        }
+        self.0
     }
 }
 
-/// While this lives, the three signals set a flag; then their former actions come back.
+/// Its name, as `kill -l` has it: `SIGTERM`, `SIGRTMIN+3`.
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = libc::c_int::from(self.0);
+        f.write_str(match number {
+            libc::SIGHUP => "SIGHUP",
+            libc::SIGINT => "SIGINT",
+            libc::SIGQUIT => "SIGQUIT",
+            libc::SIGUSR1 => "SIGUSR1",
+            libc::SIGUSR2 => "SIGUSR2",
+            libc::SIGPIPE => "SIGPIPE",
+            libc::SIGALRM => "SIGALRM",
+            libc::SIGTERM => "SIGTERM",
+            libc::SIGXCPU => "SIGXCPU",
+            libc::SIGXFSZ => "SIGXFSZ",
+            libc::SIGVTALRM => "SIGVTALRM",
+            libc::SIGPROF => "SIGPROF",
+            libc::SIGIO => "SIGIO",
+            libc::SIGPWR => "SIGPWR",
+            _ if number >= libc::SIGRTMIN() => return write!(f, "SIGRTMIN+{}", number - libc::SIGRTMIN()),
+            _ => return write!(f, "signal {number}"),
+        })
+    }
+}
+
+/// While this lives, signals that would end the process set a flag; then their former actions come back.
+///
+/// Those that ask a process to stop (INT, TERM, HUP, QUIT) are caught unless the process ignores them (nohup); any other
+/// that ends a process by default (USR1, USR2, ALRM, XCPU of a CPU limit, the real-time ones ...) where the default
+/// action stands. SEGV, BUS, FPE, ILL, SYS, TRAP and ABRT are not: they tell that the program itself is broken, and an
+/// orderly end can no more be trusted.
 pub struct StopSignals {
     former: Vec<(libc::c_int, libc::sigaction)>,
 }
+
+const REQUESTS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+/// The program is broken.
+const BROKEN: [libc::c_int; 7] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSYS, libc::SIGTRAP, libc::SIGABRT];
+/// Cannot be caught, stop or continue the process, or do nothing by default.
+const HARMLESS: [libc::c_int; 9] = [
+    libc::SIGKILL,
+    libc::SIGSTOP,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGCONT,
+    libc::SIGCHLD,
+    libc::SIGURG,
+    libc::SIGWINCH,
+];
 
 extern "C" fn note(signal: libc::c_int) {
     CAUGHT.store(signal, Ordering::Release);
 }
 
+/// Lets a write past the limit of a file's size (`ulimit -f`) fail with an error, which can be told, in place of ending the
+/// process.
+pub fn ignore_file_size() {
+    // SAFETY: to ignore a signal has no preconditions.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 impl StopSignals {
-    /// Starts to catch. A signal that the process ignores (nohup) stays ignored.
+    /// Starts to catch.
     #[must_use]
     pub fn catch() -> StopSignals {
         CAUGHT.store(0, Ordering::Release);
+        // Threads are interrupted by a real-time signal of takt's own.
+        crate::thread::install_interrupt();
         let handler: extern "C" fn(libc::c_int) = note;
-        let mut former = Vec::with_capacity(SIGNALS.len());
-        for signal in SIGNALS {
+        let mut former = Vec::new();
+        // The C library keeps some real-time signals to itself and refuses them.
+        for signal in (1..=libc::SIGRTMAX()).filter(|signal| !BROKEN.contains(signal) && !HARMLESS.contains(signal)) {
             // SAFETY: sigaction is plain data for which zero is valid; the pointers are valid for the calls; the
             // handler only stores to an atomic, which is async-signal-safe, and lives as long as the program.
             unsafe {
                 let mut old: libc::sigaction = std::mem::zeroed();
-                if libc::sigaction(signal, std::ptr::null(), &raw mut old) != 0 || old.sa_sigaction == libc::SIG_IGN {
+                if libc::sigaction(signal, std::ptr::null(), &raw mut old) != 0
+                    || old.sa_sigaction == libc::SIG_IGN
+                    || (old.sa_sigaction != libc::SIG_DFL && !REQUESTS.contains(&signal))
+                {
                     continue;
                 }
                 let mut action: libc::sigaction = std::mem::zeroed();
@@ -80,12 +120,7 @@ impl StopSignals {
     /// The last signal that came since [`StopSignals::catch`].
     #[must_use]
     pub fn caught(&self) -> Option<Signal> {
-        match CAUGHT.load(Ordering::Acquire) {
-            libc::SIGINT => Some(Signal::Interrupt),
-            libc::SIGTERM => Some(Signal::Terminate),
-            libc::SIGHUP => Some(Signal::HangUp),
-            _ => None,
-        }
+        u8::try_from(CAUGHT.load(Ordering::Acquire)).ok().filter(|number| *number > 0).map(Signal)
     }
 }
 
@@ -102,22 +137,42 @@ impl Drop for StopSignals {
 mod tests {
     use super::*;
 
+    fn action(signal: libc::c_int) -> libc::sighandler_t {
+        // SAFETY: sigaction is plain data for which zero is valid; the pointer is valid for writing.
+        unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &raw mut old);
+            old.sa_sigaction
+        }
+    }
+
     #[test]
     fn signals_set_the_flag_and_restore_their_action() {
+        ignore_file_size();
         let signals = StopSignals::catch();
         assert_eq!(signals.caught(), None);
-        for signal in [libc::SIGHUP, libc::SIGTERM] {
+        let ending = [
+            (libc::SIGHUP, "SIGHUP"),
+            (libc::SIGQUIT, "SIGQUIT"),
+            (libc::SIGUSR1, "SIGUSR1"),
+            (libc::SIGALRM, "SIGALRM"),
+            (libc::SIGXCPU, "SIGXCPU"),
+            (libc::SIGRTMIN() + 3, "SIGRTMIN+3"),
+            (libc::SIGTERM, "SIGTERM"),
+        ];
+        for (signal, name) in ending {
+            assert_ne!(action(signal), libc::SIG_DFL, "{name} would end the process");
             // SAFETY: raise has no preconditions; the handler above is installed.
             unsafe { libc::raise(signal) };
+            assert_eq!(signals.caught().unwrap().to_string(), name, "a further one does not kill either");
         }
-        assert_eq!(signals.caught(), Some(Signal::Terminate), "a second one does not kill either");
+        assert_eq!(signals.caught().unwrap().number(), 15);
+        assert_eq!(action(libc::SIGXFSZ), libc::SIG_IGN, "what is ignored stays so");
+        assert_eq!(action(libc::SIGABRT), libc::SIG_DFL);
+        assert_eq!(action(libc::SIGTSTP), libc::SIG_DFL, "Ctrl-Z still stops");
         drop(signals);
-        // SAFETY: as in `catch`.
-        let now = unsafe {
-            let mut old: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(libc::SIGTERM, std::ptr::null(), &raw mut old);
-            old.sa_sigaction
-        };
-        assert_eq!(now, libc::SIG_DFL);
+        for (signal, name) in ending {
+            assert_eq!(action(signal), libc::SIG_DFL, "{name}");
+        }
     }
 }

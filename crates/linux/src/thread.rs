@@ -42,13 +42,27 @@ pub fn yield_now() {
 }
 
 /// Cuts short the system call that a thread of this process sleeps in. The signal is one that nothing else in takt
-/// uses and that does nothing; a thread that is not asleep does not notice, so callers repeat until the thread answered.
+/// uses and that does nothing; a thread that is not asleep does not notice, so callers repeat until the thread answered,
+/// and pause between: signals without a pause queue up faster than the thread handles them, and it gets no further.
 ///
 /// A thread that has ended is no danger: the kernel looks for the id within this process only.
 pub fn interrupt(thread: Tid) {
+    install_interrupt();
+    if thread.0 <= 0 {
+        return;
+    }
+    // SAFETY: tgkill with this process's own id reaches only threads of this process; no memory is passed.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread.0, interrupt_signal()) };
+}
+
+fn interrupt_signal() -> libc::c_int {
+    libc::SIGRTMIN() + 5
+}
+
+/// Makes the signal of [`interrupt`] one that ends nothing.
+pub(crate) fn install_interrupt() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     extern "C" fn nothing(_signal: libc::c_int) {}
-    let signal = libc::SIGRTMIN() + 5;
     INSTALLED.get_or_init(|| {
         let handler: extern "C" fn(libc::c_int) = nothing;
         // SAFETY: sigaction is plain data for which zero is valid; the handler is async-signal-safe (it is empty)
@@ -57,14 +71,9 @@ pub fn interrupt(thread: Tid) {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as libc::sighandler_t;
             libc::sigemptyset(&raw mut action.sa_mask);
-            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+            libc::sigaction(interrupt_signal(), &raw const action, std::ptr::null_mut());
         }
     });
-    if thread.0 <= 0 {
-        return;
-    }
-    // SAFETY: tgkill with this process's own id reaches only threads of this process; no memory is passed.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread.0, signal) };
 }
 
 #[cfg(test)]
@@ -72,7 +81,7 @@ mod tests {
     use super::*;
     use crate::Epoch;
     use std::sync::mpsc;
-    use takt_model::Time;
+    use takt_model::{Span, Time};
 
     #[test]
     fn an_interrupt_ends_a_sleep() {
@@ -85,7 +94,7 @@ mod tests {
         let tid = receive.recv().unwrap();
         while !sleeper.is_finished() {
             interrupt(tid);
-            std::thread::yield_now();
+            crate::clock::pause(Span::from_ms(1));
         }
         assert!(!sleeper.join().unwrap(), "the sleep says that it was cut short");
     }

@@ -25,6 +25,8 @@ pub struct Definitions {
     pub modes: Vec<ModeDef>,
     /// How streams' clocks stand to each other, in the order in which it became known.
     pub clocks: Vec<ClockDef>,
+    /// The one node that the log is about; `None`: all. What the others do is not in it.
+    pub only: Option<NodeId>,
 }
 
 /// A machine.
@@ -128,6 +130,8 @@ pub enum Definition {
     Mode(u32, ModeDef),
     /// A clock-offset interval.
     Clock(ClockDef),
+    /// The log is about this node alone.
+    Only(NodeId),
 }
 
 /// A definition whose id leaves a gap.
@@ -191,7 +195,21 @@ impl Definitions {
                 .map(|mode| ModeDef { node: mode.node, strategy: system.strategy_name(mode.strategy).to_owned() })
                 .collect(),
             clocks: Vec::new(),
+            only: None,
         }
+    }
+
+    /// The same, about one of several nodes where one is given.
+    #[must_use]
+    pub fn about(self, only: Option<NodeId>) -> Self {
+        let only = only.filter(|_| self.nodes.len() > 1);
+        Definitions { only, ..self }
+    }
+
+    /// Whether the log tells what happens on `node`.
+    #[must_use]
+    pub fn covers(&self, node: NodeId) -> bool {
+        self.only.is_none_or(|only| only == node)
     }
 
     /// Takes in a late or changed definition.
@@ -225,6 +243,10 @@ impl Definitions {
                 self.clocks.push(def);
                 Ok(())
             }
+            Definition::Only(node) => {
+                self.only = Some(node);
+                Ok(())
+            }
         }
     }
 
@@ -241,6 +263,7 @@ impl Definitions {
             .chain(ids(&self.servers).map(|(id, def)| Definition::Server(id, def)))
             .chain(ids(&self.modes).map(|(id, def)| Definition::Mode(id, def)))
             .chain(self.clocks.iter().map(|def| Definition::Clock(*def)))
+            .chain(self.only.map(Definition::Only))
     }
 
     /// A node's name, `node 7` where it is not defined.
@@ -317,7 +340,9 @@ mod tests {
 
     #[test]
     fn definitions_come_in_order_and_can_change() {
-        let mut defs = Definitions::of(&system(&[("a", &[]), ("b", &[0])]));
+        let mut defs = Definitions::of(&system(&[("a", &[]), ("b", &[0])])).about(Some(NodeId(0)));
+        assert_eq!(defs.only, None, "of one node all is told");
+        defs.only = Some(NodeId(0));
         let mut copy = Definitions::default();
         defs.iter().for_each(|def| copy.apply(def).unwrap());
         assert_eq!(copy, defs);

@@ -284,6 +284,10 @@ pub(crate) fn encode_definition(definition: &Definition, out: &mut Vec<u8>) {
             out.put_uint(zigzag(def.offset_min.as_ns()));
             out.put_uint(zigzag(def.offset_max.as_ns()));
         }
+        Definition::Only(node) => {
+            out.push(7);
+            out.put_uint(node.0.into());
+        }
     }
 }
 
@@ -324,6 +328,7 @@ pub(crate) fn decode_definition(body: &[u8]) -> Option<Definition> {
             offset_min: Lateness::from_ns(unzigzag(cut.uint()?)),
             offset_max: Lateness::from_ns(unzigzag(cut.uint()?)),
         }),
+        7 => Definition::Only(NodeId(id)),
         _ => return None,
     };
     cut.0.is_empty().then_some(definition)

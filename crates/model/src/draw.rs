@@ -111,9 +111,9 @@ pub struct Arriving {
 pub struct Arrivals<'a> {
     task: &'a Task,
     draw: Draw,
-    number: u64,
-    next_arrival: Option<Time>,
-    last_release: Time,
+    /// The period, where arrivals are periodic without jitter: the common case keeps out of the others' way.
+    even: Option<Span>,
+    next: Option<Arriving>,
 }
 
 impl<'a> Arrivals<'a> {
@@ -124,30 +124,59 @@ impl<'a> Arrivals<'a> {
             Arrival::Trace(trace) => trace.values.first().map(|value| Time::ZERO + task.offset + *value),
             _ => Some(Time::ZERO + task.offset),
         };
-        Arrivals { task, draw, number: 0, next_arrival: first, last_release: Time::ZERO }
+        let even = (task.arrival == Arrival::Periodic && task.jitter.is_zero()).then_some(task.period);
+        let mut arrivals = Arrivals { task, draw, even, next: None };
+        arrivals.next = first.map(|arrival| arrivals.arriving(0, arrival, Time::ZERO));
+        arrivals
     }
 
+    /// The next job, without going on to the one after it.
     #[inline]
-    fn arrival_after(&self, arrival: Time) -> Option<Time> {
-        let task = self.task;
-        match &task.arrival {
-            Arrival::Periodic => arrival.checked_add(task.period),
-            _ => self.uneven_arrival_after(arrival),
+    #[must_use]
+    pub fn peek(&self) -> Option<&Arriving> {
+        self.next.as_ref()
+    }
+
+    /// Goes on to the job after the next.
+    #[inline]
+    pub fn advance(&mut self) {
+        let Some(job) = &mut self.next else { return };
+        let Some(period) = self.even else { return self.advance_unevenly() };
+        match job.arrival.checked_add(period) {
+            Some(arrival) => *job = Arriving { number: job.number + 1, arrival, release: arrival },
+            None => self.next = None,
         }
     }
 
-    /// The arrival after one of a task that is not periodic; apart, so that the common case stays small.
-    fn uneven_arrival_after(&self, arrival: Time) -> Option<Time> {
+    fn advance_unevenly(&mut self) {
+        self.next = self.next.and_then(|job| {
+            let arrival = self.arrival_after(job.number, job.arrival)?;
+            Some(self.arriving(job.number + 1, arrival, job.release))
+        });
+    }
+
+    /// Job `number`, which arrives at `arrival`; the one before is released at `last_release`.
+    fn arriving(&self, number: u64, arrival: Time, last_release: Time) -> Arriving {
+        let release = if self.task.jitter.is_zero() {
+            arrival
+        } else {
+            arrival.saturating_add(self.draw.uniform(Purpose::Jitter, number, Span::ZERO, self.task.jitter))
+        };
+        Arriving { number, arrival, release: release.max(last_release) }
+    }
+
+    /// When the job after job `number` arrives, which arrived at `arrival`.
+    fn arrival_after(&self, number: u64, arrival: Time) -> Option<Time> {
         let task = self.task;
         let distance = match &task.arrival {
             Arrival::Periodic => task.period,
             Arrival::Sporadic => {
                 let most = task.period.saturating_add(task.period);
-                self.draw.uniform(Purpose::Distance, self.number, task.period, most)
+                self.draw.uniform(Purpose::Distance, number, task.period, most)
             }
-            Arrival::Pmf(pmf) => self.draw.pick(Purpose::Distance, self.number, pmf),
+            Arrival::Pmf(pmf) => self.draw.pick(Purpose::Distance, number, pmf),
             Arrival::Trace(trace) => {
-                let value = trace.values.get(usize::try_from(self.number).ok()?.checked_add(1)?)?;
+                let value = trace.values.get(usize::try_from(number).ok()?.checked_add(1)?)?;
                 return Time::ZERO.checked_add(task.offset)?.checked_add(*value);
             }
         };
@@ -160,17 +189,9 @@ impl Iterator for Arrivals<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Arriving> {
-        let arrival = self.next_arrival?;
-        let release = if self.task.jitter.is_zero() {
-            arrival
-        } else {
-            arrival.saturating_add(self.draw.uniform(Purpose::Jitter, self.number, Span::ZERO, self.task.jitter))
-        };
-        let job = Arriving { number: self.number, arrival, release: release.max(self.last_release) };
-        self.next_arrival = self.arrival_after(arrival);
-        self.last_release = job.release;
-        self.number += 1;
-        Some(job)
+        let job = self.next;
+        self.advance();
+        job
     }
 }
 
@@ -211,6 +232,14 @@ mod tests {
         let draw = Draw::new(7, "t");
         let short = (0..10_000).filter(|n| draw.exec(&task, *n) == Span::from_ns(1)).count();
         assert!((2_300..2_700).contains(&short), "{short}");
+    }
+
+    #[test]
+    fn the_short_way_of_even_arrivals_is_the_long_one() {
+        let task = Task { offset: Span::from_ns(5), ..task() };
+        let short = Arrivals::new(&task, Draw::new(3, "t"));
+        let long = Arrivals { even: None, ..short.clone() };
+        assert!(short.even.is_some() && short.take(9).eq(long.take(9)));
     }
 
     #[test]

@@ -153,6 +153,35 @@ impl Span {
             None => None,
         }
     }
+    /// Four significant digits, rounded up: how tables and pages show times. What looks in time then is in time.
+    ///
+    /// ```
+    /// use takt_model::Span;
+    /// assert_eq!(Span::from_ns(12_340_001).four_digits().to_string(), "12.35ms");
+    /// assert_eq!(Span::from_ns(999_910).four_digits().to_string(), "1ms");
+    /// ```
+    #[must_use]
+    pub const fn four_digits(self) -> Span {
+        let step = self.fourth_digit();
+        match self.0.div_ceil(step).checked_mul(step) {
+            Some(ns) => Span(ns),
+            None => self,
+        }
+    }
+    /// Four significant digits, rounded down: for laxities, of which less is worse.
+    #[must_use]
+    pub const fn four_digits_down(self) -> Span {
+        let step = self.fourth_digit();
+        Span(self.0 / step * step)
+    }
+    /// What one unit of the fourth digit is worth.
+    const fn fourth_digit(self) -> u64 {
+        let mut step = 1;
+        while self.0 / step >= 10_000 {
+            step *= 10;
+        }
+        step
+    }
 }
 
 impl Lateness {
@@ -168,6 +197,17 @@ impl Lateness {
     #[must_use]
     pub const fn as_ns(self) -> i64 {
         self.0
+    }
+    /// Four significant digits, rounded down, to the side of the earlier: how tables show laxities, of which less is worse.
+    #[must_use]
+    pub const fn four_digits_down(self) -> Lateness {
+        let magnitude = Span(self.0.unsigned_abs());
+        let rounded = if self.0 < 0 { magnitude.four_digits() } else { magnitude.four_digits_down() };
+        match (rounded.0 <= i64::MAX as u64, self.0 < 0) {
+            (true, true) => Lateness(-(rounded.0 as i64)),
+            (true, false) => Lateness(rounded.0 as i64),
+            (false, _) => self,
+        }
     }
 }
 
@@ -276,6 +316,21 @@ mod tests {
         assert_eq!(shown(1_500_000_000), "1.5s");
         assert_eq!(shown(1_000_000_001), "1.000000001s");
         assert_eq!(Lateness::from_ns(-1_200_000).to_string(), "-1.2ms");
+    }
+
+    #[test]
+    fn four_digits_err_to_the_side_that_warns() {
+        let up = |ns| Span::from_ns(ns).four_digits().as_ns();
+        let down = |ns| Span::from_ns(ns).four_digits_down().as_ns();
+        for exact in [0, 1, 999, 9_999, 10_000, 12_340_000, 9_999_000_000_000_000_000] {
+            assert_eq!((up(exact), down(exact)), (exact, exact));
+        }
+        assert_eq!((up(10_001), down(10_001)), (10_010, 10_000));
+        assert_eq!((up(99_991), down(99_999)), (100_000, 99_990));
+        assert_eq!(up(u64::MAX), u64::MAX, "no step above it");
+        let laxity = |ns| Lateness::from_ns(ns).four_digits_down().as_ns();
+        assert_eq!((laxity(12_345), laxity(-12_345), laxity(0)), (12_340, -12_350, 0));
+        assert_eq!((laxity(i64::MIN), laxity(i64::MAX)), (i64::MIN, 9_223_000_000_000_000_000));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use takt_model::Exec;
 use takt_model::file::{parse, validate, write};
 use takt_model::import::rtapp::import;
 
@@ -35,6 +36,52 @@ fn the_examples_become_these_systems() {
         let warnings: String = imported.warnings.iter().map(|warning| format!("# {warning}\n")).collect();
         golden(&name.replace(".json", ".toml"), &format!("{warnings}\n{text}"));
     }
+}
+
+/// A DEADLINE thread that works for `work` us at a timer of `timer` us, with 1 ms every 10 ms reserved: period, deadline,
+/// wcet and exec of the task in us (exec 0 is wcet), and the warning about it.
+fn reserved(work: u32, timer: u32) -> ([u64; 4], String) {
+    let json = format!(
+        r#"{{ "tasks": {{ "t": {{ "policy": "SCHED_DEADLINE", "dl-runtime": 1000, "dl-deadline": 8000, "dl-period": 10000,
+            "run": {work}, "timer": {{ "ref": "unique", "period": {timer}, "mode": "absolute" }} }} }} }}"#
+    );
+    let imported = import(&json, "t.json").unwrap_or_else(|errors| panic!("{errors}"));
+    let task = &imported.system.tasks[0];
+    let exec = match &task.exec {
+        Exec::Pmf(pmf) => pmf.iter().map(|(value, _)| value.as_ns()).max().unwrap_or(0),
+        _ => 0,
+    };
+    let about = imported.warnings.into_iter().filter_map(|warning| Some(warning.split_once("tasks.t: ")?.1.to_owned()));
+    (
+        [task.period.as_ns(), task.deadline.as_ns(), task.wcet.as_ns(), exec].map(|ns| ns / 1000),
+        about.collect::<Vec<_>>().join("; "),
+    )
+}
+
+#[test]
+fn a_timer_of_another_period_than_the_reservation_never_takes_more_than_is_reserved() {
+    assert_eq!(reserved(700, 10_000), ([10_000, 8_000, 1_000, 700], String::new()));
+    let (task, warning) = reserved(1_000, 1_000);
+    assert_eq!(task, [10_000, 8_000, 1_000, 0], "throttled ever again: the reservation, not ten times as much");
+    assert_eq!(
+        warning,
+        "is released every 1ms, and its reservation holds 1ms every 10ms, less than its jobs of up to 1ms want; the kernel throttles it, so that it becomes a task that uses all of its reservation whenever there is one, and its own releases are left out"
+    );
+    let (task, warning) = reserved(100, 1_000);
+    assert_eq!(task, [1_000, 8_000, 100, 0]);
+    assert!(
+        warning.ends_with(
+            "the task's wcet is the work of one job, 100us, and what the reservation holds beyond is left out"
+        ),
+        "{warning}"
+    );
+    let (task, warning) = reserved(700, 20_000);
+    assert_eq!(task, [20_000, 8_000, 1_000, 700]);
+    assert!(warning.ends_with("the task's period is 20ms, so that less is reserved for it"), "{warning}");
+    let (task, warning) = reserved(2_500, 40_000);
+    assert_eq!(task, [40_000, 28_000, 2_500, 0], "three reservations, the last one due at 20 ms + 8 ms");
+    assert!(warning.contains("takes several of these, and the kernel throttles it in between"), "{warning}");
+    assert_eq!(reserved(2_500, 20_000).0, [10_000, 8_000, 1_000, 0], "2.5 ms of 2 ms reserved");
 }
 
 const BAD: &str = include_str!("files/rtapp/errors.txt");

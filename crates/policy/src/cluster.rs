@@ -11,33 +11,32 @@ use crate::dispatcher::{Decision, Slots};
 use crate::rank::{Phase, Rank};
 use crate::ready::ReadyQueue;
 
-#[derive(Clone, Copy, Debug)]
-struct Running {
-    rank: Rank,
-    cpu: u32,
-}
-
 /// Waiting and running jobs of a set of CPUs that share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
-    cpu_count: usize,
-    idle: CpuSet,
-    ready: ReadyQueue,
-    /// Jobs that came since the last dispatch: most of them run at once and never see the queue.
-    arrived: Vec<Rank>,
-    /// In no order.
-    running: Vec<Running>,
-    /// Position in `running` by CPU, stale for idle CPUs.
-    place: Vec<u32>,
-    /// Position of the least important of `running`, where that is known.
-    least: Option<usize>,
+    /// Something happened since the last dispatch; the dispatcher's note.
+    pub(crate) touched: bool,
     /// Every job in `ready` is less important than every running one: only those that arrived can preempt. So it is
     /// after each dispatch, until ranks change.
     settled: bool,
     /// Whether some task may not use all CPUs of the cluster.
     restricted: bool,
+    /// The first CPU.
+    base: u32,
+    cpu_count: usize,
+    idle_count: usize,
+    idle: CpuSet,
+    ready: ReadyQueue,
+    /// Jobs that came since the last dispatch: most of them run at once and never see the queue.
+    arrived: Vec<Rank>,
+    /// The job on each CPU from `base` on, [`Rank::NOBODY`] where none runs.
+    running: Vec<Rank>,
+    /// The CPU of the least important running job, where that is known.
+    least: Option<u32>,
     /// Scratch of a dispatch: jobs that shall run, the most important first; the CPU of those that do.
     chosen: Vec<(Rank, Option<u32>)>,
+    /// Scratch of a dispatch: what runs, the most important first.
+    in_order: Vec<(Rank, u32)>,
     /// Scratch of a dispatch: waiting jobs that do not fit.
     unfit: Vec<Rank>,
 }
@@ -45,24 +44,28 @@ pub(crate) struct Cluster {
 impl Cluster {
     pub(crate) fn new(cpus: CpuSet, slots: usize, restricted: bool) -> Self {
         let cpu_count = cpus.len() as usize;
+        let base = cpus.lowest().unwrap_or(0);
         Cluster {
+            touched: false,
+            settled: true,
+            restricted,
+            base,
             cpu_count,
+            idle_count: cpu_count,
             idle: cpus,
             ready: ReadyQueue::new(slots),
             arrived: Vec::with_capacity(slots),
-            running: Vec::with_capacity(cpu_count + 1),
-            place: vec![0; cpus.iter().last().map_or(0, |last| last as usize + 1)],
+            running: vec![Rank::NOBODY; cpus.iter().last().map_or(0, |last| (last - base) as usize + 1)],
             least: None,
-            settled: true,
-            restricted,
             chosen: Vec::with_capacity(cpu_count + 1),
+            in_order: Vec::with_capacity(cpu_count),
             unfit: Vec::with_capacity(slots),
         }
     }
 
     /// Whether a job waits while another runs: only then can the order change with time.
     pub(crate) fn is_contended(&self) -> bool {
-        !self.running.is_empty() && (!self.ready.is_empty() || !self.arrived.is_empty())
+        self.idle_count < self.cpu_count && (!self.ready.is_empty() || !self.arrived.is_empty())
     }
 
     #[inline]
@@ -76,43 +79,30 @@ impl Cluster {
         self.ready.remove(slot);
     }
 
-    /// Takes the running job off `cpu`, which becomes idle.
-    #[inline]
-    pub(crate) fn release_cpu(&mut self, cpu: u32) {
-        if let Some(at) = self.place_of(cpu) {
-            self.take_running(at);
-        }
-    }
-
     /// Gives the job running on `cpu` another rank.
     pub(crate) fn rerank_running(&mut self, rank: Rank, cpu: u32) {
-        if let Some(at) = self.place_of(cpu) {
-            self.running[at].rank = rank;
+        if let Some(running) = self.running_on(cpu) {
+            *running = rank;
         }
         (self.least, self.settled) = (None, false);
     }
 
-    /// Where the job of `cpu` stands in `running`.
+    /// The job on `cpu`, which is one of this cluster.
     #[inline]
-    fn place_of(&self, cpu: u32) -> Option<usize> {
-        let at = *self.place.get(cpu as usize)? as usize;
-        self.running.get(at).filter(|job| job.cpu == cpu).map(|_| at)
+    fn running_on(&mut self, cpu: u32) -> Option<&mut Rank> {
+        self.running.get_mut(cpu.wrapping_sub(self.base) as usize)
     }
 
-    /// Takes a job out of `running`, and keeps in mind which is the least important of the others.
+    /// Takes the running job off `cpu`, which becomes idle.
     #[inline]
-    fn take_running(&mut self, at: usize) -> Running {
-        let gone = self.running.swap_remove(at);
-        if let Some(moved) = self.running.get(at) {
-            self.place[moved.cpu as usize] = at as u32;
+    pub(crate) fn release_cpu(&mut self, cpu: u32) {
+        let Some(running) = self.running_on(cpu) else { return };
+        *running = Rank::NOBODY;
+        if self.least == Some(cpu) {
+            self.least = None;
         }
-        self.least = match self.least {
-            Some(least) if least == at => None,
-            Some(least) if least == self.running.len() => Some(at),
-            least => least,
-        };
-        self.idle.insert(gone.cpu);
-        gone
+        self.idle.insert(cpu);
+        self.idle_count += 1;
     }
 
     /// Makes the order anew from the ranks of `slots` at `now` (mode switch).
@@ -125,29 +115,27 @@ impl Cluster {
 
     /// Recomputes the ranks of running jobs: their laxity does not shrink while that of others does.
     fn refresh_running(&mut self, now: Time, slots: &mut Slots) {
-        for job in &mut self.running {
-            job.rank = slots.rerank(job.rank.slot(), now);
+        for rank in self.running.iter_mut().filter(|rank| **rank != Rank::NOBODY) {
+            *rank = slots.rerank(rank.slot(), now);
         }
         (self.least, self.settled) = (None, false);
     }
 
-    /// The least important running job.
+    /// The least important running job and its CPU.
     #[inline]
-    fn least_important(&mut self) -> Option<(usize, Rank)> {
-        if self.least.is_none() {
-            let ranked = self.running.iter().enumerate();
-            self.least = ranked.max_by(|a, b| a.1.rank.cmp(&b.1.rank)).map(|(at, _)| at);
-        }
-        let at = self.least?;
-        self.running.get(at).map(|job| (at, job.rank))
+    fn least_important(&mut self) -> Option<(u32, Rank)> {
+        let cpu = self.least.or_else(|| {
+            let last = self.running.iter().enumerate().max_by(|a, b| a.1.cmp(b.1));
+            last.map(|(at, _)| at as u32 + self.base)
+        })?;
+        self.least = Some(cpu);
+        self.running_on(cpu).map(|rank| (cpu, *rank))
     }
 
-    /// Chooses what runs from `now` on and says what changes.
-    pub(crate) fn dispatch(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
-        if self.ready.is_empty() && self.arrived.is_empty() {
-            return;
-        }
-        if self.restricted || slots.has_laxity() || !self.dispatch_one(now, slots, decisions) {
+    /// Chooses what runs from `now` on and says what changes, if something happened since the last time.
+    #[inline(always)]
+    pub(crate) fn dispatch_touched(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
+        if std::mem::take(&mut self.touched) && !self.dispatch_one(now, slots, decisions) {
             self.dispatch_any(now, slots, decisions);
         }
     }
@@ -156,33 +144,40 @@ impl Cluster {
     /// done, where it may be more.
     #[inline(always)]
     fn dispatch_one(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) -> bool {
-        let idle = self.cpu_count - self.running.len();
-        let first = match (self.arrived.as_slice(), self.ready.peek(), idle) {
-            (&[came], None, 1..) | (&[came], _, 0) => came,
-            ([], Some(waiting), 1) => *waiting,
-            _ => return false,
-        };
-        if !self.settled || slots.is_hopeless(first.slot(), now) {
+        if self.restricted || !self.settled || slots.has_laxity() {
             return false;
         }
-        if self.arrived.pop().is_none() {
-            self.ready.pop();
-        } else if idle == 0 {
-            match self.least_important() {
-                Some((at, least)) if first < least => {
-                    let job = self.take_running(at);
-                    self.preempt(job, now, slots, decisions);
+        match *self.arrived.as_slice() {
+            [] => {
+                let Some(first) = self.ready.peek().copied() else { return true };
+                if self.idle_count != 1 || slots.is_hopeless(first.slot(), now) {
+                    return false;
                 }
-                _ => {
-                    self.ready.push(first);
-                    return true;
-                }
+                self.ready.pop();
+                self.run(first, now, slots, decisions);
             }
+            [came] => {
+                if self.idle_count > 0 && !self.ready.is_empty() || slots.is_hopeless(came.slot(), now) {
+                    return false;
+                }
+                self.arrived.clear();
+                if self.idle_count == 0 {
+                    match self.least_important() {
+                        Some((cpu, least)) if came < least => self.preempt(least, cpu, now, slots, decisions),
+                        _ => {
+                            self.ready.push(came);
+                            return true;
+                        }
+                    }
+                }
+                self.run(came, now, slots, decisions);
+            }
+            _ => return false,
         }
-        self.run(first, now, slots, decisions);
         true
     }
 
+    #[inline(never)]
     fn dispatch_any(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         if slots.has_laxity() {
             self.refresh_running(now, slots);
@@ -200,7 +195,7 @@ impl Cluster {
         }
         // Where a waiting job gets its CPU decides what else fits, so choose until nothing changes. Each
         // round settles at least one more of the most important jobs.
-        let rounds_max = self.running.len() + self.ready.len() + 1;
+        let rounds_max = self.cpu_count - self.idle_count + self.ready.len() + 1;
         for _ in 0..rounds_max {
             let before = decisions.len();
             self.choose_restricted(now, slots, decisions);
@@ -243,7 +238,7 @@ impl Cluster {
             self.arrived.sort_unstable_by(|a, b| b.cmp(a));
         }
         loop {
-            let full = self.running.len() + self.chosen.len() >= self.cpu_count;
+            let full = self.chosen.len() >= self.idle_count;
             if full && self.settled && self.arrived.is_empty() {
                 break;
             }
@@ -255,9 +250,8 @@ impl Cluster {
             if slots.cancel_if_hopeless(first.slot(), now, decisions) {
                 continue;
             }
-            if let Some((at, _)) = least {
-                let job = self.take_running(at);
-                self.preempt(job, now, slots, decisions);
+            if let Some((cpu, rank)) = least {
+                self.preempt(rank, cpu, now, slots, decisions);
             }
             self.chosen.push((first, None));
         }
@@ -272,16 +266,18 @@ impl Cluster {
     fn choose_restricted(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         self.chosen.clear();
         self.unfit.clear();
-        self.running.sort_unstable_by_key(|job| job.rank);
-        self.least = None;
+        self.in_order.clear();
+        let cpus = (self.base..).zip(&self.running).filter(|(_, rank)| **rank != Rank::NOBODY);
+        self.in_order.extend(cpus.map(|(cpu, rank)| (*rank, cpu)));
+        self.in_order.sort_unstable();
         let mut next_running = 0;
         while self.chosen.len() < self.cpu_count {
-            let running = self.running.get(next_running).copied();
+            let running = self.in_order.get(next_running).copied();
             let waiting = self.ready.peek().copied();
             match (running, waiting) {
-                (Some(job), other) if other.is_none_or(|other| job.rank < other) => {
+                (Some((rank, cpu)), other) if other.is_none_or(|other| rank < other) => {
                     next_running += 1;
-                    self.chosen.push((job.rank, Some(job.cpu)));
+                    self.chosen.push((rank, Some(cpu)));
                     if !self.all_fit(slots) {
                         self.chosen.pop();
                     }
@@ -299,18 +295,11 @@ impl Cluster {
                 (_, None) => break,
             }
         }
-        let mut at = 0;
-        while let Some(job) = self.running.get(at).copied() {
-            if self.chosen.iter().any(|(rank, _)| *rank == job.rank) {
-                at += 1;
-            } else {
-                self.running.remove(at);
-                self.idle.insert(job.cpu);
-                self.preempt(job, now, slots, decisions);
+        for at in 0..self.in_order.len() {
+            let (rank, cpu) = self.in_order[at];
+            if !self.chosen.iter().any(|(chosen, _)| *chosen == rank) {
+                self.preempt(rank, cpu, now, slots, decisions);
             }
-        }
-        for (at, job) in self.running.iter().enumerate() {
-            self.place[job.cpu as usize] = at as u32;
         }
         while let Some(rank) = self.unfit.pop() {
             self.ready.push(rank);
@@ -326,13 +315,15 @@ impl Cluster {
         })
     }
 
+    /// Takes the CPU from a running job, which waits from now on.
     #[inline]
-    fn preempt(&mut self, job: Running, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
-        let slot = job.rank.slot();
-        self.ready.push(slots.stopped(job.rank, now));
-        decisions.push(Decision::Preempt { slot, cpu: job.cpu });
+    fn preempt(&mut self, rank: Rank, cpu: u32, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
+        self.release_cpu(cpu);
+        self.ready.push(slots.stopped(rank, now));
+        decisions.push(Decision::Preempt { slot: rank.slot(), cpu });
     }
 
+    /// Gives a job that waits nowhere any more an idle CPU.
     #[inline(always)]
     fn run(&mut self, rank: Rank, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         let slot = rank.slot();
@@ -347,20 +338,17 @@ impl Cluster {
             return;
         };
         self.idle.remove(cpu);
+        self.idle_count -= 1;
         let (rank, resumed, from) = slots.started(slot, rank, cpu, now);
-        self.note_running(Running { rank, cpu });
-        decisions.push(Decision::Run { slot, cpu, resumed, from });
-    }
-}
-
-impl Cluster {
-    #[inline]
-    fn note_running(&mut self, job: Running) {
-        if self.least.and_then(|at| self.running.get(at)).is_some_and(|least| least.rank < job.rank) {
-            self.least = Some(self.running.len());
+        if let Some(least) = self.least
+            && self.running_on(least).is_some_and(|least| *least < rank)
+        {
+            self.least = Some(cpu);
         }
-        self.place[job.cpu as usize] = self.running.len() as u32;
-        self.running.push(job);
+        if let Some(running) = self.running_on(cpu) {
+            *running = rank;
+        }
+        decisions.push(Decision::Run { slot, cpu, resumed, from });
     }
 }
 

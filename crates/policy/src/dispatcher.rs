@@ -122,31 +122,31 @@ struct Rules {
 enum State {
     Empty,
     Waiting,
-    Running { cpu: u32, since: Time },
+    Running { cpu: u32 },
 }
 
 #[derive(Clone, Debug)]
 struct Slot {
     rules: Rules,
     state: State,
-    job: Job,
-    /// The job has been on a CPU.
-    started: bool,
-    demoted: bool,
-    /// CPU time that the job has had before `state`'s stretch.
-    received: Span,
-    last_cpu: Option<u32>,
     cluster: u32,
     cancellable: bool,
+    demoted: bool,
+    job: Job,
+    /// Where the job was last on a CPU, `None` before its first time.
+    last_cpu: Option<u32>,
+    /// Since when it runs, if it does.
+    since: Time,
+    /// CPU time that the job has had before that.
+    received: Span,
     wcet: Span,
-    affinity: CpuSet,
 }
 
 impl Slot {
     /// WCET minus received CPU time, zero past it.
     fn remaining(&self, now: Time) -> Span {
         let stretch = match self.state {
-            State::Running { since, .. } => now.saturating_since(since),
+            State::Running { .. } => now.saturating_since(self.since),
             _ => Span::ZERO,
         };
         self.wcet.saturating_sub(self.received.saturating_add(stretch))
@@ -157,6 +157,8 @@ impl Slot {
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     slots: Vec<Slot>,
+    /// The CPUs of each slot.
+    affinities: Vec<CpuSet>,
     level_count: u32,
     laxity: bool,
 }
@@ -168,7 +170,7 @@ impl Slots {
     }
 
     pub(crate) fn affinity(&self, slot: u32) -> &CpuSet {
-        &self.slots[slot as usize].affinity
+        &self.affinities[slot as usize]
     }
 
     /// The CPU of `free` that a job takes: the one it last ran on, else the lowest.
@@ -178,14 +180,15 @@ impl Slots {
     }
 
     /// The rank of the job in `slot` at `now`.
-    #[inline]
+    // Always inlined: for a job that has just come little of it is left.
+    #[inline(always)]
     pub(crate) fn rerank(&self, slot: u32, now: Time) -> Rank {
         let at = &self.slots[slot as usize];
         let rules = &at.rules;
         let level = rules.level + if at.demoted { self.level_count } else { 0 };
         let phase = match at.state {
             State::Running { .. } if !rules.preemptive => Phase::Running,
-            _ => Phase::waiting(rules.preemptive, at.started),
+            _ => Phase::waiting(rules.preemptive, at.last_cpu.is_some()),
         };
         let deadline_ns = at.job.deadline.as_ns() as i64;
         let key = match rules.order {
@@ -200,8 +203,8 @@ impl Slots {
     #[inline]
     pub(crate) fn stopped(&mut self, rank: Rank, now: Time) -> Rank {
         let at = &mut self.slots[rank.slot() as usize];
-        if let State::Running { since, .. } = at.state {
-            at.received += now.saturating_since(since);
+        if at.state != State::Waiting {
+            at.received += now.saturating_since(at.since);
         }
         at.state = State::Waiting;
         rank.with_phase(Phase::waiting(at.rules.preemptive, true))
@@ -212,10 +215,10 @@ impl Slots {
     #[inline]
     pub(crate) fn started(&mut self, slot: u32, rank: Rank, cpu: u32, now: Time) -> (Rank, bool, Option<u32>) {
         let at = &mut self.slots[slot as usize];
-        let resumed = at.started;
-        let from = at.last_cpu.filter(|last| resumed && *last != cpu);
-        at.state = State::Running { cpu, since: now };
-        at.started = true;
+        let resumed = at.last_cpu.is_some();
+        let from = at.last_cpu.filter(|last| *last != cpu);
+        at.state = State::Running { cpu };
+        at.since = now;
         at.last_cpu = Some(cpu);
         (if at.rules.preemptive { rank } else { rank.with_phase(Phase::Running) }, resumed, from)
     }
@@ -235,7 +238,7 @@ impl Slots {
     #[inline]
     pub(crate) fn is_hopeless(&self, slot: u32, now: Time) -> bool {
         let at = &self.slots[slot as usize];
-        at.cancellable && !at.started && at.wcet > at.job.deadline.saturating_since(now)
+        at.cancellable && at.last_cpu.is_none() && at.wcet > at.job.deadline.saturating_since(now)
     }
 }
 
@@ -244,9 +247,8 @@ impl Slots {
 pub struct Dispatcher {
     slots: Slots,
     clusters: Vec<Cluster>,
-    /// Clusters that something happened to since the last dispatch, and whether each is among them.
+    /// Clusters that something happened to since the last dispatch, where there are several.
     touched: Vec<u32>,
-    is_touched: Vec<bool>,
     plans: Vec<Plan>,
     importance: Vec<u32>,
     quantum: Option<Span>,
@@ -290,7 +292,7 @@ impl Dispatcher {
             })
             .collect::<Vec<_>>();
         let importance = slots.iter().map(|(_, _, task)| task.importance).collect();
-        let empty = |((_, affinity, task), cluster): ((usize, CpuSet, &takt_model::Task), &usize)| Slot {
+        let empty = |((_, _, task), cluster): (&(usize, CpuSet, &takt_model::Task), &usize)| Slot {
             rules: Rules {
                 level: 0,
                 order: Order::Fifo,
@@ -301,23 +303,22 @@ impl Dispatcher {
             },
             state: State::Empty,
             job: Job { slot: 0, release: Time::ZERO, arrival: Time::ZERO, deadline: Time::ZERO },
-            started: false,
-            demoted: false,
-            received: Span::ZERO,
-            last_cpu: None,
             cluster: *cluster as u32,
             cancellable: spec.cancel && task.criticality == Criticality::Low,
+            demoted: false,
+            last_cpu: None,
+            since: Time::ZERO,
+            received: Span::ZERO,
             wcet: task.wcet,
-            affinity,
         };
         let mut dispatcher = Dispatcher {
             slots: Slots {
-                slots: slots.into_iter().zip(&cluster_of).map(empty).collect(),
+                slots: slots.iter().zip(&cluster_of).map(empty).collect(),
+                affinities: slots.iter().map(|(_, affinity, _)| *affinity).collect(),
                 level_count: 0,
                 laxity: false,
             },
             touched: Vec::with_capacity(clusters.len()),
-            is_touched: vec![false; clusters.len()],
             clusters,
             plans,
             importance,
@@ -368,9 +369,11 @@ impl Dispatcher {
         if self.slots.laxity {
             self.keep_laxity_quantum(now);
         }
+        if let [only] = self.clusters.as_mut_slice() {
+            only.dispatch_touched(now, &mut self.slots, decisions);
+        }
         while let Some(cluster) = self.touched.pop() {
-            self.is_touched[cluster as usize] = false;
-            self.clusters[cluster as usize].dispatch(now, &mut self.slots, decisions);
+            self.clusters[cluster as usize].dispatch_touched(now, &mut self.slots, decisions);
         }
     }
 
@@ -396,14 +399,15 @@ impl Dispatcher {
 
     #[inline]
     fn touch(&mut self, cluster: u32) {
-        let touched = &mut self.is_touched[cluster as usize];
-        if !*touched {
-            *touched = true;
+        let several = self.clusters.len() > 1;
+        let home = &mut self.clusters[cluster as usize];
+        if several && !home.touched {
             self.touched.push(cluster);
         }
+        home.touched = true;
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_ready(&mut self, now: Time, job: Job, decisions: &mut Vec<Decision>) {
         let Some(at) = self.slots.slots.get_mut(job.slot as usize) else {
             debug_assert!(false, "no slot {}", job.slot);
@@ -414,7 +418,6 @@ impl Dispatcher {
             return;
         }
         at.job = job;
-        at.started = false;
         at.last_cpu = None;
         at.received = Span::ZERO;
         let late = job.deadline <= now;

@@ -24,6 +24,9 @@ pub(crate) enum Phase {
 }
 
 impl Rank {
+    /// Stands for no job; as important as can be, so that it is never the least important one.
+    pub(crate) const NOBODY: Rank = Rank { major: 0, arrival_ns: 0, slot: u32::MAX };
+
     #[inline]
     pub(crate) fn new(level: u32, phase: Phase, key: u64, importance: u32, arrival_ns: u64, slot: u32) -> Rank {
         let head = u128::from(level) << 2 | phase as u128;

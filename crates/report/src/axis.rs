@@ -123,31 +123,26 @@ fn spaced(span: Span) -> String {
     }
 }
 
-/// A duration with four significant digits, for reading: `1.235 ms`, `12.35 ms`, `250 us`, `36 h`.
+/// A duration with four significant digits, rounded up, for reading: `1.235 ms`, `12.35 ms`, `250 us`, `36 h`.
 #[must_use]
 pub fn short(span: Span) -> String {
     let ns = span.as_ns();
-    // The unit in which the rounded value is at least one: 999.96 us is 1 ms.
     let (unit, name) = match ns {
         0 => return "0".to_owned(),
-        ns if ns >= 48 * 3_600 * S => (86_400e9, "d"),
-        ns if ns >= 2 * 3_600 * S => (3_600e9, "h"),
-        ns if ns >= 120 * S => (60e9, "min"),
-        ns if ns >= 999_950_000 => (1e9, "s"),
-        ns if ns >= 999_950 => (1e6, "ms"),
-        ns if ns >= 1_000 => (1e3, "us"),
-        _ => return format!("{ns} ns"),
+        ns if ns >= 48 * 3_600 * S => (86_400 * S, "d"),
+        ns if ns >= 2 * 3_600 * S => (3_600 * S, "h"),
+        ns if ns >= 120 * S => (60 * S, "min"),
+        _ => return spaced(span.four_digits()),
     };
-    let value = ns as f64 / unit;
-    let digits = match value {
-        v if v >= 999.95 => 0,
-        v if v >= 99.95 => 1,
-        v if v >= 9.995 => 2,
-        _ => 3,
-    };
-    let text = format!("{value:.digits$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    format!("{text} {name}")
+    let digits = 3usize.saturating_sub((ns / unit).max(1).ilog10() as usize);
+    let parts = 10u128.pow(digits as u32);
+    let scaled = (u128::from(ns) * parts).div_ceil(u128::from(unit));
+    let (whole, rest) = (scaled / parts, scaled % parts);
+    if rest == 0 {
+        return format!("{whole} {name}");
+    }
+    let decimals = format!("{rest:0digits$}");
+    format!("{whole}.{} {name}", decimals.trim_end_matches('0'))
 }
 
 /// The unit, in nanoseconds, in which times up to `most_ns` have round numbers: days, hours, minutes, or one
@@ -183,9 +178,11 @@ mod tests {
     #[test]
     fn short_durations_have_four_digits_and_the_unit_of_the_rounded_value() {
         let shown = |ns| short(Span::from_ns(ns));
-        assert_eq!([shown(0), shown(999), shown(1_000), shown(999_949)], ["0", "999 ns", "1 us", "999.9 us"]);
+        assert_eq!([shown(0), shown(999), shown(1_000), shown(999_849)], ["0", "999 ns", "1 us", "999.9 us"]);
         assert_eq!([shown(999_960), shown(1_234_567), shown(12_345_678)], ["1 ms", "1.235 ms", "12.35 ms"]);
         assert_eq!([shown(90 * S), shown(150 * S), shown(36 * 3_600 * S)], ["90 s", "2.5 min", "36 h"]);
+        assert_eq!([shown(121 * S), shown(7_199 * S + 1), shown(100 * 86_400 * S)], ["2.017 min", "120 min", "100 d"]);
+        assert_eq!(shown(u64::MAX), "213504 d");
         assert_eq!(clock(Time::from_ns(12_345_678)), "12.345678 ms");
         assert_eq!(clock(Time::from_ns(3_723 * S + 500_000_000)), "1:02:03.5");
     }

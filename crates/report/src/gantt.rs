@@ -156,7 +156,7 @@ pub struct ModeMark {
     pub at: Time,
     /// The node.
     pub node: NodeId,
-    /// Index into [`Scene::modes`].
+    /// Which of the node's modes; [`Scene::strategy`] names its strategy.
     pub mode: usize,
 }
 

@@ -37,7 +37,7 @@ pub mod text;
 
 pub use csv::JobCsv;
 pub use gantt::{Doing, Gantt, GanttBuilder, GanttOptions, Mark, MarkKind, Row, Segment, Window};
-pub use html::{ReportInput, findings, html};
+pub use html::{ReportInput, findings, html, is_no_proof};
 pub use jobs::{JobRecord, JobTracker, Outcome};
 pub use perfetto::PerfettoWriter;
 pub use scene::{Scene, SceneNode, SceneTask};

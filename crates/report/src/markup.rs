@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
 /// Shows text so that it is only text, in content and in attributes alike. Characters that XML 1.0 forbids
 /// become U+FFFD.
 pub(crate) struct Esc<'a>(pub(crate) &'a str);
@@ -40,12 +42,32 @@ impl fmt::Display for Px {
     }
 }
 
-/// Text cut to `chars_max` characters, with an ellipsis where something went.
-pub(crate) fn clip(text: &str, chars_max: usize) -> String {
-    if text.chars().count() <= chars_max {
+/// Columns that a text takes where letters have one width: two for the wide characters of East Asia, none for
+/// combining ones.
+pub(crate) fn columns(text: &str) -> usize {
+    text.width()
+}
+
+/// Text cut to `columns_max` columns, with an ellipsis where something went.
+pub(crate) fn clip(text: &str, columns_max: usize) -> String {
+    clip_with(text, columns_max, "…")
+}
+
+/// Text cut to `columns_max` columns, with `more` at the end where something went.
+pub(crate) fn clip_with(text: &str, columns_max: usize, more: &str) -> String {
+    if columns(text) <= columns_max {
         return text.to_owned();
     }
-    let mut kept: String = text.chars().take(chars_max.saturating_sub(1)).collect();
-    kept.push('…');
-    kept
+    let more: String = more.chars().take(columns_max).collect();
+    let mut left = columns_max - columns(&more).min(columns_max);
+    let mut kept = String::new();
+    for c in text.chars() {
+        // A wide character that would stand half outside is left out.
+        match left.checked_sub(c.width().unwrap_or(0)) {
+            Some(rest) => left = rest,
+            None => break,
+        }
+        kept.push(c);
+    }
+    kept + &more
 }

@@ -393,7 +393,7 @@ impl<W: io::Write> Sink for PerfettoWriter<W> {
                 self.track_event(now, INSTANT, task_track(job.task), event_name("migrates"), &args);
             }
             Event::ModeChange { mode } if known_node => {
-                let name = self.scene.modes.get(mode as usize).map_or("?", String::as_str);
+                let name = self.scene.strategy(NodeId(stream), mode as usize);
                 let name = format!("strategy {name}");
                 self.emit(now, |event| {
                     event.uint(field::EVENT_TYPE, INSTANT).uint(field::EVENT_TRACK, node_track(NodeId(stream)));

@@ -12,8 +12,6 @@ pub struct Scene {
     pub nodes: Vec<SceneNode>,
     /// Tasks, by `TaskId`.
     pub tasks: Vec<SceneTask>,
-    /// What each mode definition is called.
-    pub modes: Vec<String>,
     /// Whether the log records when a job loses its CPU and gets it back. Where it does not, the time
     /// from start to completion is drawn as "in progress", for nobody knows when the job ran.
     pub preemptions: bool,
@@ -26,6 +24,8 @@ pub struct SceneNode {
     pub name: String,
     /// Its number of CPUs.
     pub cpus: u32,
+    /// The strategies that it obeys, by the number of the mode: its own, then those of its `[[mode]]`s in the order of time.
+    pub strategies: Vec<String>,
 }
 
 /// A task of a [`Scene`].
@@ -51,7 +51,11 @@ impl Scene {
     /// The scene of a log with these definitions, whose back end records these kinds.
     #[must_use]
     pub fn of_log(name: &str, definitions: &Definitions, kinds: KindSet) -> Scene {
-        let node = |node: &takt_log::NodeDef| SceneNode { name: node.name.clone(), cpus: node.cpus };
+        let node = |(id, node): (u32, &takt_log::NodeDef)| {
+            let modes = definitions.modes.iter().filter(|mode| mode.node == NodeId(id));
+            let strategies = std::iter::once(&node.strategy).chain(modes.map(|mode| &mode.strategy));
+            SceneNode { name: node.name.clone(), cpus: node.cpus, strategies: strategies.cloned().collect() }
+        };
         let task = |task: &takt_log::TaskDef| SceneTask {
             name: task.name.clone(),
             node: task.node,
@@ -60,11 +64,16 @@ impl Scene {
         };
         Scene {
             name: name.to_owned(),
-            nodes: definitions.nodes.iter().map(node).collect(),
+            nodes: (0..).zip(&definitions.nodes).map(node).collect(),
             tasks: definitions.tasks.iter().map(task).collect(),
-            modes: definitions.modes.iter().map(|mode| mode.strategy.clone()).collect(),
             preemptions: kinds.contains(Kind::Preempt) && kinds.contains(Kind::Resume),
         }
+    }
+
+    /// The strategy of a node in a mode, `?` where the log does not define it.
+    #[must_use]
+    pub fn strategy(&self, node: NodeId, mode: usize) -> &str {
+        self.nodes.get(node.index()).and_then(|node| node.strategies.get(mode)).map_or("?", String::as_str)
     }
 
     /// The same scene in a log that records no preemptions (a live run).

@@ -10,7 +10,7 @@ use takt_model::{NodeId, Time};
 
 use crate::axis::{Axis, clock, short};
 use crate::gantt::{Doing, Gantt, MarkKind, Row, Segment};
-use crate::markup::{Esc, Px, clip};
+use crate::markup::{Esc, Px, clip, columns};
 
 /// The chart's colours and type, light and dark. A page that embeds charts includes it once.
 pub const CHART_CSS: &str = include_str!("chart.css");
@@ -89,7 +89,7 @@ impl<'a> Drawing<'a> {
             17..=40 => 30.0,
             _ => 20.0,
         };
-        let longest = lines.iter().map(|line| label(gantt, line).chars().count()).max().unwrap_or(0);
+        let longest = lines.iter().map(|line| columns(&label(gantt, line))).max().unwrap_or(0);
         let left = (longest.min(24) as f64 * 7.2 + 18.0).max(56.0);
         let bars: usize = gantt.rows.iter().map(|row| row.segments.len()).sum();
         let right = f64::from(options.width.max(240)) - 14.0;
@@ -261,7 +261,7 @@ impl<'a> Drawing<'a> {
                 .get(*task)
                 .filter(|_| names)
                 .map(|task| format!("{} {}", task.name, segment.job));
-            let fits = |text: &String| width > text.chars().count() as f64 * 6.2 + 6.0 && height >= 12.0;
+            let fits = |text: &String| width > columns(text) as f64 * 6.2 + 6.0 && height >= 12.0;
             if let Some(text) = name.filter(fits).or_else(|| Some(segment.job.to_string()).filter(fits)) {
                 let _ = write!(
                     self.out,
@@ -352,7 +352,7 @@ impl<'a> Drawing<'a> {
     fn mode_marks(&mut self, bottom: f64) {
         for mode in &self.gantt.modes {
             let x = self.x(mode.at);
-            let name = self.gantt.scene.modes.get(mode.mode).map_or("?", String::as_str);
+            let name = self.gantt.scene.strategy(mode.node, mode.mode);
             let near_edge = x > self.right - 80.0;
             let _ = writeln!(
                 self.out,
@@ -383,6 +383,18 @@ impl<'a> Drawing<'a> {
             segments().filter_map(|(task, s)| cpu_of(s).map(|cpu| if by_cpu { cpu as usize } else { task })).collect();
         colours.sort_unstable();
         colours.dedup();
+        let tooltips = self.tooltips;
+        let has = |kind: fn(MarkKind) -> bool| {
+            let mut marks = self.gantt.rows.iter().flat_map(|row| &row.marks);
+            by_cpu && marks.any(|mark| kind(mark.what) && (tooltips || exceptional(mark.what)))
+        };
+        // In the order of docs/chart.md, which is that of the terminal's legend.
+        if has(|kind| kind == MarkKind::Release) {
+            add("release".to_owned(), "release".to_owned());
+        }
+        if has(|kind| kind == MarkKind::Deadline) {
+            add("deadline".to_owned(), "deadline".to_owned());
+        }
         let style = if self.gantt.scene.preemptions { "bar" } else { "bar open" };
         for colour in colours.iter().take(if by_cpu { 32 } else { 12 }) {
             let name = match self.gantt.scene.tasks.get(*colour) {
@@ -392,26 +404,23 @@ impl<'a> Drawing<'a> {
             };
             add(format!("{style} p{}", colour % COLOURS), name);
         }
+        if !tooltips {
+            add("none".to_owned(), "many jobs: the height is the share of the time".to_owned());
+        }
+        if by_cpu && tooltips && segments().any(|(_, s)| s.what == Doing::Waiting) {
+            add("wait".to_owned(), "waits".to_owned());
+        }
         if segments().any(|(_, s)| s.late && cpu_of(s).is_some()) {
             add(format!("{style} late"), "past its deadline".to_owned());
         }
-        if by_cpu && self.tooltips && segments().any(|(_, s)| s.what == Doing::Waiting) {
-            add("wait".to_owned(), "ready, waits".to_owned());
+        if has(|kind| kind == MarkKind::Miss) {
+            add("miss".to_owned(), "deadline missed".to_owned());
         }
-        if !self.tooltips {
-            add("none".to_owned(), "many jobs: the height is the share of the time".to_owned());
+        if has(|kind| matches!(kind, MarkKind::Cancel(CancelCause::Omitted | CancelCause::Shed))) {
+            add("cancel".to_owned(), "cancelled".to_owned());
         }
-        let tooltips = self.tooltips;
-        let shown = |mark: &&crate::gantt::Mark| by_cpu && (tooltips || exceptional(mark.what));
-        for mark in self.gantt.rows.iter().flat_map(|row| &row.marks).filter(shown) {
-            match mark.what {
-                MarkKind::Release => add("release".to_owned(), "release".to_owned()),
-                MarkKind::Deadline => add("deadline".to_owned(), "deadline".to_owned()),
-                MarkKind::Completion => add("end".to_owned(), "completion".to_owned()),
-                MarkKind::Miss => add("miss".to_owned(), "deadline missed".to_owned()),
-                MarkKind::Cancel(CancelCause::Late) => {}
-                MarkKind::Cancel(_) => add("cancel".to_owned(), "cancelled".to_owned()),
-            }
+        if has(|kind| kind == MarkKind::Completion) {
+            add("end".to_owned(), "completion".to_owned());
         }
         entries
     }
@@ -420,7 +429,7 @@ impl<'a> Drawing<'a> {
         let (mut x, mut y) = (self.left, top);
         let mut out = String::from("<g class=\"legend\">");
         for (class, text) in entries {
-            let wide = 26.0 + text.chars().count() as f64 * 6.2 + 18.0;
+            let wide = 26.0 + columns(text) as f64 * 6.2 + 18.0;
             if x + wide > self.right && x > self.left {
                 (x, y) = (self.left, y + 20.0);
             }

@@ -7,6 +7,7 @@ use takt_model::{NodeId, Time};
 
 use crate::axis::{Axis, clock};
 use crate::gantt::{Doing, Gantt, MarkKind, Row};
+use crate::markup::{clip_with, columns};
 
 /// How to print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,7 +106,7 @@ const ANSI_DIM: u8 = 2;
 /// Prints `gantt`; every line ends with a newline, and none is longer than the width.
 #[must_use]
 pub fn text(gantt: &Gantt, options: &TextOptions) -> String {
-    let longest = gantt.rows.iter().map(|row| name(gantt, row).chars().count()).max().unwrap_or(0);
+    let longest = gantt.rows.iter().map(|row| columns(name(gantt, row))).max().unwrap_or(0);
     let width = options.width.max(40);
     let label = longest.clamp(3, (width / 3).min(24));
     let cells = width - label - 2;
@@ -210,7 +211,8 @@ impl Printer<'_> {
             below.push_str(&if stretch[0].1 == 0 { glyphs } else { self.paint(&glyphs, stretch[0].1) });
         }
         let label = self.fit(name(self.gantt, row), self.label);
-        let _ = writeln!(out, "{}", format!("{label:<pad$}  {below}", pad = self.label).trim_end());
+        let pad = self.label.saturating_sub(columns(&label)) + 2;
+        let _ = writeln!(out, "{}", format!("{label}{:pad$}{below}", "").trim_end());
     }
 
     fn mark_cells(&self, row: &Row) -> Vec<Option<char>> {
@@ -290,7 +292,7 @@ impl Printer<'_> {
 
     fn mode_lines(&self, out: &mut String) {
         for mode in &self.gantt.modes {
-            let name = self.gantt.scene.modes.get(mode.mode).map_or("?", String::as_str);
+            let name = self.gantt.scene.strategy(mode.node, mode.mode);
             let cell = self.cell(mode.at);
             let width = self.options.width.max(40);
             let pad = (self.label + 2 + cell).min(width / 2);
@@ -342,20 +344,16 @@ impl Printer<'_> {
         words.iter().enumerate().map(|(i, word)| if i < last { format!("{word},") } else { word.clone() }).collect()
     }
 
-    /// Text cut to `chars_max` characters, in the character set asked for, and without control characters,
+    /// Text cut to `columns_max` columns, in the character set asked for, and without control characters,
     /// which could command the terminal.
-    fn fit(&self, text: &str, chars_max: usize) -> String {
+    fn fit(&self, text: &str, columns_max: usize) -> String {
         let plain = |c: char| match c {
             c if c.is_control() => '?',
             c if !self.options.unicode && !c.is_ascii() => '?',
             c => c,
         };
-        if text.chars().count() <= chars_max {
-            return text.chars().map(plain).collect();
-        }
-        let more = if self.options.unicode { "…" } else { ".." };
-        let kept = chars_max.saturating_sub(more.chars().count());
-        text.chars().take(kept).map(plain).chain(more.chars()).take(chars_max).collect()
+        let text: String = text.chars().map(plain).collect();
+        clip_with(&text, columns_max, if self.options.unicode { "…" } else { ".." })
     }
 
     fn paint(&self, text: &str, colour: u8) -> String {

@@ -99,6 +99,22 @@ slow  ····██████····████  ····██████
 }
 
 #[test]
+fn wide_names_take_the_columns_that_they_take() {
+    let (mut system, log) = two_tasks();
+    for (name, label) in [("制御", "制御  ███"), ("制御制御制御制御", "制御制御制御…  █"), ("\u{202e}cafe\u{301}", "")]
+    {
+        system.tasks[0].name = name.to_owned();
+        let gantt = chart(Scene::of(&system), &log, GanttOptions::until(ms(20)), ms(20));
+        let shown = text(&gantt, &TextOptions { width: 40, unicode: true, color: false });
+        assert!(shown.contains(label), "{shown}");
+        let widths = shown.lines().map(unicode_width::UnicodeWidthStr::width);
+        assert!(widths.into_iter().all(|width| width <= 40), "{shown}");
+        let ascii = text(&gantt, &TextOptions { width: 40, unicode: false, color: false });
+        assert!(ascii.is_ascii(), "{ascii}");
+    }
+}
+
+#[test]
 fn a_live_log_is_drawn_as_in_progress_and_says_so() {
     let (system, log) = two_tasks();
     let scene = Scene::of(&system).without_preemptions();
@@ -263,17 +279,23 @@ fn pictures_are_well_formed_by_task_and_by_cpu_small_and_crowded() {
 #[test]
 fn a_switch_of_strategy_is_marked() {
     let mut system = golden::system(1, Builtin::Rm, "a 4 2\nb 8 3");
-    system.modes.push(takt_model::Mode {
-        node: takt_model::NodeId(0),
-        at: ms(6),
-        strategy: takt_model::StrategyRef::Builtin(Builtin::Muf),
-    });
-    let mut log = schedule(&system, false, 16);
-    let at = log.partition_point(|(_, now, _)| *now < ms(6));
-    log.insert(at, (0, ms(6), Event::ModeChange { mode: 0 }));
+    // Out of order in the file: modes count by their instants, and 0 is the node's own strategy.
+    for (at, strategy) in [(9, Builtin::Rm), (6, Builtin::Muf)] {
+        let strategy = takt_model::StrategyRef::Builtin(strategy);
+        system.modes.push(takt_model::Mode { node: takt_model::NodeId(0), at: ms(at), strategy });
+    }
+    let mut log: Log = Vec::new();
+    takt_sim::simulate(
+        &system,
+        &takt_sim::SimOptions { duration: takt_model::Span::from_ms(16), seed: 0, node: None },
+        &mut log,
+    )
+    .expect("a plain system");
     let gantt = chart(Scene::of(&system), &log, GanttOptions::until(ms(16)), ms(16));
     assert!(svg(&gantt, &SvgOptions::new("modes")).contains("<title>strategy muf from 6 ms</title>"));
-    assert!(text(&gantt, &TextOptions::default()).contains("┊ muf from 6 ms\n"));
+    assert!(svg(&gantt, &SvgOptions::new("modes")).contains("<title>strategy rm from 9 ms</title>"));
+    let shown = text(&gantt, &TextOptions::default());
+    assert!(shown.contains("┊ muf from 6 ms\n") && shown.contains("┊ rm from 9 ms\n"), "{shown}");
 }
 
 #[test]

@@ -71,12 +71,13 @@ fn events_of_jobs_and_tasks_that_nobody_defined_do_no_harm() {
 }
 
 /// Decodes with the schema that the Python package `perfetto` ships. Skips where it is not installed: set
-/// TAKT_PYTHON to an interpreter that has it.
+/// TAKT_PYTHON to an interpreter that has it; with TAKT_DEMAND_PERFETTO set (as CI does) not to have it is a failure.
 #[test]
 fn the_published_schema_reads_the_trace() {
     let python = std::env::var("TAKT_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let has = Command::new(&python).args(["-c", "import perfetto.protos.perfetto.trace.perfetto_trace_pb2"]).output();
     if !has.is_ok_and(|output| output.status.success()) {
+        assert!(std::env::var_os("TAKT_DEMAND_PERFETTO").is_none(), "{python} has no package perfetto");
         println!("skipped: {python} has no package perfetto (pip install perfetto protobuf)");
         return;
     }

@@ -79,8 +79,12 @@ impl Sink for Live<'_> {
 }
 
 fn measured(system: &System, seed: u64, span: Span, late_us: u64) -> Source {
+    measured_by(BackEnd::RunBestEffort, system, seed, span, late_us)
+}
+
+fn measured_by(back_end: BackEnd, system: &System, seed: u64, span: Span, late_us: u64) -> Source {
     let kinds = KindSet::of(&[Kind::Release, Kind::Start, Kind::Complete, Kind::Miss, Kind::Cancel]);
-    let mut header = Header::new(String::new(), None, BackEnd::RunBestEffort, kinds);
+    let mut header = Header::new(String::new(), None, back_end, kinds);
     header.notes.push("Steal time grew by 12 ms during the run: another guest took this machine's CPUs.".to_owned());
     let mut builder = SourceBuilder::new(&system.name, &header, &Definitions::of(system), None);
     let options = SimOptions { duration: span, seed, node: None };
@@ -136,6 +140,7 @@ fn a_whole_report() {
         check: Some(&report),
         simulated: Some(&sim),
         measured: Some(&run),
+        notes: &[],
         commands: &commands,
         maker: "takt 0.1.0",
     });
@@ -173,6 +178,7 @@ fn a_report_of_an_overload_shows_the_first_miss() {
         check: Some(&report),
         simulated: Some(&sim),
         measured: None,
+        notes: &[],
         commands: &[],
         maker: "takt 0.1.0",
     });
@@ -192,6 +198,7 @@ fn page_of(system: &System, span: Span) -> String {
         check: Some(&check(system, &CheckOptions::default())),
         simulated: Some(&sim),
         measured: None,
+        notes: &[],
         commands: &[],
         maker: "takt 0.1.0",
     })
@@ -214,6 +221,7 @@ fn hostile_names_are_only_text() {
         check: Some(&check(&system, &CheckOptions::default())),
         simulated: Some(&source),
         measured: Some(&measured(&system, 3, Span::from_ms(500), 1)),
+        notes: &[],
         commands: &[hostile.to_owned()],
         maker: hostile,
     });
@@ -239,6 +247,7 @@ fn a_system_without_tasks_and_logs_without_events_make_a_page() {
             check: None,
             simulated: Some(&sim),
             measured: Some(&run),
+            notes: &[],
             commands: &[],
             maker: "takt",
         });
@@ -253,6 +262,7 @@ fn a_system_without_tasks_and_logs_without_events_make_a_page() {
         check: None,
         simulated: None,
         measured: None,
+        notes: &[],
         commands: &[],
         maker: "takt",
     });
@@ -302,6 +312,7 @@ fn a_simulated_miss_settles_what_theory_left_open() {
         check: Some(&check),
         simulated: None,
         measured: Some(&log),
+        notes: &[],
         commands: &[],
         maker: "takt",
     });
@@ -311,4 +322,31 @@ fn a_simulated_miss_settles_what_theory_left_open() {
         "{page}"
     );
     assert!(!page.contains("Measured"), "a simulated log is no measurement");
+}
+
+#[test]
+fn a_live_run_whose_jobs_exceed_their_reservations_says_that_they_are_throttled() {
+    let mut system = parse(&ROBOT.replace("\"rm\"", "\"edf\"").replace("[\"6ms\", \"12ms\"]", "[\"6ms\", \"15ms\"]"));
+    let findings = |back_end, system: &System| {
+        let log = measured_by(back_end, system, 1, Span::from_ms(200), 1);
+        takt_report::findings(&ReportInput {
+            title: "",
+            system,
+            toml: "",
+            check: None,
+            simulated: None,
+            measured: Some(&log),
+            notes: &[],
+            commands: &[],
+            maker: "takt",
+        })
+    };
+    let throttled = |said: &[String]| {
+        let begins = "The file lets jobs of \"camera\" execute for longer than their wcet. SCHED_DEADLINE throttles";
+        said.iter().any(|sentence| sentence.starts_with(begins))
+    };
+    assert!(throttled(&findings(BackEnd::Run, &system)), "{:?}", findings(BackEnd::Run, &system));
+    assert!(!throttled(&findings(BackEnd::RunBestEffort, &system)), "SCHED_OTHER throttles nobody");
+    system.nodes[0].strategy = takt_model::StrategyRef::Builtin(takt_model::Builtin::Rm);
+    assert!(!throttled(&findings(BackEnd::Run, &system)), "nor does SCHED_FIFO");
 }

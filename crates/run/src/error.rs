@@ -45,6 +45,18 @@ pub enum RunError {
         /// What about it.
         why: String,
     },
+    /// A part that the kernel's scheduling classes cannot express; best effort, which enforces nothing, runs it.
+    #[error(
+        "{part} \"{name}\" cannot be run under the kernel's scheduling classes: {why}; simulate it, or run it without a guarantee: --best-effort"
+    )]
+    Unenforceable {
+        /// Kind of part.
+        part: &'static str,
+        /// Its name.
+        name: String,
+        /// What about it.
+        why: String,
+    },
     /// The strategy does not fit the tasks.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -189,6 +201,7 @@ impl RunError {
             RunError::Plan(PlanError::Table { .. }) => 3,
             RunError::Plan(_) => 2,
             RunError::Unsupported { .. }
+            | RunError::Unenforceable { .. }
             | RunError::Cpus { .. }
             | RunError::Levels { .. }
             | RunError::Deadline { .. }

@@ -6,7 +6,7 @@
 //! | one level of discipline `deadline` (edf) | SCHED_DEADLINE |
 //! | such a level above `fifo` ones | both: the kernel puts SCHED_DEADLINE above SCHED_FIFO |
 //!
-//! Everything else is the dispatcher's business, and refused by name.
+//! Everything else is the dispatcher's business, and refused by name. Best effort enforces no strategy, so there any will do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,6 +34,17 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
+    /// This process is bound to `there` CPUs of more (taskset), which SCHED_DEADLINE takes for a domain of its own only.
+    pub(crate) fn confine(&mut self, there: usize) {
+        let in_deadline = self.tasks.iter().any(|task| matches!(task.class, Class::Deadline(_)));
+        if in_deadline && self.domains.is_empty() {
+            self.domains = vec![CpuSet::first(u32::try_from(there).unwrap_or(u32::MAX))];
+            for task in &mut self.tasks {
+                task.domain = Some(0);
+            }
+        }
+    }
+
     /// The machine cannot be divided, so that SCHED_DEADLINE threads use all `there` CPUs.
     pub(crate) fn go_global(&mut self, there: usize, why: &str) {
         let wanted: Vec<String> = self.domains.drain(..).map(|domain| list(&domain)).collect();
@@ -78,10 +89,12 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
     let there = takt_linux::sched::affinity().len();
     let mut mapping = map(system, node, options, &Limits::read(), there)?;
     refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
-    if !mapping.domains.is_empty()
-        && let Some(obstacle) = takt_linux::cpuset::obstacle()
-    {
-        mapping.go_global(there, &obstacle.to_string());
+    let obstacle = takt_linux::cpuset::obstacle();
+    match obstacle {
+        Some(obstacle) if !mapping.domains.is_empty() => mapping.go_global(there, &obstacle.to_string()),
+        // In a cpuset of its own the CPUs may well be a domain.
+        None if there < takt_linux::machine().cpus_online.len() => mapping.confine(there),
+        _ => {}
     }
     Ok(Prepared { system: Arc::new(system.clone()), options: *options, node, mapping })
 }
@@ -108,6 +121,9 @@ fn map(
 ) -> Result<Mapping, RunError> {
     let spec = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?;
     refuse_parts(system, node, spec)?;
+    if !options.best_effort {
+        refuse_dispatching(system, node, spec)?;
+    }
     let plan = Plan::resolve(system, node, &system.strategy(spec.strategy))?;
     if plan.tasks.is_empty() {
         return Err(RunError::NoTasks { node: spec.name.clone() });
@@ -115,7 +131,9 @@ fn map(
     if spec.cpus as usize > there {
         return Err(RunError::Cpus { node: spec.name.clone(), wanted: spec.cpus, there });
     }
-    refuse_levels(&plan)?;
+    if !options.best_effort {
+        refuse_levels(&plan)?;
+    }
     let mut tasks = Vec::with_capacity(plan.tasks.len());
     for placed in &plan.tasks {
         let Some(task) = system.tasks.get(placed.task.index()) else { continue };
@@ -133,7 +151,7 @@ fn map(
     }
     let mut mapping = Mapping { tasks, domains: Vec::new(), notes: Vec::new() };
     if options.best_effort {
-        mapping.notes.push("best effort: all threads run under SCHED_OTHER, the strategy is not enforced".to_owned());
+        mapping.notes.push(not_enforced(system, node, spec, &plan));
     } else {
         if !options.force {
             refuse_overload(system, &mapping.tasks, limits)?;
@@ -147,6 +165,10 @@ fn unsupported(part: &'static str, name: &str, why: &str) -> RunError {
     RunError::Unsupported { part, name: name.to_owned(), why: why.to_owned() }
 }
 
+fn unenforceable(part: &'static str, name: &str, why: &str) -> RunError {
+    RunError::Unenforceable { part, name: name.to_owned(), why: why.to_owned() }
+}
+
 fn refuse_parts(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
     if let Some(component) = system.components.iter().find(|component| component.node == node) {
         return Err(unsupported("component", &component.name, "servers come with a later one"));
@@ -157,42 +179,67 @@ fn refuse_parts(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), Ru
     if spec.receive.is_some() || spec.send.is_some() {
         return Err(unsupported("node", &spec.name, "its receive and send tasks belong to flows"));
     }
-    if system.modes.iter().any(|mode| mode.node == node) {
-        return Err(unsupported("mode of node", &spec.name, "the kernel keeps one strategy; simulate it"));
+    Ok(())
+}
+
+/// What a node asks of a dispatcher besides a strategy.
+fn refuse_dispatching(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
+    if has_modes(system, node) {
+        return Err(unenforceable("mode of node", &spec.name, "the kernel keeps one strategy"));
     }
     if spec.cancel {
-        return Err(unsupported("node", &spec.name, "cancel = true wants takt's own dispatcher; simulate it"));
+        return Err(unenforceable("node", &spec.name, "cancel = true wants takt's own dispatcher"));
     }
     Ok(())
 }
 
+fn has_modes(system: &System, node: NodeId) -> bool {
+    system.modes.iter().any(|mode| mode.node == node)
+}
+
+/// What SCHED_OTHER makes of it, for the log and the screen.
+fn not_enforced(system: &System, node: NodeId, spec: &NodeSpec, plan: &Plan) -> String {
+    let mut note = format!(
+        "best effort: all threads run under SCHED_OTHER, which guarantees nothing; strategy \"{}\" is not enforced",
+        plan.name
+    );
+    if has_modes(system, node) {
+        note.push_str(", nor are its modes");
+    }
+    if spec.cancel {
+        note.push_str("; no job is cancelled");
+    }
+    if plan.levels.iter().any(|level| level.late != Late::Continue) {
+        note.push_str("; late jobs go on");
+    }
+    note
+}
+
 /// What the kernel's classes cannot express, by name.
 fn refuse_levels(plan: &Plan) -> Result<(), RunError> {
-    let refuse = |why: &str| Err(unsupported("strategy", &plan.name, why));
+    let refuse = |why: &str| Err(unenforceable("strategy", &plan.name, why));
     for (i, level) in plan.levels.iter().enumerate() {
         match level.order {
-            Order::Laxity => return refuse("the kernel has no discipline \"laxity\"; simulate it"),
+            Order::Laxity => return refuse("the kernel has no discipline \"laxity\""),
             Order::Deadline if i > 0 => {
-                return refuse(
-                    "the kernel puts SCHED_DEADLINE above all else, so a deadline level comes first; simulate it",
-                );
+                return refuse("the kernel puts SCHED_DEADLINE above all else, so a deadline level comes first");
             }
             Order::Deadline if !level.preemptive => {
-                return refuse("SCHED_DEADLINE is always preemptive; simulate it");
+                return refuse("SCHED_DEADLINE is always preemptive");
             }
             Order::Deadline | Order::Fifo => {}
         }
         match level.late {
             Late::Continue => {}
-            Late::Drop => return refuse("late = \"drop\" wants takt's own dispatcher; simulate it"),
-            Late::Demote => return refuse("late = \"demote\" wants takt's own dispatcher; simulate it"),
+            Late::Drop => return refuse("late = \"drop\" wants takt's own dispatcher"),
+            Late::Demote => return refuse("late = \"demote\" wants takt's own dispatcher"),
         }
         if level.importance_ties {
-            return refuse("the kernel breaks ties by wake-up, not by importance; simulate it");
+            return refuse("the kernel breaks ties by wake-up, not by importance");
         }
     }
     if plan.tasks.iter().any(|task| task.shift_ns != 0) {
-        return refuse("the kernel has no discipline \"gel\"; simulate it");
+        return refuse("the kernel has no discipline \"gel\"");
     }
     Ok(())
 }
@@ -319,6 +366,10 @@ fn own_interval(task: &Task) -> Span {
     task.period.min(Span::from_ns(u64::try_from(mean_ns).unwrap_or(u64::MAX)))
 }
 
+/// What a job costs at least, whatever its wcet: to wake, to stamp and to go to sleep. Without it, jobs that come faster
+/// than a thread can wake would spin at SCHED_FIFO.
+const JOB_LEAST: Span = Span::from_us(10);
+
 /// Parts per million of one CPU, rounded up, by the longest execution that the file allows.
 fn load_ppm(task: &Task, interval: Span) -> u64 {
     let longest = match &task.exec {
@@ -327,7 +378,7 @@ fn load_ppm(task: &Task, interval: Span) -> u64 {
         Exec::Pmf(pmf) => pmf.iter().map(|(value, _)| *value).fold(task.wcet, Ord::max),
         Exec::Trace(trace) => trace.values.iter().copied().fold(task.wcet, Ord::max),
     };
-    let ppm = (u128::from(longest.as_ns()) * 1_000_000).div_ceil(u128::from(interval.as_ns().max(1)));
+    let ppm = (u128::from(longest.max(JOB_LEAST).as_ns()) * 1_000_000).div_ceil(u128::from(interval.as_ns().max(1)));
     u64::try_from(ppm).unwrap_or(u64::MAX)
 }
 

@@ -103,6 +103,33 @@ fn what_the_kernel_cannot_do_is_refused_by_name() {
 }
 
 #[test]
+fn best_effort_runs_any_strategy_and_says_what_is_not_enforced() {
+    let free = RunOptions { best_effort: true, ..options() };
+    let note = |system: &System| {
+        let mapping = map(system, NodeId(0), &free, &LIMITS, 4).unwrap();
+        assert!(mapping.tasks.iter().all(|task| task.class == Class::Other));
+        assert!(mapping.domains.is_empty());
+        mapping.notes.join("\n")
+    };
+    let both = vec![task("a", 10, 1), Task { criticality: Criticality::Low, ..task("b", 10, 1) }];
+    assert_eq!(
+        note(&System::local(1, Builtin::RmsMlf, both.clone())),
+        "best effort: all threads run under SCHED_OTHER, which guarantees nothing; strategy \"rms+mlf\" is not enforced"
+    );
+    let high = Level::new(Filter::Named(vec!["a".into()]), Discipline::Fifo);
+    let late = Level { late: Late::Drop, preemptive: false, ..Level::new(Filter::Rest, Discipline::Deadline) };
+    let mut system = own(vec![high, late], both);
+    system.nodes[0].cancel = true;
+    let strategy = system.nodes[0].strategy;
+    system.modes.push(takt_model::Mode { node: NodeId(0), at: takt_model::Time::from_ns(1), strategy });
+    assert!(map(&system, NodeId(0), &options(), &LIMITS, 4).is_err());
+    assert_eq!(
+        note(&system),
+        "best effort: all threads run under SCHED_OTHER, which guarantees nothing; strategy \"mine\" is not enforced, nor are its modes; no job is cancelled; late jobs go on"
+    );
+}
+
+#[test]
 fn a_deadline_level_above_fifo_levels_takes_both_classes() {
     let levels = vec![
         Level::new(Filter::Named(vec!["a".into()]), Discipline::Deadline),
@@ -158,6 +185,8 @@ fn arrivals_that_come_faster_than_the_period_count_as_they_come() {
     let pmf =
         |first_ms, second_ms| Arrival::Pmf(vec![(Span::from_ms(first_ms), half), (Span::from_ms(second_ms), half)]);
     let bursty = Task { arrival: pmf(1, 3), ..task("bursty", 20, 2) };
+    let spinning = Task::periodic("spinning", Span::from_us(2), Span::from_ns(1));
+    assert!(refused(vec![spinning]).contains("500 %"), "to wake takes longer than 2 us");
     assert!(refused(vec![bursty.clone()]).contains("100 %"), "one job of 2 ms every 2 ms, whatever the period says");
     let sparse = Task { arrival: pmf(1, 99), ..bursty.clone() };
     assert_eq!(refused(vec![sparse.clone()]), "");

@@ -62,8 +62,8 @@ impl Prepared {
         KindSet::of(&[Kind::Release, Kind::Start, Kind::Complete, Kind::Miss, Kind::Lost])
     }
 
-    /// Runs and hands every event to `sink`, in the order of time; the stream is the node's number. SIGINT, SIGTERM and
-    /// SIGHUP end the run early and in order.
+    /// Runs and hands every event to `sink`, in the order of time; the stream is the node's number. Signals that
+    /// would end the process end the run early and in order ([`takt_linux::signals::StopSignals`]).
     ///
     /// # Errors
     /// A missing privilege or a refusal of the kernel (nothing has run then), or a failure of takt itself. Either way
@@ -146,13 +146,16 @@ impl Prepared {
         let (lost, told) = recorder.finish(&shared.lanes, shared.end());
         let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
         add_notes(&mut notes, lost, steal);
+        let tasks: Vec<TaskSummary> =
+            tasks.iter().zip(&shared.lanes).map(|(task, lane)| summary_of(task, lane)).collect();
+        notes.extend(throttled(&tasks));
         Ok(RunSummary {
             node: self.node,
             best_effort: self.options.best_effort,
             end: shared.end().max(told),
             interrupted,
             notes,
-            tasks: tasks.iter().zip(&shared.lanes).map(|(task, lane)| summary_of(task, lane)).collect(),
+            tasks,
             lost,
             steal,
         })
@@ -239,6 +242,28 @@ fn add_notes(notes: &mut Vec<String>, lost: u64, steal: Option<Span>) {
     if let Some(steal) = steal.filter(|steal| !steal.is_zero()) {
         notes.push(format!("the hypervisor took {steal} of CPU time during the run: the figures hold that too"));
     }
+}
+
+/// So many tasks are named in one note.
+const NAMED_MAX: usize = 6;
+
+/// What the overruns of a run mean, with the tasks that had them.
+fn throttled(tasks: &[TaskSummary]) -> Option<String> {
+    let overran: Vec<String> = (tasks.iter())
+        .filter_map(|task| task.overruns.filter(|jobs| *jobs > 0).map(|jobs| (&task.name, jobs)))
+        .map(|(name, jobs)| format!("\"{name}\" {jobs} job{}", if jobs == 1 { "" } else { "s" }))
+        .collect();
+    if overran.is_empty() {
+        return None;
+    }
+    let named = overran.get(..NAMED_MAX).unwrap_or(&overran).join(", ");
+    let more = match overran.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more tasks"),
+    };
+    Some(format!(
+        "jobs used more CPU time than their reservation holds, and the kernel throttles such a job until the reservation's next period: {named}{more}"
+    ))
 }
 
 /// Buffers hold what a thread writes in four seconds, in case ordinary threads get no CPU that long.

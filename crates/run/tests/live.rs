@@ -181,7 +181,28 @@ fn edf_runs_under_sched_deadline_on_the_whole_machine() {
     check(&system, &summary, &events);
     assert_eq!(summary.tasks[0].class, "SCHED_DEADLINE runtime 3.2ms, deadline 20ms, period 20ms");
     assert_eq!(summary.tasks[0].overruns, Some(0), "the margin covers waking and stamping");
+    assert!(!summary.notes.iter().any(|note| note.contains("throttles")), "{:?}", summary.notes);
     assert_eq!(bandwidth(), before, "no bandwidth leaked");
+}
+
+#[test]
+fn edf_on_the_cpus_that_taskset_leaves_gets_a_domain_of_them() {
+    let _alone = alone();
+    let before = (cpusets(), bandwidth());
+    let all = sched::affinity();
+    let (Some(last), true) = (all.last().copied(), all.len() > 1) else { return println!("skipped: one CPU") };
+    let bound = std::thread::spawn(move || {
+        sched::set_affinity(&[last]).unwrap();
+        let system = System::local(1, Builtin::Edf, vec![task("a", 20, 2000)]);
+        (run(&system, &RunOptions::new(ms(200)), &mut Events::new()), takt_linux::cpuset::obstacle())
+    });
+    match bound.join().unwrap() {
+        (Ok(summary), _) => assert!(summary.tasks[0].class.starts_with("SCHED_DEADLINE"), "{summary:?}"),
+        (Err(error), Some(obstacle)) => println!("skipped: {error}: {obstacle}"),
+        (Err(error @ RunError::Privilege { .. }), None) => println!("skipped: {error}"),
+        (Err(error), None) => panic!("{error}"),
+    }
+    assert_eq!((cpusets(), bandwidth()), before);
 }
 
 #[test]
@@ -195,6 +216,8 @@ fn an_overrun_is_seen() {
     // Each completed job took 12 ms of 2.2 ms; the one that the end cut short may have too.
     let (overruns, completed) = (summary.tasks[0].overruns.unwrap(), summary.tasks[0].completed);
     assert!(overruns == completed || overruns == completed + 1, "{overruns} of {completed}");
+    let said = format!("throttles such a job until the reservation's next period: \"liar\" {overruns} job");
+    assert!(summary.notes.iter().any(|note| note.contains(&said)), "{said}: {:?}", summary.notes);
 }
 
 #[test]
@@ -380,14 +403,21 @@ fn a_kill_at_any_instant_is_repaired() {
 fn a_signal_ends_a_run_in_order_and_a_second_one_does_no_harm() {
     let _alone = alone();
     let before = (cpusets(), bandwidth());
-    let Some(mut child) = start_child() else { return };
-    for signal in ["-TERM", "-INT"] {
-        let pid = child.id().to_string();
-        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    for signals in [["-TERM", "-INT"], ["-QUIT", "-QUIT"], ["-USR1", "-ALRM"], ["-XCPU", "-RTMIN"]] {
+        let Some(mut child) = start_child() else { return };
+        for signal in signals {
+            let pid = child.id().to_string();
+            assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        }
+        let status = child.wait().unwrap();
+        if !status.success() {
+            recover().unwrap();
+        }
+        assert!(status.success(), "{signals:?}: {status}");
+        let said = said(&mut child);
+        assert!(said.contains("interrupted by Some("), "{signals:?}: {said}");
+        assert_eq!(cpusets(), before.0, "{signals:?}");
     }
-    assert!(child.wait().unwrap().success());
-    let said = said(&mut child);
-    assert!(said.contains("interrupted by Some("), "{said}");
     assert_eq!((cpusets(), bandwidth()), before);
 }
 

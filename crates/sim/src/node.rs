@@ -38,12 +38,13 @@ struct Head {
 struct SimTask<'a> {
     id: TaskId,
     task: &'a Task,
+    /// Relative.
+    deadline: Span,
     draw: Draw,
     /// Execution time of every job, where all have the same.
     exec_fixed: Option<Span>,
     /// Jobs from outside; `None` for a chain's successor.
     arrivals: Option<Arrivals<'a>>,
-    next: Option<Arriving>,
     head: Option<Head>,
     pending: VecDeque<Released>,
     /// How many of `pending`, from the front, have missed.
@@ -146,7 +147,7 @@ impl<'a> NodeSim<'a> {
             next = next.min(self.deadlines.earliest().0);
         }
         next = next.min(self.next_other);
-        (next <= self.end && next != Time::MAX).then_some(next)
+        (next <= self.end).then_some(next)
     }
 
     /// Everything that happens at the instants before `before`.
@@ -158,13 +159,13 @@ impl<'a> NodeSim<'a> {
     }
 
     /// Everything that happens at `now`, in the order of the design, until quiet.
-    #[inline]
+    #[inline(always)]
     fn step<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), SimError> {
         loop {
             self.complete_all(now, sink);
             if self.watch_deadlines {
                 self.miss_all(now, sink);
-                self.carry_out(now, sink);
+                self.carry_out_rest(now, sink);
             }
             if now >= self.end {
                 self.modes.clear();
@@ -174,7 +175,7 @@ impl<'a> NodeSim<'a> {
             self.release_all(now, sink)?;
             if self.next_other <= now && self.modes.front().is_some_and(|at| *at <= now) {
                 self.switch_mode(now, sink);
-                self.carry_out(now, sink);
+                self.carry_out_rest(now, sink);
             }
             self.dispatcher.dispatch(now, &mut self.decisions);
             let again = self.carry_out(now, sink);
@@ -240,13 +241,17 @@ impl<'a> NodeSim<'a> {
         while let (time, slot) = self.releases.earliest()
             && time <= now
         {
-            if let Some(Arriving { number, arrival, .. }) = self.tasks[slot as usize].next {
+            let next = self.tasks[slot as usize].arrivals.as_ref().and_then(Arrivals::peek);
+            if let Some(Arriving { number, arrival, .. }) = next.copied() {
                 self.release(slot, number, arrival, arrival, now, sink)?;
+            }
+            if let Some(arrivals) = &mut self.tasks[slot as usize].arrivals {
+                arrivals.advance();
             }
             self.await_next(slot);
         }
         // Jobs released after their deadline may be dropped at once.
-        self.carry_out(now, sink);
+        self.carry_out_rest(now, sink);
         if self.due.is_empty() { Ok(()) } else { self.release_successors(now, sink) }
     }
 
@@ -259,7 +264,7 @@ impl<'a> NodeSim<'a> {
             if task.link.as_ref().is_some_and(|link| link.open() > BACKLOG_MAX) {
                 return Err(SimError::Backlog { task: task.task.name.clone(), at: now });
             }
-            self.carry_out(now, sink);
+            self.carry_out_rest(now, sink);
         }
         Ok(())
     }
@@ -267,9 +272,9 @@ impl<'a> NodeSim<'a> {
     /// Arms the next release of a task whose jobs come from outside.
     #[inline(always)]
     fn await_next(&mut self, slot: u32) {
-        let task = &mut self.tasks[slot as usize];
-        task.next = task.arrivals.as_mut().and_then(Iterator::next).filter(|job| job.release < self.end);
-        self.releases.set(slot, task.next.map_or(Time::MAX, |job| job.release));
+        let next = self.tasks[slot as usize].arrivals.as_ref().and_then(Arrivals::peek);
+        let release = next.map_or(Time::MAX, |job| job.release);
+        self.releases.set(slot, if release < self.end { release } else { Time::MAX });
     }
 
     #[inline(always)]
@@ -286,13 +291,13 @@ impl<'a> NodeSim<'a> {
         let task = &mut self.tasks[slot as usize];
         let parent = task.link.is_some().then_some(Parent { hop: task.hop, origin });
         sink.event(self.stream, now, &Event::Release { job: task.key(number), arrival, parent });
-        let deadline = arrival.saturating_add(task.task.deadline);
+        let deadline = arrival.saturating_add(task.deadline);
         let mut job = Released { number, arrival, release: now, deadline, origin, missed: false };
         if self.watch_deadlines {
             if deadline <= now {
                 job.missed = true;
                 sink.event(self.stream, now, &Event::Miss { job: task.key(number) });
-            } else if self.deadlines.get(slot) == Time::MAX {
+            } else if self.deadlines.is_never(slot) {
                 self.deadlines.set(slot, deadline);
             }
         }
@@ -334,19 +339,22 @@ impl<'a> NodeSim<'a> {
     }
 
     /// After the job of a slot has gone: the next one moves up, and successors learn of it.
-    #[inline]
+    #[inline(always)]
     fn job_ended(&mut self, slot: u32, number: u64, origin: Time, completed: bool, now: Time) {
+        let task = &self.tasks[slot as usize];
+        if !task.pending.is_empty() || !task.successors.is_empty() {
+            self.follow(slot, number, origin, completed, now);
+        }
+    }
+
+    #[inline(never)]
+    fn follow(&mut self, slot: u32, number: u64, origin: Time, completed: bool, now: Time) {
         let task = &mut self.tasks[slot as usize];
-        let is_followed = !task.successors.is_empty();
-        if !task.pending.is_empty()
-            && let Some(next) = task.pending.pop_front()
-        {
+        if let Some(next) = task.pending.pop_front() {
             task.pending_missed = task.pending_missed.saturating_sub(1);
             self.make_head(slot, &next, now);
         }
-        if is_followed {
-            self.tell_successors(slot, number, completed, origin);
-        }
+        self.tell_successors(slot, number, completed, origin);
     }
 
     fn tell_successors(&mut self, slot: u32, number: u64, completed: bool, origin: Time) {
@@ -369,13 +377,8 @@ impl<'a> NodeSim<'a> {
     }
 
     /// Carries the decisions out. True when a slot became empty, so that there is more to decide.
-    #[inline]
+    #[inline(always)]
     fn carry_out<S: Sink>(&mut self, now: Time, sink: &mut S) -> bool {
-        // Most often there are none.
-        !self.decisions.is_empty() && self.carry_out_all(now, sink)
-    }
-
-    fn carry_out_all<S: Sink>(&mut self, now: Time, sink: &mut S) -> bool {
         let mut emptied = false;
         let mut at = 0;
         // Dropping a job can make its late successor in line drop at once, which appends.
@@ -383,36 +386,59 @@ impl<'a> NodeSim<'a> {
             at += 1;
             match decision {
                 Decision::Run { slot, cpu, resumed, from } => self.run(slot, cpu, resumed, from, now, sink),
-                Decision::Preempt { slot, cpu } => {
-                    self.finishes.set(cpu, Time::MAX);
-                    let task = &mut self.tasks[slot as usize];
-                    let id = task.id;
-                    if let Some(head) = &mut task.head {
-                        if let Some((_, since)) = head.running.take() {
-                            head.remaining = head.remaining.saturating_sub(self.ticks.work(since, now));
-                        }
-                        let job = JobKey { task: id, number: head.job.number };
-                        sink.event(self.stream, now, &Event::Preempt { job, cpu });
-                    }
-                }
-                Decision::Cancel { slot } => {
-                    emptied = true;
-                    self.abandon(slot, CancelCause::Omitted, now, sink);
-                }
-                Decision::Drop { slot, cpu } => {
-                    emptied = true;
-                    if let Some(cpu) = cpu {
-                        self.finishes.set(cpu, Time::MAX);
-                    }
-                    self.abandon(slot, CancelCause::Late, now, sink);
-                }
+                other => emptied |= self.take_away(other, now, sink),
             }
         }
         self.decisions.clear();
         emptied
     }
 
+    /// The same where there is most often nothing to carry out.
     #[inline]
+    fn carry_out_rest<S: Sink>(&mut self, now: Time, sink: &mut S) {
+        if !self.decisions.is_empty() {
+            self.carry_out_apart(now, sink);
+        }
+    }
+
+    #[inline(never)]
+    fn carry_out_apart<S: Sink>(&mut self, now: Time, sink: &mut S) {
+        self.carry_out(now, sink);
+    }
+
+    /// Carries out a decision by which a job loses its CPU or its slot. True when the slot became empty.
+    #[inline(always)]
+    fn take_away<S: Sink>(&mut self, decision: Decision, now: Time, sink: &mut S) -> bool {
+        match decision {
+            Decision::Run { .. } => return false,
+            Decision::Preempt { slot, cpu } => {
+                self.preempt(slot, cpu, now, sink);
+                return false;
+            }
+            Decision::Cancel { slot } => self.abandon(slot, CancelCause::Omitted, now, sink),
+            Decision::Drop { slot, cpu } => {
+                if let Some(cpu) = cpu {
+                    self.finishes.set(cpu, Time::MAX);
+                }
+                self.abandon(slot, CancelCause::Late, now, sink);
+            }
+        }
+        true
+    }
+
+    fn preempt<S: Sink>(&mut self, slot: u32, cpu: u32, now: Time, sink: &mut S) {
+        self.finishes.set(cpu, Time::MAX);
+        let task = &mut self.tasks[slot as usize];
+        let id = task.id;
+        let Some(head) = &mut task.head else { return };
+        if let Some((_, since)) = head.running.take() {
+            head.remaining = head.remaining.saturating_sub(self.ticks.work(since, now));
+        }
+        let job = JobKey { task: id, number: head.job.number };
+        sink.event(self.stream, now, &Event::Preempt { job, cpu });
+    }
+
+    #[inline(always)]
     fn run<S: Sink>(&mut self, slot: u32, cpu: u32, resumed: bool, from: Option<u32>, now: Time, sink: &mut S) {
         let task = &mut self.tasks[slot as usize];
         let id = task.id;
@@ -454,10 +480,10 @@ fn tasks(system: &System, node: NodeId, seed: u64) -> Vec<SimTask<'_>> {
             SimTask {
                 id: *id,
                 task,
+                deadline: task.deadline,
                 draw,
                 exec_fixed: (task.exec == Exec::Wcet).then_some(task.wcet),
                 arrivals: (!is_successor).then(|| Arrivals::new(task, draw)),
-                next: None,
                 head: None,
                 pending: VecDeque::new(),
                 pending_missed: 0,

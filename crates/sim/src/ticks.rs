@@ -24,9 +24,11 @@ impl Ticks {
     /// When `work` is done that starts at `start` and runs through.
     #[inline]
     pub(crate) fn finish(self, start: Time, work: Span) -> Time {
-        if self.cost_ns == 0 {
-            return start + work;
-        }
+        if self.cost_ns == 0 { start + work } else { self.finish_with_ticks(start, work) }
+    }
+
+    #[inline(never)]
+    fn finish_with_ticks(self, start: Time, work: Span) -> Time {
         let first = self.first_at_or_after(start);
         let before = first - start;
         if work <= before {
@@ -42,7 +44,12 @@ impl Ticks {
     /// How much work is done in [start, now).
     #[inline]
     pub(crate) fn work(self, start: Time, now: Time) -> Span {
-        let first = if self.cost_ns == 0 { now } else { self.first_at_or_after(start) };
+        if self.cost_ns == 0 { now - start } else { self.work_with_ticks(start, now) }
+    }
+
+    #[inline(never)]
+    fn work_with_ticks(self, start: Time, now: Time) -> Span {
+        let first = self.first_at_or_after(start);
         if now <= first {
             return now - start;
         }

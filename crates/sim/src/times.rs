@@ -3,71 +3,92 @@
 use takt_model::Time;
 
 /// Up to so many instants a scan beats a tree.
-const FLAT_MAX: usize = 16;
+const FEW_MAX: usize = 1 << INDEX_BITS;
+const INDEX_BITS: u32 = 5;
+/// Instants from here on are never: no simulation lasts 18 years, see [`takt_model::Span::FILE_MAX`].
+pub(crate) const NEVER: Time = Time::from_ns((1 << (u64::BITS - INDEX_BITS)) - 1);
 
 /// Instants by index, with the earliest at hand. Ties go to the lowest index. A few are scanned, and only when the
-/// earliest moves back; many stand in a winner tree, where a change costs one comparison a level.
+/// earliest moves; many stand in a winner tree, where a change costs one comparison a level. Either way an instant
+/// and its index are one number, so that one comparison decides.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
-    /// The flat list; or the tree, whose root is 1 and whose leaves start at `leaves`.
-    times: Vec<(Time, u32)>,
-    /// Zero for the flat list.
-    leaves: usize,
+    /// A few: instant << INDEX_BITS | index, in groups of four; the last one is filled up. Empty for many.
+    few: Vec<[u64; 4]>,
+    /// The least of `few`.
+    first: u64,
     earliest: (Time, u32),
+    /// Many: instant << 32 | index, the root at 1, the leaves in the second half. Empty for a few.
+    tree: Vec<u128>,
+}
+
+#[inline]
+fn few_key(index: u32, time: Time) -> u64 {
+    time.min(NEVER).as_ns() << INDEX_BITS | u64::from(index)
+}
+
+#[inline]
+fn tree_key(index: u32, time: Time) -> u128 {
+    u128::from(time.min(NEVER).as_ns()) << 32 | u128::from(index)
 }
 
 impl Times {
-    /// `count` instants, all [`Time::MAX`], which stands for never.
+    /// `count` instants, all [`NEVER`].
     pub(crate) fn never(count: usize) -> Self {
-        let earliest = (Time::MAX, 0);
-        if count <= FLAT_MAX {
-            let times = (0..count as u32).map(|index| (Time::MAX, index)).collect();
-            return Times { times, leaves: 0, earliest };
+        let mut times = Times { few: Vec::new(), first: few_key(0, NEVER), earliest: (NEVER, 0), tree: Vec::new() };
+        if count <= FEW_MAX {
+            let group = |at| std::array::from_fn(|i| few_key((4 * at + i) as u32, NEVER));
+            times.few = (0..count.div_ceil(4)).map(group).collect();
+        } else {
+            let leaves = count.next_power_of_two();
+            times.tree = vec![u128::MAX; leaves];
+            times.tree.extend((0..leaves as u32).map(|leaf| tree_key(leaf, NEVER)));
+            (1..leaves).rev().for_each(|at| times.tree[at] = times.tree[2 * at]);
         }
-        let leaves = count.next_power_of_two();
-        let mut times = vec![earliest; 2 * leaves];
-        (0..leaves).for_each(|leaf| times[leaves + leaf].1 = leaf as u32);
-        (1..leaves).rev().for_each(|at| times[at] = times[2 * at]);
-        Times { times, leaves, earliest }
+        times
     }
 
     #[inline]
     pub(crate) fn set(&mut self, index: u32, time: Time) {
-        if self.leaves > 0 {
+        let Some(group) = self.few.get_mut(index as usize / 4) else {
             return self.set_in_tree(index, time);
-        }
-        self.times[index as usize].0 = time;
-        // An instant other than the earliest takes its place or leaves it be; only a later earliest needs a search.
-        if (time, index) <= self.earliest {
-            self.earliest = (time, index);
-        } else if index == self.earliest.1 {
-            self.earliest = self.scan();
-        }
+        };
+        let key = few_key(index, time);
+        let old = std::mem::replace(&mut group[index as usize % 4], key);
+        // Only where the earliest moves can it be one that did not.
+        let first = if old == self.first { self.scan() } else { self.first.min(key) };
+        self.first = first;
+        self.earliest = (Time::from_ns(first >> INDEX_BITS), first as u32 % FEW_MAX as u32);
     }
 
-    fn scan(&self) -> (Time, u32) {
-        let first = |a: (Time, u32), b: &(Time, u32)| if b.0 < a.0 { *b } else { a };
-        self.times.iter().fold((Time::MAX, 0), first)
+    /// The least of `few`.
+    #[inline]
+    fn scan(&self) -> u64 {
+        self.few.iter().fold(u64::MAX, |least, [a, b, c, d]| least.min((*a.min(b)).min(*c.min(d))))
     }
 
     fn set_in_tree(&mut self, index: u32, time: Time) {
-        let mut at = self.leaves + index as usize;
-        self.times[at].0 = time;
-        let mut winner = (time, index);
-        while at > 1 {
-            let other = self.times[at ^ 1];
-            // Siblings: the left one has the lower indices.
-            let other_wins = other.0 < winner.0 || (other.0 == winner.0 && at & 1 == 1);
-            winner = if other_wins { other } else { winner };
+        let mut at = self.tree.len() / 2 + index as usize;
+        let mut winner = tree_key(index, time);
+        // A node that stays as it was leaves all above it as they were.
+        while self.tree[at] != winner {
+            self.tree[at] = winner;
+            if at == 1 {
+                self.earliest = (Time::from_ns((winner >> 32) as u64), winner as u32);
+                break;
+            }
+            winner = winner.min(self.tree[at ^ 1]);
             at /= 2;
-            self.times[at] = winner;
         }
-        self.earliest = winner;
     }
 
+    /// Whether the instant of `index` is [`NEVER`].
     #[inline]
-    pub(crate) fn get(&self, index: u32) -> Time {
-        self.times[self.leaves + index as usize].0
+    pub(crate) fn is_never(&self, index: u32) -> bool {
+        match self.few.get(index as usize / 4) {
+            Some(group) => group[index as usize % 4] == few_key(index, NEVER),
+            None => self.tree[self.tree.len() / 2 + index as usize] == tree_key(index, NEVER),
+        }
     }
 
     /// The earliest instant and its index.
@@ -85,22 +106,19 @@ mod tests {
     proptest! {
         #[test]
         fn the_tree_finds_what_a_scan_finds(
-            count in prop_oneof![1usize..20, 250usize..300],
+            count in prop_oneof![1usize..40, 250usize..300],
             steps in proptest::collection::vec((0u32..300, 0u64..9), 0..200),
         ) {
             let mut times = Times::never(count);
-            let mut list = vec![Time::MAX; count];
+            let mut list = vec![NEVER; count];
             for (index, time) in steps {
                 let index = index % count as u32;
                 let time = if time == 8 { Time::MAX } else { Time::from_ns(time) };
                 times.set(index, time);
-                list[index as usize] = time;
+                list[index as usize] = time.min(NEVER);
                 let scanned = list.iter().enumerate().map(|(i, t)| (*t, i as u32)).min().unwrap();
-                prop_assert_eq!(times.earliest().0, scanned.0);
-                if scanned.0 != Time::MAX {
-                    prop_assert_eq!(times.earliest().1, scanned.1);
-                }
-                prop_assert_eq!(times.get(index), time);
+                prop_assert_eq!(times.earliest(), scanned);
+                prop_assert_eq!(times.is_never(index), time == Time::MAX);
             }
         }
     }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::random::{self, Dice};
-use common::{by_job, reference::reference, simulated};
+use common::{by_job, reference::reference, streams};
 use takt_model::*;
 
 /// How many random systems; TAKT_CASES overrides.
@@ -12,20 +12,21 @@ fn cases(default: u64) -> u64 {
 }
 
 fn compare(system: &System, seed: u64, duration: u64, replay: &str) {
-    let fast = by_job(simulated(system, seed, duration));
-    let slow = by_job(reference(system, seed, duration));
-    if fast != slow {
+    let events = streams(system, seed, duration);
+    for node in (0..system.nodes.len()).map(|node| NodeId(node as u32)) {
+        let own = events.iter().filter(|(of, ..)| *of == node).map(|(_, at, event)| (*at, *event)).collect();
+        let (fast, slow) = (by_job(own), by_job(reference(system, node, seed, duration)));
+        if fast == slow {
+            continue;
+        }
         if std::env::var("TAKT_DEBUG").is_ok() {
-            println!(
-                "FAST\n{}SLOW\n{}",
-                lines(&simulated(system, seed, duration)),
-                lines(&reference(system, seed, duration))
-            );
+            println!("FAST\n{}SLOW\n{}", lines(&fast), lines(&slow));
         }
         let at = fast.iter().zip(&slow).position(|(a, b)| a != b).unwrap_or(fast.len().min(slow.len()));
         let around = at.saturating_sub(8);
         panic!(
-            "{replay}\n{system:?}\nfirst difference at event {at}\nsimulator:\n{}reference:\n{}",
+            "{replay}\n{system:?}\nnode {}: first difference at event {at}\nsimulator:\n{}reference:\n{}",
+            node.0,
             lines(&fast[around..fast.len().min(at + 3)]),
             lines(&slow[around..slow.len().min(at + 3)])
         );

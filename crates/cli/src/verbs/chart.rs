@@ -8,7 +8,7 @@ use takt_report::{Gantt, GanttBuilder, GanttOptions, Rows, Scene, SvgOptions, Te
 use crate::args::{self, ChartFormat};
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Log};
-use crate::output;
+use crate::output::{self, Target};
 
 /// Jobs in a chart whose length nobody gave.
 const JOBS_TEXT: u32 = 24;
@@ -18,10 +18,10 @@ pub(crate) fn execute(options: &args::Chart) -> Outcome {
     let mut log = input::log(&options.log)?;
     let scene = input::scene_of(&options.log, &log);
     let node = node_of(&scene, options.node.as_deref())?;
-    let format = options.format.unwrap_or_else(|| {
-        let is_svg = Path::new(&options.output.0).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"));
-        if is_svg { ChartFormat::Svg } else { ChartFormat::Text }
-    });
+    let format = match options.format {
+        Some(format) => format,
+        None => format_of(&options.output)?,
+    };
     let jobs = if format == ChartFormat::Svg { JOBS_SVG } else { JOBS_TEXT };
     let window = window(options, scene.suggested_span(jobs))?;
     let (gantt, end) = draw(&options.log, &mut log, scene, GanttOptions { node, ..GanttOptions::new(window) })?;
@@ -49,6 +49,18 @@ pub(crate) fn execute(options: &args::Chart) -> Outcome {
     };
     options.output.write(picture.as_bytes())?;
     Ok(Status::Yes)
+}
+
+/// The format that a file's name asks for. A picture of another kind would be a text under a wrong name.
+fn format_of(output: &Target) -> Result<ChartFormat, Failure> {
+    let ending = Path::new(&output.0).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    match ending.to_ascii_lowercase().as_str() {
+        "svg" => Ok(ChartFormat::Svg),
+        other @ ("png" | "jpg" | "jpeg" | "gif" | "webp" | "pdf" | "ps" | "eps" | "html" | "htm") => {
+            Err(Failure::input(format_args!("a chart is text or SVG, not {other}; name it .svg, or give --format")))
+        }
+        _ => Ok(ChartFormat::Text),
+    }
 }
 
 fn text_options(options: &args::Chart, unicode: bool) -> TextOptions {

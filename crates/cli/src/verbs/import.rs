@@ -15,7 +15,7 @@ pub(crate) fn execute(options: &args::Import, json: bool) -> Outcome {
     let text = input::text(&options.file, "JSON")?;
     let name = input::shown(&options.file);
     let imported = match options.from {
-        Tool::RtApp => import::rtapp::import(&text, name).map_err(Failure::located)?,
+        Tool::RtApp => import::rtapp::import(&text, &name).map_err(Failure::located)?,
     };
     for warning in &imported.warnings {
         note(format_args!("warning: {warning}"));

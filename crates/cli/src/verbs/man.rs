@@ -13,23 +13,54 @@ use crate::output::Target;
 pub(crate) fn execute(options: &args::Man) -> Outcome {
     let command = args::Takt::command();
     let Some(folder) = &options.out else {
-        Target::stdout().write(&page(command)?)?;
+        Target::stdout().write(&main_page(command)?)?;
         return Ok(Status::Yes);
     };
     let fail =
         |path: &Path, error: std::io::Error| Failure::trouble(format_args!("cannot write {}: {error}", path.display()));
     let folder = Path::new(folder);
     fs::create_dir_all(folder).map_err(|error| fail(folder, error))?;
-    let write = |name: String, command: Command| {
+    let write = |name: &str, page: Vec<u8>| {
         let path = folder.join(format!("{name}.1"));
-        fs::write(&path, page(command)?).map_err(|error| fail(&path, error))
+        fs::write(&path, page).map_err(|error| fail(&path, error))
     };
     for verb in command.get_subcommands() {
         let name = format!("takt-{}", verb.get_name());
-        write(name.clone(), verb.clone().name(name).version(env!("CARGO_PKG_VERSION")))?;
+        write(&name, page(verb.clone().name(name.clone()).version(env!("CARGO_PKG_VERSION")))?)?;
     }
-    write("takt".to_owned(), command)?;
+    write("takt", main_page(command)?)?;
     Ok(Status::Yes)
+}
+
+const EXIT_STATUS: &str = include_str!("../../../../docs/exit-status.md");
+const JSON: &str = include_str!("../../../../docs/json.md");
+
+/// The page of the command as a whole, with what all verbs share: two pages of the manual.
+fn main_page(command: Command) -> Result<Vec<u8>, Failure> {
+    let mut page = page(command)?;
+    // After the table and its text come sessions, which a manual page does not need.
+    let statuses = EXIT_STATUS.split("```").next().unwrap_or_default();
+    page.extend_from_slice(section("EXIT STATUS", statuses).as_bytes());
+    page.extend_from_slice(section("JSON", JSON).as_bytes());
+    Ok(page)
+}
+
+/// A page of the manual as a section, its lines as they are.
+fn section(title: &str, markdown: &str) -> String {
+    let mut roff = format!(".SH \"{title}\"\n.nf\n");
+    let noise = |line: &str| line.starts_with("```") || line.starts_with("|---") || line.starts_with("| status");
+    for line in markdown.trim_end().lines().skip(1).filter(|line| !noise(line)) {
+        if let Some(heading) = line.strip_prefix("## ") {
+            roff.push_str(&format!(".fi\n.SS \"{heading}\"\n.nf\n"));
+            continue;
+        }
+        let row =
+            line.strip_prefix("| ").and_then(|row| row.strip_suffix(" |")).map(|row| row.replacen(" | ", "  ", 1));
+        let text = row.as_deref().unwrap_or(line).replace('\\', "\\\\").replace('-', "\\-");
+        // Without it a dot at the start of a line would be a request.
+        roff.push_str(&format!("\\&{text}\n"));
+    }
+    roff + ".fi\n"
 }
 
 fn page(command: Command) -> Result<Vec<u8>, Failure> {

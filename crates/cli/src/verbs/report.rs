@@ -51,16 +51,19 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     let length = logged.map(|source| Span::from_ns(source.stats.duration_ns)).filter(|length| !length.is_zero());
     let node = logged.and_then(|source| only_node(&placed, source));
     let duration = input::duration(&placed, options.duration.or(length))?;
-    let commands = Commands { options, back_end, seed, duration, length, node }.all();
     let simulated = match (given, placement) {
         (Some(source), _) => Ok(source),
         (None, Some(failure)) => Err(failure),
         (None, None) => simulation(&placed, duration, seed),
     };
+    let mut notes = Vec::new();
     if let Err(failure) = &simulated {
-        note(format_args!("note: no simulation: {}", failure.message.trim_start_matches("takt: ")));
+        let why = failure.message.trim_start_matches("takt: ");
+        note(format_args!("note: no simulation: {why}"));
+        notes.push(format!("No simulation: {why}."));
     }
     let simulated = simulated.ok();
+    let commands = Commands { options, back_end, seed, duration, length, node, simulates: simulated.is_some() }.all();
     let page_input = ReportInput {
         title: "",
         system: &placed,
@@ -68,6 +71,7 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
         check: Some(&check),
         simulated: simulated.as_ref(),
         measured: measured.as_ref(),
+        notes: &notes,
         commands: &commands,
         maker: concat!("takt ", env!("CARGO_PKG_VERSION")),
     };
@@ -95,6 +99,9 @@ type Inputs = (System, String, Option<(String, Box<Log>)>);
 
 /// The system, its text, and the log.
 fn inputs(options: &args::Report) -> Result<Inputs, Failure> {
+    if options.file == "-" && options.log.as_deref() == Some("-") {
+        return Err(Failure::input("only one of system and log can come from standard input"));
+    }
     match (input::either(&options.file)?, &options.log) {
         (Content::System(system, text), Some(path)) => {
             let log = input::log(path)?;
@@ -166,6 +173,8 @@ struct Commands<'a> {
     /// Of the log.
     length: Option<Span>,
     node: Option<&'a str>,
+    /// Whether there is a simulation to make.
+    simulates: bool,
 }
 
 impl Commands<'_> {
@@ -186,13 +195,15 @@ impl Commands<'_> {
         lines.push(format!("takt check {system}"));
         let log = log.map(|log| if log == "-" { "log.takt".to_owned() } else { quoted(log) });
         let node = self.node.map(|node| format!(" --node {}", quoted(node))).unwrap_or_default();
+        let sim = format!("takt sim {system} --for {duration} --seed {seed}");
+        let sim = Some(sim).filter(|_| self.simulates);
         let again = match (self.back_end, &log) {
             (Some(BackEnd::Sim), Some(log)) => {
                 lines.push(format!("takt sim {system}{node} --for {duration} --seed {seed} -o {log}"));
                 String::new()
             }
             (Some(back_end), Some(log)) => {
-                lines.push(format!("takt sim {system} --for {duration} --seed {seed}"));
+                lines.extend(sim);
                 let length = self.length.map(|length| format!(" --for {length}")).unwrap_or_default();
                 match back_end {
                     BackEnd::Run => lines.push(format!("sudo takt run {system}{node}{length} --seed {seed} -o {log}")),
@@ -204,12 +215,16 @@ impl Commands<'_> {
                 format!(" --seed {seed} --for {duration}")
             }
             _ => {
-                lines.push(format!("takt sim {system} --for {duration} --seed {seed}"));
+                lines.extend(sim);
                 format!(" --seed {seed} --for {duration}")
             }
         };
         let log = log.map(|log| format!(" {log}")).unwrap_or_default();
-        lines.push(format!("takt report {system}{log}{again}"));
+        let page = match options.output.0.as_str() {
+            "-" | args::REPORT => String::new(),
+            page => format!(" -o {}", quoted(page)),
+        };
+        lines.push(format!("takt report {system}{log}{again}{page}"));
         lines
     }
 }
@@ -277,8 +292,19 @@ impl Comparison<'_> {
     }
 
     fn table(&self) -> String {
-        let mut table =
-            Table::new(&["response times", "deadline", "bound", "simulated max", "measured p99", "max", "missed"]);
+        let mut table = Table::new(&[
+            "response times",
+            "deadline",
+            "bound",
+            "simulated max",
+            "missed",
+            "measured p99",
+            "max",
+            "missed",
+        ]);
+        let missed = |seen: &Option<Seen>| {
+            or_dash(seen.as_ref().and_then(|seen| Some(format!("{} of {}", seen.missed?, seen.jobs))))
+        };
         let (tasks, chains) = self.lines();
         for line in tasks.into_iter().chain(chains) {
             let measured = line.measured.as_ref();
@@ -286,10 +312,11 @@ impl Comparison<'_> {
                 line.name,
                 or_dash(line.deadline.map(time)),
                 or_dash(line.bound.map(time)),
-                or_dash(line.simulated.and_then(|seen| seen.max).map(time)),
+                or_dash(line.simulated.as_ref().and_then(|seen| seen.max).map(time)),
+                missed(&line.simulated),
                 or_dash(measured.and_then(|seen| seen.p99).map(time)),
                 or_dash(measured.and_then(|seen| seen.max).map(time)),
-                or_dash(measured.and_then(|seen| Some(format!("{} of {}", seen.missed?, seen.jobs)))),
+                missed(&line.measured),
             ]);
         }
         format!(

@@ -1,7 +1,8 @@
 //! `takt run`: a system's tasks as threads of this kernel.
 
+use serde::Serialize;
 use serde_json::{Value, json};
-use takt_log::stats::{Collector, Stats, table};
+use takt_log::stats::{Collector, Stats};
 use takt_log::{Definitions, Event, Header, Sink, Writer};
 use takt_model::{Span, System, Time, file};
 use takt_run::{Margin, Prepared, RunError, RunOptions, RunSummary, prepare};
@@ -10,6 +11,7 @@ use super::sim::{verdict, write_failure};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
+use crate::numbers::{Silence, numbers};
 use crate::output::{Target, note, print, print_json};
 use crate::progress;
 use crate::table::{Table, or_dash, time};
@@ -32,20 +34,20 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         run.top_priority = priority;
     }
     let prepared = prepare(&system, &run).map_err(|error| failure(&error))?;
-    if run.best_effort {
-        note("best effort: the tasks run under SCHED_OTHER, which guarantees nothing");
-    }
-    let (stats, summary) = record(&system, &prepared, duration, options.output.as_ref())?;
-    for sentence in &summary.notes {
+    for sentence in prepared.notes() {
         note(format_args!("note: {sentence}"));
     }
-    if summary.interrupted.is_some() {
-        note(format_args!("note: interrupted after {}", Span::from_ns(summary.end.as_ns())));
+    let (stats, summary) = record(&system, &prepared, duration, options.output.as_ref())?;
+    for sentence in summary.notes.iter().skip(prepared.notes().len()) {
+        note(format_args!("note: {sentence}"));
+    }
+    if let Some(signal) = summary.interrupted {
+        note(format_args!("note: interrupted by {signal} after {}", Span::from_ns(summary.end.as_ns())));
     }
     if json {
         print_json(&with_summary(&stats, &summary))?;
     } else if !to_stdout {
-        print(&format!("{}\n{}", table(&stats), threads(&summary)))?;
+        print(&format!("{}\n{}", numbers(&stats, Silence::Plain), threads(&summary)))?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
 }
@@ -64,11 +66,21 @@ fn failure(error: &RunError) -> Failure {
 struct Recorder {
     writer: Option<Writer<Box<dyn std::io::Write>>>,
     collector: Collector,
+    /// Up to where the log stands in its file, which is no log before the first event.
+    flushed: Option<Time>,
 }
+
+/// How much of a run a crash can take from its log, at most.
+const FLUSH: Span = Span::from_s(1);
 
 impl Sink for Recorder {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         if let Some(writer) = &mut self.writer {
+            if self.flushed.is_none_or(|flushed| now >= flushed.saturating_add(FLUSH)) {
+                self.flushed = Some(now);
+                // An error stays with the writer until it finishes.
+                let _ = writer.flush();
+            }
             writer.event(stream, now, event);
         }
         self.collector.event(stream, now, event);
@@ -81,16 +93,18 @@ fn record(
     duration: Span,
     target: Option<&Target>,
 ) -> Result<(Stats, RunSummary), Failure> {
-    let definitions = Definitions::of(system);
+    let definitions = Definitions::of(system).about(Some(prepared.node()));
     let mut header = Header::new(file::write(system), Some(prepared.seed()), prepared.back_end(), prepared.kinds());
     header.notes = prepared.notes().to_vec();
     let writer = match target {
         Some(target) => {
-            Some(Writer::new(target.open()?, &header, &definitions).map_err(|error| write_failure(target, error))?)
+            let writer = Writer::new(target.open()?, &header, &definitions);
+            Some(writer.map_err(|error| write_failure(target, error))?)
         }
         None => None,
     };
-    let mut recorder = Recorder { writer, collector: Collector::for_log(&header, &definitions) };
+    let collector = Collector::for_log(&header, &definitions);
+    let mut recorder = Recorder { writer, collector, flushed: None };
     let bar = progress::bar("running", duration.as_ns());
     let result = prepared.run(&mut recorder, &mut |now| bar.set_position(now.as_ns()));
     bar.finish_and_clear();
@@ -98,11 +112,7 @@ fn record(
     if let (Some(writer), Some(target)) = (recorder.writer, target) {
         writer.finish(summary.end).map_err(|error| write_failure(target, error))?;
     }
-    let mut stats = recorder.collector.finish(summary.end);
-    let name = &system.nodes[summary.node.index()].name;
-    stats.tasks.retain(|task| task.node == *name);
-    stats.cpus.retain(|cpu| cpu.node == *name);
-    Ok((stats, summary))
+    Ok((recorder.collector.finish(summary.end), summary))
 }
 
 /// The class of each thread, and what the kernel did to it.
@@ -120,10 +130,20 @@ fn threads(summary: &RunSummary) -> String {
     table.without_empty_columns().render("")
 }
 
-/// The contract's keys, and beside them how it was run.
-fn with_summary(stats: &Stats, summary: &RunSummary) -> Value {
-    let mut value = json!(stats);
-    let threads: Vec<Value> = summary
+/// The contract's keys, and after them how it was run.
+#[derive(Serialize)]
+struct Answer<'a> {
+    #[serde(flatten)]
+    stats: &'a Stats,
+    best_effort: bool,
+    interrupted: bool,
+    notes: &'a [String],
+    steal_ns: Option<u64>,
+    threads: Vec<Value>,
+}
+
+fn with_summary<'a>(stats: &'a Stats, summary: &'a RunSummary) -> Answer<'a> {
+    let threads = summary
         .tasks
         .iter()
         .map(|task| {
@@ -136,10 +156,12 @@ fn with_summary(stats: &Stats, summary: &RunSummary) -> Value {
             })
         })
         .collect();
-    value["best_effort"] = json!(summary.best_effort);
-    value["interrupted"] = json!(summary.interrupted.is_some());
-    value["notes"] = json!(summary.notes);
-    value["steal_ns"] = json!(summary.steal.map(Span::as_ns));
-    value["threads"] = json!(threads);
-    value
+    Answer {
+        stats,
+        best_effort: summary.best_effort,
+        interrupted: summary.interrupted.is_some(),
+        notes: &summary.notes,
+        steal_ns: summary.steal.map(Span::as_ns),
+        threads,
+    }
 }

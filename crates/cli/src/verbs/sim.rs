@@ -4,16 +4,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use takt_log::stats::{Collector, Merged, Replications, Stats, merged_table, table};
+use takt_log::stats::{Collector, Merged, Replications, Stats};
 use takt_log::{BackEnd, Definitions, Header, KindSet, Sink, WriteError, Writer};
 use takt_model::plan::PlanError;
-use takt_model::{System, file};
+use takt_model::{Span, System, file};
 use takt_policy::PolicyError;
 use takt_sim::{SimError, SimOptions, simulate};
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
+use crate::numbers::{Silence, merged, numbers};
 use crate::output::{Target, print, print_json};
 use crate::progress::{self, Watched};
 
@@ -30,18 +31,18 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     let duration = input::duration(&system, options.duration)?;
     let sim = SimOptions { duration, seed: options.seed, node };
     if options.runs > 1 {
-        let merged = replicate(&system, &sim, options.runs)?;
+        let all = replicate(&system, &sim, options.runs)?;
         if json {
-            print_json(&merged)?;
+            print_json(&all)?;
         } else {
-            print(&merged_table(&merged))?;
+            print(&merged(&all, silence(&system, duration)))?;
         }
-        return Ok(verdict(&merged.stats, options.fail_on_miss));
+        return Ok(verdict(&all.stats, options.fail_on_miss));
     }
     let stats = match &options.output {
         Some(target) => logged(&system, &sim, target)?,
         None => {
-            let collector = Collector::new(&Definitions::of(&system), KindSet::JOBS);
+            let collector = Collector::new(&Definitions::of(&system).about(node), KindSet::JOBS);
             let collector = simulated(&system, &sim, collector)?;
             collector.finish(end(&sim))
         }
@@ -49,9 +50,14 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     if json {
         print_json(&stats)?;
     } else if !to_stdout {
-        print(&table(&stats))?;
+        print(&numbers(&stats, silence(&system, duration)))?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
+}
+
+/// What a simulation without a miss says.
+pub(crate) fn silence(system: &System, duration: Span) -> Silence {
+    if takt_report::is_no_proof(system, duration) { Silence::NoProof } else { Silence::Plain }
 }
 
 /// The exit status that goes with statistics.
@@ -78,7 +84,7 @@ pub(crate) fn simulated<S: Sink>(system: &System, sim: &SimOptions, mut sink: S)
 
 /// Simulates into a log, counting on the way.
 fn logged(system: &System, sim: &SimOptions, target: &Target) -> Result<Stats, Failure> {
-    let definitions = Definitions::of(system);
+    let definitions = Definitions::of(system).about(sim.node);
     let header = Header::new(file::write(system), Some(sim.seed), BackEnd::Sim, KindSet::JOBS);
     let failed = |error| write_failure(target, error);
     let writer = Writer::new(target.open()?, &header, &definitions).map_err(failed)?;
@@ -92,7 +98,7 @@ fn logged(system: &System, sim: &SimOptions, target: &Target) -> Result<Stats, F
 pub(crate) fn write_failure(target: &Target, error: WriteError) -> Failure {
     match error {
         WriteError::Io(error) => target.check(Err(error)).err().unwrap_or_else(Failure::reader_left),
-        other => Failure::trouble(format_args!("{}: {other}", target.0)),
+        other => Failure::trouble(format_args!("{}: {other}", target.shown())),
     }
 }
 
@@ -120,7 +126,7 @@ const AHEAD_MAX: usize = 8;
 /// that the result does not depend on the number of threads.
 fn replicate(system: &System, sim: &SimOptions, runs: u32) -> Result<Merged, Failure> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(runs as usize);
-    let definitions = Definitions::of(system);
+    let definitions = Definitions::of(system).about(sim.node);
     let bar = progress::bar("replications", u64::from(runs));
     let next = AtomicU32::new(0);
     let outcome = thread::scope(|scope| {

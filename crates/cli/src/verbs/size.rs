@@ -29,7 +29,7 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
     }
     if let Some(target) = &options.output {
         let name = input::shown(&options.file);
-        let mut document = Document::parse(&text, name).map_err(Failure::located)?;
+        let mut document = Document::parse(&text, &name).map_err(Failure::located)?;
         document.apply(&edits(&sized, &placed, &bound)).map_err(Failure::located)?;
         target.write(document.text().as_bytes())?;
     }

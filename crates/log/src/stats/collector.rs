@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use takt_model::{NodeId, Time};
+use takt_model::{NodeId, TaskId, Time};
 
 use super::{ChainStats, CpuStats, Histogram, Stats, TaskStats};
 use crate::definitions::Definitions;
@@ -171,6 +171,7 @@ impl Collector {
         update(&mut self.definitions.nodes, &definitions.nodes);
         update(&mut self.definitions.tasks, &definitions.tasks);
         update(&mut self.definitions.chains, &definitions.chains);
+        self.definitions.only = definitions.only;
     }
 
     /// Rearranges `busy` when nodes were added or have other CPUs now.
@@ -210,6 +211,10 @@ impl Collector {
             let deadline = def.deadline.map(|deadline| deadline.as_ns());
             let responses = std::mem::take(&mut state.responses);
             let latencies = state.latencies.take();
+            let seen = responses.count() + state.cancelled + state.dropped + open + state.censored;
+            if seen == 0 && !self.definitions.covers(def.node) {
+                continue;
+            }
             tasks.push(TaskStats {
                 task: def.name.clone(),
                 node: self.definitions.node_name(def.node),
@@ -229,16 +234,28 @@ impl Collector {
                 release_latencies: latencies.map(|latencies| *latencies),
             });
         }
-        let chains = self.definitions.chains.iter().zip(self.chains).map(|(def, responses)| ChainStats {
-            chain: def.name.clone(),
-            response_ns: responses.summary(),
-            responses,
-        });
+        let about = |sink: TaskId| {
+            self.definitions.tasks.get(sink.index()).is_none_or(|task| self.definitions.covers(task.node))
+        };
+        let chains = self
+            .definitions
+            .chains
+            .iter()
+            .zip(self.chains)
+            .filter(|(def, responses)| responses.count() > 0 || about(def.sink))
+            .map(|(def, responses)| ChainStats {
+                chain: def.name.clone(),
+                response_ns: responses.summary(),
+                responses,
+            });
         let mut cpus = Vec::with_capacity(self.busy.len());
         let mut busy = self.busy.iter();
         for (i, node) in self.definitions.nodes.iter().enumerate() {
             for (cpu, busy) in (0..node.cpus.min(super::CPUS_MAX)).zip(busy.by_ref()) {
                 let node = self.definitions.node_name(NodeId(i as u32));
+                if *busy == 0 && !self.definitions.covers(NodeId(i as u32)) {
+                    continue;
+                }
                 cpus.push(CpuStats { node, cpu, busy_ns: knows_cpus.then_some(*busy) });
             }
         }
@@ -290,6 +307,7 @@ impl Sink for Collector {
 }
 
 impl Collector {
+    #[inline(always)]
     fn release(&mut self, stream: u32, now: u64, job: JobKey, arrival: u64, origin: u64) {
         let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
         let number = job.number;
@@ -298,10 +316,12 @@ impl Collector {
             return;
         }
         (task.next, task.stream) = (number.saturating_add(1), stream);
+        // Of a job whose thread was busy, the nominal release is recorded, which is no measurement.
         if let Some(latencies) = &mut task.latencies
             && origin == NONE
+            && task.open.iter().next().is_none()
         {
-            latencies.record(now.saturating_sub(arrival));
+            latencies.record_apart(now.saturating_sub(arrival));
         }
         task.open.push(Job { number, arrival, origin, since: NONE, cpu: 0, doubtful: false });
     }
@@ -320,17 +340,25 @@ impl Collector {
         }
     }
 
+    #[inline(always)]
     fn complete(&mut self, now: u64, job: JobKey) {
         let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
-        let Some(job) = task.take(job.number) else { return };
-        leave(&mut self.busy, task.cpus, &job, now);
-        let response = now.saturating_sub(job.arrival);
-        task.missed += u64::from(response > task.deadline);
-        task.responses.record(response);
-        if job.origin != NONE
-            && let Some(chain) = self.chains.get_mut(task.chain as usize)
-        {
-            chain.record(now.saturating_sub(job.origin));
+        let number = job.number;
+        // Nearly always the first: then it is read where it stands.
+        if task.open.first.number == number && number != NONE {
+            let job = task.open.first;
+            task.open.drop_first();
+            task.completed(now, &job, &mut self.busy, &mut self.chains);
+        } else {
+            self.complete_later(now, job);
+        }
+    }
+
+    #[cold]
+    fn complete_later(&mut self, now: u64, job: JobKey) {
+        let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
+        if let Some(job) = task.take_later(job.number) {
+            task.completed(now, &job, &mut self.busy, &mut self.chains);
         }
     }
 
@@ -348,6 +376,20 @@ impl Collector {
 }
 
 impl TaskState {
+    /// Counts a job that has completed and is no longer among the open ones.
+    #[inline(always)]
+    fn completed(&mut self, now: u64, job: &Job, busy: &mut [u64], chains: &mut [Histogram]) {
+        leave(busy, self.cpus, job, now);
+        let response = now.saturating_sub(job.arrival);
+        self.missed += u64::from(response > self.deadline);
+        self.responses.record(response);
+        if job.origin != NONE
+            && let Some(chain) = chains.get_mut(self.chain as usize)
+        {
+            chain.record_apart(now.saturating_sub(job.origin));
+        }
+    }
+
     #[inline]
     fn find(&mut self, job: JobKey) -> Option<&mut Job> {
         self.open.find(job.number)
@@ -367,8 +409,10 @@ impl TaskState {
     /// may have ended, for jobs of a task end in order.
     #[inline]
     fn take(&mut self, number: u64) -> Option<Job> {
-        if self.open.first.number == number {
-            return self.open.pop_first();
+        let first = self.open.first;
+        if first.number == number && number != NONE {
+            self.open.drop_first();
+            return Some(first);
         }
         self.take_later(number)
     }
@@ -413,26 +457,24 @@ impl Open {
         }
     }
 
+    /// Takes out the first job.
     #[inline]
-    fn pop_first(&mut self) -> Option<Job> {
-        if self.first.number == NONE {
-            return None;
-        }
-        let gone = self.first;
+    fn drop_first(&mut self) {
         // Asked first: most often none waits, and then no job is moved.
         if self.later.is_empty() {
             self.first.number = NONE;
         } else {
             self.first = self.later.pop_front().unwrap_or(Job::ABSENT);
         }
-        Some(gone)
     }
 
     #[inline]
     fn find(&mut self, number: u64) -> Option<&mut Job> {
-        if self.first.number == number && number != NONE {
-            return Some(&mut self.first);
-        }
+        if self.first.number == number && number != NONE { Some(&mut self.first) } else { self.find_later(number) }
+    }
+
+    #[inline(never)]
+    fn find_later(&mut self, number: u64) -> Option<&mut Job> {
         let at = self.later.binary_search_by_key(&number, |job| job.number).ok()?;
         self.later.get_mut(at)
     }
@@ -444,7 +486,7 @@ impl Open {
         let before = self.len();
         self.later.retain(|job| !(job.doubtful && job.number < number));
         if self.first.doubtful && self.first.number < number {
-            self.pop_first();
+            self.drop_first();
         }
         Some((job, (before - self.len()) as u64))
     }

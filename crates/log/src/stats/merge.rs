@@ -40,7 +40,7 @@ pub struct TaskConfidence {
     /// Its name.
     pub task: String,
     /// The mean response of a run, over the runs in which a job completed. Null with less than two.
-    pub response_mean_ns: Option<Interval>,
+    pub response_mean_ns: Option<TimeInterval>,
     /// The part of a run's released jobs that missed, over the runs that released any. Null with less than
     /// two, or where misses are unknown.
     pub miss_ratio: Option<Interval>,
@@ -57,6 +57,25 @@ pub struct Interval {
     pub high: f64,
     /// How many runs it rests on.
     pub samples: u64,
+}
+
+/// An [`Interval`] of times in whole nanoseconds: the ends rounded outwards, the mean down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct TimeInterval {
+    /// The mean of the runs' values.
+    pub mean: i64,
+    /// The lower end; negative where few runs differ much.
+    pub low: i64,
+    /// The upper end.
+    pub high: i64,
+    /// How many runs it rests on.
+    pub samples: u64,
+}
+
+impl From<Interval> for TimeInterval {
+    fn from(Interval { mean, low, high, samples }: Interval) -> Self {
+        TimeInterval { mean: mean.floor() as i64, low: low.floor() as i64, high: high.ceil() as i64, samples }
+    }
 }
 
 /// Statistics of different Systems.
@@ -109,7 +128,7 @@ impl Replications {
         let stats = self.sum?;
         let confidence = stats.tasks.iter().zip(&self.samples).map(|(task, samples)| TaskConfidence {
             task: task.task.clone(),
-            response_mean_ns: interval(&samples.response_means),
+            response_mean_ns: interval(&samples.response_means).map(TimeInterval::from),
             miss_ratio: task.missed.and_then(|_| interval(&samples.miss_ratios)),
         });
         let confidence = confidence.collect();

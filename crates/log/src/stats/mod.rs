@@ -1,7 +1,7 @@
 //! Numbers of a log: per task, chain and CPU, as docs/statistics.md defines them.
 //!
 //! [`Collector`] is a [`crate::Sink`]: it counts while a back end runs or a log is read. [`Replications`] merges the
-//! statistics of several runs. [`table()`] shows them on a terminal.
+//! statistics of several runs.
 //!
 //! ```
 //! use takt_log::{stats::Collector, Definitions, Event, JobKey, KindSet, Sink};
@@ -22,15 +22,13 @@
 mod collector;
 mod histogram;
 mod merge;
-mod table;
 
 use serde::Serialize;
 use takt_model::CpuSet;
 
 pub use collector::Collector;
 pub use histogram::{Bucket, Histogram, Summary};
-pub use merge::{Interval, MergeError, Merged, Replications, TaskConfidence};
-pub use table::{merged_table, table};
+pub use merge::{Interval, MergeError, Merged, Replications, TaskConfidence, TimeInterval};
 
 /// CPUs of a node beyond these are not counted (a System has no more).
 const CPUS_MAX: u32 = CpuSet::CPUS_MAX;

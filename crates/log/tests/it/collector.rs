@@ -1,7 +1,7 @@
 //! The collector against counts made from the jobs themselves.
 
 use proptest::prelude::*;
-use takt_log::stats::{Collector, Replications, Stats, Summary, merged_table, table};
+use takt_log::stats::{Collector, Replications, Stats, Summary};
 use takt_log::{CancelCause, ChainDef, Definitions, Event, JobKey, Kind, KindSet, Parent, Sink as _};
 use takt_model::{TaskId, Time};
 
@@ -181,7 +181,10 @@ proptest! {
             if t == 0 {
                 check(stats.chains[0].response_ns.map(signed), responses(|job| job.origin), true);
             }
-            let latencies = jobs.iter().filter(|job| job.origin.is_none()).map(|job| (job.release - job.arrival) as i64);
+            let over = |job: &Job, at| !matches!(job.fate, Fate::Open) && job.end <= at;
+            let idle = |i: usize| jobs[..i].iter().all(|earlier| over(earlier, jobs[i].release));
+            let measured = jobs.iter().enumerate().filter(|(i, job)| job.origin.is_none() && idle(*i));
+            let latencies = measured.map(|(_, job)| (job.release - job.arrival) as i64);
             check(found.release_latency_ns.unwrap().map(signed), latencies.collect(), true);
             for job in jobs {
                 for (i, (from, to, cpu)) in job.runs.iter().enumerate() {
@@ -202,7 +205,6 @@ proptest! {
             prop_assert_eq!(task.released, task.completed + task.cancelled + task.unfinished);
             prop_assert!(task.missed.unwrap() <= task.released);
         }
-        prop_assert!(!table(&stats).is_empty());
     }
 
     /// Whatever is lost, no job is counted twice or gets another fate than it had.
@@ -299,33 +301,10 @@ fn runs_merge() {
     let json = serde_json::to_value(&merged).unwrap();
     assert_eq!((&json["runs"], &json["duration_ns"]), (&2.into(), &59.into()));
     assert_eq!((&json["tasks"][0]["released"], &json["tasks"][0]["missed"]), (&4.into(), &1.into()));
-    assert_eq!(json["confidence"][0]["response_mean_ns"]["mean"], 10.0);
+    assert_eq!(json["confidence"][0]["response_mean_ns"]["mean"], 10);
     // Misses of 1/2 and 0: mean 0.25, s = 0.3536, t(0.975, 1) = 12.706, so 0.25 +- 3.177.
     let ratio = merged.confidence[0].miss_ratio.unwrap();
     assert!((ratio.mean - 0.25).abs() < 1e-12 && (ratio.high - 3.4266).abs() < 1e-3, "{ratio:?}");
-    let text = merged_table(&merged);
-    assert!(text.contains("in 2 runs"), "{text}");
-}
-
-#[test]
-fn the_table_shows_everything() {
-    let expected = "\
-task  node  released  completed  missed  cancelled  unfinished  resp min  mean   p50   p99   max  laxity min  preempt  migrate
-t0    n0           2          1       1          0           1      10ns  10ns  10ns  10ns  10ns         0ns        0        0
-t1    n1           1          1       1          0           0      21ns  21ns  21ns  21ns  21ns        -1ns        0        0
-
-chain     completed  resp min  mean   p50   p99   max
-t0 -> t1          1      31ns  31ns  31ns  31ns  31ns
-
-cpu  node  busy  of the time
-0    n0     0ns        0.0 %
-1    n0    10ns       33.3 %
-0    n1    19ns       63.3 %
-1    n1     0ns        0.0 %
-
-over 30ns
-";
-    assert_eq!(table(&example(30)), expected);
 }
 
 #[test]

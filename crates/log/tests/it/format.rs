@@ -74,6 +74,7 @@ fn the_head_says_what_it_was_given() {
             offset_min: Lateness::from_ns(i64::MIN),
             offset_max: Lateness::from_ns(i64::MAX),
         }],
+        only: Some(NodeId(0)),
     };
     let log = Writer::new(Vec::new(), &header(), &definitions).unwrap().finish(Time::from_ns(5)).unwrap();
     let mut reader = Reader::new(&log[..]).unwrap();

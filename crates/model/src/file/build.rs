@@ -200,7 +200,7 @@ impl Builder<'_> {
                 if matches!(of, Of::Node) && self.file.field("node").is_none() { 0 } else { names.by_name.len() };
             hint(name, candidates.iter().copied(), || match known {
                 0 => names.none.to_owned(),
-                1..=8 if suggest => format!("there is {}", candidates.join(", ")),
+                1..=8 if suggest => format!("there is \"{}\"", candidates.join("\", \"")),
                 _ => String::new(),
             })
         };

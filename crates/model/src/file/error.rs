@@ -1,5 +1,6 @@
 //! What is wrong with a System file: every error at once, each with its place.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A place in a text, both numbers counted from 1; columns count characters.
@@ -74,14 +75,32 @@ impl<'a> IntoIterator for &'a FileErrors {
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.file.is_empty() {
-            write!(f, "{}:", self.file)?;
+            write!(f, "{}:", one_line(&self.file))?;
             if let Some(Position { line, column }) = self.position {
                 write!(f, "{line}:{column}:")?;
             }
             f.write_str(" ")?;
         }
-        f.write_str(&self.message)
+        f.write_str(&one_line(&self.message))
     }
+}
+
+/// The text with control characters escaped (`\n`, `\u{1b}`): names of a bad file may hold anything, and an error is one
+/// line that commands no terminal.
+#[must_use]
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if c.is_control() {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    Cow::Owned(escaped)
 }
 
 /// One error a line.

@@ -401,7 +401,7 @@ static TASK_TABLE: Table = Table {
         key("importance", IMPORTANCE, "Tie-breaker or level of strategies that use it; larger is more important.")
             .default("0"),
         key("priority", PRIORITY, "For fixed priority; 1 is the most important.").default("none"),
-        key("wss", Kind::Size, "Working set that each job touches in a live run.").default("\"0B\""),
+        key("wss", Kind::Size, "Working set in a live run: a job walks through as much of it as its execution time allows, on from where the last one stopped.").default("\"0B\""),
     ],
 };
 
@@ -489,7 +489,6 @@ impl Kind {
             Kind::Shift => "a duration such as \"-2ms\"".to_owned(),
             Kind::Size => "a size such as \"64KiB\"".to_owned(),
             Kind::Rate => "a rate such as \"1Gbit\"".to_owned(),
-            Kind::Int { least, most: u32::MAX } => format!("an integer from {least} on"),
             Kind::Int { least, most } => format!("an integer from {least} to {most}"),
             Kind::Version => "the version 1".to_owned(),
             Kind::Probability => "a number between 0 and 1 with at most nine decimals".to_owned(),

@@ -43,7 +43,7 @@ mod traces;
 mod write;
 
 pub use document::{Document, Edit};
-pub use error::{FileError, FileErrors, Position};
+pub use error::{FileError, FileErrors, Position, one_line};
 pub use schema::{json_schema, reference};
 pub use traces::load_traces;
 pub use write::write;

@@ -188,7 +188,7 @@ impl fmt::Display for Explained<'_> {
                 write!(f, "is no whole number of {finest}, and takt does not round; use fewer decimals")
             }
             QuantityError::TooLarge if *noun == DURATION.noun => {
-                write!(f, "is too long; the longest duration of a file is {} (about three years)", Span::FILE_MAX)
+                write!(f, "is too long; the longest duration is {} (about three years)", Span::FILE_MAX)
             }
             QuantityError::TooLarge => write!(f, "is too large; the largest number is {} {finest}", u64::MAX),
         }

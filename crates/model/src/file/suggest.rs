@@ -8,7 +8,8 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     if length > LENGTH_MAX {
         return None;
     }
-    let most = (length / 3).clamp(1, 3);
+    // Of a name of one letter nothing is left that could be meant.
+    let most = (length / 3).clamp(1, 3).min(length.saturating_sub(1));
     candidates
         .into_iter()
         .filter(|candidate| candidate.chars().count().abs_diff(length) <= most)
@@ -65,6 +66,7 @@ mod tests {
         assert_eq!(nearest("wect", keys), Some("wcet"));
         assert_eq!(nearest("colour", keys), None);
         assert_eq!(nearest("", keys), None);
+        assert_eq!((nearest("b", ["a", "bb"]), nearest("A", ["a"])), (None, Some("a")));
         assert_eq!(nearest(&"x".repeat(100_000), keys), None);
     }
 }

@@ -48,6 +48,7 @@ impl Value {
             Value::Null => "null",
             Value::Bool(_) => "a boolean",
             Value::Int(_) => "an integer",
+            Value::Number(number) if !number.contains(['.', 'e', 'E']) => "an integer beyond 64 bits",
             Value::Number(_) => "a number that is no integer",
             Value::Text(_) => "a string",
             Value::Array(_) => "an array",

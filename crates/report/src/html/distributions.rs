@@ -99,7 +99,7 @@ fn share(task: &Compared<'_>, ns: u64) -> f64 {
 /// Response/deadline of all tasks.
 fn all_tasks(out: &mut String, tasks: &[Compared<'_>], word: &str, id: &str, measured: bool) {
     let mut lines = Vec::new();
-    let mut legend = String::new();
+    let mut entries: Vec<(usize, String)> = Vec::new();
     let ranks = ranks(tasks);
     for (i, class) in &ranks {
         let task = &tasks[*i];
@@ -111,11 +111,8 @@ fn all_tasks(out: &mut String, tasks: &[Compared<'_>], word: &str, id: &str, mea
         let name = format!("{}: at most {most} of the deadline", task.task.name);
         lines.push(Line { class: class.clone(), name, curve: &stats.responses, unit: task.task.deadline });
         if class != "other" {
-            let _ = write!(
-                legend,
-                "<li class=\"takt-chart\"><i class=\"{class}\" style=\"border-color:var(--c)\"></i>{}</li>",
-                Esc(&task.task.name)
-            );
+            let mark = format!("<i class=\"{class}\" style=\"border-color:var(--c)\"></i>");
+            entries.push((*i, format!("<li class=\"takt-chart\">{mark}{}</li>", Esc(&task.task.name))));
         }
     }
     if lines.len() < 2 {
@@ -123,6 +120,9 @@ fn all_tasks(out: &mut String, tasks: &[Compared<'_>], word: &str, id: &str, mea
     }
     // The coloured ones last, so that they lie on top.
     lines.reverse();
+    // Like the rows of every table.
+    entries.sort_by_key(|(i, _)| *i);
+    let mut legend: String = entries.into_iter().map(|(_, entry)| entry).collect();
     if ranks.iter().any(|(_, class)| class == "other") {
         legend.push_str("<li>other tasks in grey</li>");
     }

@@ -124,12 +124,14 @@ pub(super) fn cpus(out: &mut String, input: &ReportInput<'_>) {
             let same = source.stats.cpus.iter().find(|other| other.node == cpu.node && other.cpu == cpu.cpu);
             match same.and_then(|cpu| cpu.busy_ns) {
                 Some(busy) => {
-                    let share = busy as f64 / source.stats.duration_ns.max(1) as f64;
+                    // As the tables of the command say it.
+                    let permille = u128::from(busy) * 1000 / u128::from(source.stats.duration_ns.max(1));
                     let _ = write!(
                         out,
-                        "<td class=\"n\">{}</td><td class=\"n\">{}</td>",
+                        "<td class=\"n\">{}</td><td class=\"n\">{}.{} %</td>",
                         Esc(&short(Span::from_ns(busy))),
-                        percent(share)
+                        permille / 10,
+                        permille % 10
                     );
                 }
                 None => out.push_str("<td class=\"n\">-</td><td class=\"n\">-</td>"),

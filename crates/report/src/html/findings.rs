@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use takt_analysis::Answer;
 use takt_log::BackEnd;
 use takt_log::stats::TaskStats;
-use takt_model::Span;
+use takt_model::plan::Order;
+use takt_model::{Exec, NodeId, Plan, Span, System, Task};
 
 use super::tasks::Compared;
 use super::{ReportInput, count, plural};
@@ -39,25 +40,20 @@ pub(super) fn sentences(input: &ReportInput<'_>) -> Vec<String> {
 fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
     let tasks = Compared::all(input);
     let mut findings = Vec::new();
+    let whose_fault = blame(input);
     if let Some(above) = above_bound(&tasks, |task| task.simulated) {
-        findings.push(Finding {
-            bad: true,
-            text: format!(
-                "Simulated above bound: {above}. One of the two is wrong; please report this with the system file and the seed."
-            ),
-        });
+        findings.push(Finding { bad: true, text: format!("Simulated above bound: {above}. {whose_fault}") });
     }
     let simulated_misses = input.simulated.and_then(|source| source.totals().1).unwrap_or(0);
     match input.check.map(|check| check.schedulable) {
         Some(Answer::Yes) if simulated_misses > 0 => findings.push(Finding {
             bad: true,
-            text: "Theory proves every deadline, and the simulation missed some. One of the two is wrong; please report this \
-                   with the system file and the seed."
-                .to_owned(),
+            text: format!("Theory proves every deadline, and the simulation missed some. {whose_fault}"),
         }),
         Some(Answer::Unknown) if simulated_misses > 0 => findings.push(Finding {
             bad: true,
-            text: "What theory left open the simulation decides: it is a legal schedule of this system, and it misses.".to_owned(),
+            text: "What theory left open the simulation decides: it is a legal schedule of this system, and it misses."
+                .to_owned(),
         }),
         _ => {}
     }
@@ -73,12 +69,62 @@ fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
         };
         findings.push(Finding { bad: true, text: format!("Measured above bound: {above}. {because}") });
     }
+    findings.extend(throttled(input));
     for (word, source) in [("simulation", input.simulated), ("measurement", input.measured)] {
         if let Some(damage) = source.and_then(|source| source.damage.as_ref()) {
             findings.push(Finding { bad: false, text: format!("The log of the {word} is damaged: {damage}") });
         }
     }
     findings
+}
+
+/// Whose jobs the kernel throttles for what the file says of them.
+fn throttled(input: &ReportInput<'_>) -> Option<Finding> {
+    input.measured.filter(|source| source.back_end == BackEnd::Run)?;
+    let tasks: Vec<&Task> = under_sched_deadline(input.system).into_iter().filter(|task| exceeds_wcet(task)).collect();
+    if tasks.is_empty() {
+        return None;
+    }
+    let named: Vec<String> = tasks.iter().take(SPELLED_MAX).map(|task| format!("\"{}\"", task.name)).collect();
+    let text = format!(
+        "The file lets jobs of {}{} execute for longer than their wcet. SCHED_DEADLINE throttles a job that exceeds its \
+         reservation, the wcet and a margin, until the reservation's next period; takt run counts such overruns.",
+        named.join(", "),
+        and_more(tasks.len())
+    );
+    Some(Finding { bad: false, text })
+}
+
+/// Tasks of `deadline` levels, which run under SCHED_DEADLINE.
+fn under_sched_deadline(system: &System) -> Vec<&Task> {
+    let plans = system.nodes.iter().enumerate().filter_map(|(index, node)| {
+        Plan::resolve(system, NodeId(index.try_into().ok()?), &system.strategy(node.strategy)).ok()
+    });
+    let slots = plans.flat_map(|plan| {
+        let levels = plan.levels;
+        let is_deadline = move |level: u32| levels.get(level as usize).is_some_and(|l| l.order == Order::Deadline);
+        plan.tasks.into_iter().filter(move |slot| is_deadline(slot.level))
+    });
+    slots.filter_map(|slot| system.tasks.get(slot.task.index())).collect()
+}
+
+fn exceeds_wcet(task: &Task) -> bool {
+    match &task.exec {
+        Exec::Wcet => false,
+        Exec::Uniform { max, .. } => *max > task.wcet,
+        Exec::Pmf(pmf) => pmf.iter().any(|(value, _)| *value > task.wcet),
+        Exec::Trace(trace) => trace.values.iter().any(|value| *value > task.wcet),
+    }
+}
+
+/// Why theory and simulation disagree: the file, or a bug.
+fn blame(input: &ReportInput<'_>) -> &'static str {
+    if input.check.is_some_and(|check| check.exceeded) {
+        "The file lets tasks execute for longer than their wcet, or arrive faster than their period; the proof assumes \
+         that they do neither."
+    } else {
+        "One of the two is wrong; please report this with the system file and the seed."
+    }
 }
 
 /// `"a" 12 ms (bound 10 ms), "b" ...`, the worst excess in proportion first; `None` where all keep to their bounds.

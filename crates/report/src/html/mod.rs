@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use takt_analysis::{Answer, CheckReport};
 use takt_log::BackEnd;
-use takt_model::{Arrival, Exec, Placement, StrategyRef, System};
+use takt_model::{Arrival, Discipline, Exec, Placement, Span, StrategyRef, System};
 
 use crate::axis::short;
 use crate::gantt::Gantt;
@@ -34,6 +34,8 @@ pub struct ReportInput<'a> {
     pub simulated: Option<&'a Source>,
     /// A run of it.
     pub measured: Option<&'a Source>,
+    /// What else the reader should know, such as why there is no simulation: sentences for the notes.
+    pub notes: &'a [String],
     /// The commands that made this report, one an entry.
     pub commands: &'a [String],
     /// Which takt made it, such as "takt 0.1.0".
@@ -138,7 +140,7 @@ fn tiles(out: &mut String, input: &ReportInput<'_>) {
     if let Some(source) = input.simulated {
         let seed = source.seed.map_or_else(String::new, |seed| format!(", seed {seed}"));
         let (class, word, sentence) = outcome(source);
-        let caution = if class == "yes" && cautious(input.system) {
+        let caution = if class == "yes" && proves_nothing(input.system, source) {
             " By itself this proves nothing: see the notes."
         } else {
             ""
@@ -176,11 +178,8 @@ fn tile(out: &mut String, class: &str, kind: &str, word: &str, text: &str) {
 fn outcome(source: &Source) -> (&'static str, String, String) {
     let (released, missed, cancelled) = source.totals();
     let cancelled = if cancelled > 0 { format!(" ({} cancelled)", count(cancelled)) } else { String::new() };
-    let sentence = format!(
-        "{}{cancelled} in {}",
-        plural(released, "job"),
-        short(takt_model::Span::from_ns(source.stats.duration_ns))
-    );
+    let sentence =
+        format!("{}{cancelled} in {}", plural(released, "job"), short(Span::from_ns(source.stats.duration_ns)));
     match missed {
         Some(0) => ("yes", "No deadline missed".to_owned(), sentence),
         Some(n) => ("no", format!("{} missed", plural(n, "deadline")), sentence),
@@ -188,16 +187,31 @@ fn outcome(source: &Source) -> (&'static str, String, String) {
     }
 }
 
-/// Whether a simulation without a miss says little: sporadic arrivals, several CPUs for one task, levels without
-/// preemption, or random times.
-fn cautious(system: &System) -> bool {
+fn proves_nothing(system: &System, source: &Source) -> bool {
+    is_no_proof(system, Span::from_ns(source.stats.duration_ns))
+}
+
+/// Whether a simulation without a miss proves nothing: it was shorter than two hyperperiods after the last offset, or there
+/// are sporadic arrivals, random times, chains, jobs that may be cancelled, several CPUs for one task, or levels without
+/// preemption or ordered by laxity, where a job that ends early can delay another.
+#[must_use]
+pub fn is_no_proof(system: &System, duration: Span) -> bool {
+    let offset = system.tasks.iter().map(|task| task.offset).max().unwrap_or(Span::ZERO);
+    let twice = system.hyperperiod().and_then(|once| once.checked_mul(2)?.checked_add(offset));
+    let short = twice.is_none_or(|twice| duration < twice);
     let global = system.nodes.iter().any(|node| node.cpus > 1 && !matches!(node.placement, Placement::Partitioned));
     let random = system.tasks.iter().any(|task| {
-        !matches!(task.arrival, Arrival::Periodic) || !matches!(task.exec, Exec::Wcet) || !task.jitter.is_zero()
+        !matches!(task.arrival, Arrival::Periodic)
+            || !matches!(task.exec, Exec::Wcet)
+            || !task.jitter.is_zero()
+            || !task.after.is_empty()
     });
-    let non_preemptive = |strategy: StrategyRef| system.strategy(strategy).levels.iter().any(|level| !level.preemptive);
+    let cancels = system.nodes.iter().any(|node| node.cancel);
+    let touchy = |strategy: StrategyRef| {
+        system.strategy(strategy).levels.iter().any(|level| !level.preemptive || level.discipline == Discipline::Laxity)
+    };
     let strategies = system.nodes.iter().map(|node| node.strategy).chain(system.modes.iter().map(|mode| mode.strategy));
-    global || random || strategies.into_iter().any(non_preemptive)
+    short || global || random || cancels || strategies.into_iter().any(touchy)
 }
 
 fn schedules(out: &mut String, input: &ReportInput<'_>) {
@@ -217,7 +231,7 @@ fn schedules(out: &mut String, input: &ReportInput<'_>) {
         );
         if let Some(at) = source.first_miss.first_miss {
             // Where the first chart shows the miss and what follows, there is no need for a second one.
-            let quarter = takt_model::Span::from_ns(source.start.span().as_ns() / 4);
+            let quarter = Span::from_ns(source.start.span().as_ns() / 4);
             if at.saturating_add(quarter) > source.start.to {
                 let title = format!("{word}: around the first miss, at {}", crate::axis::clock(at));
                 chart(out, &format!("{id}-miss"), &title, &source.first_miss, Rows::Tasks);
@@ -245,11 +259,11 @@ fn chart(out: &mut String, id: &str, title: &str, gantt: &Gantt, rows: Rows) {
 }
 
 fn notes(out: &mut String, input: &ReportInput<'_>) {
-    let mut notes: Vec<String> = Vec::new();
-    if input.simulated.is_some() {
+    let mut notes: Vec<String> = input.notes.to_vec();
+    if input.simulated.is_some_and(|source| source.totals().1 == Some(0) && proves_nothing(input.system, source)) {
         notes.push(
-            "A simulation without a miss proves nothing for sporadic, global or non-preemptive scheduling: the worst case \
-             need not be among the schedules that were tried. A bound holds for all of them."
+            "A simulation without a miss proves nothing where arrivals or times vary, or scheduling is global or not \
+             preemptive: the worst case need not be among the schedules that were tried. A bound holds for all of them."
                 .to_owned(),
         );
     }
@@ -304,7 +318,8 @@ fn reproduce(out: &mut String, input: &ReportInput<'_>) {
     }
     out.push_str("<h2 id=\"reproduce\">How to reproduce this</h2>\n");
     if input.simulated.is_some() {
-        out.push_str("<p>The same system and seed give the same simulation, byte for byte. A measurement differs each time.</p>\n");
+        let measured = if input.measured.is_some() { " A measurement differs each time." } else { "" };
+        let _ = writeln!(out, "<p>The same system and seed give the same simulation, byte for byte.{measured}</p>");
     }
     let _ = writeln!(out, "<pre><code>{}</code></pre>", Esc(&input.commands.join("\n")));
 }

@@ -6,7 +6,7 @@ pub(crate) mod random;
 pub(crate) mod reference;
 
 use takt_log::{Event, JobKey};
-use takt_model::{Span, System, Time};
+use takt_model::{NodeId, Span, System, Time};
 use takt_sim::{SimOptions, simulate};
 
 /// Events with their times, in an order that does not depend on who comes first within an instant.
@@ -31,9 +31,14 @@ pub(crate) fn job_of(event: &Event) -> Option<JobKey> {
 
 /// What the simulator under test says.
 pub(crate) fn simulated(system: &System, seed: u64, duration: u64) -> Vec<(u64, Event)> {
+    streams(system, seed, duration).into_iter().map(|(_, at, event)| (at, event)).collect()
+}
+
+/// The same with the node of each event.
+pub(crate) fn streams(system: &System, seed: u64, duration: u64) -> Vec<(NodeId, u64, Event)> {
     let mut events: Vec<(u32, Time, Event)> = Vec::new();
     let options = SimOptions { duration: Span::from_ns(duration), seed, node: None };
     simulate(system, &options, &mut events).unwrap_or_else(|error| panic!("{error}\n{system:#?}"));
     assert!(events.windows(2).all(|pair| pair[0].1 <= pair[1].1), "a stream is ordered");
-    events.into_iter().map(|(_, at, event)| (at.as_ns(), event)).collect()
+    events.into_iter().map(|(stream, at, event)| (NodeId(stream), at.as_ns(), event)).collect()
 }

@@ -31,8 +31,41 @@ impl Dice {
     }
 }
 
-/// A system of one node with up to four CPUs and six tasks, using every feature that the simulator has.
+/// A system of one to three nodes, each of which knows nothing of the others.
 pub(crate) fn system(dice: &mut Dice) -> System {
+    let mut system = one_node(dice, "t");
+    for prefix in ["u", "v"] {
+        if !dice.chance(20) {
+            break;
+        }
+        let more = one_node(dice, prefix);
+        join(&mut system, more);
+    }
+    system
+}
+
+/// Adds the nodes of another system, with all that is theirs.
+fn join(system: &mut System, more: System) {
+    let [nodes, tasks, strategies] =
+        [system.nodes.len(), system.tasks.len(), system.strategies.len()].map(|count| count as u32);
+    let strategy = |of: StrategyRef| match of {
+        StrategyRef::Own(id) => StrategyRef::Own(StrategyId(id.0 + strategies)),
+        builtin => builtin,
+    };
+    let node = |id: NodeId| NodeId(id.0 + nodes);
+    system.nodes.extend(more.nodes.into_iter().map(|spec| NodeSpec { strategy: strategy(spec.strategy), ..spec }));
+    system.strategies.extend(more.strategies);
+    let moved = |mode: Mode| Mode { node: node(mode.node), strategy: strategy(mode.strategy), ..mode };
+    system.modes.extend(more.modes.into_iter().map(moved));
+    system.tasks.extend(more.tasks.into_iter().map(|task| Task {
+        node: node(task.node),
+        after: task.after.iter().map(|id| TaskId(id.0 + tasks)).collect(),
+        ..task
+    }));
+}
+
+/// A system of one node with up to four CPUs and six tasks, using every feature that the simulator has.
+pub(crate) fn one_node(dice: &mut Dice, prefix: &str) -> System {
     let cpus = dice.roll(1, 4) as u32;
     let mut system = System::local(cpus, Builtin::Edf, Vec::new());
     let task_count = dice.roll(1, 6) as usize;
@@ -43,7 +76,7 @@ pub(crate) fn system(dice: &mut Dice) -> System {
         _ => Placement::Global,
     };
     for number in 0..task_count {
-        let task = task(dice, &system, number);
+        let task = task(dice, &system, prefix, number);
         system.tasks.push(task);
     }
     if own {
@@ -80,8 +113,8 @@ pub(crate) fn system(dice: &mut Dice) -> System {
     system
 }
 
-fn task(dice: &mut Dice, system: &System, number: usize) -> Task {
-    let mut task = Task::periodic(&format!("t{number}"), dice.ns(3, 14), dice.ns(1, 6));
+fn task(dice: &mut Dice, system: &System, prefix: &str, number: usize) -> Task {
+    let mut task = Task::periodic(&format!("{prefix}{number}"), dice.ns(3, 14), dice.ns(1, 6));
     task.deadline = dice.ns(1, 16);
     task.criticality = dice.pick(&[Criticality::High, Criticality::Low]);
     task.importance = dice.roll(0, 2) as u32;

@@ -1,10 +1,10 @@
 //! The slow, obvious simulator: one nanosecond after the other, all jobs sorted anew at every decision.
-//! It shares the model (plans, draws) with the code under test and nothing else.
+//! It shares the model (strategies as levels, draws) with the code under test and nothing else; which level takes a task
+//! it finds out by itself.
 
 use std::collections::VecDeque;
 
 use takt_log::{CancelCause, Event, JobKey, Parent};
-use takt_model::plan::Order;
 use takt_model::*;
 
 #[derive(Clone, Debug)]
@@ -34,11 +34,13 @@ type Instance = (usize, bool, u64);
 
 struct Reference<'a> {
     system: &'a System,
-    plans: Vec<Plan>,
-    plan: usize,
+    node: NodeId,
+    /// What the node obeys, mode by mode.
+    strategies: Vec<Strategy>,
+    mode: usize,
     now: u64,
     jobs: Vec<VecDeque<Job>>,
-    arrivals: Vec<std::iter::Peekable<Arrivals<'a>>>,
+    arrivals: Vec<std::iter::Peekable<std::iter::Take<Arrivals<'a>>>>,
     instances: Vec<VecDeque<Instance>>,
     next_instance: Vec<u64>,
     group_of: Vec<usize>,
@@ -50,24 +52,29 @@ struct Reference<'a> {
     seed: u64,
 }
 
-/// Simulates the system's only node for `duration` nanoseconds.
-pub(crate) fn reference(system: &System, seed: u64, duration: u64) -> Vec<(u64, Event)> {
-    let node = &system.nodes[0];
-    let mut modes = system.modes.clone();
+/// Simulates one node of the system for `duration` nanoseconds.
+pub(crate) fn reference(system: &System, id: NodeId, seed: u64, duration: u64) -> Vec<(u64, Event)> {
+    let node = &system.nodes[id.index()];
+    let mut modes: Vec<Mode> = system.modes.iter().filter(|mode| mode.node == id).cloned().collect();
     modes.sort_by_key(|mode| mode.at);
-    let plans = std::iter::once(node.strategy)
+    let strategies = std::iter::once(node.strategy)
         .chain(modes.iter().map(|mode| mode.strategy))
-        .map(|strategy| Plan::resolve(system, NodeId(0), &system.strategy(strategy)).unwrap())
+        .map(|strategy| system.strategy(strategy))
         .collect();
-    let (groups, group_of) = groups(system);
+    let (groups, group_of) = groups(system, id);
     let count = system.tasks.len();
+    // Tasks of other nodes never arrive.
+    let most = |task: &Task| if task.node == id { usize::MAX } else { 0 };
     let mut world = Reference {
         system,
-        plans,
-        plan: 0,
+        node: id,
+        strategies,
+        mode: 0,
         now: 0,
         jobs: vec![VecDeque::new(); count],
-        arrivals: system.tasks.iter().map(|t| Arrivals::new(t, Draw::new(seed, &t.name)).peekable()).collect(),
+        arrivals: (system.tasks.iter())
+            .map(|task| Arrivals::new(task, Draw::new(seed, &task.name)).take(most(task)).peekable())
+            .collect(),
         instances: vec![VecDeque::new(); count],
         next_instance: vec![0; count],
         touched: vec![false; groups.len()],
@@ -104,12 +111,36 @@ pub(crate) fn reference(system: &System, seed: u64, duration: u64) -> Vec<(u64, 
     world.events
 }
 
-/// CPUs that share jobs, directly or through others.
-fn groups(system: &System) -> (Vec<CpuSet>, Vec<usize>) {
-    let allowed = |task: &Task| task.cpus.unwrap_or(CpuSet::first(system.nodes[0].cpus));
-    let mut groups: Vec<CpuSet> = (0..system.nodes[0].cpus).map(|cpu| CpuSet::range(cpu, cpu + 1)).collect();
+/// The level that takes a task, and where it stands within a split one: the smaller, the more important.
+fn place(strategy: &Strategy, task: &Task) -> (usize, i64) {
+    let takes = |level: &Level| match &level.filter {
+        Filter::Rest => true,
+        Filter::Named(names) => names.contains(&task.name),
+        Filter::Where { criticality, importance, priority } => {
+            (criticality.is_none() || *criticality == Some(task.criticality))
+                && (importance.is_none() || *importance == Some(task.importance))
+                && (priority.is_none() || *priority == task.priority)
+        }
+    };
+    let level = (0..strategy.levels.len()).find(|level| takes(&strategy.levels[*level])).unwrap();
+    let within = match strategy.levels[level].split {
+        Split::None => 0,
+        Split::Priority => i64::from(task.priority.unwrap()),
+        Split::Period => task.period.as_ns() as i64,
+        Split::Deadline => task.deadline.as_ns() as i64,
+        Split::Criticality => i64::from(task.criticality == Criticality::Low),
+        Split::Importance => -i64::from(task.importance),
+    };
+    (level, within)
+}
+
+/// CPUs that share jobs, directly or through others; tasks of other nodes stand in the first group.
+fn groups(system: &System, node: NodeId) -> (Vec<CpuSet>, Vec<usize>) {
+    let cpus = system.nodes[node.index()].cpus;
+    let allowed = |task: &Task| task.cpus.unwrap_or(CpuSet::first(cpus));
+    let mut groups: Vec<CpuSet> = (0..cpus).map(|cpu| CpuSet::range(cpu, cpu + 1)).collect();
     loop {
-        let joined = system.tasks.iter().find_map(|task| {
+        let joined = system.tasks.iter().filter(|task| task.node == node).find_map(|task| {
             let mut touching = (0..groups.len()).filter(|i| !groups[*i].intersection(&allowed(task)).is_empty());
             Some((touching.next()?, touching.next()?))
         });
@@ -117,12 +148,13 @@ fn groups(system: &System) -> (Vec<CpuSet>, Vec<usize>) {
         let gone = groups.remove(b);
         groups[a] = groups[a].union(&gone);
     }
-    let of = |task: &Task| groups.iter().position(|group| allowed(task).is_subset(group)).unwrap();
+    let home = |task: &Task| groups.iter().position(|group| allowed(task).is_subset(group)).unwrap();
+    let of = |task: &Task| if task.node == node { home(task) } else { 0 };
     let group_of = system.tasks.iter().map(of).collect();
     (groups, group_of)
 }
 
-impl Reference<'_> {
+impl<'a> Reference<'a> {
     fn say(&mut self, event: Event) {
         self.events.push((self.now, event));
     }
@@ -178,9 +210,13 @@ impl Reference<'_> {
         }
     }
 
+    fn spec(&self) -> &'a NodeSpec {
+        &self.system.nodes[self.node.index()]
+    }
+
     fn late_rule(&self, task: usize) -> Late {
-        let plan = &self.plans[self.plan];
-        plan.levels[plan.tasks[task].level as usize].late
+        let strategy = &self.strategies[self.mode];
+        strategy.levels[place(strategy, &self.system.tasks[task]).0].late
     }
 
     fn drop_late(&mut self, task: usize) {
@@ -262,13 +298,14 @@ impl Reference<'_> {
         if missed {
             self.say(Event::Miss { job: key });
         }
+        let overhead = self.spec().costs.map_or(0, |costs| costs.release.as_ns());
         self.jobs[task].push_back(Job {
             key,
             arrival,
             release: self.now,
             deadline,
             origin,
-            left: exec + self.system.nodes[0].costs.map_or(0, |costs| costs.release.as_ns()),
+            left: exec + overhead,
             received: 0,
             stolen: 0,
             started: false,
@@ -282,9 +319,9 @@ impl Reference<'_> {
     }
 
     fn switch(&mut self) {
-        self.plan += 1;
-        self.say(Event::ModeChange { mode: self.plan as u32 });
-        for task in 0..self.jobs.len() {
+        self.mode += 1;
+        self.say(Event::ModeChange { mode: self.mode as u32 });
+        for task in (0..self.jobs.len()).filter(|task| self.system.tasks[*task].node == self.node).collect::<Vec<_>>() {
             let rule = self.late_rule(task);
             let now = self.now;
             if let Some(job) = self.jobs[task].front_mut() {
@@ -299,24 +336,26 @@ impl Reference<'_> {
     }
 
     /// What a job is sorted by, the most important first.
-    fn importance(&self, task: usize) -> (u32, u32, i64, i64, u64, usize) {
-        let plan = &self.plans[self.plan];
-        let (place, job) = (plan.tasks[task], &self.jobs[task][0]);
-        let level = plan.levels[place.level as usize];
-        let spec = &self.system.tasks[task];
+    fn importance(&self, task: usize) -> (bool, (usize, i64), u32, i64, i64, u64, usize) {
+        let strategy = &self.strategies[self.mode];
+        let (spec, job) = (&self.system.tasks[task], &self.jobs[task][0]);
+        let place = place(strategy, spec);
+        let level = &strategy.levels[place.0];
         let phase = match (level.preemptive, job.cpu, job.started) {
             (false, Some(_), _) => 0,
             (false, None, true) => 1,
             _ => 2,
         };
-        let key = match level.order {
-            Order::Fifo => job.release as i64,
-            Order::Deadline => job.deadline as i64 + place.shift_ns,
-            Order::Laxity => job.deadline as i64 - spec.wcet.as_ns().saturating_sub(job.received) as i64,
+        let deadline = job.deadline as i64;
+        let key = match &level.discipline {
+            Discipline::Fifo => job.release as i64,
+            Discipline::Deadline => deadline,
+            Discipline::Gel { shift } => deadline + shift.get(&spec.name).map_or(0, |shift| shift.as_ns()),
+            Discipline::Laxity => deadline - spec.wcet.as_ns().saturating_sub(job.received) as i64,
+            Discipline::Table => unreachable!("no random system has it"),
         };
         let tie = if level.importance_ties { -i64::from(spec.importance) } else { 0 };
-        let below = if job.demoted { plan.levels.len() as u32 } else { 0 };
-        (place.level + below, phase, key, tie, job.arrival, task)
+        (job.demoted, place, phase, key, tie, job.arrival, task)
     }
 
     fn dispatch(&mut self) {
@@ -378,7 +417,7 @@ impl Reference<'_> {
             }
             let (spec, job) = (&self.system.tasks[task], &self.jobs[task][0]);
             let left = job.deadline.saturating_sub(self.now);
-            let may_cancel = self.system.nodes[0].cancel && spec.criticality == Criticality::Low && !job.started;
+            let may_cancel = self.spec().cancel && spec.criticality == Criticality::Low && !job.started;
             if may_cancel && spec.wcet.as_ns() > left {
                 omitted.push(task);
             } else {
@@ -396,7 +435,7 @@ impl Reference<'_> {
             }
         }
         for (task, cpu) in chosen.into_iter().zip(cpus) {
-            let costs = self.system.nodes[0].costs;
+            let costs = self.spec().costs;
             let job = &mut self.jobs[task][0];
             if job.cpu.is_some() {
                 continue;
@@ -421,7 +460,7 @@ impl Reference<'_> {
 
     /// One nanosecond passes.
     fn work(&mut self) {
-        let costs = self.system.nodes[0].costs;
+        let costs = self.spec().costs;
         for job in self.jobs.iter_mut().filter_map(VecDeque::front_mut).filter(|job| job.cpu.is_some()) {
             if let Some(costs) = costs
                 && self.now.is_multiple_of(costs.tick_period.as_ns())

@@ -1,5 +1,6 @@
 //! From threads to a System.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::Notes;
@@ -116,33 +117,29 @@ fn task(thread: &Thread, notes: &mut Notes) -> Option<Task> {
     let mut deadline = shape.distance_min;
     let mut exec = shape.exec;
     let mut period = shape.distance_min;
+    let mut arrival = shape.arrival;
     if let Some((runtime, relative, reserved)) = thread.sched.reservation {
-        if cycle.never_waits {
-            // The reservation alone decides when the thread runs on.
-            period = reserved;
-        } else if period != reserved {
-            let message = format_args!(
-                "is released every {}, but its reservation has the dl-period {}; the former is the task's period",
-                Span::from_ns(period),
-                Span::from_ns(reserved)
-            );
+        (wcet, deadline) = (runtime, relative);
+        let served = served(&cycle, shape.work_max, period, runtime, reserved);
+        if let Some(message) = warning(&served, shape.work_max, period, runtime, reserved) {
             notes.warn(at, path, message);
         }
-        if shape.work_max > runtime && !cycle.never_waits {
-            let message = format_args!(
-                "works for up to {}, more than its dl-runtime {}; the kernel would throttle it, takt lets the job overrun its wcet",
-                Span::from_ns(shape.work_max),
-                Span::from_ns(runtime)
-            );
-            notes.warn(at, path, message);
+        match served {
+            Served::Throughout | Served::Overloaded => {
+                (period, exec, arrival) = (reserved, Exec::Wcet, Arrival::Periodic);
+            }
+            Served::Own | Served::Rarely => {
+                if exec == Exec::Wcet && shape.work_max != runtime {
+                    exec = Exec::Pmf(vec![(Span::from_ns(shape.work_max), Probability::ONE)]);
+                }
+            }
+            Served::Often => wcet = shape.work_max,
+            Served::InParts => {
+                wcet = shape.work_max;
+                // The last of the reservations that a job takes decides.
+                deadline = relative.saturating_add((wcet.div_ceil(runtime.max(1)) - 1).saturating_mul(reserved));
+            }
         }
-        if cycle.never_waits {
-            exec = Exec::Wcet;
-        } else if exec == Exec::Wcet && shape.work_max != runtime {
-            exec = Exec::Pmf(vec![(Span::from_ns(shape.work_max), Probability::ONE)]);
-        }
-        wcet = runtime;
-        deadline = relative;
     }
     let offset = thread.delay_ns.checked_add(cycle.first).map(Span::from_ns).filter(|offset| *offset <= Span::FILE_MAX);
     let too_long = [wcet, deadline, period].iter().any(|ns| Span::from_ns(*ns) > Span::FILE_MAX);
@@ -161,10 +158,69 @@ fn task(thread: &Thread, notes: &mut Notes) -> Option<Task> {
         deadline: Span::from_ns(deadline),
         offset,
         exec,
-        arrival: if cycle.never_waits { Arrival::Periodic } else { shape.arrival },
+        arrival,
         priority: (thread.sched.class == Class::Fifo).then(|| 100 - thread.sched.priority),
         wss: Bytes::new(wss.max().unwrap_or(0)),
         ..Task::periodic(&thread.name, Span::from_ns(period), Span::from_ns(wcet))
+    })
+}
+
+/// What a SCHED_DEADLINE reservation makes of a thread's releases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Served {
+    /// It never waits: the reservation alone decides when it runs on.
+    Throughout,
+    /// It comes as often as its reservation.
+    Own,
+    /// It comes more seldom than its reservation, and a job fits into one.
+    Rarely,
+    /// It comes more seldom than its reservation, and a job takes several.
+    InParts,
+    /// It comes more often than its reservation, which holds enough for several jobs.
+    Often,
+    /// It wants more than the reservation gives in the long run, so that it runs whenever the reservation lets it.
+    Overloaded,
+}
+
+fn served(cycle: &Cycle, work_max: u64, period: u64, runtime: u64, reserved: u64) -> Served {
+    let sum = |of: fn(&Piece) -> u64| {
+        cycle
+            .pieces
+            .iter()
+            .fold(0u128, |sum, piece| sum.saturating_add(u128::from(of(piece)).saturating_mul(piece.count.into())))
+    };
+    let wanted = sum(|piece| piece.work).saturating_mul(reserved.into());
+    let given = sum(|piece| piece.distance).saturating_mul(runtime.into());
+    match period.cmp(&reserved) {
+        _ if cycle.never_waits => Served::Throughout,
+        Ordering::Equal => Served::Own,
+        _ if wanted > given => Served::Overloaded,
+        Ordering::Less => Served::Often,
+        Ordering::Greater if work_max > runtime => Served::InParts,
+        Ordering::Greater => Served::Rarely,
+    }
+}
+
+/// How the imported task differs from the thread under its reservation.
+fn warning(served: &Served, work_max: u64, period: u64, runtime: u64, reserved: u64) -> Option<String> {
+    let [work, period, runtime, reserved] = [work_max, period, runtime, reserved].map(Span::from_ns);
+    let comes = format!("is released every {period}, and its reservation holds {runtime} every {reserved}");
+    Some(match served {
+        Served::Throughout => return None,
+        Served::Own if work > runtime => format!(
+            "works for up to {work}, more than its dl-runtime {runtime}; the kernel would throttle it, takt lets the job overrun its wcet"
+        ),
+        Served::Own => return None,
+        Served::Rarely => format!("{comes}; the task's period is {period}, so that less is reserved for it"),
+        Served::InParts => format!(
+            "{comes}; a job of up to {work} takes several of these, and the kernel throttles it in between: takt does not, and gives it the deadline of the last"
+        ),
+        Served::Often => format!(
+            "{comes}; the task's wcet is the work of one job, {work}, and what the reservation holds beyond is left out"
+        ),
+        Served::Overloaded => format!(
+            "{comes}, less than its jobs of up to {work} want; the kernel throttles it, so that it becomes a task that uses all of its reservation whenever there is one, and its own releases are left out"
+        ),
     })
 }
 

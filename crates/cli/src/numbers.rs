@@ -1,0 +1,200 @@
+//! Statistics for people: what `sim`, `run` and `stats` print. Times have four digits, rounded up (laxities down), so that
+//! what looks in time is in time; `-` stands for what is unknown.
+
+use std::fmt::Write as _;
+
+use takt_log::stats::{Merged, Stats};
+use takt_model::{Lateness, Span};
+
+use crate::table::{Table, or_dash, time};
+
+/// Whether a log without a miss says anything about other logs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Silence {
+    /// A simulation of a system for which one proves nothing.
+    NoProof,
+    /// Nothing more is to be said of it.
+    Plain,
+}
+
+/// Tasks, then chains, then CPUs, then one line that sums up.
+pub(crate) fn numbers(stats: &Stats, silence: Silence) -> String {
+    let mut out = of_tasks(stats);
+    let mut latencies = Table::new(&["release latency", "min", "mean", "p50", "p99", "max"]);
+    for task in &stats.tasks {
+        if let Some(Some(s)) = task.release_latency_ns {
+            latencies.row(with(&task.task, Some([s.min, s.mean, s.p50, s.p99, s.max])));
+        }
+    }
+    let mut chains = Table::new(&["chain", "completed", "resp min", "mean", "p50", "p99", "max"]);
+    for chain in &stats.chains {
+        let mut cells = with(&chain.chain, chain.response_ns.map(|s| [s.min, s.mean, s.p50, s.p99, s.max]));
+        cells.insert(1, chain.responses.count().to_string());
+        chains.row(cells);
+    }
+    for table in [latencies, chains, of_cpus(stats)] {
+        if !table.is_empty() {
+            out.push('\n');
+            out.push_str(&table.render(""));
+        }
+    }
+    let _ = writeln!(out, "\n{}", closing(stats, silence));
+    let censored: u64 = stats.tasks.iter().map(|task| task.censored).sum();
+    if stats.lost_events != Some(0) || censored > 0 {
+        let lost = stats.lost_events.map_or_else(|| "an unknown number of".to_owned(), |lost| lost.to_string());
+        let _ = writeln!(out, "incomplete: {lost} events were lost; {censored} jobs of unknown fate are in no count");
+    }
+    out
+}
+
+/// The numbers of all runs together, then the confidence intervals.
+pub(crate) fn merged(merged: &Merged, silence: Silence) -> String {
+    let mut table = Table::new(&["95 % confidence", "mean response", "from", "to", "miss ratio", "from", "to"]);
+    for task in &merged.confidence {
+        let mut cells = vec![task.task.clone()];
+        let response = |ns: i64| time(Span::from_ns(ns.max(0).unsigned_abs()));
+        let ratio = |x: f64| format!("{:.4}", x.clamp(0.0, 1.0));
+        cells.extend(interval(task.response_mean_ns.map(|i| [i.mean, i.low, i.high].map(response))));
+        cells.extend(interval(task.miss_ratio.map(|i| [i.mean, i.low, i.high].map(ratio))));
+        table.row(cells);
+    }
+    format!("{}in {} runs\n\n{}", numbers(&merged.stats, silence), merged.runs, table.render(""))
+}
+
+fn of_tasks(stats: &Stats) -> String {
+    let mut table = Table::new(&[
+        "task",
+        "node",
+        "released",
+        "completed",
+        "missed",
+        "cancelled",
+        "unfinished",
+        "resp min",
+        "mean",
+        "p50",
+        "p99",
+        "max",
+        "laxity min",
+        "preempt",
+        "migrate",
+    ]);
+    for task in &stats.tasks {
+        let mut cells = vec![
+            task.task.clone(),
+            task.node.clone(),
+            task.released.to_string(),
+            task.completed.to_string(),
+            or_dash(task.missed),
+            task.cancelled.to_string(),
+            task.unfinished.to_string(),
+        ];
+        cells.extend(spans(task.response_ns.map(|s| [s.min, s.mean, s.p50, s.p99, s.max])));
+        cells.push(or_dash(task.laxity_ns.map(|laxity| Lateness::from_ns(laxity.min).four_digits_down())));
+        cells.push(or_dash(task.preemptions));
+        cells.push(or_dash(task.migrations));
+        table.row(cells);
+    }
+    table.render("")
+}
+
+fn of_cpus(stats: &Stats) -> Table {
+    let mut table = Table::new(&["cpu", "node", "busy", "of the time"]);
+    for cpu in &stats.cpus {
+        let part = cpu.busy_ns.filter(|_| stats.duration_ns > 0).map(|busy| {
+            let permille = u128::from(busy) * 1000 / u128::from(stats.duration_ns);
+            format!("{}.{} %", permille / 10, permille % 10)
+        });
+        let busy = or_dash(cpu.busy_ns.map(|busy| time(Span::from_ns(busy))));
+        table.row(vec![cpu.cpu.to_string(), cpu.node.clone(), busy, or_dash(part)]);
+    }
+    table
+}
+
+/// How long, and whether deadlines were met.
+fn closing(stats: &Stats, silence: Silence) -> String {
+    let over = format!("over {}", Span::from_ns(stats.duration_ns));
+    let counts: Option<Vec<u64>> = stats.tasks.iter().map(|task| task.missed).collect();
+    match counts.map(|counts| counts.iter().sum::<u64>()) {
+        None => over,
+        Some(0) if stats.tasks.iter().all(|task| task.released == 0) => over,
+        Some(0) if silence == Silence::NoProof => {
+            format!("{over}, no deadline missed; that proves nothing by itself: takt check proves")
+        }
+        Some(0) => format!("{over}, no deadline missed"),
+        Some(1) => format!("{over}, 1 deadline missed"),
+        Some(missed) => format!("{over}, {missed} deadlines missed"),
+    }
+}
+
+fn interval(shown: Option<[String; 3]>) -> [String; 3] {
+    shown.unwrap_or_else(|| ["-", "-", "-"].map(str::to_owned))
+}
+
+/// A name and five times.
+fn with(name: &str, values: Option<[u64; 5]>) -> Vec<String> {
+    std::iter::once(name.to_owned()).chain(spans(values)).collect()
+}
+
+fn spans(values: Option<[u64; 5]>) -> [String; 5] {
+    values.map_or_else(|| ["-"; 5].map(str::to_owned), |values| values.map(|ns| time(Span::from_ns(ns))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_log::stats::{Collector, Replications};
+    use takt_log::{Definitions, Event, JobKey, KindSet, Sink as _};
+    use takt_model::{Builtin, System, Task, TaskId, Time};
+
+    /// A job of 12.34567 ms with 40 ms of time, and one that starts and never ends, until `end_ms`.
+    fn example(end_ms: u64) -> Stats {
+        let ms = |n| Time::ZERO.saturating_add(Span::from_ms(n));
+        let tasks = vec![Task::periodic("video", Span::from_ms(40), Span::from_ms(12))];
+        let definitions = Definitions::of(&System::local(1, Builtin::Edf, tasks));
+        let mut collector = Collector::new(&definitions, KindSet::JOBS);
+        let job = |number| JobKey { task: TaskId(0), number };
+        collector.event(0, ms(0), &Event::Release { job: job(0), arrival: ms(0), parent: None });
+        collector.event(0, ms(0), &Event::Start { job: job(0), cpu: 0 });
+        collector.event(0, Time::from_ns(12_345_670), &Event::Complete { job: job(0), cpu: 0 });
+        collector.event(0, ms(40), &Event::Release { job: job(1), arrival: ms(40), parent: None });
+        collector.event(0, ms(40), &Event::Start { job: job(1), cpu: 0 });
+        collector.finish(ms(end_ms))
+    }
+
+    #[test]
+    fn the_tables_show_everything_rounded_to_the_side_that_warns() {
+        let expected = "\
+task   node   released  completed  missed  cancelled  unfinished  resp min     mean      p50      p99      max  laxity min  preempt  migrate
+video  local         2          1       1          0           1   12.35ms  12.35ms  12.35ms  12.35ms  12.35ms     27.65ms        0        0
+
+cpu  node      busy  of the time
+0    local  52.35ms       65.4 %
+
+over 80ms, 1 deadline missed
+";
+        assert_eq!(numbers(&example(80), Silence::NoProof), expected);
+    }
+
+    #[test]
+    fn the_last_line_claims_no_more_than_was_seen() {
+        let last = |stats: &Stats, silence| numbers(stats, silence).lines().last().map(str::to_owned);
+        assert_eq!(last(&example(79), Silence::Plain).as_deref(), Some("over 79ms, no deadline missed"));
+        assert_eq!(
+            last(&example(79), Silence::NoProof).as_deref(),
+            Some("over 79ms, no deadline missed; that proves nothing by itself: takt check proves")
+        );
+        let mut unknown = example(79);
+        unknown.tasks[0].missed = None;
+        assert_eq!(last(&unknown, Silence::NoProof).as_deref(), Some("over 79ms"));
+    }
+
+    #[test]
+    fn merged_runs_say_how_many() {
+        let mut runs = Replications::new();
+        runs.add(&example(79)).unwrap();
+        runs.add(&example(80)).unwrap();
+        let text = merged(&runs.finish().unwrap(), Silence::Plain);
+        assert!(text.contains("over 159ms, 1 deadline missed\nin 2 runs\n\n95 % confidence"), "{text}");
+    }
+}

@@ -1,0 +1,153 @@
+//! Strategies: what their levels name, and whether each task finds one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Check, Part};
+use crate::plan::{Plan, PlanError};
+use crate::strategy::{Builtin, Discipline, Filter, Split};
+use crate::system::{ComponentId, NodeId, StrategyRef, System, Task};
+use crate::time::Span;
+
+impl Check<'_> {
+    pub(super) fn strategies(&mut self) {
+        let system = self.system;
+        let tasks: BTreeSet<&str> = system.tasks.iter().map(|task| task.name.as_str()).collect();
+        for (i, strategy) in system.strategies.iter().enumerate() {
+            if strategy.levels.is_empty() && !self.bad(Part::Strategy(i), &["level"]) {
+                let owner = self.owner(Part::Strategy(i));
+                self.error(Part::Strategy(i), "level", format!("{owner} has no level; give it at least one"));
+            }
+            let mut rest: Option<usize> = None;
+            for (j, level) in strategy.levels.iter().enumerate() {
+                let part = Part::Level(i, j);
+                if let Some(first) = rest {
+                    let owner = self.owner(part);
+                    let message =
+                        format!("{owner} can take no task, for level {} takes the rest; put it before that", first + 1);
+                    self.error(part, "", message);
+                }
+                match &level.filter {
+                    Filter::Rest if self.bad(part, &["tasks"]) => {}
+                    Filter::Rest => rest = rest.or(Some(j)),
+                    Filter::Named(names) => self.named(part, names, &tasks),
+                    Filter::Where { criticality: None, importance: None, priority: None } => {
+                        if !self.bad(part, &["tasks", "tasks.criticality", "tasks.importance", "tasks.priority"]) {
+                            let owner = self.owner(part);
+                            self.error(part, "tasks", format!("tasks of {owner} asks for nothing; write \"rest\""));
+                        }
+                    }
+                    Filter::Where { priority, .. } => {
+                        if *priority == Some(0) {
+                            let owner = self.owner(part);
+                            self.error(part, "tasks", format!("priority 0 of {owner}: priorities start at 1"));
+                        }
+                    }
+                }
+                if let Discipline::Gel { shift } = &level.discipline {
+                    self.shifts(part, shift, &tasks);
+                }
+            }
+        }
+    }
+
+    fn named(&mut self, part: Part, names: &[String], tasks: &BTreeSet<&str>) {
+        if names.is_empty() && !self.bad(part, &["tasks"]) {
+            let owner = self.owner(part);
+            self.error(part, "tasks", format!("tasks of {owner} names none; name at least one, or write \"rest\""));
+        }
+        let mut seen = BTreeSet::new();
+        for (k, name) in names.iter().enumerate() {
+            if !seen.insert(name) {
+                let owner = self.owner(part);
+                self.error_at(part, "tasks", k, format!("{owner} names the task \"{name}\" twice; once is enough"));
+            } else if !tasks.contains(name.as_str()) && !self.bad(part, &["tasks"]) {
+                let owner = self.owner(part);
+                let message = format!("{owner} names the task \"{name}\", which does not exist");
+                self.error_at(part, "tasks", k, message);
+            }
+        }
+    }
+
+    fn shifts(&mut self, part: Part, shift: &BTreeMap<String, crate::Lateness>, tasks: &BTreeSet<&str>) {
+        for (name, value) in shift {
+            if !tasks.contains(name.as_str()) && !self.bad(part, &["shift"]) {
+                let owner = self.owner(part);
+                self.error(part, "shift", format!("{owner} names the task \"{name}\", which does not exist"));
+            }
+            if value.as_ns().unsigned_abs() > Span::FILE_MAX.as_ns() {
+                let (owner, most) = (self.owner(part), Span::FILE_MAX);
+                let message =
+                    format!("shift of \"{name}\" of {owner} is too long; the longest is {most} (about three years)");
+                self.error(part, "shift", message);
+            }
+        }
+    }
+
+    /// Whether every strategy that a node or component obeys has a level for each of its tasks.
+    pub(super) fn plans(&mut self) {
+        let system = self.system;
+        let mut groups: BTreeMap<(NodeId, Option<ComponentId>), Vec<usize>> = BTreeMap::new();
+        for (i, task) in system.tasks.iter().enumerate() {
+            let part = Part::Task(i);
+            if !self.bad(part, &["node", "component"]) {
+                groups.entry((task.node, task.component)).or_default().push(i);
+            }
+        }
+        let mut asked: Vec<(NodeId, Option<ComponentId>, StrategyRef)> = Vec::new();
+        for (i, node) in system.nodes.iter().enumerate() {
+            if !self.bad(Part::Node(i), &["strategy"]) {
+                asked.push((NodeId(i as u32), None, node.strategy));
+            }
+        }
+        for (i, component) in system.components.iter().enumerate() {
+            if !self.bad(Part::Component(i), &["strategy"]) {
+                asked.push((component.node, Some(ComponentId(i as u32)), component.strategy));
+            }
+        }
+        for (i, mode) in system.modes.iter().enumerate() {
+            if !self.bad(Part::Mode(i), &["strategy", "node"]) {
+                asked.push((mode.node, None, mode.strategy));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for (node, component, strategy) in asked {
+            let Some(tasks) = groups.get(&(node, component)) else { continue };
+            if seen.insert((node, component, strategy)) {
+                self.plan(tasks, strategy);
+            }
+        }
+    }
+
+    fn plan(&mut self, tasks: &[usize], strategy: StrategyRef) {
+        let system = self.system;
+        let levels_bad = match strategy {
+            StrategyRef::Builtin(_) => false,
+            StrategyRef::Own(id) => {
+                self.bad(Part::Strategy(id.index()), &["level"])
+                    || (0..system.strategies[id.index()].levels.len())
+                        .any(|j| self.bad(Part::Level(id.index(), j), &["tasks", "split"]))
+            }
+        };
+        if levels_bad {
+            return;
+        }
+        let strategy = system.strategy(strategy);
+        // Most strategies take every task; only the others are worth a look at each.
+        let rest = strategy.levels.iter().any(|level| level.filter == Filter::Rest);
+        if rest && strategy.levels.iter().all(|level| level.split != Split::Priority) {
+            return;
+        }
+        let mut alone = System::local(1, Builtin::Edf, Vec::new());
+        for i in tasks {
+            let part = Part::Task(*i);
+            alone.tasks = vec![Task { node: NodeId(0), component: None, ..system.tasks[*i].clone() }];
+            match Plan::resolve(&alone, NodeId(0), &strategy) {
+                Ok(_) | Err(PlanError::Table { .. }) => {}
+                Err(error) if !self.bad(part, &["priority", "criticality", "importance", "name"]) => {
+                    self.error(part, "", error.to_string());
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
