@@ -81,8 +81,9 @@ fn no_simulated_response_exceeds_its_bound() {
 fn no_bound_on_one_cpu_is_exceeded() {
     let one_cpu = |dice: &mut Dice| {
         let mut system = light_system(dice);
-        system.nodes[0].cpus = 1;
-        system.nodes[0].placement = Placement::Global;
+        for node in &mut system.nodes {
+            (node.cpus, node.placement) = (1, Placement::Global);
+        }
         system.tasks.iter_mut().for_each(|task| task.cpus = None);
         system
     };
