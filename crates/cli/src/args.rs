@@ -1,8 +1,12 @@
 //! The command line: every verb, its options and its help.
 
+mod generate;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use takt_model::Span;
+
+pub(crate) use generate::{Gen, Profile};
 
 use crate::output::Target;
 
@@ -32,6 +36,7 @@ pub(crate) struct Takt {
 pub(crate) enum Verb {
     Check(Check),
     Size(Size),
+    Gen(Gen),
     Sim(Sim),
     Run(Run),
     Stats(Stats),

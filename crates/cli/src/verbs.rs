@@ -4,6 +4,7 @@ mod chart;
 mod check;
 mod diff;
 mod export;
+mod generate;
 mod import;
 mod man;
 mod report;
@@ -29,6 +30,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
     match takt.verb {
         Verb::Check(options) => check::execute(&options, json),
         Verb::Size(options) => size::execute(&options, json),
+        Verb::Gen(options) => generate::execute(&options, json),
         Verb::Sim(options) => sim::execute(&options, json),
         Verb::Run(options) => run::execute(&options, json),
         Verb::Stats(options) => stats::execute(&options, json),

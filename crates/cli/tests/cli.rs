@@ -644,6 +644,7 @@ fn help_says_what_it_said() {
     let verbs = [
         "check",
         "size",
+        "gen",
         "sim",
         "run",
         "stats",

@@ -1,9 +1,36 @@
-//! Random task sets for experiments, benchmarks and tests: seeded, the same on every machine.
+//! Random systems for experiments, studies, benchmarks and tests: seeded, the same on every machine.
 //!
-//! Utilisations by UUniFast (E. Bini, G. Buttazzo: Measuring the Performance of Schedulability Tests, RTS 30, 2005),
-//! discarding vectors with a task above one CPU (R. Davis, A. Burns 2009), periods log-uniform, execution times rounded
-//! down to whole nanoseconds, at least 1. Floats shape the sets; they decide nothing about them. Only the four
-//! operations and square roots of IEEE 754 are used, which give the same bits everywhere.
+//! [`Generator`] makes sets of tasks of a given utilisation from a [`Spec`]; [`automotive`] and [`arinc`] make whole
+//! systems of a kind. Each draw is keyed by (seed, set, task, purpose, number), so any set is made alone, and a task's period does
+//! not depend on the other tasks. (Its utilisation does: they have a sum.) docs/generators.md says what is drawn how.
+//!
+//! Floats shape the sets; they decide nothing about them. Only the four operations and square roots of IEEE 754 are used,
+//! which give the same bits everywhere.
+//!
+//! ```
+//! use takt_model::generate::{Buffer, Generator, Spec, utilization};
+//!
+//! let generator = Generator::new(&Spec::new(10, 0.8)).expect("a spec within its ranges");
+//! let mut buffer = Buffer::default();
+//! generator.set(1, 700_000, &mut buffer).expect("randfixedsum discards nothing");
+//! assert!((utilization(&buffer.tasks) - 0.8).abs() < 1e-3);
+//! ```
+//!
+//! [`Random`] and [`task_set`] are what tests and benchmarks draw small things from, one after the other.
+
+pub mod arinc;
+pub mod automotive;
+mod convolution;
+pub mod draws;
+mod fixed_sum;
+mod math;
+mod periods;
+mod sets;
+#[cfg(test)]
+mod tests;
+
+pub use periods::Periods;
+pub use sets::{Buffer, DISCARDS_MAX, Drawn, GenerateError, Generator, Method, Spec, TASKS_MAX, utilization};
 
 use crate::system::Task;
 use crate::time::Span;
@@ -76,9 +103,6 @@ pub struct Shape {
     pub deadline: f64,
 }
 
-/// Vectors that UUniFast may discard before each of its values is capped at 1 instead.
-const DISCARDS_MAX: u32 = 10_000;
-
 /// A random set of periodic tasks "t0", "t1", .. in the order of their deadlines (the most urgent first).
 #[must_use]
 pub fn task_set(random: &mut Random, shape: &Shape) -> Vec<Task> {
@@ -125,7 +149,7 @@ fn root(x: f64, n: f64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+mod small_tests {
     use super::*;
 
     #[test]

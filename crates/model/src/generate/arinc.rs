@@ -1,0 +1,131 @@
+//! Synthetic partitions in the manner of ARINC 653: invented, and named so. The task tables behind [CSA IV-C] are not public.
+//!
+//! What is published of them shapes these: harmonic workloads on one CPU, each partition with a period that is given, its tasks
+//! periodic, the partitions' budgets computed; the tasks take 0.003 to 0.537 of the CPU (Table I: 0.378, 0.511, 0.481,
+//! 0.389, 0.537, 0.426, 0.003), the servers 0.017 to 0.082 more; one workload of six partitions (Table II). All else, such as how
+//! utilisation is spread and how many tasks a partition has, is this module's.
+
+use super::draws::{Draws, Use};
+use super::{GenerateError, Generator, Method, Periods, Spec};
+use crate::Builtin;
+use crate::system::{Auto, Component, ComponentId, NodeId, ServerRule, StrategyRef, System, Task};
+use crate::time::Span;
+
+/// What a partitioned system looks like.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Partitions {
+    /// How many, 1 to 100.
+    pub partitions: usize,
+    /// The tasks of a partition, the least and the most.
+    pub tasks: (usize, usize),
+    /// Utilisation of all tasks together.
+    pub utilization: f64,
+    /// The shortest period of a partition; those of the others are harmonic with it, up to `period_max`.
+    pub period_min: Span,
+    /// The longest period of a partition. Those of tasks are one to eight times their partition's.
+    pub period_max: Span,
+    /// Budgets are multiples of this.
+    pub quantum: Span,
+}
+
+impl Default for Partitions {
+    /// Six partitions of two to five tasks, U = 0.45, periods 25 to 200 ms, budgets in units of 100 us.
+    fn default() -> Self {
+        Partitions {
+            partitions: 6,
+            tasks: (2, 5),
+            utilization: 0.45,
+            period_min: Span::from_ms(25),
+            period_max: Span::from_ms(200),
+            quantum: Span::from_us(100),
+        }
+    }
+}
+
+/// Partitions of one system, at most.
+const PARTITIONS_MAX: usize = 100;
+/// Keeps the draws within a partition apart from those of the whole.
+const WITHIN: u64 = 1 << 40;
+
+/// System `number` under `seed`: partitions and, within them, tasks share utilisation uniformly. Rate monotonic on both levels, purely
+/// time-driven servers, budgets `"auto"` for `takt size`.
+///
+/// # Errors
+/// Where a parameter is out of its range.
+pub fn system(shape: &Partitions, seed: u64, number: u64) -> Result<System, GenerateError> {
+    let Partitions { partitions, tasks: (fewest, most), utilization, period_min, period_max, quantum } = *shape;
+    if partitions == 0 || partitions > PARTITIONS_MAX {
+        return Err(GenerateError::Tasks { tasks: partitions });
+    }
+    if fewest == 0 || fewest > most || most > PARTITIONS_MAX {
+        return Err(GenerateError::Tasks { tasks: if fewest == 0 { 0 } else { most } });
+    }
+    if !(utilization > 0.0 && utilization <= 1.0) {
+        return Err(GenerateError::Utilization { utilization, least: 0.0, most: 1.0 });
+    }
+    let draws = Draws::of_set(seed, number);
+    let whole = Generator::new(&Spec {
+        method: Method::RandFixedSum,
+        periods: Periods::Harmonic { min: period_min, max: period_max },
+        grain: Span::from_us(1),
+        ..Spec::new(partitions, utilization)
+    })?;
+    let (mut components, mut tasks) = (Vec::new(), Vec::new());
+    let mut shares = Vec::new();
+    whole.utilizations(seed, number, &mut shares)?;
+    for (i, (partition, share)) in whole.tasks(seed, number)?.into_iter().zip(shares).enumerate() {
+        let name = format!("partition-{}", i + 1);
+        let count = draws.between(i as u32, Use::Count, 0, fewest as u64, most as u64) as usize;
+        // A factor of 1, 2, 4 or 8 on the partition's period: all harmonic.
+        let inner = Generator::new(&Spec { grain: Span::from_us(1), ..Spec::new(count, share.max(1e-9)) })?;
+        let mut values = Vec::new();
+        inner.utilizations(seed, number.wrapping_mul(WITHIN).wrapping_add(1 + i as u64), &mut values)?;
+        for (k, u) in values.iter().enumerate() {
+            let factor = 1 << draws.between((i * PARTITIONS_MAX + k) as u32, Use::Factor, 0, 0, 3);
+            let period = Span::from_ns(partition.period.as_ns().saturating_mul(factor));
+            let wcet = ((u * (period.as_ns() as f64 / 1e3) + 0.5) as u64).max(1);
+            let task = Task::periodic(&format!("{name}-task-{}", k + 1), period, Span::from_us(wcet));
+            tasks.push(Task { component: Some(ComponentId(i as u32)), ..task });
+        }
+        components.push(Component {
+            name,
+            node: NodeId(0),
+            parent: None,
+            strategy: StrategyRef::Builtin(Builtin::Rm),
+            server: ServerRule::Ptps,
+            period: Auto::Value(partition.period),
+            budget: Auto::Auto,
+            quantum: Some(quantum),
+        });
+    }
+    let mut system = System::local(1, Builtin::Rm, tasks);
+    system.name = "synthetic-partitions".to_owned();
+    system.components = components;
+    Ok(system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_harmonic_and_valid() {
+        for seed in 0..50 {
+            let system = system(&Partitions::default(), seed, 7).expect("a system");
+            assert!(crate::file::validate(&system).is_ok(), "{system:?}");
+            assert_eq!(crate::file::parse(&crate::file::write(&system), "p.toml").as_ref(), Ok(&system));
+            let periods: Vec<u64> = system.tasks.iter().map(|task| task.period.as_ns()).collect();
+            assert!(system.components.len() == 6 && (12..=30).contains(&periods.len()));
+            for task in &system.tasks {
+                let component = &system.components[task.component.expect("a partition").index()];
+                let Auto::Value(period) = component.period else { panic!("{component:?}") };
+                let factor = task.period.as_ns() / period.as_ns();
+                assert!([1, 2, 4, 8].contains(&factor) && task.period.as_ns() % period.as_ns() == 0);
+            }
+            let load: f64 = system.tasks.iter().map(|t| t.wcet.as_ns() as f64 / t.period.as_ns() as f64).sum();
+            assert!((load - 0.45).abs() < 0.002, "{load}");
+        }
+        let wrong = Partitions { partitions: 0, ..Partitions::default() };
+        assert_eq!(system(&wrong, 0, 0), Err(GenerateError::Tasks { tasks: 0 }));
+    }
+}

@@ -1,0 +1,371 @@
+//! Sets of tasks of a given total utilisation.
+
+use std::fmt;
+
+use super::convolution::Convolution;
+use super::draws::{Draws, Use};
+use super::fixed_sum::FixedSum;
+use super::math::root;
+use super::periods::{Drawer, Periods};
+use crate::system::Task;
+use crate::time::Span;
+
+/// How utilisations are drawn. Each method is uniform over all vectors with the sum and within the limits; they differ in what
+/// they cost, and in the limits that they take.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Method {
+    /// UUniFast (E. Bini, G. Buttazzo: Measuring the Performance of Schedulability Tests, RTS 30, 2005), where vectors outside the
+    /// limits are discarded (R. Davis, A. Burns: Priority Assignment for Global Fixed Priority Pre-emptive Scheduling in
+    /// Multiprocessor Real-Time Systems, RTSS 2009). Any limits; gives up after [`DISCARDS_MAX`] vectors.
+    UUniFastDiscard,
+    /// Stafford's randfixedsum. The same limits for all tasks.
+    #[default]
+    RandFixedSum,
+    /// Griffin and Davis's ConvolutionalFixedSum. Any limits.
+    ConvolutionalFixedSum,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Method; 3] = [Method::UUniFastDiscard, Method::RandFixedSum, Method::ConvolutionalFixedSum];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Method::UUniFastDiscard => "uunifast-discard",
+            Method::RandFixedSum => "randfixedsum",
+            Method::ConvolutionalFixedSum => "cfs",
+        }
+    }
+}
+
+/// Vectors that UUniFast may discard for one set.
+pub const DISCARDS_MAX: u32 = 10_000;
+/// Tasks in a set, at most.
+pub const TASKS_MAX: usize = 10_000;
+
+/// What sets look like.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Spec {
+    /// How many tasks, 1 to [`TASKS_MAX`].
+    pub tasks: usize,
+    /// Their total utilisation: within the sums of the limits.
+    pub utilization: f64,
+    /// How it is shared out.
+    pub method: Method,
+    /// Limits of a task's utilisation, least and most: one pair for all, or one per task. Within [0, 1].
+    pub limits: Vec<(f64, f64)>,
+    /// How periods are drawn.
+    pub periods: Periods,
+    /// A factor f, uniform in this range: D = C + f (T - C) up to 1, f T above. (1, 1) makes deadlines implicit.
+    pub deadlines: (f64, f64),
+    /// Periods, execution times and deadlines are multiples of this.
+    pub grain: Span,
+}
+
+impl Spec {
+    /// Implicit deadlines, utilisations up to 1 by randfixedsum, periods log-uniform from 10 ms to 1 s, whole microseconds.
+    #[must_use]
+    pub fn new(tasks: usize, utilization: f64) -> Spec {
+        Spec {
+            tasks,
+            utilization,
+            method: Method::default(),
+            limits: vec![(0.0, 1.0)],
+            periods: Periods::LogUniform { min: Span::from_ms(10), max: Span::from_s(1) },
+            deadlines: (1.0, 1.0),
+            grain: Span::from_us(1),
+        }
+    }
+}
+
+/// Why nothing can be generated.
+#[derive(Clone, PartialEq, Debug)]
+pub enum GenerateError {
+    /// No task, or too many.
+    Tasks {
+        /// How many.
+        tasks: usize,
+    },
+    /// As many limits as neither one nor the tasks.
+    Limits {
+        /// How many limits.
+        limits: usize,
+        /// How many tasks.
+        tasks: usize,
+    },
+    /// A pair of limits that is not 0 <= least <= most <= 1.
+    Limit {
+        /// The least.
+        least: f64,
+        /// The most.
+        most: f64,
+    },
+    /// randfixedsum cannot take limits that differ.
+    LimitsDiffer,
+    /// A utilisation that the limits do not allow.
+    Utilization {
+        /// What was asked for.
+        utilization: f64,
+        /// The sum of the least.
+        least: f64,
+        /// The sum of the most.
+        most: f64,
+    },
+    /// No period is possible.
+    Periods {
+        /// Of what they are multiples.
+        grain: Span,
+    },
+    /// Factors that are not 0 <= from <= to <= 1000.
+    Deadlines {
+        /// The smallest factor.
+        from: f64,
+        /// The largest.
+        to: f64,
+    },
+    /// UUniFast found no vector within the limits.
+    Discarded {
+        /// The set.
+        number: u64,
+    },
+    /// No CPU, or more than a node may have.
+    Cpus {
+        /// How many.
+        cpus: u32,
+    },
+    /// The first runnable alone exceeds the utilisation.
+    NoTask {
+        /// What was asked for.
+        utilization: f64,
+    },
+}
+
+impl fmt::Display for GenerateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GenerateError::Tasks { tasks } => write!(f, "{tasks} tasks: a set has 1 to {TASKS_MAX}"),
+            GenerateError::Limits { limits, tasks } => {
+                write!(f, "{limits} limits for {tasks} tasks: give one for all, or one for each")
+            }
+            GenerateError::Limit { least, most } => write!(
+                f,
+                "a task's utilization from {least} to {most}: limits lie between 0 and 1, the least before the most"
+            ),
+            GenerateError::LimitsDiffer => {
+                write!(f, "randfixedsum takes one limit for all tasks; cfs takes one for each")
+            }
+            GenerateError::Utilization { utilization, least, most } if *least > 0.0 => {
+                write!(f, "utilization {utilization}: the limits of the tasks leave {least} to {most}")
+            }
+            GenerateError::Utilization { utilization, most, .. } => {
+                write!(f, "utilization {utilization}: it must be above 0 and at most {most} here")
+            }
+            GenerateError::Periods { grain } => write!(f, "no multiple of the grain {grain} lies among the periods"),
+            GenerateError::Deadlines { from, to } => {
+                write!(f, "deadline factors from {from} to {to}: they lie between 0 and 1000, the smaller one first")
+            }
+            GenerateError::Discarded { number } => write!(
+                f,
+                "set {number}: uunifast-discard drew {DISCARDS_MAX} vectors of utilizations, none within the limits; \
+                 randfixedsum and cfs discard none"
+            ),
+            GenerateError::Cpus { cpus } => write!(f, "{cpus} CPUs: a node has 1 to {}", crate::CpuSet::CPUS_MAX),
+            GenerateError::NoTask { utilization } => {
+                write!(f, "utilization {utilization} is too little for a single runnable; ask for more")
+            }
+        }
+    }
+}
+
+impl std::error::Error for GenerateError {}
+
+/// A task as drawn; times in ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Drawn {
+    /// C: a multiple of the grain, at least one grain, at most T.
+    pub c: u64,
+    /// D, at least C.
+    pub d: u64,
+    /// T.
+    pub t: u64,
+}
+
+/// What a utilisation vector is drawn from.
+#[derive(Clone, PartialEq, Debug)]
+enum Vectors {
+    UUniFast,
+    FixedSum(FixedSum),
+    Convolution(Convolution),
+    /// A single task.
+    One,
+}
+
+/// A [`Spec`] made ready: sets by number.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Generator {
+    spec: Spec,
+    vectors: Vectors,
+    periods: Drawer,
+    grain: u64,
+    /// Per task, least and most.
+    limits: Vec<(f64, f64)>,
+    /// The total beyond the sum of the least.
+    free: f64,
+}
+
+impl Generator {
+    /// Checks the spec and prepares what all sets share: O(tasks^2) for randfixedsum.
+    ///
+    /// # Errors
+    /// What is out of its range.
+    pub fn new(spec: &Spec) -> Result<Generator, GenerateError> {
+        let (n, utilization) = (spec.tasks, spec.utilization);
+        if n == 0 || n > TASKS_MAX {
+            return Err(GenerateError::Tasks { tasks: n });
+        }
+        if spec.limits.len() != 1 && spec.limits.len() != n {
+            return Err(GenerateError::Limits { limits: spec.limits.len(), tasks: n });
+        }
+        for (least, most) in &spec.limits {
+            if !(0.0 <= *least && least <= most && *most <= 1.0) {
+                return Err(GenerateError::Limit { least: *least, most: *most });
+            }
+        }
+        let (from, to) = spec.deadlines;
+        if !(0.0 <= from && from <= to && to <= 1000.0) {
+            return Err(GenerateError::Deadlines { from, to });
+        }
+        let limits: Vec<(f64, f64)> = if spec.limits.len() == n {
+            spec.limits.clone()
+        } else {
+            spec.limits.iter().copied().cycle().take(n).collect()
+        };
+        let least: f64 = limits.iter().map(|(least, _)| least).sum();
+        let most: f64 = limits.iter().map(|(_, most)| most).sum();
+        if !(utilization > 0.0 && least <= utilization && utilization <= most) {
+            return Err(GenerateError::Utilization { utilization, least, most });
+        }
+        let free = utilization - least;
+        let widths: Vec<f64> = limits.iter().map(|(least, most)| most - least).collect();
+        let equal = limits.iter().all(|limit| *limit == limits[0]);
+        let vectors = match spec.method {
+            Method::RandFixedSum if !equal => return Err(GenerateError::LimitsDiffer),
+            _ if n == 1 || free <= 0.0 => Vectors::One,
+            Method::UUniFastDiscard => Vectors::UUniFast,
+            Method::RandFixedSum => Vectors::FixedSum(FixedSum::new(n, free / widths[0])),
+            Method::ConvolutionalFixedSum => Vectors::Convolution(Convolution::new(&widths, free)),
+        };
+        let grain = spec.grain.as_ns().max(1);
+        let periods = Drawer::new(&spec.periods, grain).ok_or(GenerateError::Periods { grain: spec.grain })?;
+        Ok(Generator { spec: spec.clone(), vectors, periods, grain, limits, free })
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// Fills `values` with the utilisations of set `number`, before any rounding.
+    ///
+    /// # Errors
+    /// [`GenerateError::Discarded`].
+    pub fn utilizations(&self, seed: u64, number: u64, values: &mut Vec<f64>) -> Result<(), GenerateError> {
+        let draws = Draws::of_set(seed, number);
+        match &self.vectors {
+            Vectors::One => {
+                values.clear();
+                values.extend(self.limits.iter().map(|_| self.free / self.limits.len() as f64));
+            }
+            Vectors::FixedSum(section) => {
+                section.draw(&draws, values);
+                let width = self.limits[0].1 - self.limits[0].0;
+                values.iter_mut().for_each(|value| *value *= width);
+            }
+            Vectors::Convolution(section) => section.draw(&draws, values),
+            Vectors::UUniFast => {
+                let found = (0..DISCARDS_MAX).any(|attempt| self.simplex(&draws, attempt, values));
+                if !found {
+                    return Err(GenerateError::Discarded { number });
+                }
+            }
+        }
+        for (value, (least, most)) in values.iter_mut().zip(&self.limits) {
+            *value = (least + *value).clamp(*least, *most);
+        }
+        Ok(())
+    }
+
+    /// UUniFast; whether the vector lies within the limits.
+    fn simplex(&self, draws: &Draws, attempt: u32, values: &mut Vec<f64>) -> bool {
+        values.clear();
+        let (n, mut left) = (self.limits.len(), self.free);
+        for (i, (least, most)) in self.limits.iter().enumerate() {
+            let others = (n - 1 - i) as u32;
+            let rest =
+                if others == 0 { 0.0 } else { left * root(draws.unit(i as u32, Use::Utilization, attempt), others) };
+            let value = left - rest;
+            if value > most - least {
+                return false;
+            }
+            values.push(value);
+            left = rest;
+        }
+        true
+    }
+
+    /// Fills `set` with set `number` under `seed`: C = U T rounded to the nearest grain, at least one, at most T; D rounded to the
+    /// nearest grain, at least C.
+    ///
+    /// # Errors
+    /// [`GenerateError::Discarded`].
+    pub fn set(&self, seed: u64, number: u64, set: &mut Buffer) -> Result<(), GenerateError> {
+        self.utilizations(seed, number, &mut set.values)?;
+        let draws = Draws::of_set(seed, number);
+        let (from, to) = self.spec.deadlines;
+        set.tasks.clear();
+        for (i, u) in set.values.iter().enumerate() {
+            let t = self.periods.draw(&draws, i as u32);
+            let c = ((u * t as f64 + 0.5) as u64).clamp(1, t);
+            let d = if from == 1.0 && to == 1.0 {
+                t
+            } else {
+                let factor = from + draws.unit(i as u32, Use::Deadline, 0) * (to - from);
+                let d = if factor <= 1.0 { c as f64 + factor * (t - c) as f64 } else { factor * t as f64 };
+                ((d + 0.5) as u64).max(c)
+            };
+            set.tasks.push(Drawn { c: c * self.grain, d: d * self.grain, t: t * self.grain });
+        }
+        Ok(())
+    }
+
+    /// Set `number` under `seed` as tasks "t1", "t2", .. of a System's first node.
+    ///
+    /// # Errors
+    /// [`GenerateError::Discarded`].
+    pub fn tasks(&self, seed: u64, number: u64) -> Result<Vec<Task>, GenerateError> {
+        let mut buffer = Buffer::default();
+        self.set(seed, number, &mut buffer)?;
+        let task = |(i, drawn): (usize, &Drawn)| Task {
+            deadline: Span::from_ns(drawn.d),
+            ..Task::periodic(&format!("t{}", i + 1), Span::from_ns(drawn.t), Span::from_ns(drawn.c))
+        };
+        Ok(buffer.tasks.iter().enumerate().map(task).collect())
+    }
+}
+
+/// A set and the room to make it in: to be used again and again.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Buffer {
+    values: Vec<f64>,
+    /// The tasks of the last set.
+    pub tasks: Vec<Drawn>,
+}
+
+/// The utilisation of a set as it came out of rounding.
+#[must_use]
+pub fn utilization(tasks: &[Drawn]) -> f64 {
+    tasks.iter().map(|task| task.c as f64 / task.t.max(1) as f64).sum()
+}
