@@ -17,6 +17,7 @@ use crate::edf::qpa::{self, Demand, EdfTask};
 use crate::exact::{compare_sum, sum_ppm};
 use crate::fp::{hyperbolic, levels, ll_bound};
 use crate::report::{TaskReport, TestReport};
+use crate::reservation;
 use crate::scope::{Unit, UnitTask, ns, synchronous};
 use crate::verdict::{Answer, Bound, Verdict};
 
@@ -44,9 +45,15 @@ pub(crate) const PORTFOLIO: &[TestId] = &[
     TestId::Exact,
     TestId::TardinessDa,
     TestId::TardinessCva,
+    TestId::Cbs,
     TestId::Prm,
     TestId::Edp,
 ];
+
+/// Whether a test is asked of components, and of nothing else.
+pub(crate) const fn of_components(test: TestId) -> bool {
+    matches!(test, TestId::Cbs | TestId::Prm | TestId::Edp)
+}
 
 /// A verdict with its evidence.
 struct Outcome {
@@ -72,12 +79,13 @@ type Inapplicable = String;
 
 /// Runs one test of [`PORTFOLIO`] on a unit.
 pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport {
-    let component = matches!(test, TestId::Prm | TestId::Edp);
+    let component = of_components(test);
     let outcome = match test {
         TestId::Necessary => Ok(necessary(unit)),
         _ if component != unit.served.is_some() => {
             Err(if component { "needs a component" } else { "the tasks run in a component" }.to_owned())
         }
+        TestId::Cbs => reservation::cbs(unit, carried).map(Outcome::from),
         TestId::Prm => compositional::prm(unit, carried).map(Outcome::from),
         TestId::Edp => compositional::edp(unit, carried).map(Outcome::from),
         _ if unit.fluid && test != TestId::Density => {

@@ -156,6 +156,12 @@ tests! {
         "partitioned or clustered node",
         "O(n m) tests",
         "S. Dhall, C. L. Liu 1978; D. Oh, S. Son 1995; J. Lopez et al.: Utilization Bounds for EDF Scheduling on Real-Time Multiprocessor Systems, RTS 28, 2004" }
+    /// A task alone in a constant-bandwidth server.
+    Cbs => { "cbs", Sufficient,
+        "Bounds the response, and the jobs pending, of one task alone in a constant-bandwidth server, hard or soft.",
+        "a component with one task and a server cbs or cbs-hard with a period and a budget, edf on one CPU above it",
+        "O(Q / gcd(C, Q)), at most 10^6 jobs, then a bound in closed form",
+        "L. Abeni, G. Buttazzo: Integrating Multimedia Applications in Hard Real-Time Systems, RTSS 1998; N. Manica et al.: Schedulable Device Drivers, OSPERT 2010, Section II, whose Eq. 2 is not sound" }
     /// Components under the supply that their servers guarantee.
     Prm => { "prm", Sufficient,
         "Deadlines of a component's tasks and inner servers under the least supply of its server: sbf(t) against the requests (fixed priorities) or the demand (EDF); bounds response times under fixed priorities.",

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use serde_json::{Map, Value, json};
 use takt_model::{Arrival, Criticality, Exec, NodeId, Span, StrategyRef, System, Task};
 
-use crate::apply::{PORTFOLIO, apply, percent};
+use crate::apply::{PORTFOLIO, apply, of_components, percent};
 use crate::catalogue::TestId;
 use crate::chains::{self, Carried};
 use crate::compositional::Tree;
@@ -330,7 +330,7 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
     let mut reports = Vec::new();
     for &test in PORTFOLIO {
         // What is asked of components is asked of nothing else, and the other way round.
-        let component = matches!(test, TestId::Prm | TestId::Edp);
+        let component = of_components(test);
         if options.only.is_empty() && test != TestId::Necessary && component != unit.served.is_some() {
             continue;
         }

@@ -37,6 +37,7 @@ pub mod linux;
 pub mod partition;
 mod recip;
 mod report;
+pub mod reservation;
 mod scope;
 mod verdict;
 pub mod window;

@@ -81,7 +81,7 @@ pub(crate) fn responses(unit: &Unit, carried: &Carried, supply: &Supply) -> Vec<
 }
 
 /// What the deadline is held against: it counts from the own release for a chain's successor.
-fn to_deadline(response: Response, task: &UnitTask) -> Option<u64> {
+pub(crate) fn to_deadline(response: Response, task: &UnitTask) -> Option<u64> {
     if task.chained { response.from_release.checked_add(task.j) } else { Some(response.from_arrival) }
 }
 
@@ -146,7 +146,7 @@ fn decide(unit: &Unit, carried: &Carried, served: &Served, supply: Supply) -> Re
 }
 
 /// Whether the tasks need more than the server ever gives.
-fn overload(unit: &Unit, served: &Served) -> Option<String> {
+pub(crate) fn overload(unit: &Unit, served: &Served) -> Option<String> {
     let (period, budget) = served.interface.filter(|_| served.capped)?;
     let must = unit.tasks.iter().filter(|task| !task.server && task.dense && !(unit.cancel && task.low));
     let loads = must.map(|task| (task.wcet, task.t));
@@ -229,6 +229,6 @@ fn by_demand(
     (verdict, reports)
 }
 
-fn report(task: &UnitTask, verdict: Answer, wcrt: Option<u64>) -> TaskReport {
+pub(crate) fn report(task: &UnitTask, verdict: Answer, wcrt: Option<u64>) -> TaskReport {
     TaskReport { id: task.id, task: task.name.clone(), verdict, wcrt: wcrt.map(ns), deadline: ns(task.d) }
 }

@@ -13,6 +13,8 @@
 //! | `cbs-hard` | PRM, under EDF | Θ / Π of any interval | its deadline is never more than Π away when it has budget, and its budget is never more than (Θ / Π) (d - t) when it wakes and keeps its deadline d (L. Abeni, G. Buttazzo 1998) |
 //! | `cbs`, `grub` | nothing in any interval | Θ / Π of any interval | it works ahead and postpones its deadline: what arrives later waits for as long. |
 //!
+//! To one task alone `cbs` and `cbs-hard` give more than either: [`reservation::deterministic`](crate::reservation::deterministic).
+//!
 //! **WCPS and CRPS keep what PTPS keeps** \[CSA Lemma 2\]. Let b(t) be the budgets left under PTPS at t and b'(t) those under WCPS. Then b' <= b at
 //! all times: PTPS uses the budget of the most important server H that has one; if b'_H > 0, H is the most important one with budget under WCPS,
 //! too, and WCPS uses its budget at the same rate; if b'_H = 0 there is nothing to exceed. As PTPS has used up every budget by the end of its period,
@@ -31,6 +33,7 @@
 use takt_model::{ComponentId, ServerRule, TaskId};
 
 use super::{Start, Supply};
+use crate::reservation::deterministic::Reservation;
 
 /// How the level above orders the server among others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +74,18 @@ pub fn guaranteed(rule: ServerRule, above: Above) -> Result<Start, &'static str>
     }
 }
 
+/// Whether what a server takes from what stands beside it is known.
+///
+/// # Errors
+/// Why it is not.
+pub fn takes(rule: ServerRule, above: Above) -> Result<(), &'static str> {
+    match (rule, above) {
+        (ServerRule::Cbs, Above::Deadline) => Ok(()),
+        (ServerRule::Cbs, Above::Fixed | Above::Global) => Err("a constant-bandwidth server needs edf above it"),
+        _ => guaranteed(rule, above).map(|_| ()),
+    }
+}
+
 /// Whether its budgets come at the multiples of its period and are given by the next one, so that releases can be aligned with them.
 #[must_use]
 pub const fn on_time(rule: ServerRule) -> bool {
@@ -108,4 +123,6 @@ pub(crate) struct Served {
     pub(crate) server: Option<TaskId>,
     /// Whether a response of that task bounds each budget.
     pub(crate) bounded: bool,
+    /// What a task alone in it can count on; otherwise why nothing more than the supply.
+    pub(crate) reservation: Result<Reservation, String>,
 }

@@ -5,9 +5,10 @@ use takt_model::{
     Arrival, Auto, Component, ComponentId, NodeId, NodeSpec, Plan, ServerRule, Span, System, Task, TaskId, gcd,
 };
 
-use super::rules::{Above, Served, bounded, capped, guaranteed, on_time};
+use super::rules::{Above, Served, bounded, capped, guaranteed, on_time, takes};
 use super::{Guarantee, Start};
 use crate::chains::Carried;
+use crate::reservation::deterministic::Reservation;
 use crate::scope::{Unit, UnitTask, View};
 
 /// A System in which every server with a period and a budget is a task of the level above it, behind the file's own tasks.
@@ -130,7 +131,7 @@ impl Tree {
             let (component, task) = (self.component(id), &mut unit.tasks[i]);
             task.server = true;
             (task.dense, task.periodic, task.sporadic) = (false, false, false);
-            if let Err(why) = guaranteed(component.server, above) {
+            if let Err(why) = takes(component.server, above) {
                 refused = Err(format!("component \"{}\": {why}", component.name));
             }
             match component.server {
@@ -140,7 +141,7 @@ impl Tree {
                     task.j = carry;
                     task.d = task.d.saturating_add(carry);
                 }
-                ServerRule::CbsHard if unit.served.is_some() => {
+                ServerRule::Cbs | ServerRule::CbsHard if unit.served.is_some() => {
                     refused = Err(format!(
                         "component \"{}\": a constant-bandwidth server demands by bandwidth, which no server around it can promise",
                         component.name
@@ -199,6 +200,7 @@ impl Tree {
             capped: capped(component.server),
             server: self.servers[id.index()],
             bounded: bounded(component.server),
+            reservation: Err(String::new()),
         };
         let Some((period, budget, loss)) = loss else {
             let auto = given(component.period).is_none() || given(component.budget).is_none();
@@ -208,6 +210,7 @@ impl Tree {
                 "costs exceed 64-bit nanoseconds"
             };
             served.supply = Err(why.to_owned());
+            served.reservation = Err(why.to_owned());
             return served;
         };
         let above = match self.servers[id.index()].and_then(|server| unit_with(view, server)) {
@@ -217,6 +220,17 @@ impl Tree {
         let refuse = |why: &str| Err(format!("server \"{}\" guarantees it nothing: {why}", component.server.name()));
         let bound = |task: &Task| task.cpus.is_some() && spec.cpus > 1;
         let bound = self.system.tasks[..self.own].iter().find(|task| task.component == Some(id) && bound(task));
+        let used_up = || format!("its budget {} is used up by what switching costs", Span::from_ns(budget));
+        served.reservation = match (component.server, above) {
+            (ServerRule::Cbs | ServerRule::CbsHard, Above::Deadline) if component.quantum.is_some() => {
+                Err("needs a server without a quantum".to_owned())
+            }
+            (ServerRule::Cbs | ServerRule::CbsHard, Above::Deadline) if bound.is_none() => {
+                budget.checked_sub(loss).and_then(|left| Reservation::cbs(period, left)).ok_or_else(used_up)
+            }
+            (ServerRule::Cbs | ServerRule::CbsHard, _) => Err("needs edf on one CPU above the server".to_owned()),
+            _ => Err("needs a constant-bandwidth server, cbs or cbs-hard".to_owned()),
+        };
         served.supply = match guaranteed(component.server, above) {
             Err(why) => refuse(why),
             Ok(_) if bound.is_some() => refuse("tasks in a component run where its server runs; remove their cpus"),
@@ -228,7 +242,7 @@ impl Tree {
                     Start::Aligned => "aligned",
                 };
                 let supply = budget.checked_sub(loss).and_then(|left| guarantee.supply(period, left));
-                supply.ok_or_else(|| format!("its budget {} is used up by what switching costs", Span::from_ns(budget)))
+                supply.ok_or_else(used_up)
             }
         };
         served

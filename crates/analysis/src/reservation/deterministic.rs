@@ -1,0 +1,209 @@
+//! A task alone in a reservation: its longest response and the most jobs that can be pending, from C and P.
+//!
+//! | \[SDD\] | here |
+//! |---|---|
+//! | (Q, T) | [`Reservation`]: `budget`, `period` |
+//! | C, the longest time to serve a job | [`Demand::c`] |
+//! | P, the least time between two arrivals | [`Demand::p`] |
+//! | N_c, the most jobs that may be pending | the answer of [`pending`] |
+//! | Eq. 1: Q / T >= C / P | [`keeps_up`], exact |
+//! | Eq. 2: (T - Q) / P < N_c | [`published_pending`], not sound |
+//!
+//! **What the server does.** A constant-bandwidth server (L. Abeni, G. Buttazzo 1998; \[SDD II-A\]) has a budget q and a deadline d. Executing
+//! lowers q. At q = 0 the deadline moves to d + T and q is Q again, at once (soft) or not before the old d (hard). A job that arrives at t and
+//! finds the server idle leaves q and d as they are where q < (d - t) Q / T; otherwise q = Q and d = t + T: a *reset*. The level above runs
+//! servers by deadline, and needs no more than its CPU has: then whatever is left of a budget can always be executed by its deadline.
+//!
+//! **Response.** Let V = d - q T / Q. A reset sets V = t, and happens only where V <= t (where q T = (d - t) Q exactly, both are the same); executing x adds x T / Q;
+//! nothing else changes V. Let the last reset before a job starts be at s, with the arrival of a job; jobs before that one are done. The w of work
+//! that has arrived since, up to and including the job, is executed out of ceil(w / Q) budgets in a row, of which the last has the deadline
+//! s + ceil(w / Q) T. If w does not use up the last budget, the rest could still be executed by that deadline, since no scheduler here knows when
+//! the work ends. So it is done by
+//!
+//! s + ceil(w / Q) T - (ceil(w / Q) Q - w) = s + g⁻¹(w),
+//!
+//! which is [`Supply::aligned`] from s on, for the hard and the soft server alike. As g⁻¹ is subadditive, a job that finds V > t but
+//! an idle server does no worse than the same job in a window without the pause. So the k-th job of the window responds within
+//!
+//! R = max over k of g⁻¹(k C + B) + J - (k - 1) P   from its nominal arrival,
+//!
+//! and the search ends with the first k whose jobs are done when the next arrives, or after Q / gcd(C, Q) jobs, when everything repeats at best.
+//!
+//! **A reservation of another kind**, which only gives Q somewhere in each [i T, (i + 1) T) (time-driven, or with a rule that loses an unused budget in time),
+//! may leave a gap of 2 (T - Q): [`Supply::prm`], g⁻¹(w) + T - Q from any instant. ERRATA of \[SDD\]: (Q, T) = (50, 100), P = 20, C = 10 satisfies Eq. 2 for
+//! N_c = 3; an arrival may find 5 pending.
+//!
+//! **Eq. 2 is not enough for a constant-bandwidth server either**: it forgets that jobs take time. (Q, T) = (5, 10), P = 6, C = 3, N_c = 1 satisfies both equations. Another
+//! server (5, 10) runs first; the job of 0 is served from 5 to 8; that of 6 finds it pending, and is lost.
+//!
+//! ```
+//! use takt_analysis::reservation::deterministic::{Demand, Reservation, pending, published_pending, response};
+//!
+//! let (cbs, task) = (Reservation::cbs(100, 50).unwrap(), Demand { c: 10, p: 20, j: 0, b: 0 });
+//! assert_eq!(response(&task, &cbs).unwrap().from_arrival, 60);
+//! assert_eq!(pending(&task, &cbs), Some(3));
+//! let periodic = Reservation::periodic(100, 50).unwrap();
+//! // The sixth arrives when the first may start at the earliest: Eq. 2 promises 3.
+//! assert_eq!(pending(&task, &periodic), Some(6));
+//! assert!(published_pending(100, 50, 20, 3));
+//! ```
+
+use takt_model::gcd;
+
+use crate::compositional::Supply;
+use crate::fp::rta::Response;
+
+/// Jobs that are looked at one by one, before an upper bound in closed form has to do.
+pub const JOBS_MAX: u64 = 1_000_000;
+
+/// A task that is served alone; any unit of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Demand {
+    /// C: the longest execution of a job, at least 1.
+    pub c: u64,
+    /// P: the least time between two nominal arrivals, at least 1.
+    pub p: u64,
+    /// J: a job is released up to this after its nominal arrival.
+    pub j: u64,
+    /// B: the longest that something else holds the task up, once in a busy window.
+    pub b: u64,
+}
+
+/// Q every T, and when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reservation {
+    period: u64,
+    budget: u64,
+    delay: u64,
+}
+
+impl Reservation {
+    /// A constant-bandwidth server, hard or soft, among servers by deadline that fit on their CPU. `None` unless 0 < Q <= T.
+    #[must_use]
+    pub const fn cbs(period: u64, budget: u64) -> Option<Reservation> {
+        if budget == 0 || budget > period { None } else { Some(Reservation { period, budget, delay: 0 }) }
+    }
+
+    /// Anything that gives Q somewhere in every period: gaps up to 2 (T - Q). `None` unless 0 < Q <= T.
+    #[must_use]
+    pub const fn periodic(period: u64, budget: u64) -> Option<Reservation> {
+        if budget == 0 || budget > period { None } else { Some(Reservation { period, budget, delay: period - budget }) }
+    }
+
+    /// T.
+    #[must_use]
+    pub const fn period(&self) -> u64 {
+        self.period
+    }
+
+    /// Q.
+    #[must_use]
+    pub const fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// The longest time without any of it for a task that has work: T - Q, or 2 (T - Q).
+    #[must_use]
+    pub const fn gap(&self) -> u64 {
+        (self.period - self.budget).saturating_add(self.delay)
+    }
+
+    /// What it gives at least, from the start of a busy window on.
+    #[must_use]
+    pub fn supply(&self) -> Supply {
+        let aligned = Supply::aligned(self.period, self.budget).expect("0 < Q <= T holds by construction");
+        aligned.delayed(self.delay)
+    }
+}
+
+/// \[SDD Eq. 1\]: Q / T >= C / P. Necessary where jobs may really be as long and as frequent, for any N_c.
+#[must_use]
+pub fn keeps_up(demand: &Demand, reservation: &Reservation) -> bool {
+    wide(reservation.budget, demand.p) >= wide(demand.c, reservation.period)
+}
+
+/// \[SDD Eq. 2\] as published: (T - Q) / P < N_c. **Not sound**: see the module. For reproduction alone.
+///
+/// `budget` is at most `period`, `p` at least 1; all in one unit.
+#[must_use]
+pub fn published_pending(period: u64, budget: u64, p: u64, most: u64) -> bool {
+    u128::from(period.saturating_sub(budget)) < wide(p, most)
+}
+
+/// Bounds the response of every job. Attained, for B = 0, by jobs of C at distances of P of which the first is released J late, where
+/// the level above gives every budget as late as it may.
+///
+/// `None` where the reservation does not keep up ([`keeps_up`]), so that responses grow without end, or where a bound exceeds `u64`.
+#[must_use]
+pub fn response(demand: &Demand, reservation: &Reservation) -> Option<Response> {
+    if !keeps_up(demand, reservation) {
+        return None;
+    }
+    let supply = reservation.supply();
+    let repeats = bunch(demand)?.checked_add(reservation.budget / gcd(demand.c, reservation.budget))?;
+    let (mut from_arrival, mut from_release) = (0u64, 0u64);
+    for k in 1..=repeats.min(JOBS_MAX) {
+        let done = i128::from(supply.time_for(demand.c.checked_mul(k)?.checked_add(demand.b)?)?);
+        let arrival = i128::from(k - 1) * i128::from(demand.p) - i128::from(demand.j);
+        from_arrival = from_arrival.max(u64::try_from(done - arrival).ok()?);
+        from_release = from_release.max(u64::try_from(done - arrival.max(0)).ok()?);
+        if done <= arrival + i128::from(demand.p) {
+            return Some(Response { from_arrival, from_release });
+        }
+    }
+    if repeats > JOBS_MAX {
+        let bound = ceiling(demand, reservation)?;
+        let early = bound.checked_add(demand.j)?;
+        return Some(Response { from_arrival: early, from_release: early });
+    }
+    Some(Response { from_arrival, from_release })
+}
+
+/// The jobs that jitter may release at one instant; they come on top of what repeats.
+fn bunch(demand: &Demand) -> Option<u64> {
+    (demand.j / demand.p).checked_add(1)
+}
+
+/// No less than any g⁻¹(k C + B) - (k - 1) P, where the reservation keeps up.
+///
+/// With x = w - (ceil(w / Q) - 1) Q, which is at least 1: g⁻¹(w) = w T / Q + (T - Q) (1 - x / Q) <= w T / Q + T - Q, and k C T / Q <= C T / Q + (k - 1) P.
+fn ceiling(demand: &Demand, reservation: &Reservation) -> Option<u64> {
+    let own = u128::from(demand.c) + u128::from(demand.b);
+    let spread = own.checked_mul(u128::from(reservation.period))?.div_ceil(u128::from(reservation.budget));
+    u64::try_from(spread).ok()?.checked_add(reservation.gap())
+}
+
+/// The most jobs that are ever released and not complete, a job that is just released among them; one that completes at an instant counts no
+/// longer there. A queue of so many loses none.
+///
+/// `None` as for [`response`].
+#[must_use]
+pub fn pending(demand: &Demand, reservation: &Reservation) -> Option<u64> {
+    if !keeps_up(demand, reservation) {
+        return None;
+    }
+    let supply = reservation.supply();
+    // From here on another T brings another Q.
+    let steady = supply.time_for(demand.b)?.max(reservation.delay) / demand.p + 1;
+    let repeats = reservation.period / gcd(demand.p, reservation.period);
+    let repeats = repeats.checked_add(bunch(demand)?)?.checked_add(steady)?;
+    let mut most = 0;
+    for n in 1..=repeats.min(JOBS_MAX) {
+        let released = u64::try_from((i128::from(n - 1) * i128::from(demand.p) - i128::from(demand.j)).max(0)).ok()?;
+        let done = supply.sbf(released).saturating_sub(demand.b) / demand.c;
+        most = most.max(n - done.min(n - 1));
+        if n > 1 && done >= n - 1 {
+            return Some(most);
+        }
+    }
+    if repeats > JOBS_MAX {
+        // Whatever was released longer ago than a response is done.
+        let response = response(demand, reservation)?.from_release;
+        return Some(response.checked_add(demand.j)?.div_ceil(demand.p));
+    }
+    Some(most)
+}
+
+fn wide(a: u64, b: u64) -> u128 {
+    u128::from(a) * u128::from(b)
+}
