@@ -1,5 +1,6 @@
 //! The tests of one unit: preconditions, costs and jitter charged, evidence collected.
 
+mod binding;
 mod global;
 mod one_cpu;
 
@@ -20,6 +21,8 @@ use crate::report::{TaskReport, TestReport};
 use crate::reservation;
 use crate::scope::{Unit, UnitTask, ns, synchronous};
 use crate::verdict::{Answer, Bound, Verdict};
+
+pub(crate) use binding::{explain, sentence};
 
 /// The tests of one unit, the cheapest first.
 pub(crate) const PORTFOLIO: &[TestId] = &[

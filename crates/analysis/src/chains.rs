@@ -12,7 +12,7 @@ use takt_model::plan::Order;
 use takt_model::{Arrival, Late, System, TaskId, chain_name};
 
 use crate::compositional;
-use crate::fp::levels::{Analysis, Level, LevelTask, Levels, Order as LevelOrder, Response, Theft};
+use crate::fp::levels::{Analysis, Level, LevelTask, Levels, Order as LevelOrder, Response, Theft, Worst};
 use crate::scope::{Unit, UnitTask};
 use crate::verdict::Answer;
 
@@ -163,6 +163,25 @@ pub(crate) fn responses(unit: &Unit, analysis: &mut Analysis, carried: &Carried)
         }
     }
     all
+}
+
+/// The window in which task `i` of the unit responds last, with what takes CPU time besides jobs; counts are per task of the unit.
+pub(crate) fn worst(unit: &Unit, i: usize, carried: &Carried) -> Option<(Worst, Vec<Theft>)> {
+    let level = unit.tasks.get(i)?.level;
+    let before: Vec<usize> = (0..unit.tasks.len()).filter(|k| unit.tasks[*k].level <= level).collect();
+    let tasks: Vec<LevelTask> =
+        before.iter().map(|k| level_task(unit, &unit.tasks[*k], carried)).collect::<Option<_>>()?;
+    let levels: Vec<Level> =
+        unit.levels.iter().map(|level| Level { order: order(level.order), preemptive: level.preemptive }).collect();
+    let thefts = thefts(unit, &tasks);
+    let set = Levels { levels: &levels, tasks: &tasks, thefts: &thefts };
+    let mut worst = Analysis::default().worst(&set, before.iter().position(|k| *k == i)?)?;
+    let mut jobs = vec![0; unit.tasks.len()];
+    for (k, count) in before.iter().zip(&worst.jobs) {
+        jobs[*k] = *count;
+    }
+    worst.jobs = jobs;
+    Some((worst, thefts))
 }
 
 fn order(order: Order) -> LevelOrder {

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use serde_json::{Map, Value, json};
 use takt_model::{Arrival, Criticality, Exec, NodeId, Span, StrategyRef, System, Task};
 
-use crate::apply::{PORTFOLIO, apply, of_components, percent};
+use crate::apply::{PORTFOLIO, apply, explain, of_components, percent};
 use crate::catalogue::TestId;
 use crate::chains::{self, Carried};
 use crate::compositional::Tree;
@@ -23,6 +23,10 @@ pub struct CheckOptions {
     pub all: bool,
     /// Run these alone, also where they do not apply; empty: choose.
     pub only: Vec<TestId>,
+    /// Add to each test the figure "binding": what it needs of what it has where that is tightest, by task.
+    pub explain: bool,
+    /// Stop at the verdict: run no test for the sake of its bounds.
+    pub verdict_only: bool,
     /// Also say what this machine's kernel would admit.
     pub linux: Option<LinuxMachine>,
 }
@@ -48,6 +52,13 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
     let exceeded = !warnings.is_empty();
     warnings.extend(restrictions(system, &tests));
     CheckReport { system: system.name.clone(), schedulable, warnings, exceeded, tests }
+}
+
+/// The verdict of [`check`], in less time.
+pub(crate) fn decide(system: &System) -> Answer {
+    let options = CheckOptions { verdict_only: true, ..CheckOptions::default() };
+    let nodes = (0..system.nodes.len()).map(|index| check_node(system, NodeId(index as u32), &options).0);
+    nodes.fold(Answer::Yes, Answer::and)
 }
 
 /// What a reader might take for covered and is not, or what a verdict rests on besides the file's bounds.
@@ -339,6 +350,7 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
         let bounded = || reports.iter().flat_map(|report: &TestReport| &report.tasks).any(|task| task.wcrt.is_some());
         let several = matches!(test, TestId::RtaGlobal | TestId::RtaLc);
         let bounds = matches!(test, TestId::Rta | TestId::EdfWcrt) || (several && !bounded());
+        let bounds = bounds && !options.verdict_only;
         // A search through states is for those who ask; on one CPU `offsets` follows the schedule.
         let long = unit.m == 1 || unit.tasks.iter().any(|task| !task.periodic);
         if test == TestId::Exact && !asked && long {
@@ -351,7 +363,10 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
         if !(asked || (options.only.is_empty() && wanted)) {
             continue;
         }
-        let report = apply(test, unit, carried);
+        let mut report = apply(test, unit, carried);
+        if options.explain {
+            explain(unit, carried, &mut report);
+        }
         // A bounding test that cannot tell what is known, and bounds nothing, says nothing.
         let useless = several || (bounds && report.tasks.iter().all(|task| task.wcrt.is_none()));
         let moot = answer != Answer::Unknown && useless && report.verdict.answer() == Answer::Unknown;

@@ -216,9 +216,18 @@ impl Slot {
 
     /// Whether its jobs can delay those of a task on `level`.
     #[inline]
-    fn concerns(&self, rule: Rule, level: u32) -> bool {
+    pub(crate) fn concerns(&self, rule: Rule, level: u32) -> bool {
         rule == Rule::Edf || self.level <= level
     }
+}
+
+/// The tasks made ready, with what each is proven to have left before its deadline; `None` where one is not covered or too long.
+pub(crate) fn with_slack(tasks: &[Sporadic], slack: &[u64]) -> Option<Vec<Slot>> {
+    let each = |(task, slack): (&Sporadic, &u64)| {
+        let slot = Slot::new(task).filter(|slot| slot.c <= slot.window && task.j <= task.d)?;
+        Some(Slot { slack: (*slack).min(slot.d - slot.c), ..slot })
+    };
+    tasks.iter().zip(slack).map(each).collect()
 }
 
 /// Calls `work` with the tasks made ready, on the stack where they fit; finds the simple cases first.

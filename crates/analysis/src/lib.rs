@@ -39,6 +39,7 @@ mod recip;
 mod report;
 pub mod reservation;
 mod scope;
+pub mod sensitivity;
 mod verdict;
 pub mod window;
 
@@ -48,4 +49,5 @@ pub use compositional::{SizeError, SizedComponent, SizedSystem, size};
 pub use linux::LinuxMachine;
 pub use partition::{Bin, NodePlacement, PlaceError, Placed, place};
 pub use report::{CheckReport, TaskReport, TestReport};
+pub use sensitivity::{Sensitivity, sensitivity};
 pub use verdict::{Answer, Bound, Verdict};

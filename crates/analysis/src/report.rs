@@ -62,6 +62,14 @@ pub struct TestReport {
     pub figures: Map<String, Value>,
 }
 
+impl TestReport {
+    /// What binds the verdict, in one line: the figure "binding" of a check that explains.
+    #[must_use]
+    pub fn binding(&self) -> Option<String> {
+        crate::apply::sentence(self.figures.get("binding")?)
+    }
+}
+
 /// Serialises to `{"test", "scope", "verdict", "why", "tasks", "figures"}`.
 impl Serialize for TestReport {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -80,9 +80,33 @@ pub(crate) struct Window {
     /// Whether some release or key wanders, or some task always comes first.
     wanders: bool,
     hints: [u64; HINTS_MAX],
+    /// Where the last response was the longest.
+    worst: Worst,
+}
+
+/// A key and the window that ends with its completion.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Worst {
+    /// X.
+    pub(crate) x: u64,
+    /// Releases before this count.
+    pub(crate) until: u64,
+    /// The completion; of what always comes first, releases before this count.
+    pub(crate) end: u64,
 }
 
 impl Window {
+    /// The window behind the last [`response`](Window::response).
+    pub(crate) fn worst(&self) -> Worst {
+        self.worst
+    }
+
+    /// The work of larger keys that delays a job with key X.
+    pub(crate) fn in_the_way(&self, x: u64) -> u64 {
+        let started = self.started.iter().filter(|(key, _)| *key > x).map(|(_, c)| *c).max().unwrap_or(0);
+        self.blocking(x) + started
+    }
+
     /// Takes note of `slots` and `blocking`: finds the longest window. To be called after each change of them; `None` where it
     /// does not end, the work limit is reached, or times exceed 64 bits.
     pub(crate) fn prepare(&mut self, terms_left: &mut u64) -> Option<()> {
@@ -215,6 +239,8 @@ impl Window {
                 (x, aligned) = (self.below(x), true);
             }
         }
+        let end = (longest + worst).saturating_sub(theta);
+        self.worst = Worst { x: worst, until: end, end };
         if !self.hints.contains(&worst) {
             self.hints.rotate_right(1);
             self.hints[0] = worst;
@@ -242,8 +268,9 @@ impl Window {
     ///
     /// Let s be the least instant from X - theta on with B(X) + W(X, s + 1) - C <= s: all that goes before the job and was released up to s is
     /// done, so the job has started. From then on only what always comes first delays it.
-    pub(crate) fn response_once_started(&self, own: Own, terms_left: &mut u64) -> Option<u64> {
+    pub(crate) fn response_once_started(&mut self, own: Own, terms_left: &mut u64) -> Option<u64> {
         let Own { c, first, theta, reach } = own;
+        self.worst = Worst::default();
         let mut longest = c + (theta - first);
         let mut x = self.below(self.length.saturating_add(reach));
         while x >= first {
@@ -272,6 +299,9 @@ impl Window {
                     return None;
                 }
                 end = next;
+            }
+            if end + theta - x > longest || self.worst.x == 0 {
+                self.worst = Worst { x, until: start + 1, end };
             }
             longest = longest.max(end + theta - x);
             x = self.below(x);

@@ -62,6 +62,8 @@ Examples:
   takt check robot.toml
   takt check robot.toml --all --json
   takt check robot.toml --test rta --test qpa
+  takt check robot.toml --explain           where is it tightest, and what takes the time there?
+  takt check robot.toml --sensitivity       how much may each wcet grow?
   takt check robot.toml --linux             also: would this kernel admit the tasks?
   takt check robot.toml --linux=cpus=4      ... or a stock kernel on 4 CPUs?
   takt check --list                         the tests, and what each decides")]
@@ -77,6 +79,15 @@ pub(crate) struct Check {
     /// Run this test alone; may be given several times. `takt check --list` names them.
     #[arg(long, value_name = "NAME", value_parser = test_names())]
     pub(crate) test: Vec<String>,
+
+    /// Show what binds each verdict: the task, window or point with the least to spare, with the work of each task in it.
+    #[arg(long)]
+    pub(crate) explain: bool,
+
+    /// Search how far each wcet may grow, each period shrink and the whole load scale before the verdict turns; where it
+    /// is not proven, how far they must go back.
+    #[arg(long, conflicts_with = "test")]
+    pub(crate) sensitivity: bool,
 
     /// List the tests: what each decides, where it applies, who found it.
     #[arg(long)]

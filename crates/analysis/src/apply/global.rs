@@ -8,23 +8,16 @@ use crate::exact::sum_ppm;
 use crate::global::exact::{self, Reach, Schedule, Ties};
 use crate::global::tardiness_cva::{self, Gel, Tardiness};
 use crate::global::tardiness_da;
-use crate::global::{Bounds, Excess, Load, Rule, Sporadic};
+use crate::global::{Bounds, Excess, Load, Rule, Sporadic, with_slack};
 use crate::global::{bak, bar, bcl, bcl_iterative, da_lc, ff_dbf, gfb, rta_global, rta_lc};
+use crate::report::TestReport;
 use crate::scope::{Unit, UnitTask, ns};
 use crate::verdict::{Answer, Bound, Verdict};
 use takt_model::Late;
 use takt_model::plan::Order;
 
-/// delta_i = C_i' / min(D_i, T_i): jitter shortens both; C' holds the switches and migrations that the job itself can
-/// suffer. (Charging them to the preempting job, as on one CPU, is not safe here: the job may resume elsewhere.)
 pub(super) fn apply_gfb(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
-    edf(unit)?;
-    unhindered(unit)?;
-    let mut pairs = Vec::with_capacity(unit.tasks.len());
-    for task in &unit.tasks {
-        let (d, t) = window(task, carried)?;
-        pairs.push((suffered(unit, task, carried, Rule::Edf).ok_or_else(too_long)?, d.min(t)));
-    }
+    let pairs = densities(unit, carried)?;
     let verdict = match gfb::schedulable(&pairs, unit.m) {
         Answer::Yes => yes(),
         _ => Verdict::NotProven { why: "the densities C / min(D, T) add up to more than m - (m - 1) max".to_owned() },
@@ -35,6 +28,78 @@ pub(super) fn apply_gfb(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapp
     figures.insert("density_max_ppm".to_owned(), json!(densest));
     figures.insert("cpus".to_owned(), json!(unit.m));
     Ok(Outcome { verdict, tasks: Vec::new(), figures })
+}
+
+/// delta_i = C_i' / min(D_i, T_i): jitter shortens both; C' holds the switches and migrations that the job itself can
+/// suffer. (Charging them to the preempting job, as on one CPU, is not safe here: the job may resume elsewhere.)
+pub(super) fn densities(unit: &Unit, carried: &Carried) -> Result<Vec<(u64, u64)>, Inapplicable> {
+    edf(unit)?;
+    unhindered(unit)?;
+    let mut pairs = Vec::with_capacity(unit.tasks.len());
+    for task in &unit.tasks {
+        let (d, t) = window(task, carried)?;
+        pairs.push((suffered(unit, task, carried, Rule::Edf).ok_or_else(too_long)?, d.min(t)));
+    }
+    Ok(pairs)
+}
+
+/// How a test counts the works that may delay a task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// Up to its deadline.
+    Window,
+    /// Up to its response.
+    Response,
+    /// Up to its deadline, carry-in limited.
+    LimitedWindow,
+    /// Up to its response, carry-in limited.
+    LimitedResponse,
+}
+
+/// Works that may delay a task, and what they may not reach.
+pub(super) struct Works {
+    /// Index of the task.
+    pub(super) task: usize,
+    /// The interval from its release.
+    pub(super) length: u64,
+    /// The wait that makes its job late, or its response longer.
+    pub(super) wait: u64,
+    /// By task of the unit, no more than the wait.
+    pub(super) works: Vec<u64>,
+    /// m times the wait.
+    pub(super) room: u128,
+}
+
+/// The works that may delay task k, with the slack that the test's bounds prove.
+pub(super) fn works(unit: &Unit, carried: &Carried, report: &TestReport, form: Form, k: usize) -> Option<Works> {
+    let rule = rule(unit).ok()?;
+    let tasks = sporadic(unit, carried, rule).ok()?;
+    let bound =
+        |i: usize| report.tasks.iter().find(|entry| entry.id == unit.tasks[i].id)?.wcrt.map(takt_model::Span::as_ns);
+    let slack: Vec<u64> =
+        (0..tasks.len()).map(|i| bound(i).map_or(0, |bound| tasks[i].d.saturating_sub(bound))).collect();
+    let slots = with_slack(&tasks, &slack)?;
+    let task = &slots[k];
+    let short = matches!(form, Form::Response | Form::LimitedResponse);
+    let length = match bound(k) {
+        Some(bound) if short => bound.checked_sub(task.j)?,
+        _ => task.window,
+    };
+    let wait = length.checked_sub(task.c)? + 1;
+    let mut works = match form {
+        Form::LimitedWindow | Form::LimitedResponse => rta_lc::works(&slots, k, unit.m, length),
+        _ => {
+            let each = |(i, other): (usize, &crate::global::Slot)| match (rule, short) {
+                _ if i == k || !other.concerns(rule, task.level) => 0,
+                (Rule::Edf, false) => other.due(task.window),
+                (Rule::Edf, true) => other.any(length).min(other.due(task.window)),
+                (Rule::Fp, _) => other.any(length),
+            };
+            slots.iter().enumerate().map(each).collect()
+        }
+    };
+    works.iter_mut().for_each(|work| *work = (*work).min(wait));
+    Some(Works { task: k, length, wait, works, room: u128::from(wait) * u128::from(unit.m) })
 }
 
 /// C with all that can hit a job before its deadline. A preemption needs the release of a more important job: under EDF,
@@ -177,7 +242,7 @@ fn bounded(
 }
 
 /// Needs global EDF.
-fn edf_tasks(unit: &Unit, carried: &Carried) -> Result<Vec<Sporadic>, Inapplicable> {
+pub(super) fn edf_tasks(unit: &Unit, carried: &Carried) -> Result<Vec<Sporadic>, Inapplicable> {
     edf(unit)?;
     sporadic(unit, carried, Rule::Edf)
 }

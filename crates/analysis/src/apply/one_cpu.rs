@@ -7,7 +7,7 @@ use takt_model::plan::Order;
 use super::{Inapplicable, Outcome, demand_is_exact, edf_tasks, exact_for, find, one_cpu, task_report, yes};
 use crate::chains::Carried;
 use crate::edf::np::{self, Blocker};
-use crate::edf::qpa::Demand;
+use crate::edf::qpa::{Demand, EdfTask};
 use crate::fp::offsets::{self, OffsetTask, Schedule};
 use crate::fp::opa::{self, Assignment};
 use crate::fp::rta::FpTask;
@@ -24,11 +24,7 @@ pub(super) fn apply_np_edf(unit: &Unit, carried: &Carried) -> Result<Outcome, In
         return Err(format!("needs deadlines that are not shifted (gel): \"{name}\""));
     }
     let tasks = edf_tasks(unit, carried)?;
-    // A successor can be released within an instant in which another job has just started.
-    let whole = !unit.free_of_costs() || unit.tasks.iter().any(|task| task.chained);
-    let rest = |c: u64| if whole { c } else { c - 1 };
-    let blockers: Vec<Blocker> =
-        unit.tasks.iter().zip(&tasks).map(|(task, charged)| Blocker { d: task.d, rest: rest(charged.c) }).collect();
+    let blockers = blockers(unit, &tasks);
     let exact = demand_is_exact(unit) && unit.tasks.iter().all(|task| task.sporadic);
     let refuse = |why: String| if exact { Verdict::Infeasible { witness: why } } else { Verdict::NotProven { why } };
     let mut figures = Map::new();
@@ -55,6 +51,14 @@ pub(super) fn apply_np_edf(unit: &Unit, carried: &Carried) -> Result<Outcome, In
         _ => Vec::new(),
     };
     Ok(Outcome { verdict, tasks, figures })
+}
+
+/// What may have started before jobs with closer deadlines arrive, by task; `tasks` are those of the unit with their costs.
+pub(super) fn blockers(unit: &Unit, tasks: &[EdfTask]) -> Vec<Blocker> {
+    // A successor can be released within an instant in which another job has just started.
+    let whole = !unit.free_of_costs() || unit.tasks.iter().any(|task| task.chained);
+    let rest = |c: u64| if whole { c } else { c - 1 };
+    unit.tasks.iter().zip(tasks).map(|(task, charged)| Blocker { d: task.d, rest: rest(charged.c) }).collect()
 }
 
 pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {

@@ -6,6 +6,7 @@ use takt_model::Late;
 use super::rules::{Above, Served};
 use super::tree::above;
 use super::{Supply, Workload, edf, fp};
+use crate::catalogue::TestId;
 use crate::chains::Carried;
 use crate::edf::qpa::{Demand, EdfTask};
 use crate::exact::{compare_sum, sum_ppm};
@@ -87,6 +88,13 @@ pub(crate) fn to_deadline(response: Response, task: &UnitTask) -> Option<u64> {
 
 /// What the test says, with what it says of the tasks and its figures.
 pub(crate) type Said = (Verdict, Vec<TaskReport>, Map<String, Value>);
+
+/// The supply under which one of the two tests looks at a component.
+pub(crate) fn supply_of(unit: &Unit, carried: &Carried, test: TestId) -> Option<Supply> {
+    let served = unit.served.as_ref()?;
+    let supply = served.supply.clone().ok()?;
+    if test == TestId::Prm { Some(supply) } else { supply.by(carried.end(served.server?)?) }
+}
 
 /// `prm`: the component under the supply that its server's rule guarantees.
 ///

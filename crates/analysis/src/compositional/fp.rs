@@ -46,6 +46,23 @@ pub fn schedulable(tasks: &[FpTask], supply: &Supply) -> Answer {
 /// `None` where no bound exists (its level and those above it need more than Θ / Π), where it exceeds `u64`, or where the limit is
 /// reached (`terms_left` is then zero).
 pub fn response(tasks: &[FpTask], i: usize, supply: &Supply, terms_left: &mut u64) -> Option<Response> {
+    let (mut from_arrival, mut from_release) = (0u64, 0u64);
+    windows(tasks, i, supply, terms_left, |_, w, arrival| {
+        from_arrival = from_arrival.max(u64::try_from(i128::from(w) - arrival).ok()?);
+        from_release = from_release.max(u64::try_from(i128::from(w) - arrival.max(0)).ok()?);
+        Some(())
+    })?;
+    Some(Response { from_arrival, from_release })
+}
+
+/// Calls `see` with each job q of the busy window, the end of its window, and its earliest nominal arrival.
+pub(crate) fn windows(
+    tasks: &[FpTask],
+    i: usize,
+    supply: &Supply,
+    terms_left: &mut u64,
+    mut see: impl FnMut(u64, u64, i128) -> Option<()>,
+) -> Option<()> {
     let this = tasks.get(i)?;
     let hep = || tasks.iter().enumerate().filter(|(k, task)| *k != i && task.level <= this.level).map(|(_, t)| t);
     let missing = (supply.period() - supply.budget(), supply.period());
@@ -61,7 +78,6 @@ pub fn response(tasks: &[FpTask], i: usize, supply: &Supply, terms_left: &mut u6
     if load > ONE || (load + u128::from(count) > ONE && compare_sum(loads(), 1).is_none_or(|sum| sum > limit)) {
         return None;
     }
-    let (mut from_arrival, mut from_release) = (0u64, 0u64);
     let mut w = 0u64;
     for q in 0u64.. {
         let own = this.c.checked_mul(q + 1)?.checked_add(this.b)?;
@@ -85,11 +101,10 @@ pub fn response(tasks: &[FpTask], i: usize, supply: &Supply, terms_left: &mut u6
         }
         // Job q arrived, nominally, no earlier than q T - J after the start of the window.
         let arrival = i128::from(q) * i128::from(this.t) - i128::from(this.j);
-        from_arrival = from_arrival.max(u64::try_from(i128::from(w) - arrival).ok()?);
-        from_release = from_release.max(u64::try_from(i128::from(w) - arrival.max(0)).ok()?);
+        see(q, w, arrival)?;
         if i128::from(w) <= arrival + i128::from(this.t) {
             break;
         }
     }
-    Some(Response { from_arrival, from_release })
+    Some(())
 }

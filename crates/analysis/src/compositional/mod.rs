@@ -24,7 +24,7 @@ mod supply;
 mod tests;
 mod tree;
 
-pub(crate) use apply::{Said, edp, overload, prm, report, responses, to_deadline};
+pub(crate) use apply::{Said, Tasks, edp, overload, prm, report, responses, supply_of, to_deadline};
 pub use best::{Interface, PERIODS_MAX, Search, best};
 pub(crate) use rules::Served;
 pub(crate) use tree::Tree;

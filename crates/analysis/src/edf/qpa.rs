@@ -81,7 +81,7 @@ pub enum Demand {
 }
 
 /// Jobs of one task with release and deadline in an interval of length t.
-fn jobs(task: &EdfTask, t: u64) -> Option<u64> {
+pub(crate) fn jobs(task: &EdfTask, t: u64) -> Option<u64> {
     if t < task.d { Some(0) } else { ((t - task.d).checked_add(task.burst)? / task.t).checked_add(1) }
 }
 
@@ -157,6 +157,32 @@ pub(crate) fn scan(
         // h(t') <= h(t) <= t' for all t' in [h(t), t]; below, only deadlines matter.
         below = if h < t { h + 1 } else { t };
     }
+}
+
+/// The deadline in [from, until) with the least time to spare, and by when what is due there is done; `None` where there is no deadline or a limit is
+/// reached. `done` must not fall where t grows.
+///
+/// If d = done(t) <= t, with s the least spare so far: every t' in [d + s, t] has t' - done(t') >= t' - d >= s.
+pub(crate) fn tightest(
+    tasks: &[EdfTask],
+    from: u64,
+    until: u64,
+    terms_left: &mut u64,
+    done: impl Fn(u64) -> Option<u64>,
+) -> Option<(u64, u64)> {
+    let mut least: Option<(u64, u64)> = None;
+    let mut below = until;
+    while let Some(t) = deadline_below(tasks, below).filter(|t| *t >= from) {
+        *terms_left = terms_left.checked_sub(2 * tasks.len() as u64 + 1)?;
+        let end = done(t)?;
+        let Some(spare) = t.checked_sub(end) else { return Some((t, end)) };
+        if least.is_none_or(|(t, end)| spare < t - end) {
+            least = Some((t, end));
+        }
+        let kept = least.map_or(0, |(t, end)| t - end);
+        below = end.saturating_add(kept).min(t);
+    }
+    least
 }
 
 /// The first violation, if any, lies at or below this; `None` where no horizon can be had.

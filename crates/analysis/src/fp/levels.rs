@@ -170,6 +170,22 @@ impl Keys {
         u64::try_from(self.relative(task, others)).ok().filter(|key| *key < ALWAYS)
     }
 
+    /// How a task weighs on one of `level`, perhaps on itself (`own`).
+    fn slot(&self, task: &LevelTask, level: u32, own: bool, bunched: bool) -> Option<Slot> {
+        let wander = task.wander.checked_add(task.j).filter(|wander| *wander < ALWAYS)?;
+        let always = Slot { c: task.c, period: Recip::new(task.t), wander, first: 0, burst: ALWAYS };
+        if task.level < level {
+            return Some(always);
+        }
+        let (first, burst) = match self.level.order {
+            Order::Fifo | Order::Any if own => (1, if bunched { wander } else { 0 }),
+            Order::Any => (0, ALWAYS),
+            Order::Fifo => (1, wander),
+            Order::Deadline | Order::Laxity => (self.key(task, !own)? - task.j, task.wander),
+        };
+        Some(Slot { first, burst, ..always })
+    }
+
     fn own(&self, this: &LevelTask) -> Option<Own> {
         let theta = self.key(this, false)?;
         Some(Own { c: this.c, first: theta - this.j, theta, reach: theta })
@@ -277,20 +293,13 @@ impl Analysis {
             slots.push(Slot { c: theft.c, period: Recip::new(theft.t), wander: theft.wander, first: 0, burst: ALWAYS });
         }
         for (k, task) in set.tasks.iter().enumerate().filter(|(_, task)| task.level <= level) {
-            let wander = task.wander.checked_add(task.j).filter(|wander| *wander < ALWAYS)?;
-            let always = Slot { c: task.c, period: Recip::new(task.t), wander, first: 0, burst: ALWAYS };
+            let is_own = own == Some(k);
+            let slot = keys.slot(task, level, is_own, bunched)?;
+            slots.push(slot);
             if task.level < level {
-                slots.push(always);
                 continue;
             }
-            let is_own = own == Some(k);
-            let (first, burst) = match keys.level.order {
-                Order::Fifo | Order::Any if is_own => (1, if bunched { wander } else { 0 }),
-                Order::Any => (0, ALWAYS),
-                Order::Fifo => (1, wander),
-                Order::Deadline | Order::Laxity => (keys.key(task, !is_own)? - task.j, task.wander),
-            };
-            slots.push(Slot { first, burst, ..always });
+            let first = slot.first;
             if task.b > 0 {
                 blocking.push((first, task.b));
             }
@@ -314,6 +323,9 @@ impl Analysis {
         self.terms_left = TERMS_MAX;
     }
 }
+
+mod worst;
+pub use worst::Worst;
 
 #[cfg(test)]
 mod tests;

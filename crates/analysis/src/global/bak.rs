@@ -68,13 +68,23 @@ pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
 fn estimate(slots: &[Slot], k: usize) -> u128 {
     let window = slots[k].window;
     let lambda = share(slots[k].c, &Recip::new(window));
-    let mut sum = 0u128;
-    for slot in slots {
-        let level = mul_high(window + (slot.t() - slot.d), share(slot.c, &slot.period));
-        let carried = slot.c.saturating_sub(mul_high(slot.t(), lambda));
-        sum += u128::from(window.min(level + carried + mul_high(slot.j, lambda)));
-    }
-    sum
+    slots.iter().map(|slot| u128::from(term(slot, window, lambda))).sum()
+}
+
+/// What one task adds to the left side, in ns.
+#[inline]
+fn term(slot: &Slot, window: u64, lambda: u64) -> u64 {
+    let level = mul_high(window + (slot.t() - slot.d), share(slot.c, &slot.period));
+    let carried = slot.c.saturating_sub(mul_high(slot.t(), lambda));
+    window.min(level + carried + mul_high(slot.j, lambda))
+}
+
+/// The left side by task, to a few ns, and the right one.
+pub(crate) fn sides(slots: &[Slot], k: usize, m: u32) -> (Vec<u64>, u128) {
+    let (window, c) = (slots[k].window, slots[k].c);
+    let lambda = share(c, &Recip::new(window));
+    let room = u128::from(window) * u128::from(m) - u128::from(c) * u128::from(m - 1);
+    (slots.iter().map(|slot| term(slot, window, lambda)).collect(), room)
 }
 
 /// C / T in 2^-64, rounded down, for C <= T.

@@ -90,6 +90,15 @@ impl Limited {
     }
 }
 
+/// The works that may delay task k within `length`, by task.
+pub(crate) fn works(slots: &[Slot], k: usize, m: u32, length: u64) -> Vec<u64> {
+    let mut limited = Limited::new(m);
+    limited.collect(slots, k, length);
+    let mut found = limited.works.iter();
+    let concerns = |i: usize| i != k && slots[i].level <= slots[k].level;
+    (0..slots.len()).map(|i| if concerns(i) { found.next().copied().unwrap_or(0) } else { 0 }).collect()
+}
+
 impl Step for Limited {
     fn slack(&mut self, slots: &[Slot], k: usize) -> Found {
         let task = &slots[k];

@@ -1,15 +1,19 @@
 //! `takt check`: schedulability tests, and what the kernel would admit.
 
+mod evidence;
+
 use std::fmt::Write as _;
 
+use serde::Serialize;
 use serde_json::{Value, json};
-use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, TestId, catalogue};
+use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, Sensitivity, TestId, catalogue};
 use takt_model::{Span, System};
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::output::{print, print_json};
+use crate::progress;
 use crate::table::{Table, or_dash, time};
 
 pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
@@ -22,13 +26,43 @@ pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
     let linux = options.linux.as_deref().map(|text| machine(text, options.margin)).transpose()?;
     let system = input::system(file)?;
     let only: Vec<TestId> = options.test.iter().filter_map(|name| TestId::by_name(name)).collect();
-    let report = takt_analysis::check(&system, &CheckOptions { all: options.all, only, linux });
+    let (all, explain) = (options.all, options.explain);
+    let asked = CheckOptions { all, only, explain, linux, ..CheckOptions::default() };
+    let report = takt_analysis::check(&system, &asked);
+    let sensitivity = options.sensitivity.then(|| searched(&system));
     if json {
-        print_json(&report)?;
+        print_json(&Answered { report: &report, sensitivity })?;
     } else {
-        print(&describe(&system, &report))?;
+        let mut text = describe(&system, &report);
+        if explain {
+            text.push_str(&evidence::explained(&report));
+        }
+        if let Some(found) = &sensitivity {
+            text.push_str(&evidence::sensitivity(found));
+        }
+        print(&text)?;
     }
     Ok(if report.schedulable == Answer::Yes { Status::Yes } else { Status::No })
+}
+
+/// The report as JSON, with what was asked for besides.
+#[derive(Serialize)]
+struct Answered<'a> {
+    #[serde(flatten)]
+    report: &'a CheckReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sensitivity: Option<Sensitivity>,
+}
+
+/// Searches with a bar on a terminal.
+fn searched(system: &System) -> Sensitivity {
+    let bar = progress::bar("searching", 1);
+    let found = takt_analysis::sensitivity(system, |done, of| {
+        bar.set_length(of);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    found
 }
 
 fn list(json: bool) -> Outcome {

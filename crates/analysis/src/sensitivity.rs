@@ -1,0 +1,337 @@
+//! `check --sensitivity`: how far a system is from the other verdict.
+//!
+//! Three kinds of question, each about one number while all others stay as they are:
+//! - each task's WCET: the most with which the system is proven;
+//! - each period: the least with which it is. A chain's tasks share their sources' period and change together. A deadline that equals the
+//!   period follows it, a shorter one stays up to it, a longer one stays;
+//! - the load: the largest factor, in ppm, by which all WCETs may be multiplied, each rounded up to whole ns.
+//!
+//! Where the system is not proven, the same numbers say how far one must go the other way.
+//!
+//! **What is searched.** The decision is that of [`check`](crate::check()) as a whole, so the numbers hold for the portfolio of tests, not for
+//! one test. Bisection ends at two neighbours, 1 ns or 1 ppm apart, of which one is proven and the other is not. That is
+//! the only change of verdict if the decision is monotone, and that it is is a theorem in some cases alone:
+//!
+//! **Sustainable.** One CPU, no component, chain, mode or partitioning, every task on a fixed priority of its own or all under preemptive EDF without
+//! jitter, all tasks with the same offset. There `check` runs `necessary`, `ll-bound`, `hyperbolic`, `density`, `qpa` and `rta` alone. Each asks that some
+//! least upper bounds of work stay below the time there is; the work of a task in an interval, ceil((t + J) / T) C or floor((t - D) / T + 1) C, does not fall with C and does not rise
+//! with T, and the conditions are "for all t", so what holds for a larger C or smaller T holds for a smaller C or larger T; and a union
+//! of conditions that are downward closed is so too. For periods the priorities must not depend on them (nor on deadlines that shrink with them): EDF, or priorities in the file.
+//! (S. Baruah, A. Burns: Sustainable Scheduling Analysis, RTSS 2006.)
+//!
+//! Elsewhere (several CPUs, partitioning heuristics, laxity, jobs that are not preempted, offsets that count) no such theorem holds: there the value is the
+//! end of a stretch in which every value that was tested is proven, which includes [`SAMPLES`] spread between the system as it is and that end; `sustainable` tells
+//! the two apart.
+
+use std::cmp::Ordering;
+
+use serde::Serialize;
+use takt_model::plan::Order;
+use takt_model::{Builtin, NodeId, Placement, Plan, StrategyRef, System, Task, TaskId};
+
+use crate::check::decide;
+use crate::verdict::Answer;
+
+/// Values between the system and the end that was found that are tested where no theorem says that all of them pass.
+pub const SAMPLES: u64 = 16;
+/// How far periods are stretched in search of a proof: so many times.
+pub const STRETCH_MAX: u64 = 1024;
+/// Checks of whole systems, times tasks in the system, before the rest is left open.
+pub const WORK_MAX: u64 = 4_000_000;
+/// The load factor of a system as it is.
+pub const PPM: u64 = 1_000_000;
+
+/// How far a system is from the other verdict.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Sensitivity {
+    /// Whether the system as it is is proven.
+    pub schedulable: bool,
+    /// The factor for all WCETs, in ppm; 1,000,000 is the system as it is.
+    pub load: Limit<Ppm>,
+    /// Per task in file order.
+    pub wcets: Vec<OfTask>,
+    /// Per task that has a period of its own, in file order; a chain's sources together.
+    pub periods: Vec<OfTask>,
+    /// Whether [`WORK_MAX`] was reached: then what is missing was not looked for.
+    pub limit_reached: bool,
+}
+
+/// A number of one task, or of tasks that change together.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct OfTask {
+    /// Its name; of several "a + b".
+    pub task: String,
+    /// How far.
+    #[serde(flatten)]
+    pub limit: Limit<Ns>,
+}
+
+/// Marks a limit in ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ns;
+/// Marks a limit in ppm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ppm;
+
+/// A number as it is, and the last one with which the system is proven.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limit<U> {
+    /// In the file.
+    pub now: u64,
+    /// The furthest for which the system is proven; where it is not proven now: the nearest. `None`: no such value, or not looked for.
+    pub until: Option<u64>,
+    /// Whether all values between are proven by a theorem, and so none beyond is; otherwise those that were tested are.
+    pub sustainable: bool,
+    unit: U,
+}
+
+impl Serialize for Limit<Ns> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut form = serializer.serialize_struct("Limit", 3)?;
+        form.serialize_field("now_ns", &self.now)?;
+        form.serialize_field("until_ns", &self.until)?;
+        form.serialize_field("sustainable", &self.sustainable)?;
+        form.end()
+    }
+}
+
+impl Serialize for Limit<Ppm> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut form = serializer.serialize_struct("Limit", 3)?;
+        form.serialize_field("now_ppm", &self.now)?;
+        form.serialize_field("until_ppm", &self.until)?;
+        form.serialize_field("sustainable", &self.sustainable)?;
+        form.end()
+    }
+}
+
+/// Searches; `progress` is told how many of how many numbers are done.
+pub fn sensitivity(system: &System, mut progress: impl FnMut(u64, u64)) -> Sensitivity {
+    let groups = groups(system);
+    let steps = 1 + system.tasks.len() as u64 + groups.len() as u64;
+    let mut search = Search { system, work_left: WORK_MAX, limit_reached: false };
+    let schedulable = search.proven(|_| {});
+    let (by_wcet, by_period) = (sustainable(system, false), sustainable(system, true));
+    let mut done = 0;
+    let mut step = || {
+        done += 1;
+        progress(done, steps);
+    };
+    // No factor lets a WCET pass its deadline.
+    let most = system.tasks.iter().map(|task| {
+        let factor = u128::from(task.deadline.as_ns()) * u128::from(PPM) / u128::from(task.wcet.as_ns().max(1));
+        u64::try_from(factor).unwrap_or(u64::MAX - 1)
+    });
+    let most = most.min().unwrap_or(PPM).max(PPM);
+    let until = search.last(schedulable, PPM, most, by_wcet, scale);
+    let load = Limit { now: PPM, until, sustainable: by_wcet, unit: Ppm };
+    step();
+    let mut wcets = Vec::with_capacity(system.tasks.len());
+    for (i, task) in system.tasks.iter().enumerate() {
+        let now = task.wcet.as_ns();
+        let set = |system: &mut System, wcet| system.tasks[i].wcet = takt_model::Span::from_ns(wcet);
+        let until = search.last(schedulable, now, task.deadline.as_ns().max(now), by_wcet, set);
+        wcets.push(OfTask { task: task.name.clone(), limit: Limit { now, until, sustainable: by_wcet, unit: Ns } });
+        step();
+    }
+    let mut periods = Vec::with_capacity(groups.len());
+    for group in &groups {
+        let now = system.tasks[group.first().index()].period.as_ns();
+        let least = group.tasks.iter().map(|id| system.tasks[id.index()].wcet.as_ns()).max().unwrap_or(1);
+        let stretched = now.saturating_mul(STRETCH_MAX);
+        // Mirrored, so that more is harder here, too.
+        let set = |changed: &mut System, value: u64| {
+            for id in &group.tasks {
+                set_period(&mut changed.tasks[id.index()], stretched - value);
+            }
+        };
+        let mirrored = |period: u64| stretched - period;
+        let until = search.last(schedulable, mirrored(now), mirrored(least.clamp(1, now)), by_period, set);
+        let until = until.map(mirrored);
+        periods
+            .push(OfTask { task: group.name.clone(), limit: Limit { now, until, sustainable: by_period, unit: Ns } });
+        step();
+    }
+    Sensitivity { schedulable, load, wcets, periods, limit_reached: search.limit_reached }
+}
+
+/// All that has a WCET, by a factor in ppm, rounded up.
+fn scale(system: &mut System, ppm: u64) {
+    let scaled = |span: &mut takt_model::Span| {
+        let ns = (u128::from(span.as_ns()) * u128::from(ppm)).div_ceil(u128::from(PPM)).max(1);
+        *span = takt_model::Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX));
+    };
+    system.tasks.iter_mut().for_each(|task| scaled(&mut task.wcet));
+    for flow in &mut system.flows {
+        scaled(&mut flow.wcet);
+        scaled(&mut flow.hop_wcet);
+    }
+    for node in &mut system.nodes {
+        node.receive.iter_mut().chain(&mut node.send).for_each(|table| scaled(&mut table.wcet));
+    }
+}
+
+fn set_period(task: &mut Task, period: u64) {
+    let (before, period) = (task.period, takt_model::Span::from_ns(period));
+    task.period = period;
+    task.deadline = match task.deadline.cmp(&before) {
+        Ordering::Equal => period,
+        Ordering::Less => task.deadline.min(period),
+        Ordering::Greater => task.deadline,
+    };
+}
+
+struct Search<'a> {
+    system: &'a System,
+    work_left: u64,
+    limit_reached: bool,
+}
+
+impl Search<'_> {
+    /// Whether the system is proven after a change; false where the limit is reached.
+    fn proven(&mut self, change: impl FnOnce(&mut System)) -> bool {
+        let Some(left) = self.work_left.checked_sub(self.system.tasks.len() as u64 + 1) else {
+            self.limit_reached = true;
+            return false;
+        };
+        self.work_left = left;
+        let mut changed = self.system.clone();
+        change(&mut changed);
+        decide(&changed) == Answer::Yes
+    }
+
+    /// Where more of a number is harder: from `now` up to `most` as long as it is proven, or down to 1 until it is.
+    fn last(
+        &mut self,
+        schedulable: bool,
+        now: u64,
+        most: u64,
+        sustainable: bool,
+        set: impl Fn(&mut System, u64),
+    ) -> Option<u64> {
+        let proven = |search: &mut Self, value: u64| search.proven(|system| set(system, value));
+        // Between `good`, which is proven, and `bad`, which is not.
+        let (mut good, mut bad) = if schedulable {
+            if proven(self, most) { (most, None) } else { (now, Some(most)) }
+        } else {
+            // Towards 1 in steps that double.
+            let mut step = 1u64;
+            let mut bad = now;
+            loop {
+                let next = now.saturating_sub(step).max(1);
+                if self.limit_reached || next >= bad {
+                    return None;
+                }
+                if proven(self, next) {
+                    break (next, Some(bad));
+                }
+                bad = next;
+                step = step.saturating_mul(2);
+            }
+        };
+        loop {
+            while let Some(over) = bad.filter(|over| *over - good > 1) {
+                let middle = good + (over - good) / 2;
+                if proven(self, middle) {
+                    good = middle;
+                } else {
+                    bad = Some(middle);
+                }
+            }
+            if sustainable || !schedulable || self.limit_reached {
+                break;
+            }
+            // No theorem: what lies between must hold where it is looked at.
+            let distance = good - now;
+            let sample = |k: u64| now + (u128::from(distance) * u128::from(k) / u128::from(SAMPLES)) as u64;
+            match (1..SAMPLES).map(sample).find(|value| *value > now && *value < good && !proven(self, *value)) {
+                // The first that fails; all samples before it passed.
+                Some(value) => (good, bad) = (now, Some(value)),
+                None => break,
+            }
+        }
+        (!self.limit_reached).then_some(good)
+    }
+}
+
+/// Tasks that share a period.
+struct Group {
+    name: String,
+    tasks: Vec<TaskId>,
+}
+
+impl Group {
+    fn first(&self) -> TaskId {
+        self.tasks[0]
+    }
+}
+
+/// Tasks that are linked by chains, sources first in the name.
+fn groups(system: &System) -> Vec<Group> {
+    let mut of: Vec<usize> = (0..system.tasks.len()).collect();
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for (i, task) in system.tasks.iter().enumerate() {
+            for before in &task.after {
+                let least = of[i].min(of[before.index()]);
+                changed |= of[i] != least || of[before.index()] != least;
+                (of[i], of[before.index()]) = (least, least);
+            }
+        }
+    }
+    let mut groups = Vec::new();
+    for root in 0..system.tasks.len() {
+        let tasks: Vec<TaskId> = (root..of.len()).filter(|i| of[*i] == root).map(|i| TaskId(i as u32)).collect();
+        let sources: Vec<&str> = (tasks.iter().map(|id| &system.tasks[id.index()]))
+            .filter(|task| task.after.is_empty())
+            .map(|task| task.name.as_str())
+            .collect();
+        if !sources.is_empty() {
+            groups.push(Group { name: sources.join(" + "), tasks });
+        }
+    }
+    groups
+}
+
+/// Whether the decision is monotone by theorem; see the module's documentation.
+fn sustainable(system: &System, in_periods: bool) -> bool {
+    let plain = system.components.is_empty()
+        && system.flows.is_empty()
+        && system.modes.is_empty()
+        && system.tasks.iter().all(|task| task.after.is_empty() && task.component.is_none());
+    plain
+        && (0..system.nodes.len()).all(|index| {
+            let node = NodeId(index as u32);
+            let spec = &system.nodes[index];
+            let tasks = || system.tasks_of(node).map(|(_, task)| task);
+            let offsets_alike = tasks().zip(tasks().skip(1)).all(|(a, b)| a.offset == b.offset);
+            let one = spec.cpus == 1 && spec.placement == Placement::Global && !spec.cancel;
+            let whole = spec.receive.is_none() && spec.send.is_none();
+            one && whole && offsets_alike && ordered(system, node, in_periods)
+        })
+}
+
+/// Whether a node's tasks stand on fixed priorities of their own, or all under EDF, whatever their WCETs (and periods).
+fn ordered(system: &System, node: NodeId, in_periods: bool) -> bool {
+    let strategy = system.nodes[node.index()].strategy;
+    let Ok(plan) = Plan::resolve(system, node, &system.strategy(strategy)) else { return false };
+    let alike = |level: u32| plan.tasks.iter().filter(|task| task.level == level).count();
+    let single = (0..plan.levels.len() as u32).all(|level| alike(level) == 1);
+    let fixed = match strategy {
+        StrategyRef::Builtin(Builtin::Fp) => true,
+        StrategyRef::Builtin(Builtin::Rm | Builtin::Dm) => !in_periods,
+        StrategyRef::Builtin(_) | StrategyRef::Own(_) => false,
+    };
+    let unshifted = plan.tasks.iter().all(|task| task.shift_ns == 0);
+    let jitter = system.tasks_of(node).any(|(_, task)| !task.jitter.is_zero());
+    match plan.levels.as_slice() {
+        [level] if level.order == Order::Deadline => level.preemptive && unshifted && !jitter,
+        _ => single && fixed,
+    }
+}
+
+#[cfg(test)]
+mod tests;

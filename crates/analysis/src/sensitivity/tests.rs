@@ -1,0 +1,127 @@
+use takt_model::generate::Random;
+use takt_model::{Builtin, Span, System, Task};
+
+use super::*;
+use crate::brute::cases;
+
+fn task(name: &str, t: u64, c: u64) -> Task {
+    Task::periodic(name, Span::from_ns(t), Span::from_ns(c))
+}
+
+#[test]
+fn the_numbers_are_those_of_theory() {
+    let found = sensitivity(&System::local(1, Builtin::Edf, vec![task("a", 10, 4), task("b", 20, 8)]), |_, _| {});
+    assert!(found.schedulable && found.load.sustainable && !found.limit_reached);
+    // U = 0.8: 5 of 10 and 10 of 20 is the last that fits; one ppm more makes 6.
+    assert_eq!(
+        (found.load.until, found.wcets[0].limit.until, found.wcets[1].limit.until),
+        (Some(1_250_000), Some(6), Some(12))
+    );
+    // 4 / 0.6 and 8 / 0.6, rounded up: deadlines shrink with them.
+    assert_eq!((found.periods[0].limit.until, found.periods[1].limit.until), (Some(7), Some(14)));
+    let full = sensitivity(&System::local(1, Builtin::Edf, vec![task("a", 10, 5), task("b", 20, 10)]), |_, _| {});
+    assert_eq!(
+        (full.load.until, full.wcets[0].limit.until, full.periods[1].limit.until),
+        (Some(1_000_000), Some(5), Some(20))
+    );
+}
+
+#[test]
+fn it_says_how_far_a_bad_system_must_go_back() {
+    let mut seen = 0;
+    let over = System::local(1, Builtin::Edf, vec![task("a", 10, 8), task("b", 20, 8)]);
+    let found = sensitivity(&over, |done, of| seen = done.max(seen).min(of));
+    assert_eq!(seen, 5);
+    // U = 1.2: 5/6 of the load, but times are whole: 6 + 7 of 20.
+    assert_eq!((found.schedulable, found.wcets[0].limit.until, found.wcets[1].limit.until), (false, Some(6), Some(4)));
+    assert_eq!((found.periods[0].limit.until, found.periods[1].limit.until), (Some(14), Some(40)));
+    let factor = found.load.until.unwrap();
+    let mut scaled = over.clone();
+    scale(&mut scaled, factor);
+    assert_eq!(decide(&scaled), Answer::Yes);
+    let mut more = over;
+    scale(&mut more, factor + 1);
+    assert_ne!(decide(&more), Answer::Yes);
+}
+
+/// Sets of two or three tasks with times up to 24 ns.
+fn random_set(random: &mut Random, builtin: Builtin, cpus: u32) -> System {
+    let count = random.between(2, 3);
+    let one = |i| {
+        let t = random.between(4, 24);
+        let c = random.between(1, (t / 2).max(1));
+        let deadline = Span::from_ns(random.between(c, t));
+        Task { deadline, priority: Some(i as u32 + 1), ..task(&format!("t{i}"), t, c) }
+    };
+    System::local(cpus, builtin, (0..count).map(one).collect())
+}
+
+#[test]
+fn where_a_theorem_holds_every_value_up_to_the_end_is_proven_and_none_beyond() {
+    let mut random = Random::new(91);
+    let mut seen = 0;
+    for round in 0..cases(40) {
+        let builtin = [Builtin::Fp, Builtin::Rm, Builtin::Dm, Builtin::Edf][(round % 4) as usize];
+        let system = random_set(&mut random, builtin, 1);
+        let found = sensitivity(&system, |_, _| {});
+        assert!(!found.limit_reached);
+        // Tasks may share a level.
+        if !found.load.sustainable {
+            continue;
+        }
+        for (i, of) in found.wcets.iter().enumerate() {
+            for wcet in 1..=system.tasks[i].deadline.as_ns() {
+                let mut changed = system.clone();
+                changed.tasks[i].wcet = Span::from_ns(wcet);
+                let proven = of.limit.until.is_some_and(|until| wcet <= until);
+                assert_eq!(decide(&changed) == Answer::Yes, proven, "round {round}, {wcet}: {system:?}");
+            }
+            seen += u32::from(of.limit.until.is_some());
+        }
+        for (i, of) in found.periods.iter().enumerate().filter(|(_, of)| of.limit.sustainable) {
+            for period in 1..=of.limit.now * 2 {
+                let mut changed = system.clone();
+                set_period(&mut changed.tasks[i], period);
+                let proven = of.limit.until.is_some_and(|until| period >= until);
+                assert_eq!(decide(&changed) == Answer::Yes, proven, "round {round}, period {period}: {system:?}");
+            }
+        }
+        for factor in (0..30).map(|k| 100_000 + 97_000 * k) {
+            let mut changed = system.clone();
+            scale(&mut changed, factor);
+            let proven = found.load.until.is_some_and(|until| factor <= until);
+            assert_eq!(decide(&changed) == Answer::Yes, proven, "round {round}, factor {factor}: {system:?}");
+        }
+    }
+    assert!(seen > 20, "{seen}");
+}
+
+#[test]
+fn elsewhere_the_end_is_proven_and_its_neighbour_is_not() {
+    let mut random = Random::new(92);
+    for round in 0..cases(40) {
+        let builtin = [Builtin::Edf, Builtin::Rm, Builtin::Mlf, Builtin::Fifo][(round % 4) as usize];
+        let system = random_set(&mut random, builtin, 1 + (round % 3) as u32);
+        let found = sensitivity(&system, |_, _| {});
+        for (i, of) in found.wcets.iter().enumerate() {
+            let Some(until) = of.limit.until else { continue };
+            let with = |wcet| {
+                let mut changed = system.clone();
+                changed.tasks[i].wcet = Span::from_ns(wcet);
+                decide(&changed) == Answer::Yes
+            };
+            assert!(with(until), "round {round}: {system:?}");
+            assert!(until >= system.tasks[i].deadline.as_ns() || !with(until + 1), "round {round}: {system:?}");
+        }
+    }
+}
+
+#[test]
+fn chains_change_together() {
+    let mut system = System::local(1, Builtin::Rm, vec![task("a", 100, 10), task("b", 100, 10), task("c", 50, 5)]);
+    system.tasks[1].after = vec![TaskId(0)];
+    let found = sensitivity(&system, |_, _| {});
+    let names: Vec<&str> = found.periods.iter().map(|of| of.task.as_str()).collect();
+    assert_eq!((names, found.wcets.len()), (vec!["a", "c"], 3));
+    assert!(found.schedulable && !found.load.sustainable);
+}
