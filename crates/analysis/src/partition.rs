@@ -4,13 +4,14 @@
 //! D. Garcia: Utilization Bounds for EDF Scheduling on Real-Time Multiprocessor Systems, RTS 28, 2004. Tasks in the order
 //! of decreasing utilisation (ties: file order), those that their affinity already binds first; each goes to the bin
 //! that the node's fit names, among those that still pass with it: by `qpa` (EDF on one CPU), `edf-wcrt` (shifted, or not
-//! preemptive), `rta` (any other levels), `gfb` (EDF on a cluster). Chains count with deadlines as their predecessors' responses.
+//! preemptive), `rta` (any other levels); on a cluster by `gfb`, `bcl-iterative` or `ff-dbf` (EDF), by `rta-lc` or `bcl-iterative` (fixed
+//! priorities). Chains count with deadlines as their predecessors' responses.
 //!
-//! Failing proves nothing: another order might fit.
+//! Failing proves nothing: another order might fit. With `fit = "ilp"` (feature `ilp`) an integer program looks through all partitions.
 
 use serde_json::{Map, json};
 use takt_model::plan::PlanError;
-use takt_model::{CpuSet, Fit, NodeId, Plan, System, Task, TaskId};
+use takt_model::{CpuSet, Fit, NodeId, NodeSpec, Plan, System, Task, TaskId};
 use thiserror::Error;
 
 use crate::apply::{apply as run, percent};
@@ -20,6 +21,9 @@ use crate::exact::{sum_ppm, sum_rounded_up};
 use crate::report::{TaskReport, TestReport};
 use crate::scope::{Unit, affinity, binds, cpus_name};
 use crate::verdict::{Answer, Verdict};
+
+#[cfg(feature = "ilp")]
+mod ilp;
 
 /// A placed System and how it came about.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,11 +71,35 @@ pub enum PlaceError {
         /// Per bin, what spoke against it.
         tried: String,
     },
-    /// Exact partitioning is not in this version.
-    #[error("node \"{node}\": fit \"ilp\" is not in this version; use first-fit, best-fit, worst-fit or next-fit")]
+    /// Exact partitioning is not in this build.
+    #[error(
+        "node \"{node}\": fit \"ilp\" needs a takt that was built with its feature \"ilp\"; or use first-fit, best-fit, worst-fit or next-fit"
+    )]
     Ilp {
         /// The node.
         node: String,
+    },
+    /// The integer program has no solution.
+    #[error(
+        "node \"{node}\": no partition passes: the solver finds none for {} alone ({sets} largest sets of tasks fit a CPU); try more CPUs, or global placement",
+        .tasks.join(", ")
+    )]
+    NoPartition {
+        /// The node.
+        node: String,
+        /// Tasks that cannot be placed together, beside those bound by hand; without any one of them the solver found a partition,
+        /// where it could tell.
+        tasks: Vec<String>,
+        /// Largest sets of tasks that pass in one bin.
+        sets: usize,
+    },
+    /// A limit was reached, or the solver gave up.
+    #[error("node \"{node}\": undecided whether there is a partition: {why}; try a fit, fewer tasks, or more CPUs")]
+    Undecided {
+        /// The node.
+        node: String,
+        /// What ended the search.
+        why: String,
     },
     /// The strategy does not fit the tasks.
     #[error(transparent)]
@@ -81,7 +109,8 @@ pub enum PlaceError {
 /// Binds the tasks of every partitioned and clustered node to CPUs. Tasks that their affinity already binds keep it.
 ///
 /// # Errors
-/// A task that fits nowhere, `fit = "ilp"`, or a strategy that does not fit the tasks.
+/// A task that fits nowhere, no partition at all (`fit = "ilp"`, or the feature of that name is missing), or a strategy that does
+/// not fit the tasks.
 pub fn place(system: &System) -> Result<Placed, PlaceError> {
     let mut placed = Placed { system: system.clone(), nodes: Vec::new() };
     for index in 0..system.nodes.len() {
@@ -139,6 +168,7 @@ pub(crate) fn apply(system: &System, node: NodeId) -> (TestReport, Option<System
 }
 
 /// A bin while it is filled; slots index [`Plan::tasks`].
+#[derive(Clone)]
 struct Filling {
     cpus: CpuSet,
     slots: Vec<usize>,
@@ -159,9 +189,6 @@ fn place_node(system: &mut System, node: NodeId) -> Result<Vec<Bin>, PlaceError>
             None => loose.push(slot),
         }
     }
-    if spec.fit == Fit::Ilp && !loose.is_empty() {
-        return Err(PlaceError::Ilp { node: spec.name });
-    }
     loose.sort_by(|a, b| {
         let load = |slot: usize| {
             let task = &system.tasks[plan.tasks[slot].task.index()];
@@ -171,99 +198,147 @@ fn place_node(system: &mut System, node: NodeId) -> Result<Vec<Bin>, PlaceError>
         (c_b * t_a).cmp(&(c_a * t_b)).then(a.cmp(b))
     });
     let carried = Carried::by_deadlines(system);
-    let mut last_used = 0;
-    for slot in loose {
-        let id = plan.tasks[slot].task;
-        let own = affinity(&system.tasks[id.index()], &spec);
-        let mut tried = Vec::new();
-        let mut chosen = None;
-        for candidate in candidates(system, &plan, &bins, spec.fit, last_used) {
-            let cpus = own.intersection(&bins[candidate].cpus);
-            if cpus.is_empty() {
-                continue;
-            }
-            let before = system.tasks[id.index()].cpus.replace(cpus);
-            match fits(system, node, &plan, &bins[candidate], Some(slot), &carried) {
-                Ok(()) => {
-                    chosen = Some(candidate);
-                    break;
-                }
-                Err(why) => {
-                    system.tasks[id.index()].cpus = before;
-                    tried.push(format!("{}: {why}", cpus_name(&bins[candidate].cpus)));
-                }
-            }
-        }
-        let Some(chosen) = chosen else {
-            let task = system.tasks[id.index()].name.clone();
-            let tried = if tried.is_empty() { "no CPU is left that it may use".to_owned() } else { tried.join("; ") };
-            return Err(PlaceError::NoFit { node: spec.name, task, id, tried });
-        };
-        bins[chosen].slots.push(slot);
-        last_used = chosen;
-    }
+    let mut placer = Placer { system, spec: &spec, plan: &plan, carried: &carried };
+    let bins =
+        if spec.fit == Fit::Ilp { placer.exactly(bins, &loose)? } else { placer.by_fit(spec.fit, bins, &loose)? };
     let finished = bins.into_iter().map(|bin| {
-        let unproven = fits(system, node, &plan, &bin, None, &carried).err();
+        let unproven = placer.fits(&bin, None).err();
         let mut tasks: Vec<TaskId> = bin.slots.iter().map(|slot| plan.tasks[*slot].task).collect();
         tasks.sort_unstable();
-        let loads = tasks.iter().map(|id| load(&system.tasks[id.index()]));
+        let loads = tasks.iter().map(|id| load(&placer.system.tasks[id.index()]));
         Bin { cpus: bin.cpus, utilization_ppm: sum_ppm(loads), tasks, unproven }
     });
     Ok(finished.collect())
 }
 
-/// The bins in the order in which a fit tries them.
-fn candidates(system: &System, plan: &Plan, bins: &[Filling], fit: Fit, last_used: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..bins.len()).collect();
-    // Per CPU of the bin, so that a smaller last cluster counts as what it is.
-    let fullness = |bin: &usize| {
-        let bin = &bins[*bin];
-        let loads = bin.slots.iter().map(|slot| load(&system.tasks[plan.tasks[*slot].task.index()]));
-        sum_rounded_up(loads).unwrap_or(u128::MAX) / u128::from(bin.cpus.len().max(1))
-    };
-    match fit {
-        Fit::FirstFit | Fit::Ilp => {}
-        Fit::BestFit => order.sort_by_key(|bin| std::cmp::Reverse(fullness(bin))),
-        Fit::WorstFit => order.sort_by_key(fullness),
-        Fit::NextFit => order.retain(|bin| *bin >= last_used),
+/// A node that is being filled.
+struct Placer<'a> {
+    system: &'a mut System,
+    spec: &'a NodeSpec,
+    plan: &'a Plan,
+    carried: &'a Carried,
+}
+
+impl Placer<'_> {
+    fn task(&self, slot: usize) -> &Task {
+        &self.system.tasks[self.plan.tasks[slot].task.index()]
     }
-    order
+
+    fn bind(&mut self, slot: usize, cpus: Option<CpuSet>) {
+        self.system.tasks[self.plan.tasks[slot].task.index()].cpus = cpus;
+    }
+
+    /// Each task, in the given order, into the first bin of the fit's order whose test it passes.
+    fn by_fit(&mut self, fit: Fit, mut bins: Vec<Filling>, loose: &[usize]) -> Result<Vec<Filling>, PlaceError> {
+        let mut last_used = 0;
+        for &slot in loose {
+            let own = affinity(self.task(slot), self.spec);
+            let mut tried = Vec::new();
+            let mut chosen = None;
+            for candidate in self.candidates(&bins, fit, last_used) {
+                let cpus = own.intersection(&bins[candidate].cpus);
+                if cpus.is_empty() {
+                    continue;
+                }
+                let before = self.task(slot).cpus;
+                self.bind(slot, Some(cpus));
+                match self.fits(&bins[candidate], Some(slot)) {
+                    Ok(()) => {
+                        chosen = Some(candidate);
+                        break;
+                    }
+                    Err(why) => {
+                        self.bind(slot, before);
+                        tried.push(format!("{}: {why}", cpus_name(&bins[candidate].cpus)));
+                    }
+                }
+            }
+            let Some(chosen) = chosen else {
+                let (node, id) = (self.spec.name.clone(), self.plan.tasks[slot].task);
+                let task = self.task(slot).name.clone();
+                let tried =
+                    if tried.is_empty() { "no CPU is left that it may use".to_owned() } else { tried.join("; ") };
+                return Err(PlaceError::NoFit { node, task, id, tried });
+            };
+            bins[chosen].slots.push(slot);
+            last_used = chosen;
+        }
+        Ok(bins)
+    }
+
+    /// Some partition whose bins all pass, if there is one: by a fit where one succeeds, else by an integer program.
+    #[cfg(feature = "ilp")]
+    fn exactly(&mut self, bins: Vec<Filling>, loose: &[usize]) -> Result<Vec<Filling>, PlaceError> {
+        let before: Vec<_> = loose.iter().map(|slot| self.task(*slot).cpus).collect();
+        for fit in [Fit::WorstFit, Fit::FirstFit, Fit::BestFit] {
+            if let Ok(filled) = self.by_fit(fit, bins.clone(), loose) {
+                return Ok(filled);
+            }
+            for (slot, cpus) in loose.iter().zip(&before) {
+                self.bind(*slot, *cpus);
+            }
+        }
+        ilp::assign(self, bins, loose)
+    }
+
+    #[cfg(not(feature = "ilp"))]
+    fn exactly(&mut self, bins: Vec<Filling>, loose: &[usize]) -> Result<Vec<Filling>, PlaceError> {
+        if loose.is_empty() { Ok(bins) } else { Err(PlaceError::Ilp { node: self.spec.name.clone() }) }
+    }
+
+    /// The bins in the order in which a fit tries them.
+    fn candidates(&self, bins: &[Filling], fit: Fit, last_used: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..bins.len()).collect();
+        // Per CPU of the bin, so that a smaller last cluster counts as what it is.
+        let fullness = |bin: &usize| {
+            let bin = &bins[*bin];
+            let loads = bin.slots.iter().map(|slot| load(self.task(*slot)));
+            sum_rounded_up(loads).unwrap_or(u128::MAX) / u128::from(bin.cpus.len().max(1))
+        };
+        match fit {
+            Fit::FirstFit | Fit::Ilp => {}
+            Fit::BestFit => order.sort_by_key(|bin| std::cmp::Reverse(fullness(bin))),
+            Fit::WorstFit => order.sort_by_key(fullness),
+            Fit::NextFit => order.retain(|bin| *bin >= last_used),
+        }
+        order
+    }
+
+    /// Whether a bin passes a test with one more task.
+    fn fits(&self, bin: &Filling, more: Option<usize>) -> Result<(), String> {
+        let mut slots: Vec<usize> = bin.slots.iter().copied().chain(more).collect();
+        slots.sort_unstable();
+        let whole = slots.iter().all(|slot| affinity(self.task(*slot), self.spec) == bin.cpus);
+        let unit = Unit::new(self.system, self.spec, self.plan, &slots, cpus_name(&bin.cpus), bin.cpus.len(), whole);
+        let tests = tests(&unit);
+        let mut said = Vec::new();
+        for test in tests {
+            let report = run(*test, &unit, self.carried);
+            if report.verdict.answer() == Answer::Yes {
+                return Ok(());
+            }
+            said.push(report.verdict.why().to_owned());
+        }
+        let load = sum_ppm(unit_loads(&unit)).map_or("?".to_owned(), percent);
+        let more: Vec<&str> = tests[1..].iter().map(|test| test.name()).collect();
+        let more = if more.is_empty() { String::new() } else { format!(" (nor do {} prove it)", more.join(", ")) };
+        Err(format!("{} at {load}: {}{more}", tests[0].name(), said[0]))
+    }
+}
+
+/// What decides a bin: on one CPU a test that is exact or the only one there is, on a cluster the cheapest of several first.
+fn tests(unit: &Unit) -> &'static [TestId] {
+    match (unit.edf().is_ok(), unit.m) {
+        (true, 1) => &[TestId::Qpa],
+        (true, _) => &[TestId::Gfb, TestId::BclIterative, TestId::FfDbf],
+        (false, 1) if unit.by_deadline() => &[TestId::EdfWcrt],
+        (false, 1) => &[TestId::Rta],
+        (false, _) => &[TestId::RtaLc, TestId::BclIterative],
+    }
 }
 
 fn load(task: &Task) -> (u64, u64) {
     (task.wcet.as_ns(), task.period.as_ns())
-}
-
-/// Whether a bin passes its test with one more task.
-fn fits(
-    system: &System,
-    node: NodeId,
-    plan: &Plan,
-    bin: &Filling,
-    more: Option<usize>,
-    carried: &Carried,
-) -> Result<(), String> {
-    let spec = &system.nodes[node.index()];
-    let mut slots: Vec<usize> = bin.slots.iter().copied().chain(more).collect();
-    slots.sort_unstable();
-    let whole = slots.iter().all(|slot| affinity(&system.tasks[plan.tasks[*slot].task.index()], spec) == bin.cpus);
-    let unit = Unit::new(system, spec, plan, &slots, cpus_name(&bin.cpus), bin.cpus.len(), whole);
-    let test = match (unit.edf().is_ok(), unit.m) {
-        (true, 1) => TestId::Qpa,
-        (true, _) => TestId::Gfb,
-        (false, 1) if unit.by_deadline() => TestId::EdfWcrt,
-        (false, _) => TestId::Rta,
-    };
-    let report = run(test, &unit, carried);
-    match report.verdict.answer() {
-        Answer::Yes => Ok(()),
-        _ => Err(format!(
-            "{} at {}: {}",
-            test.name(),
-            sum_ppm(unit_loads(&unit)).map_or("?".to_owned(), percent),
-            report.verdict.why()
-        )),
-    }
 }
 
 fn unit_loads(unit: &Unit) -> impl Iterator<Item = (u64, u64)> {
