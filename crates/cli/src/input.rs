@@ -175,7 +175,7 @@ pub(crate) fn place(system: System) -> Result<System, Failure> {
         return Ok(system);
     }
     takt_analysis::place(&system).map(|placed| placed.system).map_err(|error| match error {
-        PlaceError::NoFit { .. } => Failure::no(error),
+        PlaceError::NoFit { .. } | PlaceError::NoPartition { .. } | PlaceError::Undecided { .. } => Failure::no(error),
         PlaceError::Plan(PlanError::Table { .. }) | PlaceError::Ilp { .. } => Failure::cannot(error),
         PlaceError::Plan(_) => Failure::input(error),
     })
