@@ -23,6 +23,7 @@ use crate::scope::{Unit, UnitTask, ns, synchronous};
 use crate::verdict::{Answer, Bound, Verdict};
 
 pub(crate) use binding::{explain, sentence};
+pub(crate) use global::sporadic_tasks;
 
 /// The tests of one unit, the cheapest first.
 pub(crate) const PORTFOLIO: &[TestId] = &[

@@ -26,6 +26,7 @@ mod apply;
 #[cfg(test)]
 mod brute;
 mod catalogue;
+pub mod certify;
 mod chains;
 mod check;
 pub mod compositional;
@@ -41,9 +42,11 @@ pub mod reservation;
 mod scope;
 pub mod sensitivity;
 mod verdict;
+pub mod verify;
 pub mod window;
 
 pub use catalogue::{Kind, TestId, TestInfo, catalogue};
+pub use certify::{Uncertified, certify};
 pub use check::{CheckOptions, check};
 pub use compositional::{SizeError, SizedComponent, SizedSystem, size};
 pub use linux::LinuxMachine;

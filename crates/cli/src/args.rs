@@ -35,6 +35,7 @@ pub(crate) struct Takt {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Verb {
     Check(Check),
+    Verify(Verify),
     Size(Size),
     Gen(Gen),
     Sim(Sim),
@@ -64,6 +65,7 @@ Examples:
   takt check robot.toml --test rta --test qpa
   takt check robot.toml --explain           where is it tightest, and what takes the time there?
   takt check robot.toml --sensitivity       how much may each wcet grow?
+  takt check robot.toml --certificate robot.proof
   takt check robot.toml --linux             also: would this kernel admit the tasks?
   takt check robot.toml --linux=cpus=4      ... or a stock kernel on 4 CPUs?
   takt check --list                         the tests, and what each decides")]
@@ -89,6 +91,11 @@ pub(crate) struct Check {
     #[arg(long, conflicts_with = "test")]
     pub(crate) sensitivity: bool,
 
+    /// Write a proof of the verdict here, which `takt verify` checks without searching; - is standard output (and then
+    /// no report is printed).
+    #[arg(long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath, conflicts_with_all = ["test", "list"])]
+    pub(crate) certificate: Option<Target>,
+
     /// List the tests: what each decides, where it applies, who found it.
     #[arg(long)]
     pub(crate) list: bool,
@@ -102,6 +109,28 @@ pub(crate) struct Check {
     /// of the wcet, at least 200us.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "linux")]
     pub(crate) margin: Option<Span>,
+}
+
+/// Check a proof that `takt check --certificate` wrote.
+///
+/// A small checker of its own, which shares no code with the tests and does not search: it reads the system and the certificate
+/// and checks each claim. What it trusts stands in docs/certificate.md.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 accepted, whether it proves or refutes; 1 rejected; 2 no certificate; 3 a certificate of another version.
+
+Examples:
+  takt check robot.toml --certificate robot.proof
+  takt verify robot.toml robot.proof
+  takt check robot.toml --certificate - | takt verify robot.toml - --json")]
+pub(crate) struct Verify {
+    /// The system file; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) system: String,
+
+    /// The certificate; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) certificate: String,
 }
 
 /// Fill in what a system file leaves open: periods and budgets of components, CPUs of tasks.

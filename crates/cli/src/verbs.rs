@@ -13,6 +13,7 @@ mod schema;
 mod sim;
 mod size;
 mod stats;
+mod verify;
 
 use clap::CommandFactory as _;
 
@@ -29,6 +30,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
     keep_inputs(&takt.verb)?;
     match takt.verb {
         Verb::Check(options) => check::execute(&options, json),
+        Verb::Verify(options) => verify::execute(&options, json),
         Verb::Size(options) => size::execute(&options, json),
         Verb::Gen(options) => generate::execute(&options, json),
         Verb::Sim(options) => sim::execute(&options, json),
@@ -53,6 +55,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
 /// Refuses to write over what is to be read: a log that is truncated while it is drawn, a system that becomes its log.
 fn keep_inputs(verb: &Verb) -> Result<(), Failure> {
     let (output, inputs) = match verb {
+        Verb::Check(options) => (options.certificate.as_ref(), vec![options.file.as_ref()]),
         Verb::Sim(options) => (options.output.as_ref(), vec![Some(&options.file)]),
         Verb::Run(options) => (options.output.as_ref(), vec![Some(&options.file)]),
         Verb::Chart(options) => (Some(&options.output), vec![Some(&options.log)]),

@@ -643,6 +643,7 @@ fn help_says_what_it_said() {
     let folder = Folder::new();
     let verbs = [
         "check",
+        "verify",
         "size",
         "gen",
         "sim",

@@ -172,6 +172,11 @@ fn sporadic(unit: &Unit, carried: &Carried, rule: Rule) -> Result<Vec<Sporadic>,
     unit.tasks.iter().map(each).collect()
 }
 
+/// The tasks of a unit as the global tests see them, where these apply.
+pub(crate) fn sporadic_tasks(unit: &Unit, carried: &Carried, by: Rule) -> Option<Vec<Sporadic>> {
+    if rule(unit).ok()? == by { sporadic(unit, carried, by).ok() } else { None }
+}
+
 /// What a [`Load`] says, in words and figures.
 fn outcome(unit: &Unit, load: Load, exceeded: impl FnOnce(&Unit, &Excess) -> String) -> Result<Outcome, Inapplicable> {
     let mut figures = Map::new();

@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, Sensitivity, TestId, catalogue};
+use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, Sensitivity, TestId, Uncertified, catalogue};
 use takt_model::{Span, System};
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
-use crate::output::{print, print_json};
+use crate::output::{Target, print, print_json};
 use crate::progress;
 use crate::table::{Table, or_dash, time};
 
@@ -30,7 +30,13 @@ pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
     let asked = CheckOptions { all, only, explain, linux, ..CheckOptions::default() };
     let report = takt_analysis::check(&system, &asked);
     let sensitivity = options.sensitivity.then(|| searched(&system));
-    if json {
+    let to_stdout = options.certificate.as_ref().is_some_and(Target::is_stdout);
+    if json && to_stdout {
+        return Err(Failure::input("--json and the certificate cannot both go to standard output"));
+    }
+    if to_stdout {
+        // Only the certificate.
+    } else if json {
         print_json(&Answered { report: &report, sensitivity })?;
     } else {
         let mut text = describe(&system, &report);
@@ -42,7 +48,21 @@ pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
         }
         print(&text)?;
     }
+    if let Some(target) = &options.certificate {
+        write_certificate(&system, target)?;
+    }
     Ok(if report.schedulable == Answer::Yes { Status::Yes } else { Status::No })
+}
+
+/// Writes the proof; nothing where there is none.
+fn write_certificate(system: &System, target: &Target) -> Result<(), Failure> {
+    let certificate = takt_analysis::certify(system).map_err(|error| match error {
+        Uncertified::Undecided => Failure::no(error),
+        Uncertified::NoProof(_) => Failure::cannot(error),
+    })?;
+    let text = serde_json::to_string_pretty(&certificate)
+        .map_err(|error| Failure::trouble(format_args!("cannot write JSON: {error}")))?;
+    target.write((text + "\n").as_bytes())
 }
 
 /// The report as JSON, with what was asked for besides.

@@ -1,0 +1,250 @@
+use serde_json::Value;
+use takt_model::generate::Random;
+use takt_model::{Arrival, Builtin, Costs, NodeSpec, Span, StrategyRef, System, Task};
+
+use super::*;
+use crate::brute::cases;
+use crate::verify::{Rejected, verify};
+
+fn task(name: &str, t: u64, c: u64) -> Task {
+    Task::periodic(name, Span::from_ns(t), Span::from_ns(c))
+}
+
+/// Sets of one node whose load lies around what it can do.
+fn random_system(random: &mut Random) -> System {
+    let cpus = [1, 1, 1, 2, 3][random.between(0, 4) as usize];
+    let count = random.between(2, 3 + u64::from(cpus));
+    let jitters = random.between(0, 4) == 0;
+    let sporadic = random.between(0, 1) == 0;
+    let one = |i: u64| {
+        let t = [8, 10, 12, 15, 20, 24, 30, 40][random.between(0, 7) as usize] * random.between(1, 3);
+        let c = random.between(1, (t * u64::from(cpus) * 8 / 5 / count).clamp(1, t));
+        let mut task = task(&format!("t{i}"), t, c);
+        task.priority = Some(i as u32 + 1);
+        if random.between(0, 1) == 0 {
+            task.deadline = Span::from_ns(random.between(c, t));
+        }
+        if jitters {
+            task.jitter = Span::from_ns(random.between(0, 3));
+        }
+        if jitters && cpus == 1 && random.between(0, 3) == 0 {
+            task.blocking = Span::from_ns(random.between(1, 3));
+        }
+        if sporadic {
+            task.arrival = Arrival::Sporadic;
+        }
+        task
+    };
+    let tasks: Vec<Task> = (0..count).map(one).collect();
+    let builtin = [Builtin::Fp, Builtin::Rm, Builtin::Dm, Builtin::Edf, Builtin::Edf, Builtin::Fifo]
+        [random.between(0, 5) as usize];
+    let mut system = System::local(cpus, builtin, tasks);
+    if random.between(0, 4) == 0 {
+        let ns = Span::from_ns;
+        let (switch, migrate, release) = (ns(1), ns(1), ns(1));
+        let (tick, tick_period) = (ns(random.between(0, 1)), ns(20));
+        system.nodes[0].costs = Some(Costs { switch, migrate, release, tick, tick_period });
+    }
+    if random.between(0, 5) == 0 && count > 2 {
+        system.tasks[1].after = vec![takt_model::TaskId(0)];
+        system.tasks[1].period = system.tasks[0].period;
+        system.tasks[1].deadline = system.tasks[0].period;
+        system.tasks[1].arrival = Arrival::Periodic;
+    }
+    if cpus > 1 && random.between(0, 2) == 0 {
+        system.nodes[0].placement = Placement::Partitioned;
+    }
+    system
+}
+
+fn json(certificate: &Certificate) -> Value {
+    serde_json::to_value(certificate).expect("a certificate is JSON")
+}
+
+/// The places of all numbers and flags below `at`.
+fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Number(_) | Value::Bool(_) => found.push(at.to_owned()),
+        Value::Array(list) => {
+            list.iter().enumerate().for_each(|(i, value)| places(value, &format!("{at}/{i}"), found));
+        }
+        Value::Object(map) => map.iter().for_each(|(key, value)| places(value, &format!("{at}/{key}"), found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn what_is_decided_on_fixed_priorities_and_edf_is_certified() {
+    let mut random = Random::new(101);
+    let (mut yes, mut no, mut none) = (0u64, 0, 0u64);
+    let mut kinds = std::collections::BTreeMap::new();
+    for round in 0..cases(250) {
+        let system = random_system(&mut random);
+        let decided = decide(&system);
+        match certify(&system) {
+            Ok(certificate) => {
+                let text = serde_json::to_string(&certificate).expect("JSON");
+                let accepted = verify(&system, &text).unwrap_or_else(|error| panic!("round {round}: {error}"));
+                assert_eq!(accepted.schedulable, decided == Answer::Yes);
+                assert_eq!(certificate.schedulable, accepted.schedulable);
+                for (_, kind) in accepted.proofs {
+                    *kinds.entry(kind).or_insert(0u32) += 1;
+                }
+                if certificate.schedulable { yes += 1 } else { no += 1 }
+            }
+            Err(Uncertified::Undecided) => assert_eq!(decided, Answer::Unknown),
+            Err(Uncertified::NoProof(_)) => none += 1,
+        }
+    }
+    for kind in ["hyperbolic", "density", "demand", "responses", "gfb", "global", "too-long", "overload", "schedule"] {
+        assert!(cases(250) < 250 || kinds.contains_key(kind), "no {kind}: {kinds:?}");
+    }
+    assert!(yes > cases(250) / 8 && no > 0 && none < cases(250) / 5, "{yes} yes, {no} no, {none} without: {kinds:?}");
+}
+
+/// A certificate with one number changed shows the same, or nothing.
+#[test]
+fn a_changed_certificate_shows_nothing_false() {
+    let mut random = Random::new(102);
+    let (mut rejected, mut kept) = (0u64, 0u64);
+    for _ in 0..cases(50) {
+        let system = random_system(&mut random);
+        let Ok(certificate) = certify(&system) else { continue };
+        let original = json(&certificate);
+        let mut all = Vec::new();
+        places(&original, "", &mut all);
+        // Of long schedules some.
+        while all.len() > 60 {
+            all.swap_remove(random.between(0, all.len() as u64 - 1) as usize);
+        }
+        for place in all {
+            for change in 0..6 {
+                let mut changed = original.clone();
+                let value = changed.pointer_mut(&place).expect("it was there");
+                *value = match (value.as_u64(), value.as_bool()) {
+                    (_, Some(flag)) => (!flag).into(),
+                    (Some(n), _) => [n + 1, n.saturating_sub(1), n * 2, n / 2, 0, u64::MAX][change].into(),
+                    _ => continue,
+                };
+                if changed == original {
+                    continue;
+                }
+                match verify(&system, &changed.to_string()) {
+                    Ok(accepted) => {
+                        assert_eq!(accepted.schedulable, certificate.schedulable, "{place}: {changed}");
+                        kept += 1;
+                    }
+                    Err(_) => rejected += 1,
+                }
+            }
+        }
+    }
+    assert!(rejected > kept, "{rejected} rejected, {kept} kept");
+}
+
+/// No certificate, of whatever system, changed or not, makes a bad system good.
+#[test]
+fn a_system_that_misses_has_no_proof() {
+    let mut random = Random::new(103);
+    let mut tried = 0u64;
+    for round in 0..cases(150) {
+        let good = random_system(&mut random);
+        let Ok(certificate) = certify(&good) else { continue };
+        if !certificate.schedulable {
+            continue;
+        }
+        // Worse in one number, until it is refuted.
+        let mut bad = good.clone();
+        let i = random.between(0, bad.tasks.len() as u64 - 1) as usize;
+        let worse = (0..40).find(|_| {
+            let task = &mut bad.tasks[i];
+            match random.between(0, 1) {
+                0 => task.wcet = Span::from_ns((task.wcet.as_ns() + 1).min(task.deadline.as_ns())),
+                _ => task.deadline = Span::from_ns((task.deadline.as_ns() - 1).max(task.wcet.as_ns())),
+            }
+            decide(&bad) == Answer::No
+        });
+        if worse.is_none() {
+            continue;
+        }
+        let mut forged = certificate;
+        forged.system = takt_model::file::write(&bad);
+        let original = json(&forged);
+        let mut all = vec![String::new()];
+        places(&original, "", &mut all);
+        for _ in 0..30 {
+            let mut changed = original.clone();
+            for _ in 0..random.between(0, 3) {
+                let place = &all[random.between(0, all.len() as u64 - 1) as usize];
+                let value = changed.pointer_mut(place).expect("it was there");
+                if let Some(n) = value.as_u64().filter(|_| place != "/takt-certificate") {
+                    *value = random.between(n / 2, n * 3 / 2 + 2).into();
+                }
+            }
+            tried += 1;
+            let text = changed.to_string();
+            if let Ok(accepted) = verify(&bad, &text) {
+                panic!("round {round}: {accepted:?} by {text}");
+            }
+            assert!(matches!(verify(&good, &text), Err(Rejected::System(_))));
+        }
+    }
+    assert!(tried > 100, "{tried}");
+}
+
+#[test]
+fn certificates_are_about_one_system_and_one_version() {
+    let system = System::local(1, Builtin::Rm, vec![task("a", 10, 2), task("b", 15, 5)]);
+    let certificate = certify(&system).expect("it is proven");
+    let text = json(&certificate).to_string();
+    let accepted = verify(&system, &text).expect("it is accepted");
+    assert_eq!(accepted.proofs, [("local/cpu0".to_owned(), "hyperbolic")]);
+    let mut other = system.clone();
+    other.tasks[0].offset = Span::from_ns(1);
+    let Err(Rejected::System(why)) = verify(&other, &text) else { panic!("it is another system") };
+    assert!(why.contains("differ from line"), "{why}");
+    assert_eq!(
+        verify(&system, &text.replace("\"takt-certificate\":1", "\"takt-certificate\":2")),
+        Err(Rejected::Version(2))
+    );
+    assert!(matches!(verify(&system, "{}"), Err(Rejected::Form(_))));
+    assert!(matches!(verify(&system, &text.replace("\"proofs\"", "\"proof\"")), Err(Rejected::Form(_))));
+    let open = System::local(1, Builtin::Mlf, vec![task("a", 10, 5), task("b", 15, 7)]);
+    assert!(certify(&open).is_err());
+}
+
+#[test]
+fn global_proofs_do_not_hold_for_partitions() {
+    let mut system = System::local(2, Builtin::Edf, vec![task("a", 10, 5), task("b", 10, 5), task("c", 10, 5)]);
+    let certificate = certify(&system).expect("gfb holds");
+    system.nodes[0].placement = Placement::Partitioned;
+    let forged = Certificate { system: takt_model::file::write(&system), ..certificate };
+    assert!(matches!(accept(&system, &forged), Err(Rejected::Claim(_))));
+    let placed = certify(&system).expect("two and one");
+    assert_eq!((placed.placement.len(), placed.proofs.len()), (3, 2));
+    // Two parts that share a CPU, or a task that stands nowhere.
+    let mut twice = placed.clone();
+    twice.proofs.push(twice.proofs[0].clone());
+    assert!(accept(&system, &twice).is_err());
+    let mut lost = placed;
+    lost.proofs.pop();
+    assert!(accept(&system, &lost).is_err());
+}
+
+#[test]
+fn nodes_are_covered_one_by_one() {
+    let mut system = System::local(1, Builtin::Edf, vec![task("a", 10, 5), task("b", 14, 7)]);
+    system.nodes.push(NodeSpec::new("second", 2, StrategyRef::Builtin(Builtin::Rm)));
+    for (i, cpu) in [(0, 0), (1, 1)] {
+        let mut more = task(&format!("c{i}"), 20, 12);
+        more.node = NodeId(1);
+        more.cpus = Some([cpu].into_iter().collect());
+        system.tasks.push(more);
+    }
+    let certificate = certify(&system).expect("all are proven");
+    assert_eq!(certificate.proofs.len(), 3);
+    system.tasks[3].wcet = Span::from_ns(21);
+    system.tasks[3].deadline = Span::from_ns(100);
+    let refuted = certify(&system).expect("21 of 20 is too much");
+    assert!(matches!(refuted.witness, Some(Witness::Overload { .. })), "{refuted:?}");
+}

@@ -1,0 +1,381 @@
+//! `takt verify`: an independent checker of certificates.
+//!
+//! `takt check` searches; this module only checks what was found. It shares no code with the tests: it uses `takt_model` (the System, its file, the
+//! resolution of a strategy into levels), `serde` and nothing else of this crate, which tests/verifier.rs holds. It contains no search: every
+//! number that had to be found stands in the certificate, and each check is an inequality between whole numbers of ns, or the replay of a schedule.
+//!
+//! | proof | what is checked | file |
+//! |---|---|---|
+//! | `hyperbolic`, `density`, `gfb` | a sum or product of fractions, rounded up, against its limit | one_cpu, global |
+//! | `responses` | windows that hold all work, job by job until the busy window closes | one_cpu |
+//! | `demand` | a busy period that closes, and a chain of points that covers it | one_cpu |
+//! | `global` | response bounds that imply each other | global |
+//! | `too-long`, `overload` | a job that cannot fit; more work than CPUs | here |
+//! | `schedule` | arrivals that are legal and end in a miss, replayed | schedule |
+//!
+//! **Why bounds may imply each other.** Bounds of responses, deadlines and the spread of releases along chains are claims about jobs. Suppose the inequality of each
+//! claim holds under all others, and look at the first instant at which a claim fails. Each inequality speaks of one window that ends at that
+//! instant, and uses of the other claims only what concerns earlier instants; those hold; so this one does: contradiction.
+//!
+//! What is trusted: that the file says what the user means, `takt_model`'s parser and level resolution, and this module.
+
+mod form;
+mod global;
+mod one_cpu;
+mod schedule;
+
+use takt_model::{Arrival, Costs, CpuSet, Criticality, NodeId, Plan, PlanLevel, System, TaskId};
+
+pub use form::{
+    AnyVersion, Arrived, Certificate, Placed, Proof, Released, Responding, UnitProof, VERSION, Windows, Witness,
+};
+pub use schedule::{JOBS_MAX, first_miss};
+
+/// What an accepted certificate shows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Accepted {
+    /// Whether every deadline is kept; otherwise some legal behaviour misses one.
+    pub schedulable: bool,
+    /// Per part: the scope ("n1/cpu0") and the kind of proof.
+    pub proofs: Vec<(String, &'static str)>,
+}
+
+/// Why a certificate is not accepted.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Rejected {
+    /// Not a certificate.
+    #[error("this is no certificate: {0}; \"takt check SYSTEM --certificate FILE\" writes one")]
+    Form(String),
+    /// A certificate of another version.
+    #[error("this certificate is of version {0}, and this takt reads version {VERSION}")]
+    Version(u64),
+    /// About another system.
+    #[error("the certificate is about another system: {0}")]
+    System(String),
+    /// A claim that does not hold, or a part that no claim covers.
+    #[error("{0}")]
+    Claim(String),
+}
+
+/// A claim that does not hold.
+type Claim = Result<(), String>;
+
+/// Reads a certificate and checks it against a System.
+///
+/// # Errors
+/// Why it is rejected.
+pub fn verify(system: &System, certificate: &str) -> Result<Accepted, Rejected> {
+    let version: AnyVersion = serde_json::from_str(certificate).map_err(|error| Rejected::Form(error.to_string()))?;
+    if version.version != VERSION {
+        return Err(Rejected::Version(version.version));
+    }
+    let certificate: Certificate =
+        serde_json::from_str(certificate).map_err(|error| Rejected::Form(error.to_string()))?;
+    accept(system, &certificate)
+}
+
+/// Checks a certificate against a System.
+///
+/// # Errors
+/// Why it is rejected.
+pub fn accept(system: &System, certificate: &Certificate) -> Result<Accepted, Rejected> {
+    let text = takt_model::file::write(system);
+    if text != certificate.system {
+        let line = text.lines().zip(certificate.system.lines()).position(|(a, b)| a != b);
+        let line = line.unwrap_or_else(|| text.lines().count().min(certificate.system.lines().count())) + 1;
+        return Err(Rejected::System(format!("they differ from line {line} of the canonical text on")));
+    }
+    match (&certificate.witness, certificate.schedulable) {
+        (None, true) => proven(system, certificate).map_err(Rejected::Claim),
+        (Some(witness), false) if certificate.proofs.is_empty() => {
+            let (scope, kind) = refuted(system, witness).map_err(Rejected::Claim)?;
+            Ok(Accepted { schedulable: false, proofs: vec![(scope, kind)] })
+        }
+        _ => Err(Rejected::Form("a yes has proofs and no witness, a no a witness and no proofs".to_owned())),
+    }
+}
+
+/// A task as the proofs see it; times in ns.
+#[derive(Clone, Debug)]
+struct Work {
+    id: TaskId,
+    name: String,
+    c: u64,
+    t: u64,
+    d: u64,
+    j: u64,
+    b: u64,
+    /// How far its nominal arrivals wander after their places on the period's grid (a chain's successor).
+    wander: u64,
+    chained: bool,
+    level: u32,
+    shift: i64,
+}
+
+/// CPUs with the tasks that run there, and nowhere else.
+#[derive(Clone, Debug)]
+struct Part {
+    scope: String,
+    m: u32,
+    levels: Vec<PlanLevel>,
+    tasks: Vec<Work>,
+    costs: Option<Costs>,
+}
+
+impl Part {
+    /// Every level that is used goes first come, first served, or holds one task: then it is a fixed priority.
+    fn fixed(&self) -> Claim {
+        let alone = |level: u32| self.tasks.iter().filter(|task| task.level == level).count() == 1;
+        let fifo = |level: u32| self.levels[level as usize].order == takt_model::plan::Order::Fifo;
+        match self.tasks.iter().find(|task| !fifo(task.level) && !alone(task.level)) {
+            Some(task) => Err(format!("{}: the level of \"{}\" is not fifo", self.scope, task.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// All tasks on one preemptive level by deadline.
+    fn edf(&self) -> Claim {
+        let first = self.tasks.first();
+        let level = first.map(|task| self.levels[task.level as usize]);
+        let order = level.is_none_or(|level| level.order == takt_model::plan::Order::Deadline && level.preemptive);
+        let same = |task: &Work| first.is_none_or(|first| task.level == first.level && task.shift == first.shift);
+        if order && self.tasks.iter().all(same) { Ok(()) } else { Err(format!("{}: does not run by edf", self.scope)) }
+    }
+
+    /// C with the switches and the release that a job causes on one CPU: it starts, and whom it preempted resumes.
+    fn charged(&self, task: &Work) -> Result<u128, String> {
+        let Some(costs) = self.costs else { return Ok(task.c.into()) };
+        Ok(u128::from(task.c) + u128::from(costs.release.as_ns()) + 2 * u128::from(costs.switch.as_ns()))
+    }
+
+    /// The scheduler's tick, (what it takes, how often).
+    fn tick(&self) -> Option<(u64, u64)> {
+        let costs = self.costs.filter(|costs| !costs.tick.is_zero() && !costs.tick_period.is_zero())?;
+        Some((costs.tick.as_ns(), costs.tick_period.as_ns()))
+    }
+
+    fn find(&self, name: &str) -> Result<&Work, String> {
+        self.tasks
+            .iter()
+            .find(|task| task.name == name)
+            .ok_or_else(|| format!("{}: has no task \"{name}\"", self.scope))
+    }
+}
+
+/// Sums that do not fit.
+fn fits(value: Option<u128>) -> Result<u128, String> {
+    value.ok_or_else(|| "a number exceeds 128 bits".to_owned())
+}
+
+/// The sum of fractions, in 2^-64, each rounded up.
+fn sum_up(fractions: impl Iterator<Item = (u128, u64)>) -> Result<u128, String> {
+    fractions.into_iter().try_fold(0u128, |sum, (c, t)| {
+        let c = u64::try_from(c).map_err(|_| "a time exceeds 64 bits".to_owned())?;
+        fits(sum.checked_add((u128::from(c) << 64).div_ceil(t.max(1).into())))
+    })
+}
+
+fn proven(system: &System, certificate: &Certificate) -> Result<Accepted, String> {
+    if !(system.flows.is_empty() && system.components.is_empty() && system.modes.is_empty()) {
+        return Err("certificates do not cover flows, components and modes".to_owned());
+    }
+    if system.nodes.iter().any(|node| node.receive.is_some() || node.send.is_some()) {
+        return Err("certificates do not cover receiving and sending tasks".to_owned());
+    }
+    let wanders = wanders(system, certificate)?;
+    // By task: the latest completion after the source's nominal arrival, once its part is checked.
+    let mut ends: Vec<Option<u128>> = vec![None; system.tasks.len()];
+    let mut proofs = Vec::with_capacity(certificate.proofs.len());
+    for unit in &certificate.proofs {
+        let part = part(system, certificate, unit, &wanders)?;
+        for (id, end) in check_part(&part, &unit.proof)? {
+            if ends[id.index()].replace(end).is_some() {
+                return Err(format!("\"{}\" stands in two parts", system.tasks[id.index()].name));
+            }
+        }
+        proofs.push((part.scope, unit.proof.kind()));
+    }
+    disjoint(certificate)?;
+    for (task, end) in system.tasks.iter().zip(&ends) {
+        if end.is_none() {
+            return Err(format!("nothing is shown of \"{}\"", task.name));
+        }
+    }
+    for (task, wander) in system.tasks.iter().zip(&wanders) {
+        for before in &task.after {
+            let end = ends[before.index()].unwrap_or(u128::MAX);
+            if end > u128::from(*wander) {
+                let before = &system.tasks[before.index()].name;
+                return Err(format!(
+                    "\"{}\" may be released {end} ns after its source arrives, when \"{before}\" completes",
+                    task.name
+                ));
+            }
+        }
+    }
+    Ok(Accepted { schedulable: true, proofs })
+}
+
+/// What is claimed of releases; zero for tasks that follow none.
+fn wanders(system: &System, certificate: &Certificate) -> Result<Vec<u64>, String> {
+    let mut wanders = vec![0; system.tasks.len()];
+    for released in &certificate.releases {
+        let id =
+            system.task_by_name(&released.task).ok_or_else(|| format!("there is no task \"{}\"", released.task))?;
+        wanders[id.index()] = released.wander_ns;
+    }
+    Ok(wanders)
+}
+
+/// No CPU stands in two parts.
+fn disjoint(certificate: &Certificate) -> Claim {
+    for (i, a) in certificate.proofs.iter().enumerate() {
+        for b in &certificate.proofs[..i] {
+            if a.node == b.node && a.cpus.iter().any(|cpu| b.cpus.contains(cpu)) {
+                return Err(format!("a CPU of node \"{}\" stands in two parts", a.node));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The CPUs that a task may use: as the file says, or as the certificate places it within these.
+fn allowed(system: &System, certificate: Option<&Certificate>, id: TaskId) -> Result<CpuSet, String> {
+    let task = &system.tasks[id.index()];
+    let node = &system.nodes[task.node.index()];
+    let all = CpuSet::first(node.cpus);
+    let own = task.cpus.map_or(all, |cpus| cpus.intersection(&all));
+    let placed =
+        certificate.and_then(|certificate| certificate.placement.iter().find(|placed| placed.task == task.name));
+    let Some(placed) = placed else { return Ok(own) };
+    let cpus = set(&placed.cpus)?;
+    let within = node.clusters().iter().any(|cluster| cpus.is_subset(cluster));
+    if cpus.is_empty() || !cpus.is_subset(&own) || !within {
+        return Err(format!("\"{}\" cannot be placed there", task.name));
+    }
+    Ok(cpus)
+}
+
+fn set(cpus: &[u32]) -> Result<CpuSet, String> {
+    match cpus.iter().find(|cpu| **cpu >= CpuSet::CPUS_MAX) {
+        Some(cpu) => Err(format!("there is no CPU {cpu}")),
+        None => Ok(cpus.iter().copied().collect()),
+    }
+}
+
+/// The tasks that run on the CPUs of a part: on all of them and on no other.
+fn part(system: &System, certificate: &Certificate, unit: &UnitProof, wanders: &[u64]) -> Result<Part, String> {
+    let node = system.node_by_name(&unit.node).ok_or_else(|| format!("there is no node \"{}\"", unit.node))?;
+    let cpus = set(&unit.cpus)?;
+    if cpus.is_empty() || !cpus.is_subset(&CpuSet::first(system.nodes[node.index()].cpus)) {
+        return Err(format!("node \"{}\" has no such CPUs", unit.node));
+    }
+    whole_part(system, Some(certificate), node, &cpus, wanders)
+}
+
+fn whole_part(
+    system: &System,
+    certificate: Option<&Certificate>,
+    node: NodeId,
+    cpus: &CpuSet,
+    wanders: &[u64],
+) -> Result<Part, String> {
+    let spec = &system.nodes[node.index()];
+    let plan = Plan::resolve(system, node, &system.strategy(spec.strategy)).map_err(|error| error.to_string())?;
+    let named: Vec<String> = cpus.iter().map(|cpu| cpu.to_string()).collect();
+    let scope = format!("{}/cpu{}", spec.name, named.join(","));
+    if !spec.clusters().iter().any(|cluster| cpus.is_subset(cluster)) {
+        return Err(format!("{scope}: these CPUs do not lie in one cluster of the placement"));
+    }
+    let mut tasks = Vec::new();
+    for planned in &plan.tasks {
+        let own = allowed(system, certificate, planned.task)?;
+        if own.intersection(cpus).is_empty() {
+            continue;
+        }
+        let task = &system.tasks[planned.task.index()];
+        if own != *cpus {
+            return Err(format!("{scope}: \"{}\" may run on other CPUs than all of these", task.name));
+        }
+        tasks.push(Work {
+            id: planned.task,
+            name: task.name.clone(),
+            c: task.wcet.as_ns(),
+            t: task.period.as_ns().max(1),
+            d: task.deadline.as_ns(),
+            j: task.jitter.as_ns(),
+            b: task.blocking.as_ns(),
+            wander: wanders[planned.task.index()],
+            chained: !task.after.is_empty(),
+            level: planned.level,
+            shift: planned.shift_ns,
+        });
+    }
+    Ok(Part { scope, m: cpus.len(), levels: plan.levels, tasks, costs: spec.costs })
+}
+
+/// Checks one part; gives the latest completions of its tasks after their sources' arrivals.
+fn check_part(part: &Part, proof: &Proof) -> Result<Vec<(TaskId, u128)>, String> {
+    let one = || match part.m {
+        1 => Ok(()),
+        m => Err(format!("{}: this proof is for one CPU, and here are {m}", part.scope)),
+    };
+    match proof {
+        Proof::Hyperbolic {} => one().and_then(|()| one_cpu::hyperbolic(part))?,
+        Proof::Density {} => one().and_then(|()| one_cpu::density(part))?,
+        Proof::Demand { horizon_ns, points_ns } => {
+            one().and_then(|()| one_cpu::demand(part, *horizon_ns, points_ns))?;
+        }
+        Proof::Responses { tasks } => return one().and_then(|()| one_cpu::responses(part, tasks)),
+        Proof::Gfb {} => global::gfb(part)?,
+        Proof::Global { limited, tasks } => global::responses(part, *limited, tasks)?,
+    }
+    // Deadlines are kept, and count from nominal arrivals.
+    Ok(part.tasks.iter().map(|task| (task.id, u128::from(task.wander) + u128::from(task.d))).collect())
+}
+
+/// Checks a witness; gives its scope and kind.
+fn refuted(system: &System, witness: &Witness) -> Result<(String, &'static str), String> {
+    match witness {
+        Witness::TooLong { task } => {
+            let id = system.task_by_name(task).ok_or_else(|| format!("there is no task \"{task}\""))?;
+            let task = &system.tasks[id.index()];
+            let node = &system.nodes[task.node.index()];
+            let (c, j) = (u128::from(task.wcet.as_ns()), u128::from(task.jitter.as_ns()));
+            let must = !(node.cancel && task.criticality == Criticality::Low);
+            if must && c + j > task.deadline.as_ns().into() {
+                return Ok((node.name.clone(), "too-long"));
+            }
+            Err(format!("a job of \"{}\" fits between its release and its deadline", task.name))
+        }
+        Witness::Overload { node, cpus } => {
+            let id = system.node_by_name(node).ok_or_else(|| format!("there is no node \"{node}\""))?;
+            let (spec, cpus) = (&system.nodes[id.index()], set(cpus)?);
+            let mut sum = 0u128;
+            for (id, task) in system.tasks_of(id) {
+                let must = !(spec.cancel && task.criticality == Criticality::Low);
+                let dense = matches!(task.arrival, Arrival::Periodic | Arrival::Sporadic);
+                if must && dense && allowed(system, None, id)?.is_subset(&cpus) {
+                    // Rounded down: above the limit here is above it.
+                    let share = (u128::from(task.wcet.as_ns()) << 64) / u128::from(task.period.as_ns().max(1));
+                    sum = fits(sum.checked_add(share))?;
+                }
+            }
+            if !cpus.is_empty() && sum > u128::from(cpus.len()) << 64 {
+                return Ok((spec.name.clone(), "overload"));
+            }
+            Err(format!("the tasks that are bound to these CPUs of \"{node}\" do not need more than they have"))
+        }
+        Witness::Schedule { node, cpus, task, arrivals } => {
+            schedule::replay(system, node, &set(cpus)?, task, arrivals).map(|scope| (scope, "schedule"))
+        }
+    }
+}
+
+/// Whether this proof holds for these CPUs of a node, other things as the certificate says; for those who make one.
+pub(crate) fn holds(system: &System, certificate: &Certificate, unit: &UnitProof) -> bool {
+    wanders(system, certificate)
+        .and_then(|wanders| part(system, certificate, unit, &wanders))
+        .and_then(|part| check_part(&part, &unit.proof))
+        .is_ok()
+}

@@ -1,0 +1,176 @@
+//! The certificate's form: JSON, documented in docs/certificate.md.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the form that this crate writes and reads.
+pub const VERSION: u64 = 1;
+
+/// What every version has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub struct AnyVersion {
+    /// The version.
+    #[serde(rename = "takt-certificate")]
+    pub version: u64,
+}
+
+/// A proof, or a witness, about one System.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Certificate {
+    /// [`VERSION`].
+    #[serde(rename = "takt-certificate")]
+    pub version: u64,
+    /// The System in canonical TOML.
+    pub system: String,
+    /// Whether every deadline is kept.
+    pub schedulable: bool,
+    /// Where tasks run that the file leaves open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placement: Vec<Placed>,
+    /// When chains' successors are released.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub releases: Vec<Released>,
+    /// Of a yes: one for each set of CPUs with tasks of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proofs: Vec<UnitProof>,
+    /// Of a no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub witness: Option<Witness>,
+}
+
+/// A task's CPUs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Placed {
+    /// The task.
+    pub task: String,
+    /// CPUs of its node.
+    pub cpus: Vec<u32>,
+}
+
+/// When a chain's successor is released.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Released {
+    /// The task.
+    pub task: String,
+    /// At most this after its source's nominal arrival.
+    pub wander_ns: u64,
+}
+
+/// The proof of one set of CPUs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnitProof {
+    /// The node.
+    pub node: String,
+    /// Its CPUs.
+    pub cpus: Vec<u32>,
+    /// Why its tasks keep their deadlines.
+    pub proof: Proof,
+}
+
+/// Why tasks keep their deadlines.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Proof {
+    /// Fixed priorities in the order of rates: prod (U + 1) <= 2.
+    Hyperbolic {},
+    /// EDF: sum C / min(D, T) <= 1.
+    Density {},
+    /// EDF: demand up to a busy period.
+    Demand {
+        /// A length that holds all work released within it.
+        horizon_ns: u64,
+        /// From the longest down: intervals whose demand fits.
+        points_ns: Vec<u64>,
+    },
+    /// Fixed priorities: busy windows.
+    Responses {
+        /// Every task.
+        tasks: Vec<Windows>,
+    },
+    /// Global EDF: sum delta <= m - (m - 1) max delta.
+    Gfb {},
+    /// Several CPUs, EDF or fixed priorities: bounds that imply each other.
+    Global {
+        /// Whether fewer than m more important tasks bring work into a window (fixed priorities alone).
+        limited: bool,
+        /// Every task.
+        tasks: Vec<Responding>,
+    },
+}
+
+impl Proof {
+    /// Its name in the form.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Proof::Hyperbolic {} => "hyperbolic",
+            Proof::Density {} => "density",
+            Proof::Demand { .. } => "demand",
+            Proof::Responses { .. } => "responses",
+            Proof::Gfb {} => "gfb",
+            Proof::Global { .. } => "global",
+        }
+    }
+}
+
+/// The busy window of a task.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Windows {
+    /// The task.
+    pub task: String,
+    /// Entry q: by when, from the window's start, its first q + 1 jobs and all that goes before is done. The last is done before the next can arrive.
+    pub windows_ns: Vec<u64>,
+}
+
+/// A bound of a task's responses.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Responding {
+    /// The task.
+    pub task: String,
+    /// From the nominal arrival.
+    pub response_ns: u64,
+}
+
+/// A legal behaviour that misses a deadline.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Witness {
+    /// A job that needs more time than it has.
+    TooLong {
+        /// Its task.
+        task: String,
+    },
+    /// Tasks bound to CPUs that need more than these have.
+    Overload {
+        /// The node.
+        node: String,
+        /// The CPUs.
+        cpus: Vec<u32>,
+    },
+    /// Arrivals that end in a miss.
+    Schedule {
+        /// The node.
+        node: String,
+        /// The CPUs whose tasks are looked at.
+        cpus: Vec<u32>,
+        /// Who misses.
+        task: String,
+        /// When sporadic tasks arrive; periodic ones do so every period from their offsets.
+        arrivals: Vec<Arrived>,
+    },
+}
+
+/// An arrival of a sporadic task.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arrived {
+    /// The task.
+    pub task: String,
+    /// When.
+    pub at_ns: u64,
+}

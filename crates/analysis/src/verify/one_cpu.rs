@@ -1,0 +1,202 @@
+//! Proofs of one CPU.
+//!
+//! **`responses`.** Fixed priorities: task i competes with those as important, k in hep(i). A busy window starts where the first of their jobs arrives
+//! after an idle instant (of that importance); its releases within w are at most ceil((w + J_k) / T_k), with J_k = j + wander. If for job q of i
+//! w >= (q + 1) C_i + B + sum ceil((w + J_k) / T_k) C_k + ticks, all of that is done by w, so job q is. Its source arrived no earlier than
+//! q T_i - J_i, it itself no earlier than max(q T_i - wander - j, -j). If w <= (q + 1) T_i - J_i, nothing of i is left when the next can arrive, and the jobs
+//! that were looked at are all.
+//!
+//! **`demand`.** EDF on one CPU keeps all deadlines if and only if in each interval the jobs that are released and due in it fit. With d = D - j, s = wander + j for a chain's
+//! successor and 0 otherwise, for an interval of length t: h(t) = sum over d_i <= t of (floor((t - d_i + s_i) / T_i) + 1) C_i + max { B_i : d_i <= t } + (floor(t / P) + 1) tick.
+//! - h does not fall, so h(p) <= p shows h(t) <= t for all t in [h(p), p], and deadlines alone matter: between them h stays but for ticks, which hurt nobody before the next deadline.
+//! - If a length H holds max B, sum ceil((H + s_i) / T_i) C_i and ceil(H / P) ticks, points up to H suffice: of the jobs counted in h(H + t) at most these were
+//!   released before H, and the rest is counted in h(t); so h(H + t) <= H - max B + h(t) - B(t) + B(H + t) <= H + t if h(t) <= t. By induction all t.
+
+use super::{Claim, Part, Windows, Work, fits, sum_up};
+use takt_model::TaskId;
+
+/// ceil((x + more) / t) C.
+fn releases(x: u128, more: u128, t: u64, c: u128) -> Option<u128> {
+    x.checked_add(more)?.div_ceil(t.into()).checked_mul(c)
+}
+
+/// prod (U + 1) <= 2, tasks in the order of rates with deadlines not below their periods (Bini, Buttazzo, Buttazzo 2003).
+pub(super) fn hyperbolic(part: &Part) -> Claim {
+    part.fixed()?;
+    let mut pairs: Vec<(u32, u64, u128)> = Vec::with_capacity(part.tasks.len() + 1);
+    for task in &part.tasks {
+        if task.d < task.t || task.j > 0 || task.b > 0 || task.chained {
+            return Err(format!(
+                "{}: \"{}\" has a short deadline, jitter, blocking or a predecessor",
+                part.scope, task.name
+            ));
+        }
+        pairs.push((task.level + 1, task.t, part.charged(task)?));
+    }
+    pairs.extend(part.tick().map(|(c, t)| (0, t, c.into())));
+    pairs.sort_unstable();
+    if pairs.windows(2).any(|pair| pair[0].1 > pair[1].1 || (pair[0].0 == pair[1].0 && pair[0].1 != pair[1].1)) {
+        return Err(format!("{}: priorities are not in the order of rates", part.scope));
+    }
+    const ONE: u128 = 1 << 62;
+    let mut product = ONE;
+    for (_, t, c) in pairs {
+        if c > t.into() {
+            return Err(format!("{}: a task needs more than its period", part.scope));
+        }
+        product = (product * (ONE + (c << 62).div_ceil(t.into()))).div_ceil(ONE);
+        if product > 2 * ONE {
+            return Err(format!("{}: the product of all U + 1 exceeds 2", part.scope));
+        }
+    }
+    Ok(())
+}
+
+/// sum C / min(D - j, T - wander - j) <= 1.
+pub(super) fn density(part: &Part) -> Claim {
+    part.edf()?;
+    if part.tick().is_some() || part.tasks.iter().any(|task| task.b > 0) {
+        return Err(format!("{}: has ticks or blocking", part.scope));
+    }
+    let mut pairs = Vec::with_capacity(part.tasks.len());
+    for task in &part.tasks {
+        pairs.push((part.charged(task)?, window(task).ok_or_else(|| format!("\"{}\" wanders too far", task.name))?));
+    }
+    if sum_up(pairs.into_iter())? > 1 << 64 {
+        return Err(format!("{}: the densities exceed 1", part.scope));
+    }
+    Ok(())
+}
+
+/// The shortest time from a release to the deadline or to the next release.
+pub(super) fn window(task: &Work) -> Option<u64> {
+    let (d, t) = (task.d.checked_sub(task.j)?, task.t.checked_sub(task.wander)?.checked_sub(task.j)?);
+    Some(d.min(t)).filter(|window| *window > 0)
+}
+
+/// A task as its demand counts.
+struct Due {
+    c: u128,
+    t: u128,
+    d: u128,
+    s: u128,
+    b: u128,
+}
+
+impl Due {
+    /// C of all its jobs that are released and due within t.
+    fn demand(&self, t: u128) -> Option<u128> {
+        if t < self.d { Some(0) } else { ((t - self.d + self.s) / self.t + 1).checked_mul(self.c) }
+    }
+
+    /// Its last deadline up to x.
+    fn last(&self, x: u128) -> Option<u128> {
+        let steps = (x.checked_sub(self.d)? + self.s) / self.t;
+        Some((self.d + steps * self.t).saturating_sub(self.s).max(self.d))
+    }
+}
+
+pub(super) fn demand(part: &Part, horizon: u64, points: &[u64]) -> Claim {
+    part.edf()?;
+    let mut tasks = Vec::with_capacity(part.tasks.len());
+    for task in &part.tasks {
+        let d = task.d.checked_sub(task.j).filter(|d| *d > 0);
+        let d = d.ok_or_else(|| format!("{}: the jitter of \"{}\" reaches its deadline", part.scope, task.name))?;
+        let s = if task.chained { u128::from(task.wander) + u128::from(task.j) } else { 0 };
+        tasks.push(Due { c: part.charged(task)?, t: task.t.into(), d: d.into(), s, b: task.b.into() });
+    }
+    let tick = part.tick().map(|(c, t)| (u128::from(c), t));
+    let horizon = u128::from(horizon);
+    let mut work = tasks.iter().map(|task| task.b).max().unwrap_or(0);
+    for task in &tasks {
+        work = fits((horizon + task.s).div_ceil(task.t).checked_mul(task.c).and_then(|more| work.checked_add(more)))?;
+    }
+    if let Some((c, t)) = tick {
+        work = fits(releases(horizon, 0, t, c).and_then(|more| work.checked_add(more)))?;
+    }
+    if work > horizon {
+        return Err(format!("{}: what is released within {horizon} ns is not done by then", part.scope));
+    }
+    let h = |t: u128| {
+        let mut sum = tasks.iter().filter(|task| task.d <= t).map(|task| task.b).max().unwrap_or(0);
+        for task in &tasks {
+            sum = fits(task.demand(t).and_then(|more| sum.checked_add(more)))?;
+        }
+        match tick {
+            Some((c, period)) => {
+                fits((t / u128::from(period) + 1).checked_mul(c).and_then(|more| sum.checked_add(more)))
+            }
+            None => Ok(sum),
+        }
+    };
+    // All deadlines above `open` are covered.
+    let mut open = horizon;
+    let last = |x: u128| tasks.iter().filter_map(|task| task.last(x)).max();
+    for &point in points {
+        let point = u128::from(point);
+        if point > open || last(open).is_some_and(|deadline| deadline > point) {
+            return Err(format!("{}: a deadline above {point} ns is not covered", part.scope));
+        }
+        let due = h(point)?;
+        if due > point {
+            return Err(format!("{}: {due} ns are due within {point} ns", part.scope));
+        }
+        open = match due.checked_sub(1) {
+            Some(below) => below.min(point.saturating_sub(1)),
+            None => return Ok(()),
+        };
+    }
+    match last(open) {
+        Some(deadline) => Err(format!("{}: the deadline at {deadline} ns is not covered", part.scope)),
+        None => Ok(()),
+    }
+}
+
+/// Checks the windows; gives the latest completions after the sources' arrivals.
+pub(super) fn responses(part: &Part, claims: &[Windows]) -> Result<Vec<(TaskId, u128)>, String> {
+    part.fixed()?;
+    let mut ends = Vec::with_capacity(part.tasks.len());
+    for claim in claims {
+        let task = part.find(&claim.task)?;
+        ends.push((task.id, windows(part, task, &claim.windows_ns)?));
+    }
+    ends.sort_unstable();
+    ends.dedup_by_key(|(id, _)| *id);
+    match part.tasks.iter().find(|task| ends.binary_search_by_key(&task.id, |(id, _)| *id).is_err()) {
+        Some(task) => Err(format!("{}: nothing is shown of \"{}\"", part.scope, task.name)),
+        None => Ok(ends),
+    }
+}
+
+fn windows(part: &Part, task: &Work, windows: &[u64]) -> Result<u128, String> {
+    let (c, t, j) = (part.charged(task)?, u128::from(task.t), u128::from(task.j));
+    let spread = u128::from(task.wander) + j;
+    let same = part.tasks.iter().filter(|other| other.level == task.level);
+    let blocking: u128 = same.map(|other| other.b.into()).max().unwrap_or(0);
+    let mut end = 0;
+    let mut closed = false;
+    for (q, w) in (0u128..).zip(windows.iter().map(|w| u128::from(*w))) {
+        if closed {
+            return Err(format!("\"{}\": windows after the last", task.name));
+        }
+        let mut work = fits((q + 1).checked_mul(c).and_then(|own| own.checked_add(blocking)))?;
+        for other in part.tasks.iter().filter(|other| other.id != task.id && other.level <= task.level) {
+            let more = u128::from(other.wander) + u128::from(other.j);
+            let other = releases(w, more, other.t, part.charged(other)?);
+            work = fits(other.and_then(|other| work.checked_add(other)))?;
+        }
+        if let Some((tick, period)) = part.tick() {
+            work = fits(releases(w, 0, period, tick.into()).and_then(|more| work.checked_add(more)))?;
+        }
+        if work > w {
+            return Err(format!("\"{}\": {work} ns of work in a window of {w} ns", task.name));
+        }
+        let response = w + j - (q * t).saturating_sub(task.wander.into()).min(w + j);
+        if response > task.d.into() {
+            return Err(format!("\"{}\": job {} may take {response} ns", task.name, q + 1));
+        }
+        end = end.max((w + spread).saturating_sub(q * t));
+        closed = w + spread <= (q + 1) * t;
+    }
+    if closed { Ok(end) } else { Err(format!("\"{}\": the busy window does not close", task.name)) }
+}

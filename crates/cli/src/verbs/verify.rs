@@ -1,0 +1,58 @@
+//! `takt verify`: checks a certificate.
+
+use serde_json::json;
+use takt_analysis::verify::{Rejected, verify};
+
+use crate::args;
+use crate::failure::{Failure, Outcome, Status};
+use crate::input::{self, shown};
+use crate::output::{print, print_json};
+use crate::table::Table;
+
+pub(crate) fn execute(options: &args::Verify, json: bool) -> Outcome {
+    if options.system == "-" && options.certificate == "-" {
+        return Err(Failure::input("standard input cannot be both the system and the certificate"));
+    }
+    let system = input::system(&options.system)?;
+    let certificate = input::text(&options.certificate, "certificate")?;
+    let found = verify(&system, &certificate);
+    match &found {
+        Err(error @ Rejected::Form(_)) => {
+            return Err(Failure::input(format_args!("{}: {error}", shown(&options.certificate))));
+        }
+        Err(error @ Rejected::Version(_)) => {
+            return Err(Failure::cannot(format_args!("{}: {error}", shown(&options.certificate))));
+        }
+        _ => {}
+    }
+    if json {
+        let accepted = found.as_ref().ok();
+        let proofs = accepted.map(|accepted| {
+            let each = accepted.proofs.iter().map(|(scope, kind)| json!({ "scope": scope, "kind": kind }));
+            each.collect::<Vec<_>>()
+        });
+        print_json(&json!({
+            "system": system.name,
+            "accepted": accepted.is_some(),
+            "schedulable": accepted.map(|accepted| accepted.schedulable),
+            "why": found.as_ref().err().map_or_else(String::new, ToString::to_string),
+            "proofs": proofs.unwrap_or_default(),
+        }))?;
+    } else {
+        let name = &system.name;
+        let mut text = match &found {
+            Ok(accepted) if accepted.schedulable => format!("{name}: accepted: every deadline is met\n\n"),
+            Ok(_) => format!("{name}: accepted: some legal behaviour misses a deadline\n\n"),
+            Err(error) => format!("{name}: rejected: {error}\n"),
+        };
+        let mut table = Table::new(&["SCOPE", "BY"]);
+        for (scope, kind) in found.iter().flat_map(|accepted| &accepted.proofs) {
+            table.row(vec![scope.clone(), (*kind).to_owned()]);
+        }
+        if !table.is_empty() {
+            text.push_str(&table.render(""));
+        }
+        print(&text)?;
+    }
+    Ok(if found.is_ok() { Status::Yes } else { Status::No })
+}

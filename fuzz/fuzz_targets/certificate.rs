@@ -1,0 +1,31 @@
+//! Any bytes as a certificate: never a panic, never more work than its length allows, and never a yes for a system that misses.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use takt_analysis::verify::verify;
+use takt_model::file::parse;
+
+/// Systems that miss, each in another way, and that look like those of the seeds but for one number.
+const BAD: &str = include_str!("bad.toml");
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    // The certificate names its system.
+    if let Ok(value) = serde_json::from_str::<serde_json::Value>(text)
+        && let Some(system) = value["system"].as_str().and_then(|system| parse(system, "fuzz.toml").ok())
+        && system.tasks.len() <= 64
+    {
+        let _ = verify(&system, text);
+    }
+    // Whatever is claimed of this one is false; the form is given its text, so that the claims are looked at.
+    let bad = parse(BAD, "bad.toml").expect("the bad system is one");
+    if let Ok(mut value) = serde_json::from_str::<serde_json::Value>(text)
+        && value.is_object()
+    {
+        value["system"] = takt_model::file::write(&bad).into();
+        if let Ok(accepted) = verify(&bad, &value.to_string()) {
+            assert!(!accepted.schedulable, "{text}");
+        }
+    }
+});
