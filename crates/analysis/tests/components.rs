@@ -472,6 +472,64 @@ fn a_task_alone_in_a_constant_bandwidth_server_is_bounded() {
 }
 
 #[test]
+fn the_least_budget_for_a_task_alone_is_proven_and_a_quantum_less_is_not() {
+    let mut random = Random::new(41);
+    let mut soft = 0;
+    for _ in 0..cases(150) {
+        let rule = [ServerRule::Cbs, ServerRule::CbsHard][random.between(0, 1) as usize];
+        let mut system = System::local(1, Builtin::Edf, Vec::new());
+        let us = |n: u64| n * 1000;
+        system.components.push(component("c", Builtin::Edf, rule, us(random.between(1, 30)), 1));
+        system.components[0].budget = Auto::Auto;
+        let (t, c) = (random.between(4, 60), random.between(1, 20));
+        let deadline = Span::from_ns(us(random.between(c, 2 * t.max(c))));
+        system.tasks.push(Task { deadline, ..task("a", us(t), us(c), Some(0)) });
+        let Ok(sized) = size(&system) else { continue };
+        let report = plain(&sized.system);
+        assert_eq!(report.schedulable, Answer::Yes, "{}\n{report:#?}", takt_model::file::write(&sized.system));
+        assert_eq!(sized.components[0].supply, "cbs");
+        soft += u64::from(rule == ServerRule::Cbs);
+        let budget = value(sized.system.components[0].budget);
+        if budget > 1000 {
+            let mut less = sized.system.clone();
+            less.components[0].budget = Auto::Value(Span::from_ns(budget - 1000));
+            assert_ne!(plain(&less).schedulable, Answer::Yes, "{}", takt_model::file::write(&less));
+        }
+    }
+    assert!(soft > 10, "{soft}");
+    let mut system = System::local(1, Builtin::Edf, Vec::new());
+    system.components.push(component("c", Builtin::Edf, ServerRule::Cbs, 10, 1));
+    (system.components[0].period, system.components[0].budget) = (Auto::Auto, Auto::Auto);
+    system.tasks.push(task("a", 40, 4, Some(0)));
+    assert_eq!(
+        size(&system).unwrap_err().to_string(),
+        "component \"c\": a server \"cbs\" for one task is sized for a given period or budget; give it one, best a period that divides that of the task"
+    );
+}
+
+#[test]
+fn how_often_a_task_alone_is_in_time_is_told() {
+    use takt_model::{Exec, Probability};
+    let share = |billionths| Probability::from_billionths(billionths).expect("at most one");
+    let mut system = System::local(1, Builtin::Edf, Vec::new());
+    system.components.push(component("video", Builtin::Edf, ServerRule::Cbs, 20, 8));
+    let exec = vec![(6, 500), (10, 300), (14, 150), (24, 50)];
+    let exec = exec.into_iter().map(|(ns, thousandths)| (Span::from_ns(ns), share(thousandths * 1_000_000)));
+    let frame = Task { deadline: Span::from_ns(80), ..task("frame", 40, 24, Some(0)) };
+    system.tasks.push(Task { exec: Exec::Pmf(exec.collect()), ..frame });
+    let report = plain(&system);
+    let test = report.tests.iter().find(|test| test.test == TestId::Cbs).expect("it applies");
+    assert_eq!(
+        test.verdict.why(),
+        "no bound for \"frame\": its wcet needs more than the server gives in the long run; at least 99.9645 % of its jobs make it, if their times are independent"
+    );
+    let figure = &test.figures["in_time"];
+    assert!(
+        figure["low"].as_f64().is_some_and(|low| low > 0.9996) && figure["high"].as_f64() >= figure["low"].as_f64()
+    );
+}
+
+#[test]
 fn what_is_missing_is_said() {
     let why = |system: &System, scope: &str| {
         let report = plain(system);

@@ -4,7 +4,7 @@ mod generate;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use takt_model::Span;
+use takt_model::{Probability, Span};
 
 pub(crate) use generate::{Gen, Profile};
 
@@ -137,6 +137,9 @@ pub(crate) struct Verify {
 ///
 /// A component's `"auto"`: the least budget for its period, the longest period for its budget, or the pair that takes least
 /// of the CPU, in multiples of its quantum (1us where it has none). Tasks of partitioned and clustered nodes are bound to CPUs. The result is checked.
+///
+/// With --reserve, instead: the least budget of a reservation (a constant-bandwidth server, SCHED_DEADLINE) in which one task
+/// meets its deadline with a wanted probability, from the execution times and arrivals of the file or of a log.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 sized, and schedulable; 1 no budget is enough, or not proven schedulable with them; 4 too many periods to try.
@@ -145,7 +148,9 @@ Examples:
   takt size avionics.toml
   takt size avionics.toml -o sized.toml
   takt size avionics.toml -o - | takt check -
-  takt size avionics.toml --json")]
+  takt size avionics.toml --json
+  takt size player.toml --reserve video --period 20ms --probability 0.99
+  takt size irq.toml --reserve eth0 --period 1ms --probability 0.999 --pending 8 --log eth0.takt")]
 pub(crate) struct Size {
     /// The system file; - is standard input.
     #[arg(value_hint = ValueHint::FilePath)]
@@ -154,6 +159,35 @@ pub(crate) struct Size {
     /// Write the system with all filled in here, its comments kept; - is standard output (and then no table is printed).
     #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
+
+    /// Size a reservation for this task, which it has to itself.
+    #[arg(long, value_name = "TASK", requires = "probability")]
+    pub(crate) reserve: Option<String>,
+
+    /// The reservation's period; best one that divides the times between arrivals. Default: that of the component in which the task stands alone.
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "reserve")]
+    pub(crate) period: Option<Span>,
+
+    /// The share of jobs that should meet the deadline, above 0 and at most 1.
+    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true, requires = "reserve")]
+    pub(crate) probability: Option<Probability>,
+
+    /// The deadline, of which whole periods count. Default: the task's.
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "reserve")]
+    pub(crate) deadline: Option<Span>,
+
+    /// At most so many jobs can be pending, others are lost: at least the wanted share should not be.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true, requires = "reserve")]
+    pub(crate) pending: Option<u32>,
+
+    /// The budget is a multiple of this, to which execution times are rounded up. Default: the component's quantum, or a
+    /// hundredth of the period.
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "reserve")]
+    pub(crate) quantum: Option<Span>,
+
+    /// Take execution times and arrivals from this log, not from the file.
+    #[arg(long, value_name = "LOG", value_hint = ValueHint::FilePath, requires = "reserve")]
+    pub(crate) log: Option<String>,
 }
 
 /// Simulate a system in virtual time.
@@ -495,6 +529,13 @@ pub(crate) struct Man {
 
 fn span(text: &str) -> Result<Span, String> {
     takt_model::file::parse_span(text)
+}
+
+fn share(text: &str) -> Result<Probability, String> {
+    match takt_model::file::parse_probability(text)? {
+        share if share == Probability::default() => Err("is no share above 0".to_owned()),
+        share => Ok(share),
+    }
 }
 
 fn seed(text: &str) -> Result<u64, String> {

@@ -8,6 +8,7 @@ mod generate;
 mod import;
 mod man;
 mod report;
+mod reserve;
 mod run;
 mod schema;
 mod sim;
@@ -56,6 +57,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
 fn keep_inputs(verb: &Verb) -> Result<(), Failure> {
     let (output, inputs) = match verb {
         Verb::Check(options) => (options.certificate.as_ref(), vec![options.file.as_ref()]),
+        Verb::Size(options) => (options.output.as_ref(), vec![options.log.as_ref()]),
         Verb::Sim(options) => (options.output.as_ref(), vec![Some(&options.file)]),
         Verb::Run(options) => (options.output.as_ref(), vec![Some(&options.file)]),
         Verb::Chart(options) => (Some(&options.output), vec![Some(&options.log)]),

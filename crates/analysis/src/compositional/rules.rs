@@ -33,6 +33,7 @@
 use takt_model::{ComponentId, ServerRule, TaskId};
 
 use super::{Start, Supply};
+use crate::reservation::Pmf;
 use crate::reservation::deterministic::Reservation;
 
 /// How the level above orders the server among others.
@@ -125,4 +126,6 @@ pub(crate) struct Served {
     pub(crate) bounded: bool,
     /// What a task alone in it can count on; otherwise why nothing more than the supply.
     pub(crate) reservation: Result<Reservation, String>,
+    /// Actual execution times and times between arrivals of a task alone in it, in ns, where the file has any.
+    pub(crate) random: Option<(Pmf, Pmf)>,
 }

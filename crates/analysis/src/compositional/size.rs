@@ -9,7 +9,7 @@ use takt_model::{Auto, ComponentId, NodeId, Span, System};
 use thiserror::Error;
 
 use super::apply::Tasks;
-use super::rules::{Served, guaranteed, on_time};
+use super::rules::{Above, Served, guaranteed, on_time};
 use super::tree::{Tree, above, ancestors, given, loss};
 use super::{Guarantee, Interface, Limit, PERIODS_MAX, Search, Start, Workload, best};
 use crate::chains::Carried;
@@ -46,7 +46,7 @@ pub struct SizedComponent {
     pub budget: Span,
     /// Whether `size` chose one of them.
     pub chosen: bool,
-    /// What its supply is taken for: "prm", "polled" or "aligned".
+    /// What its supply is taken for: "prm", "polled" or "aligned"; "cbs" for a task alone in a constant-bandwidth server.
     pub supply: &'static str,
     /// What costs take of each budget.
     pub loss: Span,
@@ -195,12 +195,24 @@ fn size_one(
     let outer = tree.server(id).and_then(|server| {
         view.units.iter().find(|unit| unit.tasks.iter().any(|task: &crate::scope::UnitTask| task.id == server))
     });
-    let start = match outer.map(|outer| guaranteed(component.server, above(outer))) {
-        Some(Ok(start)) => start,
-        Some(Err(why)) => {
+    // The caps of the search for both need a supply that may start anywhere.
+    let reserves = tree.reserves(id) && (period.is_some() || budget.is_some());
+    let start = match outer.map(|outer| (guaranteed(component.server, above(outer)), above(outer))) {
+        Some((_, Above::Deadline)) if reserves => Ok(Start::Aligned),
+        Some((guaranteed, _)) => guaranteed,
+        None => return Err(not_covered("its server stands nowhere".to_owned())),
+    };
+    let start = match start {
+        Ok(start) => start,
+        Err(_) if tree.reserves(id) => {
+            return Err(not_covered(format!(
+                "a server \"{}\" for one task is sized for a given period or budget; give it one, best a period that divides that of the task",
+                component.server.name()
+            )));
+        }
+        Err(why) => {
             return Err(not_covered(format!("server \"{}\" guarantees it nothing: {why}", component.server.name())));
         }
-        None => return Err(not_covered("its server stands nowhere".to_owned())),
     };
     if unit.tasks.is_empty() && (period.is_none() || budget.is_none()) {
         return Err(not_covered(
@@ -250,6 +262,7 @@ fn size_one(
         },
     };
     let supply = match tree.guarantee(id, period, start).start {
+        Start::Aligned if start == Start::Aligned => "cbs",
         Start::Anywhere => "prm",
         Start::Polled => "polled",
         Start::Aligned => "aligned",

@@ -2,13 +2,14 @@
 
 use takt_model::plan::PlanError;
 use takt_model::{
-    Arrival, Auto, Component, ComponentId, NodeId, NodeSpec, Plan, ServerRule, Span, System, Task, TaskId, gcd,
+    Arrival, Auto, Component, ComponentId, Exec, NodeId, NodeSpec, Plan, ServerRule, Span, System, Task, TaskId, gcd,
 };
 
 use super::rules::{Above, Served, bounded, capped, guaranteed, on_time, takes};
 use super::{Guarantee, Start};
 use crate::chains::Carried;
 use crate::reservation::deterministic::Reservation;
+use crate::reservation::{arrivals_of, exec_of};
 use crate::scope::{Unit, UnitTask, View};
 
 /// A System in which every server with a period and a budget is a task of the level above it, behind the file's own tasks.
@@ -201,6 +202,7 @@ impl Tree {
             server: self.servers[id.index()],
             bounded: bounded(component.server),
             reservation: Err(String::new()),
+            random: None,
         };
         let Some((period, budget, loss)) = loss else {
             let auto = given(component.period).is_none() || given(component.budget).is_none();
@@ -231,6 +233,12 @@ impl Tree {
             (ServerRule::Cbs | ServerRule::CbsHard, _) => Err("needs edf on one CPU above the server".to_owned()),
             _ => Err("needs a constant-bandwidth server, cbs or cbs-hard".to_owned()),
         };
+        let mut inside = self.system.tasks.iter().filter(|task| task.component == Some(id));
+        if let (true, Some(task), None) = (served.reservation.is_ok(), inside.next(), inside.next())
+            && (task.exec != Exec::Wcet || !matches!(task.arrival, Arrival::Periodic | Arrival::Sporadic))
+        {
+            served.random = exec_of(task).ok().zip(arrivals_of(task).ok());
+        }
         served.supply = match guaranteed(component.server, above) {
             Err(why) => refuse(why),
             Ok(_) if bound.is_some() => refuse("tasks in a component run where its server runs; remove their cpus"),
@@ -246,6 +254,15 @@ impl Tree {
             }
         };
         served
+    }
+
+    /// Whether a component is a constant-bandwidth server with one task and nothing else, which counts on more than its supply.
+    pub(crate) fn reserves(&self, id: ComponentId) -> bool {
+        let component = self.component(id);
+        let rule = matches!(component.server, ServerRule::Cbs | ServerRule::CbsHard);
+        let mut inside = self.system.tasks.iter().enumerate().filter(|(_, task)| task.component == Some(id));
+        let first = inside.next().is_some_and(|(i, _)| i < self.own);
+        rule && component.quantum.is_none() && first && inside.next().is_none()
     }
 
     /// What a server of this period guarantees that guarantees `start` to any interval.

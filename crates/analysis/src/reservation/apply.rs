@@ -1,9 +1,10 @@
 //! `cbs`: the test of a task alone in a constant-bandwidth server.
 
 use serde_json::{Map, json};
-use takt_model::Late;
+use takt_model::{Late, gcd};
 
-use super::deterministic::{Demand, keeps_up, pending, response};
+use super::deterministic::{Demand, Reservation, keeps_up, pending, response};
+use super::stochastic::{Enclosure, Model};
 use crate::chains::Carried;
 use crate::compositional::{Said, overload, report, to_deadline};
 use crate::exact::sum_ppm;
@@ -42,17 +43,27 @@ pub(crate) fn cbs(unit: &Unit, carried: &Carried) -> Result<Said, String> {
     }
     figures.insert("gap_ns".to_owned(), json!(reservation.gap()));
     figures.insert("utilization_ppm".to_owned(), json!(sum_ppm([(task.c, task.t)].into_iter())));
+    let share = in_time(unit, &reservation);
+    let often = share.filter(|share| share.low > 0.0).map_or(String::new(), |share| {
+        // Rounded down.
+        let percent = (share.low * 1e6).floor() / 1e4;
+        format!("; at least {percent} % of its jobs make it, if their times are independent")
+    });
+    if let Some(share) = share {
+        let share = json!({ "low": share.low, "estimate": share.estimate, "high": share.high });
+        figures.insert("in_time".to_owned(), share);
+    }
     if let Some(witness) = overload(unit, served) {
-        return Ok((Verdict::Infeasible { witness }, Vec::new(), figures));
+        return Ok((Verdict::Infeasible { witness: witness + &often }, Vec::new(), figures));
     }
     figures.insert("pending".to_owned(), json!(pending(&demand, &reservation)));
     let wcrt = response(&demand, &reservation).and_then(|response| to_deadline(response, task));
     let name = &task.name;
     let why = match wcrt {
         Some(wcrt) if wcrt <= task.d => None,
-        Some(wcrt) => Some(format!("\"{name}\" may take up to {}; its deadline is {}", ns(wcrt), ns(task.d))),
+        Some(wcrt) => Some(format!("\"{name}\" may take up to {}; its deadline is {}{often}", ns(wcrt), ns(task.d))),
         None if !keeps_up(&demand, &reservation) => {
-            Some(format!("no bound for \"{name}\": it needs more than the server gives in the long run"))
+            Some(format!("no bound for \"{name}\": its wcet needs more than the server gives in the long run{often}"))
         }
         None => Some(format!("no bound for \"{name}\": times exceed 64-bit nanoseconds")),
     };
@@ -63,4 +74,20 @@ pub(crate) fn cbs(unit: &Unit, carried: &Carried) -> Result<Said, String> {
         Some(why) => Verdict::NotProven { why },
     };
     Ok((verdict, vec![report(task, answer, wcrt)], figures))
+}
+
+/// A budget is cut into so many granules at most: what a look aside may cost.
+const GRANULES_MAX: u64 = 64;
+
+/// The share of jobs that are done by their deadline in the long run, where the file says how long they take and when they come.
+fn in_time(unit: &Unit, reservation: &Reservation) -> Option<Enclosure> {
+    let (exec, arrivals) = unit.served.as_ref()?.random.as_ref()?;
+    let [task] = unit.tasks.as_slice() else { return None };
+    let extra = unit.charged(task)?.checked_sub(task.c)?.checked_add(task.b)?;
+    let exec = exec.map(|c| c.saturating_add(extra));
+    let common = exec.points().iter().fold(reservation.budget(), |all, (c, _)| gcd(all, *c));
+    let exact = reservation.budget() / common <= GRANULES_MAX;
+    let granularity = if exact { common } else { reservation.budget().div_ceil(GRANULES_MAX) };
+    let model = Model::new(&exec, arrivals, reservation.period(), reservation.budget(), granularity).ok()?;
+    Some(model.solve().ok()?.within(task.d / reservation.period()))
 }

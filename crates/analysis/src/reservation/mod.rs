@@ -3,12 +3,28 @@
 //! | module | what |
 //! |---|---|
 //! | [`deterministic`] | responses and pending jobs that no legal behaviour exceeds, from the least inter-arrival time and the longest job; the published conditions beside them |
+//! | [`stochastic`] | the distribution of responses for random execution and inter-arrival times, and a fast bound |
+//! | [`dropping`] | the share of jobs that a queue of N_c loses |
+//! | [`independence`] | whether samples look as the stochastic model supposes |
+//! | [`Wanted`], [`reserve`] | the least Q for a wanted probability |
 //!
-//! Times are whole units, of whatever length: ns in a System.
+//! Times are whole units, of whatever length: ns in a System. Probabilities are floating-point numbers with proven bounds; one counts as met only where its lower bound is at least
+//! what is wanted.
 
 mod apply;
+mod dense;
 pub mod deterministic;
+pub mod dropping;
+pub mod independence;
+mod pmf;
+mod qbd;
+mod size;
+pub mod stochastic;
+#[cfg(test)]
+mod stochastic_tests;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use apply::cbs;
+pub use pmf::Pmf;
+pub use size::{ReserveError, Reserved, Wanted, arrivals_of, exec_of, reserve};

@@ -11,11 +11,15 @@ use crate::input;
 use crate::output::{Target, note, print, print_json};
 use crate::table::{Table, time};
 use crate::verbs::check::word;
+use crate::verbs::reserve;
 
 pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
     if json && to_stdout {
         return Err(Failure::input("--json and the system both want standard output; give -o FILE"));
+    }
+    if let Some(task) = &options.reserve {
+        return reserve::execute(options, task, json);
     }
     let (system, text) = input::system_and_text(&options.file)?;
     let sized = size(&system).map_err(|error| match error {
@@ -39,6 +43,7 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
             "schedulable": report.schedulable.known(),
             "components": sized.components,
             "partition": partition(&placed, &bound),
+            "reservations": [],
             "notes": sized.notes,
         }))?;
     } else if !to_stdout {

@@ -50,6 +50,7 @@ pub use write::write;
 
 use crate::system::System;
 use crate::time::Span;
+use crate::units::Probability;
 pub(crate) use error::{Found, Lines};
 pub(crate) use suggest::{hint, nearest};
 
@@ -69,6 +70,19 @@ pub fn parse(text: &str, file_name: &str) -> Result<System, FileErrors> {
 /// The rest of a sentence that starts with the value: `has no unit; write a duration such as "10ms" (...)`.
 pub fn parse_span(text: &str) -> Result<Span, String> {
     quantity::span(text).map_err(|error| error.explain(&quantity::DURATION).to_string())
+}
+
+/// Reads a probability as a file writes it (`0.99`), exactly, for command lines.
+///
+/// # Errors
+/// The rest of a sentence that starts with the value: `is not between 0 and 1`.
+pub fn parse_probability(text: &str) -> Result<Probability, String> {
+    let number = text.bytes().any(|c| c.is_ascii_digit());
+    if number {
+        quantity::probability(text).map_err(str::to_owned)
+    } else {
+        Err("is no number between 0 and 1".to_owned())
+    }
 }
 
 /// Reads a System file from bytes, which must be UTF-8.
