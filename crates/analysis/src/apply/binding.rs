@@ -62,7 +62,7 @@ pub(crate) fn explain(unit: &Unit, carried: &Carried, report: &mut TestReport) {
         TestId::Qpa | TestId::NpEdf => by_demand(unit, carried, report),
         TestId::Rta | TestId::EdfWcrt => by_window(unit, carried, report),
         TestId::Prm | TestId::Edp => by_supply(unit, carried, report),
-        TestId::Offsets => by_response(report),
+        TestId::Offsets | TestId::Cbs => by_response(report),
         TestId::Bak => by_load(unit, carried),
         TestId::Bcl | TestId::BclIterative | TestId::DaLc | TestId::RtaGlobal | TestId::RtaLc => {
             by_interference(unit, carried, report)

@@ -236,17 +236,30 @@ impl Model {
     }
 }
 
+/// x^n, by squaring: off by less than 2 n roundings, whatever the platform makes of its own power.
+fn power(x: f64, n: u64) -> f64 {
+    let (mut square, mut left, mut product) = (x, n, 1.0);
+    while left > 0 {
+        if left & 1 == 1 {
+            product *= square;
+        }
+        square *= square;
+        left >>= 1;
+    }
+    product
+}
+
 /// An upper bound of M(rho) = Σ p(x) rho^-x, rounding included.
 fn moment(steps: &[f64], down: usize, ratio: f64) -> f64 {
     let mut sum = 0.0;
     // From the largest step down: rho^-up, then a factor rho each.
-    let up = (steps.len() - 1 - down) as i32;
-    let mut power = ratio.powi(-up);
+    let up = (steps.len() - 1 - down) as u64;
+    let mut grown = 1.0 / power(ratio, up);
     for p in steps.iter().rev() {
-        sum += p * power;
-        power *= ratio;
+        sum += p * grown;
+        grown *= ratio;
     }
-    // powi: at most 2 |up| roundings and a reciprocal; each product one; the sum one each; p three.
+    // The power: 2 up roundings and a reciprocal; each product one; the sum one each; p three.
     sum * (1.0 + (4.0 * steps.len() as f64 + 16.0) * 2.0 * U)
 }
 
@@ -339,9 +352,7 @@ impl Solution {
                 Some(left) => {
                     let at = usize::try_from(left).unwrap_or(usize::MAX);
                     let value = self.tail.get(at).copied().unwrap_or(0.0);
-                    // rho^left, above it: the table's end is as good where the power would be taken too far.
-                    let steps = i32::try_from(at).unwrap_or(i32::MAX);
-                    let error = self.error * self.ratio.powi(steps) * (1.0 + (4.0 * f64::from(steps) + 16.0) * U);
+                    let error = self.error * power(self.ratio, left) * (1.0 + (4.0 * left as f64 + 16.0) * U);
                     (value, (value - error).max(0.0), (value + error).min(1.0))
                 }
             };
@@ -395,8 +406,8 @@ impl Fast {
             above += match room.checked_sub(c) {
                 None => p,
                 Some(left) => {
-                    let power = i32::try_from(left).unwrap_or(i32::MAX - 1).saturating_add(1);
-                    p * (self.ratio.powi(power) * (1.0 + (4.0 * f64::from(power) + 16.0) * U)).min(1.0)
+                    let left = left.saturating_add(1);
+                    p * (power(self.ratio, left) * (1.0 + (4.0 * left as f64 + 16.0) * U)).min(1.0)
                 }
             };
         }
@@ -407,5 +418,47 @@ impl Fast {
     #[must_use]
     pub fn ratio(&self) -> f64 {
         self.ratio
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_solutions_get_wide_bounds_that_hold() {
+        let exec = Pmf::new([(1, 4), (3, 3), (9, 2)]).expect("weights");
+        let model = Model::new(&exec, &Pmf::new([(8, 1), (16, 2)]).expect("weights"), 8, 3, 1).expect("it is small");
+        let right = model.solve().expect("it is stable");
+        let (steps, down) = model.steps();
+        // Whatever the numerics return, what is proven of it contains the truth.
+        let spoil: [&dyn Fn(usize, f64) -> f64; 5] = [
+            &|_, _| 0.0,
+            &|_, value| value * 1.01,
+            &|x, value| if x == 3 { value / 2.0 } else { value },
+            &|x, value| if x > 20 { 0.0 } else { value },
+            &|x, value| value + 1e-6 / (1.0 + x as f64),
+        ];
+        for (i, spoil) in spoil.iter().enumerate() {
+            let tail: Vec<f64> = right.tail.iter().enumerate().map(|(x, value)| spoil(x, *value)).collect();
+            let Some((error, residual)) = verify(&steps, down, &tail, right.ratio) else { continue };
+            let spoilt = Solution { tail, error, residual, ..right.clone() };
+            for k in 1..10 {
+                let (wide, tight) = (spoilt.within(k), right.within(k));
+                assert!(wide.low <= tight.high && wide.high >= tight.low, "{i} {k}: {wide:?} {tight:?}");
+            }
+            assert!(error > 1e3 * right.error, "{i}: {error} {}", right.error);
+        }
+        assert!(right.error < 1e-11 && right.within(1).high - right.within(1).low < 1e-11);
+    }
+
+    #[test]
+    fn powers_are_those_of_multiplication() {
+        let mut product = 1.0f64;
+        for n in 0..2_000u64 {
+            let off = (power(0.99, n) - product).abs() / product;
+            assert!(off <= 4.0 * (n + 1) as f64 * U, "{n}: {off}");
+            product *= 0.99;
+        }
     }
 }
