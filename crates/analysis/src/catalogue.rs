@@ -174,6 +174,18 @@ tests! {
         "as prm; fixed priorities above the server, under which it responds before the end of its period",
         "pseudo-polynomial",
         "A. Easwaran, M. Anand, I. Lee: Compositional Analysis Framework Using EDP Resource Models, RTSS 2007" }
+    /// EDF below a table, with flows over nodes.
+    PartialEdf => { "partial-edf", Sufficient,
+        "Holds the demand of local tasks and of every flow's jobs against what the receiving and sending tasks leave, on every node, and every flow's last deadline against its own.",
+        "nodes of one CPU under edf (preemptive, or run to completion), with flows or table tasks, without components and chains",
+        "pseudo-polynomial, as qpa with a fixed point per point",
+        "T. Qian, F. Mueller, Y. Xin: Hybrid EDF Packet Scheduling for Real-Time Distributed Systems, ECRTS 2015; here in a sound form" }
+    /// The published test of the same.
+    PartialEdfPaper => { "partial-edf-paper", Sufficient,
+        "The published density test of partial EDF as printed, to reproduce it: published, not sound, so its answer is always unknown.",
+        "as partial-edf; only when asked (--test partial-edf-paper, --all)",
+        "O(messages of a batch)",
+        "T. Qian, F. Mueller, Y. Xin: Hybrid EDF Packet Scheduling for Real-Time Distributed Systems, ECRTS 2015, Eq. 5-9, 12, 13" }
     /// The kernel's admission control.
     Linux => { "linux", Exact,
         "What sched_setattr would answer to these tasks: SCHED_DEADLINE limits and bandwidth per root domain, in the kernel's arithmetic; SCHED_FIFO's 99 priorities.",

@@ -9,6 +9,7 @@ use crate::apply::{PORTFOLIO, apply, explain, of_components, percent};
 use crate::catalogue::TestId;
 use crate::chains::{self, Carried};
 use crate::compositional::Tree;
+use crate::distributed::apply::Distributed;
 use crate::exact::{compare_sum, sum_ppm};
 use crate::linux::{self, LinuxMachine};
 use crate::partition;
@@ -39,13 +40,22 @@ pub struct CheckOptions {
 pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
     let mut tests = Vec::new();
     let mut schedulable = Answer::Yes;
+    let distributed = Distributed::new(system, true);
     for index in 0..system.nodes.len() {
         let node = NodeId(index as u32);
-        let (answer, mut reports, placed) = check_node(system, node, options);
+        let (answer, mut reports, placed) = check_either(system, node, distributed.as_ref(), options);
         schedulable = schedulable.and(answer);
         tests.append(&mut reports);
         if let Some(machine) = &options.linux {
             tests.append(&mut linux::check_node(placed.as_ref().unwrap_or(system), node, machine));
+        }
+    }
+    if let Some(distributed) = &distributed {
+        for report in distributed.flows(system) {
+            schedulable = schedulable.and(report.verdict.answer());
+            if options.only.is_empty() || options.only.contains(&report.test) {
+                tests.push(report);
+            }
         }
     }
     let mut warnings = contradictions(system);
@@ -57,8 +67,25 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
 /// The verdict of [`check`], in less time.
 pub(crate) fn decide(system: &System) -> Answer {
     let options = CheckOptions { verdict_only: true, ..CheckOptions::default() };
-    let nodes = (0..system.nodes.len()).map(|index| check_node(system, NodeId(index as u32), &options).0);
-    nodes.fold(Answer::Yes, Answer::and)
+    let distributed = Distributed::new(system, false);
+    let flows = distributed.iter().flat_map(|distributed| distributed.flows(system));
+    let flows = flows.fold(Answer::Yes, |all, flow| all.and(flow.verdict.answer()));
+    let nodes = (0..system.nodes.len())
+        .map(|index| check_either(system, NodeId(index as u32), distributed.as_ref(), &options).0);
+    nodes.fold(flows, Answer::and)
+}
+
+/// One node, by the test of distributed systems where that covers it.
+fn check_either(
+    system: &System,
+    node: NodeId,
+    distributed: Option<&Distributed>,
+    options: &CheckOptions,
+) -> (Answer, Vec<TestReport>, Option<System>) {
+    match distributed.filter(|distributed| distributed.covers(node)) {
+        Some(distributed) => check_station(system, distributed, node, options),
+        None => check_node(system, node, distributed, options),
+    }
 }
 
 /// What a reader might take for covered and is not, or what a verdict rests on besides the file's bounds.
@@ -118,10 +145,61 @@ fn contradictions(system: &System) -> Vec<String> {
     warnings
 }
 
-/// Everything about one node but the kernel's view; also the system with the node's tasks placed, where they had to be.
-fn check_node(system: &System, node: NodeId, options: &CheckOptions) -> (Answer, Vec<TestReport>, Option<System>) {
+/// Everything about one node with a table above EDF, or with flows, that `partial-edf` covers.
+fn check_station(
+    system: &System,
+    distributed: &Distributed,
+    node: NodeId,
+    options: &CheckOptions,
+) -> (Answer, Vec<TestReport>, Option<System>) {
     let spec = &system.nodes[node.index()];
-    let mut reports = unsupported(system, node);
+    let wanted = |test: TestId| options.only.is_empty() || options.only.contains(&test);
+    let mut reports = Vec::new();
+    let mut answer = Answer::Unknown;
+    let units = View::new(system, node, spec.strategy, spec.name.clone()).map(|view| view.units).unwrap_or_default();
+    for unit in &units {
+        for &test in PORTFOLIO {
+            let report = if test == TestId::Necessary {
+                apply(test, unit, &Carried::holistic(system, &units))
+            } else if options.all || options.only.contains(&test) {
+                let precondition =
+                    "needs a node without flows and without a table above its tasks; partial-edf covers it";
+                let verdict = Verdict::NotApplicable { precondition: precondition.to_owned() };
+                TestReport { verdict, ..plain(test, &unit.scope, String::new()) }
+            } else {
+                continue;
+            };
+            let refuted = report.verdict.answer() == Answer::No;
+            if refuted {
+                answer = Answer::No;
+            }
+            if wanted(test) && (refuted || options.all || options.only.contains(&test)) {
+                reports.push(report);
+            }
+        }
+    }
+    if options.all || options.only.contains(&TestId::PartialEdfPaper) {
+        reports.push(distributed.paper(system, node));
+    }
+    let report = distributed.node(system, node);
+    if wanted(TestId::PartialEdf) {
+        if answer == Answer::Unknown {
+            answer = report.verdict.answer();
+        }
+        reports.push(report);
+    }
+    (answer, reports, None)
+}
+
+/// Everything about one node but the kernel's view; also the system with the node's tasks placed, where they had to be.
+fn check_node(
+    system: &System,
+    node: NodeId,
+    distributed: Option<&Distributed>,
+    options: &CheckOptions,
+) -> (Answer, Vec<TestReport>, Option<System>) {
+    let spec = &system.nodes[node.index()];
+    let mut reports = unsupported(system, node, distributed);
     let mut answer = if reports.is_empty() { Answer::Yes } else { Answer::Unknown };
     if let Some(report) = overload(system, node) {
         reports.push(report);
@@ -229,18 +307,9 @@ fn plain(test: TestId, scope: &str, why: String) -> TestReport {
 }
 
 /// Parts of a node that this version does not analyse; they run beside its tasks, so the node stays unproven.
-fn unsupported(system: &System, node: NodeId) -> Vec<TestReport> {
-    let spec = &system.nodes[node.index()];
-    let mut reports = Vec::new();
-    for flow in system.flows.iter().filter(|flow| flow.path.contains(&node)) {
-        let scope = format!("{}/{}", spec.name, flow.name);
-        reports.push(plain(TestId::Unsupported, &scope, "this version does not analyse flows (coming)".to_owned()));
-    }
-    if spec.receive.is_some() || spec.send.is_some() {
-        let why = "this version does not analyse receiving and sending tasks (coming)".to_owned();
-        reports.push(plain(TestId::Unsupported, &spec.name, why));
-    }
-    reports
+fn unsupported(system: &System, node: NodeId, distributed: Option<&Distributed>) -> Vec<TestReport> {
+    let why = distributed.and_then(|distributed| distributed.refused(node));
+    why.into_iter().map(|why| plain(TestId::Unsupported, &system.nodes[node.index()].name, why.to_owned())).collect()
 }
 
 /// Whether the tasks of a node with components need more than its CPUs have, wherever they stand.

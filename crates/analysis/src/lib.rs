@@ -30,6 +30,7 @@ pub mod certify;
 mod chains;
 mod check;
 pub mod compositional;
+pub mod distributed;
 pub mod edf;
 mod exact;
 pub mod fp;

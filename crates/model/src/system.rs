@@ -58,6 +58,8 @@ pub struct System {
     pub flows: Vec<Flow>,
     /// Links between nodes.
     pub networks: Vec<Network>,
+    /// How the nodes' clocks differ.
+    pub clock: Clock,
 }
 
 /// A machine (`[[node]]`).
@@ -153,6 +155,26 @@ pub struct TableTask {
     pub period: Span,
     /// Its worst-case execution time, at most the period.
     pub wcet: Span,
+    /// Execution per message, at most the WCET: a job handles as many as fit. `None`: the WCET suffices for all that can wait.
+    pub cost: Option<Span>,
+}
+
+/// How the clocks of the nodes differ, and what it costs to know it (`clock`) [HEDF II-B]. The default is one perfect clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Clock {
+    /// Every clock's rate differs from that of true time by at most this many parts per million, at most
+    /// [`Clock::DRIFT_PPM_MAX`].
+    pub drift_ppm: u32,
+    /// How far an instant that is carried from one node's clock to another's is off at most.
+    pub error: Span,
+    /// What every node does to know the others' clocks: one job a period, which exchanges a message each way with every
+    /// node that it has flows with.
+    pub sync: Option<TableTask>,
+}
+
+impl Clock {
+    /// The largest drift that a file may state: one tenth.
+    pub const DRIFT_PPM_MAX: u32 = 100_000;
 }
 
 /// A switch of a node's strategy (`[[mode]]`).
@@ -363,6 +385,16 @@ pub struct Flow {
     pub hop_wcet: Span,
     /// Size of a message.
     pub size: Bytes,
+    /// Relative deadlines of its hops, the first node's first, each from the hop before; empty: even shares of `deadline`.
+    pub hop_deadlines: Vec<Span>,
+}
+
+impl Flow {
+    /// Its hops: the nodes that run a job of it, in order; with a reply the first node once more.
+    pub fn hops(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let back = self.path.first().filter(|_| self.reply);
+        self.path.iter().chain(back).copied()
+    }
 }
 
 /// Delay and loss between nodes (`[[network]]`).
@@ -451,6 +483,7 @@ impl System {
             tasks,
             flows: Vec::new(),
             networks: Vec::new(),
+            clock: Clock::default(),
         }
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    Arrival, Auto, Component, ComponentId, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec,
+    Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec,
     Placement, ServerRule, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
 };
 use crate::time::{Lateness, Span, Time};
@@ -109,7 +109,12 @@ impl Tape<'_> {
         let flows = (0..self.index(3)).map(|i| self.flow(i, nodes.len(), &mut used)).collect();
         let networks = self.networks(nodes.len());
         let name = if self.flip() { "system".to_owned() } else { "a # name".to_owned() };
-        System { name, nodes, strategies, modes, components, tasks, flows, networks }
+        let clock = Clock {
+            drift_ppm: self.pick(&[0, 50, Clock::DRIFT_PPM_MAX]),
+            error: if self.flip() { self.time(true) } else { Span::ZERO },
+            sync: self.flip().then(|| TableTask { cost: None, ..self.table_task() }),
+        };
+        System { name, nodes, strategies, modes, components, tasks, flows, networks, clock }
     }
 
     fn node(&mut self, i: usize, own: usize, used: &mut BTreeSet<String>) -> NodeSpec {
@@ -143,7 +148,8 @@ impl Tape<'_> {
 
     fn table_task(&mut self) -> TableTask {
         let period = self.time(false);
-        TableTask { period, wcet: self.span(false, period) }
+        let wcet = self.span(false, period);
+        TableTask { period, wcet, cost: self.flip().then(|| self.span(false, wcet)) }
     }
 
     fn components(&mut self, nodes: &[NodeSpec], own: usize, used: &mut BTreeSet<String>) -> Vec<Component> {
@@ -313,16 +319,23 @@ impl Tape<'_> {
             }
         }
         let (period, wcet) = (self.time(false), self.time(false));
+        let reply = path.first() != path.last() && self.flip();
+        let deadline = if self.flip() { self.time(false) } else { period };
+        let hops = path.len() as u64 + u64::from(reply);
+        let share = deadline.as_ns() / hops;
+        let hop_deadlines =
+            if share > 0 && self.flip() { vec![Span::from_ns(share); hops as usize] } else { Vec::new() };
         Flow {
             name: self.name(used, i),
-            reply: path.first() != path.last() && self.flip(),
+            reply,
             path,
             period,
             wcet,
-            deadline: if self.flip() { self.time(false) } else { period },
+            deadline,
             send_gap: if self.flip() { self.span(false, period) } else { period },
             hop_wcet: if self.flip() { self.time(false) } else { wcet },
             size: Bytes::new(self.pick(&[400, 0, 1 << 20])),
+            hop_deadlines,
         }
     }
 

@@ -11,7 +11,7 @@ use super::suggest::hint;
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    Arrival, Auto, Component, ComponentId, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec,
+    Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec,
     Placement, ServerRule, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
 };
 use crate::time::{Lateness, Span, Time};
@@ -169,7 +169,8 @@ impl Builder<'_> {
         let flows = file.tables("flow").enumerate().map(|(i, f)| self.flow(i, f)).collect();
         let networks = file.tables("network").enumerate().map(|(i, f)| self.network(i, f)).collect();
         let name = file.text("name").unwrap_or("system").to_owned();
-        System { name, nodes, strategies, modes, components, tasks, flows, networks }
+        let clock = file.table("clock").map(clock).unwrap_or_default();
+        System { name, nodes, strategies, modes, components, tasks, flows, networks, clock }
     }
 
     fn names(&self, of: Of) -> &Names {
@@ -498,6 +499,7 @@ impl Builder<'_> {
             send_gap: f.span("send-gap").unwrap_or(period),
             hop_wcet: f.span("hop-wcet").unwrap_or(wcet),
             size: size(f, "size"),
+            hop_deadlines: spans(f, "hop-deadlines"),
         }
     }
 
@@ -540,7 +542,24 @@ fn size(f: &Fields, key: &str) -> Bytes {
 }
 
 fn table_task(f: &Fields) -> Option<TableTask> {
-    Some(TableTask { period: f.span("period")?, wcet: f.span("wcet")? })
+    Some(TableTask { period: f.span("period")?, wcet: f.span("wcet")?, cost: f.span("cost") })
+}
+
+fn clock(f: &Fields) -> Clock {
+    let sync = |f: &Fields| Some(TableTask { period: f.span("period")?, wcet: f.span("wcet")?, cost: None });
+    Clock {
+        drift_ppm: f.int("drift-ppm").unwrap_or_default(),
+        error: f.span("error").unwrap_or_default(),
+        sync: f.table("sync").and_then(sync),
+    }
+}
+
+fn spans(f: &Fields, key: &str) -> Vec<Span> {
+    let span = |value: &Val| match value {
+        Val::Span(span) => Some(*span),
+        _ => None,
+    };
+    f.list(key).iter().filter_map(|(value, _)| span(value)).collect()
 }
 
 fn pair(f: &Fields, key: &str) -> Option<(Span, Span)> {

@@ -12,7 +12,7 @@ use super::error::Found;
 use super::read::name_fault;
 use crate::cpus::CpuSet;
 use crate::strategy::Builtin;
-use crate::system::{Auto, ComponentId, NodeId, Placement, StrategyRef, System};
+use crate::system::{Auto, Clock, ComponentId, NodeId, Placement, StrategyRef, System, TableTask};
 use crate::time::{Span, Time};
 
 /// A part of a System, by its position.
@@ -96,6 +96,7 @@ pub(super) fn check(system: &System, places: &dyn Places, found: &mut Vec<Found>
     check.plans();
     check.flows();
     check.networks();
+    check.clock();
 }
 
 struct Check<'a> {
@@ -270,15 +271,65 @@ impl Check<'_> {
                 self.error(part, "link.rate", format!("link.rate of {owner} is zero; a rate is above zero"));
             }
             if let Some(receive) = node.receive {
-                self.span(part, "receive.period", receive.period, false);
-                self.span(part, "receive.wcet", receive.wcet, false);
-                self.at_most(part, ("receive.wcet", receive.wcet), ("receive.period", receive.period));
+                self.table_task(part, ["receive.period", "receive.wcet", "receive.cost"], receive);
             }
             if let Some(send) = node.send {
-                self.span(part, "send.period", send.period, false);
-                self.span(part, "send.wcet", send.wcet, false);
-                self.at_most(part, ("send.wcet", send.wcet), ("send.period", send.period));
+                self.table_task(part, ["send.period", "send.wcet", "send.cost"], send);
             }
+        }
+    }
+
+    fn table_task(&mut self, part: Part, [period, wcet, cost]: [&'static str; 3], task: TableTask) {
+        self.span(part, period, task.period, false);
+        self.span(part, wcet, task.wcet, false);
+        self.at_most(part, (wcet, task.wcet), (period, task.period));
+        if let Some(each) = task.cost {
+            self.span(part, cost, each, false);
+            self.at_most(part, (cost, each), (wcet, task.wcet));
+        }
+    }
+
+    fn clock(&mut self) {
+        let clock = self.system.clock;
+        if clock.drift_ppm > Clock::DRIFT_PPM_MAX && !self.bad(Part::File, &["clock.drift-ppm"]) {
+            let (drift, most) = (clock.drift_ppm, Clock::DRIFT_PPM_MAX);
+            let message = format!("clock.drift-ppm {drift} of the system is too large; the largest is {most}");
+            self.error(Part::File, "clock.drift-ppm", message);
+        }
+        self.span(Part::File, "clock.error", clock.error, true);
+        if let Some(sync) = clock.sync {
+            let keys = ["clock.sync.period", "clock.sync.wcet", "clock.sync.cost"];
+            self.table_task(Part::File, keys, sync);
+            if sync.cost.is_some() {
+                self.error(Part::File, keys[2], "clock.sync of the system has a cost per message; it has none");
+            }
+        }
+    }
+
+    fn hop_deadlines(&mut self, i: usize) {
+        let (flow, part) = (&self.system.flows[i], Part::Flow(i));
+        let key = "hop-deadlines";
+        if flow.hop_deadlines.is_empty() || self.bad(part, &[key]) {
+            return;
+        }
+        for span in &flow.hop_deadlines {
+            self.span(part, key, *span, false);
+        }
+        let (hops, given, owner) = (flow.hops().count(), flow.hop_deadlines.len(), self.owner(part));
+        if hops != given && !self.bad(part, &["path"]) {
+            let reply = if flow.reply { ", the reply included" } else { "" };
+            let message =
+                format!("{key} of {owner} has {given} entries, and there are {hops} hops{reply}; give each its own");
+            self.error(part, key, message);
+        }
+        let sum = flow.hop_deadlines.iter().try_fold(Span::ZERO, |sum, span| sum.checked_add(*span));
+        if sum.is_none_or(|sum| sum > flow.deadline) && !self.bad(part, &["deadline", "period"]) {
+            let sum = sum.map_or("more".to_owned(), |sum| sum.to_string());
+            let message = format!(
+                "{key} of {owner} add up to {sum}, more than its deadline {}; together they are at most that",
+                flow.deadline
+            );
+            self.error(part, key, message);
         }
     }
 
@@ -360,6 +411,7 @@ impl Check<'_> {
                 self.span(part, key, span, false);
             }
             self.at_most(part, ("send-gap", flow.send_gap), ("period", flow.period));
+            self.hop_deadlines(i);
             if self.bad(part, &["path"]) {
                 continue;
             }

@@ -2,7 +2,7 @@
 
 use crate::cpus::CpuSet;
 use crate::strategy::Builtin;
-use crate::system::ServerRule;
+use crate::system::{Clock, ServerRule};
 
 /// One TOML table's keys.
 #[derive(Debug)]
@@ -175,6 +175,7 @@ pub(crate) static FILE: Table = Table {
         key("task", Kind::Tables(&TASK_TABLE), "The tasks; their order breaks ties."),
         key("flow", Kind::Tables(&FLOW_TABLE), "Distributed tasks."),
         key("network", Kind::Tables(&NETWORK_TABLE), "Delay and loss between nodes."),
+        key("clock", Kind::Table(&CLOCK_TABLE), "How the nodes' clocks differ.").default("one perfect clock"),
     ],
 };
 
@@ -246,6 +247,37 @@ static TABLE_TASK_TABLE: Table = Table {
     rule: Rule::Free,
     keys: &[
         key("period", POSITIVE, "Its period.").required(),
+        key("wcet", POSITIVE, "Its worst-case execution time, at most the period.").required(),
+        key("cost", POSITIVE, "Execution per message, at most the wcet: a job handles as many as fit.")
+            .default("not said: the wcet suffices for all messages that can wait"),
+    ],
+};
+
+static CLOCK_TABLE: Table = Table {
+    noun: "clock",
+    doc: "How the clocks of the nodes differ [HEDF II-B].",
+    rule: Rule::Free,
+    keys: &[
+        key(
+            "drift-ppm",
+            Kind::Int { least: 0, most: Clock::DRIFT_PPM_MAX },
+            "Every clock's rate differs from that of true time by at most this many parts per million.",
+        )
+        .default("0"),
+        key("error", SPAN, "How far an instant that is carried from one node's clock to another's is off at most.")
+            .default("\"0ns\""),
+        key("sync", Kind::Table(&SYNC_TABLE), "What every node does to know the clocks of the others.")
+            .default("nothing"),
+    ],
+};
+
+static SYNC_TABLE: Table = Table {
+    noun: "sync",
+    doc: "A node's job of time synchronisation: one a period, beside the node's tasks, which exchanges a message each way with \
+          every node that it has flows with.",
+    rule: Rule::Free,
+    keys: &[
+        key("period", POSITIVE, "Its period, and its deadline.").required(),
         key("wcet", POSITIVE, "Its worst-case execution time, at most the period.").required(),
     ],
 };
@@ -456,6 +488,13 @@ static FLOW_TABLE: Table = Table {
         key("send-gap", POSITIVE, "*T'*: minimum inter-transmission time, at most the period.").default("the period"),
         key("hop-wcet", POSITIVE, "*C'*: execution on each further node.").default("the wcet"),
         key("size", Kind::Size, "Size of a message.").required(),
+        key(
+            "hop-deadlines",
+            Kind::List(&POSITIVE),
+            "Relative deadlines of the jobs on its hops, each from that of the hop before; one a node of the path, and one for the reply. \
+             Together at most the deadline. `takt size` chooses them.",
+        )
+        .default("even shares of the deadline"),
     ],
 };
 

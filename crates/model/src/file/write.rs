@@ -6,7 +6,7 @@ use super::grammar::{FITS, LATES, SPLITS};
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split};
 use crate::system::{
-    Arrival, Auto, Component, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec, Placement,
+    Arrival, Auto, Clock, Component, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec, Placement,
     StrategyRef, System, TableTask, Task,
 };
 use crate::time::Span;
@@ -21,6 +21,7 @@ pub fn write(system: &System) -> String {
     let mut w = Writer { system, out: String::new() };
     w.out.push_str("takt = 1\n");
     w.text("name", &system.name);
+    w.clock(&system.clock);
     let only_default = matches!(system.nodes.as_slice(), [node] if *node == NodeSpec::new("local", 1, StrategyRef::Builtin(Builtin::Edf)));
     if !only_default {
         system.nodes.iter().for_each(|node| w.node(node));
@@ -116,10 +117,20 @@ impl<'a> Writer<'a> {
             self.key("link", inline(&[format!("rate = \"{rate}\"")]));
         }
         for (key, task) in [("receive", node.receive), ("send", node.send)] {
-            if let Some(TableTask { period, wcet }) = task {
-                self.key(key, inline(&[format!("period = \"{period}\""), format!("wcet = \"{wcet}\"")]));
+            if let Some(task) = task {
+                self.key(key, table_task(&task));
             }
         }
+    }
+
+    fn clock(&mut self, clock: &Clock) {
+        if *clock == Clock::default() {
+            return;
+        }
+        let drift = (clock.drift_ppm != 0).then(|| format!("drift-ppm = {}", clock.drift_ppm));
+        let error = (!clock.error.is_zero()).then(|| format!("error = \"{}\"", clock.error));
+        let sync = clock.sync.map(|sync| format!("sync = {}", table_task(&sync)));
+        self.key("clock", inline(&[drift, error, sync].into_iter().flatten().collect::<Vec<_>>()));
     }
 
     fn mode(&mut self, mode: &Mode) {
@@ -213,6 +224,10 @@ impl<'a> Writer<'a> {
         self.span_unless("send-gap", flow.send_gap, flow.period);
         self.span_unless("hop-wcet", flow.hop_wcet, flow.wcet);
         self.key("size", format_args!("\"{}\"", flow.size));
+        if !flow.hop_deadlines.is_empty() {
+            let spans: Vec<String> = flow.hop_deadlines.iter().map(|span| format!("\"{span}\"")).collect();
+            self.key("hop-deadlines", format_args!("[{}]", spans.join(", ")));
+        }
     }
 
     fn network(&mut self, network: &Network) {
@@ -228,6 +243,12 @@ impl<'a> Writer<'a> {
             self.key("loss", network.loss);
         }
     }
+}
+
+fn table_task(task: &TableTask) -> String {
+    let cost = task.cost.map(|cost| format!("cost = \"{cost}\""));
+    let parts = [format!("period = \"{}\"", task.period), format!("wcet = \"{}\"", task.wcet)];
+    inline(&parts.into_iter().chain(cost).collect::<Vec<_>>())
 }
 
 fn level(level: &Level) -> String {

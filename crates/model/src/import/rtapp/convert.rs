@@ -8,7 +8,7 @@ use super::cycle::{self, Cycle, Piece};
 use super::read::{Action, Class, Thread, Workload};
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Level, Split, Strategy};
-use crate::system::{Arrival, Exec, NodeId, NodeSpec, StrategyId, StrategyRef, System, Task};
+use crate::system::{Arrival, Clock, Exec, NodeId, NodeSpec, StrategyId, StrategyRef, System, Task};
 use crate::time::Span;
 use crate::units::{Bytes, Probability};
 
@@ -50,6 +50,7 @@ pub(super) fn convert(workload: &Workload, file_name: &str, notes: &mut Notes) -
         tasks: tasks.into_iter().map(|(_, task)| task).collect(),
         flows: Vec::new(),
         networks: Vec::new(),
+        clock: Clock::default(),
     }
 }
 

@@ -1,0 +1,452 @@
+//! `partial-edf` on a System: what each node and flow is told, in words and figures.
+
+use serde_json::{Map, Value, json};
+use takt_model::{Discipline, Filter, Flow, NodeId, NodeSpec, Probability, Span, System, TableTask, Task};
+
+use super::below::Supply;
+use super::clock::Drift;
+use super::{FlowBound, Found, Hop, Local, Net, Refusal, Route, Station, Sync, Transport, analyse, assign, paper};
+use crate::apply::percent;
+use crate::catalogue::TestId;
+use crate::edf::qpa::Tick;
+use crate::exact::sum_ppm;
+use crate::report::{TaskReport, TestReport};
+use crate::scope::ns;
+use crate::verdict::{Answer, Verdict};
+
+/// Deadlines of one batch that are shown.
+const SHOWN_MAX: usize = 1_000;
+
+/// A System's nodes with tables and flows.
+pub(crate) struct Distributed {
+    /// What is analysed; nodes that are not covered have nothing to do there.
+    pub(crate) net: Net,
+    /// Why a node is not covered.
+    refused: Vec<Option<String>>,
+    /// Whether a node has a table or a flow.
+    concerned: Vec<bool>,
+    /// Why a flow is not covered; such flows have no place in `net`.
+    open: Vec<Option<String>>,
+    /// Indices in `net` of the flows that are.
+    places: Vec<Option<usize>>,
+    found: Found,
+    /// Whether a node, with all nodes that flows connect it to, passes.
+    proven: Vec<bool>,
+}
+
+impl Distributed {
+    /// `None` where no node has a table or a flow. The figure `margin_ns` only where `margins`.
+    pub(crate) fn new(system: &System, margins: bool) -> Option<Self> {
+        let concerned: Vec<bool> = (0..system.nodes.len()).map(|i| concerns(system, NodeId(i as u32))).collect();
+        if !concerned.contains(&true) {
+            return None;
+        }
+        let refused: Vec<Option<String>> = (0..system.nodes.len())
+            .map(|i| concerned[i].then(|| refusal(system, NodeId(i as u32))).flatten())
+            .collect();
+        let mut net = nodes(system, &refused);
+        let (mut open, mut places) = (Vec::new(), Vec::new());
+        for flow in &system.flows {
+            match route(system, &refused, flow, &net) {
+                Ok(route) => {
+                    places.push(Some(net.flows.len()));
+                    net.flows.push(route);
+                    open.push(None);
+                }
+                Err(why) => {
+                    places.push(None);
+                    open.push(Some(why));
+                }
+            }
+        }
+        let found = analyse(&net, margins);
+        let mut distributed = Distributed { net, refused, concerned, open, places, found, proven: Vec::new() };
+        distributed.proven = distributed.prove(system);
+        Some(distributed)
+    }
+
+    /// Whether the test covers a node.
+    pub(crate) fn covers(&self, node: NodeId) -> bool {
+        self.concerned[node.index()] && self.refused[node.index()].is_none()
+    }
+
+    /// The largest set of nodes that pass, with all flows that visit them, in themselves.
+    fn prove(&self, system: &System) -> Vec<bool> {
+        let met = |i: usize| matches!(self.found.nodes[i].supply, Supply::Met { .. });
+        let mut proven: Vec<bool> = (0..system.nodes.len()).map(|i| self.refused[i].is_none() && met(i)).collect();
+        loop {
+            let mut changed = false;
+            for (flow, place) in system.flows.iter().zip(&self.places) {
+                let bounded = place.is_some_and(|at| matches!(self.found.flows[at], FlowBound::Bounded(_)));
+                if bounded && flow.hops().all(|node| proven[node.index()]) {
+                    continue;
+                }
+                for node in flow.hops() {
+                    changed |= std::mem::replace(&mut proven[node.index()], false);
+                }
+            }
+            if !changed {
+                return proven;
+            }
+        }
+    }
+
+    /// What is said of a node that the test covers.
+    pub(crate) fn node(&self, system: &System, node: NodeId) -> TestReport {
+        let i = node.index();
+        let (spec, bound) = (&system.nodes[i], self.found.nodes[i]);
+        let mut figures = Map::new();
+        figures.insert("margin_ns".to_owned(), json!(bound.margin));
+        figures.insert("utilization_ppm".to_owned(), json!(sum_ppm(self.loads(i))));
+        if spec.receive.is_some() {
+            figures.insert("waiting".to_owned(), json!(bound.waiting));
+            figures.insert("leftover".to_owned(), json!(bound.leftover));
+        }
+        let verdict = match bound.supply {
+            Supply::Met { .. } if self.proven[i] => Verdict::Schedulable { bounds: Vec::new() },
+            Supply::Met { .. } => Verdict::NotProven { why: self.shaky(system, node) },
+            Supply::Exceeded { t, demand } => {
+                figures.insert("interval_ns".to_owned(), json!(t));
+                figures.insert("demand_ns".to_owned(), json!(demand));
+                let (t, demand) = (ns(t), ns(demand));
+                let why = format!("within {t} its jobs may demand {demand}, and the table leaves less than that");
+                Verdict::NotProven { why }
+            }
+            Supply::Overload => self.overload(i),
+            Supply::Undecided => Verdict::NotProven {
+                why: "undecided: a limit was reached, times exceed 64-bit nanoseconds, or jitter leaves nothing of a deadline"
+                    .to_owned(),
+            },
+        };
+        if let Supply::Met { horizon } = bound.supply {
+            figures.insert("horizon_ns".to_owned(), json!(horizon));
+        }
+        figures.insert("flows".to_owned(), self.hops(system, node));
+        let answer = if self.proven[i] { Answer::Yes } else { Answer::Unknown };
+        let tasks = system.tasks_of(node).map(|(id, task)| TaskReport {
+            id,
+            task: task.name.clone(),
+            verdict: answer,
+            wcrt: None,
+            deadline: task.deadline,
+        });
+        TestReport { test: TestId::PartialEdf, scope: spec.name.clone(), verdict, tasks: tasks.collect(), figures }
+    }
+
+    /// What the published test says of a node; it decides nothing.
+    pub(crate) fn paper(&self, system: &System, node: NodeId) -> TestReport {
+        let found = paper::node(&self.net, node.index());
+        let published = "published, not sound, so it decides nothing";
+        let why = match (found.passes, found.density_ppm) {
+            (Some(true), _) => format!("{published}: its equations hold"),
+            (Some(false), Some(density)) => format!("{published}: its density is {}", percent(density)),
+            _ => format!("{published}: some message is received after its deadline, or not at all"),
+        };
+        let covered: Vec<&Flow> =
+            system.flows.iter().zip(&self.places).filter(|(_, place)| place.is_some()).map(|(flow, _)| flow).collect();
+        let hop = |hop: &paper::PaperHop| {
+            // Fits 64 bits but for deadlines of centuries.
+            let windows: Vec<Option<i64>> =
+                hop.windows.iter().take(SHOWN_MAX).map(|w| i64::try_from(*w).ok()).collect();
+            json!({ "flow": covered[hop.flow].name, "hop": hop.hop, "messages": hop.messages, "hop_deadlines_ns": windows })
+        };
+        let mut figures = Map::new();
+        figures.insert("density_ppm".to_owned(), json!(found.density_ppm));
+        figures.insert("flows".to_owned(), found.hops.iter().map(hop).collect());
+        TestReport {
+            test: TestId::PartialEdfPaper,
+            scope: system.nodes[node.index()].name.clone(),
+            verdict: Verdict::NotProven { why },
+            tasks: Vec::new(),
+            figures,
+        }
+    }
+
+    /// What is said of every flow.
+    pub(crate) fn flows(&self, system: &System) -> Vec<TestReport> {
+        system.flows.iter().enumerate().map(|(i, flow)| self.flow(system, i, flow)).collect()
+    }
+
+    fn flow(&self, system: &System, i: usize, flow: &Flow) -> TestReport {
+        let mut figures = Map::new();
+        let bound = self.places[i].map(|at| &self.found.flows[at]);
+        let verdict = match (bound, &self.open[i]) {
+            (_, Some(why)) => Verdict::NotProven { why: why.clone() },
+            (Some(FlowBound::Open(refusal)), _) => Verdict::NotProven { why: words(system, flow, refusal) },
+            (Some(FlowBound::Bounded(bounds)), _) => {
+                figures.insert("end_to_end_ns".to_owned(), json!(bounds.last().map(|hop| hop.due.1)));
+                let lossy = legs(flow).find(|(from, to)| link(system, *from, *to).is_some_and(|link| link.2));
+                let unproven = flow.hops().find(|node| !self.proven[node.index()]);
+                match (unproven, lossy) {
+                    (Some(node), _) => {
+                        let name = &system.nodes[node.index()].name;
+                        Verdict::NotProven { why: format!("rests on node \"{name}\", which is not proven") }
+                    }
+                    (None, Some((from, to))) => {
+                        let [from, to] = [from, to].map(|node| &system.nodes[node.index()].name);
+                        let why = format!(
+                            "the network from \"{from}\" to \"{to}\" may lose messages; what arrives is in time"
+                        );
+                        Verdict::NotProven { why }
+                    }
+                    (None, None) => Verdict::Schedulable { bounds: Vec::new() },
+                }
+            }
+            (None, None) => Verdict::NotProven { why: "not analysed".to_owned() },
+        };
+        figures.insert("deadline_ns".to_owned(), json!(flow.deadline.as_ns()));
+        TestReport {
+            test: TestId::PartialEdf,
+            scope: format!("flow/{}", flow.name),
+            verdict,
+            tasks: Vec::new(),
+            figures,
+        }
+    }
+
+    /// Hops on a node, as figures.
+    fn hops(&self, system: &System, node: NodeId) -> Value {
+        let mut hops = Vec::new();
+        for (flow, place) in system.flows.iter().zip(&self.places) {
+            let Some(at) = *place else { continue };
+            for (h, hop) in self.net.flows[at].hops.iter().enumerate().filter(|(_, hop)| hop.node == node.index()) {
+                let bound = match &self.found.flows[at] {
+                    FlowBound::Bounded(bounds) => bounds.get(h),
+                    FlowBound::Open(_) => None,
+                };
+                hops.push(json!({
+                    "flow": flow.name, "hop": h, "deadline_ns": hop.d,
+                    "messages": bound.and_then(|bound| bound.messages),
+                    "hop_deadlines_ns": bound.map_or(vec![], |bound| vec![bound.window]),
+                    "release_ns": bound.map(|bound| bound.release),
+                }));
+            }
+        }
+        Value::Array(hops)
+    }
+
+    /// (C, T) of the table, the local tasks and the hops of all covered flows.
+    fn loads(&self, node: usize) -> impl Iterator<Item = (u64, u64)> + Clone {
+        let hops = self
+            .net
+            .flows
+            .iter()
+            .flat_map(move |flow| flow.hops.iter().filter(move |hop| hop.node == node).map(|hop| (hop.c, flow.t)));
+        self.own(node).chain(hops)
+    }
+
+    /// (C, T) of the table and the local tasks.
+    fn own(&self, node: usize) -> impl Iterator<Item = (u64, u64)> + Clone {
+        let station = &self.net.nodes[node];
+        let table = station.receive.into_iter().chain(station.send).map(|task| (task.c, task.t));
+        let tick = station.tick.into_iter().map(|tick| (tick.c, tick.t));
+        table.chain(tick).chain(station.locals.iter().map(|local| (local.c, local.t)))
+    }
+
+    fn overload(&self, node: usize) -> Verdict {
+        let load = sum_ppm(self.loads(node)).map_or("more".to_owned(), percent);
+        Verdict::NotProven {
+            why: format!("the table, the tasks and the flows, with what costs them, need {load} of the CPU"),
+        }
+    }
+
+    /// Why a node whose own jobs fit is not proven.
+    fn shaky(&self, system: &System, node: NodeId) -> String {
+        let visits = |flow: &&Flow| flow.hops().any(|hop| hop == node);
+        let unbounded = |flow: &Flow| {
+            let at = system.flows.iter().position(|other| other.name == flow.name)?;
+            let bounded = self.places[at].is_some_and(|at| matches!(self.found.flows[at], FlowBound::Bounded(_)));
+            (!bounded).then(|| format!("rests on flow \"{}\", which has no bound", flow.name))
+        };
+        if let Some(why) = system.flows.iter().filter(visits).find_map(unbounded) {
+            return why;
+        }
+        let other = system
+            .flows
+            .iter()
+            .filter(visits)
+            .flat_map(Flow::hops)
+            .find(|hop| *hop != node && !self.proven[hop.index()]);
+        let name = other.map_or("another", |hop| system.nodes[hop.index()].name.as_str());
+        format!("rests on node \"{name}\", which is not proven")
+    }
+
+    /// Why the test says nothing of a node that has a table or a flow.
+    pub(crate) fn refused(&self, node: NodeId) -> Option<&str> {
+        self.refused[node.index()].as_deref()
+    }
+}
+
+/// Whether a node has a table or a flow.
+fn concerns(system: &System, node: NodeId) -> bool {
+    let spec = &system.nodes[node.index()];
+    spec.receive.is_some() || spec.send.is_some() || system.flows.iter().any(|flow| flow.path.contains(&node))
+}
+
+/// Whether a node's jobs run to completion, or why the test does not cover it.
+fn level(system: &System, spec: &NodeSpec) -> Result<bool, String> {
+    let strategy = system.strategy(spec.strategy);
+    match strategy.levels.as_slice() {
+        [level] if level.discipline == Discipline::Deadline && matches!(level.filter, Filter::Rest) => {
+            Ok(!level.preemptive)
+        }
+        _ => Err(format!(
+            "partial-edf needs one level that goes by deadline and takes all; the strategy is \"{}\"",
+            strategy.name
+        )),
+    }
+}
+
+fn refusal(system: &System, node: NodeId) -> Option<String> {
+    let spec = &system.nodes[node.index()];
+    if spec.cpus != 1 {
+        return Some(format!("partial-edf needs one CPU, here are {}", spec.cpus));
+    }
+    if let Err(why) = level(system, spec) {
+        return Some(why);
+    }
+    if system.modes.iter().any(|mode| mode.node == node && mode.strategy != spec.strategy) {
+        return Some("partial-edf needs a node that keeps its strategy".to_owned());
+    }
+    if let Some(component) = system.components.iter().find(|component| component.node == node) {
+        return Some(format!("partial-edf needs a node without components: \"{}\"", component.name));
+    }
+    let chained = system.tasks_of(node).find(|(_, task)| !task.after.is_empty());
+    chained.map(|(_, task)| format!("partial-edf needs tasks without predecessors: \"{}\"", task.name))
+}
+
+/// C with what switches and the release cost a job: its own start, and the resumption that it causes.
+fn charged(spec: &NodeSpec, c: Span) -> u64 {
+    let Some(costs) = spec.costs else { return c.as_ns() };
+    let switches = costs.switch.as_ns().saturating_mul(2);
+    c.as_ns().saturating_add(costs.release.as_ns()).saturating_add(switches)
+}
+
+/// The nodes, without flows.
+fn nodes(system: &System, refused: &[Option<String>]) -> Net {
+    let station = |(i, spec): (usize, &NodeSpec)| {
+        if refused[i].is_some() {
+            return Station::default();
+        }
+        let transport = |task: TableTask| Transport {
+            t: task.period.as_ns(),
+            c: charged(spec, task.wcet),
+            most: task.cost.map(|cost| task.wcet.as_ns() / cost.as_ns().max(1)),
+        };
+        let local = |task: &Task| Local {
+            c: charged(spec, task.wcet),
+            t: task.period.as_ns(),
+            d: task.deadline.as_ns(),
+            jitter: task.jitter.as_ns(),
+            blocked: task.blocking.as_ns(),
+        };
+        let tick = spec.costs.filter(|costs| !costs.tick.is_zero() && !costs.tick_period.is_zero());
+        Station {
+            receive: spec.receive.map(transport),
+            send: spec.send.map(transport),
+            tick: tick.map(|costs| Tick { c: costs.tick.as_ns(), t: costs.tick_period.as_ns() }),
+            locals: system.tasks_of(NodeId(i as u32)).map(|(_, task)| local(task)).collect(),
+            to_completion: level(system, spec).unwrap_or(false),
+        }
+    };
+    // Every node's job of synchronisation is charged what costs most.
+    let sync = system.clock.sync.map(|sync| {
+        let c = system.nodes.iter().map(|spec| charged(spec, sync.wcet)).max().unwrap_or_default();
+        Sync { t: sync.period.as_ns(), c }
+    });
+    let nodes = system.nodes.iter().enumerate().map(station).collect();
+    let (drift, error) = (Drift(system.clock.drift_ppm), system.clock.error.as_ns());
+    Net { nodes, flows: Vec::new(), drift, error, sync }
+}
+
+/// From where to where a flow's messages go.
+fn legs(flow: &Flow) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
+    flow.hops().zip(flow.hops().skip(1))
+}
+
+/// Least and most delay between two nodes, and whether messages may be lost: of the entry that names both, else the hull of those that
+/// name one, else of the one that names none.
+fn link(system: &System, from: NodeId, to: NodeId) -> Option<(u64, u64, bool)> {
+    let fits = |network: &&takt_model::Network| {
+        network.from.is_none_or(|node| node == from) && network.to.is_none_or(|node| node == to)
+    };
+    let named = |network: &takt_model::Network| u8::from(network.from.is_some()) + u8::from(network.to.is_some());
+    let most = system.networks.iter().filter(fits).map(named).max()?;
+    let chosen = system.networks.iter().filter(fits).filter(|network| named(network) == most);
+    chosen
+        .map(|network| (network.delay_min.as_ns(), network.delay_max.as_ns(), network.loss != Probability::default()))
+        .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1), a.2 || b.2))
+}
+
+/// A flow as the analysis takes it.
+fn route(system: &System, refused: &[Option<String>], flow: &Flow, net: &Net) -> Result<Route, String> {
+    if let Some(node) = flow.hops().find(|node| refused[node.index()].is_some()) {
+        return Err(format!("visits node \"{}\", which is not covered", system.nodes[node.index()].name));
+    }
+    let mut hops: Vec<Hop> = Vec::new();
+    let mut before: Option<NodeId> = None;
+    for node in flow.hops() {
+        let spec = &system.nodes[node.index()];
+        let wcet = if before.is_some() { flow.hop_wcet } else { flow.wcet };
+        let (delay_min, delay_max) = match before {
+            None => (0, 0),
+            Some(from) => match link(system, from, node) {
+                Some((min, max, _)) => (min, max),
+                None => {
+                    let from = &system.nodes[from.index()].name;
+                    return Err(format!(
+                        "no [[network]] says how long a message takes from \"{from}\" to \"{}\"",
+                        spec.name
+                    ));
+                }
+            },
+        };
+        hops.push(Hop { node: node.index(), c: charged(spec, wcet), d: 0, delay_min, delay_max });
+        before = Some(node);
+    }
+    let mut route = Route { t: flow.period.as_ns(), gap: flow.send_gap.as_ns(), d: flow.deadline.as_ns(), hops };
+    let shares = if flow.hop_deadlines.len() == route.hops.len() {
+        flow.hop_deadlines.iter().map(|share| share.as_ns()).collect()
+    } else {
+        assign::even(assign::room(net, &route), route.hops.len())
+    };
+    for (hop, share) in route.hops.iter_mut().zip(shares) {
+        hop.d = share;
+    }
+    Ok(route)
+}
+
+/// Why a flow is not bounded.
+fn words(system: &System, flow: &Flow, refusal: &Refusal) -> String {
+    let node = |hop: usize| flow.hops().nth(hop).map_or("?", |node| system.nodes[node.index()].name.as_str());
+    match *refusal {
+        Refusal::NoSend { hop } => format!("node \"{}\" sends its messages and has no sending task", node(hop)),
+        Refusal::NoReceive { hop } => format!("node \"{}\" receives its messages and has no receiving task", node(hop)),
+        Refusal::Table { hop } => format!("the table of node \"{}\" needs more than its CPU", node(hop)),
+        Refusal::Gap { hop, gap, period } => format!(
+            "its messages pile up on node \"{}\": they come every {}, and may leave every {} (send-gap in periods of the sending task{})",
+            node(hop),
+            ns(period),
+            ns(gap),
+            if system.clock.drift_ppm > 0 { ", with drift" } else { "" }
+        ),
+        Refusal::Send { hop, most, wait } => {
+            format!("the sending task of node \"{}\" handles {most} messages a job, and {wait} may wait", node(hop))
+        }
+        Refusal::Leftover { hop } => format!("node \"{}\" receives fewer messages than may arrive", node(hop)),
+        Refusal::Window { hop, window } if window <= 0 => format!(
+            "on node \"{}\" (hop {hop}) it may arrive {} after its deadline there",
+            node(hop),
+            ns(u64::try_from(-window).unwrap_or(u64::MAX))
+        ),
+        Refusal::Window { hop, window } => format!(
+            "on node \"{}\" (hop {hop}) {} may be left for its job, which needs more",
+            node(hop),
+            ns(u64::try_from(window).unwrap_or(u64::MAX))
+        ),
+        Refusal::End { due, deadline } => {
+            format!("its last hop is due up to {} after its arrival; its deadline is {}", ns(due), ns(deadline))
+        }
+        Refusal::Limit => "undecided: a limit was reached, or times exceed 64-bit nanoseconds".to_owned(),
+    }
+}

@@ -1,0 +1,265 @@
+//! EDF below a time table on one CPU: demand against the supply that the table leaves.
+//!
+//! Table jobs (receiving, sending, the scheduler's tick) come before every EDF job. In u time units after an instant
+//! without pending table work they take at most
+//!
+//! rbf(u) = sum over the table of ceil(u / T) C
+//!
+//! EDF jobs demand, of what is released and due within t,
+//!
+//! h(t) = sum over i with D_i <= t of (floor((t - D_i + Y_i) / T_i) + 1) C_i
+//!
+//! where D_i is the least time from a release to its deadline, deadlines come T_i apart and wander by up to Y_i
+//! ([`Job::wander`]). To this add the blocking β(t): a section of a job with a later deadline, given per task
+//! (`blocked`, of tasks with D_i <= t), and where started jobs run to their end the longest job that can be due later than t
+//! ([`Job::span`]).
+//!
+//! **Theorem.** If for every t > 0 with h(t) > 0 there is u <= t with h(t) + β(t) + rbf(u) <= u, no EDF job misses its deadline.
+//! *Proof.* Let a job miss its deadline t2; let t0 < t2 be the last instant at which neither table work nor a job due by
+//! t2 is pending (released before, not completed); t = t2 - t0. From t0 to t2 the CPU runs table jobs released at or after t0, jobs
+//! released at or after t0 and due by t2, or one section that was begun before t0. Up to t0 + u it can have run at most rbf(u) + h(t) +
+//! β(t) <= u of these, and it has run u: so all of h(t) is done by t0 + u <= t2, the missing job too. Contradiction.
+//!
+//! The least such u is a fixed point; with it, [`Below::analyse`] goes downwards through the deadlines as QPA does: from t to the fixed
+//! point F(t), for h(t') <= h(t) and F(t') <= F(t) <= t' for all t' in between (while β(t) is the same).
+//!
+//! **Horizon.** The first violation lies at or below each of
+//! - L, the least L > 0 with L = sum of ceil((L + Y_i) / T_i) C_i + rbf(L) + max β: a violation at t > L gives one at t - L, for with v = u - L,
+//!   h(t) + β + rbf(u) > u, h(t) - h(t - L) <= sum of ceil((L + Y_i) / T_i) C_i and rbf(u) <= rbf(L) + rbf(v) give h(t - L) + rbf(v) > v;
+//! - (sum of U_i max(0, T_i + Y_i - D_i) + sum of table C + max β) / (1 - U), from the condition at u = t.
+
+use std::cmp::Ordering;
+
+use crate::edf::qpa::Tick;
+use crate::exact::{FRACTION_BITS, compare_sum, sum_rounded_up};
+
+/// Terms (one task's demand each) that one analysis may evaluate before it gives up.
+pub const TERMS_MAX: u64 = 20_000_000;
+
+/// EDF jobs of one kind; all times in ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Job {
+    /// C: longest execution, at least 1.
+    pub c: u64,
+    /// T: least distance of deadlines but for their wandering, at least 1.
+    pub t: u64,
+    /// D: least time from a release to its deadline, at least 1.
+    pub d: u64,
+    /// Y: by how much two deadlines can be closer than a multiple of T.
+    pub wander: u64,
+    /// The longest section of a job due later that can delay it.
+    pub blocked: u64,
+    /// Most time from a release to its deadline.
+    pub span: u64,
+}
+
+/// The table and the EDF jobs of one CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Below<'a> {
+    /// EDF jobs.
+    pub jobs: &'a [Job],
+    /// What comes before them.
+    pub table: &'a [Tick],
+    /// Whether a more urgent EDF job interrupts a running one; the table always does.
+    pub preemptive: bool,
+    /// More blocking, of every job.
+    pub more: u64,
+}
+
+/// What the analysis found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Supply {
+    /// Every deadline is met.
+    Met {
+        /// How far t had to be looked at.
+        horizon: u64,
+    },
+    /// The demand of some interval may not be served in it.
+    Exceeded {
+        /// The length of the interval.
+        t: u64,
+        /// h(t) + β(t).
+        demand: u64,
+    },
+    /// More work than time in the long run.
+    Overload,
+    /// A limit was reached: of the terms, or of 64-bit times.
+    Undecided,
+}
+
+/// The longest time from a table job's release to its completion, whatever the order within the table: the table's busy
+/// period, which contains both. `None` where there is none within the limits.
+#[must_use]
+pub fn table_response(table: &[Tick]) -> Option<u64> {
+    let mut terms_left = TERMS_MAX / 10;
+    if compare_sum(table.iter().map(|job| (job.c, job.t)), 1)? == Ordering::Greater {
+        return None;
+    }
+    let mut length = table.iter().try_fold(0u64, |sum, job| sum.checked_add(job.c))?;
+    loop {
+        terms_left = terms_left.checked_sub(table.len() as u64 + 1)?;
+        let next = rbf(table, length)?;
+        if next <= length {
+            return Some(length);
+        }
+        length = next;
+    }
+}
+
+/// What the table takes at most of u time units that begin without pending table work.
+fn rbf(table: &[Tick], u: u64) -> Option<u64> {
+    table.iter().try_fold(0u64, |sum, job| sum.checked_add(u.div_ceil(job.t).checked_mul(job.c)?))
+}
+
+impl Below<'_> {
+    /// h(t).
+    fn h(&self, t: u64) -> Option<u64> {
+        self.jobs.iter().filter(|job| job.d <= t).try_fold(0u64, |sum, job| {
+            let count = ((t - job.d).checked_add(job.wander)? / job.t).checked_add(1)?;
+            sum.checked_add(count.checked_mul(job.c)?)
+        })
+    }
+
+    /// β(t).
+    fn blocking(&self, t: u64) -> Option<u64> {
+        let section = self.jobs.iter().filter(|job| job.d <= t).map(|job| job.blocked).max().unwrap_or(0);
+        let whole = self.jobs.iter().filter(|job| !self.preemptive && job.span > t).map(|job| job.c).max().unwrap_or(0);
+        section.checked_add(whole)?.checked_add(self.more)
+    }
+
+    /// The largest β.
+    fn blocking_max(&self) -> Option<u64> {
+        let section = self.jobs.iter().map(|job| job.blocked).max().unwrap_or(0);
+        let whole = self.jobs.iter().filter(|_| !self.preemptive).map(|job| job.c).max().unwrap_or(0);
+        section.checked_add(whole)?.checked_add(self.more)
+    }
+
+    fn loads(&self) -> impl Iterator<Item = (u64, u64)> + Clone {
+        self.jobs.iter().map(|job| (job.c, job.t)).chain(self.table.iter().map(|job| (job.c, job.t)))
+    }
+
+    /// Whether EDF keeps all deadlines.
+    #[must_use]
+    pub fn analyse(&self) -> Supply {
+        if self.jobs.is_empty() {
+            return Supply::Met { horizon: 0 };
+        }
+        match compare_sum(self.loads(), 1) {
+            Some(Ordering::Greater) => return Supply::Overload,
+            None => return Supply::Undecided,
+            _ => {}
+        }
+        let mut terms_left = TERMS_MAX;
+        let Some(horizon) = self.horizon(&mut terms_left) else { return Supply::Undecided };
+        self.scan(horizon, &mut terms_left).unwrap_or(Supply::Undecided)
+    }
+
+    /// Downwards through the deadlines up to the horizon.
+    fn scan(&self, horizon: u64, terms_left: &mut u64) -> Option<Supply> {
+        let mut below = horizon.checked_add(1)?;
+        loop {
+            *terms_left = terms_left.checked_sub(3 * self.jobs.len() as u64)?;
+            let Some(t) = self.deadline_below(below) else { return Some(Supply::Met { horizon }) };
+            let demand = self.h(t)?.checked_add(self.blocking(t)?)?;
+            // F(t), or the proof that it exceeds t.
+            let mut u = demand;
+            loop {
+                if u > t {
+                    return Some(Supply::Exceeded { t, demand });
+                }
+                *terms_left = terms_left.checked_sub(self.table.len() as u64 + 1)?;
+                let next = demand.checked_add(rbf(self.table, u)?)?;
+                if next <= u {
+                    break;
+                }
+                u = next;
+            }
+            // Between the last span up to t and t the blocking by whole jobs is the same.
+            let same = self.jobs.iter().map(|job| job.span).filter(|span| !self.preemptive && *span <= t).max();
+            below = u.max(same.unwrap_or(0)).min(t);
+        }
+    }
+
+    /// The largest deadline below `t`.
+    fn deadline_below(&self, t: u64) -> Option<u64> {
+        let before = |job: &Job| {
+            let k = (u128::from(t - 1 - job.d) + u128::from(job.wander)) / u128::from(job.t);
+            let last = (u128::from(job.d) + k * u128::from(job.t)).saturating_sub(u128::from(job.wander));
+            // At most t - 1.
+            (last as u64).max(job.d)
+        };
+        self.jobs.iter().filter(|job| job.d < t).map(before).max()
+    }
+
+    fn horizon(&self, terms_left: &mut u64) -> Option<u64> {
+        let found = [self.horizon_by_load(), self.busy_period(terms_left), self.horizon_by_cycle()];
+        found.into_iter().flatten().min()
+    }
+
+    /// max D + lcm T: from max D on h and rbf grow by no more than lcm T every lcm T, so a violation beyond has one before it.
+    fn horizon_by_cycle(&self) -> Option<u64> {
+        let mut cycle = 1u64;
+        for (_, t) in self.loads() {
+            cycle = cycle.checked_mul(t / takt_model::gcd(cycle, t))?;
+        }
+        let spans = self.jobs.iter().map(|job| job.d.max(if self.preemptive { 0 } else { job.span }));
+        spans.max()?.checked_add(cycle)
+    }
+
+    fn horizon_by_load(&self) -> Option<u64> {
+        // To 2^-32, so that the products fit.
+        const BITS: u32 = 32;
+        let load = sum_rounded_up(self.loads())?;
+        let idle = (1u128 << BITS).checked_sub((load >> (FRACTION_BITS - BITS)) + 1).filter(|idle| *idle > 0)?;
+        let mut sum = u128::from(self.blocking_max()?);
+        for job in self.table {
+            sum = sum.checked_add(u128::from(job.c))?;
+        }
+        for job in self.jobs {
+            let carried = (u128::from(job.t) + u128::from(job.wander)).saturating_sub(u128::from(job.d));
+            sum = sum.checked_add(carried.checked_mul(u128::from(job.c))?.div_ceil(u128::from(job.t)))?;
+        }
+        u64::try_from((sum.checked_mul(1 << BITS)?).div_ceil(idle)).ok()
+    }
+
+    fn busy_period(&self, terms_left: &mut u64) -> Option<u64> {
+        let count = (self.jobs.len() + self.table.len()) as u64 + 1;
+        // At most a tenth of the budget: the other horizon often suffices.
+        let mut rounds = (*terms_left / 10) / count;
+        let blocking = self.blocking_max()?;
+        let mut length = self.jobs.iter().try_fold(blocking, |sum, job| sum.checked_add(job.c))?;
+        loop {
+            rounds = rounds.checked_sub(1)?;
+            *terms_left = terms_left.checked_sub(count)?;
+            let mut next = blocking.checked_add(rbf(self.table, length)?)?;
+            for job in self.jobs {
+                let arrivals = length.checked_add(job.wander)?.div_ceil(job.t);
+                next = next.checked_add(arrivals.checked_mul(job.c)?)?;
+            }
+            if next <= length {
+                return Some(length);
+            }
+            length = next;
+        }
+    }
+
+    /// The most by which every job could be blocked besides and still be in time: how far the supply is above the demand. `None`
+    /// where it is not, or without jobs.
+    #[must_use]
+    pub fn margin(&self) -> Option<u64> {
+        let fits = |more: u64| {
+            let total = self.more.checked_add(more);
+            total.is_some_and(|more| matches!(Below { more, ..*self }.analyse(), Supply::Met { .. }))
+        };
+        let mut most = self.jobs.iter().map(|job| job.d).min()?;
+        let mut least = 0;
+        if !fits(0) {
+            return None;
+        }
+        while least < most {
+            let middle = least + (most - least).div_ceil(2);
+            if fits(middle) { least = middle } else { most = middle - 1 }
+        }
+        Some(least)
+    }
+}

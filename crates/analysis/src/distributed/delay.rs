@@ -1,0 +1,229 @@
+//! How long messages take at most: through a token bucket as HTB keeps it, and through switch ports in a row.
+//!
+//! Traffic is bounded by (σ, ρ): at most `burst + rate t` bytes in any closed window of t [R. L. Cruz, A Calculus for Network Delay, 1991], whole packets
+//! counted at the instant at which their last bit arrives. Every result is a bound, rounded up to whole bytes, bits/s or ns.
+//!
+//! **The bucket.** HTB sends a packet while tokens are not negative, and takes its length off: tokens go down to -L, L the largest packet. So
+//! what leaves in t is at most σ + ρ t + L ([`Bucket::output`]). Let s be the start of a backlog; tokens are then at least -L. At u > s let v be the last instant with
+//! negative tokens: until then more than ρ (v - s) - L bytes were sent; after it the link of rate C is kept from ours by one packet of another class, L', at most. So
+//! by u at least ρ (u - s) - L - ρ L' / C bytes have been sent, or all of the backlog: a service of rate ρ after L / ρ + L' / C. (Tokens that come while the bucket is full
+//! are lost: from the last instant w before v with a full one, σ + ρ (v - w) bytes are sent by v, and by w the claim held; so all this needs σ >= ρ L' / C, what comes
+//! while another packet is under way. With less, no bound is given.)
+//! - FIFO: a packet of length l in traffic (b, r), r <= ρ, finds at most b + r (a - s) - l before it at its arrival a. It leaves the queue within
+//!   (b - l + L) / ρ + L' / C, and the link l / C later ([`Bucket::fifo`]).
+//! - EDF by deadlines d_i after the arrival: all leave the queue in time if the rates add up to at most ρ and for every i, t = d_i: sum over d_j <= t of
+//!   (b_j + r_j (t - d_j)) + (largest packet with d_j > t) <= ρ (t - L / ρ - L' / C) ([`Bucket::edf`]). The demand only jumps at deadlines, and grows slower than the service.
+//!
+//! **Ports in a row.** A port of rate C sends what it has after a latency T, in order of arrival.
+//! - Port by port: traffic (b, r) with others (b', r') is delayed by (b + b') / C + T; after a delay up to D its burst is b + r D.
+//! - Bursts paid once: whatever the order of service, ours gets what others leave, a rate of C - r' after (C T + b' + l) / (C - r'), l for packets that are only passed on
+//!   whole. Services in a row add up: latencies add, and the least rate counts; the delay is the sum of latencies + b / (least rate). This holds for others that
+//!   are bounded at that port, so it is sound for any traffic whose bound there is known. Which of the two is less depends: [`path`] gives both.
+
+/// Bytes to bit-nanoseconds per second: 8 x 10^9.
+const SCALE: u128 = 8_000_000_000;
+
+/// A bound of traffic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traffic {
+    /// Bytes at once.
+    pub burst: u64,
+    /// Bits per second.
+    pub rate: u64,
+}
+
+/// The time that `bytes` take at `rate` bits/s, in ns, rounded up; `None` for rate 0 or above `u64`.
+#[must_use]
+pub fn time(bytes: u64, rate: u64) -> Option<u64> {
+    u64::try_from((u128::from(bytes) * SCALE).checked_next_multiple_of(u128::from(rate))? / u128::from(rate)).ok()
+}
+
+/// The bytes of `rate` bits/s in `time` ns, rounded up; `None` above `u64`.
+#[must_use]
+pub fn bytes(rate: u64, time: u64) -> Option<u64> {
+    u64::try_from((u128::from(rate) * u128::from(time)).div_ceil(SCALE)).ok()
+}
+
+impl Traffic {
+    /// Messages of `size` bytes that leave `gap` ns apart but for up to `jitter` ns: floor((t + J) / G) + 1 in t.
+    #[must_use]
+    pub fn of_messages(size: u64, gap: u64, jitter: u64) -> Option<Self> {
+        let more = (u128::from(size) * u128::from(jitter)).checked_next_multiple_of(u128::from(gap))? / u128::from(gap);
+        let rate = (u128::from(size) * SCALE).div_ceil(u128::from(gap));
+        Some(Traffic { burst: size.checked_add(u64::try_from(more).ok()?)?, rate: u64::try_from(rate).ok()? })
+    }
+
+    /// Both together; `None` above `u64`.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Option<Self> {
+        Some(Traffic { burst: self.burst.checked_add(other.burst)?, rate: self.rate.checked_add(other.rate)? })
+    }
+
+    /// The same after a delay that varies by up to `delay` ns; `None` above `u64`.
+    #[must_use]
+    pub fn delayed(self, delay: u64) -> Option<Self> {
+        Some(Traffic { burst: self.burst.checked_add(bytes(self.rate, delay)?)?, rate: self.rate })
+    }
+}
+
+/// A class of HTB on a link, more important than the others there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bucket {
+    /// σ: bytes that tokens add up to at most.
+    pub burst: u64,
+    /// ρ: bits per second.
+    pub rate: u64,
+    /// L: bytes of its largest packet (with segmentation offload, of the largest that is handed down).
+    pub packet: u64,
+    /// C: bits per second of the link, at least `rate`.
+    pub link: u64,
+    /// L': bytes of the largest packet of other classes.
+    pub other: u64,
+}
+
+/// Traffic with a deadline for leaving the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Urgent {
+    /// The traffic.
+    pub traffic: Traffic,
+    /// Bytes of its largest packet.
+    pub packet: u64,
+    /// Time from the arrival to the deadline, ns.
+    pub deadline: u64,
+}
+
+impl Bucket {
+    /// What leaves: σ + L, ρ.
+    #[must_use]
+    pub fn output(&self) -> Option<Traffic> {
+        Some(Traffic { burst: self.burst.checked_add(self.packet)?, rate: self.rate })
+    }
+
+    /// σ >= ρ L' / C.
+    fn holds(&self) -> Option<bool> {
+        Some(self.burst >= bytes(self.rate, time(self.other, self.link)?)?)
+    }
+
+    /// L / ρ + L' / C.
+    fn latency(&self) -> Option<u64> {
+        time(self.packet, self.rate)?.checked_add(time(self.other, self.link)?)
+    }
+
+    /// The longest delay, ns, of packets of `length` bytes in `traffic` (theirs included), first come, first served; `None` where the rate is not
+    /// enough, or above `u64`.
+    #[must_use]
+    pub fn fifo(&self, traffic: Traffic, length: u64) -> Option<u64> {
+        if traffic.rate > self.rate || self.rate > self.link || !self.holds()? {
+            return None;
+        }
+        let before = traffic.burst.saturating_sub(length).checked_add(self.packet)?;
+        time(before, self.rate)?.checked_add(time(self.other, self.link)?)?.checked_add(time(length, self.link)?)
+    }
+
+    /// Whether all of it leaves the queue by its deadlines, the earliest deadline first; `None` above 128 bits.
+    #[must_use]
+    pub fn edf(&self, classes: &[Urgent]) -> Option<bool> {
+        let rates = classes.iter().try_fold(0u64, |sum, class| sum.checked_add(class.traffic.rate))?;
+        if rates > self.rate || self.rate > self.link || !self.holds()? {
+            return Some(false);
+        }
+        let latency = self.latency()?;
+        for t in classes.iter().map(|class| class.deadline) {
+            let blocking =
+                classes.iter().filter(|class| class.deadline > t).map(|class| class.packet).max().unwrap_or(0);
+            // In bytes x 8 x 10^9.
+            let mut demand = u128::from(blocking) * SCALE;
+            for class in classes.iter().filter(|class| class.deadline <= t) {
+                let Traffic { burst, rate } = class.traffic;
+                let after = u128::from(rate).checked_mul(u128::from(t - class.deadline))?;
+                demand = demand.checked_add(u128::from(burst) * SCALE)?.checked_add(after)?;
+            }
+            if demand > u128::from(self.rate).checked_mul(u128::from(t.saturating_sub(latency)))? {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+
+    /// The least rate, bits/s, with which [`Bucket::fifo`] is at most `wanted` ns; `None` where the whole link is not enough, or σ is too small for it.
+    #[must_use]
+    pub fn least_rate(&self, traffic: Traffic, length: u64, wanted: u64) -> Option<u64> {
+        // Whatever σ, so that more is never worse.
+        let enough = |rate: u64| {
+            Bucket { rate, burst: u64::MAX, ..*self }.fifo(traffic, length).is_some_and(|delay| delay <= wanted)
+        };
+        let (mut least, mut most) = (1, self.link);
+        if !enough(most) {
+            return None;
+        }
+        while least < most {
+            let middle = least.midpoint(most);
+            if enough(middle) { most = middle } else { least = middle + 1 }
+        }
+        Bucket { rate: most, ..*self }.holds()?.then_some(most)
+    }
+}
+
+/// An output port of a switch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Port {
+    /// Bits per second.
+    pub rate: u64,
+    /// The most that it waits before it sends, ns: of processing, or of one less important packet.
+    pub latency: u64,
+    /// Other traffic at this port, as it arrives there.
+    pub others: Traffic,
+}
+
+/// Bounds of the same delay, ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathDelay {
+    /// Added up port by port.
+    pub port_by_port: Option<u64>,
+    /// With bursts paid once.
+    pub once: Option<u64>,
+}
+
+impl PathDelay {
+    /// The lesser.
+    #[must_use]
+    pub fn least(&self) -> Option<u64> {
+        [self.port_by_port, self.once].into_iter().flatten().min()
+    }
+}
+
+/// The longest delay of traffic with packets of up to `packet` bytes through ports in a row, each of which serves in the order of arrival. Lines between
+/// them add their own.
+#[must_use]
+pub fn path(traffic: Traffic, packet: u64, ports: &[Port]) -> PathDelay {
+    PathDelay { port_by_port: port_by_port(traffic, ports), once: once(traffic, packet, ports) }
+}
+
+fn port_by_port(traffic: Traffic, ports: &[Port]) -> Option<u64> {
+    let (mut ours, mut total) = (traffic, 0u64);
+    for port in ports {
+        let all = ours.plus(port.others)?;
+        if all.rate > port.rate {
+            return None;
+        }
+        let delay = time(all.burst, port.rate)?.checked_add(port.latency)?;
+        ours = ours.delayed(delay)?;
+        total = total.checked_add(delay)?;
+    }
+    Some(total)
+}
+
+fn once(traffic: Traffic, packet: u64, ports: &[Port]) -> Option<u64> {
+    let (mut latency, mut rate) = (0u64, u64::MAX);
+    for port in ports {
+        let left = port.rate.checked_sub(port.others.rate).filter(|left| *left >= traffic.rate && *left > 0)?;
+        let before = port.others.burst.checked_add(packet)?.checked_add(bytes(port.rate, port.latency)?)?;
+        latency = latency.checked_add(time(before, left)?)?;
+        rate = rate.min(left);
+    }
+    if ports.is_empty() { Some(0) } else { latency.checked_add(time(traffic.burst, rate)?) }
+}
+
+#[cfg(test)]
+#[path = "delay_tests.rs"]
+mod tests;

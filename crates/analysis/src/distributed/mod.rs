@@ -1,0 +1,559 @@
+//! `partial-edf`: distributed tasks over nodes that run a time table above EDF \[HEDF\].
+//!
+//! T. Qian, F. Mueller, Y. Xin: Hybrid EDF Packet Scheduling for Real-Time Distributed Systems. A flow is released on the first
+//! node of its path; on every node a job processes it and leaves a message, which the node's periodic sending task gives to
+//! the network, and which the next node's periodic receiving task takes and makes a job of. Both table tasks come before
+//! all jobs, which run under EDF. [`paper`] has the paper's own test, which is not sound; this one is.
+//!
+//! # The model
+//! - Table jobs are released at the multiples of their periods on the node's clock (any phase will do here); which of two goes
+//!   first, and whether one interrupts the other, is left open: each is done R after its release at the latest, R the
+//!   busy period of the table ([`below::table_response`]).
+//! - A message is ready when the job that leaves it completes. The sending job x sends a message if it is ready and the job that sent the
+//!   flow's last one was G / T_s or more jobs before, G = ceil(T' / T_s) T_s: the gap counts on the grid, where no jitter shortens
+//!   it. At most one message of a flow leaves with one job.
+//! - The receiving job takes a snapshot at its start ([`batch`]).
+//! - Deadlines are absolute, and travel: on hop h (0 is the first node) the job of an instance is due D_h after the job of hop h - 1 was due, and
+//!   hop 0 is due D_0 after the flow's arrival a. Carried to another clock a deadline is off by up to ε. The sum of all D_h is
+//!   at most D.
+//! - Where several messages of a flow wait, the one of the earliest instance goes first. Nothing is said of the order in which the network delivers.
+//! - EDF goes by these deadlines, also between jobs of one flow. Jobs are preemptive, or run to completion but for the table.
+//! - Clocks drift by ρ ([`clock`]); all that follows is in true time. X↓, X↑: least and most true time of a span X on a clock.
+//!
+//! # Why it holds
+//! Let the system be one in which every node passes [`below`] with the jobs derived here, and suppose that some job misses. Take the first
+//! miss; up to then every job met its deadline, so all of the following holds there, and so the theorem of [`below`] for that node.
+//!
+//! 1. *When deadlines are.* e_h, the true time of hop h's deadline, lies in [a + lo_h, a + hi_h]: lo_0 = D_0↓, hi_0 = D_0↑. The receiver converts at
+//!    some τ, with x = (deadline - now) on the sender's clock: e_h - e_(h-1) = (x + err + D_h) / r - x / r', |err| <= ε, rates r and r' in [1 - ρ, 1 + ρ], and |x| at
+//!    most (1 + ρ) times the latest τ - a (below; it is later than e_(h-1) can be), so |x / r - x / r'| <= skew = 2 ρ (τ - a) / (1 - ρ). Hence the step is in
+//!    [(D_h - ε)↓ - skew, (D_h + ε)↑ + skew]. Y_h = hi_h - lo_h is 0 for perfect clocks.
+//! 2. *Sending.* The message of instance j is ready by e_h(j). If G↑ <= T↓, and messages become ready in order, it leaves with a job released by
+//!    a_j + hi_h + T_s↑: the last message i <= j that did not wait for a gap left with a job released within T_s↑ of e_h(i) <= a_i + hi_h, and each
+//!    later one G after the one before, so j by a_i + hi_h + T_s↑ + (j - i) G↑. In any order it leaves with a job released by a_j + hi_h + G↑: let
+//!    m > j be the last later instance that left in this run of messages a gap apart, with the job released at t. The p messages after it, up to j,
+//!    became ready after t, the earliest of them by a_j - (p - 1) T↓ + hi_h. So j leaves by t + p G↑ <= a_j + hi_h + G↑. (Without such an m all is as
+//!    above, and T_s <= G.) Messages are in order on hop 0, and on a hop if they are on the one before, J < G↓ and Y < T↓. The job that sends is done R_s
+//!    later. (G↑ > T↓: messages pile up.)
+//! 3. *Receiving.* The message is in the buffer δ+ later at most, the first job released after that T_r↑ later, done R_r later; left-overs add E T_r↑.
+//!    So hop h + 1 releases its job by e_h + wait, wait = Y_h + (T_s↑ or G↑) + R_s + δ+ + (1 + E) T_r↑ + R_r. (Eq. 6 has T_r + C_r + δ+ alone.)
+//! 4. *Demand.* From release to deadline hop h + 1 has at least D' = (D_(h+1) - ε)↓ - skew - wait; its deadlines come T↓ apart but for Y_(h+1). So
+//!    it demands no more than a [`below::Job`] (C', T↓, D', Y). How many messages come at once does not matter: their deadlines differ. (Eq. 8 counts a batch
+//!    as if due at once, and a window per receiving job, though batches of two can overlap.)
+//! 5. *Batches* bound E, and what a receiving job needs: [`batch`], with J = R_s + δ+ - δ- and H = the latest arrival in the buffer less the sum of all δ-.
+//! 6. *End to end.* The last hop is done by a + hi; that is in time if hi <= D↓. ∎
+//!
+//! E and the latest arrivals depend on each other where clocks drift; the least fixed point is found from E = 0. By the same induction over time it bounds
+//! what happens.
+//!
+//! | paper | here |
+//! |---|---|
+//! | τ_i = (T, C, D) -> (T', C') | [`Route`] `t`, `c` of hop 0, `d`; `gap`, `c` of the others |
+//! | D_i / m_i (Eq. 12, 13) | `d` of [`Hop`] |
+//! | δ-, δ+ | `delay_min`, `delay_max` of [`Hop`] |
+//! | (T_m^r, C_m^r), (T_m^s, C_m^s) | `receive`, `send` of [`Station`] |
+//! | k_i (Eq. 5) | `messages` of [`HopBound`] |
+//! | D'_(i,s) (Eq. 6) | `window` of [`HopBound`] |
+
+pub(crate) mod apply;
+pub mod assign;
+pub mod batch;
+pub mod below;
+pub mod clock;
+pub mod delay;
+pub mod paper;
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use crate::edf::qpa::Tick;
+use batch::{Receiver, Source};
+use below::{Below, Job, Supply};
+use clock::Drift;
+
+/// Rounds of the fixed point of left-overs before it gives up.
+pub const ROUNDS_MAX: u32 = 1_000;
+
+/// A periodic table task; times in ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transport {
+    /// Its period.
+    pub t: u64,
+    /// Its longest execution, with what switches cost it.
+    pub c: u64,
+    /// Messages that one job handles at most; `None`: all that wait.
+    pub most: Option<u64>,
+}
+
+/// A task that stays on its node; times in ns by the node's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Local {
+    /// C: longest execution, with what switches cost it.
+    pub c: u64,
+    /// T: least distance of arrivals.
+    pub t: u64,
+    /// D: relative to the arrival.
+    pub d: u64,
+    /// Release jitter.
+    pub jitter: u64,
+    /// The longest section of a job due later that can delay it.
+    pub blocked: u64,
+}
+
+/// A node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Station {
+    /// The receiving task.
+    pub receive: Option<Transport>,
+    /// The sending task.
+    pub send: Option<Transport>,
+    /// The scheduler's tick, where it costs anything.
+    pub tick: Option<Tick>,
+    /// Tasks that stay here.
+    pub locals: Vec<Local>,
+    /// Whether jobs run to completion, but for the table.
+    pub to_completion: bool,
+}
+
+/// One hop of a flow; times in ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Hop {
+    /// Index of its node.
+    pub node: usize,
+    /// C, or C' after the first hop, with what switches cost it.
+    pub c: u64,
+    /// D_h: its relative deadline, from that of the hop before.
+    pub d: u64,
+    /// δ-: least delay of the network from the node before; of no matter on hop 0.
+    pub delay_min: u64,
+    /// δ+: most delay.
+    pub delay_max: u64,
+}
+
+/// A flow; times in ns.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Route {
+    /// T: least distance of arrivals.
+    pub t: u64,
+    /// T': least distance of messages that leave a node.
+    pub gap: u64,
+    /// D: end to end.
+    pub d: u64,
+    /// Its hops, at least one.
+    pub hops: Vec<Hop>,
+}
+
+/// Messages of time synchronisation at every node that flows connect to others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sync {
+    /// Period of a node's exchanges; each is over, or given up, within it.
+    pub t: u64,
+    /// Longest execution of the node's job, with what switches cost it.
+    pub c: u64,
+}
+
+/// A distributed system.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Net {
+    /// Its nodes.
+    pub nodes: Vec<Station>,
+    /// Its flows.
+    pub flows: Vec<Route>,
+    /// How clocks drift.
+    pub drift: Drift,
+    /// ε: how far a carried deadline is off.
+    pub error: u64,
+    /// Time synchronisation.
+    pub sync: Option<Sync>,
+}
+
+/// What is known of one hop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HopBound {
+    /// k: messages of the flow that one receiving job takes at most; `None` on hop 0.
+    pub messages: Option<u64>,
+    /// D': least time from the release of the hop's job to its deadline.
+    pub window: u64,
+    /// Latest release after the flow's arrival.
+    pub release: u64,
+    /// lo, hi: bounds of its deadline after the flow's arrival.
+    pub due: (u64, u64),
+    /// How its messages arrive; `None` on hop 0.
+    pub source: Option<Source>,
+    /// Whether jobs of the flow become ready here in the order of their arrivals.
+    pub ordered: bool,
+}
+
+/// What is known of one flow.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FlowBound {
+    /// Its hops, if every node on its way passes.
+    Bounded(Vec<HopBound>),
+    /// Nothing: why.
+    Open(Refusal),
+}
+
+/// Why a flow is not bounded. `hop` counts from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// The node that a hop leaves from has no sending task.
+    NoSend {
+        /// The hop that leaves.
+        hop: usize,
+    },
+    /// The node of a hop has no receiving task.
+    NoReceive {
+        /// The hop.
+        hop: usize,
+    },
+    /// The table of the hop's node never comes to rest.
+    Table {
+        /// The hop.
+        hop: usize,
+    },
+    /// Messages may leave only every `gap`, and come every `period`: they pile up.
+    Gap {
+        /// The hop that leaves.
+        hop: usize,
+        /// Distance on the sender's grid, in true time at most.
+        gap: u64,
+        /// Distance of the flow's arrivals, in true time at least.
+        period: u64,
+    },
+    /// The sending task of the hop's node handles `most` messages a job, and `wait` may wait.
+    Send {
+        /// The hop that leaves.
+        hop: usize,
+        /// What a job handles.
+        most: u64,
+        /// What may wait.
+        wait: u64,
+    },
+    /// Left-overs of the receiving task of the hop's node have no bound.
+    Leftover {
+        /// The hop.
+        hop: usize,
+    },
+    /// The deadline of a hop passes before its job can be relied on to be there, or leaves no time to run it.
+    Window {
+        /// The hop.
+        hop: usize,
+        /// From its release to its deadline; negative where it is late already.
+        window: i128,
+    },
+    /// The last hop is due after the end-to-end deadline.
+    End {
+        /// When, at the latest, after the arrival.
+        due: u64,
+        /// The deadline, in true time at least.
+        deadline: u64,
+    },
+    /// Times exceed 64-bit nanoseconds, or a limit was reached.
+    Limit,
+}
+
+/// What is known of one node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeBound {
+    /// Demand against supply; of the flows that are bounded.
+    pub supply: Supply,
+    /// How much more every job could be blocked.
+    pub margin: Option<u64>,
+    /// Messages that may wait when a receiving job starts, of all sources.
+    pub waiting: Option<u64>,
+    /// Jobs of the receiving task that a message may wait for besides, for left-overs.
+    pub leftover: u64,
+}
+
+/// What [`analyse`] finds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// In the order of the nodes.
+    pub nodes: Vec<NodeBound>,
+    /// In the order of the flows.
+    pub flows: Vec<FlowBound>,
+}
+
+impl Found {
+    /// Whether every deadline is met, local and end to end.
+    #[must_use]
+    pub fn schedulable(&self) -> bool {
+        self.nodes.iter().all(|node| matches!(node.supply, Supply::Met { .. }))
+            && self.flows.iter().all(|flow| matches!(flow, FlowBound::Bounded(_)))
+    }
+
+    /// The least margin of its nodes; `None` where something is not met, or there is no job.
+    #[must_use]
+    pub fn margin(&self) -> Option<u64> {
+        if !self.schedulable() {
+            return None;
+        }
+        self.nodes.iter().filter_map(|node| node.margin).min()
+    }
+}
+
+/// Analyses a whole system; margins too, where `margins`.
+#[must_use]
+pub fn analyse(net: &Net, margins: bool) -> Found {
+    let mut ways = Ways::new(net);
+    let flows = ways.settle();
+    let leftovers = ways.leftover;
+    let nodes = (0..net.nodes.len())
+        .map(|node| {
+            let jobs = jobs(net, node, &flows);
+            let station = &net.nodes[node];
+            let Some((jobs, table)) = jobs.zip(net.table(node)) else {
+                return NodeBound { supply: Supply::Undecided, margin: None, waiting: None, leftover: 0 };
+            };
+            let below = Below { jobs: &jobs, table: &table, preemptive: !station.to_completion, more: 0 };
+            let supply = below.analyse();
+            let margin = if margins { below.margin() } else { None };
+            let leftover = leftovers[node];
+            NodeBound { supply, margin, waiting: waiting(net, node, &flows, leftover), leftover }
+        })
+        .collect();
+    Found { nodes, flows }
+}
+
+impl Net {
+    /// The table of a node in true time, with the tick; `None` where a period is shorter than a nanosecond.
+    fn table(&self, node: usize) -> Option<Vec<Tick>> {
+        let station = &self.nodes[node];
+        let transports =
+            [station.receive, station.send].into_iter().flatten().map(|task| Tick { c: task.c, t: task.t });
+        let table = transports.chain(station.tick).map(|task| Tick { c: task.c, t: self.drift.least(task.t) });
+        Some(table.collect::<Vec<Tick>>()).filter(|table| table.iter().all(|task| task.t > 0))
+    }
+
+    /// The nodes that a node has flows from or to.
+    fn neighbours(&self, node: usize) -> u64 {
+        let mut near: Vec<usize> = Vec::new();
+        for pair in self.flows.iter().flat_map(|flow| flow.hops.windows(2)) {
+            let (from, to) = (pair[0].node, pair[1].node);
+            near.extend([(from, to), (to, from)].iter().filter(|(here, _)| *here == node).map(|(_, there)| *there));
+        }
+        near.sort_unstable();
+        near.dedup();
+        near.len() as u64
+    }
+
+    /// Messages of time synchronisation at a node in a window: one each way with every neighbour in a period of either, and
+    /// an exchange is over within its period.
+    fn sync_messages(&self, node: usize, window: u64) -> Option<u64> {
+        let Some(sync) = self.sync else { return Some(0) };
+        let period = self.drift.least(sync.t).max(1);
+        window.div_ceil(period).checked_add(1)?.checked_mul(self.neighbours(node).checked_mul(2)?)
+    }
+}
+
+/// The fixed point of left-overs and latest arrivals.
+struct Ways<'a> {
+    net: &'a Net,
+    /// R of each node's table.
+    response: Vec<Option<u64>>,
+    /// E of each node.
+    leftover: Vec<u64>,
+    /// Whether E has no bound.
+    endless: Vec<bool>,
+}
+
+impl<'a> Ways<'a> {
+    fn new(net: &'a Net) -> Self {
+        let response = (0..net.nodes.len()).map(|node| below::table_response(&net.table(node)?)).collect();
+        Ways { net, response, leftover: vec![0; net.nodes.len()], endless: vec![false; net.nodes.len()] }
+    }
+
+    /// All flows, with the left-overs that they cause.
+    fn settle(&mut self) -> Vec<FlowBound> {
+        for _ in 0..ROUNDS_MAX {
+            let flows: Vec<FlowBound> = self.net.flows.iter().map(|flow| self.flow(flow)).collect();
+            let mut changed = false;
+            for node in 0..self.net.nodes.len() {
+                if self.net.nodes[node].receive.is_none_or(|receive| receive.most.is_none()) || self.endless[node] {
+                    continue;
+                }
+                match self.wait(node, &flows) {
+                    Some(wait) if wait <= self.leftover[node] => {}
+                    Some(wait) => (self.leftover[node], changed) = (wait, true),
+                    None => (self.endless[node], changed) = (true, true),
+                }
+            }
+            if !changed {
+                return flows;
+            }
+        }
+        self.net.flows.iter().map(|_| FlowBound::Open(Refusal::Limit)).collect()
+    }
+
+    /// E of a node.
+    fn wait(&self, node: usize, flows: &[FlowBound]) -> Option<u64> {
+        let receiver = receiver(self.net, node, self.response[node]?)?;
+        let mut sources: Vec<Source> = sources(self.net, node, flows).collect();
+        let neighbours = self.net.neighbours(node);
+        if let Some(sync) = self.net.sync.filter(|_| neighbours > 0) {
+            // ceil(L / T) + 1 = ceil((L + T) / T), twice with every neighbour.
+            let t = self.net.drift.least(sync.t).max(1);
+            let one = Source { gap: t, way: t, period: t, age: t };
+            sources.extend((0..neighbours.checked_mul(2)?).map(|_| one));
+        }
+        receiver.wait(&sources)
+    }
+
+    fn flow(&self, flow: &Route) -> FlowBound {
+        self.hops(flow).map_or_else(FlowBound::Open, FlowBound::Bounded)
+    }
+
+    /// Steps 1 to 4 of the module's proof, hop by hop.
+    fn hops(&self, flow: &Route) -> Result<Vec<HopBound>, Refusal> {
+        let (net, drift) = (self.net, self.net.drift);
+        let limit = || Refusal::Limit;
+        let mut bounds: Vec<HopBound> = Vec::with_capacity(flow.hops.len());
+        for (index, hop) in flow.hops.iter().enumerate() {
+            let (release, window, due, source) = match bounds.last() {
+                None => {
+                    let due = (drift.least(hop.d), drift.most(hop.d).ok_or_else(limit)?);
+                    (0, i128::from(due.0), due, None)
+                }
+                Some(before) => {
+                    let left = self.leave(flow, index - 1, before)?;
+                    let buffered = left.checked_add(hop.delay_max).ok_or_else(limit)?;
+                    let response = self.response[hop.node].ok_or(Refusal::Table { hop: index })?;
+                    let receive = net.nodes[hop.node].receive.ok_or(Refusal::NoReceive { hop: index })?;
+                    if self.endless[hop.node] {
+                        return Err(Refusal::Leftover { hop: index });
+                    }
+                    let leftover = self.leftover[hop.node];
+                    let turn = drift.most(receive.t).ok_or_else(limit)?;
+                    let turns = leftover.checked_add(1).and_then(|count| turn.checked_mul(count)).ok_or_else(limit)?;
+                    let late = turns.checked_add(response).ok_or_else(limit)?;
+                    let release = buffered.checked_add(late).ok_or_else(limit)?;
+                    let skew = drift.skew(release).ok_or_else(limit)?;
+                    let longest = hop.d.checked_add(net.error).and_then(|d| drift.most(d)).ok_or_else(limit)?;
+                    let high =
+                        before.due.1.checked_add(longest).and_then(|due| due.checked_add(skew)).ok_or_else(limit)?;
+                    let shortest = i128::from(drift.least(hop.d.saturating_sub(net.error))) - i128::from(skew);
+                    // `release` counts from the arrival and the latest deadline before: their difference is the wait.
+                    let wait = i128::from(release) - i128::from(before.due.0);
+                    let low = u64::try_from(i128::from(before.due.0) + shortest)
+                        .map_err(|_| Refusal::Window { hop: index, window: shortest - wait })?;
+                    let source = Source {
+                        gap: self.grid(flow, index - 1).map(|(least, _)| least).ok_or_else(limit)?,
+                        way: self.way(flow, index).ok_or_else(limit)?,
+                        period: drift.least(flow.t).max(1),
+                        age: buffered - least_way(flow, index).min(buffered),
+                    };
+                    (release, shortest - wait, (low, high), Some(source))
+                }
+            };
+            if window < i128::from(hop.c) || window <= 0 {
+                return Err(Refusal::Window { hop: index, window });
+            }
+            let in_order = |source: Source| source.way < source.gap && due.1 - due.0 < drift.least(flow.t);
+            let ordered = bounds.last().is_none_or(|before| before.ordered) && source.is_none_or(in_order);
+            let messages = match (source, self.response[hop.node]) {
+                (Some(source), Some(response)) => {
+                    let receiver = receiver(net, hop.node, response).ok_or_else(limit)?;
+                    Some(receiver.messages(&source, self.leftover[hop.node]).ok_or_else(limit)?)
+                }
+                _ => None,
+            };
+            // Positive and below some 64-bit deadline.
+            bounds.push(HopBound { messages, window: window as u64, release, due, source, ordered });
+        }
+        let (due, deadline) = (bounds.last().map_or(0, |hop| hop.due.1), drift.least(flow.d));
+        if due > deadline { Err(Refusal::End { due, deadline }) } else { Ok(bounds) }
+    }
+
+    /// The latest instant, after the arrival, at which a hop's message has left.
+    fn leave(&self, flow: &Route, hop: usize, bound: &HopBound) -> Result<u64, Refusal> {
+        let net = self.net;
+        let node = flow.hops[hop].node;
+        let send = net.nodes[node].send.ok_or(Refusal::NoSend { hop })?;
+        let response = self.response[node].ok_or(Refusal::Table { hop })?;
+        let (_, gap) = self.grid(flow, hop).ok_or(Refusal::Limit)?;
+        let period = net.drift.least(flow.t);
+        if gap > period {
+            return Err(Refusal::Gap { hop, gap, period });
+        }
+        if let Some(most) = send.most {
+            let leaving = |flow: &Route| {
+                flow.hops.split_last().map_or(0, |(_, but)| but.iter().filter(|hop| hop.node == node).count())
+            };
+            let turn = net.drift.most(send.t).and_then(|turn| turn.checked_add(response)).ok_or(Refusal::Limit)?;
+            let sync = net.sync_messages(node, turn).ok_or(Refusal::Limit)?;
+            let wait = sync.saturating_add(net.flows.iter().map(leaving).sum::<usize>() as u64);
+            if wait > most {
+                return Err(Refusal::Send { hop, most, wait });
+            }
+        }
+        let turn = if bound.ordered { net.drift.most(send.t).ok_or(Refusal::Limit)? } else { gap };
+        bound.due.1.checked_add(turn).and_then(|at| at.checked_add(response)).ok_or(Refusal::Limit)
+    }
+
+    /// G: least and most true time between the grid points of two messages that leave a hop.
+    fn grid(&self, flow: &Route, hop: usize) -> Option<(u64, u64)> {
+        let send = self.net.nodes[flow.hops[hop].node].send?;
+        let gap = flow.gap.div_ceil(send.t).max(1).checked_mul(send.t)?;
+        Some((self.net.drift.least(gap).max(1), self.net.drift.most(gap)?))
+    }
+
+    /// J at a hop.
+    fn way(&self, flow: &Route, hop: usize) -> Option<u64> {
+        let (before, here) = (&flow.hops[hop - 1], &flow.hops[hop]);
+        self.response[before.node]?.checked_add(here.delay_max)?.checked_sub(here.delay_min)
+    }
+}
+
+/// The least time from the arrival of an instance to the arrival of its message at a hop: that of the network.
+fn least_way(flow: &Route, hop: usize) -> u64 {
+    flow.hops[1..=hop].iter().fold(0u64, |sum, hop| sum.saturating_add(hop.delay_min))
+}
+
+fn receiver(net: &Net, node: usize, response: u64) -> Option<Receiver> {
+    let receive = net.nodes[node].receive?;
+    let period = net.drift.most(receive.t)?;
+    Some(Receiver { period, late: response.checked_sub(receive.c)?, most: receive.most })
+}
+
+/// How the messages of bounded flows arrive at a node.
+fn sources<'a>(net: &'a Net, node: usize, flows: &'a [FlowBound]) -> impl Iterator<Item = Source> + 'a {
+    let hops = net.flows.iter().zip(flows).flat_map(|(flow, bound)| match bound {
+        FlowBound::Bounded(bounds) => flow.hops.iter().zip(bounds).collect::<Vec<_>>(),
+        FlowBound::Open(_) => Vec::new(),
+    });
+    hops.filter(move |(hop, _)| hop.node == node).filter_map(|(_, bound)| bound.source)
+}
+
+/// What may wait at a receiving task.
+fn waiting(net: &Net, node: usize, flows: &[FlowBound], leftover: u64) -> Option<u64> {
+    let receiver = Receiver { most: None, ..receiver(net, node, below::table_response(&net.table(node)?)?)? };
+    let window = receiver.period.checked_mul(leftover.checked_add(1)?)?.checked_add(receiver.late)?;
+    let flows = sources(net, node, flows).try_fold(0u64, |sum, source| sum.checked_add(source.arrivals(window)?))?;
+    flows.checked_add(net.sync_messages(node, window)?)
+}
+
+/// What EDF has to run on a node; `None` where a local task's release jitter leaves nothing of its deadline.
+fn jobs(net: &Net, node: usize, flows: &[FlowBound]) -> Option<Vec<Job>> {
+    let drift = net.drift;
+    let mut jobs = Vec::new();
+    for local in &net.nodes[node].locals {
+        let d = drift.least(local.d).checked_sub(drift.most(local.jitter)?).filter(|d| *d > 0)?;
+        let t = drift.least(local.t).max(1);
+        jobs.push(Job { c: local.c, t, d, wander: 0, blocked: local.blocked, span: drift.most(local.d)? });
+    }
+    for (flow, bound) in net.flows.iter().zip(flows) {
+        let FlowBound::Bounded(bounds) = bound else { continue };
+        for (hop, bound) in flow.hops.iter().zip(bounds).filter(|(hop, _)| hop.node == node) {
+            // On hop 0 deadlines wander with the release, so what counts is the releases.
+            let wander = if bound.source.is_some() { bound.due.1 - bound.due.0 } else { 0 };
+            let (d, span) = (bound.window, bound.due.1);
+            jobs.push(Job { c: hop.c, t: drift.least(flow.t).max(1), d, wander, blocked: 0, span });
+        }
+    }
+    if let Some(sync) = net.sync.filter(|_| net.neighbours(node) > 0) {
+        let t = drift.least(sync.t).max(1);
+        jobs.push(Job { c: sync.c, t, d: t, wander: 0, blocked: 0, span: drift.most(sync.t)? });
+    }
+    Some(jobs)
+}

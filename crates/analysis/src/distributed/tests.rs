@@ -1,0 +1,225 @@
+//! `partial-edf` against the reference simulation, and its worked values.
+
+use takt_model::generate::Random;
+
+use super::reference::{Seen, Style, simulate};
+use super::*;
+
+/// How many random systems; TAKT_CASES overrides.
+pub(super) fn cases(default: u64) -> u64 {
+    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+/// A small system: up to three nodes, up to three flows of up to four hops, up to two local tasks a node.
+pub(super) fn small(random: &mut Random) -> Net {
+    let drift = Drift([0, 0, 20_000, 60_000][random.between(0, 3) as usize]);
+    let error = if random.between(0, 1) == 0 { 0 } else { random.between(1, 3) };
+    let transport = |random: &mut Random| {
+        let t = random.between(4, 16);
+        let c = random.between(1, 1 + t / 5);
+        let most = if random.between(0, 1) == 0 { None } else { Some(random.between(1, 4)) };
+        Some(Transport { t, c, most })
+    };
+    let count = random.between(2, 3);
+    let nodes: Vec<Station> = (0..count)
+        .map(|_| {
+            let locals = (0..random.between(0, 2)).map(|_| {
+                let t = random.between(12, 60);
+                let d = random.between(6, t);
+                let c = random.between(1, 1 + d / 8);
+                let jitter = if random.between(0, 2) == 0 { random.between(0, d / 3) } else { 0 };
+                Local { c, t, d, jitter, blocked: 0 }
+            });
+            let locals = locals.collect();
+            let tick = None;
+            let (receive, send) = (transport(random), transport(random));
+            Station { receive, send, tick, locals, to_completion: random.between(0, 2) == 0 }
+        })
+        .collect();
+    let flows = (0..random.between(1, 3))
+        .map(|_| {
+            let t = random.between(20, 90);
+            let gap = if random.between(0, 1) == 0 { t * 9 / 10 } else { random.between(1, t) };
+            let mut node = random.between(0, count - 1) as usize;
+            let hops: Vec<Hop> = (0..random.between(2, 4))
+                .map(|_| {
+                    let delay_min = random.between(0, 6);
+                    let delay_max = delay_min + if random.between(0, 1) == 0 { 0 } else { random.between(0, 30) };
+                    let hop = Hop { node, c: random.between(1, 3), d: random.between(8, 160), delay_min, delay_max };
+                    node = (node + random.between(1, count - 1) as usize) % count as usize;
+                    hop
+                })
+                .collect();
+            Route { t, gap, d: 1_000, hops }
+        })
+        .collect();
+    Net { nodes, flows, drift, error, sync: None }
+}
+
+/// Shortens deadlines for as long as the system passes, so that what is simulated has little to spare.
+pub(super) fn tighten(net: &mut Net, random: &mut Random) {
+    for _ in 0..12 {
+        let mut tighter = net.clone();
+        let cut = [1, 4, 16, 64][random.between(0, 3) as usize];
+        let f = random.between(0, net.flows.len() as u64 - 1) as usize;
+        let h = random.between(0, net.flows[f].hops.len() as u64 - 1) as usize;
+        let hop = &mut tighter.flows[f].hops[h];
+        hop.d = hop.d.saturating_sub(cut).max(1);
+        if analyse(&tighter, false).schedulable() {
+            *net = tighter;
+        }
+    }
+    for flow in &mut net.flows {
+        flow.d = flow.hops.iter().map(|hop| hop.d).sum::<u64>() * 2;
+    }
+    for f in 0..net.flows.len() {
+        let (mut least, mut most) = (1, net.flows[f].d);
+        while least < most {
+            let middle = least.midpoint(most);
+            net.flows[f].d = middle;
+            if analyse(net, false).schedulable() { most = middle } else { least = middle + 1 }
+        }
+        net.flows[f].d = most;
+    }
+}
+
+fn style(random: &mut Random) -> Style {
+    let mut flip = || random.between(0, 1) == 0;
+    Style { longest: flip(), dense: flip(), aligned: flip(), drain: false, lazy: flip() }
+}
+
+/// What a simulation shows that the analysis excludes.
+pub(super) fn contradiction(net: &Net, found: &Found, seen: &[Seen]) -> Option<Seen> {
+    let hop = |flow: usize, hop: usize| match &found.flows[flow] {
+        FlowBound::Bounded(bounds) => Some(bounds[hop]),
+        FlowBound::Open(_) => None,
+    };
+    assert_eq!(net.flows.len(), found.flows.len());
+    seen.iter().copied().find(|seen| match *seen {
+        Seen::Miss { .. } | Seen::Late { .. } => true,
+        Seen::Batch { flow, hop: at, messages } => hop(flow, at).is_none_or(|hop| Some(messages) > hop.messages),
+        Seen::Release { flow, hop: at, after } => hop(flow, at).is_none_or(|hop| after > hop.release),
+        Seen::Due { flow, hop: at, least, most } => {
+            hop(flow, at).is_none_or(|hop| most < i128::from(hop.due.0) || least > i128::from(hop.due.1))
+        }
+    })
+}
+
+#[test]
+fn no_system_that_passes_misses_or_exceeds_a_bound() {
+    let (mut passed, mut tried, mut seed) = (0, 0, 0);
+    let (mut leftovers, mut drifting, mut disordered, mut completed, mut tight) = (0, 0, 0, 0, 0);
+    let wanted = cases(10_000);
+    while passed < wanted {
+        seed += 1;
+        let mut random = Random::new(seed);
+        let mut net = small(&mut random);
+        tried += 1;
+        for flow in &mut net.flows {
+            flow.d = 10_000;
+        }
+        if !analyse(&net, false).schedulable() {
+            continue;
+        }
+        passed += 1;
+        tighten(&mut net, &mut random);
+        let found = analyse(&net, false);
+        assert!(found.schedulable(), "seed {seed}");
+        leftovers += u64::from(found.nodes.iter().any(|node| node.leftover > 0));
+        drifting += u64::from(net.drift.0 > 0);
+        completed += u64::from(net.nodes.iter().any(|node| node.to_completion));
+        let bounds = found.flows.iter().filter_map(|flow| match flow {
+            FlowBound::Bounded(bounds) => Some(bounds),
+            FlowBound::Open(_) => None,
+        });
+        disordered += u64::from(bounds.clone().flatten().any(|hop| !hop.ordered));
+        let seen = simulate(&net, style(&mut random), 400, &mut random);
+        if let Some(wrong) = contradiction(&net, &found, &seen) {
+            panic!("seed {seed}: {wrong:?}\n{net:?}\n{found:?}");
+        }
+        tight += u64::from(seen.iter().any(|seen| match *seen {
+            Seen::Batch { flow, hop, messages } => {
+                let FlowBound::Bounded(bounds) = &found.flows[flow] else { return false };
+                bounds[hop].messages == Some(messages) && messages > 1
+            }
+            _ => false,
+        }));
+    }
+    // The cases that matter were there.
+    println!(
+        "{passed} of {tried}: {leftovers} left over, {drifting} drift, {disordered} out of order, {completed} to completion, {tight} tight"
+    );
+    for count in [leftovers, drifting, disordered, completed, tight] {
+        assert!(count * 200 > wanted, "{leftovers} {drifting} {disordered} {completed} {tight} of {wanted}");
+    }
+}
+
+fn transport(t: u64, c: u64) -> Option<Transport> {
+    Some(Transport { t, c, most: None })
+}
+
+/// A flow over two nodes.
+fn two(receive: Option<Transport>, send: Option<Transport>, route: (u64, u64, u64), delay: (u64, u64)) -> Net {
+    let (t, gap, d) = route;
+    let sender = Station { send, ..Station::default() };
+    let receiver = Station { receive, ..Station::default() };
+    let hop = |node, delay: (u64, u64)| Hop { node, c: 1, d: d / 2, delay_min: delay.0, delay_max: delay.1 };
+    let flows = vec![Route { t, gap, d, hops: vec![hop(0, (0, 0)), hop(1, delay)] }];
+    Net { nodes: vec![sender, receiver], flows, ..Net::default() }
+}
+
+#[test]
+fn worked_values_of_the_paper() {
+    // Fig. 2: (3, 1, 21) -> (3, 1), receiving (5, 1), delays in [1, 3].
+    let net = two(transport(5, 1), transport(3, 1), (3, 3, 21), (1, 3));
+    let node = paper::node(&net, 1);
+    assert_eq!(node.hops[0].messages, 3);
+    assert_eq!(node.hops[0].windows, [12, 15, 18]);
+    // 1 / 5 + 3 x 1 / min(5, ..)
+    assert_eq!((node.passes, node.density_ppm), (Some(true), Some(800_000)));
+    // Section IV-C, in microseconds: (10, 1, 100) -> (5, 1), receiving every 10 ms.
+    let net = two(transport(10_000, 1_000), transport(5_000, 1_000), (10_000, 5_000, 100_000), (5_250, 15_890));
+    assert_eq!(paper::node(&net, 1).hops[0].messages, 5);
+    let sender = paper::node(&net, 0);
+    assert_eq!((sender.passes, sender.density_ppm), (Some(true), Some(200_100)));
+    let near = two(transport(10_000, 1_000), transport(5_000, 1_000), (10_000, 5_000, 100_000), (100, 400));
+    assert_eq!(paper::node(&near, 1).hops[0].messages, 3);
+    // Received too late: no density.
+    let late = two(transport(5, 1), transport(3, 1), (3, 3, 8), (1, 3));
+    assert_eq!((paper::node(&late, 1).passes, paper::node(&late, 1).hops[0].windows[0]), (None, -1));
+}
+
+const WORST: Style = Style { longest: true, dense: true, aligned: true, drain: false, lazy: false };
+
+#[test]
+fn the_published_density_passes_what_misses() {
+    let local = Local { c: 3, t: 20, d: 4, jitter: 0, blocked: 0 };
+    let node = Station { receive: transport(10, 2), locals: vec![local], ..Station::default() };
+    let net = Net { nodes: vec![node], ..Net::default() };
+    let published = paper::node(&net, 0);
+    assert_eq!((published.passes, published.density_ppm), (Some(true), Some(950_000)));
+    assert_eq!(analyse(&net, true).nodes[0].supply, Supply::Exceeded { t: 4, demand: 3 });
+    let seen = simulate(&net, WORST, 100, &mut Random::new(1));
+    assert!(seen.contains(&Seen::Miss { node: 0 }), "{seen:?}");
+}
+
+#[test]
+fn the_published_batch_is_exceeded_by_a_receiver_that_drains() {
+    // (10, 1) and T' = 5.4, in tenths, on a grid that is finer than that.
+    let net = two(transport(100, 10), transport(2, 1), (54, 54, 2_000), (0, 0));
+    assert_eq!(paper::node(&net, 1).hops[0].messages, 2);
+    let most = |drain: bool| {
+        let mut most = 0;
+        for seed in 0..3_000 {
+            let style = Style { longest: false, aligned: false, drain, ..WORST };
+            let seen = simulate(&net, style, 1_000, &mut Random::new(seed));
+            let batches = seen.iter().filter_map(|seen| match seen {
+                Seen::Batch { messages, .. } => Some(*messages),
+                _ => None,
+            });
+            most = most.max(batches.max().unwrap_or(0));
+        }
+        most
+    };
+    assert_eq!((most(true), most(false)), (3, 2));
+}

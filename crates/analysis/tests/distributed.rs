@@ -1,0 +1,133 @@
+//! What `check` says of flows and of nodes with tables.
+
+use takt_analysis::{Answer, CheckOptions, CheckReport, TestId, check};
+use takt_model::System;
+use takt_model::file::parse;
+
+const TWO: &str = r#"
+takt = 1
+[[node]]
+name = "a"
+receive = { period = "5ms", wcet = "1ms" }
+send = { period = "5ms", wcet = "1ms" }
+[[node]]
+name = "b"
+receive = { period = "5ms", wcet = "1ms" }
+send = { period = "5ms", wcet = "1ms" }
+[[task]]
+name = "local"
+node = "b"
+period = "20ms"
+wcet = "4ms"
+[[flow]]
+name = "put"
+path = ["a", "b"]
+period = "10ms"
+send-gap = "5ms"
+wcet = "1ms"
+deadline = "40ms"
+size = "400B"
+[[network]]
+delay = ["1ms", "2ms"]
+"#;
+
+fn system(text: &str) -> System {
+    parse(text, "two.toml").unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn checked(text: &str) -> CheckReport {
+    check(&system(text), &CheckOptions::default())
+}
+
+fn said<'a>(report: &'a CheckReport, scope: &str) -> (Answer, &'a str) {
+    let test = report.tests.iter().find(|test| test.scope == scope).unwrap_or_else(|| panic!("no {scope}: {report:?}"));
+    (test.verdict.answer(), test.verdict.why())
+}
+
+#[test]
+fn nodes_and_flows_are_proven_with_figures() {
+    let report = checked(TWO);
+    assert_eq!(report.schedulable, Answer::Yes, "{report:?}");
+    let scopes: Vec<&str> = report.tests.iter().map(|test| test.scope.as_str()).collect();
+    assert_eq!(scopes, ["a", "b", "flow/put"]);
+    let b = &report.tests[1].figures;
+    let hop = &b["flows"][0];
+    // T_r + R - C_r + R_s + δ+ - δ- = 5 + 1 + 2 + 1 = 9 ms, a message every 5 ms.
+    assert_eq!((hop["messages"].as_u64(), hop["deadline_ns"].as_u64()), (Some(2), Some(20_000_000)));
+    // 20 - (T_s + R_s + δ+ + T_r + R_r) = 20 - (5 + 2 + 2 + 5 + 2)
+    assert_eq!(hop["hop_deadlines_ns"], serde_json::json!([4_000_000]));
+    assert_eq!(hop["release_ns"].as_u64(), Some(36_000_000));
+    assert_eq!(report.tests[2].figures["end_to_end_ns"].as_u64(), Some(40_000_000));
+    assert!(b["margin_ns"].as_u64().is_some_and(|margin| margin > 0));
+    assert!(report.tests[1].tasks.iter().all(|task| task.verdict == Answer::Yes));
+}
+
+#[test]
+fn what_is_missing_or_too_much_is_named() {
+    let cases = [
+        ("\"a\"\nreceive", "\"a\"\ncpus = 2\nreceive", "flow/put", "visits node \"a\", which is not covered"),
+        (
+            "delay = [\"1ms\", \"2ms\"]",
+            "from = \"b\"\nto = \"a\"\ndelay = [\"1ms\", \"2ms\"]",
+            "flow/put",
+            "no [[network]] says how long a message takes from \"a\" to \"b\"",
+        ),
+        ("\"2ms\"]", "\"2ms\"]\nloss = 0.1", "flow/put", "may lose messages"),
+        (
+            "\"a\"\nreceive = { period = \"5ms\", wcet = \"1ms\" }\nsend = { period = \"5ms\", wcet = \"1ms\" }",
+            "\"a\"",
+            "flow/put",
+            "node \"a\" sends its messages and has no sending task",
+        ),
+        (
+            "\"b\"\nreceive = { period = \"5ms\", wcet = \"1ms\" }",
+            "\"b\"",
+            "flow/put",
+            "node \"b\" receives its messages and has no receiving task",
+        ),
+        ("\"40ms\"", "\"30ms\"", "flow/put", "on node \"b\" (hop 1) it may arrive 1ms after its deadline there"),
+        ("send-gap = \"5ms\"", "send-gap = \"10ms\"", "flow/put", ""),
+        (
+            "period = \"10ms\"\nsend-gap = \"5ms\"",
+            "period = \"4ms\"\nsend-gap = \"4ms\"",
+            "flow/put",
+            "its messages pile up on node \"a\": they come every 4ms, and may leave every 5ms",
+        ),
+        (
+            "wcet = \"4ms\"",
+            "wcet = \"7ms\"\ndeadline = \"10ms\"",
+            "b",
+            "within 14ms its jobs may demand 9ms, and the table leaves less than that",
+        ),
+        ("wcet = \"4ms\"", "wcet = \"7ms\"\ndeadline = \"10ms\"", "a", "rests on node \"b\", which is not proven"),
+        ("takt = 1\n", "takt = 1\nclock = { drift-ppm = 100 }\n", "flow/put", ""),
+        ("send-gap = \"5ms\"", "send-gap = \"10ms\"\nhop-deadlines = [\"1ms\", \"39ms\"]", "a", "within 1ms"),
+    ];
+    for (from, to, scope, why) in cases {
+        assert!(TWO.contains(from), "{from}");
+        let report = checked(&TWO.replacen(from, to, 1));
+        let (answer, found) = said(&report, scope);
+        let expected = if why.is_empty() { Answer::Yes } else { Answer::Unknown };
+        assert_eq!((answer, report.schedulable), (expected, expected), "{to}: {found}");
+        assert!(found.contains(why), "{to}: {found}");
+    }
+}
+
+#[test]
+fn a_hopeless_local_task_is_refuted() {
+    let report = checked(&TWO.replacen("wcet = \"4ms\"", "wcet = \"4ms\"\ndeadline = \"3ms\"", 1));
+    assert_eq!(report.schedulable, Answer::No);
+}
+
+#[test]
+fn other_tests_do_not_speak_of_such_nodes() {
+    let options = CheckOptions { all: true, ..CheckOptions::default() };
+    let report = check(&system(TWO), &options);
+    assert_eq!(report.schedulable, Answer::Yes);
+    let decided = report.tests.iter().filter(|test| test.verdict.answer() != Answer::Unknown);
+    assert!(decided.clone().all(|test| test.test == TestId::PartialEdf), "{report:?}");
+    let only = CheckOptions { only: vec![TestId::Qpa], ..CheckOptions::default() };
+    assert_eq!(check(&system(TWO), &only).schedulable, Answer::Unknown);
+    let only = CheckOptions { only: vec![TestId::PartialEdf], ..CheckOptions::default() };
+    assert_eq!(check(&system(TWO), &only).schedulable, Answer::Yes);
+}
