@@ -14,6 +14,7 @@ use crate::exact::{compare_sum, sum_ppm};
 use crate::linux::{self, LinuxMachine};
 use crate::partition;
 use crate::report::{CheckReport, TaskReport, TestReport};
+use crate::reservation::withdraw_share;
 use crate::scope::{Unit, View, binds};
 use crate::verdict::{Answer, Verdict};
 
@@ -256,6 +257,7 @@ fn check_node(
 fn stands_alone(tests: &mut [TestReport]) -> Answer {
     let mut answer = Answer::Unknown;
     for report in tests {
+        withdraw_share(report);
         match &mut report.verdict {
             Verdict::Infeasible { .. } if report.test == TestId::Necessary => {
                 answer = Answer::No;
@@ -487,6 +489,7 @@ fn take_back(answer: &mut Answer, reports: &mut [TestReport], why: &str) {
         *answer = Answer::Unknown;
     }
     for report in reports {
+        withdraw_share(report);
         if report.verdict.answer() == Answer::Yes {
             report.verdict = Verdict::NotProven { why: why.to_owned() };
         }

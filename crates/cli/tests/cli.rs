@@ -638,6 +638,66 @@ fn sizing_binds_tasks_and_says_what_is_too_much() {
     assert!(nothing.status == 0 && nothing.text().contains("Nothing is to be sized"), "{}", nothing.text());
 }
 
+#[test]
+fn a_reservation_is_sized_from_the_file_or_a_log() {
+    let folder = Folder::new();
+    let task = |more: &str| format!("takt = 1\n[[task]]\nname = \"a\"\nperiod = \"10ms\"\nwcet = \"9ms\"\n{more}\n");
+    let random = r#"arrival = { pmf = [["10ms", 0.5], ["20ms", 0.5]] }
+exec = { pmf = [["1ms", 0.7], ["4ms", 0.25], ["9ms", 0.05]] }"#;
+    fs::write(folder.path("a.toml"), task(random)).expect("a file");
+    let size = |more: &[&str]| {
+        let fixed = ["size", "a.toml", "--reserve", "a", "--period", "5ms", "--deadline", "20ms", "--json"];
+        folder.takt(&[&fixed[..], more].concat())
+    };
+    let ran = size(&["--probability", "0.99", "--pending", "3"]);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    let file = ran.json()["reservations"][0].clone();
+    assert!(file["in_time"]["low"].as_f64() >= Some(0.99) && file["lost"]["high"].as_f64() <= Some(0.01), "{file}");
+    assert!(file["fast_bound"].as_f64() <= file["in_time"]["high"].as_f64());
+    assert_eq!((&file["pending"], &file["independence"]["exec"]), (&3.into(), &serde_json::Value::Null));
+    // The same from what a simulation shows, nearly.
+    assert_eq!(folder.takt(&["sim", "a.toml", "--for", "100s", "-o", "a.takt"]).status, 0);
+    let ran = size(&["--probability", "0.99", "--pending", "3", "--log", "a.takt"]);
+    assert!(ran.status == 0 && ran.stderr.is_empty(), "{}", ran.stderr);
+    let log = ran.json()["reservations"][0].clone();
+    let budget = |of: &serde_json::Value| of["budget_ns"].as_f64().expect("a number");
+    assert!((budget(&file) / budget(&log) - 1.0).abs() < 0.1, "{file} {log}");
+    assert_eq!(log["independence"]["exec"]["doubtful"], false);
+    // Long jobs that follow long jobs are told of.
+    let phases: String = (0..2000).map(|i| if i / 50 % 2 == 0 { "1ms\n" } else { "4ms\n" }).collect();
+    fs::write(folder.path("phases.csv"), phases).expect("a file");
+    fs::write(folder.path("a.toml"), task("exec = { trace = \"phases.csv\" }")).expect("a file");
+    let ran = size(&["--probability", "0.9"]);
+    assert!(ran.status == 0 && ran.stderr.contains("its execution times depend on one another"), "{}", ran.stderr);
+    for (more, status, says) in [
+        (&["--probability", "1.5"][..], 2, "is not between 0 and 1"),
+        (&["--probability", "0"], 2, "is no share above 0"),
+        (&[], 2, "--probability"),
+        (&["--probability", "0.9", "--quantum", "6ms"], 2, "does not fit into a period"),
+        (&["--probability", "0.9", "--quantum", "1us"], 4, "coarser granularity"),
+        (&["--probability", "0.9", "-o", "b.toml"], 2, "stands in none"),
+        (&["--probability", "0.9", "--log", "a.toml"], 2, "a.toml"),
+    ] {
+        let ran = size(more);
+        assert!(ran.status == status && ran.stderr.contains(says), "{more:?}: {} {}", ran.status, ran.stderr);
+    }
+    let ran = folder.takt(&[
+        "size",
+        "a.toml",
+        "--reserve",
+        "a",
+        "--period",
+        "11ms",
+        "--deadline",
+        "20ms",
+        "--probability",
+        "0.5",
+    ]);
+    assert!(ran.status == 1 && ran.stderr.contains("take a shorter period"), "{} {}", ran.status, ran.stderr);
+    let ran = folder.takt(&["size", "a.toml", "--reserve", "b", "--period", "5ms", "--probability", "0.5"]);
+    assert!(ran.status == 2 && ran.stderr.contains("no task is called \"b\""), "{}", ran.stderr);
+}
+
 /// `SNAPSHOTS=overwrite` writes the texts of tests/help anew.
 #[test]
 fn help_says_what_it_said() {

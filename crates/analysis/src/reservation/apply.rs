@@ -8,6 +8,7 @@ use super::stochastic::{Enclosure, Model};
 use crate::chains::Carried;
 use crate::compositional::{Said, overload, report, to_deadline};
 use crate::exact::sum_ppm;
+use crate::report::TestReport;
 use crate::scope::{Unit, ns};
 use crate::verdict::{Answer, Bound, Verdict};
 
@@ -47,7 +48,7 @@ pub(crate) fn cbs(unit: &Unit, carried: &Carried) -> Result<Said, String> {
     let often = share.filter(|share| share.low > 0.0).map_or(String::new(), |share| {
         // Rounded down.
         let percent = (share.low * 1e6).floor() / 1e4;
-        format!("; at least {percent} % of its jobs make it, if their times are independent")
+        format!("{SHARE}{percent} % of its jobs make it, if their times are independent")
     });
     if let Some(share) = share {
         let share = json!({ "low": share.low, "estimate": share.estimate, "high": share.high });
@@ -74,6 +75,21 @@ pub(crate) fn cbs(unit: &Unit, carried: &Carried) -> Result<Said, String> {
         Some(why) => Verdict::NotProven { why },
     };
     Ok((verdict, vec![report(task, answer, wcrt)], figures))
+}
+
+/// Where the share of jobs in time begins in a reason.
+const SHARE: &str = "; at least ";
+
+/// Takes back what a report says of the share of jobs in time: it rests on the level above, as every bound does.
+pub(crate) fn withdraw_share(report: &mut TestReport) {
+    if report.figures.remove("in_time").is_none() {
+        return;
+    }
+    if let Verdict::NotProven { why } | Verdict::Infeasible { witness: why } = &mut report.verdict
+        && let Some(at) = why.find(SHARE)
+    {
+        why.truncate(at);
+    }
 }
 
 /// A budget is cut into so many granules at most: what a look aside may cost.

@@ -25,6 +25,6 @@ mod stochastic_tests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use apply::cbs;
+pub(crate) use apply::{cbs, withdraw_share};
 pub use pmf::Pmf;
 pub use size::{ReserveError, Reserved, Wanted, arrivals_of, exec_of, reserve};

@@ -55,7 +55,7 @@ pub(crate) fn execute(options: &args::Size, name: &str, json: bool) -> Outcome {
         ReserveError::Stochastic(StochasticError::Unstable) => Failure::no(format_args!("task \"{name}\": {error}")),
         _ => Failure::trouble(format_args!("task \"{name}\": {error} (--quantum)")),
     })?;
-    let notes = samples.notes(name);
+    let notes = samples.notes(name, period);
     for text in &notes {
         note(format_args!("warning: {text}"));
     }
@@ -200,14 +200,18 @@ impl Samples {
         exec.and_then(|exec| arrivals.map(|arrivals| (exec, arrivals))).map_err(Failure::input)
     }
 
-    fn tests(&self) -> [(&'static str, Option<Independence>); 2] {
-        let test = |samples: &Option<Vec<u64>>| samples.as_ref().map(|samples| Independence::of(samples));
-        [("execution times", test(&self.exec)), ("times between arrivals", test(&self.distances))]
+    /// Tests what the model is made of: of the times between arrivals it knows the whole periods.
+    fn tests(&self, period: Span) -> [(&'static str, Option<Independence>); 2] {
+        let periods = self.distances.as_ref().map(|distances| -> Vec<u64> {
+            distances.iter().map(|distance| distance / period.as_ns().max(1)).collect()
+        });
+        let test = |samples: Option<&Vec<u64>>| samples.map(|samples| Independence::of(samples));
+        [("execution times", test(self.exec.as_ref())), ("times between arrivals", test(periods.as_ref()))]
     }
 
-    fn notes(&self, name: &str) -> Vec<String> {
+    fn notes(&self, name: &str, period: Span) -> Vec<String> {
         let mut notes = Vec::new();
-        for (what, test) in self.tests() {
+        for (what, test) in self.tests(period) {
             let Some(test) = test else { continue };
             if test.is_doubtful() {
                 notes.push(format!(
@@ -230,7 +234,7 @@ fn enclosure(of: Enclosure) -> Value {
 }
 
 fn entry(name: &str, wanted: &Wanted, reserved: &Reserved, samples: &Samples) -> Value {
-    let [exec, arrivals] = samples.tests().map(|(_, test)| {
+    let [exec, arrivals] = samples.tests(reserved.period).map(|(_, test)| {
         test.map(|test| {
             json!({
                 "samples": test.samples, "lag_1": test.lag_1, "ljung_box_p": test.ljung_box, "runs_p": test.runs, "doubtful": test.is_doubtful(),
