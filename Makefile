@@ -55,9 +55,11 @@ bench:
 fuzz:
 	.ci/fuzz
 
-## 10^6 executions of each fuzz target, and the property tests with many more cases (SOAK_RUNS and SOAK_CASES change that).
+## 10^6 executions of each fuzz target, the property tests with many more cases, and 10^6 random sets through all tests against the
+## exhaustive search (SOAK_RUNS, SOAK_CASES and SOAK_SETS change that).
 SOAK_RUNS ?= 1000000
 SOAK_CASES ?= 200000
+SOAK_SETS ?= 1000000
 soak:
 	FUZZ_RUNS=$(SOAK_RUNS) .ci/fuzz
-	PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) $(CARGO) test --locked --workspace --profile soak
+	PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) TAKT_SETS=$(SOAK_SETS) $(CARGO) test --locked --workspace --profile soak

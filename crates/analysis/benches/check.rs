@@ -14,8 +14,9 @@ use takt_analysis::fp::{hyperbolic, ll_bound};
 use takt_analysis::global::{
     Load, Rule, Sporadic, bak, bar, bcl, bcl_iterative, da_lc, ff_dbf, gfb, rta_global, rta_lc,
 };
+use takt_analysis::portfolio::{Set, contender_by_name};
 use takt_analysis::{Answer, CheckOptions, check};
-use takt_model::generate::{Random, Shape, task_set};
+use takt_model::generate::{Buffer, Generator, Method, Random, Shape, Spec, task_set};
 use takt_model::{Builtin, Span, System, Task};
 
 /// CPUs of the global rows.
@@ -64,7 +65,32 @@ fn main() {
         row("rta-global, dm", &sets, |set| met(rta_global::schedulable(set, CPUS, Rule::Fp)));
         row("rta-lc, dm", &sets, |set| met(rta_lc::schedulable(set, CPUS)));
     }
+    generators();
     large(100_000);
+}
+
+/// Sets of ten tasks made per second, and made and judged by all tests of global EDF together.
+fn generators() {
+    println!("random sets of 10 tasks");
+    let numbers: Vec<Vec<u64>> = (0..SETS as u64).map(|number| vec![number]).collect();
+    for method in Method::ALL {
+        let generator = Generator::new(&Spec { method, ..Spec::new(10, 2.4) }).expect("a spec within its ranges");
+        let buffer = RefCell::new(Buffer::default());
+        row(&format!("generate, {}", method.name()), &numbers, |number| {
+            let made = generator.set(1, number[0], &mut buffer.borrow_mut());
+            if made.is_ok() { Answer::Yes } else { Answer::No }
+        });
+    }
+    let generator = Generator::new(&Spec::new(10, 2.4)).expect("a spec within its ranges");
+    let room = RefCell::new((Buffer::default(), Set::default()));
+    for strategy in [Builtin::Edf, Builtin::Dm] {
+        row(&format!("generate and ask any, 4 CPUs, {}", strategy.name()), &numbers, |number| {
+            let (buffer, set) = &mut *room.borrow_mut();
+            let _ = generator.set(1, number[0], buffer);
+            set.load(buffer.tasks.iter().map(|task| (task.c, task.d, task.t)), CPUS, strategy);
+            contender_by_name("any").map_or(Answer::Unknown, |any| any.decide(set))
+        });
+    }
 }
 
 fn fp((i, task): (usize, &Task)) -> FpTask {

@@ -37,6 +37,7 @@ pub mod fp;
 pub mod global;
 pub mod linux;
 pub mod partition;
+pub mod portfolio;
 mod recip;
 mod report;
 pub mod reservation;

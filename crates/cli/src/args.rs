@@ -1,12 +1,14 @@
 //! The command line: every verb, its options and its help.
 
 mod generate;
+mod study;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use takt_model::{Probability, Span};
 
 pub(crate) use generate::{Gen, Profile};
+pub(crate) use study::{List, OTHERS, Study};
 
 use crate::output::Target;
 
@@ -38,6 +40,7 @@ pub(crate) enum Verb {
     Verify(Verify),
     Size(Size),
     Gen(Gen),
+    Study(Box<Study>),
     Sim(Sim),
     Run(Run),
     Stats(Stats),

@@ -14,6 +14,7 @@ mod schema;
 mod sim;
 mod size;
 mod stats;
+mod study;
 mod verify;
 
 use clap::CommandFactory as _;
@@ -34,6 +35,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
         Verb::Verify(options) => verify::execute(&options, json),
         Verb::Size(options) => size::execute(&options, json),
         Verb::Gen(options) => generate::execute(&options, json),
+        Verb::Study(options) => study::execute(&options, json),
         Verb::Sim(options) => sim::execute(&options, json),
         Verb::Run(options) => run::execute(&options, json),
         Verb::Stats(options) => stats::execute(&options, json),

@@ -707,6 +707,7 @@ fn help_says_what_it_said() {
         "verify",
         "size",
         "gen",
+        "study",
         "sim",
         "run",
         "stats",

@@ -1,8 +1,9 @@
 //! `takt gen` and `takt study` from outside: what they write, refuse, and that they always write the same.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -88,4 +89,196 @@ fn gen_refuses_what_it_cannot_make_and_says_why() {
         assert!(text.contains(wanted), "{options}: {text}");
         assert!(ran.stdout.is_empty());
     }
+}
+
+/// All that a study wrote but its journal, whose order is that in which chunks came.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
+    let kept = entries.filter(|path| name(path) != "journal");
+    kept.map(|path| (name(&path), fs::read(&path).expect("a file"))).collect()
+}
+
+const STUDY: &str =
+    "study --cpus 1,2 --tasks 6 --utilization 0.4..0.8 --step 0.2 --sets 600 --strategy edf,dm --per-set --seed 3";
+
+fn study(folder: &Path, out: &str, more: &str) -> String {
+    let words = STUDY.split(' ').chain(["-o", out]).chain(more.split_whitespace());
+    printed(folder, &words.collect::<Vec<_>>())
+}
+
+#[test]
+fn a_study_is_the_same_for_any_number_of_threads_and_wherever_it_was_cut_off() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let answer = study(folder, "one", "--threads 1");
+    let whole = files(&folder.join("one"));
+    for wanted in [
+        "results.csv",
+        "results.parquet",
+        "sets.csv",
+        "sets.parquet",
+        "weighted.csv",
+        "compare.csv",
+        "index.html",
+        "study.toml",
+    ] {
+        assert!(whole.contains_key(wanted), "no {wanted}: {:?}", whole.keys());
+    }
+    assert!(whole.contains_key("acceptance-2-cpus-6-tasks.svg"));
+    assert_eq!(study(folder, "three", "--threads 3").replace("three/", "one/"), answer);
+    assert_eq!(files(&folder.join("three")), whole);
+    let journal = fs::read(folder.join("three/journal")).expect("a journal");
+    for share in [0, 1, 35, 99, 100] {
+        fs::create_dir_all(folder.join("cut")).expect("a folder");
+        fs::write(folder.join("cut/study.toml"), &whole["study.toml"]).expect("a file");
+        fs::write(folder.join("cut/journal"), &journal[..journal.len() * share / 100]).expect("a file");
+        study(folder, "cut", "");
+        assert_eq!(files(&folder.join("cut")), whole, "cut at {share} %");
+        fs::remove_dir_all(folder.join("cut")).expect("a folder");
+    }
+}
+
+#[test]
+fn a_study_that_was_killed_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    study(folder, "whole", "--sets 4000");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_takt"))
+        .args(STUDY.split(' ').chain(["--sets", "4000", "-o", "killed"]))
+        .current_dir(folder)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("takt starts");
+    // Killed after its first chunk, or done before that was seen: both end alike.
+    let written = || fs::metadata(folder.join("killed/journal")).is_ok_and(|journal| journal.len() > 0);
+    while !written() && child.try_wait().expect("a child").is_none() {
+        std::thread::yield_now();
+    }
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    study(folder, "killed", "--sets 4000");
+    assert_eq!(files(&folder.join("killed")), files(&folder.join("whole")));
+    // Another study does not mix with it.
+    let other = takt(folder, &["study", "-o", "killed"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&other.stderr).contains("holds another study"));
+    printed(folder, &["study", "--sets", "10", "-o", "killed", "--restart"]);
+}
+
+/// The sets of a study are those of `takt gen`, and its verdicts those of `takt check`.
+#[test]
+fn a_study_says_of_a_set_what_check_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let options = ["--deadlines", "0.8..1", "--seed", "4"];
+    for (cpus, load, total) in [("1", "0.8", "0.8"), ("4", "0.45", "1.8")] {
+        let words =
+            ["study", "--cpus", cpus, "--tasks", "8", "--utilization", load, "--sets", "6", "--per-set", "-o", cpus];
+        printed(folder, &words.iter().chain(&options).copied().collect::<Vec<_>>());
+        let sets = fs::read_to_string(folder.join(cpus).join("sets.csv")).expect("a table");
+        let mut lines = sets.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let head = lines.next().expect("a head");
+        for row in lines {
+            let words =
+                ["gen", "--cpus", cpus, "--tasks", "8", "--utilization", total, "--set", row[3], "-o", "set.toml"];
+            printed(folder, &words.iter().chain(&options).copied().collect::<Vec<_>>());
+            for (name, verdict) in head.iter().zip(&row).skip(5) {
+                let name = name.trim_start_matches("edf/");
+                if name == "any" {
+                    continue;
+                }
+                let ran = takt(folder, &["check", "set.toml", "--test", name, "--json"]);
+                let json: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+                let own = json["tests"].as_array().and_then(|tests| tests.iter().find(|test| test["test"] == name));
+                let said = match own.and_then(|test| test["verdict"].as_str()) {
+                    Some("yes") => "1",
+                    Some("no") => "-1",
+                    _ => "0",
+                };
+                assert_eq!(said, *verdict, "{cpus} CPUs, set {}: {name}\n{json}", row[3]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_study_takes_its_options_from_a_file_and_says_where_that_is_wrong() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let text =
+        "# a sweep\nsets = 20\ncpus = [1, 2]\nutilization = \"0.5..0.6\"\nlimits = [\"0..0.9\"]\nper-set = true\n";
+    fs::write(folder.join("sweep.toml"), text).expect("a file");
+    let json: Value =
+        serde_json::from_str(&printed(folder, &["study", "sweep.toml", "--sets", "30", "-o", "out", "--json"]))
+            .expect("JSON");
+    assert_eq!((&json["points"], &json["sets"]), (&6.into(), &180.into()), "{json}");
+    assert!(json["findings"].as_array().is_some_and(Vec::is_empty) && json["series"][0]["weighted"].is_f64());
+    assert!(folder.join("out/sets.parquet").exists());
+    // What it wrote is such a file.
+    printed(folder, &["study", "out/study.toml", "-o", "again", "--per-set"]);
+    assert_eq!(files(&folder.join("again")), files(&folder.join("out")));
+    for (text, wanted) in [
+        ("sets = 20\nsats = 3\n", "bad.toml:2:1: unknown key \"sats\""),
+        ("sets = 20\ncpus = \"x\"\n", "bad.toml:2:8: invalid value 'x' for '--cpus <N,...>'"),
+        ("sets = 20\n\ntests = [\"gfb\", \"nosuch\"]\n", "bad.toml:3:9: "),
+        ("output = \"x\"\n", "bad.toml:1:1: \"output\" belongs on the command line"),
+        ("sets = \n", "bad.toml:1:"),
+        ("[sets]\n", "is a text, a number, a flag or a list"),
+    ] {
+        fs::write(folder.join("bad.toml"), text).expect("a file");
+        let ran = takt(folder, &["study", "bad.toml", "-o", "bad"]);
+        let error = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(ran.status.code() == Some(2) && error.contains(wanted), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_study_refuses_what_makes_no_sense() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (options, wanted) in [
+        ("--cpus 0", "0 is no number from 1 on"),
+        ("--cpus 2,2", "has 2 twice"),
+        ("--tests gfb", "--tests gfb: it says nothing of these strategies and numbers of CPUs"),
+        ("--tests rm/qpa", "--tests qpa: it says nothing"),
+        ("--strategy fifo", "fifo is none of edf, rm, dm"),
+        ("--utilization 1..0.5", "has the larger end first"),
+        ("--utilization 0.0000001", "at most six decimals"),
+        ("--cpus 8 --tasks 4 --utilization 0.9", "8 CPUs, 4 tasks, 0.9 per CPU: utilization 7.2"),
+        ("--sets 1000000000", "study parts of it"),
+        ("--range 1ns..2ns", "no multiple of the grain"),
+    ] {
+        let words: Vec<&str> = ["study", "-o", "out"].into_iter().chain(options.split(' ')).collect();
+        let ran = takt(folder.path(), &words);
+        let error = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(ran.status.code() == Some(2) && error.contains(wanted), "{options}: {error}");
+        assert!(!folder.path().join("out/journal").exists());
+    }
+}
+
+/// What another reader of Parquet finds in the files; skipped where TAKT_PYTHON has no pyarrow (CI has).
+#[test]
+fn parquet_files_hold_what_the_csv_files_hold() {
+    const SCRIPT: &str = "import csv, sys\nimport pyarrow.parquet as p\nfor name in sys.argv[1:]:\n    \
+        rows = [[str(v) for v in row.values()] for row in p.read_table(name + '.parquet').to_pylist()]\n    \
+        other = list(csv.reader(open(name + '.csv')))[1:]\n    \
+        assert len(rows) == len(other) > 0, name\n    \
+        same = lambda a, b: a == b or float(a) == float(b)\n    \
+        assert all(same(a, b) for x, y in zip(rows, other) for a, b in zip(x, y, strict=True)), name\n";
+    let python = std::env::var("TAKT_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let ready =
+        Command::new(&python).args(["-c", "import pyarrow.parquet"]).output().is_ok_and(|ran| ran.status.success());
+    if !ready {
+        assert!(std::env::var_os("TAKT_DEMAND_PARQUET").is_none(), "{python} has no pyarrow");
+        println!("skipped: {python} has no pyarrow");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    study(folder.path(), "out", "--sets 300");
+    let ran = Command::new(python)
+        .args(["-c", SCRIPT, "results", "sets", "weighted", "compare"])
+        .current_dir(folder.path().join("out"))
+        .output()
+        .expect("python starts");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
 }

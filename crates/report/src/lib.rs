@@ -23,11 +23,13 @@
 
 pub mod axis;
 pub mod csv;
+pub mod curves;
 pub mod gantt;
 pub mod golden;
 pub mod html;
 pub mod jobs;
 mod markup;
+pub mod parquet;
 pub mod perfetto;
 mod plot;
 pub mod scene;
@@ -36,6 +38,7 @@ pub mod svg;
 pub mod text;
 
 pub use csv::JobCsv;
+pub use curves::{Curve, CurvePoint, Curves, StudyPage};
 pub use gantt::{Doing, Gantt, GanttBuilder, GanttOptions, Mark, MarkKind, Row, Segment, Window};
 pub use html::{ReportInput, findings, html, is_no_proof};
 pub use jobs::{JobRecord, JobTracker, Outcome};

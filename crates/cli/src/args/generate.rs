@@ -24,12 +24,16 @@ Examples:
   takt gen --profile automotive --utilization 0.6
   takt gen --profile arinc | takt size -")]
 pub(crate) struct Gen {
-    #[command(flatten)]
-    pub(crate) shape: Shape,
+    /// Tasks in a set.
+    #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
+    pub(crate) tasks: usize,
 
     /// Total utilization, in CPUs. Default: 0.7 of each CPU; 0.45 with --profile arinc.
     #[arg(long, value_name = "U", allow_negative_numbers = true)]
     pub(crate) utilization: Option<f64>,
+
+    #[command(flatten)]
+    pub(crate) shape: Shape,
 
     /// What to generate: a task set; engine control as published by Kramer, Ziegenbein and Hamann; or synthetic partitions in
     /// the manner of ARINC 653.
@@ -87,10 +91,6 @@ pub(crate) enum Profile {
 /// What random sets look like.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Shape {
-    /// Tasks in a set.
-    #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
-    pub(crate) tasks: usize,
-
     /// How the utilization is shared out; each is uniform over all vectors within the limits.
     #[arg(long, value_enum, default_value_t = MethodName::Randfixedsum)]
     pub(crate) method: MethodName,
@@ -175,11 +175,11 @@ fn builtins() -> clap::builder::PossibleValuesParser {
 }
 
 /// `A..B`, or `A` for both.
-fn range(text: &str) -> (&str, &str) {
+pub(super) fn range(text: &str) -> (&str, &str) {
     text.split_once("..").unwrap_or((text, text))
 }
 
-pub(super) fn range_of_numbers(text: &str) -> Result<(f64, f64), String> {
+fn range_of_numbers(text: &str) -> Result<(f64, f64), String> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
     let (from, to) = range(text);
     number(from).zip(number(to)).ok_or_else(|| "is no range of numbers like 0.5..1".to_owned())

@@ -91,7 +91,7 @@ impl Maker<'_> {
         }
         let generator = match options.profile {
             Profile::Tasks => {
-                let spec = options.shape.spec(options.shape.tasks, utilization);
+                let spec = options.shape.spec(options.tasks, utilization);
                 Some(Generator::new(&spec).map_err(Failure::input)?)
             }
             _ => None,

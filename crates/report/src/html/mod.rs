@@ -17,7 +17,7 @@ use crate::markup::Esc;
 use crate::source::Source;
 use crate::svg::{CHART_CSS, Rows, SvgOptions, svg};
 
-const STYLE: &str = include_str!("style.css");
+pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// What a report is made of. Every part but the system may be missing; the page then leaves its place out.
 #[derive(Clone, Copy, Debug)]

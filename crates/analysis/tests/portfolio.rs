@@ -1,0 +1,154 @@
+//! The portfolio against the exhaustive search, on random sets of small numbers: never a yes where a miss is found, never a no where
+//! there is none, and what dominates in theory dominates here. 10,000 sets; TAKT_SETS overrides (`make soak`: 10^6).
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use takt_analysis::Answer;
+use takt_analysis::portfolio::{CONTENDERS, Set, THEOREMS, contender_by_name};
+use takt_model::generate::{Buffer, Generator, Method, Periods, Spec};
+use takt_model::{Builtin, Span};
+
+/// A kind of sets, and how many CPUs they have.
+struct Kind {
+    m: u32,
+    generator: Generator,
+}
+
+/// One to three CPUs, up to five tasks, 50 to 110 % of the CPUs, periods of at most 12 ns: what can be searched.
+fn kinds() -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    for m in 1..=3u32 {
+        for tasks in (m as usize).max(2)..=5 {
+            for (load, deadlines) in
+                [(0.5, 1.0), (0.6, 0.4), (0.7, 1.0), (0.8, 0.4), (0.9, 1.0), (1.0, 0.7), (1.1, 1.0)]
+            {
+                let utilization = f64::from(m) * load;
+                let longest = [0, 0, 14, 11, 7, 5][tasks];
+                let spec = Spec {
+                    method: if tasks % 2 == 0 { Method::ConvolutionalFixedSum } else { Method::RandFixedSum },
+                    periods: Periods::Uniform { min: Span::from_ns(2), max: Span::from_ns(longest) },
+                    deadlines: (deadlines, 1.0),
+                    grain: Span::from_ns(1),
+                    ..Spec::new(tasks, utilization.min(0.95 * tasks as f64))
+                };
+                kinds.push(Kind { m, generator: Generator::new(&spec).expect("a spec within its ranges") });
+            }
+        }
+    }
+    kinds
+}
+
+/// What came out, summed over all sets.
+#[derive(Default)]
+struct Tally {
+    /// Per strategy and contender: yes and no.
+    said: BTreeMap<(&'static str, &'static str), [u64; 2]>,
+    /// Sets that the search found safe, that miss, that are too large.
+    judged: [u64; 3],
+    /// Per theorem: sets that only the stronger test accepts.
+    more: Vec<u64>,
+}
+
+fn look(kinds: &[Kind], number: u64, buffer: &mut Buffer, set: &mut Set, tally: &mut Tally) {
+    let kind = &kinds[(number % kinds.len() as u64) as usize];
+    kind.generator.set(2026, number, buffer).expect("nothing is discarded");
+    let tasks = || buffer.tasks.iter().map(|task| (task.c, task.d, task.t));
+    let strategies = if number.is_multiple_of(4) { [Builtin::Edf, Builtin::Rm] } else { [Builtin::Edf, Builtin::Dm] };
+    for strategy in strategies {
+        set.load(tasks(), kind.m, strategy);
+        let answers: BTreeMap<&str, Answer> = CONTENDERS
+            .iter()
+            .filter(|contender| !contender.costly && contender.strategies.contains(&strategy))
+            .map(|contender| (contender.name, contender.decide(set)))
+            .collect();
+        for (name, answer) in &answers {
+            let said = tally.said.entry((strategy.name(), CONTENDERS[place(name)].name)).or_default();
+            said[0] += u64::from(*answer == Answer::Yes);
+            said[1] += u64::from(*answer == Answer::No);
+        }
+        let replay = || format!("set {number}: {} CPUs, {}, (C, D, T): {:?}", kind.m, strategy.name(), set.tasks());
+        for (theorem, more) in THEOREMS.iter().zip(&mut tally.more) {
+            let takes = contender_by_name(theorem.strong).is_some_and(|strong| strong.cpus.takes(kind.m));
+            if !theorem.strategies.contains(&strategy) || !takes {
+                continue;
+            }
+            let (weak, strong) = (answers[theorem.weak] == Answer::Yes, answers[theorem.strong] == Answer::Yes);
+            assert!(strong || !weak, "{} alone accepts, not {}: {}", theorem.weak, theorem.strong, replay());
+            *more += u64::from(strong && !weak);
+        }
+        // Sets of which nobody says anything are looked at now and then.
+        if answers.values().all(|answer| *answer == Answer::Unknown) && !number.is_multiple_of(8) {
+            continue;
+        }
+        let judge = contender_by_name("exact").expect("a contender").decide(set);
+        tally.judged[match judge {
+            Answer::Yes => 0,
+            Answer::No => 1,
+            Answer::Unknown => 2,
+        }] += 1;
+        for (name, answer) in &answers {
+            let refuted = *answer != Answer::Unknown && judge != Answer::Unknown && *answer != judge;
+            assert!(!refuted, "{name} says {}, the search {}: {}", answer.name(), judge.name(), replay());
+        }
+    }
+}
+
+fn place(name: &str) -> usize {
+    CONTENDERS.iter().position(|contender| contender.name == name).expect("a contender")
+}
+
+#[test]
+fn the_portfolio_agrees_with_the_exhaustive_search() {
+    let sets: u64 = std::env::var("TAKT_SETS").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000);
+    let kinds = kinds();
+    let (next, total) = (AtomicU64::new(0), Mutex::new(Tally { more: vec![0; THEOREMS.len()], ..Tally::default() }));
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let (mut buffer, mut set) = (Buffer::default(), Set::default());
+                let mut tally = Tally { more: vec![0; THEOREMS.len()], ..Tally::default() };
+                loop {
+                    let first = next.fetch_add(64, Ordering::Relaxed);
+                    if first >= sets {
+                        break;
+                    }
+                    for number in first..(first + 64).min(sets) {
+                        look(&kinds, number, &mut buffer, &mut set, &mut tally);
+                    }
+                }
+                let mut total = total.lock().expect("no thread panics while it holds the lock");
+                for (key, said) in tally.said {
+                    let all = total.said.entry(key).or_default();
+                    (all[0], all[1]) = (all[0] + said[0], all[1] + said[1]);
+                }
+                for (all, own) in total.judged.iter_mut().zip(tally.judged) {
+                    *all += own;
+                }
+                for (all, own) in total.more.iter_mut().zip(tally.more) {
+                    *all += own;
+                }
+            });
+        }
+    });
+    let total = total.into_inner().expect("no thread panicked");
+    let [safe, miss, open] = total.judged;
+    println!("{sets} sets: the search finds {safe} safe, {miss} that miss, {open} too large");
+    for ((strategy, name), [yes, no]) in &total.said {
+        println!("  {strategy} {name}: {yes} yes, {no} no");
+    }
+    for (theorem, more) in THEOREMS.iter().zip(&total.more) {
+        println!("  {} accepts all of {} and {more} more", theorem.strong, theorem.weak);
+    }
+    if sets >= 5_000 {
+        let seldom: Vec<_> = total.said.iter().filter(|(_, [yes, _])| *yes < sets / 1_000).collect();
+        assert!(seldom.is_empty(), "hardly put to the test: {seldom:?}");
+        assert!(safe > sets / 4 && miss > sets / 20 && open < sets / 25, "{:?}", total.judged);
+        // Of sets this small ff-dbf hardly accepts more than gfb.
+        let idle = THEOREMS.iter().zip(&total.more).find(|(theorem, more)| **more == 0 && theorem.strong != "ff-dbf");
+        assert!(idle.is_none(), "{idle:?}");
+    }
+}

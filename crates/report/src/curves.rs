@@ -1,0 +1,320 @@
+//! Curves of shares with confidence intervals, and the page of a study.
+
+use std::fmt::Write as _;
+
+use crate::html::STYLE;
+use crate::markup::{Esc, Px};
+use crate::svg::{CHART_CSS, COLOURS};
+
+/// A point of a curve; shares in [0, 1].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct CurvePoint {
+    /// Along the horizontal axis.
+    pub x: f64,
+    /// The share.
+    pub y: f64,
+    /// The lower end of its confidence interval.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// A curve.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Curve {
+    /// For the legend.
+    pub name: String,
+    /// By ascending x.
+    pub points: Vec<CurvePoint>,
+}
+
+/// A chart of curves over one axis.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Curves {
+    /// Above it.
+    pub title: String,
+    /// What the horizontal axis says, unit included.
+    pub x: String,
+    /// What the vertical axis says.
+    pub y: String,
+    /// Drawn in this order, with colours in this order.
+    pub curves: Vec<Curve>,
+}
+
+const CSS: &str = ".takt-chart .band{fill:var(--c);fill-opacity:.13;stroke:none}.takt-chart .dot{fill:var(--c)}\
+.takt-chart .head{font-size:15px;font-weight:600}.takt-chart .name{font-size:12px}.takt-chart .axis{font-size:12px;fill:var(--soft)}\
+.takt-chart .d1{stroke-dasharray:6 3}.takt-chart .d2{stroke-dasharray:2 3}.takt-chart .d3{stroke-dasharray:9 3 2 3}";
+
+const WIDTH: f64 = 860.0;
+const LEFT: f64 = 62.0;
+const TOP: f64 = 44.0;
+const BODY: f64 = 330.0;
+const ROW: f64 = 19.0;
+
+impl Curves {
+    /// The chart as one `<svg>`; with its style sheet where it stands alone.
+    #[must_use]
+    pub fn svg(&self, id: &str, standalone: bool) -> String {
+        // Where one curve hides another, the key says so.
+        let name = |i: usize| {
+            let curve = &self.curves[i];
+            match self.curves[..i].iter().find(|other| other.points == curve.points && !curve.points.is_empty()) {
+                Some(other) => format!("{} (as {})", curve.name, other.name),
+                None => curve.name.clone(),
+            }
+        };
+        let longest = (0..self.curves.len()).map(|i| crate::markup::columns(&name(i))).max().unwrap_or(0);
+        let right = WIDTH - (longest.min(28) as f64 * 7.0 + 52.0);
+        let bottom = TOP + BODY.max(self.curves.len() as f64 * ROW);
+        let height = bottom + 52.0;
+        let points = || self.curves.iter().flat_map(|curve| &curve.points);
+        let from = points().map(|point| point.x).fold(f64::INFINITY, f64::min);
+        let to = points().map(|point| point.x).fold(f64::NEG_INFINITY, f64::max);
+        let (from, to) = match (from.is_finite(), from < to) {
+            (true, true) => (from, to),
+            (true, false) => (from - 0.5, from + 0.5),
+            _ => (0.0, 1.0),
+        };
+        let x = |value: f64| LEFT + (value - from) / (to - from) * (right - LEFT);
+        let y = |share: f64| bottom - share.clamp(0.0, 1.0) * (bottom - TOP);
+        let (w, h) = (Px(WIDTH), Px(height));
+        let mut out = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart curves\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
+             role=\"img\" aria-labelledby=\"{id}\"><title id=\"{id}\">{}</title>\n",
+            Esc(&self.title),
+            id = Esc(id),
+        );
+        if standalone {
+            let _ = writeln!(
+                out,
+                "<style>{CHART_CSS}{CSS}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>"
+            );
+        }
+        let _ = writeln!(out, "<text class=\"head\" x=\"{}\" y=\"22\">{}</text>", Px(LEFT), Esc(&self.title));
+        let (mut grid, mut labels) = (String::new(), String::new());
+        for share in [0.0, 0.2, 0.4, 0.6, 0.8, 1.0] {
+            let at = y(share);
+            let _ = write!(grid, "M{} {}H{}", Px(LEFT), Px(at), Px(right));
+            let text = format!("{:.0} %", share * 100.0);
+            let _ = write!(
+                labels,
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{text}</text>",
+                Px(LEFT - 6.0),
+                Px(at + 4.0)
+            );
+        }
+        for tick in ticks(from, to) {
+            let at = x(tick.0);
+            let _ = write!(grid, "M{} {}V{}", Px(at), Px(TOP), Px(bottom));
+            let _ = write!(
+                labels,
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                Px(at),
+                Px(bottom + 16.0),
+                tick.1
+            );
+        }
+        let _ = writeln!(out, "<path class=\"grid\" d=\"{grid}\"/>\n<g class=\"ticks\">{labels}</g>");
+        let middle = (TOP + bottom) / 2.0;
+        let _ = writeln!(
+            out,
+            "<text class=\"axis\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n\
+             <text class=\"axis\" x=\"14\" y=\"{m}\" text-anchor=\"middle\" transform=\"rotate(-90 14 {m})\">{}</text>",
+            Px((LEFT + right) / 2.0),
+            Px(bottom + 38.0),
+            Esc(&self.x),
+            Esc(&self.y),
+            m = Px(middle),
+        );
+        let class = |i: usize| format!("p{} d{}", i % COLOURS, i / COLOURS % 4);
+        for (i, curve) in self.curves.iter().enumerate() {
+            let upper = curve.points.iter().map(|point| format!("{} {}", Px(x(point.x)), Px(y(point.high))));
+            let lower = curve.points.iter().rev().map(|point| format!("{} {}", Px(x(point.x)), Px(y(point.low))));
+            let outline: Vec<String> = upper.chain(lower).collect();
+            if curve.points.len() > 1 {
+                let _ = writeln!(
+                    out,
+                    "<path class=\"band {}\" d=\"M{}Z\" style=\"fill:var(--c)\"/>",
+                    class(i),
+                    outline.join("L")
+                );
+            }
+        }
+        for (i, curve) in self.curves.iter().enumerate() {
+            let line: Vec<String> =
+                curve.points.iter().map(|point| format!("{} {}", Px(x(point.x)), Px(y(point.y)))).collect();
+            if line.is_empty() {
+                continue;
+            }
+            let _ =
+                write!(out, "<g class=\"{}\"><path class=\"line {}\" d=\"M{}\"/>", class(i), class(i), line.join("L"));
+            for point in &curve.points {
+                let _ = write!(
+                    out,
+                    "<circle class=\"dot\" cx=\"{}\" cy=\"{}\" r=\"2.6\"><title>{}: {:.1} % ({:.1} to {:.1} %) at {}</title></circle>",
+                    Px(x(point.x)),
+                    Px(y(point.y)),
+                    Esc(&curve.name),
+                    point.y * 100.0,
+                    point.low * 100.0,
+                    point.high * 100.0,
+                    point.x,
+                );
+            }
+            out.push_str("</g>\n");
+        }
+        for i in 0..self.curves.len() {
+            let at = TOP + 8.0 + i as f64 * ROW;
+            let _ = writeln!(
+                out,
+                "<g><path class=\"line {}\" d=\"M{} {}h26\"/><text class=\"name\" x=\"{}\" y=\"{}\">{}</text></g>",
+                class(i),
+                Px(right + 12.0),
+                Px(at),
+                Px(right + 44.0),
+                Px(at + 4.0),
+                Esc(&crate::markup::clip(&name(i), 28)),
+            );
+        }
+        out.push_str("</svg>\n");
+        out
+    }
+}
+
+/// Round values within [from, to], at most eleven, with their labels.
+fn ticks(from: f64, to: f64) -> Vec<(f64, String)> {
+    let rough = (to - from) / 10.0;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|s| s * power).find(|s| *s >= rough * 0.999).unwrap_or(rough);
+    let digits = (-step.log10().floor()).max(0.0) as usize;
+    let first = (from / step - 1e-6).ceil() as i64;
+    let last = (to / step + 1e-6).floor() as i64;
+    (first..=last).map(|i| (i as f64 * step, format!("{:.digits$}", i as f64 * step))).collect()
+}
+
+/// The page of a study.
+#[derive(Clone, Copy, Debug)]
+pub struct StudyPage<'a> {
+    /// The heading.
+    pub title: &'a str,
+    /// What was studied, in a sentence or two.
+    pub lead: &'a str,
+    /// What a reader must not overlook: results that contradict each other.
+    pub findings: &'a [String],
+    /// The charts.
+    pub charts: &'a [Curves],
+    /// Tables: heading, remark, and rows of cells, the first one their heads.
+    pub tables: &'a [(String, String, Vec<Vec<String>>)],
+    /// The definition, to run it again.
+    pub definition: &'a str,
+    /// Which takt made it.
+    pub maker: &'a str,
+}
+
+impl StudyPage<'_> {
+    /// The page: it needs nothing from outside and no script.
+    #[must_use]
+    pub fn html(&self) -> String {
+        let mut out = format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
+             content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{}\"/>\n<title>{} - takt study</title>\n\
+             <style>{STYLE}{CHART_CSS}{CSS}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{}</h1>\n<p class=\"lead\">{}</p>\n",
+            Esc(self.maker),
+            Esc(self.title),
+            Esc(self.title),
+            Esc(self.lead),
+        );
+        if !self.findings.is_empty() {
+            out.push_str("<ul class=\"findings\">\n");
+            for finding in self.findings {
+                let _ = writeln!(out, "<li class=\"no\">{}</li>", Esc(finding));
+            }
+            out.push_str("</ul>\n");
+        }
+        out.push_str("</header>\n<section>\n<h2>Acceptance</h2>\n<p class=\"note\">The share of the sets that each test proves schedulable; the bands are 95 % confidence intervals (Wilson).</p>\n");
+        for (i, chart) in self.charts.iter().enumerate() {
+            let _ = writeln!(out, "<div class=\"chart\">{}</div>", chart.svg(&format!("curves-{i}"), false));
+        }
+        out.push_str("</section>\n");
+        for (heading, remark, rows) in self.tables {
+            let _ = write!(
+                out,
+                "<section>\n<h2>{}</h2>\n<p class=\"note\">{}</p>\n<div class=\"wide\"><table>\n",
+                Esc(heading),
+                Esc(remark)
+            );
+            for (i, row) in rows.iter().enumerate() {
+                out.push_str(if i == 0 { "<thead><tr>" } else { "<tr>" });
+                for (column, cell) in row.iter().enumerate() {
+                    let below = rows.get(i.max(1)).and_then(|row| row.get(column)).unwrap_or(cell);
+                    let number = below.starts_with(|c: char| c.is_ascii_digit());
+                    let (tag, class) = (if i == 0 { "th" } else { "td" }, if number { " class=\"n\"" } else { "" });
+                    let _ = write!(out, "<{tag}{class}>{}</{tag}>", Esc(cell));
+                }
+                out.push_str(if i == 0 { "</tr></thead><tbody>\n" } else { "</tr>\n" });
+            }
+            out.push_str("</tbody></table></div>\n</section>\n");
+        }
+        let _ = write!(
+            out,
+            "<section>\n<h2>Again</h2>\n<p class=\"note\">With this in study.toml, \"takt study study.toml -o FOLDER\" gives the same files.</p>\n\
+             <pre>{}</pre>\n</section>\n<footer>{}</footer>\n</main>\n</body>\n</html>\n",
+            Esc(self.definition),
+            Esc(self.maker),
+        );
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart() -> Curves {
+        let point = |(x, y): (f64, f64)| CurvePoint { x, y, low: y - 0.1, high: y + 0.1 };
+        let curve = |name: &str, values: &[(f64, f64)]| Curve {
+            name: name.to_owned(),
+            points: values.iter().copied().map(point).collect(),
+        };
+        let curves = (0..10).map(|i| curve(&format!("<test {i}>"), &[(0.1, 1.0), (0.5, 0.5), (1.0, 0.05)])).collect();
+        Curves { title: "a & b".to_owned(), x: "utilization per CPU".to_owned(), y: "schedulable".to_owned(), curves }
+    }
+
+    #[test]
+    fn charts_and_pages_are_well_formed_and_name_what_they_show() {
+        let svg = chart().svg("x", true);
+        let parsed = roxmltree::Document::parse(&svg).expect("XML");
+        let texts: Vec<&str> = parsed.descendants().filter_map(|node| node.text()).collect();
+        for wanted in ["a & b", "utilization per CPU", "schedulable", "<test 9> (as <test 0>)", "0.1", "1.0", "100 %"] {
+            assert!(texts.contains(&wanted), "no {wanted}");
+        }
+        let lines =
+            parsed.descendants().filter(|node| node.attribute("class").is_some_and(|c| c.starts_with("line p")));
+        assert_eq!(lines.count(), 20, "a line and a key for each");
+        for empty in [
+            Curves { curves: Vec::new(), ..chart() },
+            Curves { curves: vec![Curve { name: String::new(), points: Vec::new() }], ..chart() },
+        ] {
+            assert!(roxmltree::Document::parse(&empty.svg("y", true)).is_ok());
+        }
+        let page = StudyPage {
+            title: "s",
+            lead: "l",
+            findings: &["gfb > sim".to_owned()],
+            charts: &[chart()],
+            tables: &[("t".to_owned(), String::new(), vec![vec!["a".to_owned()], vec!["1".to_owned()]])],
+            definition: "seed = 1",
+            maker: "takt",
+        };
+        let html = page.html();
+        assert!(html.contains("gfb &gt; sim") && html.contains("<td class=\"n\">1</td>") && html.contains("seed = 1"));
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        let labels = |from, to| ticks(from, to).into_iter().map(|(_, label)| label).collect::<Vec<_>>();
+        assert_eq!(labels(0.1, 1.0), ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"]);
+        assert_eq!(labels(4.0, 32.0), ["5", "10", "15", "20", "25", "30"]);
+        assert_eq!(labels(0.6, 0.65)[..2], ["0.600", "0.605"]);
+    }
+}
