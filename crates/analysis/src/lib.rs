@@ -22,6 +22,7 @@
 //! assert_eq!(report.schedulable, Answer::Yes);
 //! ```
 
+pub mod admit;
 mod apply;
 #[cfg(test)]
 mod brute;
@@ -47,6 +48,7 @@ mod verdict;
 pub mod verify;
 pub mod window;
 
+pub use admit::Admission;
 pub use catalogue::{Kind, TestId, TestInfo, catalogue};
 pub use certify::{Uncertified, certify};
 pub use check::{CheckOptions, check};

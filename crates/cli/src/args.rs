@@ -38,6 +38,7 @@ pub(crate) struct Takt {
 pub(crate) enum Verb {
     Check(Check),
     Verify(Verify),
+    Admit(Admit),
     Size(Size),
     Gen(Gen),
     Study(Box<Study>),
@@ -134,6 +135,37 @@ pub(crate) struct Verify {
     /// The certificate; - is standard input.
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) certificate: String,
+}
+
+/// Add tasks or components to a proven system, or remove one, if it stays proven.
+///
+/// What is admitted is what `check` would prove; on single CPUs under edf, rm, dm or fp it is decided by what changes. All that is added is
+/// admitted, on all nodes, or nothing is.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 admitted, 1 not proven with the change (or before it), and nothing written.
+
+Examples:
+  takt admit robot.toml --add arm.toml            arm.toml holds [[task]] entries
+  takt admit robot.toml --add arm.toml -o robot.toml
+  takt admit robot.toml --remove camera -o -")]
+#[command(group = clap::ArgGroup::new("change").required(true).args(["add", "remove"]))]
+pub(crate) struct Admit {
+    /// The system file.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: String,
+
+    /// Add the tasks and components of this file, which is read as if it stood at the end of the system file; - is standard input.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) add: Option<String>,
+
+    /// Remove the task of this name.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) remove: Option<String>,
+
+    /// Write the changed system here, its comments kept; - is standard output (and then nothing else is printed there).
+    #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<Target>,
 }
 
 /// Fill in what a system file leaves open: periods and budgets of components, CPUs of tasks.

@@ -81,7 +81,8 @@ pub(crate) fn system_and_text(path: &str) -> Result<(System, String), Failure> {
     Ok((parse_system(path, &text)?, text))
 }
 
-fn parse_system(path: &str, text: &str) -> Result<System, Failure> {
+/// Parses a System with its traces.
+pub(crate) fn parse_system(path: &str, text: &str) -> Result<System, Failure> {
     let mut system = file::parse(text, &shown(path)).map_err(|errors| {
         let json = text.trim_start().starts_with('{');
         let hint = if json {

@@ -1,5 +1,6 @@
 //! One verb a file: each reads its input, calls the library, prints the answer.
 
+mod admit;
 mod chart;
 mod check;
 mod diff;
@@ -33,6 +34,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
     match takt.verb {
         Verb::Check(options) => check::execute(&options, json),
         Verb::Verify(options) => verify::execute(&options, json),
+        Verb::Admit(options) => admit::execute(&options, json),
         Verb::Size(options) => size::execute(&options, json),
         Verb::Gen(options) => generate::execute(&options, json),
         Verb::Study(options) => study::execute(&options, json),

@@ -705,6 +705,7 @@ fn help_says_what_it_said() {
     let verbs = [
         "check",
         "verify",
+        "admit",
         "size",
         "gen",
         "study",

@@ -40,6 +40,11 @@ pub enum Edit {
         /// The CPUs, `None` for all of its node.
         cpus: Option<CpuSet>,
     },
+    /// Removes a task.
+    RemoveTask {
+        /// The task; positions are those before all edits, so at most one of them, the last.
+        task: TaskId,
+    },
     /// Sets a component's `period` and `budget`.
     Component {
         /// The component.
@@ -99,6 +104,14 @@ impl Document {
                             set(table, "cpus", cpus.iter().map(i64::from).collect::<toml_edit::Array>().into())
                         }
                         None => drop(table.remove("cpus")),
+                    }
+                }
+                Edit::RemoveTask { task } => {
+                    self.table(&mut document, "task", task.index())?;
+                    match document.get_mut("task") {
+                        Some(Item::ArrayOfTables(tables)) => drop(tables.remove(task.index())),
+                        Some(Item::Value(Value::Array(values))) => drop(values.remove(task.index())),
+                        _ => {}
                     }
                 }
                 Edit::Component { component, period, budget } => {

@@ -1,0 +1,131 @@
+use takt_model::generate::Random;
+use takt_model::{Auto, Costs, NodeSpec, ServerRule};
+
+use super::*;
+use crate::brute::cases;
+
+fn task(random: &mut Random, name: String, nodes: &[(NodeId, u32)]) -> Task {
+    let t = random.between(10, 400);
+    let c = random.between(1, (t / 4).max(1));
+    let (node, cpus) = nodes[random.between(0, nodes.len() as u64 - 1) as usize];
+    let mut task = Task::periodic(&name, Span::from_ns(t), Span::from_ns(c));
+    task.node = node;
+    task.priority = Some(random.between(1, 1000) as u32);
+    if cpus > 1 {
+        task.cpus = Some([random.between(0, u64::from(cpus) - 1) as u32].into_iter().collect());
+    }
+    if random.between(0, 1) == 0 {
+        task.deadline = Span::from_ns(random.between(c, t + t / 2));
+    }
+    match random.between(0, 9) {
+        0 => task.blocking = Span::from_ns(random.between(1, 5)),
+        1 => task.jitter = Span::from_ns(random.between(1, 5)),
+        2 => task.offset = Span::from_ns(random.between(0, t - 1)),
+        _ => {}
+    }
+    task
+}
+
+fn empty(random: &mut Random) -> System {
+    let builtins = [Builtin::Edf, Builtin::Edf, Builtin::Rm, Builtin::Dm, Builtin::Fp, Builtin::Fifo];
+    let mut builtin = || StrategyRef::Builtin(builtins[random.between(0, 5) as usize]);
+    let mut system = System::local(1, Builtin::Edf, Vec::new());
+    system.nodes[0].strategy = builtin();
+    system.nodes.push(NodeSpec::new("two", 2, builtin()));
+    system.nodes[1].placement = Placement::Partitioned;
+    if random.between(0, 2) == 0 {
+        let ns = Span::from_ns;
+        system.nodes[0].costs =
+            Some(Costs { switch: ns(1), migrate: ns(0), release: ns(1), tick: ns(1), tick_period: ns(60) });
+    }
+    system
+}
+
+#[test]
+fn after_any_changes_it_says_what_check_says() {
+    let mut random = Random::new(111);
+    let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
+    for round in 0..cases(25) {
+        let mut admission = Admission::new(empty(&mut random)).expect("nothing is proven");
+        let nodes = [(NodeId(0), 1), (NodeId(1), 2)];
+        for step in 0..30 {
+            if random.between(0, 3) == 0 && !admission.system().tasks.is_empty() {
+                let at = random.between(0, admission.system().tasks.len() as u64 - 1) as usize;
+                let name = admission.system().tasks[at].name.clone();
+                let mut expected = admission.system().clone();
+                expected.tasks.remove(at);
+                let removed = admission.remove(&name);
+                assert_eq!(removed.is_ok(), decide(&expected) == Answer::Yes, "round {round}.{step}: {removed:?}");
+                if removed.is_ok() {
+                    assert_eq!(admission.system(), &expected);
+                }
+            } else {
+                let count = random.between(1, 2);
+                let tasks: Vec<Task> = (0..count).map(|k| task(&mut random, format!("t{step}-{k}"), &nodes)).collect();
+                let mut expected = admission.system().clone();
+                expected.tasks.extend(tasks.iter().cloned());
+                let before = admission.system().clone();
+                let added = admission.add(&tasks);
+                let proven = decide(&expected) == Answer::Yes;
+                assert_eq!(added.is_ok(), proven, "round {round}.{step}: {added:?} {expected:?}");
+                assert_eq!(admission.system(), if proven { &expected } else { &before });
+                *seen.entry(added.map_or("refused", By::name)).or_default() += 1;
+            }
+        }
+        let report = admission.report();
+        assert_eq!(report.schedulable, Answer::Yes);
+        for (i, task) in admission.system().tasks.iter().enumerate() {
+            if let Some(bound) = admission.response(&task.name) {
+                assert_eq!(report.bound_of(TaskId(i as u32)), Some(bound), "round {round}: {task:?}");
+                *seen.entry("responses").or_default() += 1;
+            }
+        }
+    }
+    for way in ["density", "bounds", "fixed-points", "demand", "check", "refused", "responses"] {
+        assert!(seen.contains_key(way), "{way}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_change_is_atomic_over_nodes() {
+    let task = |name, node, c| Task { node, ..Task::periodic(name, Span::from_ms(10), Span::from_ms(c)) };
+    let mut system = System::local(1, Builtin::Edf, vec![task("a", NodeId(0), 5)]);
+    system.nodes.push(NodeSpec::new("second", 1, StrategyRef::Builtin(Builtin::Rm)));
+    let mut admission = Admission::new(system.clone()).expect("half a CPU");
+    let pair = [task("b", NodeId(0), 4), task("c", NodeId(1), 11)];
+    assert!(matches!(admission.add(&pair), Err(Refusal::Invalid(_) | Refusal::NotProven(_))));
+    assert_eq!(admission.system(), &system);
+    let pair = [task("b", NodeId(0), 6), task("c", NodeId(1), 3)];
+    let Err(Refusal::NotProven(why)) = admission.add(&pair) else { panic!("11 of 10") };
+    assert!(why.contains("110 %"), "{why}");
+    assert_eq!(admission.system(), &system);
+    let pair = [task("b", NodeId(0), 5), task("c", NodeId(1), 3)];
+    assert_eq!(admission.add(&pair), Ok(By::Bounds));
+    assert!(matches!(admission.add(&[task("b", NodeId(0), 1)]), Err(Refusal::Invalid(_))));
+    assert!(matches!(admission.remove("x"), Err(Refusal::Invalid(_))));
+    assert_eq!(admission.remove("b"), Ok(By::Nothing));
+    assert_eq!(admission.system().tasks.len(), 2);
+}
+
+#[test]
+fn components_come_and_go_with_their_tasks() {
+    let mut admission = Admission::new(System::local(1, Builtin::Rm, Vec::new())).expect("nothing");
+    let component = |name: &str, budget| Component {
+        name: name.to_owned(),
+        node: NodeId(0),
+        parent: None,
+        strategy: StrategyRef::Builtin(Builtin::Rm),
+        server: ServerRule::Ptps,
+        period: Auto::Value(Span::from_ms(10)),
+        budget: Auto::Value(Span::from_ms(budget)),
+        quantum: None,
+    };
+    let inner = Task::periodic("inner", Span::from_ms(50), Span::from_ms(5));
+    assert_eq!(admission.add_component(component("one", 4), std::slice::from_ref(&inner)), Ok(By::Check));
+    let twin = Task { name: "twin".to_owned(), ..inner };
+    assert!(admission.add_component(component("two", 7), std::slice::from_ref(&twin)).is_err());
+    assert_eq!(admission.add_component(component("two", 4), &[twin]), Ok(By::Check));
+    assert!(admission.remove_component("three").is_err());
+    assert_eq!(admission.remove_component("one"), Ok(By::Check));
+    assert_eq!((admission.system().tasks.len(), admission.system().tasks[0].component), (1, Some(ComponentId(0))));
+}
