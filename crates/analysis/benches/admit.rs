@@ -19,7 +19,8 @@ fn main() {
     row("edf, U = 0.7, implicit (density)", Builtin::Edf, 0.7, 100);
     row("edf, U = 0.7, deadlines 60 % (demand)", Builtin::Edf, 0.7, 60);
     row("rm, U = 0.6, implicit (bounds)", Builtin::Rm, 0.6, 100);
-    row("dm, U = 0.6, deadlines 80 % (fixed points)", Builtin::Dm, 0.6, 80);
+    row("rm, U = 0.8, implicit (fixed points)", Builtin::Rm, 0.8, 100);
+    row("dm, U = 0.4, deadlines 80 %", Builtin::Dm, 0.4, 80);
 }
 
 fn row(name: &str, builtin: Builtin, load: f64, percent: u64) {

@@ -517,7 +517,7 @@ impl Fixed {
                     let (load, slack) = if alone { (before_load, before_slack) } else { (load, slack) };
                     let need = u128::from(entry.c) + u128::from(blocking) + slack;
                     let room = ONE.saturating_sub(load) >> 32;
-                    let enough = need < 1 << 64 && (need << 32) <= room * u128::from(limit >> 6) << 6;
+                    let enough = need < 1 << 64 && (need << 32) <= (room * u128::from(limit >> 6)) << 6;
                     if !enough {
                         by = By::FixedPoints;
                         self.fixed_point(k, level.end, blocking, limit, tick, &mut terms_left)?;
