@@ -5,6 +5,7 @@ mod study;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use takt_analysis::distributed::assign::Choice;
 use takt_model::{Probability, Span};
 
 pub(crate) use generate::{Gen, Profile};
@@ -173,6 +174,9 @@ pub(crate) struct Admit {
 /// A component's `"auto"`: the least budget for its period, the longest period for its budget, or the pair that takes least
 /// of the CPU, in multiples of its quantum (1us where it has none). Tasks of partitioned and clustered nodes are bound to CPUs. The result is checked.
 ///
+/// Flows: --deadlines shares their end-to-end deadlines among their hops, --receive-cost and --send-cost size the tasks that receive
+/// and send messages, --network-delay shares the network's bandwidth among the nodes.
+///
 /// With --reserve, instead: the least budget of a reservation (a constant-bandwidth server, SCHED_DEADLINE) in which one task
 /// meets its deadline with a wanted probability, from the execution times and arrivals of the file or of a log.
 #[derive(Args, Debug)]
@@ -184,6 +188,9 @@ Examples:
   takt size avionics.toml -o sized.toml
   takt size avionics.toml -o - | takt check -
   takt size avionics.toml --json
+  takt size store.toml --deadlines search -o sized.toml
+  takt size store.toml --receive-cost 20us --send-cost 15us --table-periods
+  takt size store.toml --network-delay 2ms --weigh messages
   takt size player.toml --reserve video --period 20ms --probability 0.99
   takt size irq.toml --reserve eth0 --period 1ms --probability 0.999 --pending 8 --log eth0.takt")]
 pub(crate) struct Size {
@@ -194,6 +201,35 @@ pub(crate) struct Size {
     /// Write the system with all filled in here, its comments kept; - is standard output (and then no table is printed).
     #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
+
+    /// Share the deadlines of flows that give none for their hops: even shares, in proportion to what hops need, equal slack, equal
+    /// flexibility, effective deadlines, or a search for the largest margin.
+    #[arg(long, value_name = "CHOICE", value_parser = PossibleValuesParser::new(Choice::ALL.map(Choice::name)), conflicts_with = "reserve")]
+    pub(crate) deadlines: Option<String>,
+
+    /// Execution per message received: finds the least wcet of receiving and sending tasks.
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "send_cost", conflicts_with = "reserve")]
+    pub(crate) receive_cost: Option<Span>,
+
+    /// Execution per message sent.
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "receive_cost")]
+    pub(crate) send_cost: Option<Span>,
+
+    /// Choose the periods of receiving and sending tasks too: those that take least of the CPU.
+    #[arg(long, requires = "receive_cost")]
+    pub(crate) table_periods: bool,
+
+    /// Their periods and wcets are multiples of this. Default: 1us.
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "receive_cost")]
+    pub(crate) table_quantum: Option<Span>,
+
+    /// Find the least bandwidth with which no message waits for longer than this at its sender, and each node's share.
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with = "reserve")]
+    pub(crate) network_delay: Option<Span>,
+
+    /// Share the bandwidth by bytes per second, or by messages per second. Default: bytes.
+    #[arg(long, value_name = "BY", value_parser = PossibleValuesParser::new(["bytes", "messages"]), requires = "network_delay")]
+    pub(crate) weigh: Option<String>,
 
     /// Size a reservation for this task, which it has to itself.
     #[arg(long, value_name = "TASK", requires = "probability")]

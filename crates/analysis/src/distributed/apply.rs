@@ -65,6 +65,11 @@ impl Distributed {
         Some(distributed)
     }
 
+    /// The first flow that is not covered, and why.
+    pub(crate) fn first_open(&self) -> Option<(usize, String)> {
+        self.open.iter().enumerate().find_map(|(flow, why)| Some((flow, why.clone()?)))
+    }
+
     /// Whether the test covers a node.
     pub(crate) fn covers(&self, node: NodeId) -> bool {
         self.concerned[node.index()] && self.refused[node.index()].is_none()
@@ -313,6 +318,16 @@ fn refusal(system: &System, node: NodeId) -> Option<String> {
     }
     let chained = system.tasks_of(node).find(|(_, task)| !task.after.is_empty());
     chained.map(|(_, task)| format!("partial-edf needs tasks without predecessors: \"{}\"", task.name))
+}
+
+/// Where flows of the System stand among those of the net.
+pub(super) fn route_places(distributed: &Distributed) -> Vec<Option<usize>> {
+    distributed.places.clone()
+}
+
+/// What switches and the release cost a job of a node.
+pub(super) fn fixed_cost(spec: &NodeSpec) -> u64 {
+    charged(spec, Span::ZERO)
 }
 
 /// C with what switches and the release cost a job: its own start, and the resumption that it causes.

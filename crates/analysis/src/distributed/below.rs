@@ -25,7 +25,7 @@
 //!
 //! **Horizon.** The first violation lies at or below each of
 //! - L, the least L > 0 with L = sum of ceil((L + Y_i) / T_i) C_i + rbf(L) + max β: a violation at t > L gives one at t - L, for with v = u - L,
-//!   h(t) + β + rbf(u) > u, h(t) - h(t - L) <= sum of ceil((L + Y_i) / T_i) C_i and rbf(u) <= rbf(L) + rbf(v) give h(t - L) + rbf(v) > v;
+//!   h(t) + β + rbf(u) > u, h(t) - h(t - L) <= sum of ceil((L + Y_i) / T_i) C_i and rbf(u) <= rbf(L) + rbf(v) give h(t - L) + rbf(v) > v (and the same with [`Below::less`] on both sides);
 //! - (sum of U_i max(0, T_i + Y_i - D_i) + sum of table C + max β) / (1 - U), from the condition at u = t.
 
 use std::cmp::Ordering;
@@ -64,6 +64,8 @@ pub struct Below<'a> {
     pub preemptive: bool,
     /// More blocking, of every job.
     pub more: u64,
+    /// Demand that is left out of every interval: by how much a system that does not fit does not.
+    pub less: u64,
 }
 
 /// What the analysis found.
@@ -160,7 +162,7 @@ impl Below<'_> {
         loop {
             *terms_left = terms_left.checked_sub(3 * self.jobs.len() as u64)?;
             let Some(t) = self.deadline_below(below) else { return Some(Supply::Met { horizon }) };
-            let demand = self.h(t)?.checked_add(self.blocking(t)?)?;
+            let demand = self.h(t)?.checked_add(self.blocking(t)?)?.saturating_sub(self.less);
             // F(t), or the proof that it exceeds t.
             let mut u = demand;
             loop {

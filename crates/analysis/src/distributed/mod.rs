@@ -64,8 +64,11 @@ pub mod delay;
 pub mod paper;
 #[cfg(test)]
 mod reference;
+pub mod shares;
+pub mod size;
 #[cfg(test)]
 mod tests;
+pub mod transport;
 
 use crate::edf::qpa::Tick;
 use batch::{Receiver, Source};
@@ -306,7 +309,7 @@ pub fn analyse(net: &Net, margins: bool) -> Found {
             let Some((jobs, table)) = jobs.zip(net.table(node)) else {
                 return NodeBound { supply: Supply::Undecided, margin: None, waiting: None, leftover: 0 };
             };
-            let below = Below { jobs: &jobs, table: &table, preemptive: !station.to_completion, more: 0 };
+            let below = Below { jobs: &jobs, table: &table, preemptive: !station.to_completion, more: 0, less: 0 };
             let supply = below.analyse();
             let margin = if margins { below.margin() } else { None };
             let leftover = leftovers[node];

@@ -223,3 +223,62 @@ fn the_published_batch_is_exceeded_by_a_receiver_that_drains() {
     };
     assert_eq!((most(true), most(false)), (3, 2));
 }
+
+#[test]
+fn deadlines_are_shared_as_chosen() {
+    use assign::{Choice, assign, needs};
+    let mut net = two(transport(10, 2), transport(5, 1), (100, 5, 100), (2, 8));
+    net.flows[0].hops[0].c = 3;
+    // Of hop 1: 5 + 1 (sending) + 8 (network) + 10 + 2 (receiving), and its own 1.
+    assert_eq!(needs(&net), [Some(vec![3, 27])]);
+    let expected = [
+        (Choice::Even, [50, 50]),
+        (Choice::Proportional, [10, 90]),
+        (Choice::EqualSlack, [38, 62]),
+        (Choice::EqualFlexibility, [55, 45]),
+        (Choice::EffectiveDeadline, [73, 27]),
+    ];
+    for (choice, shares) in expected {
+        assign(&mut net, choice, &[true]);
+        let found: Vec<u64> = net.flows[0].hops.iter().map(|hop| hop.d).collect();
+        assert_eq!((found, Choice::by_name(choice.name())), (shares.to_vec(), Some(choice)));
+    }
+    assign(&mut net, Choice::Search, &[true]);
+    let margin = analyse(&net, true).margin();
+    for choice in Choice::ALL {
+        let mut other = net.clone();
+        assign(&mut other, choice, &[true]);
+        assert!(analyse(&other, true).margin() <= margin, "{choice:?}");
+    }
+}
+
+#[test]
+fn shares_never_exceed_the_deadline_and_a_search_is_never_worse() {
+    use assign::{Choice, assign};
+    let mut gained = 0;
+    for seed in 0..cases(2_000) / 10 {
+        let mut random = Random::new(seed);
+        let mut net = small(&mut random);
+        for flow in &mut net.flows {
+            flow.d = random.between(60, 500);
+        }
+        let chosen = vec![true; net.flows.len()];
+        let mut best = None;
+        for choice in Choice::ALL {
+            let mut tried = net.clone();
+            assign(&mut tried, choice, &chosen);
+            let found = analyse(&tried, true);
+            for (flow, bound) in tried.flows.iter().zip(&found.flows) {
+                assert!(flow.hops.iter().map(|hop| hop.d).sum::<u64>() <= flow.d, "seed {seed}");
+                let late = matches!(bound, FlowBound::Open(Refusal::End { .. }));
+                assert!(!late, "seed {seed} {choice:?}: {bound:?} {flow:?}");
+            }
+            if choice == Choice::Search {
+                gained += u64::from(found.margin() > best.flatten());
+                assert!(found.margin() >= best.flatten(), "seed {seed}");
+            }
+            best = Some(best.flatten().max(found.margin()));
+        }
+    }
+    assert!(gained > 0);
+}

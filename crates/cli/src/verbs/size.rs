@@ -1,9 +1,12 @@
-//! `takt size`: periods and budgets of components, and CPUs of tasks, filled in.
+//! `takt size`: periods and budgets of components, CPUs of tasks, and what flows need, filled in.
 
 use serde_json::{Value, json};
+use takt_analysis::distributed::assign::Choice;
+use takt_analysis::distributed::shares::Weigh;
+use takt_analysis::distributed::size::{FlowOptions, MessageCosts, SizedFlows, SizedShare, size_flows, size_shares};
 use takt_analysis::{Answer, CheckOptions, SizeError, SizedSystem, check, size};
 use takt_model::file::{Document, Edit};
-use takt_model::{Auto, NodeId, Placement, System, TaskId};
+use takt_model::{Auto, NodeId, Placement, Rate, Span, System, TableTask, TaskId};
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
@@ -27,6 +30,10 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
         SizeError::Limit { .. } => Failure::trouble(error),
     })?;
     let (placed, bound) = place(&sized)?;
+    let flows = size_flows(&placed, &flow_options(options)).map_err(Failure::no)?;
+    let placed = flows.system.clone();
+    let shares = options.network_delay.map(|wanted| size_shares(&placed, weigh(options), wanted)).transpose();
+    let shares = shares.map_err(Failure::no)?;
     let report = check(&placed, &CheckOptions::default());
     for text in &sized.notes {
         note(format_args!("warning: {text}"));
@@ -34,7 +41,7 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
     if let Some(target) = &options.output {
         let name = input::shown(&options.file);
         let mut document = Document::parse(&text, &name).map_err(Failure::located)?;
-        document.apply(&edits(&sized, &placed, &bound)).map_err(Failure::located)?;
+        document.apply(&edits(&sized, &placed, &bound, &flows)).map_err(Failure::located)?;
         target.write(document.text().as_bytes())?;
     }
     if json {
@@ -44,10 +51,14 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
             "components": sized.components,
             "partition": partition(&placed, &bound),
             "reservations": [],
+            "flows": flows.flows,
+            "tables": flows.tables,
+            "total_rate_bps": shares.as_ref().map(|(total, _)| *total),
+            "shares": shares.as_ref().map_or(&[][..], |(_, shares)| shares),
             "notes": sized.notes,
         }))?;
     } else if !to_stdout {
-        print(&describe(&sized, &placed, &bound, report.schedulable))?;
+        print(&describe(&sized, &placed, &bound, &of_flows(&flows, shares.as_ref()), report.schedulable))?;
     }
     Ok(if report.schedulable == Answer::Yes { Status::Yes } else { Status::No })
 }
@@ -69,7 +80,7 @@ fn place(sized: &SizedSystem) -> Result<(System, Vec<TaskId>), Failure> {
 }
 
 /// What `-o` writes into the file: what was `"auto"`, and the CPUs of tasks that were not bound.
-fn edits(sized: &SizedSystem, placed: &System, bound: &[TaskId]) -> Vec<Edit> {
+fn edits(sized: &SizedSystem, placed: &System, bound: &[TaskId], flows: &SizedFlows) -> Vec<Edit> {
     let chosen = sized.components.iter().filter(|component| component.chosen);
     let components = chosen.map(|component| Edit::Component {
         component: component.id,
@@ -77,7 +88,16 @@ fn edits(sized: &SizedSystem, placed: &System, bound: &[TaskId]) -> Vec<Edit> {
         budget: Auto::Value(component.budget),
     });
     let tasks = bound.iter().map(|task| Edit::TaskCpus { task: *task, cpus: placed.tasks[task.index()].cpus });
-    components.chain(tasks).collect()
+    let tables = flows.tables.iter().map(|table| Edit::TableTask {
+        node: table.id,
+        receives: table.task == "receive",
+        task: TableTask { period: table.period, wcet: table.wcet, cost: Some(table.cost) },
+    });
+    let flows = flows.flows.iter().filter(|flow| flow.chosen).map(|flow| Edit::HopDeadlines {
+        flow: flow.id,
+        deadlines: flow.hops.iter().map(|hop| hop.deadline).collect(),
+    });
+    components.chain(tasks).chain(tables).chain(flows).collect()
 }
 
 fn partition(placed: &System, bound: &[TaskId]) -> Vec<Value> {
@@ -89,8 +109,59 @@ fn partition(placed: &System, bound: &[TaskId]) -> Vec<Value> {
     bound.iter().map(entry).collect()
 }
 
+fn flow_options(options: &args::Size) -> FlowOptions {
+    let costs = options.receive_cost.zip(options.send_cost).map(|(receive, send)| MessageCosts {
+        receive,
+        send,
+        quantum: options.table_quantum.unwrap_or(Span::from_us(1)),
+        periods: options.table_periods,
+    });
+    FlowOptions { deadlines: options.deadlines.as_deref().and_then(Choice::by_name), costs }
+}
+
+fn weigh(options: &args::Size) -> Weigh {
+    if options.weigh.as_deref() == Some("messages") { Weigh::Messages } else { Weigh::Bytes }
+}
+
+/// For people: what was found for flows.
+fn of_flows(flows: &SizedFlows, shares: Option<&(u64, Vec<SizedShare>)>) -> String {
+    let mut text = String::new();
+    let mut add = |table: Table| {
+        if !table.is_empty() {
+            text.push('\n');
+            text.push_str(&table.render(""));
+        }
+    };
+    let mut hops = Table::new(&["FLOW", "HOP", "NODE", "DEADLINE"]);
+    for flow in &flows.flows {
+        for (number, hop) in flow.hops.iter().enumerate() {
+            hops.row(vec![flow.flow.clone(), number.to_string(), hop.node.clone(), time(hop.deadline)]);
+        }
+    }
+    add(hops);
+    let mut tables = Table::new(&["NODE", "TABLE TASK", "PERIOD", "WCET", "COST", "MESSAGES"]);
+    for table in &flows.tables {
+        let times = [table.period, table.wcet, table.cost].map(time);
+        let [period, wcet, cost] = times;
+        tables.row(vec![table.node.clone(), table.task.to_owned(), period, wcet, cost, table.messages.to_string()]);
+    }
+    add(tables);
+    if let Some((total, shares)) = shares {
+        let mut table = Table::new(&["NODE", "SHARE", "RATE", "BURST", "DELAY"]);
+        let rate = |bps: u64| Rate::from_bps(bps).to_string();
+        for share in shares {
+            let weight = format!("{:.3}%", 100.0 * share.weight);
+            let burst = format!("{}B", share.burst_bytes);
+            table.row(vec![share.node.clone(), weight, rate(share.rate_bps), burst, time(share.delay)]);
+        }
+        table.row(vec!["all".to_owned(), "100%".to_owned(), rate(*total), String::new(), String::new()]);
+        add(table);
+    }
+    text
+}
+
 /// For people: the servers, where tasks run, and whether that is enough.
-fn describe(sized: &SizedSystem, placed: &System, bound: &[TaskId], answer: Answer) -> String {
+fn describe(sized: &SizedSystem, placed: &System, bound: &[TaskId], flows: &str, answer: Answer) -> String {
     let mut text = format!("{}: {} with these\n", placed.name, word(answer));
     let mut servers = Table::new(&["COMPONENT", "PERIOD", "BUDGET", "BANDWIDTH", "WORKLOAD", "SUPPLY", "COSTS"]);
     for component in &sized.components {
@@ -105,7 +176,7 @@ fn describe(sized: &SizedSystem, placed: &System, bound: &[TaskId], answer: Answ
             if component.loss.is_zero() { String::new() } else { time(component.loss) },
         ]);
     }
-    let nothing = sized.components.is_empty() && bound.is_empty();
+    let nothing = sized.components.is_empty() && bound.is_empty() && flows.is_empty();
     if !servers.is_empty() {
         text.push('\n');
         text.push_str(&servers.without_empty_columns().render(""));
@@ -121,6 +192,7 @@ fn describe(sized: &SizedSystem, placed: &System, bound: &[TaskId], answer: Answ
         text.push('\n');
         text.push_str(&tasks.render(""));
     }
+    text.push_str(flows);
     if nothing {
         text.push_str("\nNothing is to be sized: no component, and no task to bind to CPUs.\n");
     }

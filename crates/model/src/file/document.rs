@@ -7,7 +7,7 @@ use toml_edit::{DocumentMut, Item, TableLike, Value};
 use super::error::FileErrors;
 use super::parse;
 use crate::cpus::CpuSet;
-use crate::system::{Auto, ComponentId, System, TaskId};
+use crate::system::{Auto, ComponentId, FlowId, NodeId, System, TableTask, TaskId};
 use crate::time::Span;
 
 /// A System file's text, comments and all, and the System that it says.
@@ -31,7 +31,7 @@ pub struct Document {
 }
 
 /// A change of a System file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Edit {
     /// Sets or removes a task's `cpus`.
     TaskCpus {
@@ -53,6 +53,22 @@ pub enum Edit {
         period: Auto<Span>,
         /// Its new budget.
         budget: Auto<Span>,
+    },
+    /// Sets a flow's `hop-deadlines`.
+    HopDeadlines {
+        /// The flow.
+        flow: FlowId,
+        /// One a hop.
+        deadlines: Vec<Span>,
+    },
+    /// Sets a node's `receive` or `send`.
+    TableTask {
+        /// The node.
+        node: NodeId,
+        /// Whether it is the receiving task.
+        receives: bool,
+        /// Its new values.
+        task: TableTask,
     },
 }
 
@@ -96,7 +112,7 @@ impl Document {
         let mut document =
             self.text.parse::<DocumentMut>().map_err(|error| FileErrors::whole(&self.name, error.message()))?;
         for edit in edits {
-            match *edit {
+            match edit {
                 Edit::TaskCpus { task, cpus } => {
                     let table = self.table(&mut document, "task", task.index())?;
                     match cpus {
@@ -116,8 +132,20 @@ impl Document {
                 }
                 Edit::Component { component, period, budget } => {
                     let table = self.table(&mut document, "component", component.index())?;
-                    set(table, "period", auto(period));
-                    set(table, "budget", auto(budget));
+                    set(table, "period", auto(*period));
+                    set(table, "budget", auto(*budget));
+                }
+                Edit::HopDeadlines { flow, deadlines } => {
+                    let table = self.table(&mut document, "flow", flow.index())?;
+                    let spans: toml_edit::Array = deadlines.iter().map(|span| span.to_string()).collect();
+                    set(table, "hop-deadlines", spans.into());
+                }
+                Edit::TableTask { node, receives, task } => {
+                    let table = self.table(&mut document, "node", node.index())?;
+                    let parts = [("period", Some(task.period)), ("wcet", Some(task.wcet)), ("cost", task.cost)];
+                    let parts = parts.iter().filter_map(|(key, span)| Some((*key, (*span)?.to_string())));
+                    let inline: toml_edit::InlineTable = parts.collect();
+                    set(table, if *receives { "receive" } else { "send" }, inline.into());
                 }
             }
         }
@@ -224,6 +252,21 @@ mod tests {
         assert_eq!(document.system().components[0].budget, Auto::Value(Span::from_us(1500)));
         document.apply(&[Edit::TaskCpus { task: TaskId(1), cpus: None }]).unwrap();
         assert_eq!(document.to_string(), expected.replace("cpus = [0, 1]\n", ""));
+    }
+
+    #[test]
+    fn flows_and_table_tasks_are_edited() {
+        let mut document = Document::parse(COMMENTED, "design.toml").unwrap();
+        let task = TableTask { period: Span::from_ms(7), wcet: Span::from_us(300), cost: Some(Span::from_us(20)) };
+        let deadlines = vec![Span::from_ms(20); document.system().flows[0].hops().count()];
+        let edits = [
+            Edit::TableTask { node: NodeId(0), receives: true, task },
+            Edit::HopDeadlines { flow: FlowId(0), deadlines: deadlines.clone() },
+        ];
+        document.apply(&edits).unwrap();
+        assert_eq!(document.system().nodes[0].receive, Some(task));
+        assert_eq!(document.system().flows[0].hop_deadlines, deadlines);
+        assert_eq!(comments(document.text()), comments(COMMENTED));
     }
 
     #[test]

@@ -1,0 +1,158 @@
+//! How nodes share a network's bandwidth [HEDF II-C], and the total that a wanted delay takes.
+//!
+//! - By messages (Eq. 11, as printed): w_m = (sum over hops that leave m of 1 / T'_i) / (the same over all nodes). It ignores how long messages are.
+//! - By bytes: each hop weighs size_i / T'_i, its bytes per second.
+//!
+//! Node m gets a token bucket of rate floor(w_m R). [`least_total`] finds the least R with which every node's queue, first come, first served, delays no message
+//! for longer than wanted ([`Bucket::fifo`], the burst of what the sending task sends at once included).
+
+use takt_model::gcd;
+
+use super::delay::{Bucket, Traffic, bytes, time};
+
+/// How nodes are weighed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weigh {
+    /// By messages per second (Eq. 11).
+    Messages,
+    /// By bytes per second.
+    Bytes,
+}
+
+/// Messages of a flow that leave a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Leaving {
+    /// Index of the node.
+    pub node: usize,
+    /// T': least distance, ns.
+    pub gap: u64,
+    /// By how much the distance varies, ns.
+    pub jitter: u64,
+    /// Bytes of a message on the wire.
+    pub size: u64,
+}
+
+/// A node's link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Bits per second.
+    pub rate: u64,
+    /// Bytes of the largest packet of other classes.
+    pub other: u64,
+}
+
+/// What a node gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// Index of the node.
+    pub node: usize,
+    /// w, as a fraction in lowest terms.
+    pub weight: (u64, u64),
+    /// ρ, bits/s.
+    pub rate: u64,
+    /// σ, bytes: what comes while another packet is under way, at least a packet.
+    pub burst: u64,
+    /// The longest delay of a message in the node's queue and onto the link, ns.
+    pub delay: u64,
+}
+
+/// The weights of `nodes` nodes, in lowest terms; `None` where they do not fit 64 bits, or nothing is sent.
+#[must_use]
+pub fn weights(leaving: &[Leaving], nodes: usize, weigh: Weigh) -> Option<Vec<(u64, u64)>> {
+    let mut common = 1u128;
+    for hop in leaving {
+        let shared = gcd((common % u128::from(hop.gap)) as u64, hop.gap);
+        common = common.checked_mul(u128::from(hop.gap / shared))?;
+    }
+    let mut sums = vec![0u128; nodes];
+    for hop in leaving {
+        let each = match weigh {
+            Weigh::Messages => 1,
+            Weigh::Bytes => u128::from(hop.size),
+        };
+        let sum = sums.get_mut(hop.node)?;
+        *sum = sum.checked_add((common / u128::from(hop.gap)).checked_mul(each)?)?;
+    }
+    let total = sums.iter().try_fold(0u128, |total, sum| total.checked_add(*sum)).filter(|total| *total > 0)?;
+    let lowest = |sum: u128| {
+        let (mut a, mut b) = (sum, total);
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        Some((u64::try_from(sum / a).ok()?, u64::try_from(total / a).ok()?))
+    };
+    sums.into_iter().map(lowest).collect()
+}
+
+/// The shares of a total of `total` bits/s; `None` where some node's rate is not enough for what it sends.
+#[must_use]
+pub fn shares(leaving: &[Leaving], links: &[Link], weigh: Weigh, total: u64) -> Option<Vec<Share>> {
+    let weights = weights(leaving, links.len(), weigh)?;
+    let sends = |node: usize| leaving.iter().filter(move |hop| hop.node == node);
+    let nodes = (0..links.len()).filter(|node| sends(*node).next().is_some());
+    nodes
+        .map(|node| {
+            let (link, (part, whole)) = (links[node], weights[node]);
+            let rate = (u128::from(total) * u128::from(part) / u128::from(whole)) as u64;
+            let rate = rate.min(link.rate);
+            let mut traffic = Traffic::default();
+            for hop in sends(node) {
+                traffic = traffic.plus(Traffic::of_messages(hop.size, hop.gap, hop.jitter)?)?;
+            }
+            let packet = sends(node).map(|hop| hop.size).max()?;
+            let burst = packet.max(bytes(rate, time(link.other, link.rate)?)?);
+            let bucket = Bucket { burst, rate, packet, link: link.rate, other: link.other };
+            let delay =
+                sends(node).map(|hop| bucket.fifo(traffic, hop.size)).try_fold(0, |most, one| Some(one?.max(most)))?;
+            Some(Share { node, weight: (part, whole), rate, burst, delay })
+        })
+        .collect()
+}
+
+/// The shares of the least total with which no message waits for longer than `wanted` ns; `None` where the links are not enough.
+#[must_use]
+pub fn least_total(leaving: &[Leaving], links: &[Link], weigh: Weigh, wanted: u64) -> Option<(u64, Vec<Share>)> {
+    let enough = |total: u64| {
+        shares(leaving, links, weigh, total).filter(|shares| shares.iter().all(|share| share.delay <= wanted))
+    };
+    let (mut least, mut most) = (1u64, u64::MAX);
+    enough(most)?;
+    while least < most {
+        let middle = least.midpoint(most);
+        if enough(middle).is_some() { most = middle } else { least = middle + 1 }
+    }
+    enough(most).map(|shares| (most, shares))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINK: Link = Link { rate: 1_000_000_000, other: 1_500 };
+
+    fn hop(node: usize, gap_ms: u64, size: u64) -> Leaving {
+        Leaving { node, gap: gap_ms * 1_000_000, jitter: 0, size }
+    }
+
+    #[test]
+    fn weights_are_those_of_the_paper_or_by_bytes() {
+        // Two tasks from node 0 to 1, one back.
+        let leaving = [hop(0, 10, 400), hop(0, 10, 400), hop(1, 10, 1_600)];
+        assert_eq!(weights(&leaving, 3, Weigh::Messages), Some(vec![(2, 3), (1, 3), (0, 1)]));
+        assert_eq!(weights(&leaving, 3, Weigh::Bytes), Some(vec![(1, 3), (2, 3), (0, 1)]));
+        assert_eq!(weights(&[], 1, Weigh::Bytes), None);
+    }
+
+    #[test]
+    fn the_least_total_is_enough_and_a_bit_less_is_not() {
+        let leaving = [hop(0, 10, 400), hop(0, 20, 400), hop(1, 10, 1_600)];
+        for weigh in [Weigh::Messages, Weigh::Bytes] {
+            let (total, found) = least_total(&leaving, &[LINK; 2], weigh, 2_000_000).expect("the links are fast");
+            assert_eq!(found.len(), 2);
+            assert!(found.iter().all(|share| share.delay <= 2_000_000 && share.rate <= total));
+            let less = shares(&leaving, &[LINK; 2], weigh, total - 1);
+            assert!(less.is_none_or(|shares| shares.iter().any(|share| share.delay > 2_000_000)), "{weigh:?} {total}");
+        }
+        assert_eq!(least_total(&leaving, &[LINK; 2], Weigh::Bytes, 10_000), None);
+    }
+}

@@ -1,0 +1,274 @@
+//! `size` for distributed systems: deadlines of hops, table tasks from costs per message, shares of bandwidth.
+
+use serde::Serialize;
+use takt_model::{FlowId, NodeId, Span, System, TableTask};
+use thiserror::Error;
+
+use super::apply::{Distributed, fixed_cost, route_places};
+use super::assign::{self, Choice};
+use super::shares::{self, Leaving, Link, Weigh};
+use super::transport::{self, Price, Which};
+use super::{Transport, below};
+
+/// The largest frame of other traffic that shares are reckoned with: of Ethernet, preamble and gap included.
+pub const OTHER_FRAME: u64 = 1_538;
+
+/// What `size` is asked for of flows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FlowOptions {
+    /// How deadlines of flows that have none for their hops are shared; `None`: left open.
+    pub deadlines: Option<Choice>,
+    /// What a message costs: table tasks are sized for it.
+    pub costs: Option<MessageCosts>,
+}
+
+/// What a message costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MessageCosts {
+    /// Execution per message received.
+    pub receive: Span,
+    /// Execution per message sent.
+    pub send: Span,
+    /// Periods and executions are multiples of this.
+    pub quantum: Span,
+    /// Whether periods are chosen too.
+    pub periods: bool,
+}
+
+/// A flow's deadlines, as in force.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SizedFlow {
+    /// Which.
+    #[serde(skip)]
+    pub id: FlowId,
+    /// Its name.
+    pub flow: String,
+    /// Whether `size` chose them.
+    pub chosen: bool,
+    /// Its hops.
+    pub hops: Vec<SizedHop>,
+}
+
+/// A hop's deadline.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SizedHop {
+    /// Name of its node.
+    pub node: String,
+    /// From that of the hop before.
+    #[serde(rename = "deadline_ns", serialize_with = "as_ns")]
+    pub deadline: Span,
+}
+
+/// A receiving or sending task.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SizedTable {
+    /// Its node.
+    #[serde(skip)]
+    pub id: NodeId,
+    /// Name of the node.
+    pub node: String,
+    /// "receive" or "send".
+    pub task: &'static str,
+    /// Its period.
+    #[serde(rename = "period_ns", serialize_with = "as_ns")]
+    pub period: Span,
+    /// Its WCET.
+    #[serde(rename = "wcet_ns", serialize_with = "as_ns")]
+    pub wcet: Span,
+    /// Execution per message.
+    #[serde(rename = "cost_ns", serialize_with = "as_ns")]
+    pub cost: Span,
+    /// Messages that one job handles.
+    pub messages: u64,
+}
+
+/// A node's share of the network.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct SizedShare {
+    /// Name of the node.
+    pub node: String,
+    /// Of the total, to show.
+    pub weight: f64,
+    /// ρ of its token bucket.
+    pub rate_bps: u64,
+    /// σ of its token bucket.
+    pub burst_bytes: u64,
+    /// The longest delay of a message from the sending task onto the link.
+    #[serde(rename = "delay_ns", serialize_with = "as_ns")]
+    pub delay: Span,
+}
+
+fn as_ns<S: serde::Serializer>(span: &Span, serializer: S) -> Result<S::Ok, S::Error> {
+    span.as_ns().serialize(serializer)
+}
+
+/// A System with what its flows need filled in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SizedFlows {
+    /// It.
+    pub system: System,
+    /// Deadlines of all flows.
+    pub flows: Vec<SizedFlow>,
+    /// Table tasks, where they were sized.
+    pub tables: Vec<SizedTable>,
+}
+
+/// Why flows were not sized.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum FlowSizeError {
+    /// A flow that the analysis does not cover.
+    #[error("flow \"{flow}\": {why}")]
+    NotCovered {
+        /// Which.
+        flow: String,
+        /// Why.
+        why: String,
+    },
+    /// No table tasks pass.
+    #[error(
+        "no receiving and sending tasks were found with which partial-edf holds; give flows later deadlines, nodes less to do, or cheaper messages{hint}"
+    )]
+    NoTable {
+        /// What else to try.
+        hint: &'static str,
+    },
+    /// A node that sends has no link.
+    #[error("node \"{node}\" sends messages and has no link; give it link = {{ rate = \"...\" }}")]
+    NoLink {
+        /// Which.
+        node: String,
+    },
+    /// Nothing is sent.
+    #[error("no flow sends a message, so there is nothing to share")]
+    NothingSent,
+    /// The links are not enough.
+    #[error("whole links are not enough for a delay of {wanted}; allow more, or send less at once")]
+    TooSlow {
+        /// The wanted delay.
+        wanted: Span,
+    },
+}
+
+/// Fills in deadlines of hops and table tasks.
+///
+/// # Errors
+/// A flow that is not covered where something is asked for, or that no table tasks serve in time.
+pub fn size_flows(system: &System, options: &FlowOptions) -> Result<SizedFlows, FlowSizeError> {
+    let mut sized = SizedFlows { system: system.clone(), flows: Vec::new(), tables: Vec::new() };
+    let open = |flow: usize| options.deadlines.is_some() && system.flows[flow].hop_deadlines.is_empty();
+    let Some(distributed) = Distributed::new(system, false) else { return Ok(sized) };
+    let asked = options.deadlines.is_some() || options.costs.is_some();
+    let mut net = distributed.net.clone();
+    let places = route_places(&distributed);
+    if asked && let Some((flow, why)) = distributed.first_open() {
+        return Err(FlowSizeError::NotCovered { flow: system.flows[flow].name.clone(), why });
+    }
+    if let Some(choice) = options.deadlines {
+        let mut chosen = vec![false; net.flows.len()];
+        for (flow, place) in places.iter().enumerate() {
+            if let Some(at) = place {
+                chosen[*at] = open(flow);
+            }
+        }
+        assign::assign(&mut net, choice, &chosen);
+    }
+    if let Some(costs) = options.costs {
+        let price = Price {
+            receive: costs.receive.as_ns(),
+            send: costs.send.as_ns(),
+            quantum: costs.quantum.as_ns().max(1),
+            fixed: system.nodes.iter().map(fixed_cost).collect(),
+        };
+        let found = if costs.periods { transport::best(&mut net, &price) } else { transport::least(&mut net, &price) };
+        if !found {
+            let hint = if costs.periods { "" } else { ", or let --table-periods choose their periods" };
+            return Err(FlowSizeError::NoTable { hint });
+        }
+        for which in transport::needed(&net) {
+            let station = &net.nodes[which.node];
+            let task = if which.receives { station.receive } else { station.send };
+            if let Some(task) = task {
+                sized.tables.push(table(system, &price, which, task));
+            }
+        }
+        for table in &sized.tables {
+            let spec = &mut sized.system.nodes[table.id.index()];
+            let task = Some(TableTask { period: table.period, wcet: table.wcet, cost: Some(table.cost) });
+            *(if table.task == "receive" { &mut spec.receive } else { &mut spec.send }) = task;
+        }
+    }
+    for (index, flow) in system.flows.iter().enumerate() {
+        let deadlines: Vec<Span> = match places[index] {
+            Some(at) => net.flows[at].hops.iter().map(|hop| Span::from_ns(hop.d)).collect(),
+            None if !flow.hop_deadlines.is_empty() => flow.hop_deadlines.clone(),
+            None => assign::even(flow.deadline.as_ns(), flow.hops().count()).into_iter().map(Span::from_ns).collect(),
+        };
+        let chosen = open(index) && deadlines.iter().all(|deadline| !deadline.is_zero());
+        if chosen {
+            sized.system.flows[index].hop_deadlines.clone_from(&deadlines);
+        }
+        let name = |node: NodeId| system.nodes[node.index()].name.clone();
+        let hops = flow.hops().zip(deadlines).map(|(node, deadline)| SizedHop { node: name(node), deadline }).collect();
+        sized.flows.push(SizedFlow { id: FlowId(index as u32), flow: flow.name.clone(), chosen, hops });
+    }
+    Ok(sized)
+}
+
+fn table(system: &System, price: &Price, which: Which, task: Transport) -> SizedTable {
+    let wcet = task.c.saturating_sub(price.fixed[which.node]);
+    SizedTable {
+        id: NodeId(which.node as u32),
+        node: system.nodes[which.node].name.clone(),
+        task: if which.receives { "receive" } else { "send" },
+        period: Span::from_ns(task.t),
+        wcet: Span::from_ns(wcet),
+        cost: Span::from_ns(price.each(which)),
+        messages: wcet / price.each(which),
+    }
+}
+
+/// The least total bandwidth, bits/s, with which no message of a flow waits for longer than `wanted` at its sender, and each node's share of it.
+///
+/// # Errors
+/// Where flows are not covered, nodes that send have no link, or the links are not enough.
+pub fn size_shares(system: &System, weigh: Weigh, wanted: Span) -> Result<(u64, Vec<SizedShare>), FlowSizeError> {
+    let distributed = Distributed::new(system, false).ok_or(FlowSizeError::NothingSent)?;
+    if let Some((flow, why)) = distributed.first_open() {
+        return Err(FlowSizeError::NotCovered { flow: system.flows[flow].name.clone(), why });
+    }
+    let net = &distributed.net;
+    let mut leaving = Vec::new();
+    for (flow, route) in system.flows.iter().zip(&net.flows) {
+        let senders = route.hops.split_last().map_or(&[][..], |(_, but)| but);
+        for hop in senders {
+            // On the sender's grid, from which jobs of the table wander by their response.
+            let not = |why: &str| FlowSizeError::NotCovered { flow: flow.name.clone(), why: why.to_owned() };
+            let send = net.nodes[hop.node].send.ok_or_else(|| not("a node that sends it has no sending task"))?;
+            let grid = route.gap.div_ceil(send.t).checked_mul(send.t);
+            let jitter = net.table(hop.node).and_then(|table| below::table_response(&table));
+            let (Some(grid), Some(jitter)) = (grid, jitter) else { return Err(not("a table needs more than its CPU")) };
+            let gap = net.drift.least(grid).max(1);
+            leaving.push(Leaving { node: hop.node, gap, jitter, size: flow.size.get().max(1) });
+        }
+    }
+    if leaving.is_empty() {
+        return Err(FlowSizeError::NothingSent);
+    }
+    let sends = |node: usize| leaving.iter().any(|hop| hop.node == node);
+    if let Some(node) = (0..system.nodes.len()).find(|node| sends(*node) && system.nodes[*node].link.is_none()) {
+        return Err(FlowSizeError::NoLink { node: system.nodes[node].name.clone() });
+    }
+    let link =
+        |spec: &takt_model::NodeSpec| Link { rate: spec.link.map_or(1, |rate| rate.as_bps()), other: OTHER_FRAME };
+    let links: Vec<Link> = system.nodes.iter().map(link).collect();
+    let found = shares::least_total(&leaving, &links, weigh, wanted.as_ns());
+    let (total, found) = found.ok_or(FlowSizeError::TooSlow { wanted })?;
+    let share = |share: shares::Share| SizedShare {
+        node: system.nodes[share.node].name.clone(),
+        weight: share.weight.0 as f64 / share.weight.1 as f64,
+        rate_bps: share.rate,
+        burst_bytes: share.burst,
+        delay: Span::from_ns(share.delay),
+    };
+    Ok((total, found.into_iter().map(share).collect()))
+}
