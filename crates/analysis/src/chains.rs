@@ -211,7 +211,7 @@ fn level_task(unit: &Unit, task: &UnitTask, carried: &Carried) -> Option<LevelTa
 /// one released: a resumption more than [`Unit::charged`] knows.
 fn thefts(unit: &Unit, tasks: &[LevelTask]) -> Vec<Theft> {
     let mut thefts: Vec<Theft> =
-        unit.tick().map(|tick| Theft { c: tick.c, t: tick.t, wander: 0, level: 0 }).into_iter().collect();
+        unit.thefts().map(|theft| Theft { c: theft.c, t: theft.t, wander: 0, level: 0 }).collect();
     let switch = unit.costs.map_or(0, |costs| costs.switch.as_ns());
     let contended = |level: &u32| {
         let spec = unit.levels[*level as usize];

@@ -174,7 +174,7 @@ impl Unit {
             .iter()
             .map(|slot| {
                 let planned = &plan.tasks[*slot];
-                let task = UnitTask::new(planned.task, &system.tasks[planned.task.index()]);
+                let task = UnitTask::new(planned.task, system);
                 UnitTask { level: planned.level, shift: planned.shift_ns, ..task }
             })
             .collect();
@@ -235,22 +235,32 @@ impl Unit {
         task.c.checked_add(costs.release.as_ns())?.checked_add(switches)
     }
 
-    /// The scheduler's tick, where it costs anything.
+    /// The scheduler's tick and interrupts, where they cost anything, each as often as it comes.
+    pub(crate) fn thefts(&self) -> impl Iterator<Item = Tick> {
+        let costs = self.costs.unwrap_or(Costs::NONE);
+        [(costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period)]
+            .into_iter()
+            .filter(|(c, t)| !c.is_zero() && !t.is_zero())
+            .map(|(c, t)| Tick { c: c.as_ns(), t: t.as_ns() })
+    }
+
+    /// Tick and interrupts as one: both as often as the more frequent of the two, which is no less than they steal.
     pub(crate) fn tick(&self) -> Option<Tick> {
-        let costs = self.costs.filter(|costs| !costs.tick.is_zero() && !costs.tick_period.is_zero())?;
-        Some(Tick { c: costs.tick.as_ns(), t: costs.tick_period.as_ns() })
+        self.thefts().reduce(|one, other| Tick { c: one.c.saturating_add(other.c), t: one.t.min(other.t) })
     }
 
     /// Whether jobs cost what their WCET says and nothing else.
     pub(crate) fn free_of_costs(&self) -> bool {
         self.costs.is_none_or(|costs| {
-            [costs.switch, costs.migrate, costs.release, costs.tick].iter().all(|cost| cost.is_zero())
+            let Costs { switch, migrate, release, tick, interrupt, .. } = costs;
+            [switch, migrate, release, tick, interrupt].iter().all(|cost| cost.is_zero())
         })
     }
 }
 
 impl UnitTask {
-    fn new(id: TaskId, task: &Task) -> UnitTask {
+    fn new(id: TaskId, system: &System) -> UnitTask {
+        let task = &system.tasks[id.index()];
         UnitTask {
             id,
             name: task.name.clone(),
@@ -258,7 +268,7 @@ impl UnitTask {
             wcet: task.wcet.as_ns(),
             t: task.period.as_ns(),
             d: task.deadline.as_ns(),
-            j: task.jitter.as_ns(),
+            j: system.release_jitter(id).as_ns(),
             b: task.blocking.as_ns(),
             o: task.offset.as_ns(),
             level: 0,

@@ -326,7 +326,7 @@ fn ordered(system: &System, node: NodeId, in_periods: bool) -> bool {
         StrategyRef::Builtin(_) | StrategyRef::Own(_) => false,
     };
     let unshifted = plan.tasks.iter().all(|task| task.shift_ns == 0);
-    let jitter = system.tasks_of(node).any(|(_, task)| !task.jitter.is_zero());
+    let jitter = system.tasks_of(node).any(|(id, _)| !system.release_jitter(id).is_zero());
     match plan.levels.as_slice() {
         [level] if level.order == Order::Deadline => level.preemptive && unshifted && !jitter,
         _ => single && fixed,

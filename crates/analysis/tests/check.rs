@@ -159,6 +159,7 @@ fn costs_and_modes_are_charged_and_named() {
         release: Span::ZERO,
         tick: Span::ZERO,
         tick_period: ms(4),
+        ..takt_model::Costs::NONE
     });
     let report = plain(&system);
     assert_eq!(report.schedulable, Answer::Unknown, "costs are upper bounds: too little time is no proof of a miss");

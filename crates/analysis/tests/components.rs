@@ -631,6 +631,7 @@ fn switches_and_ticks_are_charged_to_budgets() {
         release: Span::from_us(1),
         tick: Span::from_us(5),
         tick_period: ms(4),
+        ..takt_model::Costs::NONE
     });
     let charged = plain(&system);
     assert_eq!((free.schedulable, charged.schedulable), (Answer::Yes, Answer::Yes));
@@ -762,8 +763,14 @@ fn costs_lengthen_the_best_period() {
     let free = size(&system).unwrap();
     assert!(free.components[0].period < ms(1) && free.notes.len() == 2, "{free:?}");
     let zero = Span::ZERO;
-    let costs =
-        takt_model::Costs { switch: Span::from_us(10), migrate: zero, release: zero, tick: zero, tick_period: ms(4) };
+    let costs = takt_model::Costs {
+        switch: Span::from_us(10),
+        migrate: zero,
+        release: zero,
+        tick: zero,
+        tick_period: ms(4),
+        ..takt_model::Costs::NONE
+    };
     system.nodes[0].costs = Some(costs);
     let charged = size(&system).unwrap();
     assert!(charged.components[0].period >= ms(1) && charged.notes.is_empty(), "{charged:?}");

@@ -66,7 +66,7 @@ fn terms_add_up_and_agree_with_the_verdict() {
             let ns = Span::from_ns;
             let (switch, tick, tick_period) = (ns(1), ns(1), ns(50));
             let (migrate, release) = (ns(1), ns(1));
-            system.nodes[0].costs = Some(Costs { switch, migrate, release, tick, tick_period });
+            system.nodes[0].costs = Some(Costs { switch, migrate, release, tick, tick_period, ..Costs::NONE });
         }
         let report = explained(&system);
         for test in &report.tests {

@@ -71,6 +71,7 @@ fn random_system(random: &mut Random) -> System {
             release: us(random.between(0, 30)),
             tick: us(random.between(0, 20)),
             tick_period: us(random.between(500, 2000)),
+            ..Costs::NONE
         });
     }
     system

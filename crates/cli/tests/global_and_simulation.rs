@@ -81,6 +81,7 @@ fn system(dice: &mut Dice) -> System {
         release: dice.ns(0, 1),
         tick: dice.ns(0, 1),
         tick_period: dice.ns(8, 40),
+        ..Costs::NONE
     });
     system
 }

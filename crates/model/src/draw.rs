@@ -111,6 +111,7 @@ pub struct Arriving {
 pub struct Arrivals<'a> {
     task: &'a Task,
     draw: Draw,
+    jitter: Span,
     /// The period, where arrivals are periodic without jitter: the common case keeps out of the others' way.
     even: Option<Span>,
     next: Option<Arriving>,
@@ -120,12 +121,18 @@ impl<'a> Arrivals<'a> {
     /// The arrivals of `task` under `draw`.
     #[must_use]
     pub fn new(task: &'a Task, draw: Draw) -> Self {
+        Self::with_jitter(task, task.jitter, draw)
+    }
+
+    /// The arrivals of `task`, with releases up to `jitter` after them instead of its own.
+    #[must_use]
+    pub fn with_jitter(task: &'a Task, jitter: Span, draw: Draw) -> Self {
         let first = match &task.arrival {
             Arrival::Trace(trace) => trace.values.first().map(|value| Time::ZERO + task.offset + *value),
             _ => Some(Time::ZERO + task.offset),
         };
-        let even = (task.arrival == Arrival::Periodic && task.jitter.is_zero()).then_some(task.period);
-        let mut arrivals = Arrivals { task, draw, even, next: None };
+        let even = (task.arrival == Arrival::Periodic && jitter.is_zero()).then_some(task.period);
+        let mut arrivals = Arrivals { task, draw, jitter, even, next: None };
         arrivals.next = first.map(|arrival| arrivals.arriving(0, arrival, Time::ZERO));
         arrivals
     }
@@ -157,10 +164,10 @@ impl<'a> Arrivals<'a> {
 
     /// Job `number`, which arrives at `arrival`; the one before is released at `last_release`.
     fn arriving(&self, number: u64, arrival: Time, last_release: Time) -> Arriving {
-        let release = if self.task.jitter.is_zero() {
+        let release = if self.jitter.is_zero() {
             arrival
         } else {
-            arrival.saturating_add(self.draw.uniform(Purpose::Jitter, number, Span::ZERO, self.task.jitter))
+            arrival.saturating_add(self.draw.uniform(Purpose::Jitter, number, Span::ZERO, self.jitter))
         };
         Arriving { number, arrival, release: release.max(last_release) }
     }

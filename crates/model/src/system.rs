@@ -141,11 +141,43 @@ pub struct Costs {
     pub tick: Span,
     /// Distance of ticks on each CPU; 4 ms (HZ=250) unless the file says otherwise. Above `tick`.
     pub tick_period: Span,
+    /// Stolen from the running job by interrupts, all that come together.
+    pub interrupt: Span,
+    /// The least distance of such interrupts on each CPU; 1 ms unless the file says otherwise. The shares of `interrupt` and `tick` are
+    /// below one together.
+    pub interrupt_period: Span,
+    /// How late a timer releases a job at most: jitter of every task that follows no other, besides its own.
+    pub latency: Span,
 }
 
 impl Costs {
     /// The tick distance where a file gives none: HZ=250.
     pub const TICK_PERIOD_DEFAULT: Span = Span::from_ms(4);
+    /// The distance of interrupts where a file gives none.
+    pub const INTERRUPT_PERIOD_DEFAULT: Span = Span::from_ms(1);
+    /// Nothing costs anything.
+    pub const NONE: Costs = Costs {
+        switch: Span::ZERO,
+        migrate: Span::ZERO,
+        release: Span::ZERO,
+        tick: Span::ZERO,
+        tick_period: Self::TICK_PERIOD_DEFAULT,
+        interrupt: Span::ZERO,
+        interrupt_period: Self::INTERRUPT_PERIOD_DEFAULT,
+        latency: Span::ZERO,
+    };
+
+    /// Whether ticks and interrupts leave some time.
+    #[must_use]
+    pub const fn leaves_time(&self) -> bool {
+        let (tick, every) = (self.tick.as_ns() as u128, self.tick_period.as_ns() as u128);
+        let (interrupt, apart) = (self.interrupt.as_ns() as u128, self.interrupt_period.as_ns() as u128);
+        if tick >= every || interrupt >= apart {
+            return (tick == 0 || tick < every) && (interrupt == 0 || interrupt < apart);
+        }
+        // tick / every + interrupt / apart < 1
+        interrupt * every < (every - tick) * apart
+    }
 }
 
 /// A periodic task of the time table above EDF [HEDF II-A].
@@ -485,6 +517,18 @@ impl System {
             networks: Vec::new(),
             clock: Clock::default(),
         }
+    }
+
+    /// How late a job of the task may be released: its jitter, and where a timer releases it, the latency of its node.
+    ///
+    /// # Panics
+    /// If the System has no such task.
+    #[must_use]
+    pub fn release_jitter(&self, id: TaskId) -> Span {
+        let task = &self.tasks[id.index()];
+        let costs = self.nodes.get(task.node.index()).and_then(|node| node.costs);
+        let latency = costs.filter(|_| task.after.is_empty()).map_or(Span::ZERO, |costs| costs.latency);
+        task.jitter.saturating_add(latency)
     }
 
     /// The tasks of a node in file order.

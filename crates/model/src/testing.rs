@@ -132,13 +132,20 @@ impl Tape<'_> {
         if self.flip() {
             let tick_period = if self.flip() { Costs::TICK_PERIOD_DEFAULT } else { self.time(false) };
             let tick = self.span(true, Span::from_ns(tick_period.as_ns() - 1));
-            node.costs = Some(Costs {
+            let interrupt_period = self.time(false);
+            let interrupt = self.span(true, Span::from_ns(interrupt_period.as_ns() - 1));
+            let latency = self.time(true);
+            let costs = Costs {
                 switch: self.time(true),
                 migrate: self.time(true),
                 release: self.time(true),
                 tick,
                 tick_period,
-            });
+                interrupt,
+                interrupt_period,
+                latency,
+            };
+            node.costs = Some(if costs.leaves_time() { costs } else { Costs { interrupt: Span::ZERO, ..costs } });
         }
         node.link = self.flip().then(|| Rate::from_bps(self.pick(&[1_000_000_000, 1, 2_500, 3_000_000, u64::MAX])));
         node.receive = self.flip().then(|| self.table_task());

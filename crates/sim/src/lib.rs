@@ -18,7 +18,7 @@
 
 mod chain;
 mod node;
-mod ticks;
+mod thefts;
 mod times;
 
 use takt_log::{Kind, KindSet, Sink};

@@ -7,7 +7,7 @@ use takt_model::{Arrivals, Arriving, Costs, Draw, Exec, NodeId, Span, System, Ta
 use takt_policy::{self as policy, Decision, Dispatcher};
 
 use crate::chain::{Due, Link};
-use crate::ticks::Ticks;
+use crate::thefts::Thefts;
 use crate::times::Times;
 use crate::{BACKLOG_MAX, SimError};
 
@@ -92,7 +92,7 @@ pub(crate) struct NodeSim<'a> {
     /// Successors with an instance that has become due.
     due: Vec<u32>,
     costs: Option<Costs>,
-    ticks: Ticks,
+    thefts: Thefts,
     released: u64,
 }
 
@@ -109,7 +109,6 @@ impl<'a> NodeSim<'a> {
         let tasks = tasks(system, id, seed);
         let mut modes: Vec<Time> = system.modes.iter().filter(|mode| mode.node == id).map(|mode| mode.at).collect();
         modes.sort_unstable();
-        let no_tick = Ticks::new(Span::ZERO, Costs::TICK_PERIOD_DEFAULT);
         let mut node = NodeSim {
             stream: id.0,
             end,
@@ -127,7 +126,7 @@ impl<'a> NodeSim<'a> {
             next_other: Time::MAX,
             due: Vec::new(),
             costs: spec.costs,
-            ticks: spec.costs.map_or(no_tick, |costs| Ticks::new(costs.tick, costs.tick_period)),
+            thefts: Thefts::new(&spec.costs.unwrap_or(Costs::NONE)),
             released: 0,
         };
         node.next_other = node.modes.front().copied().unwrap_or(Time::MAX);
@@ -432,7 +431,7 @@ impl<'a> NodeSim<'a> {
         let id = task.id;
         let Some(head) = &mut task.head else { return };
         if let Some((_, since)) = head.running.take() {
-            head.remaining = head.remaining.saturating_sub(self.ticks.work(since, now));
+            head.remaining = head.remaining.saturating_sub(self.thefts.work(since, now));
         }
         let job = JobKey { task: id, number: head.job.number };
         sink.event(self.stream, now, &Event::Preempt { job, cpu });
@@ -457,7 +456,7 @@ impl<'a> NodeSim<'a> {
         sink.event(self.stream, now, &event);
         head.running = Some((cpu, now));
         self.slot_on[cpu as usize] = slot;
-        self.finishes.set(cpu, self.ticks.finish(now, head.remaining));
+        self.finishes.set(cpu, self.thefts.finish(now, head.remaining));
     }
 
     fn abandon<S: Sink>(&mut self, slot: u32, cause: CancelCause, now: Time, sink: &mut S) {
@@ -483,7 +482,7 @@ fn tasks(system: &System, node: NodeId, seed: u64) -> Vec<SimTask<'_>> {
                 deadline: task.deadline,
                 draw,
                 exec_fixed: (task.exec == Exec::Wcet).then_some(task.wcet),
-                arrivals: (!is_successor).then(|| Arrivals::new(task, draw)),
+                arrivals: (!is_successor).then(|| Arrivals::with_jitter(task, system.release_jitter(*id), draw)),
                 head: None,
                 pending: VecDeque::new(),
                 pending_missed: 0,

@@ -119,7 +119,7 @@ fn sum(terms: &[Term]) -> u128 {
 
 /// Shares of a CPU, in ppm, against a limit.
 fn shares(unit: &Unit, what: &str, pairs: &[(u64, u64)], room: u128) -> Option<Binding> {
-    let name = |i: usize| unit.tasks.get(i).map_or("tick", |task| task.name.as_str());
+    let name = |i: usize| unit.tasks.get(i).map_or("ticks and interrupts", |task| task.name.as_str());
     let mut terms = Vec::with_capacity(pairs.len());
     for (i, pair) in pairs.iter().enumerate() {
         let need = sum_ppm(std::iter::once(*pair))?;
@@ -246,7 +246,7 @@ fn by_demand(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Bind
     };
     let mut terms = demands(unit, &tasks, t)?;
     if let Some(tick) = tick {
-        terms.extend(jobs_of("tick", t / tick.t + 1, tick.c));
+        terms.extend(jobs_of("ticks and interrupts", t / tick.t + 1, tick.c));
     }
     if let Some((blocker, name)) = started(t) {
         terms.extend(once(&format!("{name}, already started"), blocker.rest));
@@ -291,9 +291,9 @@ fn by_window(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Bind
     for (other, jobs) in unit.tasks.iter().zip(&worst.jobs) {
         terms.extend(jobs_of(&other.name, *jobs, unit.charged(other)?));
     }
-    for (theft, jobs) in thefts.iter().zip(&worst.thefts) {
-        let name =
-            if Some(theft.t) == unit.tick().map(|tick| tick.t) && theft.level == 0 { "tick" } else { "switches" };
+    let ticks = unit.thefts().count();
+    for (at, (theft, jobs)) in thefts.iter().zip(&worst.thefts).enumerate() {
+        let name = if at < ticks { "ticks and interrupts" } else { "switches" };
         terms.extend(jobs_of(name, *jobs, theft.c));
     }
     terms.extend(once("less important work in the way", worst.blocking));

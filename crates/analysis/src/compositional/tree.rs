@@ -291,7 +291,10 @@ impl Tree {
             let inner = self.component_of(TaskId(i as u32));
             let strict = match inner {
                 Some(inner) => on_time(self.component(inner).server),
-                None => task.arrival == Arrival::Periodic && task.jitter.is_zero() && task.after.is_empty(),
+                None => {
+                    let on_time = self.system.release_jitter(TaskId(i as u32)).is_zero();
+                    task.arrival == Arrival::Periodic && on_time && task.after.is_empty()
+                }
             };
             if !strict {
                 return 0;
@@ -345,11 +348,11 @@ fn within(system: &System, inner: Option<ComponentId>, id: ComponentId) -> bool 
 /// How often a task may be released in a window of this length; its predecessors' deadlines bound a successor's wander.
 fn releases(system: &System, carried: &Carried, id: usize, window: u64) -> Option<u64> {
     let task = &system.tasks[id];
-    let wander = carried.release(TaskId(id as u32))?.checked_add(task.jitter.as_ns())?;
+    let wander = carried.release(TaskId(id as u32))?.checked_add(system.release_jitter(TaskId(id as u32)).as_ns())?;
     (window.checked_add(wander)? / task.period.as_ns()).checked_add(2)
 }
 
-/// What the budget of a component's server loses in each period of this length: one resumption after each gap in its supply, and the ticks.
+/// What the budget of a component's server loses in each period of this length: one resumption after each gap in its supply, the ticks and the interrupts.
 ///
 /// A gap begins when the budget ends, once in a period, or when something outside the component gets the CPU: a release, or the return of
 /// a budget or its end. Jobs inside are charged for the switches that they cause there.
@@ -373,9 +376,14 @@ pub(crate) fn loss(system: &System, own: usize, id: ComponentId, period: u64) ->
             }
         }
     }
-    let ticks = if costs.tick.is_zero() { 0 } else { (period / costs.tick_period.as_ns().max(1)).checked_add(1)? };
-    let switching = gaps.checked_mul(costs.switch.as_ns())?;
-    switching.checked_add(ticks.checked_mul(costs.tick.as_ns())?)
+    let mut lost = gaps.checked_mul(costs.switch.as_ns())?;
+    for (c, t) in [(costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period)] {
+        if !c.is_zero() {
+            let times = (period / t.as_ns().max(1)).checked_add(1)?;
+            lost = lost.checked_add(times.checked_mul(c.as_ns())?)?;
+        }
+    }
+    Some(lost)
 }
 
 /// What a server takes from those beside it in each period on top of its budget: where it stops when idle and goes on when work arrives,

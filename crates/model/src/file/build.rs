@@ -283,6 +283,9 @@ impl Builder<'_> {
                 release: costs.span("release").unwrap_or_default(),
                 tick: costs.span("tick").unwrap_or_default(),
                 tick_period: costs.span("tick-period").unwrap_or(Costs::TICK_PERIOD_DEFAULT),
+                interrupt: costs.span("interrupt").unwrap_or_default(),
+                interrupt_period: costs.span("interrupt-period").unwrap_or(Costs::INTERRUPT_PERIOD_DEFAULT),
+                latency: costs.span("latency").unwrap_or_default(),
             }),
             link: f.table("link").and_then(|link| match link.value("rate") {
                 Some(Val::Rate(rate)) => Some(*rate),

@@ -265,6 +265,17 @@ impl Check<'_> {
                     );
                     self.error(part, "costs.tick", message);
                 }
+                self.span(part, "costs.interrupt", costs.interrupt, true);
+                self.span(part, "costs.interrupt-period", costs.interrupt_period, false);
+                self.span(part, "costs.latency", costs.latency, true);
+                let shares = ["costs.tick", "costs.tick-period", "costs.interrupt", "costs.interrupt-period"];
+                if costs.tick < costs.tick_period && !costs.leaves_time() && !self.bad(part, &shares) {
+                    let (owner, interrupt, period) = (self.owner(part), costs.interrupt, costs.interrupt_period);
+                    let message = format!(
+                        "costs.interrupt {interrupt} of {owner} each {period} leaves no time, ticks counted; interrupts take less than all"
+                    );
+                    self.error(part, "costs.interrupt", message);
+                }
             }
             if node.link.is_some_and(|rate| rate.as_bps() == 0) {
                 let owner = self.owner(part);

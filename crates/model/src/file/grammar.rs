@@ -231,6 +231,24 @@ static COSTS_TABLE: Table = Table {
         key("tick", SPAN, "Stolen from the running job at each scheduler tick; shorter than `tick-period`.")
             .default("\"0ns\""),
         key("tick-period", POSITIVE, "Distance of the ticks on each CPU.").default("\"4ms\" (HZ=250)"),
+        key(
+            "interrupt",
+            SPAN,
+            "Stolen from the running job by interrupts, all that come together; with the ticks, less than all time.",
+        )
+        .default("\"0ns\""),
+        key(
+            "interrupt-period",
+            POSITIVE,
+            "The least distance of such interrupts on each CPU; in `sim` they come as often.",
+        )
+        .default("\"1ms\""),
+        key(
+            "latency",
+            SPAN,
+            "How late a timer releases a job at most: `jitter` of every task that follows no other, besides its own.",
+        )
+        .default("\"0ns\""),
     ],
 };
 

@@ -108,6 +108,9 @@ impl<'a> Writer<'a> {
                 ("release", costs.release, Span::ZERO),
                 ("tick", costs.tick, Span::ZERO),
                 ("tick-period", costs.tick_period, Costs::TICK_PERIOD_DEFAULT),
+                ("interrupt", costs.interrupt, Span::ZERO),
+                ("interrupt-period", costs.interrupt_period, Costs::INTERRUPT_PERIOD_DEFAULT),
+                ("latency", costs.latency, Span::ZERO),
             ];
             let parts = parts.iter().filter(|(_, span, default)| span != default);
             let parts: Vec<String> = parts.map(|(key, span, _)| format!("{key} = \"{span}\"")).collect();

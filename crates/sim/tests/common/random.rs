@@ -109,6 +109,9 @@ pub(crate) fn one_node(dice: &mut Dice, prefix: &str) -> System {
         release: dice.ns(0, 1),
         tick: dice.ns(0, 2),
         tick_period: dice.ns(3, 9),
+        interrupt: dice.ns(0, 1),
+        interrupt_period: dice.ns(4, 9),
+        latency: if dice.chance(50) { dice.ns(1, 3) } else { Span::ZERO },
     });
     system
 }

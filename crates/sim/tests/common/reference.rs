@@ -72,8 +72,11 @@ pub(crate) fn reference(system: &System, id: NodeId, seed: u64, duration: u64) -
         mode: 0,
         now: 0,
         jobs: vec![VecDeque::new(); count],
-        arrivals: (system.tasks.iter())
-            .map(|task| Arrivals::new(task, Draw::new(seed, &task.name)).take(most(task)).peekable())
+        arrivals: (system.tasks.iter().enumerate())
+            .map(|(i, task)| {
+                let jitter = system.release_jitter(TaskId(i as u32));
+                Arrivals::with_jitter(task, jitter, Draw::new(seed, &task.name)).take(most(task)).peekable()
+            })
             .collect(),
         instances: vec![VecDeque::new(); count],
         next_instance: vec![0; count],
@@ -462,10 +465,13 @@ impl<'a> Reference<'a> {
     fn work(&mut self) {
         let costs = self.spec().costs;
         for job in self.jobs.iter_mut().filter_map(VecDeque::front_mut).filter(|job| job.cpu.is_some()) {
-            if let Some(costs) = costs
-                && self.now.is_multiple_of(costs.tick_period.as_ns())
+            for (cost, period) in costs
+                .iter()
+                .flat_map(|costs| [(costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period)])
             {
-                job.stolen = costs.tick.as_ns();
+                if self.now.is_multiple_of(period.as_ns()) {
+                    job.stolen += cost.as_ns();
+                }
             }
             job.received += 1;
             if job.stolen > 0 {

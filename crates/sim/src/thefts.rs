@@ -1,0 +1,165 @@
+//! Ticks and interrupts: at each multiple of its period, each steals a constant from whatever job runs.
+
+use takt_model::{Costs, Span, Time};
+
+/// What steals from the jobs of a CPU. What comes at instant g is charged to a job that runs in [g, g + 1 ns); two that
+/// come together are served one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Thefts {
+    /// The only one, or the first of two.
+    one: Theft,
+    /// The second; costs nothing where there are not two.
+    other: Theft,
+}
+
+/// A constant every period.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Theft {
+    period_ns: u64,
+    cost_ns: u64,
+}
+
+impl Thefts {
+    /// Those of a node's costs, which leave some time.
+    pub(crate) fn new(costs: &Costs) -> Self {
+        debug_assert!(costs.leaves_time());
+        let theft = |cost: Span, period: Span| Theft { period_ns: period.as_ns().max(1), cost_ns: cost.as_ns() };
+        let (one, other) = (theft(costs.tick, costs.tick_period), theft(costs.interrupt, costs.interrupt_period));
+        if one.cost_ns == 0 { Thefts { one: other, other: one } } else { Thefts { one, other } }
+    }
+
+    /// When `work` is done that starts at `start` and runs through.
+    #[inline]
+    pub(crate) fn finish(self, start: Time, work: Span) -> Time {
+        if self.one.cost_ns == 0 { start + work } else { self.finish_later(start, work) }
+    }
+
+    #[inline(never)]
+    fn finish_later(self, start: Time, work: Span) -> Time {
+        let alone = self.one.finish(start, work);
+        if self.other.cost_ns == 0 {
+            return alone;
+        }
+        // All that came in [start, finish) has been served: the job runs last. The least such instant.
+        let mut finish = alone;
+        loop {
+            let stolen = self.one.stolen(start, finish).saturating_add(self.other.stolen(start, finish));
+            let next = start.saturating_add(work.saturating_add(stolen));
+            if next == finish {
+                return finish;
+            }
+            finish = next;
+        }
+    }
+
+    /// How much work is done in [start, now).
+    #[inline]
+    pub(crate) fn work(self, start: Time, now: Time) -> Span {
+        if self.one.cost_ns == 0 { now - start } else { self.work_besides(start, now) }
+    }
+
+    #[inline(never)]
+    fn work_besides(self, start: Time, now: Time) -> Span {
+        let most = self.one.work(start, now);
+        if self.other.cost_ns == 0 {
+            return most;
+        }
+        // The most that is finished by now.
+        let (mut done, mut beyond) = (0, most.as_ns().saturating_add(1));
+        while beyond - done > 1 {
+            let half = done + (beyond - done) / 2;
+            if self.finish_later(start, Span::from_ns(half)) <= now {
+                done = half;
+            } else {
+                beyond = half;
+            }
+        }
+        Span::from_ns(done)
+    }
+}
+
+impl Theft {
+    #[inline]
+    fn first_at_or_after(self, time: Time) -> Time {
+        Time::from_ns(time.as_ns().next_multiple_of(self.period_ns))
+    }
+
+    /// What comes in [start, end).
+    fn stolen(self, start: Time, end: Time) -> Span {
+        let times = end.as_ns().div_ceil(self.period_ns) - start.as_ns().div_ceil(self.period_ns);
+        Span::from_ns(times.saturating_mul(self.cost_ns))
+    }
+
+    fn finish(self, start: Time, work: Span) -> Time {
+        let first = self.first_at_or_after(start);
+        let before = first - start;
+        if work <= before {
+            return start + work;
+        }
+        let after_ns = (work - before).as_ns();
+        let per_period_ns = self.period_ns - self.cost_ns;
+        let whole = (after_ns - 1) / per_period_ns;
+        let last_ns = self.cost_ns + (after_ns - whole * per_period_ns);
+        first + Span::from_ns(whole * self.period_ns) + Span::from_ns(last_ns)
+    }
+
+    fn work(self, start: Time, now: Time) -> Span {
+        let first = self.first_at_or_after(start);
+        if now <= first {
+            return now - start;
+        }
+        let since_ns = (now - first).as_ns();
+        let (whole, rest) = (since_ns / self.period_ns, since_ns % self.period_ns);
+        let work_ns = whole * (self.period_ns - self.cost_ns) + rest.saturating_sub(self.cost_ns);
+        (first - start) + Span::from_ns(work_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Nanosecond by nanosecond: the work done in [start, now).
+    fn slow_work(costs: &Costs, start: u64, now: u64) -> u64 {
+        let (mut stolen, mut work) = (0, 0);
+        for t in start..now {
+            for (cost, period) in [(costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period)] {
+                if t.is_multiple_of(period.as_ns()) {
+                    stolen += cost.as_ns();
+                }
+            }
+            if stolen > 0 { stolen -= 1 } else { work += 1 }
+        }
+        work
+    }
+
+    proptest! {
+        #[test]
+        fn they_steal_as_nanoseconds_say(
+            periods in (2u64..12, 2u64..12),
+            each in (0u64..11, 0u64..11),
+            start in 0u64..40,
+            work in 0u64..60,
+        ) {
+            let ns = Span::from_ns;
+            let costs = Costs {
+                tick_period: ns(periods.0),
+                interrupt: ns(each.1),
+                interrupt_period: ns(periods.1),
+                ..Costs::NONE
+            };
+            let tick = ns(each.0 % periods.0);
+            let costs = Costs { tick, ..costs };
+            let costs = if costs.leaves_time() { costs } else { Costs { interrupt: Span::ZERO, ..costs } };
+            let thefts = Thefts::new(&costs);
+            let finish = thefts.finish(Time::from_ns(start), ns(work)).as_ns();
+            prop_assert_eq!(slow_work(&costs, start, finish), work);
+            prop_assert!(work == 0 || slow_work(&costs, start, finish - 1) < work);
+            for now in start..=finish {
+                let done = thefts.work(Time::from_ns(start), Time::from_ns(now)).as_ns();
+                prop_assert_eq!(done, slow_work(&costs, start, now));
+            }
+        }
+    }
+}
