@@ -214,7 +214,7 @@ fn responses(unit: &Unit, wanders: &[u64], budget: &mut Budget) -> Option<Vec<(V
             .iter()
             .filter(|other| other.id != this.id && other.level <= this.level)
             .map(|other| Some((unit.charged(other)?, other.t, spread(other)?)))
-            .chain(unit.tick().map(|tick| Some((tick.c, tick.t, 0))))
+            .chain(unit.thefts().map(|theft| Some((theft.c, theft.t, 0))))
             .collect::<Option<_>>()?;
         let blocking = unit.tasks.iter().filter(|other| other.level == this.level).map(|other| other.b).max()?;
         let (c, wander, own_spread) = (unit.charged(this)?, wanders[this.id.index()], spread(this)?);
@@ -328,8 +328,9 @@ fn refuted(system: &System) -> Result<Certificate, Uncertified> {
 /// What may be wrong with a system, the simplest first.
 fn witnesses(system: &System) -> Vec<Witness> {
     let mut found = Vec::new();
-    for task in &system.tasks {
-        if task.jitter.checked_add(task.wcet).is_none_or(|need| need > task.deadline) {
+    for (i, task) in system.tasks.iter().enumerate() {
+        let jitter = system.release_jitter(takt_model::TaskId(i as u32));
+        if jitter.checked_add(task.wcet).is_none_or(|need| need > task.deadline) {
             found.push(Witness::TooLong { task: task.name.clone() });
         }
     }

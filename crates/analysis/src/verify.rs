@@ -148,10 +148,16 @@ impl Part {
         Ok(u128::from(task.c) + u128::from(costs.release.as_ns()) + 2 * u128::from(costs.switch.as_ns()))
     }
 
-    /// The scheduler's tick, (what it takes, how often).
+    /// The scheduler's tick and the interrupts, (what each takes, how often).
+    fn thefts(&self) -> impl Iterator<Item = (u64, u64)> {
+        let costs = self.costs.unwrap_or(Costs::NONE);
+        let both = [(costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period)];
+        both.into_iter().map(|(c, t)| (c.as_ns(), t.as_ns())).filter(|(c, t)| *c > 0 && *t > 0)
+    }
+
+    /// All thefts as one, as often as the most frequent: no less than they take.
     fn tick(&self) -> Option<(u64, u64)> {
-        let costs = self.costs.filter(|costs| !costs.tick.is_zero() && !costs.tick_period.is_zero())?;
-        Some((costs.tick.as_ns(), costs.tick_period.as_ns()))
+        self.thefts().reduce(|(c, t), (more, often)| (c.saturating_add(more), t.min(often)))
     }
 
     fn find(&self, name: &str) -> Result<&Work, String> {
@@ -303,7 +309,7 @@ fn whole_part(
             c: task.wcet.as_ns(),
             t: task.period.as_ns().max(1),
             d: task.deadline.as_ns(),
-            j: task.jitter.as_ns(),
+            j: system.release_jitter(planned.task).as_ns(),
             b: task.blocking.as_ns(),
             wander: wanders[planned.task.index()],
             chained: !task.after.is_empty(),
@@ -341,7 +347,7 @@ fn refuted(system: &System, witness: &Witness) -> Result<(String, &'static str),
             let id = system.task_by_name(task).ok_or_else(|| format!("there is no task \"{task}\""))?;
             let task = &system.tasks[id.index()];
             let node = &system.nodes[task.node.index()];
-            let (c, j) = (u128::from(task.wcet.as_ns()), u128::from(task.jitter.as_ns()));
+            let (c, j) = (u128::from(task.wcet.as_ns()), u128::from(system.release_jitter(id).as_ns()));
             let must = !(node.cancel && task.criticality == Criticality::Low);
             if must && c + j > task.deadline.as_ns().into() {
                 return Ok((node.name.clone(), "too-long"));

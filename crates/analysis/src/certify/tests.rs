@@ -43,7 +43,16 @@ fn random_system(random: &mut Random) -> System {
         let ns = Span::from_ns;
         let (switch, migrate, release) = (ns(1), ns(1), ns(1));
         let (tick, tick_period) = (ns(random.between(0, 1)), ns(20));
-        system.nodes[0].costs = Some(Costs { switch, migrate, release, tick, tick_period });
+        system.nodes[0].costs = Some(Costs {
+            switch,
+            migrate,
+            release,
+            tick,
+            tick_period,
+            interrupt: ns(random.between(0, 1)),
+            interrupt_period: ns(random.between(8, 30)),
+            latency: ns(random.between(0, 1)),
+        });
     }
     if random.between(0, 5) == 0 && count > 2 {
         system.tasks[1].after = vec![takt_model::TaskId(0)];

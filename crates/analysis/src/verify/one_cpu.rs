@@ -185,7 +185,7 @@ fn windows(part: &Part, task: &Work, windows: &[u64]) -> Result<u128, String> {
             let other = releases(w, more, other.t, part.charged(other)?);
             work = fits(other.and_then(|other| work.checked_add(other)))?;
         }
-        if let Some((tick, period)) = part.tick() {
+        for (tick, period) in part.thefts() {
             work = fits(releases(w, 0, period, tick.into()).and_then(|more| work.checked_add(more)))?;
         }
         if work > w {

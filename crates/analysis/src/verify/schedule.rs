@@ -54,7 +54,7 @@ pub fn first_miss(
         return Err(format!("node \"{}\" holds more than tasks under one strategy", spec.name));
     }
     let free = |costs: takt_model::Costs| {
-        [costs.switch, costs.migrate, costs.release, costs.tick].iter().all(|cost| cost.is_zero())
+        [costs.switch, costs.migrate, costs.release, costs.tick, costs.interrupt].iter().all(|cost| cost.is_zero())
     };
     if spec.cancel || !spec.costs.is_none_or(free) {
         return Err(format!("node \"{}\" may cancel jobs, or has costs", spec.name));
