@@ -237,16 +237,12 @@ impl Unit {
 
     /// The scheduler's tick and interrupts, where they cost anything, each as often as it comes.
     pub(crate) fn thefts(&self) -> impl Iterator<Item = Tick> {
-        let costs = self.costs.unwrap_or(Costs::NONE);
-        [(costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period)]
-            .into_iter()
-            .filter(|(c, t)| !c.is_zero() && !t.is_zero())
-            .map(|(c, t)| Tick { c: c.as_ns(), t: t.as_ns() })
+        thefts(self.costs)
     }
 
-    /// Tick and interrupts as one: both as often as the more frequent of the two, which is no less than they steal.
+    /// Tick and interrupts as one.
     pub(crate) fn tick(&self) -> Option<Tick> {
-        self.thefts().reduce(|one, other| Tick { c: one.c.saturating_add(other.c), t: one.t.min(other.t) })
+        self.thefts().reduce(together)
     }
 
     /// Whether jobs cost what their WCET says and nothing else.
@@ -289,6 +285,20 @@ pub(crate) fn synchronous<'a>(mut tasks: impl Iterator<Item = &'a UnitTask> + Cl
     let Some(first) = tasks.clone().next() else { return true };
     let offset = first.o;
     tasks.all(|task| task.o == offset && task.j == 0 && task.b == 0 && !task.chained && task.dense)
+}
+
+/// The scheduler's tick and interrupts, where they cost anything, each as often as it comes.
+pub(crate) fn thefts(costs: Option<Costs>) -> impl Iterator<Item = Tick> {
+    let costs = costs.unwrap_or(Costs::NONE);
+    [(costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period)]
+        .into_iter()
+        .filter(|(c, t)| !c.is_zero() && !t.is_zero())
+        .map(|(c, t)| Tick { c: c.as_ns(), t: t.as_ns() })
+}
+
+/// Two thefts as one, both as often as the more frequent of the two, which is no less than they steal.
+pub(crate) fn together(one: Tick, other: Tick) -> Tick {
+    Tick { c: one.c.saturating_add(other.c), t: one.t.min(other.t) }
 }
 
 /// A span as messages write it.

@@ -240,6 +240,7 @@ fn a_node_is_chosen_and_parts_that_wait_for_later_versions_are_named() {
         send_gap: Span::from_ms(1),
         hop_wcet: Span::from_us(1),
         size: Bytes::new(1),
+        hop_deadlines: Vec::new(),
     };
     system.flows.push(flow);
     let first = RunOptions { node: Some(NodeId(0)), ..options() };

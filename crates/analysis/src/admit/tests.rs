@@ -36,7 +36,7 @@ fn empty(random: &mut Random) -> System {
     if random.between(0, 2) == 0 {
         let ns = Span::from_ns;
         system.nodes[0].costs =
-            Some(Costs { switch: ns(1), migrate: ns(0), release: ns(1), tick: ns(1), tick_period: ns(60) });
+            Some(Costs { switch: ns(1), release: ns(1), tick: ns(1), tick_period: ns(60), ..Costs::NONE });
     }
     system
 }

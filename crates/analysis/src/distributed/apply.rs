@@ -1,17 +1,16 @@
 //! `partial-edf` on a System: what each node and flow is told, in words and figures.
 
 use serde_json::{Map, Value, json};
-use takt_model::{Discipline, Filter, Flow, NodeId, NodeSpec, Probability, Span, System, TableTask, Task};
+use takt_model::{Discipline, Filter, Flow, NodeId, NodeSpec, Probability, Span, System, TableTask, Task, TaskId};
 
 use super::below::Supply;
 use super::clock::Drift;
 use super::{FlowBound, Found, Hop, Local, Net, Refusal, Route, Station, Sync, Transport, analyse, assign, paper};
 use crate::apply::percent;
 use crate::catalogue::TestId;
-use crate::edf::qpa::Tick;
 use crate::exact::sum_ppm;
 use crate::report::{TaskReport, TestReport};
-use crate::scope::ns;
+use crate::scope::{ns, thefts, together};
 use crate::verdict::{Answer, Verdict};
 
 /// Deadlines of one batch that are shown.
@@ -313,6 +312,11 @@ fn refusal(system: &System, node: NodeId) -> Option<String> {
     if system.modes.iter().any(|mode| mode.node == node && mode.strategy != spec.strategy) {
         return Some("partial-edf needs a node that keeps its strategy".to_owned());
     }
+    let spec = &system.nodes[node.index()];
+    let late = spec.costs.is_some_and(|costs| !costs.latency.is_zero());
+    if late && (spec.receive.is_some() || spec.send.is_some()) {
+        return Some("partial-edf needs a time table that starts on time: costs.latency of zero".to_owned());
+    }
     if let Some(component) = system.components.iter().find(|component| component.node == node) {
         return Some(format!("partial-edf needs a node without components: \"{}\"", component.name));
     }
@@ -348,19 +352,18 @@ fn nodes(system: &System, refused: &[Option<String>]) -> Net {
             c: charged(spec, task.wcet),
             most: task.cost.map(|cost| task.wcet.as_ns() / cost.as_ns().max(1)),
         };
-        let local = |task: &Task| Local {
+        let local = |(id, task): (TaskId, &Task)| Local {
             c: charged(spec, task.wcet),
             t: task.period.as_ns(),
             d: task.deadline.as_ns(),
-            jitter: task.jitter.as_ns(),
+            jitter: system.release_jitter(id).as_ns(),
             blocked: task.blocking.as_ns(),
         };
-        let tick = spec.costs.filter(|costs| !costs.tick.is_zero() && !costs.tick_period.is_zero());
         Station {
             receive: spec.receive.map(transport),
             send: spec.send.map(transport),
-            tick: tick.map(|costs| Tick { c: costs.tick.as_ns(), t: costs.tick_period.as_ns() }),
-            locals: system.tasks_of(NodeId(i as u32)).map(|(_, task)| local(task)).collect(),
+            tick: thefts(spec.costs).reduce(together),
+            locals: system.tasks_of(NodeId(i as u32)).map(local).collect(),
             to_completion: level(system, spec).unwrap_or(false),
         }
     };
