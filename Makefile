@@ -43,9 +43,11 @@ invariants-selftest:
 deny:
 	.ci/deny
 
-## Response times against an independent implementation of verified analyses, the crate response-time-analysis.
+## Response times against two independent implementations of verified analyses: the crate response-time-analysis, and PyPI's.
 agreement:
 	benches/check-peer.sh agreement
+	$(CARGO) build --locked --package takt
+	benches/pyrta-agreement target/debug/takt
 
 ## All benchmark programs, and the peers that they are compared with (BENCH=short: only that they run).
 bench:
