@@ -109,6 +109,18 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
             test.scope
         ));
     }
+    for (test, share) in tests.iter().filter_map(|test| Some((test, test.figures.get("ordinary")?))) {
+        if share["kept"] == json!(false) {
+            let span =
+                |key: &str| share[key].as_u64().map_or("any time".to_owned(), |ns| Span::from_ns(ns).to_string());
+            let (taken, window, room) = (span("real_time_ns"), span("window_ns"), span("room_ns"));
+            warnings.push(format!(
+                "{}: real-time work may take {taken} of {window} on a CPU, and beyond {room} the kernel may give the CPU to ordinary threads \
+                 that starve, which no test charges",
+                test.scope
+            ));
+        }
+    }
     warnings
 }
 

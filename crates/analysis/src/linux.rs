@@ -9,14 +9,16 @@
 //! | `BW_SHIFT`, `to_ratio(period, runtime)` | [`BW_SHIFT`], [`to_ratio`] |
 //! | `dl_b->bw` | `to_ratio(rt_period, rt_runtime)` |
 //! | `dl_b->total_bw` | the fair servers, then the tasks in file order |
+//!
+//! Besides: whether real-time work leaves ordinary threads so much that the kernel need not give it to them.
 
 use serde_json::json;
 use takt_model::plan::Order;
-use takt_model::{Builtin, NodeId, Plan, Span, StrategyRef, System, Task, TaskId};
+use takt_model::{Builtin, Costs, NodeId, Plan, Span, StrategyRef, System, Task, TaskId};
 
 use crate::catalogue::TestId;
 use crate::report::{TaskReport, TestReport};
-use crate::scope::cpus_name;
+use crate::scope::{cpus_name, thefts};
 use crate::verdict::{Answer, Verdict};
 
 /// Fractional bits of the kernel's bandwidths.
@@ -96,7 +98,7 @@ pub(crate) fn check_node(system: &System, node: NodeId, machine: &LinuxMachine) 
         let why = format!("the node has {} CPUs, the machine {}", spec.cpus, machine.cpus);
         return vec![report(scope, Verdict::Infeasible { witness: why }, Vec::new())];
     }
-    match spec.strategy {
+    let mut reports = match spec.strategy {
         StrategyRef::Builtin(Builtin::Edf) => deadline_domains(system, node, machine, &scope),
         StrategyRef::Builtin(Builtin::Fp | Builtin::Rm | Builtin::Dm | Builtin::Fifo) => {
             vec![report(scope, fifo_levels(system, node), Vec::new())]
@@ -106,9 +108,79 @@ pub(crate) fn check_node(system: &System, node: NodeId, machine: &LinuxMachine) 
                 "no kernel class obeys strategy \"{}\"; the kernel has SCHED_DEADLINE (edf) and SCHED_FIFO (fp, rm, dm, fifo)",
                 system.strategy_name(reference)
             );
-            vec![report(scope, Verdict::NotApplicable { precondition }, Vec::new())]
+            return vec![report(scope, Verdict::NotApplicable { precondition }, Vec::new())];
         }
+    };
+    if let (Some(share), Some(first)) = (ordinary_share(system, node, machine), reports.first_mut()) {
+        first.figures.insert(
+            "ordinary".to_owned(),
+            json!({
+                "cpu": share.cpu, "window_ns": share.window, "real_time_ns": share.demand,
+                "room_ns": share.room, "kept": share.kept(),
+            }),
+        );
     }
+    reports
+}
+
+/// What real-time work leaves to ordinary threads on the CPU where that is least.
+struct Share {
+    cpu: u32,
+    /// The length of time looked at, in nanoseconds.
+    window: u64,
+    /// At most this much of it is taken by real-time work.
+    demand: u64,
+    /// What real-time work may take without the kernel stepping in.
+    room: u64,
+}
+
+impl Share {
+    fn kept(&self) -> bool {
+        self.demand <= self.room
+    }
+}
+
+/// Whether ordinary threads get their share by themselves, so that the kernel never takes it from real-time threads.
+///
+/// A fair server (Q, P) is deferred to P - Q after it was needed, and needs nothing where ordinary threads ran for Q until then
+/// (kernel/sched/deadline.c, `dl_server_timer`); without one, SCHED_FIFO stops after `sched_rt_runtime_us` of each
+/// `sched_rt_period_us` (kernel/sched/rt.c). In a window of length L run only jobs that arrived in it or up to D before, where
+/// deadlines are met: at most floor((L + D) / T) + 1 of each task, ticks and interrupts as often as they come.
+fn ordinary_share(system: &System, node: NodeId, machine: &LinuxMachine) -> Option<Share> {
+    let us = |us: u64| us.saturating_mul(1000);
+    let (window, room) = match (machine.fair_server, machine.rt_runtime_us) {
+        (Some((q, p)), _) => {
+            let window = p.as_ns().saturating_sub(q.as_ns());
+            (window, window.saturating_sub(q.as_ns()))
+        }
+        (None, Some(runtime)) => (us(machine.rt_period_us), us(runtime)),
+        (None, None) => return None,
+    };
+    let spec = &system.nodes[node.index()];
+    let costs = spec.costs.unwrap_or(Costs::NONE);
+    let on_cpu = |cpu: u32| {
+        let mut demand = 0u128;
+        let mut add = |c: u64, t: u64, before: u64| {
+            let times = (u128::from(window) + u128::from(before)) / u128::from(t.max(1)) + 1;
+            demand = demand.checked_add(times.checked_mul(c.into())?)?;
+            Some(())
+        };
+        for theft in thefts(spec.costs) {
+            add(theft.c, theft.t, 0)?;
+        }
+        for (_, task) in system.tasks_of(node).filter(|(_, task)| task.component.is_none()) {
+            if task.cpus.is_none_or(|cpus| cpus.contains(cpu)) {
+                let switches = costs.switch.as_ns().checked_mul(2)?.checked_add(costs.migrate.as_ns())?;
+                let c = task.wcet.as_ns().checked_add(costs.release.as_ns())?.checked_add(switches)?;
+                add(c, task.period.as_ns(), task.deadline.as_ns())?;
+            }
+        }
+        Some(demand)
+    };
+    let taken =
+        |cpu| on_cpu(cpu).and_then(|demand| u64::try_from(demand).ok()).map_or(window, |demand| demand.min(window));
+    let shares = (0..spec.cpus).map(|cpu| Share { cpu, window, demand: taken(cpu), room });
+    shares.max_by_key(|share| share.demand)
 }
 
 fn report(scope: String, verdict: Verdict, tasks: Vec<TaskReport>) -> TestReport {

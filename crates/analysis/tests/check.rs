@@ -233,6 +233,24 @@ fn pinned_tasks_under_global_placement_are_a_partition() {
 }
 
 #[test]
+fn what_starves_ordinary_threads_is_said() {
+    let asked = |machine, c| {
+        let system = System::local(1, Builtin::Rm, vec![task("a", 10, c), task("b", 100, 10)]);
+        let report = check(&system, &CheckOptions { linux: Some(machine), ..Default::default() });
+        let share = report.tests.iter().find_map(|test| test.figures.get("ordinary")).cloned();
+        (share.map(|share| (share["real_time_ns"].clone(), share["kept"].clone())), report.warnings.len())
+    };
+    // (950 + 10) / 10 + 1 jobs of 7 ms and (950 + 100) / 100 + 1 of 10 ms in 950 ms, of which 900 may be taken.
+    let stock = LinuxMachine::stock(1);
+    assert_eq!(asked(stock, 7), (Some(((97 * 7_000_000 + 11 * 10_000_000).into(), true.into())), 0));
+    assert_eq!(asked(stock, 9), (Some((950_000_000u64.into(), false.into())), 1));
+    // Without a fair server 950 of 1000 ms.
+    let older = LinuxMachine { fair_server: None, ..stock };
+    assert_eq!(asked(older, 8), (Some(((102 * 8_000_000 + 12 * 10_000_000).into(), true.into())), 0));
+    assert_eq!(asked(LinuxMachine { rt_runtime_us: None, ..older }, 9), (None, 0));
+}
+
+#[test]
 fn the_kernel_counts_as_it_does() {
     let linux = |system: &System, machine| {
         let report = check(system, &CheckOptions { linux: Some(machine), ..Default::default() });

@@ -84,7 +84,7 @@ fn decided(system: System, change: &Change) -> Result<By, Refusal> {
 
 /// The system with what a file adds.
 fn added(file: &str, system: &System, text: &str, path: &str) -> Result<Change, Failure> {
-    let more = input::text(path, "TOML")?;
+    let more = without_version(&input::text(path, "TOML")?);
     let gap = if text.ends_with('\n') { "\n" } else { "\n\n" };
     let text = format!("{text}{gap}{more}");
     let changed = input::parse_system(file, &text).map_err(|failure| Failure {
@@ -106,6 +106,18 @@ fn added(file: &str, system: &System, text: &str, path: &str) -> Result<Change, 
         )));
     }
     Ok(Change { changed, text, added, removed: Vec::new() })
+}
+
+/// What stands alone says `takt = 1` itself, which in the midst of a system would belong to its last table.
+fn without_version(text: &str) -> String {
+    let mut root = true;
+    let kept = text.lines().map(|line| {
+        let start = line.trim_start();
+        root &= !start.starts_with('[');
+        let version = root && start.strip_prefix("takt").is_some_and(|rest| rest.trim_start().starts_with('='));
+        if version { "" } else { line }
+    });
+    kept.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// The system without a task.
