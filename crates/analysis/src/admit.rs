@@ -12,7 +12,7 @@
 //!
 //! Tasks of one level count against each other, whatever the order of their releases: safe, and where it does not suffice `check` decides.
 //!
-//! Quick ways are for nodes of one CPU, or whose tasks are all bound to single CPUs, under `edf`, `rm`, `dm` or `fp`, without components, modes, flows, chains, jitter and
+//! Quick ways are for nodes of one CPU, or whose tasks are all bound to single CPUs, under `edf`, `rm`, `dm` or `fp`, without components, modes, flows, chains, jitter, release latency and
 //! cancellation. On others each change is a `check` of the whole system; so is a component.
 //!
 //! A change is atomic: all its tasks and components, on all nodes, or nothing.
@@ -25,6 +25,7 @@ use crate::check::decide;
 use crate::edf::qpa::{self, Demand, EdfTask, Tick};
 use crate::exact::ONE;
 use crate::report::CheckReport;
+use crate::scope::{thefts, together};
 use crate::verdict::Answer;
 
 /// How a change was decided.
@@ -318,10 +319,9 @@ impl Admission {
         if cpus.len() == 1 { Some((task.node, cpus.lowest()?)) } else { None }
     }
 
+    /// Ticks and interrupts, as one.
     fn tick(&self, node: NodeId) -> Option<Tick> {
-        let costs = self.system.nodes[node.index()].costs?;
-        let ticks = !costs.tick.is_zero() && !costs.tick_period.is_zero();
-        ticks.then(|| Tick { c: costs.tick.as_ns(), t: costs.tick_period.as_ns() })
+        thefts(self.system.nodes[node.index()].costs).reduce(together)
     }
 
     /// C with what its switches and release cost; saturated where it does not fit, which no test accepts.
@@ -384,7 +384,8 @@ impl Admission {
     #[must_use]
     pub fn response(&self, name: &str) -> Option<Span> {
         let task = self.system.tasks.iter().find(|task| task.name == name)?;
-        if !self.quick[task.node.index()] {
+        // `check` counts ticks and interrupts apart.
+        if !self.quick[task.node.index()] || thefts(self.system.nodes[task.node.index()].costs).count() > 1 {
             return None;
         }
         let Some(Unit::Fixed(fixed)) = self.units.get(&self.place(task)?) else { return None };
@@ -449,7 +450,9 @@ fn key(system: &System, task: &Task) -> Option<u64> {
 fn is_quick(system: &System, node: NodeId) -> bool {
     let spec = &system.nodes[node.index()];
     let known = matches!(spec.strategy, StrategyRef::Builtin(Builtin::Edf | Builtin::Rm | Builtin::Dm | Builtin::Fp));
+    // Timers that are late are jitter of every task.
     let clear = !spec.cancel
+        && spec.costs.is_none_or(|costs| costs.latency.is_zero())
         && spec.receive.is_none()
         && spec.send.is_none()
         && system.modes.iter().all(|mode| mode.node != node)

@@ -255,8 +255,9 @@ fn allowed(system: &System, certificate: Option<&Certificate>, id: TaskId) -> Re
         certificate.and_then(|certificate| certificate.placement.iter().find(|placed| placed.task == task.name));
     let Some(placed) = placed else { return Ok(own) };
     let cpus = set(&placed.cpus)?;
-    let within = node.clusters().iter().any(|cluster| cpus.is_subset(cluster));
-    if cpus.is_empty() || !cpus.is_subset(&own) || !within {
+    // All of a cluster that the task may use: a node that is not partitioned leaves nothing open, for its scheduler may use every CPU.
+    let open = node.clusters().iter().any(|cluster| cpus == own.intersection(cluster));
+    if cpus.is_empty() || !open {
         return Err(format!("\"{}\" cannot be placed there", task.name));
     }
     Ok(cpus)

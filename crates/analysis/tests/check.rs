@@ -394,3 +394,59 @@ fn a_successor_can_come_in_the_instant_in_which_another_job_starts() {
     system.nodes[0].strategy = StrategyRef::Own(StrategyId(0));
     assert_eq!(plain(&system).bound_of(TaskId(1)), Some(ns(6)));
 }
+
+fn parsed(text: &str) -> System {
+    takt_model::file::parse(text, "system").unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+#[test]
+fn a_table_alone_needs_no_more_than_its_cpu() {
+    for (wcet, answer) in [("5ms", Answer::Yes), ("6ms", Answer::Unknown)] {
+        let table = format!("{{ period = \"10ms\", wcet = \"{wcet}\" }}");
+        let node = format!("takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"edf\"\nreceive = {table}\nsend = {table}\n");
+        assert_eq!(check(&parsed(&node), &CheckOptions::default()).schedulable, answer, "{wcet}");
+    }
+}
+
+#[test]
+fn flows_that_late_timers_release_are_not_covered() {
+    let flow = "[[flow]]\nname = \"f\"\npath = [\"n\"]\nsize = \"1KiB\"\nperiod = \"20ms\"\nwcet = \"8ms\"\ndeadline = \"10ms\"\n";
+    for (latency, answer) in [("0ms", Answer::Yes), ("5ms", Answer::Unknown)] {
+        let node = format!(
+            "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"edf\"\ncosts = {{ latency = \"{latency}\" }}\n{flow}"
+        );
+        assert_eq!(check(&parsed(&node), &CheckOptions::default()).schedulable, answer, "{latency}");
+    }
+}
+
+#[test]
+fn a_deferrable_server_that_is_replenished_late_may_be_late() {
+    // Twice 7 before 4 leave 2 of 20.
+    let text = |latency: &str| {
+        format!(
+            "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"rm\"\ncosts = {{ latency = \"{latency}\" }}\n[[task]]\nname = \"hi\"\nperiod = \"11ms\"\nwcet = \"7ms\"\n\
+             [[component]]\nname = \"s\"\nserver = \"deferrable\"\nperiod = \"20ms\"\nbudget = \"4ms\"\nstrategy = \"edf\"\n[[task]]\nname = \"in\"\ncomponent = \"s\"\nperiod = \"80ms\"\nwcet = \"4ms\"\n"
+        )
+    };
+    assert_eq!(check(&parsed(&text("0ms")), &CheckOptions::default()).schedulable, Answer::Yes);
+    assert_ne!(check(&parsed(&text("3ms")), &CheckOptions::default()).schedulable, Answer::Yes);
+}
+
+#[test]
+fn the_share_of_jobs_in_time_counts_from_nominal_arrivals() {
+    // The server may give 5 from 5 on and from 15 on: a job that is 5 late is done after 23.
+    let text = "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"edf\"\n[[component]]\nname = \"s\"\nserver = \"cbs-hard\"\nperiod = \"10ms\"\nbudget = \"5ms\"\nstrategy = \"edf\"\n\
+        [[task]]\nname = \"in\"\ncomponent = \"s\"\nperiod = \"40ms\"\ndeadline = \"20ms\"\nwcet = \"10ms\"\nexec = { pmf = [[\"9ms\", 0.5], [\"10ms\", 0.5]] }\n";
+    let low = |text: &str| {
+        let report = check(&parsed(text), &CheckOptions::default());
+        let cbs = report.tests.iter().find(|test| test.test.name() == "cbs").expect("a test of the server");
+        cbs.figures["in_time"]["low"].as_f64()
+    };
+    assert_eq!(low(text), Some(1.0));
+    assert_eq!(low(&format!("{text}jitter = \"5ms\"\n")), Some(0.0));
+    let late = text.replace(
+        "strategy = \"edf\"\n[[component]]",
+        "strategy = \"edf\"\ncosts = { latency = \"5ms\" }\n[[component]]",
+    );
+    assert!(low(&late) < Some(1.0));
+}

@@ -35,8 +35,9 @@ fn empty(random: &mut Random) -> System {
     system.nodes[1].placement = Placement::Partitioned;
     if random.between(0, 2) == 0 {
         let ns = Span::from_ns;
-        system.nodes[0].costs =
-            Some(Costs { switch: ns(1), release: ns(1), tick: ns(1), tick_period: ns(60), ..Costs::NONE });
+        let costs = Costs { switch: ns(1), release: ns(1), tick: ns(1), tick_period: ns(60), ..Costs::NONE };
+        let (interrupt, latency) = (ns(random.between(0, 2)), ns(random.between(0, 5) / 4));
+        system.nodes[0].costs = Some(Costs { interrupt, interrupt_period: ns(30), latency, ..costs });
     }
     system
 }
@@ -83,6 +84,21 @@ fn after_any_changes_it_says_what_check_says() {
     }
     for way in ["density", "bounds", "fixed-points", "demand", "check", "refused", "responses"] {
         assert!(seen.contains_key(way), "{way}: {seen:?}");
+    }
+}
+
+#[test]
+fn interrupts_and_late_timers_count() {
+    let ns = Span::from_ns;
+    let interrupt = Costs { interrupt: ns(5), interrupt_period: ns(10), ..Costs::NONE };
+    for costs in [interrupt, Costs { latency: ns(50), ..Costs::NONE }] {
+        for builtin in [Builtin::Edf, Builtin::Rm] {
+            let mut system = System::local(1, builtin, vec![Task::periodic("a", ns(100), ns(10))]);
+            system.nodes[0].costs = Some(costs);
+            let mut admission = Admission::new(system).expect("a is in time");
+            assert!(admission.add(&[Task::periodic("b", ns(100), ns(60))]).is_err(), "{builtin:?} {costs:?}");
+            assert!(admission.add(&[Task::periodic("b", ns(100), ns(1))]).is_ok(), "{builtin:?} {costs:?}");
+        }
     }
 }
 

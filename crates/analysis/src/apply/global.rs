@@ -120,7 +120,8 @@ fn suffered(unit: &Unit, task: &UnitTask, carried: &Carried, rule: Rule) -> Opti
             preemptions = preemptions.checked_add(releases)?;
         }
     }
-    let each = costs.switch.as_ns().checked_add(costs.migrate.as_ns())?;
+    let another = if unit.m > 1 && !costs.interrupt_period.is_zero() { costs.interrupt.as_ns() } else { 0 };
+    let each = costs.switch.as_ns().checked_add(costs.migrate.as_ns())?.checked_add(another)?;
     let ticks = match unit.tick() {
         Some(tick) => (task.d / tick.t).checked_add(1)?.checked_mul(tick.c)?,
         None => 0,

@@ -241,6 +241,19 @@ fn global_proofs_do_not_hold_for_partitions() {
 }
 
 #[test]
+fn no_task_is_placed_where_the_scheduler_is_free() {
+    // Dhall: c misses, and would not on a CPU of its own.
+    let mut system = System::local(2, Builtin::Edf, vec![task("a", 10, 2), task("b", 10, 2), task("c", 11, 10)]);
+    system.nodes[0].placement = Placement::Partitioned;
+    let placed = certify(&system).expect("c gets a CPU of its own");
+    for placement in [Placement::Global, Placement::Clustered { cpus: 2 }] {
+        system.nodes[0].placement = placement;
+        let forged = Certificate { system: takt_model::file::write(&system), ..placed.clone() };
+        assert!(matches!(accept(&system, &forged), Err(Rejected::Claim(_))), "{placement:?}");
+    }
+}
+
+#[test]
 fn nodes_are_covered_one_by_one() {
     let mut system = System::local(1, Builtin::Edf, vec![task("a", 10, 5), task("b", 14, 7)]);
     system.nodes.push(NodeSpec::new("second", 2, StrategyRef::Builtin(Builtin::Rm)));

@@ -139,7 +139,7 @@ impl Tree {
                 ServerRule::Deferrable => {
                     // Its deadline counts from the instant from which on it may be late.
                     let carry = task.t.saturating_sub(given(component.budget).unwrap_or(0));
-                    task.j = carry;
+                    task.j = task.j.saturating_add(carry);
                     task.d = task.d.saturating_add(carry);
                 }
                 ServerRule::Cbs | ServerRule::CbsHard if unit.served.is_some() => {
@@ -233,11 +233,12 @@ impl Tree {
             (ServerRule::Cbs | ServerRule::CbsHard, _) => Err("needs edf on one CPU above the server".to_owned()),
             _ => Err("needs a constant-bandwidth server, cbs or cbs-hard".to_owned()),
         };
-        let mut inside = self.system.tasks.iter().filter(|task| task.component == Some(id));
-        if let (true, Some(task), None) = (served.reservation.is_ok(), inside.next(), inside.next())
+        let mut inside = self.system.tasks.iter().enumerate().filter(|(_, task)| task.component == Some(id));
+        if let (true, Some((i, task)), None) = (served.reservation.is_ok(), inside.next(), inside.next())
             && (task.exec != Exec::Wcet || !matches!(task.arrival, Arrival::Periodic | Arrival::Sporadic))
         {
-            served.random = exec_of(task).ok().zip(arrivals_of(task).ok());
+            let jitter = self.system.release_jitter(TaskId(i as u32));
+            served.random = exec_of(task).ok().zip(arrivals_of(&Task { jitter, ..task.clone() }).ok());
         }
         served.supply = match guaranteed(component.server, above) {
             Err(why) => refuse(why),

@@ -313,9 +313,8 @@ fn refusal(system: &System, node: NodeId) -> Option<String> {
         return Some("partial-edf needs a node that keeps its strategy".to_owned());
     }
     let spec = &system.nodes[node.index()];
-    let late = spec.costs.is_some_and(|costs| !costs.latency.is_zero());
-    if late && (spec.receive.is_some() || spec.send.is_some()) {
-        return Some("partial-edf needs a time table that starts on time: costs.latency of zero".to_owned());
+    if spec.costs.is_some_and(|costs| !costs.latency.is_zero()) {
+        return Some("partial-edf needs a time table and flows that start on time: costs.latency of zero".to_owned());
     }
     if let Some(component) = system.components.iter().find(|component| component.node == node) {
         return Some(format!("partial-edf needs a node without components: \"{}\"", component.name));

@@ -143,12 +143,10 @@ impl Below<'_> {
     /// Whether EDF keeps all deadlines.
     #[must_use]
     pub fn analyse(&self) -> Supply {
-        if self.jobs.is_empty() {
-            return Supply::Met { horizon: 0 };
-        }
         match compare_sum(self.loads(), 1) {
             Some(Ordering::Greater) => return Supply::Overload,
             None => return Supply::Undecided,
+            _ if self.jobs.is_empty() => return Supply::Met { horizon: 0 },
             _ => {}
         }
         let mut terms_left = TERMS_MAX;

@@ -105,5 +105,6 @@ fn in_time(unit: &Unit, reservation: &Reservation) -> Option<Enclosure> {
     let exact = reservation.budget() / common <= GRANULES_MAX;
     let granularity = if exact { common } else { reservation.budget().div_ceil(GRANULES_MAX) };
     let model = Model::new(&exec, arrivals, reservation.period(), reservation.budget(), granularity).ok()?;
-    Some(model.solve().ok()?.within(task.d / reservation.period()))
+    // The model's responses count from the release.
+    Some(model.solve().ok()?.within(task.d.saturating_sub(task.j) / reservation.period()))
 }

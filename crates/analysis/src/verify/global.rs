@@ -14,7 +14,8 @@
 use super::one_cpu::window;
 use super::{Claim, Part, Responding, Work, fits, sum_up};
 
-/// C with all switches and migrations that can hit a job before its deadline: one for each release of a job that goes first.
+/// C with all switches and migrations that can hit a job before its deadline: one for each release of a job that goes first. Ticks are on one grid; interrupts
+/// are not, so on several CPUs each resumption may meet one more.
 fn suffered(part: &Part, task: &Work, edf: bool) -> Result<u128, String> {
     let Some(costs) = part.costs else { return Ok(task.c.into()) };
     let mut preemptions = 0u128;
@@ -30,9 +31,10 @@ fn suffered(part: &Part, task: &Work, edf: bool) -> Result<u128, String> {
         }
     }
     let (switch, migrate) = (u128::from(costs.switch.as_ns()), u128::from(costs.migrate.as_ns()));
+    let another = u128::from(if part.m > 1 { costs.interrupt.as_ns() } else { 0 });
     let ticks = part.tick().map_or(0, |(c, t)| (u128::from(task.d / t) + 1) * u128::from(c));
     let once = u128::from(task.c) + u128::from(costs.release.as_ns()) + switch + ticks;
-    fits(preemptions.checked_mul(switch + migrate).and_then(|more| more.checked_add(once)))
+    fits(preemptions.checked_mul(switch + migrate + another).and_then(|more| more.checked_add(once)))
 }
 
 fn unblocked(part: &Part) -> Claim {

@@ -39,12 +39,14 @@ pub(crate) fn execute(options: &args::Size, name: &str, json: bool) -> Outcome {
     let probability = options.probability.unwrap_or(Probability::ONE);
     let observed = options.log.as_ref().map(|log| Observed::read(log, name)).transpose()?;
     let samples = Samples::of(task, observed);
-    let (exec, arrivals) = samples.distributions(task)?;
+    // Deadlines count from nominal arrivals, what is computed from releases.
+    let jitter = system.release_jitter(id);
+    let (exec, arrivals) = samples.distributions(&Task { jitter, ..task.clone() })?;
     let wanted = Wanted {
         exec: &exec,
         arrivals: &arrivals,
         period,
-        deadline: options.deadline.unwrap_or(task.deadline),
+        deadline: options.deadline.unwrap_or(task.deadline).saturating_sub(jitter),
         probability,
         pending: options.pending,
         quantum: options.quantum.or(quantum).unwrap_or_else(|| hundredth(period)),
@@ -190,9 +192,15 @@ impl Samples {
         let of = |samples: &Option<Vec<u64>>, otherwise: Result<Pmf, String>| {
             samples.as_ref().and_then(|samples| Pmf::of_samples(samples)).map_or(otherwise, Ok)
         };
-        // A log says when jobs came; a file's jitter shortens the distances that it states.
+        // Nominal arrivals, in a log, a trace and a file alike: jitter shortens what lies between them.
+        let jitter = task.jitter.as_ns();
         let arrivals = if self.exec.is_some() && self.distances.is_some() {
-            of(&self.distances, arrivals_of(task))
+            of(&self.distances, arrivals_of(task)).and_then(|distances| match distances.min() {
+                least if jitter > 0 && jitter >= least => {
+                    Err(format!("\"{}\" has release jitter of at least the time between two arrivals", task.name))
+                }
+                _ => Ok(distances.map(|distance| distance - jitter)),
+            })
         } else {
             arrivals_of(task)
         };
