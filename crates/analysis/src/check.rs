@@ -251,8 +251,24 @@ fn check_node(
         }
     }
     let switches = strategies.len() > 1;
+    let beside = distributed.is_some_and(|distributed| distributed.refused(node).is_some());
     for (scope, strategy) in strategies {
-        let (found, mut tests) = check_view(system, &tree, node, strategy, scope, options);
+        let (mut found, mut tests) = check_view(system, &tree, node, strategy, scope, options);
+        if beside {
+            take_back(
+                &mut found,
+                &mut tests,
+                "holds without the flows and the table of its node, which are not covered",
+            );
+            for test in &mut tests {
+                if let (Verdict::NotProven { why }, true) =
+                    (&mut test.verdict, test.figures.contains_key("tardiness_ns"))
+                {
+                    why.push_str(" (without the flows and the table of its node)");
+                }
+                withdraw_figures(test);
+            }
+        }
         answer = answer.and(if switches { stands_alone(&mut tests) } else { found });
         reports.append(&mut tests);
     }
@@ -285,20 +301,25 @@ fn stands_alone(tests: &mut [TestReport]) -> Answer {
             }
             _ => {}
         }
-        if let Some(tardiness) = report.figures.get_mut("tardiness_ns") {
-            *tardiness = Value::Null;
-        }
-        for server in report.figures.get_mut("servers").and_then(Value::as_array_mut).into_iter().flatten() {
-            (server["wcrt_ns"], server["verdict"]) = (Value::Null, json!(Answer::Unknown));
-        }
+        withdraw_figures(report);
         for task in &mut report.tasks {
             (task.wcrt, task.verdict) = (None, Answer::Unknown);
         }
-        for chain in report.figures.get_mut("chains").and_then(Value::as_array_mut).into_iter().flatten() {
-            chain["bound_ns"] = Value::Null;
-        }
     }
     answer
+}
+
+/// Takes back the bounds among the figures.
+fn withdraw_figures(report: &mut TestReport) {
+    if let Some(tardiness) = report.figures.get_mut("tardiness_ns") {
+        *tardiness = Value::Null;
+    }
+    for server in report.figures.get_mut("servers").and_then(Value::as_array_mut).into_iter().flatten() {
+        (server["wcrt_ns"], server["verdict"]) = (Value::Null, json!(Answer::Unknown));
+    }
+    for chain in report.figures.get_mut("chains").and_then(Value::as_array_mut).into_iter().flatten() {
+        chain["bound_ns"] = Value::Null;
+    }
 }
 
 fn was_unbound(system: &System, node: NodeId) -> bool {

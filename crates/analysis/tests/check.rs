@@ -450,3 +450,14 @@ fn the_share_of_jobs_in_time_counts_from_nominal_arrivals() {
     );
     assert!(low(&late) < Some(1.0));
 }
+
+#[test]
+fn beside_a_table_that_is_not_covered_nothing_is_bounded() {
+    // The table takes both CPUs.
+    let text = "takt = 1\n[[node]]\nname = \"n\"\ncpus = 2\nstrategy = \"edf\"\nreceive = { period = \"2ms\", wcet = \"2ms\" }\nsend = { period = \"2ms\", wcet = \"2ms\" }\n\
+        [[task]]\nname = \"starved\"\nperiod = \"10ms\"\nwcet = \"1ms\"\n";
+    let report = check(&parsed(text), &CheckOptions::default());
+    assert_eq!((report.schedulable, report.bound_of(TaskId(0))), (Answer::Unknown, None));
+    assert!(report.tests.iter().all(|test| test.verdict.answer() == Answer::Unknown));
+    assert!(report.tests.iter().flat_map(|test| &test.tasks).all(|task| task.verdict == Answer::Unknown));
+}
