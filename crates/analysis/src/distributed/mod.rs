@@ -10,8 +10,8 @@
 //!   first, and whether one interrupts the other, is left open: each is done R after its release at the latest, R the
 //!   busy period of the table ([`below::table_response`]).
 //! - A message is ready when the job that leaves it completes. The sending job x sends a message if it is ready and the job that sent the
-//!   flow's last one was G / T_s or more jobs before, G = ceil(T' / T_s) T_s: the gap counts on the grid, where no jitter shortens
-//!   it. At most one message of a flow leaves with one job.
+//!   last one of that flow and hop was G / T_s or more jobs before, G = ceil(T' / T_s) T_s: the gap counts on the grid, where no jitter shortens
+//!   it. At most one message of a flow's hop leaves with one job.
 //! - The receiving job takes a snapshot at its start ([`batch`]).
 //! - Deadlines are absolute, and travel: on hop h (0 is the first node) the job of an instance is due D_h after the job of hop h - 1 was due, and
 //!   hop 0 is due D_0 after the flow's arrival a. Carried to another clock a deadline is off by up to ε. The sum of all D_h is
