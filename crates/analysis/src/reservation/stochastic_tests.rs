@@ -52,7 +52,7 @@ fn iterated(model: &Model, steps: usize, states: usize) -> Vec<f64> {
 #[test]
 fn the_distribution_is_that_of_iteration() {
     let mut random = Random::new(5);
-    let (mut solved, mut unstable, mut widest) = (0, 0, 0.0f64);
+    let (mut solved, mut unstable, mut compared, mut widest) = (0, 0, 0, 0.0f64);
     for case in 0..cases(150).min(3_000) {
         let period = random.between(2, 8);
         let budget = random.between(1, period);
@@ -71,19 +71,21 @@ fn the_distribution_is_that_of_iteration() {
             / exec.total() as f64
             / (budget as f64 * model.periods().mean().0 as f64 / model.periods().total() as f64);
         let limit = iterated(&model, 2_000, 300);
+        // Iteration starts from an empty server, and settles slowly under much load; and it cuts off what exceeds its states.
+        let settled = load <= 0.7 && limit[200..].iter().sum::<f64>() < 1e-14;
+        compared += u32::from(settled);
         for k in 1..8 {
             let within = solution.within(k);
             let other: f64 = limit.iter().take((k * budget) as usize + 1).sum();
             let context = || format!("case {case}, k = {k}, load {load}: {within:?} {other} {model:?}");
             assert!(within.low <= within.estimate && within.estimate <= within.high, "{}", context());
-            // Iteration starts from an empty server, and settles slowly under much load.
             assert!(within.low <= other + 1e-12, "{}", context());
-            assert!(load > 0.7 || other <= within.high + 1e-10, "{}", context());
+            assert!(!settled || other <= within.high + 1e-10, "{}", context());
             widest = widest.max(within.high - within.low);
         }
     }
-    println!("{solved} solved, {unstable} unstable, widest enclosure {widest:e}");
-    assert!(solved > 30 && unstable > 10 && widest < 1e-9);
+    println!("{solved} solved, {compared} compared from above, {unstable} unstable, widest enclosure {widest:e}");
+    assert!(solved > 30 && compared > 20 && unstable > 10 && widest < 1e-9);
 }
 
 #[test]
