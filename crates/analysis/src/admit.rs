@@ -298,7 +298,9 @@ impl Admission {
     }
 
     fn takes_quickly(&self, task: &Task) -> bool {
-        self.quick.get(task.node.index()).is_some_and(|quick| *quick) && plain(task) && self.place(task).is_some()
+        self.quick.get(task.node.index()).is_some_and(|quick| *quick)
+            && plain(&self.system, task)
+            && self.place(task).is_some()
     }
 
     /// Whether a task could stand in the file.
@@ -433,8 +435,11 @@ fn take_task(system: &mut System, at: usize) -> Task {
 }
 
 /// A task that the quick ways know.
-fn plain(task: &Task) -> bool {
-    task.after.is_empty() && task.component.is_none() && task.jitter.is_zero()
+/// Whether the quick ways cover a task. With offsets, fixed priorities may be proven by their schedule where no response is bounded in time, and
+/// then more tasks need that test again.
+fn plain(system: &System, task: &Task) -> bool {
+    let by_deadline = system.nodes[task.node.index()].strategy == StrategyRef::Builtin(Builtin::Edf);
+    task.after.is_empty() && task.component.is_none() && task.jitter.is_zero() && (by_deadline || task.offset.is_zero())
 }
 
 /// What orders a task among others, the most important first; `None` under EDF.
@@ -465,7 +470,7 @@ fn is_quick(system: &System, node: NodeId) -> bool {
         within && (spec.placement == Placement::Global || spec.cpus == 1 || task.cpus.is_some())
     };
     let prioritised = |task: &Task| spec.strategy != StrategyRef::Builtin(Builtin::Fp) || task.priority.is_some();
-    known && clear && system.tasks_of(node).all(|(_, task)| plain(task) && bound(task) && prioritised(task))
+    known && clear && system.tasks_of(node).all(|(_, task)| plain(system, task) && bound(task) && prioritised(task))
 }
 
 impl Edf {
