@@ -303,12 +303,18 @@ fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
     edf(unit)?;
     let tasks = edf_tasks(unit, carried)?;
-    let exact = demand_is_exact(unit);
+    Ok(of_demand(unit, qpa::analyse(&tasks, unit.tick()), demand_is_exact(unit), |t, demand| {
+        format!("released together, the tasks demand {demand} within the first {t}")
+    }))
+}
+
+/// What the demand of deadlines says of a unit; `exact` where too much of it refutes, and then `said` tells how much within which time.
+fn of_demand(unit: &Unit, demand: Demand, exact: bool, said: impl Fn(Span, Span) -> String) -> Outcome {
     let mut figures = Map::new();
     let refuse = |why: String| {
         if exact { Verdict::Infeasible { witness: why } } else { Verdict::NotProven { why } }
     };
-    let verdict = match qpa::analyse(&tasks, unit.tick()) {
+    let verdict = match demand {
         Demand::Met { horizon } => {
             figures.insert("horizon_ns".to_owned(), json!(horizon));
             yes()
@@ -316,8 +322,7 @@ fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
         Demand::Exceeded { t, demand } => {
             figures.insert("interval_ns".to_owned(), json!(t));
             figures.insert("demand_ns".to_owned(), json!(demand));
-            let (t, demand) = (ns(t), ns(demand));
-            refuse(format!("released together, the tasks demand {demand} within the first {t}"))
+            refuse(said(ns(t), ns(demand)))
         }
         Demand::Overload => refuse("the tasks, with what costs them, need more than one CPU".to_owned()),
         Demand::Undecided => Verdict::NotProven {
@@ -328,7 +333,7 @@ fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
         Answer::Yes => unit.tasks.iter().map(|task| task_report(task, Answer::Yes, None)).collect(),
         _ => Vec::new(),
     };
-    Ok(Outcome { verdict, tasks, figures })
+    Outcome { verdict, tasks, figures }
 }
 
 fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {

@@ -4,10 +4,10 @@ use serde_json::{Map, json};
 use takt_model::Late;
 use takt_model::plan::Order;
 
-use super::{Inapplicable, Outcome, demand_is_exact, edf_tasks, exact_for, find, one_cpu, task_report, yes};
+use super::{Inapplicable, Outcome, demand_is_exact, edf_tasks, exact_for, find, of_demand, one_cpu, task_report, yes};
 use crate::chains::Carried;
 use crate::edf::np::{self, Blocker};
-use crate::edf::qpa::{Demand, EdfTask};
+use crate::edf::qpa::EdfTask;
 use crate::fp::offsets::{self, OffsetTask, Schedule};
 use crate::fp::opa::{self, Assignment};
 use crate::fp::rta::FpTask;
@@ -26,31 +26,11 @@ pub(super) fn apply_np_edf(unit: &Unit, carried: &Carried) -> Result<Outcome, In
     let tasks = edf_tasks(unit, carried)?;
     let blockers = blockers(unit, &tasks);
     let exact = demand_is_exact(unit) && unit.tasks.iter().all(|task| task.sporadic);
-    let refuse = |why: String| if exact { Verdict::Infeasible { witness: why } } else { Verdict::NotProven { why } };
-    let mut figures = Map::new();
-    let verdict = match np::analyse(&tasks, &blockers, unit.tick()) {
-        Demand::Met { horizon } => {
-            figures.insert("horizon_ns".to_owned(), json!(horizon));
-            yes()
-        }
-        Demand::Exceeded { t, demand } => {
-            figures.insert("interval_ns".to_owned(), json!(t));
-            figures.insert("demand_ns".to_owned(), json!(demand));
-            let (t, demand) = (ns(t), ns(demand));
-            refuse(format!(
-                "released together just after the longest job with a later deadline has started, the tasks find {demand} to do within the first {t}"
-            ))
-        }
-        Demand::Overload => refuse("the tasks, with what costs them, need more than one CPU".to_owned()),
-        Demand::Undecided => Verdict::NotProven {
-            why: "undecided: the iteration limit was reached, or times exceed 64-bit nanoseconds".to_owned(),
-        },
-    };
-    let tasks = match verdict.answer() {
-        Answer::Yes => unit.tasks.iter().map(|task| task_report(task, Answer::Yes, None)).collect(),
-        _ => Vec::new(),
-    };
-    Ok(Outcome { verdict, tasks, figures })
+    Ok(of_demand(unit, np::analyse(&tasks, &blockers, unit.tick()), exact, |t, demand| {
+        format!(
+            "released together just after the longest job with a later deadline has started, the tasks find {demand} to do within the first {t}"
+        )
+    }))
 }
 
 /// What may have started before jobs with closer deadlines arrive, by task; `tasks` are those of the unit with their costs.

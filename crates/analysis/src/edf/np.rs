@@ -14,10 +14,7 @@
 //!
 //! Between two deadlines D_j the blocking is constant, so there h(t) is searched as in QPA.
 
-use std::cmp::Ordering;
-
-use super::qpa::{Demand, EdfTask, TERMS_MAX, Tick, horizon, scan};
-use crate::exact::compare_sum;
+use super::qpa::{Demand, EdfTask, TERMS_MAX, Tick, horizon, scan, told_by_load};
 
 /// Work that keeps the CPU once it has started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,14 +27,8 @@ pub struct Blocker {
 
 /// Whether EDF without preemption keeps all deadlines of `tasks`, which `blockers` hold up (the same tasks, most often).
 pub fn analyse(tasks: &[EdfTask], blockers: &[Blocker], tick: Option<Tick>) -> Demand {
-    if tasks.is_empty() {
-        return Demand::Met { horizon: 0 };
-    }
-    let loads = tasks.iter().map(|task| (task.c, task.t)).chain(tick.map(|tick| (tick.c, tick.t)));
-    match compare_sum(loads, 1) {
-        Some(Ordering::Greater) => return Demand::Overload,
-        None => return Demand::Undecided,
-        _ => {}
+    if let Some(told) = told_by_load(tasks, tick) {
+        return told;
     }
     let mut terms_left = TERMS_MAX;
     let Some(horizon) = horizon(tasks, tick, &mut terms_left) else { return Demand::Undecided };
@@ -61,10 +52,13 @@ pub fn analyse(tasks: &[EdfTask], blockers: &[Blocker], tick: Option<Tick>) -> D
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Ordering;
+
     use takt_model::generate::Random;
 
     use super::*;
     use crate::brute::cases;
+    use crate::exact::compare_sum;
     use crate::verdict::Answer;
 
     fn blockers(tasks: &[EdfTask]) -> Vec<Blocker> {

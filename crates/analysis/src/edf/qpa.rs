@@ -116,16 +116,23 @@ pub(crate) fn deadline_below(tasks: &[EdfTask], t: u64) -> Option<u64> {
         .max()
 }
 
-/// Whether EDF keeps all deadlines.
-pub fn analyse(tasks: &[EdfTask], tick: Option<Tick>) -> Demand {
+/// What the load alone tells, before any deadline is looked at.
+pub(crate) fn told_by_load(tasks: &[EdfTask], tick: Option<Tick>) -> Option<Demand> {
     if tasks.is_empty() {
-        return Demand::Met { horizon: 0 };
+        return Some(Demand::Met { horizon: 0 });
     }
     let loads = tasks.iter().map(|task| (task.c, task.t)).chain(tick.map(|tick| (tick.c, tick.t)));
     match compare_sum(loads, 1) {
-        Some(Ordering::Greater) => return Demand::Overload,
-        None => return Demand::Undecided,
-        _ => {}
+        Some(Ordering::Greater) => Some(Demand::Overload),
+        None => Some(Demand::Undecided),
+        _ => None,
+    }
+}
+
+/// Whether EDF keeps all deadlines.
+pub fn analyse(tasks: &[EdfTask], tick: Option<Tick>) -> Demand {
+    if let Some(told) = told_by_load(tasks, tick) {
+        return told;
     }
     let mut terms_left = TERMS_MAX;
     let Some(horizon) = horizon(tasks, tick, &mut terms_left) else { return Demand::Undecided };

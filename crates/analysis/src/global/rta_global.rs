@@ -18,8 +18,8 @@
 //! closed form, and no solution lies below, for works grow with R. Stepping there avoids the iteration's crawl, which
 //! advances by 1 ns a round where exactly m works are cut off by R_k - C_k + 1.
 
-use super::slack::{self, Found, Step, wait};
-use super::{Bounds, Excess, Load, Rule, Slot, Sporadic, prepared};
+use super::slack::{self, Collect, Works};
+use super::{Bounds, Load, Rule, Slot, Sporadic, prepared};
 
 /// Terms (one work each) that one analysis may evaluate before it gives up.
 pub const TERMS_MAX: u64 = 20_000_000;
@@ -36,55 +36,31 @@ pub fn analyse(tasks: &[Sporadic], m: u32, rule: Rule) -> Bounds {
 }
 
 struct Responses {
-    m: u32,
     rule: Rule,
-    works: Vec<u64>,
-    terms_left: u64,
+    works: Works,
 }
 
 impl Responses {
     fn new(m: u32, rule: Rule) -> Responses {
-        Responses { m, rule, works: Vec::new(), terms_left: TERMS_MAX }
+        Responses { rule, works: Works::new(m, TERMS_MAX) }
+    }
+}
+
+impl Collect for Responses {
+    fn works(&mut self) -> &mut Works {
+        &mut self.works
     }
 
-    /// The works that may delay task k within `length` of its release.
+    #[inline]
     fn collect(&mut self, slots: &[Slot], k: usize, length: u64) {
         let task = &slots[k];
-        self.works.clear();
+        self.works.list.clear();
         for (i, other) in slots.iter().enumerate() {
             if i == k || !other.concerns(self.rule, task.level) {
                 continue;
             }
             let any = other.any(length);
-            self.works.push(if self.rule == Rule::Edf { any.min(other.due(task.window)) } else { any });
+            self.works.list.push(if self.rule == Rule::Edf { any.min(other.due(task.window)) } else { any });
         }
-    }
-}
-
-impl Step for Responses {
-    fn slack(&mut self, slots: &[Slot], k: usize) -> Found {
-        let task = &slots[k];
-        let mut response = task.c;
-        loop {
-            let Some(left) = self.terms_left.checked_sub(slots.len() as u64) else { return Found::Limit };
-            self.terms_left = left;
-            self.collect(slots, k, response);
-            let next = (task.c - 1).saturating_add(wait(&mut self.works, self.m));
-            if next <= response {
-                return Found::Slack(task.window - response);
-            }
-            if next > task.window {
-                return Found::Over;
-            }
-            response = next;
-        }
-    }
-
-    fn excess(&mut self, slots: &[Slot], k: usize) -> Excess {
-        let task = &slots[k];
-        self.collect(slots, k, task.window);
-        let most = task.window - task.c + 1;
-        let work = self.works.iter().map(|work| u128::from(*work.min(&most))).sum();
-        Excess { task: Some(k), window: task.window, work, room: u128::from(most) * u128::from(self.m) }
     }
 }

@@ -25,7 +25,7 @@
 //!
 //! Each work is at most that of `rta-global`, so all that it accepts is accepted.
 
-use super::slack::{self, Found, Step, wait};
+use super::slack::{self, Collect, Step, Works};
 use super::{Bounds, Excess, Load, Rule, Slot, Sporadic, prepared};
 
 pub use super::rta_global::TERMS_MAX;
@@ -43,44 +43,14 @@ pub fn analyse(tasks: &[Sporadic], m: u32) -> Bounds {
 
 /// The most that may delay a task.
 pub(super) struct Limited {
-    m: u32,
-    works: Vec<u64>,
+    works: Works,
     /// (what carry-in adds as far as it counts, what it adds), of tasks that are more important.
     more: Vec<(u64, usize, u64)>,
-    terms_left: u64,
 }
 
 impl Limited {
     pub(super) fn new(m: u32) -> Limited {
-        Limited { m, works: Vec::new(), more: Vec::new(), terms_left: TERMS_MAX }
-    }
-
-    /// The works that may delay task k within `length`, carry-in where it adds most.
-    fn collect(&mut self, slots: &[Slot], k: usize, length: u64) {
-        let task = &slots[k];
-        let most = length - task.c + 1;
-        self.works.clear();
-        self.more.clear();
-        for (i, other) in slots.iter().enumerate() {
-            if i == k || other.level > task.level {
-                continue;
-            }
-            if other.level == task.level {
-                self.works.push(other.any(length));
-                continue;
-            }
-            let fresh = other.fresh(length);
-            let carried = other.carried(length).max(fresh);
-            self.more.push((carried.min(most) - fresh.min(most), self.works.len(), carried));
-            self.works.push(fresh);
-        }
-        let bring = (self.m as usize - 1).min(self.more.len());
-        if bring > 0 && bring < self.more.len() {
-            self.more.select_nth_unstable_by(bring - 1, |a, b| b.cmp(a));
-        }
-        for (_, i, carried) in &self.more[..bring] {
-            self.works[*i] = *carried;
-        }
+        Limited { works: Works::new(m, TERMS_MAX), more: Vec::new() }
     }
 
     /// Whether the works within the whole window of task k suffice for a miss.
@@ -90,41 +60,47 @@ impl Limited {
     }
 }
 
+impl Collect for Limited {
+    fn works(&mut self) -> &mut Works {
+        &mut self.works
+    }
+
+    /// Carry-in counts where it adds most. For a choice of tasks that bring work in, once the wait is too long for their works it
+    /// stays so; and the choice made here is the worst at this length. So no solution lies below the next length.
+    #[inline]
+    fn collect(&mut self, slots: &[Slot], k: usize, length: u64) {
+        let task = &slots[k];
+        let most = length - task.c + 1;
+        self.works.list.clear();
+        self.more.clear();
+        for (i, other) in slots.iter().enumerate() {
+            if i == k || other.level > task.level {
+                continue;
+            }
+            if other.level == task.level {
+                self.works.list.push(other.any(length));
+                continue;
+            }
+            let fresh = other.fresh(length);
+            let carried = other.carried(length).max(fresh);
+            self.more.push((carried.min(most) - fresh.min(most), self.works.list.len(), carried));
+            self.works.list.push(fresh);
+        }
+        let bring = (self.works.m as usize - 1).min(self.more.len());
+        if bring > 0 && bring < self.more.len() {
+            self.more.select_nth_unstable_by(bring - 1, |a, b| b.cmp(a));
+        }
+        for (_, i, carried) in &self.more[..bring] {
+            self.works.list[*i] = *carried;
+        }
+    }
+}
+
 /// The works that may delay task k within `length`, by task.
 pub(crate) fn works(slots: &[Slot], k: usize, m: u32, length: u64) -> Vec<u64> {
     let mut limited = Limited::new(m);
     limited.collect(slots, k, length);
-    let mut found = limited.works.iter();
+    let mut found = limited.works.list.iter();
     let concerns = |i: usize| i != k && slots[i].level <= slots[k].level;
     (0..slots.len()).map(|i| if concerns(i) { found.next().copied().unwrap_or(0) } else { 0 }).collect()
-}
-
-impl Step for Limited {
-    fn slack(&mut self, slots: &[Slot], k: usize) -> Found {
-        let task = &slots[k];
-        let mut response = task.c;
-        // For a choice of tasks that bring work in, once the wait is too long for their works it stays so; and the choice
-        // made here is the worst at this length. So no solution lies below the next length.
-        loop {
-            let Some(left) = self.terms_left.checked_sub(slots.len() as u64) else { return Found::Limit };
-            self.terms_left = left;
-            self.collect(slots, k, response);
-            let next = (task.c - 1).saturating_add(wait(&mut self.works, self.m));
-            if next <= response {
-                return Found::Slack(task.window - response);
-            }
-            if next > task.window {
-                return Found::Over;
-            }
-            response = next;
-        }
-    }
-
-    fn excess(&mut self, slots: &[Slot], k: usize) -> Excess {
-        let task = &slots[k];
-        self.collect(slots, k, task.window);
-        let most = task.window - task.c + 1;
-        let work = self.works.iter().map(|work| u128::from(*work.min(&most))).sum();
-        Excess { task: Some(k), window: task.window, work, room: u128::from(most) * u128::from(self.m) }
-    }
 }

@@ -28,6 +28,62 @@ pub(super) trait Step {
     fn excess(&mut self, slots: &[Slot], k: usize) -> Excess;
 }
 
+/// The works that may delay a task, and what is left of the limit on looking at them.
+pub(super) struct Works {
+    pub(super) m: u32,
+    pub(super) list: Vec<u64>,
+    terms_left: u64,
+}
+
+impl Works {
+    /// None yet, on `m` CPUs, and so many terms (one work each) to evaluate.
+    pub(super) const fn new(m: u32, terms_left: u64) -> Works {
+        Works { m, list: Vec::new(), terms_left }
+    }
+}
+
+/// A test by the works that may delay a task within a length: the response is the least fixed point of its execution and
+/// what it waits for them, where works grow with the length.
+pub(super) trait Collect {
+    /// Those of the last length.
+    fn works(&mut self) -> &mut Works;
+
+    /// Lists the works that may delay task k within `length` of its release.
+    fn collect(&mut self, slots: &[Slot], k: usize, length: u64);
+}
+
+impl<C: Collect> Step for C {
+    #[inline]
+    fn slack(&mut self, slots: &[Slot], k: usize) -> Found {
+        let task = &slots[k];
+        let mut response = task.c;
+        loop {
+            let terms_left = &mut self.works().terms_left;
+            let Some(left) = terms_left.checked_sub(slots.len() as u64) else { return Found::Limit };
+            *terms_left = left;
+            self.collect(slots, k, response);
+            let works = self.works();
+            let next = (task.c - 1).saturating_add(wait(&mut works.list, works.m));
+            if next <= response {
+                return Found::Slack(task.window - response);
+            }
+            if next > task.window {
+                return Found::Over;
+            }
+            response = next;
+        }
+    }
+
+    fn excess(&mut self, slots: &[Slot], k: usize) -> Excess {
+        let task = &slots[k];
+        self.collect(slots, k, task.window);
+        let most = task.window - task.c + 1;
+        let works = self.works();
+        let work = works.list.iter().map(|work| u128::from(*work.min(&most))).sum();
+        Excess { task: Some(k), window: task.window, work, room: u128::from(most) * u128::from(works.m) }
+    }
+}
+
 /// Raises the slack of each task until nothing changes, or, `hurried`, until all are proven. Marks those that are.
 #[inline]
 pub(super) fn raise(slots: &mut [Slot], hurried: bool, proven: &mut [bool], step: &mut impl Step) -> Load {
