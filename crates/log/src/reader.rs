@@ -93,7 +93,7 @@ pub enum ReadError {
         hint: &'static str,
     },
     /// The head is damaged, without which the events mean nothing.
-    #[error("the log's head is damaged, so that its events cannot be interpreted")]
+    #[error("the log's head is damaged, its events cannot be interpreted: record it again, or take an undamaged copy")]
     Head,
     /// Made by another version.
     #[error("the log has format version {found}, this takt reads version {VERSION}; use the takt that made it")]

@@ -153,7 +153,8 @@ fn what_is_no_log_is_refused_with_the_reason() {
         error(b"\x7fELF\x02\x01\x01\0\0"),
         format!("this is not a takt log (its first bytes are others); {advice}")
     );
-    let damaged = "the log's head is damaged, so that its events cannot be interpreted";
+    let damaged =
+        "the log's head is damaged, its events cannot be interpreted: record it again, or take an undamaged copy";
     assert_eq!(error(&takt_log::MAGIC), damaged);
     let log = log(&[], Time::ZERO);
     assert_eq!(error(&log[..log.len() / 2]), damaged);
