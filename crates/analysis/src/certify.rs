@@ -3,24 +3,28 @@
 //! Here is all the search: fixed points, points of demand, slacks, placements, missed deadlines. Each part gets the shortest proof that holds, and the whole is
 //! verified before it is handed out, so a certificate that is written is one that is accepted.
 
+use takt_model::plan::Order;
 use takt_model::{NodeId, Placement, System, TaskId};
 
 use crate::chains::Carried;
 use crate::check::decide;
+use crate::compositional::Tree;
 use crate::edf::qpa::{self, EdfTask};
 use crate::global::{Bounds, Rule, Sporadic, rta_global, rta_lc};
 use crate::partition::place;
 use crate::scope::{Unit, UnitTask, View};
 use crate::verdict::Answer;
 use crate::verify::{
-    Arrived, Certificate, Placed, Proof, Released, Responding, UnitProof, VERSION, Windows, Witness, accept,
-    first_miss, holds,
+    Arrived, Certificate, Group, Keys, Part, Placed, Proof, Released, Responding, UnitProof, VERSION, Windows, Witness,
+    Work, accept, first_miss, holds, part, work,
 };
 
 /// Rounds over the chains of a node before their releases are given up.
 const ROUNDS_MAX: usize = 1_000;
 /// Windows and points that a certificate holds at most.
 pub const POINTS_MAX: usize = 1_000_000;
+/// Hyperperiods after which a schedule is tried for its repetition.
+const CYCLES_MAX: u64 = 4;
 /// Terms that the search for windows and points evaluates at most.
 pub const TERMS_MAX: u64 = 1_000_000_000;
 
@@ -62,9 +66,9 @@ fn no_proof(why: impl ToString) -> Uncertified {
 }
 
 fn proven(system: &System) -> Result<Certificate, Uncertified> {
-    let plain = system.components.is_empty() && system.flows.is_empty() && system.modes.is_empty();
+    let plain = system.flows.is_empty() && system.modes.is_empty();
     if !plain || system.nodes.iter().any(|node| node.receive.is_some() || node.send.is_some()) {
-        return Err(no_proof("the system has components, flows, modes, or receiving and sending tasks"));
+        return Err(no_proof("the system has flows, modes, or receiving and sending tasks"));
     }
     let mut certificate = empty(system, true);
     let bound = |index: usize| {
@@ -79,11 +83,14 @@ fn proven(system: &System) -> Result<Certificate, Uncertified> {
         let cpus = after.cpus.iter().flat_map(takt_model::CpuSet::iter).collect();
         certificate.placement.push(Placed { task: before.name.clone(), cpus });
     }
+    let tree = Tree::new(placed);
     for index in 0..placed.nodes.len() {
         let node = NodeId(index as u32);
         let spec = &placed.nodes[index];
-        let view = View::new(placed, node, spec.strategy, spec.name.clone()).map_err(no_proof)?;
-        of_node(placed, &view, &spec.name, &mut certificate)?;
+        let mut view = View::new(&tree.system, node, spec.strategy, spec.name.clone()).map_err(no_proof)?;
+        tree.add_components(&mut view, node);
+        let of_node = OfNode { system: placed, tree: &tree, units: &view.units, node: &spec.name };
+        of_node.prove(&mut certificate)?;
     }
     Ok(certificate)
 }
@@ -98,92 +105,113 @@ fn cpus_of(system: &System, unit: &Unit) -> Vec<u32> {
     cpus.iter().collect()
 }
 
-fn of_node(system: &System, view: &View, node: &str, certificate: &mut Certificate) -> Result<(), Uncertified> {
-    let fixed: Vec<bool> =
-        view.units.iter().map(|unit| unit.m == 1 && unit.served_levels() as usize == unit.levels.len()).collect();
-    let mut budget = Budget { points: POINTS_MAX, terms: TERMS_MAX };
-    let mut wanders = vec![0u64; system.tasks.len()];
-    let chains = view.units.iter().flat_map(|unit| &unit.tasks).any(|task| task.chained);
-    // Responses and releases along chains depend on each other: the least fixed point.
-    let mut windows = Vec::new();
-    for round in 0.. {
-        let mut ends = vec![0u64; system.tasks.len()];
-        windows.clear();
-        for (unit, fixed) in view.units.iter().zip(&fixed) {
-            // Without chains a shorter proof may do.
-            if *fixed && (chains || !certified_by_sums(system, certificate, node, unit)) {
-                let found = responses(unit, &wanders, &mut budget).ok_or_else(|| {
-                    no_proof(format!("the busy windows of \"{}\" do not end early enough", unit.scope))
-                })?;
-                for (task, (_, end)) in unit.tasks.iter().zip(&found) {
-                    ends[task.id.index()] = *end;
+/// A node whose units are to be proven.
+struct OfNode<'a> {
+    system: &'a System,
+    tree: &'a Tree,
+    units: &'a [Unit],
+    node: &'a str,
+}
+
+impl OfNode<'_> {
+    /// A proof of a unit, to be filled in.
+    fn unit_proof(&self, unit: &Unit, proof: Proof) -> UnitProof {
+        let component = unit.served.as_ref().map(|served| served.component);
+        let component = component.map(|id| self.system.components[id.index()].name.clone());
+        UnitProof { node: self.node.to_owned(), cpus: cpus_of(&self.tree.system, unit), component, proof }
+    }
+
+    fn prove(&self, certificate: &mut Certificate) -> Result<(), Uncertified> {
+        let mut budget = Budget { points: POINTS_MAX, terms: TERMS_MAX };
+        let count = self.tree.system.tasks.len();
+        let mut wanders = vec![0u64; count];
+        let tasks = || self.units.iter().flat_map(|unit| &unit.tasks);
+        let chains = tasks().any(|task| task.chained);
+        // Responses and releases along chains depend on each other, and so does what servers give and when they are done: the least fixed point.
+        let mut proofs = Vec::new();
+        for round in 0.. {
+            let mut ends: Vec<Option<u128>> = vec![None; count];
+            proofs.clear();
+            for unit in self.units.iter().filter(|unit| !unit.tasks.is_empty()) {
+                let mut filled = self.unit_proof(unit, Proof::Levels { tasks: Vec::new(), groups: Vec::new() });
+                let part = part(self.system, certificate, &filled, &wanders, &ends).map_err(no_proof)?;
+                let (proof, found) = self.of_unit(unit, &part, chains, &mut budget)?;
+                for (task, end) in unit.tasks.iter().zip(found) {
+                    ends[task.id.index()] = Some(end.into());
                 }
-                windows.push(Some(found.into_iter().map(|(windows, _)| windows).collect::<Vec<_>>()));
-            } else {
-                for task in &unit.tasks {
-                    ends[task.id.index()] = wanders[task.id.index()].saturating_add(task.d);
-                }
-                windows.push(None);
+                filled.proof = proof;
+                proofs.push(filled);
+            }
+            let mut settled = true;
+            for task in tasks().filter(|task| task.chained) {
+                let after = &self.system.tasks[task.id.index()].after;
+                let latest = after.iter().map(|before| ends[before.index()].unwrap_or(0)).max().unwrap_or(0);
+                let latest = u64::try_from(latest).map_err(|_| no_proof("times exceed 64 bits"))?;
+                settled &= latest <= wanders[task.id.index()];
+                wanders[task.id.index()] = latest.max(wanders[task.id.index()]);
+            }
+            if settled {
+                break;
+            }
+            if round >= ROUNDS_MAX {
+                return Err(no_proof("when chains' successors are released"));
             }
         }
-        let mut settled = true;
-        for task in view.units.iter().flat_map(|unit| &unit.tasks).filter(|task| task.chained) {
-            let after = &system.tasks[task.id.index()].after;
-            let latest = after.iter().map(|before| ends[before.index()]).max().unwrap_or(0);
-            settled &= latest <= wanders[task.id.index()];
-            wanders[task.id.index()] = latest.max(wanders[task.id.index()]);
+        for task in tasks().filter(|task| task.chained) {
+            let wander_ns = wanders[task.id.index()];
+            certificate.releases.push(Released { task: task.name.clone(), wander_ns });
         }
-        if settled {
-            break;
-        }
-        if round >= ROUNDS_MAX {
-            return Err(no_proof("when chains' successors are released"));
-        }
+        certificate.proofs.append(&mut proofs);
+        Ok(())
     }
-    for task in view.units.iter().flat_map(|unit| &unit.tasks).filter(|task| task.chained) {
-        let wander_ns = wanders[task.id.index()];
-        certificate.releases.push(Released { task: task.name.clone(), wander_ns });
-    }
-    for (unit, windows) in view.units.iter().zip(windows) {
-        let cpus = cpus_of(system, unit);
-        let each = |windows: Vec<Vec<u64>>| {
-            let named = unit.tasks.iter().zip(windows);
-            let tasks = named.map(|(task, windows_ns)| Windows { task: task.name.clone(), windows_ns }).collect();
-            Proof::Responses { tasks }
-        };
-        let mut candidates: Vec<Proof> = vec![Proof::Hyperbolic {}, Proof::Density {}];
+
+    /// The shortest proof of a unit that is found, and the latest completions of its tasks.
+    fn of_unit(
+        &self,
+        unit: &Unit,
+        part: &Part,
+        chains: bool,
+        budget: &mut Budget,
+    ) -> Result<(Proof, Vec<u64>), Uncertified> {
+        let kept = || part.tasks.iter().map(|task| task.wander.saturating_add(task.d)).collect();
+        let held = |proofs: Vec<Proof>| proofs.into_iter().find(|proof| holds(part, proof));
+        if unit.served.is_some() {
+            return levels(unit, part, budget)
+                .ok_or_else(|| no_proof(format!("the deadlines of \"{}\" under its server's supply", unit.scope)));
+        }
         if unit.m > 1 {
-            candidates = vec![Proof::Gfb {}];
+            let found = held(vec![Proof::Gfb {}]).or_else(|| held(global(self.system, unit)));
+            let found = found.or_else(|| held(repeats(unit)));
+            return found
+                .map(|found| (found, kept()))
+                .ok_or_else(|| no_proof(format!("the deadlines of \"{}\"", unit.scope)));
         }
-        let mut found = first_held(system, certificate, node, &cpus, candidates);
-        if found.is_none() {
-            let rest = match windows {
-                Some(windows) => vec![each(windows)],
-                None if unit.m == 1 => demand(unit, &wanders, &mut budget).into_iter().collect(),
-                None => global(system, unit),
-            };
-            found = first_held(system, certificate, node, &cpus, rest);
+        // Along chains short responses count.
+        let by_deadline = unit.edf().is_ok();
+        if (by_deadline || !chains)
+            && let Some(proof) = held(vec![Proof::Hyperbolic {}, Proof::Density {}])
+        {
+            return Ok((proof, kept()));
         }
-        let unit = found.ok_or_else(|| no_proof(format!("the deadlines of \"{}\"", unit.scope)))?;
-        certificate.proofs.push(unit);
+        let wanders: Vec<u64> = part.tasks.iter().map(|task| task.wander).collect();
+        if by_deadline && let Some(proof) = demand(unit, &wanders, budget).filter(|proof| holds(part, proof)) {
+            return Ok((proof, kept()));
+        }
+        levels(unit, part, budget)
+            .or_else(|| held(repeats(unit)).map(|proof| (proof, kept())))
+            .ok_or_else(|| no_proof(format!("the busy windows of \"{}\" do not end early enough", unit.scope)))
     }
-    Ok(())
 }
 
-fn certified_by_sums(system: &System, certificate: &Certificate, node: &str, unit: &Unit) -> bool {
-    let cpus = cpus_of(system, unit);
-    first_held(system, certificate, node, &cpus, vec![Proof::Hyperbolic {}, Proof::Density {}]).is_some()
-}
-
-fn first_held(
-    system: &System,
-    certificate: &Certificate,
-    node: &str,
-    cpus: &[u32],
-    proofs: Vec<Proof>,
-) -> Option<UnitProof> {
-    let units = proofs.into_iter().map(|proof| UnitProof { node: node.to_owned(), cpus: cpus.to_vec(), proof });
-    units.into_iter().find(|unit| holds(system, certificate, unit))
+/// From when on the schedule of periodic tasks may repeat, after one hyperperiod.
+fn repeats(unit: &Unit) -> Vec<Proof> {
+    let lcm = |lcm: u64, task: &UnitTask| lcm.checked_mul(task.t / takt_model::gcd(lcm, task.t));
+    let periodic = unit.tasks.iter().all(|task| task.periodic);
+    let cycle = unit.tasks.iter().try_fold(1u64, lcm).filter(|_| periodic);
+    let last = unit.tasks.iter().map(|task| task.o).max().unwrap_or(0);
+    let from = |k: u64| last.checked_add(cycle?.checked_mul(k)?);
+    let proofs = (0..CYCLES_MAX).map_while(from).zip(cycle.into_iter().cycle());
+    proofs.map(|(from_ns, cycle_ns)| Proof::Repeats { from_ns, cycle_ns }).collect()
 }
 
 /// What may still be spent.
@@ -204,58 +232,160 @@ impl Budget {
     }
 }
 
-/// Per task its windows, and its latest completion after its source's arrival; `None` where one passes its deadline or a limit is reached.
-fn responses(unit: &Unit, wanders: &[u64], budget: &mut Budget) -> Option<Vec<(Vec<u64>, u64)>> {
-    let spread = |task: &UnitTask| wanders[task.id.index()].checked_add(task.j);
-    let mut all = Vec::with_capacity(unit.tasks.len());
-    for this in &unit.tasks {
-        let others: Vec<(u64, u64, u64)> = unit
-            .tasks
-            .iter()
-            .filter(|other| other.id != this.id && other.level <= this.level)
-            .map(|other| Some((unit.charged(other)?, other.t, spread(other)?)))
-            .chain(unit.thefts().map(|theft| Some((theft.c, theft.t, 0))))
-            .collect::<Option<_>>()?;
-        let blocking = unit.tasks.iter().filter(|other| other.level == this.level).map(|other| other.b).max()?;
-        let (c, wander, own_spread) = (unit.charged(this)?, wanders[this.id.index()], spread(this)?);
-        let (mut windows, mut end) = (Vec::new(), 0u64);
-        let mut w = blocking;
-        for q in 0u64.. {
-            let own = c.checked_mul(q + 1)?.checked_add(blocking)?;
-            w = w.max(1).checked_add(c)?.max(own);
-            loop {
-                budget.terms(others.len() + 1)?;
-                let mut work = own;
-                for (c, t, spread) in &others {
-                    work = work.checked_add(w.checked_add(*spread)?.div_ceil(*t).checked_mul(*c)?)?;
+/// Windows, and groups of keys where these show more; with each task's latest completion after its source's arrival. `None` where a deadline
+/// is not kept or a limit is reached.
+fn levels(unit: &Unit, part: &Part, budget: &mut Budget) -> Option<(Proof, Vec<u64>)> {
+    let edp = unit.served.as_ref().map(|served| served.supply.clone());
+    let time_for = |work: u128| {
+        // The checker's supply, which may be given earlier than the rule alone says.
+        let work = u64::try_from(work).ok()?;
+        match &edp {
+            None => Some(work),
+            Some(supply) => supply.as_ref().ok()?.time_for(work).map(|most| least_with(part, work, most)),
+        }
+    };
+    let (mut windows, mut groups) = (Vec::new(), Vec::new());
+    let mut ends = vec![0u64; part.tasks.len()];
+    for level in 0..part.levels.len() as u32 {
+        let here: Vec<usize> = (0..part.tasks.len()).filter(|i| part.tasks[*i].level == level).collect();
+        let by_keys = here.len() > 1 && part.levels[level as usize].order != Order::Fifo;
+        let alike = |i: &usize| part.tasks[*i].shift == part.tasks[here[0]].shift;
+        let together = by_keys && here.iter().all(alike);
+        if together && let Some(group) = keys(part, &here, &time_for, budget) {
+            groups.push(group);
+            here.iter().for_each(|i| ends[*i] = part.tasks[*i].wander.saturating_add(part.tasks[*i].d));
+            continue;
+        }
+        for i in here {
+            let task = &part.tasks[i];
+            match by_keys.then(|| keys(part, &[i], &time_for, budget)).flatten() {
+                Some(group) => {
+                    ends[i] = task.wander.saturating_add(task.d);
+                    groups.push(group);
                 }
-                if work <= w {
+                None => {
+                    let (windows_ns, end) = responses(part, task, &time_for, budget)?;
+                    windows.push(Windows { task: task.name.clone(), windows_ns });
+                    ends[i] = end;
+                }
+            }
+        }
+    }
+    let of_keys = groups.iter().map(|group| group.points_ns.len() + 1).sum::<usize>() > 0;
+    let proof = match of_keys || part_needs_levels(part) {
+        true => Proof::Levels { tasks: windows, groups },
+        false => Proof::Responses { tasks: windows },
+    };
+    Some((proof, ends))
+}
+
+/// Whether some level with several tasks is not first come, first served.
+fn part_needs_levels(part: &Part) -> bool {
+    let several = |level: u32| part.tasks.iter().filter(|task| task.level == level).count() > 1;
+    (0..part.levels.len() as u32).any(|level| several(level) && part.levels[level as usize].order != Order::Fifo)
+}
+
+/// The least time in which the part surely gets so much, no more than `most`.
+fn least_with(part: &Part, work: u64, most: u64) -> u64 {
+    let (mut few, mut enough) = (0, most);
+    while few < enough {
+        let middle = few + (enough - few) / 2;
+        if part.given(middle.into()) >= work.into() { enough = middle } else { few = middle + 1 }
+    }
+    enough
+}
+
+/// Points down through the keys of these tasks.
+fn keys(part: &Part, tasks: &[usize], time_for: &impl Fn(u128) -> Option<u64>, budget: &mut Budget) -> Option<Keys> {
+    let names: Vec<String> = tasks.iter().map(|i| part.tasks[*i].name.clone()).collect();
+    let group = Group::new(part, &names).ok()?;
+    let count = 2 * part.tasks.len() + 1;
+    let mut horizon_ns = 1;
+    loop {
+        budget.terms(count)?;
+        let next = time_for(group.busy(horizon_ns.into())?)?;
+        if next <= horizon_ns {
+            break;
+        }
+        horizon_ns = next;
+    }
+    let mut points_ns = Vec::new();
+    let mut open = group.largest(horizon_ns);
+    let mut guess = 1;
+    while let Some(x) = group.last(open) {
+        budget.point()?;
+        let until = u64::try_from(x.checked_add(group.sigma)?).ok()?;
+        // First as if nothing below x had to hold, then with what more may have started then.
+        let mut t = guess;
+        for wide in [false, true] {
+            loop {
+                budget.terms(count)?;
+                let low = if wide { i128::from(t) - group.sigma } else { x };
+                let next = time_for(group.work(x, low, t.into())?)?;
+                if next <= t {
                     break;
                 }
-                w = work;
+                t = next;
+                if t > until {
+                    break;
+                }
             }
-            budget.point()?;
-            windows.push(w);
-            let arrival = q.checked_mul(this.t)?;
-            if w.checked_add(this.j)?.saturating_sub(arrival.saturating_sub(wander)) > this.d {
-                return None;
-            }
-            end = end.max(w.checked_add(own_spread)?.saturating_sub(arrival));
-            if w.checked_add(own_spread)? <= arrival.checked_add(this.t)? {
+            if t > until {
                 break;
             }
         }
-        all.push((windows, end));
+        if t > until {
+            // Only x itself, at its last instant.
+            t = until;
+            if u128::from(time_for(group.work(x, x, t.into())?)?) > t.into() {
+                return None;
+            }
+        }
+        points_ns.push(t);
+        open = i128::from(t) - group.sigma - 1;
+        guess = 1;
     }
-    Some(all)
+    Some(Keys { tasks: names, horizon_ns, points_ns })
+}
+
+/// The windows of a task, and its latest completion after its source's arrival.
+fn responses(
+    part: &Part,
+    task: &Work,
+    time_for: &impl Fn(u128) -> Option<u64>,
+    budget: &mut Budget,
+) -> Option<(Vec<u64>, u64)> {
+    let spread = u64::try_from(task.spread()).ok()?;
+    let (mut windows, mut end, mut w) = (Vec::new(), 0u64, 1u64);
+    for q in 0u64.. {
+        loop {
+            budget.terms(part.tasks.len() + 1)?;
+            let next = time_for(work(part, task, q.into(), w.into())?)?;
+            if next <= w {
+                break;
+            }
+            w = next;
+        }
+        budget.point()?;
+        windows.push(w);
+        let arrival = q.checked_mul(task.t)?;
+        if w.checked_add(task.j)?.saturating_sub(arrival.saturating_sub(task.wander)) > task.d {
+            return None;
+        }
+        end = end.max(w.checked_add(spread)?.saturating_sub(arrival));
+        if w.checked_add(spread)? <= arrival.checked_add(task.t)? {
+            return Some((windows, end));
+        }
+    }
+    None
 }
 
 /// A busy period and points down from it.
 fn demand(unit: &Unit, wanders: &[u64], budget: &mut Budget) -> Option<Proof> {
     let mut tasks = Vec::with_capacity(unit.tasks.len());
-    for task in &unit.tasks {
+    for (task, wander) in unit.tasks.iter().zip(wanders) {
         let d = task.d.checked_sub(task.j)?;
-        let burst = if task.chained { wanders[task.id.index()].checked_add(task.j)? } else { 0 };
+        let burst = if task.chained { wander.checked_add(task.j)? } else { 0 };
         tasks.push(EdfTask { c: unit.charged(task)?, t: task.t, d, burst, b: task.b });
     }
     let tick = unit.tick();

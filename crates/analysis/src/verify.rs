@@ -8,7 +8,9 @@
 //! |---|---|---|
 //! | `hyperbolic`, `density`, `gfb` | a sum or product of fractions, rounded up, against its limit | one_cpu, global |
 //! | `responses` | windows that hold all work, job by job until the busy window closes | one_cpu |
+//! | `levels` | the same, and for jobs by deadline or laxity points that hold all with smaller keys; under the supply of a server, too | keys, component |
 //! | `demand` | a busy period that closes, and a chain of points that covers it | one_cpu |
+//! | `repeats` | a schedule, replayed until it repeats | schedule |
 //! | `global` | response bounds that imply each other | global |
 //! | `too-long`, `overload` | a job that cannot fit; more work than CPUs | here |
 //! | `schedule` | arrivals that are legal and end in a miss, replayed | schedule |
@@ -19,16 +21,22 @@
 //!
 //! What is trusted: that the file says what the user means, `takt_model`'s parser and level resolution, and this module.
 
+mod component;
 mod form;
 mod global;
+mod keys;
 mod one_cpu;
 mod schedule;
 
-use takt_model::{Arrival, Costs, CpuSet, Criticality, NodeId, Plan, PlanLevel, System, TaskId};
+use takt_model::{Arrival, ComponentId, Costs, CpuSet, Criticality, NodeId, Plan, PlanLevel, System, TaskId};
+
+use component::Supply;
 
 pub use form::{
-    AnyVersion, Arrived, Certificate, Placed, Proof, Released, Responding, UnitProof, VERSION, Windows, Witness,
+    AnyVersion, Arrived, Certificate, Keys, Placed, Proof, Released, Responding, UnitProof, VERSION, Windows, Witness,
 };
+pub(crate) use keys::Group;
+pub(crate) use one_cpu::work;
 pub use schedule::{JOBS_MAX, first_miss};
 
 /// What an accepted certificate shows.
@@ -38,6 +46,8 @@ pub struct Accepted {
     pub schedulable: bool,
     /// Per part: the scope ("n1/cpu0") and the kind of proof.
     pub proofs: Vec<(String, &'static str)>,
+    /// Where tasks run that the file leaves open, by the certificate; the proofs hold for this placement, and any legal one is accepted.
+    pub placement: Vec<Placed>,
 }
 
 /// Why a certificate is not accepted.
@@ -89,7 +99,7 @@ pub fn accept(system: &System, certificate: &Certificate) -> Result<Accepted, Re
         (None, true) => proven(system, certificate).map_err(Rejected::Claim),
         (Some(witness), false) if certificate.proofs.is_empty() => {
             let (scope, kind) = refuted(system, witness).map_err(Rejected::Claim)?;
-            Ok(Accepted { schedulable: false, proofs: vec![(scope, kind)] })
+            Ok(Accepted { schedulable: false, proofs: vec![(scope, kind)], placement: Vec::new() })
         }
         _ => Err(Rejected::Form("a yes has proofs and no witness, a no a witness and no proofs".to_owned())),
     }
@@ -97,29 +107,46 @@ pub fn accept(system: &System, certificate: &Certificate) -> Result<Accepted, Re
 
 /// A task as the proofs see it; times in ns.
 #[derive(Clone, Debug)]
-struct Work {
-    id: TaskId,
-    name: String,
+pub(crate) struct Work {
+    pub(crate) id: TaskId,
+    pub(crate) name: String,
     c: u64,
-    t: u64,
-    d: u64,
-    j: u64,
+    pub(crate) t: u64,
+    pub(crate) d: u64,
+    pub(crate) j: u64,
     b: u64,
     /// How far its nominal arrivals wander after their places on the period's grid (a chain's successor).
-    wander: u64,
+    pub(crate) wander: u64,
     chained: bool,
-    level: u32,
-    shift: i64,
+    /// The first arrival, if it arrives exactly every period from there.
+    every: Option<u64>,
+    pub(crate) level: u32,
+    pub(crate) shift: i64,
+}
+
+impl Work {
+    /// By how much its releases are off the period's grid.
+    pub(crate) fn spread(&self) -> u128 {
+        u128::from(self.wander) + u128::from(self.j)
+    }
 }
 
 /// CPUs with the tasks that run there, and nowhere else.
 #[derive(Clone, Debug)]
-struct Part {
+pub(crate) struct Part {
     scope: String,
     m: u32,
-    levels: Vec<PlanLevel>,
-    tasks: Vec<Work>,
+    pub(crate) levels: Vec<PlanLevel>,
+    pub(crate) tasks: Vec<Work>,
     costs: Option<Costs>,
+    /// Where laxities are compared besides.
+    grid: Option<u64>,
+    /// What its server gives; none: the CPUs are its own.
+    supply: Option<Supply>,
+    /// Whether jobs may be omitted.
+    cancel: bool,
+    /// Whether it holds a server that takes bandwidth, not jobs.
+    fluid: bool,
 }
 
 impl Part {
@@ -160,6 +187,11 @@ impl Part {
         self.thefts().reduce(|(c, t), (more, often)| (c.saturating_add(more), t.min(often)))
     }
 
+    /// The least time on the CPU within t.
+    pub(crate) fn given(&self, t: u128) -> u128 {
+        self.supply.map_or(t, |supply| supply.within(t))
+    }
+
     fn find(&self, name: &str) -> Result<&Work, String> {
         self.tasks
             .iter()
@@ -182,29 +214,31 @@ fn sum_up(fractions: impl Iterator<Item = (u128, u64)>) -> Result<u128, String> 
 }
 
 fn proven(system: &System, certificate: &Certificate) -> Result<Accepted, String> {
-    if !(system.flows.is_empty() && system.components.is_empty() && system.modes.is_empty()) {
-        return Err("certificates do not cover flows, components and modes".to_owned());
+    if !(system.flows.is_empty() && system.modes.is_empty()) {
+        return Err("certificates do not cover flows and modes".to_owned());
     }
     if system.nodes.iter().any(|node| node.receive.is_some() || node.send.is_some()) {
         return Err("certificates do not cover receiving and sending tasks".to_owned());
     }
     let wanders = wanders(system, certificate)?;
     // By task: the latest completion after the source's nominal arrival, once its part is checked.
-    let mut ends: Vec<Option<u128>> = vec![None; system.tasks.len()];
+    // Servers stand behind the file's tasks.
+    let mut ends: Vec<Option<u128>> = vec![None; system.tasks.len() + system.components.len()];
     let mut proofs = Vec::with_capacity(certificate.proofs.len());
     for unit in &certificate.proofs {
-        let part = part(system, certificate, unit, &wanders)?;
+        let part = part(system, certificate, unit, &wanders, &ends)?;
         for (id, end) in check_part(&part, &unit.proof)? {
             if ends[id.index()].replace(end).is_some() {
-                return Err(format!("\"{}\" stands in two parts", system.tasks[id.index()].name));
+                return Err(format!("{}: a task stands in two parts", part.scope));
             }
         }
         proofs.push((part.scope, unit.proof.kind()));
     }
     disjoint(certificate)?;
-    for (task, end) in system.tasks.iter().zip(&ends) {
+    let names = system.tasks.iter().map(|task| &task.name).chain(system.components.iter().map(|server| &server.name));
+    for (name, end) in names.zip(&ends) {
         if end.is_none() {
-            return Err(format!("nothing is shown of \"{}\"", task.name));
+            return Err(format!("nothing is shown of \"{name}\""));
         }
     }
     for (task, wander) in system.tasks.iter().zip(&wanders) {
@@ -219,7 +253,7 @@ fn proven(system: &System, certificate: &Certificate) -> Result<Accepted, String
             }
         }
     }
-    Ok(Accepted { schedulable: true, proofs })
+    Ok(Accepted { schedulable: true, proofs, placement: certificate.placement.clone() })
 }
 
 /// What is claimed of releases; zero for tasks that follow none.
@@ -233,11 +267,11 @@ fn wanders(system: &System, certificate: &Certificate) -> Result<Vec<u64>, Strin
     Ok(wanders)
 }
 
-/// No CPU stands in two parts.
+/// No CPU stands in two parts of one level.
 fn disjoint(certificate: &Certificate) -> Claim {
     for (i, a) in certificate.proofs.iter().enumerate() {
         for b in &certificate.proofs[..i] {
-            if a.node == b.node && a.cpus.iter().any(|cpu| b.cpus.contains(cpu)) {
+            if a.node == b.node && a.component == b.component && a.cpus.iter().any(|cpu| b.cpus.contains(cpu)) {
                 return Err(format!("a CPU of node \"{}\" stands in two parts", a.node));
             }
         }
@@ -270,55 +304,89 @@ fn set(cpus: &[u32]) -> Result<CpuSet, String> {
     }
 }
 
-/// The tasks that run on the CPUs of a part: on all of them and on no other.
-fn part(system: &System, certificate: &Certificate, unit: &UnitProof, wanders: &[u64]) -> Result<Part, String> {
+/// The tasks that run on the CPUs of a part: on all of them and on no other. `ends`: what is shown so far.
+pub(crate) fn part(
+    system: &System,
+    certificate: &Certificate,
+    unit: &UnitProof,
+    wanders: &[u64],
+    ends: &[Option<u128>],
+) -> Result<Part, String> {
     let node = system.node_by_name(&unit.node).ok_or_else(|| format!("there is no node \"{}\"", unit.node))?;
     let cpus = set(&unit.cpus)?;
     if cpus.is_empty() || !cpus.is_subset(&CpuSet::first(system.nodes[node.index()].cpus)) {
         return Err(format!("node \"{}\" has no such CPUs", unit.node));
     }
-    whole_part(system, Some(certificate), node, &cpus, wanders)
+    let named = |name: &String| {
+        let id = system.components.iter().position(|component| component.node == node && component.name == *name);
+        let id = id.ok_or_else(|| format!("node \"{}\" has no component \"{name}\"", unit.node))?;
+        Ok::<_, String>(ComponentId(id as u32))
+    };
+    let component = unit.component.as_ref().map(named).transpose()?;
+    let mut part = whole_part(system, Some(certificate), node, component, &cpus, wanders)?;
+    if let Some(id) = component {
+        let parent = system.components[id.index()].parent;
+        let above = whole_part(system, Some(certificate), node, parent, &cpus, wanders)?;
+        let end = ends[system.tasks.len() + id.index()];
+        part.supply = Some(component::supply(system, id, &above, end)?);
+    }
+    Ok(part)
 }
 
 fn whole_part(
     system: &System,
     certificate: Option<&Certificate>,
     node: NodeId,
+    component: Option<ComponentId>,
     cpus: &CpuSet,
     wanders: &[u64],
 ) -> Result<Part, String> {
     let spec = &system.nodes[node.index()];
-    let plan = Plan::resolve(system, node, &system.strategy(spec.strategy)).map_err(|error| error.to_string())?;
+    let servers = component::servers(system, node, component)?;
+    let own = || system.tasks_of(node).filter(|(_, task)| task.component == component);
+    let all = || own().chain(servers.iter().map(|(id, task)| (*id, task)));
+    let strategy = component.map_or(spec.strategy, |id| system.components[id.index()].strategy);
+    let plan = Plan::of_tasks(all(), &system.strategy(strategy)).map_err(|error| error.to_string())?;
     let named: Vec<String> = cpus.iter().map(|cpu| cpu.to_string()).collect();
-    let scope = format!("{}/cpu{}", spec.name, named.join(","));
+    let mut scope = format!("{}/cpu{}", spec.name, named.join(","));
+    if let Some(id) = component {
+        scope = format!("{}/{}", spec.name, system.components[id.index()].name);
+    }
     if !spec.clusters().iter().any(|cluster| cpus.is_subset(cluster)) {
         return Err(format!("{scope}: these CPUs do not lie in one cluster of the placement"));
     }
     let mut tasks = Vec::new();
-    for planned in &plan.tasks {
-        let own = allowed(system, certificate, planned.task)?;
+    for ((id, task), planned) in all().zip(&plan.tasks) {
+        let file = id.index() < system.tasks.len();
+        let own = if file { allowed(system, certificate, id)? } else { CpuSet::first(spec.cpus) };
         if own.intersection(cpus).is_empty() {
             continue;
         }
-        let task = &system.tasks[planned.task.index()];
         if own != *cpus {
             return Err(format!("{scope}: \"{}\" may run on other CPUs than all of these", task.name));
         }
         tasks.push(Work {
-            id: planned.task,
+            id,
             name: task.name.clone(),
             c: task.wcet.as_ns(),
             t: task.period.as_ns().max(1),
             d: task.deadline.as_ns(),
-            j: system.release_jitter(planned.task).as_ns(),
+            j: if file { system.release_jitter(id) } else { task.jitter }.as_ns(),
             b: task.blocking.as_ns(),
-            wander: wanders[planned.task.index()],
+            wander: if file { wanders[id.index()] } else { 0 },
             chained: !task.after.is_empty(),
+            every: Some(task.offset.as_ns()).filter(|_| file && task.arrival == Arrival::Periodic),
             level: planned.level,
             shift: planned.shift_ns,
         });
     }
-    Ok(Part { scope, m: cpus.len(), levels: plan.levels, tasks, costs: spec.costs })
+    let fluid = tasks.iter().any(|task| {
+        let server = task.id.index().checked_sub(system.tasks.len()).map(|i| system.components[i].server);
+        server.is_some_and(component::fluid)
+    });
+    let grid = spec.laxity_quantum.map(|grid| grid.as_ns().max(1));
+    let m = cpus.len();
+    Ok(Part { scope, m, levels: plan.levels, tasks, costs: spec.costs, grid, supply: None, cancel: spec.cancel, fluid })
 }
 
 /// Checks one part; gives the latest completions of its tasks after their sources' arrivals.
@@ -327,13 +395,25 @@ fn check_part(part: &Part, proof: &Proof) -> Result<Vec<(TaskId, u128)>, String>
         1 => Ok(()),
         m => Err(format!("{}: this proof is for one CPU, and here are {m}", part.scope)),
     };
+    let of_keys = matches!(proof, Proof::Responses { .. } | Proof::Levels { .. });
+    if part.supply.is_some() && !of_keys {
+        return Err(format!("{}: this proof is for CPUs, and here is a server", part.scope));
+    }
+    if part.fluid && !matches!(proof, Proof::Density {}) {
+        return Err(format!("{}: constant-bandwidth servers take bandwidth, not jobs", part.scope));
+    }
     match proof {
         Proof::Hyperbolic {} => one().and_then(|()| one_cpu::hyperbolic(part))?,
         Proof::Density {} => one().and_then(|()| one_cpu::density(part))?,
         Proof::Demand { horizon_ns, points_ns } => {
             one().and_then(|()| one_cpu::demand(part, *horizon_ns, points_ns))?;
         }
-        Proof::Responses { tasks } => return one().and_then(|()| one_cpu::responses(part, tasks)),
+        Proof::Responses { tasks } => {
+            one().and_then(|()| part.fixed())?;
+            return one_cpu::responses(part, tasks, &[]);
+        }
+        Proof::Levels { tasks, groups } => return one().and_then(|()| one_cpu::responses(part, tasks, groups)),
+        Proof::Repeats { from_ns, cycle_ns } => schedule::repeats(part, *from_ns, *cycle_ns)?,
         Proof::Gfb {} => global::gfb(part)?,
         Proof::Global { limited, tasks } => global::responses(part, *limited, tasks)?,
     }
@@ -379,10 +459,7 @@ fn refuted(system: &System, witness: &Witness) -> Result<(String, &'static str),
     }
 }
 
-/// Whether this proof holds for these CPUs of a node, other things as the certificate says; for those who make one.
-pub(crate) fn holds(system: &System, certificate: &Certificate, unit: &UnitProof) -> bool {
-    wanders(system, certificate)
-        .and_then(|wanders| part(system, certificate, unit, &wanders))
-        .and_then(|part| check_part(&part, &unit.proof))
-        .is_ok()
+/// Whether this proof holds, other things as the certificate says; for those who make one.
+pub(crate) fn holds(part: &Part, proof: &Proof) -> bool {
+    check_part(part, proof).is_ok()
 }

@@ -1,6 +1,10 @@
 use serde_json::Value;
 use takt_model::generate::Random;
-use takt_model::{Arrival, Builtin, Costs, NodeSpec, Span, StrategyRef, System, Task};
+use takt_model::strategy::{Discipline, Filter, Level, Strategy};
+use takt_model::{
+    Arrival, Auto, Builtin, Component, ComponentId, Costs, Criticality, NodeSpec, ServerRule, Span, StrategyId,
+    StrategyRef, System, Task,
+};
 
 use super::*;
 use crate::brute::cases;
@@ -10,8 +14,131 @@ fn task(name: &str, t: u64, c: u64) -> Task {
     Task::periodic(name, Span::from_ns(t), Span::from_ns(c))
 }
 
-/// Sets of one node whose load lies around what it can do.
+/// Systems whose load lies around what they can do: under the usual orders, under levels of all kinds, in components.
 fn random_system(random: &mut Random) -> System {
+    match random.between(0, 5) {
+        0 | 1 => random_levels(random),
+        2 => random_components(random),
+        _ => random_tasks(random),
+    }
+}
+
+/// One CPU, levels by deadline or laxity, preemptive or not, above and below others.
+fn random_levels(random: &mut Random) -> System {
+    let count = random.between(2, 5);
+    let sporadic = random.between(0, 1) == 0;
+    let jitters = random.between(0, 3) == 0;
+    let one = |i: u64| {
+        let t = [8, 10, 12, 15, 20, 24, 30, 40][random.between(0, 7) as usize] * random.between(1, 3);
+        let c = random.between(1, (t * 5 / 4 / count).clamp(1, t));
+        let mut task = task(&format!("t{i}"), t, c);
+        if random.between(0, 1) == 0 {
+            task.deadline = Span::from_ns(random.between(t / 2, t).max(c));
+        }
+        if jitters {
+            task.jitter = Span::from_ns(random.between(0, 2));
+            task.blocking = Span::from_ns(random.between(0, 2));
+        }
+        if sporadic {
+            task.arrival = Arrival::Sporadic;
+        }
+        if random.between(0, 2) == 0 {
+            task.criticality = Criticality::Low;
+        }
+        task
+    };
+    let tasks: Vec<Task> = (0..count).map(one).collect();
+    let names: Vec<String> = tasks.iter().map(|task| task.name.clone()).collect();
+    let builtin = [Builtin::Mlf, Builtin::Muf, Builtin::RmsMlf][random.between(0, 2) as usize];
+    let mut system = System::local(1, builtin, tasks);
+    if random.between(0, 2) > 0 {
+        let discipline = |random: &mut Random| match random.between(0, 3) {
+            0 => Discipline::Laxity,
+            1 => Discipline::Gel {
+                shift: names
+                    .iter()
+                    .map(|name| (name.clone(), takt_model::Lateness::from_ns(random.between(0, 8) as i64 - 4)))
+                    .collect(),
+            },
+            _ => Discipline::Deadline,
+        };
+        let mut levels = Vec::new();
+        if random.between(0, 1) == 0 {
+            let some = names[..random.between(1, count - 1) as usize].to_vec();
+            levels.push(Level::new(Filter::Named(some), discipline(random)));
+        }
+        levels.push(Level::new(Filter::Rest, discipline(random)));
+        levels.iter_mut().for_each(|level| level.preemptive = random.between(0, 1) == 0);
+        system.strategies.push(Strategy { name: "own".to_owned(), levels });
+        system.nodes[0].strategy = StrategyRef::Own(StrategyId(0));
+    }
+    if random.between(0, 3) == 0 {
+        let switch = Span::from_ns(random.between(0, 1));
+        let interrupt = Span::from_ns(random.between(0, 1));
+        system.nodes[0].costs = Some(Costs { switch, interrupt, interrupt_period: Span::from_ns(25), ..Costs::NONE });
+        system.nodes[0].laxity_quantum = (random.between(0, 1) == 0).then_some(Span::from_ns(5));
+    }
+    if random.between(0, 5) == 0 && count > 2 {
+        system.tasks[1].after = vec![TaskId(0)];
+        system.tasks[1].period = system.tasks[0].period;
+        system.tasks[1].deadline = system.tasks[0].period;
+        system.tasks[1].arrival = Arrival::Periodic;
+    }
+    system
+}
+
+/// One CPU, a task of its own, one or two components, perhaps one in the other.
+fn random_components(random: &mut Random) -> System {
+    let order =
+        |random: &mut Random| [Builtin::Rm, Builtin::Dm, Builtin::Edf, Builtin::Edf][random.between(0, 3) as usize];
+    let outer = order(random);
+    let mut system = System::local(1, outer, vec![task("own", random.between(6, 40), 1)]);
+    let count = random.between(1, 2);
+    let nested = count == 2 && random.between(0, 2) == 0;
+    for i in 0..count {
+        let rules = [
+            ServerRule::Ptps,
+            ServerRule::Wcps,
+            ServerRule::Crps,
+            ServerRule::Polling,
+            ServerRule::Deferrable,
+            ServerRule::Sporadic,
+            ServerRule::CbsHard,
+        ];
+        let inside = nested && i == 1;
+        let period = [4, 5, 6, 8, 10][random.between(0, 4) as usize] * if inside { 3 } else { 1 };
+        let budget = random.between(1, (period * if count == 2 { 2 } else { 4 } / 5).max(1));
+        system.components.push(Component {
+            name: format!("s{i}"),
+            node: NodeId(0),
+            parent: inside.then_some(ComponentId(0)),
+            strategy: StrategyRef::Builtin(order(random)),
+            server: rules[random.between(0, 6) as usize],
+            period: Auto::Value(Span::from_ns(period)),
+            budget: Auto::Value(Span::from_ns(budget)),
+            quantum: None,
+        });
+        for k in 0..random.between(1, 3) {
+            let t = period * random.between(3, 9) + if random.between(0, 1) == 0 { random.between(0, 7) } else { 0 };
+            let mut task = task(&format!("i{i}{k}"), t, random.between(1, (t * budget / period / 3).max(1)));
+            task.component = Some(ComponentId(i as u32));
+            if random.between(0, 2) == 0 {
+                task.arrival = Arrival::Sporadic;
+            }
+            if random.between(0, 5) == 0 {
+                task.jitter = Span::from_ns(1);
+            }
+            system.tasks.push(task);
+        }
+    }
+    if random.between(0, 9) == 0 {
+        system.nodes[0].costs = Some(Costs { switch: Span::from_ns(1), ..Costs::NONE });
+    }
+    system
+}
+
+/// Sets of one node whose load lies around what it can do.
+fn random_tasks(random: &mut Random) -> System {
     let cpus = [1, 1, 1, 2, 3][random.between(0, 4) as usize];
     let count = random.between(2, 3 + u64::from(cpus));
     let jitters = random.between(0, 4) == 0;
@@ -39,6 +166,9 @@ fn random_system(random: &mut Random) -> System {
     let builtin = [Builtin::Fp, Builtin::Rm, Builtin::Dm, Builtin::Edf, Builtin::Edf, Builtin::Fifo]
         [random.between(0, 5) as usize];
     let mut system = System::local(cpus, builtin, tasks);
+    if !sporadic && !jitters && random.between(0, 3) == 0 {
+        system.tasks.iter_mut().for_each(|task| task.offset = Span::from_ns(random.between(0, 12)));
+    }
     if random.between(0, 4) == 0 {
         let ns = Span::from_ns;
         let (switch, migrate, release) = (ns(1), ns(1), ns(1));
@@ -86,7 +216,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
 fn what_is_decided_on_fixed_priorities_and_edf_is_certified() {
     let mut random = Random::new(101);
     let (mut yes, mut no, mut none) = (0u64, 0, 0u64);
-    let mut kinds = std::collections::BTreeMap::new();
+    let (mut kinds, mut reasons) = (std::collections::BTreeMap::new(), std::collections::BTreeMap::new());
     for round in 0..cases(250) {
         let system = random_system(&mut random);
         let decided = decide(&system);
@@ -102,13 +232,32 @@ fn what_is_decided_on_fixed_priorities_and_edf_is_certified() {
                 if certificate.schedulable { yes += 1 } else { no += 1 }
             }
             Err(Uncertified::Undecided) => assert_eq!(decided, Answer::Unknown),
-            Err(Uncertified::NoProof(_)) => none += 1,
+            Err(Uncertified::NoProof(why)) => {
+                none += 1;
+                *reasons.entry(why).or_insert(0u32) += 1;
+            }
         }
     }
-    for kind in ["hyperbolic", "density", "demand", "responses", "gfb", "global", "too-long", "overload", "schedule"] {
+    let all = [
+        "hyperbolic",
+        "density",
+        "demand",
+        "responses",
+        "levels",
+        "repeats",
+        "gfb",
+        "global",
+        "too-long",
+        "overload",
+        "schedule",
+    ];
+    for kind in all {
         assert!(cases(250) < 250 || kinds.contains_key(kind), "no {kind}: {kinds:?}");
     }
-    assert!(yes > cases(250) / 8 && no > 0 && none < cases(250) / 5, "{yes} yes, {no} no, {none} without: {kinds:?}");
+    assert!(
+        yes > cases(250) / 8 && no > 0 && none < cases(250) / 5,
+        "{yes} yes, {no} no, {none} without: {kinds:?} {reasons:?}"
+    );
 }
 
 /// A certificate with one number changed shows the same, or nothing.

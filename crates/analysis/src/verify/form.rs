@@ -66,6 +66,9 @@ pub struct UnitProof {
     pub node: String,
     /// Its CPUs.
     pub cpus: Vec<u32>,
+    /// The component whose tasks and inner servers these are; none: they stand in no component.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component: Option<String>,
     /// Why its tasks keep their deadlines.
     pub proof: Proof,
 }
@@ -90,6 +93,22 @@ pub enum Proof {
         /// Every task.
         tasks: Vec<Windows>,
     },
+    /// One CPU, levels of any order: busy windows of some tasks, keys of the others.
+    Levels {
+        /// Tasks that are in time whatever the order of their level.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tasks: Vec<Windows>,
+        /// Tasks of a level by deadline or laxity.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        groups: Vec<Keys>,
+    },
+    /// Strictly periodic tasks: their schedule repeats and misses nothing.
+    Repeats {
+        /// From when on.
+        from_ns: u64,
+        /// After how long.
+        cycle_ns: u64,
+    },
     /// Global EDF: sum delta <= m - (m - 1) max delta.
     Gfb {},
     /// Several CPUs, EDF or fixed priorities: bounds that imply each other.
@@ -110,6 +129,8 @@ impl Proof {
             Proof::Density {} => "density",
             Proof::Demand { .. } => "demand",
             Proof::Responses { .. } => "responses",
+            Proof::Levels { .. } => "levels",
+            Proof::Repeats { .. } => "repeats",
             Proof::Gfb {} => "gfb",
             Proof::Global { .. } => "global",
         }
@@ -124,6 +145,18 @@ pub struct Windows {
     pub task: String,
     /// Entry q: by when, from the window's start, its first q + 1 jobs and all that goes before is done. The last is done before the next can arrive.
     pub windows_ns: Vec<u64>,
+}
+
+/// Tasks of one level, and by when jobs with their keys are done.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keys {
+    /// The tasks; one alone under preemptive laxity.
+    pub tasks: Vec<String>,
+    /// A length that holds all work of the level and those above that is released within it.
+    pub horizon_ns: u64,
+    /// From the largest key down: by when, from the window's start, the job with the next key is done.
+    pub points_ns: Vec<u64>,
 }
 
 /// A bound of a task's responses.

@@ -1,8 +1,8 @@
 //! Proofs of one CPU.
 //!
-//! **`responses`.** Fixed priorities: task i competes with those as important, k in hep(i). A busy window starts where the first of their jobs arrives
+//! **`responses`, `levels`.** Task i competes with those as important, k in hep(i), whatever the order within its level. A busy window starts where the first of their jobs arrives
 //! after an idle instant (of that importance); its releases within w are at most ceil((w + J_k) / T_k), with J_k = j + wander. If for job q of i
-//! w >= (q + 1) C_i + B + sum ceil((w + J_k) / T_k) C_k + ticks, all of that is done by w, so job q is. Its source arrived no earlier than
+//! w >= (q + 1) C_i + B + sum ceil((w + J_k) / T_k) C_k + ticks, all of that is done by w, so job q is (of a component, if it is no more than its server gives in w). Its source arrived no earlier than
 //! q T_i - J_i, it itself no earlier than max(q T_i - wander - j, -j). If w <= (q + 1) T_i - J_i, nothing of i is left when the next can arrive, and the jobs
 //! that were looked at are all.
 //!
@@ -12,13 +12,9 @@
 //! - If a length H holds max B, sum ceil((H + s_i) / T_i) C_i and ceil(H / P) ticks, points up to H suffice: of the jobs counted in h(H + t) at most these were
 //!   released before H, and the rest is counted in h(t); so h(H + t) <= H - max B + h(t) - B(t) + B(H + t) <= H + t if h(t) <= t. By induction all t.
 
-use super::{Claim, Part, Windows, Work, fits, sum_up};
+use super::keys::releases;
+use super::{Claim, Keys, Part, Windows, Work, fits, sum_up};
 use takt_model::TaskId;
-
-/// ceil((x + more) / t) C.
-fn releases(x: u128, more: u128, t: u64, c: u128) -> Option<u128> {
-    x.checked_add(more)?.div_ceil(t.into()).checked_mul(c)
-}
 
 /// prod (U + 1) <= 2, tasks in the order of rates with deadlines not below their periods (Bini, Buttazzo, Buttazzo 2003).
 pub(super) fn hyperbolic(part: &Part) -> Claim {
@@ -152,13 +148,19 @@ pub(super) fn demand(part: &Part, horizon: u64, points: &[u64]) -> Claim {
     }
 }
 
-/// Checks the windows; gives the latest completions after the sources' arrivals.
-pub(super) fn responses(part: &Part, claims: &[Windows]) -> Result<Vec<(TaskId, u128)>, String> {
-    part.fixed()?;
+/// Checks windows and groups of keys; gives the latest completions after the sources' arrivals.
+pub(super) fn responses(part: &Part, claims: &[Windows], groups: &[Keys]) -> Result<Vec<(TaskId, u128)>, String> {
     let mut ends = Vec::with_capacity(part.tasks.len());
     for claim in claims {
         let task = part.find(&claim.task)?;
         ends.push((task.id, windows(part, task, &claim.windows_ns)?));
+    }
+    for group in groups {
+        super::keys::check(part, group)?;
+        for task in &group.tasks {
+            let task = part.find(task)?;
+            ends.push((task.id, u128::from(task.wander) + u128::from(task.d)));
+        }
     }
     ends.sort_unstable();
     ends.dedup_by_key(|(id, _)| *id);
@@ -168,27 +170,28 @@ pub(super) fn responses(part: &Part, claims: &[Windows]) -> Result<Vec<(TaskId, 
     }
 }
 
-fn windows(part: &Part, task: &Work, windows: &[u64]) -> Result<u128, String> {
-    let (c, t, j) = (part.charged(task)?, u128::from(task.t), u128::from(task.j));
-    let spread = u128::from(task.wander) + j;
+/// Job q of the task, those before it, and all else that is as important, within w.
+pub(crate) fn work(part: &Part, task: &Work, q: u128, w: u128) -> Option<u128> {
     let same = part.tasks.iter().filter(|other| other.level == task.level);
     let blocking: u128 = same.map(|other| other.b.into()).max().unwrap_or(0);
+    let own = (q + 1).checked_mul(part.charged(task).ok()?)?;
+    let mut sum = part.besides(task.level, w)?.checked_add(own)?.checked_add(blocking)?;
+    for other in part.tasks.iter().filter(|other| other.id != task.id && other.level <= task.level) {
+        sum = sum.checked_add(releases(w, other.spread(), other.t, part.charged(other).ok()?)?)?;
+    }
+    Some(sum)
+}
+
+fn windows(part: &Part, task: &Work, windows: &[u64]) -> Result<u128, String> {
+    let (t, j, spread) = (u128::from(task.t), u128::from(task.j), task.spread());
     let mut end = 0;
     let mut closed = false;
     for (q, w) in (0u128..).zip(windows.iter().map(|w| u128::from(*w))) {
         if closed {
             return Err(format!("\"{}\": windows after the last", task.name));
         }
-        let mut work = fits((q + 1).checked_mul(c).and_then(|own| own.checked_add(blocking)))?;
-        for other in part.tasks.iter().filter(|other| other.id != task.id && other.level <= task.level) {
-            let more = u128::from(other.wander) + u128::from(other.j);
-            let other = releases(w, more, other.t, part.charged(other)?);
-            work = fits(other.and_then(|other| work.checked_add(other)))?;
-        }
-        for (tick, period) in part.thefts() {
-            work = fits(releases(w, 0, period, tick.into()).and_then(|more| work.checked_add(more)))?;
-        }
-        if work > w {
+        let work = fits(work(part, task, q, w))?;
+        if work > part.given(w) {
             return Err(format!("\"{}\": {work} ns of work in a window of {w} ns", task.name));
         }
         let response = w + j - (q * t).saturating_sub(task.wander.into()).min(w + j);

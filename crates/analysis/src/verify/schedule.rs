@@ -1,12 +1,16 @@
-//! Schedules that end in a miss, replayed.
+//! Schedules, replayed: those that end in a miss, and those that repeat.
 //!
 //! At each instant the m CPUs run the pending jobs that go first: by level, then by release or by deadline plus shift, then by arrival, then in the
 //! order of the file; jobs of one task in order. Legal: a periodic task arrives every period from its offset, a sporadic one at any time from its offset on, no closer than its period;
 //! jobs are released as they arrive (jitter is at most its bound) and take their WCET.
+//!
+//! **`repeats`.** Strictly periodic tasks, each of which has arrived by an instant F; after a cycle that all periods divide the same jobs arrive as after F. If then as much of each is left as at F, the
+//! schedule goes on as from F: no deadline missed up to then is none missed ever. It is the worst case: on any number of CPUs, preemptively, with each job's place in the order fixed when
+//! it arrives, no job completes later if some take less (R. Ha, J. W. S. Liu, ICDCS 1994); several CPUs with deadlines up to periods, so that jobs of one task do not wait for each other.
 
 use std::collections::VecDeque;
 
-use super::{Arrived, Part, Work, whole_part};
+use super::{Arrived, Claim, Part, Work, whole_part};
 use takt_model::plan::Order;
 use takt_model::{Arrival, CpuSet, System};
 
@@ -53,17 +57,48 @@ pub fn first_miss(
     {
         return Err(format!("node \"{}\" holds more than tasks under one strategy", spec.name));
     }
-    let free = |costs: takt_model::Costs| {
-        [costs.switch, costs.migrate, costs.release, costs.tick, costs.interrupt].iter().all(|cost| cost.is_zero())
-    };
     if spec.cancel || !spec.costs.is_none_or(free) {
         return Err(format!("node \"{}\" may cancel jobs, or has costs", spec.name));
     }
-    let part = whole_part(system, None, node, cpus, &vec![0; system.tasks.len()])?;
+    let part = whole_part(system, None, node, None, cpus, &vec![0; system.tasks.len()])?;
     let jobs = jobs(system, &part, arrivals)?;
-    let missed = run(&part, jobs)?;
+    let (missed, _) = run(&part, jobs, &[])?;
     Ok((part.scope.clone(), missed.map(|i| part.tasks[i].name.clone())))
 }
+
+/// No deadline is missed, and the schedule is the same from `from` and a cycle later on.
+pub(super) fn repeats(part: &Part, from: u64, cycle: u64) -> Claim {
+    let end = from.checked_add(cycle).ok_or("the cycle exceeds 64 bits")?;
+    let costs = !part.costs.is_none_or(free);
+    let mut coming = Vec::with_capacity(part.tasks.len());
+    for task in &part.tasks {
+        let plain = task.j == 0 && task.b == 0 && !task.chained && (part.m == 1 || task.d <= task.t);
+        let offset = task.every.filter(|offset| plain && !costs && !part.cancel && *offset <= from);
+        let offset = offset.filter(|_| cycle.is_multiple_of(task.t)).ok_or_else(|| {
+            format!(
+                "{}: \"{}\" does not arrive and run the same way in every cycle of {cycle} ns",
+                part.scope, task.name
+            )
+        })?;
+        coming.push(Coming::Every { next: Some(offset), period: task.t });
+    }
+    let (missed, states) = run(part, coming, &[from, end])?;
+    if let Some(i) = missed {
+        return Err(format!("{}: \"{}\" misses a deadline", part.scope, part.tasks[i].name));
+    }
+    match states.as_slice() {
+        [a, b] if a == b && cycle > 0 => Ok(()),
+        _ => Err(format!("{}: not the same is left at {from} ns and {cycle} ns later", part.scope)),
+    }
+}
+
+/// Whether jobs cost nothing but their WCET.
+fn free(costs: takt_model::Costs) -> bool {
+    [costs.switch, costs.migrate, costs.release, costs.tick, costs.interrupt].iter().all(|cost| cost.is_zero())
+}
+
+/// How many jobs of each task are pending, and what is left of the first.
+type State = Vec<(usize, u64)>;
 
 /// Arrivals to come of each task.
 enum Coming {
@@ -122,8 +157,8 @@ fn jobs(system: &System, part: &Part, arrivals: &[Arrived]) -> Result<Vec<Coming
     }
 }
 
-/// The first task that misses.
-fn run(part: &Part, mut coming: Vec<Coming>) -> Result<Option<usize>, String> {
+/// The first task that misses, and what is left at these instants, before what arrives there; the last of them is the end.
+fn run(part: &Part, mut coming: Vec<Coming>, stops: &[u64]) -> Result<(Option<usize>, Vec<State>), String> {
     let alone = |level: u32| part.tasks.iter().filter(|task| task.level == level).count() == 1;
     for task in &part.tasks {
         let level = part.levels[task.level as usize];
@@ -140,7 +175,14 @@ fn run(part: &Part, mut coming: Vec<Coming>) -> Result<Option<usize>, String> {
     let mut pending: Vec<VecDeque<u64>> = part.tasks.iter().map(|_| VecDeque::new()).collect();
     let mut left: Vec<u64> = part.tasks.iter().map(|task| task.c).collect();
     let (mut now, mut count) = (0u64, 0);
+    let mut states: Vec<State> = Vec::new();
     for _ in 0..TERMS_MAX / part.tasks.len().max(1) {
+        while stops.get(states.len()) == Some(&now) {
+            states.push(pending.iter().map(VecDeque::len).zip(left.iter().copied()).collect());
+        }
+        if !stops.is_empty() && states.len() == stops.len() {
+            return Ok((None, states));
+        }
         for (i, coming) in coming.iter_mut().enumerate() {
             while coming.next() == Some(now) {
                 pending[i].push_back(now);
@@ -149,7 +191,7 @@ fn run(part: &Part, mut coming: Vec<Coming>) -> Result<Option<usize>, String> {
             }
         }
         if count > JOBS_MAX {
-            return Err(format!("no deadline is missed within {JOBS_MAX} jobs"));
+            return Err(format!("more than the {JOBS_MAX} jobs that are replayed"));
         }
         let mut ready: Vec<(u32, i128, u64, usize)> = pending
             .iter()
@@ -162,7 +204,9 @@ fn run(part: &Part, mut coming: Vec<Coming>) -> Result<Option<usize>, String> {
         let next = coming.iter().filter_map(Coming::next);
         let done = ready.iter().map(|(_, _, _, i)| now.saturating_add(left[*i]));
         let deadlines = (0..pending.len()).filter_map(due);
-        let Some(then) = next.chain(done).chain(deadlines).filter(|then| *then > now).min() else { return Ok(None) };
+        let stop = stops.get(states.len()).copied();
+        let then = next.chain(done).chain(deadlines).chain(stop).filter(|then| *then > now).min();
+        let Some(then) = then else { return Ok((None, states)) };
         for (_, _, _, i) in &ready {
             left[*i] -= (then - now).min(left[*i]);
             if left[*i] == 0 {
@@ -174,8 +218,8 @@ fn run(part: &Part, mut coming: Vec<Coming>) -> Result<Option<usize>, String> {
         if let Some(i) = (0..pending.len())
             .find(|i| pending[*i].front().and_then(|at| at.checked_add(part.tasks[*i].d)).is_some_and(|due| due <= now))
         {
-            return Ok(Some(i));
+            return Ok((Some(i), states));
         }
     }
-    Err("no deadline is missed within as many instants as are replayed".to_owned())
+    Err("more instants than are replayed".to_owned())
 }

@@ -37,6 +37,7 @@ pub(crate) fn execute(options: &args::Verify, json: bool) -> Outcome {
             "schedulable": accepted.map(|accepted| accepted.schedulable),
             "why": found.as_ref().err().map_or_else(String::new, ToString::to_string),
             "proofs": proofs.unwrap_or_default(),
+            "placement": accepted.map(|accepted| &accepted.placement),
         }))?;
     } else {
         let name = &system.name;
@@ -51,6 +52,15 @@ pub(crate) fn execute(options: &args::Verify, json: bool) -> Outcome {
         }
         if !table.is_empty() {
             text.push_str(&table.render(""));
+        }
+        let mut placement = Table::new(&["TASK", "PLACED ON"]);
+        for placed in found.iter().flat_map(|accepted| &accepted.placement) {
+            let cpus: Vec<String> = placed.cpus.iter().map(u32::to_string).collect();
+            placement.row(vec![placed.task.clone(), format!("cpu{}", cpus.join(","))]);
+        }
+        if !placement.is_empty() {
+            text.push_str("\nFor tasks that are placed as follows; any legal placement is accepted, not only the one that fit finds.\n");
+            text.push_str(&placement.render(""));
         }
         print(&text)?;
     }

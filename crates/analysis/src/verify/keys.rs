@@ -1,0 +1,200 @@
+//! Levels of one CPU, or of what a server gives, whose jobs go by keys: deadlines, laxities, preemptive or not.
+//!
+//! A job has a *key*; while one of its level with a key up to X is pending, the CPU runs only such jobs, more important levels, or a piece of other work that
+//! is in the way once. By deadline the key is a + D + shift. By laxity (a + D less what remains of the WCET, compared at releases and completions at least) keys never
+//! fall, and the comparison takes the smallest: so a job that goes before one with deadline X had a_k + D_k - C_k <= X at its release. Where started jobs of the
+//! level are not preempted, laxities are constant until the start, and one job with a larger key may have started: C - 1 of it is left at most where time is whole
+//! ns and nothing but independent jobs takes it, else C.
+//!
+//! **Groups.** Let J be a job of a group with key X, and 0 the last instant up to its release before which nothing that goes before it is pending.
+//! What is done from 0 on until J completes is at most
+//!
+//! W(X, t) = sum over more important k of ceil((t + J_k) / T_k) C_k + sum over the level of min(ceil((t + J_k) / T_k), floor((X - e_k + s_k) / T_k) + 1) C_k (e_k <= X) + B(X) + what had started
+//!
+//! by t, with e_k the least key of a first job, s_k the wander of its arrivals: so if W(X, t) <= sbf(t), J is done by t, that is in time if t <= X + σ, σ the least D - (key - a) of the group.
+//! W grows with X, so a point t shows all X' from t - σ to X: all of [t - σ, X] if what had started is counted for keys above t - σ. W grows only at e_k + m T_k - s_k and e_k,
+//! and between these a larger X has more time: the keys to look at. If H holds all releases of the level and those above within H, with all that can be in the way,
+//! J was released before H: X < H + max (key - a). So points from there down to the least key of the group show it.
+
+use super::{Claim, Keys, Part, Work, fits};
+use takt_model::plan::Order;
+use takt_model::{Late, TaskId};
+
+/// ceil((x + more) / t) C.
+pub(super) fn releases(x: u128, more: u128, t: u64, c: u128) -> Option<u128> {
+    x.checked_add(more)?.div_ceil(t.into()).checked_mul(c)
+}
+
+impl Part {
+    /// What comes before a level besides jobs within w: ticks, interrupts, and where laxities are compared the switches that this makes: at each release,
+    /// each point of the grid, and the end of late jobs.
+    pub(super) fn besides(&self, level: u32, w: u128) -> Option<u128> {
+        let mut sum = self.thefts().try_fold(0u128, |sum, (c, t)| sum.checked_add(releases(w, 0, t, c.into())?))?;
+        let switch = self.costs.map_or(0, |costs| u128::from(costs.switch.as_ns()));
+        let laxity = |level: u32| {
+            let spec = self.levels[level as usize];
+            let several = self.tasks.iter().filter(|task| task.level == level).count() > 1;
+            spec.order == Order::Laxity && spec.preemptive && several
+        };
+        if switch > 0 && (0..=level).any(laxity) {
+            let ends = 1 + u128::from(self.levels.iter().any(|level| level.late != Late::Continue));
+            for task in &self.tasks {
+                sum = sum.checked_add(releases(w, task.spread(), task.t, ends * switch)?)?;
+            }
+            if let Some(grid) = self.grid {
+                sum = sum.checked_add(releases(w, 0, grid, switch)?)?;
+            }
+        }
+        Some(sum)
+    }
+}
+
+/// What is known of the keys of a task, from its arrival: of a job that goes before others, and of one that is looked at.
+struct Key<'a> {
+    task: &'a Work,
+    c: u128,
+    /// e, of its release.
+    first: i128,
+    /// Of a job that has not started.
+    start: i128,
+    /// θ.
+    own: i128,
+}
+
+/// Tasks of one level, among all that may go before them.
+pub(crate) struct Group<'a> {
+    part: &'a Part,
+    name: &'a str,
+    level: u32,
+    keys: Vec<Key<'a>>,
+    /// The task, if it is one.
+    alone: Option<TaskId>,
+    preemptive: bool,
+    /// Whether all of a job may be left when another arrives just after its start.
+    dense: bool,
+    /// The least key, and the largest after the arrival.
+    least: i128,
+    most: i128,
+    /// σ.
+    pub(crate) sigma: i128,
+}
+
+impl<'a> Group<'a> {
+    pub(crate) fn new(part: &'a Part, names: &'a [String]) -> Result<Group<'a>, String> {
+        let group = names.iter().map(|name| part.find(name)).collect::<Result<Vec<_>, _>>()?;
+        let (name, first) = names.first().zip(group.first()).ok_or("a group of no tasks")?;
+        let level = first.level;
+        let spec = part.levels[level as usize];
+        let here = || part.tasks.iter().filter(|task| task.level == level);
+        let (by_laxity, preemptive) = (spec.order == Order::Laxity, spec.preemptive);
+        let known = match spec.order {
+            Order::Deadline => true,
+            Order::Laxity => here().all(|task| task.wander == 0 && task.c <= task.t),
+            Order::Fifo => false,
+        };
+        let alone = Some(first.id).filter(|_| group.len() == 1);
+        let served = part.supply.is_some() && (by_laxity || !preemptive);
+        let together = by_laxity && preemptive && alone.is_none();
+        if !known || served || together || group.iter().any(|task| task.level != level) {
+            return Err(format!("{}: the jobs of \"{name}\" do not go by keys there", part.scope));
+        }
+        let mut keys = Vec::with_capacity(part.tasks.len());
+        for task in here() {
+            let (d, c, shift) = (i128::from(task.d), i128::from(task.c), i128::from(task.shift));
+            let start = if by_laxity { d - c } else { d + shift };
+            let own = if by_laxity && preemptive { d } else { start };
+            let first = if alone == Some(task.id) { own } else { start } - i128::from(task.j);
+            keys.push(Key { task, c: part.charged(task)?, first, start, own });
+        }
+        let in_group = || keys.iter().filter(|key| group.iter().any(|task| task.id == key.task.id));
+        let least = in_group().map(|key| key.own - i128::from(key.task.j)).min().unwrap_or(0);
+        let most = in_group().map(|key| key.own).max().unwrap_or(0);
+        let sigma = in_group().map(|key| i128::from(key.task.d) - key.own).min().unwrap_or(0);
+        let chained = part.tasks.iter().any(|task| task.chained && task.level <= level);
+        let dense = part.supply.is_some() || part.thefts().next().is_some() || chained;
+        Ok(Group { part, name, level, keys, alone, preemptive, dense, least, most, sigma })
+    }
+
+    /// What had started with a key above x.
+    fn started(&self, x: i128) -> u128 {
+        if self.preemptive {
+            return 0;
+        }
+        let others = self.keys.iter().filter(|key| key.start > x && self.alone != Some(key.task.id));
+        let rest = others.map(|key| key.c - u128::from(!self.dense && key.c == u128::from(key.task.c)));
+        rest.max().unwrap_or(0)
+    }
+
+    /// What comes before the level within w.
+    fn above(&self, w: u128) -> Option<u128> {
+        let mut sum = self.part.besides(self.level, w)?;
+        for other in self.part.tasks.iter().filter(|other| other.level < self.level) {
+            sum = sum.checked_add(releases(w, other.spread(), other.t, self.part.charged(other).ok()?)?)?;
+        }
+        Some(sum)
+    }
+
+    /// All that is released within w, and can be in the way.
+    pub(crate) fn busy(&self, w: u128) -> Option<u128> {
+        let blocking = self.keys.iter().map(|key| u128::from(key.task.b)).max().unwrap_or(0);
+        let mut sum = self.above(w)?.checked_add(blocking)?.checked_add(self.started(i128::MIN))?;
+        for key in &self.keys {
+            sum = sum.checked_add(releases(w, key.task.spread(), key.task.t, key.c)?)?;
+        }
+        Some(sum)
+    }
+
+    /// How many jobs of k have keys up to x after the first, for e <= x.
+    fn steps(key: &Key, x: i128) -> i128 {
+        (x - key.first + i128::from(key.task.wander)) / i128::from(key.task.t)
+    }
+
+    /// W(x, t), with what had started with keys above `low`.
+    pub(crate) fn work(&self, x: i128, low: i128, t: u128) -> Option<u128> {
+        let mut sum = self.above(t)?.checked_add(self.started(low))?;
+        let mut blocking = 0u64;
+        for key in self.keys.iter().filter(|key| key.first <= x) {
+            let released = t.checked_add(key.task.spread())?.div_ceil(key.task.t.into());
+            let count = (Self::steps(key, x).unsigned_abs() + 1).min(released);
+            sum = sum.checked_add(count.checked_mul(key.c)?)?;
+            blocking = blocking.max(key.task.b);
+        }
+        sum.checked_add(blocking.into())
+    }
+
+    /// No key of the group is larger in a window of this length.
+    pub(crate) fn largest(&self, horizon: u64) -> i128 {
+        i128::from(horizon) + self.most - 1
+    }
+
+    /// The largest key up to x at which W grows, as long as there are keys of the group.
+    pub(crate) fn last(&self, x: i128) -> Option<i128> {
+        let of = |key: &Key| {
+            let steps = Self::steps(key, x) * i128::from(key.task.t);
+            (key.first + steps - i128::from(key.task.wander)).max(key.first)
+        };
+        self.keys.iter().filter(|key| key.first <= x).map(of).max().filter(|last| *last >= self.least)
+    }
+}
+
+pub(super) fn check(part: &Part, claim: &Keys) -> Claim {
+    let group = Group::new(part, &claim.tasks)?;
+    let horizon = u128::from(claim.horizon_ns);
+    if fits(group.busy(horizon))? > part.given(horizon) {
+        return Err(format!("{}: what is released within {horizon} ns is not done by then", part.scope));
+    }
+    let mut open = group.largest(claim.horizon_ns);
+    for point in &claim.points_ns {
+        let Some(x) = group.last(open) else { break };
+        let (low, t) = (i128::from(*point) - group.sigma, u128::from(*point));
+        let work = fits(group.work(x, low, t))?;
+        if low > x || work > part.given(t) {
+            return Err(format!("{}: {work} ns go before a job of \"{}\" within {t} ns", part.scope, group.name));
+        }
+        open = low - 1;
+    }
+    match group.last(open) {
+        Some(x) => Err(format!("{}: jobs of \"{}\" with key {x} ns are not covered", part.scope, group.name)),
+        None => Ok(()),
+    }
+}

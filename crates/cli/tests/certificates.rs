@@ -1,0 +1,87 @@
+//! What a certificate shows never fails in simulation: an accepted "schedulable", found or forged, has no miss.
+
+#[allow(dead_code, unreachable_pub, reason = "shared with the simulator's own tests")]
+#[path = "../../sim/tests/common/random.rs"]
+mod random;
+
+use random::Dice;
+use takt_analysis::{certify, verify};
+use takt_log::{Definitions, stats::Collector};
+use takt_model::*;
+use takt_sim::{SimOptions, simulate};
+
+/// How many random systems; TAKT_CASES overrides.
+fn cases(default: u64) -> u64 {
+    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+/// Deadlines that are missed in a few schedules.
+fn misses(system: &System) -> u64 {
+    let each = |seed: u64| {
+        let mut collector = Collector::new(&Definitions::of(system), takt_sim::KINDS);
+        let options = SimOptions { duration: Span::from_ns(2_000), seed, node: None };
+        let done = simulate(system, &options, &mut collector).unwrap_or_else(|error| panic!("{error}\n{system:#?}"));
+        let stats = collector.finish(done.end);
+        stats.tasks.iter().map(|task| task.missed.expect("a simulation knows its misses")).sum::<u64>()
+    };
+    (0..3).map(each).sum()
+}
+
+/// Keeps a random system within what analyses assume, and lightens it until something can be shown of it.
+fn tame(system: &mut System, dice: &mut Dice) {
+    system.modes.clear();
+    for task in &mut system.tasks {
+        let most = (task.period.as_ns() / 4).max(1);
+        task.wcet = Span::from_ns(task.wcet.as_ns().clamp(1, most));
+        task.exec = if dice.chance(50) { Exec::Wcet } else { Exec::Uniform { min: Span::ZERO, max: task.wcet } };
+        if matches!(task.arrival, Arrival::Pmf(_) | Arrival::Trace(_)) {
+            task.arrival = Arrival::Sporadic;
+        }
+    }
+}
+
+#[test]
+fn what_is_certified_does_not_miss() {
+    let (mut shown, mut forged, mut kinds) = (0u64, 0u64, std::collections::BTreeSet::new());
+    for seed in 0..cases(250) {
+        let mut dice = Dice::new(seed);
+        let mut system = random::system(&mut dice);
+        tame(&mut system, &mut dice);
+        let Ok(found) = certify(&system) else { continue };
+        if !found.schedulable {
+            continue;
+        }
+        shown += 1;
+        kinds.extend(found.proofs.iter().map(|unit| unit.proof.kind()));
+        // The proof holds for the placement that it names.
+        let placed = |system: &System| {
+            let mut system = system.clone();
+            for place in &found.placement {
+                let id = system.task_by_name(&place.task).expect("a task of the system");
+                system.tasks[id.index()].cpus = Some(place.cpus.iter().copied().collect());
+            }
+            system
+        };
+        assert_eq!(misses(&placed(&system)), 0, "seed {seed}: {system:#?}");
+        // The same claims about a worse system: as long as they are accepted they must hold.
+        for _ in 0..4 {
+            let i = dice.roll(0, system.tasks.len() as u64 - 1) as usize;
+            let task = &mut system.tasks[i];
+            match dice.roll(0, 2) {
+                0 => task.wcet = Span::from_ns(task.wcet.as_ns() + 1),
+                1 => task.deadline = Span::from_ns((task.deadline.as_ns() - 1).max(1)),
+                _ => task.jitter = Span::from_ns(task.jitter.as_ns() + 1),
+            }
+            if matches!(task.exec, Exec::Uniform { .. }) {
+                task.exec = Exec::Uniform { min: task.wcet, max: task.wcet };
+            }
+            let claims = verify::Certificate { system: file::write(&system), ..found.clone() };
+            if verify::accept(&system, &claims).is_ok() {
+                forged += 1;
+                assert_eq!(misses(&placed(&system)), 0, "seed {seed}, forged: {system:#?}");
+            }
+        }
+    }
+    assert!(shown > cases(250) / 20 && forged > 0, "{shown} shown, {forged} forged: {kinds:?}");
+    assert!(cases(250) < 250 || kinds.contains("levels"), "{kinds:?}");
+}
