@@ -52,11 +52,12 @@ pub(crate) const PORTFOLIO: &[TestId] = &[
     TestId::Cbs,
     TestId::Prm,
     TestId::Edp,
+    TestId::Mpr,
 ];
 
 /// Whether a test is asked of components, and of nothing else.
 pub(crate) const fn of_components(test: TestId) -> bool {
-    matches!(test, TestId::Cbs | TestId::Prm | TestId::Edp)
+    matches!(test, TestId::Cbs | TestId::Prm | TestId::Edp | TestId::Mpr)
 }
 
 /// A verdict with its evidence.
@@ -92,6 +93,7 @@ pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport 
         TestId::Cbs => reservation::cbs(unit, carried).map(Outcome::from),
         TestId::Prm => compositional::prm(unit, carried).map(Outcome::from),
         TestId::Edp => compositional::edp(unit, carried).map(Outcome::from),
+        TestId::Mpr => compositional::mpr_of(unit, carried).map(Outcome::from),
         _ if unit.fluid && test != TestId::Density => {
             Err("a constant-bandwidth server demands by bandwidth, not by jobs".to_owned())
         }

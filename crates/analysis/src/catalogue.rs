@@ -174,6 +174,12 @@ tests! {
         "as prm; fixed priorities above the server, under which it responds before the end of its period",
         "pseudo-polynomial",
         "A. Easwaran, M. Anand, I. Lee: Compositional Analysis Framework Using EDP Resource Models, RTSS 2007" }
+    /// Components on several CPUs.
+    Mpr => { "mpr", Sufficient,
+        "Deadlines of a component that runs on several CPUs at once, under global EDF or global fixed priorities, under the least supply of its servers; bounds response times under fixed priorities.",
+        "a component with cpus > 1, a period and a budget, edf or all levels fifo in it, server ptps, deadline <= period, no costs, no blocking",
+        "pseudo-polynomial, a handful of O(n) points a task in practice",
+        "I. Shin, A. Easwaran, I. Lee: Hierarchical Scheduling Framework for Virtual Clustering of Multiprocessors, ECRTS 2008, Theorem 1; A. Easwaran, I. Shin, I. Lee, RTS 43, 2009; fixed priorities: here" }
     /// EDF below a table, with flows over nodes.
     PartialEdf => { "partial-edf", Sufficient,
         "Holds the demand of local tasks and of every flow's jobs against what the receiving and sending tasks leave, on every node, and every flow's last deadline against its own.",

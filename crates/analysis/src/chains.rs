@@ -101,10 +101,11 @@ impl Carried {
         if let Some(served) = &unit.served {
             let analysed = self.analyses(unit);
             let bounds = served.supply.as_ref().ok().map(|supply| compositional::responses(unit, self, supply));
+            let wide = served.given().is_ok();
             for (i, task) in unit.tasks.iter().enumerate() {
                 let kept = self.release[task.id.index()].and_then(|release| release.checked_add(task.d));
                 let analysed = |bounds: &Vec<_>| if analysed { bounds[i] } else { kept };
-                self.end[task.id.index()] = bounds.as_ref().and_then(analysed);
+                self.end[task.id.index()] = bounds.as_ref().map_or(kept.filter(|_| wide), analysed);
             }
             return;
         }

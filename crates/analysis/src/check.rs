@@ -364,7 +364,8 @@ fn overload(system: &System, node: NodeId) -> Option<TestReport> {
 }
 
 /// Reports of tasks that stand for servers become figures.
-fn set_servers_apart(report: &mut TestReport, own: usize) {
+fn set_servers_apart(report: &mut TestReport, tree: &Tree) {
+    let own = tree.own;
     let (tasks, servers): (Vec<TaskReport>, Vec<TaskReport>) =
         std::mem::take(&mut report.tasks).into_iter().partition(|task| task.id.index() < own);
     report.tasks = tasks;
@@ -374,7 +375,13 @@ fn set_servers_apart(report: &mut TestReport, own: usize) {
     if !servers.is_empty() {
         let shown = servers.into_iter().map(|server| {
             let wcrt = server.wcrt.map(Span::as_ns);
-            json!({ "component": server.task, "verdict": server.verdict, "wcrt_ns": wcrt, "deadline_ns": server.deadline.as_ns() })
+            let deadline = server.deadline.as_ns();
+            let mut shown =
+                json!({ "component": server.task, "verdict": server.verdict, "wcrt_ns": wcrt, "deadline_ns": deadline });
+            if let Some((component, cpu)) = tree.of_several(server.id) {
+                (shown["component"], shown["server"]) = (json!(component), json!(cpu));
+            }
+            shown
         });
         report.figures.insert("servers".to_owned(), shown.collect());
     }
@@ -424,7 +431,7 @@ fn check_view(
     let whole = view.unplaced.is_empty() && view.refused.is_empty();
     let answer = answers.into_iter().fold(if whole { Answer::Yes } else { Answer::Unknown }, Answer::and);
     let mut reports: Vec<TestReport> = reports.into_iter().flatten().collect();
-    reports.iter_mut().for_each(|report| set_servers_apart(report, tree.own));
+    reports.iter_mut().for_each(|report| set_servers_apart(report, tree));
     reports.extend(view.refused.into_iter().map(|(scope, why)| plain(TestId::Unsupported, &scope, why)));
     if view.units.is_empty() && view.unplaced.is_empty() {
         let verdict = Verdict::Schedulable { bounds: Vec::new() };
@@ -478,7 +485,8 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
             (Answer::Unknown, found) => found,
             (known, _) => known,
         };
-        let component = test == TestId::Prm && unit.served.is_some();
+        let wide = unit.served.as_ref().map(|served| served.wide.is_some());
+        let component = wide == Some(test == TestId::Mpr) && matches!(test, TestId::Prm | TestId::Mpr);
         let silent = (matches!(report.verdict, Verdict::NotApplicable { .. }) && !component)
             || (test == TestId::Necessary && report.verdict.answer() == Answer::Unknown);
         if asked || !(silent || moot) {
@@ -503,16 +511,19 @@ fn withdraw_servers(units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<T
         if let Some(why) = &unit.open {
             take_back(&mut answers[i], &mut reports[i], why);
         }
-        let Some(server) = unit.served.as_ref().and_then(|served| served.server) else { continue };
-        let Some(above) = units.iter().position(|unit| unit.tasks.iter().any(|task| task.id == server)) else {
-            continue;
-        };
-        let proven = |task: &TaskReport| task.id == server && task.verdict == Answer::Yes;
-        if answers[above] == Answer::Yes || reports[above].iter().flat_map(|report| &report.tasks).any(proven) {
-            continue;
+        for server in unit.served.iter().flat_map(|served| &served.servers) {
+            let Some(above) = units.iter().position(|unit| unit.tasks.iter().any(|task| task.id == *server)) else {
+                continue;
+            };
+            let proven = |task: &TaskReport| task.id == *server && task.verdict == Answer::Yes;
+            if answers[above] == Answer::Yes || reports[above].iter().flat_map(|report| &report.tasks).any(proven) {
+                continue;
+            }
+            let why =
+                format!("holds if its server gets its budgets, which is not proven in \"{}\"", units[above].scope);
+            take_back(&mut answers[i], &mut reports[i], &why);
+            break;
         }
-        let why = format!("holds if its server gets its budgets, which is not proven in \"{}\"", units[above].scope);
-        take_back(&mut answers[i], &mut reports[i], &why);
     }
 }
 

@@ -247,11 +247,16 @@ impl Unit {
 
     /// Whether jobs cost what their WCET says and nothing else.
     pub(crate) fn free_of_costs(&self) -> bool {
-        self.costs.is_none_or(|costs| {
-            let Costs { switch, migrate, release, tick, interrupt, .. } = costs;
-            [switch, migrate, release, tick, interrupt].iter().all(|cost| cost.is_zero())
-        })
+        free_of_costs(self.costs)
     }
+}
+
+/// Whether jobs cost what their WCET says and nothing else.
+pub(crate) fn free_of_costs(costs: Option<Costs>) -> bool {
+    costs.is_none_or(|costs| {
+        let Costs { switch, migrate, release, tick, interrupt, .. } = costs;
+        [switch, migrate, release, tick, interrupt].iter().all(|cost| cost.is_zero())
+    })
 }
 
 impl UnitTask {

@@ -2,7 +2,7 @@
 
 use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, PlaceError, TestId, check, place};
 use takt_model::{
-    Arrival, Auto, Builtin, Component, CpuSet, Criticality, Discipline, Filter, Fit, Level, Mode, NodeId, Placement,
+    Arrival, Builtin, Component, CpuSet, Criticality, Discipline, Filter, Fit, Level, Mode, NodeId, Placement,
     ServerRule, Span, Strategy, StrategyId, StrategyRef, System, Task, TaskId, Time,
 };
 
@@ -78,14 +78,8 @@ fn what_has_no_test_is_unknown_with_the_reason() {
     }
     let mut system = System::local(1, Builtin::Edf, vec![task("a", 10, 2)]);
     system.components.push(Component {
-        name: "dom".to_owned(),
-        node: NodeId(0),
-        parent: None,
         strategy: StrategyRef::Builtin(Builtin::Rm),
-        server: ServerRule::Crps,
-        period: Auto::Auto,
-        budget: Auto::Auto,
-        quantum: None,
+        ..Component::new("dom", NodeId(0), ServerRule::Crps)
     });
     let report = plain(&system);
     let unknown = |scope: &str| report.tests.iter().any(|t| t.scope == scope && t.verdict.answer() == Answer::Unknown);

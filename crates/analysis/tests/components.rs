@@ -8,14 +8,10 @@ use takt_model::{
 
 fn component(name: &str, strategy: Builtin, server: ServerRule, period: u64, budget: u64) -> Component {
     Component {
-        name: name.to_owned(),
-        node: NodeId(0),
-        parent: None,
         strategy: StrategyRef::Builtin(strategy),
-        server,
         period: Auto::Value(Span::from_ns(period)),
         budget: Auto::Value(Span::from_ns(budget)),
-        quantum: None,
+        ..Component::new(name, NodeId(0), server)
     }
 }
 
@@ -554,7 +550,7 @@ fn what_is_missing_is_said() {
     system.tasks[0].priority = Some(1);
     assert_eq!(
         why(&system, "local"),
-        "unsupported: component \"outer\" has no priority, which strategy \"fp\" needs; use rm, dm or edf around it"
+        "unsupported: component \"outer\" has no priority, which strategy \"fp\" around it needs for its server; give it one, 1 is the most important"
     );
 }
 

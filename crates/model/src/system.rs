@@ -244,10 +244,39 @@ pub struct Component {
     pub server: ServerRule,
     /// Replenishment period.
     pub period: Auto<Span>,
-    /// Budget per period, at most the period.
+    /// Budget per period, over all CPUs; at most the period on each.
     pub budget: Auto<Span>,
     /// Granularity of period, budget and decisions.
     pub quantum: Option<Span>,
+    /// On how many CPUs it runs at once at most, at least 1.
+    pub cpus: u32,
+    /// Its servers' priority, where the level around it goes by priority; 1 is the most important.
+    pub priority: Option<u32>,
+}
+
+impl Component {
+    /// A component of the node's root under EDF, on one CPU, everything to be sized.
+    #[must_use]
+    pub fn new(name: &str, node: NodeId, server: ServerRule) -> Self {
+        Component {
+            name: name.to_owned(),
+            node,
+            parent: None,
+            strategy: StrategyRef::Builtin(Builtin::Edf),
+            server,
+            period: Auto::Auto,
+            budget: Auto::Auto,
+            quantum: None,
+            cpus: 1,
+            priority: None,
+        }
+    }
+
+    /// The most that it can be given in each of these periods: one on each CPU. `None` where that is too long to tell.
+    #[must_use]
+    pub fn most(&self, period: Span) -> Option<Span> {
+        period.as_ns().checked_mul(u64::from(self.cpus)).map(Span::from_ns)
+    }
 }
 
 /// How a server keeps its budget [CSA III-A, SDD II-A].

@@ -171,6 +171,9 @@ impl Tape<'_> {
             let period = self.flip().then(|| self.time(false));
             let most = period.unwrap_or(Span::FILE_MAX);
             let auto = |span: Option<Span>| span.map_or(Auto::Auto, Auto::Value);
+            let room = parent.map_or(nodes[node.index()].cpus, |parent| components[parent.index()].cpus);
+            let cpus = if self.flip() { 1 } else { 1 + self.below(u64::from(room)) as u32 };
+            let budget = Span::from_ns(most.as_ns().saturating_mul(u64::from(cpus)).min(Span::FILE_MAX.as_ns()));
             components.push(Component {
                 name: self.name(used, i),
                 node,
@@ -178,8 +181,11 @@ impl Tape<'_> {
                 strategy: self.strategy_ref(own),
                 server: self.pick(&ServerRule::ALL),
                 period: auto(period),
-                budget: if self.flip() { Auto::Value(self.span(false, most)) } else { Auto::Auto },
+                budget: if self.flip() { Auto::Value(self.span(false, budget)) } else { Auto::Auto },
                 quantum: self.flip().then(|| self.span(false, most)),
+                cpus,
+                // Strategies by priority need one of every server.
+                priority: Some(self.pick(&[1, 2, u32::MAX])),
             });
         }
         components

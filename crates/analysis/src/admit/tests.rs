@@ -127,14 +127,10 @@ fn a_change_is_atomic_over_nodes() {
 fn components_come_and_go_with_their_tasks() {
     let mut admission = Admission::new(System::local(1, Builtin::Rm, Vec::new())).expect("nothing");
     let component = |name: &str, budget| Component {
-        name: name.to_owned(),
-        node: NodeId(0),
-        parent: None,
         strategy: StrategyRef::Builtin(Builtin::Rm),
-        server: ServerRule::Ptps,
         period: Auto::Value(Span::from_ms(10)),
         budget: Auto::Value(Span::from_ms(budget)),
-        quantum: None,
+        ..Component::new(name, NodeId(0), ServerRule::Ptps)
     };
     let inner = Task::periodic("inner", Span::from_ms(50), Span::from_ms(5));
     assert_eq!(admission.add_component(component("one", 4), std::slice::from_ref(&inner)), Ok(By::Check));

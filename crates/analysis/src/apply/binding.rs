@@ -67,7 +67,7 @@ pub(crate) fn explain(unit: &Unit, carried: &Carried, report: &mut TestReport) {
         TestId::Bcl | TestId::BclIterative | TestId::DaLc | TestId::RtaGlobal | TestId::RtaLc => {
             by_interference(unit, carried, report)
         }
-        TestId::Bar | TestId::FfDbf => by_excess(report),
+        TestId::Bar | TestId::FfDbf | TestId::Mpr => by_excess(report),
         TestId::TardinessDa | TestId::TardinessCva => by_response(report),
         _ => None,
     };

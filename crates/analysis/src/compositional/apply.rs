@@ -5,12 +5,13 @@ use takt_model::Late;
 
 use super::rules::{Above, Served};
 use super::tree::above;
-use super::{Supply, Workload, edf, fp};
+use super::{Supply, Workload, edf, fp, mpr};
 use crate::catalogue::TestId;
 use crate::chains::Carried;
 use crate::edf::qpa::{Demand, EdfTask};
 use crate::exact::{compare_sum, sum_ppm};
 use crate::fp::rta::{FpTask, Response};
+use crate::global::{Load, Rule, Sporadic};
 use crate::report::TaskReport;
 use crate::scope::{Unit, UnitTask, ns};
 use crate::verdict::{Answer, Bound, Verdict};
@@ -93,7 +94,7 @@ pub(crate) type Said = (Verdict, Vec<TaskReport>, Map<String, Value>);
 pub(crate) fn supply_of(unit: &Unit, carried: &Carried, test: TestId) -> Option<Supply> {
     let served = unit.served.as_ref()?;
     let supply = served.supply.clone().ok()?;
-    if test == TestId::Prm { Some(supply) } else { supply.by(carried.end(served.server?)?) }
+    if test == TestId::Prm { Some(supply) } else { supply.by(carried.end(served.server()?)?) }
 }
 
 /// `prm`: the component under the supply that its server's rule guarantees.
@@ -102,6 +103,9 @@ pub(crate) fn supply_of(unit: &Unit, carried: &Carried, test: TestId) -> Option<
 /// The precondition that does not hold.
 pub(crate) fn prm(unit: &Unit, carried: &Carried) -> Result<Said, String> {
     let served = unit.served.as_ref().ok_or("needs a component")?;
+    if served.wide.is_some() {
+        return Err("needs a component on one CPU".to_owned());
+    }
     match &served.supply {
         Ok(supply) => {
             let mut said = decide(unit, carried, served, *supply)?;
@@ -118,7 +122,8 @@ pub(crate) fn prm(unit: &Unit, carried: &Carried) -> Result<Said, String> {
 /// The precondition that does not hold.
 pub(crate) fn edp(unit: &Unit, carried: &Carried) -> Result<Said, String> {
     let served = unit.served.as_ref().ok_or("needs a component")?;
-    let server = served.server.filter(|_| served.bounded).ok_or("needs a server whose every budget has a deadline")?;
+    let server =
+        served.server().filter(|_| served.bounded).ok_or("needs a server whose every budget has a deadline")?;
     let supply = served.supply.clone()?;
     let early = carried.end(server).ok_or("no bound is known for the server's response")?;
     let (period, _) = served.interface.ok_or("needs a period and a budget")?;
@@ -153,12 +158,113 @@ fn decide(unit: &Unit, carried: &Carried, served: &Served, supply: Supply) -> Re
     Ok((verdict, reports, figures))
 }
 
+/// The tasks of a component as the tests of several CPUs see them.
+///
+/// # Errors
+/// Why they are not covered.
+pub(crate) fn on_several(unit: &Unit, carried: &Carried, late: u64) -> Result<(Vec<Sporadic>, Rule), String> {
+    let rule = match unit.edf() {
+        Ok(()) => Rule::Edf,
+        Err(_) if unit.served_levels() as usize == unit.levels.len() => Rule::Fp,
+        Err(why) => return Err(format!("needs edf or fixed priorities in the component: {why}")),
+    };
+    let each = |task: &UnitTask| {
+        if task.b > 0 {
+            return Err(format!("needs tasks without blocking: \"{}\"", task.name));
+        }
+        let wander = carried.release(task.id);
+        let wander = wander.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
+        let t = task.t.checked_sub(wander).filter(|t| task.d <= *t).ok_or_else(|| {
+            let between = if task.chained { "the least distance of its releases" } else { "its period" };
+            format!("needs deadlines that are not longer than periods: that of \"{}\" exceeds {between}", task.name)
+        })?;
+        Ok(Sporadic { c: task.c, d: task.d, t, j: task.j.saturating_add(late), level: task.level })
+    };
+    Ok((unit.tasks.iter().map(each).collect::<Result<_, _>>()?, rule))
+}
+
+/// `mpr`: a component on several CPUs under what its servers guarantee.
+///
+/// # Errors
+/// The precondition that does not hold.
+pub(crate) fn mpr(unit: &Unit, carried: &Carried) -> Result<Said, String> {
+    let served = unit.served.as_ref().ok_or("needs a component")?;
+    let wide = served.wide.as_ref().ok_or("needs a component on several CPUs; on one, prm says more")?;
+    let supply = match wide {
+        Ok(supply) => supply,
+        Err(why) => return Ok((Verdict::NotProven { why: why.clone() }, Vec::new(), Map::new())),
+    };
+    // What arrives between two decisions is noticed at the next: a release that late.
+    let (tasks, rule) = on_several(unit, carried, served.late)?;
+    let mut figures = Map::new();
+    figures.insert("period_ns".to_owned(), json!(supply.period()));
+    figures.insert("budget_ns".to_owned(), json!(supply.budget()));
+    figures.insert("cpus".to_owned(), json!(supply.cpus()));
+    let blackout = supply.time_for(1).map(|t| t - 1);
+    figures.insert("blackout_ns".to_owned(), json!(blackout));
+    let loads = unit.tasks.iter().map(|task| (task.c, task.t));
+    figures.insert("utilization_ppm".to_owned(), json!(sum_ppm(loads)));
+    if let Some(witness) = overload(unit, served) {
+        return Ok((Verdict::Infeasible { witness }, Vec::new(), figures));
+    }
+    let (load, responses) = match rule {
+        Rule::Edf => (mpr::edf(&tasks, supply), vec![None; tasks.len()]),
+        Rule::Fp => {
+            let bounds = mpr::fp(&tasks, supply);
+            (bounds.load, bounds.responses)
+        }
+    };
+    let why = match load {
+        Load::Met => None,
+        Load::Exceeded(excess) => {
+            let name = excess.task.map_or("", |task| &unit.tasks[task].name);
+            let (window, work, room) = (ns(excess.window), excess.work, excess.room);
+            let number = |value: u128| u64::try_from(value).ok();
+            figures.insert("task".to_owned(), json!(name));
+            figures.insert("window_ns".to_owned(), json!(excess.window));
+            figures.insert("work_ns".to_owned(), json!(number(work)));
+            figures.insert("room_ns".to_owned(), json!(number(room)));
+            let spell = |value| number(value).map_or("very much".to_owned(), |value| ns(value).to_string());
+            Some(format!(
+                "others may execute {} within {window} before a deadline of \"{name}\", and must not reach {}, which the least supply leaves",
+                spell(work),
+                spell(room)
+            ))
+        }
+        Load::TooLong { task } => {
+            Some(format!("\"{}\" may need longer than it has from its release to its deadline", unit.tasks[task].name))
+        }
+        Load::Unfit { task } => return Err(format!("needs times below 36 years: \"{}\"", unit.tasks[task].name)),
+        Load::Full => Some(
+            "the tasks' utilization leaves nothing of the budget, which this test needs for what is brought in"
+                .to_owned(),
+        ),
+        Load::Undecided => Some("undecided: the iteration limit was reached".to_owned()),
+    };
+    let mut bounds = Vec::new();
+    let mut reports = Vec::new();
+    for (task, response) in unit.tasks.iter().zip(responses) {
+        bounds.extend(response.map(|wcrt| Bound { task: task.id, wcrt: ns(wcrt) }));
+        if why.is_none() || response.is_some() {
+            reports.push(report(task, Answer::Yes, response));
+        }
+    }
+    let verdict = match why {
+        Some(why) => Verdict::NotProven { why },
+        None => Verdict::Schedulable { bounds },
+    };
+    Ok((verdict, reports, figures))
+}
+
 /// Whether the tasks need more than the server ever gives.
 pub(crate) fn overload(unit: &Unit, served: &Served) -> Option<String> {
     let (period, budget) = served.interface.filter(|_| served.capped)?;
     let must = unit.tasks.iter().filter(|task| !task.server && task.dense && !(unit.cancel && task.low));
     let loads = must.map(|task| (task.wcet, task.t));
-    let over = compare_sum(loads.clone().chain([(period - budget, period)]), 1);
+    let most = u128::from(unit.m) * u128::from(period);
+    // Of a component on many CPUs with long periods this is not worth telling.
+    let left = u64::try_from(most.saturating_sub(u128::from(budget))).ok()?;
+    let over = compare_sum(loads.clone().chain([(left, period)]), u64::from(unit.m));
     (over == Some(std::cmp::Ordering::Greater)).then(|| {
         let load = sum_ppm(loads).map_or("more".to_owned(), crate::apply::percent);
         let room = sum_ppm([(budget, period)].into_iter()).map_or("less".to_owned(), crate::apply::percent);

@@ -6,6 +6,7 @@
 //! | [`fp`], [`edf`] | whether the tasks of a component meet their deadlines under a supply |
 //! | [`Workload::least_budget`], [`Workload::least_quanta`] | the least budget for a period |
 //! | [`best`] | the period and budget of the least bandwidth |
+//! | [`mpr`] | components on several CPUs at once |
 //! | [`rules`] | what each server rule guarantees, and why |
 //!
 //! Times are whole units, of whatever length: ns in a System.
@@ -15,6 +16,7 @@ mod best;
 pub mod edf;
 pub mod fp;
 mod least;
+pub mod mpr;
 #[cfg(test)]
 mod reference;
 pub mod rules;
@@ -23,8 +25,11 @@ mod supply;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod wide;
 
-pub(crate) use apply::{Said, Tasks, edp, overload, prm, report, responses, supply_of, to_deadline};
+pub(crate) use apply::{
+    Said, Tasks, edp, mpr as mpr_of, on_several, overload, prm, report, responses, supply_of, to_deadline,
+};
 pub use best::{Interface, PERIODS_MAX, Search, best};
 pub(crate) use rules::Served;
 pub(crate) use tree::Tree;

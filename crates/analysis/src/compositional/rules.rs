@@ -32,7 +32,7 @@
 
 use takt_model::{ComponentId, ServerRule, TaskId};
 
-use super::{Start, Supply};
+use super::{Mpr, Start, Supply};
 use crate::reservation::Pmf;
 use crate::reservation::deterministic::Reservation;
 
@@ -43,7 +43,7 @@ pub enum Above {
     Fixed,
     /// Deadlines, on one CPU.
     Deadline,
-    /// Deadlines, on several CPUs.
+    /// Deadlines or fixed priorities, on several CPUs.
     Global,
     /// Anything else.
     Other,
@@ -116,16 +116,38 @@ pub(crate) struct Served {
     pub(crate) interface: Option<(u64, u64)>,
     /// "prm", "polled" or "aligned".
     pub(crate) form: &'static str,
+    /// How much later than it arrives work may be noticed.
+    pub(crate) late: u64,
     /// What of each budget costs take.
     pub(crate) loss: u64,
     /// Whether it gives no more than Θ in Π.
     pub(crate) capped: bool,
-    /// The task that stands for the server in the level above.
-    pub(crate) server: Option<TaskId>,
+    /// The tasks that stand for the servers in the level above: one for each CPU.
+    pub(crate) servers: Vec<TaskId>,
+    /// Where it runs on several CPUs: their supply, or why there is none. Then `supply` is none.
+    pub(crate) wide: Option<Result<Mpr, String>>,
     /// Whether a response of that task bounds each budget.
     pub(crate) bounded: bool,
     /// What a task alone in it can count on; otherwise why nothing more than the supply.
     pub(crate) reservation: Result<Reservation, String>,
     /// Actual execution times and times between arrivals of a task alone in it, in ns, where the file has any.
     pub(crate) random: Option<(Pmf, Pmf)>,
+}
+
+impl Served {
+    /// Whether there is a supply, on one CPU or several.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn given(&self) -> Result<(), String> {
+        match &self.wide {
+            Some(wide) => wide.as_ref().map(|_| ()).map_err(String::clone),
+            None => self.supply.as_ref().map(|_| ()).map_err(String::clone),
+        }
+    }
+
+    /// The task that stands for the server of a component on one CPU.
+    pub(crate) fn server(&self) -> Option<TaskId> {
+        self.servers.first().copied().filter(|_| self.wide.is_none())
+    }
 }

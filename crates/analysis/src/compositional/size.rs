@@ -46,7 +46,7 @@ pub struct SizedComponent {
     pub budget: Span,
     /// Whether `size` chose one of them.
     pub chosen: bool,
-    /// What its supply is taken for: "prm", "polled" or "aligned"; "cbs" for a task alone in a constant-bandwidth server.
+    /// What its supply is taken for: "prm", "polled" or "aligned"; "cbs" for a task alone in a constant-bandwidth server; "mpr" on several CPUs.
     pub supply: &'static str,
     /// What costs take of each budget.
     pub loss: Span,
@@ -192,9 +192,17 @@ fn size_one(
         let why = view.refused.first().map_or("its strategy does not fit its tasks".to_owned(), |(_, why)| why.clone());
         return Err(not_covered(why));
     };
-    let outer = tree.server(id).and_then(|server| {
-        view.units.iter().find(|unit| unit.tasks.iter().any(|task: &crate::scope::UnitTask| task.id == server))
+    let outer = tree.servers(id).first().and_then(|server| {
+        view.units.iter().find(|unit| unit.tasks.iter().any(|task: &crate::scope::UnitTask| task.id == *server))
     });
+    if unit.tasks.is_empty() && (period.is_none() || budget.is_none()) {
+        return Err(not_covered(
+            "nothing stands in it, so that nothing says what it needs; give it a period and a budget".to_owned(),
+        ));
+    }
+    if component.cpus > 1 {
+        return super::wide::size(&tree, unit, outer.map_or(Above::Other, above), id, (period, budget));
+    }
     // The caps of the search for both need a supply that may start anywhere.
     let reserves = tree.reserves(id) && (period.is_some() || budget.is_some());
     let start = match outer.map(|outer| (guaranteed(component.server, above(outer)), above(outer))) {
@@ -214,11 +222,6 @@ fn size_one(
             return Err(not_covered(format!("server \"{}\" guarantees it nothing: {why}", component.server.name())));
         }
     };
-    if unit.tasks.is_empty() && (period.is_none() || budget.is_none()) {
-        return Err(not_covered(
-            "nothing stands in it, so that nothing says what it needs; give it a period and a budget".to_owned(),
-        ));
-    }
     let carried = Carried::by_deadlines(&tree.system);
     let tasks = Tasks::of(unit, &carried).map_err(not_covered)?;
     let charge = |period: u64| loss(&tree.system, tree.own, id, period);

@@ -213,6 +213,21 @@ impl Mpr {
         let far = y.checked_sub(1).map(|k| whole(k) + ends(u128::from(r) + u128::from(self.period)));
         u64::try_from(far.map_or(near, |far| far.min(near))).ok()
     }
+
+    /// The least t with sbf(t) >= work; `None` where it exceeds `u64`.
+    #[must_use]
+    pub fn time_for(&self, work: u64) -> Option<u64> {
+        // sbf(t) >= (Θ / Π) (t - 2 Π), so this is late enough.
+        let (budget, period) = (u128::from(self.budget), u128::from(self.period));
+        let late = (u128::from(work) * period).div_ceil(budget) + 2 * period;
+        let (mut low, mut high) = (0, u64::try_from(late).ok()?);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            // What does not fit is enough.
+            if self.sbf(middle).is_none_or(|given| given >= work) { high = middle } else { low = middle + 1 }
+        }
+        Some(low)
+    }
 }
 
 #[cfg(test)]

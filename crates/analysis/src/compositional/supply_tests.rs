@@ -167,3 +167,20 @@ fn every_small_multiprocessor_server_gives_what_the_enumeration_gives() {
         }
     }
 }
+
+#[test]
+fn the_inverse_of_a_multiprocessor_server_is_the_first_time_with_that_much() {
+    for cpus in 1..=4u32 {
+        for period in 1..=6 {
+            for budget in 1..=period * u64::from(cpus) {
+                let mpr = Mpr::new(period, budget, cpus).unwrap();
+                for work in 1..60 {
+                    let t = mpr.time_for(work).unwrap();
+                    assert!(mpr.sbf(t) >= Some(work) && mpr.sbf(t - 1) < Some(work), "{mpr:?}, {work}: {t}");
+                }
+                assert_eq!(mpr.time_for(0), Some(0));
+            }
+        }
+    }
+    assert_eq!(Mpr::new(1 << 40, 1, 2).unwrap().time_for(1 << 40), None);
+}

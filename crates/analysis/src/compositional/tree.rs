@@ -6,11 +6,11 @@ use takt_model::{
 };
 
 use super::rules::{Above, Served, bounded, capped, guaranteed, on_time, takes};
-use super::{Guarantee, Start};
+use super::{Guarantee, Mpr, Start, mpr};
 use crate::chains::Carried;
 use crate::reservation::deterministic::Reservation;
 use crate::reservation::{arrivals_of, exec_of};
-use crate::scope::{Unit, UnitTask, View};
+use crate::scope::{Unit, UnitTask, View, free_of_costs};
 
 /// A System in which every server with a period and a budget is a task of the level above it, behind the file's own tasks.
 #[derive(Clone, Debug)]
@@ -19,8 +19,8 @@ pub(crate) struct Tree {
     pub(crate) system: System,
     /// How many tasks the file has.
     pub(crate) own: usize,
-    /// Per component, the task that stands for its server.
-    servers: Vec<Option<TaskId>>,
+    /// Per component, the tasks that stand for its servers: one for each of its CPUs.
+    servers: Vec<Vec<TaskId>>,
 }
 
 /// A given value, in ns.
@@ -33,30 +33,47 @@ pub(crate) fn given(value: Auto<Span>) -> Option<u64> {
 
 impl Tree {
     pub(crate) fn new(system: &System) -> Tree {
-        let mut tree =
-            Tree { system: system.clone(), own: system.tasks.len(), servers: vec![None; system.components.len()] };
+        let mut tree = Tree {
+            system: system.clone(),
+            own: system.tasks.len(),
+            servers: vec![Vec::new(); system.components.len()],
+        };
         for (i, component) in system.components.iter().enumerate() {
             let id = ComponentId(i as u32);
             let (Some(period), Some(budget)) = (given(component.period), given(component.budget)) else { continue };
             let preemptions = preemptions(system, id, period);
-            let c = preemptions.and_then(|extra| budget.checked_add(extra)).unwrap_or(u64::MAX / 4);
-            let mut task = Task::periodic(&component.name, Span::from_ns(period), Span::from_ns(c));
-            task.node = component.node;
-            task.component = component.parent;
-            tree.servers[i] = Some(TaskId(tree.system.tasks.len() as u32));
-            tree.system.tasks.push(task);
+            for (number, budget) in budgets(component, period, budget).into_iter().enumerate().filter(|(_, c)| *c > 0) {
+                let c = preemptions.and_then(|extra| budget.checked_add(extra)).unwrap_or(u64::MAX / 4);
+                let name = match component.cpus {
+                    0 | 1 => component.name.clone(),
+                    _ => format!("{}#{}", component.name, number + 1),
+                };
+                let mut task = Task::periodic(&name, Span::from_ns(period), Span::from_ns(c));
+                task.node = component.node;
+                task.component = component.parent;
+                task.priority = component.priority;
+                tree.servers[i].push(TaskId(tree.system.tasks.len() as u32));
+                tree.system.tasks.push(task);
+            }
         }
         tree
     }
 
     /// The component whose server a task stands for.
     pub(crate) fn component_of(&self, task: TaskId) -> Option<ComponentId> {
-        self.servers.iter().position(|server| *server == Some(task)).map(|i| ComponentId(i as u32))
+        self.servers.iter().position(|servers| servers.contains(&task)).map(|i| ComponentId(i as u32))
     }
 
-    /// The task that stands for a component's server.
-    pub(crate) fn server(&self, id: ComponentId) -> Option<TaskId> {
-        self.servers[id.index()]
+    /// Of one of several servers of a component: its name, and which of them it is, from 1 on.
+    pub(crate) fn of_several(&self, task: TaskId) -> Option<(&str, usize)> {
+        let id = self.component_of(task).filter(|id| self.component(*id).cpus > 1)?;
+        let at = self.servers[id.index()].iter().position(|server| *server == task)?;
+        Some((&self.component(id).name, at + 1))
+    }
+
+    /// The tasks that stand for a component's servers, one for each of its CPUs.
+    pub(crate) fn servers(&self, id: ComponentId) -> &[TaskId] {
+        &self.servers[id.index()]
     }
 
     /// Adds the node's components to a view of the system with servers, as units of their own.
@@ -81,8 +98,8 @@ impl Tree {
                     unit.open = self.open(node, Some(id)).or(marked.clone().err());
                     view.refused.extend(marked.err().map(|why| (scope.clone(), why)));
                     // A server takes time even if nothing stands in it.
-                    if let (true, Some(Err(why))) = (unit.tasks.is_empty(), unit.served.as_ref().map(|s| &s.supply)) {
-                        view.refused.push((scope, why.clone()));
+                    if let (true, Some(Err(why))) = (unit.tasks.is_empty(), unit.served.as_ref().map(Served::given)) {
+                        view.refused.push((scope, why));
                     }
                     view.units.push(unit);
                 }
@@ -99,7 +116,7 @@ impl Tree {
     fn open(&self, node: NodeId, parent: Option<ComponentId>) -> Option<String> {
         let mut all = self.system.components.iter().zip(&self.servers);
         let open = |component: &Component| component.node == node && component.parent == parent;
-        all.find(|(component, server)| open(component) && server.is_none()).map(|(component, _)| {
+        all.find(|(component, servers)| open(component) && servers.is_empty()).map(|(component, _)| {
             format!("component \"{}\" is not sized yet, and takes time from all that stands beside it", component.name)
         })
     }
@@ -132,7 +149,7 @@ impl Tree {
             let (component, task) = (self.component(id), &mut unit.tasks[i]);
             task.server = true;
             (task.dense, task.periodic, task.sporadic) = (false, false, false);
-            if let Err(why) = takes(component.server, above) {
+            if let Err(why) = takes(component.server, above).and_then(|()| on_several(component)) {
                 refused = Err(format!("component \"{}\": {why}", component.name));
             }
             match component.server {
@@ -154,7 +171,12 @@ impl Tree {
         }
         if quantum > 0 {
             for task in &mut unit.tasks {
-                task.b = task.b.saturating_add(quantum);
+                // On several CPUs all happens on the grid: what arrives off it is released at its next point.
+                if unit.m == 1 {
+                    task.b = task.b.saturating_add(quantum);
+                } else if !self.on_grid(task, quantum) {
+                    task.j = task.j.saturating_add(quantum);
+                }
             }
         }
         refused
@@ -164,13 +186,18 @@ impl Tree {
     fn quantum_of_level(&self, unit: &Unit) -> u64 {
         let servers = unit.tasks.iter().filter_map(|task| self.component_of(task.id));
         let quantum = servers.filter_map(|id| self.component(id).quantum).map(Span::as_ns).max().unwrap_or(0);
-        let on_grid = |task: &UnitTask| {
-            let Some(id) = self.component_of(task.id) else { return false };
-            let interface = (given(self.component(id).period), given(self.component(id).budget));
-            let multiple = |value: Option<u64>| value.is_some_and(|value| value.is_multiple_of(quantum));
-            on_time(self.component(id).server) && multiple(interface.0) && multiple(interface.1)
-        };
-        if quantum > 0 && unit.tasks.iter().all(on_grid) { 0 } else { quantum }
+        if quantum > 0 && unit.tasks.iter().all(|task| self.on_grid(task, quantum)) { 0 } else { quantum }
+    }
+
+    /// Whether a task is a server all of whose budgets come and end on a grid.
+    fn on_grid(&self, task: &UnitTask, quantum: u64) -> bool {
+        let Some(id) = self.component_of(task.id) else { return false };
+        let interface = (given(self.component(id).period), given(self.component(id).budget));
+        let multiple = |value: Option<u64>| value.is_some_and(|value| value.is_multiple_of(quantum));
+        // Of several servers each has a share.
+        let share =
+            self.component(id).cpus <= 1 || self.system.tasks[task.id.index()].wcet.as_ns().is_multiple_of(quantum);
+        on_time(self.component(id).server) && multiple(interface.0) && multiple(interface.1) && share
     }
 
     /// A component's tasks and inner servers under its server's supply.
@@ -181,7 +208,7 @@ impl Tree {
         let plan = Plan::of_tasks(inside, &system.strategy(component.strategy))?;
         let slots: Vec<usize> = (0..plan.tasks.len()).collect();
         let spec = &system.nodes[component.node.index()];
-        let mut unit = Unit::new(system, spec, &plan, &slots, scope, 1, true);
+        let mut unit = Unit::new(system, spec, &plan, &slots, scope, component.cpus, true);
         unit.served = Some(self.served(view, id, spec));
         Ok(unit)
     }
@@ -197,9 +224,11 @@ impl Tree {
             supply: Err(String::new()),
             interface: loss.map(|(period, budget, _)| (period, budget)),
             form: "prm",
+            late: self.unaligned(id, Start::Anywhere).delay,
             loss: loss.map_or(0, |(_, _, loss)| loss),
             capped: capped(component.server),
-            server: self.servers[id.index()],
+            servers: self.servers[id.index()].clone(),
+            wide: None,
             bounded: bounded(component.server),
             reservation: Err(String::new()),
             random: None,
@@ -213,12 +242,12 @@ impl Tree {
             };
             served.supply = Err(why.to_owned());
             served.reservation = Err(why.to_owned());
+            served.wide = (component.cpus > 1).then(|| Err(why.to_owned()));
             return served;
         };
-        let above = match self.servers[id.index()].and_then(|server| unit_with(view, server)) {
-            Some(unit) => above(unit),
-            None => Above::Other,
-        };
+        // Bound to CPUs, the servers of one component may stand on several levels: the least of what they keep.
+        let levels = self.servers[id.index()].iter().map(|server| unit_with(view, *server).map_or(Above::Other, above));
+        let above = levels.reduce(|one, other| if one == other { one } else { Above::Other }).unwrap_or(Above::Other);
         let refuse = |why: &str| Err(format!("server \"{}\" guarantees it nothing: {why}", component.server.name()));
         let bound = |task: &Task| task.cpus.is_some() && spec.cpus > 1;
         let bound = self.system.tasks[..self.own].iter().find(|task| task.component == Some(id) && bound(task));
@@ -240,6 +269,17 @@ impl Tree {
             let jitter = self.system.release_jitter(TaskId(i as u32));
             served.random = exec_of(task).ok().zip(arrivals_of(&Task { jitter, ..task.clone() }).ok());
         }
+        if component.cpus > 1 {
+            let wide = self.wide(id, spec, above, period, budget).and_then(|supply| match bound {
+                Some(_) => Err("tasks in a component run where its servers run; remove their cpus".to_owned()),
+                None => Ok(supply),
+            });
+            let why = || format!("it runs on {} CPUs, where mpr decides", component.cpus);
+            served.supply = Err(wide.as_ref().map_or_else(String::clone, |_| why()));
+            (served.reservation, served.form) = (Err(why()), "mpr");
+            served.wide = Some(wide);
+            return served;
+        }
         served.supply = match guaranteed(component.server, above) {
             Err(why) => refuse(why),
             Ok(_) if bound.is_some() => refuse("tasks in a component run where its server runs; remove their cpus"),
@@ -255,6 +295,24 @@ impl Tree {
             }
         };
         served
+    }
+
+    /// What a component on several CPUs is given.
+    pub(crate) fn wide(
+        &self,
+        id: ComponentId,
+        spec: &NodeSpec,
+        above: Above,
+        period: u64,
+        budget: u64,
+    ) -> Result<Mpr, String> {
+        let component = self.component(id);
+        on_several(component)?;
+        guaranteed(component.server, above)?;
+        if !free_of_costs(spec.costs) {
+            return Err("on several CPUs costs of switching are not covered; give its node no costs".to_owned());
+        }
+        Mpr::new(period, budget, component.cpus).ok_or_else(|| "its budget and period do not fit".to_owned())
     }
 
     /// Whether a component is a constant-bandwidth server with one task and nothing else, which counts on more than its supply.
@@ -310,7 +368,7 @@ impl Tree {
         match error {
             PlanError::NoPriority { strategy, id, .. } => match self.component_of(*id) {
                 Some(inner) => format!(
-                    "component \"{}\" has no priority, which strategy \"{strategy}\" needs; use rm, dm or edf around it",
+                    "component \"{}\" has no priority, which strategy \"{strategy}\" around it needs for its server; give it one, 1 is the most important",
                     self.component(inner).name
                 ),
                 None => error.to_string(),
@@ -330,9 +388,25 @@ pub(crate) fn above(unit: &Unit) -> Above {
     match (unit.edf().is_ok(), unit.m) {
         (true, 1) => Above::Deadline,
         (true, _) => Above::Global,
+        (false, m) if m > 1 && unit.served_levels() as usize == unit.levels.len() => Above::Global,
         (false, 1) if unit.served_levels() as usize == unit.levels.len() => Above::Fixed,
         _ => Above::Other,
     }
+}
+
+/// The budgets of a component's servers, one for each CPU: whole quanta where all is.
+fn budgets(component: &Component, period: u64, budget: u64) -> Vec<u64> {
+    let quantum = component.quantum.map_or(1, Span::as_ns).max(1);
+    let quantum = if period.is_multiple_of(quantum) && budget.is_multiple_of(quantum) { quantum } else { 1 };
+    mpr::shares(budget / quantum, component.cpus).into_iter().map(|share| share * quantum).collect()
+}
+
+/// Whether a rule keeps its promise on several CPUs at once.
+fn on_several(component: &Component) -> Result<(), &'static str> {
+    if component.cpus > 1 && component.server != ServerRule::Ptps {
+        return Err("a component on several CPUs is covered with the server \"ptps\" only");
+    }
+    Ok(())
 }
 
 /// The components around one, from the inside.
@@ -373,7 +447,8 @@ pub(crate) fn loss(system: &System, own: usize, id: ComponentId, period: u64) ->
         for (i, other) in system.components.iter().enumerate() {
             let inside = within(system, Some(ComponentId(i as u32)), id);
             if let (true, false, Some(pi)) = (other.node == node, inside, given(other.period)) {
-                gaps = gaps.checked_add((period / pi).checked_add(2)?.checked_mul(2)?)?;
+                let each = (period / pi).checked_add(2)?.checked_mul(2)?;
+                gaps = gaps.checked_add(each.checked_mul(u64::from(other.cpus.max(1)))?)?;
             }
         }
     }

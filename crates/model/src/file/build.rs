@@ -395,6 +395,8 @@ impl Builder<'_> {
             period: auto("period"),
             budget: auto("budget"),
             quantum: f.span("quantum"),
+            cpus: f.int("cpus").unwrap_or(1),
+            priority: f.int("priority"),
         }
     }
 

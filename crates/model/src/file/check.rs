@@ -12,7 +12,7 @@ use super::error::Found;
 use super::read::name_fault;
 use crate::cpus::CpuSet;
 use crate::strategy::Builtin;
-use crate::system::{Auto, Clock, ComponentId, NodeId, Placement, StrategyRef, System, TableTask};
+use crate::system::{Auto, Clock, Component, ComponentId, NodeId, Placement, StrategyRef, System, TableTask};
 use crate::time::{Span, Time};
 
 /// A part of a System, by its position.
@@ -374,7 +374,7 @@ impl Check<'_> {
             if let Auto::Value(budget) = component.budget {
                 self.span(part, "budget", budget, false);
                 if let Some(period) = period {
-                    self.at_most(part, ("budget", budget), ("period", period));
+                    self.budget(part, component, budget, period);
                 }
             }
             if let Some(quantum) = component.quantum {
@@ -383,6 +383,7 @@ impl Check<'_> {
                     self.at_most(part, ("quantum", quantum), ("period", period));
                 }
             }
+            self.component_cpus(part, component);
             if let Some(parent) = component.parent {
                 let outer = &system.components[parent.index()];
                 let unsure =
@@ -406,6 +407,44 @@ impl Check<'_> {
             let message = format!("components stand in a circle: {names}; one of them must stand in the root");
             self.error(Part::Component(cycle[0]), "parent", message);
         }
+    }
+
+    /// A component's budget, which is that of all its CPUs.
+    fn budget(&mut self, part: Part, component: &Component, budget: Span, period: Span) {
+        if component.cpus <= 1 {
+            return self.at_most(part, ("budget", budget), ("period", period));
+        }
+        if component.most(period).is_some_and(|most| budget > most) && !self.bad(part, &["budget", "period", "cpus"]) {
+            let (owner, cpus) = (self.owner(part), component.cpus);
+            let message = format!(
+                "budget {budget} exceeds {cpus} times the period {period} of {owner}; on {cpus} CPUs it is at most that"
+            );
+            self.error(part, "budget", message);
+        }
+    }
+
+    /// The CPUs that a component asks for, against those around it.
+    fn component_cpus(&mut self, part: Part, component: &Component) {
+        let (system, cpus) = (self.system, component.cpus);
+        if self.bad(part, &["cpus", "node", "parent"]) {
+            return;
+        }
+        let owner = self.owner(part);
+        let node = &system.nodes[component.node.index()];
+        let outer = component.parent.map(|parent| &system.components[parent.index()]);
+        let message = if cpus == 0 {
+            format!("{owner} runs on no CPU; give it at least 1")
+        } else if cpus > node.cpus {
+            format!("cpus {cpus} of {owner} exceeds the {} of node \"{}\"; give it at most those", node.cpus, node.name)
+        } else if let Some(outer) = outer.filter(|outer| cpus > outer.cpus) {
+            let (name, most) = (&outer.name, outer.cpus);
+            format!(
+                "cpus {cpus} of {owner} exceeds the {most} of the component \"{name}\" around it; give it at most those"
+            )
+        } else {
+            return;
+        };
+        self.error(part, "cpus", message);
     }
 
     fn flows(&mut self) {

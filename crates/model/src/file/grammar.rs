@@ -397,12 +397,25 @@ static COMPONENT_TABLE: Table = Table {
         key(
             "budget",
             AUTO,
-            "Budget per period, at most the period, or `\"auto\"`: `size` computes the least, in multiples of the \
-             quantum.",
+            "Budget per period, at most the period (on each of its CPUs), or `\"auto\"`: `size` computes the least, in multiples of \
+             the quantum.",
         )
         .default("\"auto\""),
         key("quantum", POSITIVE, "Granularity of period, budget and decisions; at most the period.")
             .default("1us for sizing, none for decisions"),
+        key(
+            "cpus",
+            Kind::Int { least: 1, most: CpuSet::CPUS_MAX },
+            "On how many CPUs it may run at once: the budget is that of all together. At most those of the node, and of the component around \
+             it.",
+        )
+        .default("1"),
+        key(
+            "priority",
+            PRIORITY,
+            "Of its server, where the node or the component around it goes by fixed priority; 1 is the most important.",
+        )
+        .default("none"),
     ],
 };
 

@@ -164,6 +164,12 @@ impl<'a> Writer<'a> {
         if let Some(quantum) = component.quantum {
             self.span("quantum", quantum);
         }
+        if component.cpus != 1 {
+            self.key("cpus", component.cpus);
+        }
+        if let Some(priority) = component.priority {
+            self.key("priority", priority);
+        }
     }
 
     fn task(&mut self, task: &Task) {

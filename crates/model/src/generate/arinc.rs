@@ -88,14 +88,10 @@ pub fn system(shape: &Partitions, seed: u64, number: u64) -> Result<System, Gene
             tasks.push(Task { component: Some(ComponentId(i as u32)), ..task });
         }
         components.push(Component {
-            name,
-            node: NodeId(0),
-            parent: None,
             strategy: StrategyRef::Builtin(Builtin::Rm),
-            server: ServerRule::Ptps,
             period: Auto::Value(partition.period),
-            budget: Auto::Auto,
             quantum: Some(quantum),
+            ..Component::new(&name, NodeId(0), ServerRule::Ptps)
         });
     }
     let mut system = System::local(1, Builtin::Rm, tasks);

@@ -111,24 +111,60 @@ impl Check<'_> {
         }
         let mut seen = BTreeSet::new();
         for (node, component, strategy) in asked {
-            let Some(tasks) = groups.get(&(node, component)) else { continue };
-            if seen.insert((node, component, strategy)) {
+            if !seen.insert((node, component, strategy)) {
+                continue;
+            }
+            if let Some(tasks) = groups.get(&(node, component)) {
                 self.plan(tasks, strategy);
+            }
+            self.server_priorities(node, component, strategy);
+        }
+    }
+
+    /// Whether the servers of a level that goes by priority have one. (What else a level may ask of them, `check` says.)
+    fn server_priorities(&mut self, node: NodeId, around: Option<ComponentId>, strategy: StrategyRef) {
+        let system = self.system;
+        if self.levels_bad(strategy) {
+            return;
+        }
+        let strategy = system.strategy(strategy);
+        if strategy.levels.iter().all(|level| level.split != Split::Priority) {
+            return;
+        }
+        let mut alone = System::local(1, Builtin::Edf, Vec::new());
+        for (i, inner) in system.components.iter().enumerate() {
+            let part = Part::Component(i);
+            if inner.node != node || inner.parent != around || self.bad(part, &["priority", "node", "parent", "name"]) {
+                continue;
+            }
+            let server = Task::periodic(&inner.name, Span::from_ms(1), Span::from_ms(1));
+            alone.tasks = vec![Task { priority: inner.priority, ..server }];
+            if let Err(PlanError::NoPriority { strategy, .. }) = Plan::resolve(&alone, NodeId(0), &strategy) {
+                let owner = self.owner(part);
+                let message = format!(
+                    "{owner} has no priority, which strategy \"{strategy}\" around it needs for its server; give it one, 1 is the most \
+                     important"
+                );
+                self.error(part, "", message);
+            }
+        }
+    }
+
+    /// Whether an own strategy's levels have errors of their own.
+    fn levels_bad(&self, strategy: StrategyRef) -> bool {
+        match strategy {
+            StrategyRef::Builtin(_) => false,
+            StrategyRef::Own(id) => {
+                self.bad(Part::Strategy(id.index()), &["level"])
+                    || (0..self.system.strategies[id.index()].levels.len())
+                        .any(|j| self.bad(Part::Level(id.index(), j), &["tasks", "split"]))
             }
         }
     }
 
     fn plan(&mut self, tasks: &[usize], strategy: StrategyRef) {
         let system = self.system;
-        let levels_bad = match strategy {
-            StrategyRef::Builtin(_) => false,
-            StrategyRef::Own(id) => {
-                self.bad(Part::Strategy(id.index()), &["level"])
-                    || (0..system.strategies[id.index()].levels.len())
-                        .any(|j| self.bad(Part::Level(id.index(), j), &["tasks", "split"]))
-            }
-        };
-        if levels_bad {
+        if self.levels_bad(strategy) {
             return;
         }
         let strategy = system.strategy(strategy);

@@ -1,0 +1,281 @@
+//! `mpr`: components that run on several CPUs at once, under global EDF or global fixed priorities.
+//!
+//! The resource is I. Shin, A. Easwaran, I. Lee: Hierarchical Scheduling Framework for Virtual Clustering of Multiprocessors, ECRTS 2008 (in full: A. Easwaran,
+//! I. Shin, I. Lee: Optimal Virtual Cluster-Based Multiprocessor Scheduling, RTS 43, 2009): Θ in every period Π, on at most m' CPUs at once ([`Mpr`]).
+//!
+//! | paper | here |
+//! |---|---|
+//! | Π, Θ, m' | those of [`Mpr`] |
+//! | A_k + D_k | `x`, at least L_k = D_k - J_k, what a job has from its release to its deadline |
+//! | sbf | [`Mpr::sbf`] |
+//! | Ī, Î of a task | `Fresh` and `due`, below, cut off at x - C_k + 1 |
+//!
+//! # What is given
+//! The server is m' tasks (Π, Θ_j, Π), Σ Θ_j = Θ, released together, on the level above: Section 5 of the later paper ([`shares`]). Each is one virtual CPU,
+//! so no more than m' run at once. If all of them meet their deadlines, each [k Π, (k + 1) Π) gives Θ, and an interval of length t at least sbf(t). All of their
+//! budgets are used up, busy or idle (`ptps`).
+//!
+//! # The condition
+//! Time is whole nanoseconds. Let a job of task k, released at r, miss at r + L_k, the first to miss; let s(t) be the CPUs given at t. A later deadline (EDF) or a less important
+//! level delays nothing, so let only the others exist. In each unit in which the job does not run, all s(t) run others. It runs in fewer than C_k units; take C_k - 1
+//! units of [t0, r + L_k) that contain them. What was given in the x - C_k + 1 others ran others, and that is at least
+//!
+//! room(x) = sbf(x) - m' (C_k - 1),
+//!
+//! if all CPUs that are given ran others in [t0, r), too; no task ran for more than x - C_k + 1 in them, for it has one job at a time. So
+//!
+//! Σ over i ≠ k of min(W_i(x), x - C_k + 1) < room(x)   (*)
+//!
+//! refutes the miss. Of task k itself earlier jobs only, in [t0, r): at most x - L_k.
+//!
+//! - **t0 = the deadline - L_k**, at or after r: every task may bring work in. x = L_k decides.
+//! - **t0 = the last instant up to r before which a CPU was given and left idle**: fewer jobs than were given CPUs, so at most m' - 1 tasks, were pending there and bring work in. For
+//!   EDF r is any distance after t0: (*) must hold for every x >= L_k (Theorem 1 of the paper, after S. Baruah, RTSS 2007), up to a horizon. For fixed priorities t0 is defined without the jobs of k;
+//!   then none of those runs in [t0, r), and if (*) holds for one x the job is complete at t0 + x <= r + x: the least x bounds the response (after N. Guan et al., RTSS 2009).
+//!
+//! EDF accepts task k by either; both suppose only that nothing has missed before.
+//!
+//! # Departures from the paper
+//! - Theorem 1 asks for Σ + m' C_k <= sbf, without a cut-off for discrete time; (*) is sharper by up to m' - 1, and proven above. The paper cuts off Î at A_k + D_k - C_k and accepts equality, which is unsound on
+//!   dedicated CPUs already (see [`bar`](crate::global::bar)).
+//! - The paper tests where demand steps. Here every x is covered: if the left side at x is f, (*) holds for all y < x with room(y) > f, and the next x to look at is the last with sbf(x) <= f + m' (C_k - 1).
+//! - The supply supposes that the m' servers' periods coincide; if they do not, it is another one (N. Khalilzad, M. Behnam, T. Nolte: Exact and Approximate Supply Bound Function for Multiprocessor Periodic Resource Model: Unsynchronized
+//!   Servers, SIGBED Review 10, 2013).
+//! - Fixed priorities are not in the paper.
+//!
+//! # Horizon
+//! sbf(x) >= (Θ / Π) x - 2 Θ (m' Π - Θ) / (m' Π), and the left side is at most Σ U_i (x + T_i + J_i - D_i) + the m' - 1 largest C. So (*) fails only at
+//! x (Θ / Π - U) <= Σ U_i (T_i + J_i - D_i) + the m' - 1 largest C + m' (C_k - 1) + 2 Θ (m' Π - Θ) / (m' Π).
+
+use super::Mpr;
+use crate::global::{Bounds, Excess, Load, Slot, Sporadic, TIME_MAX, with_slack};
+
+/// Terms (one task at one point) that the test may evaluate before it gives up.
+pub const TERMS_MAX: u64 = 20_000_000;
+
+/// The budgets of the m' servers that give Θ in every Π: even, but for one unit each.
+#[must_use]
+pub fn shares(budget: u64, cpus: u32) -> Vec<u64> {
+    let cpus = u64::from(cpus.max(1));
+    (0..cpus).map(|i| budget / cpus + u64::from(i < budget % cpus)).collect()
+}
+
+/// Whether every deadline is kept by global EDF under this supply.
+pub fn edf(tasks: &[Sporadic], supply: &Mpr) -> Load {
+    let slots = match ready(tasks) {
+        Ok(slots) => slots,
+        Err(load) => return load,
+    };
+    let mut scratch = vec![0; slots.len()];
+    let mut terms_left = TERMS_MAX;
+    let horizon = Horizon::new(&slots, supply);
+    for (k, slot) in slots.iter().enumerate() {
+        let window = slot.window;
+        let Some(alone) = room(&slots, k, window, supply) else { return Load::Undecided };
+        let wait = window - slot.c + 1;
+        let others = slots.iter().enumerate().filter(|(i, _)| *i != k);
+        let work: u128 = others.map(|(_, other)| u128::from(other.due(window).min(wait))).sum();
+        if i128::try_from(work).is_ok_and(|work| work < alone) {
+            continue;
+        }
+        let mut x = match horizon.as_ref().map(|horizon| horizon.of(slot.c)) {
+            Some(Some(x)) => x.max(window),
+            Some(None) => return Load::Undecided,
+            None => return Load::Full,
+        };
+        loop {
+            match terms_left.checked_sub(slots.len() as u64) {
+                Some(left) => terms_left = left,
+                None => return Load::Undecided,
+            }
+            let work = demand(&slots, k, x, supply.cpus(), &mut scratch);
+            let Some(room) = room(&slots, k, x, supply) else { return Load::Undecided };
+            if !i128::try_from(work).is_ok_and(|work| work < room) {
+                let room = u128::try_from(room).unwrap_or(0);
+                return Load::Exceeded(Excess { task: Some(k), window: x, work, room });
+            }
+            let idle = u128::from(supply.cpus()) * u128::from(slot.c - 1);
+            let Some(next) = u64::try_from(work + idle + 1).ok().and_then(|more| supply.time_for(more)) else {
+                return Load::Undecided;
+            };
+            // sbf(next) is above what x needs, so the last that is not is before it; and before x, for sbf(x) is above it too.
+            if next <= window {
+                break;
+            }
+            x = next - 1;
+        }
+    }
+    Load::Met
+}
+
+/// Bounds the responses under global fixed priorities, by the levels in the tasks, and says whether every deadline is kept under this supply.
+pub fn fp(tasks: &[Sporadic], supply: &Mpr) -> Bounds {
+    let mut responses = vec![None; tasks.len()];
+    let mut slots = match ready(tasks) {
+        Ok(slots) => slots,
+        Err(load) => return Bounds { load, responses },
+    };
+    let mut order: Vec<usize> = (0..tasks.len()).collect();
+    order.sort_by_key(|k| slots[*k].level);
+    let mut terms_left = TERMS_MAX;
+    let mut scratch = Vec::with_capacity(tasks.len());
+    let mut load = Load::Met;
+    for k in order {
+        match response(&slots, k, supply, &mut scratch, &mut terms_left) {
+            Ok(length) => {
+                let bound = length + slots[k].j;
+                slots[k].slack = slots[k].d - bound;
+                responses[k] = Some(bound);
+            }
+            Err(found) => {
+                load = found;
+                break;
+            }
+        }
+    }
+    // A task of the level at which one failed may be delayed by it.
+    if !load.is_met() {
+        let failed =
+            responses.iter().zip(&slots).filter(|(bound, _)| bound.is_none()).map(|(_, slot)| slot.level).min();
+        for (bound, slot) in responses.iter_mut().zip(&slots) {
+            if failed.is_some_and(|level| slot.level >= level) {
+                *bound = None;
+            }
+        }
+    }
+    Bounds { load, responses }
+}
+
+/// The least x at which (*) holds, which is at most L_k.
+fn response(slots: &[Slot], k: usize, supply: &Mpr, scratch: &mut Vec<u64>, terms_left: &mut u64) -> Result<u64, Load> {
+    let task = &slots[k];
+    let own = u128::from(supply.cpus()) * u128::from(task.c - 1);
+    let time_for = |work: u128| u64::try_from(own + work + 1).ok().and_then(|more| supply.time_for(more));
+    let mut x = time_for(0).ok_or(Load::Undecided)?;
+    loop {
+        *terms_left = terms_left.checked_sub(slots.len() as u64).ok_or(Load::Undecided)?;
+        if x > task.window {
+            // What does not fit: at the deadline.
+            let work = limited(slots, k, task.window, supply.cpus(), scratch);
+            let room = room(slots, k, task.window, supply).and_then(|room| u128::try_from(room).ok()).unwrap_or(0);
+            return Err(Load::Exceeded(Excess { task: Some(k), window: task.window, work, room }));
+        }
+        let next = time_for(limited(slots, k, x, supply.cpus(), scratch)).ok_or(Load::Undecided)?;
+        if next <= x {
+            return Ok(x);
+        }
+        x = next;
+    }
+}
+
+/// The left side of (*) where m' - 1 tasks bring work in, under fixed priorities.
+fn limited(slots: &[Slot], k: usize, x: u64, cpus: u32, scratch: &mut Vec<u64>) -> u128 {
+    let task = &slots[k];
+    let wait = (x + 1).saturating_sub(task.c);
+    scratch.clear();
+    let mut sum = 0u128;
+    for (i, other) in slots.iter().enumerate() {
+        if i == k || other.level > task.level {
+            continue;
+        }
+        let fresh = other.fresh(x);
+        let all = fresh.max(other.carried(x)).min(wait);
+        let fresh = fresh.min(wait);
+        sum += u128::from(fresh);
+        scratch.push(all - fresh);
+    }
+    sum + largest(scratch, cpus as usize - 1)
+}
+
+/// The left side of (*) where m' - 1 tasks bring work in, under EDF.
+fn demand(slots: &[Slot], k: usize, x: u64, cpus: u32, scratch: &mut [u64]) -> u128 {
+    let task = &slots[k];
+    let wait = x - task.c + 1;
+    let mut sum = 0u128;
+    for (i, (slot, more)) in slots.iter().zip(scratch.iter_mut()).enumerate() {
+        let (fresh, due) = (fresh_due(slot, x), slot.due(x));
+        let fresh = fresh.min(due);
+        let (fresh, due) = if i == k {
+            let before = x - task.window;
+            (fresh.saturating_sub(slot.c).min(before), due.saturating_sub(slot.c).min(before))
+        } else {
+            (fresh.min(wait), due.min(wait))
+        };
+        sum += u128::from(fresh);
+        *more = due - fresh;
+    }
+    sum + largest(scratch, cpus as usize - 1)
+}
+
+/// The most that jobs which are released and due within `x` execute: one may have arrived J before it was released.
+fn fresh_due(slot: &Slot, x: u64) -> u64 {
+    let length = x + slot.j;
+    if length < slot.d { 0 } else { ((length - slot.d) / slot.t() + 1).saturating_mul(slot.c) }
+}
+
+/// sbf(x) - m' (C_k - 1).
+fn room(slots: &[Slot], k: usize, x: u64, supply: &Mpr) -> Option<i128> {
+    let idle = i128::from(supply.cpus()) * i128::from(slots[k].c - 1);
+    Some(i128::from(supply.sbf(x)?) - idle)
+}
+
+/// The sum of the `count` largest.
+fn largest(values: &mut [u64], count: usize) -> u128 {
+    values.sort_unstable_by(|a, b| b.cmp(a));
+    values.iter().take(count).map(|value| u128::from(*value)).sum()
+}
+
+/// The tasks made ready, where they are covered.
+fn ready(tasks: &[Sporadic]) -> Result<Vec<Slot>, Load> {
+    for (task, given) in tasks.iter().enumerate() {
+        if given.t == 0 || given.t > TIME_MAX || given.d > given.t {
+            return Err(Load::Unfit { task });
+        }
+        if given.j > given.d || given.c.max(1) > given.d - given.j {
+            return Err(Load::TooLong { task });
+        }
+    }
+    with_slack(tasks, &vec![0; tasks.len()]).ok_or(Load::Undecided)
+}
+
+/// The part of the horizon that does not depend on k.
+struct Horizon {
+    /// All but m' (C_k - 1), rounded up.
+    fixed: u128,
+    cpus: u128,
+    /// Θ / Π - U in 2^-40, rounded down.
+    idle: u128,
+}
+
+impl Horizon {
+    /// `None` where U is not below Θ / Π by as much as can be told.
+    fn new(slots: &[Slot], supply: &Mpr) -> Option<Horizon> {
+        let (budget, period) = (u128::from(supply.budget()), u128::from(supply.period()));
+        let cpus = u128::from(supply.cpus());
+        let (mut load, mut fixed) = (0u128, 0u128);
+        for slot in slots {
+            // C <= T: at most 2^64.
+            let share = (u128::from(slot.c) << 64) / u128::from(slot.t()) + 1;
+            load += share;
+            let early = u128::from(slot.t() - slot.d + slot.j);
+            fixed += (share.checked_mul(early)? >> 64) + 1;
+        }
+        let mut longest: Vec<u64> = slots.iter().map(|slot| slot.c).collect();
+        fixed += largest(&mut longest, supply.cpus() as usize - 1);
+        // Θ <= m' Π: at most 2 Θ (1 - Θ / (m' Π)) rounded up.
+        fixed += (2 * budget).checked_mul(cpus * period - budget)? / (cpus * period) + 1;
+        let idle = ((budget << 64) / period).checked_sub(load)? >> 24;
+        (idle > 0).then_some(Horizon { fixed, cpus, idle })
+    }
+
+    /// For a task with this C; `None` where it exceeds what the test takes.
+    fn of(&self, c: u64) -> Option<u64> {
+        let numerator = self.fixed.checked_add(self.cpus.checked_mul(u128::from(c - 1))?)?;
+        let x = numerator.checked_mul(1 << 40)? / self.idle + 1;
+        u64::try_from(x).ok().filter(|x| *x <= TIME_MAX)
+    }
+}
+
+#[cfg(test)]
+#[path = "mpr_tests.rs"]
+mod tests;

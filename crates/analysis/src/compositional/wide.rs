@@ -1,0 +1,176 @@
+//! The least budget, the longest period, or both, of a component on several CPUs.
+//!
+//! For a period the least budget that [`mpr`] accepts: more is never less supply, so it is found by bisection.
+//!
+//! For both, every multiple of the quantum is tried as a period, up to a cap, and the least bandwidth Θ / Π is kept; of equal ones the longest period. **The cap.** A job of task k needs sbf(L_k) > m' (C_k - 1) at
+//! least. For Π >= L_k that is m' L_k - 2 (m' Π - Θ) > m' (C_k - 1), so Θ / Π > m' (1 - (L_k - C_k + 1) / (2 Π)), which grows with Π: once it exceeds the best bandwidth Θ* / Π*, which is at
+//! Π > (L_k - C_k + 1) m' Π* / (2 (m' Π* - Θ*)), no longer period is better. Where only whole CPUs serve, all periods do, and the longest period of a task is taken for the longest.
+
+use takt_model::{Auto, ComponentId, Span};
+
+use super::best::PERIODS_MAX;
+use super::rules::Above;
+use super::size::{QUANTUM, SizeError, SizedComponent};
+use super::tree::{Tree, given};
+use super::{Limit, Mpr, mpr, on_several};
+use crate::chains::Carried;
+use crate::global::{Load, Rule, Sporadic};
+use crate::scope::Unit;
+
+/// What is searched.
+struct Search<'a> {
+    tasks: &'a [Sporadic],
+    rule: Rule,
+    cpus: u32,
+    quantum: u64,
+}
+
+/// One component on several CPUs, in a System in which all others have values; what is given of it stays.
+pub(super) fn size(
+    tree: &Tree,
+    unit: &Unit,
+    above: Above,
+    id: ComponentId,
+    (period, budget): (Option<u64>, Option<u64>),
+) -> Result<SizedComponent, SizeError> {
+    let component = &tree.system.components[id.index()];
+    let name = component.name.clone();
+    let not_covered = |why: String| SizeError::NotCovered { component: name.clone(), why };
+    let not_enough = |why: String| SizeError::NotEnough { component: name.clone(), why };
+    let limit = |_: Limit| SizeError::Limit { component: name.clone() };
+    let spec = &tree.system.nodes[component.node.index()];
+    tree.wide(id, spec, above, 1, 1).map_err(not_covered)?;
+    let late = unit.served.as_ref().map_or(0, |served| served.late);
+    let (tasks, rule) = on_several(unit, &Carried::by_deadlines(&tree.system), late).map_err(not_covered)?;
+    let quantum = component.quantum.unwrap_or(QUANTUM).as_ns();
+    let search = Search { tasks: &tasks, rule, cpus: component.cpus, quantum };
+    let cpus = component.cpus;
+    let (period, budget) = match (period, budget) {
+        (Some(period), Some(budget)) => (period, budget),
+        (Some(period), None) => match search.least(period, None).map_err(limit)? {
+            Some(budget) => (period, budget),
+            None => {
+                let period = Span::from_ns(period);
+                return Err(not_enough(format!(
+                    "not even {cpus} whole CPUs, given anew every {period}, are proven to serve its tasks in time; give it more cpus or less to do"
+                )));
+            }
+        },
+        (None, Some(budget)) => match search.longest(budget).map_err(limit)? {
+            Some(period) => (period, budget),
+            None => {
+                let budget = Span::from_ns(budget);
+                return Err(not_enough(format!(
+                    "no period is short enough for its budget {budget} to be proven to serve its tasks in time; give it a larger budget"
+                )));
+            }
+        },
+        (None, None) => match search.best().map_err(limit)? {
+            Some(best) => best,
+            None => {
+                return Err(not_enough(format!(
+                    "not even {cpus} whole CPUs are proven to serve its tasks in time; give it more cpus or less to do"
+                )));
+            }
+        },
+    };
+    let chosen = given(component.period).is_none() || component.budget == Auto::Auto;
+    Ok(SizedComponent {
+        id,
+        component: name,
+        period: Span::from_ns(period),
+        budget: Span::from_ns(budget),
+        chosen,
+        supply: "mpr",
+        loss: Span::ZERO,
+        workload_utilization: unit.tasks.iter().map(|task| task.wcet as f64 / task.t as f64).sum(),
+    })
+}
+
+impl Search<'_> {
+    fn serves(&self, period: u64, budget: u64) -> Result<bool, Limit> {
+        let Some(supply) = Mpr::new(period, budget, self.cpus) else { return Ok(false) };
+        let load = match self.rule {
+            Rule::Edf => mpr::edf(self.tasks, &supply),
+            Rule::Fp => mpr::fp(self.tasks, &supply).load,
+        };
+        if load == Load::Undecided { Err(Limit) } else { Ok(load.is_met()) }
+    }
+
+    /// m' Π.
+    fn most(&self, period: u64) -> Result<u64, Limit> {
+        period.checked_mul(u64::from(self.cpus)).filter(|most| *most < 1 << 63).ok_or(Limit)
+    }
+
+    /// The least budget for a period, in quanta (or all of the CPUs), no more than `most`.
+    fn least(&self, period: u64, most: Option<u64>) -> Result<Option<u64>, Limit> {
+        let all = self.most(period)?;
+        let most = most.unwrap_or(all).min(all);
+        let quanta = |count: u64| count.saturating_mul(self.quantum).min(most);
+        let (mut low, mut high) = (1, most.div_ceil(self.quantum));
+        if high == 0 || !self.serves(period, quanta(high))? {
+            return Ok(None);
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.serves(period, quanta(middle))? { high = middle } else { low = middle + 1 }
+        }
+        Ok(Some(quanta(low)))
+    }
+
+    /// The longest period for a budget, in quanta.
+    fn longest(&self, budget: u64) -> Result<Option<u64>, Limit> {
+        // A job's window must see some of it: Π <= L + Θ.
+        let window = self.tasks.iter().map(|task| task.d.saturating_sub(task.j)).min().unwrap_or(0);
+        let shortest = budget.div_ceil(u64::from(self.cpus)).div_ceil(self.quantum).max(1);
+        let (mut low, mut high) = (shortest, window.saturating_add(budget) / self.quantum);
+        let mut found = None;
+        while low <= high && high > 0 {
+            let middle = low + (high - low) / 2;
+            if self.serves(middle * self.quantum, budget)? {
+                found = Some(middle * self.quantum);
+                low = middle + 1;
+            } else {
+                high = middle - 1;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Both, for the least bandwidth.
+    fn best(&self) -> Result<Option<(u64, u64)>, Limit> {
+        let all = self.most(self.quantum)?;
+        if !self.serves(self.quantum, all)? {
+            return Ok(None);
+        }
+        let mut best = (self.quantum, all);
+        let longest = self.tasks.iter().map(|task| task.t).max().unwrap_or(self.quantum);
+        let mut tried = 0;
+        for period in (1..).map(|count: u64| count.saturating_mul(self.quantum)) {
+            let (most, left) = (u128::from(self.most(best.0)?), u128::from(self.most(best.0)? - best.1));
+            let cap = |task: &Sporadic| {
+                let window = u128::from(task.d - task.j);
+                let cap = ((window + 1).saturating_sub(u128::from(task.c)) * most).checked_div(2 * left);
+                cap.unwrap_or(longest.into()).max(window)
+            };
+            let cap = self.tasks.iter().map(cap).min().unwrap_or(0);
+            if u128::from(period) > cap {
+                break;
+            }
+            tried += 1;
+            if tried > PERIODS_MAX {
+                return Err(Limit);
+            }
+            // No more than the bandwidth of the best one.
+            let affordable = u128::from(period) * u128::from(best.1) / u128::from(best.0);
+            let affordable = u64::try_from(affordable).map_err(|_| Limit)?;
+            let affordable = if left == 0 { self.most(period)? } else { affordable / self.quantum * self.quantum };
+            if affordable > 0
+                && let Some(budget) = self.least(period, Some(affordable))?
+            {
+                best = (period, budget);
+            }
+        }
+        Ok(Some(best))
+    }
+}
