@@ -117,6 +117,8 @@ fn random_components(random: &mut Random) -> System {
             period: Auto::Value(Span::from_ns(period)),
             budget: Auto::Value(Span::from_ns(budget)),
             quantum: None,
+            cpus: 1,
+            priority: None,
         });
         for k in 0..random.between(1, 3) {
             let t = period * random.between(3, 9) + if random.between(0, 1) == 0 { random.between(0, 7) } else { 0 };

@@ -60,7 +60,11 @@ pub(super) fn servers(
     for (i, component) in system.components.iter().enumerate().filter(|(_, component)| component.node == node) {
         let costs = spec.costs.unwrap_or(Costs::NONE);
         let costs = [costs.switch, costs.migrate, costs.release, costs.tick, costs.interrupt, costs.latency];
-        if spec.cpus != 1 || component.quantum.is_some() || !costs.iter().all(|cost| cost.is_zero()) {
+        if spec.cpus != 1
+            || component.cpus != 1
+            || component.quantum.is_some()
+            || !costs.iter().all(|cost| cost.is_zero())
+        {
             return Err(format!(
                 "certificates cover components on one CPU without costs and quanta, not \"{}\"",
                 component.name
@@ -79,7 +83,7 @@ pub(super) fn servers(
             task.jitter = late;
             task.deadline = task.deadline.saturating_add(late);
         }
-        (task.node, task.component) = (node, parent);
+        (task.node, task.component, task.priority) = (node, parent, component.priority);
         found.push((TaskId((system.tasks.len() + i) as u32), task));
     }
     Ok(found)
