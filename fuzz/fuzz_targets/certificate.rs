@@ -6,8 +6,8 @@ use libfuzzer_sys::fuzz_target;
 use takt_analysis::verify::verify;
 use takt_model::file::parse;
 
-/// Systems that miss, each in another way, and that look like those of the seeds but for one number.
-const BAD: &str = include_str!("bad.toml");
+/// Systems of which no yes can be shown, each in another way, and that look like those of the seeds but for one number.
+const BAD: [&str; 3] = [include_str!("bad.toml"), include_str!("bad-levels.toml"), include_str!("bad-component.toml")];
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -19,10 +19,12 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = verify(&system, text);
     }
     // Whatever is claimed of this one is false; the form is given its text, so that the claims are looked at.
-    let bad = parse(BAD, "bad.toml").expect("the bad system is one");
-    if let Ok(mut value) = serde_json::from_str::<serde_json::Value>(text)
-        && value.is_object()
-    {
+    let Ok(mut value) = serde_json::from_str::<serde_json::Value>(text) else { return };
+    if !value.is_object() {
+        return;
+    }
+    for bad in BAD {
+        let bad = parse(bad, "bad.toml").expect("the bad system is one");
         value["system"] = takt_model::file::write(&bad).into();
         if let Ok(accepted) = verify(&bad, &value.to_string()) {
             assert!(!accepted.schedulable, "{text}");
