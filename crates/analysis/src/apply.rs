@@ -22,7 +22,7 @@ use crate::reservation;
 use crate::scope::{Unit, UnitTask, ns, synchronous};
 use crate::verdict::{Answer, Bound, Verdict};
 
-pub(crate) use binding::{explain, sentence};
+pub(crate) use binding::{explain, explain_kernel, explain_placement, of_parts, sentence};
 pub(crate) use global::sporadic_tasks;
 
 /// The tests of one unit, the cheapest first.

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use serde_json::{Map, Value, json};
 use takt_model::{Arrival, Criticality, Exec, NodeId, Span, StrategyRef, System, Task};
 
-use crate::apply::{PORTFOLIO, apply, explain, of_components, percent};
+use crate::apply::{PORTFOLIO, apply, explain, explain_kernel, explain_placement, of_components, percent};
 use crate::catalogue::TestId;
 use crate::chains::{self, Carried};
 use crate::compositional::Tree;
@@ -48,11 +48,19 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
         schedulable = schedulable.and(answer);
         tests.append(&mut reports);
         if let Some(machine) = &options.linux {
-            tests.append(&mut linux::check_node(placed.as_ref().unwrap_or(system), node, machine));
+            let placed = placed.as_ref().unwrap_or(system);
+            let mut kernel = linux::check_node(placed, node, machine);
+            if options.explain {
+                kernel.iter_mut().for_each(|report| explain_kernel(placed, node, machine, report));
+            }
+            tests.append(&mut kernel);
         }
     }
     if let Some(distributed) = &distributed {
-        for report in distributed.flows(system) {
+        for mut report in distributed.flows(system) {
+            if !options.explain {
+                report.figures.remove("binding");
+            }
             schedulable = schedulable.and(report.verdict.answer());
             if options.only.is_empty() || options.only.contains(&report.test) {
                 tests.push(report);
@@ -194,7 +202,10 @@ fn check_station(
     if options.all || options.only.contains(&TestId::PartialEdfPaper) {
         reports.push(distributed.paper(system, node));
     }
-    let report = distributed.node(system, node);
+    let mut report = distributed.node(system, node);
+    if options.explain {
+        distributed.explain(system, node, &mut report);
+    }
     if wanted(TestId::PartialEdf) {
         if answer == Answer::Unknown {
             answer = report.verdict.answer();
@@ -222,7 +233,10 @@ fn check_node(
     let system = &tree.system;
     let mut placed = None;
     if binds(spec) {
-        let (report, result) = partition::apply(system, node);
+        let (mut report, result) = partition::apply(system, node);
+        if options.explain {
+            explain_placement(system, &mut report);
+        }
         // Bound by hand: nothing to place, nothing to say unless asked.
         let asked = options.all || options.only.contains(&TestId::Partition);
         if result.is_none() || asked || was_unbound(system, node) {

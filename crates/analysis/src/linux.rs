@@ -70,7 +70,7 @@ impl LinuxMachine {
     }
 
     /// The runtime asked for `task`.
-    fn runtime(&self, task: &Task) -> Span {
+    pub(crate) fn runtime(&self, task: &Task) -> Span {
         let share = u128::from(task.wcet.as_ns()) * u128::from(self.margin_percent) / 100;
         let share = Span::from_ns(u64::try_from(share).unwrap_or(u64::MAX));
         task.wcet.saturating_add(self.margin.max(share)).min(task.deadline.max(task.wcet))

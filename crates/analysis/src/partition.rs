@@ -151,6 +151,7 @@ pub(crate) fn apply(system: &System, node: NodeId) -> (TestReport, Option<System
         }
         Err(error) => {
             if let PlaceError::NoFit { id, .. } = error {
+                figures.insert("bins".to_owned(), filled(&copy, node));
                 let task = &system.tasks[id.index()];
                 let name = task.name.clone();
                 tasks.push(TaskReport {
@@ -165,6 +166,19 @@ pub(crate) fn apply(system: &System, node: NodeId) -> (TestReport, Option<System
         }
     };
     (TestReport { test: TestId::Partition, scope, verdict, tasks, figures }, placed)
+}
+
+/// What stands on each CPU or cluster of a node, tasks that are not bound yet left out.
+fn filled(system: &System, node: NodeId) -> serde_json::Value {
+    let bins = system.nodes[node.index()].clusters().into_iter().map(|cpus| {
+        let own = system.tasks_of(node).filter(|(_, task)| task.component.is_none());
+        let here = own.map(|(_, task)| task).filter(|task| task.cpus.is_some_and(|own| own.is_subset(&cpus)));
+        let tasks: Vec<&Task> = here.collect();
+        let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+        let utilization = sum_ppm(tasks.iter().map(|task| load(task)));
+        json!({ "cpus": cpus.iter().collect::<Vec<_>>(), "tasks": names, "utilization_ppm": utilization })
+    });
+    bins.collect()
 }
 
 /// A bin while it is filled; slots index [`Plan::tasks`].

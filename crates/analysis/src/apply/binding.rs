@@ -1,5 +1,7 @@
 //! What binds a verdict: of each test the task, window or point with the least to spare, with the work of each task in it.
 
+mod more;
+
 use serde_json::{Map, Value, json};
 
 use super::global::{Form, works};
@@ -15,6 +17,8 @@ use crate::global::bak;
 use crate::report::{TaskReport, TestReport};
 use crate::scope::{Unit, UnitTask, ns};
 use crate::verdict::{Answer, Verdict};
+
+pub(crate) use more::{explain_kernel, explain_placement, of_parts};
 
 /// Terms that the search for the tightest point may evaluate; past it there is no evidence, and the verdict stands.
 const TERMS_MAX: u64 = 20_000_000;
@@ -62,7 +66,10 @@ pub(crate) fn explain(unit: &Unit, carried: &Carried, report: &mut TestReport) {
         TestId::Qpa | TestId::NpEdf => by_demand(unit, carried, report),
         TestId::Rta | TestId::EdfWcrt => by_window(unit, carried, report),
         TestId::Prm | TestId::Edp => by_supply(unit, carried, report),
-        TestId::Offsets | TestId::Cbs => by_response(report),
+        TestId::Offsets => by_response(report),
+        TestId::Cbs => more::by_budgets(unit, report),
+        TestId::Opa => more::by_assignment(unit),
+        TestId::Exact => more::by_states(unit, report),
         TestId::Bak => by_load(unit, carried),
         TestId::Bcl | TestId::BclIterative | TestId::DaLc | TestId::RtaGlobal | TestId::RtaLc => {
             by_interference(unit, carried, report)

@@ -409,7 +409,7 @@ pub(super) fn apply_tardiness_da(unit: &Unit) -> Result<Outcome, Inapplicable> {
 }
 
 /// Jobs of periodic tasks that are followed, and states of sporadic ones that are looked at.
-const JOBS_MAX: usize = 100_000;
+pub(super) const JOBS_MAX: usize = 100_000;
 const STATES_MAX: usize = 20_000;
 /// Tasks that are looked at exactly.
 const TASKS_MAX: usize = 64;
@@ -433,13 +433,22 @@ pub(super) fn apply_exact(unit: &Unit) -> Result<Outcome, Inapplicable> {
     {
         return Err("needs ties by arrival, and jobs that are never omitted".to_owned());
     }
-    let tasks: Vec<Sporadic> =
-        (unit.tasks.iter()).map(|task| Sporadic { c: task.c, d: task.d, t: task.t, j: 0, level: task.level }).collect();
+    let tasks = plain(unit);
     if unit.tasks.iter().all(|task| task.periodic) {
         periodic(unit, &tasks, rule)
     } else {
         arbitrary(unit, &tasks, rule)
     }
+}
+
+fn plain(unit: &Unit) -> Vec<Sporadic> {
+    let one = |task: &UnitTask| Sporadic { c: task.c, d: task.d, t: task.t, j: 0, level: task.level };
+    unit.tasks.iter().map(one).collect()
+}
+
+/// What `exact` looks at, where it applies.
+pub(super) fn exact_tasks(unit: &Unit) -> Option<(Rule, Vec<Sporadic>)> {
+    Some((rule(unit).ok()?, plain(unit)))
 }
 
 /// One schedule, from the offsets in the file.

@@ -110,6 +110,18 @@ pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
     Ok(Outcome { verdict, tasks: reports, figures })
 }
 
+/// The tasks in the order of the given priorities, the most important first: their positions in the unit, as they are analysed, and the tick.
+pub(super) fn opa_tasks(unit: &Unit) -> Option<(Vec<usize>, Vec<FpTask>, Option<FpTask>)> {
+    let mut given: Vec<usize> = (0..unit.tasks.len()).collect();
+    given.sort_by_key(|i| unit.tasks[*i].level);
+    let mut tasks = Vec::with_capacity(given.len());
+    for task in given.iter().map(|i| &unit.tasks[*i]) {
+        tasks.push(FpTask { c: unit.charged(task)?, t: task.t, d: task.d, j: task.j, b: task.b, level: 0 });
+    }
+    let tick = unit.tick().map(|tick| FpTask { c: tick.c, t: tick.t, d: tick.t, ..FpTask::default() });
+    Some((given, tasks, tick))
+}
+
 pub(super) fn apply_opa(unit: &Unit) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
     if unit.levels.iter().any(|level| level.order != Order::Fifo) {
@@ -118,15 +130,8 @@ pub(super) fn apply_opa(unit: &Unit) -> Result<Outcome, Inapplicable> {
     if let Some(name) = find(unit, |task| task.chained) {
         return Err(format!("needs releases that do not depend on priorities: \"{name}\" has a predecessor"));
     }
-    // In the order of the given priorities, the most important first.
-    let mut given: Vec<&UnitTask> = unit.tasks.iter().collect();
-    given.sort_by_key(|task| task.level);
-    let mut tasks = Vec::with_capacity(given.len());
-    for task in &given {
-        let c = unit.charged(task).ok_or_else(super::too_long)?;
-        tasks.push(FpTask { c, t: task.t, d: task.d, j: task.j, b: task.b, level: 0 });
-    }
-    let tick = unit.tick().map(|tick| FpTask { c: tick.c, t: tick.t, d: tick.t, ..FpTask::default() });
+    let (given, tasks, tick) = opa_tasks(unit).ok_or_else(super::too_long)?;
+    let given: Vec<&UnitTask> = given.iter().map(|i| &unit.tasks[*i]).collect();
     let distinct = unit.levels.len() == unit.tasks.len();
     let mut figures = Map::new();
     let verdict = match opa::assign(&tasks, tick.as_slice()) {

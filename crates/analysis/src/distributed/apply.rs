@@ -5,8 +5,11 @@ use takt_model::{Discipline, Filter, Flow, NodeId, NodeSpec, Probability, Span, 
 
 use super::below::Supply;
 use super::clock::Drift;
-use super::{FlowBound, Found, Hop, Local, Net, Refusal, Route, Station, Sync, Transport, analyse, assign, paper};
-use crate::apply::percent;
+use super::{
+    FlowBound, Found, Hop, HopBound, Local, Net, Refusal, Route, Station, Sync, Transport, analyse, assign, paper,
+    tightest,
+};
+use crate::apply::{of_parts, percent};
 use crate::catalogue::TestId;
 use crate::exact::sum_ppm;
 use crate::report::{TaskReport, TestReport};
@@ -179,6 +182,7 @@ impl Distributed {
             (Some(FlowBound::Open(refusal)), _) => Verdict::NotProven { why: words(system, flow, refusal) },
             (Some(FlowBound::Bounded(bounds)), _) => {
                 figures.insert("end_to_end_ns".to_owned(), json!(bounds.last().map(|hop| hop.due.1)));
+                figures.insert("binding".to_owned(), self.tightest_hop(system, flow, i, bounds));
                 let lossy = legs(flow).find(|(from, to)| link(system, *from, *to).is_some_and(|link| link.2));
                 let unproven = flow.hops().find(|node| !self.proven[node.index()]);
                 match (unproven, lossy) {
@@ -206,6 +210,58 @@ impl Distributed {
             tasks: Vec::new(),
             figures,
         }
+    }
+
+    /// Of a flow: the hop whose job has the least to spare between its latest release and its earliest deadline.
+    fn tightest_hop(&self, system: &System, flow: &Flow, i: usize, bounds: &[HopBound]) -> Value {
+        let Some(route) = self.places[i].map(|at| &self.net.flows[at]) else { return Value::Null };
+        let pairs = route.hops.iter().zip(bounds).enumerate();
+        let tightest = pairs.min_by_key(|(_, (hop, bound))| bound.window.saturating_sub(hop.c));
+        let Some((h, (hop, bound))) = tightest else { return Value::Null };
+        let what = format!(
+            "the job of \"{}\" on \"{}\" (hop {h}) alone, from its release, up to {} after the flow's arrival, to its deadline there",
+            flow.name,
+            system.nodes[hop.node].name,
+            ns(bound.release)
+        );
+        of_parts(what, Some(bound.window), hop.c, bound.window, &[(flow.name.clone(), Some(1), hop.c)])
+    }
+
+    /// Adds to what is said of a node the deadline with the least time to spare: what is due by then, and what the table takes.
+    pub(crate) fn explain(&self, system: &System, node: NodeId, report: &mut TestReport) {
+        let i = node.index();
+        let exceeded = match self.found.nodes[i].supply {
+            Supply::Exceeded { t, .. } => Some(t),
+            Supply::Met { .. } => None,
+            _ => return,
+        };
+        let Some(tightest) = tightest(&self.net, i, &self.found.flows, exceeded) else { return };
+        let mut names: Vec<String> = system.tasks_of(node).map(|(_, task)| task.name.clone()).collect();
+        for (flow, place) in system.flows.iter().zip(&self.places) {
+            let Some(at) = *place else { continue };
+            if matches!(self.found.flows[at], FlowBound::Bounded(_)) {
+                let here = self.net.flows[at].hops.iter().enumerate().filter(|(_, hop)| hop.node == i);
+                names.extend(here.map(|(h, _)| format!("{} (hop {h})", flow.name)));
+            }
+        }
+        names.push("time synchronisation".to_owned());
+        let mut parts: Vec<(String, Option<u64>, u64)> =
+            names.into_iter().zip(&tightest.jobs).map(|(name, (count, work))| (name, Some(*count), *work)).collect();
+        let spec = &system.nodes[i];
+        let mut table: Vec<&str> = Vec::new();
+        table.extend(spec.receive.iter().map(|_| "receiving"));
+        table.extend(spec.send.iter().map(|_| "sending"));
+        table.push("ticks and interrupts");
+        let table = table.into_iter().zip(&tightest.table);
+        parts.extend(table.map(|(name, (count, work))| (name.to_owned(), Some(*count), *work)));
+        parts.push(("blocking".to_owned(), None, tightest.blocking));
+        let what = format!(
+            "what is due within {} of a common release on \"{}\", and the table's work before it is done",
+            ns(tightest.t),
+            spec.name
+        );
+        let value = of_parts(what, Some(tightest.t), tightest.done, tightest.t, &parts);
+        report.figures.insert("binding".to_owned(), value);
     }
 
     /// Hops on a node, as figures.

@@ -123,7 +123,7 @@ impl Below<'_> {
     }
 
     /// β(t).
-    fn blocking(&self, t: u64) -> Option<u64> {
+    pub(crate) fn blocking(&self, t: u64) -> Option<u64> {
         let section = self.jobs.iter().filter(|job| job.d <= t).map(|job| job.blocked).max().unwrap_or(0);
         let whole = self.jobs.iter().filter(|job| !self.preemptive && job.span > t).map(|job| job.c).max().unwrap_or(0);
         section.checked_add(whole)?.checked_add(self.more)
@@ -178,6 +178,38 @@ impl Below<'_> {
             let same = self.jobs.iter().map(|job| job.span).filter(|span| !self.preemptive && *span <= t).max();
             below = u.max(same.unwrap_or(0)).min(t);
         }
+    }
+
+    /// F(t): by when what is due within t is done at the latest, by less than twice t where that is not in time.
+    pub(crate) fn done(&self, t: u64, terms_left: &mut u64) -> Option<u64> {
+        let demand = self.h(t)?.checked_add(self.blocking(t)?)?.saturating_sub(self.less);
+        let mut u = demand;
+        loop {
+            *terms_left = terms_left.checked_sub(self.table.len() as u64 + 1)?;
+            let next = demand.checked_add(rbf(self.table, u)?)?;
+            if next <= u || u > t.saturating_mul(2) {
+                return Some(u);
+            }
+            u = next;
+        }
+    }
+
+    /// The deadline t with the least t - F(t) up to where the proof looks and every first deadline, with F(t).
+    pub(crate) fn tightest(&self) -> Option<(u64, u64)> {
+        let mut terms_left = TERMS_MAX;
+        let horizon = self.horizon(&mut terms_left)?.max(self.jobs.iter().map(|job| job.d).max()?);
+        let (mut below, mut least) = (horizon.checked_add(1)?, None);
+        while let Some(t) = self.deadline_below(below) {
+            terms_left = terms_left.checked_sub(3 * self.jobs.len() as u64)?;
+            let done = self.done(t, &mut terms_left)?;
+            if least.is_none_or(|(other, end): (u64, u64)| {
+                i128::from(t) - i128::from(done) < i128::from(other) - i128::from(end)
+            }) {
+                least = Some((t, done));
+            }
+            below = t;
+        }
+        least
     }
 
     /// The largest deadline below `t`.

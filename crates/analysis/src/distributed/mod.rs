@@ -536,6 +536,36 @@ fn waiting(net: &Net, node: usize, flows: &[FlowBound], leftover: u64) -> Option
     flows.checked_add(net.sync_messages(node, window)?)
 }
 
+/// The deadline of a node with the least time to spare.
+pub(crate) struct Tightest {
+    /// t: due within this.
+    pub(crate) t: u64,
+    /// By when it is done; more than t: not in time.
+    pub(crate) done: u64,
+    /// Per local task, hop and synchronisation: jobs and their work.
+    pub(crate) jobs: Vec<(u64, u64)>,
+    /// The same of the table.
+    pub(crate) table: Vec<(u64, u64)>,
+    /// What is in the way once.
+    pub(crate) blocking: u64,
+}
+
+/// Looks for it; at `t` where that is given. `None` where there is none, or a limit was reached.
+pub(crate) fn tightest(net: &Net, node: usize, flows: &[FlowBound], t: Option<u64>) -> Option<Tightest> {
+    let (jobs, table) = (jobs(net, node, flows)?, net.table(node)?);
+    let preemptive = !net.nodes[node].to_completion;
+    let below = Below { jobs: &jobs, table: &table, preemptive, more: 0, less: 0 };
+    let (t, done) = match t {
+        Some(t) => (t, below.done(t, &mut { below::TERMS_MAX })?),
+        None => below.tightest()?,
+    };
+    let count = |job: &Job| if job.d > t { 0 } else { (t - job.d).saturating_add(job.wander) / job.t + 1 };
+    let of_table = |job: &Tick| (done.div_ceil(job.t), done.div_ceil(job.t).saturating_mul(job.c));
+    let each: Vec<(u64, u64)> = jobs.iter().map(|job| (count(job), count(job).saturating_mul(job.c))).collect();
+    let table: Vec<(u64, u64)> = table.iter().map(of_table).collect();
+    Some(Tightest { t, done, jobs: each, table, blocking: below.blocking(t)? })
+}
+
 /// What EDF has to run on a node; `None` where a local task's release jitter leaves nothing of its deadline.
 fn jobs(net: &Net, node: usize, flows: &[FlowBound]) -> Option<Vec<Job>> {
     let drift = net.drift;

@@ -101,6 +101,18 @@ pub enum Schedule {
 /// The schedule on `m` CPUs of tasks without jitter, D <= T, that arrive at their offsets and every T from there, as takt
 /// breaks ties; follows `jobs_max` jobs at most.
 pub fn periodic(tasks: &[Sporadic], offsets: &[u64], m: u32, rule: Rule, jobs_max: usize) -> Schedule {
+    periodic_seen(tasks, offsets, m, rule, jobs_max, |_, _, _, _| {})
+}
+
+/// [`periodic`], which tells of each job when it completes, or misses: its task, its arrival, the time, what is left of it.
+pub fn periodic_seen(
+    tasks: &[Sporadic],
+    offsets: &[u64],
+    m: u32,
+    rule: Rule,
+    jobs_max: usize,
+    mut see: impl FnMut(usize, u64, u64, u64),
+) -> Schedule {
     let plain = |task: &Sporadic| task.j == 0 && task.d <= task.t && task.t > 0 && task.t <= TIME_MAX;
     if tasks.len() != offsets.len() || !tasks.iter().all(plain) || offsets.iter().any(|offset| *offset > TIME_MAX) {
         return Schedule::Undecided;
@@ -143,10 +155,14 @@ pub fn periodic(tasks: &[Sporadic], offsets: &[u64], m: u32, rule: Rule, jobs_ma
         };
         for i in running {
             left[*i] -= then - now;
+            if left[*i] == 0 {
+                see(*i, arrival[*i], then, 0);
+            }
         }
         let deadline = |i: usize| arrival[i] + tasks[i].d;
         let late = ready.iter().filter(|i| then > deadline(**i) || (then == deadline(**i) && left[**i] > 0));
         if let Some(task) = late.min_by_key(|i| deadline(**i)) {
+            see(*task, arrival[*task], then, left[*task]);
             return Schedule::Missed { task: *task, arrival: arrival[*task] };
         }
         now = then;
