@@ -1,7 +1,7 @@
-//! `takt admit`: adds tasks and components to a proven system, or removes them, and keeps it proven.
+//! `takt admit`: adds tasks, components and flows to a proven system, or removes them, and keeps it proven.
 //!
 //! [`Admission`] holds a system that is proven. What it accepts is what [`check`](crate::check()) would prove from scratch, always: a quick
-//! way only ever says yes, and only where one of `check`'s tests would; where none of them can tell, `check` itself decides.
+//! way only ever says yes, and only where one of `check`'s tests would; where none of them can tell, `check`'s tests themselves decide.
 //!
 //! | on one CPU | quick way | cost, n tasks there |
 //! |---|---|---|
@@ -13,20 +13,32 @@
 //! Tasks of one level count against each other, whatever the order of their releases: safe, and where it does not suffice `check` decides.
 //!
 //! Quick ways are for nodes of one CPU, or whose tasks are all bound to single CPUs, under `edf`, `rm`, `dm` or `fp`, without components, modes, flows, chains, jitter, release latency and
-//! cancellation. On others each change is a `check` of the whole system; so is a component.
+//! cancellation. Elsewhere the tests of `check` decide, by parts:
 //!
-//! A change is atomic: all its tasks and components, on all nodes, or nothing.
+//! | what changes | what is tested again |
+//! |---|---|
+//! | a component, or something in it | its own level; that around it, where it asks for something else there (a new server, its costs) |
+//! | a task elsewhere | the CPUs that it may use; with costs, the components that it interrupts |
+//! | a flow | the demand of the nodes that it visits, and where messages wait for each other of those behind them |
+//! | a partition that is sought, a chain | its node |
+//!
+//! Nothing else is: a test is asked again wherever anything that it looks at is another, and nowhere else.
+//!
+//! A change is atomic: all that comes and all that goes, on all nodes, or nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
-use takt_model::{Builtin, Component, ComponentId, CpuSet, NodeId, Placement, Span, StrategyRef, System, Task, TaskId};
+use takt_model::strategy::{Discipline, Filter, Level};
+use takt_model::{Component, ComponentId, Flow, NodeId, Span, Strategy, System, Task};
 
-use crate::check::decide;
-use crate::edf::qpa::{self, Demand, EdfTask, Tick};
-use crate::exact::ONE;
+use crate::check::proves;
+use crate::memo::Memo;
 use crate::report::CheckReport;
-use crate::scope::{thefts, together};
 use crate::verdict::Answer;
+
+use change::Gone;
+use quick::Quick;
 
 /// How a change was decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +53,8 @@ pub enum By {
     FixedPoints,
     /// Processor demand.
     Demand,
+    /// The tests of `check` on the nodes, CPUs, levels of components and flows that changed.
+    Parts,
     /// `check` from scratch.
     Check,
 }
@@ -55,6 +69,7 @@ impl By {
             By::Bounds => "bounds",
             By::FixedPoints => "fixed-points",
             By::Demand => "demand",
+            By::Parts => "parts",
             By::Check => "check",
         }
     }
@@ -71,51 +86,72 @@ pub enum Refusal {
     NotProven(String),
 }
 
+/// A part of a system, by its name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// A task.
+    Task(String),
+    /// A component.
+    Component(String),
+    /// A flow.
+    Flow(String),
+}
+
+impl Part {
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Part::Task(name) | Part::Component(name) | Part::Flow(name) => name,
+        }
+    }
+}
+
+/// As messages say it.
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, name) = match self {
+            Part::Task(name) => ("task", name),
+            Part::Component(name) => ("component", name),
+            Part::Flow(name) => ("flow", name),
+        };
+        write!(f, "{kind} \"{name}\"")
+    }
+}
+
+/// What goes and what comes, at once. What comes stands behind all that stays, in this order; where it refers to tasks and
+/// components, it counts them as they are after the change.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Change {
+    /// What goes.
+    pub remove: Vec<Part>,
+    /// Components that come.
+    pub components: Vec<Component>,
+    /// Tasks that come.
+    pub tasks: Vec<Task>,
+    /// Flows that come.
+    pub flows: Vec<Flow>,
+}
+
 /// A proven system that changes.
 #[derive(Clone, Debug)]
 pub struct Admission {
     system: System,
-    /// The same without tasks, to look at one of them alone.
+    /// The same without tasks, components, flows and modes.
+    frame: System,
+    /// The frame with strategies that name no task, to look at one task alone.
     shell: System,
-    names: BTreeSet<String>,
-    /// Per node whether the quick ways are for it.
-    quick: Vec<bool>,
-    units: BTreeMap<(NodeId, u32), Unit>,
-}
-
-/// One CPU.
-#[derive(Clone, Debug)]
-enum Unit {
-    Edf(Edf),
-    Fixed(Fixed),
+    names: Names,
+    quick: Quick,
+    /// By node: what the tests said of its parts.
+    memos: Vec<Memo>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Edf {
-    tasks: Vec<EdfTask>,
-    ids: Vec<String>,
-    /// C / min(D, T) in 2^-64, each rounded up.
-    density: u128,
-    /// How many have blocking.
-    blocked: usize,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Fixed {
-    /// The most important first.
-    tasks: Vec<Entry>,
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    key: u64,
-    name: String,
-    c: u64,
-    t: u64,
-    d: u64,
-    b: u64,
-    /// No response is shorter: the last fixed point that was found.
-    from: u64,
+struct Names {
+    tasks: BTreeSet<String>,
+    components: BTreeSet<String>,
+    flows: BTreeSet<String>,
 }
 
 impl Admission {
@@ -124,25 +160,26 @@ impl Admission {
     /// # Errors
     /// Where `check` does not prove it.
     pub fn new(system: System) -> Result<Admission, Refusal> {
-        if decide(&system) != Answer::Yes {
+        let mut memos = vec![Memo::default(); system.nodes.len()];
+        let nodes: Vec<NodeId> = (0..system.nodes.len()).map(|node| NodeId(node as u32)).collect();
+        if !proves(&system, &nodes, &mut memos) {
             return Err(Refusal::NotProven(why(&system)));
         }
-        Ok(Admission::of_proven(system))
-    }
-
-    fn of_proven(system: System) -> Admission {
-        let names = system.tasks.iter().map(|task| task.name.clone()).collect();
-        let shell = System { tasks: Vec::new(), strategies: Vec::new(), ..system.clone() };
-        let quick = (0..system.nodes.len()).map(|index| is_quick(&system, NodeId(index as u32))).collect();
-        let mut admission = Admission { system, shell, names, quick, units: BTreeMap::new() };
-        for i in 0..admission.system.tasks.len() {
-            let task = admission.system.tasks[i].clone();
-            if admission.quick[task.node.index()] {
-                let place = admission.place(&task).expect("a quick node binds its tasks");
-                admission.insert(place, &task);
-            }
-        }
-        admission
+        memos.iter_mut().for_each(Memo::keep);
+        let (components, flows, modes) = (Vec::new(), Vec::new(), Vec::new());
+        let frame = System { tasks: Vec::new(), components, flows, modes, ..system.clone() };
+        let any = |strategy: &Strategy| Strategy {
+            levels: vec![Level::new(Filter::Rest, Discipline::Fifo)],
+            name: strategy.name.clone(),
+        };
+        let shell = System { strategies: system.strategies.iter().map(any).collect(), ..frame.clone() };
+        let names = Names {
+            tasks: system.tasks.iter().map(|task| task.name.clone()).collect(),
+            components: system.components.iter().map(|component| component.name.clone()).collect(),
+            flows: system.flows.iter().map(|flow| flow.name.clone()).collect(),
+        };
+        let quick = Quick::new(&system);
+        Ok(Admission { system, frame, shell, names, quick, memos })
     }
 
     /// The system as it is, which is proven.
@@ -157,90 +194,61 @@ impl Admission {
         crate::check(&self.system, &crate::CheckOptions::default())
     }
 
+    /// The bound of a task's response, where fixed priorities of their own give one quickly: the same as `check`'s.
+    #[must_use]
+    pub fn response(&self, name: &str) -> Option<Span> {
+        let task = self.system.tasks.iter().find(|task| task.name == name)?;
+        self.quick.response(&self.system, task).map(Span::from_ns)
+    }
+
+    /// Makes a change, whole or not at all.
+    ///
+    /// # Errors
+    /// Why nothing was changed.
+    pub fn change(&mut self, change: &Change) -> Result<By, Refusal> {
+        let quick = |task: &Task| self.quick.place(&self.system, task).is_some();
+        if change.components.is_empty() && change.flows.is_empty() {
+            if change.remove.is_empty() && change.tasks.iter().all(quick) {
+                if let Some(by) = self.add_quickly(&change.tasks)? {
+                    return Ok(by);
+                }
+            } else if let ([Part::Task(name)], []) = (&change.remove[..], &change.tasks[..]) {
+                let gone = Gone::of(&self.system, change)?;
+                if let Some(at) = gone.tasks.first().filter(|at| self.quick.covers(self.system.tasks[**at].node)) {
+                    let task = take_task(&mut self.system, *at);
+                    self.names.tasks.remove(name);
+                    self.quick.take_out(&self.system, &task);
+                    // Less work, and the same order: what was proven stays so.
+                    return Ok(By::Nothing);
+                }
+            }
+        }
+        self.by_parts(change)
+    }
+
+    /// Whether nothing that stays rests on what a change takes away; whether it is proven then is another question.
+    ///
+    /// # Errors
+    /// What does, and what to do.
+    pub fn removable(&self, change: &Change) -> Result<(), Refusal> {
+        Gone::of(&self.system, change).map(drop)
+    }
+
     /// Adds tasks; they stand after all others, in this order. All of them or none.
     ///
     /// # Errors
     /// Why nothing was added.
     pub fn add(&mut self, tasks: &[Task]) -> Result<By, Refusal> {
-        if !tasks.iter().all(|task| self.takes_quickly(task)) {
-            return self.replace(|system| {
-                system.tasks.extend(tasks.iter().cloned());
-                Ok(())
-            });
-        }
-        let mut by = By::Nothing;
-        let mut units = BTreeSet::new();
-        let before = self.system.tasks.len();
-        let mut refused = None;
-        for task in tasks {
-            if let Err(refusal) = self.valid(task) {
-                refused = Some(refusal);
-                break;
-            }
-            let place = self.place(task).expect("it is taken quickly");
-            let at = self.insert(place, task);
-            self.names.insert(task.name.clone());
-            self.system.tasks.push(task.clone());
-            units.insert((place, at));
-        }
-        // The least of what changed in each unit decides for the rest, too.
-        let mut firsts: BTreeMap<(NodeId, u32), usize> = BTreeMap::new();
-        for (place, at) in units {
-            let first = firsts.entry(place).or_insert(at);
-            *first = (*first).min(at);
-        }
-        if refused.is_none() {
-            for (place, at) in firsts {
-                let tick = self.tick(place.0);
-                let found = match self.units.get_mut(&place) {
-                    Some(Unit::Edf(edf)) => edf.decide(tick),
-                    Some(Unit::Fixed(fixed)) => fixed.decide(at, tick),
-                    None => None,
-                };
-                match found {
-                    Some(found) => by = if by == By::Nothing { found } else { by.max(found) },
-                    None if decide(&self.system) == Answer::Yes => {
-                        by = By::Check;
-                        break;
-                    }
-                    None => {
-                        refused = Some(Refusal::NotProven(why(&self.system)));
-                        break;
-                    }
-                }
-            }
-        }
-        let Some(refusal) = refused else { return Ok(by) };
-        for task in self.system.tasks.split_off(before) {
-            self.names.remove(&task.name);
-            self.take_out(&task);
-        }
-        Err(refusal)
+        self.change(&Change { tasks: tasks.to_vec(), ..Change::default() })
     }
 
     /// Removes the task of that name.
     ///
     /// # Errors
-    /// Where there is none, another task follows it, or the rest would not be proven (jobs that are not preempted, several CPUs).
+    /// Where there is none, another task follows it, a strategy names it, or the rest would not be proven (jobs that are not preempted, several
+    /// CPUs).
     pub fn remove(&mut self, name: &str) -> Result<By, Refusal> {
-        let found = self.system.tasks.iter().position(|task| task.name == name);
-        let at = found.ok_or_else(|| Refusal::Invalid(format!("there is no task \"{name}\"")))?;
-        let id = TaskId(at as u32);
-        if let Some(task) = self.system.tasks.iter().find(|task| task.after.contains(&id)) {
-            return Err(Refusal::Invalid(format!("\"{}\" comes after \"{name}\"", task.name)));
-        }
-        let node = self.system.tasks[at].node;
-        if !self.quick[node.index()] {
-            return self.replace(|system| {
-                take_task(system, at);
-                Ok(())
-            });
-        }
-        let task = take_task(&mut self.system, at);
-        self.names.remove(name);
-        self.take_out(&task);
-        // Less work, and the same order: what was proven stays so.
-        Ok(By::Nothing)
+        self.change(&Change { remove: vec![Part::Task(name.to_owned())], ..Change::default() })
     }
 
     /// Adds a component with the tasks that stand in it (their `component` is set here). All or nothing.
@@ -248,37 +256,33 @@ impl Admission {
     /// # Errors
     /// Why nothing was added.
     pub fn add_component(&mut self, component: Component, tasks: &[Task]) -> Result<By, Refusal> {
-        self.replace(|system| {
-            let id = ComponentId(system.components.len() as u32);
-            system.components.push(component);
-            system.tasks.extend(tasks.iter().map(|task| Task { component: Some(id), ..task.clone() }));
-            Ok(())
-        })
+        let id = ComponentId(self.system.components.len() as u32);
+        let tasks = tasks.iter().map(|task| Task { component: Some(id), ..task.clone() }).collect();
+        self.change(&Change { components: vec![component], tasks, ..Change::default() })
     }
 
-    /// Removes a component with the tasks in it.
+    /// Removes a component.
     ///
     /// # Errors
-    /// Where there is none, another stands in it, or the rest would not be proven.
+    /// Where there is none, something stands in it, or the rest would not be proven.
     pub fn remove_component(&mut self, name: &str) -> Result<By, Refusal> {
-        self.replace(|system| {
-            let found = system.components.iter().position(|component| component.name == name);
-            let at = found.ok_or_else(|| Refusal::Invalid(format!("there is no component \"{name}\"")))?;
-            let id = ComponentId(at as u32);
-            if let Some(inner) = system.components.iter().find(|component| component.parent == Some(id)) {
-                return Err(Refusal::Invalid(format!("component \"{}\" stands in \"{name}\"", inner.name)));
-            }
-            for i in
-                (0..system.tasks.len()).rev().filter(|i| system.tasks[*i].component == Some(id)).collect::<Vec<_>>()
-            {
-                take_task(system, i);
-            }
-            system.components.remove(at);
-            let shift = |id: &mut ComponentId| id.0 -= u32::from(id.index() > at);
-            system.tasks.iter_mut().filter_map(|task| task.component.as_mut()).for_each(shift);
-            system.components.iter_mut().filter_map(|component| component.parent.as_mut()).for_each(shift);
-            Ok(())
-        })
+        self.change(&Change { remove: vec![Part::Component(name.to_owned())], ..Change::default() })
+    }
+
+    /// Adds a flow, on all nodes of its path or none.
+    ///
+    /// # Errors
+    /// Why nothing was added.
+    pub fn add_flow(&mut self, flow: Flow) -> Result<By, Refusal> {
+        self.change(&Change { flows: vec![flow], ..Change::default() })
+    }
+
+    /// Removes a flow.
+    ///
+    /// # Errors
+    /// Where there is none, or the rest would not be proven.
+    pub fn remove_flow(&mut self, name: &str) -> Result<By, Refusal> {
+        self.change(&Change { remove: vec![Part::Flow(name.to_owned())], ..Change::default() })
     }
 
     /// Any change, decided from scratch.
@@ -288,112 +292,118 @@ impl Admission {
     pub fn replace(&mut self, change: impl FnOnce(&mut System) -> Result<(), Refusal>) -> Result<By, Refusal> {
         let mut system = self.system.clone();
         change(&mut system)?;
-        takt_model::file::validate(&system)
-            .map_err(|errors| Refusal::Invalid(errors.to_string().trim_end().to_owned()))?;
-        if decide(&system) != Answer::Yes {
-            return Err(Refusal::NotProven(why(&system)));
-        }
-        *self = Admission::of_proven(system);
+        valid(&system)?;
+        *self = Admission::new(system)?;
         Ok(By::Check)
     }
 
-    fn takes_quickly(&self, task: &Task) -> bool {
-        self.quick.get(task.node.index()).is_some_and(|quick| *quick)
-            && plain(&self.system, task)
-            && self.place(task).is_some()
-    }
-
-    /// Whether a task could stand in the file.
-    fn valid(&mut self, task: &Task) -> Result<(), Refusal> {
-        if self.names.contains(&task.name) {
-            return Err(Refusal::Invalid(format!("there is a task \"{}\" already", task.name)));
-        }
-        self.shell.tasks.push(task.clone());
-        let found = takt_model::file::validate(&self.shell);
-        self.shell.tasks.clear();
-        found.map_err(|errors| Refusal::Invalid(errors.to_string().trim_end().to_owned()))
-    }
-
-    /// The CPU that a task is bound to.
-    fn place(&self, task: &Task) -> Option<(NodeId, u32)> {
-        let all = CpuSet::first(self.system.nodes.get(task.node.index())?.cpus);
-        let cpus = task.cpus.map_or(all, |cpus| cpus.intersection(&all));
-        if cpus.len() == 1 { Some((task.node, cpus.lowest()?)) } else { None }
-    }
-
-    /// Ticks and interrupts, as one.
-    fn tick(&self, node: NodeId) -> Option<Tick> {
-        thefts(self.system.nodes[node.index()].costs).reduce(together)
-    }
-
-    /// C with what its switches and release cost; saturated where it does not fit, which no test accepts.
-    fn charged(&self, task: &Task) -> u64 {
-        let costs = self.system.nodes[task.node.index()].costs;
-        costs.map_or(task.wcet.as_ns(), |costs| {
-            let more = costs.switch.as_ns().saturating_mul(2).saturating_add(costs.release.as_ns());
-            task.wcet.as_ns().saturating_add(more)
-        })
-    }
-
-    /// Puts a task into its unit; gives its place there.
-    fn insert(&mut self, place: (NodeId, u32), task: &Task) -> usize {
-        let c = self.charged(task);
-        let (t, d, b) = (task.period.as_ns(), task.deadline.as_ns(), task.blocking.as_ns());
-        let key = key(&self.system, task);
-        let unit = self.units.entry(place).or_insert_with(|| match key {
-            None => Unit::Edf(Edf::default()),
-            Some(_) => Unit::Fixed(Fixed::default()),
-        });
-        match unit {
-            Unit::Edf(edf) => {
-                edf.tasks.push(EdfTask { c, t, d, burst: 0, b });
-                edf.ids.push(task.name.clone());
-                edf.density += share(c, d.min(t));
-                edf.blocked += usize::from(b > 0);
-                edf.tasks.len() - 1
+    /// Adds tasks that the quick ways are for; `None`, and nothing is changed, where these cannot tell.
+    fn add_quickly(&mut self, tasks: &[Task]) -> Result<Option<By>, Refusal> {
+        for (i, task) in tasks.iter().enumerate() {
+            if self.names.tasks.contains(&task.name) || tasks[..i].iter().any(|other| other.name == task.name) {
+                return Err(Refusal::Invalid(format!("there is a task \"{}\" already", task.name)));
             }
-            Unit::Fixed(fixed) => {
-                let key = key.unwrap_or(0);
-                let at = fixed.tasks.partition_point(|other| other.key <= key);
-                fixed.tasks.insert(at, Entry { key, name: task.name.clone(), c, t, d, b, from: 0 });
-                // Those on its level wait for it as well.
-                fixed.tasks.partition_point(|other| other.key < key)
+            self.shell.tasks.push(task.clone());
+            let found = valid(&self.shell);
+            self.shell.tasks.clear();
+            found?;
+        }
+        // The least of what changed on each CPU decides for the rest there, too.
+        let mut firsts: BTreeMap<quick::Place, usize> = BTreeMap::new();
+        for task in tasks {
+            let place = self.quick.place(&self.system, task).expect("it is for the quick ways");
+            let at = self.quick.insert(&self.system, place, task);
+            let first = firsts.entry(place).or_insert(at);
+            *first = (*first).min(at);
+        }
+        let mut by = Some(By::Nothing);
+        for (place, first) in firsts {
+            let found = self.quick.decide(&self.system, place, first);
+            by = by.zip(found).map(|(by, found)| by.max(found));
+            if by.is_none() {
+                break;
             }
         }
+        if by.is_none() {
+            tasks.iter().for_each(|task| self.quick.take_out(&self.system, task));
+        } else {
+            self.names.tasks.extend(tasks.iter().map(|task| task.name.clone()));
+            self.system.tasks.extend(tasks.iter().cloned());
+        }
+        Ok(by)
     }
 
-    fn take_out(&mut self, task: &Task) {
-        let Some(place) = self.place(task) else { return };
-        match self.units.get_mut(&place) {
-            Some(Unit::Edf(edf)) => {
-                let Some(at) = edf.ids.iter().rposition(|name| *name == task.name) else { return };
-                edf.ids.swap_remove(at);
-                let gone = edf.tasks.swap_remove(at);
-                edf.blocked -= usize::from(gone.b > 0);
-                edf.density -= share(gone.c, gone.d.min(gone.t));
-            }
-            Some(Unit::Fixed(fixed)) => {
-                let Some(at) = fixed.tasks.iter().position(|entry| entry.name == task.name) else { return };
-                let key = fixed.tasks.remove(at).key;
-                // Fixed points of those that waited for it may have fallen.
-                fixed.tasks.iter_mut().filter(|entry| entry.key >= key).for_each(|entry| entry.from = 0);
-            }
-            None => {}
+    /// By the nodes that a change touches, and what is known of their parts.
+    fn by_parts(&mut self, change: &Change) -> Result<By, Refusal> {
+        let gone = Gone::of(&self.system, change)?;
+        self.free_names(change, &gone)?;
+        let nodes = gone.nodes(&self.system, change);
+        let part = gone.part(&self.system, &self.frame, change, &nodes);
+        valid(&part)?;
+        let proven = proves(&part, &nodes, &mut self.memos);
+        let known = nodes.iter().any(|node| self.memos[node.index()].hits > 0);
+        for (node, memo) in self.memos.iter_mut().enumerate() {
+            if proven && nodes.contains(&NodeId(node as u32)) { memo.keep() } else { memo.forget() }
         }
+        if !proven {
+            return Err(Refusal::NotProven(why(&part)));
+        }
+        self.make(change, &gone);
+        for node in &nodes {
+            self.quick.renew(&self.system, *node);
+        }
+        Ok(if known || nodes.len() < self.system.nodes.len() { By::Parts } else { By::Check })
     }
 
-    /// The bound of a task's response, where fixed priorities of their own give one quickly: the same as `check`'s.
-    #[must_use]
-    pub fn response(&self, name: &str) -> Option<Span> {
-        let task = self.system.tasks.iter().find(|task| task.name == name)?;
-        // `check` counts ticks and interrupts apart.
-        if !self.quick[task.node.index()] || thefts(self.system.nodes[task.node.index()].costs).count() > 1 {
-            return None;
+    /// Whether what comes has names of its own.
+    fn free_names(&self, change: &Change, gone: &Gone) -> Result<(), Refusal> {
+        let taken = |part: Part| Refusal::Invalid(format!("there is a {part} already"));
+        let system = &self.system;
+        for Task { name, .. } in &change.tasks {
+            if self.names.tasks.contains(name) && !gone.tasks.iter().any(|i| system.tasks[*i].name == *name) {
+                return Err(taken(Part::Task(name.clone())));
+            }
         }
-        let Some(Unit::Fixed(fixed)) = self.units.get(&self.place(task)?) else { return None };
-        let at = fixed.tasks.iter().position(|entry| entry.name == name)?;
-        fixed.exactly(at, self.tick(task.node)).map(Span::from_ns)
+        for Component { name, .. } in &change.components {
+            let goes = || gone.components.iter().any(|i| system.components[*i].name == *name);
+            if self.names.components.contains(name) && !goes() {
+                return Err(taken(Part::Component(name.clone())));
+            }
+        }
+        for Flow { name, .. } in &change.flows {
+            if self.names.flows.contains(name) && !gone.flows.iter().any(|i| system.flows[*i].name == *name) {
+                return Err(taken(Part::Flow(name.clone())));
+            }
+        }
+        Ok(())
     }
+
+    /// Makes a change that is valid and proven.
+    fn make(&mut self, change: &Change, gone: &Gone) {
+        for at in gone.tasks.iter().rev() {
+            let task = take_task(&mut self.system, *at);
+            self.names.tasks.remove(&task.name);
+        }
+        for at in gone.components.iter().rev() {
+            let component = take_component(&mut self.system, *at);
+            self.names.components.remove(&component.name);
+        }
+        for at in gone.flows.iter().rev() {
+            let flow = self.system.flows.remove(*at);
+            self.names.flows.remove(&flow.name);
+        }
+        self.names.tasks.extend(change.tasks.iter().map(|task| task.name.clone()));
+        self.names.components.extend(change.components.iter().map(|component| component.name.clone()));
+        self.names.flows.extend(change.flows.iter().map(|flow| flow.name.clone()));
+        self.system.tasks.extend(change.tasks.iter().cloned());
+        self.system.components.extend(change.components.iter().cloned());
+        self.system.flows.extend(change.flows.iter().cloned());
+    }
+}
+
+/// Whether a system could be read from a file.
+fn valid(system: &System) -> Result<(), Refusal> {
+    takt_model::file::validate(system).map_err(|errors| Refusal::Invalid(errors.to_string().trim_end().to_owned()))
 }
 
 impl PartialOrd for By {
@@ -409,16 +419,13 @@ impl Ord for By {
     }
 }
 
-/// C / window in 2^-64, rounded up; 4 stands for all that is more, so that sums fit.
-fn share(c: u64, window: u64) -> u128 {
-    (u128::from(c) << 64).div_ceil(u128::from(window.max(1))).min(4 * ONE)
-}
-
 /// What `check` says against a system.
 fn why(system: &System) -> String {
     let report = crate::check(system, &crate::CheckOptions { verdict_only: true, ..crate::CheckOptions::default() });
     let tests = report.tests.iter().filter(|test| test.verdict.answer() != Answer::Yes);
-    let worst = tests.min_by_key(|test| test.verdict.answer() != Answer::No);
+    // What rests on another part says less than that part.
+    let rests = |test: &crate::TestReport| test.verdict.why().starts_with("rests on");
+    let worst = tests.min_by_key(|test| (test.verdict.answer() != Answer::No, rests(test)));
     worst.map_or_else(
         || "not proven".to_owned(),
         |test| format!("{} in {}: {}", test.test.name(), test.scope, test.verdict.why()),
@@ -434,173 +441,15 @@ fn take_task(system: &mut System, at: usize) -> Task {
     task
 }
 
-/// A task that the quick ways know.
-/// Whether the quick ways cover a task. With offsets, fixed priorities may be proven by their schedule where no response is bounded in time, and
-/// then more tasks need that test again.
-fn plain(system: &System, task: &Task) -> bool {
-    let by_deadline = system.nodes[task.node.index()].strategy == StrategyRef::Builtin(Builtin::Edf);
-    task.after.is_empty() && task.component.is_none() && task.jitter.is_zero() && (by_deadline || task.offset.is_zero())
+/// Removes a component that nothing stands in.
+fn take_component(system: &mut System, at: usize) -> Component {
+    let shift = |id: &mut ComponentId| id.0 -= u32::from(id.index() > at);
+    system.tasks.iter_mut().filter_map(|task| task.component.as_mut()).for_each(shift);
+    system.components.iter_mut().filter_map(|component| component.parent.as_mut()).for_each(shift);
+    system.components.remove(at)
 }
 
-/// What orders a task among others, the most important first; `None` under EDF.
-fn key(system: &System, task: &Task) -> Option<u64> {
-    match system.nodes[task.node.index()].strategy {
-        StrategyRef::Builtin(Builtin::Rm) => Some(task.period.as_ns()),
-        StrategyRef::Builtin(Builtin::Dm) => Some(task.deadline.as_ns()),
-        StrategyRef::Builtin(Builtin::Fp) => Some(task.priority.map_or(u64::MAX, u64::from)),
-        _ => None,
-    }
-}
-
-fn is_quick(system: &System, node: NodeId) -> bool {
-    let spec = &system.nodes[node.index()];
-    let known = matches!(spec.strategy, StrategyRef::Builtin(Builtin::Edf | Builtin::Rm | Builtin::Dm | Builtin::Fp));
-    // Timers that are late are jitter of every task.
-    let clear = !spec.cancel
-        && spec.costs.is_none_or(|costs| costs.latency.is_zero())
-        && spec.receive.is_none()
-        && spec.send.is_none()
-        && system.modes.iter().all(|mode| mode.node != node)
-        && system.components.iter().all(|component| component.node != node)
-        && system.flows.iter().all(|flow| !flow.path.contains(&node));
-    // A partition is sought anew with each task that is not bound.
-    let bound = |task: &Task| {
-        let all = CpuSet::first(spec.cpus);
-        let within = task.cpus.map_or(all, |cpus| cpus.intersection(&all)).len() == 1;
-        within && (spec.placement == Placement::Global || spec.cpus == 1 || task.cpus.is_some())
-    };
-    let prioritised = |task: &Task| spec.strategy != StrategyRef::Builtin(Builtin::Fp) || task.priority.is_some();
-    known && clear && system.tasks_of(node).all(|(_, task)| plain(system, task) && bound(task) && prioritised(task))
-}
-
-impl Edf {
-    /// Yes by the cheapest way; `None`: it cannot tell.
-    fn decide(&self, tick: Option<Tick>) -> Option<By> {
-        if self.density <= ONE && self.blocked == 0 && tick.is_none() {
-            return Some(By::Density);
-        }
-        matches!(qpa::analyse(&self.tasks, tick), Demand::Met { .. }).then_some(By::Demand)
-    }
-}
-
-/// Terms that the fixed points of one change may evaluate before `check` decides.
-const TERMS_MAX: u64 = 100_000_000;
-
-impl Fixed {
-    /// Yes for all from `first` on, the least important last; `None`: it cannot tell.
-    fn decide(&mut self, first: usize, tick: Option<Tick>) -> Option<By> {
-        let mut by = By::Bounds;
-        let mut terms_left = TERMS_MAX;
-        // Over what is more important: sum U rounded up, and sum C (1 - U) rounded up.
-        let (mut load, mut slack) = (0u128, 0u128);
-        let count = |c: u64, t: u64, load: &mut u128, slack: &mut u128| {
-            let share = share(c, t);
-            *load += share;
-            // C (1 - U): with U rounded up less what rounding may have added.
-            let free = (ONE + 1).saturating_sub(share).min(ONE);
-            *slack += ((u128::from(c) * (free >> 1)) >> 63) + 2;
-        };
-        if let Some(tick) = tick {
-            count(tick.c, tick.t, &mut load, &mut slack);
-        }
-        let mut i = 0;
-        while i < self.tasks.len() {
-            let key = self.tasks[i].key;
-            let level = i..i + self.tasks[i..].iter().take_while(|entry| entry.key == key).count();
-            // Peers count against each other.
-            let (before_load, before_slack) = (load, slack);
-            for entry in &self.tasks[level.clone()] {
-                if entry.c > entry.t {
-                    return None;
-                }
-                count(entry.c, entry.t, &mut load, &mut slack);
-            }
-            if level.end > first {
-                let blocking = self.tasks[level.clone()].iter().map(|entry| entry.b).max().unwrap_or(0);
-                for k in level.clone() {
-                    let entry = &self.tasks[k];
-                    let limit = entry.d.min(entry.t);
-                    let alone = level.len() == 1;
-                    // Of a shared level the own part counts twice, which is safe.
-                    let (load, slack) = if alone { (before_load, before_slack) } else { (load, slack) };
-                    let need = u128::from(entry.c) + u128::from(blocking) + slack;
-                    let room = ONE.saturating_sub(load) >> 32;
-                    let enough = need < 1 << 64 && (need << 32) <= (room * u128::from(limit >> 6)) << 6;
-                    if !enough {
-                        by = By::FixedPoints;
-                        self.fixed_point(k, level.end, blocking, limit, tick, &mut terms_left)?;
-                    }
-                }
-            }
-            i = level.end;
-        }
-        Some(by)
-    }
-
-    /// Finds the fixed point of task k among all before `end`; `None` where it passes `limit` or the terms are spent.
-    fn fixed_point(
-        &mut self,
-        k: usize,
-        end: usize,
-        blocking: u64,
-        limit: u64,
-        tick: Option<Tick>,
-        terms_left: &mut u64,
-    ) -> Option<()> {
-        let own = self.tasks[k].c.checked_add(blocking)?;
-        let mut w = self.tasks[k].from.max(own);
-        loop {
-            if w > limit {
-                return None;
-            }
-            *terms_left = terms_left.checked_sub(end as u64)?;
-            let mut next = own.checked_add(tick.map_or(0, |tick| w.div_ceil(tick.t).saturating_mul(tick.c)))?;
-            for (j, other) in self.tasks[..end].iter().enumerate() {
-                if j != k {
-                    next = next.checked_add(w.div_ceil(other.t).checked_mul(other.c)?)?;
-                }
-            }
-            if next <= w {
-                self.tasks[k].from = w;
-                return Some(());
-            }
-            w = next;
-        }
-    }
-
-    /// The response of task k, if its level holds it alone: first of its jobs where D <= T, else all of the busy window.
-    fn exactly(&self, k: usize, tick: Option<Tick>) -> Option<u64> {
-        let this = &self.tasks[k];
-        let alone = self.tasks.iter().filter(|entry| entry.key == this.key).count() == 1;
-        if !alone {
-            return None;
-        }
-        let before = &self.tasks[..k];
-        let (mut w, mut longest) = (this.b, 0);
-        let mut terms_left = TERMS_MAX;
-        for q in 0u64.. {
-            let own = this.c.checked_mul(q + 1)?.checked_add(this.b)?;
-            w = w.checked_add(this.c)?.max(own);
-            loop {
-                terms_left = terms_left.checked_sub(before.len() as u64 + 1)?;
-                let mut next = own.checked_add(tick.map_or(0, |tick| w.div_ceil(tick.t).saturating_mul(tick.c)))?;
-                for other in before {
-                    next = next.checked_add(w.div_ceil(other.t).checked_mul(other.c)?)?;
-                }
-                if next <= w {
-                    break;
-                }
-                w = next;
-            }
-            let arrival = q.checked_mul(this.t)?;
-            longest = longest.max(w.saturating_sub(arrival));
-            if w <= arrival.checked_add(this.t)? {
-                return Some(longest);
-            }
-        }
-        None
-    }
-}
-
+mod change;
+mod quick;
 #[cfg(test)]
 mod tests;

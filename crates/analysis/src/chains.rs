@@ -13,6 +13,7 @@ use takt_model::{Arrival, Late, System, TaskId, chain_name};
 
 use crate::compositional;
 use crate::fp::levels::{Analysis, Level, LevelTask, Levels, Order as LevelOrder, Response, Theft, Worst};
+use crate::memo::{Memo, UnitKey};
 use crate::scope::{Unit, UnitTask};
 use crate::verdict::Answer;
 
@@ -41,6 +42,11 @@ impl Carried {
         self.end[task.index()]
     }
 
+    /// Whether units under EDF count with their deadlines.
+    pub(crate) fn counts_deadlines(&self) -> bool {
+        self.by_deadlines
+    }
+
     /// As long as every task keeps its deadline: deadlines add up along chains.
     pub(crate) fn by_deadlines(system: &System) -> Carried {
         let count = system.tasks.len();
@@ -56,28 +62,50 @@ impl Carried {
 
     /// The least fixed point over all units of a node.
     pub(crate) fn holistic(system: &System, units: &[Unit]) -> Carried {
+        Carried::holistic_by(system, units, None)
+    }
+
+    /// The same, from what is known of units that did not change.
+    pub(crate) fn holistic_by(system: &System, units: &[Unit], mut memo: Option<&mut Memo>) -> Carried {
         let served = units.iter().any(|unit| unit.served.is_some());
         if !served && system.tasks.iter().all(|task| task.after.is_empty()) {
             return Carried::by_deadlines(system);
         }
-        let carried = Carried::iterate(system, units, false);
+        let carried = Carried::iterate(system, units, false, memo.as_deref_mut());
         let unbounded = |unit: &Unit| unit.m == 1 && unit.by_deadline();
         let mut tasks = units.iter().filter(|unit| unbounded(unit)).flat_map(|unit| &unit.tasks);
         if tasks.any(|task| carried.end[task.id.index()].is_none()) {
-            return Carried::iterate(system, units, true);
+            return Carried::iterate(system, units, true, memo);
         }
         carried
     }
 
-    fn iterate(system: &System, units: &[Unit], by_deadlines: bool) -> Carried {
+    fn iterate(system: &System, units: &[Unit], by_deadlines: bool, memo: Option<&mut Memo>) -> Carried {
         let mut carried = Carried { by_deadlines, ..Carried::by_deadlines(system) };
         let order = topological(system);
         carried.release.fill(Some(0));
-        // One work limit for the whole iteration: past it there are no bounds, and that settles.
+        // Without successors units stand apart, and one round is enough.
+        let apart = system.tasks.iter().all(|task| task.after.is_empty());
+        let mut memo = memo.filter(|_| apart);
+        // Else one work limit for the whole iteration: past it there are no bounds, and that settles.
         let mut analysis = Analysis::default();
         for _ in 0..ROUNDS_MAX {
             for unit in units {
-                carried.complete(unit, &mut analysis);
+                if apart {
+                    analysis.renew();
+                }
+                let Some(memo) = &mut memo else {
+                    carried.complete(unit, &mut analysis);
+                    continue;
+                };
+                let key = UnitKey::new(unit, "", &carried, false);
+                let ends = memo.ends(&unit.scope, key, || {
+                    carried.complete(unit, &mut analysis);
+                    unit.tasks.iter().map(|task| carried.end(task.id)).collect()
+                });
+                for (task, end) in unit.tasks.iter().zip(ends) {
+                    carried.end[task.id.index()] = end;
+                }
             }
             let mut settled = true;
             for id in &order {

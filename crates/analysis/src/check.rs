@@ -12,6 +12,7 @@ use crate::compositional::Tree;
 use crate::distributed::apply::Distributed;
 use crate::exact::{compare_sum, sum_ppm};
 use crate::linux::{self, LinuxMachine};
+use crate::memo::Memo;
 use crate::partition;
 use crate::report::{CheckReport, TaskReport, TestReport};
 use crate::reservation::withdraw_share;
@@ -44,7 +45,7 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
     let distributed = Distributed::new(system, true);
     for index in 0..system.nodes.len() {
         let node = NodeId(index as u32);
-        let (answer, mut reports, placed) = check_either(system, node, distributed.as_ref(), options);
+        let (answer, mut reports, placed) = check_either(system, node, distributed.as_ref(), options, None);
         schedulable = schedulable.and(answer);
         tests.append(&mut reports);
         if let Some(machine) = &options.linux {
@@ -77,11 +78,26 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
 pub(crate) fn decide(system: &System) -> Answer {
     let options = CheckOptions { verdict_only: true, ..CheckOptions::default() };
     let distributed = Distributed::new(system, false);
-    let flows = distributed.iter().flat_map(|distributed| distributed.flows(system));
-    let flows = flows.fold(Answer::Yes, |all, flow| all.and(flow.verdict.answer()));
     let nodes = (0..system.nodes.len())
-        .map(|index| check_either(system, NodeId(index as u32), distributed.as_ref(), &options).0);
-    nodes.fold(flows, Answer::and)
+        .map(|index| check_either(system, NodeId(index as u32), distributed.as_ref(), &options, None).0);
+    nodes.fold(all_flows(system, distributed.as_ref()), Answer::and)
+}
+
+/// Whether [`decide`] says yes of these nodes and of all flows, from what is known of the nodes and what must be found out.
+pub(crate) fn proves(system: &System, nodes: &[NodeId], memos: &mut [Memo]) -> bool {
+    let options = CheckOptions { verdict_only: true, ..CheckOptions::default() };
+    let distributed = Distributed::by(system, false, &mut |node, below| memos[node].demand(below));
+    let flows = all_flows(system, distributed.as_ref());
+    let mut of = |node: &NodeId| {
+        let memo = Some(&mut memos[node.index()]);
+        check_either(system, *node, distributed.as_ref(), &options, memo).0 == Answer::Yes
+    };
+    flows == Answer::Yes && nodes.iter().all(&mut of)
+}
+
+fn all_flows(system: &System, distributed: Option<&Distributed>) -> Answer {
+    let flows = distributed.iter().flat_map(|distributed| distributed.flows(system));
+    flows.fold(Answer::Yes, |all, flow| all.and(flow.verdict.answer()))
 }
 
 /// One node, by the test of distributed systems where that covers it.
@@ -90,10 +106,11 @@ fn check_either(
     node: NodeId,
     distributed: Option<&Distributed>,
     options: &CheckOptions,
+    memo: Option<&mut Memo>,
 ) -> (Answer, Vec<TestReport>, Option<System>) {
     match distributed.filter(|distributed| distributed.covers(node)) {
         Some(distributed) => check_station(system, distributed, node, options),
-        None => check_node(system, node, distributed, options),
+        None => check_node(system, node, distributed, options, memo),
     }
 }
 
@@ -221,6 +238,7 @@ fn check_node(
     node: NodeId,
     distributed: Option<&Distributed>,
     options: &CheckOptions,
+    mut memo: Option<&mut Memo>,
 ) -> (Answer, Vec<TestReport>, Option<System>) {
     let spec = &system.nodes[node.index()];
     let mut reports = unsupported(system, node, distributed);
@@ -267,7 +285,7 @@ fn check_node(
     let switches = strategies.len() > 1;
     let beside = distributed.is_some_and(|distributed| distributed.refused(node).is_some());
     for (scope, strategy) in strategies {
-        let (mut found, mut tests) = check_view(system, &tree, node, strategy, scope, options);
+        let (mut found, mut tests) = check_view(system, &tree, node, (strategy, scope), options, memo.as_deref_mut());
         if beside {
             take_back(
                 &mut found,
@@ -406,20 +424,32 @@ fn check_view(
     system: &System,
     tree: &Tree,
     node: NodeId,
-    strategy: StrategyRef,
-    scope: String,
+    (strategy, scope): (StrategyRef, String),
     options: &CheckOptions,
+    mut memo: Option<&mut Memo>,
 ) -> (Answer, Vec<TestReport>) {
     let mut view = match View::new(system, node, strategy, scope.clone()) {
         Ok(view) => view,
         Err(error) => return (Answer::Unknown, vec![plain(TestId::Unsupported, &scope, tree.plan_error(&error))]),
     };
     tree.add_components(&mut view, node);
-    let carried = Carried::holistic(system, &view.units);
+    let carried = Carried::holistic_by(system, &view.units, memo.as_deref_mut());
     let mut answers = Vec::with_capacity(view.units.len());
     let mut reports: Vec<Vec<TestReport>> = Vec::with_capacity(view.units.len());
     for unit in &view.units {
-        let (answer, tests) = check_unit(unit, &view.strategy, &carried, options);
+        let find = || check_unit(unit, &view.strategy, &carried, options);
+        let (answer, tests) = match &mut memo {
+            // Reports matter where something is not proven, and then nothing is admitted.
+            Some(memo) => {
+                let answer = memo.answer(unit, &view.strategy, &carried, || {
+                    let (answer, tests) = find();
+                    // Only that test looks at how early budgets come.
+                    (answer, answer != Answer::Yes || tests.iter().any(|report| report.test == TestId::Edp))
+                });
+                (answer, Vec::new())
+            }
+            None => find(),
+        };
         answers.push(answer);
         reports.push(tests);
     }

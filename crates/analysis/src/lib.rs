@@ -37,6 +37,7 @@ mod exact;
 pub mod fp;
 pub mod global;
 pub mod linux;
+mod memo;
 pub mod partition;
 pub mod portfolio;
 mod recip;

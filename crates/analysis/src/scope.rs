@@ -42,7 +42,7 @@ pub(crate) struct View {
 }
 
 /// CPUs with the tasks that run there and nowhere else.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Unit {
     /// "n1", "n1/cpu0", "n1/cpu0-1".
     pub(crate) scope: String,
@@ -69,7 +69,7 @@ pub(crate) struct Unit {
 }
 
 /// A task of a unit; times in ns.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct UnitTask {
     pub(crate) id: TaskId,
     pub(crate) name: String,

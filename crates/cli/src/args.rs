@@ -138,10 +138,12 @@ pub(crate) struct Verify {
     pub(crate) certificate: String,
 }
 
-/// Add tasks or components to a proven system, or remove one, if it stays proven.
+/// Add tasks, components and flows to a proven system, or remove them.
 ///
-/// What is admitted is what `check` would prove; on single CPUs under edf, rm, dm or fp it is decided by what changes. All that is added is
-/// admitted, on all nodes, or nothing is.
+/// Nothing changes where the system would not stay proven.
+///
+/// What is admitted is what `check` would prove; it is decided by what changes: the CPUs, the levels of components, the nodes that flows visit. All
+/// that comes and goes is admitted, on all nodes, or nothing is.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 admitted, 1 not proven with the change (or before it), and nothing written.
@@ -149,20 +151,23 @@ Exit status: 0 admitted, 1 not proven with the change (or before it), and nothin
 Examples:
   takt admit robot.toml --add arm.toml            arm.toml holds [[task]] entries
   takt admit robot.toml --add arm.toml -o robot.toml
-  takt admit robot.toml --remove camera -o -")]
-#[command(group = clap::ArgGroup::new("change").required(true).args(["add", "remove"]))]
+  takt admit robot.toml --remove camera -o -
+  takt admit robot.toml --remove vision --remove camera --add arm.toml
+                                                  all at once: the component, its task, and what replaces them")]
+#[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["add", "remove"]))]
 pub(crate) struct Admit {
     /// The system file.
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: String,
 
-    /// Add the tasks and components of this file, which is read as if it stood at the end of the system file; - is standard input.
+    /// Add the tasks, components and flows of this file, which is read as if it stood at the end of the system file; - is standard input.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) add: Option<String>,
 
-    /// Remove the task of this name.
+    /// Remove the task, component or flow of this name, all of them at once where it is given several times; where several have the name, say
+    /// which: task:NAME, component:NAME or flow:NAME.
     #[arg(long, value_name = "NAME")]
-    pub(crate) remove: Option<String>,
+    pub(crate) remove: Vec<String>,
 
     /// Write the changed system here, its comments kept; - is standard output (and then nothing else is printed there).
     #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath)]

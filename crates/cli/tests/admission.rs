@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use serde_json::Value;
-use takt_linux::{Class, ClassGuard, Reservation, SchedError, machine, sched};
+use takt_linux::{Class, ClassGuard, Machine, Reservation, SchedError, machine, sched};
 use takt_model::{Builtin, CpuSet, Exec, Placement, Span, System, Task};
 
 /// In units of 2^-20 CPUs: with this period the kernel's fixed point is exact, 16 ns of runtime a unit.
@@ -76,6 +76,17 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// This machine and how many CPUs it has; `None`, and it says why, where SCHED_DEADLINE is not for this process.
+fn whole_machine() -> Option<(Machine, u32)> {
+    let here = machine();
+    if here.cpus != here.cpus_online {
+        println!("skipped: this process may not use all CPUs, and SCHED_DEADLINE takes no part of a domain");
+        return None;
+    }
+    let cpus = u32::try_from(here.cpus.len()).unwrap();
+    Some((here, cpus))
+}
+
 /// The runtime asked for is the wcet.
 const BARE: [&str; 2] = ["--margin", "0ns"];
 /// Other programs' reservations come and go.
@@ -84,11 +95,7 @@ const TRIES_MAX: u32 = 10;
 #[test]
 fn the_kernel_admits_what_check_says() {
     let _alone = alone();
-    let here = machine();
-    let cpus = u32::try_from(here.cpus.len()).unwrap();
-    if here.cpus != here.cpus_online {
-        return println!("skipped: this process may not use all CPUs, and SCHED_DEADLINE takes no part of a domain");
-    }
+    let Some((here, cpus)) = whole_machine() else { return };
     let folder = tempfile::tempdir().unwrap();
     let edf = |tasks: Vec<Task>| System::local(cpus, Builtin::Edf, tasks);
 
@@ -156,11 +163,7 @@ fn the_kernel_admits_what_check_says() {
 #[test]
 fn run_is_admitted_where_check_says_so() {
     let _alone = alone();
-    let here = machine();
-    let cpus = u32::try_from(here.cpus.len()).unwrap();
-    if here.cpus != here.cpus_online {
-        return println!("skipped: this process may not use all CPUs, and SCHED_DEADLINE takes no part of a domain");
-    }
+    let Some((here, cpus)) = whole_machine() else { return };
     let folder = tempfile::tempdir().unwrap();
     // Reserved in thousandths of the machine, 5 % more than the wcets; the jobs themselves take next to nothing.
     let filled = |thousandths: u64| {

@@ -1,8 +1,11 @@
 use takt_model::generate::Random;
-use takt_model::{Auto, Costs, NodeSpec, ServerRule};
+use takt_model::{Auto, Builtin, Costs, NodeSpec, Placement, ServerRule, StrategyRef, TaskId};
 
 use super::*;
 use crate::brute::cases;
+use crate::check::decide;
+
+mod parts;
 
 fn task(random: &mut Random, name: String, nodes: &[(NodeId, u32)]) -> Task {
     let t = random.between(10, 400);
@@ -134,10 +137,15 @@ fn components_come_and_go_with_their_tasks() {
     };
     let inner = Task::periodic("inner", Span::from_ms(50), Span::from_ms(5));
     assert_eq!(admission.add_component(component("one", 4), std::slice::from_ref(&inner)), Ok(By::Check));
+    assert_eq!(admission.system().tasks[0].component, Some(ComponentId(0)));
     let twin = Task { name: "twin".to_owned(), ..inner };
     assert!(admission.add_component(component("two", 7), std::slice::from_ref(&twin)).is_err());
-    assert_eq!(admission.add_component(component("two", 4), &[twin]), Ok(By::Check));
+    assert_eq!(admission.add_component(component("two", 4), &[twin]), Ok(By::Parts));
     assert!(admission.remove_component("three").is_err());
-    assert_eq!(admission.remove_component("one"), Ok(By::Check));
+    let Err(Refusal::Invalid(why)) = admission.remove_component("one") else { panic!("it holds a task") };
+    assert_eq!(why, "component \"one\" holds task \"inner\"; remove what it holds before, or with it");
+    let both =
+        Change { remove: vec![Part::Component("one".to_owned()), Part::Task("inner".to_owned())], ..Change::default() };
+    assert_eq!(admission.change(&both), Ok(By::Parts));
     assert_eq!((admission.system().tasks.len(), admission.system().tasks[0].component), (1, Some(ComponentId(0))));
 }

@@ -106,7 +106,7 @@ pub const fn capped(rule: ServerRule) -> bool {
 }
 
 /// What a unit's tasks run in.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Served {
     /// The component.
     pub(crate) component: ComponentId,

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 use takt_model::{Discipline, Filter, Flow, NodeId, NodeSpec, Probability, Span, System, TableTask, Task, TaskId};
 
-use super::below::Supply;
+use super::below::{Below, Supply};
 use super::clock::Drift;
 use super::{
-    FlowBound, Found, Hop, HopBound, Local, Net, Refusal, Route, Station, Sync, Transport, analyse, assign, paper,
+    FlowBound, Found, Hop, HopBound, Local, Net, Refusal, Route, Station, Sync, Transport, analyse_by, assign, paper,
     tightest,
 };
 use crate::apply::{of_parts, percent};
@@ -39,6 +39,11 @@ pub(crate) struct Distributed {
 impl Distributed {
     /// `None` where no node has a table or a flow. The figure `margin_ns` only where `margins`.
     pub(crate) fn new(system: &System, margins: bool) -> Option<Self> {
+        Distributed::by(system, margins, &mut |_, below| below.analyse())
+    }
+
+    /// The same where `supply` says how the demand of a node's jobs is met.
+    pub(crate) fn by(system: &System, margins: bool, supply: &mut dyn FnMut(usize, &Below) -> Supply) -> Option<Self> {
         let concerned: Vec<bool> = (0..system.nodes.len()).map(|i| concerns(system, NodeId(i as u32))).collect();
         if !concerned.contains(&true) {
             return None;
@@ -61,7 +66,7 @@ impl Distributed {
                 }
             }
         }
-        let found = analyse(&net, margins);
+        let found = analyse_by(&net, margins, supply);
         let mut distributed = Distributed { net, refused, concerned, open, places, found, proven: Vec::new() };
         distributed.proven = distributed.prove(system);
         Some(distributed)

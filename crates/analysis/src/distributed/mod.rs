@@ -299,6 +299,11 @@ impl Found {
 /// Analyses a whole system; margins too, where `margins`.
 #[must_use]
 pub fn analyse(net: &Net, margins: bool) -> Found {
+    analyse_by(net, margins, &mut |_, below| below.analyse())
+}
+
+/// The same where `supply` says how the demand of a node's jobs is met.
+pub(crate) fn analyse_by(net: &Net, margins: bool, supply: &mut dyn FnMut(usize, &Below) -> Supply) -> Found {
     let mut ways = Ways::new(net);
     let flows = ways.settle();
     let leftovers = ways.leftover;
@@ -310,7 +315,7 @@ pub fn analyse(net: &Net, margins: bool) -> Found {
                 return NodeBound { supply: Supply::Undecided, margin: None, waiting: None, leftover: 0 };
             };
             let below = Below { jobs: &jobs, table: &table, preemptive: !station.to_completion, more: 0, less: 0 };
-            let supply = below.analyse();
+            let supply = supply(node, &below);
             let margin = if margins { below.margin() } else { None };
             let leftover = leftovers[node];
             NodeBound { supply, margin, waiting: waiting(net, node, &flows, leftover), leftover }

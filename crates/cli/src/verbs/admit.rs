@@ -2,9 +2,9 @@
 
 use serde_json::json;
 use takt_analysis::Admission;
-use takt_analysis::admit::{By, Refusal};
-use takt_model::System;
+use takt_analysis::admit::{Change, Part, Refusal};
 use takt_model::file::{Document, Edit};
+use takt_model::{ComponentId, FlowId, System, TaskId};
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
@@ -12,10 +12,9 @@ use crate::input::{self, shown};
 use crate::output::{print, print_json};
 
 /// What is asked for.
-struct Change {
-    /// The system with it.
-    changed: System,
-    /// Its text.
+struct Asked {
+    change: Change,
+    /// The text of the system with it.
     text: String,
     added: Vec<String>,
     removed: Vec<String>,
@@ -30,24 +29,30 @@ pub(crate) fn execute(options: &args::Admit, json: bool) -> Outcome {
         return Err(Failure::input("--json and the system cannot both go to standard output"));
     }
     let (system, text) = input::system_and_text(&options.file)?;
-    let change = match (&options.add, &options.remove) {
-        (Some(path), _) => added(&options.file, &system, &text, path)?,
-        (None, Some(name)) => removed(&options.file, &system, &text, name)?,
-        (None, None) => return Err(Failure::input("what is to change? --add FILE or --remove NAME")),
-    };
     let name = system.name.clone();
-    let found = decided(system, &change);
+    let parts = options.remove.iter().map(|name| part(&system, name)).collect::<Result<Vec<Part>, Failure>>()?;
+    // Before the text is changed, which would say less well what is wrong.
+    let mut admission = match Admission::new(system) {
+        Ok(admission) => Ok(admission),
+        Err(refusal @ Refusal::Invalid(_)) => return Err(Failure::input(refusal)),
+        Err(refusal) => Err(refusal),
+    };
+    let asked = asked(options, &text, parts, admission.as_ref().ok())?;
+    let found = match &mut admission {
+        Ok(admission) => admission.change(&asked.change),
+        Err(refusal) => Err(refusal.clone()),
+    };
     if let Err(refusal @ Refusal::Invalid(_)) = &found {
         return Err(Failure::input(refusal));
     }
     if let (Ok(_), Some(target)) = (&found, &options.output) {
-        target.write(change.text.as_bytes())?;
+        target.write(asked.text.as_bytes())?;
     }
     let why = found.as_ref().err().map(ToString::to_string);
     if json {
         print_json(&json!({
             "system": name, "admitted": found.is_ok(), "by": found.as_ref().ok().map(|by| by.name()), "why": why.unwrap_or_default(),
-            "added": change.added, "removed": change.removed,
+            "added": asked.added, "removed": asked.removed,
         }))?;
     } else if let Some(why) = why {
         if to_stdout {
@@ -56,56 +61,115 @@ pub(crate) fn execute(options: &args::Admit, json: bool) -> Outcome {
         print(&format!("{name}: {why}\n"))?;
     } else if !to_stdout {
         let list = |what: &str, names: &[String]| match names {
-            [] => String::new(),
-            names => format!("{what} {}", names.join(", ")),
+            [] => None,
+            names => Some(format!("{what} {}", names.join(", "))),
         };
         let by = found.as_ref().map_or("", |by| by.name());
-        let told = list("admitted", &change.added) + &list("removed", &change.removed);
+        let told: Vec<String> =
+            [list("admitted", &asked.added), list("removed", &asked.removed)].into_iter().flatten().collect();
+        let told = told.join(", ");
         print(&format!("{name}: {told}; every deadline is met, by: {by}\n"))?;
     }
     Ok(if found.is_ok() { Status::Yes } else { Status::No })
 }
 
-fn decided(system: System, change: &Change) -> Result<By, Refusal> {
-    let (tasks, components) = (system.tasks.len(), system.components.len());
-    let mut admission = Admission::new(system)?;
-    if let Some(name) = change.removed.first() {
-        return admission.remove(name);
+/// The part of that name, which may say of which kind it is.
+fn part(system: &System, name: &str) -> Result<Part, Failure> {
+    let has = |part: &Part| match part {
+        Part::Task(name) => system.tasks.iter().any(|task| task.name == *name),
+        Part::Component(name) => system.components.iter().any(|component| component.name == *name),
+        Part::Flow(name) => system.flows.iter().any(|flow| flow.name == *name),
+    };
+    let kinds = [("task", Part::Task as fn(String) -> Part), ("component", Part::Component), ("flow", Part::Flow)];
+    let all: Vec<Part> = kinds.iter().map(|(_, of)| of(name.to_owned())).filter(has).collect();
+    let told = kinds.iter().find_map(|(kind, of)| {
+        let rest = name.strip_prefix(kind)?.strip_prefix(':')?;
+        Some(of(rest.to_owned()))
+    });
+    match (&all[..], told) {
+        ([one], _) => Ok(one.clone()),
+        ([], Some(told)) if has(&told) => Ok(told),
+        ([], Some(told)) => Err(Failure::input(format_args!("there is no {told}"))),
+        ([], None) => Err(Failure::input(format_args!("there is no task, component or flow \"{name}\""))),
+        (several, _) => {
+            let each: Vec<String> = several.iter().map(ToString::to_string).collect();
+            let kinds = each.iter().filter_map(|part| part.split_once(' ')).map(|(kind, _)| format!("{kind}:{name}"));
+            let kinds: Vec<String> = kinds.collect();
+            Err(Failure::input(format_args!("there are {}; say which: {}", each.join(" and "), kinds.join(" or "))))
+        }
     }
-    // Traces and all come from the file that was read as a whole.
-    if change.changed.components.len() == components {
-        return admission.add(&change.changed.tasks[tasks..]);
-    }
-    admission.replace(|system| {
-        system.clone_from(&change.changed);
-        Ok(())
-    })
 }
 
-/// The system with what a file adds.
-fn added(file: &str, system: &System, text: &str, path: &str) -> Result<Change, Failure> {
+/// The change, as text and in numbers.
+fn asked(
+    options: &args::Admit,
+    text: &str,
+    remove: Vec<Part>,
+    admission: Option<&Admission>,
+) -> Result<Asked, Failure> {
+    let change = Change { remove, ..Change::default() };
+    if let Some(Err(refusal)) = admission.map(|admission| admission.removable(&change)) {
+        return Err(Failure::input(refusal));
+    }
+    let mut document = Document::parse(text, &shown(&options.file)).map_err(Failure::located)?;
+    document.apply(&removals(document.system(), &change.remove)).map_err(Failure::located)?;
+    let (text, rest) = (document.text().to_owned(), document.into_system());
+    let removed = change.remove.iter().map(|part| part.name().to_owned()).collect();
+    let Some(path) = &options.add else { return Ok(Asked { change, text, added: Vec::new(), removed }) };
     let more = without_version(&input::text(path, "TOML")?);
     let gap = if text.ends_with('\n') { "\n" } else { "\n\n" };
     let text = format!("{text}{gap}{more}");
-    let changed = input::parse_system(file, &text).map_err(|failure| Failure {
+    let changed = input::parse_system(&options.file, &text).map_err(|failure| Failure {
         message: format!("{}\nLines past the end of the file are those of {}.", failure.message, shown(path)),
         ..failure
     })?;
-    let new = |before: usize, names: Vec<&String>| names.into_iter().skip(before).cloned().collect::<Vec<_>>();
-    let mut added = new(system.tasks.len(), changed.tasks.iter().map(|task| &task.name).collect());
-    added.extend(new(system.components.len(), changed.components.iter().map(|component| &component.name).collect()));
-    let rest = System {
-        tasks: changed.tasks[..system.tasks.len().min(changed.tasks.len())].to_vec(),
-        components: changed.components[..system.components.len().min(changed.components.len())].to_vec(),
-        ..changed.clone()
+    fn come<T: Clone>(rest: &[T], changed: &[T]) -> Vec<T> {
+        changed.get(rest.len()..).unwrap_or_default().to_vec()
+    }
+    let change = Change {
+        components: come(&rest.components, &changed.components),
+        tasks: come(&rest.tasks, &changed.tasks),
+        flows: come(&rest.flows, &changed.flows),
+        ..change
     };
-    if added.is_empty() || rest != *system {
+    let added: Vec<String> = (change.tasks.iter().map(|task| &task.name))
+        .chain(change.components.iter().map(|component| &component.name))
+        .chain(change.flows.iter().map(|flow| &flow.name))
+        .cloned()
+        .collect();
+    // Traces come from the files that were read with the whole.
+    let before = input::parse_system(&options.file, &text[..text.len() - gap.len() - more.len()])?;
+    let kept = System {
+        tasks: changed.tasks[..changed.tasks.len() - change.tasks.len()].to_vec(),
+        components: changed.components[..changed.components.len() - change.components.len()].to_vec(),
+        flows: changed.flows[..changed.flows.len() - change.flows.len()].to_vec(),
+        ..changed
+    };
+    if added.is_empty() || kept != before {
         return Err(Failure::input(format_args!(
-            "{} may add tasks and components, one at least, and nothing else",
+            "{} may add tasks, components and flows, one at least, and nothing else",
             shown(path)
         )));
     }
-    Ok(Change { changed, text, added, removed: Vec::new() })
+    Ok(Asked { change, text, added, removed })
+}
+
+/// The edits that take parts out of a file, the last in it first.
+fn removals(system: &System, parts: &[Part]) -> Vec<Edit> {
+    let at = |part: &Part| match part {
+        Part::Task(name) => system.tasks.iter().position(|task| task.name == *name),
+        Part::Component(name) => system.components.iter().position(|component| component.name == *name),
+        Part::Flow(name) => system.flows.iter().position(|flow| flow.name == *name),
+    };
+    let mut places: Vec<(usize, &Part)> = parts.iter().filter_map(|part| Some((at(part)?, part))).collect();
+    places.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    places.dedup();
+    let edit = |(at, part): (usize, &Part)| match part {
+        Part::Task(_) => Edit::RemoveTask { task: TaskId(at as u32) },
+        Part::Component(_) => Edit::RemoveComponent { component: ComponentId(at as u32) },
+        Part::Flow(_) => Edit::RemoveFlow { flow: FlowId(at as u32) },
+    };
+    places.into_iter().map(edit).collect()
 }
 
 /// What stands alone says `takt = 1` itself, which in the midst of a system would belong to its last table.
@@ -118,13 +182,4 @@ fn without_version(text: &str) -> String {
         if version { "" } else { line }
     });
     kept.flat_map(|line| [line, "\n"]).collect()
-}
-
-/// The system without a task.
-fn removed(file: &str, system: &System, text: &str, name: &str) -> Result<Change, Failure> {
-    let task = system.task_by_name(name).ok_or_else(|| Failure::input(format_args!("there is no task \"{name}\"")))?;
-    let mut document = Document::parse(text, &shown(file)).map_err(Failure::located)?;
-    document.apply(&[Edit::RemoveTask { task }]).map_err(Failure::located)?;
-    let (text, changed) = (document.text().to_owned(), document.into_system());
-    Ok(Change { changed, text, added: Vec::new(), removed: vec![name.to_owned()] })
 }

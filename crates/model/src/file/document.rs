@@ -42,8 +42,18 @@ pub enum Edit {
     },
     /// Removes a task.
     RemoveTask {
-        /// The task; positions are those before all edits, so at most one of them, the last.
+        /// The task. The edits are made one after the other, so of several the last in the file comes first.
         task: TaskId,
+    },
+    /// Removes a component.
+    RemoveComponent {
+        /// The component; as with tasks, the last of those that go comes first.
+        component: ComponentId,
+    },
+    /// Removes a flow.
+    RemoveFlow {
+        /// The flow; as with tasks.
+        flow: FlowId,
     },
     /// Sets a component's `period` and `budget`.
     Component {
@@ -123,12 +133,13 @@ impl Document {
                     }
                 }
                 Edit::RemoveTask { task } => {
-                    self.table(&mut document, "task", task.index())?;
-                    match document.get_mut("task") {
-                        Some(Item::ArrayOfTables(tables)) => drop(tables.remove(task.index())),
-                        Some(Item::Value(Value::Array(values))) => drop(values.remove(task.index())),
-                        _ => {}
-                    }
+                    self.remove(&mut document, "task", task.index())?;
+                }
+                Edit::RemoveComponent { component } => {
+                    self.remove(&mut document, "component", component.index())?;
+                }
+                Edit::RemoveFlow { flow } => {
+                    self.remove(&mut document, "flow", flow.index())?;
                 }
                 Edit::Component { component, period, budget } => {
                     let table = self.table(&mut document, "component", component.index())?;
@@ -159,6 +170,16 @@ impl Document {
         }
         self.system = parse(&text, &self.name)?;
         self.text = text;
+        Ok(())
+    }
+
+    fn remove(&self, document: &mut DocumentMut, key: &str, index: usize) -> Result<(), FileErrors> {
+        self.table(document, key, index)?;
+        match document.get_mut(key) {
+            Some(Item::ArrayOfTables(tables)) => drop(tables.remove(index)),
+            Some(Item::Value(Value::Array(values))) => drop(values.remove(index)),
+            _ => {}
+        }
         Ok(())
     }
 
@@ -267,6 +288,25 @@ mod tests {
         assert_eq!(document.system().nodes[0].receive, Some(task));
         assert_eq!(document.system().flows[0].hop_deadlines, deadlines);
         assert_eq!(comments(document.text()), comments(COMMENTED));
+    }
+
+    #[test]
+    fn what_goes_leaves_the_rest_as_it_was() {
+        let mut document = Document::parse(COMMENTED, "design.toml").unwrap();
+        let (component, flow) = (ComponentId(0), FlowId(0));
+        // It holds a task, which names it; and that is followed.
+        for edit in [Edit::RemoveComponent { component }, Edit::RemoveTask { task: TaskId(0) }] {
+            document.apply(&[edit]).unwrap_err();
+            assert_eq!(document.text(), COMMENTED);
+        }
+        let tasks = [1, 0].map(|i| Edit::RemoveTask { task: TaskId(i) });
+        let rest = [Edit::RemoveComponent { component }, Edit::RemoveFlow { flow }];
+        document.apply(&[&tasks[..], &rest[..]].concat()).unwrap();
+        let system = document.system();
+        assert!(system.tasks.is_empty() && system.components.is_empty() && system.flows.is_empty());
+        let head = COMMENTED.find("[[component]]").unwrap();
+        assert_eq!(document.text()[..head], COMMENTED[..head]);
+        document.apply(&[Edit::RemoveFlow { flow }]).unwrap_err();
     }
 
     #[test]

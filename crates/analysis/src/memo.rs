@@ -1,0 +1,168 @@
+//! What was decided of parts of a system, so that a changed system is decided by the parts that changed.
+//!
+//! A part is remembered by all that its test looks at ([`UnitKey`], [`StationKey`]), not by what was changed: an answer is used
+//! again only where the test would be asked the same question, so it is the test's own. Only [`crate::Admission`] remembers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use takt_model::{ComponentId, TaskId};
+
+use crate::chains::Carried;
+use crate::compositional::Served;
+use crate::distributed::below::{Below, Job, Supply};
+use crate::edf::qpa::Tick;
+use crate::scope::Unit;
+use crate::verdict::Answer;
+
+/// All that the tests look at in a unit, names and numbers of tasks apart.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct UnitKey {
+    unit: Unit,
+    strategy: String,
+    /// Of its tasks: the latest release and completion.
+    carried: Vec<(Option<u64>, Option<u64>)>,
+    by_deadlines: bool,
+}
+
+/// What the tests say of a unit.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    answer: Answer,
+    /// The latest completion of its server, where the answer rests on that.
+    early: Option<Option<u64>>,
+}
+
+impl UnitKey {
+    /// `ends` where the latest completions are known already.
+    pub(crate) fn new(unit: &Unit, strategy: &str, carried: &Carried, ends: bool) -> UnitKey {
+        let of = |task: TaskId| (carried.release(task), carried.end(task).filter(|_| ends));
+        let times = unit.tasks.iter().map(|task| of(task.id)).collect();
+        let mut unit = unit.clone();
+        unit.scope.clear();
+        for (i, task) in unit.tasks.iter_mut().enumerate() {
+            task.id = TaskId(i as u32);
+            task.name.clear();
+        }
+        if let Some(served) = &mut unit.served {
+            served.component = ComponentId(0);
+            served.servers.fill(TaskId(u32::MAX));
+        }
+        UnitKey { unit, strategy: strategy.to_owned(), carried: times, by_deadlines: carried.counts_deadlines() }
+    }
+}
+
+/// All that the demand of a node with a table or flows depends on.
+#[derive(Clone, PartialEq, Debug)]
+struct StationKey {
+    jobs: Vec<Job>,
+    table: Vec<Tick>,
+    preemptive: bool,
+    more: u64,
+    less: u64,
+}
+
+/// Answers by name, each with its question; those of a change that is not made yet apart.
+#[derive(Clone, Debug)]
+struct Shelf<K, V> {
+    known: BTreeMap<String, (K, V)>,
+    fresh: BTreeMap<String, (K, V)>,
+    seen: BTreeSet<String>,
+}
+
+impl<K, V> Default for Shelf<K, V> {
+    fn default() -> Self {
+        Shelf { known: BTreeMap::new(), fresh: BTreeMap::new(), seen: BTreeSet::new() }
+    }
+}
+
+impl<K: PartialEq, V: Clone> Shelf<K, V> {
+    /// The answer, and whether it was known.
+    fn recall(&mut self, name: &str, key: K, holds: impl Fn(&V) -> bool, find: impl FnOnce() -> V) -> (V, bool) {
+        self.seen.insert(name.to_owned());
+        if let Some((_, answer)) = self.known.get(name).filter(|(known, said)| *known == key && holds(said)) {
+            return (answer.clone(), true);
+        }
+        let answer = find();
+        self.fresh.insert(name.to_owned(), (key, answer.clone()));
+        (answer, false)
+    }
+
+    /// What was found is kept, and what was not asked for is forgotten.
+    fn keep(&mut self) {
+        let seen = std::mem::take(&mut self.seen);
+        self.known.retain(|name, _| seen.contains(name));
+        self.known.append(&mut self.fresh);
+    }
+
+    fn forget(&mut self) {
+        self.fresh.clear();
+        self.seen.clear();
+    }
+}
+
+/// What is remembered of one node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memo {
+    answers: Shelf<UnitKey, Said>,
+    ends: Shelf<UnitKey, Vec<Option<u64>>>,
+    demand: Shelf<StationKey, Supply>,
+    /// Answers of units and stations that were known.
+    pub(crate) hits: u64,
+}
+
+impl Memo {
+    /// What the tests say of a unit. `find` also says whether that rests on how early its server's budgets come.
+    pub(crate) fn answer(
+        &mut self,
+        unit: &Unit,
+        strategy: &str,
+        carried: &Carried,
+        find: impl FnOnce() -> (Answer, bool),
+    ) -> Answer {
+        let server = unit.served.as_ref().and_then(Served::server);
+        let early = server.and_then(|server| carried.end(server));
+        let key = UnitKey::new(unit, strategy, carried, true);
+        let holds = |said: &Said| said.early.is_none_or(|before| before == early);
+        let (said, known) = self.answers.recall(&unit.scope, key, holds, || {
+            let (answer, rests) = find();
+            Said { answer, early: rests.then_some(early) }
+        });
+        self.hits += u64::from(known);
+        said.answer
+    }
+
+    /// The latest completions of a unit's tasks.
+    pub(crate) fn ends(
+        &mut self,
+        scope: &str,
+        key: UnitKey,
+        find: impl FnOnce() -> Vec<Option<u64>>,
+    ) -> Vec<Option<u64>> {
+        self.ends.recall(scope, key, |_| true, find).0
+    }
+
+    /// What is known of a node with a table or flows.
+    pub(crate) fn demand(&mut self, below: &Below) -> Supply {
+        let Below { jobs, table, preemptive, more, less } = *below;
+        let key = StationKey { jobs: jobs.to_vec(), table: table.to_vec(), preemptive, more, less };
+        let (supply, known) = self.demand.recall("", key, |_| true, || below.analyse());
+        self.hits += u64::from(known && !jobs.is_empty());
+        supply
+    }
+
+    /// The change is made.
+    pub(crate) fn keep(&mut self) {
+        self.answers.keep();
+        self.ends.keep();
+        self.demand.keep();
+        self.hits = 0;
+    }
+
+    /// It is not.
+    pub(crate) fn forget(&mut self) {
+        self.answers.forget();
+        self.ends.forget();
+        self.demand.forget();
+        self.hits = 0;
+    }
+}
