@@ -4,6 +4,7 @@
 //! - each task's WCET: the most with which the system is proven;
 //! - each period: the least with which it is. A chain's tasks share their sources' period and change together. A deadline that equals the
 //!   period follows it, a shorter one stays up to it, a longer one stays;
+//! - execution times of flows and of receiving and sending tasks, periods of flows, and each server's budget: the least with which the system is proven;
 //! - the load: the largest factor, in ppm, by which all WCETs may be multiplied, each rounded up to whole ns.
 //!
 //! Where the system is not proven, the same numbers say how far one must go the other way.
@@ -27,7 +28,7 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 use takt_model::plan::Order;
-use takt_model::{Builtin, NodeId, Placement, Plan, StrategyRef, System, Task, TaskId};
+use takt_model::{Auto, Builtin, NodeId, Placement, Plan, StrategyRef, System, Task, TaskId};
 
 use crate::check::decide;
 use crate::verdict::Answer;
@@ -48,10 +49,14 @@ pub struct Sensitivity {
     pub schedulable: bool,
     /// The factor for all WCETs, in ppm; 1,000,000 is the system as it is.
     pub load: Limit<Ppm>,
-    /// Per task in file order.
+    /// Per task in file order, then per flow, of whose later hops there is an entry "NAME (further hops)", then per receiving and sending task.
     pub wcets: Vec<OfTask>,
-    /// Per task that has a period of its own, in file order; a chain's sources together.
+    /// Per task that has a period of its own, in file order; a chain's sources together. Then per flow.
     pub periods: Vec<OfTask>,
+    /// Per component whose server has a period and a budget, in file order: the least budget.
+    pub budgets: Vec<OfTask>,
+    /// What was not looked for, and why.
+    pub left_out: Vec<String>,
     /// Whether [`WORK_MAX`] was reached: then what is missing was not looked for.
     pub limit_reached: bool,
 }
@@ -110,7 +115,9 @@ impl Serialize for Limit<Ppm> {
 /// Searches; `progress` is told how many of how many numbers are done.
 pub fn sensitivity(system: &System, mut progress: impl FnMut(u64, u64)) -> Sensitivity {
     let groups = groups(system);
-    let steps = 1 + system.tasks.len() as u64 + groups.len() as u64;
+    let (further, budgets, left_out) = (further(system), budgets_of(system), left_out(system));
+    let flows = system.flows.len();
+    let steps = 1 + (system.tasks.len() + groups.len() + further.len() + flows + budgets.len()) as u64;
     let mut search = Search { system, work_left: WORK_MAX, limit_reached: false };
     let schedulable = search.proven(|_| {});
     let (by_wcet, by_period) = (sustainable(system, false), sustainable(system, true));
@@ -120,8 +127,9 @@ pub fn sensitivity(system: &System, mut progress: impl FnMut(u64, u64)) -> Sensi
         progress(done, steps);
     };
     // No factor lets a WCET pass its deadline.
-    let most = system.tasks.iter().map(|task| {
-        let factor = u128::from(task.deadline.as_ns()) * u128::from(PPM) / u128::from(task.wcet.as_ns().max(1));
+    let tasks = system.tasks.iter().map(|task| (task.deadline, task.wcet));
+    let most = tasks.chain(system.flows.iter().map(|flow| (flow.deadline, flow.wcet))).map(|(deadline, wcet)| {
+        let factor = u128::from(deadline.as_ns()) * u128::from(PPM) / u128::from(wcet.as_ns().max(1));
         u64::try_from(factor).unwrap_or(u64::MAX - 1)
     });
     let most = most.min().unwrap_or(PPM).max(PPM);
@@ -134,6 +142,12 @@ pub fn sensitivity(system: &System, mut progress: impl FnMut(u64, u64)) -> Sensi
         let set = |system: &mut System, wcet| system.tasks[i].wcet = takt_model::Span::from_ns(wcet);
         let until = search.last(schedulable, now, task.deadline.as_ns().max(now), by_wcet, set);
         wcets.push(OfTask { task: task.name.clone(), limit: Limit { now, until, sustainable: by_wcet, unit: Ns } });
+        step();
+    }
+    for number in &further {
+        let until = search.last(schedulable, number.now, number.most, by_wcet, &number.set);
+        let limit = Limit { now: number.now, until, sustainable: by_wcet, unit: Ns };
+        wcets.push(OfTask { task: number.name.clone(), limit });
         step();
     }
     let mut periods = Vec::with_capacity(groups.len());
@@ -154,7 +168,103 @@ pub fn sensitivity(system: &System, mut progress: impl FnMut(u64, u64)) -> Sensi
             .push(OfTask { task: group.name.clone(), limit: Limit { now, until, sustainable: by_period, unit: Ns } });
         step();
     }
-    Sensitivity { schedulable, load, wcets, periods, limit_reached: search.limit_reached }
+    for (i, flow) in system.flows.iter().enumerate() {
+        let now = flow.period.as_ns();
+        let least = flow.send_gap.max(flow.wcet).max(flow.hop_wcet).as_ns().clamp(1, now);
+        let stretched = now.saturating_mul(STRETCH_MAX);
+        let set = |changed: &mut System, value: u64| {
+            changed.flows[i].period = takt_model::Span::from_ns(stretched - value);
+        };
+        let until = search.last(schedulable, stretched - now, stretched - least, by_period, set);
+        let limit = Limit { now, until: until.map(|until| stretched - until), sustainable: by_period, unit: Ns };
+        periods.push(OfTask { task: flow.name.clone(), limit });
+        step();
+    }
+    let mut least_budgets = Vec::with_capacity(budgets.len());
+    for (i, period, budget) in budgets {
+        // Mirrored: less is harder. Where the system is not proven, more may help.
+        let set = |changed: &mut System, value: u64| {
+            changed.components[i].budget = Auto::Value(takt_model::Span::from_ns(period + 1 - value));
+        };
+        let until = search.last(schedulable, period + 1 - budget, period, false, set);
+        let limit = Limit { now: budget, until: until.map(|until| period + 1 - until), sustainable: false, unit: Ns };
+        least_budgets.push(OfTask { task: system.components[i].name.clone(), limit });
+        step();
+    }
+    let (budgets, limit_reached) = (least_budgets, search.limit_reached);
+    Sensitivity { schedulable, load, wcets, periods, budgets, left_out, limit_reached }
+}
+
+/// An execution time that is no task's.
+struct Number {
+    name: String,
+    now: u64,
+    most: u64,
+    set: Box<Set>,
+}
+
+/// Gives a System another value of a number.
+type Set = dyn Fn(&mut System, u64);
+
+/// Those of flows and of receiving and sending tasks.
+fn further(system: &System) -> Vec<Number> {
+    use takt_model::Span;
+    let mut found = Vec::new();
+    for (i, flow) in system.flows.iter().enumerate() {
+        let most = |now: u64| flow.deadline.as_ns().max(now);
+        let (first, hops) = (flow.wcet.as_ns(), flow.hop_wcet.as_ns());
+        let set = Box::new(move |system: &mut System, wcet| system.flows[i].wcet = Span::from_ns(wcet));
+        found.push(Number { name: flow.name.clone(), now: first, most: most(first), set });
+        if flow.hops().nth(1).is_some() {
+            let set = Box::new(move |system: &mut System, wcet| system.flows[i].hop_wcet = Span::from_ns(wcet));
+            found.push(Number { name: format!("{} (further hops)", flow.name), now: hops, most: most(hops), set });
+        }
+    }
+    for (i, node) in system.nodes.iter().enumerate() {
+        if let Some(table) = node.receive {
+            let set = Box::new(move |system: &mut System, wcet| {
+                system.nodes[i].receive.iter_mut().for_each(|table| table.wcet = Span::from_ns(wcet));
+            });
+            let (now, most) = (table.wcet.as_ns(), table.period.as_ns());
+            found.push(Number { name: format!("{} (receiving)", node.name), now, most: most.max(now), set });
+        }
+        if let Some(table) = node.send {
+            let set = Box::new(move |system: &mut System, wcet| {
+                system.nodes[i].send.iter_mut().for_each(|table| table.wcet = Span::from_ns(wcet));
+            });
+            let (now, most) = (table.wcet.as_ns(), table.period.as_ns());
+            found.push(Number { name: format!("{} (sending)", node.name), now, most: most.max(now), set });
+        }
+    }
+    found
+}
+
+/// Components with a period and a budget: (which, the most budget, the budget), in ns.
+fn budgets_of(system: &System) -> Vec<(usize, u64, u64)> {
+    let given = |(i, component): (usize, &takt_model::Component)| match (component.period, component.budget) {
+        (Auto::Value(period), Auto::Value(budget)) => {
+            let most = period.as_ns().checked_mul(component.cpus.max(1).into())?;
+            (budget.as_ns() > 0 && budget.as_ns() <= most && most < u64::MAX).then_some((i, most, budget.as_ns()))
+        }
+        _ => None,
+    };
+    system.components.iter().enumerate().filter_map(given).collect()
+}
+
+/// What has no number to change.
+fn left_out(system: &System) -> Vec<String> {
+    let auto = system
+        .components
+        .iter()
+        .filter(|component| matches!(component.period, Auto::Auto) || matches!(component.budget, Auto::Auto));
+    let auto = auto.map(|component| {
+        format!("component \"{}\" is not sized yet; takt size fills in what is \"auto\"", component.name)
+    });
+    let modes = system.modes.iter().map(|mode| {
+        let node = &system.nodes[mode.node.index()].name;
+        format!("node \"{node}\" switches its strategy at {}, which no test covers: no number makes it proven", mode.at)
+    });
+    auto.chain(modes).collect()
 }
 
 /// All that has a WCET, by a factor in ppm, rounded up.

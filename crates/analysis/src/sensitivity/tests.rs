@@ -125,3 +125,86 @@ fn chains_change_together() {
     assert_eq!((names, found.wcets.len()), (vec!["a", "c"], 3));
     assert!(found.schedulable && !found.load.sustainable);
 }
+
+fn of_text(text: &str) -> Sensitivity {
+    let system = takt_model::file::parse(text, "limits.toml").unwrap_or_else(|errors| panic!("{errors}"));
+    let found = sensitivity(&system, |_, _| {});
+    // Each end is proven, and the next value is not.
+    for (i, of) in found.budgets.iter().enumerate() {
+        let with = |budget| {
+            let mut changed = system.clone();
+            changed.components[i].budget = Auto::Value(Span::from_ns(budget));
+            decide(&changed) == Answer::Yes
+        };
+        let until = of.limit.until.expect("an end");
+        assert!(with(until) && !with(until - 1), "{}: {until}", of.task);
+    }
+    found
+}
+
+#[test]
+fn budgets_may_shrink() {
+    let found = of_text(
+        r#"
+takt = 1
+[[node]]
+name = "n"
+strategy = "rm"
+[[component]]
+name = "s"
+node = "n"
+strategy = "rm"
+server = "ptps"
+period = "10ns"
+budget = "8ns"
+[[task]]
+name = "a"
+component = "s"
+period = "30ns"
+wcet = "3ns"
+arrival = "sporadic"
+"#,
+    );
+    // Alone on its CPU each budget of 1 comes at once: the first after 9, the third 20 later, done by 30.
+    assert_eq!((found.budgets.len(), found.budgets[0].limit.until), (1, Some(1)));
+    assert!(found.left_out.is_empty());
+}
+
+#[test]
+fn flows_have_numbers_of_their_own() {
+    let text = r#"
+takt = 1
+[[node]]
+name = "a"
+receive = { period = "5ms", wcet = "1ms" }
+send = { period = "5ms", wcet = "1ms" }
+[[node]]
+name = "b"
+receive = { period = "5ms", wcet = "1ms" }
+send = { period = "5ms", wcet = "1ms" }
+[[flow]]
+name = "put"
+path = ["a", "b"]
+period = "10ms"
+send-gap = "5ms"
+wcet = "1ms"
+deadline = "40ms"
+size = "400B"
+[[network]]
+delay = ["1ms", "2ms"]
+"#;
+    let found = of_text(text);
+    assert!(found.schedulable);
+    let names: Vec<&str> = found.wcets.iter().map(|of| of.task.as_str()).collect();
+    assert_eq!(names, ["put", "put (further hops)", "a (receiving)", "a (sending)", "b (receiving)", "b (sending)"]);
+    let until = |i: usize| found.wcets[i].limit.until.expect("an end");
+    // On b 4ms are left from the release to the deadline, in which the table takes 2.
+    assert_eq!(until(1), 2_000_000);
+    assert!(until(0) > 1_000_000 && found.load.until > Some(PPM));
+    assert_eq!((found.periods.len(), found.periods[0].task.as_str()), (1, "put"));
+    let auto = text.replace(
+        "[[flow]]",
+        "[[component]]\nname = \"s\"\nnode = \"a\"\nserver = \"ptps\"\nperiod = \"auto\"\nbudget = \"auto\"\n[[flow]]",
+    );
+    assert_eq!(of_text(&auto).left_out.len(), 1);
+}

@@ -65,9 +65,20 @@ pub(super) fn sensitivity(found: &Sensitivity) -> String {
             let _ = writeln!(text, "no {what} alone was found that makes it proven");
         }
     }
+    if !found.budgets.is_empty() {
+        text.push('\n');
+        if found.budgets.iter().any(|of| of.limit.until.is_some()) {
+            text.push_str(&of_named("COMPONENT", "BUDGET", &shrink, &found.budgets));
+        } else {
+            text.push_str("no budget alone was found that makes it proven\n");
+        }
+    }
     let sampled = |limits: &[OfTask]| limits.iter().any(|of| !mark(&of.limit).is_empty());
-    if sampled(&found.wcets) || sampled(&found.periods) {
+    if sampled(&found.wcets) || sampled(&found.periods) || sampled(&found.budgets) {
         text.push_str("\n(*) found by bisection and samples: no theorem says that all values between are proven too\n");
+    }
+    for why in &found.left_out {
+        let _ = writeln!(text, "\nnot looked for: {why}");
     }
     if found.limit_reached {
         text.push_str("\nthe search was stopped at its limit: what is missing was not looked for\n");
@@ -76,7 +87,11 @@ pub(super) fn sensitivity(found: &Sensitivity) -> String {
 }
 
 fn of_tasks(what: &str, to: &str, limits: &[OfTask]) -> String {
-    let mut table = Table::new(&["TASK", what, to, "BY", ""]);
+    of_named("TASK", what, to, limits)
+}
+
+fn of_named(of: &str, what: &str, to: &str, limits: &[OfTask]) -> String {
+    let mut table = Table::new(&[of, what, to, "BY", ""]);
     for OfTask { task, limit } in limits {
         let Limit { now, until, .. } = *limit;
         let by = until.map(|until| Span::from_ns(until.abs_diff(now)));
