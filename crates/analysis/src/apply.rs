@@ -85,8 +85,14 @@ type Inapplicable = String;
 /// Runs one test of [`PORTFOLIO`] on a unit.
 pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport {
     let component = of_components(test);
+    let uncovered = unit.uncovered_sections();
     let outcome = match test {
         TestId::Necessary => Ok(necessary(unit)),
+        _ if uncovered.is_some() => Err(uncovered.unwrap_or_default()),
+        TestId::Opa if unit.tasks.iter().any(|task| task.section > 0) => {
+            Err("needs blocking that does not depend on priorities: some task has sections that nothing preempts"
+                .to_owned())
+        }
         _ if component != unit.served.is_some() => {
             Err(if component { "needs a component" } else { "the tasks run in a component" }.to_owned())
         }
@@ -393,7 +399,8 @@ fn bounded(
     of_task: Answer,
 ) -> Outcome {
     let mut analysis = levels::Analysis::default();
-    let responses = responses(unit, &mut analysis, carried);
+    let mut responses = responses(unit, &mut analysis, carried);
+    one_cpu::sharpen(unit, &mut responses);
     let mut reports = Vec::with_capacity(unit.tasks.len());
     let mut bounds = Vec::new();
     let mut witness: Option<(u32, String)> = None;

@@ -166,6 +166,9 @@ impl Carried {
 /// Bounds the responses of a unit of one CPU, in the order of its tasks; `None` where a task or one as important has no bounded release, where such
 /// a task may be demoted (its late jobs then wait below all levels, and those after them come in a burst), or where no bound exists.
 pub(crate) fn responses(unit: &Unit, analysis: &mut Analysis, carried: &Carried) -> Vec<Option<Response>> {
+    if unit.uncovered_sections().is_some() {
+        return vec![None; unit.tasks.len()];
+    }
     let tasks: Vec<Option<LevelTask>> = unit.tasks.iter().map(|task| level_task(unit, task, carried)).collect();
     // Where a release is not known, its level and those below have no bound.
     let unknown = unit.tasks.iter().zip(&tasks).filter(|(_, known)| known.is_none()).map(|(task, _)| task.level).min();

@@ -81,6 +81,12 @@ pub(crate) struct UnitTask {
     /// Release jitter of its own.
     pub(crate) j: u64,
     pub(crate) b: u64,
+    /// What of `b` sections of others make that nothing preempts.
+    pub(crate) held: u64,
+    /// How long it keeps a CPU from more important work at most; 0: not at all.
+    pub(crate) section: u64,
+    /// Its last section that nothing preempts; 1 where there is none.
+    pub(crate) last: u64,
     pub(crate) o: u64,
     pub(crate) level: u32,
     pub(crate) shift: i64,
@@ -184,7 +190,58 @@ impl Unit {
         let (served, fluid, open) = (None, false, None);
         let mut unit = Unit { scope, m, whole, levels, tasks, costs, cancel, laxity_quantum, served, fluid, open };
         unit.drop_empty_levels();
+        unit.block();
         unit
+    }
+
+    /// Charges sections that nothing preempts to those that they can hold up, which happens once in a busy window: whoever has started one has started it before.
+    ///
+    /// It has run for 1 ns of it at least (the dispatcher keeps no job at a section's start), so it blocks for the length less that. Sections are counted in CPU time, overheads included: then
+    /// the last one may begin with more of the job to come than its length, up to all of it. A section of time in the way of jobs by deadline belongs to a later one, as the resources of S. Baruah: Resource
+    /// Sharing in EDF-Scheduled Systems, RTSS 2006; floating: S. Baruah: The Limited-Preemption Uniprocessor Scheduling of Sporadic Task Systems, ECRTS 2005.
+    fn block(&mut self) {
+        let free = self.free_of_costs();
+        for i in 0..self.tasks.len() {
+            if self.tasks[i].section > 0 {
+                let whole = self.charged(&self.tasks[i]).unwrap_or(u64::MAX >> 1);
+                let task = &mut self.tasks[i];
+                task.section = if free { task.section - 1 } else { task.section.max(whole) };
+            }
+        }
+        if self.tasks.iter().all(|task| task.section == 0) {
+            return;
+        }
+        let key = |task: &UnitTask| i128::from(task.d) + i128::from(task.shift);
+        for i in 0..self.tasks.len() {
+            let this = &self.tasks[i];
+            let level = self.levels[this.level as usize];
+            let later = |other: &UnitTask| {
+                level.order != Order::Fifo
+                    && level.preemptive
+                    && key(other) > key(this) - i128::from(this.j)
+                    && other.id != this.id
+            };
+            let holds = |other: &&UnitTask| other.level > this.level || (other.level == this.level && later(other));
+            let held = self.tasks.iter().filter(holds).map(|other| other.section).max().unwrap_or(0);
+            self.tasks[i].held = held;
+            self.tasks[i].b = self.tasks[i].b.saturating_add(held);
+        }
+    }
+
+    /// Why nothing but necessary conditions covers the unit, where some of its jobs have sections that nothing preempts.
+    pub(crate) fn uncovered_sections(&self) -> Option<String> {
+        let name = &self.tasks.iter().find(|task| task.section > 0)?.name;
+        let laxity = |level: &PlanLevel| level.order == Order::Laxity;
+        if self.m > 1 {
+            return Some(format!(
+                "on several CPUs needs tasks that may be preempted anywhere: \"{name}\" has sections"
+            ));
+        }
+        if self.served.is_some() || self.tasks.iter().any(|task| task.server) {
+            return Some(format!("with servers needs tasks that may be preempted anywhere: \"{name}\" has sections"));
+        }
+        let why = || format!("by laxity needs tasks that may be preempted anywhere: \"{name}\" has sections");
+        self.levels.iter().any(laxity).then(why)
     }
 
     /// Renumbers the levels so that each holds a task of this unit.
@@ -271,6 +328,9 @@ impl UnitTask {
             d: task.deadline.as_ns(),
             j: system.release_jitter(id).as_ns(),
             b: task.blocking.as_ns(),
+            held: 0,
+            section: task.sections().iter().map(|(from, to)| to.saturating_sub(*from).as_ns()).max().unwrap_or(0),
+            last: task.sections().last().map_or(1, |(from, to)| to.saturating_sub(*from).as_ns()),
             o: task.offset.as_ns(),
             level: 0,
             shift: 0,

@@ -28,7 +28,9 @@ mod keys;
 mod one_cpu;
 mod schedule;
 
-use takt_model::{Arrival, ComponentId, Costs, CpuSet, Criticality, NodeId, Plan, PlanLevel, System, TaskId};
+use takt_model::{
+    Arrival, ComponentId, Costs, CpuSet, Criticality, NodeId, Plan, PlanLevel, Preemption, System, TaskId,
+};
 
 use component::Supply;
 
@@ -94,6 +96,10 @@ pub fn accept(system: &System, certificate: &Certificate) -> Result<Accepted, Re
         let line = text.lines().zip(certificate.system.lines()).position(|(a, b)| a != b);
         let line = line.unwrap_or_else(|| text.lines().count().min(certificate.system.lines().count())) + 1;
         return Err(Rejected::System(format!("they differ from line {line} of the canonical text on")));
+    }
+    if let Some(task) = system.tasks.iter().find(|task| task.preemption != Preemption::Anywhere) {
+        let why = format!("certificates do not cover sections that nothing preempts, as \"{}\" has", task.name);
+        return Err(Rejected::Claim(why));
     }
     match (&certificate.witness, certificate.schedulable) {
         (None, true) => proven(system, certificate).map_err(Rejected::Claim),

@@ -49,6 +49,45 @@ c ...0.0...0
 }
 
 #[test]
+fn sections_keep_their_cpu_and_end_where_they_say() {
+    let mut system = golden::system(1, Builtin::Rm, "a 4 1\nb 8 5");
+    system.tasks[1].preemption = Preemption::Between(vec![Span::from_ms(4), Span::from_ms(1)]);
+    expect(
+        &system,
+        8,
+        "
+  ^   |   v
+a 0   .0
+  ^       v
+b .0000.0
+",
+    );
+    system.tasks[1].preemption = Preemption::Until(Span::from_ms(3));
+    expect(
+        &system,
+        8,
+        "
+  ^   |   v
+a 0   ..0
+  ^       v
+b .00000
+",
+    );
+    // Where a section starts a more important job goes first.
+    system.tasks[1].preemption = Preemption::Until(Span::from_ms(2));
+    expect(
+        &system,
+        8,
+        "
+  ^   |   v
+a 0   0
+  ^       v
+b .000.00
+",
+    );
+}
+
+#[test]
 fn earliest_deadline_first_keeps_what_rate_monotonic_loses() {
     let tasks = "a 4 2\nb 6 3";
     expect(

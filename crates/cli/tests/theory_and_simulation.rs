@@ -90,6 +90,45 @@ fn no_bound_on_one_cpu_is_exceeded() {
     bounds_hold("no_bound_on_one", cases(3_000), one_cpu);
 }
 
+/// Sections that nothing preempts, on one CPU, where most tests count them as blocking; and their bounds are reached.
+#[test]
+fn no_bound_with_sections_is_exceeded() {
+    let (mut bounded, mut reached) = (0, 0);
+    for seed in seeds(2_000) {
+        let mut dice = Dice::new(seed);
+        let strategy = dice.pick(&[Builtin::Fp, Builtin::Dm, Builtin::Edf, Builtin::Fifo]);
+        let mut system = synchronous(&mut dice, strategy);
+        for task in &mut system.tasks {
+            task.deadline = task.period;
+            task.preemption = random::preemption(&mut dice, task.wcet);
+            task.offset = dice.ns(0, 3);
+            task.jitter = if dice.chance(20) { dice.ns(0, 3) } else { Span::ZERO };
+            task.arrival = dice.pick(&[Arrival::Periodic, Arrival::Sporadic]);
+        }
+        if dice.chance(20) {
+            let costs = Costs { switch: dice.ns(0, 1), release: dice.ns(0, 1), tick: dice.ns(0, 1), ..Costs::NONE };
+            system.nodes[0].costs = Some(Costs { tick_period: Span::from_ns(17), ..costs });
+        }
+        let report = check(&system, &CheckOptions::default());
+        let stats = simulated(&system, seed, 1_500);
+        for (id, task) in system.tasks.iter().enumerate() {
+            let bound = report.bound_of(TaskId(id as u32)).map(Span::as_ns);
+            let observed = stats.tasks[id].response_ns.as_ref().map(|response| response.max);
+            let (Some(bound), Some(observed)) = (bound, observed) else { continue };
+            let replay = replay(seed, "no_bound_with_sections");
+            assert!(observed <= bound, "{replay}\ntask {}: {observed} > {bound}\n{system:#?}", task.name);
+            bounded += 1;
+            reached += u64::from(observed == bound);
+        }
+        let missed = misses(&stats);
+        assert!(report.schedulable != Answer::Yes || missed == 0, "{}\n{system:#?}", replay(seed, "no_bound_with"));
+        assert!(
+            report.schedulable != Answer::No || report.tests.iter().any(|test| test.verdict.answer() == Answer::No)
+        );
+    }
+    assert!(cases(2_000) < 1_000 || (bounded > 1_000 && reached * 4 > bounded), "{reached} of {bounded}");
+}
+
 /// Simulates random systems against what is proven of them. `name` is the test's, for the replay.
 fn bounds_hold(name: &str, count: u64, random_system: impl Fn(&mut Dice) -> System) {
     let (mut bounded, mut proved) = (0, 0);

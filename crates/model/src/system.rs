@@ -332,6 +332,18 @@ impl ServerRule {
     }
 }
 
+/// Where a job of a task may lose its CPU to a more important one, by the CPU time that it has had. At the start of a section it may, within it may not.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Preemption {
+    /// Anywhere.
+    #[default]
+    Anywhere,
+    /// Anywhere but in the last section, of this length: from when less than that is left of its WCET.
+    Until(Span),
+    /// Only between sections of these lengths, which add up to its WCET.
+    Between(Vec<Span>),
+}
+
 /// How much a task matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Criticality {
@@ -376,6 +388,8 @@ pub struct Task {
     pub importance: u32,
     /// For fixed priority; 1 is the most important.
     pub priority: Option<u32>,
+    /// Where its jobs may be preempted.
+    pub preemption: Preemption,
     /// Memory that each job touches in a live run.
     pub wss: Bytes,
     /// Job k is released when job k of all of these has completed.
@@ -525,8 +539,32 @@ impl Task {
             criticality: Criticality::High,
             importance: 0,
             priority: None,
+            preemption: Preemption::Anywhere,
             wss: Bytes::default(),
             after: Vec::new(),
+        }
+    }
+
+    /// The sections of its jobs that nothing preempts: from which to which CPU time had, in order, none empty. Where the WCET is another than the sections add up
+    /// to, the last one takes the difference.
+    #[must_use]
+    pub fn sections(&self) -> Vec<(Span, Span)> {
+        match &self.preemption {
+            Preemption::Anywhere => Vec::new(),
+            Preemption::Until(last) => vec![(self.wcet.saturating_sub(*last), self.wcet)],
+            Preemption::Between(lengths) => {
+                let mut sections = Vec::with_capacity(lengths.len());
+                let mut from = Span::ZERO;
+                for (at, length) in lengths.iter().enumerate() {
+                    let to = from.saturating_add(*length).min(self.wcet);
+                    let to = if at + 1 == lengths.len() { self.wcet } else { to };
+                    if from < to {
+                        sections.push((from, to));
+                    }
+                    from = to;
+                }
+                sections
+            }
         }
     }
 }

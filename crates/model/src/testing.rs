@@ -9,7 +9,7 @@ use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
     Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec,
-    Placement, ServerRule, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
+    Placement, Preemption, ServerRule, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
 };
 use crate::time::{Lateness, Span, Time};
 use crate::units::{Bytes, Probability, Rate};
@@ -240,6 +240,15 @@ impl Tape<'_> {
             task.importance = self.pick(&[0, 1, u32::MAX]);
             // Strategies by priority need one of every task.
             task.priority = Some(self.pick(&[1, 2, 99, u32::MAX]));
+            task.preemption = match self.below(3) {
+                0 => Preemption::Anywhere,
+                1 => Preemption::Until(self.span(false, task.wcet)),
+                _ => {
+                    let first = self.span(true, task.wcet);
+                    let lengths = [first, task.wcet.saturating_sub(first)];
+                    Preemption::Between(lengths.into_iter().filter(|length| !length.is_zero()).collect())
+                }
+            };
             task.wss = Bytes::new(self.pick(&[0, 1, 1 << 10, 3 << 20, 5 << 30, 1_000, u64::MAX]));
             tasks.push(task);
         }

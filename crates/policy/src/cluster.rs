@@ -113,7 +113,7 @@ impl Cluster {
         self.refresh_running(now, slots);
     }
 
-    /// Recomputes the ranks of running jobs: their laxity does not shrink while that of others does.
+    /// Recomputes the ranks of running jobs: their laxity does not shrink while that of others does, and sections begin and end.
     fn refresh_running(&mut self, now: Time, slots: &mut Slots) {
         for rank in self.running.iter_mut().filter(|rank| **rank != Rank::NOBODY) {
             *rank = slots.rerank(rank.slot(), now);
@@ -144,7 +144,7 @@ impl Cluster {
     /// done, where it may be more.
     #[inline(always)]
     fn dispatch_one(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) -> bool {
-        if self.restricted || !self.settled || slots.has_laxity() {
+        if self.restricted || !self.settled || slots.vary() {
             return false;
         }
         match *self.arrived.as_slice() {
@@ -179,7 +179,7 @@ impl Cluster {
 
     #[inline(never)]
     fn dispatch_any(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
-        if slots.has_laxity() {
+        if slots.vary() {
             self.refresh_running(now, slots);
         }
         if self.restricted {

@@ -1,7 +1,7 @@
 //! A node's dispatcher: events in, decisions out.
 
 use takt_model::plan::{Order, PlanError};
-use takt_model::{CpuSet, Criticality, Late, NodeId, Plan, Span, System, Time};
+use takt_model::{CpuSet, Criticality, Late, NodeId, Plan, Preemption, Span, System, Time};
 use thiserror::Error;
 
 use crate::cluster::Cluster;
@@ -140,16 +140,40 @@ struct Slot {
     /// CPU time that the job has had before that.
     received: Span,
     wcet: Span,
+    /// From which to which CPU time had nothing preempts the job; within the last, to its end.
+    sections: Vec<(Span, Span)>,
 }
 
 impl Slot {
-    /// WCET minus received CPU time, zero past it.
-    fn remaining(&self, now: Time) -> Span {
+    /// CPU time had.
+    fn had(&self, now: Time) -> Span {
         let stretch = match self.state {
             State::Running { .. } => now.saturating_since(self.since),
             _ => Span::ZERO,
         };
-        self.wcet.saturating_sub(self.received.saturating_add(stretch))
+        self.received.saturating_add(stretch)
+    }
+
+    /// Whether nothing preempts it: it is within a section, past its start.
+    fn is_kept(&self, now: Time) -> bool {
+        let had = self.had(now);
+        let last = self.sections.last().is_some_and(|(from, _)| *from < had);
+        matches!(self.state, State::Running { .. })
+            && (last || self.sections.iter().any(|(from, to)| *from < had && had < *to))
+    }
+
+    /// The next end of a section before the last, at or after `now`, if it runs on.
+    fn section_end(&self, now: Time) -> Option<Time> {
+        let State::Running { .. } = self.state else { return None };
+        let (_, inner) = self.sections.split_last()?;
+        let had = self.had(now);
+        let (_, to) = inner.iter().find(|(_, to)| *to >= had)?;
+        now.checked_add(to.saturating_sub(had))
+    }
+
+    /// WCET minus received CPU time, zero past it.
+    fn remaining(&self, now: Time) -> Span {
+        self.wcet.saturating_sub(self.had(now))
     }
 }
 
@@ -161,12 +185,15 @@ pub(crate) struct Slots {
     affinities: Vec<CpuSet>,
     level_count: u32,
     laxity: bool,
+    /// Whether some job has sections that nothing preempts.
+    sections: bool,
 }
 
 impl Slots {
+    /// Whether ranks of running jobs change with time.
     #[inline]
-    pub(crate) fn has_laxity(&self) -> bool {
-        self.laxity
+    pub(crate) fn vary(&self) -> bool {
+        self.laxity || self.sections
     }
 
     pub(crate) fn affinity(&self, slot: u32) -> &CpuSet {
@@ -184,6 +211,9 @@ impl Slots {
     #[inline(always)]
     pub(crate) fn rerank(&self, slot: u32, now: Time) -> Rank {
         let at = &self.slots[slot as usize];
+        if self.sections && at.is_kept(now) {
+            return Rank::kept(at.job.arrival.as_ns(), slot);
+        }
         let rules = &at.rules;
         let level = rules.level + if at.demoted { self.level_count } else { 0 };
         let phase = match at.state {
@@ -310,6 +340,7 @@ impl Dispatcher {
             since: Time::ZERO,
             received: Span::ZERO,
             wcet: task.wcet,
+            sections: task.sections(),
         };
         let mut dispatcher = Dispatcher {
             slots: Slots {
@@ -317,6 +348,7 @@ impl Dispatcher {
                 affinities: slots.iter().map(|(_, affinity, _)| *affinity).collect(),
                 level_count: 0,
                 laxity: false,
+                sections: slots.iter().any(|(_, _, task)| task.preemption != Preemption::Anywhere),
             },
             touched: Vec::with_capacity(clusters.len()),
             clusters,
@@ -369,6 +401,9 @@ impl Dispatcher {
         if self.slots.laxity {
             self.keep_laxity_quantum(now);
         }
+        if self.slots.sections {
+            self.keep_section_ends(now);
+        }
         if let [only] = self.clusters.as_mut_slice() {
             only.dispatch_touched(now, &mut self.slots, decisions);
         }
@@ -386,11 +421,41 @@ impl Dispatcher {
         }
     }
 
+    /// Where a running job is between two sections, its cluster decides anew.
+    #[inline(never)]
+    fn keep_section_ends(&mut self, now: Time) {
+        for slot in 0..self.slots.slots.len() {
+            let at = &self.slots.slots[slot];
+            if at.section_end(now) == Some(now) {
+                self.touch(at.cluster);
+            }
+        }
+    }
+
+    /// The next end of a section after `now` at which a waiting job may take a CPU.
+    fn next_section_end(&self, now: Time) -> Option<Time> {
+        let after = now.checked_add(Span::from_ns(1))?;
+        let waited = |at: &&Slot| self.clusters[at.cluster as usize].is_contended();
+        // From 1 ns later on; a job that runs on has had as much more.
+        let end = |at: &Slot| at.section_end(after);
+        self.slots.slots.iter().filter(waited).filter_map(end).min()
+    }
+
     /// When it wants to dispatch again though nothing has happened: the next point of the laxity quantum's
-    /// grid after `now` while jobs compete by laxity.
+    /// grid after `now` while jobs compete by laxity, or the end of a section of a running job while others wait.
     #[inline]
     #[must_use]
     pub fn next_wakeup(&self, now: Time) -> Option<Time> {
+        let quantum = self.next_comparison(now);
+        if !self.slots.sections {
+            return quantum;
+        }
+        let section = self.next_section_end(now);
+        quantum.into_iter().chain(section).min()
+    }
+
+    #[inline]
+    fn next_comparison(&self, now: Time) -> Option<Time> {
         let quantum = self.quantum.filter(|_| self.slots.laxity)?.as_ns().max(1);
         let contended = self.clusters.iter().any(Cluster::is_contended);
         let next = (now.as_ns() / quantum).checked_add(1)?.checked_mul(quantum)?;

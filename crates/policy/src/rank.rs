@@ -27,6 +27,12 @@ impl Rank {
     /// Stands for no job; as important as can be, so that it is never the least important one.
     pub(crate) const NOBODY: Rank = Rank { major: 0, arrival_ns: 0, slot: u32::MAX };
 
+    /// A running job that nothing preempts: as important as can be, so that it is the least important one only among its like, and then still more
+    /// important than whatever waits.
+    pub(crate) fn kept(arrival_ns: u64, slot: u32) -> Rank {
+        Rank { major: 0, arrival_ns, slot }
+    }
+
     #[inline]
     pub(crate) fn new(level: u32, phase: Phase, key: u64, importance: u32, arrival_ns: u64, slot: u32) -> Rank {
         let head = u128::from(level) << 2 | phase as u128;

@@ -16,7 +16,7 @@ use takt_linux::sched::{FIFO_PRIORITY_MAX, RUNTIME_MIN_NS};
 use takt_linux::{Class, Reservation};
 use takt_model::plan::{Order, PlanTask};
 use takt_model::{
-    Arrival, CpuSet, Exec, Late, NodeId, NodeSpec, Placement, Plan, Probability, Span, System, Task, TaskId,
+    Arrival, CpuSet, Exec, Late, NodeId, NodeSpec, Placement, Plan, Preemption, Probability, Span, System, Task, TaskId,
 };
 
 use crate::error::RunError;
@@ -172,6 +172,11 @@ fn unenforceable(part: &'static str, name: &str, why: &str) -> RunError {
 fn refuse_parts(system: &System, node: NodeId, spec: &NodeSpec) -> Result<(), RunError> {
     if let Some(component) = system.components.iter().find(|component| component.node == node) {
         return Err(unsupported("component", &component.name, "servers come with a later one"));
+    }
+    let kept = system.tasks_of(node).find(|(_, task)| task.preemption != Preemption::Anywhere);
+    if let Some((_, task)) = kept {
+        let why = "the kernel preempts its threads anywhere; remove final-section and sections, or simulate";
+        return Err(unsupported("sections of task", &task.name, why));
     }
     if let Some(flow) = system.flows.iter().find(|flow| flow.path.contains(&node)) {
         return Err(unsupported("flow", &flow.name, "distributed tasks come with a later one"));

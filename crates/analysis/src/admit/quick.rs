@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use takt_model::{Builtin, CpuSet, NodeId, Placement, StrategyRef, System, Task};
+use takt_model::{Builtin, CpuSet, NodeId, Placement, Preemption, StrategyRef, System, Task};
 
 use super::By;
 use crate::edf::qpa::{self, Demand, EdfTask, Tick};
@@ -185,7 +185,9 @@ fn share(c: u64, window: u64) -> u128 {
 /// then more tasks need that test again.
 fn plain(system: &System, task: &Task) -> bool {
     let by_deadline = system.nodes[task.node.index()].strategy == StrategyRef::Builtin(Builtin::Edf);
-    task.after.is_empty() && task.component.is_none() && task.jitter.is_zero() && (by_deadline || task.offset.is_zero())
+    let anywhere = task.preemption == Preemption::Anywhere;
+    let alone = task.after.is_empty() && task.component.is_none() && anywhere;
+    alone && task.jitter.is_zero() && (by_deadline || task.offset.is_zero())
 }
 
 /// What orders a task among others, the most important first; `None` under EDF.

@@ -64,6 +64,8 @@ pub(crate) fn explain(unit: &Unit, carried: &Carried, report: &mut TestReport) {
         TestId::LlBound | TestId::Hyperbolic => by_rates(unit, report.test),
         TestId::Density | TestId::Gfb => by_densities(unit, carried, report),
         TestId::Qpa | TestId::NpEdf => by_demand(unit, carried, report),
+        // Bounds that count on last sections have another window.
+        TestId::Rta if unit.tasks.iter().any(|task| task.section > 0) => by_response(report),
         TestId::Rta | TestId::EdfWcrt => by_window(unit, carried, report),
         TestId::Prm | TestId::Edp => by_supply(unit, carried, report),
         TestId::Offsets => by_response(report),

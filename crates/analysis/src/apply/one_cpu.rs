@@ -8,6 +8,8 @@ use super::{Inapplicable, Outcome, demand_is_exact, edf_tasks, exact_for, find, 
 use crate::chains::Carried;
 use crate::edf::np::{self, Blocker};
 use crate::edf::qpa::EdfTask;
+use crate::fp::levels::Response;
+use crate::fp::limited::{self, LimitedTask};
 use crate::fp::offsets::{self, OffsetTask, Schedule};
 use crate::fp::opa::{self, Assignment};
 use crate::fp::rta::FpTask;
@@ -39,6 +41,33 @@ pub(super) fn blockers(unit: &Unit, tasks: &[EdfTask]) -> Vec<Blocker> {
     let whole = !unit.free_of_costs() || unit.tasks.iter().any(|task| task.chained);
     let rest = |c: u64| if whole { c } else { c - 1 };
     unit.tasks.iter().zip(tasks).map(|(task, charged)| Blocker { d: task.d, rest: rest(charged.c) }).collect()
+}
+
+/// Bounds that count on last sections of the tasks' own, which nothing preempts, where they are closer.
+pub(super) fn sharpen(unit: &Unit, responses: &mut [Option<Response>]) {
+    let plain = unit.free_of_costs()
+        && unit.levels.iter().all(|level| level.order == Order::Fifo && level.late != Late::Demote)
+        && unit.tasks.iter().all(|task| task.b == task.held && !task.chained);
+    if !plain || unit.tasks.iter().all(|task| task.last <= 1) {
+        return;
+    }
+    let limited = |task: &UnitTask| LimitedTask {
+        c: task.c,
+        t: task.t,
+        j: task.j,
+        last: task.last.clamp(1, task.c.max(1)),
+        section: (task.section + 1).min(task.c),
+        level: task.level,
+    };
+    let tasks: Vec<LimitedTask> = unit.tasks.iter().map(limited).collect();
+    for (i, response) in responses.iter_mut().enumerate() {
+        let (Some(response), Some(closer)) = (response, limited::response(&tasks, i)) else { continue };
+        if closer < response.from_arrival {
+            let by = response.from_arrival - closer;
+            response.from_arrival = closer;
+            response.from_source = response.from_source.saturating_sub(by);
+        }
+    }
 }
 
 pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {

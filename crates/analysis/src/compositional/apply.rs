@@ -31,6 +31,9 @@ impl Tasks {
     pub(crate) fn of(unit: &Unit, carried: &Carried) -> Result<Tasks, String> {
         let late = |task: &UnitTask| format!("no bound is known for the releases of \"{}\"", task.name);
         let too_long = || "costs and jitter exceed 64-bit nanoseconds".to_owned();
+        if let Some(why) = unit.uncovered_sections() {
+            return Err(why);
+        }
         match above(unit) {
             Above::Deadline => {
                 let mut tasks = Vec::with_capacity(unit.tasks.len());
@@ -77,6 +80,9 @@ impl Tasks {
 pub(crate) fn responses(unit: &Unit, carried: &Carried, supply: &Supply) -> Vec<Option<u64>> {
     let none = vec![None; unit.tasks.len()];
     let mut terms_left = fp::TERMS_MAX;
+    if unit.uncovered_sections().is_some() {
+        return none;
+    }
     let Ok(Tasks::Fp(tasks)) = Tasks::of(unit, carried) else { return none };
     let bound = |i| fp::response(&tasks, i, supply, &mut terms_left).map(|response| response.from_arrival);
     (0..tasks.len()).map(bound).collect()
@@ -163,6 +169,9 @@ fn decide(unit: &Unit, carried: &Carried, served: &Served, supply: Supply) -> Re
 /// # Errors
 /// Why they are not covered.
 pub(crate) fn on_several(unit: &Unit, carried: &Carried, late: u64) -> Result<(Vec<Sporadic>, Rule), String> {
+    if let Some(why) = unit.uncovered_sections() {
+        return Err(why);
+    }
     let rule = match unit.edf() {
         Ok(()) => Rule::Edf,
         Err(_) if unit.served_levels() as usize == unit.levels.len() => Rule::Fp,

@@ -1,7 +1,9 @@
 //! `partial-edf` on a System: what each node and flow is told, in words and figures.
 
 use serde_json::{Map, Value, json};
-use takt_model::{Discipline, Filter, Flow, NodeId, NodeSpec, Probability, Span, System, TableTask, Task, TaskId};
+use takt_model::{
+    Discipline, Filter, Flow, NodeId, NodeSpec, Preemption, Probability, Span, System, TableTask, Task, TaskId,
+};
 
 use super::below::{Below, Supply};
 use super::clock::Drift;
@@ -379,6 +381,9 @@ fn refusal(system: &System, node: NodeId) -> Option<String> {
     }
     if let Some(component) = system.components.iter().find(|component| component.node == node) {
         return Some(format!("partial-edf needs a node without components: \"{}\"", component.name));
+    }
+    if let Some((_, task)) = system.tasks_of(node).find(|(_, task)| task.preemption != Preemption::Anywhere) {
+        return Some(format!("partial-edf needs tasks that may be preempted anywhere: \"{}\" has sections", task.name));
     }
     let chained = system.tasks_of(node).find(|(_, task)| !task.after.is_empty());
     chained.map(|(_, task)| format!("partial-edf needs tasks without predecessors: \"{}\"", task.name))

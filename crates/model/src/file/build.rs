@@ -12,7 +12,7 @@ use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
     Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec,
-    Placement, ServerRule, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
+    Placement, Preemption, ServerRule, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
 };
 use crate::time::{Lateness, Span, Time};
 use crate::units::{Bytes, Probability};
@@ -439,8 +439,24 @@ impl Builder<'_> {
             criticality: f.text("criticality").map(criticality).unwrap_or_default(),
             importance: f.int("importance").unwrap_or(0),
             priority: f.int("priority"),
+            preemption: self.preemption(f, &owner),
             wss: size(f, "wss"),
             after,
+        }
+    }
+
+    fn preemption(&mut self, f: &Fields, owner: &str) -> Preemption {
+        match (f.span("final-section"), f.field("sections")) {
+            (Some(_), Some(field)) => {
+                let message = format!(
+                    "{owner} has a final-section and sections; the last section is the final one: keep one key"
+                );
+                self.found.push(Found { at: Some(field.at), message });
+                Preemption::Anywhere
+            }
+            (Some(last), None) => Preemption::Until(last),
+            (None, Some(_)) => Preemption::Between(spans(f, "sections")),
+            (None, None) => Preemption::Anywhere,
         }
     }
 

@@ -452,6 +452,19 @@ static TASK_TABLE: Table = Table {
         key("wcet", POSITIVE, "Worst-case execution time.").required(),
         key("blocking", SPAN, "Longest section of less important work that can delay it; for analysis.")
             .default("\"0ns\""),
+        key(
+            "final-section",
+            POSITIVE,
+            "Limited preemption: from when less than this is left of its wcet, nothing preempts a job. At most the wcet.",
+        )
+        .default("none"),
+        key(
+            "sections",
+            Kind::List(&POSITIVE),
+            "Limited preemption: the parts of a job, in order, between which alone it may be preempted (fixed preemption points). They add up to the \
+             wcet. Instead of `final-section`.",
+        )
+        .default("none: preempted anywhere"),
         key("exec", Kind::Either(&[Kind::Choice(&["wcet"]), Kind::Table(&EXEC_TABLE)]), "Actual execution times.")
             .default("\"wcet\""),
         key(

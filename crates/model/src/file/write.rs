@@ -7,7 +7,7 @@ use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split};
 use crate::system::{
     Arrival, Auto, Clock, Component, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec, Placement,
-    StrategyRef, System, TableTask, Task,
+    Preemption, StrategyRef, System, TableTask, Task,
 };
 use crate::time::Span;
 use crate::units::{Bytes, Probability};
@@ -51,6 +51,10 @@ impl<'a> Writer<'a> {
     }
     fn key(&mut self, key: &str, value: impl std::fmt::Display) {
         let _ = writeln!(self.out, "{key} = {value}");
+    }
+    fn spans(&mut self, key: &str, spans: &[Span]) {
+        let spans: Vec<String> = spans.iter().map(|span| format!("\"{span}\"")).collect();
+        self.key(key, format_args!("[{}]", spans.join(", ")));
     }
     fn text(&mut self, key: &str, value: &str) {
         self.key(key, quote(value));
@@ -193,6 +197,11 @@ impl<'a> Writer<'a> {
         self.span_unless("jitter", task.jitter, Span::ZERO);
         self.span("wcet", task.wcet);
         self.span_unless("blocking", task.blocking, Span::ZERO);
+        match &task.preemption {
+            Preemption::Anywhere => {}
+            Preemption::Until(last) => self.span("final-section", *last),
+            Preemption::Between(lengths) => self.spans("sections", lengths),
+        }
         match &task.exec {
             Exec::Wcet => {}
             Exec::Uniform { min, max } => self.key("exec", inline(&[format!("uniform = [\"{min}\", \"{max}\"]")])),
@@ -234,8 +243,7 @@ impl<'a> Writer<'a> {
         self.span_unless("hop-wcet", flow.hop_wcet, flow.wcet);
         self.key("size", format_args!("\"{}\"", flow.size));
         if !flow.hop_deadlines.is_empty() {
-            let spans: Vec<String> = flow.hop_deadlines.iter().map(|span| format!("\"{span}\"")).collect();
-            self.key("hop-deadlines", format_args!("[{}]", spans.join(", ")));
+            self.spans("hop-deadlines", &flow.hop_deadlines);
         }
     }
 

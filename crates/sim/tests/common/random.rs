@@ -41,6 +41,9 @@ pub(crate) fn system(dice: &mut Dice) -> System {
         let more = one_node(dice, prefix);
         join(&mut system, more);
     }
+    if dice.chance(30) {
+        system.tasks.iter_mut().for_each(|task| task.preemption = preemption(dice, task.wcet));
+    }
     system
 }
 
@@ -148,6 +151,20 @@ fn task(dice: &mut Dice, system: &System, prefix: &str, number: usize) -> Task {
     }
     task.cpus = affinity(dice, &system.nodes[0]);
     task
+}
+
+/// Anywhere, up to a last section, or between some.
+pub(crate) fn preemption(dice: &mut Dice, wcet: Span) -> Preemption {
+    let (one, wcet) = (Span::from_ns(1), wcet.as_ns());
+    match dice.roll(0, 3) {
+        0 => Preemption::Until(Span::from_ns(dice.roll(1, wcet))),
+        1 if wcet > 1 => {
+            let first = dice.roll(1, wcet - 1);
+            Preemption::Between(vec![Span::from_ns(first), Span::from_ns(wcet - first)])
+        }
+        2 if wcet > 2 => Preemption::Between(vec![one, Span::from_ns(wcet - 2), one]),
+        _ => Preemption::Anywhere,
+    }
 }
 
 /// An affinity that the node's placement allows.

@@ -104,6 +104,7 @@ pub(crate) fn reference(system: &System, id: NodeId, seed: u64, duration: u64) -
             if node.laxity_quantum.is_some_and(|quantum| now % quantum.as_ns() == 0) {
                 world.touched.fill(true);
             }
+            world.end_sections();
             world.dispatch();
             if world.events.len() == before {
                 break;
@@ -339,7 +340,34 @@ impl<'a> Reference<'a> {
     }
 
     /// What a job is sorted by, the most important first.
-    fn importance(&self, task: usize) -> (bool, (usize, i64), u32, i64, i64, u64, usize) {
+    /// Whether the head of a task runs within a section that nothing preempts, and whether at the end of one that others follow.
+    fn section(&self, task: usize) -> (bool, bool) {
+        let (spec, job) = (&self.system.tasks[task], &self.jobs[task][0]);
+        let (had, wcet) = (job.received, spec.wcet.as_ns());
+        if job.cpu.is_none() {
+            return (false, false);
+        }
+        match &spec.preemption {
+            Preemption::Anywhere => (false, false),
+            Preemption::Until(last) => (had + last.as_ns() > wcet, false),
+            Preemption::Between(lengths) => {
+                let mut ends: Vec<u64> = vec![0];
+                lengths.iter().for_each(|length| ends.push(ends[ends.len() - 1] + length.as_ns()));
+                let between = ends[..ends.len() - 1].contains(&had);
+                (!between, between && had > 0)
+            }
+        }
+    }
+
+    fn end_sections(&mut self) {
+        for task in 0..self.jobs.len() {
+            if !self.jobs[task].is_empty() && self.section(task).1 {
+                self.touched[self.group_of[task]] = true;
+            }
+        }
+    }
+
+    fn importance(&self, task: usize) -> (bool, bool, (usize, i64), u32, i64, i64, u64, usize) {
         let strategy = &self.strategies[self.mode];
         let (spec, job) = (&self.system.tasks[task], &self.jobs[task][0]);
         let place = place(strategy, spec);
@@ -358,7 +386,11 @@ impl<'a> Reference<'a> {
             Discipline::Table => unreachable!("no random system has it"),
         };
         let tie = if level.importance_ties { -i64::from(spec.importance) } else { 0 };
-        (job.demoted, place, phase, key, tie, job.arrival, task)
+        // Kept, it goes before all that is not.
+        if self.section(task).0 {
+            return (false, false, (0, 0), 0, 0, 0, job.arrival, task);
+        }
+        (true, job.demoted, place, phase, key, tie, job.arrival, task)
     }
 
     fn dispatch(&mut self) {

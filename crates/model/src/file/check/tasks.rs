@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Check, Part};
 use crate::cpus::CpuSet;
 use crate::file::read::name_fault;
-use crate::system::{Arrival, Exec, Task, Trace};
+use crate::system::{Arrival, Exec, Preemption, Task, Trace};
 use crate::time::Span;
 use crate::units::Probability;
 
@@ -28,6 +28,7 @@ impl Check<'_> {
                 self.error(part, "priority", format!("priority 0 of {owner} is out of range; 1 is the most important"));
             }
             self.task_place(part, task);
+            self.preemption(part, task);
             match &task.exec {
                 Exec::Wcet => {}
                 Exec::Uniform { min, max } => {
@@ -48,6 +49,37 @@ impl Check<'_> {
                 Arrival::Periodic | Arrival::Sporadic => {}
                 Arrival::Pmf(pmf) => self.pmf(part, "arrival.pmf", pmf),
                 Arrival::Trace(trace) => self.trace(part, "arrival.trace", trace),
+            }
+        }
+    }
+
+    /// Sections of a job that nothing preempts, against its WCET.
+    fn preemption(&mut self, part: Part, task: &Task) {
+        match &task.preemption {
+            Preemption::Anywhere => {}
+            Preemption::Until(last) => {
+                self.span(part, "final-section", *last, false);
+                self.at_most(part, ("final-section", *last), ("wcet", task.wcet));
+            }
+            Preemption::Between(lengths) => {
+                if self.bad(part, &["sections", "wcet"]) {
+                    return;
+                }
+                let owner = self.owner(part);
+                if lengths.is_empty() {
+                    let message = format!("sections of {owner} is empty; name at least one, or leave sections out");
+                    return self.error(part, "sections", message);
+                }
+                lengths.iter().for_each(|length| self.span(part, "sections", *length, false));
+                let sum = lengths.iter().try_fold(Span::ZERO, |sum, length| sum.checked_add(*length));
+                if sum != Some(task.wcet) {
+                    let sum = sum.map_or("more than can be told".to_owned(), |sum| sum.to_string());
+                    let message = format!(
+                        "sections of {owner} add up to {sum}, and its wcet is {}; together they are all of it",
+                        task.wcet
+                    );
+                    self.error(part, "sections", message);
+                }
             }
         }
     }
