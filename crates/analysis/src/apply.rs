@@ -19,7 +19,7 @@ use crate::exact::{compare_sum, sum_ppm};
 use crate::fp::{hyperbolic, levels, ll_bound};
 use crate::report::{TaskReport, TestReport};
 use crate::reservation;
-use crate::scope::{Unit, UnitTask, ns, synchronous};
+use crate::scope::{Ordinary, Unit, UnitTask, ns, synchronous};
 use crate::verdict::{Answer, Bound, Verdict};
 
 pub(crate) use binding::{explain, explain_kernel, explain_placement, of_parts, sentence};
@@ -96,6 +96,13 @@ pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport 
         _ if component != unit.served.is_some() => {
             Err(if component { "needs a component" } else { "the tasks run in a component" }.to_owned())
         }
+        _ if forgets(unit, test) => Err(format!(
+            "needs a node on which ordinary threads take nothing, or a test that charges it: {}",
+            match unit.ordinary {
+                Some(Ordinary::Share { .. }) => "qpa and np-edf do",
+                _ => "rta, edf-wcrt and those of several CPUs do",
+            }
+        )),
         TestId::Cbs => reservation::cbs(unit, carried).map(Outcome::from),
         TestId::Prm => compositional::prm(unit, carried).map(Outcome::from),
         TestId::Edp => compositional::edp(unit, carried).map(Outcome::from),
@@ -132,6 +139,22 @@ pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport 
         verdict: outcome.verdict,
         tasks: outcome.tasks,
         figures: outcome.figures,
+    }
+}
+
+/// Whether a test would forget what ordinary threads take.
+const fn forgets(unit: &Unit, test: TestId) -> bool {
+    use TestId::{
+        Bak, Bar, Bcl, BclIterative, Cbs, DaLc, EdfWcrt, Edp, FfDbf, Gfb, NpEdf, Prm, Qpa, Rta, RtaGlobal, RtaLc,
+    };
+    match unit.ordinary {
+        None => false,
+        Some(Ordinary::Share { .. }) => !matches!(test, Qpa | NpEdf),
+        // Of a component's tasks its budget has been charged.
+        Some(Ordinary::Above { .. }) => !matches!(
+            test,
+            Rta | EdfWcrt | Gfb | Bak | Bcl | BclIterative | DaLc | RtaGlobal | RtaLc | Bar | FfDbf | Cbs | Prm | Edp
+        ),
     }
 }
 
@@ -301,8 +324,9 @@ fn edf_tasks(unit: &Unit, carried: &Carried) -> Result<Vec<EdfTask>, Inapplicabl
             return Err(format!("needs release jitter below the deadline: \"{}\"", task.name));
         };
         let burst = if task.chained { release.checked_add(task.j).ok_or_else(too_long)? } else { 0 };
-        let c = unit.charged(task).ok_or_else(too_long)?;
-        tasks.push(EdfTask { c, t: task.t, d, burst, b: task.b });
+        let c = unit.charged(task).and_then(|c| unit.beside(c)).ok_or_else(too_long)?;
+        let b = task.b.checked_add(unit.once()).and_then(|b| unit.beside(b)).ok_or_else(too_long)?;
+        tasks.push(EdfTask { c, t: task.t, d, burst, b });
     }
     Ok(tasks)
 }
@@ -311,7 +335,7 @@ fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
     edf(unit)?;
     let tasks = edf_tasks(unit, carried)?;
-    Ok(of_demand(unit, qpa::analyse(&tasks, unit.tick()), demand_is_exact(unit), |t, demand| {
+    Ok(of_demand(unit, qpa::analyse(&tasks, unit.demanded_tick()), demand_is_exact(unit), |t, demand| {
         format!("released together, the tasks demand {demand} within the first {t}")
     }))
 }

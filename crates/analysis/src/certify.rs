@@ -70,6 +70,9 @@ fn proven(system: &System) -> Result<Certificate, Uncertified> {
     if !plain || system.nodes.iter().any(|node| node.receive.is_some() || node.send.is_some()) {
         return Err(no_proof("the system has flows, modes, or receiving and sending tasks"));
     }
+    if system.nodes.iter().filter_map(|node| node.costs).any(|costs| !costs.ordinary.is_zero()) {
+        return Err(no_proof("ordinary threads take time from the tasks (costs.ordinary)"));
+    }
     let mut certificate = empty(system, true);
     let bound = |index: usize| {
         let clusters = system.nodes[index].clusters();

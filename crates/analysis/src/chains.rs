@@ -14,7 +14,7 @@ use takt_model::{Arrival, Late, System, TaskId, chain_name};
 use crate::compositional;
 use crate::fp::levels::{Analysis, Level, LevelTask, Levels, Order as LevelOrder, Response, Theft, Worst};
 use crate::memo::{Memo, UnitKey};
-use crate::scope::{Unit, UnitTask};
+use crate::scope::{Ordinary, Unit, UnitTask};
 use crate::verdict::Answer;
 
 /// Rounds over all units before the iteration gives up.
@@ -154,7 +154,10 @@ impl Carried {
         if let Some(served) = &unit.served {
             return served.supply.is_ok() && !unit.by_deadline();
         }
-        unit.m == 1 && !unit.fluid && !(self.by_deadlines && unit.by_deadline())
+        if unit.fluid || matches!(unit.ordinary, Some(Ordinary::Share { .. })) {
+            return false;
+        }
+        unit.m == 1 && !(self.by_deadlines && unit.by_deadline())
     }
 
     /// The latest completion among these; 0 for none.
@@ -244,6 +247,9 @@ fn level_task(unit: &Unit, task: &UnitTask, carried: &Carried) -> Option<LevelTa
 fn thefts(unit: &Unit, tasks: &[LevelTask]) -> Vec<Theft> {
     let mut thefts: Vec<Theft> =
         unit.thefts().map(|theft| Theft { c: theft.c, t: theft.t, wander: 0, level: 0 }).collect();
+    if let Some(Ordinary::Above { amount, period }) = unit.ordinary {
+        thefts.push(Theft { c: amount, t: period, wander: period.saturating_sub(amount), level: 0 });
+    }
     let switch = unit.costs.map_or(0, |costs| costs.switch.as_ns());
     let contended = |level: &u32| {
         let spec = unit.levels[*level as usize];

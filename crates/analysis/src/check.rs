@@ -42,6 +42,9 @@ pub struct CheckOptions {
 pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
     let mut tests = Vec::new();
     let mut schedulable = Answer::Yes;
+    let given = system;
+    let charged = options.linux.as_ref().map(|machine| linux::charge(system, machine));
+    let system = charged.as_ref().unwrap_or(system);
     let distributed = Distributed::new(system, true);
     for index in 0..system.nodes.len() {
         let node = NodeId(index as u32);
@@ -49,10 +52,12 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
         schedulable = schedulable.and(answer);
         tests.append(&mut reports);
         if let Some(machine) = &options.linux {
-            let placed = placed.as_ref().unwrap_or(system);
-            let mut kernel = linux::check_node(placed, node, machine);
+            let mut placed = placed.as_ref().unwrap_or(system).clone();
+            // What the file says of it.
+            placed.nodes[index].costs = given.nodes[index].costs;
+            let mut kernel = linux::check_node(&placed, node, machine);
             if options.explain {
-                kernel.iter_mut().for_each(|report| explain_kernel(placed, node, machine, report));
+                kernel.iter_mut().for_each(|report| explain_kernel(&placed, node, machine, report));
             }
             tests.append(&mut kernel);
         }
@@ -135,16 +140,23 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
         ));
     }
     for (test, share) in tests.iter().filter_map(|test| Some((test, test.figures.get("ordinary")?))) {
-        if share["kept"] == json!(false) {
-            let span =
-                |key: &str| share[key].as_u64().map_or("any time".to_owned(), |ns| Span::from_ns(ns).to_string());
-            let (taken, window, room) = (span("real_time_ns"), span("window_ns"), span("room_ns"));
-            warnings.push(format!(
-                "{}: real-time work may take {taken} of {window} on a CPU, and beyond {room} the kernel may give the CPU to ordinary threads \
-                 that starve, which no test charges",
-                test.scope
-            ));
-        }
+        let span = |key: &str| Span::from_ns(share[key].as_u64().unwrap_or(u64::MAX));
+        let how = match share["charged"].as_str() {
+            Some("above") => "before all tasks",
+            Some("share") => "as a server among their deadlines",
+            _ => continue,
+        };
+        let (taken, period) = (span("charged_ns"), span("charged_period_ns"));
+        let why = if share["kept"] == json!(true) {
+            "when they wake up, though real-time work leaves them their share".to_owned()
+        } else {
+            let (most, window) = (span("real_time_ns"), span("window_ns"));
+            format!("for real-time work may take {most} of {window} on a CPU and leave them less than their share")
+        };
+        warnings.push(format!(
+            "{}: the kernel may give ordinary threads {taken} of each {period} of a CPU, {why}; it is charged, {how} (docs/tests/linux.md)",
+            test.scope
+        ));
     }
     warnings
 }
@@ -433,6 +445,10 @@ fn check_view(
         Err(error) => return (Answer::Unknown, vec![plain(TestId::Unsupported, &scope, tree.plan_error(&error))]),
     };
     tree.add_components(&mut view, node);
+    let share = options.linux.as_ref().and_then(|machine| linux::share_of_deadlines(system, node, strategy, machine));
+    if share.is_some() {
+        view.units.iter_mut().for_each(|unit| unit.ordinary = share);
+    }
     let carried = Carried::holistic_by(system, &view.units, memo.as_deref_mut());
     let mut answers = Vec::with_capacity(view.units.len());
     let mut reports: Vec<Vec<TestReport>> = Vec::with_capacity(view.units.len());

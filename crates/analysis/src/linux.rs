@@ -10,7 +10,29 @@
 //! | `dl_b->bw` | `to_ratio(rt_period, rt_runtime)` |
 //! | `dl_b->total_bw` | the fair servers, then the tasks in file order |
 //!
-//! Besides: whether real-time work leaves ordinary threads so much that the kernel need not give it to them.
+//! # What the kernel takes for ordinary threads
+//! [`charge`] adds it to the costs of a node, unless its file states it (`costs.ordinary`). R is the period of ticks, by which alone
+//! (without HRTICK) the kernel sees that a budget is used up: by then up to R more has gone.
+//!
+//! **Fair server** (kernel/sched/deadline.c, since 6.12), on each CPU: a constant-bandwidth server (Q, P) of SCHED_DEADLINE, in which ordinary
+//! threads run before SCHED_FIFO. It gets r at an instant t, with a deadline d: r = Q and d = t + P where a period begins
+//! (`replenish_dl_new_period`; also where the timer of a starved server finds it at d - r, `replenish_dl_entity`); r up to (d - t) Q / P at a wake-up before d
+//! (`dl_entity_overflow`, `update_dl_revised_wakeup`); Q more at d, up to d + P, when it was used up. At most Q + R goes between two beginnings.
+//! - *SCHED_FIFO*: (Q + R) in each P, anywhere in it: [`Ordinary::Above`]. That bounds shorter periods too: where the timer begins one r before the
+//!   end of the last, that one had no more than Q - r in P - r. A window meets the end of a period (Q), n such periods (in all n Q - q in n P - q), and the
+//!   beginning of one (Q), where it is 2 Q + n P - q long: (n + 2) Q - q is no more than Q ceil((2 Q + n P - q + P - Q) / P) = (n + 1) Q + Q ceil((Q - q) / P), for Q <= P.
+//! - *SCHED_DEADLINE, on one CPU*: of any interval [s, d] no more than (d - s) Q / P has its beginning and its deadline in it (each of the rules above keeps
+//!   that: the constant-bandwidth server's lemma, L. Abeni, G. Buttazzo: Integrating Multimedia Applications in Hard Real-Time Systems, RTSS
+//!   1998), and R for each deadline in it, of which there are up to (d - s) / P + 1. So demand h(t) is met if h(t) + R + t (Q + R) / P <= t:
+//!   [`Ordinary::Share`]. On several CPUs it is charged as to SCHED_FIFO.
+//!
+//! Kernels differ in when it acts. With the revised wake-up rule for it (6.18.y, 6.12.y and others of 2026) a wake-up of ordinary threads within its period may
+//! bring it to run at once, whether they starve or not. Without, it waits until P - Q after its period began, and ordinary or idle time until then
+//! counts against Q: where real-time work leaves Q of any P - Q, it never acts ([`LinuxMachine::starved_only`]).
+//!
+//! **Throttling** (kernel/sched/rt.c; before 6.12, and later with CONFIG_RT_GROUP_SCHED): when SCHED_FIFO and SCHED_RR have had the runtime of a
+//! period on a CPU, seen at a tick, they wait for its end: at most period - runtime + R, where the runtime carries R of the period before. It never
+//! happens where real-time work takes no more than the runtime in any period. SCHED_DEADLINE is not throttled.
 
 use serde_json::json;
 use takt_model::plan::Order;
@@ -18,7 +40,7 @@ use takt_model::{Builtin, Costs, NodeId, Plan, Span, StrategyRef, System, Task, 
 
 use crate::catalogue::TestId;
 use crate::report::{TaskReport, TestReport};
-use crate::scope::{cpus_name, thefts};
+use crate::scope::{Ordinary, cpus_name, thefts};
 use crate::verdict::{Answer, Verdict};
 
 /// Fractional bits of the kernel's bandwidths.
@@ -39,6 +61,10 @@ pub struct LinuxMachine {
     pub rt_period_us: u64,
     /// Runtime and period of each CPU's fair server (since 6.12), which counts against the same bandwidth.
     pub fair_server: Option<(Span, Span)>,
+    /// Whether the fair server acts only where ordinary threads starve; otherwise also when they wake up, whatever real-time work leaves them.
+    pub starved_only: bool,
+    /// Whether SCHED_FIFO and SCHED_RR are stopped at `rt_runtime_us`: before 6.12, or where the kernel has groups of real-time threads.
+    pub throttles: bool,
     /// `sched_deadline_period_min_us`.
     pub period_min_us: u64,
     /// `sched_deadline_period_max_us`.
@@ -61,6 +87,8 @@ impl LinuxMachine {
             rt_runtime_us: Some(950_000),
             rt_period_us: 1_000_000,
             fair_server: Some((Span::from_ms(50), Span::from_ms(1000))),
+            starved_only: false,
+            throttles: false,
             period_min_us: 100,
             period_max_us: 1 << 22,
             margin: Span::ZERO,
@@ -112,15 +140,109 @@ pub(crate) fn check_node(system: &System, node: NodeId, machine: &LinuxMachine) 
         }
     };
     if let (Some(share), Some(first)) = (ordinary_share(system, node, machine), reports.first_mut()) {
+        let (what, taken) =
+            match (share_of_deadlines(system, node, spec.strategy, machine), taken(system, node, machine)) {
+                _ if !stated(system, node).is_zero() => ("stated", None),
+                (Some(Ordinary::Share { budget, period, .. }), _) => ("share", Some((budget, period))),
+                (_, Some((amount, period))) => ("above", Some((amount, period))),
+                _ => ("nothing", None),
+            };
+        let (amount, period) = taken.unzip();
         first.figures.insert(
             "ordinary".to_owned(),
             json!({
                 "cpu": share.cpu, "window_ns": share.window, "real_time_ns": share.demand,
                 "room_ns": share.room, "kept": share.kept(),
+                "charged": what, "charged_ns": amount, "charged_period_ns": period,
             }),
         );
     }
     reports
+}
+
+/// What the file says that ordinary threads take.
+fn stated(system: &System, node: NodeId) -> Span {
+    system.nodes[node.index()].costs.map_or(Span::ZERO, |costs| costs.ordinary)
+}
+
+/// The period of a node's ticks, in ns.
+fn tick_period(system: &System, node: NodeId) -> u64 {
+    system.nodes[node.index()].costs.map_or(Costs::TICK_PERIOD_DEFAULT, |costs| costs.tick_period).as_ns()
+}
+
+/// The system with what its kernel takes for ordinary threads among the costs of each node that does not state it, but for what
+/// [`share_of_deadlines`] says.
+pub(crate) fn charge(system: &System, machine: &LinuxMachine) -> System {
+    let mut charged = system.clone();
+    for index in 0..system.nodes.len() {
+        let node = NodeId(index as u32);
+        let spec = &system.nodes[index];
+        let known =
+            stated(system, node) > Span::ZERO || share_of_deadlines(system, node, spec.strategy, machine).is_some();
+        let Some((amount, period)) = taken(system, node, machine).filter(|_| !known) else { continue };
+        let costs = spec.costs.unwrap_or(Costs::NONE);
+        let (ordinary, ordinary_period) = (Span::from_ns(amount), Span::from_ns(period));
+        charged.nodes[index].costs = Some(Costs { ordinary, ordinary_period, ..costs });
+    }
+    charged
+}
+
+/// Whether the node's jobs run under SCHED_DEADLINE.
+fn by_deadlines(strategy: StrategyRef) -> bool {
+    strategy == StrategyRef::Builtin(Builtin::Edf)
+}
+
+/// What the fair servers take from the tasks of a node of which each CPU has its own, under SCHED_DEADLINE and without components, tables,
+/// flows and modes; `None` also where they take nothing.
+pub(crate) fn share_of_deadlines(
+    system: &System,
+    node: NodeId,
+    strategy: StrategyRef,
+    machine: &LinuxMachine,
+) -> Option<Ordinary> {
+    let spec = &system.nodes[node.index()];
+    let plain = spec.receive.is_none()
+        && spec.send.is_none()
+        && !system.modes.iter().any(|mode| mode.node == node)
+        && !system.components.iter().any(|component| component.node == node)
+        && !system.flows.iter().any(|flow| flow.hops().any(|hop| hop == node));
+    let alone = spec.clusters().iter().all(|cluster| cluster.len() == 1);
+    if !plain || !alone || !by_deadlines(strategy) || !stated(system, node).is_zero() {
+        return None;
+    }
+    let (budget, period) = fair_server_acts(system, node, machine)?;
+    let once = tick_period(system, node);
+    Some(Ordinary::Share { budget: budget.saturating_add(once), period, once })
+}
+
+/// The fair server's runtime and period, where it may take time from real-time threads.
+fn fair_server_acts(system: &System, node: NodeId, machine: &LinuxMachine) -> Option<(u64, u64)> {
+    let (budget, period) = machine.fair_server.filter(|(budget, _)| !budget.is_zero())?;
+    let kept = || fair_share(system, node, (budget, period)).kept();
+    (!(machine.starved_only && kept())).then(|| (budget.as_ns(), period.as_ns().max(1)))
+}
+
+/// What may be taken from the real-time threads of a node on each CPU, and in which period, whatever they have to do; `None`: nothing.
+fn taken(system: &System, node: NodeId, machine: &LinuxMachine) -> Option<(u64, u64)> {
+    let tick = tick_period(system, node);
+    let fair = fair_server_acts(system, node, machine);
+    let throttled = machine.rt_runtime_us.filter(|_| machine.throttles).and_then(|runtime| {
+        let (runtime, period) = (us(runtime), us(machine.rt_period_us));
+        // The threads of a strategy that is none of the kernel's run as SCHED_FIFO where they run.
+        let concerned =
+            !by_deadlines(system.nodes[node.index()].strategy) || system.modes.iter().any(|mode| mode.node == node);
+        let kept = real_time_share(system, node, period, runtime).kept();
+        (concerned && !kept).then(|| (period.saturating_sub(runtime), period))
+    });
+    [fair, throttled]
+        .into_iter()
+        .flatten()
+        .map(|(amount, period)| (amount.saturating_add(tick), period))
+        .reduce(|(a, p), (b, q)| (a.saturating_add(b), p.min(q)))
+}
+
+const fn us(us: u64) -> u64 {
+    us.saturating_mul(1000)
 }
 
 /// What real-time work leaves to ordinary threads on the CPU where that is least.
@@ -130,7 +252,7 @@ struct Share {
     window: u64,
     /// At most this much of it is taken by real-time work.
     demand: u64,
-    /// What real-time work may take without the kernel stepping in.
+    /// What real-time work may take without starving ordinary threads.
     room: u64,
 }
 
@@ -140,22 +262,26 @@ impl Share {
     }
 }
 
-/// Whether ordinary threads get their share by themselves, so that the kernel never takes it from real-time threads.
-///
-/// A fair server (Q, P) is deferred to P - Q after it was needed, and needs nothing where ordinary threads ran for Q until then
-/// (kernel/sched/deadline.c, `dl_server_timer`); without one, SCHED_FIFO stops after `sched_rt_runtime_us` of each
-/// `sched_rt_period_us` (kernel/sched/rt.c). In a window of length L run only jobs that arrived in it or up to D before, where
-/// deadlines are met: at most floor((L + D) / T) + 1 of each task, ticks and interrupts as often as they come.
+/// Whether ordinary threads get their share by themselves: of the fair server, or without one of what `rt_runtime_us` leaves.
 fn ordinary_share(system: &System, node: NodeId, machine: &LinuxMachine) -> Option<Share> {
-    let us = |us: u64| us.saturating_mul(1000);
-    let (window, room) = match (machine.fair_server, machine.rt_runtime_us) {
-        (Some((q, p)), _) => {
-            let window = p.as_ns().saturating_sub(q.as_ns());
-            (window, window.saturating_sub(q.as_ns()))
-        }
-        (None, Some(runtime)) => (us(machine.rt_period_us), us(runtime)),
-        (None, None) => return None,
-    };
+    match (machine.fair_server, machine.rt_runtime_us) {
+        (Some(server), _) => Some(fair_share(system, node, server)),
+        (None, Some(runtime)) => Some(real_time_share(system, node, us(machine.rt_period_us), us(runtime))),
+        (None, None) => None,
+    }
+}
+
+/// Q of any P - Q.
+fn fair_share(system: &System, node: NodeId, (budget, period): (Span, Span)) -> Share {
+    let window = period.saturating_sub(budget);
+    real_time_share(system, node, window.as_ns(), window.saturating_sub(budget).as_ns())
+}
+
+/// What real-time work may take of any window of this length, against `room`.
+///
+/// In it run only jobs that arrived in it or up to D before, where deadlines are met: at most floor((L + D) / T) + 1 of each task, ticks and
+/// interrupts as often as they come.
+fn real_time_share(system: &System, node: NodeId, window: u64, room: u64) -> Share {
     let spec = &system.nodes[node.index()];
     let costs = spec.costs.unwrap_or(Costs::NONE);
     let on_cpu = |cpu: u32| {
@@ -168,7 +294,7 @@ fn ordinary_share(system: &System, node: NodeId, machine: &LinuxMachine) -> Opti
         for theft in thefts(spec.costs) {
             add(theft.c, theft.t, 0)?;
         }
-        for (_, task) in system.tasks_of(node).filter(|(_, task)| task.component.is_none()) {
+        for (_, task) in system.tasks_of(node) {
             if task.cpus.is_none_or(|cpus| cpus.contains(cpu)) {
                 let switches = costs.switch.as_ns().checked_mul(2)?.checked_add(costs.migrate.as_ns())?;
                 let c = task.wcet.as_ns().checked_add(costs.release.as_ns())?.checked_add(switches)?;
@@ -177,10 +303,16 @@ fn ordinary_share(system: &System, node: NodeId, machine: &LinuxMachine) -> Opti
         }
         Some(demand)
     };
-    let taken =
-        |cpu| on_cpu(cpu).and_then(|demand| u64::try_from(demand).ok()).map_or(window, |demand| demand.min(window));
+    // Of tables and flows nothing is said here.
+    let other = spec.receive.is_some()
+        || spec.send.is_some()
+        || system.flows.iter().any(|flow| flow.hops().any(|hop| hop == node));
+    let taken = |cpu| {
+        let demand = on_cpu(cpu).and_then(|demand| u64::try_from(demand).ok()).filter(|_| !other);
+        demand.map_or(window, |demand| demand.min(window))
+    };
     let shares = (0..spec.cpus).map(|cpu| Share { cpu, window, demand: taken(cpu), room });
-    shares.max_by_key(|share| share.demand)
+    shares.max_by_key(|share| share.demand).unwrap_or(Share { cpu: 0, window, demand: window, room })
 }
 
 fn report(scope: String, verdict: Verdict, tasks: Vec<TaskReport>) -> TestReport {
@@ -281,8 +413,7 @@ fn admit(task: &Task, machine: &LinuxMachine, narrow: bool, total: &mut u64, roo
     if period < deadline {
         return refuse("EINVAL", format!("deadline {deadline} exceeds the period {period}"));
     }
-    let us = |us: u64| Span::from_ns(us.saturating_mul(1000));
-    let (min, max) = (us(machine.period_min_us), us(machine.period_max_us));
+    let (min, max) = (Span::from_ns(us(machine.period_min_us)), Span::from_ns(us(machine.period_max_us)));
     if period < min || period > max {
         return refuse("EINVAL", format!("period {period} lies outside {min} to {max}"));
     }
@@ -297,3 +428,6 @@ fn admit(task: &Task, machine: &LinuxMachine, narrow: bool, total: &mut u64, roo
     *total = wanted;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

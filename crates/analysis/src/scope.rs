@@ -56,6 +56,8 @@ pub(crate) struct Unit {
     pub(crate) tasks: Vec<UnitTask>,
     /// Overheads.
     pub(crate) costs: Option<Costs>,
+    /// What ordinary threads take.
+    pub(crate) ordinary: Option<Ordinary>,
     /// Whether noncritical jobs may be omitted.
     pub(crate) cancel: bool,
     /// The grid on which laxities are compared besides, in ns.
@@ -66,6 +68,33 @@ pub(crate) struct Unit {
     pub(crate) fluid: bool,
     /// Why nothing that is said of the unit holds: a server of this level that is not known yet, or that cannot be analysed there.
     pub(crate) open: Option<String>,
+}
+
+/// What ordinary threads take from the tasks of one CPU; times in ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ordinary {
+    /// `amount` in each `period`, anywhere in it, whatever the tasks have to do.
+    Above { amount: u64, period: u64 },
+    /// As a server among deadlines: of any time up to a deadline no more than its share, `budget` in each `period`, and `once` more
+    /// ([`crate::linux`]).
+    Share { budget: u64, period: u64, once: u64 },
+}
+
+impl Ordinary {
+    /// By the costs of a node.
+    pub(crate) fn of(costs: Option<Costs>) -> Option<Ordinary> {
+        let costs = costs.filter(|costs| !costs.ordinary.is_zero())?;
+        Some(Ordinary::Above { amount: costs.ordinary.as_ns(), period: costs.ordinary_period.as_ns().max(1) })
+    }
+
+    /// The most that is taken from a CPU within a window of this length, whatever the deadlines; `None` above 64 bits, or where that is not known.
+    ///
+    /// Late in the period in which it begins, and as early as can be in the others: `amount` for each period that begins within the window less the
+    /// first `amount`, and once more.
+    pub(crate) fn within(self, window: u64) -> Option<u64> {
+        let Ordinary::Above { amount, period } = self else { return None };
+        (window.checked_add(period.checked_sub(amount)?)? / period).checked_add(1)?.checked_mul(amount)
+    }
 }
 
 /// A task of a unit; times in ns.
@@ -186,9 +215,10 @@ impl Unit {
             .collect();
         let levels = plan.levels.clone();
         let laxity_quantum = spec.laxity_quantum.map(|quantum| quantum.as_ns().max(1));
-        let (costs, cancel) = (spec.costs, spec.cancel);
+        let (costs, cancel, ordinary) = (spec.costs, spec.cancel, Ordinary::of(spec.costs));
         let (served, fluid, open) = (None, false, None);
-        let mut unit = Unit { scope, m, whole, levels, tasks, costs, cancel, laxity_quantum, served, fluid, open };
+        let mut unit =
+            Unit { scope, m, whole, levels, tasks, costs, ordinary, cancel, laxity_quantum, served, fluid, open };
         unit.drop_empty_levels();
         unit.block();
         unit
@@ -302,17 +332,38 @@ impl Unit {
         self.thefts().reduce(together)
     }
 
+    /// How much time it takes to get `work` done beside a share for ordinary threads: demand + `budget` t / `period` <= t just where
+    /// demand `period` / (`period` - `budget`) <= t. Rounded up.
+    pub(crate) fn beside(&self, work: u64) -> Option<u64> {
+        let Some(Ordinary::Share { budget, period, .. }) = self.ordinary else { return Some(work) };
+        let left = u128::from(period.checked_sub(budget).filter(|left| *left > 0)?);
+        u64::try_from((u128::from(work) * u128::from(period)).div_ceil(left)).ok()
+    }
+
+    /// What ordinary threads may take once besides their share.
+    pub(crate) const fn once(&self) -> u64 {
+        match self.ordinary {
+            Some(Ordinary::Share { once, .. }) => once,
+            _ => 0,
+        }
+    }
+
+    /// [`Unit::tick`] as it counts beside a share for ordinary threads.
+    pub(crate) fn demanded_tick(&self) -> Option<Tick> {
+        self.tick().map(|tick| Tick { c: self.beside(tick.c).unwrap_or(tick.t.saturating_add(1)), ..tick })
+    }
+
     /// Whether jobs cost what their WCET says and nothing else.
     pub(crate) fn free_of_costs(&self) -> bool {
-        free_of_costs(self.costs)
+        self.ordinary.is_none() && free_of_costs(self.costs)
     }
 }
 
 /// Whether jobs cost what their WCET says and nothing else.
 pub(crate) fn free_of_costs(costs: Option<Costs>) -> bool {
     costs.is_none_or(|costs| {
-        let Costs { switch, migrate, release, tick, interrupt, .. } = costs;
-        [switch, migrate, release, tick, interrupt].iter().all(|cost| cost.is_zero())
+        let Costs { switch, migrate, release, tick, interrupt, ordinary, .. } = costs;
+        [switch, migrate, release, tick, interrupt, ordinary].iter().all(|cost| cost.is_zero())
     })
 }
 

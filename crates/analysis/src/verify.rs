@@ -226,6 +226,9 @@ fn proven(system: &System, certificate: &Certificate) -> Result<Accepted, String
     if system.nodes.iter().any(|node| node.receive.is_some() || node.send.is_some()) {
         return Err("certificates do not cover receiving and sending tasks".to_owned());
     }
+    if system.nodes.iter().filter_map(|node| node.costs).any(|costs| !costs.ordinary.is_zero()) {
+        return Err("certificates do not cover what ordinary threads take (costs.ordinary)".to_owned());
+    }
     let wanders = wanders(system, certificate)?;
     // By task: the latest completion after the source's nominal arrival, once its part is checked.
     // Servers stand behind the file's tasks.

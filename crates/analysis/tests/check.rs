@@ -2,7 +2,7 @@
 
 use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, PlaceError, TestId, check, place};
 use takt_model::{
-    Arrival, Builtin, Component, CpuSet, Criticality, Discipline, Filter, Fit, Level, Mode, NodeId, Placement,
+    Arrival, Builtin, Component, Costs, CpuSet, Criticality, Discipline, Filter, Fit, Level, Mode, NodeId, Placement,
     ServerRule, Span, Strategy, StrategyId, StrategyRef, System, Task, TaskId, Time,
 };
 
@@ -227,21 +227,57 @@ fn pinned_tasks_under_global_placement_are_a_partition() {
 }
 
 #[test]
-fn what_starves_ordinary_threads_is_said() {
-    let asked = |machine, c| {
-        let system = System::local(1, Builtin::Rm, vec![task("a", 10, c), task("b", 100, 10)]);
+fn what_ordinary_threads_take_is_said_and_charged() {
+    let asked = |machine, strategy, c, d| {
+        let slow = Task { deadline: ms(d), ..task("b", 1000, 10) };
+        let system = System::local(1, strategy, vec![task("a", 200, c), slow]);
         let report = check(&system, &CheckOptions { linux: Some(machine), ..Default::default() });
-        let share = report.tests.iter().find_map(|test| test.figures.get("ordinary")).cloned();
-        (share.map(|share| (share["real_time_ns"].clone(), share["kept"].clone())), report.warnings.len())
+        let share = report.tests.iter().find_map(|test| test.figures.get("ordinary")).cloned().unwrap_or_default();
+        let said = (share["kept"].as_bool(), share["charged"].as_str().map(str::to_owned));
+        (said, report.schedulable, report.warnings.len())
     };
-    // (950 + 10) / 10 + 1 jobs of 7 ms and (950 + 100) / 100 + 1 of 10 ms in 950 ms, of which 900 may be taken.
+    let said = |kept: bool, charged: &str| (Some(kept), Some(charged.to_owned()));
+    // 54 ms twice and 10 ms: 118 ms.
     let stock = LinuxMachine::stock(1);
-    assert_eq!(asked(stock, 7), (Some(((97 * 7_000_000 + 11 * 10_000_000).into(), true.into())), 0));
-    assert_eq!(asked(stock, 9), (Some((950_000_000u64.into(), false.into())), 1));
-    // Without a fair server 950 of 1000 ms.
-    let older = LinuxMachine { fair_server: None, ..stock };
-    assert_eq!(asked(older, 8), (Some(((102 * 8_000_000 + 12 * 10_000_000).into(), true.into())), 0));
-    assert_eq!(asked(LinuxMachine { rt_runtime_us: None, ..older }, 9), (None, 0));
+    assert_eq!(asked(stock, Builtin::Rm, 92, 1000), (said(true, "above"), Answer::Yes, 1));
+    assert_eq!(asked(stock, Builtin::Rm, 93, 1000), (said(true, "above"), Answer::Unknown, 1));
+    // (950 + 200) / 200 + 1 jobs of 147 ms in 950 ms, of which 900 may be taken; 2 of "b".
+    let starved = LinuxMachine { starved_only: true, ..stock };
+    assert_eq!(asked(starved, Builtin::Rm, 93, 1000), (said(true, "nothing"), Answer::Yes, 0));
+    assert_eq!(asked(starved, Builtin::Rm, 147, 1000), (said(false, "above"), Answer::Unknown, 1));
+    // 8 ms of 8 ms leave no share, and 4 ms may be lost at once.
+    assert_eq!(asked(stock, Builtin::Edf, 150, 1000), (said(false, "share"), Answer::Yes, 1));
+    assert_eq!(asked(stock, Builtin::Edf, 1, 14), (said(true, "share"), Answer::Unknown, 1));
+    assert_eq!(asked(stock, Builtin::Edf, 1, 16), (said(true, "share"), Answer::Yes, 1));
+    let without = LinuxMachine { fair_server: None, ..stock };
+    assert_eq!(asked(without, Builtin::Edf, 1, 12), (said(true, "nothing"), Answer::Yes, 0));
+    // Throttled at 950 of 1000 ms: (1000 + 200) / 200 + 1 jobs.
+    let older = LinuxMachine { throttles: true, ..without };
+    assert_eq!(asked(older, Builtin::Rm, 130, 1000), (said(true, "nothing"), Answer::Yes, 0));
+    assert_eq!(asked(older, Builtin::Rm, 135, 1000), (said(false, "above"), Answer::Unknown, 1));
+    assert_eq!(asked(older, Builtin::Edf, 180, 1000), (said(false, "nothing"), Answer::Yes, 0));
+    assert_eq!(asked(LinuxMachine { rt_runtime_us: None, ..older }, Builtin::Rm, 180, 1000).0, (None, None));
+}
+
+#[test]
+fn what_the_file_says_of_ordinary_threads_holds_instead() {
+    let mut system = System::local(1, Builtin::Rm, vec![task("a", 10, 3)]);
+    let ordinary = |amount| Costs { ordinary: ms(amount), ordinary_period: ms(100), ..Costs::NONE };
+    let mut asked = |amount, linux| {
+        system.nodes[0].costs = Some(ordinary(amount));
+        let report = check(&system, &CheckOptions { linux, ..Default::default() });
+        (report.schedulable, report.bound_of(TaskId(0)))
+    };
+    for linux in [None, Some(LinuxMachine::stock(1))] {
+        assert_eq!(asked(3, linux), (Answer::Yes, Some(ms(9))));
+        assert_eq!(asked(4, linux), (Answer::Unknown, Some(ms(11))));
+    }
+    // What ordinary threads do to EDF on several CPUs, components and flows is charged or refused, never forgotten.
+    let mut pair = System::local(2, Builtin::Edf, vec![task("a", 10, 3), task("b", 10, 3), task("c", 10, 3)]);
+    let yes = |system: &System| check(system, &CheckOptions::default()).schedulable == Answer::Yes;
+    assert!(yes(&pair));
+    pair.nodes[0].costs = Some(ordinary(4));
+    assert!(!yes(&pair));
 }
 
 #[test]

@@ -220,7 +220,7 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["check", "good.toml", "--linux=cpus=zero"], 2, "\"cpus=zero\" has no whole number"),
         (&["check", "good.toml", "--linux=cpus=0"], 2, "is no possible number of CPUs"),
         (&["check", "good.toml", "--linux=speed=1"], 2, "is no key of a machine"),
-        (&["check", "good.toml", "--linux=fair-server=maybe"], 2, "neither on nor off"),
+        (&["check", "good.toml", "--linux=fair-server=maybe"], 2, "none of on, starved and off"),
         (&["chart", "good.takt", "--from", "2s", "--to", "1s"], 2, "--to must be later"),
         (&["chart", "good.takt", "--by", "cpu"], 2, "add --format svg"),
         (&["chart", "good.takt", "--node", "n9"], 2, "no node is called \"n9\""),

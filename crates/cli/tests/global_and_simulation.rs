@@ -81,6 +81,8 @@ fn system(dice: &mut Dice) -> System {
         release: dice.ns(0, 1),
         tick: dice.ns(0, 1),
         tick_period: dice.ns(8, 40),
+        ordinary: dice.ns(0, 2),
+        ordinary_period: dice.ns(40, 90),
         ..Costs::NONE
     });
     system

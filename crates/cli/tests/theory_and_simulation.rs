@@ -68,6 +68,7 @@ fn light_system(dice: &mut Dice) -> System {
         task.jitter = Span::from_ns(task.jitter.as_ns() * dice.roll(0, 1));
     }
     tame(&mut system);
+    random::ordinary_threads(dice, &mut system);
     system
 }
 

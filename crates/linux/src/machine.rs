@@ -87,6 +87,23 @@ impl Machine {
         let default = (Span::from_ms(50), Span::from_ms(1000));
         self.fair_server.or_else(|| (version(&self.kernel)? >= (6, 12)).then_some(default))
     }
+
+    /// Whether SCHED_FIFO may be stopped at `sched_rt_runtime_us`: before Linux 6.12 always, later where the kernel has groups of real-time
+    /// threads, which it is taken to have unless its configuration in /boot says otherwise.
+    #[must_use]
+    pub fn throttles_assumed(&self) -> bool {
+        let configuration = || fs::read_to_string(format!("/boot/config-{}", self.kernel)).unwrap_or_default();
+        throttles(version(&self.kernel), configuration)
+    }
+}
+
+fn throttles(version: Option<(u32, u32)>, configuration: impl FnOnce() -> String) -> bool {
+    let groups = || {
+        let configuration = configuration();
+        let known = configuration.lines().any(|line| line.starts_with("CONFIG_HZ="));
+        !known || configuration.lines().any(|line| line == "CONFIG_RT_GROUP_SCHED=y")
+    };
+    version.is_none_or(|version| version < (6, 12)) || groups()
 }
 
 /// Major and minor number of a release like `6.18.44-fc`.
@@ -180,6 +197,10 @@ mod tests {
 
     #[test]
     fn a_server_for_ordinary_threads_is_assumed_where_the_kernel_has_one() {
+        let configured = |text: &str| throttles(Some((6, 12)), || text.to_owned());
+        assert!(throttles(Some((6, 11)), String::new) && throttles(None, String::new) && configured(""));
+        assert!(!configured("CONFIG_HZ=250\n# CONFIG_RT_GROUP_SCHED is not set\n"));
+        assert!(configured("CONFIG_HZ=250\nCONFIG_RT_GROUP_SCHED=y\n"));
         let on = |kernel: &str, fair_server| {
             Machine { kernel: kernel.to_owned(), fair_server, ..machine() }.fair_server_assumed()
         };

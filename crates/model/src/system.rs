@@ -146,6 +146,11 @@ pub struct Costs {
     /// The least distance of such interrupts on each CPU; 1 ms unless the file says otherwise. The shares of `interrupt` and `tick` are
     /// below one together.
     pub interrupt_period: Span,
+    /// What ordinary threads may take from the tasks on each CPU in each `ordinary_period`, anywhere in it.
+    pub ordinary: Span,
+    /// Periods of equal length on each CPU, one after the other, wherever the first begins; 1 s unless the file says otherwise. The share
+    /// of `ordinary` too is counted in what is below one together.
+    pub ordinary_period: Span,
     /// How late a timer releases a job at most: jitter of every task that follows no other, besides its own.
     pub latency: Span,
 }
@@ -155,6 +160,8 @@ impl Costs {
     pub const TICK_PERIOD_DEFAULT: Span = Span::from_ms(4);
     /// The distance of interrupts where a file gives none.
     pub const INTERRUPT_PERIOD_DEFAULT: Span = Span::from_ms(1);
+    /// The period of ordinary threads where a file gives none: that of the kernel's fair server.
+    pub const ORDINARY_PERIOD_DEFAULT: Span = Span::from_s(1);
     /// Nothing costs anything.
     pub const NONE: Costs = Costs {
         switch: Span::ZERO,
@@ -164,19 +171,28 @@ impl Costs {
         tick_period: Self::TICK_PERIOD_DEFAULT,
         interrupt: Span::ZERO,
         interrupt_period: Self::INTERRUPT_PERIOD_DEFAULT,
+        ordinary: Span::ZERO,
+        ordinary_period: Self::ORDINARY_PERIOD_DEFAULT,
         latency: Span::ZERO,
     };
 
-    /// Whether ticks and interrupts leave some time.
+    /// Whether ticks, interrupts and ordinary threads leave some time. Shares that miss all of it by less than 2^-60 count as all.
     #[must_use]
     pub const fn leaves_time(&self) -> bool {
-        let (tick, every) = (self.tick.as_ns() as u128, self.tick_period.as_ns() as u128);
-        let (interrupt, apart) = (self.interrupt.as_ns() as u128, self.interrupt_period.as_ns() as u128);
-        if tick >= every || interrupt >= apart {
-            return (tick == 0 || tick < every) && (interrupt == 0 || interrupt < apart);
+        const ONE: u128 = 1 << 62;
+        /// In 2^-62, rounded up; nothing where it costs nothing.
+        const fn share(cost: Span, period: Span) -> u128 {
+            let (cost, period) = (cost.as_ns() as u128, period.as_ns() as u128);
+            if cost == 0 {
+                0
+            } else if cost >= period {
+                ONE
+            } else {
+                (cost << 62).div_ceil(period)
+            }
         }
-        // tick / every + interrupt / apart < 1
-        interrupt * every < (every - tick) * apart
+        let tick = share(self.tick, self.tick_period);
+        tick + share(self.interrupt, self.interrupt_period) + share(self.ordinary, self.ordinary_period) < ONE
     }
 }
 

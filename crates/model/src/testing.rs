@@ -135,6 +135,8 @@ impl Tape<'_> {
             let interrupt_period = self.time(false);
             let interrupt = self.span(true, Span::from_ns(interrupt_period.as_ns() - 1));
             let latency = self.time(true);
+            let ordinary_period = if self.flip() { Costs::ORDINARY_PERIOD_DEFAULT } else { self.time(false) };
+            let ordinary = self.span(true, Span::from_ns(ordinary_period.as_ns() - 1));
             let costs = Costs {
                 switch: self.time(true),
                 migrate: self.time(true),
@@ -143,9 +145,13 @@ impl Tape<'_> {
                 tick_period,
                 interrupt,
                 interrupt_period,
+                ordinary,
+                ordinary_period,
                 latency,
             };
-            node.costs = Some(if costs.leaves_time() { costs } else { Costs { interrupt: Span::ZERO, ..costs } });
+            let fitting = [costs, Costs { ordinary: Span::ZERO, ..costs }];
+            let fitting = fitting.into_iter().find(Costs::leaves_time);
+            node.costs = Some(fitting.unwrap_or(Costs { ordinary: Span::ZERO, interrupt: Span::ZERO, ..costs }));
         }
         node.link = self.flip().then(|| Rate::from_bps(self.pick(&[1_000_000_000, 1, 2_500, 3_000_000, u64::MAX])));
         node.receive = self.flip().then(|| self.table_task());

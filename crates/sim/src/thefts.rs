@@ -1,4 +1,7 @@
-//! Ticks and interrupts: at each multiple of its period, each steals a constant from whatever job runs.
+//! Ticks, interrupts and ordinary threads.
+//!
+//! Ticks and interrupts: at each multiple of its period, each steals a constant from whatever job runs. Ordinary threads take the CPUs away from all
+//! jobs: late in one period and early in the next, so twice the amount at once every second period, which is the worst that they may do.
 
 use takt_model::{Costs, Span, Time};
 
@@ -10,6 +13,36 @@ pub(crate) struct Thefts {
     one: Theft,
     /// The second; costs nothing where there are not two.
     other: Theft,
+    /// When ordinary threads run.
+    away: Away,
+    /// Whether nothing steals.
+    quiet: bool,
+}
+
+/// In each period P, from `from_ns` on and for `length_ns`, no job gets anything done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Away {
+    period_ns: u64,
+    from_ns: u64,
+    length_ns: u64,
+}
+
+impl Away {
+    fn new(costs: &Costs) -> Self {
+        let (amount_ns, half_ns) = (costs.ordinary.as_ns(), costs.ordinary_period.as_ns().max(1));
+        let period_ns = half_ns.saturating_mul(2);
+        Away { period_ns, from_ns: half_ns.saturating_sub(amount_ns), length_ns: amount_ns.saturating_mul(2) }
+    }
+
+    /// What is away in [0, until).
+    fn until(self, until: Time) -> u64 {
+        let (whole, rest) = (until.as_ns() / self.period_ns, until.as_ns() % self.period_ns);
+        whole * self.length_ns + rest.saturating_sub(self.from_ns).min(self.length_ns)
+    }
+
+    fn between(self, start: Time, end: Time) -> Span {
+        if self.length_ns == 0 { Span::ZERO } else { Span::from_ns(self.until(end) - self.until(start)) }
+    }
 }
 
 /// A constant every period.
@@ -25,26 +58,32 @@ impl Thefts {
         debug_assert!(costs.leaves_time());
         let theft = |cost: Span, period: Span| Theft { period_ns: period.as_ns().max(1), cost_ns: cost.as_ns() };
         let (one, other) = (theft(costs.tick, costs.tick_period), theft(costs.interrupt, costs.interrupt_period));
-        if one.cost_ns == 0 { Thefts { one: other, other: one } } else { Thefts { one, other } }
+        let (one, other) = if one.cost_ns == 0 { (other, one) } else { (one, other) };
+        let away = Away::new(costs);
+        Thefts { one, other, away, quiet: one.cost_ns == 0 && away.length_ns == 0 }
     }
 
     /// When `work` is done that starts at `start` and runs through.
     #[inline]
     pub(crate) fn finish(self, start: Time, work: Span) -> Time {
-        if self.one.cost_ns == 0 { start + work } else { self.finish_later(start, work) }
+        if self.quiet { start + work } else { self.finish_later(start, work) }
     }
 
     #[inline(never)]
     fn finish_later(self, start: Time, work: Span) -> Time {
-        let alone = self.one.finish(start, work);
-        if self.other.cost_ns == 0 {
+        if work.is_zero() {
+            return start;
+        }
+        let alone = if self.one.cost_ns == 0 { start + work } else { self.one.finish(start, work) };
+        if self.is_alone() {
             return alone;
         }
         // All that came in [start, finish) has been served: the job runs last. The least such instant.
         let mut finish = alone;
         loop {
             let stolen = self.one.stolen(start, finish).saturating_add(self.other.stolen(start, finish));
-            let next = start.saturating_add(work.saturating_add(stolen));
+            let away = self.away.between(start, finish);
+            let next = start.saturating_add(work.saturating_add(stolen).saturating_add(away));
             if next == finish {
                 return finish;
             }
@@ -55,13 +94,18 @@ impl Thefts {
     /// How much work is done in [start, now).
     #[inline]
     pub(crate) fn work(self, start: Time, now: Time) -> Span {
-        if self.one.cost_ns == 0 { now - start } else { self.work_besides(start, now) }
+        if self.quiet { now - start } else { self.work_besides(start, now) }
+    }
+
+    /// Whether there is but one theft, ordinary threads included.
+    fn is_alone(self) -> bool {
+        self.other.cost_ns == 0 && self.away.length_ns == 0
     }
 
     #[inline(never)]
     fn work_besides(self, start: Time, now: Time) -> Span {
-        let most = self.one.work(start, now);
-        if self.other.cost_ns == 0 {
+        let most = if self.one.cost_ns == 0 { now - start } else { self.one.work(start, now) };
+        if self.is_alone() {
             return most;
         }
         // The most that is finished by now.
@@ -129,6 +173,11 @@ mod tests {
                     stolen += cost.as_ns();
                 }
             }
+            let (amount, period) = (costs.ordinary.as_ns(), costs.ordinary_period.as_ns());
+            let (number, rest) = (t / period, t % period);
+            if if number.is_multiple_of(2) { rest >= period - amount } else { rest < amount } {
+                continue;
+            }
             if stolen > 0 { stolen -= 1 } else { work += 1 }
         }
         work
@@ -139,6 +188,7 @@ mod tests {
         fn they_steal_as_nanoseconds_say(
             periods in (2u64..12, 2u64..12),
             each in (0u64..11, 0u64..11),
+            ordinary in (0u64..9, 3u64..20),
             start in 0u64..40,
             work in 0u64..60,
         ) {
@@ -147,11 +197,14 @@ mod tests {
                 tick_period: ns(periods.0),
                 interrupt: ns(each.1),
                 interrupt_period: ns(periods.1),
+                ordinary: ns(ordinary.0 % ordinary.1),
+                ordinary_period: ns(ordinary.1),
                 ..Costs::NONE
             };
             let tick = ns(each.0 % periods.0);
             let costs = Costs { tick, ..costs };
             let costs = if costs.leaves_time() { costs } else { Costs { interrupt: Span::ZERO, ..costs } };
+            let costs = if costs.leaves_time() { costs } else { Costs { ordinary: Span::ZERO, ..costs } };
             let thefts = Thefts::new(&costs);
             let finish = thefts.finish(Time::from_ns(start), ns(work)).as_ns();
             prop_assert_eq!(slow_work(&costs, start, finish), work);

@@ -42,7 +42,8 @@ fn random_systems_run_as_the_reference_says() {
     let first: u64 = std::env::var("TAKT_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
     for seed in first..first + cases(10_000) {
         let mut dice = Dice::new(seed);
-        let system = random::system(&mut dice);
+        let mut system = random::system(&mut dice);
+        random::ordinary_threads(&mut dice, &mut system);
         let duration = dice.roll(20, 70);
         let replay = format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt-sim --test against_reference");
         compare(&system, seed, duration, &replay);

@@ -205,7 +205,7 @@ fn is_quick(system: &System, node: NodeId) -> bool {
     let known = matches!(spec.strategy, StrategyRef::Builtin(Builtin::Edf | Builtin::Rm | Builtin::Dm | Builtin::Fp));
     // Timers that are late are jitter of every task.
     let clear = !spec.cancel
-        && spec.costs.is_none_or(|costs| costs.latency.is_zero())
+        && spec.costs.is_none_or(|costs| costs.latency.is_zero() && costs.ordinary.is_zero())
         && spec.receive.is_none()
         && spec.send.is_none()
         && system.modes.iter().all(|mode| mode.node != node)

@@ -215,7 +215,7 @@ fn until(report: &TestReport, tasks: &[EdfTask]) -> Option<u64> {
 
 fn by_demand(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Binding> {
     let tasks = edf_tasks(unit, carried).ok()?;
-    let tick = unit.tick();
+    let tick = unit.demanded_tick();
     let rests: Vec<(Blocker, &str)> = match report.test {
         TestId::NpEdf => super::one_cpu::blockers(unit, &tasks)
             .into_iter()
@@ -302,7 +302,11 @@ fn by_window(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Bind
     }
     let ticks = unit.thefts().count();
     for (at, (theft, jobs)) in thefts.iter().zip(&worst.thefts).enumerate() {
-        let name = if at < ticks { "ticks and interrupts" } else { "switches" };
+        let name = match at.checked_sub(ticks) {
+            None => "ticks and interrupts",
+            Some(0) if unit.ordinary.is_some() => "ordinary threads",
+            Some(_) => "switches",
+        };
         terms.extend(jobs_of(name, *jobs, theft.c));
     }
     terms.extend(once("less important work in the way", worst.blocking));

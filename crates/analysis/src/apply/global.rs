@@ -121,6 +121,12 @@ fn suffered(unit: &Unit, task: &UnitTask, carried: &Carried, rule: Rule) -> Opti
         }
     }
     let another = if unit.m > 1 && !costs.interrupt_period.is_zero() { costs.interrupt.as_ns() } else { 0 };
+    // Where it goes on, ordinary threads may be about to take their share as well.
+    let ordinary = match unit.ordinary {
+        Some(ordinary) => ordinary.within(task.d)?,
+        None => 0,
+    };
+    let another = if unit.m > 1 { another.checked_add(costs.ordinary.as_ns())? } else { another };
     let each = costs.switch.as_ns().checked_add(costs.migrate.as_ns())?.checked_add(another)?;
     let ticks = match unit.tick() {
         Some(tick) => (task.d / tick.t).checked_add(1)?.checked_mul(tick.c)?,
@@ -130,7 +136,8 @@ fn suffered(unit: &Unit, task: &UnitTask, carried: &Carried, rule: Rule) -> Opti
         .checked_add(costs.release.as_ns())?
         .checked_add(costs.switch.as_ns())?
         .checked_add(preemptions.checked_mul(each)?)?
-        .checked_add(ticks)
+        .checked_add(ticks)?
+        .checked_add(ordinary)
 }
 
 /// Nothing but more important work keeps a job from a CPU.

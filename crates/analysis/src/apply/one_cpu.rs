@@ -28,7 +28,7 @@ pub(super) fn apply_np_edf(unit: &Unit, carried: &Carried) -> Result<Outcome, In
     let tasks = edf_tasks(unit, carried)?;
     let blockers = blockers(unit, &tasks);
     let exact = demand_is_exact(unit) && unit.tasks.iter().all(|task| task.sporadic);
-    Ok(of_demand(unit, np::analyse(&tasks, &blockers, unit.tick()), exact, |t, demand| {
+    Ok(of_demand(unit, np::analyse(&tasks, &blockers, unit.demanded_tick()), exact, |t, demand| {
         format!(
             "released together just after the longest job with a later deadline has started, the tasks find {demand} to do within the first {t}"
         )

@@ -184,6 +184,7 @@ fn random_tasks(random: &mut Random) -> System {
             interrupt: ns(random.between(0, 1)),
             interrupt_period: ns(random.between(8, 30)),
             latency: ns(random.between(0, 1)),
+            ..Costs::NONE
         });
     }
     if random.between(0, 5) == 0 && count > 2 {

@@ -10,7 +10,7 @@ use super::{Guarantee, Mpr, Start, mpr};
 use crate::chains::Carried;
 use crate::reservation::deterministic::Reservation;
 use crate::reservation::{arrivals_of, exec_of};
-use crate::scope::{Unit, UnitTask, View, free_of_costs};
+use crate::scope::{Ordinary, Unit, UnitTask, View, free_of_costs};
 
 /// A System in which every server with a period and a budget is a task of the level above it, behind the file's own tasks.
 #[derive(Clone, Debug)]
@@ -458,6 +458,9 @@ pub(crate) fn loss(system: &System, own: usize, id: ComponentId, period: u64) ->
             let times = (period / t.as_ns().max(1)).checked_add(1)?;
             lost = lost.checked_add(times.checked_mul(c.as_ns())?)?;
         }
+    }
+    if let Some(ordinary) = Ordinary::of(Some(costs)) {
+        lost = lost.checked_add(ordinary.within(period)?)?;
     }
     Some(lost)
 }

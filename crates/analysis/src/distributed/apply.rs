@@ -379,6 +379,11 @@ fn refusal(system: &System, node: NodeId) -> Option<String> {
     if spec.costs.is_some_and(|costs| !costs.latency.is_zero()) {
         return Some("partial-edf needs a time table and flows that start on time: costs.latency of zero".to_owned());
     }
+    if spec.costs.is_some_and(|costs| !costs.ordinary.is_zero()) {
+        return Some(
+            "partial-edf needs a node on which ordinary threads take nothing: costs.ordinary of zero".to_owned(),
+        );
+    }
     if let Some(component) = system.components.iter().find(|component| component.node == node) {
         return Some(format!("partial-edf needs a node without components: \"{}\"", component.name));
     }

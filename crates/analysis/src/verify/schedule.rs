@@ -94,7 +94,9 @@ pub(super) fn repeats(part: &Part, from: u64, cycle: u64) -> Claim {
 
 /// Whether jobs cost nothing but their WCET.
 fn free(costs: takt_model::Costs) -> bool {
-    [costs.switch, costs.migrate, costs.release, costs.tick, costs.interrupt].iter().all(|cost| cost.is_zero())
+    [costs.switch, costs.migrate, costs.release, costs.tick, costs.interrupt, costs.ordinary]
+        .iter()
+        .all(|cost| cost.is_zero())
 }
 
 /// How many jobs of each task are pending, and what is left of the first.

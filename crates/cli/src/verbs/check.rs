@@ -29,6 +29,11 @@ pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
     let (all, explain) = (options.all, options.explain);
     let asked = CheckOptions { all, only, explain, linux, ..CheckOptions::default() };
     let report = takt_analysis::check(&system, &asked);
+    if (options.sensitivity || options.certificate.is_some()) && charged_by_kernel(&report) {
+        return Err(Failure::cannot(
+            "what the kernel takes for ordinary threads counts for the verdict alone, not for --sensitivity and --certificate; state it in the file (costs.ordinary), or leave --linux out",
+        ));
+    }
     let sensitivity = options.sensitivity.then(|| searched(&system));
     let to_stdout = options.certificate.as_ref().is_some_and(Target::is_stdout);
     if json && to_stdout {
@@ -52,6 +57,12 @@ pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
         write_certificate(&system, target)?;
     }
     Ok(if report.schedulable == Answer::Yes { Status::Yes } else { Status::No })
+}
+
+/// Whether the verdict counts on what `--linux` tells.
+fn charged_by_kernel(report: &CheckReport) -> bool {
+    let charged = report.tests.iter().filter_map(|test| test.figures.get("ordinary")?["charged"].as_str());
+    charged.into_iter().any(|how| matches!(how, "above" | "share"))
 }
 
 /// Writes the proof; nothing where there is none.
@@ -185,6 +196,7 @@ fn machine(text: &str, margin: Option<Span>) -> Result<LinuxMachine, Failure> {
             rt_period_us: here.limits.rt_period_us.max(1),
             // Kernels before 6.12 have none; later ones that do not tell are taken to have the default.
             fair_server: here.fair_server_assumed(),
+            throttles: here.throttles_assumed(),
             cpusets: Some(here.no_cpusets.is_none()),
             period_min_us: here.limits.dl_period_min.as_ns() / 1000,
             period_max_us: here.limits.dl_period_max.as_ns() / 1000,
@@ -192,10 +204,11 @@ fn machine(text: &str, margin: Option<Span>) -> Result<LinuxMachine, Failure> {
         });
     }
     let mut machine = stock(1);
+    let mut throttles = None;
     for part in text.split(',') {
         let bad = |why: &str| {
             Failure::input(format_args!(
-                "--linux {text}: \"{part}\" {why}; write this, or KEY=VALUE,... with cpus, rt-runtime-us, rt-period-us, fair-server (on or off)"
+                "--linux {text}: \"{part}\" {why}; write this, or KEY=VALUE,... with cpus, rt-runtime-us, rt-period-us, fair-server (on, starved or off), throttling (on or off)"
             ))
         };
         let (key, value) = part.split_once('=').ok_or_else(|| bad("is no KEY=VALUE"))?;
@@ -212,14 +225,24 @@ fn machine(text: &str, margin: Option<Span>) -> Result<LinuxMachine, Failure> {
                 machine.rt_period_us = Some(number()?).filter(|us| *us > 0).ok_or_else(|| bad("must be above zero"))?;
             }
             "fair-server" => {
-                machine.fair_server = match value {
-                    "on" => LinuxMachine::stock(1).fair_server,
-                    "off" => None,
+                (machine.fair_server, machine.starved_only) = match value {
+                    "on" => (LinuxMachine::stock(1).fair_server, false),
+                    "starved" => (LinuxMachine::stock(1).fair_server, true),
+                    "off" => (None, false),
+                    _ => return Err(bad("is none of on, starved and off")),
+                };
+            }
+            "throttling" => {
+                throttles = match value {
+                    "on" => Some(true),
+                    "off" => Some(false),
                     _ => return Err(bad("is neither on nor off")),
                 };
             }
             _ => return Err(bad("is no key of a machine")),
         }
     }
+    // Kernels have the one or the other, those with groups of real-time threads both.
+    machine.throttles = throttles.unwrap_or(machine.fair_server.is_none());
     Ok(machine)
 }

@@ -285,6 +285,8 @@ impl Builder<'_> {
                 tick_period: costs.span("tick-period").unwrap_or(Costs::TICK_PERIOD_DEFAULT),
                 interrupt: costs.span("interrupt").unwrap_or_default(),
                 interrupt_period: costs.span("interrupt-period").unwrap_or(Costs::INTERRUPT_PERIOD_DEFAULT),
+                ordinary: costs.span("ordinary").unwrap_or_default(),
+                ordinary_period: costs.span("ordinary-period").unwrap_or(Costs::ORDINARY_PERIOD_DEFAULT),
                 latency: costs.span("latency").unwrap_or_default(),
             }),
             link: f.table("link").and_then(|link| match link.value("rate") {

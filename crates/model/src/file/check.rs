@@ -267,7 +267,19 @@ impl Check<'_> {
                 }
                 self.span(part, "costs.interrupt", costs.interrupt, true);
                 self.span(part, "costs.interrupt-period", costs.interrupt_period, false);
+                self.span(part, "costs.ordinary", costs.ordinary, true);
+                self.span(part, "costs.ordinary-period", costs.ordinary_period, false);
                 self.span(part, "costs.latency", costs.latency, true);
+                let without = crate::Costs { ordinary: Span::ZERO, ..costs };
+                let shares = ["costs.ordinary", "costs.ordinary-period"];
+                if without.leaves_time() && !costs.leaves_time() && !self.bad(part, &shares) {
+                    let (owner, ordinary, period) = (self.owner(part), costs.ordinary, costs.ordinary_period);
+                    let message = format!(
+                        "costs.ordinary {ordinary} of {owner} each {period} leaves no time, ticks and interrupts counted; ordinary threads take less than all"
+                    );
+                    self.error(part, "costs.ordinary", message);
+                }
+                let costs = without;
                 let shares = ["costs.tick", "costs.tick-period", "costs.interrupt", "costs.interrupt-period"];
                 if costs.tick < costs.tick_period && !costs.leaves_time() && !self.bad(part, &shares) {
                     let (owner, interrupt, period) = (self.owner(part), costs.interrupt, costs.interrupt_period);

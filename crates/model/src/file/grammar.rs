@@ -244,6 +244,18 @@ static COSTS_TABLE: Table = Table {
         )
         .default("\"1ms\""),
         key(
+            "ordinary",
+            SPAN,
+            "What ordinary threads may take from the tasks on each CPU in each `ordinary-period`, anywhere in it (docs/tests/linux.md).",
+        )
+        .default("\"0ns\""),
+        key(
+            "ordinary-period",
+            POSITIVE,
+            "See `ordinary`; in `sim` they take it late in one period and early in the next.",
+        )
+        .default("\"1s\""),
+        key(
             "latency",
             SPAN,
             "How late a timer releases a job at most: `jitter` of every task that follows no other, besides its own.",

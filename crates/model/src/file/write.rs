@@ -114,6 +114,8 @@ impl<'a> Writer<'a> {
                 ("tick-period", costs.tick_period, Costs::TICK_PERIOD_DEFAULT),
                 ("interrupt", costs.interrupt, Span::ZERO),
                 ("interrupt-period", costs.interrupt_period, Costs::INTERRUPT_PERIOD_DEFAULT),
+                ("ordinary", costs.ordinary, Span::ZERO),
+                ("ordinary-period", costs.ordinary_period, Costs::ORDINARY_PERIOD_DEFAULT),
                 ("latency", costs.latency, Span::ZERO),
             ];
             let parts = parts.iter().filter(|(_, span, default)| span != default);

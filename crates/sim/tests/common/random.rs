@@ -114,9 +114,23 @@ pub(crate) fn one_node(dice: &mut Dice, prefix: &str) -> System {
         tick_period: dice.ns(3, 9),
         interrupt: dice.ns(0, 1),
         interrupt_period: dice.ns(4, 9),
+        ordinary: Span::ZERO,
+        ordinary_period: Costs::ORDINARY_PERIOD_DEFAULT,
         latency: if dice.chance(50) { dice.ns(1, 3) } else { Span::ZERO },
     });
     system
+}
+
+/// Lets ordinary threads take some of the CPUs of every other system.
+pub(crate) fn ordinary_threads(dice: &mut Dice, system: &mut System) {
+    for node in &mut system.nodes {
+        if dice.chance(50) {
+            continue;
+        }
+        let costs = node.costs.unwrap_or(Costs::NONE);
+        let costs = Costs { ordinary: dice.ns(1, 5), ordinary_period: dice.ns(12, 90), ..costs };
+        node.costs = if costs.leaves_time() { Some(costs) } else { node.costs };
+    }
 }
 
 fn task(dice: &mut Dice, system: &System, prefix: &str, number: usize) -> Task {

@@ -506,11 +506,20 @@ impl<'a> Reference<'a> {
                 }
             }
             job.received += 1;
-            if job.stolen > 0 {
+            if costs.is_some_and(|costs| ordinary_threads_run(&costs, self.now)) {
+                // No job gets anything done.
+            } else if job.stolen > 0 {
                 job.stolen -= 1;
             } else {
                 job.left -= 1;
             }
         }
     }
+}
+
+/// Whether ordinary threads have the CPUs: at the end of even periods and at the start of odd ones.
+fn ordinary_threads_run(costs: &Costs, now: u64) -> bool {
+    let (amount, period) = (costs.ordinary.as_ns(), costs.ordinary_period.as_ns());
+    let rest = now % period;
+    if (now / period).is_multiple_of(2) { rest >= period - amount } else { rest < amount }
 }
