@@ -161,8 +161,9 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
     warnings
 }
 
-/// What the verdicts assume and the file contradicts.
-fn contradictions(system: &System) -> Vec<String> {
+/// What verdicts (and certificates) assume of the tasks and the file contradicts, a sentence each.
+#[must_use]
+pub fn contradictions(system: &System) -> Vec<String> {
     let mut warnings = Vec::new();
     for task in &system.tasks {
         let longest = match &task.exec {

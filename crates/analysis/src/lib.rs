@@ -52,7 +52,7 @@ pub mod window;
 pub use admit::Admission;
 pub use catalogue::{Kind, TestId, TestInfo, catalogue};
 pub use certify::{Uncertified, certify};
-pub use check::{CheckOptions, check};
+pub use check::{CheckOptions, check, contradictions};
 pub use compositional::{SizeError, SizedComponent, SizedSystem, size};
 pub use linux::LinuxMachine;
 pub use partition::{Bin, NodePlacement, PlaceError, Placed, place};

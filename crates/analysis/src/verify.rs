@@ -153,6 +153,8 @@ pub(crate) struct Part {
     cancel: bool,
     /// Whether it holds a server that takes bandwidth, not jobs.
     fluid: bool,
+    /// How many parts of the certificate are replayed, and share the time for that.
+    replays: usize,
 }
 
 impl Part {
@@ -230,12 +232,19 @@ fn proven(system: &System, certificate: &Certificate) -> Result<Accepted, String
         return Err("certificates do not cover what ordinary threads take (costs.ordinary)".to_owned());
     }
     let wanders = wanders(system, certificate)?;
+    for (i, placed) in certificate.placement.iter().enumerate() {
+        let twice = certificate.placement[..i].iter().any(|before| before.task == placed.task);
+        if twice || system.task_by_name(&placed.task).is_none() {
+            return Err(format!("\"{}\" is placed twice, or is no task", placed.task));
+        }
+    }
+    let replays = certificate.proofs.iter().filter(|unit| matches!(unit.proof, Proof::Repeats { .. })).count();
     // By task: the latest completion after the source's nominal arrival, once its part is checked.
     // Servers stand behind the file's tasks.
     let mut ends: Vec<Option<u128>> = vec![None; system.tasks.len() + system.components.len()];
     let mut proofs = Vec::with_capacity(certificate.proofs.len());
     for unit in &certificate.proofs {
-        let part = part(system, certificate, unit, &wanders, &ends)?;
+        let part = Part { replays, ..part(system, certificate, unit, &wanders, &ends)? };
         for (id, end) in check_part(&part, &unit.proof)? {
             if ends[id.index()].replace(end).is_some() {
                 return Err(format!("{}: a task stands in two parts", part.scope));
@@ -395,7 +404,18 @@ fn whole_part(
     });
     let grid = spec.laxity_quantum.map(|grid| grid.as_ns().max(1));
     let m = cpus.len();
-    Ok(Part { scope, m, levels: plan.levels, tasks, costs: spec.costs, grid, supply: None, cancel: spec.cancel, fluid })
+    Ok(Part {
+        scope,
+        m,
+        levels: plan.levels,
+        tasks,
+        costs: spec.costs,
+        grid,
+        supply: None,
+        cancel: spec.cancel,
+        fluid,
+        replays: 1,
+    })
 }
 
 /// Checks one part; gives the latest completions of its tasks after their sources' arrivals.

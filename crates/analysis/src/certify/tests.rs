@@ -303,6 +303,19 @@ fn a_changed_certificate_shows_nothing_false() {
     assert!(rejected > kept, "{rejected} rejected, {kept} kept");
 }
 
+/// Multiplies all horizons, and makes `points` of all points, if any.
+fn stretch(value: &mut Value, factor: u64, points: Option<&Value>) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(|value| stretch(value, factor, points)),
+        Value::Object(map) => map.iter_mut().for_each(|(key, value)| match (key.as_str(), value.as_u64(), points) {
+            ("horizon_ns", Some(n), _) => *value = (n * factor).into(),
+            ("points_ns", _, Some(points)) => *value = points.clone(),
+            _ => stretch(value, factor, points),
+        }),
+        _ => {}
+    }
+}
+
 /// No certificate, of whatever system, changed or not, makes a bad system good.
 #[test]
 fn a_system_that_misses_has_no_proof() {
@@ -333,13 +346,23 @@ fn a_system_that_misses_has_no_proof() {
         let original = json(&forged);
         let mut all = vec![String::new()];
         places(&original, "", &mut all);
+        let all_points =
+            [None, Some(serde_json::json!([])), Some(serde_json::json!([0])), Some(serde_json::json!([1]))];
+        for (factor, points) in
+            [0, 1, 4].into_iter().flat_map(|factor| all_points.iter().map(move |points| (factor, points)))
+        {
+            let mut changed = original.clone();
+            stretch(&mut changed, factor, points.as_ref());
+            assert!(verify(&bad, &changed.to_string()).is_err(), "round {round}: {changed}");
+        }
         for _ in 0..30 {
             let mut changed = original.clone();
             for _ in 0..random.between(0, 3) {
                 let place = &all[random.between(0, all.len() as u64 - 1) as usize];
                 let value = changed.pointer_mut(place).expect("it was there");
                 if let Some(n) = value.as_u64().filter(|_| place != "/takt-certificate") {
-                    *value = random.between(n / 2, n * 3 / 2 + 2).into();
+                    *value =
+                        if random.between(0, 3) == 0 { 0.into() } else { random.between(n / 2, n * 3 / 2 + 2).into() };
                 }
             }
             tried += 1;
@@ -421,4 +444,35 @@ fn nodes_are_covered_one_by_one() {
     system.tasks[3].deadline = Span::from_ns(100);
     let refuted = certify(&system).expect("21 of 20 is too much");
     assert!(matches!(refuted.witness, Some(Witness::Overload { .. })), "{refuted:?}");
+}
+
+#[test]
+fn windows_of_no_length_show_nothing() {
+    let overloaded = System::local(1, Builtin::Edf, vec![task("x", 10, 8), task("y", 10, 8)]);
+    let mut late = System::local(1, Builtin::Edf, vec![task("x", 20, 6), task("y", 20, 6)]);
+    (late.tasks[0].deadline, late.tasks[1].deadline) = (Span::from_ns(9), Span::from_ns(10));
+    for system in [overloaded, late] {
+        assert_eq!(decide(&system), Answer::No);
+        for (horizon_ns, points_ns) in [(0, vec![]), (0, vec![0]), (12, vec![0]), (12, vec![0, 0]), (16, vec![0])] {
+            let tasks = vec!["x".to_owned(), "y".to_owned()];
+            let groups = vec![Keys { tasks, horizon_ns, points_ns: points_ns.clone() }];
+            for proof in [Proof::Demand { horizon_ns, points_ns }, Proof::Levels { tasks: Vec::new(), groups }] {
+                let mut forged = empty(&system, true);
+                forged.proofs = vec![UnitProof { node: "local".to_owned(), cpus: vec![0], component: None, proof }];
+                assert!(matches!(accept(&system, &forged), Err(Rejected::Claim(_))), "{:?}", forged.proofs);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_task_is_placed_once_and_exists() {
+    let mut system = System::local(2, Builtin::Edf, vec![task("x", 10, 8), task("y", 10, 8)]);
+    system.nodes[0].placement = Placement::Partitioned;
+    let certificate = certify(&system).expect("one on each");
+    for (name, cpus) in [("y", vec![0]), ("ghost", vec![1])] {
+        let mut forged = certificate.clone();
+        forged.placement.push(Placed { task: name.to_owned(), cpus });
+        assert!(matches!(accept(&system, &forged), Err(Rejected::Claim(_))), "{name}");
+    }
 }

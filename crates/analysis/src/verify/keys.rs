@@ -179,6 +179,10 @@ impl<'a> Group<'a> {
 
 pub(super) fn check(part: &Part, claim: &Keys) -> Claim {
     let group = Group::new(part, &claim.tasks)?;
+    // A window of no length holds no release: it shows nothing.
+    if claim.horizon_ns == 0 || claim.points_ns.contains(&0) {
+        return Err(format!("{}: a horizon or point of 0 ns", part.scope));
+    }
     let horizon = u128::from(claim.horizon_ns);
     if fits(group.busy(horizon))? > part.given(horizon) {
         return Err(format!("{}: what is released within {horizon} ns is not done by then", part.scope));

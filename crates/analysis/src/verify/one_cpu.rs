@@ -101,6 +101,10 @@ pub(super) fn demand(part: &Part, horizon: u64, points: &[u64]) -> Claim {
         let s = if task.chained { u128::from(task.wander) + u128::from(task.j) } else { 0 };
         tasks.push(Due { c: part.charged(task)?, t: task.t.into(), d: d.into(), s, b: task.b.into() });
     }
+    // A window of no length holds no release: it shows nothing.
+    if horizon == 0 {
+        return Err(format!("{}: a horizon of 0 ns", part.scope));
+    }
     let tick = part.tick().map(|(c, t)| (u128::from(c), t));
     let horizon = u128::from(horizon);
     let mut work = tasks.iter().map(|task| task.b).max().unwrap_or(0);

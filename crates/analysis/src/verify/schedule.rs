@@ -14,9 +14,9 @@ use super::{Arrived, Claim, Part, Work, whole_part};
 use takt_model::plan::Order;
 use takt_model::{Arrival, CpuSet, System};
 
-/// Jobs that are replayed before the witness is turned away.
+/// Jobs that are replayed before the certificate is turned away, of all its parts.
 pub const JOBS_MAX: usize = 200_000;
-/// Instants times tasks that are looked at.
+/// Instants times tasks that are looked at, of all parts.
 const TERMS_MAX: usize = 20_000_000;
 
 /// Replays a witness; gives its scope.
@@ -178,7 +178,8 @@ fn run(part: &Part, mut coming: Vec<Coming>, stops: &[u64]) -> Result<(Option<us
     let mut left: Vec<u64> = part.tasks.iter().map(|task| task.c).collect();
     let (mut now, mut count) = (0u64, 0);
     let mut states: Vec<State> = Vec::new();
-    for _ in 0..TERMS_MAX / part.tasks.len().max(1) {
+    let jobs_max = JOBS_MAX / part.replays.max(1);
+    for _ in 0..TERMS_MAX / part.replays.max(1) / part.tasks.len().max(1) {
         while stops.get(states.len()) == Some(&now) {
             states.push(pending.iter().map(VecDeque::len).zip(left.iter().copied()).collect());
         }
@@ -192,8 +193,8 @@ fn run(part: &Part, mut coming: Vec<Coming>, stops: &[u64]) -> Result<(Option<us
                 count += 1;
             }
         }
-        if count > JOBS_MAX {
-            return Err(format!("more than the {JOBS_MAX} jobs that are replayed"));
+        if count > jobs_max {
+            return Err(format!("more than the {jobs_max} jobs that are replayed"));
         }
         let mut ready: Vec<(u32, i128, u64, usize)> = pending
             .iter()

@@ -16,6 +16,7 @@ pub(crate) fn execute(options: &args::Verify, json: bool) -> Outcome {
     let system = input::system(&options.system)?;
     let certificate = input::text(&options.certificate, "certificate")?;
     let found = verify(&system, &certificate);
+    let warnings = if found.is_ok() { takt_analysis::contradictions(&system) } else { Vec::new() };
     match &found {
         Err(error @ Rejected::Form(_)) => {
             return Err(Failure::input(format_args!("{}: {error}", shown(&options.certificate))));
@@ -38,6 +39,7 @@ pub(crate) fn execute(options: &args::Verify, json: bool) -> Outcome {
             "why": found.as_ref().err().map_or_else(String::new, ToString::to_string),
             "proofs": proofs.unwrap_or_default(),
             "placement": accepted.map(|accepted| &accepted.placement),
+            "warnings": warnings,
         }))?;
     } else {
         let name = &system.name;
@@ -61,6 +63,10 @@ pub(crate) fn execute(options: &args::Verify, json: bool) -> Outcome {
         if !placement.is_empty() {
             text.push_str("\nFor tasks that are placed as follows; any legal placement is accepted, not only the one that fit finds.\n");
             text.push_str(&placement.render(""));
+        }
+        if !warnings.is_empty() {
+            text.push('\n');
+            warnings.iter().for_each(|warning| text.push_str(&format!("warning: {warning}\n")));
         }
         print(&text)?;
     }
