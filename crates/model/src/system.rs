@@ -211,11 +211,11 @@ pub struct TableTask {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Clock {
     /// Every clock's rate differs from that of true time by at most this many parts per million, at most
-    /// [`Clock::DRIFT_PPM_MAX`].
+    /// [`Clock::DRIFT_PPM_MAX`]. All times of a node's own tasks, executions too, are by its own clock.
     pub drift_ppm: u32,
     /// How far an instant that is carried from one node's clock to another's is off at most.
     pub error: Span,
-    /// What every node does to know the others' clocks: one job a period, which exchanges a message each way with every
+    /// What every node that has flows does to know the others' clocks: one job a period, which exchanges a message each way with every
     /// node that it has flows with.
     pub sync: Option<TableTask>,
 }

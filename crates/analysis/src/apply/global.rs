@@ -121,12 +121,13 @@ fn suffered(unit: &Unit, task: &UnitTask, carried: &Carried, rule: Rule) -> Opti
         }
     }
     let another = if unit.m > 1 && !costs.interrupt_period.is_zero() { costs.interrupt.as_ns() } else { 0 };
-    // Where it goes on, ordinary threads may be about to take their share as well.
+    // Ordinary threads take their shares of each CPU at a time of its own: of pieces of D on k CPUs within(D) + 2 (k - 1) shares, for every piece may have one
+    // begun period more, and floors of a sum lose at most k - 1.
     let ordinary = match unit.ordinary {
         Some(ordinary) => ordinary.within(task.d)?,
         None => 0,
     };
-    let another = if unit.m > 1 { another.checked_add(costs.ordinary.as_ns())? } else { another };
+    let another = if unit.m > 1 { another.checked_add(costs.ordinary.as_ns().checked_mul(2)?)? } else { another };
     let each = costs.switch.as_ns().checked_add(costs.migrate.as_ns())?.checked_add(another)?;
     let ticks = match unit.tick() {
         Some(tick) => (task.d / tick.t).checked_add(1)?.checked_mul(tick.c)?,

@@ -32,6 +32,7 @@
 //! - **t0 = the last instant up to r before which a CPU was given and left idle**: fewer jobs than were given CPUs, so at most m' - 1 tasks, were pending there and bring work in. For
 //!   EDF r is any distance after t0: (*) must hold for every x >= L_k (Theorem 1 of the paper, after S. Baruah, RTSS 2007), up to a horizon. For fixed priorities t0 is defined without the jobs of k;
 //!   then none of those runs in [t0, r), and if (*) holds for one x the job is complete at t0 + x <= r + x: the least x bounds the response (after N. Guan et al., RTSS 2009).
+//!   The unit before t0 may belong to an earlier job of k, behind which tasks of k's own level wait with all of their work: they may all bring work in.
 //!
 //! EDF accepts task k by either; both suppose only that nothing has missed before.
 //!
@@ -168,7 +169,7 @@ fn response(slots: &[Slot], k: usize, supply: &Mpr, scratch: &mut Vec<u64>, term
     }
 }
 
-/// The left side of (*) where m' - 1 tasks bring work in, under fixed priorities.
+/// The left side of (*) where m' - 1 tasks bring work in, under fixed priorities; tasks of the same level count in full.
 fn limited(slots: &[Slot], k: usize, x: u64, cpus: u32, scratch: &mut Vec<u64>) -> u128 {
     let task = &slots[k];
     let wait = (x + 1).saturating_sub(task.c);
@@ -176,6 +177,10 @@ fn limited(slots: &[Slot], k: usize, x: u64, cpus: u32, scratch: &mut Vec<u64>) 
     let mut sum = 0u128;
     for (i, other) in slots.iter().enumerate() {
         if i == k || other.level > task.level {
+            continue;
+        }
+        if other.level == task.level {
+            sum += u128::from(other.any(x).min(wait));
             continue;
         }
         let fresh = other.fresh(x);

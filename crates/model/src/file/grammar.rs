@@ -291,19 +291,20 @@ static CLOCK_TABLE: Table = Table {
         key(
             "drift-ppm",
             Kind::Int { least: 0, most: Clock::DRIFT_PPM_MAX },
-            "Every clock's rate differs from that of true time by at most this many parts per million.",
+            "Every clock's rate differs from that of true time by at most this many parts per million. It concerns what goes \
+             between nodes: all times of a node's own tasks, executions too, are by its own clock.",
         )
         .default("0"),
         key("error", SPAN, "How far an instant that is carried from one node's clock to another's is off at most.")
             .default("\"0ns\""),
-        key("sync", Kind::Table(&SYNC_TABLE), "What every node does to know the clocks of the others.")
+        key("sync", Kind::Table(&SYNC_TABLE), "What every node that has flows does to know the clocks of the others.")
             .default("nothing"),
     ],
 };
 
 static SYNC_TABLE: Table = Table {
     noun: "sync",
-    doc: "A node's job of time synchronisation: one a period, beside the node's tasks, which exchanges a message each way with \
+    doc: "The job of time synchronisation of a node that has flows: one a period, beside the node's tasks, which exchanges a message each way with \
           every node that it has flows with.",
     rule: Rule::Free,
     keys: &[
