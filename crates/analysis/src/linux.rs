@@ -11,20 +11,20 @@
 //! | `dl_b->total_bw` | the fair servers, then the tasks in file order |
 //!
 //! # What the kernel takes for ordinary threads
-//! [`charge`] adds it to the costs of a node, unless its file states it (`costs.ordinary`). R is the period of ticks, by which alone
+//! `charge` adds it to the costs of a node, unless its file states it (`costs.ordinary`). R is the period of ticks, by which alone
 //! (without HRTICK) the kernel sees that a budget is used up: by then up to R more has gone.
 //!
 //! **Fair server** (kernel/sched/deadline.c, since 6.12), on each CPU: a constant-bandwidth server (Q, P) of SCHED_DEADLINE, in which ordinary
 //! threads run before SCHED_FIFO. It gets r at an instant t, with a deadline d: r = Q and d = t + P where a period begins
 //! (`replenish_dl_new_period`; also where the timer of a starved server finds it at d - r, `replenish_dl_entity`); r up to (d - t) Q / P at a wake-up before d
 //! (`dl_entity_overflow`, `update_dl_revised_wakeup`); Q more at d, up to d + P, when it was used up. At most Q + R goes between two beginnings.
-//! - *SCHED_FIFO*: (Q + R) in each P, anywhere in it: [`Ordinary::Above`]. That bounds shorter periods too: where the timer begins one r before the
+//! - *SCHED_FIFO*: (Q + R) in each P, anywhere in it: `Ordinary::Above`. That bounds shorter periods too: where the timer begins one r before the
 //!   end of the last, that one had no more than Q - r in P - r. A window meets the end of a period (Q), n such periods (in all n Q - q in n P - q), and the
 //!   beginning of one (Q), where it is 2 Q + n P - q long: (n + 2) Q - q is no more than Q ceil((2 Q + n P - q + P - Q) / P) = (n + 1) Q + Q ceil((Q - q) / P), for Q <= P.
 //! - *SCHED_DEADLINE, on one CPU*: of any interval [s, d] no more than (d - s) Q / P has its beginning and its deadline in it (each of the rules above keeps
 //!   that: the constant-bandwidth server's lemma, L. Abeni, G. Buttazzo: Integrating Multimedia Applications in Hard Real-Time Systems, RTSS
 //!   1998), and R for each deadline in it, of which there are up to (d - s) / P + 1. So demand h(t) is met if h(t) + R + t (Q + R) / P <= t:
-//!   [`Ordinary::Share`]. On several CPUs it is charged as to SCHED_FIFO.
+//!   `Ordinary::Share`. On several CPUs it is charged as to SCHED_FIFO.
 //!
 //! Kernels differ in when it acts. With the revised wake-up rule for it (6.18.y, 6.12.y and others of 2026) a wake-up of ordinary threads within its period may
 //! bring it to run at once, whether they starve or not. Without, it waits until P - Q after its period began, and ordinary or idle time until then
