@@ -154,7 +154,8 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
             format!("for real-time work may take {most} of {window} on a CPU and leave them less than their share")
         };
         warnings.push(format!(
-            "{}: the kernel may give ordinary threads {taken} of each {period} of a CPU, {why}; it is charged, {how} (docs/tests/linux.md)",
+            "{}: the kernel may give ordinary threads {taken} of each {period} of a CPU, {why}; it is charged, {how}. \
+             Switch it off (docs/tests/linux.md), or state what it takes as costs.ordinary",
             test.scope
         ));
     }
