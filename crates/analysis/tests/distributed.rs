@@ -4,32 +4,7 @@ use takt_analysis::{Answer, CheckOptions, CheckReport, TestId, check};
 use takt_model::System;
 use takt_model::file::parse;
 
-const TWO: &str = r#"
-takt = 1
-[[node]]
-name = "a"
-receive = { period = "5ms", wcet = "1ms" }
-send = { period = "5ms", wcet = "1ms" }
-[[node]]
-name = "b"
-receive = { period = "5ms", wcet = "1ms" }
-send = { period = "5ms", wcet = "1ms" }
-[[task]]
-name = "local"
-node = "b"
-period = "20ms"
-wcet = "4ms"
-[[flow]]
-name = "put"
-path = ["a", "b"]
-period = "10ms"
-send-gap = "5ms"
-wcet = "1ms"
-deadline = "40ms"
-size = "400B"
-[[network]]
-delay = ["1ms", "2ms"]
-"#;
+const TWO: &str = include_str!("systems/put.toml");
 
 fn system(text: &str) -> System {
     parse(text, "two.toml").unwrap_or_else(|errors| panic!("{errors}"))

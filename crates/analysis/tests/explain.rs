@@ -117,32 +117,7 @@ fn of_text(text: &str, all: bool) -> CheckReport {
     check(&system, &CheckOptions { explain: true, all, ..CheckOptions::default() })
 }
 
-const FLOW: &str = r#"
-takt = 1
-[[node]]
-name = "a"
-receive = { period = "5ms", wcet = "1ms" }
-send = { period = "5ms", wcet = "1ms" }
-[[node]]
-name = "b"
-receive = { period = "5ms", wcet = "1ms" }
-send = { period = "5ms", wcet = "1ms" }
-[[task]]
-name = "local"
-node = "b"
-period = "20ms"
-wcet = "4ms"
-[[flow]]
-name = "put"
-path = ["a", "b"]
-period = "10ms"
-send-gap = "5ms"
-wcet = "1ms"
-deadline = "40ms"
-size = "400B"
-[[network]]
-delay = ["1ms", "2ms"]
-"#;
+const FLOW: &str = include_str!("systems/put.toml");
 
 #[test]
 fn flows_show_node_and_hop() {

@@ -161,20 +161,25 @@ fn rule(unit: &Unit) -> Result<Rule, Inapplicable> {
     Err(format!("needs edf or fixed priorities: {why}, and some level is not fifo"))
 }
 
-/// The tasks of a unit as the global tests see them, costs charged. A chain's successor arrives when it is released:
+/// The least distance of a task's arrivals, where its deadline is no longer. A chain's successor arrives when it is released:
 /// two arrivals are closer than its period by as much as that wanders.
+pub(crate) fn distance(task: &UnitTask, carried: &Carried) -> Result<u64, Inapplicable> {
+    let wander = carried.release(task.id);
+    let wander = wander.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
+    task.t.checked_sub(wander).filter(|t| task.d <= *t).ok_or_else(|| {
+        let between = if task.chained { "the least distance of its releases" } else { "its period" };
+        format!("needs deadlines that are not longer than periods: that of \"{}\" exceeds {between}", task.name)
+    })
+}
+
+/// The tasks of a unit as the global tests see them, costs charged.
 fn sporadic(unit: &Unit, carried: &Carried, rule: Rule) -> Result<Vec<Sporadic>, Inapplicable> {
     if unit.m < 2 {
         return Err("needs several CPUs; on one, qpa and rta say more".to_owned());
     }
     unhindered(unit)?;
     let each = |task: &UnitTask| {
-        let wander = carried.release(task.id);
-        let wander = wander.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
-        let t = task.t.checked_sub(wander).filter(|t| task.d <= *t).ok_or_else(|| {
-            let between = if task.chained { "the least distance of its releases" } else { "its period" };
-            format!("needs deadlines that are not longer than periods: that of \"{}\" exceeds {between}", task.name)
-        })?;
+        let t = distance(task, carried)?;
         let c = suffered(unit, task, carried, rule).ok_or_else(too_long)?;
         Ok(Sporadic { c, d: task.d, t, j: task.j, level: task.level })
     };

@@ -6,6 +6,7 @@ use takt_model::Late;
 use super::rules::{Above, Served};
 use super::tree::above;
 use super::{Supply, Workload, edf, fp, mpr};
+use crate::apply::distance;
 use crate::catalogue::TestId;
 use crate::chains::Carried;
 use crate::edf::qpa::{Demand, EdfTask};
@@ -181,13 +182,8 @@ pub(crate) fn on_several(unit: &Unit, carried: &Carried, late: u64) -> Result<(V
         if task.b > 0 {
             return Err(format!("needs tasks without blocking: \"{}\"", task.name));
         }
-        let wander = carried.release(task.id);
-        let wander = wander.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
-        let t = task.t.checked_sub(wander).filter(|t| task.d <= *t).ok_or_else(|| {
-            let between = if task.chained { "the least distance of its releases" } else { "its period" };
-            format!("needs deadlines that are not longer than periods: that of \"{}\" exceeds {between}", task.name)
-        })?;
-        Ok(Sporadic { c: task.c, d: task.d, t, j: task.j.saturating_add(late), level: task.level })
+        let (t, j) = (distance(task, carried)?, task.j.saturating_add(late));
+        Ok(Sporadic { c: task.c, d: task.d, t, j, level: task.level })
     };
     Ok((unit.tasks.iter().map(each).collect::<Result<_, _>>()?, rule))
 }

@@ -49,6 +49,8 @@
 //! x (Θ / Π - U) <= Σ U_i (T_i + J_i - D_i) + the m' - 1 largest C + m' (C_k - 1) + 2 Θ (m' Π - Θ) / (m' Π).
 
 use super::Mpr;
+// The left side of (*) where m' - 1 tasks bring work in, under EDF, is that of `bar`.
+use crate::global::bar::{largest, work as demand};
 use crate::global::{Bounds, Excess, Load, Slot, Sporadic, TIME_MAX, with_slack};
 
 /// Terms (one task at one point) that the test may evaluate before it gives up.
@@ -89,7 +91,7 @@ pub fn edf(tasks: &[Sporadic], supply: &Mpr) -> Load {
                 Some(left) => terms_left = left,
                 None => return Load::Undecided,
             }
-            let work = demand(&slots, k, x, supply.cpus(), &mut scratch);
+            let work = demand(&slots, k, supply.cpus(), x, &mut scratch);
             let Some(room) = room(&slots, k, x, supply) else { return Load::Undecided };
             if !i128::try_from(work).is_ok_and(|work| work < room) {
                 let room = u128::try_from(room).unwrap_or(0);
@@ -192,42 +194,10 @@ fn limited(slots: &[Slot], k: usize, x: u64, cpus: u32, scratch: &mut Vec<u64>) 
     sum + largest(scratch, cpus as usize - 1)
 }
 
-/// The left side of (*) where m' - 1 tasks bring work in, under EDF.
-fn demand(slots: &[Slot], k: usize, x: u64, cpus: u32, scratch: &mut [u64]) -> u128 {
-    let task = &slots[k];
-    let wait = x - task.c + 1;
-    let mut sum = 0u128;
-    for (i, (slot, more)) in slots.iter().zip(scratch.iter_mut()).enumerate() {
-        let (fresh, due) = (fresh_due(slot, x), slot.due(x));
-        let fresh = fresh.min(due);
-        let (fresh, due) = if i == k {
-            let before = x - task.window;
-            (fresh.saturating_sub(slot.c).min(before), due.saturating_sub(slot.c).min(before))
-        } else {
-            (fresh.min(wait), due.min(wait))
-        };
-        sum += u128::from(fresh);
-        *more = due - fresh;
-    }
-    sum + largest(scratch, cpus as usize - 1)
-}
-
-/// The most that jobs which are released and due within `x` execute: one may have arrived J before it was released.
-fn fresh_due(slot: &Slot, x: u64) -> u64 {
-    let length = x + slot.j;
-    if length < slot.d { 0 } else { ((length - slot.d) / slot.t() + 1).saturating_mul(slot.c) }
-}
-
 /// sbf(x) - m' (C_k - 1).
 fn room(slots: &[Slot], k: usize, x: u64, supply: &Mpr) -> Option<i128> {
     let idle = i128::from(supply.cpus()) * i128::from(slots[k].c - 1);
     Some(i128::from(supply.sbf(x)?) - idle)
-}
-
-/// The sum of the `count` largest.
-fn largest(values: &mut [u64], count: usize) -> u128 {
-    values.sort_unstable_by(|a, b| b.cmp(a));
-    values.iter().take(count).map(|value| u128::from(*value)).sum()
 }
 
 /// The tasks made ready, where they are covered.

@@ -169,7 +169,7 @@ fn the_way_down_covers_every_point() {
             let alone: u128 = others.map(|(_, other)| u128::from(other.due(slot.window).min(wait))).sum();
             holds(alone, room(&slots, k, slot.window, &supply))
                 || (slot.window..1_000)
-                    .all(|x| holds(demand(&slots, k, x, cpus, &mut scratch), room(&slots, k, x, &supply)))
+                    .all(|x| holds(demand(&slots, k, cpus, x, &mut scratch), room(&slots, k, x, &supply)))
         };
         let expected = (0..slots.len()).all(&mut each);
         if found == Load::Full {

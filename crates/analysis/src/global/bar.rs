@@ -93,7 +93,7 @@ fn holds(slots: &[Slot], k: usize, m: u32, x: u64, more: &mut [u64]) -> Result<u
 
 /// The left side: what may run beside a job of k within the `x` before its deadline. `more` is scratch.
 #[inline]
-fn work(slots: &[Slot], k: usize, m: u32, x: u64, more: &mut [u64]) -> u128 {
+pub(crate) fn work(slots: &[Slot], k: usize, m: u32, x: u64, more: &mut [u64]) -> u128 {
     let wait = x - slots[k].c + 1;
     let mut sum = 0u128;
     for (i, (slot, more)) in slots.iter().zip(more.iter_mut()).enumerate() {
@@ -125,7 +125,7 @@ impl Slot {
 
 /// The sum of the `count` largest.
 #[inline]
-fn largest(values: &mut [u64], count: usize) -> u128 {
+pub(crate) fn largest(values: &mut [u64], count: usize) -> u128 {
     if count == 0 {
         return 0;
     }
