@@ -10,8 +10,8 @@ use takt_analysis::admit::{By, Change, Part, Refusal};
 use takt_analysis::{Admission, Answer, CheckOptions, check};
 use takt_model::generate::Random;
 use takt_model::{
-    Auto, Builtin, Bytes, Component, ComponentId, Flow, Network, NodeId, NodeSpec, Probability, ServerRule, Span,
-    StrategyRef, System, TableTask, Task,
+    Auto, Builtin, Bytes, Component, ComponentId, Flow, Network, NodeId, NodeSpec, ServerRule, Span, StrategyRef,
+    System, TableTask, Task,
 };
 
 const TASKS: u64 = 10_000;
@@ -80,7 +80,7 @@ fn flows(nodes: u32, tasks: u64) {
     let mut system = System::local(1, Builtin::Edf, Vec::new());
     system.nodes.clear();
     let (delay_min, delay_max) = (Span::from_us(10), Span::from_us(50));
-    system.networks = vec![Network { from: None, to: None, delay_min, delay_max, loss: Probability::default() }];
+    system.networks = vec![Network::any(delay_min, delay_max)];
     let table = TableTask { period: Span::from_ms(1), wcet: Span::from_us(20), cost: None };
     for i in 0..nodes {
         let mut node = NodeSpec::new(&format!("n{i}"), 1, StrategyRef::Builtin(Builtin::Edf));

@@ -1,8 +1,10 @@
 //! What `check` says of flows and of nodes with tables.
 
+use takt_analysis::distributed::network::{NetworkChange, size_network};
+use takt_analysis::distributed::shares::Weigh;
 use takt_analysis::{Answer, CheckOptions, CheckReport, TestId, check};
-use takt_model::System;
-use takt_model::file::parse;
+use takt_model::file::{Document, Edit, parse};
+use takt_model::{Auto, Span, System};
 
 const TWO: &str = include_str!("systems/put.toml");
 
@@ -105,4 +107,83 @@ fn other_tests_do_not_speak_of_such_nodes() {
     assert_eq!(check(&system(TWO), &only).schedulable, Answer::Unknown);
     let only = CheckOptions { only: vec![TestId::PartialEdf], ..CheckOptions::default() };
     assert_eq!(check(&system(TWO), &only).schedulable, Answer::Yes);
+}
+
+const SWITCHED: &str = include_str!("../../../examples/switched.toml");
+
+/// The file with the delays found.
+fn delays_found(text: &str, wanted: Span) -> String {
+    let found = size_network(&system(text), Weigh::Bytes, wanted).unwrap_or_else(|error| panic!("{error}"));
+    let mut document = Document::parse(text, "switched.toml").expect("it is good");
+    let edits = found.changes.iter().map(|change| match change {
+        NetworkChange::Delay(network, delay) => Edit::Delay { network: *network, delay: *delay },
+        NetworkChange::Add(network) => Edit::AddNetwork { network: network.clone() },
+    });
+    document.apply(&edits.collect::<Vec<_>>()).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(document.system(), &found.system);
+    let longest = found.delays.iter().map(|way| way.delay).max();
+    assert!(longest.is_some_and(|longest| longest <= wanted && !longest.is_zero()));
+    document.text().to_owned()
+}
+
+#[test]
+fn delays_found_are_written_and_used() {
+    let wanted = Span::from_ms(4);
+    let report = checked(SWITCHED);
+    assert_eq!(report.schedulable, Answer::Unknown);
+    assert!(said(&report, "flow/put").1.contains("is \"auto\"; takt size --network-delay finds it"));
+    let text = delays_found(SWITCHED, wanted);
+    assert!(!text.contains("\"auto\"\n") && text.contains("# from n1 and from n2"), "{text}");
+    assert_eq!(checked(&text).schedulable, Answer::Yes);
+    // A second time nothing changes, and what was found is used: with a deadline that only a shorter delay meets, or not.
+    assert_eq!(delays_found(&text, wanted), text);
+    let tight = text.replace("deadline = \"80ms\"", "deadline = \"40ms\"");
+    let slower = tight.replace("delay = [\"0ns\", \"4ms\"]", "delay = [\"0ns\", \"7ms\"]");
+    assert_ne!(tight, slower);
+    let answers = [&tight, &slower].map(|text| said(&checked(text), "flow/state").0);
+    assert_eq!(answers, [Answer::Yes, Answer::Unknown]);
+    // The longest of what an entry stands for; and pairs that none names get one.
+    let [head, tail] = [SWITCHED.find("[[network]]"), SWITCHED.find("[[flow]]")].map(|at| at.expect("it is there"));
+    let one = format!("{}[[network]]\ndelay = [\"1ms\", \"9ms\"]\n\n{}", &SWITCHED[..head], &SWITCHED[tail..]);
+    let of_one = system(&delays_found(&one, wanted));
+    assert_eq!(of_one.networks.len(), 1);
+    let none = format!("{}{}", &SWITCHED[..head], &SWITCHED[tail..]);
+    let of_none = system(&delays_found(&none, wanted));
+    let longest = |system: &System| {
+        let delays = system.networks.iter().filter_map(|network| match network.delay {
+            Auto::Value((_, most)) => Some(most),
+            Auto::Auto => None,
+        });
+        delays.max()
+    };
+    assert_eq!((of_none.networks.len(), longest(&of_none)), (3, longest(&of_one)));
+    assert_eq!(checked(&delays_found(&none, wanted)).schedulable, Answer::Yes);
+}
+
+#[test]
+fn networks_that_cannot_be_sized_say_why() {
+    let cases = [
+        (
+            "delay = \"auto\"\nthrough = [\"to-n2\"]",
+            "delay = \"auto\"\nthrough = [\"to-n2\"]\n[[network]]\nfrom = \"n2\"\ndelay = \"auto\"",
+            "messages from \"n2\" to \"n0\" go through other ports by one [[network]] than by another; give the pair its own, with from and to",
+        ),
+        (
+            "rate = \"40Mbit\"",
+            "rate = \"99.5Mbit\"",
+            "port \"trunk\" is to send 100700000 bit/s, and its rate is 100000000 bit/s; lead messages elsewhere, or send less",
+        ),
+        ("link = { rate = \"100Mbit\" }\n", "", "node \"n0\" sends messages and has no link"),
+        (
+            "burst = \"15kB\"",
+            "burst = \"65kB\"",
+            "whole links are not enough for a delay of 4ms: from \"n0\" to \"n1\" messages may take ",
+        ),
+    ];
+    for (from, to, why) in cases {
+        assert!(SWITCHED.contains(from), "{from}");
+        let found = size_network(&system(&SWITCHED.replacen(from, to, 1)), Weigh::Bytes, Span::from_ms(4));
+        let error = found.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(why), "{to}: {error}");
+    }
 }

@@ -181,7 +181,8 @@ pub(crate) struct Admit {
 /// of the CPU, in multiples of its quantum (1us where it has none). Tasks of partitioned and clustered nodes are bound to CPUs. The result is checked.
 ///
 /// Flows: --deadlines shares their end-to-end deadlines among their hops, --receive-cost and --send-cost size the tasks that receive
-/// and send messages, --network-delay shares the network's bandwidth among the nodes.
+/// and send messages, --network-delay shares the network's bandwidth among the nodes and finds how long messages take, through the ports of switches
+/// that the file names too.
 ///
 /// With --reserve, instead: the least budget of a reservation (a constant-bandwidth server, SCHED_DEADLINE) in which one task
 /// meets its deadline with a wanted probability, from the execution times and arrivals of the file or of a log.
@@ -229,7 +230,8 @@ pub(crate) struct Size {
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "receive_cost")]
     pub(crate) table_quantum: Option<Span>,
 
-    /// Find the least bandwidth with which no message waits for longer than this at its sender, and each node's share.
+    /// Find the least bandwidth with which no message takes longer than this from its sending task to its receiver, ports on its way included; each node's
+    /// share of it; and how long messages then take from node to node, which -o writes into the file.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with = "reserve")]
     pub(crate) network_delay: Option<Span>,
 

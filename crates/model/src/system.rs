@@ -37,6 +37,10 @@ index! {
     ComponentId,
     /// Position of a flow in [`System::flows`].
     FlowId,
+    /// Position of a port in [`System::ports`].
+    PortId,
+    /// Position of a network in [`System::networks`].
+    NetworkId,
 }
 
 /// A whole system.
@@ -56,6 +60,8 @@ pub struct System {
     pub tasks: Vec<Task>,
     /// Distributed tasks.
     pub flows: Vec<Flow>,
+    /// Output ports of switches.
+    pub ports: Vec<Port>,
     /// Links between nodes.
     pub networks: Vec<Network>,
     /// How the nodes' clocks differ.
@@ -488,6 +494,30 @@ impl Flow {
     }
 }
 
+/// An output port of a switch (`[[port]]`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Port {
+    /// Unique name.
+    pub name: String,
+    /// Rate of its line.
+    pub rate: Rate,
+    /// The most that it waits before it sends: of processing, of a less important packet, and of its line.
+    pub latency: Span,
+    /// Traffic of others than the flows, as it arrives there.
+    pub cross: Option<Cross>,
+    /// Whether it serves in the order of arrival; otherwise only messages from one node to another keep their order.
+    pub fifo: bool,
+}
+
+/// Traffic bounded by (σ, ρ): in any time t at most `burst` + `rate` t.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cross {
+    /// σ.
+    pub burst: Bytes,
+    /// ρ.
+    pub rate: Rate,
+}
+
 /// Delay and loss between nodes (`[[network]]`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Network {
@@ -495,12 +525,21 @@ pub struct Network {
     pub from: Option<NodeId>,
     /// Receiving node; `None`: every one.
     pub to: Option<NodeId>,
-    /// Best-case delay.
-    pub delay_min: Span,
-    /// Worst-case delay.
-    pub delay_max: Span,
+    /// Delay at best and at worst, from the end of the sending job to the receiver's buffer.
+    pub delay: Auto<(Span, Span)>,
     /// Probability that a message is lost.
     pub loss: Probability,
+    /// Ports in a row, after the sender's link.
+    pub through: Vec<PortId>,
+}
+
+impl Network {
+    /// All pairs of nodes, with that delay at best and at worst, no loss, and no ports.
+    #[must_use]
+    pub const fn any(delay_min: Span, delay_max: Span) -> Self {
+        let (delay, loss) = (Auto::Value((delay_min, delay_max)), Probability::NONE);
+        Network { from: None, to: None, delay, loss, through: Vec::new() }
+    }
 }
 
 impl NodeSpec {
@@ -597,6 +636,7 @@ impl System {
             components: Vec::new(),
             tasks,
             flows: Vec::new(),
+            ports: Vec::new(),
             networks: Vec::new(),
             clock: Clock::default(),
         }

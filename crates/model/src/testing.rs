@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec,
-    Placement, Preemption, ServerRule, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
+    Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec, Fit, Flow, Mode, Network, NodeId,
+    NodeSpec, Placement, Port, PortId, Preemption, ServerRule, StrategyId, StrategyRef, System, TableTask, Task,
+    TaskId, Trace,
 };
 use crate::time::{Lateness, Span, Time};
 use crate::units::{Bytes, Probability, Rate};
@@ -107,14 +108,15 @@ impl Tape<'_> {
             }
         }
         let flows = (0..self.index(3)).map(|i| self.flow(i, nodes.len(), &mut used)).collect();
-        let networks = self.networks(nodes.len());
+        let ports: Vec<Port> = (0..self.index(3)).map(|i| self.port(i, &mut used)).collect();
+        let networks = self.networks(nodes.len(), ports.len());
         let name = if self.flip() { "system".to_owned() } else { "a # name".to_owned() };
         let clock = Clock {
             drift_ppm: self.pick(&[0, 50, Clock::DRIFT_PPM_MAX]),
             error: if self.flip() { self.time(true) } else { Span::ZERO },
             sync: self.flip().then(|| TableTask { cost: None, ..self.table_task() }),
         };
-        System { name, nodes, strategies, modes, components, tasks, flows, networks, clock }
+        System { name, nodes, strategies, modes, components, tasks, flows, ports, networks, clock }
     }
 
     fn node(&mut self, i: usize, own: usize, used: &mut BTreeSet<String>) -> NodeSpec {
@@ -367,7 +369,18 @@ impl Tape<'_> {
         }
     }
 
-    fn networks(&mut self, nodes: usize) -> Vec<Network> {
+    fn port(&mut self, i: usize, used: &mut BTreeSet<String>) -> Port {
+        let rate = |source: &mut Self| Rate::from_bps(source.pick(&[1, 1_000, 999_999_999, 10_000_000_000]));
+        Port {
+            name: self.name(used, i),
+            rate: rate(self),
+            latency: if self.flip() { self.time(true) } else { Span::ZERO },
+            cross: self.flip().then(|| Cross { burst: Bytes::new(self.pick(&[0, 1, 64 << 10])), rate: rate(self) }),
+            fifo: self.flip(),
+        }
+    }
+
+    fn networks(&mut self, nodes: usize, ports: usize) -> Vec<Network> {
         let mut networks: Vec<Network> = Vec::new();
         for _ in 0..self.index(3) {
             let from = self.flip().then(|| NodeId(self.index(nodes) as u32));
@@ -378,8 +391,8 @@ impl Tape<'_> {
                 networks.push(Network {
                     from,
                     to,
-                    delay_min: self.span(true, delay_max),
-                    delay_max,
+                    delay: if self.flip() { Auto::Value((self.span(true, delay_max), delay_max)) } else { Auto::Auto },
+                    through: (0..ports).filter(|_| self.flip()).map(|port| PortId(port as u32)).collect(),
                     loss: Probability::from_billionths(self.pick(&[0, 1, 10_000_000, 1_000_000_000]))
                         .unwrap_or_default(),
                 });

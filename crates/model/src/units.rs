@@ -43,6 +43,8 @@ impl Rate {
 impl Probability {
     /// Certainty.
     pub const ONE: Probability = Probability(1_000_000_000);
+    /// Impossible.
+    pub const NONE: Probability = Probability(0);
 
     /// `billionths` / 10^9, `None` above one.
     #[must_use]

@@ -23,6 +23,6 @@ fn the_file_of_the_design_is_read() {
     assert_eq!((show.period, show.deadline), (Span::from_ms(40), Span::from_ms(15)));
     assert_eq!(show.after, [TaskId(0)]);
     assert_eq!(system.flows[0].path, [NodeId(0), NodeId(1), NodeId(2)]);
-    assert_eq!(system.networks[0].delay_max, Span::from_us(400));
+    assert_eq!(system.networks[0].delay, Auto::Value((Span::from_us(100), Span::from_us(400))));
     assert_eq!(parse(&write(&system), "canonical.toml"), Ok(system));
 }

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 use takt_model::{
-    Discipline, Filter, Flow, NodeId, NodeSpec, Preemption, Probability, Span, System, TableTask, Task, TaskId,
+    Auto, Discipline, Filter, Flow, Network, NetworkId, NodeId, NodeSpec, Preemption, Probability, Span, System,
+    TableTask, Task, TaskId,
 };
 
 use super::below::{Below, Supply};
@@ -190,7 +191,7 @@ impl Distributed {
             (Some(FlowBound::Bounded(bounds)), _) => {
                 figures.insert("end_to_end_ns".to_owned(), json!(bounds.last().map(|hop| hop.due.1)));
                 figures.insert("binding".to_owned(), self.tightest_hop(system, flow, i, bounds));
-                let lossy = legs(flow).find(|(from, to)| link(system, *from, *to).is_some_and(|link| link.2));
+                let lossy = legs(flow).find(|(from, to)| lossy(system, *from, *to));
                 let unproven = flow.hops().find(|node| !self.proven[node.index()]);
                 match (unproven, lossy) {
                     (Some(node), _) => {
@@ -448,22 +449,46 @@ fn nodes(system: &System, refused: &[Option<String>]) -> Net {
 }
 
 /// From where to where a flow's messages go.
-fn legs(flow: &Flow) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
+pub(super) fn legs(flow: &Flow) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
     flow.hops().zip(flow.hops().skip(1))
 }
 
-/// Least and most delay between two nodes, and whether messages may be lost: of the entry that names both, else the hull of those that
-/// name one, else of the one that names none.
-fn link(system: &System, from: NodeId, to: NodeId) -> Option<(u64, u64, bool)> {
-    let fits = |network: &&takt_model::Network| {
-        network.from.is_none_or(|node| node == from) && network.to.is_none_or(|node| node == to)
-    };
-    let named = |network: &takt_model::Network| u8::from(network.from.is_some()) + u8::from(network.to.is_some());
-    let most = system.networks.iter().filter(fits).map(named).max()?;
-    let chosen = system.networks.iter().filter(fits).filter(|network| named(network) == most);
-    chosen
-        .map(|network| (network.delay_min.as_ns(), network.delay_max.as_ns(), network.loss != Probability::default()))
-        .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1), a.2 || b.2))
+/// The networks that say how messages go between two nodes: the one that names both, else those that name one, else the one that names none.
+pub(super) fn between(system: &System, from: NodeId, to: NodeId) -> Vec<NetworkId> {
+    let fits =
+        |network: &Network| network.from.is_none_or(|node| node == from) && network.to.is_none_or(|node| node == to);
+    let named = |network: &Network| u8::from(network.from.is_some()) + u8::from(network.to.is_some());
+    let most = system.networks.iter().filter(|network| fits(network)).map(named).max();
+    let all = system.networks.iter().enumerate();
+    let chosen = all.filter(|(_, network)| fits(network) && Some(named(network)) == most);
+    chosen.map(|(i, _)| NetworkId(i as u32)).collect()
+}
+
+/// Least and most delay between two nodes: the hull of what the networks between them say. The error says why there is none.
+fn link(system: &System, from: NodeId, to: NodeId) -> Result<(u64, u64), String> {
+    let name = |node: NodeId| &system.nodes[node.index()].name;
+    let (mut least, mut most) = (u64::MAX, 0);
+    for network in between(system, from, to) {
+        let Auto::Value((min, max)) = system.networks[network.index()].delay else {
+            return Err(format!(
+                "the delay from \"{}\" to \"{}\" is \"auto\"; takt size --network-delay finds it",
+                name(from),
+                name(to)
+            ));
+        };
+        (least, most) = (least.min(min.as_ns()), most.max(max.as_ns()));
+    }
+    if least > most {
+        let (from, to) = (name(from), name(to));
+        return Err(format!("no [[network]] says how long a message takes from \"{from}\" to \"{to}\""));
+    }
+    Ok((least, most))
+}
+
+/// Whether messages between two nodes may be lost.
+fn lossy(system: &System, from: NodeId, to: NodeId) -> bool {
+    let loses = |network: &NetworkId| system.networks[network.index()].loss != Probability::NONE;
+    between(system, from, to).iter().any(loses)
 }
 
 /// A flow as the analysis takes it.
@@ -478,16 +503,7 @@ fn route(system: &System, refused: &[Option<String>], flow: &Flow, net: &Net) ->
         let wcet = if before.is_some() { flow.hop_wcet } else { flow.wcet };
         let (delay_min, delay_max) = match before {
             None => (0, 0),
-            Some(from) => match link(system, from, node) {
-                Some((min, max, _)) => (min, max),
-                None => {
-                    let from = &system.nodes[from.index()].name;
-                    return Err(format!(
-                        "no [[network]] says how long a message takes from \"{from}\" to \"{}\"",
-                        spec.name
-                    ));
-                }
-            },
+            Some(from) => link(system, from, node)?,
         };
         hops.push(Hop { node: node.index(), c: charged(spec, wcet), d: 0, delay_min, delay_max });
         before = Some(node);

@@ -226,4 +226,4 @@ fn once(traffic: Traffic, packet: u64, ports: &[Port]) -> Option<u64> {
 
 #[cfg(test)]
 #[path = "delay_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -6,19 +6,25 @@ use super::super::tests::cases;
 use super::*;
 
 /// Bits/s of a byte every `ns` ns.
-fn byte_every(ns: u64) -> u64 {
+pub(in super::super) fn byte_every(ns: u64) -> u64 {
     8_000_000_000 / ns
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Packet {
-    at: u64,
-    length: u64,
+pub(in super::super) struct Packet {
+    pub(in super::super) at: u64,
+    pub(in super::super) length: u64,
     class: usize,
 }
 
 /// Random packets that keep to `burst` + t / `every` bytes in every window, mostly as early as that allows.
-fn conforming(random: &mut Random, burst: u64, every: u64, longest: u64, class: usize) -> Vec<Packet> {
+pub(in super::super) fn conforming(
+    random: &mut Random,
+    burst: u64,
+    every: u64,
+    longest: u64,
+    class: usize,
+) -> Vec<Packet> {
     // A reservoir of `burst` bytes, in 1 / every bytes.
     let (mut packets, mut now, mut full, mut last) = (Vec::new(), random.between(0, 20), burst * every, 0);
     for number in 0..12 {

@@ -61,9 +61,11 @@ pub mod batch;
 pub mod below;
 pub mod clock;
 pub mod delay;
+pub mod network;
 pub mod paper;
 #[cfg(test)]
 mod reference;
+pub mod row;
 pub mod shares;
 pub mod size;
 #[cfg(test)]

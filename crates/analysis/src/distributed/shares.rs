@@ -3,8 +3,8 @@
 //! - By messages (Eq. 11, as printed): w_m = (sum over hops that leave m of 1 / T'_i) / (the same over all nodes). It ignores how long messages are.
 //! - By bytes: each hop weighs size_i / T'_i, its bytes per second.
 //!
-//! Node m gets a token bucket of rate floor(w_m R). [`least_total`] finds the least R with which every node's queue, first come, first served, delays no message
-//! for longer than wanted ([`Bucket::fifo`], the burst of what the sending task sends at once included).
+//! Node m gets a token bucket of rate floor(w_m R), which delays its messages, first come, first served, by [`Bucket::fifo`], the burst of what the sending task sends at
+//! once included. [`Layout::least_total`](super::row::Layout::least_total) finds the least R with which no message takes longer than wanted, ports on its way included.
 
 use takt_model::gcd;
 
@@ -24,6 +24,8 @@ pub enum Weigh {
 pub struct Leaving {
     /// Index of the node.
     pub node: usize,
+    /// Index of the node that they go to.
+    pub to: usize,
     /// T': least distance, ns.
     pub gap: u64,
     /// By how much the distance varies, ns.
@@ -109,29 +111,12 @@ pub fn shares(leaving: &[Leaving], links: &[Link], weigh: Weigh, total: u64) -> 
         .collect()
 }
 
-/// The shares of the least total with which no message waits for longer than `wanted` ns; `None` where the links are not enough.
-#[must_use]
-pub fn least_total(leaving: &[Leaving], links: &[Link], weigh: Weigh, wanted: u64) -> Option<(u64, Vec<Share>)> {
-    let enough = |total: u64| {
-        shares(leaving, links, weigh, total).filter(|shares| shares.iter().all(|share| share.delay <= wanted))
-    };
-    let (mut least, mut most) = (1u64, u64::MAX);
-    enough(most)?;
-    while least < most {
-        let middle = least.midpoint(most);
-        if enough(middle).is_some() { most = middle } else { least = middle + 1 }
-    }
-    enough(most).map(|shares| (most, shares))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LINK: Link = Link { rate: 1_000_000_000, other: 1_500 };
-
     fn hop(node: usize, gap_ms: u64, size: u64) -> Leaving {
-        Leaving { node, gap: gap_ms * 1_000_000, jitter: 0, size }
+        Leaving { node, to: 1 - node, gap: gap_ms * 1_000_000, jitter: 0, size }
     }
 
     #[test]
@@ -141,18 +126,5 @@ mod tests {
         assert_eq!(weights(&leaving, 3, Weigh::Messages), Some(vec![(2, 3), (1, 3), (0, 1)]));
         assert_eq!(weights(&leaving, 3, Weigh::Bytes), Some(vec![(1, 3), (2, 3), (0, 1)]));
         assert_eq!(weights(&[], 1, Weigh::Bytes), None);
-    }
-
-    #[test]
-    fn the_least_total_is_enough_and_a_bit_less_is_not() {
-        let leaving = [hop(0, 10, 400), hop(0, 20, 400), hop(1, 10, 1_600)];
-        for weigh in [Weigh::Messages, Weigh::Bytes] {
-            let (total, found) = least_total(&leaving, &[LINK; 2], weigh, 2_000_000).expect("the links are fast");
-            assert_eq!(found.len(), 2);
-            assert!(found.iter().all(|share| share.delay <= 2_000_000 && share.rate <= total));
-            let less = shares(&leaving, &[LINK; 2], weigh, total - 1);
-            assert!(less.is_none_or(|shares| shares.iter().any(|share| share.delay > 2_000_000)), "{weigh:?} {total}");
-        }
-        assert_eq!(least_total(&leaving, &[LINK; 2], Weigh::Bytes, 10_000), None);
     }
 }

@@ -1,17 +1,13 @@
-//! `size` for distributed systems: deadlines of hops, table tasks from costs per message, shares of bandwidth.
+//! `size` for distributed systems: deadlines of hops, table tasks from costs per message. Shares of bandwidth and delays: [`super::network`].
 
 use serde::Serialize;
 use takt_model::{FlowId, NodeId, Span, System, TableTask};
 use thiserror::Error;
 
+use super::Transport;
 use super::apply::{Distributed, fixed_cost, route_places};
 use super::assign::{self, Choice};
-use super::shares::{self, Leaving, Link, Weigh};
 use super::transport::{self, Price, Which};
-use super::{Transport, below};
-
-/// The largest frame of other traffic that shares are reckoned with: of Ethernet, preamble and gap included.
-pub const OTHER_FRAME: u64 = 1_538;
 
 /// What `size` is asked for of flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -82,23 +78,7 @@ pub struct SizedTable {
     pub messages: u64,
 }
 
-/// A node's share of the network.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct SizedShare {
-    /// Name of the node.
-    pub node: String,
-    /// Of the total, to show.
-    pub weight: f64,
-    /// ρ of its token bucket.
-    pub rate_bps: u64,
-    /// σ of its token bucket.
-    pub burst_bytes: u64,
-    /// The longest delay of a message from the sending task onto the link.
-    #[serde(rename = "delay_ns", serialize_with = "as_ns")]
-    pub delay: Span,
-}
-
-fn as_ns<S: serde::Serializer>(span: &Span, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn as_ns<S: serde::Serializer>(span: &Span, serializer: S) -> Result<S::Ok, S::Error> {
     span.as_ns().serialize(serializer)
 }
 
@@ -131,21 +111,6 @@ pub enum FlowSizeError {
     NoTable {
         /// What else to try.
         hint: &'static str,
-    },
-    /// A node that sends has no link.
-    #[error("node \"{node}\" sends messages and has no link; give it link = {{ rate = \"...\" }}")]
-    NoLink {
-        /// Which.
-        node: String,
-    },
-    /// Nothing is sent.
-    #[error("no flow sends a message, so there is nothing to share")]
-    NothingSent,
-    /// The links are not enough.
-    #[error("whole links are not enough for a delay of {wanted}; allow more, or send less at once")]
-    TooSlow {
-        /// The wanted delay.
-        wanted: Span,
     },
 }
 
@@ -225,50 +190,4 @@ fn table(system: &System, price: &Price, which: Which, task: Transport) -> Sized
         cost: Span::from_ns(price.each(which)),
         messages: wcet / price.each(which),
     }
-}
-
-/// The least total bandwidth, bits/s, with which no message of a flow waits for longer than `wanted` at its sender, and each node's share of it.
-///
-/// # Errors
-/// Where flows are not covered, nodes that send have no link, or the links are not enough.
-pub fn size_shares(system: &System, weigh: Weigh, wanted: Span) -> Result<(u64, Vec<SizedShare>), FlowSizeError> {
-    let distributed = Distributed::new(system, false).ok_or(FlowSizeError::NothingSent)?;
-    if let Some((flow, why)) = distributed.first_open() {
-        return Err(FlowSizeError::NotCovered { flow: system.flows[flow].name.clone(), why });
-    }
-    let net = &distributed.net;
-    let mut leaving = Vec::new();
-    for (flow, route) in system.flows.iter().zip(&net.flows) {
-        let senders = route.hops.split_last().map_or(&[][..], |(_, but)| but);
-        for hop in senders {
-            // On the sender's grid, from which jobs of the table wander by their response.
-            let not = |why: &str| FlowSizeError::NotCovered { flow: flow.name.clone(), why: why.to_owned() };
-            let send = net.nodes[hop.node].send.ok_or_else(|| not("a node that sends it has no sending task"))?;
-            let grid = route.gap.div_ceil(send.t).checked_mul(send.t);
-            let jitter = net.table(hop.node).and_then(|table| below::table_response(&table));
-            let (Some(grid), Some(jitter)) = (grid, jitter) else { return Err(not("a table needs more than its CPU")) };
-            let gap = net.drift.least(grid).max(1);
-            leaving.push(Leaving { node: hop.node, gap, jitter, size: flow.size.get().max(1) });
-        }
-    }
-    if leaving.is_empty() {
-        return Err(FlowSizeError::NothingSent);
-    }
-    let sends = |node: usize| leaving.iter().any(|hop| hop.node == node);
-    if let Some(node) = (0..system.nodes.len()).find(|node| sends(*node) && system.nodes[*node].link.is_none()) {
-        return Err(FlowSizeError::NoLink { node: system.nodes[node].name.clone() });
-    }
-    let link =
-        |spec: &takt_model::NodeSpec| Link { rate: spec.link.map_or(1, |rate| rate.as_bps()), other: OTHER_FRAME };
-    let links: Vec<Link> = system.nodes.iter().map(link).collect();
-    let found = shares::least_total(&leaving, &links, weigh, wanted.as_ns());
-    let (total, found) = found.ok_or(FlowSizeError::TooSlow { wanted })?;
-    let share = |share: shares::Share| SizedShare {
-        node: system.nodes[share.node].name.clone(),
-        weight: share.weight.0 as f64 / share.weight.1 as f64,
-        rate_bps: share.rate,
-        burst_bytes: share.burst,
-        delay: Span::from_ns(share.delay),
-    };
-    Ok((total, found.into_iter().map(share).collect()))
 }

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use takt_analysis::distributed::assign::Choice;
+use takt_analysis::distributed::network::{NetworkChange, SizedNetwork, assume_delay, size_network};
 use takt_analysis::distributed::shares::Weigh;
-use takt_analysis::distributed::size::{FlowOptions, MessageCosts, SizedFlows, SizedShare, size_flows, size_shares};
+use takt_analysis::distributed::size::{FlowOptions, MessageCosts, SizedFlows, size_flows};
 use takt_analysis::{Answer, CheckOptions, SizeError, SizedSystem, check, size};
 use takt_model::file::{Document, Edit};
 use takt_model::{Auto, NodeId, Placement, Rate, Span, System, TableTask, TaskId};
@@ -30,18 +31,16 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
         SizeError::Limit { .. } => Failure::trouble(error),
     })?;
     let (placed, bound) = place(&sized)?;
-    let flows = size_flows(&placed, &flow_options(options)).map_err(Failure::no)?;
-    let placed = flows.system.clone();
-    let shares = options.network_delay.map(|wanted| size_shares(&placed, weigh(options), wanted)).transpose();
-    let shares = shares.map_err(Failure::no)?;
+    let (flows, network, placed) = distribute(placed, options)?;
     let report = check(&placed, &CheckOptions::default());
-    for text in &sized.notes {
+    let notes: Vec<&String> = sized.notes.iter().chain(network.iter().flat_map(|network| &network.notes)).collect();
+    for text in &notes {
         note(format_args!("warning: {text}"));
     }
     if let Some(target) = &options.output {
         let name = input::shown(&options.file);
         let mut document = Document::parse(&text, &name).map_err(Failure::located)?;
-        document.apply(&edits(&sized, &placed, &bound, &flows)).map_err(Failure::located)?;
+        document.apply(&edits(&sized, &placed, &bound, &flows, network.as_ref())).map_err(Failure::located)?;
         target.write(document.text().as_bytes())?;
     }
     if json {
@@ -53,14 +52,31 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
             "reservations": [],
             "flows": flows.flows,
             "tables": flows.tables,
-            "total_rate_bps": shares.as_ref().map(|(total, _)| *total),
-            "shares": shares.as_ref().map_or(&[][..], |(_, shares)| shares),
-            "notes": sized.notes,
+            "total_rate_bps": network.as_ref().map(|network| network.total_rate),
+            "shares": network.as_ref().map_or(&[][..], |network| &network.shares),
+            "delays": network.as_ref().map_or(&[][..], |network| &network.delays),
+            "notes": notes,
         }))?;
     } else if !to_stdout {
-        print(&describe(&sized, &placed, &bound, &of_flows(&flows, shares.as_ref()), report.schedulable))?;
+        print(&describe(&sized, &placed, &bound, &of_flows(&flows, network.as_ref()), report.schedulable))?;
     }
     Ok(if report.schedulable == Answer::Yes { Status::Yes } else { Status::No })
+}
+
+/// Flows and the network between them, sized, and the system with both.
+fn distribute(placed: System, options: &args::Size) -> Result<(SizedFlows, Option<SizedNetwork>, System), Failure> {
+    let flow_options = flow_options(options);
+    let Some(wanted) = options.network_delay else {
+        let flows = size_flows(&placed, &flow_options).map_err(Failure::no)?;
+        let placed = flows.system.clone();
+        return Ok((flows, None, placed));
+    };
+    // No message will take longer, so what is sized for that holds.
+    let mut flows = size_flows(&assume_delay(&placed, wanted), &flow_options).map_err(Failure::no)?;
+    flows.system.networks = placed.networks;
+    let network = size_network(&flows.system, weigh(options), wanted).map_err(Failure::no)?;
+    let placed = network.system.clone();
+    Ok((flows, Some(network), placed))
 }
 
 /// The system with its tasks bound to CPUs, and which tasks that concerns.
@@ -80,7 +96,13 @@ fn place(sized: &SizedSystem) -> Result<(System, Vec<TaskId>), Failure> {
 }
 
 /// What `-o` writes into the file: what was `"auto"`, and the CPUs of tasks that were not bound.
-fn edits(sized: &SizedSystem, placed: &System, bound: &[TaskId], flows: &SizedFlows) -> Vec<Edit> {
+fn edits(
+    sized: &SizedSystem,
+    placed: &System,
+    bound: &[TaskId],
+    flows: &SizedFlows,
+    network: Option<&SizedNetwork>,
+) -> Vec<Edit> {
     let chosen = sized.components.iter().filter(|component| component.chosen);
     let components = chosen.map(|component| Edit::Component {
         component: component.id,
@@ -97,7 +119,11 @@ fn edits(sized: &SizedSystem, placed: &System, bound: &[TaskId], flows: &SizedFl
         flow: flow.id,
         deadlines: flow.hops.iter().map(|hop| hop.deadline).collect(),
     });
-    components.chain(tasks).chain(tables).chain(flows).collect()
+    let changes = network.iter().flat_map(|network| &network.changes).map(|change| match change {
+        NetworkChange::Delay(network, delay) => Edit::Delay { network: *network, delay: *delay },
+        NetworkChange::Add(network) => Edit::AddNetwork { network: network.clone() },
+    });
+    components.chain(tasks).chain(tables).chain(flows).chain(changes).collect()
 }
 
 fn partition(placed: &System, bound: &[TaskId]) -> Vec<Value> {
@@ -124,7 +150,7 @@ fn weigh(options: &args::Size) -> Weigh {
 }
 
 /// For people: what was found for flows.
-fn of_flows(flows: &SizedFlows, shares: Option<&(u64, Vec<SizedShare>)>) -> String {
+fn of_flows(flows: &SizedFlows, network: Option<&SizedNetwork>) -> String {
     let mut text = String::new();
     let mut add = |table: Table| {
         if !table.is_empty() {
@@ -146,7 +172,7 @@ fn of_flows(flows: &SizedFlows, shares: Option<&(u64, Vec<SizedShare>)>) -> Stri
         tables.row(vec![table.node.clone(), table.task.to_owned(), period, wcet, cost, table.messages.to_string()]);
     }
     add(tables);
-    if let Some((total, shares)) = shares {
+    if let Some(SizedNetwork { total_rate, shares, delays, .. }) = network {
         let mut table = Table::new(&["NODE", "SHARE", "RATE", "BURST", "DELAY"]);
         let rate = |bps: u64| Rate::from_bps(bps).to_string();
         for share in shares {
@@ -154,8 +180,17 @@ fn of_flows(flows: &SizedFlows, shares: Option<&(u64, Vec<SizedShare>)>) -> Stri
             let burst = format!("{}B", share.burst_bytes);
             table.row(vec![share.node.clone(), weight, rate(share.rate_bps), burst, time(share.delay)]);
         }
-        table.row(vec!["all".to_owned(), "100%".to_owned(), rate(*total), String::new(), String::new()]);
+        table.row(vec!["all".to_owned(), "100%".to_owned(), rate(*total_rate), String::new(), String::new()]);
         add(table);
+        let mut table = Table::new(&["FROM", "TO", "SENDER", "PORTS", "ONCE", "DELAY"]);
+        for way in delays {
+            let ports: Vec<String> =
+                way.ports.iter().map(|port| format!("{} {}", port.port, time(port.delay))).collect();
+            let once = way.once.map(time).unwrap_or_default();
+            let (from, to) = (way.from.clone(), way.to.clone());
+            table.row(vec![from, to, time(way.sender), ports.join(", "), once, time(way.delay)]);
+        }
+        add(table.without_empty_columns());
     }
     text
 }

@@ -11,11 +11,12 @@ use super::suggest::hint;
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec,
-    Placement, Preemption, ServerRule, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
+    Arrival, Auto, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec, Fit, Flow, Mode, Network, NodeId,
+    NodeSpec, Placement, Port, PortId, Preemption, ServerRule, StrategyId, StrategyRef, System, TableTask, Task,
+    TaskId, Trace,
 };
 use crate::time::{Lateness, Span, Time};
-use crate::units::{Bytes, Probability};
+use crate::units::{Bytes, Probability, Rate};
 
 /// How many dangling names get a suggestion: finding the nearest name costs a walk over all of them.
 const SUGGESTIONS_MAX: usize = 32;
@@ -48,6 +49,7 @@ impl Source {
             Part::Component(i) => nth("component", i),
             Part::Task(i) => nth("task", i),
             Part::Flow(i) => nth("flow", i),
+            Part::Port(i) => nth("port", i),
             Part::Network(i) => nth("network", i),
         }
     }
@@ -109,12 +111,14 @@ pub(super) fn build(file: Fields, found: &mut Vec<Found>) -> Built {
         names
     };
     let (nodes, strategies, components, tasks) = (names("node"), names("strategy"), names("component"), names("task"));
+    let ports = names("port");
     let mut builder = Builder {
         file: &file,
         nodes: Names { noun: "node", by_name: nodes, none: "the file has no [[node]]: leave node out" },
         strategies: Names { noun: "strategy", by_name: strategies, none: "" },
         components: Names { noun: "component", by_name: components, none: "the file has no [[component]]" },
         tasks: Names { noun: "task", by_name: tasks, none: "the file has no [[task]]" },
+        ports: Names { noun: "port", by_name: ports, none: "the file has no [[port]]" },
         suggestions_left: SUGGESTIONS_MAX,
         dangling: BTreeSet::new(),
         found,
@@ -137,6 +141,7 @@ struct Builder<'a> {
     strategies: Names,
     components: Names,
     tasks: Names,
+    ports: Names,
     suggestions_left: usize,
     dangling: BTreeSet<(Part, &'static str)>,
     found: &'a mut Vec<Found>,
@@ -149,6 +154,7 @@ enum Of {
     Component,
     Task,
     Strategy,
+    Port,
 }
 
 impl Builder<'_> {
@@ -167,10 +173,11 @@ impl Builder<'_> {
             file.tables("task").enumerate().map(|(i, f)| self.task(i, f, nodes.len(), &components)).collect();
         self.inherit_periods(&mut tasks);
         let flows = file.tables("flow").enumerate().map(|(i, f)| self.flow(i, f)).collect();
+        let ports = file.tables("port").map(port).collect();
         let networks = file.tables("network").enumerate().map(|(i, f)| self.network(i, f)).collect();
         let name = file.text("name").unwrap_or("system").to_owned();
         let clock = file.table("clock").map(clock).unwrap_or_default();
-        System { name, nodes, strategies, modes, components, tasks, flows, networks, clock }
+        System { name, nodes, strategies, modes, components, tasks, flows, ports, networks, clock }
     }
 
     fn names(&self, of: Of) -> &Names {
@@ -179,6 +186,7 @@ impl Builder<'_> {
             Of::Component => &self.components,
             Of::Task => &self.tasks,
             Of::Strategy => &self.strategies,
+            Of::Port => &self.ports,
         }
     }
 
@@ -534,12 +542,20 @@ impl Builder<'_> {
             self.resolve(Of::Node, name, Part::Network(i), key, &owner, at).map(NodeId)
         };
         let (from, to) = (end("from"), end("to"));
-        let delay = pair(f, "delay").unwrap_or_default();
+        let delay = match f.text("delay") {
+            Some(_) => Auto::Auto,
+            None => Auto::Value(pair(f, "delay").unwrap_or_default()),
+        };
+        let mut through = Vec::new();
+        for (name, at) in f.list("through") {
+            let Val::Text(name) = name else { continue };
+            through.extend(self.resolve(Of::Port, name, Part::Network(i), "through", &owner, *at).map(PortId));
+        }
         let loss = match f.value("loss") {
             Some(Val::Probability(loss)) => *loss,
             _ => Probability::default(),
         };
-        Network { from, to, delay_min: delay.0, delay_max: delay.1, loss }
+        Network { from, to, delay, loss, through }
     }
 }
 
@@ -561,6 +577,24 @@ fn size(f: &Fields, key: &str) -> Bytes {
     match f.value(key) {
         Some(Val::Size(size)) => *size,
         _ => Bytes::default(),
+    }
+}
+
+fn rate(f: &Fields, key: &str) -> Rate {
+    match f.value(key) {
+        Some(Val::Rate(rate)) => *rate,
+        _ => Rate::from_bps(1),
+    }
+}
+
+fn port(f: &Fields) -> Port {
+    let cross = |f: &Fields| Cross { burst: size(f, "burst"), rate: rate(f, "rate") };
+    Port {
+        name: f.text("name").unwrap_or_default().to_owned(),
+        rate: rate(f, "rate"),
+        latency: f.span("latency").unwrap_or_default(),
+        cross: f.table("cross").map(cross),
+        fifo: f.text("order") != Some("any"),
     }
 }
 

@@ -26,6 +26,7 @@ pub(super) enum Part {
     Component(usize),
     Task(usize),
     Flow(usize),
+    Port(usize),
     Network(usize),
 }
 
@@ -80,6 +81,7 @@ pub(super) fn check_indices(system: &System, found: &mut Vec<Found>) {
     }
     for (i, of) in system.networks.iter().enumerate() {
         check.index(Part::Network(i), of.from.is_none_or(node) && of.to.is_none_or(node), "node");
+        check.index(Part::Network(i), of.through.iter().all(|port| port.index() < system.ports.len()), "through");
     }
 }
 
@@ -95,6 +97,7 @@ pub(super) fn check(system: &System, places: &dyn Places, found: &mut Vec<Found>
     check.chains();
     check.plans();
     check.flows();
+    check.ports();
     check.networks();
     check.clock();
 }
@@ -120,6 +123,7 @@ impl fmt::Display for Owner<'_> {
             Part::Component(i) => ("component", system.components[i].name.as_str(), i),
             Part::Task(i) => ("task", system.tasks[i].name.as_str(), i),
             Part::Flow(i) => ("flow", system.flows[i].name.as_str(), i),
+            Part::Port(i) => ("port", system.ports[i].name.as_str(), i),
             Part::Network(i) => ("network", "", i),
         };
         if name.is_empty() { write!(f, "{noun} {}", index + 1) } else { write!(f, "{noun} \"{name}\"") }
@@ -203,6 +207,7 @@ impl Check<'_> {
             ("component", list(&system.components, |x| &x.name, Part::Component)),
             ("task", list(&system.tasks, |x| &x.name, Part::Task)),
             ("flow", list(&system.flows, |x| &x.name, Part::Flow)),
+            ("port", list(&system.ports, |x| &x.name, Part::Port)),
         ];
         for (noun, group) in groups {
             let mut seen = BTreeSet::new();
@@ -497,6 +502,33 @@ impl Check<'_> {
         }
     }
 
+    fn ports(&mut self) {
+        for (i, port) in self.system.ports.iter().enumerate() {
+            self.span(Part::Port(i), "latency", port.latency, true);
+            for (key, rate) in [("rate", Some(port.rate)), ("cross.rate", port.cross.map(|cross| cross.rate))] {
+                if rate.is_some_and(|rate| rate.as_bps() == 0) && !self.bad(Part::Port(i), &[key]) {
+                    let owner = self.owner(Part::Port(i));
+                    self.error(Part::Port(i), key, format!("{key} of {owner} is zero; it must be above zero"));
+                }
+            }
+        }
+    }
+
+    fn through(&mut self, i: usize) {
+        let (system, part) = (self.system, Part::Network(i));
+        if self.bad(part, &["through"]) {
+            return;
+        }
+        let mut seen = BTreeSet::new();
+        for (k, port) in system.networks[i].through.iter().enumerate() {
+            if !seen.insert(port) {
+                let (owner, port) = (self.owner(part), &system.ports[port.index()].name);
+                let message = format!("through of {owner} names port \"{port}\" twice; a message passes a port once");
+                self.error_at(part, "through", k, message);
+            }
+        }
+    }
+
     fn networks(&mut self) {
         let system = self.system;
         let mut seen = BTreeSet::new();
@@ -506,11 +538,15 @@ impl Check<'_> {
         };
         for (i, network) in system.networks.iter().enumerate() {
             let part = Part::Network(i);
-            self.span(part, "delay", network.delay_min, true);
-            self.span(part, "delay", network.delay_max, true);
-            if network.delay_min > network.delay_max && !self.bad(part, &["delay"]) {
+            self.through(i);
+            let (min, max) = match network.delay {
+                Auto::Auto => (Span::ZERO, Span::ZERO),
+                Auto::Value(delay) => delay,
+            };
+            self.span(part, "delay", min, true);
+            self.span(part, "delay", max, true);
+            if min > max && !self.bad(part, &["delay"]) {
                 let owner = self.owner(part);
-                let (min, max) = (network.delay_min, network.delay_max);
                 let message =
                     format!("delay of {owner} is {min} at best and {max} at worst; write the shorter delay first");
                 self.error(part, "delay", message);

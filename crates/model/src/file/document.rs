@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use toml_edit::{DocumentMut, Item, TableLike, Value};
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, TableLike, Value};
 
 use super::error::FileErrors;
 use super::parse;
 use crate::cpus::CpuSet;
-use crate::system::{Auto, ComponentId, FlowId, NodeId, System, TableTask, TaskId};
+use crate::system::{Auto, ComponentId, FlowId, Network, NetworkId, NodeId, System, TableTask, TaskId};
 use crate::time::Span;
 
 /// A System file's text, comments and all, and the System that it says.
@@ -79,6 +79,18 @@ pub enum Edit {
         receives: bool,
         /// Its new values.
         task: TableTask,
+    },
+    /// Sets a network's `delay`.
+    Delay {
+        /// The network.
+        network: NetworkId,
+        /// At best and at worst.
+        delay: (Span, Span),
+    },
+    /// Adds a network after the others.
+    AddNetwork {
+        /// The network, without ports.
+        network: Network,
     },
 }
 
@@ -158,6 +170,11 @@ impl Document {
                     let inline: toml_edit::InlineTable = parts.collect();
                     set(table, if *receives { "receive" } else { "send" }, inline.into());
                 }
+                Edit::Delay { network, delay } => {
+                    let table = self.table(&mut document, "network", network.index())?;
+                    set(table, "delay", spans(*delay));
+                }
+                Edit::AddNetwork { network } => self.add_network(&mut document, network)?,
             }
         }
         // The writer of TOML ends lines with \n alone and drops a byte order mark; a file from elsewhere keeps its own.
@@ -179,6 +196,32 @@ impl Document {
             Some(Item::ArrayOfTables(tables)) => drop(tables.remove(index)),
             Some(Item::Value(Value::Array(values))) => drop(values.remove(index)),
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn add_network(&self, document: &mut DocumentMut, network: &Network) -> Result<(), FileErrors> {
+        let mut table = Table::new();
+        for (key, node) in [("from", network.from), ("to", network.to)] {
+            let Some(node) = node else { continue };
+            let spec = self.system.nodes.get(node.index());
+            let spec = spec
+                .ok_or_else(|| FileErrors::whole(&self.name, format!("the file has no node {}", node.index() + 1)))?;
+            table.insert(key, Item::Value(spec.name.as_str().into()));
+        }
+        match network.delay {
+            Auto::Auto => drop(table.insert("delay", Item::Value("auto".into()))),
+            Auto::Value(delay) => drop(table.insert("delay", Item::Value(spans(delay)))),
+        }
+        match document.get_mut("network") {
+            Some(Item::Value(Value::Array(array))) => array.push(table.into_inline_table()),
+            Some(Item::ArrayOfTables(tables)) => tables.push(table),
+            _ => {
+                let mut tables = ArrayOfTables::new();
+                table.decor_mut().set_prefix("\n");
+                tables.push(table);
+                document.insert("network", Item::ArrayOfTables(tables));
+            }
         }
         Ok(())
     }
@@ -205,6 +248,10 @@ impl fmt::Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+fn spans((first, second): (Span, Span)) -> Value {
+    [first, second].iter().map(Span::to_string).collect::<toml_edit::Array>().into()
 }
 
 fn auto(value: Auto<Span>) -> Value {
@@ -288,6 +335,38 @@ mod tests {
         assert_eq!(document.system().nodes[0].receive, Some(task));
         assert_eq!(document.system().flows[0].hop_deadlines, deadlines);
         assert_eq!(comments(document.text()), comments(COMMENTED));
+    }
+
+    #[test]
+    fn delays_are_edited_and_networks_added() {
+        let mut document = Document::parse(COMMENTED, "design.toml").unwrap();
+        let delay = (Span::ZERO, Span::from_us(1_234));
+        document.apply(&[Edit::Delay { network: NetworkId(0), delay }]).unwrap();
+        assert_eq!(document.system().networks[0].delay, Auto::Value(delay));
+        assert_eq!(comments(document.text()), comments(COMMENTED));
+        let mut network = Network::any(Span::ZERO, Span::from_ms(3));
+        (network.from, network.to) = (Some(NodeId(1)), Some(NodeId(0)));
+        let edit = Edit::AddNetwork { network: network.clone() };
+        let before = document.text().to_owned();
+        document.apply(std::slice::from_ref(&edit)).unwrap();
+        let name = |node: usize| document.system().nodes[node].name.clone();
+        let (from, to) = (name(1), name(0));
+        let added = format!("\n[[network]]\nfrom = \"{from}\"\nto = \"{to}\"\ndelay = [\"0ns\", \"3ms\"]\n");
+        assert_eq!(document.text(), format!("{before}{added}"));
+        assert_eq!(document.system().networks[1], network);
+        // A second one between them, and one to nowhere.
+        document.apply(&[edit]).unwrap_err();
+        network.to = Some(NodeId(9));
+        document.apply(&[Edit::AddNetwork { network }]).unwrap_err();
+        let text = "takt = 1\nnode = [ { name = \"a\" }, { name = \"b\" } ] # two\n";
+        for text in [text.to_owned(), format!("{text}network = [ {{ from = \"a\" }} ]\n")] {
+            let mut document = Document::parse(&text, "a.toml").unwrap();
+            let mut network = Network::any(Span::ZERO, Span::from_ms(3));
+            network.from = Some(NodeId(1));
+            document.apply(&[Edit::AddNetwork { network: network.clone() }]).unwrap();
+            assert_eq!(document.system().networks.last(), Some(&network));
+            assert_eq!(comments(document.text()), comments(&text));
+        }
     }
 
     #[test]

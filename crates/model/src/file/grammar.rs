@@ -174,6 +174,7 @@ pub(crate) static FILE: Table = Table {
         key("component", Kind::Tables(&COMPONENT_TABLE), "Servers with local schedulers."),
         key("task", Kind::Tables(&TASK_TABLE), "The tasks; their order breaks ties."),
         key("flow", Kind::Tables(&FLOW_TABLE), "Distributed tasks."),
+        key("port", Kind::Tables(&PORT_TABLE), "Output ports of switches, through which messages go."),
         key("network", Kind::Tables(&NETWORK_TABLE), "Delay and loss between nodes."),
         key("clock", Kind::Table(&CLOCK_TABLE), "How the nodes' clocks differ.").default("one perfect clock"),
     ],
@@ -562,8 +563,53 @@ static NETWORK_TABLE: Table = Table {
     keys: &[
         key("from", NODE, "Sending node.").default("every one"),
         key("to", NODE, "Receiving node.").default("every one"),
-        key("delay", Kind::Tuple(&[SPAN, SPAN]), "Best and worst case.").default("[\"0ns\", \"0ns\"]"),
+        key(
+            "delay",
+            Kind::Either(&[Kind::Choice(&["auto"]), Kind::Tuple(&[SPAN, SPAN])]),
+            "Best and worst case, from the sending job's end to the receiver's buffer; `\"auto\"`: `takt size --network-delay` finds it.",
+        )
+        .default("[\"0ns\", \"0ns\"]"),
         key("loss", Kind::Probability, "Probability that a message is lost.").default("0.0"),
+        key(
+            "through",
+            Kind::List(&Kind::NameOf("port")),
+            "The ports in a row through which messages go after the sender's link (docs/network-delay.md).",
+        )
+        .default("none: the sender's link ends at the receiver"),
+    ],
+};
+
+static PORT_TABLE: Table = Table {
+    noun: "port",
+    doc: "An output port of a switch: a line that is slower than what may come to it at once, so that messages wait there.",
+    rule: Rule::Free,
+    keys: &[
+        key("name", Kind::Name, "Its name; no two ports share one.").required(),
+        key("rate", Kind::Rate, "Rate of its line.").required(),
+        key(
+            "latency",
+            SPAN,
+            "The most that it waits before it sends: for processing, for a less important packet under way, and on its line.",
+        )
+        .default("\"0ns\""),
+        key("cross", Kind::Table(&CROSS_TABLE), "Traffic beside that of the flows, as it arrives at the port.")
+            .default("none"),
+        key(
+            "order",
+            Kind::Choice(&["fifo", "any"]),
+            "`fifo`: what arrives first leaves first. `any` (priorities, deadlines, turns): only messages from one node to another keep their order.",
+        )
+        .default("\"fifo\""),
+    ],
+};
+
+static CROSS_TABLE: Table = Table {
+    noun: "cross traffic",
+    doc: "Traffic that is bounded by (σ, ρ): in any time t no more than `burst` + `rate` t.",
+    rule: Rule::Free,
+    keys: &[
+        key("burst", Kind::Size, "σ: what can come at once.").required(),
+        key("rate", Kind::Rate, "ρ: what comes in the long run.").required(),
     ],
 };
 

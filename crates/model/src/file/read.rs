@@ -544,7 +544,7 @@ fn form(kinds: &'static [Kind], item: &Item) -> Option<&'static Kind> {
     let typed = |kind: &&Kind| match kind {
         Kind::Choice(_) => item.is_str(),
         Kind::Span { .. } => item.is_str() || item.is_integer() || item.is_float(),
-        Kind::List(_) => item.is_array(),
+        Kind::List(_) | Kind::Tuple(_) => item.is_array(),
         Kind::Table(_) => item.is_table_like(),
         _ => false,
     };

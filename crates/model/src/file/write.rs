@@ -7,7 +7,7 @@ use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split};
 use crate::system::{
     Arrival, Auto, Clock, Component, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec, Placement,
-    Preemption, StrategyRef, System, TableTask, Task,
+    Port, Preemption, StrategyRef, System, TableTask, Task,
 };
 use crate::time::Span;
 use crate::units::{Bytes, Probability};
@@ -36,6 +36,7 @@ pub fn write(system: &System) -> String {
     system.components.iter().for_each(|component| w.component(component));
     system.tasks.iter().for_each(|task| w.task(task));
     system.flows.iter().for_each(|flow| w.flow(flow));
+    system.ports.iter().for_each(|port| w.port(port));
     system.networks.iter().for_each(|network| w.network(network));
     w.out
 }
@@ -257,9 +258,30 @@ impl<'a> Writer<'a> {
         if let Some(to) = network.to {
             self.text("to", self.node_name(to));
         }
-        self.key("delay", format_args!("[\"{}\", \"{}\"]", network.delay_min, network.delay_max));
+        match network.delay {
+            Auto::Auto => self.text("delay", "auto"),
+            Auto::Value((min, max)) => self.spans("delay", &[min, max]),
+        }
         if network.loss != Probability::default() {
             self.key("loss", network.loss);
+        }
+        if !network.through.is_empty() {
+            let ports = network.through.iter().map(|port| quote(&self.system.ports[port.index()].name));
+            self.key("through", format_args!("[{}]", ports.collect::<Vec<_>>().join(", ")));
+        }
+    }
+
+    fn port(&mut self, port: &Port) {
+        self.head("port");
+        self.text("name", &port.name);
+        self.key("rate", format_args!("\"{}\"", port.rate));
+        self.span_unless("latency", port.latency, Span::ZERO);
+        if let Some(cross) = port.cross {
+            let parts = [format!("burst = \"{}\"", cross.burst), format!("rate = \"{}\"", cross.rate)];
+            self.key("cross", inline(&parts));
+        }
+        if !port.fifo {
+            self.text("order", "any");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Components, flows and chains that come and go, against `check` from scratch.
 
-use takt_model::{Network, NodeSpec, Probability, TableTask};
+use takt_model::{Network, NodeSpec, TableTask};
 
 use super::*;
 
@@ -120,7 +120,7 @@ impl Source {
             system.nodes.push(node);
         }
         let (delay_min, delay_max) = (ns(1), ns(self.random.between(1, 9)));
-        system.networks = vec![Network { from: None, to: None, delay_min, delay_max, loss: Probability::default() }];
+        system.networks = vec![Network::any(delay_min, delay_max)];
         for (i, node) in system.nodes.iter_mut().enumerate() {
             if self.one_in(3) {
                 let costs = Costs { switch: ns(self.random.between(0, 1)), release: ns(1), ..Costs::NONE };

@@ -49,6 +49,7 @@ pub(super) fn convert(workload: &Workload, file_name: &str, notes: &mut Notes) -
         components: Vec::new(),
         tasks: tasks.into_iter().map(|(_, task)| task).collect(),
         flows: Vec::new(),
+        ports: Vec::new(),
         networks: Vec::new(),
         clock: Clock::default(),
     }

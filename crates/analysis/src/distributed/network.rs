@@ -1,0 +1,326 @@
+//! `size` for networks: shares of bandwidth and the delays that go with them, of a System.
+
+use serde::Serialize;
+use takt_model::{Auto, Cross, Network, NetworkId, NodeId, NodeSpec, PortId, Span, System};
+use thiserror::Error;
+
+use super::apply::{Distributed, between, legs};
+use super::below;
+use super::delay::Traffic;
+use super::row::{Layout, Shared, Way, WayDelay};
+use super::shares::{Leaving, Link, Share, Weigh};
+use super::size::as_ns;
+
+/// The largest frame of other traffic that shares are reckoned with: of Ethernet, preamble and gap included.
+pub const OTHER_FRAME: u64 = 1_538;
+
+/// A node's share of the network.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct SizedShare {
+    /// Name of the node.
+    pub node: String,
+    /// Of the total, to show.
+    pub weight: f64,
+    /// ρ of its token bucket.
+    pub rate_bps: u64,
+    /// σ of its token bucket.
+    pub burst_bytes: u64,
+    /// The longest delay of a message from the sending task onto the link.
+    #[serde(rename = "delay_ns", serialize_with = "as_ns")]
+    pub delay: Span,
+}
+
+/// How long messages take from a node to another.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SizedDelay {
+    /// Name of the sending node.
+    pub from: String,
+    /// Name of the receiving node.
+    pub to: String,
+    /// In the sender's queue and onto its link.
+    #[serde(rename = "sender_ns", serialize_with = "as_ns")]
+    pub sender: Span,
+    /// At each port on the way.
+    pub ports: Vec<SizedPort>,
+    /// Through all ports, bursts paid once; the sum of `ports` holds, too, and the lesser counts.
+    #[serde(rename = "once_ns", serialize_with = "as_ns_or_null")]
+    pub once: Option<Span>,
+    /// From the end of the sending job to the receiver's buffer, at most.
+    #[serde(rename = "delay_ns", serialize_with = "as_ns")]
+    pub delay: Span,
+}
+
+/// A port on the way.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SizedPort {
+    /// Its name.
+    pub port: String,
+    /// What it delays messages of that pair by.
+    #[serde(rename = "delay_ns", serialize_with = "as_ns")]
+    pub delay: Span,
+}
+
+fn as_ns_or_null<S: serde::Serializer>(span: &Option<Span>, serializer: S) -> Result<S::Ok, S::Error> {
+    span.map(Span::as_ns).serialize(serializer)
+}
+
+/// A change of a System's networks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NetworkChange {
+    /// Another delay, at best and at worst.
+    Delay(NetworkId, (Span, Span)),
+    /// One more, after the others.
+    Add(Network),
+}
+
+/// A System with the delays of its network filled in.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SizedNetwork {
+    /// It.
+    pub system: System,
+    /// The least total bandwidth, bits/s.
+    pub total_rate: u64,
+    /// Each node's share of it.
+    pub shares: Vec<SizedShare>,
+    /// Of every pair of nodes between which messages go.
+    pub delays: Vec<SizedDelay>,
+    /// What changed in it.
+    pub changes: Vec<NetworkChange>,
+    /// What the reader should know.
+    pub notes: Vec<String>,
+}
+
+/// Why a network was not sized.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum NetworkSizeError {
+    /// A flow that the analysis does not cover.
+    #[error("flow \"{flow}\": {why}")]
+    NotCovered {
+        /// Which.
+        flow: String,
+        /// Why.
+        why: String,
+    },
+    /// Several networks say how messages go between two nodes, and name different ports.
+    #[error(
+        "messages from \"{from}\" to \"{to}\" go through other ports by one [[network]] than by another; give the pair its own, with from and to"
+    )]
+    Ambiguous {
+        /// Sending node.
+        from: String,
+        /// Receiving node.
+        to: String,
+    },
+    /// A port gets more than it sends.
+    #[error(
+        "port \"{port}\" is to send {needs} bit/s, and its rate is {rate} bit/s; lead messages elsewhere, or send less"
+    )]
+    Overload {
+        /// Which.
+        port: String,
+        /// What comes to it, in the long run.
+        needs: u64,
+        /// Its rate.
+        rate: u64,
+    },
+    /// A node that sends has no link.
+    #[error("node \"{node}\" sends messages and has no link; give it link = {{ rate = \"...\" }}")]
+    NoLink {
+        /// Which.
+        node: String,
+    },
+    /// Nothing is sent.
+    #[error("no flow sends a message, so there is nothing to share")]
+    NothingSent,
+    /// The links are not enough.
+    #[error("whole links are not enough for a delay of {wanted}: {why}; allow more, or send less at once")]
+    TooSlow {
+        /// The wanted delay.
+        wanted: Span,
+        /// What whole links give.
+        why: String,
+    },
+}
+
+/// The pairs of nodes between which flows' messages go, in the order in which flows name them.
+fn pairs(system: &System) -> Vec<(NodeId, NodeId)> {
+    let mut pairs = Vec::new();
+    for pair in system.flows.iter().flat_map(legs) {
+        if !pairs.contains(&pair) {
+            pairs.push(pair);
+        }
+    }
+    pairs
+}
+
+/// The System where messages between each pair take `delays` at most, and what that changes. A network that stands for several pairs gets the longest of
+/// their delays; at best it keeps what it says.
+fn with_delays(system: &System, delays: &[((NodeId, NodeId), Span)]) -> (System, Vec<NetworkChange>) {
+    let mut longest: Vec<Option<Span>> = vec![None; system.networks.len()];
+    let mut added = Vec::new();
+    for ((from, to), delay) in delays {
+        let networks = between(system, *from, *to);
+        if networks.is_empty() {
+            let any = Network::any(Span::ZERO, *delay);
+            added.push(Network { from: Some(*from), to: Some(*to), ..any });
+        }
+        for network in networks {
+            let longest = &mut longest[network.index()];
+            *longest = (*longest).max(Some(*delay));
+        }
+    }
+    let mut changed = system.clone();
+    let mut changes = Vec::new();
+    for (i, (network, longest)) in changed.networks.iter_mut().zip(longest).enumerate() {
+        let Some(most) = longest else { continue };
+        let least = match network.delay {
+            Auto::Auto => Span::ZERO,
+            Auto::Value((least, _)) => least.min(most),
+        };
+        network.delay = Auto::Value((least, most));
+        changes.push(NetworkChange::Delay(NetworkId(i as u32), (least, most)));
+    }
+    changed.networks.extend(added.iter().cloned());
+    changes.extend(added.into_iter().map(NetworkChange::Add));
+    (changed, changes)
+}
+
+/// The System where every message takes up to `wanted`, which [`size_network`] then keeps: with it deadlines and tables can be sized first.
+#[must_use]
+pub fn assume_delay(system: &System, wanted: Span) -> System {
+    let delays: Vec<_> = pairs(system).into_iter().map(|pair| (pair, wanted)).collect();
+    with_delays(system, &delays).0
+}
+
+/// The ports between two nodes.
+fn through(system: &System, (from, to): (NodeId, NodeId)) -> Result<&[PortId], NetworkSizeError> {
+    let networks = between(system, from, to);
+    let mut rows = networks.iter().map(|network| system.networks[network.index()].through.as_slice());
+    let first = rows.next().unwrap_or_default();
+    if rows.all(|row| row == first) {
+        return Ok(first);
+    }
+    let [from, to] = [from, to].map(|node| system.nodes[node.index()].name.clone());
+    Err(NetworkSizeError::Ambiguous { from, to })
+}
+
+/// What the sending tasks give to the network.
+fn leaving(system: &System, distributed: &Distributed) -> Result<Vec<Leaving>, NetworkSizeError> {
+    let net = &distributed.net;
+    let mut leaving = Vec::new();
+    for (flow, route) in system.flows.iter().zip(&net.flows) {
+        for pair in route.hops.windows(2) {
+            let (node, to) = (pair[0].node, pair[1].node);
+            // On the sender's grid, from which jobs of the table wander by their response.
+            let not = |why: &str| NetworkSizeError::NotCovered { flow: flow.name.clone(), why: why.to_owned() };
+            let send = net.nodes[node].send.ok_or_else(|| not("a node that sends it has no sending task"))?;
+            let grid = route.gap.div_ceil(send.t).checked_mul(send.t);
+            let jitter = net.table(node).and_then(|table| below::table_response(&table));
+            let (Some(grid), Some(jitter)) = (grid, jitter) else { return Err(not("a table needs more than its CPU")) };
+            let gap = net.drift.least(grid).max(1);
+            leaving.push(Leaving { node, to, gap, jitter, size: flow.size.get().max(1) });
+        }
+    }
+    if leaving.is_empty() { Err(NetworkSizeError::NothingSent) } else { Ok(leaving) }
+}
+
+/// The least total bandwidth, bits/s, with which no message of a flow takes longer than `wanted` from its sending task to the receiver, the ports on its
+/// way included, each node's share of it, and the System with the delays that messages then have.
+///
+/// # Errors
+/// Where flows are not covered, nodes that send have no link, or links and ports are not enough.
+pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<SizedNetwork, NetworkSizeError> {
+    let distributed = Distributed::new(&assume_delay(system, wanted), false).ok_or(NetworkSizeError::NothingSent)?;
+    if let Some((flow, why)) = distributed.first_open() {
+        return Err(NetworkSizeError::NotCovered { flow: system.flows[flow].name.clone(), why });
+    }
+    let leaving = leaving(system, &distributed)?;
+    let sends = |node: usize| leaving.iter().any(|hop| hop.node == node);
+    if let Some(node) = (0..system.nodes.len()).find(|node| sends(*node) && system.nodes[*node].link.is_none()) {
+        return Err(NetworkSizeError::NoLink { node: system.nodes[node].name.clone() });
+    }
+    let link = |spec: &NodeSpec| Link { rate: spec.link.map_or(1, |rate| rate.as_bps()), other: OTHER_FRAME };
+    let links: Vec<Link> = system.nodes.iter().map(link).collect();
+    let pairs = pairs(system);
+    let way = |pair: &(NodeId, NodeId)| {
+        let through = through(system, *pair)?.iter().map(|port| port.index()).collect();
+        Ok(Way { from: pair.0.index(), to: pair.1.index(), through })
+    };
+    let ways: Vec<Way> = pairs.iter().map(way).collect::<Result<_, NetworkSizeError>>()?;
+    let port = |port: &takt_model::Port| Shared {
+        rate: port.rate.as_bps(),
+        latency: port.latency.as_ns(),
+        cross: port.cross.map_or(Traffic::default(), traffic),
+        fifo: port.fifo,
+    };
+    let ports: Vec<Shared> = system.ports.iter().map(port).collect();
+    let layout = Layout { leaving: &leaving, links: &links, ways: &ways, ports: &ports };
+    if let Some((port, needs)) = layout.overload() {
+        let (name, rate) = (system.ports[port].name.clone(), ports[port].rate);
+        return Err(NetworkSizeError::Overload { port: name, needs, rate });
+    }
+    let found = layout.least_total(weigh, wanted.as_ns());
+    let (total_rate, shares, delays) = found.ok_or_else(|| too_slow(system, &layout, weigh, wanted))?;
+    let longest: Vec<_> = pairs.iter().zip(&delays).map(|(pair, way)| (*pair, Span::from_ns(way.total))).collect();
+    let (changed, changes) = with_delays(system, &longest);
+    let shown = pairs.iter().zip(&ways).zip(&delays).map(|((pair, way), delay)| shown(system, *pair, way, delay));
+    let mut notes = Vec::new();
+    if ways.iter().any(|way| way.through.is_empty()) {
+        notes.push(
+            "the delays found end where a sender's link does, where no ports are named: through = [...] of [[network]] names those of switches"
+                .to_owned(),
+        );
+    }
+    Ok(SizedNetwork {
+        total_rate,
+        shares: shares.iter().map(|share| sized(system, share)).collect(),
+        delays: shown.collect(),
+        system: changed,
+        changes,
+        notes,
+    })
+}
+
+fn traffic(cross: Cross) -> Traffic {
+    Traffic { burst: cross.burst.get(), rate: cross.rate.as_bps() }
+}
+
+fn sized(system: &System, share: &Share) -> SizedShare {
+    SizedShare {
+        node: system.nodes[share.node].name.clone(),
+        weight: share.weight.0 as f64 / share.weight.1 as f64,
+        rate_bps: share.rate,
+        burst_bytes: share.burst,
+        delay: Span::from_ns(share.delay),
+    }
+}
+
+fn shown(system: &System, (from, to): (NodeId, NodeId), way: &Way, delay: &WayDelay) -> SizedDelay {
+    let [from, to] = [from, to].map(|node| system.nodes[node.index()].name.clone());
+    let port = |(port, delay): (&usize, &u64)| SizedPort {
+        port: system.ports[*port].name.clone(),
+        delay: Span::from_ns(*delay),
+    };
+    SizedDelay {
+        from,
+        to,
+        sender: Span::from_ns(delay.sender),
+        ports: way.through.iter().zip(&delay.ports).map(port).collect(),
+        once: delay.once.filter(|_| !way.through.is_empty()).map(Span::from_ns),
+        delay: Span::from_ns(delay.total),
+    }
+}
+
+/// What whole links give, for the error.
+fn too_slow(system: &System, layout: &Layout, weigh: Weigh, wanted: Span) -> NetworkSizeError {
+    let slowest = layout.whole(weigh).and_then(|delays| {
+        let longest = layout.ways.iter().zip(delays).max_by_key(|(_, delay)| delay.total);
+        longest.map(|(way, delay)| {
+            let [from, to] = [way.from, way.to].map(|node| &system.nodes[node].name);
+            let total = Span::from_ns(delay.total);
+            format!("from \"{from}\" to \"{to}\" messages may take {total}")
+        })
+    });
+    let why = slowest.unwrap_or_else(|| "some node or port gets more than it sends, or no bound was found".to_owned());
+    NetworkSizeError::TooSlow { wanted, why }
+}
