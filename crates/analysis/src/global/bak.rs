@@ -32,6 +32,8 @@ use super::{Excess, Load, Slot, Sporadic, prepared};
 use crate::exact::compare_sum;
 use crate::recip::{Recip, mul_high};
 
+pub use super::bcl::TERMS_MAX;
+
 /// Whether every deadline is kept by global EDF on `m` CPUs, two at least. Does not allocate for up to 32 tasks, but
 /// where both sides agree to a few ns. O(n^2).
 #[inline]
@@ -44,7 +46,10 @@ pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
         let longest = slots.iter().map(|slot| slot.t()).max().unwrap_or(0);
         let most = slots.iter().map(|slot| slot.c).max().unwrap_or(0);
         let error = 4 + 4 * u128::from(mul_high(longest, most));
+        let mut terms_left = TERMS_MAX;
         for k in 0..slots.len() {
+            let Some(left) = terms_left.checked_sub(slots.len() as u64) else { return Load::Undecided };
+            terms_left = left;
             let (window, c) = (slots[k].window, slots[k].c);
             let room = u128::from(window) * u128::from(m) - u128::from(c) * u128::from(m - 1);
             let work = estimate(slots, k);

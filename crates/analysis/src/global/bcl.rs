@@ -21,11 +21,17 @@
 
 use super::{Excess, Load, Rule, Sporadic, interference, prepared};
 
+/// Terms (one work each) that one analysis may evaluate before it gives up: those of 10^4 tasks.
+pub const TERMS_MAX: u64 = 100_000_000;
+
 /// Whether every deadline is kept on `m` CPUs. Does not allocate for up to 32 tasks; O(n^2).
 #[inline]
 pub fn schedulable(tasks: &[Sporadic], m: u32, rule: Rule) -> Load {
     prepared(tasks, m, |slots| {
+        let mut terms_left = TERMS_MAX;
         for task in 0..slots.len() {
+            let Some(left) = terms_left.checked_sub(slots.len() as u64) else { return Load::Undecided };
+            terms_left = left;
             let (work, room) = interference(slots, task, m, rule);
             if work >= room {
                 return Load::Exceeded(Excess { task: Some(task), window: slots[task].window, work, room });

@@ -23,7 +23,12 @@ pub use super::slack::ROUNDS_MAX;
 #[inline]
 pub fn schedulable(tasks: &[Sporadic], m: u32, rule: Rule) -> Load {
     prepared(tasks, m, |slots| match rule {
-        Rule::Edf if slots.len() <= TABLE_MAX && slots.iter().all(|slot| slot.t() <= SMALL_MAX) => edf(slots, m),
+        // As little to fill as the tasks need.
+        Rule::Edf if slots.len() <= TABLE_MAX && slots.iter().all(|slot| slot.t() <= SMALL_MAX) => match slots.len() {
+            ..=6 => edf::<6>(slots, m),
+            ..=10 => edf::<10>(slots, m),
+            _ => edf::<TABLE_MAX>(slots, m),
+        },
         _ => slack::raise(slots, true, &mut [], &mut Windows::new(m, rule)),
     })
 }
@@ -80,13 +85,13 @@ const SMALL_MAX: u64 = 1 << 55;
 const LOWERED: u32 = 4;
 
 /// EDF with the parts of W_i that slack does not change at hand.
-struct Table {
+struct Table<const N: usize> {
     m: Recip,
     n: usize,
     /// Per k: its wait, window - C + 1.
-    wait: [u64; TABLE_MAX],
+    wait: [u64; N],
     /// Per k and i: the parts of W_i.
-    rows: [[Part; TABLE_MAX]; TABLE_MAX],
+    rows: [[Part; N]; N],
 }
 
 /// What task i does in a window of task k.
@@ -100,10 +105,10 @@ struct Part {
     c: u64,
 }
 
-impl Table {
+impl<const N: usize> Table<N> {
     /// The slack of task k, or the work that keeps it waiting.
     #[inline]
-    fn slack(&self, k: usize, slack: &[u64; TABLE_MAX]) -> Result<u64, u64> {
+    fn slack(&self, k: usize, slack: &[u64; N]) -> Result<u64, u64> {
         let (row, wait) = (&self.rows[k], self.wait[k]);
         let mut sum = 0u64;
         for (part, slack) in row[..self.n].iter().zip(slack) {
@@ -115,16 +120,15 @@ impl Table {
     }
 }
 
-fn edf(slots: &[Slot], m: u32) -> Load {
+fn edf<const N: usize>(slots: &[Slot], m: u32) -> Load {
     let n = slots.len();
-    let mut table =
-        Table { m: Recip::new(m.into()), n, wait: [0; TABLE_MAX], rows: [[Part::default(); TABLE_MAX]; TABLE_MAX] };
+    let mut table = Table { m: Recip::new(m.into()), n, wait: [0; N], rows: [[Part::default(); N]; N] };
     let exceeded = |k: usize, work: u64| {
         let slot: &Slot = &slots[k];
         let room = u128::from(slot.window - slot.c + 1) * u128::from(m);
         Load::Exceeded(Excess { task: Some(k), window: slot.window, work: work.into(), room })
     };
-    let (mut most, mut slack) = ([0; TABLE_MAX], [0; TABLE_MAX]);
+    let (mut most, mut slack) = ([0; N], [0; N]);
     for (most, slot) in most.iter_mut().zip(slots) {
         *most = slot.d - slot.c;
     }
@@ -151,7 +155,7 @@ fn edf(slots: &[Slot], m: u32) -> Load {
         }
     }
     // Those not yet proven come first, for their slack is all that is new.
-    let mut proven = [false; TABLE_MAX];
+    let mut proven = [false; N];
     let mut left = n;
     for _ in 0..ROUNDS_MAX {
         let (mut grew, mut over) = (false, (0, 0));

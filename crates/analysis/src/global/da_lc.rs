@@ -14,11 +14,20 @@
 use super::rta_lc::Limited;
 use super::{Load, Sporadic, prepared};
 
+pub use super::bcl::TERMS_MAX;
+
 /// Whether every deadline is kept on `m` CPUs; O(n^2).
 pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
     prepared(tasks, m, |slots| {
         let mut limited = Limited::new(m);
-        let over = (0..slots.len()).find_map(|k| limited.over(slots, k));
-        over.map_or(Load::Met, Load::Exceeded)
+        let mut terms_left = TERMS_MAX;
+        for k in 0..slots.len() {
+            let Some(left) = terms_left.checked_sub(slots.len() as u64) else { return Load::Undecided };
+            terms_left = left;
+            if let Some(excess) = limited.over(slots, k) {
+                return Load::Exceeded(excess);
+            }
+        }
+        Load::Met
     })
 }

@@ -19,14 +19,29 @@
 //! advances by 1 ns a round where exactly m works are cut off by R_k - C_k + 1.
 
 use super::slack::{self, Collect, Works};
-use super::{Bounds, Load, Rule, Slot, Sporadic, prepared};
+use super::{Bounds, Load, Rule, Slot, Sporadic, bcl_iterative, prepared};
 
 /// Terms (one work each) that one analysis may evaluate before it gives up.
 pub const TERMS_MAX: u64 = 20_000_000;
 
 /// Whether every deadline is kept on `m` CPUs: stops as soon as that is certain.
+///
+/// Under EDF [`bcl_iterative`](super::bcl_iterative) is asked first, for all that it accepts is accepted; then slack is brought down from above as it does.
 pub fn schedulable(tasks: &[Sporadic], m: u32, rule: Rule) -> Load {
-    prepared(tasks, m, |slots| slack::raise(slots, true, &mut [], &mut Responses::new(m, rule)))
+    if rule == Rule::Fp {
+        return prepared(tasks, m, |slots| slack::raise(slots, true, &mut [], &mut Responses::new(m, rule)));
+    }
+    if bcl_iterative::schedulable(tasks, m, rule).is_met() {
+        return Load::Met;
+    }
+    prepared(tasks, m, |slots| {
+        let mut step = Responses::new(m, rule);
+        if let Some(excess) = slack::lower(slots, &mut step) {
+            return Load::Exceeded(excess);
+        }
+        step.works.renew(TERMS_MAX);
+        slack::prove(slots, &mut step)
+    })
 }
 
 /// The same verdict, with bounds of the response times: iterates until no slack grows.
@@ -38,17 +53,27 @@ pub fn analyse(tasks: &[Sporadic], m: u32, rule: Rule) -> Bounds {
 struct Responses {
     rule: Rule,
     works: Works,
+    /// Under EDF, by task: what of it is due within the window of the one that is looked at.
+    due: Vec<u64>,
 }
 
 impl Responses {
     fn new(m: u32, rule: Rule) -> Responses {
-        Responses { rule, works: Works::new(m, TERMS_MAX) }
+        Responses { rule, works: Works::new(m, TERMS_MAX), due: Vec::new() }
     }
 }
 
 impl Collect for Responses {
     fn works(&mut self) -> &mut Works {
         &mut self.works
+    }
+
+    #[inline]
+    fn begin(&mut self, slots: &[Slot], k: usize) {
+        if self.rule == Rule::Edf {
+            self.due.clear();
+            self.due.extend(slots.iter().map(|other| other.due(slots[k].window)));
+        }
     }
 
     #[inline]
@@ -60,7 +85,7 @@ impl Collect for Responses {
                 continue;
             }
             let any = other.any(length);
-            self.works.list.push(if self.rule == Rule::Edf { any.min(other.due(task.window)) } else { any });
+            self.works.list.push(if self.rule == Rule::Edf { any.min(self.due[i]) } else { any });
         }
     }
 }

@@ -338,3 +338,40 @@ fn the_periodic_schedule_is_the_one_of_unit_slots() {
     assert_eq!(periodic(&long, &[TIME_MAX, 0], 1, Rule::Edf, 9), Schedule::Met { repeats: TIME_MAX });
     assert_eq!(periodic(&[], &[], 1, Rule::Edf, 9), Schedule::Met { repeats: 0 });
 }
+
+/// A hurried verdict is that of all rounds, of whatever size the set is.
+#[test]
+fn hurried_or_not_the_verdict_is_the_same() {
+    let (mut random, mut yes, mut no) = (Random::new(23), 0, 0);
+    for case in 0..cases(150).min(20_000) {
+        let (n, m) = (random.between(5, 13), 4);
+        let one = |random: &mut Random| {
+            let t = random.log_between(10_000_000, 1_000_000_000);
+            let d = random.between(t * 3 / 4, t);
+            Sporadic { c: random.between(t / 100, t * 48 / 10 / n), d, t, ..Sporadic::default() }
+        };
+        let tasks: Vec<Sporadic> = (0..n).map(|_| one(&mut random)).collect();
+        for (name, bounds, hurried) in [
+            (
+                "bcl-iterative",
+                bcl_iterative::analyse(&tasks, m, Rule::Edf),
+                bcl_iterative::schedulable(&tasks, m, Rule::Edf),
+            ),
+            ("rta-global", rta_global::analyse(&tasks, m, Rule::Edf), rta_global::schedulable(&tasks, m, Rule::Edf)),
+        ] {
+            assert_eq!(bounds.load.is_met(), hurried.is_met(), "case {case}, {name}: {tasks:?}");
+            *(if hurried.is_met() { &mut yes } else { &mut no }) += 1;
+        }
+    }
+    assert!(yes > 20 && no > 20, "{yes} {no}");
+}
+
+/// 10^5 tasks on four CPUs: quadratic tests stop at their limits, and a day is not lost.
+#[test]
+fn too_much_work_is_an_answer() {
+    let task = |i: u64| Sporadic { c: 20_000, d: 1_000_000_000 + i, t: 1_000_000_000 + i, level: i as u32, j: 0 };
+    let tasks: Vec<Sporadic> = (0..100_000).map(task).collect();
+    assert_eq!(bak::schedulable(&tasks, 4), Load::Undecided);
+    assert_eq!(bcl::schedulable(&tasks, 4, Rule::Edf), Load::Undecided);
+    assert_eq!(da_lc::schedulable(&tasks, 4), Load::Undecided);
+}
