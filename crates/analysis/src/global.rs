@@ -40,6 +40,8 @@ pub mod tardiness_da;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
+
 use crate::recip::{DIVIDEND_MAX, Recip};
 
 /// The longest time, in ns, that the tests of this module take (36 years).
@@ -90,8 +92,32 @@ pub enum Load {
     },
     /// Not proven: the test needs a utilisation that is below m by more than it is here.
     Full,
-    /// A limit was reached.
-    Undecided,
+    /// Not proven: a limit was reached first.
+    Undecided(Limit),
+}
+
+/// What left a question open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// So many terms were evaluated: one work, or demand, of one task each.
+    Terms(u64),
+    /// So many rounds over all tasks.
+    Rounds(u32),
+    /// An interval, or a sum, would exceed [`TIME_MAX`].
+    Time,
+    /// The test needs two CPUs at least.
+    Cpus,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limit::Terms(terms) => write!(f, "the limit of {terms} terms was reached"),
+            Limit::Rounds(rounds) => write!(f, "the limit of {rounds} rounds over all tasks was reached"),
+            Limit::Time => write!(f, "an interval that it would have to look at is too long (36 years)"),
+            Limit::Cpus => write!(f, "the test needs two CPUs at least"),
+        }
+    }
 }
 
 /// The evidence of [`Load::Exceeded`].

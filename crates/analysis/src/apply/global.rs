@@ -8,7 +8,7 @@ use crate::exact::sum_ppm;
 use crate::global::exact::{self, Reach, Schedule, Ties};
 use crate::global::tardiness_cva::{self, Gel, Tardiness};
 use crate::global::tardiness_da;
-use crate::global::{Bounds, Excess, Load, Rule, Sporadic, with_slack};
+use crate::global::{Bounds, Excess, Limit, Load, Rule, Sporadic, with_slack};
 use crate::global::{bak, bar, bcl, bcl_iterative, da_lc, ff_dbf, gfb, rta_global, rta_lc};
 use crate::report::TestReport;
 use crate::scope::{Unit, UnitTask, ns};
@@ -217,9 +217,20 @@ fn outcome(unit: &Unit, load: Load, exceeded: impl FnOnce(&Unit, &Excess) -> Str
             return Err(format!("needs times below 36 years: \"{}\"", unit.tasks[task].name));
         }
         Load::Full => "the utilization leaves too little of the CPUs for this test".to_owned(),
-        Load::Undecided => "undecided: the iteration limit was reached".to_owned(),
+        Load::Undecided(limit) => undecided(unit, limit),
     };
     Ok(Outcome { verdict: Verdict::NotProven { why }, tasks: Vec::new(), figures })
+}
+
+/// Which limit left the question open, and what to do about it.
+fn undecided(unit: &Unit, limit: Limit) -> String {
+    let advice = match (limit, unit.edf().is_ok()) {
+        (Limit::Terms(_), true) => "give each CPU its tasks (takt place), or ask gfb, which takes any number",
+        (Limit::Terms(_), false) => "give each CPU its tasks (takt place)",
+        (Limit::Rounds(_) | Limit::Time, _) => "ask the other tests of several CPUs",
+        (Limit::Cpus, _) => "on one CPU, qpa and rta say more",
+    };
+    format!("undecided: {limit}, with {} tasks; {advice}", unit.tasks.len())
 }
 
 /// The task that is not proven.

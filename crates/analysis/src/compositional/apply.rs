@@ -244,7 +244,7 @@ pub(crate) fn mpr(unit: &Unit, carried: &Carried) -> Result<Said, String> {
             "the tasks' utilization leaves nothing of the budget, which this test needs for what is brought in"
                 .to_owned(),
         ),
-        Load::Undecided => Some("undecided: the iteration limit was reached".to_owned()),
+        Load::Undecided(limit) => Some(format!("undecided: {limit}")),
     };
     let mut bounds = Vec::new();
     let mut reports = Vec::new();

@@ -51,7 +51,7 @@
 use super::Mpr;
 // The left side of (*) where m' - 1 tasks bring work in, under EDF, is that of `bar`.
 use crate::global::bar::{largest, work as demand};
-use crate::global::{Bounds, Excess, Load, Slot, Sporadic, TIME_MAX, with_slack};
+use crate::global::{Bounds, Excess, Limit, Load, Slot, Sporadic, TIME_MAX, with_slack};
 
 /// Terms (one task at one point) that the test may evaluate before it gives up.
 pub const TERMS_MAX: u64 = 20_000_000;
@@ -74,7 +74,7 @@ pub fn edf(tasks: &[Sporadic], supply: &Mpr) -> Load {
     let horizon = Horizon::new(&slots, supply);
     for (k, slot) in slots.iter().enumerate() {
         let window = slot.window;
-        let Some(alone) = room(&slots, k, window, supply) else { return Load::Undecided };
+        let Some(alone) = room(&slots, k, window, supply) else { return Load::Undecided(Limit::Time) };
         let wait = window - slot.c + 1;
         let others = slots.iter().enumerate().filter(|(i, _)| *i != k);
         let work: u128 = others.map(|(_, other)| u128::from(other.due(window).min(wait))).sum();
@@ -83,23 +83,23 @@ pub fn edf(tasks: &[Sporadic], supply: &Mpr) -> Load {
         }
         let mut x = match horizon.as_ref().map(|horizon| horizon.of(slot.c)) {
             Some(Some(x)) => x.max(window),
-            Some(None) => return Load::Undecided,
+            Some(None) => return Load::Undecided(Limit::Time),
             None => return Load::Full,
         };
         loop {
             match terms_left.checked_sub(slots.len() as u64) {
                 Some(left) => terms_left = left,
-                None => return Load::Undecided,
+                None => return Load::Undecided(Limit::Terms(TERMS_MAX)),
             }
             let work = demand(&slots, k, supply.cpus(), x, &mut scratch);
-            let Some(room) = room(&slots, k, x, supply) else { return Load::Undecided };
+            let Some(room) = room(&slots, k, x, supply) else { return Load::Undecided(Limit::Time) };
             if !i128::try_from(work).is_ok_and(|work| work < room) {
                 let room = u128::try_from(room).unwrap_or(0);
                 return Load::Exceeded(Excess { task: Some(k), window: x, work, room });
             }
             let idle = u128::from(supply.cpus()) * u128::from(slot.c - 1);
             let Some(next) = u64::try_from(work + idle + 1).ok().and_then(|more| supply.time_for(more)) else {
-                return Load::Undecided;
+                return Load::Undecided(Limit::Time);
             };
             // sbf(next) is above what x needs, so the last that is not is before it; and before x, for sbf(x) is above it too.
             if next <= window {
@@ -154,16 +154,16 @@ fn response(slots: &[Slot], k: usize, supply: &Mpr, scratch: &mut Vec<u64>, term
     let task = &slots[k];
     let own = u128::from(supply.cpus()) * u128::from(task.c - 1);
     let time_for = |work: u128| u64::try_from(own + work + 1).ok().and_then(|more| supply.time_for(more));
-    let mut x = time_for(0).ok_or(Load::Undecided)?;
+    let mut x = time_for(0).ok_or(Load::Undecided(Limit::Time))?;
     loop {
-        *terms_left = terms_left.checked_sub(slots.len() as u64).ok_or(Load::Undecided)?;
+        *terms_left = terms_left.checked_sub(slots.len() as u64).ok_or(Load::Undecided(Limit::Terms(TERMS_MAX)))?;
         if x > task.window {
             // What does not fit: at the deadline.
             let work = limited(slots, k, task.window, supply.cpus(), scratch);
             let room = room(slots, k, task.window, supply).and_then(|room| u128::try_from(room).ok()).unwrap_or(0);
             return Err(Load::Exceeded(Excess { task: Some(k), window: task.window, work, room }));
         }
-        let next = time_for(limited(slots, k, x, supply.cpus(), scratch)).ok_or(Load::Undecided)?;
+        let next = time_for(limited(slots, k, x, supply.cpus(), scratch)).ok_or(Load::Undecided(Limit::Time))?;
         if next <= x {
             return Ok(x);
         }
@@ -210,7 +210,7 @@ fn ready(tasks: &[Sporadic]) -> Result<Vec<Slot>, Load> {
             return Err(Load::TooLong { task });
         }
     }
-    with_slack(tasks, &vec![0; tasks.len()]).ok_or(Load::Undecided)
+    with_slack(tasks, &vec![0; tasks.len()]).ok_or(Load::Undecided(Limit::Time))
 }
 
 /// The part of the horizon that does not depend on k.

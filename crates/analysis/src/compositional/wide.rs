@@ -94,7 +94,7 @@ impl Search<'_> {
             Rule::Edf => mpr::edf(self.tasks, &supply),
             Rule::Fp => mpr::fp(self.tasks, &supply).load,
         };
-        if load == Load::Undecided { Err(Limit) } else { Ok(load.is_met()) }
+        if matches!(load, Load::Undecided(_)) { Err(Limit) } else { Ok(load.is_met()) }
     }
 
     /// m' Π.

@@ -28,7 +28,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Excess, Load, Slot, Sporadic, prepared};
+use super::{Excess, Limit, Load, Slot, Sporadic, prepared};
 use crate::exact::compare_sum;
 use crate::recip::{Recip, mul_high};
 
@@ -40,7 +40,7 @@ pub use super::bcl::TERMS_MAX;
 pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
     prepared(tasks, m, |slots| {
         if m < 2 {
-            return Load::Undecided;
+            return Load::Undecided(Limit::Cpus);
         }
         // |estimate - term| of one task: see `estimate`.
         let longest = slots.iter().map(|slot| slot.t()).max().unwrap_or(0);
@@ -48,7 +48,9 @@ pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
         let error = 4 + 4 * u128::from(mul_high(longest, most));
         let mut terms_left = TERMS_MAX;
         for k in 0..slots.len() {
-            let Some(left) = terms_left.checked_sub(slots.len() as u64) else { return Load::Undecided };
+            let Some(left) = terms_left.checked_sub(slots.len() as u64) else {
+                return Load::Undecided(Limit::Terms(TERMS_MAX));
+            };
             terms_left = left;
             let (window, c) = (slots[k].window, slots[k].c);
             let room = u128::from(window) * u128::from(m) - u128::from(c) * u128::from(m - 1);

@@ -31,7 +31,7 @@
 //! dbf_i(X) with jitter is at most U_i (X + J_i + T_i - D_i), and carry-in adds at most C_i. So a failure needs
 //! X (m - U) <= sum U_i (T_i + J_i - D_i) + the m - 1 largest C + (m - 1) C_k.
 
-use super::{Excess, Load, STACK_MAX, Slot, Sporadic, TIME_MAX, prepared};
+use super::{Excess, Limit, Load, STACK_MAX, Slot, Sporadic, TIME_MAX, prepared};
 use crate::recip::mul_high;
 
 /// Terms (one task at one point) that the test may evaluate before it gives up.
@@ -59,7 +59,7 @@ pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
             }
         }
         for k in 0..slots.len() {
-            let Some(mut x) = horizon.of(slots[k].c) else { return Load::Undecided };
+            let Some(mut x) = horizon.of(slots[k].c) else { return Load::Undecided(Limit::Time) };
             while x > slots[k].window {
                 match holds(slots, k, m, x, more) {
                     Ok(next) => x = next,
@@ -67,7 +67,7 @@ pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
                 }
                 match terms_left.checked_sub(slots.len() as u64) {
                     Some(left) => terms_left = left,
-                    None => return Load::Undecided,
+                    None => return Load::Undecided(Limit::Terms(TERMS_MAX)),
                 }
             }
         }

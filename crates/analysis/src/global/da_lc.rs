@@ -12,7 +12,7 @@
 //! `rta-lc` does.
 
 use super::rta_lc::Limited;
-use super::{Load, Sporadic, prepared};
+use super::{Limit, Load, Sporadic, prepared};
 
 pub use super::bcl::TERMS_MAX;
 
@@ -22,7 +22,9 @@ pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
         let mut limited = Limited::new(m);
         let mut terms_left = TERMS_MAX;
         for k in 0..slots.len() {
-            let Some(left) = terms_left.checked_sub(slots.len() as u64) else { return Load::Undecided };
+            let Some(left) = terms_left.checked_sub(slots.len() as u64) else {
+                return Load::Undecided(Limit::Terms(TERMS_MAX));
+            };
             terms_left = left;
             if let Some(excess) = limited.over(slots, k) {
                 return Load::Exceeded(excess);

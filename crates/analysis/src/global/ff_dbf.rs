@@ -29,7 +29,7 @@
 //!
 //! What `gfb` accepts is accepted (sigma = delta_max: ff-dbf_i <= delta_i t), and asked first, for it rounds nothing.
 
-use super::{Excess, Load, STACK_MAX, Slot, Sporadic, TIME_MAX, gfb, prepared};
+use super::{Excess, Limit, Load, STACK_MAX, Slot, Sporadic, TIME_MAX, gfb, prepared};
 use crate::recip::mul_high;
 use crate::verdict::Answer;
 
@@ -46,7 +46,7 @@ const UNIT: u64 = 1 << SIGMA_BITS;
 pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
     prepared(tasks, m, |slots| {
         if m < 2 {
-            return Load::Undecided;
+            return Load::Undecided(Limit::Cpus);
         }
         match dense(slots, m) {
             true => Load::Met,
@@ -96,13 +96,15 @@ fn search(slots: &[Slot], m: u32) -> Load {
             return Load::Full;
         }
         let horizon = (early << 22) / idle + 1;
-        let Some(mut t) = u64::try_from(horizon).ok().filter(|t| *t <= TIME_MAX) else { return Load::Undecided };
+        let Some(mut t) = u64::try_from(horizon).ok().filter(|t| *t <= TIME_MAX) else {
+            return Load::Undecided(Limit::Time);
+        };
         // Down from the horizon to the first t that fails.
         let failed = loop {
             let demand = demand(slots, t, sigma);
             match terms_left.checked_sub(slots.len() as u64) {
                 Some(left) => terms_left = left,
-                None => return Load::Undecided,
+                None => return Load::Undecided(Limit::Terms(TERMS_MAX)),
             }
             if demand == 0 {
                 break None;

@@ -11,7 +11,7 @@
 //!
 //! S_i = D_i - R_i is fed back until nothing changes. `R` here counts from the release, J_k besides.
 //!
-//! At R_k = D_k the terms are at most those of [`bcl_iterative`](super::bcl_iterative), and slack grows with slack: all
+//! At R_k = D_k the terms are at most those of [`bcl_iterative`], and slack grows with slack: all
 //! that it accepts is accepted.
 //!
 //! **Steps.** With the works at the present R as constants, the least wait that they cannot fill on m CPUs is known in
@@ -26,7 +26,8 @@ pub const TERMS_MAX: u64 = 20_000_000;
 
 /// Whether every deadline is kept on `m` CPUs: stops as soon as that is certain.
 ///
-/// Under EDF [`bcl_iterative`](super::bcl_iterative) is asked first, for all that it accepts is accepted; then slack is brought down from above as it does.
+/// Under EDF [`bcl_iterative`] is asked first, for all that it accepts is accepted; then slack is brought down from above
+/// as it does.
 pub fn schedulable(tasks: &[Sporadic], m: u32, rule: Rule) -> Load {
     if rule == Rule::Fp {
         return prepared(tasks, m, |slots| slack::raise(slots, true, &mut [], &mut Responses::new(m, rule)));
@@ -39,7 +40,7 @@ pub fn schedulable(tasks: &[Sporadic], m: u32, rule: Rule) -> Load {
         if let Some(excess) = slack::lower(slots, &mut step) {
             return Load::Exceeded(excess);
         }
-        step.works.renew(TERMS_MAX);
+        step.works.renew();
         slack::prove(slots, &mut step)
     })
 }

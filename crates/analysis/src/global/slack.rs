@@ -4,7 +4,7 @@
 //! Slack may be used before all tasks are proven: up to the first miss, every job that reaches the instant S_i before its
 //! deadline has completed by then, by induction over those instants.
 
-use super::{Bounds, Excess, Load, Rule, Slot, Sporadic, prepared};
+use super::{Bounds, Excess, Limit, Load, Rule, Slot, Sporadic, prepared};
 
 /// Rounds over all tasks before a test gives up. Slack grows by at least 1 ns a round, mostly by far more.
 pub const ROUNDS_MAX: u32 = 10_000;
@@ -16,7 +16,7 @@ pub(super) enum Found {
     /// Nothing.
     Over,
     /// A limit was reached.
-    Limit,
+    Limit(Limit),
 }
 
 /// A test of one task under what is known of the others.
@@ -32,6 +32,8 @@ pub(super) trait Step {
 pub(super) struct Works {
     pub(super) m: u32,
     pub(super) list: Vec<u64>,
+    /// Terms (one work each) that one analysis may evaluate, and those that are left.
+    terms: u64,
     terms_left: u64,
     /// By task: no response is shorter.
     least: Vec<u64>,
@@ -39,15 +41,13 @@ pub(super) struct Works {
 
 impl Works {
     /// None yet, on `m` CPUs, and so many terms (one work each) to evaluate.
-    pub(super) const fn new(m: u32, terms_left: u64) -> Works {
-        Works { m, list: Vec::new(), terms_left, least: Vec::new() }
+    pub(super) const fn new(m: u32, terms: u64) -> Works {
+        Works { m, list: Vec::new(), terms, terms_left: terms, least: Vec::new() }
     }
-}
 
-impl Works {
-    /// So many terms are left.
-    pub(super) fn renew(&mut self, terms_left: u64) {
-        self.terms_left = terms_left;
+    /// All terms are left.
+    pub(super) fn renew(&mut self) {
+        self.terms_left = self.terms;
     }
 }
 
@@ -71,9 +71,11 @@ impl<C: Collect> Step for C {
         self.begin(slots, k);
         let mut response = self.works().least.get(k).map_or(task.c, |least| task.c.max(*least));
         loop {
-            let terms_left = &mut self.works().terms_left;
-            let Some(left) = terms_left.checked_sub(slots.len() as u64) else { return Found::Limit };
-            *terms_left = left;
+            let works = self.works();
+            let Some(left) = works.terms_left.checked_sub(slots.len() as u64) else {
+                return Found::Limit(Limit::Terms(works.terms));
+            };
+            works.terms_left = left;
             self.collect(slots, k, response);
             let works = self.works();
             let next = (task.c - 1).saturating_add(wait(&mut works.list, works.m));
@@ -113,7 +115,7 @@ pub(super) fn lower(slots: &mut [Slot], step: &mut impl Collect) -> Option<Exces
         for k in 0..slots.len() {
             match step.slack(slots, k) {
                 Found::Slack(slack) if slack < slots[k].slack => (slots[k].slack, fell) = (slack, true),
-                Found::Slack(_) | Found::Limit => {}
+                Found::Slack(_) | Found::Limit(_) => {}
                 Found::Over => return Some(step.excess(slots, k)),
             }
         }
@@ -146,7 +148,7 @@ pub(super) fn raise(slots: &mut [Slot], hurried: bool, proven: &mut [bool], step
                 // What was proven before stays so.
                 _ if proven.get(k) == Some(&true) => {}
                 Found::Over => over = over.or(Some(k)),
-                Found::Limit => return Load::Undecided,
+                Found::Limit(limit) => return Load::Undecided(limit),
             }
         }
         all = over.is_none();
@@ -156,7 +158,7 @@ pub(super) fn raise(slots: &mut [Slot], hurried: bool, proven: &mut [bool], step
             _ => {}
         }
     }
-    if all { Load::Met } else { Load::Undecided }
+    if all { Load::Met } else { Load::Undecided(Limit::Rounds(ROUNDS_MAX)) }
 }
 
 /// The verdict of a hurried [`raise`], with fewer looks: those not yet proven come first, for their slack is all that is new. The
@@ -188,15 +190,15 @@ pub(super) fn prove(slots: &mut [Slot], step: &mut impl Step) -> Load {
                     // What was proven before stays so.
                     Found::Over if again => {}
                     Found::Over => over = over.or(Some(k)),
-                    Found::Limit => return Load::Undecided,
+                    Found::Limit(limit) => return Load::Undecided(limit),
                 }
             }
         }
         if !grew {
-            return over.map_or(Load::Undecided, |k| Load::Exceeded(step.excess(slots, k)));
+            return over.map_or(Load::Undecided(Limit::Rounds(ROUNDS_MAX)), |k| Load::Exceeded(step.excess(slots, k)));
         }
     }
-    Load::Undecided
+    Load::Undecided(Limit::Rounds(ROUNDS_MAX))
 }
 
 /// The verdict with the bounds that the slack makes.
