@@ -4,7 +4,7 @@
 //! verified before it is handed out, so a certificate that is written is one that is accepted.
 
 use takt_model::plan::Order;
-use takt_model::{NodeId, Placement, System, TaskId};
+use takt_model::{Auto, NodeId, Placement, System, TaskId};
 
 use crate::chains::Carried;
 use crate::check::decide;
@@ -34,6 +34,11 @@ pub enum Uncertified {
     /// Nothing is decided.
     #[error("there is nothing to certify: the system is neither proven nor refuted")]
     Undecided,
+    /// A server's period or budget is yet to be found.
+    #[error(
+        "there is nothing to certify yet: the period or budget of component \"{0}\" is \"auto\"; \"takt size SYSTEM -o FILE\" fills it in"
+    )]
+    Unsized(String),
     /// The form has no proof of this kind.
     #[error("not certified: {0}; certificates of this version hold no proof of that")]
     NoProof(String),
@@ -45,7 +50,12 @@ pub enum Uncertified {
 /// Why there is none.
 pub fn certify(system: &System) -> Result<Certificate, Uncertified> {
     let certificate = match decide(system) {
-        Answer::Unknown => return Err(Uncertified::Undecided),
+        Answer::Unknown => {
+            let open =
+                |component: &&takt_model::Component| component.period == Auto::Auto || component.budget == Auto::Auto;
+            let open = system.components.iter().find(open).map(|component| component.name.clone());
+            return Err(open.map_or(Uncertified::Undecided, Uncertified::Unsized));
+        }
         Answer::Yes => proven(system)?,
         Answer::No => refuted(system)?,
     };
@@ -69,9 +79,6 @@ fn proven(system: &System) -> Result<Certificate, Uncertified> {
     let plain = system.flows.is_empty() && system.modes.is_empty();
     if !plain || system.nodes.iter().any(|node| node.receive.is_some() || node.send.is_some()) {
         return Err(no_proof("the system has flows, modes, or receiving and sending tasks"));
-    }
-    if system.nodes.iter().filter_map(|node| node.costs).any(|costs| !costs.ordinary.is_zero()) {
-        return Err(no_proof("ordinary threads take time from the tasks (costs.ordinary)"));
     }
     let mut certificate = empty(system, true);
     let bound = |index: usize| {
@@ -179,7 +186,7 @@ impl OfNode<'_> {
         let kept = || part.tasks.iter().map(|task| task.wander.saturating_add(task.d)).collect();
         let held = |proofs: Vec<Proof>| proofs.into_iter().find(|proof| holds(part, proof));
         if unit.served.is_some() {
-            return levels(unit, part, budget)
+            return levels(part, budget)
                 .ok_or_else(|| no_proof(format!("the deadlines of \"{}\" under its server's supply", unit.scope)));
         }
         if unit.m > 1 {
@@ -200,7 +207,7 @@ impl OfNode<'_> {
         if by_deadline && let Some(proof) = demand(unit, &wanders, budget).filter(|proof| holds(part, proof)) {
             return Ok((proof, kept()));
         }
-        levels(unit, part, budget)
+        levels(part, budget)
             .or_else(|| held(repeats(unit)).map(|proof| (proof, kept())))
             .ok_or_else(|| no_proof(format!("the busy windows of \"{}\" do not end early enough", unit.scope)))
     }
@@ -237,16 +244,8 @@ impl Budget {
 
 /// Windows, and groups of keys where these show more; with each task's latest completion after its source's arrival. `None` where a deadline
 /// is not kept or a limit is reached.
-fn levels(unit: &Unit, part: &Part, budget: &mut Budget) -> Option<(Proof, Vec<u64>)> {
-    let edp = unit.served.as_ref().map(|served| served.supply.clone());
-    let time_for = |work: u128| {
-        // The checker's supply, which may be given earlier than the rule alone says.
-        let work = u64::try_from(work).ok()?;
-        match &edp {
-            None => Some(work),
-            Some(supply) => supply.as_ref().ok()?.time_for(work).map(|most| least_with(part, work, most)),
-        }
-    };
+fn levels(part: &Part, budget: &mut Budget) -> Option<(Proof, Vec<u64>)> {
+    let time_for = |work: u128| least_with(part, u64::try_from(work).ok()?);
     let (mut windows, mut groups) = (Vec::new(), Vec::new());
     let mut ends = vec![0u64; part.tasks.len()];
     for level in 0..part.levels.len() as u32 {
@@ -288,14 +287,20 @@ fn part_needs_levels(part: &Part) -> bool {
     (0..part.levels.len() as u32).any(|level| several(level) && part.levels[level as usize].order != Order::Fifo)
 }
 
-/// The least time in which the part surely gets so much, no more than `most`.
-fn least_with(part: &Part, work: u64, most: u64) -> u64 {
-    let (mut few, mut enough) = (0, most);
-    while few < enough {
-        let middle = few + (enough - few) / 2;
-        if part.given(middle.into()) >= work.into() { enough = middle } else { few = middle + 1 }
+/// The least time in which the part surely gets so much.
+fn least_with(part: &Part, work: u64) -> Option<u64> {
+    let enough = |t: u64| part.given(t.into()) >= work.into();
+    let mut most = work;
+    while !enough(most) {
+        most = most.checked_mul(2)?;
     }
-    enough
+    // No server gives more than all.
+    let mut few = work.max(most / 2);
+    while few < most {
+        let middle = few + (most - few) / 2;
+        if enough(middle) { most = middle } else { few = middle + 1 }
+    }
+    Some(most)
 }
 
 /// Points down through the keys of these tasks.
@@ -359,16 +364,20 @@ fn responses(
     budget: &mut Budget,
 ) -> Option<(Vec<u64>, u64)> {
     let spread = u64::try_from(task.spread()).ok()?;
+    let last = part.last(task);
     let (mut windows, mut end, mut w) = (Vec::new(), 0u64, 1u64);
-    for q in 0u64.. {
+    let fixed = |q: u64, mut w: u64, last: u64, budget: &mut Budget| {
         loop {
             budget.terms(part.tasks.len() + 1)?;
-            let next = time_for(work(part, task, q.into(), w.into())?)?;
+            let next = time_for(work(part, task, q.into(), w.into(), last)?)?;
             if next <= w {
-                break;
+                return Some(w);
             }
             w = next;
         }
+    };
+    for q in 0u64.. {
+        w = fixed(q, w, last, budget)?;
         budget.point()?;
         windows.push(w);
         let arrival = q.checked_mul(task.t)?;
@@ -376,7 +385,11 @@ fn responses(
             return None;
         }
         end = end.max(w.checked_add(spread)?.saturating_sub(arrival));
-        if w.checked_add(spread)? <= arrival.checked_add(task.t)? {
+        let close = fixed(q, w, 1, budget)?;
+        if close.checked_add(spread)? <= arrival.checked_add(task.t)? {
+            if last > 1 {
+                windows.push(close);
+            }
             return Some((windows, end));
         }
     }

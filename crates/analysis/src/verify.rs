@@ -28,9 +28,8 @@ mod keys;
 mod one_cpu;
 mod schedule;
 
-use takt_model::{
-    Arrival, ComponentId, Costs, CpuSet, Criticality, NodeId, Plan, PlanLevel, Preemption, System, TaskId,
-};
+use takt_model::plan::Order;
+use takt_model::{Arrival, ComponentId, Costs, CpuSet, Criticality, NodeId, Plan, PlanLevel, System, TaskId};
 
 use component::Supply;
 
@@ -97,10 +96,6 @@ pub fn accept(system: &System, certificate: &Certificate) -> Result<Accepted, Re
         let line = line.unwrap_or_else(|| text.lines().count().min(certificate.system.lines().count())) + 1;
         return Err(Rejected::System(format!("they differ from line {line} of the canonical text on")));
     }
-    if let Some(task) = system.tasks.iter().find(|task| task.preemption != Preemption::Anywhere) {
-        let why = format!("certificates do not cover sections that nothing preempts, as \"{}\" has", task.name);
-        return Err(Rejected::Claim(why));
-    }
     match (&certificate.witness, certificate.schedulable) {
         (None, true) => proven(system, certificate).map_err(Rejected::Claim),
         (Some(witness), false) if certificate.proofs.is_empty() => {
@@ -128,6 +123,8 @@ pub(crate) struct Work {
     every: Option<u64>,
     pub(crate) level: u32,
     pub(crate) shift: i64,
+    /// The longest of its sections that nothing preempts, and the last; 0: none.
+    sections: (u64, u64),
 }
 
 impl Work {
@@ -149,6 +146,10 @@ pub(crate) struct Part {
     grid: Option<u64>,
     /// What its server gives; none: the CPUs are its own.
     supply: Option<Supply>,
+    /// Whether it stands in a component.
+    inside: bool,
+    /// Decisions fall on this grid; 0: anywhere.
+    quantum: u64,
     /// Whether jobs may be omitted.
     cancel: bool,
     /// Whether it holds a server that takes bandwidth, not jobs.
@@ -161,7 +162,7 @@ impl Part {
     /// Every level that is used goes first come, first served, or holds one task: then it is a fixed priority.
     fn fixed(&self) -> Claim {
         let alone = |level: u32| self.tasks.iter().filter(|task| task.level == level).count() == 1;
-        let fifo = |level: u32| self.levels[level as usize].order == takt_model::plan::Order::Fifo;
+        let fifo = |level: u32| self.levels[level as usize].order == Order::Fifo;
         match self.tasks.iter().find(|task| !fifo(task.level) && !alone(task.level)) {
             Some(task) => Err(format!("{}: the level of \"{}\" is not fifo", self.scope, task.name)),
             None => Ok(()),
@@ -172,27 +173,62 @@ impl Part {
     fn edf(&self) -> Claim {
         let first = self.tasks.first();
         let level = first.map(|task| self.levels[task.level as usize]);
-        let order = level.is_none_or(|level| level.order == takt_model::plan::Order::Deadline && level.preemptive);
+        let order = level.is_none_or(|level| level.order == Order::Deadline && level.preemptive);
         let same = |task: &Work| first.is_none_or(|first| task.level == first.level && task.shift == first.shift);
         if order && self.tasks.iter().all(same) { Ok(()) } else { Err(format!("{}: does not run by edf", self.scope)) }
     }
 
-    /// C with the switches and the release that a job causes on one CPU: it starts, and whom it preempted resumes.
-    fn charged(&self, task: &Work) -> Result<u128, String> {
-        let Some(costs) = self.costs else { return Ok(task.c.into()) };
-        Ok(u128::from(task.c) + u128::from(costs.release.as_ns()) + 2 * u128::from(costs.switch.as_ns()))
+    /// C with the switches and the release that a job causes on one CPU: it starts, and whom it preempted resumes. What it leaves of its last quantum is lost.
+    pub(crate) fn charged(&self, task: &Work) -> u128 {
+        let costs = self.costs.unwrap_or(Costs::NONE);
+        let c = u128::from(task.c) + u128::from(costs.release.as_ns()) + 2 * u128::from(costs.switch.as_ns());
+        let quantum = u128::from(self.quantum.max(1));
+        if free(&costs) && !self.inside { c.next_multiple_of(quantum) } else { c + quantum - 1 }
     }
 
-    /// The scheduler's tick and the interrupts, (what each takes, how often).
-    fn thefts(&self) -> impl Iterator<Item = (u64, u64)> {
-        let costs = self.costs.unwrap_or(Costs::NONE);
-        let both = [(costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period)];
-        both.into_iter().map(|(c, t)| (c.as_ns(), t.as_ns())).filter(|(c, t)| *c > 0 && *t > 0)
+    /// What takes CPU time besides jobs; of a server's its budget was charged.
+    pub(crate) fn thefts(&self) -> impl Iterator<Item = (u128, u128, u128)> {
+        thefts(self.costs.as_ref().filter(|_| self.supply.is_none()).unwrap_or(&Costs::NONE))
     }
 
     /// All thefts as one, as often as the most frequent: no less than they take.
-    fn tick(&self) -> Option<(u64, u64)> {
-        self.thefts().reduce(|(c, t), (more, often)| (c.saturating_add(more), t.min(often)))
+    fn tick(&self) -> Result<Option<(u128, u128)>, String> {
+        if self.thefts().any(|(_, _, late)| late > 0) {
+            return Err(format!("{}: this proof does not count what ordinary threads take", self.scope));
+        }
+        Ok(self.thefts().map(|(c, t, _)| (c, t)).reduce(|(c, t), (more, often)| (c + more, t.min(often))))
+    }
+
+    /// Where a job is in the way of more important ones, or of those of its level with smaller keys, with what nothing preempts: that is blocking.
+    ///
+    /// It has run for 1 ns of it. With costs more of it may be left than the section is long, up to all of it.
+    fn block(&mut self, servers: bool) -> Claim {
+        let Some(name) = self.tasks.iter().find(|task| task.sections.0 > 0).map(|task| &task.name) else {
+            return Ok(());
+        };
+        let laxity = self.tasks.iter().any(|task| self.levels[task.level as usize].order == Order::Laxity);
+        if self.m > 1 || self.inside || servers || laxity {
+            return Err(format!("certificates do not cover the sections of \"{name}\" there"));
+        }
+        let key = |task: &Work| i128::from(task.d) + i128::from(task.shift);
+        let in_the_way = |task: &Work, of: &Work| {
+            let by_keys = self.levels[of.level as usize].order != Order::Fifo;
+            task.level > of.level
+                || (task.level == of.level && task.id != of.id && by_keys && key(task) > key(of) - i128::from(of.j))
+        };
+        let length = |task: &Work| match (task.sections.0, self.costs.as_ref().is_none_or(free)) {
+            (0, _) => 0,
+            (section, true) => section.into(),
+            (section, false) => self.charged(task).max(section.into()) + 1,
+        };
+        let held: Vec<u128> = (self.tasks.iter())
+            .map(|of| self.tasks.iter().filter(|task| in_the_way(task, of)).map(length).max().unwrap_or(0))
+            .collect();
+        for (task, held) in self.tasks.iter_mut().zip(held) {
+            task.b =
+                u64::try_from(u128::from(task.b) + held.saturating_sub(1)).map_err(|_| "a time exceeds 64 bits")?;
+        }
+        Ok(())
     }
 
     /// The least time on the CPU within t.
@@ -206,6 +242,21 @@ impl Part {
             .find(|task| task.name == name)
             .ok_or_else(|| format!("{}: has no task \"{name}\"", self.scope))
     }
+}
+
+/// Whether jobs cost nothing but their WCET.
+fn free(costs: &Costs) -> bool {
+    [costs.switch, costs.migrate, costs.release, costs.tick, costs.interrupt, costs.ordinary]
+        .iter()
+        .all(|cost| cost.is_zero())
+}
+
+/// What takes CPU time besides jobs: (how much, how often, how far off its grid). Ordinary threads take theirs anywhere in each period: at its end, and from the begin of the next on.
+fn thefts(costs: &Costs) -> impl Iterator<Item = (u128, u128, u128)> + use<> {
+    let (tick, interrupt) = ((costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period));
+    let all = [tick, interrupt, (costs.ordinary, costs.ordinary_period)].into_iter().enumerate();
+    let numbers = all.map(|(i, (c, t))| (i, u128::from(c.as_ns()), u128::from(t.as_ns().max(1))));
+    numbers.filter(|(_, c, _)| *c > 0).map(|(i, c, t)| (c, t, if i == 2 { t.saturating_sub(c) } else { 0 }))
 }
 
 /// Sums that do not fit.
@@ -227,9 +278,6 @@ fn proven(system: &System, certificate: &Certificate) -> Result<Accepted, String
     }
     if system.nodes.iter().any(|node| node.receive.is_some() || node.send.is_some()) {
         return Err("certificates do not cover receiving and sending tasks".to_owned());
-    }
-    if system.nodes.iter().filter_map(|node| node.costs).any(|costs| !costs.ordinary.is_zero()) {
-        return Err("certificates do not cover what ordinary threads take (costs.ordinary)".to_owned());
     }
     let wanders = wanders(system, certificate)?;
     for (i, placed) in certificate.placement.iter().enumerate() {
@@ -346,7 +394,7 @@ pub(crate) fn part(
         let parent = system.components[id.index()].parent;
         let above = whole_part(system, Some(certificate), node, parent, &cpus, wanders)?;
         let end = ends[system.tasks.len() + id.index()];
-        part.supply = Some(component::supply(system, id, &above, end)?);
+        part.supply = Some(component::supply(system, id, &above, end, wanders)?);
     }
     Ok(part)
 }
@@ -360,7 +408,7 @@ fn whole_part(
     wanders: &[u64],
 ) -> Result<Part, String> {
     let spec = &system.nodes[node.index()];
-    let servers = component::servers(system, node, component)?;
+    let (servers, quantum) = component::servers(system, node, component, wanders)?;
     let own = || system.tasks_of(node).filter(|(_, task)| task.component == component);
     let all = || own().chain(servers.iter().map(|(id, task)| (*id, task)));
     let strategy = component.map_or(spec.strategy, |id| system.components[id.index()].strategy);
@@ -390,12 +438,16 @@ fn whole_part(
             t: task.period.as_ns().max(1),
             d: task.deadline.as_ns(),
             j: if file { system.release_jitter(id) } else { task.jitter }.as_ns(),
-            b: task.blocking.as_ns(),
+            b: task.blocking.as_ns().saturating_add(quantum),
             wander: if file { wanders[id.index()] } else { 0 },
             chained: !task.after.is_empty(),
             every: Some(task.offset.as_ns()).filter(|_| file && task.arrival == Arrival::Periodic),
             level: planned.level,
             shift: planned.shift_ns,
+            sections: task.sections().iter().fold((0, 0), |(longest, _), (from, to)| {
+                let length = to.saturating_sub(*from).as_ns();
+                (longest.max(length), length)
+            }),
         });
     }
     let fluid = tasks.iter().any(|task| {
@@ -404,7 +456,7 @@ fn whole_part(
     });
     let grid = spec.laxity_quantum.map(|grid| grid.as_ns().max(1));
     let m = cpus.len();
-    Ok(Part {
+    let mut part = Part {
         scope,
         m,
         levels: plan.levels,
@@ -412,10 +464,14 @@ fn whole_part(
         costs: spec.costs,
         grid,
         supply: None,
+        inside: component.is_some(),
+        quantum,
         cancel: spec.cancel,
         fluid,
         replays: 1,
-    })
+    };
+    part.block(!servers.is_empty())?;
+    Ok(part)
 }
 
 /// Checks one part; gives the latest completions of its tasks after their sources' arrivals.

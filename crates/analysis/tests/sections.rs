@@ -1,6 +1,7 @@
 //! Sections that nothing preempts: charged where they are covered, refused where they are not.
 
-use takt_analysis::{Admission, Answer, CheckOptions, Uncertified, certify, check, size};
+use takt_analysis::verify::{Certificate, Rejected, accept};
+use takt_analysis::{Admission, Answer, CheckOptions, certify, check, size};
 use takt_model::{
     Auto, Builtin, Component, ComponentId, NodeId, Preemption, ServerRule, Span, StrategyRef, System, Task, TaskId,
 };
@@ -44,6 +45,9 @@ fn a_last_section_shortens_the_own_response() {
     assert_eq!(bounds(&system(Preemption::Anywhere)), [Some(2), Some(7)]);
     assert_eq!(bounds(&system(until(3))), [Some(4), Some(5)]);
     assert_eq!(check(&system(until(3)), &CheckOptions::default()).schedulable, Answer::Yes);
+    // Windows within which the last section has started; and one more, for the end of the busy window.
+    let certificate = certify(&system(until(3))).expect("proven");
+    assert!(serde_json::to_string(&certificate).expect("JSON").contains(r#""task":"lo","windows_ns":[5,7]"#));
 }
 
 #[test]
@@ -83,11 +87,16 @@ fn what_is_not_covered_is_not_proven() {
 }
 
 #[test]
-fn certificates_and_quick_admission_leave_them_to_check() {
+fn they_are_certified_and_quick_admission_leaves_them_to_check() {
     let hi = task("hi", 10, 5, Preemption::Anywhere);
     let system = System::local(1, Builtin::Rm, vec![hi, task("lo", 100, 20, until(5))]);
     assert_eq!(check(&system, &CheckOptions::default()).schedulable, Answer::Yes);
-    assert!(matches!(certify(&system), Err(Uncertified::NoProof(why)) if why.contains("sections")));
+    let certificate = certify(&system).expect("proven");
+    // A longer section is another claim.
+    let mut longer = system.clone();
+    longer.tasks[1].preemption = until(7);
+    let forged = Certificate { system: takt_model::file::write(&longer), ..certificate };
+    assert!(matches!(accept(&longer, &forged), Err(Rejected::Claim(_))));
     // Less important than all, and in their way for longer than "hi" has.
     let mut admission = Admission::new(system).expect("schedulable");
     assert!(admission.add(&[task("longer", 200, 10, until(7))]).is_err());

@@ -5,7 +5,7 @@
 mod random;
 
 use random::Dice;
-use takt_analysis::{certify, verify};
+use takt_analysis::{Uncertified, certify, size, verify};
 use takt_log::{Definitions, stats::Collector};
 use takt_model::*;
 use takt_sim::{SimOptions, simulate};
@@ -46,6 +46,7 @@ fn what_is_certified_does_not_miss() {
     for seed in 0..cases(250) {
         let mut dice = Dice::new(seed);
         let mut system = random::system(&mut dice);
+        random::ordinary_threads(&mut dice, &mut system);
         tame(&mut system, &mut dice);
         let Ok(found) = certify(&system) else { continue };
         if !found.schedulable {
@@ -67,8 +68,9 @@ fn what_is_certified_does_not_miss() {
         for _ in 0..4 {
             let i = dice.roll(0, system.tasks.len() as u64 - 1) as usize;
             let task = &mut system.tasks[i];
-            match dice.roll(0, 2) {
+            match dice.roll(0, 3) {
                 0 => task.wcet = Span::from_ns(task.wcet.as_ns() + 1),
+                3 => task.preemption = Preemption::Until(task.wcet),
                 1 => task.deadline = Span::from_ns((task.deadline.as_ns() - 1).max(1)),
                 _ => task.jitter = Span::from_ns(task.jitter.as_ns() + 1),
             }
@@ -84,4 +86,54 @@ fn what_is_certified_does_not_miss() {
     }
     assert!(shown > cases(250) / 20 && forged > 0, "{shown} shown, {forged} forged: {kinds:?}");
     assert!(cases(250) < 250 || kinds.contains("levels"), "{kinds:?}");
+}
+
+/// Users try the examples first.
+#[test]
+fn the_examples_are_certified() {
+    let expected = [
+        ("avionics-muf", "unknown"),
+        ("avionics", "unknown"),
+        ("multicore-global", "no"),
+        ("multicore-partitioned", "yes"),
+        ("packing", "yes"),
+        ("partitions", "yes"),
+        ("quickstart", "yes"),
+        ("robot-dm", "yes"),
+        ("robot-edf", "yes"),
+        (
+            "store",
+            "not certified: the system has flows, modes, or receiving and sending tasks; certificates of this version hold no proof of that",
+        ),
+        ("swapped", "no"),
+        ("to-the-end", "yes"),
+        ("tour", "unknown"),
+        ("turns", "yes"),
+    ];
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let files = std::fs::read_dir(&folder).expect("there are examples");
+    let files =
+        files.filter(|file| file.as_ref().is_ok_and(|file| file.path().extension().is_some_and(|end| end == "toml")));
+    assert_eq!(files.count(), expected.len());
+    for (name, expected) in expected {
+        let text = std::fs::read_to_string(folder.join(format!("{name}.toml"))).expect("an example");
+        let mut system = file::parse(&text, name).expect("a system");
+        let read = |trace: &str| std::fs::read_to_string(folder.join(trace)).map_err(|error| error.to_string());
+        file::load_traces(&mut system, read).expect("its traces");
+        if matches!(certify(&system), Err(Uncertified::Unsized(_)))
+            && let Ok(sized) = size(&system)
+        {
+            system = sized.system;
+        }
+        let found = match certify(&system) {
+            Ok(certificate) => {
+                let text = serde_json::to_string(&certificate).expect("JSON");
+                let accepted = verify::verify(&system, &text).expect("what is written is accepted");
+                if accepted.schedulable { "yes".to_owned() } else { "no".to_owned() }
+            }
+            Err(Uncertified::NoProof(why)) => Uncertified::NoProof(why).to_string(),
+            Err(_) => "unknown".to_owned(),
+        };
+        assert_eq!(found, expected, "{name}");
+    }
 }

@@ -8,8 +8,16 @@
 //! Θ by Δ after the start of every period (Δ = Π, or the response that was shown of it, where each budget is a job), where the interval waits λ for its first whole one: Π - Θ, if it began when
 //! the server had just used its budget up; Π, if the server can give an unused budget up, or gets it back in parts under edf; 0 if all that is released inside falls on starts of periods, which
 //! the rule keeps to (I. Shin, I. Lee 2003; A. Easwaran, M. Anand, I. Lee 2007). crates/analysis/src/compositional/rules.rs has the proofs rule by rule.
+//!
+//! **Costs.** Within a server time is lost to ticks, interrupts and ordinary threads, and to one switch at the end of each gap in its supply. A gap begins where the budget ends, or where something outside gets
+//! the CPU: a release, the return of a budget, or its end. Releases within a closed window of length Π are at most floor((Π + J) / T) + 1. So Θ' = Θ less all of that is left of each budget,
+//! by Δ, for by Δ - x it has given Θ - x, of which no more than Θ - Θ' was lost. Jobs inside are charged for what they cause there. Those outside are charged, besides Θ, for two switches for
+//! each arrival inside, which may wake a server that gives up the CPU when it is idle.
+//!
+//! **Quanta.** Where decisions fall on a grid q alone, all that begins off it waits for up to q, which is blocking at the level of the server, and λ in it; and whoever completes off it keeps the CPU for less than q
+//! more: in whole ns q - 1 for each job, or up to the next multiple of q, if neither costs nor less than whole quanta of others move it.
 
-use super::Part;
+use super::{Part, fits, thefts};
 use takt_model::{
     Arrival, Auto, Component, ComponentId, Costs, NodeId, ServerRule as Rule, Span, System, Task, TaskId,
 };
@@ -49,26 +57,68 @@ pub(super) const fn fluid(rule: Rule) -> bool {
     matches!(rule, Rule::Cbs | Rule::CbsHard | Rule::Grub)
 }
 
-/// The servers right inside a component, or in none, as tasks; they stand behind the file's.
+/// Whether a part of the tree stands in a component, or is it.
+fn within(system: &System, part: Option<ComponentId>, id: ComponentId) -> bool {
+    let around = std::iter::successors(part, |inner| system.components[inner.index()].parent);
+    around.take(system.components.len()).any(|around| around == id)
+}
+
+/// How often a task may be released within a closed window of this length, and once more.
+fn released(system: &System, wanders: &[u64], task: usize, window: u64) -> u128 {
+    let late = u128::from(wanders[task]) + u128::from(system.release_jitter(TaskId(task as u32)).as_ns());
+    (u128::from(window) + late) / u128::from(system.tasks[task].period.as_ns().max(1)) + 2
+}
+
+/// What costs take of a budget, and what the server takes besides it from others, in each period of this length.
+fn costs(system: &System, wanders: &[u64], id: ComponentId, period: u64) -> Result<(u128, u128), String> {
+    let component = &system.components[id.index()];
+    let costs = system.nodes[component.node.index()].costs.unwrap_or(Costs::NONE);
+    let switch = u128::from(costs.switch.as_ns());
+    let (mut gaps, mut wakes) = (1u128, 0u128);
+    for (i, task) in system.tasks.iter().enumerate().filter(|(_, task)| task.node == component.node) {
+        let count = if within(system, task.component, id) { &mut wakes } else { &mut gaps };
+        *count += released(system, wanders, i, period);
+    }
+    for (i, other) in system.components.iter().enumerate().filter(|(_, other)| other.node == component.node) {
+        if !within(system, Some(ComponentId(i as u32)), id) {
+            gaps += 2 * (u128::from(period / given(other)?.0.max(1)) + 2);
+        }
+    }
+    if component.server == Rule::Sporadic && switch > 0 {
+        return Err(format!(
+            "\"{}\" may get its budget back in any number of parts, each with a switch",
+            component.name
+        ));
+    }
+    let wakes = if component.server == Rule::Ptps { 0 } else { wakes };
+    let taken = thefts(&costs).map(|(c, t, late)| fits(((u128::from(period) + late) / t + 1).checked_mul(c)));
+    let taken = taken.sum::<Result<u128, String>>()?;
+    Ok((fits(gaps.checked_mul(switch).and_then(|lost| lost.checked_add(taken)))?, fits(wakes.checked_mul(2 * switch))?))
+}
+
+/// The quantum that delays what stands in no component but this one: the coarsest of its servers, unless all begins and ends on that grid.
+fn quantum(system: &System, node: NodeId, parent: Option<ComponentId>) -> u64 {
+    let here = |component: &&Component| component.node == node && component.parent == parent;
+    let servers = || system.components.iter().filter(here);
+    let quantum = servers().filter_map(|server| server.quantum).max().map_or(0, Span::as_ns);
+    let on =
+        |server: &Component| given(server).is_ok_and(|(t, c)| t.is_multiple_of(quantum) && c.is_multiple_of(quantum));
+    let tasks = system.tasks_of(node).any(|(_, task)| task.component == parent);
+    if !tasks && servers().all(|server| strict(server.server) && on(server)) { 0 } else { quantum }
+}
+
+/// The servers right inside a component, or in none, as tasks, which stand behind the file's; and the quantum in which decisions fall there.
 pub(super) fn servers(
     system: &System,
     node: NodeId,
     parent: Option<ComponentId>,
-) -> Result<Vec<(TaskId, Task)>, String> {
+    wanders: &[u64],
+) -> Result<(Vec<(TaskId, Task)>, u64), String> {
     let spec = &system.nodes[node.index()];
     let mut found = Vec::new();
     for (i, component) in system.components.iter().enumerate().filter(|(_, component)| component.node == node) {
-        let costs = spec.costs.unwrap_or(Costs::NONE);
-        let costs = [costs.switch, costs.migrate, costs.release, costs.tick, costs.interrupt, costs.latency];
-        if spec.cpus != 1
-            || component.cpus != 1
-            || component.quantum.is_some()
-            || !costs.iter().all(|cost| cost.is_zero())
-        {
-            return Err(format!(
-                "certificates cover components on one CPU without costs and quanta, not \"{}\"",
-                component.name
-            ));
+        if spec.cpus != 1 || component.cpus != 1 {
+            return Err(format!("certificates cover components on one CPU, not \"{}\"", component.name));
         }
         let (period, budget) = given(component)?;
         if component.parent != parent {
@@ -77,7 +127,14 @@ pub(super) fn servers(
         if parent.is_some() && fluid(component.server) {
             return Err(format!("\"{}\" takes bandwidth, which no server around it promises", component.name));
         }
-        let mut task = Task::periodic(&component.name, Span::from_ns(period), Span::from_ns(budget));
+        let (_, more) = costs(system, wanders, ComponentId(i as u32), period)?;
+        let c = u64::try_from(more).ok().and_then(|more| budget.checked_add(more)).ok_or("a time exceeds 64 bits")?;
+        let mut task = Task::periodic(&component.name, Span::from_ns(period), Span::from_ns(c));
+        let latency = spec.costs.map_or(Span::ZERO, |costs| costs.latency);
+        if !latency.is_zero() && !strict(component.server) && component.server != Rule::Polling {
+            return Err(format!("with a latency \"{}\" gets its budget back at any time", component.name));
+        }
+        task.jitter = latency;
         if component.server == Rule::Deferrable {
             let late = Span::from_ns(period - budget);
             task.jitter = late;
@@ -86,21 +143,38 @@ pub(super) fn servers(
         (task.node, task.component, task.priority) = (node, parent, component.priority);
         found.push((TaskId((system.tasks.len() + i) as u32), task));
     }
-    Ok(found)
+    Ok((found, quantum(system, node, parent)))
+}
+
+/// Whether its budgets come at the multiples of its period, and are given by the next.
+const fn strict(rule: Rule) -> bool {
+    matches!(rule, Rule::Ptps | Rule::Wcps | Rule::Crps)
 }
 
 /// What a server gives under the level around it; `end`: its response there, if it was shown.
-pub(super) fn supply(system: &System, id: ComponentId, above: &Part, end: Option<u128>) -> Result<Supply, String> {
+pub(super) fn supply(
+    system: &System,
+    id: ComponentId,
+    above: &Part,
+    end: Option<u128>,
+    wanders: &[u64],
+) -> Result<Supply, String> {
     let component = &system.components[id.index()];
     let (period, budget) = given(component)?;
-    let (period, budget) = (u128::from(period), u128::from(budget));
+    let lost = costs(system, wanders, id, period)?.0;
+    let (period, budget) = (u128::from(period), u128::from(budget).saturating_sub(lost));
+    if budget == 0 {
+        return Err(format!("the budget of \"{}\" is used up by what switching costs", component.name));
+    }
     let by_deadline = above.edf().is_ok();
     if !by_deadline {
         above.fixed()?;
     }
-    let strict = matches!(component.server, Rule::Ptps | Rule::Wcps | Rule::Crps);
-    let delay = match component.server {
-        _ if strict && on_starts(system, id, period) => 0,
+    let quantum = component.quantum.map_or(0, |quantum| u128::from(quantum.as_ns()));
+    let noticed = |grid: u128| quantum == 0 || (grid.is_multiple_of(quantum) && on_starts(system, id, quantum));
+    let rule = component.server;
+    let delay = match rule {
+        _ if strict(rule) && noticed(period) && on_starts(system, id, period) => 0,
         Rule::Ptps | Rule::Wcps | Rule::Crps => period - budget,
         Rule::Polling => period,
         Rule::Deferrable | Rule::Sporadic if !by_deadline => period - budget,
@@ -108,20 +182,23 @@ pub(super) fn supply(system: &System, id: ComponentId, above: &Part, end: Option
         Rule::CbsHard if by_deadline => period - budget,
         rule => return Err(format!("{}: \"{}\" guarantees no supply there", component.name, rule.name())),
     };
-    let each = strict || component.server == Rule::Polling;
+    // What arrives between two decisions waits for the next.
+    let delay = delay + if noticed(0) { 0 } else { quantum };
+    let each = strict(rule) || rule == Rule::Polling;
     let by = end.filter(|end| each && *end >= budget && *end < period).unwrap_or(period);
     Ok(Supply { period, budget, by, delay })
 }
 
 /// Whether all that is released in a component falls on multiples of this.
-fn on_starts(system: &System, id: ComponentId, period: u128) -> bool {
-    let on = |span: Span| u128::from(span.as_ns()).is_multiple_of(period);
-    let tasks = system.tasks.iter().filter(|task| task.component == Some(id));
+fn on_starts(system: &System, id: ComponentId, grid: u128) -> bool {
+    let on = |span: Span| u128::from(span.as_ns()).is_multiple_of(grid);
+    let costs = system.nodes[system.components[id.index()].node.index()].costs;
+    let mut tasks = system.tasks.iter().filter(|task| task.component == Some(id));
     let mut inner = system.components.iter().filter(|inner| inner.parent == Some(id));
-    tasks.clone().next().is_some()
-        && inner.next().is_none()
-        && tasks.clone().all(|task| {
-            let strict = task.arrival == Arrival::Periodic && task.jitter.is_zero() && task.after.is_empty();
-            strict && on(task.period) && on(task.offset)
+    costs.is_none_or(|costs| costs.latency.is_zero())
+        && tasks.all(|task| {
+            let exact = task.arrival == Arrival::Periodic && task.jitter.is_zero() && task.after.is_empty();
+            exact && on(task.period) && on(task.offset)
         })
+        && inner.all(|inner| strict(inner.server) && matches!(inner.period, Auto::Value(period) if on(period)))
 }

@@ -32,7 +32,7 @@ fn suffered(part: &Part, task: &Work, edf: bool) -> Result<u128, String> {
     }
     let (switch, migrate) = (u128::from(costs.switch.as_ns()), u128::from(costs.migrate.as_ns()));
     let another = u128::from(if part.m > 1 { costs.interrupt.as_ns() } else { 0 });
-    let ticks = part.tick().map_or(0, |(c, t)| (u128::from(task.d / t) + 1) * u128::from(c));
+    let ticks = part.tick()?.map_or(0, |(c, t)| (u128::from(task.d) / t + 1) * c);
     let once = u128::from(task.c) + u128::from(costs.release.as_ns()) + switch + ticks;
     fits(preemptions.checked_mul(switch + migrate + another).and_then(|more| more.checked_add(once)))
 }

@@ -21,15 +21,15 @@ use takt_model::plan::Order;
 use takt_model::{Late, TaskId};
 
 /// ceil((x + more) / t) C.
-pub(super) fn releases(x: u128, more: u128, t: u64, c: u128) -> Option<u128> {
-    x.checked_add(more)?.div_ceil(t.into()).checked_mul(c)
+pub(super) fn releases(x: u128, more: u128, t: u128, c: u128) -> Option<u128> {
+    x.checked_add(more)?.div_ceil(t).checked_mul(c)
 }
 
 impl Part {
     /// What comes before a level besides jobs within w: ticks, interrupts, and where laxities are compared the switches that this makes: at each release,
     /// each point of the grid, and the end of late jobs.
     pub(super) fn besides(&self, level: u32, w: u128) -> Option<u128> {
-        let mut sum = self.thefts().try_fold(0u128, |sum, (c, t)| sum.checked_add(releases(w, 0, t, c.into())?))?;
+        let mut sum = self.thefts().try_fold(0u128, |sum, (c, t, late)| sum.checked_add(releases(w, late, t, c)?))?;
         let switch = self.costs.map_or(0, |costs| u128::from(costs.switch.as_ns()));
         let laxity = |level: u32| {
             let spec = self.levels[level as usize];
@@ -39,10 +39,10 @@ impl Part {
         if switch > 0 && (0..=level).any(laxity) {
             let ends = 1 + u128::from(self.levels.iter().any(|level| level.late != Late::Continue));
             for task in &self.tasks {
-                sum = sum.checked_add(releases(w, task.spread(), task.t, ends * switch)?)?;
+                sum = sum.checked_add(releases(w, task.spread(), task.t.into(), ends * switch)?)?;
             }
             if let Some(grid) = self.grid {
-                sum = sum.checked_add(releases(w, 0, grid, switch)?)?;
+                sum = sum.checked_add(releases(w, 0, grid.into(), switch)?)?;
             }
         }
         Some(sum)
@@ -104,7 +104,7 @@ impl<'a> Group<'a> {
             let start = if by_laxity { d - c } else { d + shift };
             let own = if by_laxity && preemptive { d } else { start };
             let first = if alone == Some(task.id) { own } else { start } - i128::from(task.j);
-            keys.push(Key { task, c: part.charged(task)?, first, start, own });
+            keys.push(Key { task, c: part.charged(task), first, start, own });
         }
         let in_group = || keys.iter().filter(|key| group.iter().any(|task| task.id == key.task.id));
         let least = in_group().map(|key| key.own - i128::from(key.task.j)).min().unwrap_or(0);
@@ -129,7 +129,7 @@ impl<'a> Group<'a> {
     fn above(&self, w: u128) -> Option<u128> {
         let mut sum = self.part.besides(self.level, w)?;
         for other in self.part.tasks.iter().filter(|other| other.level < self.level) {
-            sum = sum.checked_add(releases(w, other.spread(), other.t, self.part.charged(other).ok()?)?)?;
+            sum = sum.checked_add(releases(w, other.spread(), other.t.into(), self.part.charged(other))?)?;
         }
         Some(sum)
     }
@@ -139,7 +139,7 @@ impl<'a> Group<'a> {
         let blocking = self.keys.iter().map(|key| u128::from(key.task.b)).max().unwrap_or(0);
         let mut sum = self.above(w)?.checked_add(blocking)?.checked_add(self.started(i128::MIN))?;
         for key in &self.keys {
-            sum = sum.checked_add(releases(w, key.task.spread(), key.task.t, key.c)?)?;
+            sum = sum.checked_add(releases(w, key.task.spread(), key.task.t.into(), key.c)?)?;
         }
         Some(sum)
     }

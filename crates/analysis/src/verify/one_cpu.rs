@@ -4,7 +4,8 @@
 //! after an idle instant (of that importance); its releases within w are at most ceil((w + J_k) / T_k), with J_k = j + wander. If for job q of i
 //! w >= (q + 1) C_i + B + sum ceil((w + J_k) / T_k) C_k + ticks, all of that is done by w, so job q is (of a component, if it is no more than its server gives in w). Its source arrived no earlier than
 //! q T_i - J_i, it itself no earlier than max(q T_i - wander - j, -j). If w <= (q + 1) T_i - J_i, nothing of i is left when the next can arrive, and the jobs
-//! that were looked at are all.
+//! that were looked at are all. Where nothing preempts the last F of a job, others count within w - (F - 1) alone: if it is not done by w, it has not started that section by w - F, so until w - F + 1 the CPU
+//! had B, what was released before, and less than (q + 1) C - F + 1 of its own to do: less than w - F + 1, a contradiction. It may take less than C: then the same holds of what it takes. Whether the busy window is over is then asked of F = 1.
 //!
 //! **`demand`.** EDF on one CPU keeps all deadlines if and only if in each interval the jobs that are released and due in it fit. With d = D - j, s = wander + j for a chain's
 //! successor and 0 otherwise, for an interval of length t: h(t) = sum over d_i <= t of (floor((t - d_i + s_i) / T_i) + 1) C_i + max { B_i : d_i <= t } + (floor(t / P) + 1) tick.
@@ -13,13 +14,13 @@
 //!   released before H, and the rest is counted in h(t); so h(H + t) <= H - max B + h(t) - B(t) + B(H + t) <= H + t if h(t) <= t. By induction all t.
 
 use super::keys::releases;
-use super::{Claim, Keys, Part, Windows, Work, fits, sum_up};
+use super::{Claim, Keys, Part, Windows, Work, fits, free, sum_up};
 use takt_model::TaskId;
 
 /// prod (U + 1) <= 2, tasks in the order of rates with deadlines not below their periods (Bini, Buttazzo, Buttazzo 2003).
 pub(super) fn hyperbolic(part: &Part) -> Claim {
     part.fixed()?;
-    let mut pairs: Vec<(u32, u64, u128)> = Vec::with_capacity(part.tasks.len() + 1);
+    let mut pairs: Vec<(u32, u128, u128)> = Vec::with_capacity(part.tasks.len() + 1);
     for task in &part.tasks {
         if task.d < task.t || task.j > 0 || task.b > 0 || task.chained {
             return Err(format!(
@@ -27,9 +28,9 @@ pub(super) fn hyperbolic(part: &Part) -> Claim {
                 part.scope, task.name
             ));
         }
-        pairs.push((task.level + 1, task.t, part.charged(task)?));
+        pairs.push((task.level + 1, task.t.into(), part.charged(task)));
     }
-    pairs.extend(part.tick().map(|(c, t)| (0, t, c.into())));
+    pairs.extend(part.tick()?.map(|(c, t)| (0, t, c)));
     pairs.sort_unstable();
     if pairs.windows(2).any(|pair| pair[0].1 > pair[1].1 || (pair[0].0 == pair[1].0 && pair[0].1 != pair[1].1)) {
         return Err(format!("{}: priorities are not in the order of rates", part.scope));
@@ -37,10 +38,10 @@ pub(super) fn hyperbolic(part: &Part) -> Claim {
     const ONE: u128 = 1 << 62;
     let mut product = ONE;
     for (_, t, c) in pairs {
-        if c > t.into() {
+        if c > t {
             return Err(format!("{}: a task needs more than its period", part.scope));
         }
-        product = (product * (ONE + (c << 62).div_ceil(t.into()))).div_ceil(ONE);
+        product = (product * (ONE + (c << 62).div_ceil(t))).div_ceil(ONE);
         if product > 2 * ONE {
             return Err(format!("{}: the product of all U + 1 exceeds 2", part.scope));
         }
@@ -51,12 +52,12 @@ pub(super) fn hyperbolic(part: &Part) -> Claim {
 /// sum C / min(D - j, T - wander - j) <= 1.
 pub(super) fn density(part: &Part) -> Claim {
     part.edf()?;
-    if part.tick().is_some() || part.tasks.iter().any(|task| task.b > 0) {
+    if part.thefts().next().is_some() || part.tasks.iter().any(|task| task.b > 0) {
         return Err(format!("{}: has ticks or blocking", part.scope));
     }
     let mut pairs = Vec::with_capacity(part.tasks.len());
     for task in &part.tasks {
-        pairs.push((part.charged(task)?, window(task).ok_or_else(|| format!("\"{}\" wanders too far", task.name))?));
+        pairs.push((part.charged(task), window(task).ok_or_else(|| format!("\"{}\" wanders too far", task.name))?));
     }
     if sum_up(pairs.into_iter())? > 1 << 64 {
         return Err(format!("{}: the densities exceed 1", part.scope));
@@ -99,20 +100,19 @@ pub(super) fn demand(part: &Part, horizon: u64, points: &[u64]) -> Claim {
         let d = task.d.checked_sub(task.j).filter(|d| *d > 0);
         let d = d.ok_or_else(|| format!("{}: the jitter of \"{}\" reaches its deadline", part.scope, task.name))?;
         let s = if task.chained { u128::from(task.wander) + u128::from(task.j) } else { 0 };
-        tasks.push(Due { c: part.charged(task)?, t: task.t.into(), d: d.into(), s, b: task.b.into() });
+        tasks.push(Due { c: part.charged(task), t: task.t.into(), d: d.into(), s, b: task.b.into() });
     }
     // A window of no length holds no release: it shows nothing.
     if horizon == 0 {
         return Err(format!("{}: a horizon of 0 ns", part.scope));
     }
-    let tick = part.tick().map(|(c, t)| (u128::from(c), t));
     let horizon = u128::from(horizon);
     let mut work = tasks.iter().map(|task| task.b).max().unwrap_or(0);
     for task in &tasks {
         work = fits((horizon + task.s).div_ceil(task.t).checked_mul(task.c).and_then(|more| work.checked_add(more)))?;
     }
-    if let Some((c, t)) = tick {
-        work = fits(releases(horizon, 0, t, c).and_then(|more| work.checked_add(more)))?;
+    for (c, t, late) in part.thefts() {
+        work = fits(releases(horizon, late, t, c).and_then(|more| work.checked_add(more)))?;
     }
     if work > horizon {
         return Err(format!("{}: what is released within {horizon} ns is not done by then", part.scope));
@@ -122,12 +122,10 @@ pub(super) fn demand(part: &Part, horizon: u64, points: &[u64]) -> Claim {
         for task in &tasks {
             sum = fits(task.demand(t).and_then(|more| sum.checked_add(more)))?;
         }
-        match tick {
-            Some((c, period)) => {
-                fits((t / u128::from(period) + 1).checked_mul(c).and_then(|more| sum.checked_add(more)))
-            }
-            None => Ok(sum),
+        for (c, period, late) in part.thefts() {
+            sum = fits(((t + late) / period + 1).checked_mul(c).and_then(|more| sum.checked_add(more)))?;
         }
+        Ok::<_, String>(sum)
     };
     // All deadlines above `open` are covered.
     let mut open = horizon;
@@ -174,36 +172,56 @@ pub(super) fn responses(part: &Part, claims: &[Windows], groups: &[Keys]) -> Res
     }
 }
 
-/// Job q of the task, those before it, and all else that is as important, within w.
-pub(crate) fn work(part: &Part, task: &Work, q: u128, w: u128) -> Option<u128> {
+/// Job q of the task, those before it, and all else that is as important, within w; `last`: for how long nothing preempts it before its end, 1 if at once.
+pub(crate) fn work(part: &Part, task: &Work, q: u128, w: u128, last: u64) -> Option<u128> {
     let same = part.tasks.iter().filter(|other| other.level == task.level);
     let blocking: u128 = same.map(|other| other.b.into()).max().unwrap_or(0);
-    let own = (q + 1).checked_mul(part.charged(task).ok()?)?;
+    let own = (q + 1).checked_mul(part.charged(task))?;
     let mut sum = part.besides(task.level, w)?.checked_add(own)?.checked_add(blocking)?;
+    let before = w.saturating_sub(u128::from(last) - 1);
     for other in part.tasks.iter().filter(|other| other.id != task.id && other.level <= task.level) {
-        sum = sum.checked_add(releases(w, other.spread(), other.t, part.charged(other).ok()?)?)?;
+        sum = sum.checked_add(releases(before, other.spread(), other.t.into(), part.charged(other))?)?;
     }
     Some(sum)
 }
 
+impl Part {
+    /// For how long nothing preempts the end of a job: in CPU time, so 1 where there is any that is not its own.
+    pub(crate) fn last(&self, task: &Work) -> u64 {
+        if self.costs.as_ref().is_none_or(free) { task.sections.1.clamp(1, task.c.max(1)) } else { 1 }
+    }
+}
+
 fn windows(part: &Part, task: &Work, windows: &[u64]) -> Result<u128, String> {
     let (t, j, spread) = (u128::from(task.t), u128::from(task.j), task.spread());
+    let done = |q, w, last| {
+        let work = fits(work(part, task, q, w, last))?;
+        if work <= part.given(w) {
+            Ok(())
+        } else {
+            Err(format!("\"{}\": {work} ns of work in a window of {w} ns", task.name))
+        }
+    };
+    let last = part.last(task);
+    // After a section that nothing preempts others may be left: then the end of the busy window is one more entry.
+    let (each, close) = match windows {
+        [each @ .., close] if last > 1 && !each.is_empty() => (each, *close),
+        [.., close] if last == 1 => (windows, *close),
+        _ => return Err(format!("\"{}\": the busy window does not close", task.name)),
+    };
     let mut end = 0;
-    let mut closed = false;
-    for (q, w) in (0u128..).zip(windows.iter().map(|w| u128::from(*w))) {
-        if closed {
-            return Err(format!("\"{}\": windows after the last", task.name));
-        }
-        let work = fits(work(part, task, q, w))?;
-        if work > part.given(w) {
-            return Err(format!("\"{}\": {work} ns of work in a window of {w} ns", task.name));
-        }
+    for (q, w) in (0u128..).zip(each.iter().map(|w| u128::from(*w))) {
+        done(q, w, last)?;
         let response = w + j - (q * t).saturating_sub(task.wander.into()).min(w + j);
         if response > task.d.into() {
             return Err(format!("\"{}\": job {} may take {response} ns", task.name, q + 1));
         }
         end = end.max((w + spread).saturating_sub(q * t));
-        closed = w + spread <= (q + 1) * t;
     }
-    if closed { Ok(end) } else { Err(format!("\"{}\": the busy window does not close", task.name)) }
+    let count = each.len() as u128;
+    done(count - 1, close.into(), 1)?;
+    if u128::from(close) + spread > count * t {
+        return Err(format!("\"{}\": the busy window does not close", task.name));
+    }
+    Ok(end)
 }

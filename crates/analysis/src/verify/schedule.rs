@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Arrived, Claim, Part, Work, whole_part};
+use super::{Arrived, Claim, Part, Work, free, whole_part};
 use takt_model::plan::Order;
 use takt_model::{Arrival, CpuSet, System};
 
@@ -57,7 +57,7 @@ pub fn first_miss(
     {
         return Err(format!("node \"{}\" holds more than tasks under one strategy", spec.name));
     }
-    if spec.cancel || !spec.costs.is_none_or(free) {
+    if spec.cancel || !spec.costs.as_ref().is_none_or(free) {
         return Err(format!("node \"{}\" may cancel jobs, or has costs", spec.name));
     }
     let part = whole_part(system, None, node, None, cpus, &vec![0; system.tasks.len()])?;
@@ -69,7 +69,7 @@ pub fn first_miss(
 /// No deadline is missed, and the schedule is the same from `from` and a cycle later on.
 pub(super) fn repeats(part: &Part, from: u64, cycle: u64) -> Claim {
     let end = from.checked_add(cycle).ok_or("the cycle exceeds 64 bits")?;
-    let costs = !part.costs.is_none_or(free);
+    let costs = !part.costs.as_ref().is_none_or(free);
     let mut coming = Vec::with_capacity(part.tasks.len());
     for task in &part.tasks {
         let plain = task.j == 0 && task.b == 0 && !task.chained && (part.m == 1 || task.d <= task.t);
@@ -90,13 +90,6 @@ pub(super) fn repeats(part: &Part, from: u64, cycle: u64) -> Claim {
         [a, b] if a == b && cycle > 0 => Ok(()),
         _ => Err(format!("{}: not the same is left at {from} ns and {cycle} ns later", part.scope)),
     }
-}
-
-/// Whether jobs cost nothing but their WCET.
-fn free(costs: takt_model::Costs) -> bool {
-    [costs.switch, costs.migrate, costs.release, costs.tick, costs.interrupt, costs.ordinary]
-        .iter()
-        .all(|cost| cost.is_zero())
 }
 
 /// How many jobs of each task are pending, and what is left of the first.
@@ -165,8 +158,8 @@ fn run(part: &Part, mut coming: Vec<Coming>, stops: &[u64]) -> Result<(Option<us
     for task in &part.tasks {
         let level = part.levels[task.level as usize];
         let order = level.order == Order::Fifo || (level.order == Order::Deadline && level.preemptive);
-        if !alone(task.level) && (!order || level.importance_ties) {
-            return Err(format!("{}: the level of \"{}\" cannot be replayed", part.scope, task.name));
+        if task.sections.0 > 0 || !alone(task.level) && (!order || level.importance_ties) {
+            return Err(format!("{}: the jobs of \"{}\" cannot be replayed", part.scope, task.name));
         }
     }
     let key = |task: &Work, arrival: u64| match part.levels[task.level as usize].order {

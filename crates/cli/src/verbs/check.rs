@@ -68,7 +68,7 @@ fn charged_by_kernel(report: &CheckReport) -> bool {
 /// Writes the proof; nothing where there is none.
 fn write_certificate(system: &System, target: &Target) -> Result<(), Failure> {
     let certificate = takt_analysis::certify(system).map_err(|error| match error {
-        Uncertified::Undecided => Failure::no(error),
+        Uncertified::Undecided | Uncertified::Unsized(_) => Failure::no(error),
         Uncertified::NoProof(_) => Failure::cannot(error),
     })?;
     let text = serde_json::to_string_pretty(&certificate)
