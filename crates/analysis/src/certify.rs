@@ -10,7 +10,7 @@ use crate::chains::Carried;
 use crate::check::decide;
 use crate::compositional::Tree;
 use crate::edf::qpa::{self, EdfTask};
-use crate::global::{Bounds, Rule, Sporadic, rta_global, rta_lc};
+use crate::global::{Bounds, Rule, Sporadic, ff_dbf, rta_global, rta_lc};
 use crate::partition::place;
 use crate::scope::{Unit, UnitTask, View};
 use crate::verdict::Answer;
@@ -25,6 +25,8 @@ const ROUNDS_MAX: usize = 1_000;
 pub const POINTS_MAX: usize = 1_000_000;
 /// Hyperperiods after which a schedule is tried for its repetition.
 const CYCLES_MAX: u64 = 4;
+/// Horizons that are tried, each twice the one before.
+const HORIZONS_MAX: u32 = 20;
 /// Terms that the search for windows and points evaluates at most.
 pub const TERMS_MAX: u64 = 1_000_000_000;
 
@@ -446,7 +448,18 @@ fn global(system: &System, unit: &Unit) -> Vec<Proof> {
     if rule == Rule::Fp {
         found.push((true, rta_lc::analyse(&tasks, unit.m)));
     }
-    found.into_iter().filter_map(|(limited, bounds)| bounded(unit, &tasks, limited, &bounds)).collect()
+    let mut proofs: Vec<Proof> =
+        found.into_iter().filter_map(|(limited, bounds)| bounded(unit, &tasks, limited, &bounds)).collect();
+    if rule == Rule::Edf {
+        proofs.push(Proof::Bak {});
+        let longest = tasks.iter().map(|task| task.t).max().unwrap_or(1);
+        let horizons = (0..HORIZONS_MAX).map_while(|k| longest.checked_mul(1 << k));
+        proofs.extend(horizons.clone().map(|horizon_ns| Proof::Bar { horizon_ns }));
+        if let Some(sigma) = ff_dbf::sigma(&tasks, unit.m) {
+            proofs.extend(horizons.map(|horizon_ns| Proof::FfDbf { sigma, horizon_ns }));
+        }
+    }
+    proofs
 }
 
 fn bounded(unit: &Unit, tasks: &[Sporadic], limited: bool, bounds: &Bounds) -> Option<Proof> {

@@ -11,6 +11,7 @@
 //! | `levels` | the same, and for jobs by deadline or laxity points that hold all with smaller keys; under the supply of a server, too | keys, component |
 //! | `demand` | a busy period that closes, and a chain of points that covers it | one_cpu |
 //! | `repeats` | a schedule, replayed until it repeats | schedule |
+//! | `bak`, `bar`, `ff-dbf` | global EDF: the work before a miss, within all windows that there are | global |
 //! | `global` | response bounds that imply each other | global |
 //! | `too-long`, `overload` | a job that cannot fit; more work than CPUs | here |
 //! | `schedule` | arrivals that are legal and end in a miss, replayed | schedule |
@@ -154,7 +155,7 @@ pub(crate) struct Part {
     cancel: bool,
     /// Whether it holds a server that takes bandwidth, not jobs.
     fluid: bool,
-    /// How many parts of the certificate are replayed, and share the time for that.
+    /// How many parts of the certificate are replayed or walked through, and share the time for that.
     replays: usize,
 }
 
@@ -286,7 +287,8 @@ fn proven(system: &System, certificate: &Certificate) -> Result<Accepted, String
             return Err(format!("\"{}\" is placed twice, or is no task", placed.task));
         }
     }
-    let replays = certificate.proofs.iter().filter(|unit| matches!(unit.proof, Proof::Repeats { .. })).count();
+    let long = |proof: &Proof| matches!(proof, Proof::Repeats { .. } | Proof::Bar { .. } | Proof::FfDbf { .. });
+    let replays = certificate.proofs.iter().filter(|unit| long(&unit.proof)).count();
     // By task: the latest completion after the source's nominal arrival, once its part is checked.
     // Servers stand behind the file's tasks.
     let mut ends: Vec<Option<u128>> = vec![None; system.tasks.len() + system.components.len()];
@@ -500,6 +502,9 @@ fn check_part(part: &Part, proof: &Proof) -> Result<Vec<(TaskId, u128)>, String>
         Proof::Levels { tasks, groups } => return one().and_then(|()| one_cpu::responses(part, tasks, groups)),
         Proof::Repeats { from_ns, cycle_ns } => schedule::repeats(part, *from_ns, *cycle_ns)?,
         Proof::Gfb {} => global::gfb(part)?,
+        Proof::Bak {} => global::bak(part)?,
+        Proof::Bar { horizon_ns } => global::bar(part, *horizon_ns)?,
+        Proof::FfDbf { sigma, horizon_ns } => global::forced(part, *sigma, *horizon_ns)?,
         Proof::Global { limited, tasks } => global::responses(part, *limited, tasks)?,
     }
     // Deadlines are kept, and count from nominal arrivals.

@@ -106,6 +106,7 @@ fn the_examples_are_certified() {
             "not certified: the system has flows, modes, or receiving and sending tasks; certificates of this version hold no proof of that",
         ),
         ("swapped", "no"),
+        ("switched", "unknown"),
         ("to-the-end", "yes"),
         ("tour", "unknown"),
         ("turns", "yes"),

@@ -556,3 +556,71 @@ fn a_task_is_placed_once_and_exists() {
         assert!(matches!(accept(&system, &forged), Err(Rejected::Claim(_))), "{name}");
     }
 }
+
+/// Global EDF where the tasks need most of what there is: what each way to prove it shows, and that none shows what is false.
+#[test]
+fn each_test_of_global_edf_is_checked_by_itself() {
+    let mut random = Random::new(104);
+    let mut counts = [0u64; 4];
+    for round in 0..cases(200) {
+        let m = random.between(2, 3) as u32;
+        let count = u64::from(m) + random.between(1, 4);
+        let most = [2, 4, 6][random.between(0, 2) as usize];
+        let one = |i: u64| {
+            let t = [6, 8, 10, 12, 15, 20][random.between(0, 5) as usize];
+            let mut task =
+                task(&format!("t{i}"), t, random.between(1, (t * u64::from(m) * most / 5 / count).clamp(1, t)));
+            let least = if most == 6 { task.wcet.as_ns() } else { t * 3 / 4 };
+            task.deadline = Span::from_ns(random.between(least.max(task.wcet.as_ns()), t));
+            task.jitter = Span::from_ns(if random.between(0, 4) == 0 { 1 } else { 0 });
+            task.arrival = Arrival::Sporadic;
+            task
+        };
+        let tasks: Vec<Task> = (0..count).map(one).collect();
+        let system = System::local(m, Builtin::Edf, tasks);
+        let sporadic = |task: &Task| crate::global::Sporadic {
+            c: task.wcet.as_ns(),
+            d: task.deadline.as_ns(),
+            t: task.period.as_ns(),
+            j: task.jitter.as_ns(),
+            ..crate::global::Sporadic::default()
+        };
+        let tasks: Vec<_> = system.tasks.iter().map(sporadic).collect();
+        let found = [
+            crate::global::bak::schedulable(&tasks, m).is_met(),
+            crate::global::bar::schedulable(&tasks, m).is_met(),
+            ff_dbf::sigma(&tasks, m).is_some(),
+        ];
+        let miss = matches!(
+            crate::global::exact::sporadic(&tasks, m, Rule::Edf, crate::global::exact::Ties::Any, 20_000),
+            crate::global::exact::Reach::Miss { .. }
+        );
+        let accepted = |proof: Proof| {
+            let mut claims = empty(&system, true);
+            let cpus = (0..m).collect();
+            claims.proofs = vec![UnitProof { node: "local".to_owned(), cpus, component: None, proof }];
+            accept(&system, &claims).is_ok()
+        };
+        // Any sigma and horizon: an honest one is accepted, and none of a set that misses.
+        let sigmas: Vec<u64> = (0..12).map(|k| (1 << 32) / 12 * (k + 1)).chain(ff_dbf::sigma(&tasks, m)).collect();
+        let horizons = [0, 1, 7, 20, 100, 1_000, 1 << 20, 1 << 62, u64::MAX];
+        let shown = [
+            accepted(Proof::Bak {}),
+            horizons.iter().any(|horizon_ns| accepted(Proof::Bar { horizon_ns: *horizon_ns })),
+            sigmas
+                .iter()
+                .flat_map(|sigma| horizons.iter().map(move |horizon_ns| (*sigma, *horizon_ns)))
+                .any(|(sigma, horizon_ns)| accepted(Proof::FfDbf { sigma, horizon_ns })),
+        ];
+        if found.contains(&true) {
+            certify(&system).unwrap_or_else(|error| panic!("round {round}: {error}: {tasks:?} on {m}"));
+        }
+        for i in 0..3 {
+            assert!(!(shown[i] && miss), "round {round}: {i} of {tasks:?} on {m}");
+            assert!(shown[i] || !found[i], "round {round}: {i} does not hold of {tasks:?} on {m}");
+            counts[i] += u64::from(shown[i]);
+        }
+        counts[3] += u64::from(miss);
+    }
+    assert!(counts.iter().all(|count| *count > cases(200) / 20), "{counts:?}");
+}

@@ -50,9 +50,16 @@ pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
         }
         match dense(slots, m) {
             true => Load::Met,
-            false => search(slots, m),
+            false => search(slots, m, &mut None),
         }
     })
+}
+
+/// The sigma with which the test holds, times 2^32; `None` where none is found.
+pub(crate) fn sigma(tasks: &[Sporadic], m: u32) -> Option<u64> {
+    let mut found = None;
+    let load = prepared(tasks, m, |slots| search(slots, m, &mut found));
+    found.filter(|_| load.is_met())
 }
 
 /// `gfb` with the densities C / (D - J).
@@ -72,7 +79,8 @@ fn dense(slots: &[Slot], m: u32) -> bool {
     gfb::schedulable(pairs, m) == Answer::Yes
 }
 
-fn search(slots: &[Slot], m: u32) -> Load {
+/// `held`: the sigma that the yes rests on.
+fn search(slots: &[Slot], m: u32, held: &mut Option<u64>) -> Load {
     let (mut load, mut early) = (0u128, 0u128);
     let mut sigma = 0u64;
     for slot in slots {
@@ -116,7 +124,10 @@ fn search(slots: &[Slot], m: u32) -> Load {
             let below = (demand << SIGMA_BITS).div_ceil(rate) - 1;
             t = u64::try_from(below).unwrap_or(t).min(t - 1);
         };
-        let Some(work) = failed else { return Load::Met };
+        let Some(work) = failed else {
+            *held = Some(sigma);
+            return Load::Met;
+        };
         let room = (rate * u128::from(t)) >> SIGMA_BITS;
         match raised(slots, m, t, sigma) {
             Some(next) => sigma = next,

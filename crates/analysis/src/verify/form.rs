@@ -111,6 +111,20 @@ pub enum Proof {
     },
     /// Global EDF: sum delta <= m - (m - 1) max delta.
     Gfb {},
+    /// Global EDF: work within each window before a deadline, by Baker.
+    Bak {},
+    /// Global EDF: work since the last instant at which a CPU was idle, by Baruah.
+    Bar {
+        /// From here on the load tells.
+        horizon_ns: u64,
+    },
+    /// Global EDF: forced-forward demand.
+    FfDbf {
+        /// 2^32 times the speed of a job from which on it is no longer followed.
+        sigma: u64,
+        /// From here on the load tells.
+        horizon_ns: u64,
+    },
     /// Several CPUs, EDF or fixed priorities: bounds that imply each other.
     Global {
         /// Whether fewer than m more important tasks bring work into a window (fixed priorities alone).
@@ -132,6 +146,9 @@ impl Proof {
             Proof::Levels { .. } => "levels",
             Proof::Repeats { .. } => "repeats",
             Proof::Gfb {} => "gfb",
+            Proof::Bak {} => "bak",
+            Proof::Bar { .. } => "bar",
+            Proof::FfDbf { .. } => "ff-dbf",
             Proof::Global { .. } => "global",
         }
     }

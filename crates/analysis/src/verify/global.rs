@@ -11,6 +11,19 @@
 //! **Limited** (fixed priorities): start the window at the last instant before which fewer than m more important tasks had work; fewer than m bring work in, and the job itself waits no less.
 //! What i brings is at most C - 1 if it executed in the ns before (Guan, Stigge, Yi, Yu 2009): `carried`; else `fresh`. Tasks of one level count with `any`.
 
+//!
+//! **`bak`** (T. P. Baker, TPDS 16(8), 2005), m >= 2, with L = D_k - J_k and lambda = C_k / L: sum of min(L, C (L + T - D) / T + lambda J + max(0, C - lambda T)) <= m L - (m - 1) C_k.
+//! A job of k that misses saw more than m (1 - lambda) + lambda of work in each unit; so did the widest such window before its deadline, and what is brought into that had at least lambda in each unit since its release.
+//!
+//! **`bar`** (S. Baruah, RTSS 2007; in whole ns, so with one more to wait). Let a job of k miss, x after the last instant before which some CPU was idle. For y = x - C_k + 1 whole ns
+//! m others ran, due no later: jobs that were released since, `fresh`, and of fewer than m tasks such as ran before, at most `packed`. So the sum of those within y, and of the m - 1 largest
+//! differences, is at least m y; x >= L. That it is less is checked at x; as it grows with x, it is less for all x' with sum < m (x' - C_k + 1), and the next to look at is the largest below these.
+//! Beyond the horizon it is at most sum U (x + T + J - D) + the m - 1 largest C, which is less at the horizon, and grows by U <= m.
+//!
+//! **`ff-dbf`** (S. Baruah, V. Bonifaci, A. Marchetti-Spaccamela, S. Stiller, RTS 46, 2010), m >= 2, sigma >= max C / L: go back from a miss to the release of that job, and on from release to release, each of a job that is due
+//! no later and had less than sigma of each unit. All that time more than m - (m - 1) sigma of each unit was done, and what was pending before had sigma of each. So for some whole t the jobs due within it, less (L - r) sigma for that
+//! which is due r < L after its begin, exceed (m - (m - 1) sigma) t. They are at most sum U (t + T - L), which tells beyond the horizon.
+
 use super::one_cpu::window;
 use super::{Claim, Part, Responding, Work, fits, sum_up};
 
@@ -36,6 +49,9 @@ fn suffered(part: &Part, task: &Work, edf: bool) -> Result<u128, String> {
     let once = u128::from(task.c) + u128::from(costs.release.as_ns()) + switch + ticks;
     fits(preemptions.checked_mul(switch + migrate + another).and_then(|more| more.checked_add(once)))
 }
+
+/// Points times tasks that are looked at, of all parts.
+const TERMS_MAX: usize = 20_000_000;
 
 fn unblocked(part: &Part) -> Claim {
     match part.tasks.iter().find(|task| task.b > 0) {
@@ -101,20 +117,12 @@ impl Slot {
     }
 }
 
-pub(super) fn responses(part: &Part, limited: bool, claims: &[Responding]) -> Claim {
-    let edf = part.edf().is_ok();
-    if !edf {
-        part.fixed()?;
-    }
-    if limited && edf && !part.tasks.is_empty() {
-        return Err(format!("{}: carry-in is limited under fixed priorities alone", part.scope));
-    }
+/// The tasks, with a claim of each; none where every one has a CPU of its own.
+fn slots(part: &Part, edf: bool, claim: impl Fn(&str) -> Result<u64, String>) -> Result<Vec<Slot>, String> {
     unblocked(part)?;
     let mut slots = Vec::with_capacity(part.tasks.len());
     for task in &part.tasks {
-        let name = &task.name;
-        let claim = claims.iter().find(|claim| claim.task == *name);
-        let r = claim.ok_or_else(|| format!("{}: nothing is shown of \"{name}\"", part.scope))?.response_ns;
+        let (name, r) = (&task.name, claim(&task.name)?);
         let t = task.t.checked_sub(task.wander).filter(|t| task.d <= *t);
         let t = t.ok_or_else(|| format!("\"{name}\" may arrive again before its deadline"))?;
         let c = suffered(part, task, edf)?;
@@ -126,8 +134,127 @@ pub(super) fn responses(part: &Part, limited: bool, claims: &[Responding]) -> Cl
         slots.push(Slot { c, t, d, j, level: task.level, r });
     }
     if slots.len() <= part.m as usize {
-        return Ok(());
+        slots.clear();
     }
+    Ok(slots)
+}
+
+/// Tasks under EDF on several CPUs.
+fn by_deadline(part: &Part) -> Result<(Vec<Slot>, u128), String> {
+    part.edf()?;
+    if part.m < 2 {
+        return Err(format!("{}: this proof is for several CPUs", part.scope));
+    }
+    Ok((slots(part, true, |name| part.find(name).map(|task| task.d))?, part.m.into()))
+}
+
+fn largest(mut values: Vec<u128>, count: u128) -> u128 {
+    values.sort_unstable_by(|a, b| b.cmp(a));
+    values.iter().take(count as usize).sum()
+}
+
+/// sum U (x + early) in whole ns, rounded up, if sum U is at most `rate` / 2^32.
+fn load(slots: &[Slot], x: u64, rate: u128, early: impl Fn(&Slot) -> u128) -> Option<u128> {
+    let (mut sum, mut work) = (0u128, 0u128);
+    for slot in slots {
+        let share = slot.c.checked_mul(1 << 64)?.div_ceil(slot.t);
+        sum = sum.checked_add(share)?;
+        work = work.checked_add((share.checked_mul(u128::from(x) + early(slot))? >> 64) + 1)?;
+    }
+    Some(work).filter(|_| sum <= rate << 32)
+}
+
+fn too_much(part: &Part, x: u128) -> String {
+    format!("{}: too much may be due within {x} ns", part.scope)
+}
+
+pub(super) fn bak(part: &Part) -> Claim {
+    let (slots, m) = by_deadline(part)?;
+    for task in &slots {
+        let (l, c) = (task.d - task.j, task.c);
+        // In 2^-16 ns, each part rounded up.
+        let term = |slot: &Slot| {
+            let level = slot.c.checked_mul((l + slot.t - slot.d) << 16)?.div_ceil(slot.t);
+            let carried = slot.c.checked_mul(l)?.saturating_sub(c.checked_mul(slot.t)?).checked_add(c * slot.j)?;
+            Some(level.checked_add(carried.checked_mul(1 << 16)?.div_ceil(l))?.min(l << 16))
+        };
+        let sum = fits(slots.iter().map(term).sum::<Option<u128>>())?;
+        if sum > (m * l - (m - 1) * c) << 16 {
+            return Err(too_much(part, l));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn bar(part: &Part, horizon: u64) -> Claim {
+    let (slots, m) = by_deadline(part)?;
+    let mut terms = TERMS_MAX / part.replays.max(1);
+    let brought = largest(slots.iter().map(|slot| slot.c).collect(), m - 1);
+    let far = fits(load(&slots, horizon, m << 32, |slot| slot.t + slot.j - slot.d))? + brought;
+    for task in &slots {
+        let (l, c) = (task.d - task.j, task.c);
+        let mut x = u128::from(horizon);
+        if x < c || far >= m * (x - c + 1) {
+            return Err(format!("{}: the load tells nothing from {x} ns on", part.scope));
+        }
+        while x >= l {
+            terms = terms.checked_sub(slots.len()).ok_or("more points than are looked at")?;
+            let (mut sum, mut more) = (0, Vec::with_capacity(slots.len()));
+            for slot in &slots {
+                let (own, cut) = if std::ptr::eq(slot, task) { (c, x - l) } else { (0, x - c + 1) };
+                let all = slot.packed(x);
+                let new = (x + slot.j).checked_sub(slot.d).map_or(0, |room| (room / slot.t + 1) * slot.c).min(all);
+                let (all, new) = (all.saturating_sub(own).min(cut), new.saturating_sub(own).min(cut));
+                sum += new;
+                more.push(all - new);
+            }
+            sum += largest(more, m - 1);
+            if sum >= m * (x - c + 1) {
+                return Err(too_much(part, x));
+            }
+            x = sum / m + c - 1;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn forced(part: &Part, sigma: u64, horizon: u64) -> Claim {
+    let (slots, m) = by_deadline(part)?;
+    let (mut terms, sigma) = (TERMS_MAX / part.replays.max(1), u128::from(sigma));
+    // In 2^-32, as sigma.
+    let rate = (m << 32).checked_sub((m - 1) * sigma).filter(|rate| *rate > 0).ok_or("sigma is too large")?;
+    let mut t = u128::from(horizon);
+    let far = fits(load(&slots, horizon, rate, |slot| slot.t + slot.j - slot.d))?;
+    if slots.iter().any(|slot| slot.c << 32 > sigma * (slot.d - slot.j)) || far > (rate * t) >> 32 {
+        return Err(format!("{}: the load tells nothing from {t} ns on", part.scope));
+    }
+    while t > 0 {
+        terms = terms.checked_sub(slots.len()).ok_or("more points than are looked at")?;
+        let due = |slot: &Slot| {
+            let ahead = (slot.d - slot.j).saturating_sub(t % slot.t);
+            t / slot.t * slot.c + slot.c.saturating_sub((ahead * sigma) >> 32)
+        };
+        let sum = slots.iter().map(due).sum::<u128>();
+        if sum << 32 > rate * t {
+            return Err(too_much(part, t));
+        }
+        t = (sum << 32).div_ceil(rate).saturating_sub(1);
+    }
+    Ok(())
+}
+
+pub(super) fn responses(part: &Part, limited: bool, claims: &[Responding]) -> Claim {
+    let edf = part.edf().is_ok();
+    if !edf {
+        part.fixed()?;
+    }
+    if limited && edf && !part.tasks.is_empty() {
+        return Err(format!("{}: carry-in is limited under fixed priorities alone", part.scope));
+    }
+    let slots = slots(part, edf, |name| {
+        let claim = claims.iter().find(|claim| claim.task == name);
+        claim.map(|claim| claim.response_ns).ok_or_else(|| format!("{}: nothing is shown of \"{name}\"", part.scope))
+    })?;
     for (k, task) in slots.iter().enumerate() {
         let (window, length) = (task.d - task.j, task.r - task.j);
         let wait = length - task.c + 1;
@@ -144,8 +271,7 @@ pub(super) fn responses(part: &Part, limited: bool, claims: &[Responding]) -> Cl
             };
             sum += work.min(wait);
         }
-        more.sort_unstable_by(|a, b| b.cmp(a));
-        sum += more.iter().take(part.m as usize - 1).sum::<u128>();
+        sum += largest(more, u128::from(part.m) - 1);
         if sum >= u128::from(part.m) * wait {
             let name = &part.tasks[k].name;
             return Err(format!("\"{name}\": others may execute {sum} ns, which can make it wait for {wait} ns"));
