@@ -38,6 +38,18 @@ impl CheckReport {
         self.tests.iter().flat_map(|test| &test.tasks).filter(|t| t.id == task).filter_map(|t| t.wcrt).min()
     }
 
+    /// [`CheckReport::bound_of`] each of the first so many tasks.
+    #[must_use]
+    pub fn bounds(&self, tasks: usize) -> Vec<Option<Span>> {
+        let mut bounds: Vec<Option<Span>> = vec![None; tasks];
+        for task in self.tests.iter().flat_map(|test| &test.tasks) {
+            if let (Some(bound), Some(wcrt)) = (bounds.get_mut(task.id.index()), task.wcrt) {
+                *bound = Some(bound.map_or(wcrt, |bound| bound.min(wcrt)));
+            }
+        }
+        bounds
+    }
+
     /// The end-to-end bound of a chain, by its name ("a -> b").
     #[must_use]
     pub fn chain_bound(&self, chain: &str) -> Option<Span> {

@@ -276,21 +276,27 @@ impl Unit {
 
     /// Renumbers the levels so that each holds a task of this unit.
     fn drop_empty_levels(&mut self) {
-        let used: Vec<u32> =
-            (0..self.levels.len() as u32).filter(|level| self.tasks.iter().any(|task| task.level == *level)).collect();
+        let mut used: Vec<u32> = self.tasks.iter().map(|task| task.level).collect();
+        used.sort_unstable();
+        used.dedup();
         self.levels = used.iter().map(|level| self.levels[*level as usize]).collect();
         for task in &mut self.tasks {
             task.level = used.binary_search(&task.level).map_or(0, |level| level as u32);
         }
     }
 
+    /// How many tasks each level holds.
+    pub(crate) fn tasks_by_level(&self) -> Vec<u32> {
+        let mut counts = vec![0; self.levels.len()];
+        self.tasks.iter().for_each(|task| counts[task.level as usize] += 1);
+        counts
+    }
+
     /// How many levels, from the most important, go first come, first served. A level with one task does, whatever
     /// its order.
     pub(crate) fn served_levels(&self) -> u32 {
-        let single = |level: u32| self.tasks.iter().filter(|task| task.level == level).count() == 1;
-        let served = |level: u32| self.levels[level as usize].order == Order::Fifo || single(level);
-        let count = self.levels.len() as u32;
-        (0..count).find(|level| !served(*level)).unwrap_or(count)
+        let served = |(level, count): (&PlanLevel, u32)| level.order == Order::Fifo || count == 1;
+        self.levels.iter().zip(self.tasks_by_level()).take_while(|level| served(*level)).count() as u32
     }
 
     /// Whether all its tasks share one level that goes by deadline.

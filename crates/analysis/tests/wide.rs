@@ -284,3 +284,55 @@ fn servers_have_priorities_among_tasks() {
     let report = check(&other, &CheckOptions::default());
     assert!(report.tests.iter().any(|test| test.verdict.why().contains("has no priority")));
 }
+
+/// A node that binds to CPUs has its servers sized as one CPU has them, and `check` finds a CPU for each.
+#[test]
+fn servers_of_a_node_that_binds_to_cpus_are_sized() {
+    let mut random = Random::new(83);
+    let (mut proven, mut homeless) = (0, 0);
+    for round in 0..cases(200) {
+        let strategy = [Builtin::Edf, Builtin::Rm, Builtin::Dm][random.between(0, 2) as usize];
+        let mut system = System::local(random.between(2, 4) as u32, strategy, Vec::new());
+        for i in 0..random.between(1, 4) as u32 {
+            let rule = [ServerRule::Ptps, ServerRule::Polling, ServerRule::Sporadic][random.between(0, 2) as usize];
+            let inside = [Builtin::Edf, Builtin::Rm][random.between(0, 1) as usize];
+            let period = random.between(2, 8);
+            system.components.push(Component { server: rule, ..wide(&format!("c{i}"), inside, 1, period, 0) });
+            for k in 0..random.between(1, 2) {
+                let t = random.between(20, 60);
+                let arrival = [Arrival::Periodic, Arrival::Sporadic][random.between(0, 1) as usize].clone();
+                system.tasks.push(Task { arrival, ..task(&format!("t{i}{k}"), t, random.between(1, t / 5), Some(i)) });
+            }
+            system.components[i as usize].quantum = Some(Span::from_ns(1));
+        }
+        for k in 0..random.between(0, 2) {
+            let t = random.between(4, 16);
+            let cpus = (k == 1).then(|| takt_model::CpuSet::first(1));
+            system.tasks.push(Task { cpus, ..task(&format!("beside{k}"), t, random.between(1, t / 3), None) });
+        }
+        let mut one = system.clone();
+        one.nodes[0].cpus = 1;
+        one.tasks.iter_mut().for_each(|task| task.cpus = None);
+        system.nodes[0].placement = Placement::Partitioned;
+        match (size(&system), size(&one)) {
+            (Ok(bound), Ok(one)) => {
+                assert_eq!(bound.components, one.components, "round {round}: {system:?}");
+                match answer(&bound.system) {
+                    Answer::Yes => proven += 1,
+                    _ => homeless += 1,
+                }
+                // A smaller budget is not enough, as long as nobody knows how early it is given.
+                for (i, sized) in bound.components.iter().enumerate().filter(|(_, sized)| sized.budget.as_ns() > 1) {
+                    let mut less = bound.system.clone();
+                    less.components[i].budget = Auto::Value(Span::from_ns(sized.budget.as_ns() - 1));
+                    let report = check(&less, &CheckOptions { all: true, ..CheckOptions::default() });
+                    let scope = format!("local/c{i}");
+                    let mut prm = report.tests.iter().filter(|test| test.test == TestId::Prm && test.scope == scope);
+                    assert!(prm.all(|test| test.verdict.answer() != Answer::Yes), "round {round}: {i} of {system:?}");
+                }
+            }
+            (bound, one) => assert_eq!(bound, one, "round {round}: {system:?}"),
+        }
+    }
+    assert!(proven > cases(200) / 4 && homeless > 0, "{proven} {homeless}");
+}

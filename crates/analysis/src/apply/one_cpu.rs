@@ -78,7 +78,8 @@ pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
     if let Some(name) = find(unit, |task| !task.periodic || task.chained || task.j > 0 || task.b > 0) {
         return Err(format!("needs strictly periodic tasks without jitter, blocking or predecessors: \"{name}\""));
     }
-    let alone = |task: &UnitTask| unit.tasks.iter().filter(|other| other.level == task.level).count() == 1;
+    let counts = unit.tasks_by_level();
+    let alone = |task: &UnitTask| counts[task.level as usize] == 1;
     let fixed = |task: &UnitTask| {
         let level = unit.levels[task.level as usize];
         let order = level.order == Order::Fifo || (level.order == Order::Deadline && level.preemptive);

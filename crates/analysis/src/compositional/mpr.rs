@@ -65,15 +65,22 @@ pub fn shares(budget: u64, cpus: u32) -> Vec<u64> {
 
 /// Whether every deadline is kept by global EDF under this supply.
 pub fn edf(tasks: &[Sporadic], supply: &Mpr) -> Load {
+    edf_within(tasks, supply, &mut { TERMS_MAX })
+}
+
+/// The same, which takes the terms that it evaluates from `terms_left`.
+pub(super) fn edf_within(tasks: &[Sporadic], supply: &Mpr, terms_left: &mut u64) -> Load {
     let slots = match ready(tasks) {
         Ok(slots) => slots,
         Err(load) => return load,
     };
     let mut scratch = vec![0; slots.len()];
-    let mut terms_left = TERMS_MAX;
     let horizon = Horizon::new(&slots, supply);
     for (k, slot) in slots.iter().enumerate() {
         let window = slot.window;
+        if !spend(terms_left, slots.len()) {
+            return Load::Undecided(Limit::Terms(TERMS_MAX));
+        }
         let Some(alone) = room(&slots, k, window, supply) else { return Load::Undecided(Limit::Time) };
         let wait = window - slot.c + 1;
         let others = slots.iter().enumerate().filter(|(i, _)| *i != k);
@@ -87,9 +94,8 @@ pub fn edf(tasks: &[Sporadic], supply: &Mpr) -> Load {
             None => return Load::Full,
         };
         loop {
-            match terms_left.checked_sub(slots.len() as u64) {
-                Some(left) => terms_left = left,
-                None => return Load::Undecided(Limit::Terms(TERMS_MAX)),
+            if !spend(terms_left, slots.len()) {
+                return Load::Undecided(Limit::Terms(TERMS_MAX));
             }
             let work = demand(&slots, k, supply.cpus(), x, &mut scratch);
             let Some(room) = room(&slots, k, x, supply) else { return Load::Undecided(Limit::Time) };
@@ -111,8 +117,20 @@ pub fn edf(tasks: &[Sporadic], supply: &Mpr) -> Load {
     Load::Met
 }
 
+/// Takes a term for each task, if there are as many left.
+fn spend(terms_left: &mut u64, tasks: usize) -> bool {
+    let left = terms_left.checked_sub(tasks as u64);
+    *terms_left = left.unwrap_or(0);
+    left.is_some()
+}
+
 /// Bounds the responses under global fixed priorities, by the levels in the tasks, and says whether every deadline is kept under this supply.
 pub fn fp(tasks: &[Sporadic], supply: &Mpr) -> Bounds {
+    fp_within(tasks, supply, &mut { TERMS_MAX })
+}
+
+/// The same, which takes the terms that it evaluates from `terms_left`.
+pub(super) fn fp_within(tasks: &[Sporadic], supply: &Mpr, terms_left: &mut u64) -> Bounds {
     let mut responses = vec![None; tasks.len()];
     let mut slots = match ready(tasks) {
         Ok(slots) => slots,
@@ -120,11 +138,10 @@ pub fn fp(tasks: &[Sporadic], supply: &Mpr) -> Bounds {
     };
     let mut order: Vec<usize> = (0..tasks.len()).collect();
     order.sort_by_key(|k| slots[*k].level);
-    let mut terms_left = TERMS_MAX;
     let mut scratch = Vec::with_capacity(tasks.len());
     let mut load = Load::Met;
     for k in order {
-        match response(&slots, k, supply, &mut scratch, &mut terms_left) {
+        match response(&slots, k, supply, &mut scratch, terms_left) {
             Ok(length) => {
                 let bound = length + slots[k].j;
                 slots[k].slack = slots[k].d - bound;
@@ -156,7 +173,9 @@ fn response(slots: &[Slot], k: usize, supply: &Mpr, scratch: &mut Vec<u64>, term
     let time_for = |work: u128| u64::try_from(own + work + 1).ok().and_then(|more| supply.time_for(more));
     let mut x = time_for(0).ok_or(Load::Undecided(Limit::Time))?;
     loop {
-        *terms_left = terms_left.checked_sub(slots.len() as u64).ok_or(Load::Undecided(Limit::Terms(TERMS_MAX)))?;
+        if !spend(terms_left, slots.len()) {
+            return Err(Load::Undecided(Limit::Terms(TERMS_MAX)));
+        }
         if x > task.window {
             // What does not fit: at the deadline.
             let work = limited(slots, k, task.window, supply.cpus(), scratch);

@@ -5,7 +5,7 @@
 //! is for [`check`](crate::check()) to prove.
 
 use serde::{Serialize, Serializer};
-use takt_model::{Auto, ComponentId, NodeId, Span, System};
+use takt_model::{Auto, ComponentId, CpuSet, NodeId, Placement, Span, System};
 use thiserror::Error;
 
 use super::apply::Tasks;
@@ -14,7 +14,7 @@ use super::tree::{Tree, above, ancestors, given, loss};
 use super::{Guarantee, Interface, Limit, PERIODS_MAX, Search, Start, Workload, best};
 use crate::chains::Carried;
 use crate::exact::sum_rounded_up;
-use crate::scope::{Unit, View};
+use crate::scope::{Unit, View, binds};
 use crate::verdict::Answer;
 
 /// The quantum of periods and budgets where a component has none: 1 us.
@@ -165,6 +165,21 @@ fn provisional(system: &mut System) {
     }
 }
 
+/// A node that binds to CPUs as if all of it stood on one of them, or in one cluster.
+///
+/// Sizing asks of the level around a server for its order alone. By deadline, or first come first served on each level, is by deadline or first come first served
+/// on every CPU, whichever of the tasks and servers are bound there; that each gets its budget there is for [`check`](crate::check()) to prove, which places them.
+fn unbound(system: &System, node: NodeId) -> System {
+    let mut loose = system.clone();
+    let spec = &mut loose.nodes[node.index()];
+    spec.cpus = spec.clusters().iter().map(CpuSet::len).max().unwrap_or(1);
+    spec.placement = Placement::Global;
+    for task in loose.tasks.iter_mut().filter(|task| task.node == node && task.component.is_none()) {
+        task.cpus = None;
+    }
+    loose
+}
+
 /// One component in a System in which all others have values.
 fn size_one(
     system: &System,
@@ -176,16 +191,13 @@ fn size_one(
     let name = component.name.clone();
     let not_covered = |why: String| SizeError::NotCovered { component: name.clone(), why };
     let limit = |_: Limit| SizeError::Limit { component: name.clone() };
-    let tree = Tree::new(system);
     let node: NodeId = component.node;
+    let loose = binds(&system.nodes[node.index()]).then(|| unbound(system, node));
+    let tree = Tree::new(loose.as_ref().unwrap_or(system));
     let strategy = system.nodes[node.index()].strategy;
     let scope = system.nodes[node.index()].name.clone();
     let mut view =
         View::new(&tree.system, node, strategy, scope).map_err(|error| not_covered(tree.plan_error(&error)))?;
-    // Bound to one CPU or not, the order of a server's level is that of its node.
-    if !view.unplaced.is_empty() {
-        return Err(not_covered("sizing servers on a partitioned or clustered node is not in this version".to_owned()));
-    }
     tree.add_components(&mut view, node);
     let served = |unit: &&Unit| unit.served.as_ref().is_some_and(|served: &Served| served.component == id);
     let Some(unit) = view.units.iter().find(served) else {

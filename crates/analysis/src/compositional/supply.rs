@@ -215,18 +215,17 @@ impl Mpr {
     }
 
     /// The least t with sbf(t) >= work; `None` where it exceeds `u64`.
+    ///
+    /// With k Θ < work <= (k + 1) Θ it is where the term of that k reaches work, at s = (2 (m' Π - Θ) + work - k Θ) / m' < 2 Π: there that of k + 1, if it counts,
+    /// is at least (k + 1) Θ, and that of k - 1 at least work + m' Π - Θ; before it, that of k is less than work.
     #[must_use]
     pub fn time_for(&self, work: u64) -> Option<u64> {
-        // sbf(t) >= (Θ / Π) (t - 2 Π), so this is late enough.
-        let (budget, period) = (u128::from(self.budget), u128::from(self.period));
-        let late = (u128::from(work) * period).div_ceil(budget) + 2 * period;
-        let (mut low, mut high) = (0, u64::try_from(late).ok()?);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            // What does not fit is enough.
-            if self.sbf(middle).is_none_or(|given| given >= work) { high = middle } else { low = middle + 1 }
-        }
-        Some(low)
+        let Some(last) = work.checked_sub(1) else { return Some(0) };
+        let (m, k) = (u128::from(self.cpus), last / self.budget);
+        let rest = u128::from(work - k * self.budget);
+        let missing = 2 * (m * u128::from(self.period) - u128::from(self.budget));
+        let t = u128::from(k) * u128::from(self.period) + (missing + rest).div_ceil(m);
+        u64::try_from(t).ok()
     }
 }
 

@@ -5,6 +5,10 @@
 //! For both, every multiple of the quantum is tried as a period, up to a cap, and the least bandwidth Θ / Π is kept; of equal ones the longest period. **The cap.** A job of task k needs sbf(L_k) > m' (C_k - 1) at
 //! least. For Π >= L_k that is m' L_k - 2 (m' Π - Θ) > m' (C_k - 1), so Θ / Π > m' (1 - (L_k - C_k + 1) / (2 Π)), which grows with Π: once it exceeds the best bandwidth Θ* / Π*, which is at
 //! Π > (L_k - C_k + 1) m' Π* / (2 (m' Π* - Θ*)), no longer period is better. Where only whole CPUs serve, all periods do, and the longest period of a task is taken for the longest.
+//!
+//! A search ends after [`PERIODS_MAX`] periods or [`SEARCH_TERMS_MAX`] terms, and then says nothing.
+
+use std::cell::Cell;
 
 use takt_model::{Auto, ComponentId, Span};
 
@@ -17,12 +21,16 @@ use crate::chains::Carried;
 use crate::global::{Load, Rule, Sporadic};
 use crate::scope::Unit;
 
+/// Terms of [`mpr`] that one search may evaluate before it gives up: seconds.
+pub(super) const SEARCH_TERMS_MAX: u64 = 400_000_000;
+
 /// What is searched.
 struct Search<'a> {
     tasks: &'a [Sporadic],
     rule: Rule,
     cpus: u32,
     quantum: u64,
+    terms_left: Cell<u64>,
 }
 
 /// One component on several CPUs, in a System in which all others have values; what is given of it stays.
@@ -43,7 +51,7 @@ pub(super) fn size(
     let late = unit.served.as_ref().map_or(0, |served| served.late);
     let (tasks, rule) = on_several(unit, &Carried::by_deadlines(&tree.system), late).map_err(not_covered)?;
     let quantum = component.quantum.unwrap_or(QUANTUM).as_ns();
-    let search = Search { tasks: &tasks, rule, cpus: component.cpus, quantum };
+    let search = Search { tasks: &tasks, rule, cpus: component.cpus, quantum, terms_left: Cell::new(SEARCH_TERMS_MAX) };
     let cpus = component.cpus;
     let (period, budget) = match (period, budget) {
         (Some(period), Some(budget)) => (period, budget),
@@ -90,10 +98,13 @@ pub(super) fn size(
 impl Search<'_> {
     fn serves(&self, period: u64, budget: u64) -> Result<bool, Limit> {
         let Some(supply) = Mpr::new(period, budget, self.cpus) else { return Ok(false) };
+        let before = self.terms_left.get().min(mpr::TERMS_MAX);
+        let mut left = before;
         let load = match self.rule {
-            Rule::Edf => mpr::edf(self.tasks, &supply),
-            Rule::Fp => mpr::fp(self.tasks, &supply).load,
+            Rule::Edf => mpr::edf_within(self.tasks, &supply, &mut left),
+            Rule::Fp => mpr::fp_within(self.tasks, &supply, &mut left).load,
         };
+        self.terms_left.set(self.terms_left.get() - (before - left));
         if matches!(load, Load::Undecided(_)) { Err(Limit) } else { Ok(load.is_met()) }
     }
 
@@ -172,5 +183,32 @@ impl Search<'_> {
             }
         }
         Ok(Some(best))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search(tasks: &[Sporadic], rule: Rule, terms: u64) -> Search<'_> {
+        Search { tasks, rule, cpus: 2, quantum: 1, terms_left: Cell::new(terms) }
+    }
+
+    #[test]
+    fn a_search_ends_when_its_terms_are_spent() {
+        let task = |c, t, level| Sporadic { c, d: t, t, j: 0, level };
+        let tasks = [task(3, 20, 0), task(9, 30, 1), task(8, 50, 2)];
+        for rule in [Rule::Edf, Rule::Fp] {
+            let whole = search(&tasks, rule, SEARCH_TERMS_MAX);
+            let best = whole.best().ok().flatten().expect("two CPUs are enough");
+            let spent = SEARCH_TERMS_MAX - whole.terms_left.get();
+            assert!(spent > 100, "{spent} terms for {best:?}");
+            assert!(matches!(search(&tasks, rule, spent).best(), Ok(found) if found == Some(best)));
+            for terms in [0, 1, spent / 2, spent - 1] {
+                assert!(search(&tasks, rule, terms).best().is_err(), "{rule:?}: {terms} of {spent}");
+            }
+            let one = search(&tasks, rule, 2);
+            assert!(one.least(10, None).is_err() && one.longest(15).is_err());
+        }
     }
 }

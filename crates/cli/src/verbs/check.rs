@@ -133,9 +133,9 @@ pub(crate) fn describe(system: &System, report: &CheckReport) -> String {
     }
     text.push_str(&tests.without_empty_columns().render(""));
     let mut tasks = Table::new(&["TASK", "DEADLINE", "RESPONSE AT MOST", "IN TIME"]);
-    for (id, task) in system.tasks.iter().enumerate().map(|(i, task)| (takt_model::TaskId(i as u32), task)) {
-        let bound = report.bound_of(id);
-        let in_time = answer_for(report, id).name().to_owned();
+    let bounds = report.bounds(system.tasks.len()).into_iter().zip(answers(report, system.tasks.len()));
+    for (task, (bound, in_time)) in system.tasks.iter().zip(bounds) {
+        let in_time = in_time.name().to_owned();
         tasks.row(vec![task.name.clone(), time(task.deadline), or_dash(bound.map(time)), in_time]);
     }
     for (chain, bound) in chains(report) {
@@ -154,19 +154,18 @@ pub(crate) fn describe(system: &System, report: &CheckReport) -> String {
     text
 }
 
-/// What the tests together say of a task: one proof decides.
-pub(crate) fn answer_for(report: &CheckReport, task: takt_model::TaskId) -> Answer {
-    let verdicts = || {
-        let tests = report.tests.iter().filter(|test| test.test != TestId::Linux);
-        tests.flat_map(|test| &test.tasks).filter(move |entry| entry.id == task).map(|entry| entry.verdict)
-    };
-    if verdicts().any(|verdict| verdict == Answer::No) {
-        Answer::No
-    } else if report.schedulable == Answer::Yes || verdicts().any(|verdict| verdict == Answer::Yes) {
-        Answer::Yes
-    } else {
-        Answer::Unknown
+/// What the tests together say of each of so many tasks: one proof decides.
+pub(crate) fn answers(report: &CheckReport, tasks: usize) -> Vec<Answer> {
+    let mut answers = vec![if report.schedulable == Answer::Yes { Answer::Yes } else { Answer::Unknown }; tasks];
+    let tests = report.tests.iter().filter(|test| test.test != TestId::Linux);
+    for entry in tests.flat_map(|test| &test.tasks) {
+        match (answers.get_mut(entry.id.index()), entry.verdict) {
+            (Some(answer), Answer::No) => *answer = Answer::No,
+            (Some(answer @ Answer::Unknown), Answer::Yes) => *answer = Answer::Yes,
+            _ => {}
+        }
     }
+    answers
 }
 
 /// End-to-end bounds by the name of the chain.

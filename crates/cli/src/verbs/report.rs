@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 use takt_analysis::{CheckOptions, CheckReport};
 use takt_log::stats::{ChainStats, TaskStats};
 use takt_log::{BackEnd, Definitions, Header, KindSet};
-use takt_model::{NodeId, Span, System, TaskId, Time, file};
+use takt_model::{NodeId, Span, System, Time, file};
 use takt_report::{ReportInput, Source, SourceBuilder, findings, html};
 use takt_sim::SimOptions;
 
-use super::check::{answer_for, word};
+use super::check::{answers, word};
 use super::sim::simulated;
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
@@ -271,10 +271,11 @@ impl Comparison<'_> {
             let tasks = &source?.stats.tasks;
             tasks.iter().find(|task| task.task == name && task.node == *node).and_then(Seen::of_task)
         };
-        let tasks = self.system.tasks.iter().enumerate().map(|(i, task)| Line {
+        let bounds = self.check.bounds(self.system.tasks.len());
+        let tasks = self.system.tasks.iter().zip(bounds).map(|(task, bound)| Line {
             name: task.name.clone(),
             deadline: Some(task.deadline),
-            bound: self.check.bound_of(TaskId(i as u32)),
+            bound,
             simulated: of(self.simulated, &task.name, task.node),
             measured: of(self.measured, &task.name, task.node),
         });
@@ -339,13 +340,14 @@ impl Comparison<'_> {
             })
         };
         let (tasks, chains) = self.lines();
-        let tasks: Vec<Value> = (0u32..)
+        let tasks: Vec<Value> = answers(self.check, self.system.tasks.len())
+            .into_iter()
             .zip(&tasks)
-            .map(|(id, line)| {
+            .map(|(answer, line)| {
                 json!({
                     "task": line.name,
                     "deadline_ns": line.deadline.map(Span::as_ns),
-                    "verdict": answer_for(self.check, TaskId(id)).name(),
+                    "verdict": answer.name(),
                     "bound_ns": line.bound.map(Span::as_ns),
                     "simulated": seen(&line.simulated),
                     "measured": seen(&line.measured),

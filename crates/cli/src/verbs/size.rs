@@ -5,7 +5,7 @@ use takt_analysis::distributed::assign::Choice;
 use takt_analysis::distributed::network::{NetworkChange, SizedNetwork, assume_delay, size_network};
 use takt_analysis::distributed::shares::Weigh;
 use takt_analysis::distributed::size::{FlowOptions, MessageCosts, SizedFlows, size_flows};
-use takt_analysis::{Answer, CheckOptions, SizeError, SizedSystem, check, size};
+use takt_analysis::{Answer, CheckOptions, SizeError, SizedSystem, check, contradictions, size};
 use takt_model::file::{Document, Edit};
 use takt_model::{Auto, NodeId, Placement, Rate, Span, System, TableTask, TaskId};
 
@@ -34,7 +34,8 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
     let (flows, network, placed) = distribute(placed, options)?;
     let report = check(&placed, &CheckOptions::default());
     let notes: Vec<&String> = sized.notes.iter().chain(network.iter().flat_map(|network| &network.notes)).collect();
-    for text in &notes {
+    let warnings = contradictions(&placed);
+    for text in notes.iter().copied().chain(&warnings) {
         note(format_args!("warning: {text}"));
     }
     if let Some(target) = &options.output {
@@ -56,6 +57,7 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
             "shares": network.as_ref().map_or(&[][..], |network| &network.shares),
             "delays": network.as_ref().map_or(&[][..], |network| &network.delays),
             "notes": notes,
+            "warnings": warnings,
         }))?;
     } else if !to_stdout {
         print(&describe(&sized, &placed, &bound, &of_flows(&flows, network.as_ref()), report.schedulable))?;
