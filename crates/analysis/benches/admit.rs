@@ -95,7 +95,8 @@ fn flows(nodes: u32, tasks: u64) {
     let mut flow = |i: u32, wcet: Span| {
         let first = random.between(0, u64::from(nodes) - 1) as u32;
         let path = (0..3).map(|hop| NodeId((first + hop) % nodes)).collect();
-        let period = Span::from_ns(random.log_between(50_000_000, 1_000_000_000));
+        // Whole periods of the sending task: else messages come before the one before may leave, and pile up.
+        let period = Span::from_ms(random.log_between(50, 1_000));
         let (name, deadline, size, hop_deadlines) = (format!("f{i}"), period, Bytes::default(), Vec::new());
         Flow { name, path, reply: false, period, wcet, deadline, send_gap: period, hop_wcet: wcet, size, hop_deadlines }
     };

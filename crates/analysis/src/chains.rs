@@ -9,7 +9,7 @@
 //! long as no deadline has been missed; a test that proves under this assumption that none is missed first proves it.
 
 use takt_model::plan::Order;
-use takt_model::{Arrival, Late, System, TaskId, chain_name};
+use takt_model::{Arrival, Late, PlanLevel, System, TaskId, chain_name};
 
 use crate::compositional;
 use crate::fp::levels::{Analysis, Level, LevelTask, Levels, Order as LevelOrder, Response, Theft, Worst};
@@ -29,9 +29,24 @@ pub(crate) struct Carried {
     end: Vec<Option<u64>>,
     /// Whether units under EDF count with their deadlines.
     by_deadlines: bool,
+    /// Whether completions were looked for.
+    ends: bool,
 }
 
 impl Carried {
+    /// Where no task follows another: releases alone, which are all that tests look at but for `edp`. What is proven from them is proven.
+    pub(crate) fn releases(system: &System) -> Option<Carried> {
+        let count = system.tasks.len();
+        let apart = system.tasks.iter().all(|task| task.after.is_empty());
+        let (release, end) = (vec![Some(0); count], vec![None; count]);
+        apart.then_some(Carried { release, end, by_deadlines: false, ends: false })
+    }
+
+    /// Whether completions were looked for.
+    pub(crate) fn knows_ends(&self) -> bool {
+        self.ends
+    }
+
     /// The latest release after the source's nominal arrival.
     pub(crate) fn release(&self, task: TaskId) -> Option<u64> {
         self.release[task.index()]
@@ -50,7 +65,8 @@ impl Carried {
     /// As long as every task keeps its deadline: deadlines add up along chains.
     pub(crate) fn by_deadlines(system: &System) -> Carried {
         let count = system.tasks.len();
-        let mut carried = Carried { release: vec![Some(0); count], end: vec![None; count], by_deadlines: true };
+        let (release, end) = (vec![Some(0); count], vec![None; count]);
+        let mut carried = Carried { release, end, by_deadlines: true, ends: true };
         for id in topological(system) {
             let task = &system.tasks[id.index()];
             carried.release[id.index()] = carried.latest(&task.after);
@@ -251,12 +267,9 @@ fn thefts(unit: &Unit, tasks: &[LevelTask]) -> Vec<Theft> {
         thefts.push(Theft { c: amount, t: period, wander: period.saturating_sub(amount), level: 0 });
     }
     let switch = unit.costs.map_or(0, |costs| costs.switch.as_ns());
-    let contended = |level: &u32| {
-        let spec = unit.levels[*level as usize];
-        let here = unit.tasks.iter().filter(|task| task.level == *level).count();
-        spec.order == Order::Laxity && spec.preemptive && here > 1
-    };
-    let Some(level) = (0..unit.levels.len() as u32).find(contended).filter(|_| switch > 0) else { return thefts };
+    let contended = |(level, here): (&PlanLevel, u32)| level.order == Order::Laxity && level.preemptive && here > 1;
+    let first = unit.levels.iter().zip(unit.tasks_by_level()).position(contended);
+    let Some(level) = first.filter(|_| switch > 0).map(|level| level as u32) else { return thefts };
     let ends = 1 + usize::from(unit.levels.iter().any(|level| level.late != Late::Continue));
     for task in tasks {
         let wander = task.wander.saturating_add(task.j);

@@ -433,6 +433,27 @@ fn set_servers_apart(report: &mut TestReport, tree: &Tree) {
     }
 }
 
+/// The units of a view, one by one.
+fn check_units(
+    view: &View,
+    carried: &Carried,
+    options: &CheckOptions,
+    mut memo: Option<&mut Memo>,
+) -> (Vec<Answer>, Vec<Vec<TestReport>>) {
+    let each = |unit| {
+        let find = || check_unit(unit, &view.strategy, carried, options);
+        let Some(memo) = &mut memo else { return find() };
+        // Reports matter where something is not proven, and then nothing is admitted.
+        let answer = memo.answer(unit, &view.strategy, carried, || {
+            let (answer, tests) = find();
+            // Only that test looks at how early budgets come.
+            (answer, answer != Answer::Yes || tests.iter().any(|report| report.test == TestId::Edp))
+        });
+        (answer, Vec::new())
+    };
+    view.units.iter().map(each).unzip()
+}
+
 /// One node under one strategy.
 fn check_view(
     system: &System,
@@ -451,26 +472,17 @@ fn check_view(
     if share.is_some() {
         view.units.iter_mut().for_each(|unit| unit.ordinary = share);
     }
-    let carried = Carried::holistic_by(system, &view.units, memo.as_deref_mut());
-    let mut answers = Vec::with_capacity(view.units.len());
-    let mut reports: Vec<Vec<TestReport>> = Vec::with_capacity(view.units.len());
-    for unit in &view.units {
-        let find = || check_unit(unit, &view.strategy, &carried, options);
-        let (answer, tests) = match &mut memo {
-            // Reports matter where something is not proven, and then nothing is admitted.
-            Some(memo) => {
-                let answer = memo.answer(unit, &view.strategy, &carried, || {
-                    let (answer, tests) = find();
-                    // Only that test looks at how early budgets come.
-                    (answer, answer != Answer::Yes || tests.iter().any(|report| report.test == TestId::Edp))
-                });
-                (answer, Vec::new())
-            }
-            None => find(),
-        };
-        answers.push(answer);
-        reports.push(tests);
+    let mut found = None;
+    // How early servers get their budgets takes long to tell, and need not be told where all is proven without it.
+    let served = view.units.iter().any(|unit| unit.served.is_some());
+    if let Some(carried) = Carried::releases(system).filter(|_| options.verdict_only && served) {
+        let asked = check_units(&view, &carried, options, memo.as_deref_mut());
+        found = Some((asked, carried)).filter(|((answers, _), _)| answers.iter().all(|answer| *answer == Answer::Yes));
     }
+    let ((mut answers, mut reports), carried) = found.unwrap_or_else(|| {
+        let carried = Carried::holistic_by(system, &view.units, memo.as_deref_mut());
+        (check_units(&view, &carried, options, memo), carried)
+    });
     withdraw_servers(&view.units, &mut answers, &mut reports);
     withdraw(system, &view.units, &mut answers, &mut reports);
     let shaky = chains::unproven(system, &view.units, &answers, &carried);

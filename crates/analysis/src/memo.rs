@@ -123,7 +123,9 @@ impl Memo {
         let early = server.and_then(|server| carried.end(server));
         let key = UnitKey::new(unit, strategy, carried, true);
         let holds = |said: &Said| said.early.is_none_or(|before| before == early);
-        let (said, known) = self.answers.recall(&unit.scope, key, holds, || {
+        // Asked twice, with and without them, each question has its answer.
+        let name = if carried.knows_ends() { unit.scope.clone() } else { format!("{} by releases", unit.scope) };
+        let (said, known) = self.answers.recall(&name, key, holds, || {
             let (answer, rests) = find();
             Said { answer, early: rests.then_some(early) }
         });

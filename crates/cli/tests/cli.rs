@@ -622,6 +622,24 @@ fn what_is_sized_is_written_with_its_comments_and_proven() {
     assert_eq!(folder.takt(&["size", file, "-o", "-", "--json"]).status, 2);
 }
 
+/// A file that says more than its bounds gets the verdict of its bounds, and is told so by each verb that gives one.
+#[test]
+fn verdicts_say_what_the_file_has_against_them() {
+    let folder = Folder::new();
+    let task =
+        |name: &str, more: &str| format!("[[task]]\nname = \"{name}\"\nperiod = \"10ms\"\nwcet = \"1ms\"\n{more}\n");
+    let long = "exec = { uniform = [\"1ms\", \"11ms\"] }";
+    fs::write(folder.path("plain.toml"), format!("takt = 1\n{}", task("a", ""))).expect("a file");
+    fs::write(folder.path("long.toml"), format!("takt = 1\n{}", task("b", long))).expect("a file");
+    let why = "task \"b\" executes for up to 11ms; the verdicts assume its wcet 1ms";
+    for arguments in [&["admit", "plain.toml", "--add", "long.toml", "--json"][..], &["size", "long.toml", "--json"]] {
+        let ran = folder.takt(arguments);
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        assert!(ran.stderr.contains(why), "{}", ran.stderr);
+        assert_eq!(ran.json()["warnings"], serde_json::json!([why]), "{arguments:?}");
+    }
+}
+
 #[test]
 fn sizing_binds_tasks_and_says_what_is_too_much() {
     let folder = Folder::new();

@@ -21,6 +21,8 @@ pub(crate) struct Tree {
     pub(crate) own: usize,
     /// Per component, the tasks that stand for its servers: one for each of its CPUs.
     servers: Vec<Vec<TaskId>>,
+    /// Per such task, from the first behind the file's own on: its component.
+    served: Vec<ComponentId>,
 }
 
 /// A given value, in ns.
@@ -37,6 +39,7 @@ impl Tree {
             system: system.clone(),
             own: system.tasks.len(),
             servers: vec![Vec::new(); system.components.len()],
+            served: Vec::new(),
         };
         for (i, component) in system.components.iter().enumerate() {
             let id = ComponentId(i as u32);
@@ -53,6 +56,7 @@ impl Tree {
                 task.component = component.parent;
                 task.priority = component.priority;
                 tree.servers[i].push(TaskId(tree.system.tasks.len() as u32));
+                tree.served.push(id);
                 tree.system.tasks.push(task);
             }
         }
@@ -61,7 +65,7 @@ impl Tree {
 
     /// The component whose server a task stands for.
     pub(crate) fn component_of(&self, task: TaskId) -> Option<ComponentId> {
-        self.servers.iter().position(|servers| servers.contains(&task)).map(|i| ComponentId(i as u32))
+        self.served.get(task.index().checked_sub(self.own)?).copied()
     }
 
     /// Of one of several servers of a component: its name, and which of them it is, from 1 on.

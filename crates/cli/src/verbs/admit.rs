@@ -1,15 +1,15 @@
 //! `takt admit`: a change of a proven system that keeps it proven.
 
 use serde_json::json;
-use takt_analysis::Admission;
 use takt_analysis::admit::{Change, Part, Refusal};
+use takt_analysis::{Admission, contradictions};
 use takt_model::file::{Document, Edit};
 use takt_model::{ComponentId, FlowId, System, TaskId};
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, shown};
-use crate::output::{print, print_json};
+use crate::output::{note, print, print_json};
 
 /// What is asked for.
 struct Asked {
@@ -49,10 +49,16 @@ pub(crate) fn execute(options: &args::Admit, json: bool) -> Outcome {
         target.write(asked.text.as_bytes())?;
     }
     let why = found.as_ref().err().map(ToString::to_string);
+    // What the file says against what the verdict assumes.
+    let proven = admission.as_ref().ok().filter(|_| found.is_ok());
+    let warnings = proven.map_or(Vec::new(), |admission| contradictions(admission.system()));
+    for text in &warnings {
+        note(format_args!("warning: {text}"));
+    }
     if json {
         print_json(&json!({
             "system": name, "admitted": found.is_ok(), "by": found.as_ref().ok().map(|by| by.name()), "why": why.unwrap_or_default(),
-            "added": asked.added, "removed": asked.removed,
+            "added": asked.added, "removed": asked.removed, "warnings": warnings,
         }))?;
     } else if let Some(why) = why {
         if to_stdout {
