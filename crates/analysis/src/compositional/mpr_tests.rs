@@ -205,6 +205,46 @@ fn on_one_cpu_it_accepts_only_what_the_periodic_resource_serves() {
     assert!(both > more && both > 0, "{both} of {}", both + more);
 }
 
+/// Each bound of fixed priorities is the least x at which (*) holds, with every choice of the m' - 1 tasks that bring work in.
+#[test]
+fn a_bound_is_the_first_point_whoever_brings_work_in() {
+    let mut random = Random::new(20);
+    let mut bounded = 0;
+    for round in 0..cases(1_000) {
+        let cpus = random.between(1, 3) as u32;
+        let tasks = random_set(&mut random, cpus);
+        let period = random.between(1, 6);
+        let budget = random.between(period, period * u64::from(cpus));
+        let supply = Mpr::new(period, budget, cpus).expect("a server");
+        let bounds = fp(&tasks, &supply).responses;
+        let Ok(mut slots) = ready(&tasks) else { continue };
+        let mut order: Vec<usize> = (0..tasks.len()).collect();
+        order.sort_by_key(|k| tasks[*k].level);
+        for k in order {
+            let this = slots[k];
+            let holds = |x: u64, bring: u32| {
+                let wait = (x + 1).saturating_sub(this.c);
+                let work = |(i, other): (usize, &Slot)| match other.level.cmp(&this.level) {
+                    std::cmp::Ordering::Greater => 0,
+                    _ if i == k => 0,
+                    std::cmp::Ordering::Equal => other.any(x).min(wait),
+                    _ if bring & (1 << i) != 0 => other.fresh(x).max(other.carried(x)).min(wait),
+                    _ => other.fresh(x).min(wait),
+                };
+                let sum: u64 = slots.iter().enumerate().map(work).sum();
+                i128::from(sum) < room(&slots, k, x, &supply).unwrap()
+            };
+            let few = |bring: &u32| bring.count_ones() < cpus;
+            let first = (1..=this.window).find(|x| (0..1 << tasks.len()).filter(few).all(|bring| holds(*x, bring)));
+            let Some(bound) = bounds[k] else { break };
+            assert_eq!(first.map(|x| x + this.j), Some(bound), "round {round}: task {k} of {tasks:?} on {supply:?}");
+            bounded += 1;
+            slots[k].slack = slots[k].d - bound;
+        }
+    }
+    assert!(bounded >= cases(1_000) / 4, "{bounded}");
+}
+
 #[test]
 fn what_is_not_covered_says_so() {
     let supply = Mpr::new(5, 8, 2).expect("a server");
