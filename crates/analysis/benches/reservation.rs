@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use takt_analysis::reservation::costs::Charge;
 use takt_analysis::reservation::dropping::drop_probability;
 use takt_analysis::reservation::stochastic::Model;
 use takt_analysis::reservation::{Pmf, Wanted, reserve};
@@ -51,6 +52,7 @@ fn main() {
             probability: Probability::from_billionths(990_000_000).expect("below one"),
             pending: None,
             quantum: Span::from_us(10),
+            charge: Charge::default(),
         };
         black_box(reserve(black_box(&wanted)).expect("a whole CPU is enough"));
     });

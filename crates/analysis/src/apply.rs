@@ -18,7 +18,7 @@ use crate::edf::qpa::{self, Demand, EdfTask};
 use crate::exact::{compare_sum, sum_ppm};
 use crate::fp::{hyperbolic, levels, ll_bound};
 use crate::report::{TaskReport, TestReport};
-use crate::reservation;
+use crate::reservation::{self, level};
 use crate::scope::{Ordinary, Unit, UnitTask, ns, synchronous};
 use crate::verdict::{Answer, Bound, Verdict};
 
@@ -99,6 +99,7 @@ pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport 
         _ if forgets(unit, test) => Err(format!(
             "needs a node on which ordinary threads take nothing, or a test that charges it: {}",
             match unit.ordinary {
+                _ if unit.fluid => "density does",
                 Some(Ordinary::Share { .. }) => "qpa and np-edf do",
                 _ => "rta, edf-wcrt and those of several CPUs do",
             }
@@ -149,6 +150,7 @@ const fn forgets(unit: &Unit, test: TestId) -> bool {
     };
     match unit.ordinary {
         None => false,
+        Some(_) if unit.fluid => !matches!(test, TestId::Density),
         Some(Ordinary::Share { .. }) => !matches!(test, Qpa | NpEdf),
         // Of a component's tasks its budget has been charged.
         Some(Ordinary::Above { .. }) => !matches!(
@@ -280,14 +282,10 @@ fn apply_density(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable
     if let Some(name) = find(unit, |task| task.b > 0) {
         return Err(format!("needs tasks without blocking: \"{name}\""));
     }
-    if unit.tick().is_some() {
+    if unit.tick().is_some() && !unit.fluid {
         return Err("needs a node whose tick costs nothing".to_owned());
     }
-    let mut triples = Vec::with_capacity(unit.tasks.len());
-    for task in &unit.tasks {
-        let (d, t) = window(task, carried)?;
-        triples.push((unit.charged(task).ok_or_else(too_long)?, d, t));
-    }
+    let triples = densities(unit, carried)?;
     let verdict = match density::schedulable(&triples) {
         Answer::Yes => yes(),
         Answer::No
@@ -299,7 +297,24 @@ fn apply_density(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable
     };
     let mut figures = Map::new();
     figures.insert("density_ppm".to_owned(), json!(sum_ppm(triples.iter().map(|&(c, d, t)| (c, d.min(t))))));
+    if unit.late > 0 {
+        figures.insert("late_ns".to_owned(), json!(unit.late));
+    }
     Ok(Outcome { verdict, tasks: Vec::new(), figures })
+}
+
+/// (C, D, T) of each task with its costs, in their order; where there are constant-bandwidth servers, then what else counts beside them.
+fn densities(unit: &Unit, carried: &Carried) -> Result<Vec<(u64, u64, u64)>, Inapplicable> {
+    let mut triples = Vec::with_capacity(unit.tasks.len());
+    for task in &unit.tasks {
+        let (d, t) = window(task, carried)?;
+        let c = if unit.fluid { level::demand(unit, task) } else { unit.charged(task) };
+        triples.push((c.ok_or_else(too_long)?, d, t));
+    }
+    if unit.fluid {
+        level::beside(unit, &mut triples).ok_or_else(too_long)?;
+    }
+    Ok(triples)
 }
 
 /// The shortest time from a release to its deadline, and to the next release.

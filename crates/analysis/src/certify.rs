@@ -8,7 +8,7 @@ use takt_model::{Auto, NodeId, Placement, System, TaskId};
 
 use crate::chains::Carried;
 use crate::check::decide;
-use crate::compositional::Tree;
+use crate::compositional::{Enforced, Tree};
 use crate::edf::qpa::{self, EdfTask};
 use crate::global::{Bounds, Rule, Sporadic, ff_dbf, rta_global, rta_lc};
 use crate::partition::place;
@@ -100,7 +100,7 @@ fn proven(system: &System) -> Result<Certificate, Uncertified> {
         let node = NodeId(index as u32);
         let spec = &placed.nodes[index];
         let mut view = View::new(&tree.system, node, spec.strategy, spec.name.clone()).map_err(no_proof)?;
-        tree.add_components(&mut view, node);
+        tree.add_components(&mut view, node, Enforced::default());
         let of_node = OfNode { system: placed, tree: &tree, units: &view.units, node: &spec.name };
         of_node.prove(&mut certificate)?;
     }

@@ -76,6 +76,10 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
     let mut warnings = contradictions(system);
     let exceeded = !warnings.is_empty();
     warnings.extend(restrictions(system, &tests));
+    if let Some(machine) = &options.linux {
+        let nodes = (0..given.nodes.len()).map(|index| NodeId(index as u32));
+        warnings.extend(nodes.flat_map(|node| linux::stopped(given, node, machine)));
+    }
     CheckReport { system: system.name.clone(), schedulable, warnings, exceeded, tests }
 }
 
@@ -140,13 +144,19 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
         ));
     }
     for (test, share) in tests.iter().filter_map(|test| Some((test, test.figures.get("ordinary")?))) {
+        if share["starved_only"] == json!(true) && share["charged"] == json!("nothing") {
+            warnings.push(format!(
+                "{}: rests on the statement that the kernel's server for ordinary threads acts only where they starve; Linux 6.12 and later may run it for up to its whole budget where they wake up just before the end of its period while real-time work runs (docs/tests/linux.md)",
+                test.scope
+            ));
+        }
         let span = |key: &str| Span::from_ns(share[key].as_u64().unwrap_or(u64::MAX));
         let how = match share["charged"].as_str() {
             Some("above") => "before all tasks",
             Some("share") => "as a server among their deadlines",
             _ => continue,
         };
-        let (taken, period) = (span("charged_ns"), span("charged_period_ns"));
+        let (taken, period, tick) = (span("charged_ns"), span("charged_period_ns"), span("tick_ns"));
         let why = if share["kept"] == json!(true) {
             "when they wake up, though real-time work leaves them their share".to_owned()
         } else {
@@ -154,7 +164,7 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
             format!("for real-time work may take {most} of {window} on a CPU and leave them less than their share")
         };
         warnings.push(format!(
-            "{}: the kernel may give ordinary threads {taken} of each {period} of a CPU, {why}; it is charged, {how}. \
+            "{}: the kernel may give ordinary threads {taken} of each {period} of a CPU (ticks are {tick} apart), {why}; it is charged, {how}. \
              Switch it off (docs/tests/linux.md), or state what it takes as costs.ordinary",
             test.scope
         ));
@@ -467,11 +477,8 @@ fn check_view(
         Ok(view) => view,
         Err(error) => return (Answer::Unknown, vec![plain(TestId::Unsupported, &scope, tree.plan_error(&error))]),
     };
-    tree.add_components(&mut view, node);
-    let share = options.linux.as_ref().and_then(|machine| linux::share_of_deadlines(system, node, strategy, machine));
-    if share.is_some() {
-        view.units.iter_mut().for_each(|unit| unit.ordinary = share);
-    }
+    let enforced = options.linux.as_ref().map(|machine| linux::enforced(system, node, strategy, machine));
+    tree.add_components(&mut view, node, enforced.unwrap_or_default());
     let mut found = None;
     // How early servers get their budgets takes long to tell, and need not be told where all is proven without it.
     let served = view.units.iter().any(|unit| unit.served.is_some());

@@ -26,9 +26,23 @@
 //!   1998), and R for each deadline in it, of which there are up to (d - s) / P + 1. So demand h(t) is met if h(t) + R + t (Q + R) / P <= t:
 //!   `Ordinary::Share`. On several CPUs it is charged as to SCHED_FIFO.
 //!
-//! Kernels differ in when it acts. With the revised wake-up rule for it (6.18.y, 6.12.y and others of 2026) a wake-up of ordinary threads within its period may
-//! bring it to run at once, whether they starve or not. Without, it waits until P - Q after its period began, and ordinary or idle time until then
-//! counts against Q: where real-time work leaves Q of any P - Q, it never acts ([`LinuxMachine::starved_only`]).
+//! **When it acts** cannot be told from how much time real-time work leaves, so it is charged wherever it is on. Kernels differ:
+//!
+//! - With the revised wake-up rule for it (commit 14a857056466, April 2026, and in stable series: 6.12.y, 6.18.y, ...) it runs at once, with (d - t) Q / P, where it is started at t < d
+//!   with more left than that: `update_dl_entity` then returns before `dl_defer_armed` is set. A report of up to 50 ms, without starvation: linux-kernel, 8 May 2026, "Re: sched/deadline: Use
+//!   revised wakeup rule for dl_server". The number of a release does not tell whether a distribution took it in.
+//! - Without, it waits for d - r with r left (`dl_defer_armed`), and ordinary and idle time until then counts against r. But idle time stops that at r = 0 (`dl_server_update_idle_time` of 6.12,
+//!   `update_curr_dl_se` since 6.18), and d stays: ordinary threads that wake up just before d, while real-time work runs, wait until d only, where the timer gives the server Q
+//!   until d + P, to run at once. So it needs no starvation for P - Q: any real-time work at d is enough. It is rare, and not seen in most measurements.
+//!
+//! [`LinuxMachine::starved_only`] states that it is otherwise: that the server never acts where real-time work leaves Q of any P - Q. No kernel from 6.12 to 7.0 is known to keep
+//! that for sure; a warning says so where a verdict rests on it.
+//!
+//! **Reservations** that a file describes as components, `cbs` and `cbs-hard`, are enforced at ticks too: [`crate::reservation::level`] charges R for each that may use a budget up. Tasks
+//! without a component get a runtime of their own, the wcet and a margin, which a job that keeps to its wcet does not use up; where the file's costs may make it do so, a warning says it (`stopped`).
+//!
+//! **R** is the machine's ([`LinuxMachine::tick`]): the resolution of CLOCK_MONOTONIC_COARSE, which is 1 / CONFIG_HZ. With HRTICK_DL among the scheduler's features tasks are stopped in time, and R is
+//! more than needed; the fair server's budget is looked at by ticks all the same. On CPUs without ticks (nohz_full) R may be 1 s.
 //!
 //! **Throttling** (kernel/sched/rt.c; before 6.12, and later with CONFIG_RT_GROUP_SCHED): when SCHED_FIFO and SCHED_RR have had the runtime of a
 //! period on a CPU, seen at a tick, they wait for its end: at most period - runtime + R, where the runtime carries R of the period before. It never
@@ -36,11 +50,13 @@
 
 use serde_json::json;
 use takt_model::plan::Order;
-use takt_model::{Builtin, Costs, NodeId, Plan, Span, StrategyRef, System, Task, TaskId};
+use takt_model::{Builtin, Component, Costs, NodeId, Plan, ServerRule, Span, StrategyRef, System, Task, TaskId};
 
 use crate::catalogue::TestId;
+use crate::compositional::Enforced;
 use crate::report::{TaskReport, TestReport};
-use crate::scope::{Ordinary, cpus_name, thefts};
+use crate::reservation::costs::{Charge, charge as charge_of};
+use crate::scope::{Ordinary, cpus_name, free_of_costs, thefts};
 use crate::verdict::{Answer, Verdict};
 
 /// Fractional bits of the kernel's bandwidths.
@@ -69,6 +85,8 @@ pub struct LinuxMachine {
     pub period_min_us: u64,
     /// `sched_deadline_period_max_us`.
     pub period_max_us: u64,
+    /// The period of its ticks; `None`: that of the file's `costs`.
+    pub tick: Option<Span>,
     /// Added to each wcet to make the runtime asked for, which never exceeds a deadline that the wcet keeps to.
     pub margin: Span,
     /// The margin as a share of the wcet, in percent; the larger of the two is added.
@@ -91,6 +109,7 @@ impl LinuxMachine {
             throttles: false,
             period_min_us: 100,
             period_max_us: 1 << 22,
+            tick: None,
             margin: Span::ZERO,
             margin_percent: 0,
             cpusets: None,
@@ -126,6 +145,7 @@ pub(crate) fn check_node(system: &System, node: NodeId, machine: &LinuxMachine) 
         let why = format!("the node has {} CPUs, the machine {}", spec.cpus, machine.cpus);
         return vec![report(scope, Verdict::Infeasible { witness: why }, Vec::new())];
     }
+    let tick = tick_period(system, node, machine);
     let mut reports = match spec.strategy {
         StrategyRef::Builtin(Builtin::Edf) => deadline_domains(system, node, machine, &scope),
         StrategyRef::Builtin(Builtin::Fp | Builtin::Rm | Builtin::Dm | Builtin::Fifo) => {
@@ -154,6 +174,7 @@ pub(crate) fn check_node(system: &System, node: NodeId, machine: &LinuxMachine) 
                 "cpu": share.cpu, "window_ns": share.window, "real_time_ns": share.demand,
                 "room_ns": share.room, "kept": share.kept(),
                 "charged": what, "charged_ns": amount, "charged_period_ns": period,
+                "tick_ns": tick, "starved_only": machine.starved_only,
             }),
         );
     }
@@ -165,9 +186,16 @@ fn stated(system: &System, node: NodeId) -> Span {
     system.nodes[node.index()].costs.map_or(Span::ZERO, |costs| costs.ordinary)
 }
 
-/// The period of a node's ticks, in ns.
-fn tick_period(system: &System, node: NodeId) -> u64 {
-    system.nodes[node.index()].costs.map_or(Costs::TICK_PERIOD_DEFAULT, |costs| costs.tick_period).as_ns()
+/// The period of the ticks of a node's kernel, in ns: how much later than it is used up a budget may be found to be.
+fn tick_period(system: &System, node: NodeId, machine: &LinuxMachine) -> u64 {
+    let of_file = || system.nodes[node.index()].costs.map_or(Costs::TICK_PERIOD_DEFAULT, |costs| costs.tick_period);
+    machine.tick.unwrap_or_else(of_file).as_ns()
+}
+
+/// How the kernel of a node keeps constant-bandwidth servers, its own for ordinary threads among them.
+pub(crate) fn enforced(system: &System, node: NodeId, strategy: StrategyRef, machine: &LinuxMachine) -> Enforced {
+    let overrun = if by_deadlines(strategy) { tick_period(system, node, machine) } else { 0 };
+    Enforced { overrun, ordinary: share_of_deadlines(system, node, strategy, machine) }
 }
 
 /// The system with what its kernel takes for ordinary threads among the costs of each node that does not state it, but for what
@@ -187,13 +215,45 @@ pub(crate) fn charge(system: &System, machine: &LinuxMachine) -> System {
     charged
 }
 
+/// Tasks whose runtime, as it is asked for, a job may use up with what costs add to it: then the kernel stops it until its next period.
+pub(crate) fn stopped(system: &System, node: NodeId, machine: &LinuxMachine) -> Vec<String> {
+    let spec = &system.nodes[node.index()];
+    if !by_deadlines(spec.strategy) || free_of_costs(spec.costs) {
+        return Vec::new();
+    }
+    let plain = system.tasks_of(node).filter(|(_, task)| task.component.is_none());
+    let needs = |id, task: &Task| {
+        let Charge { job, budget } = charge_of(system, id, task.deadline).ok()?;
+        task.wcet.checked_add(job.saturating_sub(task.blocking))?.checked_add(budget)
+    };
+    let said = plain.filter_map(|(id, task)| {
+        let (runtime, needs) = (machine.runtime(task), needs(id, task));
+        // What takes no CPU time of the task counts, too.
+        let short = runtime < task.deadline && needs.is_none_or(|needs| needs > runtime);
+        let most = needs.map_or(String::new(), |needs| format!(", up to {needs}"));
+        short.then(|| {
+            format!(
+                "task \"{}\": with what costs add to it a job may need more than the runtime of {runtime} that the kernel is asked for{most}, and is stopped then until its next period; take a larger --margin",
+                task.name
+            )
+        })
+    });
+    said.collect()
+}
+
 /// Whether the node's jobs run under SCHED_DEADLINE.
 fn by_deadlines(strategy: StrategyRef) -> bool {
     strategy == StrategyRef::Builtin(Builtin::Edf)
 }
 
-/// What the fair servers take from the tasks of a node of which each CPU has its own, under SCHED_DEADLINE and without components, tables,
-/// flows and modes; `None` also where they take nothing.
+/// Whether a component is one of the kernel's reservations: a constant-bandwidth server beside the tasks of its node.
+fn reservation(component: &Component) -> bool {
+    let rule = matches!(component.server, ServerRule::Cbs | ServerRule::CbsHard);
+    rule && component.parent.is_none() && component.cpus == 1 && component.quantum.is_none()
+}
+
+/// What the fair servers take from the tasks of a node of which each CPU has its own, under SCHED_DEADLINE and without tables, flows, modes
+/// and components but reservations; `None` also where they take nothing.
 pub(crate) fn share_of_deadlines(
     system: &System,
     node: NodeId,
@@ -204,14 +264,14 @@ pub(crate) fn share_of_deadlines(
     let plain = spec.receive.is_none()
         && spec.send.is_none()
         && !system.modes.iter().any(|mode| mode.node == node)
-        && !system.components.iter().any(|component| component.node == node)
+        && system.components.iter().filter(|component| component.node == node).all(reservation)
         && !system.flows.iter().any(|flow| flow.hops().any(|hop| hop == node));
     let alone = spec.clusters().iter().all(|cluster| cluster.len() == 1);
     if !plain || !alone || !by_deadlines(strategy) || !stated(system, node).is_zero() {
         return None;
     }
     let (budget, period) = fair_server_acts(system, node, machine)?;
-    let once = tick_period(system, node);
+    let once = tick_period(system, node, machine);
     Some(Ordinary::Share { budget: budget.saturating_add(once), period, once })
 }
 
@@ -224,7 +284,7 @@ fn fair_server_acts(system: &System, node: NodeId, machine: &LinuxMachine) -> Op
 
 /// What may be taken from the real-time threads of a node on each CPU, and in which period, whatever they have to do; `None`: nothing.
 fn taken(system: &System, node: NodeId, machine: &LinuxMachine) -> Option<(u64, u64)> {
-    let tick = tick_period(system, node);
+    let tick = tick_period(system, node, machine);
     let fair = fair_server_acts(system, node, machine);
     let throttled = machine.rt_runtime_us.filter(|_| machine.throttles).and_then(|runtime| {
         let (runtime, period) = (us(runtime), us(machine.rt_period_us));
@@ -303,8 +363,9 @@ fn real_time_share(system: &System, node: NodeId, window: u64, room: u64) -> Sha
         }
         Some(demand)
     };
-    // Of tables and flows nothing is said here.
+    // Of tables, flows, and tasks in reservations, which may be late and go on, nothing is said here.
     let other = spec.receive.is_some()
+        || system.components.iter().any(|component| component.node == node)
         || spec.send.is_some()
         || system.flows.iter().any(|flow| flow.hops().any(|hop| hop == node));
     let taken = |cpu| {
@@ -430,4 +491,4 @@ fn admit(task: &Task, machine: &LinuxMachine, narrow: bool, total: &mut u64, roo
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

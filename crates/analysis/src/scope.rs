@@ -66,6 +66,8 @@ pub(crate) struct Unit {
     pub(crate) served: Option<Served>,
     /// Whether it holds a server that demands by bandwidth, not by jobs.
     pub(crate) fluid: bool,
+    /// Where it is `fluid`: how much later than its deadline the budget of such a server may come, in ns ([`crate::reservation::level`]).
+    pub(crate) late: u64,
     /// Why nothing that is said of the unit holds: a server of this level that is not known yet, or that cannot be analysed there.
     pub(crate) open: Option<String>,
 }
@@ -130,6 +132,10 @@ pub(crate) struct UnitTask {
     pub(crate) sporadic: bool,
     /// Whether it stands for a component's server.
     pub(crate) server: bool,
+    /// Of a server: by how much each budget may be overrun before that is noticed.
+    pub(crate) overrun: u64,
+    /// Of a server: how often, besides the share of time that is counted, it may cut a job beside it in two.
+    pub(crate) cuts: u64,
 }
 
 impl View {
@@ -216,9 +222,9 @@ impl Unit {
         let levels = plan.levels.clone();
         let laxity_quantum = spec.laxity_quantum.map(|quantum| quantum.as_ns().max(1));
         let (costs, cancel, ordinary) = (spec.costs, spec.cancel, Ordinary::of(spec.costs));
-        let (served, fluid, open) = (None, false, None);
+        let (served, fluid, late, open) = (None, false, 0, None);
         let mut unit =
-            Unit { scope, m, whole, levels, tasks, costs, ordinary, cancel, laxity_quantum, served, fluid, open };
+            Unit { scope, m, whole, levels, tasks, costs, ordinary, cancel, laxity_quantum, served, fluid, late, open };
         unit.drop_empty_levels();
         unit.block();
         unit
@@ -374,7 +380,7 @@ pub(crate) fn free_of_costs(costs: Option<Costs>) -> bool {
 }
 
 impl UnitTask {
-    fn new(id: TaskId, system: &System) -> UnitTask {
+    pub(crate) fn new(id: TaskId, system: &System) -> UnitTask {
         let task = &system.tasks[id.index()];
         UnitTask {
             id,
@@ -397,6 +403,8 @@ impl UnitTask {
             periodic: task.arrival == Arrival::Periodic,
             sporadic: task.arrival == Arrival::Sporadic,
             server: false,
+            overrun: 0,
+            cuts: 0,
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, PlaceError, TestId, check, place};
 use takt_model::{
-    Arrival, Builtin, Component, Costs, CpuSet, Criticality, Discipline, Filter, Fit, Level, Mode, NodeId, Placement,
-    ServerRule, Span, Strategy, StrategyId, StrategyRef, System, Task, TaskId, Time,
+    Arrival, Auto, Builtin, Component, ComponentId, Costs, CpuSet, Criticality, Discipline, Filter, Fit, Level, Mode,
+    NodeId, Placement, ServerRule, Span, Strategy, StrategyId, StrategyRef, System, Task, TaskId, Time,
 };
 
 fn ms(ms: u64) -> Span {
@@ -243,7 +243,7 @@ fn what_ordinary_threads_take_is_said_and_charged() {
     assert_eq!(asked(stock, Builtin::Rm, 93, 1000), (said(true, "above"), Answer::Unknown, 1));
     // (950 + 200) / 200 + 1 jobs of 147 ms in 950 ms, of which 900 may be taken; 2 of "b".
     let starved = LinuxMachine { starved_only: true, ..stock };
-    assert_eq!(asked(starved, Builtin::Rm, 93, 1000), (said(true, "nothing"), Answer::Yes, 0));
+    assert_eq!(asked(starved, Builtin::Rm, 93, 1000), (said(true, "nothing"), Answer::Yes, 1));
     assert_eq!(asked(starved, Builtin::Rm, 147, 1000), (said(false, "above"), Answer::Unknown, 1));
     // 8 ms of 8 ms leave no share, and 4 ms may be lost at once.
     assert_eq!(asked(stock, Builtin::Edf, 150, 1000), (said(false, "share"), Answer::Yes, 1));
@@ -257,6 +257,33 @@ fn what_ordinary_threads_take_is_said_and_charged() {
     assert_eq!(asked(older, Builtin::Rm, 135, 1000), (said(false, "above"), Answer::Unknown, 1));
     assert_eq!(asked(older, Builtin::Edf, 180, 1000), (said(false, "nothing"), Answer::Yes, 0));
     assert_eq!(asked(LinuxMachine { rt_runtime_us: None, ..older }, Builtin::Rm, 180, 1000).0, (None, None));
+}
+
+#[test]
+fn what_is_noticed_at_ticks_comes_from_the_machine() {
+    let asked = |tick, c| {
+        let mut system = System::local(1, Builtin::Edf, vec![task("a", 200, c), task("video", 60, 6)]);
+        let server = Component { period: Auto::Value(ms(20)), ..Component::new("v", NodeId(0), ServerRule::CbsHard) };
+        system.components.push(Component { budget: Auto::Value(ms(4)), ..server });
+        system.tasks[1].component = Some(ComponentId(0));
+        let machine = LinuxMachine { fair_server: None, tick, ..LinuxMachine::stock(1) };
+        let report = check(&system, &CheckOptions { linux: Some(machine), ..Default::default() });
+        let late = report.tests.iter().find_map(|test| test.figures.get("late_ns")).and_then(serde_json::Value::as_u64);
+        (late, report.schedulable, report.bound_of(TaskId(1)))
+    };
+    // 4 ms of each 20 ms, and as long as a tick more: 8 of 20; 38 ms where nothing is late.
+    assert_eq!(asked(None, 116), (Some(4_000_000), Answer::Yes, Some(ms(42))));
+    assert_eq!(asked(None, 118), (Some(4_000_000), Answer::Unknown, None));
+    assert_eq!(asked(Some(ms(1)), 148), (Some(1_000_000), Answer::Yes, Some(ms(39))));
+    // A runtime that costs may use up is told of.
+    let mut system = System::local(1, Builtin::Edf, vec![task("a", 10, 2), task("b", 20, 2)]);
+    let mut warned = |switch| {
+        system.nodes[0].costs = Some(Costs { switch: Span::from_us(switch), ..Costs::NONE });
+        let machine = LinuxMachine { fair_server: None, margin: Span::from_us(200), ..LinuxMachine::stock(1) };
+        let report = check(&system, &CheckOptions { linux: Some(machine), ..Default::default() });
+        report.warnings.iter().filter(|text| text.contains("take a larger --margin")).count()
+    };
+    assert_eq!((warned(0), warned(5), warned(100)), (0, 0, 2));
 }
 
 #[test]

@@ -106,7 +106,7 @@ pub(crate) struct Check {
     pub(crate) list: bool,
 
     /// Also say what SCHED_DEADLINE's admission control answers, and charge what the kernel may take for ordinary threads: on
-    /// this machine, or on one given as KEY=VALUE,...: cpus, rt-runtime-us (-1: no admission control), rt-period-us,
+    /// this machine, or on one given as KEY=VALUE,...: cpus, hz (of its ticks), rt-runtime-us (-1: no admission control), rt-period-us,
     /// fair-server (on, off, or starved: it acts only where they starve), throttling (on or off).
     #[arg(long, value_name = "MACHINE", num_args = 0..=1, require_equals = true, default_missing_value = "this")]
     pub(crate) linux: Option<String>,

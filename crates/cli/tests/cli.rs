@@ -713,8 +713,25 @@ exec = { pmf = [["1ms", 0.7], ["4ms", 0.25], ["9ms", 0.05]] }"#;
         "0.5",
     ]);
     assert!(ran.status == 1 && ran.stderr.contains("take a shorter period"), "{} {}", ran.status, ran.stderr);
-    let ran = folder.takt(&["size", "a.toml", "--reserve", "b", "--period", "5ms", "--probability", "0.5"]);
-    assert!(ran.status == 2 && ran.stderr.contains("no task is called \"b\""), "{}", ran.stderr);
+    // Costs are charged to jobs and budgets.
+    let costly = |more: &str| {
+        format!("{}{more}", task("").replacen("[[task]]", "[[node]]\nname = \"n\"\nstrategy = \"edf\"\ncosts = { switch = \"10us\", release = \"5us\" }\n[[task]]", 1))
+    };
+    let other = "[[task]]\nname = \"b\"\nperiod = \"5ms\"\nwcet = \"1ms\"\n";
+    fs::write(folder.path("a.toml"), costly(other)).expect("a file");
+    let ran = size(&["--probability", "1"]);
+    let costs = ran.json()["reservations"][0].clone();
+    // The end of its budget, and three releases of "b".
+    assert_eq!((&costs["loss_ns"], &costs["job_costs_ns"]), (&40_000.into(), &25_000.into()), "{costs}");
+    assert_eq!(costs["budget_ns"], 4_600_000);
+    let text = folder.takt(&["size", "a.toml", "--reserve", "a", "--period", "5ms", "--probability", "1"]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(text.contains("charged: 25us for each job, 40us of each budget"), "{text}");
+    fs::write(folder.path("a.toml"), costly(&format!("{other}final-section = \"500us\"\n"))).expect("a file");
+    let ran = size(&["--probability", "1"]);
+    assert!(ran.status == 3 && ran.stderr.contains("\"b\" has sections"), "{} {}", ran.status, ran.stderr);
+    let ran = folder.takt(&["size", "a.toml", "--reserve", "c", "--period", "5ms", "--probability", "0.5"]);
+    assert!(ran.status == 2 && ran.stderr.contains("no task is called \"c\""), "{}", ran.stderr);
 }
 
 /// `SNAPSHOTS=overwrite` writes the texts of tests/help anew.

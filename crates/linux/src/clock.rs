@@ -67,6 +67,17 @@ pub fn thread_cpu() -> Span {
     Span::from_ns(read(libc::CLOCK_THREAD_CPUTIME_ID))
 }
 
+/// The period of the kernel's ticks, which is the resolution of its coarse clocks; `None` where the kernel does not tell.
+#[must_use]
+pub fn tick_period() -> Option<Span> {
+    let mut each = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `each` is a valid timespec that the call may write.
+    let result = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut each) };
+    let ns =
+        u64::try_from(each.tv_sec).ok()?.checked_mul(1_000_000_000)?.checked_add(u64::try_from(each.tv_nsec).ok()?)?;
+    (result == 0 && ns > 0).then(|| Span::from_ns(ns))
+}
+
 /// Time that the hypervisor took from this machine's CPUs since it booted, over all CPUs, in
 /// nanoseconds with the granularity of a clock tick; `None` where /proc/stat does not tell.
 #[must_use]
@@ -129,6 +140,8 @@ mod tests {
     #[test]
     fn steal_is_the_eighth_field() {
         let stat = "cpu  10 20 30 40 50 60 70 80 90 100\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        // HZ of 100 to 1000, and what was configured where that is told.
+        assert!(tick_period().is_none_or(|tick| tick >= Span::from_us(500) && tick <= Span::from_ms(50)));
         assert_eq!(steal_ticks(stat), Some(80));
         assert_eq!(steal_ticks("cpu 1 2 3"), None);
     }

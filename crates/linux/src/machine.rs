@@ -65,6 +65,8 @@ pub struct Machine {
     pub memlock_limit: u64,
     /// Runtime and period that each CPU's server for ordinary threads reserves (Linux 6.8 and later, by debugfs).
     pub fair_server: Option<(Span, Span)>,
+    /// The period of the kernel's ticks, 1 / CONFIG_HZ; `None` where it does not tell.
+    pub tick: Option<Span>,
     /// Why the machine cannot be divided into scheduling domains, which partitioned and clustered SCHED_DEADLINE needs;
     /// `None` where nothing speaks against it.
     pub no_cpusets: Option<String>,
@@ -128,6 +130,7 @@ pub fn machine() -> Machine {
         rtprio_limit: process::rtprio_limit(),
         memlock_limit: process::memlock_limit(),
         fair_server: fair_server(debug),
+        tick: crate::clock::tick_period(),
         no_cpusets: crate::cpuset::obstacle().map(|error| error.to_string()),
         deadline_bandwidth: fs::read_to_string(debug.join("debug")).ok().and_then(|text| total_bandwidth(&text)),
         preemption: preemption(&version, line(debug.join("preempt"))),
@@ -145,8 +148,12 @@ fn number<T: std::str::FromStr>(path: impl AsRef<Path>) -> Option<T> {
 }
 
 fn fair_server(debug: &Path) -> Option<(Span, Span)> {
-    let folder = debug.join("fair_server/cpu0");
-    Some((Span::from_ns(number(folder.join("runtime"))?), Span::from_ns(number(folder.join("period"))?)))
+    let folders = fs::read_dir(debug.join("fair_server")).ok()?;
+    let of = |folder: &Path| Some((number(folder.join("runtime"))?, number(folder.join("period"))?));
+    let all: Option<Vec<(u64, u64)>> = folders.map(|folder| of(&folder.ok()?.path())).collect();
+    // Where CPUs differ: no less than any of them.
+    let most = all?.into_iter().reduce(|(q, p), (other, period)| (q.max(other), p.min(period)))?;
+    Some((Span::from_ns(most.0), Span::from_ns(most.1)))
 }
 
 /// The lines `.dl_bw->total_bw : N`, one per CPU, of the scheduler's debug file.

@@ -5,7 +5,7 @@ mod more;
 use serde_json::{Map, Value, json};
 
 use super::global::{Form, works};
-use super::{edf_tasks, percent, window};
+use super::{densities, edf_tasks, percent};
 use crate::catalogue::TestId;
 use crate::chains::{self, Carried};
 use crate::compositional::{self, Tasks, fp};
@@ -128,7 +128,8 @@ fn sum(terms: &[Term]) -> u128 {
 
 /// Shares of a CPU, in ppm, against a limit.
 fn shares(unit: &Unit, what: &str, pairs: &[(u64, u64)], room: u128) -> Option<Binding> {
-    let name = |i: usize| unit.tasks.get(i).map_or("ticks and interrupts", |task| task.name.as_str());
+    let other = if unit.fluid { "what comes late, and ordinary threads" } else { "ticks and interrupts" };
+    let name = |i: usize| unit.tasks.get(i).map_or(other, |task| task.name.as_str());
     let mut terms = Vec::with_capacity(pairs.len());
     for (i, pair) in pairs.iter().enumerate() {
         let need = sum_ppm(std::iter::once(*pair))?;
@@ -181,11 +182,8 @@ fn by_rates(unit: &Unit, test: TestId) -> Option<Binding> {
 
 fn by_densities(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Binding> {
     if report.test == TestId::Density {
-        let mut pairs = Vec::with_capacity(unit.tasks.len());
-        for task in &unit.tasks {
-            let (d, t) = window(task, carried).ok()?;
-            pairs.push((unit.charged(task)?, d.min(t)));
-        }
+        let triples = densities(unit, carried).ok()?;
+        let pairs: Vec<(u64, u64)> = triples.into_iter().map(|(c, d, t)| (c, d.min(t))).collect();
         return shares(unit, "densities C / min(D, T) against one CPU", &pairs, 1_000_000);
     }
     let pairs = super::global::densities(unit, carried).ok()?;

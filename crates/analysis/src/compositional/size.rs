@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::apply::Tasks;
 use super::rules::{Above, Served, guaranteed, on_time};
-use super::tree::{Tree, above, ancestors, given, loss};
+use super::tree::{Enforced, Tree, above, ancestors, given, loss};
 use super::{Guarantee, Interface, Limit, PERIODS_MAX, Search, Start, Workload, best};
 use crate::chains::Carried;
 use crate::exact::sum_rounded_up;
@@ -198,7 +198,7 @@ fn size_one(
     let scope = system.nodes[node.index()].name.clone();
     let mut view =
         View::new(&tree.system, node, strategy, scope).map_err(|error| not_covered(tree.plan_error(&error)))?;
-    tree.add_components(&mut view, node);
+    tree.add_components(&mut view, node, Enforced::default());
     let served = |unit: &&Unit| unit.served.as_ref().is_some_and(|served: &Served| served.component == id);
     let Some(unit) = view.units.iter().find(served) else {
         let why = view.refused.first().map_or("its strategy does not fit its tasks".to_owned(), |(_, why)| why.clone());

@@ -9,7 +9,7 @@ use super::rules::{Above, Served, bounded, capped, guaranteed, on_time, takes};
 use super::{Guarantee, Mpr, Start, mpr};
 use crate::chains::Carried;
 use crate::reservation::deterministic::Reservation;
-use crate::reservation::{arrivals_of, exec_of};
+use crate::reservation::{arrivals_of, exec_of, level};
 use crate::scope::{Ordinary, Unit, UnitTask, View, free_of_costs};
 
 /// A System in which every server with a period and a budget is a task of the level above it, behind the file's own tasks.
@@ -23,6 +23,15 @@ pub(crate) struct Tree {
     servers: Vec<Vec<TaskId>>,
     /// Per such task, from the first behind the file's own on: its component.
     served: Vec<ComponentId>,
+}
+
+/// How constant-bandwidth servers are kept; times in ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Enforced {
+    /// How much later than it is used up a budget may be found to be, if it is.
+    pub(crate) overrun: u64,
+    /// What ordinary threads take, where the file does not say it.
+    pub(crate) ordinary: Option<Ordinary>,
 }
 
 /// A given value, in ns.
@@ -81,9 +90,15 @@ impl Tree {
     }
 
     /// Adds the node's components to a view of the system with servers, as units of their own.
-    pub(crate) fn add_components(&self, view: &mut View, node: NodeId) {
+    pub(crate) fn add_components(&self, view: &mut View, node: NodeId, enforced: Enforced) {
         for unit in &mut view.units {
             let marked = self.mark(unit);
+            if enforced.ordinary.is_some() {
+                unit.ordinary = enforced.ordinary;
+            }
+            if unit.fluid {
+                self.hold_up(unit, enforced.overrun);
+            }
             unit.open = self.open(node, None).or(marked.clone().err());
             view.refused.extend(marked.err().map(|why| (unit.scope.clone(), why)));
         }
@@ -110,6 +125,49 @@ impl Tree {
                 Err(error) => view.refused.push((scope, self.plan_error(&error))),
             }
         }
+    }
+
+    /// Finds out which constant-bandwidth servers of a unit may use a budget up, and so overrun it, and how late budgets may come for it.
+    ///
+    /// A server is spared where its only task comes no sooner than the deadline of the job before it at the latest, with room for how late that is done, and needs less than a
+    /// whole budget, costs included: then each job starts with a whole one, and none is used up. The fewer are spared, the later come budgets: the least fixed point from below.
+    fn hold_up(&self, unit: &mut Unit, overrun: u64) {
+        loop {
+            unit.late = level::late(unit, unit.tasks.iter().map(|task| task.overrun).fold(0, u64::saturating_add));
+            let (late, mut settled) = (unit.late, true);
+            for i in 0..if overrun > 0 { unit.tasks.len() } else { 0 } {
+                let task = &unit.tasks[i];
+                let id = self.component_of(task.id).filter(|id| {
+                    matches!(self.component(*id).server, ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub)
+                });
+                if let (Some(id), 0) = (id, task.overrun)
+                    && !self.never_used_up(id, unit, late)
+                {
+                    unit.tasks[i].overrun = overrun;
+                    settled = false;
+                }
+            }
+            if settled {
+                return;
+            }
+        }
+    }
+
+    /// Whether no budget of a constant-bandwidth server is ever used up, if it comes no later than this after its deadline.
+    fn never_used_up(&self, id: ComponentId, unit: &Unit, late: u64) -> bool {
+        let component = self.component(id);
+        let (Some(period), Some(budget)) = (given(component.period), given(component.budget)) else { return false };
+        let mut inside = self.system.tasks.iter().enumerate().filter(|(_, task)| task.component == Some(id));
+        let (Some((i, task)), None) = (inside.next(), inside.next()) else { return false };
+        let plain = i < self.own && self.reserves(id) && task.after.is_empty() && task.blocking.is_zero();
+        let task_id = TaskId(i as u32);
+        let Some(done) = period.checked_add(late) else { return false };
+        let needs = loss(&self.system, self.own, id, done).and_then(|lost| {
+            let own = unit.charged(&UnitTask::new(task_id, &self.system))?;
+            own.checked_add(lost)
+        });
+        let apart = self.system.release_jitter(task_id).is_zero() && task.period.as_ns() >= done;
+        plain && apart && needs.is_some_and(|needs| needs < budget)
     }
 
     fn component(&self, id: ComponentId) -> &Component {
@@ -169,7 +227,10 @@ impl Tree {
                         component.name
                     ));
                 }
-                ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => unit.fluid = true,
+                ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => {
+                    unit.fluid = true;
+                    task.cuts = if free_of_costs(unit.costs) { 0 } else { cuts(&self.system, id) };
+                }
                 _ => {}
             }
         }
@@ -252,6 +313,9 @@ impl Tree {
         // Bound to CPUs, the servers of one component may stand on several levels: the least of what they keep.
         let levels = self.servers[id.index()].iter().map(|server| unit_with(view, *server).map_or(Above::Other, above));
         let above = levels.reduce(|one, other| if one == other { one } else { Above::Other }).unwrap_or(Above::Other);
+        // How much later than its deadline a budget of its may come.
+        let late = self.servers[id.index()].iter().filter_map(|server| unit_with(view, *server));
+        let late = late.map(|unit| if unit.fluid { unit.late } else { 0 }).max().unwrap_or(0);
         let refuse = |why: &str| Err(format!("server \"{}\" guarantees it nothing: {why}", component.server.name()));
         let bound = |task: &Task| task.cpus.is_some() && spec.cpus > 1;
         let bound = self.system.tasks[..self.own].iter().find(|task| task.component == Some(id) && bound(task));
@@ -260,8 +324,15 @@ impl Tree {
             (ServerRule::Cbs | ServerRule::CbsHard, Above::Deadline) if component.quantum.is_some() => {
                 Err("needs a server without a quantum".to_owned())
             }
+            (ServerRule::Cbs | ServerRule::CbsHard, Above::Deadline) if bound.is_none() && late > period => {
+                Err(format!(
+                    "needs budgets that come no later than a period after their deadline, here {}",
+                    Span::from_ns(late)
+                ))
+            }
             (ServerRule::Cbs | ServerRule::CbsHard, Above::Deadline) if bound.is_none() => {
-                budget.checked_sub(loss).and_then(|left| Reservation::cbs(period, left)).ok_or_else(used_up)
+                let left = budget.checked_sub(loss);
+                left.and_then(|left| Reservation::cbs(period, left)).map(|cbs| cbs.late(late)).ok_or_else(used_up)
             }
             (ServerRule::Cbs | ServerRule::CbsHard, _) => Err("needs edf on one CPU above the server".to_owned()),
             _ => Err("needs a constant-bandwidth server, cbs or cbs-hard".to_owned()),
@@ -295,7 +366,7 @@ impl Tree {
                     Start::Aligned => "aligned",
                 };
                 let supply = budget.checked_sub(loss).and_then(|left| guarantee.supply(period, left));
-                supply.ok_or_else(used_up)
+                supply.map(|supply| supply.delayed(late)).ok_or_else(used_up)
             }
         };
         served
@@ -469,13 +540,32 @@ pub(crate) fn loss(system: &System, own: usize, id: ComponentId, period: u64) ->
     Some(lost)
 }
 
+/// How often a constant-bandwidth server may begin or go on in a window of length L, less L times the rate at which it does in the long run: once for its budget, and for each task
+/// inside floor((L + wander) / P) + 1 - L / P. No bound: more than can be charged.
+fn cuts(system: &System, id: ComponentId) -> u64 {
+    let carried = Carried::by_deadlines(system);
+    let mut all = 1u64;
+    for (i, task) in system.tasks.iter().enumerate().filter(|(_, task)| within(system, task.component, id)) {
+        let wander = carried.release(TaskId(i as u32)).unwrap_or(u64::MAX >> 1);
+        let wander = wander.saturating_add(system.release_jitter(TaskId(i as u32)).as_ns());
+        all = all.saturating_add(wander.div_ceil(task.period.as_ns().max(1))).saturating_add(1);
+    }
+    all
+}
+
 /// What a server takes from those beside it in each period on top of its budget: where it stops when idle and goes on when work arrives,
 /// each arrival inside is one more start and one more resumption of somebody else.
 fn preemptions(system: &System, id: ComponentId, period: u64) -> Option<u64> {
     let component = &system.components[id.index()];
     let node = component.node;
     let Some(costs) = system.nodes[node.index()].costs else { return Some(0) };
-    if component.server == ServerRule::Ptps || costs.switch.is_zero() {
+    // Beside constant-bandwidth servers ticks and interrupts are charged to what they cut in two.
+    let cut = match component.server {
+        ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => level::cut(Some(costs))?,
+        _ => 0,
+    };
+    let each = costs.switch.as_ns().checked_mul(2)?.checked_add(cut)?;
+    if component.server == ServerRule::Ptps || each == 0 {
         return Some(0);
     }
     let carried = Carried::by_deadlines(system);
@@ -485,5 +575,5 @@ fn preemptions(system: &System, id: ComponentId, period: u64) -> Option<u64> {
             wakes = wakes.checked_add(releases(system, &carried, i, period)?)?;
         }
     }
-    wakes.checked_mul(costs.switch.as_ns().checked_mul(2)?)
+    wakes.checked_mul(each)
 }

@@ -7,16 +7,16 @@ use crate::brute::cases;
 use crate::check::{CheckOptions, check};
 
 /// The server of one CPU, by the rules of the kernel; what kernels differ in is drawn.
-struct Server {
-    q: i64,
-    p: i64,
-    deadline: i64,
-    runtime: i64,
-    state: State,
+pub(crate) struct Server {
+    pub(crate) q: i64,
+    pub(crate) p: i64,
+    pub(crate) deadline: i64,
+    pub(crate) runtime: i64,
+    pub(crate) state: State,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum State {
+pub(crate) enum State {
     Stopped,
     Armed,
     Running,
@@ -28,12 +28,12 @@ impl Server {
         self.runtime * self.p > (self.deadline - now) * self.q
     }
 
-    fn begin(&mut self, now: i64) {
+    pub(crate) fn begin(&mut self, now: i64) {
         (self.deadline, self.runtime) = (now + self.p, self.q);
     }
 
     /// Before the nanosecond at `now`; whether it runs then is for the caller to say.
-    fn advance(&mut self, now: i64, wants: bool, random: &mut Random) {
+    pub(crate) fn advance(&mut self, now: i64, wants: bool, random: &mut Random) {
         if !wants && matches!(self.state, State::Armed | State::Running) {
             self.state = State::Stopped;
         }

@@ -42,6 +42,9 @@ pub(crate) fn cbs(unit: &Unit, carried: &Carried) -> Result<Said, String> {
     if served.loss > 0 {
         figures.insert("loss_ns".to_owned(), json!(served.loss));
     }
+    if reservation.delay() > 0 {
+        figures.insert("late_ns".to_owned(), json!(reservation.delay()));
+    }
     figures.insert("gap_ns".to_owned(), json!(reservation.gap()));
     figures.insert("utilization_ppm".to_owned(), json!(sum_ppm([(task.c, task.t)].into_iter())));
     let share = in_time(unit, &reservation);
@@ -106,5 +109,6 @@ fn in_time(unit: &Unit, reservation: &Reservation) -> Option<Enclosure> {
     let granularity = if exact { common } else { reservation.budget().div_ceil(GRANULES_MAX) };
     let model = Model::new(&exec, arrivals, reservation.period(), reservation.budget(), granularity).ok()?;
     // The model's responses count from the release.
-    Some(model.solve().ok()?.within(task.d.saturating_sub(task.j) / reservation.period()))
+    let left = task.d.saturating_sub(task.j).saturating_sub(reservation.delay());
+    Some(model.solve().ok()?.within(left / reservation.period()))
 }

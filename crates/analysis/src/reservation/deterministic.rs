@@ -90,6 +90,17 @@ impl Reservation {
         if budget == 0 || budget > period { None } else { Some(Reservation { period, budget, delay: period - budget }) }
     }
 
+    /// The same where each budget may come up to `by` after its deadline, at most T.
+    #[must_use]
+    pub(crate) const fn late(self, by: u64) -> Reservation {
+        Reservation { delay: self.delay.saturating_add(by), ..self }
+    }
+
+    /// By how much a job may be done later than by the deadlines of the budgets that it needs.
+    pub(crate) const fn delay(&self) -> u64 {
+        self.delay
+    }
+
     /// T.
     #[must_use]
     pub const fn period(&self) -> u64 {

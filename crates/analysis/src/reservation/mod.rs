@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`deterministic`] | responses and pending jobs that no legal behaviour exceeds, from the least inter-arrival time and the longest job; the published conditions beside them |
 //! | [`stochastic`] | the distribution of responses for random execution and inter-arrival times, and a fast bound |
+//! | [`costs`] | what switching, ticks and interrupts take from the jobs and the budgets of a reservation |
+//! | [`level`] | what stands beside reservations on their CPU: thefts, overruns, ordinary threads |
 //! | [`dropping`] | the share of jobs that a queue of N_c loses |
 //! | [`independence`] | whether samples look as the stochastic model supposes |
 //! | [`Wanted`], [`reserve`] | the least Q for a wanted probability |
@@ -12,10 +14,14 @@
 //! what is wanted.
 
 mod apply;
+pub mod costs;
+#[cfg(test)]
+mod costs_tests;
 mod dense;
 pub mod deterministic;
 pub mod dropping;
 pub mod independence;
+pub mod level;
 mod pmf;
 mod qbd;
 mod size;

@@ -3,6 +3,7 @@
 use takt_model::{Arrival, Exec, Probability, Span, Task};
 use thiserror::Error;
 
+use super::costs::Charge;
 use super::dropping::{DropError, drop_probability};
 use super::pmf::Pmf;
 use super::stochastic::{Enclosure, Model, StochasticError};
@@ -27,6 +28,8 @@ pub struct Wanted<'a> {
     pub pending: Option<u32>,
     /// The granularity of budgets, to which execution times are rounded up.
     pub quantum: Span,
+    /// What costs add to each job and take from each budget.
+    pub charge: Charge,
 }
 
 /// A reservation that does what is wanted.
@@ -34,7 +37,7 @@ pub struct Wanted<'a> {
 pub struct Reserved {
     /// T.
     pub period: Span,
-    /// Q.
+    /// Q, with what costs take from it.
     pub budget: Span,
     /// Whole periods in the deadline.
     pub periods: u64,
@@ -89,6 +92,12 @@ pub enum ReserveError {
     Drop(#[from] DropError),
 }
 
+/// What is wanted, with the execution times that costs make of it.
+struct Search<'a> {
+    wanted: &'a Wanted<'a>,
+    exec: Pmf,
+}
+
 /// One budget that was tried.
 struct Tried {
     probability: Enclosure,
@@ -98,9 +107,12 @@ struct Tried {
 }
 
 impl Wanted<'_> {
-    fn model(&self, quanta: u64) -> Result<Model, StochasticError> {
+    /// The budget that leaves so many quanta when costs have taken their part, in whole quanta where those fit; `None` above the period.
+    fn budget(&self, quanta: u64) -> Option<Span> {
         let quantum = self.quantum.as_ns();
-        Model::new(self.exec, self.arrivals, self.period.as_ns(), quanta * quantum, quantum)
+        let least = quanta.checked_mul(quantum)?.checked_add(self.charge.budget.as_ns())?;
+        let whole = least.div_ceil(quantum).saturating_mul(quantum).min(self.period.as_ns());
+        (least <= whole).then_some(Span::from_ns(whole))
     }
 
     fn periods(&self) -> u64 {
@@ -114,6 +126,18 @@ impl Wanted<'_> {
         low >= 1.0 || (self.probability < Probability::ONE && low >= billionths / 1e9 * (1.0 + f64::EPSILON))
     }
 
+    fn is_enough(&self, tried: &Tried) -> bool {
+        self.is_met(tried.probability.low) && tried.lost.is_none_or(|lost| self.is_met(1.0 - lost.high))
+    }
+}
+
+impl Search<'_> {
+    fn model(&self, quanta: u64) -> Result<Model, StochasticError> {
+        let Wanted { arrivals, period, quantum, .. } = self.wanted;
+        let quantum = quantum.as_ns();
+        Model::new(&self.exec, arrivals, period.as_ns(), quanta * quantum, quantum)
+    }
+
     /// Everything about a budget; `None` where responses grow without end, or so nearly that floating point cannot tell.
     fn look(&self, quanta: u64) -> Result<Option<Tried>, ReserveError> {
         let model = match self.model(quanta) {
@@ -124,25 +148,21 @@ impl Wanted<'_> {
             Err(StochasticError::Unstable | StochasticError::Singular) => return Ok(None),
             solution => solution?,
         };
-        let k = self.periods();
-        let lost = self.pending.map(|most| drop_probability(&model, most)).transpose()?;
+        let k = self.wanted.periods();
+        let lost = self.wanted.pending.map(|most| drop_probability(&model, most)).transpose()?;
         let probability = solution.within(k);
         let fast = model.fast().map_or(0.0, |fast| fast.within(k));
         Ok(Some(Tried { probability, fast, lost, residual: solution.residual() }))
     }
 
-    fn is_enough(&self, tried: &Tried) -> bool {
-        self.is_met(tried.probability.low) && tried.lost.is_none_or(|lost| self.is_met(1.0 - lost.high))
-    }
-
     /// Whether the fast bound alone is enough.
     fn is_fast(&self, quanta: u64) -> bool {
         let fast = self.model(quanta).and_then(|model| model.fast());
-        fast.is_ok_and(|fast| self.is_met(fast.within(self.periods())))
+        fast.is_ok_and(|fast| self.wanted.is_met(fast.within(self.wanted.periods())))
     }
 }
 
-/// The least Q, in quanta, with P(v <= k Q) proven to be at least what is wanted, k the whole periods in the deadline; and, where `pending` is given, with at most the
+/// The least Q, in quanta (or all of the period), of which what costs leave has P(v <= k Q) proven to be at least what is wanted, k the whole periods in the deadline; and, where `pending` is given, with at most the
 /// rest of the jobs lost.
 ///
 /// By bisection, below the least budget for which the fast bound is enough: P(v <= k Q) rises with Q, job by job. (That the share of lost
@@ -158,19 +178,25 @@ pub fn reserve(wanted: &Wanted) -> Result<Reserved, ReserveError> {
     if wanted.periods() == 0 {
         return Err(ReserveError::Deadline { deadline: wanted.deadline, period });
     }
-    let all = period.as_ns() / quantum.as_ns();
+    let Some(left) = period.checked_sub(wanted.charge.budget).filter(|left| *left >= quantum) else {
+        let why = format!("costs take {} of each budget", wanted.charge.budget);
+        return Err(ReserveError::NotEnough { period, why });
+    };
+    let all = left.as_ns() / quantum.as_ns();
+    let job = wanted.charge.job.as_ns();
+    let search = Search { wanted, exec: wanted.exec.map(|c| c.saturating_add(job)) };
     // Bracketed by what costs little.
     let (mut low, mut high) = (0, all);
     let mut best = None;
-    if wanted.is_fast(all) {
+    if search.is_fast(all) {
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            if wanted.is_fast(middle) { high = middle } else { low = middle }
+            if search.is_fast(middle) { high = middle } else { low = middle }
         }
         low = 0;
     }
     // With a queue the fast bound says only half.
-    let tried = wanted.look(high)?;
+    let tried = search.look(high)?;
     match tried {
         Some(tried) if wanted.is_enough(&tried) => best = Some((high, tried)),
         _ if high < all => {
@@ -180,7 +206,7 @@ pub fn reserve(wanted: &Wanted) -> Result<Reserved, ReserveError> {
         _ => {}
     }
     if best.is_none() {
-        let tried = wanted.look(high)?;
+        let tried = search.look(high)?;
         match tried {
             Some(tried) if wanted.is_enough(&tried) => best = Some((high, tried)),
             tried => return Err(not_enough(wanted, tried.as_ref())),
@@ -188,16 +214,17 @@ pub fn reserve(wanted: &Wanted) -> Result<Reserved, ReserveError> {
     }
     while high - low > 1 {
         let middle = low + (high - low) / 2;
-        match wanted.look(middle)? {
+        match search.look(middle)? {
             Some(tried) if wanted.is_enough(&tried) => (high, best) = (middle, Some((middle, tried))),
             _ => low = middle,
         }
     }
-    let Some((quanta, tried)) = best else { return Err(not_enough(wanted, None)) };
+    let found = best.and_then(|(quanta, tried)| Some((wanted.budget(quanta)?, tried)));
+    let Some((budget, tried)) = found else { return Err(not_enough(wanted, None)) };
     let ((c, c_total), (a, a_total)) = (wanted.exec.mean(), wanted.arrivals.mean());
     Ok(Reserved {
         period,
-        budget: Span::from_ns(quanta * quantum.as_ns()),
+        budget,
         periods: wanted.periods(),
         probability: tried.probability,
         fast: tried.fast,

@@ -3,6 +3,7 @@
 use takt_model::generate::Random;
 use takt_model::{Probability, Span, Task};
 
+use super::costs::Charge;
 use super::dropping::{DropError, drop_probability};
 use super::independence::{Independence, SAMPLES_MIN};
 use super::pmf::Pmf;
@@ -300,6 +301,7 @@ fn wanted<'a>(exec: &'a Pmf, arrivals: &'a Pmf, billionths: u32) -> Wanted<'a> {
         probability: Probability::from_billionths(billionths).expect("at most one"),
         pending: None,
         quantum: Span::from_us(250),
+        charge: Charge::default(),
     }
 }
 

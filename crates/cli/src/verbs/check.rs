@@ -195,6 +195,7 @@ fn machine(text: &str, margin: Option<Span>) -> Result<LinuxMachine, Failure> {
             rt_period_us: here.limits.rt_period_us.max(1),
             // Kernels before 6.12 have none; later ones that do not tell are taken to have the default.
             fair_server: here.fair_server_assumed(),
+            tick: here.tick,
             throttles: here.throttles_assumed(),
             cpusets: Some(here.no_cpusets.is_none()),
             period_min_us: here.limits.dl_period_min.as_ns() / 1000,
@@ -207,7 +208,7 @@ fn machine(text: &str, margin: Option<Span>) -> Result<LinuxMachine, Failure> {
     for part in text.split(',') {
         let bad = |why: &str| {
             Failure::input(format_args!(
-                "--linux {text}: \"{part}\" {why}; write this, or KEY=VALUE,... with cpus, rt-runtime-us, rt-period-us, fair-server (on, starved or off), throttling (on or off)"
+                "--linux {text}: \"{part}\" {why}; write this, or KEY=VALUE,... with cpus, hz, rt-runtime-us, rt-period-us, fair-server (on, starved or off), throttling (on or off)"
             ))
         };
         let (key, value) = part.split_once('=').ok_or_else(|| bad("is no KEY=VALUE"))?;
@@ -222,6 +223,11 @@ fn machine(text: &str, margin: Option<Span>) -> Result<LinuxMachine, Failure> {
             "rt-runtime-us" => machine.rt_runtime_us = Some(number()?),
             "rt-period-us" => {
                 machine.rt_period_us = Some(number()?).filter(|us| *us > 0).ok_or_else(|| bad("must be above zero"))?;
+            }
+            "hz" => {
+                let hz = Some(number()?).filter(|hz| (1..=10_000).contains(hz));
+                machine.tick =
+                    Some(Span::from_ns(1_000_000_000_u64.div_ceil(hz.ok_or_else(|| bad("must be 1 to 10000"))?)));
             }
             "fair-server" => {
                 (machine.fair_server, machine.starved_only) = match value {

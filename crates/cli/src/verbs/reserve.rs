@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use takt_analysis::reservation::costs::{Charge, charge};
 use takt_analysis::reservation::independence::Independence;
 use takt_analysis::reservation::stochastic::{Enclosure, StochasticError};
 use takt_analysis::reservation::{Pmf, ReserveError, Reserved, Wanted, arrivals_of, exec_of, reserve};
@@ -42,6 +43,8 @@ pub(crate) fn execute(options: &args::Size, name: &str, json: bool) -> Outcome {
     // Deadlines count from nominal arrivals, what is computed from releases.
     let jitter = system.release_jitter(id);
     let (exec, arrivals) = samples.distributions(&Task { jitter, ..task.clone() })?;
+    let charge = charge(&system, id, period)
+        .map_err(|why| Failure::cannot(format_args!("a reservation for \"{name}\" {why}")))?;
     let wanted = Wanted {
         exec: &exec,
         arrivals: &arrivals,
@@ -50,6 +53,7 @@ pub(crate) fn execute(options: &args::Size, name: &str, json: bool) -> Outcome {
         probability,
         pending: options.pending,
         quantum: options.quantum.or(quantum).unwrap_or_else(|| hundredth(period)),
+        charge,
     };
     let reserved = reserve(&wanted).map_err(|error| match error {
         ReserveError::Deadline { .. } | ReserveError::Quantum { .. } => Failure::input(error),
@@ -253,6 +257,8 @@ fn entry(name: &str, wanted: &Wanted, reserved: &Reserved, samples: &Samples) ->
         "task": name,
         "period_ns": reserved.period.as_ns(),
         "budget_ns": reserved.budget.as_ns(),
+        "loss_ns": wanted.charge.budget.as_ns(),
+        "job_costs_ns": wanted.charge.job.as_ns(),
         "bandwidth": bandwidth(reserved),
         "utilization": reserved.utilization,
         "deadline_ns": wanted.deadline.as_ns(),
@@ -292,5 +298,13 @@ fn describe(name: &str, wanted: &Wanted, reserved: &Reserved) -> String {
         text.push_str(", were none lost; LOST is at most the share that is");
     }
     text.push_str(".\nThis supposes that execution times and times between arrivals are independent, and as given.\n");
+    let Charge { job, budget } = wanted.charge;
+    if !job.is_zero() || !budget.is_zero() {
+        text.push_str(&format!(
+            "Costs and blocking, charged: {} for each job, {} of each budget.\n",
+            time(job),
+            time(budget)
+        ));
+    }
     text
 }

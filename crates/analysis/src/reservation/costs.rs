@@ -1,0 +1,71 @@
+//! What the costs of a node take from a task alone in a reservation.
+//!
+//! Costs act as in the simulator: each start and each resumption of a job adds `switch` to it (`migrate` besides, where it may change its CPU), each job `release` once;
+//! each tick and each interrupt steals from the job that runs. All of that is CPU time of the reservation, so its budget pays.
+//!
+//! **By job**: `release` and two `switch`: its own start, and the resumption that it may cause ([`check`](crate::check()) charges the same). A start is no resumption, so the
+//! resumptions of its own are left.
+//!
+//! **By budget.** A job resumes after a *gap*: an instant at which something else got the CPU while it could have run. Such a gap begins with one of these events: (a) the
+//! release of a task beside the reservation; (b) a budget of another server that comes, or (c) ends; (d) the end of a budget of the reservation itself, with which its deadline moves,
+//! or it waits. Several may share a gap; none begins two, for between them the order of deadlines stays.
+//!
+//! Let `w(L)` be the number of events (a) to (c) in any closed interval of length L: floor((L + wander) / P) + 1 of each task or kind, and one more is counted. (A soft server beside may deplete more often, but that only moves its deadline away.)
+//! Let s be the last reset, as in [`deterministic`](super::deterministic), and y the number of whole budgets of Q - l that the work W since then needs, W <= y (Q - l). *Claim*: until s + y T, or until W is done,
+//! costs have taken no more than y l, with l = (w(T) + 1) `switch` + the ticks and interrupts of T. *Proof*: floor((y L + x) / P) + 2 <= y (floor((L + x) / P) + 2) for y >= 1, so
+//! that w(y T) <= y w(T); the same holds for ticks, floor(y T / p) + 1 <= y (floor(T / p) + 1). Of the events (d) there were no more than y - 1 as long as less than y Q had been executed;
+//! and as W + y l <= y Q, the first instant with more than y l taken, or with y Q executed and W not done, would need the other first. ∎
+//!
+//! So W is done out of y budgets of Q, and with Q' = Q - l for Q the bounds of `deterministic` and [`stochastic`](super::stochastic) hold: what is left of the last budget,
+//! y Q - W - taken >= y Q' - W, could still be executed by its deadline. The depletions that a job suffers are not counted for each job apart: every budget pays for one.
+
+use takt_model::{Component, ComponentId, Costs, Placement, ServerRule, Span, System, TaskId};
+
+use crate::compositional::loss;
+
+/// What costs add to each job, and take from each budget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Charge {
+    /// Added to each job: its release, two switches, and what the file says that others may block it for.
+    pub job: Span,
+    /// Lost of each budget.
+    pub budget: Span,
+}
+
+/// What costs take from a task that stands alone in a reservation of this period, beside all else that the System has on its node.
+///
+/// Where it stands in a component with others, or in none, the reservation is one more on its node's root.
+///
+/// # Errors
+/// Why it is not known.
+pub fn charge(system: &System, task: TaskId, period: Span) -> Result<Charge, String> {
+    let own = &system.tasks[task.index()];
+    let spec = &system.nodes[own.node.index()];
+    let beside = |(id, other): &(TaskId, &takt_model::Task)| *id != task && !other.sections().is_empty();
+    if let Some((_, other)) = system.tasks_of(own.node).find(beside) {
+        return Err(format!("needs tasks beside it that may be preempted anywhere: \"{}\" has sections", other.name));
+    }
+    let Some(costs) = spec.costs else { return Ok(Charge { job: own.blocking, budget: Span::ZERO }) };
+    let moves = spec.placement != Placement::Partitioned && own.cpus.map_or(spec.cpus, |cpus| cpus.len()) > 1;
+    let too_long = || "costs exceed 64-bit nanoseconds".to_owned();
+    let switch = if moves { costs.switch.checked_add(costs.migrate) } else { Some(costs.switch) };
+    let switch = switch.ok_or_else(too_long)?;
+    let mut apart = system.clone();
+    apart.nodes[own.node.index()].costs = Some(Costs { switch, ..costs });
+    let alone = own.component.filter(|home| stands_alone(system, *home));
+    let id = alone.unwrap_or_else(|| {
+        apart.components.push(Component::new("", own.node, ServerRule::CbsHard));
+        ComponentId((apart.components.len() - 1) as u32)
+    });
+    apart.tasks[task.index()].component = Some(id);
+    let budget = loss(&apart, apart.tasks.len(), id, period.as_ns()).ok_or_else(too_long)?;
+    let job = switch.checked_add(switch).and_then(|switches| switches.checked_add(costs.release));
+    let job = job.and_then(|job| job.checked_add(own.blocking)).ok_or_else(too_long)?;
+    Ok(Charge { job, budget: Span::from_ns(budget) })
+}
+
+/// Whether a component holds one task and nothing else.
+fn stands_alone(system: &System, home: ComponentId) -> bool {
+    system.tasks.iter().filter(|task| task.component == Some(home)).count() == 1
+        && system.components.iter().all(|component| component.parent != Some(home))
+}
