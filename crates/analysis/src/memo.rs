@@ -9,8 +9,7 @@ use takt_model::{ComponentId, TaskId};
 
 use crate::chains::Carried;
 use crate::compositional::Served;
-use crate::distributed::below::{Below, Job, Supply};
-use crate::edf::qpa::Tick;
+use crate::distributed::below::{Below, Job, Supply, TableJob};
 use crate::scope::Unit;
 use crate::verdict::Answer;
 
@@ -55,7 +54,7 @@ impl UnitKey {
 #[derive(Clone, PartialEq, Debug)]
 struct StationKey {
     jobs: Vec<Job>,
-    table: Vec<Tick>,
+    table: Vec<TableJob>,
     preemptive: bool,
     more: u64,
     less: u64,

@@ -187,3 +187,32 @@ fn networks_that_cannot_be_sized_say_why() {
         assert!(error.contains(why), "{to}: {error}");
     }
 }
+
+#[test]
+fn late_timers_and_ordinary_threads_are_charged() {
+    // Of hop 1 on b: latest release, least D'; and what b's load is.
+    let cases = [
+        ("", "", 36_000_000u64, 4_000_000u64, 700_000u64),
+        // Each table is done 0.1 ms later.
+        ("costs = { latency = \"100us\" }", "", 36_200_000, 3_800_000, 700_000),
+        // Late in one period and early in the next.
+        ("costs = { ordinary = \"100us\", ordinary-period = \"100ms\" }", "", 36_400_000, 3_600_000, 701_000),
+        ("", "clock = { sync = { period = \"100ms\", wcet = \"1ms\" } }", 36_000_000, 4_000_000, 710_000),
+    ];
+    for (costs, clock, release, window, load) in cases {
+        let text = TWO.replacen("takt = 1\n", &format!("takt = 1\n{clock}\n"), 1);
+        let text = text.replace("receive = {", &format!("{costs}\nreceive = {{"));
+        let report = checked(&text);
+        assert_eq!(report.schedulable, Answer::Yes, "{costs} {clock} {report:?}");
+        let b = report.tests.iter().find(|test| test.scope == "b").expect("it is checked");
+        let hop = &b.figures["flows"][0];
+        assert_eq!((hop["release_ns"].as_u64(), hop["hop_deadlines_ns"][0].as_u64()), (Some(release), Some(window)));
+        assert_eq!(b.figures["utilization_ppm"].as_u64(), Some(load), "{costs} {clock}");
+    }
+    let much = TWO.replace("receive = {", "costs = { ordinary = \"500us\" }\nreceive = {");
+    assert_eq!(checked(&much).schedulable, Answer::Unknown);
+    // What starts as late as its first deadline has no time left.
+    let late = TWO.replace("receive = {", "costs = { latency = \"20ms\" }\nreceive = {");
+    let report = checked(&late);
+    assert!(said(&report, "flow/put").1.contains("on node \"a\" (hop 0)"), "{report:?}");
+}

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use takt_model::{
-    Auto, Discipline, Filter, Flow, Network, NetworkId, NodeId, NodeSpec, Preemption, Probability, Span, System,
+    Auto, Costs, Discipline, Filter, Flow, Network, NetworkId, NodeId, NodeSpec, Preemption, Probability, Span, System,
     TableTask, Task, TaskId,
 };
 
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::apply::{of_parts, percent};
 use crate::catalogue::TestId;
+use crate::edf::qpa::Tick;
 use crate::exact::sum_ppm;
 use crate::report::{TaskReport, TestReport};
 use crate::scope::{ns, thefts, together};
@@ -129,7 +130,7 @@ impl Distributed {
             }
             Supply::Overload => self.overload(i),
             Supply::Undecided => Verdict::NotProven {
-                why: "undecided: a limit was reached, times exceed 64-bit nanoseconds, or jitter leaves nothing of a deadline"
+                why: "undecided: a limit was reached, times exceed 64-bit nanoseconds, or lateness leaves nothing of a deadline"
                     .to_owned(),
             },
         };
@@ -259,7 +260,9 @@ impl Distributed {
         let mut table: Vec<&str> = Vec::new();
         table.extend(spec.receive.iter().map(|_| "receiving"));
         table.extend(spec.send.iter().map(|_| "sending"));
-        table.push("ticks and interrupts");
+        let station = &self.net.nodes[i];
+        table.extend(station.tick.map(|_| "ticks and interrupts"));
+        table.extend(station.ordinary.map(|_| "ordinary threads"));
         let table = table.into_iter().zip(&tightest.table);
         parts.extend(table.map(|(name, (count, work))| (name.to_owned(), Some(*count), *work)));
         parts.push(("blocking".to_owned(), None, tightest.blocking));
@@ -303,12 +306,13 @@ impl Distributed {
         self.own(node).chain(hops)
     }
 
-    /// (C, T) of the table and the local tasks.
+    /// (C, T) of the table, of what is taken, of time synchronisation and of the local tasks.
     fn own(&self, node: usize) -> impl Iterator<Item = (u64, u64)> + Clone {
         let station = &self.net.nodes[node];
         let table = station.receive.into_iter().chain(station.send).map(|task| (task.c, task.t));
-        let tick = station.tick.into_iter().map(|tick| (tick.c, tick.t));
-        table.chain(tick).chain(station.locals.iter().map(|local| (local.c, local.t)))
+        let taken = station.tick.into_iter().chain(station.ordinary).map(|tick| (tick.c, tick.t));
+        let sync = self.net.sync.filter(|_| self.net.neighbours(node) > 0).map(|sync| (sync.c, sync.t));
+        table.chain(taken).chain(sync).chain(station.locals.iter().map(|local| (local.c, local.t)))
     }
 
     fn overload(&self, node: usize) -> Verdict {
@@ -376,15 +380,6 @@ fn refusal(system: &System, node: NodeId) -> Option<String> {
     if system.modes.iter().any(|mode| mode.node == node && mode.strategy != spec.strategy) {
         return Some("partial-edf needs a node that keeps its strategy".to_owned());
     }
-    let spec = &system.nodes[node.index()];
-    if spec.costs.is_some_and(|costs| !costs.latency.is_zero()) {
-        return Some("partial-edf needs a time table and flows that start on time: costs.latency of zero".to_owned());
-    }
-    if spec.costs.is_some_and(|costs| !costs.ordinary.is_zero()) {
-        return Some(
-            "partial-edf needs a node on which ordinary threads take nothing: costs.ordinary of zero".to_owned(),
-        );
-    }
     if let Some(component) = system.components.iter().find(|component| component.node == node) {
         return Some(format!("partial-edf needs a node without components: \"{}\"", component.name));
     }
@@ -412,6 +407,11 @@ fn charged(spec: &NodeSpec, c: Span) -> u64 {
     c.as_ns().saturating_add(costs.release.as_ns()).saturating_add(switches)
 }
 
+/// What ordinary threads take.
+fn ordinary(costs: Costs) -> Tick {
+    Tick { c: costs.ordinary.as_ns(), t: costs.ordinary_period.as_ns().max(1) }
+}
+
 /// The nodes, without flows.
 fn nodes(system: &System, refused: &[Option<String>]) -> Net {
     let station = |(i, spec): (usize, &NodeSpec)| {
@@ -434,6 +434,8 @@ fn nodes(system: &System, refused: &[Option<String>]) -> Net {
             receive: spec.receive.map(transport),
             send: spec.send.map(transport),
             tick: thefts(spec.costs).reduce(together),
+            ordinary: spec.costs.filter(|costs| !costs.ordinary.is_zero()).map(ordinary),
+            latency: spec.costs.map_or(0, |costs| costs.latency.as_ns()),
             locals: system.tasks_of(NodeId(i as u32)).map(local).collect(),
             to_completion: level(system, spec).unwrap_or(false),
         }

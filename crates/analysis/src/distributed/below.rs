@@ -3,7 +3,13 @@
 //! Table jobs (receiving, sending, the scheduler's tick) come before every EDF job. In u time units after an instant
 //! without pending table work they take at most
 //!
-//! rbf(u) = sum over the table of ceil(u / T) C
+//! rbf(u) = sum over the table of ceil((u + L) / T) C
+//!
+//! L is how much closer than a multiple of T two releases can be ([`TableJob::late`]): where a timer is late by up to L, what is released
+//! in [s, s + u) has its multiple of T in (s - L, s + u). What *ordinary threads* take, up to Q anywhere in each period P, counts as a table job (Q, P) with L = P - Q:
+//! let the window begin s before the end of a period, and k = ceil((u - Q) / P). If s >= Q, that period takes at most Q of it, and the ceil((u - s) / P) <= k that begin in it
+//! at most Q each. If s < Q, that one takes at most s; of those that begin in it, at most k + 1, the first k take Q each, and one more, which begins at s + k P, no more
+//! than is left, u - s - k P <= Q - s. Together at most (k + 1) Q = ceil((u + P - Q) / P) Q.
 //!
 //! EDF jobs demand, of what is released and due within t,
 //!
@@ -17,7 +23,7 @@
 //! **Theorem.** If for every t > 0 with h(t) > 0 there is u <= t with h(t) + β(t) + rbf(u) <= u, no EDF job misses its deadline.
 //! *Proof.* Let a job miss its deadline t2; let t0 < t2 be the last instant at which neither table work nor a job due by
 //! t2 is pending (released before, not completed); t = t2 - t0. From t0 to t2 the CPU runs table jobs released at or after t0, jobs
-//! released at or after t0 and due by t2, or one section that was begun before t0. Up to t0 + u it can have run at most rbf(u) + h(t) +
+//! released at or after t0 and due by t2, one section that was begun before t0, or ordinary threads. Up to t0 + u it can have run at most rbf(u) + h(t) +
 //! β(t) <= u of these, and it has run u: so all of h(t) is done by t0 + u <= t2, the missing job too. Contradiction.
 //!
 //! The least such u is a fixed point; with it, [`Below::analyse`] goes downwards through the deadlines as QPA does: from t to the fixed
@@ -25,16 +31,26 @@
 //!
 //! **Horizon.** The first violation lies at or below each of
 //! - L, the least L > 0 with L = sum of ceil((L + Y_i) / T_i) C_i + rbf(L) + max β: a violation at t > L gives one at t - L, for with v = u - L,
-//!   h(t) + β + rbf(u) > u, h(t) - h(t - L) <= sum of ceil((L + Y_i) / T_i) C_i and rbf(u) <= rbf(L) + rbf(v) give h(t - L) + rbf(v) > v (and the same with [`Below::less`] on both sides);
-//! - (sum of U_i max(0, T_i + Y_i - D_i) + sum of table C + max β) / (1 - U), from the condition at u = t.
+//!   h(t) + β + rbf(u) > u, h(t) - h(t - L) <= sum of ceil((L + Y_i) / T_i) C_i and rbf(u) <= rbf(L) + rbf(v) (of two parts of a window only the first is longer by lateness, at least) give h(t - L) + rbf(v) > v (and the same with [`Below::less`] on both sides);
+//! - (sum of U_i max(0, T_i + Y_i - D_i) + sum of table C (1 + L / T) + max β) / (1 - U), from the condition at u = t.
 
 use std::cmp::Ordering;
 
-use crate::edf::qpa::Tick;
 use crate::exact::{FRACTION_BITS, compare_sum, sum_rounded_up};
 
 /// Terms (one task's demand each) that one analysis may evaluate before it gives up.
 pub const TERMS_MAX: u64 = 20_000_000;
+
+/// What comes before all EDF jobs; all times in ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TableJob {
+    /// C: longest execution, at least 1.
+    pub c: u64,
+    /// T: distance of releases but for lateness, at least 1.
+    pub t: u64,
+    /// L: by how much two releases can be closer than a multiple of T.
+    pub late: u64,
+}
 
 /// EDF jobs of one kind; all times in ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -59,7 +75,7 @@ pub struct Below<'a> {
     /// EDF jobs.
     pub jobs: &'a [Job],
     /// What comes before them.
-    pub table: &'a [Tick],
+    pub table: &'a [TableJob],
     /// Whether a more urgent EDF job interrupts a running one; the table always does.
     pub preemptive: bool,
     /// More blocking, of every job.
@@ -89,10 +105,10 @@ pub enum Supply {
     Undecided,
 }
 
-/// The longest time from a table job's release to its completion, whatever the order within the table: the table's busy
+/// The longest time from a table job's release, late as it may be, to its completion, whatever the order within the table: the table's busy
 /// period, which contains both. `None` where there is none within the limits.
 #[must_use]
-pub fn table_response(table: &[Tick]) -> Option<u64> {
+pub fn table_response(table: &[TableJob]) -> Option<u64> {
     let mut terms_left = TERMS_MAX / 10;
     if compare_sum(table.iter().map(|job| (job.c, job.t)), 1)? == Ordering::Greater {
         return None;
@@ -109,8 +125,10 @@ pub fn table_response(table: &[Tick]) -> Option<u64> {
 }
 
 /// What the table takes at most of u time units that begin without pending table work.
-fn rbf(table: &[Tick], u: u64) -> Option<u64> {
-    table.iter().try_fold(0u64, |sum, job| sum.checked_add(u.div_ceil(job.t).checked_mul(job.c)?))
+fn rbf(table: &[TableJob], u: u64) -> Option<u64> {
+    table
+        .iter()
+        .try_fold(0u64, |sum, job| sum.checked_add(u.checked_add(job.late)?.div_ceil(job.t).checked_mul(job.c)?))
 }
 
 impl Below<'_> {
@@ -245,7 +263,8 @@ impl Below<'_> {
         let idle = (1u128 << BITS).checked_sub((load >> (FRACTION_BITS - BITS)) + 1).filter(|idle| *idle > 0)?;
         let mut sum = u128::from(self.blocking_max()?);
         for job in self.table {
-            sum = sum.checked_add(u128::from(job.c))?;
+            let late = u128::from(job.late).checked_mul(u128::from(job.c))?.div_ceil(u128::from(job.t));
+            sum = sum.checked_add(u128::from(job.c))?.checked_add(late)?;
         }
         for job in self.jobs {
             let carried = (u128::from(job.t) + u128::from(job.wander)).saturating_sub(u128::from(job.d));

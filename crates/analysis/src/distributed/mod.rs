@@ -6,9 +6,12 @@
 //! all jobs, which run under EDF. [`paper`] has the paper's own test, which is not sound; this one is.
 //!
 //! # The model
-//! - Table jobs are released at the multiples of their periods on the node's clock (any phase will do here); which of two goes
-//!   first, and whether one interrupts the other, is left open: each is done R after its release at the latest, R the
-//!   busy period of the table ([`below::table_response`]).
+//! - Table jobs are due to be released at the multiples of their periods on the node's clock (any phase will do here), and a timer releases them up to Λ later; which of two goes
+//!   first, and whether one interrupts the other, is left open: each is done R after its multiple at the latest, R = Λ + the
+//!   busy period of the table ([`below::table_response`]). "Released" below means that multiple; a job starts then or later, which is all that is used of it.
+//! - A timer releases hop 0 and time synchronisation, too, and local tasks: up to Λ after their arrivals, from which deadlines count. Later hops are released by the receiving job.
+//! - Ordinary threads may take the CPU from all of these: up to Q anywhere in each period P. They count as the table's ([`below`]), so in R and below EDF deadlines.
+//! - Executions are by the clock of their node, so C takes up to C↑.
 //! - A message is ready when the job that leaves it completes. The sending job x sends a message if it is ready and the job that sent the
 //!   last one of that flow and hop was G / T_s or more jobs before, G = ceil(T' / T_s) T_s: the gap counts on the grid, where no jitter shortens
 //!   it. At most one message of a flow's hop leaves with one job.
@@ -24,7 +27,7 @@
 //! Let the system be one in which every node passes [`below`] with the jobs derived here, and suppose that some job misses. Take the first
 //! miss; up to then every job met its deadline, so all of the following holds there, and so the theorem of [`below`] for that node.
 //!
-//! 1. *When deadlines are.* e_h, the true time of hop h's deadline, lies in [a + lo_h, a + hi_h]: lo_0 = D_0↓, hi_0 = D_0↑. The receiver converts at
+//! 1. *When deadlines are.* (They count from arrivals, so Λ is of no matter here.) e_h, the true time of hop h's deadline, lies in [a + lo_h, a + hi_h]: lo_0 = D_0↓, hi_0 = D_0↑. The receiver converts at
 //!    some τ, with x = (deadline - now) on the sender's clock: e_h - e_(h-1) = (x + err + D_h) / r - x / r', |err| <= ε, rates r and r' in [1 - ρ, 1 + ρ], and |x| at
 //!    most (1 + ρ) times the latest τ - a (below; it is later than e_(h-1) can be), so |x / r - x / r'| <= skew = 2 ρ (τ - a) / (1 - ρ). Hence the step is in
 //!    [(D_h - ε)↓ - skew, (D_h + ε)↑ + skew]. Y_h = hi_h - lo_h is 0 for perfect clocks.
@@ -38,7 +41,7 @@
 //! 3. *Receiving.* The message is in the buffer δ+ later at most, the first job released after that T_r↑ later, done R_r later; left-overs add E T_r↑.
 //!    So hop h + 1 releases its job by e_h + wait, wait = Y_h + (T_s↑ or G↑) + R_s + δ+ + (1 + E) T_r↑ + R_r. (Eq. 6 has T_r + C_r + δ+ alone.)
 //! 4. *Demand.* From release to deadline hop h + 1 has at least D' = (D_(h+1) - ε)↓ - skew - wait; its deadlines come T↓ apart but for Y_(h+1). So
-//!    it demands no more than a [`below::Job`] (C', T↓, D', Y). How many messages come at once does not matter: their deadlines differ. (Eq. 8 counts a batch
+//!    it demands no more than a [`below::Job`] (C', T↓, D', Y); hop 0 than (C, T↓, D_0↓ - Λ↑, 0), its deadlines being T apart and its release Λ↑ late. How many messages come at once does not matter: their deadlines differ. (Eq. 8 counts a batch
 //!    as if due at once, and a window per receiving job, though batches of two can overlap.)
 //! 5. *Batches* bound E, and what a receiving job needs: [`batch`], with J = R_s + δ+ - δ- and H = the latest arrival in the buffer less the sum of all δ-.
 //! 6. *End to end.* The last hop is done by a + hi; that is in time if hi <= D↓. ∎
@@ -74,7 +77,7 @@ pub mod transport;
 
 use crate::edf::qpa::Tick;
 use batch::{Receiver, Source};
-use below::{Below, Job, Supply};
+use below::{Below, Job, Supply, TableJob};
 use clock::Drift;
 
 /// Rounds of the fixed point of left-overs before it gives up.
@@ -115,6 +118,10 @@ pub struct Station {
     pub send: Option<Transport>,
     /// The scheduler's tick, where it costs anything.
     pub tick: Option<Tick>,
+    /// What ordinary threads take in each of their periods, anywhere in it.
+    pub ordinary: Option<Tick>,
+    /// Λ: how late a timer releases a job at most, after hop 0's arrivals and table tasks' multiples; of local tasks it is part of their jitter.
+    pub latency: u64,
     /// Tasks that stay here.
     pub locals: Vec<Local>,
     /// Whether jobs run to completion, but for the table.
@@ -327,13 +334,33 @@ pub(crate) fn analyse_by(net: &Net, margins: bool, supply: &mut dyn FnMut(usize,
 }
 
 impl Net {
-    /// The table of a node in true time, with the tick; `None` where a period is shorter than a nanosecond.
-    fn table(&self, node: usize) -> Option<Vec<Tick>> {
-        let station = &self.nodes[node];
-        let transports =
-            [station.receive, station.send].into_iter().flatten().map(|task| Tick { c: task.c, t: task.t });
-        let table = transports.chain(station.tick).map(|task| Tick { c: task.c, t: self.drift.least(task.t) });
-        Some(table.collect::<Vec<Tick>>()).filter(|table| table.iter().all(|task| task.t > 0))
+    /// The table of a node in true time, with the tick and ordinary threads; `None` where a period is shorter than a nanosecond.
+    fn table(&self, node: usize) -> Option<Vec<TableJob>> {
+        let (station, drift) = (&self.nodes[node], self.drift);
+        let latency = self.latency(node)?;
+        let job = |c: u64, t: u64, late: u64| Some(TableJob { c: drift.most(c)?, t: drift.least(t), late });
+        let mut table = Vec::new();
+        for task in [station.receive, station.send].into_iter().flatten() {
+            table.push(job(task.c, task.t, latency)?);
+        }
+        if let Some(tick) = station.tick {
+            table.push(job(tick.c, tick.t, 0)?);
+        }
+        if let Some(ordinary) = station.ordinary {
+            let taken = job(ordinary.c, ordinary.t, 0)?;
+            table.push(TableJob { late: taken.t.saturating_sub(taken.c), ..taken });
+        }
+        Some(table).filter(|table| table.iter().all(|task| task.t > 0))
+    }
+
+    /// Λ of a node in true time.
+    fn latency(&self, node: usize) -> Option<u64> {
+        self.drift.most(self.nodes[node].latency)
+    }
+
+    /// R of a node.
+    fn response(&self, node: usize) -> Option<u64> {
+        below::table_response(&self.table(node)?)?.checked_add(self.latency(node)?)
     }
 
     /// The nodes that a node has flows from or to.
@@ -370,7 +397,7 @@ struct Ways<'a> {
 
 impl<'a> Ways<'a> {
     fn new(net: &'a Net) -> Self {
-        let response = (0..net.nodes.len()).map(|node| below::table_response(&net.table(node)?)).collect();
+        let response = (0..net.nodes.len()).map(|node| net.response(node)).collect();
         Ways { net, response, leftover: vec![0; net.nodes.len()], endless: vec![false; net.nodes.len()] }
     }
 
@@ -423,7 +450,8 @@ impl<'a> Ways<'a> {
             let (release, window, due, source) = match bounds.last() {
                 None => {
                     let due = (drift.least(hop.d), drift.most(hop.d).ok_or_else(limit)?);
-                    (0, i128::from(due.0), due, None)
+                    let release = net.latency(hop.node).ok_or_else(limit)?;
+                    (release, i128::from(due.0) - i128::from(release), due, None)
                 }
                 Some(before) => {
                     let left = self.leave(flow, index - 1, before)?;
@@ -456,7 +484,7 @@ impl<'a> Ways<'a> {
                     (release, shortest - wait, (low, high), Some(source))
                 }
             };
-            if window < i128::from(hop.c) || window <= 0 {
+            if window < i128::from(drift.most(hop.c).ok_or_else(limit)?) || window <= 0 {
                 return Err(Refusal::Window { hop: index, window });
             }
             let in_order = |source: Source| source.way < source.gap && due.1 - due.0 < drift.least(flow.t);
@@ -523,7 +551,7 @@ fn least_way(flow: &Route, hop: usize) -> u64 {
 fn receiver(net: &Net, node: usize, response: u64) -> Option<Receiver> {
     let receive = net.nodes[node].receive?;
     let period = net.drift.most(receive.t)?;
-    Some(Receiver { period, late: response.checked_sub(receive.c)?, most: receive.most })
+    Some(Receiver { period, late: response.checked_sub(net.drift.most(receive.c)?)?, most: receive.most })
 }
 
 /// How the messages of bounded flows arrive at a node.
@@ -537,7 +565,7 @@ fn sources<'a>(net: &'a Net, node: usize, flows: &'a [FlowBound]) -> impl Iterat
 
 /// What may wait at a receiving task.
 fn waiting(net: &Net, node: usize, flows: &[FlowBound], leftover: u64) -> Option<u64> {
-    let receiver = Receiver { most: None, ..receiver(net, node, below::table_response(&net.table(node)?)?)? };
+    let receiver = Receiver { most: None, ..receiver(net, node, net.response(node)?)? };
     let window = receiver.period.checked_mul(leftover.checked_add(1)?)?.checked_add(receiver.late)?;
     let flows = sources(net, node, flows).try_fold(0u64, |sum, source| sum.checked_add(source.arrivals(window)?))?;
     flows.checked_add(net.sync_messages(node, window)?)
@@ -567,20 +595,23 @@ pub(crate) fn tightest(net: &Net, node: usize, flows: &[FlowBound], t: Option<u6
         None => below.tightest()?,
     };
     let count = |job: &Job| if job.d > t { 0 } else { (t - job.d).saturating_add(job.wander) / job.t + 1 };
-    let of_table = |job: &Tick| (done.div_ceil(job.t), done.div_ceil(job.t).saturating_mul(job.c));
+    let of_table = |job: &TableJob| {
+        let count = done.saturating_add(job.late).div_ceil(job.t);
+        (count, count.saturating_mul(job.c))
+    };
     let each: Vec<(u64, u64)> = jobs.iter().map(|job| (count(job), count(job).saturating_mul(job.c))).collect();
     let table: Vec<(u64, u64)> = table.iter().map(of_table).collect();
     Some(Tightest { t, done, jobs: each, table, blocking: below.blocking(t)? })
 }
 
-/// What EDF has to run on a node; `None` where a local task's release jitter leaves nothing of its deadline.
+/// What EDF has to run on a node; `None` where release jitter or latency leaves nothing of a deadline.
 fn jobs(net: &Net, node: usize, flows: &[FlowBound]) -> Option<Vec<Job>> {
     let drift = net.drift;
     let mut jobs = Vec::new();
     for local in &net.nodes[node].locals {
         let d = drift.least(local.d).checked_sub(drift.most(local.jitter)?).filter(|d| *d > 0)?;
-        let t = drift.least(local.t).max(1);
-        jobs.push(Job { c: local.c, t, d, wander: 0, blocked: local.blocked, span: drift.most(local.d)? });
+        let (c, t, blocked) = (drift.most(local.c)?, drift.least(local.t).max(1), drift.most(local.blocked)?);
+        jobs.push(Job { c, t, d, wander: 0, blocked, span: drift.most(local.d)? });
     }
     for (flow, bound) in net.flows.iter().zip(flows) {
         let FlowBound::Bounded(bounds) = bound else { continue };
@@ -588,12 +619,14 @@ fn jobs(net: &Net, node: usize, flows: &[FlowBound]) -> Option<Vec<Job>> {
             // On hop 0 deadlines wander with the release, so what counts is the releases.
             let wander = if bound.source.is_some() { bound.due.1 - bound.due.0 } else { 0 };
             let (d, span) = (bound.window, bound.due.1);
-            jobs.push(Job { c: hop.c, t: drift.least(flow.t).max(1), d, wander, blocked: 0, span });
+            let c = drift.most(hop.c)?;
+            jobs.push(Job { c, t: drift.least(flow.t).max(1), d, wander, blocked: 0, span });
         }
     }
     if let Some(sync) = net.sync.filter(|_| net.neighbours(node) > 0) {
         let t = drift.least(sync.t).max(1);
-        jobs.push(Job { c: sync.c, t, d: t, wander: 0, blocked: 0, span: drift.most(sync.t)? });
+        let d = t.checked_sub(net.latency(node)?).filter(|d| *d > 0)?;
+        jobs.push(Job { c: drift.most(sync.c)?, t, d, wander: 0, blocked: 0, span: drift.most(sync.t)? });
     }
     Some(jobs)
 }

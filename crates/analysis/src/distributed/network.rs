@@ -5,7 +5,6 @@ use takt_model::{Auto, Cross, Network, NetworkId, NodeId, NodeSpec, PortId, Span
 use thiserror::Error;
 
 use super::apply::{Distributed, between, legs};
-use super::below;
 use super::delay::Traffic;
 use super::row::{Layout, Shared, Way, WayDelay};
 use super::shares::{Leaving, Link, Share, Weigh};
@@ -215,7 +214,7 @@ fn leaving(system: &System, distributed: &Distributed) -> Result<Vec<Leaving>, N
             let not = |why: &str| NetworkSizeError::NotCovered { flow: flow.name.clone(), why: why.to_owned() };
             let send = net.nodes[node].send.ok_or_else(|| not("a node that sends it has no sending task"))?;
             let grid = route.gap.div_ceil(send.t).checked_mul(send.t);
-            let jitter = net.table(node).and_then(|table| below::table_response(&table));
+            let jitter = net.response(node);
             let (Some(grid), Some(jitter)) = (grid, jitter) else { return Err(not("a table needs more than its CPU")) };
             let gap = net.drift.least(grid).max(1);
             leaving.push(Leaving { node, to, gap, jitter, size: flow.size.get().max(1) });

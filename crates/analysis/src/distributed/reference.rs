@@ -3,7 +3,9 @@
 
 use takt_model::generate::Random;
 
-use super::{Net, Transport};
+use super::clock::Drift;
+use super::{Net, Station, Transport};
+use crate::edf::qpa::Tick;
 
 const MILLION: i128 = 1_000_000;
 
@@ -80,6 +82,8 @@ struct Message {
 #[derive(Default)]
 struct Table {
     next: u64,
+    /// Numbers of jobs that a timer releases late, and when.
+    late: Vec<(u64, u64)>,
     /// Numbers of released jobs.
     waiting: Vec<u64>,
     left: u64,
@@ -102,6 +106,37 @@ struct Node {
     /// Next arrival of each local task: true time, and jobs to be released late: (when, due).
     locals: Vec<u64>,
     late: Vec<(u64, usize, i128)>,
+    /// Jobs of first hops that a timer releases late.
+    held: Vec<Job>,
+    /// Whether ordinary threads take a unit.
+    taken: Vec<bool>,
+}
+
+/// When ordinary threads take the CPU: all that they may of each period, at its end, at its beginning, or anywhere.
+fn taken(station: &Station, clock: &Clock, drift: Drift, length: u64, random: &mut Random) -> Vec<bool> {
+    let mut taken = vec![false; length as usize];
+    let Some(Tick { c, t }) = station.ordinary else { return taken };
+    let phase = random.between(0, t - 1) as i128 * MILLION;
+    let worst = random.between(0, 1) == 0;
+    let c = drift.most(c).unwrap_or(c);
+    let from = (clock.reads(0) - phase).div_euclid(t as i128 * MILLION);
+    for k in 0.. {
+        let at = |k: i128| clock.phase + ((from + k) * t as i128 * MILLION + phase).div_euclid(clock.rate) + 1;
+        let (start, end) = (at(k), at(k + 1));
+        if start >= i128::from(length) {
+            return taken;
+        }
+        let c = i128::from(c).min(end - start);
+        let room = (end - start - c) as u64;
+        let begin = start
+            + match (worst, k % 2) {
+                (true, 0) => room as i128,
+                (true, _) => 0,
+                _ => random.between(0, room) as i128,
+            };
+        (begin.max(0)..(begin + c).min(i128::from(length))).for_each(|unit| taken[unit as usize] = true);
+    }
+    taken
 }
 
 /// Simulates `length` units and tells what happened.
@@ -136,14 +171,18 @@ pub(super) fn simulate(net: &Net, style: Style, length: u64, random: &mut Random
                 .map(|local| if style.aligned { 0 } else { random.between(0, local.t) })
                 .collect(),
             late: Vec::new(),
+            held: Vec::new(),
+            taken: Vec::new(),
         })
         .collect();
+    for ((node, station), clock) in nodes.iter_mut().zip(&net.nodes).zip(&clocks) {
+        node.taken = taken(station, clock, net.drift, length, random);
+    }
     let mut arrivals: Vec<(u64, u64)> =
         net.flows.iter().map(|flow| (if style.aligned { 0 } else { random.between(0, flow.t) }, 0)).collect();
     let mut begun: Vec<Vec<u64>> = vec![Vec::new(); net.flows.len()];
     let mut flying: Vec<Message> = Vec::new();
-    let draw =
-        |random: &mut Random, c: u64| if style.longest || random.between(0, 3) > 0 { c } else { random.between(1, c) };
+    let draw = |random: &mut Random, c: u64| execution(net, style, random, c);
     for now in 0..length {
         // Arrivals of flows, by the clock of the first node.
         for (f, flow) in net.flows.iter().enumerate() {
@@ -154,7 +193,8 @@ pub(super) fn simulate(net: &Net, style: Style, length: u64, random: &mut Random
             let (node, clock) = (&mut nodes[hop.node], &clocks[hop.node]);
             let due = clock.reads(now) + i128::from(hop.d) * MILLION;
             let left = draw(random, hop.c);
-            node.jobs.push(Job { left, due, released: now, of: Some((f, 0, arrivals[f].1)), started: false });
+            let released = now + lateness(net, hop.node, clock, random);
+            node.held.push(Job { left, due, released, of: Some((f, 0, arrivals[f].1)), started: false });
             begun[f].push(now);
             let more = if style.dense || random.between(0, 3) > 0 { 0 } else { random.between(0, flow.t) };
             arrivals[f].0 += (i128::from(flow.t) * MILLION).div_euclid(clock.rate) as u64
@@ -178,6 +218,7 @@ pub(super) fn simulate(net: &Net, style: Style, length: u64, random: &mut Random
                         + more;
                 }
             }
+            node.jobs.extend(node.held.extract_if(.., |job| job.released <= now));
             for (_, l, due) in node.late.extract_if(.., |(at, _, _)| *at == now).collect::<Vec<_>>() {
                 let left = draw(random, station.locals[l].c);
                 node.jobs.push(Job { left, due, released: now, of: None, started: false });
@@ -187,10 +228,13 @@ pub(super) fn simulate(net: &Net, style: Style, length: u64, random: &mut Random
                 let Some(Transport { t, .. }) = task else { continue };
                 while clock.when(table.next * t) <= i128::from(now) {
                     if clock.when(table.next * t) == i128::from(now) {
-                        table.waiting.push(table.next);
+                        let after = table.late.last().map_or(now, |(at, _)| (*at).max(now));
+                        table.late.push(((now + lateness(net, n, clock, random)).max(after), table.next));
                     }
                     table.next += 1;
                 }
+                let released = table.late.extract_if(.., |(at, _)| *at <= now);
+                table.waiting.extend(released.map(|(_, number)| number));
             }
             step(net, &clocks, n, node, now, style, &mut flying, &begun, random, &mut seen);
         }
@@ -201,6 +245,19 @@ pub(super) fn simulate(net: &Net, style: Style, length: u64, random: &mut Random
         }
     }
     seen
+}
+
+/// What a job takes of up to c, by its node's clock.
+fn execution(net: &Net, style: Style, random: &mut Random, c: u64) -> u64 {
+    let most = net.drift.most(c).unwrap_or(c);
+    if style.longest || random.between(0, 3) > 0 { most } else { random.between(1, most) }
+}
+
+/// How late a timer is.
+fn lateness(net: &Net, node: usize, clock: &Clock, random: &mut Random) -> u64 {
+    let most = net.nodes[node].latency;
+    let late = if random.between(0, 1) == 0 { most } else { random.between(0, most) };
+    (i128::from(late) * MILLION / clock.rate) as u64
 }
 
 /// One node runs from `now` to `now + 1`.
@@ -218,6 +275,9 @@ fn step(
     seen: &mut Vec<Seen>,
 ) {
     let station = &net.nodes[n];
+    if node.taken[now as usize] {
+        return;
+    }
     let wants = |table: &Table| !table.waiting.is_empty();
     let receives = match (wants(&node.receive), wants(&node.send)) {
         (false, false) => return edf(net, clocks, n, node, now, style, begun, random, seen),
@@ -230,7 +290,7 @@ fn step(
     let Some(task) = task else { return };
     if !table.started {
         table.started = true;
-        table.left = if style.longest || random.between(0, 3) > 0 { task.c } else { random.between(1, task.c) };
+        table.left = execution(net, style, random, task.c);
         if receives && !style.drain {
             take(n, net, flying, now, task.most, &mut table.taken, seen);
         } else if !receives {
@@ -275,7 +335,7 @@ fn step(
         let route = &net.flows[message.flow];
         let hop = route.hops[message.hop];
         if receives {
-            let left = if style.longest || random.between(0, 3) > 0 { hop.c } else { random.between(1, hop.c) };
+            let left = execution(net, style, random, hop.c);
             let after = now + 1 - begun[message.flow][message.instance as usize];
             seen.push(Seen::Release { flow: message.flow, hop: message.hop, after });
             let error = match random.between(0, 2) {

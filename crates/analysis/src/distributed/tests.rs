@@ -31,9 +31,11 @@ pub(super) fn small(random: &mut Random) -> Net {
                 Local { c, t, d, jitter, blocked: 0 }
             });
             let locals = locals.collect();
-            let tick = None;
             let (receive, send) = (transport(random), transport(random));
-            Station { receive, send, tick, locals, to_completion: random.between(0, 2) == 0 }
+            let ordinary =
+                (random.between(0, 3) == 0).then(|| Tick { c: random.between(1, 3), t: random.between(20, 60) });
+            let latency = if random.between(0, 2) == 0 { random.between(1, 6) } else { 0 };
+            Station { receive, send, tick: None, ordinary, latency, locals, to_completion: random.between(0, 2) == 0 }
         })
         .collect();
     let flows = (0..random.between(1, 3))
@@ -109,6 +111,7 @@ pub(super) fn contradiction(net: &Net, found: &Found, seen: &[Seen]) -> Option<S
 fn no_system_that_passes_misses_or_exceeds_a_bound() {
     let (mut passed, mut tried, mut seed) = (0, 0, 0);
     let (mut leftovers, mut drifting, mut disordered, mut completed, mut tight) = (0, 0, 0, 0, 0);
+    let (mut late, mut taken) = (0, 0);
     let wanted = cases(10_000);
     while passed < wanted {
         seed += 1;
@@ -128,6 +131,8 @@ fn no_system_that_passes_misses_or_exceeds_a_bound() {
         leftovers += u64::from(found.nodes.iter().any(|node| node.leftover > 0));
         drifting += u64::from(net.drift.0 > 0);
         completed += u64::from(net.nodes.iter().any(|node| node.to_completion));
+        late += u64::from(net.nodes.iter().any(|node| node.latency > 0));
+        taken += u64::from(net.nodes.iter().any(|node| node.ordinary.is_some()));
         let bounds = found.flows.iter().filter_map(|flow| match flow {
             FlowBound::Bounded(bounds) => Some(bounds),
             FlowBound::Open(_) => None,
@@ -149,8 +154,9 @@ fn no_system_that_passes_misses_or_exceeds_a_bound() {
     println!(
         "{passed} of {tried}: {leftovers} left over, {drifting} drift, {disordered} out of order, {completed} to completion, {tight} tight"
     );
-    for count in [leftovers, drifting, disordered, completed, tight] {
-        assert!(count * 200 > wanted, "{leftovers} {drifting} {disordered} {completed} {tight} of {wanted}");
+    for count in [leftovers, drifting, disordered, completed, tight, late, taken] {
+        let counts = [leftovers, drifting, disordered, completed, tight, late, taken];
+        assert!(count * 200 > wanted, "{counts:?} of {wanted}");
     }
 }
 
@@ -281,4 +287,97 @@ fn shares_never_exceed_the_deadline_and_a_search_is_never_worse() {
         }
     }
     assert!(gained > 0);
+}
+
+/// What is known of the hops of the first flow.
+fn hops(net: &Net) -> Vec<HopBound> {
+    match &analyse(net, false).flows[0] {
+        FlowBound::Bounded(bounds) => bounds.clone(),
+        FlowBound::Open(why) => panic!("{why:?}"),
+    }
+}
+
+/// A flow over three nodes with tables (5, 1) and (3, 1), a message every 9, of units of `unit`.
+fn three_by(unit: u64, delay: (u64, u64)) -> Net {
+    let station = Station { receive: transport(5 * unit, unit), send: transport(3 * unit, unit), ..Station::default() };
+    let hop = |node, (delay_min, delay_max): (u64, u64)| {
+        let (delay_min, delay_max) = (delay_min * unit, delay_max * unit);
+        Hop { node, c: unit, d: 100 * unit, delay_min, delay_max }
+    };
+    let flows = vec![Route {
+        t: 30 * unit,
+        gap: 8 * unit,
+        d: 1_000 * unit,
+        hops: vec![hop(0, (0, 0)), hop(1, delay), hop(2, (0, 0))],
+    }];
+    Net { nodes: vec![station; 3], flows, ..Net::default() }
+}
+
+fn three(delay: (u64, u64)) -> Net {
+    three_by(1, delay)
+}
+
+#[test]
+fn messages_that_may_overtake_each_other_wait_for_a_gap() {
+    // Both arrive 30 later at worst, but of the one others may come before it, and send first: 9 = 3 x 3 instead of 3.
+    let (even, uneven) = (hops(&three((30, 30))), hops(&three((0, 30))));
+    assert_eq!((even[1].ordered, uneven[1].ordered), (true, false));
+    // D_0, T_s, R, δ, T_r, R.
+    assert_eq!((even[1].release, uneven[1].release), (100 + 3 + 2 + 30 + 5 + 2, 142));
+    assert_eq!((even[2].release, uneven[2].release), (200 + 3 + 2 + 5 + 2, 200 + 9 + 2 + 5 + 2));
+    // Deadlines that wander by a period let later ones be more urgent, too.
+    let mut drifting = Net { drift: Drift(40_000), ..three_by(100, (30, 30)) };
+    drifting.flows[0].t = 2_500;
+    let of = hops(&drifting);
+    assert!(of[0].ordered && !of[1].ordered && of[1].due.1 - of[1].due.0 > 2_500);
+}
+
+#[test]
+fn a_receiving_job_finds_what_came_while_it_was_kept_from_starting() {
+    // 5 + (2 - 1) between two starts, and 2 + the varying delay of the way, a message every 9.
+    let batch = |delay: (u64, u64)| hops(&three(delay))[1].messages;
+    assert_eq!([(0, 0), (0, 1), (0, 2), (0, 10), (0, 11)].map(batch), [1, 1, 2, 2, 3].map(Some));
+}
+
+#[test]
+fn deadlines_are_known_as_well_as_clocks_allow() {
+    let (drift, error) = (Drift(20_000), 3);
+    let net = Net { drift, error, ..three_by(100, (30, 40)) };
+    let bounds = hops(&net);
+    assert_eq!(bounds[0].due, (drift.least(10_000), drift.most(10_000).expect("small")));
+    for pair in bounds.windows(2) {
+        let (before, here) = (pair[0], pair[1]);
+        let skew = drift.skew(here.release).expect("small");
+        assert!(skew > 100);
+        let (least, most) = (drift.least(10_000 - error) - skew, drift.most(10_000 + error).expect("small") + skew);
+        assert_eq!(here.due, (before.due.0 + least, before.due.1 + most));
+        assert_eq!(here.window + here.release, before.due.0 + least);
+    }
+    // The deadlines of two jobs are closer than a period by as much as each is not known; on hop 0 that is on one clock.
+    let found = analyse(&net, false);
+    for (node, bound) in bounds.iter().enumerate() {
+        let job = jobs(&net, node, &found.flows).expect("small")[0];
+        let wander = if node == 0 { 0 } else { bound.due.1 - bound.due.0 };
+        assert_eq!((job.wander, job.d, job.span), (wander, bound.window, bound.due.1));
+        assert_eq!((job.c, job.t), (103, drift.least(3_000)));
+    }
+}
+
+#[test]
+fn what_is_late_or_taken_counts_in_every_step() {
+    let plain = hops(&three((30, 30)));
+    let mut net = three((30, 30));
+    net.nodes.iter_mut().for_each(|node| node.latency = 1);
+    let late = hops(&net);
+    // Hop 0 by itself, the others by two tables, each 1 later; its busy period stays 2, for 1 + 2 <= 3.
+    let after = |h: usize| late[h].release - plain[h].release;
+    assert_eq!((after(0), after(1), after(2)), (1, 2, 2));
+    assert_eq!(late[0].window, plain[0].window - 1);
+    assert_eq!(late[1].source.map(|source| source.way), plain[1].source.map(|source| source.way + 1));
+    let mut net = three((30, 30));
+    net.nodes.iter_mut().for_each(|node| node.ordinary = Some(Tick { c: 2, t: 50 }));
+    // 4 at once: 1 + 2 + 4 is more than 5 and 6, so 2 + 3 + 4 = 9, and 2 + 3 + 4 = 9 again.
+    assert_eq!(net.response(0), Some(9));
+    let taken = hops(&net);
+    assert_eq!(taken[1].release - plain[1].release, 2 * (9 - 2));
 }

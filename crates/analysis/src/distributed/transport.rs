@@ -129,8 +129,7 @@ fn bounded(found: &Found) -> bool {
 fn leaving(net: &Net, node: usize) -> Option<u64> {
     let hops = net.flows.iter().flat_map(|flow| flow.hops.split_last().map_or(&[][..], |(_, but)| but));
     let hops = hops.filter(|hop| hop.node == node).count() as u64;
-    let table = net.table(node)?;
-    let turn = net.drift.most(net.nodes[node].send?.t)?.checked_add(super::below::table_response(&table)?)?;
+    let turn = net.drift.most(net.nodes[node].send?.t)?.checked_add(net.response(node)?)?;
     hops.checked_add(net.sync_messages(node, turn)?)
 }
 
