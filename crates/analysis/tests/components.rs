@@ -3,7 +3,8 @@
 use takt_analysis::{Answer, CheckOptions, CheckReport, SizeError, TestId, check, size};
 use takt_model::generate::Random;
 use takt_model::{
-    Arrival, Auto, Builtin, Component, ComponentId, NodeId, ServerRule, Span, StrategyRef, System, Task, TaskId,
+    Arrival, Auto, Builtin, Component, ComponentId, NodeId, Placement, ServerRule, Span, StrategyRef, System, Task,
+    TaskId,
 };
 
 fn component(name: &str, strategy: Builtin, server: ServerRule, period: u64, budget: u64) -> Component {
@@ -771,6 +772,67 @@ fn costs_lengthen_the_best_period() {
     let charged = size(&system).unwrap();
     assert!(charged.components[0].period >= ms(1) && charged.notes.is_empty(), "{charged:?}");
     assert_eq!(plain(&charged.system).schedulable, Answer::Yes, "{:#?}", plain(&charged.system));
+}
+
+/// Overheads of nodes with servers, each by what it adds to a bound that is known by hand.
+#[test]
+fn costs_that_meet_quanta_other_cpus_and_split_budgets_are_charged() {
+    let ms = Span::from_ms;
+    let mut system = System::local(1, Builtin::Rm, vec![Task::periodic("beside", ms(40), ms(4))]);
+    let mut dom = component("dom", Builtin::Rm, ServerRule::Ptps, 1, 1);
+    (dom.period, dom.budget, dom.quantum) = (Auto::Value(ms(10)), Auto::Value(ms(2)), Some(ms(1)));
+    system.components.push(dom);
+    system.tasks.push(Task { component: Some(ComponentId(0)), ..Task::periodic("in", ms(40), ms(1)) });
+    let response = |system: &System| {
+        let report = plain(system);
+        let found = report.tests.iter().flat_map(|test| &test.tasks).filter(|task| task.task == "beside");
+        found.filter_map(|task| task.wcrt.map(Span::as_ns)).min().unwrap_or_else(|| panic!("{report:#?}"))
+    };
+    // A quantum until it is noticed, a budget of the server, and itself.
+    assert_eq!(response(&system), 7_000_000);
+    // A job that takes a little longer than four quanta keeps the fifth.
+    let release = takt_model::Costs { release: Span::from_us(1), ..takt_model::Costs::NONE };
+    system.nodes[0].costs = Some(release);
+    assert!(response(&system) >= 8_000_000, "{}", response(&system));
+
+    // In parts a budget may come back any number of times.
+    let switch = takt_model::Costs { switch: Span::from_us(1), ..takt_model::Costs::NONE };
+    (system.components[0].server, system.components[0].quantum) = (ServerRule::Sporadic, None);
+    assert_eq!(plain(&system).schedulable, Answer::Yes);
+    system.nodes[0].costs = Some(switch);
+    let report = plain(&system);
+    assert_eq!(report.schedulable, Answer::Unknown);
+    assert!(report.tests.iter().any(|test| test.verdict.why().contains("any number of parts")), "{report:#?}");
+
+    // On several CPUs whoever goes on may do so elsewhere.
+    let mut system = two_cpus(ms(10), ms(2));
+    let lost = |system: &System| {
+        let report = plain(system);
+        let figure = report.tests.iter().find_map(|test| test.figures.get("loss_ns").cloned());
+        figure.and_then(|lost| lost.as_u64()).unwrap_or(0)
+    };
+    assert_eq!(lost(&system), 0);
+    let migrate = takt_model::Costs { migrate: Span::from_us(3), ..takt_model::Costs::NONE };
+    system.nodes[0].costs = Some(migrate);
+    let both = lost(&system);
+    system.nodes[0].costs = Some(takt_model::Costs { switch: Span::from_us(3), ..takt_model::Costs::NONE });
+    assert!(both > 0 && both == lost(&system), "{both}");
+    system.nodes[0].placement = Placement::Partitioned;
+    system.nodes[0].costs = Some(migrate);
+    assert_eq!(lost(&system), 0);
+}
+
+/// A server, and a task beside it, on two CPUs under global EDF.
+fn two_cpus(period: Span, budget: Span) -> System {
+    let mut system =
+        System::local(2, Builtin::Edf, vec![Task::periodic("beside", Span::from_ms(40), Span::from_ms(4))]);
+    let mut dom = component("dom", Builtin::Rm, ServerRule::Ptps, 1, 1);
+    (dom.period, dom.budget) = (Auto::Value(period), Auto::Value(budget));
+    system.components.push(dom);
+    system
+        .tasks
+        .push(Task { component: Some(ComponentId(0)), ..Task::periodic("in", Span::from_ms(40), Span::from_ms(1)) });
+    system
 }
 
 #[test]

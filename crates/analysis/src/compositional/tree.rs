@@ -2,7 +2,8 @@
 
 use takt_model::plan::PlanError;
 use takt_model::{
-    Arrival, Auto, Component, ComponentId, Exec, NodeId, NodeSpec, Plan, ServerRule, Span, System, Task, TaskId, gcd,
+    Arrival, Auto, Component, ComponentId, Costs, Exec, NodeId, NodeSpec, Placement, Plan, ServerRule, Span, System,
+    Task, TaskId, gcd,
 };
 
 use super::rules::{Above, Served, bounded, capped, guaranteed, on_time, takes};
@@ -200,18 +201,21 @@ impl Tree {
         let mut refused = Ok(());
         let quantum = self.quantum_of_level(unit);
         for i in 0..unit.tasks.len() {
-            let Some(id) = self.component_of(unit.tasks[i].id) else {
-                let task = &mut unit.tasks[i];
-                if quantum > 0 {
-                    // The rest of the quantum in which it completes is lost; so is that in which it arrives.
-                    task.c = task.c.div_ceil(quantum).saturating_mul(quantum);
-                }
-                continue;
-            };
+            // The rest of the quantum in which it completes is lost; so is that in which it arrives. With costs it may complete anywhere in it.
+            let off_grid = quantum > 0 && !self.on_grid(&unit.tasks[i], quantum);
+            let free = unit.free_of_costs();
+            let task = &mut unit.tasks[i];
+            if off_grid && free {
+                task.c = task.c.div_ceil(quantum).saturating_mul(quantum);
+            } else if off_grid {
+                task.c = task.c.saturating_add(quantum - 1);
+            }
+            let Some(id) = self.component_of(task.id) else { continue };
             let (component, task) = (self.component(id), &mut unit.tasks[i]);
             task.server = true;
             (task.dense, task.periodic, task.sporadic) = (false, false, false);
-            if let Err(why) = takes(component.server, above).and_then(|()| on_several(component)) {
+            let parts = in_parts(component, unit.costs);
+            if let Err(why) = takes(component.server, above).and_then(|()| on_several(component)).and(parts) {
                 refused = Err(format!("component \"{}\": {why}", component.name));
             }
             match component.server {
@@ -273,7 +277,11 @@ impl Tree {
         let plan = Plan::of_tasks(inside, &system.strategy(component.strategy))?;
         let slots: Vec<usize> = (0..plan.tasks.len()).collect();
         let spec = &system.nodes[component.node.index()];
-        let mut unit = Unit::new(system, spec, &plan, &slots, scope, component.cpus, true);
+        let mut paid = spec.clone();
+        if let (Some(costs), 0 | 1) = (&mut paid.costs, component.cpus) {
+            costs.switch = going_on(spec, costs);
+        }
+        let mut unit = Unit::new(system, &paid, &plan, &slots, scope, component.cpus, true);
         unit.served = Some(self.served(view, id, spec));
         Ok(unit)
     }
@@ -484,6 +492,23 @@ fn on_several(component: &Component) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Whether it is known how often a server goes on, where each time costs something.
+fn in_parts(component: &Component, costs: Option<Costs>) -> Result<(), &'static str> {
+    let dear = costs.is_some_and(|costs| !costs.switch.is_zero() || !costs.migrate.is_zero());
+    if component.server == ServerRule::Sporadic && dear {
+        return Err(
+            "the budget of a sporadic server may come back in any number of parts, each of which would cost a switch; on a node with costs of switching, use another rule",
+        );
+    }
+    Ok(())
+}
+
+/// What it costs to go on with a job in a component, or instead of one: where its server may change CPUs, that too.
+fn going_on(spec: &NodeSpec, costs: &Costs) -> Span {
+    let moves = spec.placement != Placement::Partitioned && spec.cpus > 1;
+    if moves { costs.switch.checked_add(costs.migrate).unwrap_or(Span::MAX) } else { costs.switch }
+}
+
 /// The components around one, from the inside.
 pub(crate) fn ancestors(system: &System, id: ComponentId) -> impl Iterator<Item = ComponentId> {
     std::iter::successors(system.components[id.index()].parent, |outer| system.components[outer.index()].parent)
@@ -510,9 +535,11 @@ fn releases(system: &System, carried: &Carried, id: usize, window: u64) -> Optio
 /// `None`: more than fits. Servers whose period is not known yet count as nothing. The file's tasks are the first `own` of the System.
 pub(crate) fn loss(system: &System, own: usize, id: ComponentId, period: u64) -> Option<u64> {
     let node = system.components[id.index()].node;
-    let Some(costs) = system.nodes[node.index()].costs else { return Some(0) };
+    let spec = &system.nodes[node.index()];
+    let Some(costs) = spec.costs else { return Some(0) };
+    let switch = going_on(spec, &costs);
     let mut gaps = 1u64;
-    if !costs.switch.is_zero() {
+    if !switch.is_zero() {
         let carried = Carried::by_deadlines(system);
         for (i, task) in system.tasks.iter().take(own).enumerate() {
             if task.node == node && !within(system, task.component, id) {
@@ -527,7 +554,7 @@ pub(crate) fn loss(system: &System, own: usize, id: ComponentId, period: u64) ->
             }
         }
     }
-    let mut lost = gaps.checked_mul(costs.switch.as_ns())?;
+    let mut lost = gaps.checked_mul(switch.as_ns())?;
     for (c, t) in [(costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period)] {
         if !c.is_zero() {
             let times = (period / t.as_ns().max(1)).checked_add(1)?;
@@ -564,7 +591,7 @@ fn preemptions(system: &System, id: ComponentId, period: u64) -> Option<u64> {
         ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => level::cut(Some(costs))?,
         _ => 0,
     };
-    let each = costs.switch.as_ns().checked_mul(2)?.checked_add(cut)?;
+    let each = going_on(&system.nodes[node.index()], &costs).as_ns().checked_mul(2)?.checked_add(cut)?;
     if component.server == ServerRule::Ptps || each == 0 {
         return Some(0);
     }

@@ -19,7 +19,7 @@
 //! So W is done out of y budgets of Q, and with Q' = Q - l for Q the bounds of `deterministic` and [`stochastic`](super::stochastic) hold: what is left of the last budget,
 //! y Q - W - taken >= y Q' - W, could still be executed by its deadline. The depletions that a job suffers are not counted for each job apart: every budget pays for one.
 
-use takt_model::{Component, ComponentId, Costs, Placement, ServerRule, Span, System, TaskId};
+use takt_model::{Component, ComponentId, Placement, ServerRule, Span, System, TaskId};
 
 use crate::compositional::loss;
 
@@ -51,7 +51,6 @@ pub fn charge(system: &System, task: TaskId, period: Span) -> Result<Charge, Str
     let switch = if moves { costs.switch.checked_add(costs.migrate) } else { Some(costs.switch) };
     let switch = switch.ok_or_else(too_long)?;
     let mut apart = system.clone();
-    apart.nodes[own.node.index()].costs = Some(Costs { switch, ..costs });
     let alone = own.component.filter(|home| stands_alone(system, *home));
     let id = alone.unwrap_or_else(|| {
         apart.components.push(Component::new("", own.node, ServerRule::CbsHard));
