@@ -17,7 +17,7 @@ use takt_analysis::global::{
 use takt_analysis::portfolio::{Set, contender_by_name};
 use takt_analysis::{Answer, CheckOptions, check};
 use takt_model::generate::{Buffer, Generator, Method, Random, Shape, Spec, task_set};
-use takt_model::{Builtin, Span, System, Task};
+use takt_model::{Builtin, Costs, Span, System, Task};
 
 /// CPUs of the global rows.
 const CPUS: u32 = 4;
@@ -66,7 +66,9 @@ fn main() {
         row("rta-lc, dm", &sets, |set| met(rta_lc::schedulable(set, CPUS)));
     }
     generators();
-    large(100_000);
+    large(100_000, 1, false);
+    large(100_000, 4, false);
+    large(100_000, 4, true);
 }
 
 /// Sets of ten tasks made per second, and made and judged by all tests of global EDF together.
@@ -155,16 +157,27 @@ fn row<T>(name: &str, sets: &[Vec<T>], decide: impl Fn(&[T]) -> Answer) {
     println!("  {name:38} {:>7.2}   {:>5.1} %", rate / 1e6, 100.0 * yes as f64 / sets.len() as f64);
 }
 
-/// A large set on one EDF CPU, all that `check` does.
-fn large(count: u64) {
+/// A large set under EDF, all that `check` does; with costs of switches, or none.
+fn large(count: u64, cpus: u32, costs: bool) {
     let tasks: Vec<Task> = (0..count)
         .map(|i| {
             let period = Span::from_us(100_000 + (i * 7_919) % 900_000);
-            Task::periodic(&format!("t{i}"), period, Span::from_ns(period.as_ns() * 9 / (10 * count)))
+            let wcet = Span::from_ns(period.as_ns() * u64::from(cpus) * 9 / (10 * count));
+            Task::periodic(&format!("t{i}"), period, wcet)
         })
         .collect();
-    let system = System::local(1, Builtin::Edf, tasks);
-    let start = Instant::now();
-    let report = black_box(check(black_box(&system), &CheckOptions::default()));
-    println!("  check, {count} tasks on one EDF CPU, U = 0.9: {} in {:?}", report.schedulable.name(), start.elapsed());
+    let mut system = System::local(cpus, Builtin::Edf, tasks);
+    if costs {
+        let charged = Costs { switch: Span::from_ns(1), migrate: Span::from_ns(1), ..Costs::NONE };
+        system.nodes.iter_mut().for_each(|node| node.costs = Some(charged));
+    }
+    let (start, before) = (Instant::now(), executed());
+    let report = black_box(check(black_box(&system), &CheckOptions { all: true, ..CheckOptions::default() }));
+    let spent = executed().zip(before).map_or(start.elapsed(), |(now, before)| now - before);
+    let (name, costs) = (report.schedulable.name(), if costs { ", with costs" } else { "" });
+    println!("  check --all, {count} tasks on {cpus} EDF CPUs{costs}, U = 0.9 each: {name} in {spent:?}");
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    for test in report.tests.iter().filter(|_| words.iter().any(|word| word == "large")) {
+        println!("    {:16} {:?}", test.test.name(), test.verdict);
+    }
 }

@@ -212,6 +212,17 @@ impl Slot {
         n * self.c + self.c.min(x - n * self.period.divisor)
     }
 
+    /// The same, and for how many units more of length it grows by one each.
+    #[inline]
+    pub(crate) fn any_and_ramp(&self, length: u64) -> (u64, u64) {
+        // Below 2^62, as C <= D - S and all are below 2^60: nothing wraps.
+        let x = length.wrapping_add(self.d.wrapping_sub(self.slack).wrapping_sub(self.c));
+        let n = self.period.div(x);
+        let r = x.wrapping_sub(n.wrapping_mul(self.period.divisor));
+        let last = self.c.min(r);
+        (n.wrapping_mul(self.c).wrapping_add(last), self.c.wrapping_sub(last))
+    }
+
     /// The most that its jobs execute within `length` if none of them is released before: floor(x / T) C + min(C, x mod T)
     /// with x = L + J, for the first may have arrived J earlier.
     #[inline]

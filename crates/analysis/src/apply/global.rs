@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use self::preemptions::{Hit, Job, PAIRS_MAX};
 use super::{Inapplicable, Outcome, edf, find, task_report, too_long, window, yes};
 use crate::chains::Carried;
 use crate::exact::sum_ppm;
@@ -15,6 +16,8 @@ use crate::scope::{Unit, UnitTask, ns};
 use crate::verdict::{Answer, Bound, Verdict};
 use takt_model::Late;
 use takt_model::plan::Order;
+
+mod preemptions;
 
 pub(super) fn apply_gfb(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let pairs = densities(unit, carried)?;
@@ -35,12 +38,10 @@ pub(super) fn apply_gfb(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapp
 pub(super) fn densities(unit: &Unit, carried: &Carried) -> Result<Vec<(u64, u64)>, Inapplicable> {
     edf(unit)?;
     unhindered(unit)?;
-    let mut pairs = Vec::with_capacity(unit.tasks.len());
-    for task in &unit.tasks {
-        let (d, t) = window(task, carried)?;
-        pairs.push((suffered(unit, task, carried, Rule::Edf).ok_or_else(too_long)?, d.min(t)));
-    }
-    Ok(pairs)
+    let window = |task: &UnitTask| window(task, carried).map(|(d, t)| d.min(t));
+    let windows = unit.tasks.iter().map(window).collect::<Result<Vec<_>, _>>()?;
+    let charged = charged(unit, carried, Rule::Edf).ok_or_else(too_long)?;
+    Ok(charged.into_iter().zip(windows).collect())
 }
 
 /// How a test counts the works that may delay a task.
@@ -102,24 +103,44 @@ pub(super) fn works(unit: &Unit, carried: &Carried, report: &TestReport, form: F
     Some(Works { task: k, length, wait, works, room: u128::from(wait) * u128::from(unit.m) })
 }
 
-/// C with all that can hit a job before its deadline. A preemption needs the release of a more important job: under EDF,
-/// one due no later, floor((D_i - D_j + J_j) / T_j) + 1 of them per other task; under fixed priorities, one of a more
-/// important level that arrived within D_i + J_j. Ticks fall on one grid.
-fn suffered(unit: &Unit, task: &UnitTask, carried: &Carried, rule: Rule) -> Option<u64> {
-    let Some(costs) = unit.costs else { return Some(task.c) };
-    let mut preemptions = 0u64;
-    if unit.tasks.len() > unit.m as usize {
-        for other in unit.tasks.iter().filter(|other| other.id != task.id) {
-            let wander = carried.release(other.id)?.checked_add(other.j)?;
-            let length = task.d.checked_add(wander)?;
-            let releases = match rule {
-                Rule::Edf => length.checked_sub(other.d).map_or(0, |room| room / other.t + 1),
-                Rule::Fp if other.level < task.level => length.div_ceil(other.t),
-                Rule::Fp => 0,
-            };
-            preemptions = preemptions.checked_add(releases)?;
-        }
+/// Of each task, C with all that can hit a job before its deadline.
+fn charged(unit: &Unit, carried: &Carried, rule: Rule) -> Option<Vec<u64>> {
+    if unit.costs.is_none() {
+        return Some(unit.tasks.iter().map(|task| task.c).collect());
     }
+    let preemptions =
+        if unit.tasks.len() > unit.m as usize { preempting(unit, carried, rule)? } else { vec![0; unit.tasks.len()] };
+    unit.tasks.iter().zip(preemptions).map(|(task, preemptions)| suffered(unit, task, preemptions)).collect()
+}
+
+/// Of each task, how often a job can be preempted. That needs the release of a more important job: under EDF, one due no
+/// later, floor((D_i - D_j + J_j) / T_j) + 1 of them per other task; under fixed priorities, one of a more important level that
+/// arrived within D_i + J_j: ceil((D_i + J_j) / T_j).
+fn preempting(unit: &Unit, carried: &Carried, rule: Rule) -> Option<Vec<u64>> {
+    let hit = |task: &UnitTask| {
+        let wander = i128::from(carried.release(task.id)?) + i128::from(task.j);
+        let from = if rule == Rule::Edf { i128::from(task.d) } else { 1 } - wander;
+        Some(Hit { key: if rule == Rule::Edf { from } else { i128::from(task.level) }, from, t: task.t })
+    };
+    let job = |task: &UnitTask| {
+        let until = i128::from(task.d);
+        Job { key: if rule == Rule::Edf { until } else { i128::from(task.level) - 1 }, until }
+    };
+    let hits = unit.tasks.iter().map(hit).collect::<Option<Vec<Hit>>>()?;
+    let jobs: Vec<Job> = unit.tasks.iter().map(job).collect();
+    others(&hits, &jobs)
+}
+
+/// How often each job can be hit by tasks other than its own.
+fn others(hits: &[Hit], jobs: &[Job]) -> Option<Vec<u64>> {
+    let counts = preemptions::count(hits, jobs, PAIRS_MAX)?;
+    let each = |((count, hit), job): ((u64, &Hit), &Job)| Some(count.saturating_sub(hit.times(job)?));
+    counts.into_iter().zip(hits).zip(jobs).map(each).collect()
+}
+
+/// C with all that can hit a job before its deadline, preemptions counted. Ticks fall on one grid.
+fn suffered(unit: &Unit, task: &UnitTask, preemptions: u64) -> Option<u64> {
+    let Some(costs) = unit.costs else { return Some(task.c) };
     let another = if unit.m > 1 && !costs.interrupt_period.is_zero() { costs.interrupt.as_ns() } else { 0 };
     // Ordinary threads take their shares of each CPU at a time of its own: of pieces of D on k CPUs within(D) + 2 (k - 1) shares, for every piece may have one
     // begun period more, and floors of a sum lose at most k - 1.
@@ -178,12 +199,10 @@ fn sporadic(unit: &Unit, carried: &Carried, rule: Rule) -> Result<Vec<Sporadic>,
         return Err("needs several CPUs; on one, qpa and rta say more".to_owned());
     }
     unhindered(unit)?;
-    let each = |task: &UnitTask| {
-        let t = distance(task, carried)?;
-        let c = suffered(unit, task, carried, rule).ok_or_else(too_long)?;
-        Ok(Sporadic { c, d: task.d, t, j: task.j, level: task.level })
-    };
-    unit.tasks.iter().map(each).collect()
+    let distances = unit.tasks.iter().map(|task| distance(task, carried)).collect::<Result<Vec<_>, _>>()?;
+    let charged = charged(unit, carried, rule).ok_or_else(too_long)?;
+    let each = |((task, t), c): ((&UnitTask, u64), u64)| Sporadic { c, d: task.d, t, j: task.j, level: task.level };
+    Ok(unit.tasks.iter().zip(distances).zip(charged).map(each).collect())
 }
 
 /// The tasks of a unit as the global tests see them, where these apply.
@@ -358,28 +377,30 @@ fn gel_tasks(unit: &Unit) -> Result<Vec<Gel>, Inapplicable> {
         return Err("needs a node whose tick costs nothing".to_owned());
     }
     let point = |task: &UnitTask| i64::try_from(task.d).ok()?.checked_add(task.shift);
-    let each = |task: &UnitTask| {
-        let y = point(task).ok_or_else(too_long)?;
-        let c = delayed_cost(unit, task, y, point).ok_or_else(too_long)?;
-        Ok(Gel { c, t: task.t, y })
-    };
-    unit.tasks.iter().map(each).collect()
+    let points = unit.tasks.iter().map(point).collect::<Option<Vec<i64>>>().ok_or_else(too_long)?;
+    let charged = delayed_costs(unit, &points).ok_or_else(too_long)?;
+    let each = |((task, y), c): ((&UnitTask, i64), u64)| Gel { c, t: task.t, y };
+    Ok(unit.tasks.iter().zip(points).zip(charged).map(each).collect())
 }
 
-/// C with all that can hit a job, however late it is: only one that arrives after its release, with a priority point that
-/// is no later, preempts it.
-fn delayed_cost(unit: &Unit, task: &UnitTask, y: i64, point: impl Fn(&UnitTask) -> Option<i64>) -> Option<u64> {
-    let Some(costs) = unit.costs else { return Some(task.c) };
-    let mut preemptions = 0u64;
-    if unit.tasks.len() > unit.m as usize {
-        for other in unit.tasks.iter().filter(|other| other.id != task.id) {
-            let room = u64::try_from(y.checked_sub(point(other)?)?);
-            preemptions = preemptions.checked_add(room.map_or(0, |room| room / other.t + 1))?;
-        }
-    }
+/// Of each task, C with all that can hit a job, however late it is: only one that arrives after its release, with a priority
+/// point that is no later, preempts it.
+fn delayed_costs(unit: &Unit, points: &[i64]) -> Option<Vec<u64>> {
+    let Some(costs) = unit.costs else { return Some(unit.tasks.iter().map(|task| task.c).collect()) };
+    let preemptions = if unit.tasks.len() > unit.m as usize {
+        let hit = |(task, y): (&UnitTask, &i64)| Hit { key: (*y).into(), from: (*y).into(), t: task.t };
+        let hits: Vec<Hit> = unit.tasks.iter().zip(points).map(hit).collect();
+        let jobs: Vec<Job> = points.iter().map(|y| Job { key: (*y).into(), until: (*y).into() }).collect();
+        others(&hits, &jobs)?
+    } else {
+        vec![0; unit.tasks.len()]
+    };
     let each = costs.switch.as_ns().checked_add(costs.migrate.as_ns())?;
-    let own = task.c.checked_add(costs.release.as_ns())?.checked_add(costs.switch.as_ns())?;
-    own.checked_add(preemptions.checked_mul(each)?)
+    let charge = |(task, preemptions): (&UnitTask, u64)| {
+        let own = task.c.checked_add(costs.release.as_ns())?.checked_add(costs.switch.as_ns())?;
+        own.checked_add(preemptions.checked_mul(each)?)
+    };
+    unit.tasks.iter().zip(preemptions).map(charge).collect()
 }
 
 /// What bounds of responses say of deadlines.

@@ -16,7 +16,8 @@
 //!
 //! **Steps.** With the works at the present R as constants, the least wait that they cannot fill on m CPUs is known in
 //! closed form, and no solution lies below, for works grow with R. Stepping there avoids the iteration's crawl, which
-//! advances by 1 ns a round where exactly m works are cut off by R_k - C_k + 1.
+//! advances by 1 ns a round where exactly m works are cut off by R_k - C_k + 1. Works that are known to grow by one a unit for
+//! a while carry the step further, as far as is certain: see `Works::more`.
 
 use super::slack::{self, Collect, Works};
 use super::{Bounds, Load, Rule, Slot, Sporadic, bcl_iterative, prepared};
@@ -35,14 +36,7 @@ pub fn schedulable(tasks: &[Sporadic], m: u32, rule: Rule) -> Load {
     if bcl_iterative::schedulable(tasks, m, rule).is_met() {
         return Load::Met;
     }
-    prepared(tasks, m, |slots| {
-        let mut step = Responses::new(m, rule);
-        if let Some(excess) = slack::lower(slots, &mut step) {
-            return Load::Exceeded(excess);
-        }
-        step.works.renew();
-        slack::prove(slots, &mut step)
-    })
+    prepared(tasks, m, |slots| slack::decide(slots, &mut Responses::new(m, rule)))
 }
 
 /// The same verdict, with bounds of the response times: iterates until no slack grows.
@@ -74,19 +68,26 @@ impl Collect for Responses {
         if self.rule == Rule::Edf {
             self.due.clear();
             self.due.extend(slots.iter().map(|other| other.due(slots[k].window)));
+            self.due[k] = 0;
         }
     }
 
     #[inline]
     fn collect(&mut self, slots: &[Slot], k: usize, length: u64) {
-        let task = &slots[k];
+        let level = slots[k].level;
         self.works.list.clear();
-        for (i, other) in slots.iter().enumerate() {
-            if i == k || !other.concerns(self.rule, task.level) {
-                continue;
+        self.works.ramps.clear();
+        if self.rule == Rule::Edf {
+            // The task itself is due never.
+            for (other, due) in slots.iter().zip(&self.due) {
+                self.works.push(other.any_and_ramp(length), *due);
             }
-            let any = other.any(length);
-            self.works.list.push(if self.rule == Rule::Edf { any.min(self.due[i]) } else { any });
+            return;
+        }
+        for (i, other) in slots.iter().enumerate() {
+            if i != k && other.level <= level {
+                self.works.push(other.any_and_ramp(length), u64::MAX);
+            }
         }
     }
 }

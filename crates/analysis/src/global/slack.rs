@@ -32,6 +32,8 @@ pub(super) trait Step {
 pub(super) struct Works {
     pub(super) m: u32,
     pub(super) list: Vec<u64>,
+    /// How far works of the list grow with the length, unit by unit; may be left out.
+    pub(super) ramps: Vec<u64>,
     /// Terms (one work each) that one analysis may evaluate, and those that are left.
     terms: u64,
     terms_left: u64,
@@ -42,12 +44,23 @@ pub(super) struct Works {
 impl Works {
     /// None yet, on `m` CPUs, and so many terms (one work each) to evaluate.
     pub(super) const fn new(m: u32, terms: u64) -> Works {
-        Works { m, list: Vec::new(), terms, terms_left: terms, least: Vec::new() }
+        Works { m, list: Vec::new(), ramps: Vec::new(), terms, terms_left: terms, least: Vec::new() }
     }
 
-    /// All terms are left.
-    pub(super) fn renew(&mut self) {
-        self.terms_left = self.terms;
+    /// Lists a work that grows, up to a limit of its own.
+    #[inline]
+    pub(super) fn push(&mut self, (work, ramp): (u64, u64), most: u64) {
+        self.list.push(work.min(most));
+        let ramp = ramp.min(most.saturating_sub(work));
+        if ramp > 0 {
+            self.ramps.push(ramp);
+        }
+    }
+
+    /// Whether `count` terms are left, which then are not.
+    fn spend(&mut self, count: usize) -> Result<(), Limit> {
+        self.terms_left = self.terms_left.checked_sub(count as u64).ok_or(Limit::Terms(self.terms))?;
+        Ok(())
     }
 }
 
@@ -71,21 +84,17 @@ impl<C: Collect> Step for C {
         self.begin(slots, k);
         let mut response = self.works().least.get(k).map_or(task.c, |least| task.c.max(*least));
         loop {
-            let works = self.works();
-            let Some(left) = works.terms_left.checked_sub(slots.len() as u64) else {
-                return Found::Limit(Limit::Terms(works.terms));
-            };
-            works.terms_left = left;
-            self.collect(slots, k, response);
-            let works = self.works();
-            let next = (task.c - 1).saturating_add(wait(&mut works.list, works.m));
-            if next <= response {
-                return Found::Slack(task.window - response);
+            if let Err(limit) = self.works().spend(slots.len()) {
+                return Found::Limit(limit);
             }
-            if next > task.window {
+            self.collect(slots, k, response);
+            let Some(more) = self.works().more(response - task.c + 1) else {
+                return Found::Slack(task.window - response);
+            };
+            if more > task.window - response {
                 return Found::Over;
             }
-            response = next;
+            response += more;
         }
     }
 
@@ -98,34 +107,6 @@ impl<C: Collect> Step for C {
         let work = works.list.iter().map(|work| u128::from(*work.min(&most))).sum();
         Excess { task: Some(k), window: task.window, work, room: u128::from(most) * u128::from(works.m) }
     }
-}
-
-/// Rounds of slack from above: nearly all that fail are found out in these, where slack from 0 takes far more.
-const LOWERED: u32 = 4;
-
-/// Looks at each task with the most slack that the others can have, which [`raise`] never passes: more slack of others never gives
-/// less of one's own. So a task that fails even so is never proven, and the responses that are found are the shortest that any
-/// round finds; fixed points may be sought from there on.
-pub(super) fn lower(slots: &mut [Slot], step: &mut impl Collect) -> Option<Excess> {
-    for slot in slots.iter_mut() {
-        slot.slack = slot.d - slot.c;
-    }
-    for _ in 0..LOWERED {
-        let mut fell = false;
-        for k in 0..slots.len() {
-            match step.slack(slots, k) {
-                Found::Slack(slack) if slack < slots[k].slack => (slots[k].slack, fell) = (slack, true),
-                Found::Slack(_) | Found::Limit(_) => {}
-                Found::Over => return Some(step.excess(slots, k)),
-            }
-        }
-        if !fell {
-            break;
-        }
-    }
-    step.works().least = slots.iter().map(|slot| slot.window.saturating_sub(slot.slack)).collect();
-    slots.iter_mut().for_each(|slot| slot.slack = 0);
-    None
 }
 
 /// Raises the slack of each task until nothing changes, or, `hurried`, until all are proven. Marks those that are.
@@ -161,9 +142,37 @@ pub(super) fn raise(slots: &mut [Slot], hurried: bool, proven: &mut [bool], step
     if all { Load::Met } else { Load::Undecided(Limit::Rounds(ROUNDS_MAX)) }
 }
 
-/// The verdict of a hurried [`raise`], with fewer looks: those not yet proven come first, for their slack is all that is new. The
-/// order is of no matter: slack grows with slack, so each reaches the same end.
-pub(super) fn prove(slots: &mut [Slot], step: &mut impl Step) -> Load {
+/// Rounds of slack from above before the first from 0: nearly all that fail are found out in these.
+const FALLS: u32 = 3;
+
+/// Steps of one task in such a round before the next one has its turn.
+const STEPS: u32 = 2;
+
+/// The verdict of a hurried [`raise`], with fewer looks.
+///
+/// Slack is brought down from the most that there can be, too, which [`raise`] never passes: more slack of others never gives less of
+/// one's own. So a task that fails even so is never proven, and no round finds a response shorter than those found there: fixed
+/// points may be sought from there on.
+///
+/// From 0, those not yet proven come first, for their slack is all that is new. The order is of no matter: slack grows with slack,
+/// so each reaches the same end.
+pub(super) fn decide(slots: &mut [Slot], step: &mut impl Collect) -> Load {
+    let mut most = slots.to_vec();
+    for slot in &mut most {
+        slot.slack = slot.window - slot.c;
+    }
+    step.works().least = slots.iter().map(|slot| slot.c).collect();
+    // As much as for the rounds from 0.
+    let mut terms_left = step.works().terms;
+    let mut falls = true;
+    for _ in 0..FALLS {
+        if falls {
+            match fall(&mut most, step, &mut terms_left) {
+                Ok(fell) => falls = fell,
+                Err(excess) => return Load::Exceeded(excess),
+            }
+        }
+    }
     let mut proven = vec![false; slots.len()];
     let mut left = slots.len();
     for _ in 0..ROUNDS_MAX {
@@ -194,11 +203,40 @@ pub(super) fn prove(slots: &mut [Slot], step: &mut impl Step) -> Load {
                 }
             }
         }
-        if !grew {
-            return over.map_or(Load::Undecided(Limit::Rounds(ROUNDS_MAX)), |k| Load::Exceeded(step.excess(slots, k)));
+        if !grew && let Some(k) = over {
+            return Load::Exceeded(step.excess(slots, k));
+        }
+        if falls {
+            match fall(&mut most, step, &mut terms_left) {
+                Ok(fell) => falls = fell,
+                Err(excess) => return Load::Exceeded(excess),
+            }
         }
     }
     Load::Undecided(Limit::Rounds(ROUNDS_MAX))
+}
+
+/// A round of slack from above: whether any fell, or which task fails.
+fn fall(most: &mut [Slot], step: &mut impl Collect, terms_left: &mut u64) -> Result<bool, Excess> {
+    let mut fell = false;
+    // Those with the longest windows, which mostly come last, are found out first.
+    for k in (0..most.len()).rev() {
+        step.begin(most, k);
+        for _ in 0..STEPS {
+            let Some(left) = terms_left.checked_sub(most.len() as u64) else { return Ok(false) };
+            *terms_left = left;
+            let response = most[k].window - most[k].slack;
+            step.collect(most, k, response);
+            let Some(more) = step.works().more(response - most[k].c + 1) else { break };
+            if more > most[k].slack {
+                return Err(step.excess(most, k));
+            }
+            most[k].slack -= more;
+            step.works().least[k] = response + more;
+            fell = true;
+        }
+    }
+    Ok(fell)
 }
 
 /// The verdict with the bounds that the slack makes.
@@ -223,33 +261,90 @@ fn reported(slots: &[Slot], rule: Rule, proven: &[bool]) -> Vec<Option<u64>> {
     slots.iter().map(|slot| shown(slot).then(|| slot.d - slot.slack)).collect()
 }
 
-/// The least wait, in units, that these works cannot fill on `m` CPUs, each task one at a time: the least y >= 1 with
-/// sum of min(W_i, y) < m y.
-///
-/// For any q < m of the works, the sum is at most q y + the others; so y is the least over q of floor(others / (m - q))
-/// + 1, with the q largest set apart: there the bound is met.
-pub(super) fn wait(works: &mut [u64], m: u32) -> u64 {
-    let apart = m as usize - 1;
-    if apart > 0 && works.len() > 2 * apart.max(16) {
-        works.select_nth_unstable_by(apart - 1, |a, b| b.cmp(a));
-        works[..apart].sort_unstable_by(|a, b| b.cmp(a));
-    } else {
-        works.sort_unstable_by(|a, b| b.cmp(a));
-    }
-    if let Some(mut rest) = works.iter().try_fold(0u64, |sum, work| sum.checked_add(*work)) {
-        let mut least = rest / u64::from(m);
-        for (largest, cpus) in works.iter().zip((1..m).rev()) {
-            rest -= largest;
-            least = least.min(rest / u64::from(cpus));
+/// Works that are set apart on the stack.
+const APART: usize = 8;
+
+impl Works {
+    /// How much longer than `wait` units a wait has to be that these works cannot fill on the CPUs, each task one at a time; `None`
+    /// where they cannot even fill `wait`. Never so much that a length before it were such a wait, for works as they grow.
+    ///
+    /// Works W fill y units unless sum of min(W_i, y) < m y. For any set of q < m of them the sum is at most q y + the others, and
+    /// equal for one with the largest: so they do not if and only if, for some q, those but the q largest, A_q, are below
+    /// (m - q) y.
+    ///
+    /// With the length, works grow: let `grow` of them grow by one a unit for `ramp` units at least. At y + x, then, those but any q
+    /// are at least A_q + max(0, grow - q) min(x, ramp): the x looked for are those where this is below (m - q) (y + x). There
+    /// the left side first grows by s = max(0, grow - q) a unit; the least x is floor((A_q - (m - q) y) / (m - q - s)) + 1 where
+    /// that is at most the ramp, else floor((A_q + s ramp - (m - q) y) / (m - q)) + 1.
+    pub(super) fn more(&mut self, wait: u64) -> Option<u64> {
+        let total = self.list.iter().try_fold(0u64, |sum, work| sum.checked_add(*work));
+        let Some(total) = total else { return self.more_wide(wait) };
+        let mut top = [0u64; APART];
+        let apart = (self.m as usize - 1).min(self.list.len());
+        let largest = if apart <= APART {
+            for &work in &self.list {
+                let mut work = work;
+                for place in &mut top[..apart] {
+                    (*place, work) = (work.max(*place), work.min(*place));
+                }
+            }
+            &top[..apart]
+        } else {
+            descend(&mut self.list, apart);
+            &self.list[..apart]
+        };
+        let m = u64::from(self.m);
+        // What the others are beyond (m - q) y, from q = 0 on.
+        let (mut rest, mut least) = (total, u64::MAX);
+        for cpus in (m - apart as u64..=m).rev() {
+            let short = rest.checked_sub(cpus.saturating_mul(wait))?;
+            least = least.min(short / cpus + 1);
+            if let Some(work) = largest.get((m - cpus) as usize) {
+                rest -= work;
+            }
         }
-        return least.saturating_add(1);
+        let ramps = self.ramps.iter().filter(|ramp| **ramp > least);
+        let (grow, ramp) = ramps.fold((0u64, u64::MAX), |(grow, least), ramp| (grow + 1, least.min(*ramp)));
+        if grow == 0 {
+            return Some(least);
+        }
+        (rest, least) = (total, u64::MAX);
+        for cpus in (m - apart as u64..=m).rev() {
+            let (short, slope) = (rest - cpus * wait, grow.saturating_sub(m - cpus));
+            let within = cpus.checked_sub(slope).filter(|rate| *rate > 0).map(|rate| short / rate + 1);
+            let more = match within {
+                Some(more) if more <= ramp => more,
+                // No growth where it does not fit: less is safe.
+                _ => slope.checked_mul(ramp).and_then(|grown| short.checked_add(grown)).unwrap_or(short) / cpus + 1,
+            };
+            least = least.min(more);
+            if let Some(work) = largest.get((m - cpus) as usize) {
+                rest -= work;
+            }
+        }
+        Some(least)
     }
-    let mut rest: u128 = works.iter().map(|work| u128::from(*work)).sum();
-    let mut least = rest / u128::from(m);
-    for (largest, cpus) in works.iter().zip((1..m).rev()) {
-        rest -= u128::from(*largest);
-        least = least.min(rest / u128::from(cpus));
+
+    /// The same for sums beyond 64 bits, and works that do not grow.
+    #[cold]
+    fn more_wide(&mut self, wait: u64) -> Option<u64> {
+        let apart = (self.m as usize - 1).min(self.list.len());
+        descend(&mut self.list, apart);
+        let mut rest: u128 = self.list.iter().map(|work| u128::from(*work)).sum();
+        let mut least = u64::MAX;
+        for (q, cpus) in (0..=apart).zip((1..=self.m).rev()) {
+            let short = rest.checked_sub(u128::from(cpus) * u128::from(wait))?;
+            least = least.min(u64::try_from(short / u128::from(cpus)).map_or(u64::MAX, |more| more.saturating_add(1)));
+            rest -= self.list.get(q).map_or(0, |work| u128::from(*work));
+        }
+        Some(least)
     }
-    // The average of fewer than 2^32 works below 2^62 times m: it fits where the window does.
-    u64::try_from(least).unwrap_or(u64::MAX - 1) + 1
+}
+
+/// Brings the `count` largest to the front, the largest first.
+fn descend(works: &mut [u64], count: usize) {
+    if count > 0 && count < works.len() {
+        works.select_nth_unstable_by(count - 1, |a, b| b.cmp(a));
+    }
+    works[..count].sort_unstable_by(|a, b| b.cmp(a));
 }
