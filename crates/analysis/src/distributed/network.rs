@@ -270,6 +270,12 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
                 .to_owned(),
         );
     }
+    if system.clock.sync.is_some() {
+        notes.push(
+            "messages of clock.sync have no size in the file: they are in no share (let them go as other traffic of the link) and pass no port (add them to its cross traffic)"
+                .to_owned(),
+        );
+    }
     Ok(SizedNetwork {
         total_rate,
         shares: shares.iter().map(|share| sized(system, share)).collect(),
