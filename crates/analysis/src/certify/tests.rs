@@ -612,15 +612,30 @@ fn each_test_of_global_edf_is_checked_by_itself() {
                 .flat_map(|sigma| horizons.iter().map(move |horizon_ns| (*sigma, *horizon_ns)))
                 .any(|(sigma, horizon_ns)| accepted(Proof::FfDbf { sigma, horizon_ns })),
         ];
-        if found.contains(&true) {
+        if shown.contains(&true) {
             certify(&system).unwrap_or_else(|error| panic!("round {round}: {error}: {tasks:?} on {m}"));
         }
         for i in 0..3 {
             assert!(!(shown[i] && miss), "round {round}: {i} of {tasks:?} on {m}");
-            assert!(shown[i] || !found[i], "round {round}: {i} does not hold of {tasks:?} on {m}");
+            let rounded = i == 0 && fits_to_the_last_fraction(&tasks, m);
+            assert!(shown[i] || !found[i] || rounded, "round {round}: {i} does not hold of {tasks:?} on {m}");
             counts[i] += u64::from(shown[i]);
         }
         counts[3] += u64::from(miss);
     }
     assert!(counts.iter().all(|count| *count > cases(200) / 20), "{counts:?}");
+}
+
+/// Whether both sides of `bak` are equal for some task, but for the error of floats: the checker, which rounds parts up, does not accept that.
+fn fits_to_the_last_fraction(tasks: &[crate::global::Sporadic], m: u32) -> bool {
+    let tight = |k: &crate::global::Sporadic| {
+        let (l, c) = ((k.d - k.j) as f64, k.c as f64);
+        let work = |i: &crate::global::Sporadic| {
+            let [c_i, t, d, j] = [i.c, i.t, i.d, i.j].map(|time| time as f64);
+            l.min(c_i * (l + t - d) / t + c / l * j + (c_i - c / l * t).max(0.0))
+        };
+        let room = f64::from(m) * l - f64::from(m - 1) * c;
+        (tasks.iter().map(work).sum::<f64>() - room).abs() < 1e-3
+    };
+    tasks.iter().any(tight)
 }
