@@ -120,6 +120,36 @@ impl fmt::Display for Limit {
     }
 }
 
+/// The terms that an analysis may still evaluate before it gives up, one work, or demand, of one task each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Terms {
+    most: u64,
+    left: u64,
+}
+
+impl Terms {
+    /// So many, all left.
+    pub(crate) const fn new(most: u64) -> Terms {
+        Terms { most, left: most }
+    }
+
+    /// Those that are left.
+    pub(crate) const fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Takes as many.
+    ///
+    /// # Errors
+    /// The limit, where fewer are left; then none are.
+    #[inline]
+    pub(crate) fn spend(&mut self, count: usize) -> Result<(), Limit> {
+        let left = self.left.checked_sub(count as u64);
+        self.left = left.unwrap_or(0);
+        left.map(|_| ()).ok_or(Limit::Terms(self.most))
+    }
+}
+
 /// The evidence of [`Load::Exceeded`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Excess {

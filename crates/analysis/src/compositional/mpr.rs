@@ -51,7 +51,7 @@
 use super::Mpr;
 // The left side of (*) where m' - 1 tasks bring work in, under EDF, is that of `bar`.
 use crate::global::bar::{largest, work as demand};
-use crate::global::{Bounds, Excess, Limit, Load, Slot, Sporadic, TIME_MAX, with_slack};
+use crate::global::{Bounds, Excess, Limit, Load, Slot, Sporadic, TIME_MAX, Terms, with_slack};
 
 /// Terms (one task at one point) that the test may evaluate before it gives up.
 pub const TERMS_MAX: u64 = 20_000_000;
@@ -65,11 +65,11 @@ pub fn shares(budget: u64, cpus: u32) -> Vec<u64> {
 
 /// Whether every deadline is kept by global EDF under this supply.
 pub fn edf(tasks: &[Sporadic], supply: &Mpr) -> Load {
-    edf_within(tasks, supply, &mut { TERMS_MAX })
+    edf_within(tasks, supply, &mut Terms::new(TERMS_MAX))
 }
 
-/// The same, which takes the terms that it evaluates from `terms_left`.
-pub(super) fn edf_within(tasks: &[Sporadic], supply: &Mpr, terms_left: &mut u64) -> Load {
+/// The same, which takes the terms that it evaluates from `terms`.
+pub(super) fn edf_within(tasks: &[Sporadic], supply: &Mpr, terms: &mut Terms) -> Load {
     let slots = match ready(tasks) {
         Ok(slots) => slots,
         Err(load) => return load,
@@ -78,8 +78,8 @@ pub(super) fn edf_within(tasks: &[Sporadic], supply: &Mpr, terms_left: &mut u64)
     let horizon = Horizon::new(&slots, supply);
     for (k, slot) in slots.iter().enumerate() {
         let window = slot.window;
-        if !spend(terms_left, slots.len()) {
-            return Load::Undecided(Limit::Terms(TERMS_MAX));
+        if let Err(limit) = terms.spend(slots.len()) {
+            return Load::Undecided(limit);
         }
         let Some(alone) = room(&slots, k, window, supply) else { return Load::Undecided(Limit::Time) };
         let wait = window - slot.c + 1;
@@ -94,8 +94,8 @@ pub(super) fn edf_within(tasks: &[Sporadic], supply: &Mpr, terms_left: &mut u64)
             None => return Load::Full,
         };
         loop {
-            if !spend(terms_left, slots.len()) {
-                return Load::Undecided(Limit::Terms(TERMS_MAX));
+            if let Err(limit) = terms.spend(slots.len()) {
+                return Load::Undecided(limit);
             }
             let work = demand(&slots, k, supply.cpus(), x, &mut scratch);
             let Some(room) = room(&slots, k, x, supply) else { return Load::Undecided(Limit::Time) };
@@ -117,20 +117,13 @@ pub(super) fn edf_within(tasks: &[Sporadic], supply: &Mpr, terms_left: &mut u64)
     Load::Met
 }
 
-/// Takes a term for each task, if there are as many left.
-fn spend(terms_left: &mut u64, tasks: usize) -> bool {
-    let left = terms_left.checked_sub(tasks as u64);
-    *terms_left = left.unwrap_or(0);
-    left.is_some()
-}
-
 /// Bounds the responses under global fixed priorities, by the levels in the tasks, and says whether every deadline is kept under this supply.
 pub fn fp(tasks: &[Sporadic], supply: &Mpr) -> Bounds {
-    fp_within(tasks, supply, &mut { TERMS_MAX })
+    fp_within(tasks, supply, &mut Terms::new(TERMS_MAX))
 }
 
-/// The same, which takes the terms that it evaluates from `terms_left`.
-pub(super) fn fp_within(tasks: &[Sporadic], supply: &Mpr, terms_left: &mut u64) -> Bounds {
+/// The same, which takes the terms that it evaluates from `terms`.
+pub(super) fn fp_within(tasks: &[Sporadic], supply: &Mpr, terms: &mut Terms) -> Bounds {
     let mut responses = vec![None; tasks.len()];
     let mut slots = match ready(tasks) {
         Ok(slots) => slots,
@@ -141,7 +134,7 @@ pub(super) fn fp_within(tasks: &[Sporadic], supply: &Mpr, terms_left: &mut u64) 
     let mut scratch = Vec::with_capacity(tasks.len());
     let mut load = Load::Met;
     for k in order {
-        match response(&slots, k, supply, &mut scratch, terms_left) {
+        match response(&slots, k, supply, &mut scratch, terms) {
             Ok(length) => {
                 let bound = length + slots[k].j;
                 slots[k].slack = slots[k].d - bound;
@@ -167,15 +160,13 @@ pub(super) fn fp_within(tasks: &[Sporadic], supply: &Mpr, terms_left: &mut u64) 
 }
 
 /// The least x at which (*) holds, which is at most L_k.
-fn response(slots: &[Slot], k: usize, supply: &Mpr, scratch: &mut Vec<u64>, terms_left: &mut u64) -> Result<u64, Load> {
+fn response(slots: &[Slot], k: usize, supply: &Mpr, scratch: &mut Vec<u64>, terms: &mut Terms) -> Result<u64, Load> {
     let task = &slots[k];
     let own = u128::from(supply.cpus()) * u128::from(task.c - 1);
     let time_for = |work: u128| u64::try_from(own + work + 1).ok().and_then(|more| supply.time_for(more));
     let mut x = time_for(0).ok_or(Load::Undecided(Limit::Time))?;
     loop {
-        if !spend(terms_left, slots.len()) {
-            return Err(Load::Undecided(Limit::Terms(TERMS_MAX)));
-        }
+        terms.spend(slots.len()).map_err(Load::Undecided)?;
         if x > task.window {
             // What does not fit: at the deadline.
             let work = limited(slots, k, task.window, supply.cpus(), scratch);

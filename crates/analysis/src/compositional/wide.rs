@@ -18,7 +18,7 @@ use super::size::{QUANTUM, SizeError, SizedComponent};
 use super::tree::{Tree, given};
 use super::{Limit, Mpr, mpr, on_several};
 use crate::chains::Carried;
-use crate::global::{Load, Rule, Sporadic};
+use crate::global::{Load, Rule, Sporadic, Terms};
 use crate::scope::Unit;
 
 /// Terms of [`mpr`] that one search may evaluate before it gives up: seconds.
@@ -98,13 +98,13 @@ pub(super) fn size(
 impl Search<'_> {
     fn serves(&self, period: u64, budget: u64) -> Result<bool, Limit> {
         let Some(supply) = Mpr::new(period, budget, self.cpus) else { return Ok(false) };
-        let before = self.terms_left.get().min(mpr::TERMS_MAX);
-        let mut left = before;
+        let most = self.terms_left.get().min(mpr::TERMS_MAX);
+        let mut terms = Terms::new(most);
         let load = match self.rule {
-            Rule::Edf => mpr::edf_within(self.tasks, &supply, &mut left),
-            Rule::Fp => mpr::fp_within(self.tasks, &supply, &mut left).load,
+            Rule::Edf => mpr::edf_within(self.tasks, &supply, &mut terms),
+            Rule::Fp => mpr::fp_within(self.tasks, &supply, &mut terms).load,
         };
-        self.terms_left.set(self.terms_left.get() - (before - left));
+        self.terms_left.set(self.terms_left.get() - (most - terms.left()));
         if matches!(load, Load::Undecided(_)) { Err(Limit) } else { Ok(load.is_met()) }
     }
 

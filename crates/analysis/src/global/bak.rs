@@ -28,7 +28,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Excess, Limit, Load, Slot, Sporadic, prepared};
+use super::{Excess, Limit, Load, Slot, Sporadic, Terms, prepared};
 use crate::exact::compare_sum;
 use crate::recip::{Recip, mul_high};
 
@@ -46,12 +46,11 @@ pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
         let longest = slots.iter().map(|slot| slot.t()).max().unwrap_or(0);
         let most = slots.iter().map(|slot| slot.c).max().unwrap_or(0);
         let error = 4 + 4 * u128::from(mul_high(longest, most));
-        let mut terms_left = TERMS_MAX;
+        let mut terms = Terms::new(TERMS_MAX);
         for k in 0..slots.len() {
-            let Some(left) = terms_left.checked_sub(slots.len() as u64) else {
-                return Load::Undecided(Limit::Terms(TERMS_MAX));
-            };
-            terms_left = left;
+            if let Err(limit) = terms.spend(slots.len()) {
+                return Load::Undecided(limit);
+            }
             let (window, c) = (slots[k].window, slots[k].c);
             let room = u128::from(window) * u128::from(m) - u128::from(c) * u128::from(m - 1);
             let work = estimate(slots, k);

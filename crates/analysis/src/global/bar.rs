@@ -31,7 +31,7 @@
 //! dbf_i(X) with jitter is at most U_i (X + J_i + T_i - D_i), and carry-in adds at most C_i. So a failure needs
 //! X (m - U) <= sum U_i (T_i + J_i - D_i) + the m - 1 largest C + (m - 1) C_k.
 
-use super::{Excess, Limit, Load, STACK_MAX, Slot, Sporadic, TIME_MAX, prepared};
+use super::{Excess, Limit, Load, STACK_MAX, Slot, Sporadic, TIME_MAX, Terms, prepared};
 use crate::recip::mul_high;
 
 /// Terms (one task at one point) that the test may evaluate before it gives up.
@@ -51,7 +51,7 @@ pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
             &mut heap[..]
         };
         let Some(horizon) = Horizon::new(slots, m, more) else { return Load::Full };
-        let mut terms_left = TERMS_MAX;
+        let mut terms = Terms::new(TERMS_MAX);
         // Most sets that fail do so where no CPU was idle just before the release.
         for (k, slot) in slots.iter().enumerate() {
             if let Err(excess) = holds(slots, k, m, slot.window, more) {
@@ -65,9 +65,8 @@ pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
                     Ok(next) => x = next,
                     Err(excess) => return Load::Exceeded(excess),
                 }
-                match terms_left.checked_sub(slots.len() as u64) {
-                    Some(left) => terms_left = left,
-                    None => return Load::Undecided(Limit::Terms(TERMS_MAX)),
+                if let Err(limit) = terms.spend(slots.len()) {
+                    return Load::Undecided(limit);
                 }
             }
         }

@@ -19,7 +19,7 @@
 //! The form of 2005, sum min(W_i, D_k - C_k) < m (D_k - C_k), or equal with some 0 < W_i <= D_k - C_k, accepts less: if
 //! it holds, fewer than m of the W_i exceed D_k - C_k, and each adds one on the left where the right gains m.
 
-use super::{Excess, Limit, Load, Rule, Sporadic, interference, prepared};
+use super::{Excess, Load, Rule, Sporadic, Terms, interference, prepared};
 
 /// Terms (one work each) that one analysis may evaluate before it gives up: those of 10^4 tasks.
 pub const TERMS_MAX: u64 = 100_000_000;
@@ -28,12 +28,11 @@ pub const TERMS_MAX: u64 = 100_000_000;
 #[inline]
 pub fn schedulable(tasks: &[Sporadic], m: u32, rule: Rule) -> Load {
     prepared(tasks, m, |slots| {
-        let mut terms_left = TERMS_MAX;
+        let mut terms = Terms::new(TERMS_MAX);
         for task in 0..slots.len() {
-            let Some(left) = terms_left.checked_sub(slots.len() as u64) else {
-                return Load::Undecided(Limit::Terms(TERMS_MAX));
-            };
-            terms_left = left;
+            if let Err(limit) = terms.spend(slots.len()) {
+                return Load::Undecided(limit);
+            }
             let (work, room) = interference(slots, task, m, rule);
             if work >= room {
                 return Load::Exceeded(Excess { task: Some(task), window: slots[task].window, work, room });

@@ -15,7 +15,7 @@
 //! found out soon. The order in which tasks are looked at is of no matter to either end. See the module `table`.
 
 use super::slack::{self, Found, Step};
-use super::{Bounds, Excess, Limit, Load, Rule, Slot, Sporadic, interference, prepared};
+use super::{Bounds, Excess, Load, Rule, Slot, Sporadic, Terms, interference, prepared};
 
 pub use super::slack::ROUNDS_MAX;
 
@@ -44,22 +44,21 @@ pub const TERMS_MAX: u64 = 200_000_000;
 struct Windows {
     m: u32,
     rule: Rule,
-    terms_left: u64,
+    terms: Terms,
 }
 
 impl Windows {
     fn new(m: u32, rule: Rule) -> Windows {
-        Windows { m, rule, terms_left: TERMS_MAX }
+        Windows { m, rule, terms: Terms::new(TERMS_MAX) }
     }
 }
 
 impl Step for Windows {
     #[inline]
     fn slack(&mut self, slots: &[Slot], k: usize) -> Found {
-        let Some(left) = self.terms_left.checked_sub(slots.len() as u64) else {
-            return Found::Limit(Limit::Terms(TERMS_MAX));
-        };
-        self.terms_left = left;
+        if let Err(limit) = self.terms.spend(slots.len()) {
+            return Found::Limit(limit);
+        }
         let (work, room) = interference(slots, k, self.m, self.rule);
         if work >= room {
             return Found::Over;

@@ -12,7 +12,7 @@
 //! `rta-lc` does.
 
 use super::rta_lc::Limited;
-use super::{Limit, Load, Sporadic, prepared};
+use super::{Load, Sporadic, Terms, prepared};
 
 pub use super::bcl::TERMS_MAX;
 
@@ -20,12 +20,11 @@ pub use super::bcl::TERMS_MAX;
 pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
     prepared(tasks, m, |slots| {
         let mut limited = Limited::new(m);
-        let mut terms_left = TERMS_MAX;
+        let mut terms = Terms::new(TERMS_MAX);
         for k in 0..slots.len() {
-            let Some(left) = terms_left.checked_sub(slots.len() as u64) else {
-                return Load::Undecided(Limit::Terms(TERMS_MAX));
-            };
-            terms_left = left;
+            if let Err(limit) = terms.spend(slots.len()) {
+                return Load::Undecided(limit);
+            }
             if let Some(excess) = limited.over(slots, k) {
                 return Load::Exceeded(excess);
             }

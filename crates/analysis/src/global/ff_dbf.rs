@@ -29,7 +29,7 @@
 //!
 //! What `gfb` accepts is accepted (sigma = delta_max: ff-dbf_i <= delta_i t), and asked first, for it rounds nothing.
 
-use super::{Excess, Limit, Load, STACK_MAX, Slot, Sporadic, TIME_MAX, gfb, prepared};
+use super::{Excess, Limit, Load, STACK_MAX, Slot, Sporadic, TIME_MAX, Terms, gfb, prepared};
 use crate::recip::mul_high;
 use crate::verdict::Answer;
 
@@ -91,7 +91,7 @@ fn search(slots: &[Slot], m: u32, held: &mut Option<u64>) -> Load {
         let density = (u128::from(slot.c) << SIGMA_BITS).div_ceil(u128::from(slot.window));
         sigma = sigma.max(u64::try_from(density).unwrap_or(u64::MAX));
     }
-    let mut terms_left = TERMS_MAX;
+    let mut terms = Terms::new(TERMS_MAX);
     loop {
         // (m - (m - 1) sigma) 2^32.
         if sigma > UNIT {
@@ -110,9 +110,8 @@ fn search(slots: &[Slot], m: u32, held: &mut Option<u64>) -> Load {
         // Down from the horizon to the first t that fails.
         let failed = loop {
             let demand = demand(slots, t, sigma);
-            match terms_left.checked_sub(slots.len() as u64) {
-                Some(left) => terms_left = left,
-                None => return Load::Undecided(Limit::Terms(TERMS_MAX)),
+            if let Err(limit) = terms.spend(slots.len()) {
+                return Load::Undecided(limit);
             }
             if demand == 0 {
                 break None;

@@ -4,7 +4,7 @@
 //! Slack may be used before all tasks are proven: up to the first miss, every job that reaches the instant S_i before its
 //! deadline has completed by then, by induction over those instants.
 
-use super::{Bounds, Excess, Limit, Load, Rule, Slot, Sporadic, prepared};
+use super::{Bounds, Excess, Limit, Load, Rule, Slot, Sporadic, Terms, prepared};
 
 /// Rounds over all tasks before a test gives up. Slack grows by at least 1 ns a round, mostly by far more.
 pub const ROUNDS_MAX: u32 = 10_000;
@@ -34,9 +34,8 @@ pub(super) struct Works {
     pub(super) list: Vec<u64>,
     /// How far works of the list grow with the length, unit by unit; may be left out.
     pub(super) ramps: Vec<u64>,
-    /// Terms (one work each) that one analysis may evaluate, and those that are left.
-    terms: u64,
-    terms_left: u64,
+    /// What one analysis may evaluate yet, one work each.
+    terms: Terms,
     /// By task: no response is shorter.
     least: Vec<u64>,
 }
@@ -44,7 +43,7 @@ pub(super) struct Works {
 impl Works {
     /// None yet, on `m` CPUs, and so many terms (one work each) to evaluate.
     pub(super) const fn new(m: u32, terms: u64) -> Works {
-        Works { m, list: Vec::new(), ramps: Vec::new(), terms, terms_left: terms, least: Vec::new() }
+        Works { m, list: Vec::new(), ramps: Vec::new(), terms: Terms::new(terms), least: Vec::new() }
     }
 
     /// Lists a work that grows, up to a limit of its own.
@@ -55,12 +54,6 @@ impl Works {
         if ramp > 0 {
             self.ramps.push(ramp);
         }
-    }
-
-    /// Whether `count` terms are left, which then are not.
-    fn spend(&mut self, count: usize) -> Result<(), Limit> {
-        self.terms_left = self.terms_left.checked_sub(count as u64).ok_or(Limit::Terms(self.terms))?;
-        Ok(())
     }
 }
 
@@ -84,7 +77,7 @@ impl<C: Collect> Step for C {
         self.begin(slots, k);
         let mut response = self.works().least.get(k).map_or(task.c, |least| task.c.max(*least));
         loop {
-            if let Err(limit) = self.works().spend(slots.len()) {
+            if let Err(limit) = self.works().terms.spend(slots.len()) {
                 return Found::Limit(limit);
             }
             self.collect(slots, k, response);
@@ -163,11 +156,11 @@ pub(super) fn decide(slots: &mut [Slot], step: &mut impl Collect) -> Load {
     }
     step.works().least = slots.iter().map(|slot| slot.c).collect();
     // As much as for the rounds from 0.
-    let mut terms_left = step.works().terms;
+    let mut terms = step.works().terms;
     let mut falls = true;
     for _ in 0..FALLS {
         if falls {
-            match fall(&mut most, step, &mut terms_left) {
+            match fall(&mut most, step, &mut terms) {
                 Ok(fell) => falls = fell,
                 Err(excess) => return Load::Exceeded(excess),
             }
@@ -207,7 +200,7 @@ pub(super) fn decide(slots: &mut [Slot], step: &mut impl Collect) -> Load {
             return Load::Exceeded(step.excess(slots, k));
         }
         if falls {
-            match fall(&mut most, step, &mut terms_left) {
+            match fall(&mut most, step, &mut terms) {
                 Ok(fell) => falls = fell,
                 Err(excess) => return Load::Exceeded(excess),
             }
@@ -217,14 +210,15 @@ pub(super) fn decide(slots: &mut [Slot], step: &mut impl Collect) -> Load {
 }
 
 /// A round of slack from above: whether any fell, or which task fails.
-fn fall(most: &mut [Slot], step: &mut impl Collect, terms_left: &mut u64) -> Result<bool, Excess> {
+fn fall(most: &mut [Slot], step: &mut impl Collect, terms: &mut Terms) -> Result<bool, Excess> {
     let mut fell = false;
     // Those with the longest windows, which mostly come last, are found out first.
     for k in (0..most.len()).rev() {
         step.begin(most, k);
         for _ in 0..STEPS {
-            let Some(left) = terms_left.checked_sub(most.len() as u64) else { return Ok(false) };
-            *terms_left = left;
+            if terms.spend(most.len()).is_err() {
+                return Ok(false);
+            }
             let response = most[k].window - most[k].slack;
             step.collect(most, k, response);
             let Some(more) = step.works().more(response - most[k].c + 1) else { break };
