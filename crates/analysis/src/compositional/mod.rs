@@ -32,7 +32,7 @@ pub(crate) use apply::{
 };
 pub use best::{Interface, PERIODS_MAX, Search, best};
 pub(crate) use rules::Served;
-pub(crate) use tree::{Enforced, Tree, loss};
+pub(crate) use tree::{Enforced, Tree, going_on, loss};
 
 pub use size::{QUANTUM, SizeError, SizedComponent, SizedSystem, size};
 

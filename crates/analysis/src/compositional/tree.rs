@@ -279,7 +279,7 @@ impl Tree {
         let spec = &system.nodes[component.node.index()];
         let mut paid = spec.clone();
         if let (Some(costs), 0 | 1) = (&mut paid.costs, component.cpus) {
-            costs.switch = going_on(spec, costs);
+            costs.switch = going_on(spec, costs, spec.cpus).unwrap_or(Span::MAX);
         }
         let mut unit = Unit::new(system, &paid, &plan, &slots, scope, component.cpus, true);
         unit.served = Some(self.served(view, id, spec));
@@ -503,10 +503,10 @@ fn in_parts(component: &Component, costs: Option<Costs>) -> Result<(), &'static 
     Ok(())
 }
 
-/// What it costs to go on with a job in a component, or instead of one: where its server may change CPUs, that too.
-fn going_on(spec: &NodeSpec, costs: &Costs) -> Span {
-    let moves = spec.placement != Placement::Partitioned && spec.cpus > 1;
-    if moves { costs.switch.checked_add(costs.migrate).unwrap_or(Span::MAX) } else { costs.switch }
+/// What it costs to go on with a job, or instead of one, that may run on so many CPUs of its node: where it may change them, that too. `None`: more than fits.
+pub(crate) fn going_on(spec: &NodeSpec, costs: &Costs, cpus: u32) -> Option<Span> {
+    let moves = spec.placement != Placement::Partitioned && cpus > 1;
+    if moves { costs.switch.checked_add(costs.migrate) } else { Some(costs.switch) }
 }
 
 /// The components around one, from the inside.
@@ -537,7 +537,7 @@ pub(crate) fn loss(system: &System, own: usize, id: ComponentId, period: u64) ->
     let node = system.components[id.index()].node;
     let spec = &system.nodes[node.index()];
     let Some(costs) = spec.costs else { return Some(0) };
-    let switch = going_on(spec, &costs);
+    let switch = going_on(spec, &costs, spec.cpus)?;
     let mut gaps = 1u64;
     if !switch.is_zero() {
         let carried = Carried::by_deadlines(system);
@@ -585,13 +585,14 @@ fn cuts(system: &System, id: ComponentId) -> u64 {
 fn preemptions(system: &System, id: ComponentId, period: u64) -> Option<u64> {
     let component = &system.components[id.index()];
     let node = component.node;
-    let Some(costs) = system.nodes[node.index()].costs else { return Some(0) };
+    let spec = &system.nodes[node.index()];
+    let Some(costs) = spec.costs else { return Some(0) };
     // Beside constant-bandwidth servers ticks and interrupts are charged to what they cut in two.
     let cut = match component.server {
         ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => level::cut(Some(costs))?,
         _ => 0,
     };
-    let each = going_on(&system.nodes[node.index()], &costs).as_ns().checked_mul(2)?.checked_add(cut)?;
+    let each = going_on(spec, &costs, spec.cpus)?.as_ns().checked_mul(2)?.checked_add(cut)?;
     if component.server == ServerRule::Ptps || each == 0 {
         return Some(0);
     }

@@ -19,9 +19,9 @@
 //! So W is done out of y budgets of Q, and with Q' = Q - l for Q the bounds of `deterministic` and [`stochastic`](super::stochastic) hold: what is left of the last budget,
 //! y Q - W - taken >= y Q' - W, could still be executed by its deadline. The depletions that a job suffers are not counted for each job apart: every budget pays for one.
 
-use takt_model::{Component, ComponentId, Placement, ServerRule, Span, System, TaskId};
+use takt_model::{Component, ComponentId, ServerRule, Span, System, TaskId};
 
-use crate::compositional::loss;
+use crate::compositional::{going_on, loss};
 
 /// What costs add to each job, and take from each budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -46,10 +46,8 @@ pub fn charge(system: &System, task: TaskId, period: Span) -> Result<Charge, Str
         return Err(format!("needs tasks beside it that may be preempted anywhere: \"{}\" has sections", other.name));
     }
     let Some(costs) = spec.costs else { return Ok(Charge { job: own.blocking, budget: Span::ZERO }) };
-    let moves = spec.placement != Placement::Partitioned && own.cpus.map_or(spec.cpus, |cpus| cpus.len()) > 1;
     let too_long = || "costs exceed 64-bit nanoseconds".to_owned();
-    let switch = if moves { costs.switch.checked_add(costs.migrate) } else { Some(costs.switch) };
-    let switch = switch.ok_or_else(too_long)?;
+    let switch = going_on(spec, &costs, own.cpus.map_or(spec.cpus, |cpus| cpus.len())).ok_or_else(too_long)?;
     let mut apart = system.clone();
     let alone = own.component.filter(|home| stands_alone(system, *home));
     let id = alone.unwrap_or_else(|| {
