@@ -22,13 +22,13 @@ pub(super) struct Compared<'a> {
 
 impl<'a> Compared<'a> {
     pub(super) fn all(input: &ReportInput<'a>) -> Vec<Compared<'a>> {
+        let bounds = input.check.map(|check| check.bounds(input.system.tasks.len()));
         let tasks = input.system.tasks.iter().enumerate();
         tasks
             .map(|(i, task)| {
-                let id = TaskId(i as u32);
-                let bound = input.check.and_then(|check| check.bound_of(id));
+                let bound = bounds.as_ref().and_then(|bounds| bounds[i]);
                 Compared {
-                    id,
+                    id: TaskId(i as u32),
                     task,
                     bound,
                     simulated: input.simulated.and_then(|source| stats_of(source, i, &task.name)),
