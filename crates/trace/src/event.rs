@@ -1,0 +1,226 @@
+//! What a kernel tells: one event, whichever form the trace had.
+
+use std::fmt;
+
+use takt_model::Time;
+
+/// A thread's id, as the kernel's scheduler knows it; 0 is the idle thread of any CPU.
+pub type Pid = u32;
+
+/// A thread's name, at most 15 bytes, as the kernel keeps it. Not always UTF-8.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Comm([u8; 16]);
+
+impl Comm {
+    /// The name in `bytes`, up to the first NUL, cut after 15 bytes.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Self {
+        let mut name = [0; 16];
+        let end = bytes.iter().take(15).position(|&b| b == 0).unwrap_or(bytes.len().min(15));
+        name[..end].copy_from_slice(&bytes[..end]);
+        Comm(name)
+    }
+    /// Its bytes, without NUL.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        let end = self.0.iter().position(|&b| b == 0).unwrap_or(self.0.len());
+        &self.0[..end]
+    }
+}
+
+impl fmt::Display for Comm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(self.bytes()))
+    }
+}
+
+impl fmt::Debug for Comm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(self.bytes()))
+    }
+}
+
+/// A thread as a scheduling event names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Thread {
+    /// Its id.
+    pub pid: Pid,
+    /// Its name at that moment.
+    pub comm: Comm,
+    /// The kernel's priority: -1 SCHED_DEADLINE, 0 to 98 real-time (98 - n for SCHED_FIFO n + 1), 100 to 139 by
+    /// niceness; `None` where the trace does not say.
+    pub prio: Option<i32>,
+}
+
+/// In which state a thread left its CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// Ready, and the kernel took the CPU from it (`R+`).
+    Preempted,
+    /// Ready by itself: it yielded, or its reservation is used up (`R`).
+    Ready,
+    /// Not ready: it sleeps, waits, or is stopped.
+    Blocked,
+    /// It has ended (`X`, `Z`).
+    Ended,
+}
+
+/// What a wake-up event tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waking {
+    /// `sched_waking`: somebody begins to wake it; on the waker's CPU, always recorded.
+    Begins,
+    /// `sched_wakeup`: it is in a queue of ready threads.
+    Queued,
+    /// `sched_wakeup_new`: the same, for a new thread.
+    New,
+}
+
+/// One event. Its meaning is the kernel's; what is not listed is [`What::Other`], which is counted alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// A CPU goes from one thread to another.
+    Switch {
+        /// Which thread ran.
+        prev: Thread,
+        /// How it left.
+        left: Left,
+        /// Which one runs now.
+        next: Thread,
+    },
+    /// A thread is woken.
+    Wake {
+        /// Which one.
+        thread: Thread,
+        /// How far that is.
+        waking: Waking,
+        /// The CPU on whose queue it will be, where the trace says so.
+        cpu: Option<u32>,
+    },
+    /// A thread goes to another CPU's queue.
+    Migrate {
+        /// Which one.
+        pid: Pid,
+        /// From which CPU.
+        from: u32,
+        /// To which.
+        to: u32,
+    },
+    /// A thread begins.
+    Fork {
+        /// Who made it.
+        parent: Pid,
+        /// Its id.
+        child: Pid,
+        /// Its name.
+        comm: Comm,
+    },
+    /// A thread ends.
+    Exit {
+        /// Which one.
+        pid: Pid,
+    },
+    /// A thread has a new name.
+    Rename {
+        /// Which one.
+        pid: Pid,
+        /// The name.
+        comm: Comm,
+    },
+    /// An interrupt's handler begins.
+    IrqEnter {
+        /// The interrupt's number.
+        irq: u32,
+    },
+    /// An interrupt's handler has ended.
+    IrqExit {
+        /// The interrupt's number.
+        irq: u32,
+    },
+    /// A soft interrupt is asked for.
+    SoftirqRaise {
+        /// 0 HI, 1 TIMER, 2 NET_TX, 3 NET_RX, 4 BLOCK, 5 IRQ_POLL, 6 TASKLET, 7 SCHED, 8 HRTIMER, 9 RCU.
+        vec: u32,
+    },
+    /// A soft interrupt's handler begins.
+    SoftirqEnter {
+        /// As at [`What::SoftirqRaise`].
+        vec: u32,
+    },
+    /// A soft interrupt's handler has ended.
+    SoftirqExit {
+        /// As at [`What::SoftirqRaise`].
+        vec: u32,
+    },
+    /// The running thread enters a system call.
+    SyscallEnter {
+        /// Its number on the traced machine.
+        number: i64,
+        /// Its arguments, as registers.
+        args: [u64; 6],
+    },
+    /// The running thread leaves a system call.
+    SyscallExit {
+        /// Its number on the traced machine.
+        number: i64,
+        /// What it returned; negative: an errno.
+        result: i64,
+    },
+    /// Events of this CPU were lost before this time: how many, where the kernel says so.
+    Lost {
+        /// How many.
+        count: Option<u64>,
+    },
+    /// An event that takt does not read.
+    Other,
+}
+
+/// One event of a trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KernelEvent {
+    /// When, on the trace's clock.
+    pub time: Time,
+    /// On which CPU.
+    pub cpu: u32,
+    /// Which thread was running there.
+    pub pid: Pid,
+    /// Which event of [`Names`].
+    pub name: u16,
+    /// What it says.
+    pub what: What,
+}
+
+/// The names of a trace's events, each once; a number stands for each.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    names: Vec<String>,
+    index: std::collections::BTreeMap<String, u16>,
+}
+
+impl Names {
+    /// The number of `name`, a new one where it is new. After 65,535 names all others are the last.
+    pub fn number(&mut self, name: &str) -> u16 {
+        if let Some(&number) = self.index.get(name) {
+            return number;
+        }
+        let Ok(number) = u16::try_from(self.names.len()) else { return u16::MAX };
+        self.names.push(name.to_owned());
+        self.index.insert(name.to_owned(), number);
+        number
+    }
+    /// The name with that number; empty where there is none.
+    #[must_use]
+    pub fn name(&self, number: u16) -> &str {
+        self.names.get(usize::from(number)).map_or("", String::as_str)
+    }
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+}

@@ -1,0 +1,39 @@
+//! The kernel's traces, decoded: what ftrace recorded, in any form that it is kept in, as events in the order of time.
+//!
+//! [`Recording`] opens `trace.dat` (versions 6 and 7), the text of the kernel and of trace-cmd (also within systrace's HTML) and raw
+//! pages of ring buffers. The descriptions that come with a trace say where each field stands; no offset is assumed. What cannot
+//! be read is told with its place ([`Damages`]), and the rest is read.
+//!
+//! Times are nanoseconds of the trace's own clock. Invariants, each held by tests: no input panics, or takes memory out of
+//! proportion; events come in the order of time; what is lost or broken is counted.
+//!
+//! ```
+//! use takt_trace::{Recording, What};
+//!
+//! let text = b"  bash-12  [001] d..2.  7.000001: sched_switch: prev_comm=bash prev_pid=12 prev_prio=120 \
+//!     prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120\n";
+//! let mut recording = Recording::open(text)?;
+//! let mut switches = 0;
+//! recording.each(|event| switches += u32::from(matches!(event.what, What::Switch { .. })));
+//! assert_eq!(switches, 1);
+//! assert_eq!(recording.damages().count(), 0);
+//! # Ok::<(), takt_trace::OpenError>(())
+//! ```
+
+mod bytes;
+mod damage;
+mod dat;
+mod decode;
+mod event;
+mod format;
+mod page;
+mod recording;
+mod text;
+
+pub use bytes::Endian;
+pub use damage::{Damage, Damages, Place};
+pub use dat::{DatError, UNPACKED_MAX};
+pub use event::{Comm, KernelEvent, Left, Names, Pid, Thread, Waking, What};
+pub use format::{Field, FieldKind, Format, FormatError, PageLayout};
+pub use page::{Entry, Page};
+pub use recording::{Form, OpenError, Recording, unpacked};

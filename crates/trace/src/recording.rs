@@ -1,0 +1,324 @@
+//! A whole trace in memory, of any form: opened, then its events in the order of time.
+
+use std::borrow::Cow;
+use std::io::Read as _;
+
+use takt_model::Time;
+use thiserror::Error;
+
+use crate::bytes::Endian;
+use crate::damage::Damages;
+use crate::dat::{self, Chunks, Dat, DatError, Pages, Times};
+use crate::decode::Decoder;
+use crate::event::{KernelEvent, Names, What};
+use crate::format::{Format, PageLayout};
+use crate::page::{Entry, Page};
+use crate::text::{self, Line};
+
+/// Which form a trace has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// Text, as the kernel or `trace-cmd report` prints it, also within the HTML of systrace.
+    Text,
+    /// trace-cmd's file, of that version.
+    Dat(u8),
+    /// Pages of the ring buffers.
+    Pages,
+}
+
+/// A trace that cannot be read at all.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A broken `trace.dat`.
+    #[error(transparent)]
+    Dat(#[from] DatError),
+    /// Text without an event.
+    #[error(
+        "no trace: neither trace.dat, nor text with a line of the form \"NAME-PID [CPU] SECONDS: EVENT: ...\"; raw pages need the kernel's format files beside them"
+    )]
+    NoEvent,
+    /// A compressed file that cannot be unpacked.
+    #[error("the gzip around the trace is broken, or holds more than {} bytes", dat::UNPACKED_MAX)]
+    Gzip,
+}
+
+/// Unpacks `bytes` where gzip is around them.
+///
+/// # Errors
+/// Broken, or more than a GiB.
+pub fn unpacked(bytes: &[u8]) -> Result<Cow<'_, [u8]>, OpenError> {
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let mut out = Vec::new();
+    let limit = dat::UNPACKED_MAX as u64 + 1;
+    flate2::read::MultiGzDecoder::new(bytes).take(limit).read_to_end(&mut out).map_err(|_| OpenError::Gzip)?;
+    if out.len() > dat::UNPACKED_MAX { Err(OpenError::Gzip) } else { Ok(Cow::Owned(out)) }
+}
+
+/// An open trace.
+#[derive(Debug)]
+pub struct Recording<'a> {
+    form: Form,
+    clock: String,
+    names: Names,
+    damages: Damages,
+    source: Source<'a>,
+    passed_over: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Source<'a> {
+    Text(&'a [u8]),
+    Pages { decoder: Decoder, layout: PageLayout, times: Times, cpus: Vec<(u32, Pages<'a>)> },
+}
+
+impl<'a> Recording<'a> {
+    /// Opens `trace.dat` or text, whichever `bytes` are. Not packed: see [`unpacked`].
+    ///
+    /// # Errors
+    /// Neither of them, or a file that is broken before its first event.
+    pub fn open(bytes: &'a [u8]) -> Result<Self, OpenError> {
+        let mut damages = Damages::default();
+        if bytes.starts_with(dat::MAGIC) {
+            let mut dat = Dat::open(bytes, &mut damages)?;
+            let chosen = dat.buffers.iter().position(|buffer| !buffer.cpus.is_empty()).unwrap_or(0);
+            let buffer = (chosen < dat.buffers.len()).then(|| dat.buffers.swap_remove(chosen));
+            let others = dat.buffers.iter().filter(|buffer| !buffer.cpus.is_empty());
+            let passed_over = others.map(|buffer| buffer.instance.clone()).collect();
+            let cpus = buffer.map(|buffer| buffer.cpus).unwrap_or_default();
+            let mut recording = Self::pages(&dat.formats, dat.layout, dat.endian, Vec::new());
+            (recording.form, recording.clock, recording.passed_over) = (Form::Dat(dat.version), dat.clock, passed_over);
+            recording.damages = damages;
+            if let Source::Pages { cpus: of_source, times, .. } = &mut recording.source {
+                (*of_source, *times) = (cpus, dat.times);
+            }
+            return Ok(recording);
+        }
+        if !lines(bytes).any(|line| matches!(text::line(line), Line::Event { .. } | Line::Unreadable(_))) {
+            // A trace in which nothing happened still says that it is one.
+            let head = &bytes[..bytes.len().min(1 << 16)];
+            let empty = memchr::memmem::find(head, b"# tracer:").is_some();
+            if !empty {
+                return Err(OpenError::NoEvent);
+            }
+        }
+        let source = Source::Text(bytes);
+        Ok(Recording {
+            form: Form::Text,
+            clock: String::new(),
+            names: Names::default(),
+            damages,
+            source,
+            passed_over: Vec::new(),
+        })
+    }
+
+    /// Pages of ring buffers: for each CPU its number and its pages, with the kernel's descriptions of its events.
+    #[must_use]
+    pub fn pages(formats: &[Format], layout: PageLayout, endian: Endian, cpus: Vec<(u32, &'a [u8])>) -> Self {
+        let mut names = Names::default();
+        let decoder = Decoder::new(formats, endian, &mut names);
+        let mut damages = Damages::default();
+        for (event, field) in decoder.lacking() {
+            damages.at_byte(
+                0,
+                &format!("the format of {event} lacks the field {field}: its events are counted, not read"),
+            );
+        }
+        let cpus = cpus.into_iter().map(|(cpu, data)| (cpu, Pages::plain(data, endian))).collect();
+        let source = Source::Pages { decoder, layout, times: Times::PLAIN, cpus };
+        Recording { form: Form::Pages, clock: String::new(), names, damages, source, passed_over: Vec::new() }
+    }
+
+    /// Which form it has.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        self.form
+    }
+    /// The clock of its times, as the kernel names it; empty where the trace does not say.
+    #[must_use]
+    pub fn clock(&self) -> &str {
+        &self.clock
+    }
+    /// Names of its events; all of them after [`Recording::each`].
+    #[must_use]
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+    /// What could not be read; all of it after [`Recording::each`].
+    #[must_use]
+    pub fn damages(&self) -> &Damages {
+        &self.damages
+    }
+    /// Trace instances of the file that are not read: one of several is, the first with events.
+    #[must_use]
+    pub fn passed_over(&self) -> &[String] {
+        &self.passed_over
+    }
+
+    /// Gives each event to `take`, in the order of time; at one time those of one CPU in their order, CPUs in the order of
+    /// the trace. Text is sorted in memory where it is not in order; pages are merged as they come.
+    pub fn each(&mut self, mut take: impl FnMut(&KernelEvent)) {
+        match &self.source {
+            Source::Text(bytes) => each_of_text(bytes, &mut self.names, &mut self.damages, take),
+            Source::Pages { decoder, layout, times, cpus } => {
+                let lost = self.names.number("(lost)");
+                let mut streams: Vec<Stream> =
+                    cpus.iter().map(|(cpu, pages)| Stream::new(*cpu, *pages, lost)).collect();
+                let damages = &mut self.damages;
+                let mut heads: Vec<(u64, usize)> = Vec::new();
+                for (k, stream) in streams.iter_mut().enumerate() {
+                    if stream.advance(decoder, layout, *times, damages) {
+                        heads.push((stream.head.time.as_ns(), k));
+                    }
+                }
+                // The latest first, so that the earliest is at the end. Runs of one CPU are long: it goes on until
+                // another one's time has come.
+                heads.sort_unstable_by(|a, b| b.cmp(a));
+                while let Some((_, first)) = heads.pop() {
+                    let until = heads.last().copied().unwrap_or((u64::MAX, usize::MAX));
+                    let stream = &mut streams[first];
+                    loop {
+                        take(&stream.head);
+                        if !stream.advance(decoder, layout, *times, damages) {
+                            break;
+                        }
+                        let head = (stream.head.time.as_ns(), first);
+                        if head > until {
+                            let place = heads.partition_point(|other| *other > head);
+                            heads.insert(place, head);
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Lines without their ends.
+fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+        let line = &rest[..end];
+        rest = rest.get(end + 1..).unwrap_or_default();
+        Some(line)
+    })
+}
+
+fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take: impl FnMut(&KernelEvent)) {
+    // While lines are in order they are given on at once. From the first that is not, all are sorted, and so a
+    // first pass finds out.
+    let mut sorted = true;
+    let mut before = 0;
+    for line in lines(bytes) {
+        if let Line::Event { time, .. } = text::line(line) {
+            sorted &= time >= before;
+            before = time;
+        }
+    }
+    let mut kept = Vec::new();
+    let mut latest = 0;
+    let mut last_name: (&[u8], u16) = (b"", 0);
+    for (number, line) in lines(bytes).enumerate() {
+        let event = match text::line(line) {
+            Line::Event { time, cpu, pid, name, what } => {
+                if last_name.0 != name || number == 0 {
+                    last_name = (name, names.number(&String::from_utf8_lossy(name)));
+                }
+                latest = time;
+                KernelEvent { time: Time::from_ns(time), cpu, pid, name: last_name.1, what }
+            }
+            Line::Lost { cpu, count } => {
+                let name = names.number("(lost)");
+                KernelEvent { time: Time::from_ns(latest), cpu, pid: 0, name, what: What::Lost { count } }
+            }
+            Line::Unreadable(why) => {
+                damages.at_line(number + 1, why);
+                continue;
+            }
+            Line::Other => continue,
+        };
+        if sorted { take(&event) } else { kept.push(event) }
+    }
+    kept.sort_by_key(|event| event.time);
+    for event in &kept {
+        take(event);
+    }
+}
+
+/// The events of one CPU.
+struct Stream<'a> {
+    cpu: u32,
+    lost: u16,
+    chunks: Chunks<'a>,
+    chunk: Cow<'a, [u8]>,
+    /// The place of the chunk in the file, and of the page in the chunk.
+    place: usize,
+    page: usize,
+    state: Option<Page>,
+    head: KernelEvent,
+}
+
+impl<'a> Stream<'a> {
+    fn new(cpu: u32, pages: Pages<'a>, lost: u16) -> Self {
+        let head = KernelEvent { time: Time::ZERO, cpu, pid: 0, name: lost, what: What::Other };
+        Stream { cpu, lost, chunks: pages.chunks(), chunk: Cow::Borrowed(&[]), place: 0, page: 0, state: None, head }
+    }
+
+    /// Puts the next event into `head`; false after the last.
+    #[inline]
+    fn advance(&mut self, decoder: &Decoder, layout: &PageLayout, times: Times, damages: &mut Damages) -> bool {
+        loop {
+            let Some(page) = &mut self.state else {
+                if !self.turn(decoder.endian(), layout, damages) {
+                    return false;
+                }
+                continue;
+            };
+            let bytes = &self.chunk[self.page..];
+            match page.next(bytes) {
+                Some(Entry::Event { time, payload }) => {
+                    let Some((name, pid, what)) = decoder.decode(payload) else {
+                        damages.at_byte(self.place + self.page, "an event is shorter than its format");
+                        continue;
+                    };
+                    let time = Time::from_ns(times.ns(time.as_ns())).max(self.head.time);
+                    self.head = KernelEvent { time, cpu: self.cpu, pid, name, what };
+                    return true;
+                }
+                Some(Entry::Lost(count)) => {
+                    let time = Time::from_ns(times.ns(page.time().as_ns())).max(self.head.time);
+                    self.head =
+                        KernelEvent { time, cpu: self.cpu, pid: 0, name: self.lost, what: What::Lost { count } };
+                    return true;
+                }
+                Some(Entry::Broken { offset, why }) => damages.at_byte(self.place + self.page + offset, why),
+                None => {
+                    self.page += layout.page;
+                    self.state = None;
+                }
+            }
+        }
+    }
+
+    /// Goes to the next page, of the next chunk where need be.
+    fn turn(&mut self, endian: Endian, layout: &PageLayout, damages: &mut Damages) -> bool {
+        while self.page >= self.chunk.len() {
+            let Some((place, chunk)) = self.chunks.next() else { return false };
+            (self.place, self.page) = (place, 0);
+            self.chunk = chunk.unwrap_or_else(|| {
+                damages.at_byte(place, "a chunk of pages cannot be unpacked");
+                Cow::Borrowed(&[])
+            });
+        }
+        self.state = Some(Page::new(&self.chunk[self.page..], layout, endian));
+        true
+    }
+}

@@ -1,0 +1,356 @@
+//! The text that a kernel's `trace` file and `trace-cmd report` print, old and new, also within the HTML of systrace.
+//!
+//! A line: `NAME-PID (TGID) [CPU] FLAGS SECONDS.FRACTION: EVENT: ARGUMENTS`; TGID and FLAGS may be absent. A name may hold anything, blanks and
+//! brackets too: the CPU is the first number in brackets behind `-PID`.
+
+use memchr::{memchr, memmem};
+
+use crate::decode::States;
+use crate::event::{Comm, Left, Pid, Thread, Waking, What};
+
+/// What a line is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Line<'a> {
+    /// An event.
+    Event {
+        /// When, in nanoseconds of the trace's clock (a clock that counts something else: its count).
+        time: u64,
+        /// On which CPU.
+        cpu: u32,
+        /// Which thread ran there.
+        pid: Pid,
+        /// The event's name.
+        name: &'a [u8],
+        /// What it says.
+        what: What,
+    },
+    /// The kernel lost events of a CPU.
+    Lost {
+        /// Whose.
+        cpu: u32,
+        /// How many, where it says so.
+        count: Option<u64>,
+    },
+    /// No event: a comment, a heading, a page around the trace, a line that goes on with the one before.
+    Other,
+    /// An event by its beginning, which cannot be read: its name where that can, and what is wrong.
+    Unreadable(&'static str),
+}
+
+/// Reads one line, without its end.
+#[must_use]
+pub(crate) fn line(text: &[u8]) -> Line<'_> {
+    // Within the JavaScript of an old systrace page, each line ends thus.
+    let text = text.strip_suffix(b"\r").unwrap_or(text);
+    let text = text.strip_suffix(b"\\n\\").unwrap_or(text);
+    if text.starts_with(b"#") {
+        return Line::Other;
+    }
+    if text.starts_with(b"CPU:") {
+        return lost(text).unwrap_or(Line::Other);
+    }
+    let Some((pid, cpu, rest)) = head(text) else {
+        return Line::Other;
+    };
+    let Some((time, rest)) = time(rest) else {
+        return Line::Unreadable("no time of the form SECONDS.FRACTION: follows the CPU");
+    };
+    let rest = rest.trim_ascii_start();
+    let end = rest.iter().position(|b| *b == b':' || b.is_ascii_whitespace()).unwrap_or(rest.len());
+    let (name, rest) = rest.split_at(end);
+    if rest.first() != Some(&b':') {
+        // The function tracers print `callee <-caller`.
+        return if memmem::find(rest, b"<-").is_some() {
+            Line::Event { time, cpu, pid, name: b"function", what: What::Other }
+        } else {
+            Line::Unreadable("no name of an event follows the time")
+        };
+    }
+    match what(name, rest[1..].trim_ascii()) {
+        Some(what) => Line::Event { time, cpu, pid, name, what },
+        None => Line::Unreadable("the event's arguments are not of a known form"),
+    }
+}
+
+/// `CPU:2 [LOST 12 EVENTS]` of the kernel, `CPU:2 [12 EVENTS DROPPED]` and `CPU:2 [EVENTS DROPPED]` of trace-cmd.
+fn lost(text: &[u8]) -> Option<Line<'static>> {
+    let (cpu, rest) = number(&text[4..])?;
+    memmem::find(rest, b"LOST").or_else(|| memmem::find(rest, b"DROPPED"))?;
+    let digits = rest.iter().position(u8::is_ascii_digit);
+    let count = digits.and_then(|at| number(&rest[at..])).map(|(count, _)| count);
+    Some(Line::Lost { cpu: u32::try_from(cpu).ok()?, count })
+}
+
+/// The thread and the CPU, and what follows them.
+fn head(text: &[u8]) -> Option<(Pid, u32, &[u8])> {
+    let mut from = 0;
+    while let Some(at) = memchr(b'[', &text[from..]) {
+        let bracket = from + at;
+        from = bracket + 1;
+        let Some((cpu, rest)) = number(&text[from..]) else { continue };
+        let (Some(rest), Ok(cpu)) = (rest.strip_prefix(b"]"), u32::try_from(cpu)) else { continue };
+        let Some(pid) = thread_before(&text[..bracket]) else { continue };
+        return Some((pid, cpu, rest));
+    }
+    None
+}
+
+/// `NAME-PID`, `NAME-PID (TGID)`, `NAME-PID (-----)`.
+fn thread_before(text: &[u8]) -> Option<Pid> {
+    let mut text = text.trim_ascii_end();
+    if let Some(inner) = text.strip_suffix(b")") {
+        text = inner[..memchr::memrchr(b'(', inner)?].trim_ascii_end();
+    }
+    let dash = memchr::memrchr(b'-', text)?;
+    match number(&text[dash + 1..])? {
+        (pid, []) => u32::try_from(pid).ok(),
+        _ => None,
+    }
+}
+
+/// `d..2 12.345678:`: nanoseconds, and what follows.
+fn time(text: &[u8]) -> Option<(u64, &[u8])> {
+    let mut text = text.trim_ascii_start();
+    // One word of flags at the most; the latency tracers' format has none of this.
+    for _ in 0..2 {
+        let end = text.iter().position(u8::is_ascii_whitespace).unwrap_or(text.len());
+        if let Some(stamp) = stamp(&text[..end]) {
+            return Some((stamp, &text[end..]));
+        }
+        text = text[end..].trim_ascii_start();
+    }
+    None
+}
+
+fn stamp(word: &[u8]) -> Option<u64> {
+    let word = word.strip_suffix(b":")?;
+    let (whole, rest) = number(word)?;
+    let Some(fraction) = rest.strip_prefix(b".") else {
+        return rest.is_empty().then_some(whole);
+    };
+    let digits = u32::try_from(fraction.len()).ok().filter(|digits| (1..=9).contains(digits))?;
+    let (part, []) = number(fraction)? else { return None };
+    whole.checked_mul(1_000_000_000)?.checked_add(part * 10_u64.pow(9 - digits))
+}
+
+/// The number that `text` begins with, and what follows it.
+#[inline]
+fn number(text: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0_u64;
+    let mut at = 0;
+    while let Some(digit) = text.get(at).map(|b| b.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
+        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+        at += 1;
+    }
+    (at > 0).then(|| (value, &text[at..]))
+}
+
+/// A number with a sign.
+fn signed(text: &[u8]) -> Option<(i64, &[u8])> {
+    match text.strip_prefix(b"-") {
+        Some(rest) => number(rest).and_then(|(value, rest)| Some((0_i64.checked_sub_unsigned(value)?, rest))),
+        None => number(text).and_then(|(value, rest)| Some((i64::try_from(value).ok()?, rest))),
+    }
+}
+
+/// Arguments, from the left to the right.
+#[derive(Clone, Copy)]
+struct Args<'a>(&'a [u8]);
+
+impl<'a> Args<'a> {
+    /// Goes behind the next `key`.
+    fn behind(&mut self, key: &[u8]) -> Option<()> {
+        let at = if self.0.starts_with(key) { 0 } else { memmem::find(self.0, key)? };
+        self.0 = &self.0[at + key.len()..];
+        Some(())
+    }
+    /// What stands before the next `key`; goes behind it.
+    fn before(&mut self, key: &[u8]) -> Option<&'a [u8]> {
+        let at = memmem::find(self.0, key)?;
+        let text = &self.0[..at];
+        self.0 = &self.0[at + key.len()..];
+        Some(text)
+    }
+    fn number(&mut self) -> Option<u64> {
+        let (value, rest) = number(self.0)?;
+        self.0 = rest;
+        Some(value)
+    }
+    fn signed(&mut self) -> Option<i64> {
+        let (value, rest) = signed(self.0)?;
+        self.0 = rest;
+        Some(value)
+    }
+    fn small(&mut self) -> Option<u32> {
+        self.number().and_then(|value| u32::try_from(value).ok())
+    }
+    fn prio(&mut self) -> Option<i32> {
+        self.signed().and_then(|value| i32::try_from(value).ok())
+    }
+    fn hex(&mut self) -> Option<u64> {
+        let text = self.0.strip_prefix(b"0x").unwrap_or(self.0);
+        let end = text.iter().position(|b| !b.is_ascii_hexdigit()).unwrap_or(text.len());
+        let value = u64::from_str_radix(std::str::from_utf8(&text[..end]).ok()?, 16).ok()?;
+        self.0 = &text[end..];
+        Some(value)
+    }
+}
+
+/// `None`: an event that takt reads, with arguments that it does not know.
+fn what(name: &[u8], text: &[u8]) -> Option<What> {
+    let mut args = Args(text);
+    let at = &mut args;
+    // trace-cmd marks what it could not read; the event is counted.
+    if text.starts_with(b"[FAILED TO PARSE]") {
+        return Some(What::Other);
+    }
+    Some(match name {
+        b"sched_switch" => return switch(text),
+        b"sched_waking" => return wake(text, Waking::Begins),
+        b"sched_wakeup" => return wake(text, Waking::Queued),
+        b"sched_wakeup_new" => return wake(text, Waking::New),
+        b"sched_migrate_task" => {
+            at.behind(b" pid=")?;
+            let pid = at.small()?;
+            at.behind(b" orig_cpu=")?;
+            let from = at.small()?;
+            at.behind(b" dest_cpu=")?;
+            What::Migrate { pid, from, to: at.small()? }
+        }
+        b"sched_process_fork" => {
+            at.behind(b" pid=")?;
+            let parent = at.small()?;
+            at.behind(b" child_comm=")?;
+            let comm = Comm::new(at.before(b" child_pid=")?);
+            What::Fork { parent, child: at.small()?, comm }
+        }
+        b"sched_process_exit" => {
+            at.behind(b" pid=")?;
+            What::Exit { pid: at.small()? }
+        }
+        b"task_rename" => {
+            at.behind(b"pid=")?;
+            let pid = at.small()?;
+            at.behind(b" newcomm=")?;
+            What::Rename { pid, comm: Comm::new(at.before(b" oom_score_adj=")?) }
+        }
+        b"irq_handler_entry" | b"irq_handler_exit" => {
+            at.behind(b"irq=")?;
+            let irq = at.small()?;
+            if name == b"irq_handler_entry" { What::IrqEnter { irq } } else { What::IrqExit { irq } }
+        }
+        b"softirq_raise" | b"softirq_entry" | b"softirq_exit" => {
+            at.behind(b"vec=")?;
+            let vec = at.small()?;
+            match name {
+                b"softirq_raise" => What::SoftirqRaise { vec },
+                b"softirq_entry" => What::SoftirqEnter { vec },
+                _ => What::SoftirqExit { vec },
+            }
+        }
+        b"sys_enter" => {
+            at.behind(b"NR ")?;
+            let number = at.signed()?;
+            at.behind(b"(")?;
+            let mut values = [0; 6];
+            for (k, value) in values.iter_mut().enumerate() {
+                if k > 0 {
+                    at.behind(b", ")?;
+                }
+                *value = at.hex()?;
+            }
+            What::SyscallEnter { number, args: values }
+        }
+        b"sys_exit" => {
+            at.behind(b"NR ")?;
+            let number = at.signed()?;
+            at.behind(b" = ")?;
+            What::SyscallExit { number, result: at.signed()? }
+        }
+        _ => What::Other,
+    })
+}
+
+/// `prev_comm=A prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=B next_pid=2 next_prio=120`, the arrow missing in
+/// some; or `A:1 [120] S ==> B:2 [120]`.
+fn switch(text: &[u8]) -> Option<What> {
+    let mut args = Args(text);
+    let at = &mut args;
+    let (prev, state, next);
+    if text.starts_with(b"prev_comm=") {
+        at.behind(b"prev_comm=")?;
+        let comm = Comm::new(at.before(b" prev_pid=")?);
+        let pid = at.small()?;
+        at.behind(b" prev_prio=")?;
+        prev = Thread { pid, comm, prio: Some(at.prio()?) };
+        at.behind(b" prev_state=")?;
+        state = at.before(b" ")?;
+        at.behind(b"next_comm=")?;
+        let comm = Comm::new(at.before(b" next_pid=")?);
+        let pid = at.small()?;
+        at.behind(b" next_prio=")?;
+        next = Thread { pid, comm, prio: Some(at.prio()?) };
+    } else {
+        let left = at.before(b" ==> ")?;
+        let space = memchr::memrchr(b' ', left)?;
+        state = &left[space + 1..];
+        prev = short(left[..space].trim_ascii_end())?;
+        next = short(at.0)?;
+    }
+    Some(What::Switch { prev, left: left(state, next.pid == 0)?, next })
+}
+
+/// `NAME:PID [PRIO]`.
+fn short(text: &[u8]) -> Option<Thread> {
+    let text = text.strip_suffix(b"]")?;
+    let bracket = memchr::memrchr(b'[', text)?;
+    let (prio, []) = signed(&text[bracket + 1..])? else { return None };
+    let text = text[..bracket].trim_ascii_end();
+    let colon = memchr::memrchr(b':', text)?;
+    let (pid, []) = number(&text[colon + 1..])? else { return None };
+    Some(Thread {
+        pid: u32::try_from(pid).ok()?,
+        comm: Comm::new(&text[..colon]),
+        prio: Some(i32::try_from(prio).ok()?),
+    })
+}
+
+/// Letters as the kernel prints them, or a number.
+fn left(state: &[u8], idle_next: bool) -> Option<Left> {
+    if let Some((value, [])) = number(state) {
+        return Some(States::UNKNOWN.left(value, idle_next));
+    }
+    Some(match state {
+        b"R" => Left::Ready,
+        b"R+" | b"+" if !idle_next => Left::Preempted,
+        b"X" | b"Z" | b"x" | b"X|Z" | b"Z|X" => Left::Ended,
+        _ if state.first()?.is_ascii_alphabetic() || state == b"+" => {
+            // `S+`, `D|W+`: on its way to sleep, but still ready, for it was preempted before it got there.
+            if state.ends_with(b"+") && !idle_next { Left::Preempted } else { Left::Blocked }
+        }
+        _ => return None,
+    })
+}
+
+/// `comm=A pid=1 prio=120 target_cpu=003`, older ones with `success=1`; or `A:1 [120] success=1 CPU:003`.
+fn wake(text: &[u8], waking: Waking) -> Option<What> {
+    let mut args = Args(text);
+    let at = &mut args;
+    if text.starts_with(b"comm=") {
+        at.behind(b"comm=")?;
+        let comm = Comm::new(at.before(b" pid=")?);
+        let pid = at.small()?;
+        at.behind(b" prio=")?;
+        let thread = Thread { pid, comm, prio: Some(at.prio()?) };
+        at.behind(b" target_cpu=")?;
+        return Some(What::Wake { thread, waking, cpu: Some(at.small()?) });
+    }
+    let bracket = memchr::memrchr(b']', text)?;
+    let thread = short(&text[..=bracket])?;
+    let cpu = at.behind(b"CPU:").and_then(|()| at.small());
+    Some(What::Wake { thread, waking, cpu })
+}
+
+#[cfg(test)]
+#[path = "text_tests.rs"]
+mod tests;

@@ -1,0 +1,124 @@
+//! Lines of real traces, one of each form, and lines that nobody should write.
+
+use super::*;
+
+fn event(text: &str) -> (u64, u32, Pid, String, What) {
+    match line(text.as_bytes()) {
+        Line::Event { time, cpu, pid, name, what } => {
+            (time, cpu, pid, String::from_utf8_lossy(name).into_owned(), what)
+        }
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+#[test]
+fn heads_of_all_forms() {
+    for (text, time, cpu, pid) in [
+        ("  ls-4734  [002] 106439.675571: bprint:  select: x", 106_439_675_571_000, 2, 4734),
+        ("          <idle>-0     [000] d..2  1136.097253: cpu_idle: state=0", 1_136_097_253_000, 0, 0),
+        ("RenderThread-1143  (  611) [004] ...1 514769.085985: tracing_mark_write: E", 514_769_085_985_000, 4, 1143),
+        ("   <idle>-0     (-----) [002] d..3 514769.086339: e: x", 514_769_086_339_000, 2, 0),
+        ("a [b] - c-77 [011] d.h.. 1.000000002: e: [003] 1.0: f: y", 1_000_000_002, 11, 77),
+        ("\t<...>-15430 [006]  7115.449594: e: x", 7_115_449_594_000, 6, 15430),
+        ("x-1 [0] 12345: e:", 12345, 0, 1),
+        ("x-1 [000] ..... 5.5: e: \\n\\", 5_500_000_000, 0, 1),
+    ] {
+        let (t, c, p, ..) = event(text);
+        assert_eq!((t, c, p), (time, cpu, pid), "{text}");
+    }
+}
+
+#[test]
+fn switches_of_both_forms() {
+    let thread = |pid, comm: &str, prio| Thread { pid, comm: Comm::new(comm.as_bytes()), prio: Some(prio) };
+    let (prev, next) = (thread(4734, "a b=c:d", 120), thread(18, "migration/2", -1));
+    for (state, left) in [
+        ("S", Left::Blocked),
+        ("R", Left::Ready),
+        ("R+", Left::Preempted),
+        ("X", Left::Ended),
+        ("D|W", Left::Blocked),
+        ("1024", Left::Preempted),
+        ("64", Left::Blocked),
+    ] {
+        let long = format!(
+            "a b=c:d-4734 [002] 1.5: sched_switch: prev_comm=a b=c:d prev_pid=4734 prev_prio=120 prev_state={state} ==> next_comm=migration/2 next_pid=18 next_prio=-1"
+        );
+        let without_arrow = long.replace(" ==>", "");
+        let short = format!("a b=c:d-4734 [002] 1.5: sched_switch: a b=c:d:4734 [120] {state} ==> migration/2:18 [-1]");
+        for text in [long, without_arrow, short] {
+            assert_eq!(event(&text).4, What::Switch { prev, left, next }, "{text}");
+        }
+    }
+}
+
+#[test]
+fn other_events_that_are_read() {
+    let thread = Thread { pid: 9, comm: Comm::new(b"rcu preempt"), prio: Some(98) };
+    for (text, what) in [
+        (
+            "sched_wakeup: comm=rcu preempt pid=9 prio=98 success=1 target_cpu=006",
+            What::Wake { thread, waking: Waking::Queued, cpu: Some(6) },
+        ),
+        (
+            "sched_waking: rcu preempt:9 [98] success=1 CPU:006",
+            What::Wake { thread, waking: Waking::Begins, cpu: Some(6) },
+        ),
+        ("sched_wakeup_new: rcu preempt:9 [98]", What::Wake { thread, waking: Waking::New, cpu: None }),
+        ("sched_migrate_task: comm=a pid=9 prio=120 orig_cpu=1 dest_cpu=0", What::Migrate { pid: 9, from: 1, to: 0 }),
+        (
+            "sched_process_fork: comm=sh pid=1 child_comm=a b child_pid=9",
+            What::Fork { parent: 1, child: 9, comm: Comm::new(b"a b") },
+        ),
+        ("sched_process_exit: comm=sh pid=9 prio=120", What::Exit { pid: 9 }),
+        (
+            "task_rename: pid=9 oldcomm=a b newcomm=c d oom_score_adj=0",
+            What::Rename { pid: 9, comm: Comm::new(b"c d") },
+        ),
+        ("irq_handler_entry: irq=24 name=virtio0", What::IrqEnter { irq: 24 }),
+        ("irq_handler_exit: irq=24 ret=handled", What::IrqExit { irq: 24 }),
+        ("softirq_raise: vec=3 [action=NET_RX]", What::SoftirqRaise { vec: 3 }),
+        ("softirq_entry: vec=3 [action=NET_RX]", What::SoftirqEnter { vec: 3 }),
+        ("softirq_exit: vec=3 [action=NET_RX]", What::SoftirqExit { vec: 3 }),
+        (
+            "sys_enter: NR 230 (1, 1, 7ffe0, 0, ffffffffffffffff, 2)",
+            What::SyscallEnter { number: 230, args: [1, 1, 0x7ffe0, 0, u64::MAX, 2] },
+        ),
+        ("sys_exit: NR 230 = -4", What::SyscallExit { number: 230, result: -4 }),
+        ("cpu_idle: state=1 cpu_id=0", What::Other),
+        ("thermal: [FAILED TO PARSE] a=b", What::Other),
+    ] {
+        assert_eq!(event(&format!("x-1 [000] d.... 1.000000: {text}")).4, what, "{text}");
+    }
+    assert_eq!(event("x-1 [000] .... 1.0: schedule <-do_nanosleep").3, "function");
+}
+
+#[test]
+fn lost_events_and_what_is_no_event() {
+    assert_eq!(line(b"CPU:2 [LOST 1234 EVENTS]"), Line::Lost { cpu: 2, count: Some(1234) });
+    assert_eq!(line(b"CPU:11 [77 EVENTS DROPPED]"), Line::Lost { cpu: 11, count: Some(77) });
+    assert_eq!(line(b"CPU:0 [EVENTS DROPPED]"), Line::Lost { cpu: 0, count: None });
+    for text in [
+        "",
+        "# tracer: nop",
+        "version = 6",
+        "CPU 3 is empty",
+        "cpus=6",
+        " gid=4",
+        "</html>",
+        "##### CPU 2 buffer started ####",
+        "a[0]-b [x] 1.0: e:",
+    ] {
+        assert_eq!(line(text.as_bytes()), Line::Other, "{text}");
+    }
+    for text in [
+        "x-1 [000] d..2 soon: e: y",
+        "x-1 [000] 1.0: and then nothing",
+        "x-1 [000] 1.0: sched_switch: prev_comm=a prev_pid=1",
+        "x-1 [000] 1.0: sched_switch: prev_comm=a prev_pid=99999999999 prev_prio=1 prev_state=S ==> next_comm=b next_pid=1 next_prio=1",
+        "x-1 [000] 18446744074.0: e: y",
+        "x-1 [000] 1.0000000001: e: y",
+    ] {
+        assert!(matches!(line(text.as_bytes()), Line::Unreadable(_)), "{text}: {:?}", line(text.as_bytes()));
+    }
+}

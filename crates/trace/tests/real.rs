@@ -1,0 +1,140 @@
+//! Traces of real machines that nobody here wrote: what takt counts equals what is known of them.
+//!
+//! tests/data/README.md says where each is from.
+
+use std::collections::BTreeMap;
+
+use takt_model::Time;
+use takt_trace::{Endian, Entry, Form, KernelEvent, Left, Page, PageLayout, Recording, What, unpacked};
+
+/// A trace as it is read: every event with its name, and how many places are broken.
+fn read(file: &str) -> (Form, Vec<(KernelEvent, String)>, u64) {
+    let bytes =
+        std::fs::read(format!("{}/tests/data/{file}", env!("CARGO_MANIFEST_DIR"))).expect("the fixture is there");
+    let bytes = unpacked(&bytes).expect("the fixture is sound");
+    let mut recording = Recording::open(&bytes).expect("the fixture is a trace");
+    let mut events = Vec::new();
+    recording.each(|event| events.push(*event));
+    assert!(events.is_sorted_by_key(|event| event.time), "{file}: in the order of time");
+    let named = events.iter().map(|event| (*event, recording.names().name(event.name).to_owned())).collect();
+    (recording.form(), named, recording.damages().count())
+}
+
+fn count(events: &[(KernelEvent, String)], name: &str) -> usize {
+    events.iter().filter(|(_, other)| other == name).count()
+}
+
+#[test]
+fn counts_are_those_that_are_known() {
+    for (file, form, events, switches, broken) in [
+        // As trace-cmd 3.1.6 reports them.
+        ("trappy-raw_trace.dat.gz", Form::Dat(6), 757, 755, 0),
+        ("lisa-sched_load_trace.dat.gz", Form::Dat(6), 3724, 399, 0),
+        ("lisa-sched_load_trace.v7-zstd.dat", Form::Dat(7), 3724, 399, 0),
+        // 2943 lines, the first two of which are no events.
+        ("lisa-trace.txt.gz", Form::Text, 2941, 1856, 0),
+        ("trappy-doc_trace.txt", Form::Text, 804, 0, 0),
+        ("trappy-raw_trace.txt", Form::Text, 3, 3, 0),
+        ("trappy-trace_common_clk.txt", Form::Text, 8, 0, 0),
+        ("trappy-trace_empty.txt", Form::Text, 51, 0, 0),
+        ("trappy-trace_equals.txt", Form::Text, 7, 0, 0),
+        ("trappy-trace_failed_to_parse.txt", Form::Text, 11, 0, 0),
+        ("trappy-trace_filesystem.txt", Form::Text, 69, 0, 0),
+        // Its last line is cut within a sched_switch.
+        ("trappy-trace_idle_unsorted.txt", Form::Text, 14, 6, 1),
+        ("trappy-trace_no_trailing_line.txt", Form::Text, 10, 1, 0),
+        ("trappy-trace_sched.txt", Form::Text, 11, 0, 0),
+        ("trappy-trace_legacy_systrace.html", Form::Text, 15, 3, 0),
+        ("trappy-trace_systrace.html", Form::Text, 10, 4, 0),
+    ] {
+        let (its_form, read, damages) = read(file);
+        let counts = (its_form, read.len(), count(&read, "sched_switch"), damages);
+        assert_eq!(counts, (form, events, switches, broken), "{file}");
+        let understood = read.iter().filter(|(event, _)| matches!(event.what, What::Switch { .. })).count();
+        assert_eq!(understood, switches, "{file}: every sched_switch is read");
+    }
+}
+
+#[test]
+fn both_versions_of_a_file_say_the_same() {
+    assert_eq!(read("lisa-sched_load_trace.dat.gz").1, read("lisa-sched_load_trace.v7-zstd.dat").1);
+}
+
+/// The text was made of the first file: where both have an event they agree to the microsecond.
+#[test]
+fn binary_and_text_agree() {
+    let binary = read("trappy-raw_trace.dat.gz").1;
+    for (event, _) in &read("trappy-raw_trace.txt").1 {
+        let same = binary.iter().find(|(other, _)| {
+            let rounded = (other.time.as_ns() + 500) / 1000 * 1000;
+            rounded == event.time.as_ns() && other.cpu == event.cpu && other.pid == event.pid
+        });
+        let (other, _) = same.unwrap_or_else(|| panic!("{event:?} is not in the file"));
+        assert_eq!(other.what, event.what);
+    }
+}
+
+/// A CPU goes on with the thread that it was given, wherever nothing is lost: each switch leaves the thread that the one before chose.
+#[test]
+fn each_switch_leaves_the_thread_that_the_one_before_chose() {
+    for file in ["trappy-raw_trace.dat.gz", "lisa-sched_load_trace.dat.gz", "lisa-trace.txt.gz"] {
+        let mut running = BTreeMap::new();
+        let (mut followed, mut preempted) = (0, 0);
+        for (event, _) in &read(file).1 {
+            let What::Switch { prev, left, next } = event.what else { continue };
+            if let Some(before) = running.insert(event.cpu, next.pid) {
+                assert_eq!(before, prev.pid, "{file}: CPU {} at {:?}", event.cpu, event.time);
+                followed += 1;
+            }
+            preempted += u32::from(left == Left::Preempted);
+            assert!(prev.pid != next.pid && !(left == Left::Preempted && next.pid == 0), "{file}: {event:?}");
+        }
+        assert!(followed > 100 && preempted > 0, "{file}: {followed} {preempted}");
+    }
+}
+
+/// 21 pages of a ring buffer, 1366 events, without the formats of their kernel.
+#[test]
+fn pages_alone() {
+    let bytes = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/schedviz-cpu0.gz")).expect("is there");
+    let bytes = unpacked(&bytes).expect("sound");
+    let layout = PageLayout::usual(8, 4096);
+    let (mut pages, mut events, mut latest) = (0, 0, Time::ZERO);
+    for bytes in bytes.chunks(layout.page) {
+        pages += 1;
+        let mut page = Page::new(bytes, &layout, Endian::Little);
+        while let Some(entry) = page.next(bytes) {
+            let Entry::Event { time, payload } = entry else { panic!("{entry:?}") };
+            assert!(time >= latest && payload.len() >= 8);
+            latest = time;
+            events += 1;
+        }
+    }
+    assert_eq!((pages, events), (21, 1366));
+    let mut recording = Recording::pages(&[], layout, Endian::Little, vec![(0, &bytes)]);
+    let mut seen = 0;
+    recording.each(|_| seen += 1);
+    assert_eq!((seen, recording.damages().count()), (1366, 0));
+}
+
+/// Whatever is cut off, what is left is read, and told to be cut.
+#[test]
+fn a_cut_file_is_read_as_far_as_it_goes() {
+    let bytes = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/lisa-sched_load_trace.dat.gz"))
+        .expect("is there");
+    let bytes = unpacked(&bytes).expect("sound");
+    let (mut opened, mut before) = (0, 0);
+    for percent in (5..100).step_by(5) {
+        let cut = &bytes[..bytes.len() * percent / 100];
+        let Ok(mut recording) = Recording::open(cut) else {
+            assert_eq!(opened, 0, "once its head is whole, a file is read");
+            continue;
+        };
+        opened += 1;
+        let mut events = 0;
+        recording.each(|_| events += 1);
+        assert!(events >= before && events <= 3724 && recording.damages().count() > 0, "{percent} %: {events}");
+        before = events;
+    }
+    assert!(opened > 0 && before > 0);
+}
