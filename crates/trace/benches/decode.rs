@@ -1,0 +1,154 @@
+//! How fast traces are decoded: `cargo bench -p takt-trace`, only some with `cargo bench -p takt-trace --bench decode -- text`.
+//!
+//! Plain figures, best of several rounds; nothing is asserted. Pages and text hold the same events: on each of two CPUs
+//! a thread is woken, runs, and leaves, as in a machine that is busy with short jobs.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::time::Instant;
+
+use takt_trace::{Endian, Format, PageLayout, Recording};
+
+const PAGES: usize = 2000;
+const ROUNDS: u32 = 30;
+
+fn main() {
+    let layout = PageLayout::usual(8, 4096);
+    let formats = [SWITCH, WAKING].map(|text| Format::parse(text).expect("a format"));
+    let (one, text) = events(&layout);
+    let (two, _) = events(&layout);
+    println!("{:<34} {:>14} {:>10} {:>10}", "traces, one core", "million/s", "ns each", "MB/s");
+
+    let mut count = 0;
+    Recording::pages(&formats, layout, Endian::Little, vec![(0, &one)]).each(|_| count += 1);
+    measure("pages of one CPU", count, one.len(), || {
+        let mut recording = Recording::pages(&formats, layout, Endian::Little, vec![(0, &one)]);
+        recording.each(|event| {
+            black_box(event);
+        });
+    });
+    measure("pages of two CPUs, merged", 2 * count, 2 * one.len(), || {
+        let mut recording = Recording::pages(&formats, layout, Endian::Little, vec![(0, &one), (1, &two)]);
+        recording.each(|event| {
+            black_box(event);
+        });
+    });
+    measure("text", count, text.len(), || {
+        let mut recording = Recording::open(text.as_bytes()).expect("a trace");
+        recording.each(|event| {
+            black_box(event);
+        });
+    });
+}
+
+/// The fastest of the rounds.
+fn measure(what: &str, events: u64, bytes: usize, mut work: impl FnMut()) {
+    let chosen: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    if !chosen.is_empty() && !chosen.iter().any(|part| what.contains(part.as_str())) {
+        return;
+    }
+    let best = (0..ROUNDS)
+        .map(|_| {
+            let start = Instant::now();
+            work();
+            start.elapsed()
+        })
+        .min()
+        .expect("there are rounds");
+    let seconds = best.as_secs_f64();
+    let rate = events as f64 / seconds / 1e6;
+    println!("{what:<34} {rate:>14.1} {:>10.1} {:>10.0}", 1e3 / rate, bytes as f64 / seconds / 1e6);
+}
+
+const SWITCH: &str = "name: sched_switch
+ID: 372
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;
+\tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;
+\tfield:int prev_prio;\toffset:28;\tsize:4;\tsigned:1;
+\tfield:long prev_state;\toffset:32;\tsize:8;\tsigned:1;
+\tfield:char next_comm[16];\toffset:40;\tsize:16;\tsigned:0;
+\tfield:pid_t next_pid;\toffset:56;\tsize:4;\tsigned:1;
+\tfield:int next_prio;\toffset:60;\tsize:4;\tsigned:1;
+
+print fmt: \"%s\", REC->prev_state & 256 ? \"+\" : \"\"
+";
+const WAKING: &str = "name: sched_waking
+ID: 374
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;
+\tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;
+\tfield:int prio;\toffset:28;\tsize:4;\tsigned:1;
+\tfield:int target_cpu;\toffset:32;\tsize:4;\tsigned:1;
+
+print fmt: \"\"
+";
+
+/// Full pages, and the text that a kernel would print of them.
+fn events(layout: &PageLayout) -> (Vec<u8>, String) {
+    let (mut pages, mut text) = (Vec::new(), String::new());
+    let mut time = 1_000_000_000_u64;
+    let mut step = 0;
+    for _ in 0..PAGES {
+        let mut data = Vec::new();
+        let start = time;
+        loop {
+            let (payload, line) = event(step);
+            if data.len() + payload.len() + 4 > layout.page - layout.data {
+                break;
+            }
+            let head = (1_700_u32 << 5) | (payload.len() as u32 / 4);
+            data.extend(head.to_le_bytes());
+            data.extend(payload);
+            time += 1_700;
+            step += 1;
+            let (whole, micro) = (time / 1_000_000_000, time % 1_000_000_000 / 1000);
+            writeln!(text, "          worker-{:<5} [000] d..2. {whole:>5}.{micro:06}: {line}", 1000)
+                .expect("to memory");
+        }
+        let mut page = start.to_le_bytes().to_vec();
+        page.extend((data.len() as u64).to_le_bytes());
+        page.extend(data);
+        page.resize(layout.page, 0);
+        pages.extend(page);
+    }
+    (pages, text)
+}
+
+/// The bytes and the text of the event with that number.
+fn event(step: u32) -> (Vec<u8>, String) {
+    let mut bytes = Vec::new();
+    let thread = 1000 + step % 7;
+    if step % 3 == 0 {
+        bytes.extend(374_u32.to_le_bytes());
+        bytes.extend(1000_u32.to_le_bytes());
+        bytes.extend(b"worker\0\0\0\0\0\0\0\0\0\0");
+        for number in [thread, 120, 0] {
+            bytes.extend(number.to_le_bytes());
+        }
+        return (bytes, format!("sched_waking: comm=worker pid={thread} prio=120 target_cpu=000"));
+    }
+    let (prev, next, state) = if step % 3 == 1 { (0, thread, 0_u64) } else { (thread, 0, 1) };
+    bytes.extend(372_u32.to_le_bytes());
+    bytes.extend(1000_u32.to_le_bytes());
+    bytes.extend(b"worker\0\0\0\0\0\0\0\0\0\0");
+    bytes.extend(prev.to_le_bytes());
+    bytes.extend(120_u32.to_le_bytes());
+    bytes.extend(state.to_le_bytes());
+    bytes.extend(b"worker\0\0\0\0\0\0\0\0\0\0");
+    bytes.extend(next.to_le_bytes());
+    bytes.extend(120_u32.to_le_bytes());
+    let letter = if state == 0 { "R" } else { "S" };
+    let line = format!(
+        "sched_switch: prev_comm=worker prev_pid={prev} prev_prio=120 prev_state={letter} ==> next_comm=worker next_pid={next} next_prio=120"
+    );
+    (bytes, line)
+}

@@ -1,0 +1,58 @@
+//! Arbitrary bytes as a trace: nothing panics, memory stays in proportion, events come in the order of time, and reading twice
+//! gives the same.
+//!
+//! The first byte chooses how the rest is taken: as a file, as a packed file, as pages of either order of bytes, or as the
+//! description of an event, a NUL, and pages with such events.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use takt_model::Time;
+use takt_trace::{Endian, Format, PageLayout, Recording, unpacked};
+
+fuzz_target!(|data: &[u8]| {
+    let Some((how, rest)) = data.split_first() else { return };
+    match how % 4 {
+        0 => open(rest),
+        1 => {
+            if let Ok(bytes) = unpacked(rest) {
+                open(&bytes);
+            }
+        }
+        2 => pages(&[], rest),
+        _ => {
+            let (text, bytes) = rest.split_at(rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len()));
+            if let Ok(format) = Format::parse(&String::from_utf8_lossy(text)) {
+                pages(&[format], bytes.get(1..).unwrap_or_default());
+            }
+            if let Ok(layout) = PageLayout::parse(&String::from_utf8_lossy(text)) {
+                read(&mut Recording::pages(&[], layout, Endian::Little, vec![(0, bytes)]));
+            }
+        }
+    }
+});
+
+fn open(bytes: &[u8]) {
+    let first = Recording::open(bytes).map(|mut recording| read(&mut recording));
+    let again = Recording::open(bytes).map(|mut recording| read(&mut recording));
+    assert_eq!(first, again);
+}
+
+fn pages(formats: &[Format], bytes: &[u8]) {
+    for (endian, word) in [(Endian::Little, 8), (Endian::Big, 4)] {
+        let (one, two) = bytes.split_at(bytes.len() / 2);
+        let cpus = vec![(0, one), (7, two)];
+        read(&mut Recording::pages(formats, PageLayout::usual(word, 4096), endian, cpus));
+    }
+}
+
+/// How many events there are, and how many broken places.
+fn read(recording: &mut Recording) -> (u64, u64) {
+    let (mut events, mut latest) = (0, Time::ZERO);
+    recording.each(|event| {
+        assert!(event.time >= latest);
+        latest = event.time;
+        events += 1;
+    });
+
+    (events, recording.damages().count())
+}
