@@ -127,7 +127,7 @@ fn events(layout: &PageLayout) -> (Vec<u8>, String) {
 fn event(step: u32) -> (Vec<u8>, String) {
     let mut bytes = Vec::new();
     let thread = 1000 + step % 7;
-    if step % 3 == 0 {
+    if step.is_multiple_of(3) {
         bytes.extend(374_u32.to_le_bytes());
         bytes.extend(1000_u32.to_le_bytes());
         bytes.extend(b"worker\0\0\0\0\0\0\0\0\0\0");
