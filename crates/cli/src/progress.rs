@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use takt_log::{Event, Sink};
+use takt_log::{Definition, Event, Sink};
 use takt_model::{Span, Time};
 
 /// Whether anybody watches: standard error is a terminal.
@@ -53,6 +53,10 @@ impl<S: Sink> Sink for Watched<S> {
             self.bar.set_position(now.as_ns());
         }
         self.inner.event(stream, now, event);
+    }
+
+    fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        self.inner.define(stream, now, definition);
     }
 
     fn wants_misses(&self) -> bool {

@@ -1,4 +1,4 @@
-//! What the numbers in events stand for: nodes, CPUs, tasks, chains, servers, modes, clocks.
+//! What the numbers in events stand for: nodes, CPUs, tasks, chains, servers, modes, interrupts, clocks.
 //!
 //! A log's head carries the [`Definitions`] that hold from its start; each can be added to or changed
 //! later by a [`Definition`] in a stream.
@@ -23,6 +23,8 @@ pub struct Definitions {
     /// Strategy switches, each node's in the order of time: an event's mode k is the k-th of its node, mode 0 is
     /// what the node starts with. See [`Definitions::mode_name`].
     pub modes: Vec<ModeDef>,
+    /// Interrupts and softirqs.
+    pub interrupts: Vec<InterruptDef>,
     /// How streams' clocks stand to each other, in the order in which it became known.
     pub clocks: Vec<ClockDef>,
     /// The one node that the log is about; `None`: all. What the others do is not in it.
@@ -99,6 +101,41 @@ pub struct ModeDef {
     pub strategy: String,
 }
 
+/// An interrupt or a softirq.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InterruptDef {
+    /// Its number, if it has one, and name: `24 eth0`, `NET_RX`.
+    pub name: String,
+    /// Where it is served.
+    pub node: NodeId,
+    /// Which of the two it is.
+    pub kind: InterruptKind,
+}
+
+/// What serves an interrupt.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum InterruptKind {
+    /// A handler that the hardware calls.
+    Hard = 0,
+    /// A softirq: what a handler left for later, served on return from interrupts.
+    Soft = 1,
+}
+
+impl InterruptKind {
+    /// Both.
+    pub const ALL: [InterruptKind; 2] = [InterruptKind::Hard, InterruptKind::Soft];
+
+    /// The name in texts and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            InterruptKind::Hard => "hard",
+            InterruptKind::Soft => "soft",
+        }
+    }
+}
+
 /// From a moment on, stream 0's clock reads between `stream`'s reading plus `offset_min` and plus `offset_max`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClockDef {
@@ -132,6 +169,8 @@ pub enum Definition {
     Clock(ClockDef),
     /// The log is about this node alone.
     Only(NodeId),
+    /// An interrupt or softirq.
+    Interrupt(u32, InterruptDef),
 }
 
 /// A definition whose id leaves a gap.
@@ -194,6 +233,7 @@ impl Definitions {
                 .into_iter()
                 .map(|mode| ModeDef { node: mode.node, strategy: system.strategy_name(mode.strategy).to_owned() })
                 .collect(),
+            interrupts: Vec::new(),
             clocks: Vec::new(),
             only: None,
         }
@@ -232,6 +272,7 @@ impl Definitions {
             Definition::Chain(id, def) => place(&mut self.chains, "chain", id, def),
             Definition::Server(id, def) => place(&mut self.servers, "server", id, def),
             Definition::Mode(id, def) => place(&mut self.modes, "mode", id, def),
+            Definition::Interrupt(id, def) => place(&mut self.interrupts, "interrupt", id, def),
             Definition::Cpu(def) => {
                 match self.cpus.iter_mut().find(|cpu| (cpu.node, cpu.cpu) == (def.node, def.cpu)) {
                     Some(old) => *old = def,
@@ -264,6 +305,7 @@ impl Definitions {
             .chain(ids(&self.modes).map(|(id, def)| Definition::Mode(id, def)))
             .chain(self.clocks.iter().map(|def| Definition::Clock(*def)))
             .chain(self.only.map(Definition::Only))
+            .chain(ids(&self.interrupts).map(|(id, def)| Definition::Interrupt(id, def)))
     }
 
     /// A node's name, `node 7` where it is not defined.
@@ -286,6 +328,12 @@ impl Definitions {
     #[must_use]
     pub fn task_name(&self, task: TaskId) -> String {
         self.tasks.get(task.index()).map_or_else(|| format!("task {}", task.0), |def| def.name.clone())
+    }
+
+    /// An interrupt's name, `interrupt 7` where it is not defined.
+    #[must_use]
+    pub fn interrupt_name(&self, irq: u32) -> String {
+        self.interrupts.get(irq as usize).map_or_else(|| format!("interrupt {irq}"), |def| def.name.clone())
     }
 }
 

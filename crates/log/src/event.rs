@@ -2,6 +2,8 @@
 
 use takt_model::{Span, TaskId, Time};
 
+use crate::definitions::Definition;
+
 /// A job: a task and the number of the job, counted from zero in the order of nominal arrivals.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobKey {
@@ -163,16 +165,16 @@ pub enum Event {
         /// Its size in bytes.
         bytes: u32,
     },
-    /// An interrupt handler began.
+    /// The handler of an interrupt or of a softirq began.
     IrqEnter {
-        /// Interrupt number.
+        /// Which (definition index, [`crate::Definitions::interrupts`]).
         irq: u32,
         /// The CPU.
         cpu: u32,
     },
-    /// An interrupt handler ended.
+    /// The handler of an interrupt or of a softirq ended.
     IrqExit {
-        /// Interrupt number.
+        /// Which (definition index, [`crate::Definitions::interrupts`]).
         irq: u32,
         /// The CPU.
         cpu: u32,
@@ -181,6 +183,14 @@ pub enum Event {
     Lost {
         /// How many, zero where that is unknown.
         count: u64,
+    },
+    /// The nominal arrival of a job is known no better than that it lies between `earliest` and the arrival of its
+    /// `Release`, the latest possible one. Precedes that `Release`, which is the job's next event.
+    Window {
+        /// The job.
+        job: JobKey,
+        /// The earliest possible nominal arrival.
+        earliest: Time,
     },
 }
 
@@ -191,6 +201,10 @@ pub enum Event {
 pub trait Sink {
     /// Records `event` of `stream` at `now`, which is not before the stream's last one.
     fn event(&mut self, stream: u32, now: Time, event: &Event);
+
+    /// Adds or changes a definition, from here on in `stream`; `now` is as for events. Definitions that hold from
+    /// the start are given when a sink is made. Sinks that look at no definitions do nothing.
+    fn define(&mut self, _stream: u32, _now: Time, _definition: &Definition) {}
 
     /// Whether the producer must raise [`Event::Miss`]. Sinks that find misses by themselves say no,
     /// which spares a simulator a timer per job.
@@ -213,6 +227,9 @@ impl<S: Sink + ?Sized> Sink for &mut S {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         (**self).event(stream, now, event);
     }
+    fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        (**self).define(stream, now, definition);
+    }
     fn wants_misses(&self) -> bool {
         (**self).wants_misses()
     }
@@ -224,6 +241,10 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         self.0.event(stream, now, event);
         self.1.event(stream, now, event);
+    }
+    fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        self.0.define(stream, now, definition);
+        self.1.define(stream, now, definition);
     }
     fn wants_misses(&self) -> bool {
         self.0.wants_misses() || self.1.wants_misses()

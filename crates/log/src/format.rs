@@ -4,7 +4,10 @@
 
 use takt_model::{Lateness, NodeId, Span, TaskId, Time};
 
-use crate::definitions::{ChainDef, ClockDef, CpuDef, Definition, Definitions, ModeDef, NodeDef, ServerDef, TaskDef};
+use crate::definitions::{
+    ChainDef, ClockDef, CpuDef, Definition, Definitions, InterruptDef, InterruptKind, ModeDef, NodeDef, ServerDef,
+    TaskDef,
+};
 use crate::header::{BackEnd, Header};
 use crate::kind::KindSet;
 
@@ -18,6 +21,8 @@ pub const STREAMS_MAX: u32 = 65_536;
 pub const BLOCK_MAX: usize = 1 << 20;
 /// Bytes of the head block's payload (the canonical System and all definitions), at most.
 pub const HEAD_MAX: usize = 64 << 20;
+/// The largest type of a definition.
+const DEFINITION_TYPE_MAX: u8 = 8;
 /// Bytes of one late definition, at most.
 pub const DEFINITION_MAX: usize = 64 << 10;
 /// The most a reader keeps of one group of blocks, at least one block.
@@ -201,6 +206,8 @@ pub(crate) fn encode_head(header: &Header, definitions: &Definitions, slots_log2
 #[derive(Debug)]
 pub(crate) enum HeadFault {
     Version(u64),
+    /// A part that another takt of the same version wrote.
+    Unknown(String),
     Malformed(&'static str),
 }
 
@@ -213,7 +220,11 @@ pub(crate) fn decode_head(payload: &[u8]) -> Result<(Header, Definitions, u8), H
     let bad = HeadFault::Malformed;
     let back_end = cut.byte().ok_or(bad("the back end"))?;
     let back_end = BackEnd::ALL.into_iter().find(|known| *known as u8 == back_end).ok_or(bad("the back end"))?;
-    let kinds = cut.uint().and_then(KindSet::from_bits).ok_or(bad("the set of recorded kinds"))?;
+    let kinds = cut.uint().ok_or(bad("the set of recorded kinds"))?;
+    let kinds = KindSet::from_bits(kinds).ok_or_else(|| {
+        let first = (kinds & !KindSet::ALL.bits()).trailing_zeros();
+        HeadFault::Unknown(format!("events of kind {first}"))
+    })?;
     let slots_log2 = cut.byte().filter(|log2| SLOTS_LOG2.contains(log2)).ok_or(bad("the number of slots"))?;
     let seed = cut.option().ok_or(bad("the seed"))?;
     let system = cut.text().ok_or(bad("the System"))?;
@@ -224,6 +235,9 @@ pub(crate) fn decode_head(payload: &[u8]) -> Result<(Header, Definitions, u8), H
     let mut definitions = Definitions::default();
     while !cut.0.is_empty() {
         let body = cut.uint().and_then(|n| cut.bytes(n)).ok_or(bad("a definition"))?;
+        if let Some(kind) = unknown_definition(body) {
+            return Err(HeadFault::Unknown(format!("a definition of type {kind}")));
+        }
         let definition = decode_definition(body).ok_or(bad("a definition"))?;
         definitions.apply(definition).map_err(|_| bad("a definition's number"))?;
     }
@@ -288,7 +302,19 @@ pub(crate) fn encode_definition(definition: &Definition, out: &mut Vec<u8>) {
             out.push(7);
             out.put_uint(node.0.into());
         }
+        Definition::Interrupt(id, def) => {
+            out.push(8);
+            out.put_uint((*id).into());
+            out.put_text(&def.name);
+            out.put_uint(def.node.0.into());
+            out.push(def.kind as u8);
+        }
     }
+}
+
+/// The type of a definition that is none of this version's.
+pub(crate) fn unknown_definition(body: &[u8]) -> Option<u8> {
+    body.first().copied().filter(|kind| *kind > DEFINITION_TYPE_MAX)
 }
 
 /// `None` where the bytes are no definition of this version, or more than one.
@@ -329,6 +355,11 @@ pub(crate) fn decode_definition(body: &[u8]) -> Option<Definition> {
             offset_max: Lateness::from_ns(unzigzag(cut.uint()?)),
         }),
         7 => Definition::Only(NodeId(id)),
+        8 => {
+            let (name, node, kind) = (cut.text()?, NodeId(cut.uint32()?), cut.byte()?);
+            let kind = InterruptKind::ALL.into_iter().find(|known| *known as u8 == kind)?;
+            Definition::Interrupt(id, InterruptDef { name, node, kind })
+        }
         _ => return None,
     };
     cut.0.is_empty().then_some(definition)

@@ -77,6 +77,8 @@ kinds! {
     IrqExit = 20, "interrupt exit";
     /// [`Event::Lost`].
     Lost = 21, "lost";
+    /// [`Event::Window`].
+    Window = 22, "window";
 }
 
 /// Which kinds of event a back end records. What it cannot record is absent from the log, and numbers
@@ -163,7 +165,7 @@ mod tests {
         let set = KindSet::of(&[Kind::Start, Kind::Lost]).with(Kind::Miss).without(Kind::Start);
         assert_eq!(set.iter().collect::<Vec<_>>(), [Kind::Miss, Kind::Lost]);
         assert_eq!(KindSet::from_bits(set.bits()), Some(set));
-        assert_eq!(KindSet::from_bits(1 << 22), None);
+        assert_eq!(KindSet::from_bits(1 << 23), None);
         assert!(KindSet::ALL.iter().eq(Kind::ALL.iter().copied()));
     }
 }

@@ -41,7 +41,8 @@ pub mod stats;
 mod writer;
 
 pub use definitions::{
-    ChainDef, ClockDef, CpuDef, Definition, Definitions, GapError, ModeDef, NodeDef, ServerDef, TaskDef, chain_name,
+    ChainDef, ClockDef, CpuDef, Definition, Definitions, GapError, InterruptDef, InterruptKind, ModeDef, NodeDef,
+    ServerDef, TaskDef, chain_name,
 };
 pub use event::{CancelCause, Event, JobKey, NullSink, Parent, Sink};
 pub use format::{BLOCK_MAX, DEFINITION_MAX, HEAD_MAX, MAGIC, STREAMS_MAX, VERSION};

@@ -10,9 +10,11 @@ use takt_model::Time;
 use thiserror::Error;
 
 use crate::blocks::{Blocks, Next};
-use crate::definitions::Definitions;
+use crate::definitions::{Definition, Definitions};
 use crate::event::{Event, Sink};
-use crate::format::{BlockHead, BlockKind, GROUP_MAX, HeadFault, VERSION, decode_definition, decode_end, decode_head};
+use crate::format::{
+    BlockHead, BlockKind, GROUP_MAX, HeadFault, VERSION, decode_definition, decode_end, decode_head, unknown_definition,
+};
 use crate::header::Header;
 use crate::record::{Context, Decoded, Fault};
 
@@ -183,6 +185,7 @@ impl<R: io::Read> Reader<R> {
         let (header, definitions, slots_log2) = match decode_head(blocks.bytes(payload)) {
             Ok(parts) => parts,
             Err(HeadFault::Version(found)) => return Err(ReadError::Version { found }),
+            Err(HeadFault::Unknown(what)) => return Err(ReadError::Unknown { what, offset }),
             Err(HeadFault::Malformed(what)) => return Err(ReadError::Malformed { what, offset }),
         };
         Ok(Reader {
@@ -232,15 +235,12 @@ impl<R: io::Read> Reader<R> {
         Damage { bytes: found.bytes, places: found.places, first: found.first, ..self.damage }
     }
 
-    /// Gives all events that are left to `sink` and returns the log's end.
+    /// Gives all events and late definitions that are left to `sink` and returns the log's end.
     ///
     /// # Errors
     /// As the iterator's.
     pub fn copy_to(&mut self, sink: &mut impl Sink) -> Result<Time, ReadError> {
-        let copied = self.pump(|stream, time, event| {
-            sink.event(stream, time, event);
-            ControlFlow::<()>::Continue(())
-        });
+        let copied = self.pump(&mut All(sink));
         copied.inspect_err(|_| self.stop())?;
         Ok(self.end())
     }
@@ -254,9 +254,9 @@ impl<R: io::Read> Reader<R> {
         self.done = true;
     }
 
-    /// Hands events to `take` until it breaks; `None` at the end.
+    /// Hands events to `to` until it breaks; `None` at the end.
     #[inline(always)]
-    fn pump<B>(&mut self, mut take: impl FnMut(u32, Time, &Event) -> ControlFlow<B>) -> Result<Option<B>, ReadError> {
+    fn pump<T: Taker>(&mut self, to: &mut T) -> Result<Option<T::Break>, ReadError> {
         loop {
             while let Some(current) = self.current {
                 let cursor = &mut self.cursors[current];
@@ -265,7 +265,7 @@ impl<R: io::Read> Reader<R> {
                 let time = cursor.context.peek(window);
                 if cursor.records == 0 || cursor.lost > 0 || (time, cursor.stream) > self.bound {
                     if let Some(record) = self.turn(current)?
-                        && let ControlFlow::Break(value) = take(record.stream, record.time, &record.event)
+                        && let ControlFlow::Break(value) = to.event(record.stream, record.time, &record.event)
                     {
                         return Ok(Some(value));
                     }
@@ -276,18 +276,23 @@ impl<R: io::Read> Reader<R> {
                         cursor.at += length;
                         cursor.records -= 1;
                         self.latest = self.latest.max(time);
-                        if let ControlFlow::Break(value) = take(cursor.stream, Time::from_ns(time), &event) {
+                        if let ControlFlow::Break(value) = to.event(cursor.stream, Time::from_ns(time), &event) {
                             return Ok(Some(value));
                         }
                     }
-                    Ok((length, Decoded::Definition(body))) if time >= passed => self.define(current, length, body)?,
+                    Ok((length, Decoded::Definition(body))) if time >= passed => {
+                        let stream = cursor.stream;
+                        let definition = self.define(current, length, body)?;
+                        self.latest = self.latest.max(time);
+                        to.define(stream, Time::from_ns(time), &definition);
+                    }
                     Ok((_, Decoded::Definition(_))) => return Err(cursor.malformed("definition")),
                     Ok(_) => return Err(cursor.malformed("record")),
                     Err(fault) => return Err(cursor.fault(fault)),
                 }
             }
             if let Some(record) = self.extra.pop_front() {
-                if let ControlFlow::Break(value) = take(record.stream, record.time, &record.event) {
+                if let ControlFlow::Break(value) = to.event(record.stream, record.time, &record.event) {
                     return Ok(Some(value));
                 }
                 continue;
@@ -338,7 +343,7 @@ impl<R: io::Read> Reader<R> {
     }
 
     #[cold]
-    fn define(&mut self, current: usize, length: usize, body: u64) -> Result<(), ReadError> {
+    fn define(&mut self, current: usize, length: usize, body: u64) -> Result<Definition, ReadError> {
         let cursor = &mut self.cursors[current];
         let stop = (length as u64).saturating_add(body).saturating_add(cursor.at as u64);
         if stop > cursor.stop as u64 {
@@ -347,10 +352,15 @@ impl<R: io::Read> Reader<R> {
         let body = cursor.at + length..stop as usize;
         cursor.at = body.end;
         cursor.records -= 1;
-        let definition = decode_definition(self.blocks.bytes(body)).ok_or(cursor.malformed("definition"))?;
-        self.definitions.apply(definition).map_err(|_| cursor.malformed("number of a definition"))?;
+        let body = self.blocks.bytes(body);
+        if let Some(kind) = unknown_definition(body) {
+            let what = format!("a definition of type {kind}");
+            return Err(ReadError::Unknown { what, offset: cursor.offset });
+        }
+        let definition = decode_definition(body).ok_or(cursor.malformed("definition"))?;
+        self.definitions.apply(definition.clone()).map_err(|_| cursor.malformed("number of a definition"))?;
         self.revision += 1;
-        Ok(())
+        Ok(definition)
     }
 
     /// Reads the blocks that belong together and makes a cursor for each.
@@ -458,12 +468,46 @@ impl<R: io::Read> Reader<R> {
     }
 }
 
+/// What [`Reader::pump`] hands its finds to.
+trait Taker {
+    type Break;
+    fn event(&mut self, stream: u32, time: Time, event: &Event) -> ControlFlow<Self::Break>;
+    fn define(&mut self, stream: u32, time: Time, definition: &Definition);
+}
+
+/// Takes one event.
+struct One;
+
+impl Taker for One {
+    type Break = Record;
+    #[inline(always)]
+    fn event(&mut self, stream: u32, time: Time, event: &Event) -> ControlFlow<Record> {
+        ControlFlow::Break(Record { stream, time, event: *event })
+    }
+    fn define(&mut self, _: u32, _: Time, _: &Definition) {}
+}
+
+/// Takes everything for a sink.
+struct All<'a, S>(&'a mut S);
+
+impl<S: Sink> Taker for All<'_, S> {
+    type Break = std::convert::Infallible;
+    #[inline(always)]
+    fn event(&mut self, stream: u32, time: Time, event: &Event) -> ControlFlow<Self::Break> {
+        self.0.event(stream, time, event);
+        ControlFlow::Continue(())
+    }
+    fn define(&mut self, stream: u32, time: Time, definition: &Definition) {
+        self.0.define(stream, time, definition);
+    }
+}
+
 impl<R: io::Read> Iterator for Reader<R> {
     type Item = Result<Record, ReadError>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        match self.pump(|stream, time, event| ControlFlow::Break(Record { stream, time, event: *event })) {
+        match self.pump(&mut One) {
             Ok(record) => record.map(Ok),
             Err(error) => {
                 self.stop();

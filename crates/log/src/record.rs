@@ -133,6 +133,10 @@ impl Context {
             Event::IrqEnter { irq, cpu } => (Kind::IrqEnter as u8, [irq.into(), cpu.into(), 0, 0]),
             Event::IrqExit { irq, cpu } => (Kind::IrqExit as u8, [irq.into(), cpu.into(), 0, 0]),
             Event::Lost { count } => (Kind::Lost as u8, [count, 0, 0, 0]),
+            Event::Window { job, earliest } => {
+                let (task, number) = self.put_job(job);
+                (Kind::Window as u8, [task, number, now.wrapping_sub(earliest.as_ns()), 0])
+            }
         };
         let mut length = put(tag, delta, fields, out);
         if tag == CHAINED {
@@ -161,7 +165,7 @@ impl Context {
         let f4 = load(window, &mut at, FIELD[usize::from(lengths >> 6)]);
         self.time = now;
         let fields = match tag {
-            0..=4 | 6 | 8 | 14..=17 => 3,
+            0..=4 | 6 | 8 | 14..=17 | 22 => 3,
             9 | CHAINED => 4,
             5 | 7 | 10 | 18..=20 => 2,
             11..=13 | 21 | DEFINITION => 1,
@@ -196,6 +200,7 @@ impl Context {
             19 => Event::IrqEnter { irq: narrow(f1)?, cpu: narrow(f2)? },
             20 => Event::IrqExit { irq: narrow(f1)?, cpu: narrow(f2)? },
             21 => Event::Lost { count: f1 },
+            22 => Event::Window { job: self.job(f1, f2)?, earliest: Time::from_ns(now.wrapping_sub(f3)) },
             DEFINITION => return Ok((at, Decoded::Definition(f1))),
             _ => {
                 let hop = load(window, &mut at, 4) as u32;

@@ -120,29 +120,6 @@ impl<W: io::Write> Writer<W> {
         Ok(Writer { out, streams: Vec::new(), buffered: 0, aim: BLOCK_AIM, latest: 0, slots_log2, failed: None })
     }
 
-    /// Adds or changes a definition, from here on in `stream`.
-    ///
-    /// An error is kept for [`Writer::finish`].
-    pub fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
-        let mut body = Vec::new();
-        encode_definition(definition, &mut body);
-        if body.len() > DEFINITION_MAX {
-            self.fail(WriteError::TooLong { what: "a definition", bytes: body.len(), max: DEFINITION_MAX });
-            return;
-        }
-        let now = now.as_ns();
-        if let Some(state) = self.stream_for(stream, now, body.len()) {
-            let window = state.buffer[state.used..].first_chunk_mut().expect("room was made");
-            let length = state.context.encode_definition(now, body.len(), window);
-            state.used += length;
-            state.buffer[state.used..][..body.len()].copy_from_slice(&body);
-            state.used += body.len();
-            state.records += 1;
-            self.buffered += length + body.len();
-            self.latest = self.latest.max(now);
-        }
-    }
-
     /// Writes what is buffered, so that a reader of an unfinished log sees all events so far. A live
     /// recorder calls this now and then: what a crash loses is what came after.
     ///
@@ -191,6 +168,27 @@ impl<W: io::Write> Sink for Writer<W> {
             state.used += length;
             state.records += 1;
             self.buffered += length;
+            self.latest = self.latest.max(now);
+        }
+    }
+
+    /// An error is kept for [`Writer::finish`].
+    fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        let mut body = Vec::new();
+        encode_definition(definition, &mut body);
+        if body.len() > DEFINITION_MAX {
+            self.fail(WriteError::TooLong { what: "a definition", bytes: body.len(), max: DEFINITION_MAX });
+            return;
+        }
+        let now = now.as_ns();
+        if let Some(state) = self.stream_for(stream, now, body.len()) {
+            let window = state.buffer[state.used..].first_chunk_mut().expect("room was made");
+            let length = state.context.encode_definition(now, body.len(), window);
+            state.used += length;
+            state.buffer[state.used..][..body.len()].copy_from_slice(&body);
+            state.used += body.len();
+            state.records += 1;
+            self.buffered += length + body.len();
             self.latest = self.latest.max(now);
         }
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 use takt_log::stats::{Collector, Stats};
-use takt_log::{Definitions, Event, Header, Sink, Writer};
+use takt_log::{Definition, Definitions, Event, Header, Sink, Writer};
 use takt_model::{Span, System, Time, file};
 use takt_run::{Margin, Prepared, RunError, RunOptions, RunSummary, prepare};
 
@@ -84,6 +84,13 @@ impl Sink for Recorder {
             writer.event(stream, now, event);
         }
         self.collector.event(stream, now, event);
+    }
+
+    fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        if let Some(writer) = &mut self.writer {
+            writer.define(stream, now, definition);
+        }
+        self.collector.define(stream, now, definition);
     }
 }
 

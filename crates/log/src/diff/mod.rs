@@ -2,7 +2,8 @@
 //!
 //! Jobs match by the *name* of their task and their number, so that logs of different back ends, and of systems
 //! whose tasks stand in another order, compare. Both logs are read side by side in the order of time: memory
-//! holds the jobs that one log has ended and the other has not, whatever the logs' length.
+//! holds the jobs that one log has ended and the other has not, whatever the logs' length. Where a log knows
+//! a nominal arrival as a window only, releases and responses differ if no instant of the window agrees.
 
 mod side;
 #[cfg(test)]
@@ -255,20 +256,23 @@ impl Matcher<'_> {
         counts.matched += 1;
         let mut found = Vec::new();
         let tolerance = self.options.tolerance.as_ns();
-        let mut times = |what, a: Option<u64>, b: Option<u64>, counter: &mut u64| {
+        // A time that lies in a window agrees with all in it: a release is told as the latest, a response as the least.
+        let mut times = |what, a: Option<u64>, b: Option<u64>, (less, more): (u64, u64), counter: &mut u64| {
             if let (Some(a), Some(b)) = (a, b)
-                && a.abs_diff(b) > tolerance
+                && (a.saturating_sub(b) > tolerance.saturating_add(less)
+                    || b.saturating_sub(a) > tolerance.saturating_add(more))
             {
                 *counter += 1;
                 found.push((what, Some(a), Some(b)));
             }
         };
-        times("release", Some(left.release), Some(right.release), &mut counts.release);
+        let slack = (left.slack, right.slack);
+        times("release", Some(left.release), Some(right.release), slack, &mut counts.release);
         if self.compare_starts {
-            times("start", left.start, right.start, &mut counts.start);
+            times("start", left.start, right.start, (0, 0), &mut counts.start);
         }
-        times("completion", left.completion(), right.completion(), &mut counts.completion);
-        times("response", left.response(), right.response(), &mut counts.response);
+        times("completion", left.completion(), right.completion(), (0, 0), &mut counts.completion);
+        times("response", left.response(), right.response(), (right.slack, left.slack), &mut counts.response);
         if let (Some(a), Some(b)) = (left.response(), right.response()) {
             counts.response_difference_max_ns = counts.response_difference_max_ns.max(a.abs_diff(b));
         }

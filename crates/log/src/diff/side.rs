@@ -13,7 +13,9 @@ use crate::reader::{ReadError, Reader, Record};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobView {
     pub(super) number: u64,
+    /// The nominal arrival: the latest possible, and by how much it can be earlier.
     arrival: u64,
+    pub(super) slack: u64,
     pub(super) release: u64,
     pub(super) start: Option<u64>,
     end: End,
@@ -75,6 +77,8 @@ struct SideTask {
     stream: u32,
     /// The least number that the next release may have.
     next: u64,
+    /// The job whose nominal arrival is not exact, and the earliest it can be; its release follows.
+    window: Option<(u64, u64)>,
     /// In the order of numbers; ended ones wait for those before them.
     open: VecDeque<JobView>,
 }
@@ -106,7 +110,15 @@ impl<'a, R: io::Read> Side<'a, R> {
                 Some(task) => (task.name, task.at, task.deadline) = (name, at, deadline),
                 None => {
                     let stream = def.node.0;
-                    self.tasks.push(SideTask { name, at, deadline, stream, next: 0, open: VecDeque::new() });
+                    self.tasks.push(SideTask {
+                        name,
+                        at,
+                        deadline,
+                        stream,
+                        next: 0,
+                        window: None,
+                        open: VecDeque::new(),
+                    });
                 }
             }
         }
@@ -134,9 +146,13 @@ impl<'a, R: io::Read> Side<'a, R> {
             Event::Release { job: JobKey { task, number }, arrival, .. } => {
                 let Some(task) = self.tasks.get_mut(task.index()).filter(|task| number >= task.next) else { return };
                 (task.next, task.stream) = (number.saturating_add(1), record.stream);
+                let (arrival, window) = (arrival.as_ns(), task.window.take());
+                let slack =
+                    window.filter(|window| window.0 == number).map_or(0, |window| arrival.saturating_sub(window.1));
                 task.open.push_back(JobView {
                     number,
-                    arrival: arrival.as_ns(),
+                    arrival,
+                    slack,
                     release: now,
                     start: None,
                     end: End::Open,
@@ -144,6 +160,11 @@ impl<'a, R: io::Read> Side<'a, R> {
                     doubtful: false,
                 });
                 matcher.waiting += 1;
+            }
+            Event::Window { job, earliest } => {
+                if let Some(task) = self.tasks.get_mut(job.task.index()) {
+                    task.window = Some((job.number, earliest.as_ns()));
+                }
             }
             Event::Start { job, .. } => self.change(job, |view| view.start = Some(now)),
             Event::Miss { job } => self.change(job, |view| view.missed = true),

@@ -105,3 +105,30 @@ fn jobs_that_the_other_log_lacks_are_not_held_for_ever() {
     assert_eq!((found.total.matched, found.total.only_left), (150_000, 150_000));
     assert_eq!((found.tasks[0].counts.only_left, found.tasks[1].counts.only_left), (150_000, 0));
 }
+
+/// A release that is known as a window agrees with what lies in it; a response with what may have been.
+#[test]
+fn windows_agree_with_what_lies_in_them() {
+    let job = JobKey { task: TaskId(0), number: 0 };
+    let tasks = vec![Task::periodic("a", Span::from_ms(10), Span::from_ms(1))];
+    let definitions = Definitions::of(&System::local(1, Builtin::Edf, tasks));
+    let log = |earliest: Option<u64>, arrival: u64| {
+        let header = Header::new(String::new(), None, BackEnd::Observe, KindSet::ALL);
+        let mut writer = Writer::new(Vec::new(), &header, &definitions).unwrap();
+        let now = Time::from_ns(arrival);
+        if let Some(earliest) = earliest {
+            writer.event(0, now, &Event::Window { job, earliest: Time::from_ns(earliest) });
+        }
+        writer.event(0, now, &Event::Release { job, arrival: now, parent: None });
+        writer.event(0, Time::from_ns(900), &Event::Complete { job, cpu: 0 });
+        writer.finish(Time::from_ns(1000)).unwrap()
+    };
+    let window = log(Some(100), 500);
+    for (arrival, same) in [(94, false), (95, true), (300, true), (505, true), (506, false)] {
+        let found = compare(&window, &log(None, arrival), Span::from_ns(5));
+        assert_eq!((found.same, found.total.release, found.total.response), (same, !same as u64, !same as u64));
+        assert_eq!(compare(&log(None, arrival), &window, Span::from_ns(5)).same, same);
+    }
+    assert!(compare(&window, &log(Some(0), 100), Span::ZERO).same);
+    assert!(!compare(&window, &log(Some(0), 99), Span::ZERO).same);
+}

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use takt_model::{NodeId, TaskId, Time};
 
 use super::{ChainStats, CpuStats, Histogram, Stats, TaskStats};
-use crate::definitions::Definitions;
+use crate::definitions::{Definition, Definitions, NodeDef, TaskDef};
 use crate::event::{CancelCause, Event, JobKey, Sink};
 use crate::header::Header;
 use crate::kind::{Kind, KindSet};
@@ -113,53 +113,20 @@ impl Collector {
     /// As the reader's.
     pub fn read<R: std::io::Read>(reader: &mut Reader<R>) -> Result<Stats, ReadError> {
         let mut collector = Collector::for_log(reader.header(), reader.definitions());
-        let mut revision = reader.revision();
-        while let Some(record) = reader.next().transpose()? {
-            if reader.revision() != revision {
-                revision = reader.revision();
-                collector.redefine(reader.definitions());
-            }
-            collector.event(record.stream, record.time, &record.event);
-        }
-        Ok(collector.finish(reader.end()))
+        let end = reader.copy_to(&mut collector)?;
+        Ok(collector.finish(end))
     }
 
     /// Takes in definitions that came late or changed. Changed deadlines hold for jobs that end from here on;
     /// laxities are told against the last one. Nothing is ever undefined: the lists are no shorter than before.
     pub fn redefine(&mut self, definitions: &Definitions) {
-        let mut bases = Vec::new();
-        let mut total = 0u32;
-        for node in &definitions.nodes {
-            let cpus = node.cpus.min(super::CPUS_MAX);
-            bases.push((total, cpus));
-            total = total.saturating_add(cpus);
-        }
+        let (bases, total) = bases(&definitions.nodes);
         if self.definitions.nodes != definitions.nodes {
             self.move_busy(&bases, total);
         }
         for (i, def) in definitions.tasks.iter().enumerate() {
-            let deadline = def.deadline.map_or(NONE, |deadline| deadline.as_ns());
             let cpus = bases.get(def.node.index()).copied().unwrap_or_default();
-            if i == self.tasks.len() {
-                self.tasks.push(TaskState {
-                    open: Open::default(),
-                    next: 0,
-                    deadline,
-                    missed: 0,
-                    cancelled: 0,
-                    dropped: 0,
-                    censored: 0,
-                    preemptions: 0,
-                    migrations: 0,
-                    cpus,
-                    chain: NO_CHAIN,
-                    stream: def.node.0,
-                    responses: Histogram::default(),
-                    latencies: self.latencies.then(Box::default),
-                });
-            }
-            let state = &mut self.tasks[i];
-            (state.deadline, state.cpus, state.chain) = (deadline, cpus, NO_CHAIN);
+            self.place(i, def, cpus);
         }
         self.chains.resize_with(definitions.chains.len(), Histogram::default);
         for (i, chain) in definitions.chains.iter().enumerate() {
@@ -172,6 +139,55 @@ impl Collector {
         update(&mut self.definitions.tasks, &definitions.tasks);
         update(&mut self.definitions.chains, &definitions.chains);
         self.definitions.only = definitions.only;
+    }
+
+    /// Task `i`, no more than one behind the last, is this from here on.
+    fn place(&mut self, i: usize, def: &TaskDef, cpus: (u32, u32)) {
+        let deadline = def.deadline.map_or(NONE, |deadline| deadline.as_ns());
+        if i == self.tasks.len() {
+            self.tasks.push(TaskState {
+                open: Open::default(),
+                next: 0,
+                deadline,
+                missed: 0,
+                cancelled: 0,
+                dropped: 0,
+                censored: 0,
+                preemptions: 0,
+                migrations: 0,
+                cpus,
+                chain: NO_CHAIN,
+                stream: def.node.0,
+                responses: Histogram::default(),
+                latencies: self.latencies.then(Box::default),
+            });
+        }
+        let state = &mut self.tasks[i];
+        (state.deadline, state.cpus, state.chain) = (deadline, cpus, NO_CHAIN);
+    }
+
+    /// Takes in one definition; one whose number leaves a gap is none.
+    #[cold]
+    fn learn(&mut self, definition: &Definition) {
+        match definition {
+            // Recordings define thousands of tasks one by one.
+            Definition::Task(id, def) => {
+                if self.definitions.apply(definition.clone()).is_err() {
+                    return;
+                }
+                let (bases, _) = bases(&self.definitions.nodes);
+                self.place(id.index(), def, bases.get(def.node.index()).copied().unwrap_or_default());
+                let chain = self.definitions.chains.iter().rposition(|chain| chain.sink == *id);
+                self.tasks[id.index()].chain = chain.map_or(NO_CHAIN, |chain| chain as u32);
+            }
+            Definition::Node(..) | Definition::Chain(..) | Definition::Only(_) => {
+                let mut definitions = self.definitions.clone();
+                if definitions.apply(definition.clone()).is_ok() {
+                    self.redefine(&definitions);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Rearranges `busy` when nodes were added or have other CPUs now.
@@ -298,6 +314,10 @@ impl Sink for Collector {
             Event::Lost { count } => self.lose(stream, count),
             _ => {}
         }
+    }
+
+    fn define(&mut self, _stream: u32, _now: Time, definition: &Definition) {
+        self.learn(definition);
     }
 
     /// Misses follow from completions.
@@ -511,6 +531,18 @@ fn update<T: Clone + PartialEq>(mine: &mut Vec<T>, other: &[T]) {
     }
     let known = mine.len();
     mine.extend(other.iter().skip(known).cloned());
+}
+
+/// For each node, where its CPUs start among all, and how many they are; how many all are.
+fn bases(nodes: &[NodeDef]) -> (Vec<(u32, u32)>, u32) {
+    let mut total = 0u32;
+    let each = nodes.iter().map(|node| {
+        let cpus = node.cpus.min(super::CPUS_MAX);
+        let base = total;
+        total = total.saturating_add(cpus);
+        (base, cpus)
+    });
+    (each.collect(), total)
 }
 
 /// Counts the time since a job got its CPU.

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use takt_log::{
-    BackEnd, ChainDef, ClockDef, CpuDef, Definition, Definitions, Event, Header, JobKey, KindSet, ModeDef, NodeDef,
-    ReadError, Reader, ServerDef, Sink as _, TaskDef, WriteError, Writer,
+    BackEnd, ChainDef, ClockDef, CpuDef, Definition, Definitions, Event, Header, InterruptDef, InterruptKind, JobKey,
+    KindSet, ModeDef, NodeDef, ReadError, Reader, ServerDef, Sink, TaskDef, WriteError, Writer,
 };
 use takt_model::{Lateness, NodeId, Span, TaskId, Time};
 
@@ -68,6 +68,7 @@ fn the_head_says_what_it_was_given() {
         chains: vec![ChainDef { name: "a -> b".into(), sink: TaskId(0) }],
         servers: vec![server],
         modes: vec![ModeDef { node: NodeId(0), strategy: "edf".into() }],
+        interrupts: vec![interrupt("24 eth0", InterruptKind::Hard), interrupt("NET_RX", InterruptKind::Soft)],
         clocks: vec![ClockDef {
             stream: 1,
             from: Time::MAX,
@@ -81,6 +82,62 @@ fn the_head_says_what_it_was_given() {
     assert_eq!((reader.header(), reader.definitions()), (&header(), &definitions));
     assert!(reader.next().is_none());
     assert_eq!(reader.end(), Time::from_ns(5));
+}
+
+fn interrupt(name: &str, kind: InterruptKind) -> InterruptDef {
+    InterruptDef { name: name.into(), node: NodeId(0), kind }
+}
+
+/// Keeps what it is given, definitions among the events.
+#[derive(Default)]
+struct Everything(Vec<(u32, Time, Result<Event, Definition>)>);
+
+impl Sink for Everything {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        self.0.push((stream, now, Ok(*event)));
+    }
+    fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        self.0.push((stream, now, Err(definition.clone())));
+    }
+}
+
+#[test]
+fn sinks_get_late_definitions_in_their_places() {
+    let nic = Definition::Interrupt(0, interrupt("24 eth0", InterruptKind::Hard));
+    let rx = Definition::Interrupt(1, interrupt("NET_RX", InterruptKind::Soft));
+    let job = JobKey { task: TaskId(0), number: 0 };
+    let at = Time::from_ns;
+    let all = vec![
+        (0, at(1), Err(nic.clone())),
+        (0, at(5), Ok(Event::IrqEnter { irq: 0, cpu: 1 })),
+        (0, at(6), Ok(Event::IrqExit { irq: 0, cpu: 1 })),
+        (1, at(6), Err(rx)),
+        (1, at(7), Ok(Event::Window { job, earliest: at(2) })),
+        (1, at(7), Ok(Event::Release { job, arrival: at(7), parent: None })),
+    ];
+    let mut twice = (Writer::new(Vec::new(), &header(), &Definitions::default()).unwrap(), Everything::default());
+    for (stream, now, what) in &all {
+        match what {
+            Ok(event) => twice.event(*stream, *now, event),
+            Err(definition) => twice.define(*stream, *now, definition),
+        }
+    }
+    assert_eq!(twice.1.0, all);
+    let log = twice.0.finish(at(9)).unwrap();
+    let mut reader = Reader::new(&log[..]).unwrap();
+    let mut back = Everything::default();
+    reader.copy_to(&mut back).unwrap();
+    assert_eq!(back.0, all);
+    let names = [0, 1, 2].map(|irq| reader.definitions().interrupt_name(irq));
+    assert_eq!(names, ["24 eth0", "NET_RX", "interrupt 2"]);
+    assert_eq!(reader.definitions().interrupts[1].kind.name(), "soft");
+    let gap = Definitions::default()
+        .apply(nic.clone())
+        .and_then(|()| Definitions::default().apply(Definition::Interrupt(1, interrupt("x", InterruptKind::Hard))));
+    assert_eq!(
+        gap.unwrap_err().to_string(),
+        "interrupt 1 is defined before interrupt 0; ids are given in order, without gaps"
+    );
 }
 
 #[test]
@@ -191,6 +248,45 @@ fn what_another_version_wrote_is_refused_with_the_reason() {
         refused(&|log| log[second + 16] = 3),
         "the log has a bad record in the block at byte N; whatever wrote it is at fault"
     );
+}
+
+/// What a later takt adds to this version is told by name, not called damage.
+#[test]
+fn what_was_added_to_this_version_is_refused_by_name() {
+    let whole = log(&[], Time::ZERO);
+    let refused = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut log = whole.clone();
+        change(&mut log);
+        reseal(&mut log, 8);
+        Reader::new(&log[..]).err().unwrap().to_string()
+    };
+    let kinds = 8 + 44 + 2;
+    assert_eq!(whole[kinds..kinds + 4], [0xff, 0xff, 0xff, 0x03]);
+    assert_eq!(
+        refused(&|log| log[kinds + 3] = 0x07),
+        "the log has events of kind 23 at byte 8, which this takt does not know; use the takt that made it"
+    );
+    // The first definition is node 0's: its length, its type, its number, its name.
+    let node = whole.windows(5).position(|bytes| bytes == b"\0\0\x02n0").unwrap();
+    assert_eq!(
+        refused(&|log| log[node] = 9),
+        "the log has a definition of type 9 at byte 8, which this takt does not know; use the takt that made it"
+    );
+
+    let mut writer = Writer::new(Vec::new(), &header(), &Definitions::default()).unwrap();
+    writer.define(0, Time::ZERO, &Definition::Interrupt(0, interrupt("nic", InterruptKind::Soft)));
+    let mut log = writer.finish(Time::ZERO).unwrap();
+    let block = log.windows(5).position(|bytes| bytes == *b"\xF5TKB\x01").unwrap();
+    let late = log.windows(6).position(|bytes| bytes == b"\x08\0\x03nic").unwrap();
+    log[late] = 9;
+    reseal(&mut log, block);
+    let error = Reader::new(&log[..]).unwrap().next().unwrap().unwrap_err();
+    assert!(error.to_string().starts_with("the log has a definition of type 9 at byte "), "{error}");
+    log[late] = 8;
+    log[late + 7] = 2;
+    reseal(&mut log, block);
+    let error = Reader::new(&log[..]).unwrap().next().unwrap().unwrap_err();
+    assert!(error.to_string().starts_with("the log has a bad definition in the block"), "{error}");
 }
 
 /// Makes the checksums of the block at `at` right again.

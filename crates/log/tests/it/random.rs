@@ -55,6 +55,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         (small(), small()).prop_map(|(irq, cpu)| Event::IrqEnter { irq, cpu }),
         (small(), small()).prop_map(|(irq, cpu)| Event::IrqExit { irq, cpu }),
         number().prop_map(|count| Event::Lost { count }),
+        (job(), number()).prop_map(|(job, ns)| Event::Window { job, earliest: Time::from_ns(ns) }),
     ]
 }
 
