@@ -23,6 +23,10 @@ use failure::{Failure, Status};
 use takt_linux::recovery::{Recovery, recover};
 
 fn main() -> ExitCode {
+    // The process that removes what a killed recorder leaves is this program, too.
+    if takt_linux::tracing::guardian(std::env::args_os()) {
+        return ExitCode::from(Status::Yes as u8);
+    }
     takt_linux::signals::ignore_file_size();
     let takt = match Takt::try_parse() {
         Ok(takt) => takt,
@@ -59,8 +63,16 @@ fn tell(failure: Failure) -> Status {
     failure.status
 }
 
-/// Undoes what a killed run left of its cpusets on this machine, whatever verb is asked for (docs/privilege.md).
+/// Undoes what a killed run left of its cpusets and of its recordings on this machine, whatever verb is asked for
+/// (docs/privilege.md).
 fn repair() {
+    let left = takt_linux::tracing::recover();
+    for name in &left.removed {
+        output::note(format_args!("note: an earlier recording was killed: removed its trace instance {name}"));
+    }
+    for (name, cause) in &left.stuck {
+        output::note(format_args!("note: the trace instance {name} of a killed recording cannot be removed: {cause}"));
+    }
     match recover() {
         Ok(Recovery::Nothing | Recovery::InUse { .. }) => {}
         Ok(Recovery::Repaired { what, .. }) => output::note(format_args!("note: an earlier run was killed: {what}")),

@@ -98,6 +98,12 @@ pub fn pause(span: Span) {
     let _ = Epoch::now_is_zero().sleep_until(Time::ZERO.saturating_add(span));
 }
 
+/// CLOCK_MONOTONIC.
+#[inline]
+pub(crate) fn monotonic_ns() -> u64 {
+    read(libc::CLOCK_MONOTONIC)
+}
+
 #[inline]
 fn read(clock: libc::clockid_t) -> u64 {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -14,6 +14,7 @@ pub mod recovery;
 pub mod sched;
 pub mod signals;
 pub mod thread;
+pub mod tracing;
 
 pub use clock::Epoch;
 pub use machine::{Machine, machine};

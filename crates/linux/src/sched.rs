@@ -210,7 +210,10 @@ impl Drop for ClassGuard {
 /// The class of the calling thread. Classes that [`Class`] does not have count as `Other`.
 #[must_use]
 pub fn current() -> Class {
-    let Ok(attributes) = get(0) else { return Class::Other };
+    get(0).map_or(Class::Other, |attributes| class_of(&attributes))
+}
+
+fn class_of(attributes: &Attributes) -> Class {
     let priority = u8::try_from(attributes.priority).unwrap_or(u8::MAX);
     match attributes.policy as i32 {
         libc::SCHED_FIFO => Class::Fifo { priority },
@@ -222,6 +225,26 @@ pub fn current() -> Class {
         }),
         _ => Class::Other,
     }
+}
+
+/// How another thread is scheduled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Scheduling {
+    pub(crate) class: Class,
+    /// The kernel's number of the class.
+    pub(crate) policy: u32,
+    pub(crate) nice: i32,
+}
+
+/// How the thread with this id is scheduled; `None` where it is gone.
+pub(crate) fn of_thread(id: u32) -> Option<Scheduling> {
+    let attributes = get_of(libc::pid_t::try_from(id).ok().filter(|id| *id > 0)?, 0).ok()?;
+    Some(Scheduling { class: class_of(&attributes), policy: attributes.policy, nice: attributes.nice })
+}
+
+/// CPUs that the thread with this id may use; none where it is gone.
+pub(crate) fn affinity_of(id: u32) -> Vec<u32> {
+    libc::pid_t::try_from(id).map(cpus_of).unwrap_or_default()
 }
 
 /// The absolute scheduling deadline (CLOCK_MONOTONIC, nanoseconds; it wavers by a few of them) of the calling
@@ -236,9 +259,15 @@ pub fn scheduling_deadline() -> Option<u64> {
 /// CPUs (the kernel's numbers, ascending) that the calling thread may use.
 #[must_use]
 pub fn affinity() -> Vec<u32> {
+    cpus_of(0)
+}
+
+/// Of the caller where `thread` is zero.
+fn cpus_of(thread: libc::pid_t) -> Vec<u32> {
     let mut words = [0u64; CPU_WORDS];
     // SAFETY: `words` is valid for writing as many bytes as are announced.
-    let written = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&words), words.as_mut_ptr()) };
+    let written =
+        unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread, size_of_val(&words), words.as_mut_ptr()) };
     if written <= 0 {
         return Vec::new();
     }
@@ -273,9 +302,14 @@ pub fn set_affinity(cpus: &[u32]) -> Result<(), SchedError> {
 }
 
 fn get(flags: libc::c_uint) -> Result<Attributes, i32> {
+    get_of(0, flags)
+}
+
+/// Of the caller where `thread` is zero.
+fn get_of(thread: libc::pid_t, flags: libc::c_uint) -> Result<Attributes, i32> {
     let mut attributes = Attributes::default();
-    // SAFETY: `attributes` is valid for writing as many bytes as are announced; thread 0 is the caller.
-    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, ATTRIBUTES_SIZE, flags) };
+    // SAFETY: `attributes` is valid for writing as many bytes as are announced.
+    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, ATTRIBUTES_SIZE, flags) };
     if result == 0 { Ok(attributes) } else { Err(errno()) }
 }
 

@@ -1,0 +1,247 @@
+//! Recording what the kernel does: a private instance of its tracer, read as raw pages, gone without a trace afterwards.
+//!
+//! [`Recorder::start`] makes a folder below `instances/` of tracefs, which has ring buffers, events, filters and a clock of its own:
+//! nothing outside of it is changed. [`Recorder::sweep`] hands over whole pages of the ring buffers, as the kernel wrote them;
+//! [`Descriptions`] say how to decode them (crate `takt-trace`). What the kernel lost is counted by CPU ([`CpuCount`]).
+//!
+//! Times are nanoseconds of CLOCK_MONOTONIC (the tracer's clock `mono`). Invariants, each held by tests/tracing.rs:
+//! an instance ends with its recorder, whatever ends that (see [`Guard`]); it is never another takt's that is removed; the
+//! memory in use is the kernel's buffers and one more of a MiB.
+//!
+//! ```no_run
+//! use takt_linux::tracing::{Options, Recorder};
+//! use takt_model::Span;
+//!
+//! let mut recorder = Recorder::start(&Options::default())?;
+//! let mut bytes = 0;
+//! recorder.sweep(Span::from_ms(100), &mut |_cpu, pages| bytes += pages.len())?;
+//! let counts = recorder.finish(&mut |_cpu, pages| bytes += pages.len())?;
+//! assert!(counts.iter().all(|cpu| cpu.lost() == 0));
+//! # Ok::<(), takt_linux::tracing::RecorderError>(())
+//! ```
+
+mod counts;
+mod describe;
+mod error;
+mod events;
+mod guardian;
+mod instance;
+mod reader;
+mod recover;
+mod threads;
+mod tracefs;
+
+use std::path::PathBuf;
+
+use takt_model::{Bytes, Span, Time};
+
+use crate::clock;
+use instance::Instance;
+use reader::Reader;
+
+pub use counts::CpuCount;
+pub use describe::{Descriptions, EventFormat, InterruptName, interrupts, softirqs};
+pub use error::RecorderError;
+pub use events::{Event, blocking_calls};
+pub use guardian::guardian;
+pub use instance::threads_of;
+pub use recover::{Left, recover};
+pub use threads::{ThreadInfo, threads};
+
+/// What to record, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The events.
+    pub events: Vec<Event>,
+    /// Whose events: all, or those of some threads.
+    pub threads: Threads,
+    /// Ring buffer of each CPU; `None`: [`BUFFER`], less where the machine has little memory.
+    pub buffer: Option<Bytes>,
+    /// Who removes the instance when this process is killed.
+    pub guard: Guard,
+}
+
+/// Everything that takt reads, of all threads.
+impl Default for Options {
+    fn default() -> Self {
+        Options { events: Event::usual(), threads: Threads::All, buffer: None, guard: Guard::ThisProgram }
+    }
+}
+
+/// The ring buffer of each CPU where [`Options::buffer`] does not say: at 100 MB/s (1.5 million events) a third of a second in which the reader may
+/// be kept from its CPU.
+pub const BUFFER: Bytes = Bytes::new(32 << 20);
+
+/// Whose events are recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Threads {
+    /// Everyone's.
+    All,
+    /// Those that concern these threads. Interrupts are recorded only where they interrupt one of them.
+    These {
+        /// Their ids (the kernel's pids: of threads, not of processes).
+        ids: Vec<u32>,
+        /// Threads and processes that these start, too.
+        children: bool,
+    },
+}
+
+/// Who removes the instance when this process is killed at once (SIGKILL, an abort). In any other case it does so itself, and
+/// whatever is left the next start removes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Guard {
+    /// A child process that runs this program, which must call [`guardian`] first of all.
+    ThisProgram,
+    /// A child process that runs that program.
+    Program(PathBuf),
+    /// Nobody: the next start does.
+    NextStart,
+}
+
+/// A recording that goes on. When dropped it ends, and nothing of it stays.
+#[derive(Debug)]
+pub struct Recorder {
+    // Before the instance: it cannot be removed while its pages are held.
+    reader: Reader,
+    instance: Instance,
+    descriptions: Descriptions,
+    missing: Vec<String>,
+    buffer: Bytes,
+}
+
+/// What one [`Recorder::sweep`] brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sweep {
+    /// Bytes of pages.
+    pub bytes: u64,
+    /// Whatever was recorded before this time (CLOCK_MONOTONIC) has been handed over, but for events that were half
+    /// written just then; `None` where there was more than one sweep takes, so that the next one goes on.
+    pub until: Option<Time>,
+}
+
+impl Recorder {
+    /// Starts to record; undoes what a killed recorder left first.
+    ///
+    /// # Errors
+    /// What is missing and how to get it; nothing is left then.
+    pub fn start(options: &Options) -> Result<Recorder, RecorderError> {
+        let mut recorder = Self::prepare(options)?;
+        recorder.resume()?;
+        Ok(recorder)
+    }
+
+    /// All of [`Recorder::start`] but the last step: nothing is recorded before [`Recorder::resume`].
+    ///
+    /// # Errors
+    /// As [`Recorder::start`].
+    pub fn prepare(options: &Options) -> Result<Recorder, RecorderError> {
+        let tracefs = tracefs::Tracefs::find()?;
+        recover::recover_at(&tracefs)?;
+        let instance = Instance::create(tracefs, &options.guard)?;
+        let (buffer, missing) = instance.configure(options)?;
+        let descriptions = Descriptions::read(&instance, &options.events)?;
+        let reader = Reader::open(&instance, descriptions.page_size()?, buffer)?;
+        Ok(Recorder { reader, instance, descriptions, missing, buffer })
+    }
+
+    /// How to decode its pages.
+    #[must_use]
+    pub fn descriptions(&self) -> &Descriptions {
+        &self.descriptions
+    }
+
+    /// Events that were asked for and that this kernel does not have: `system/name`.
+    #[must_use]
+    pub fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// The instance's name: `takt-`, the process's id and start time, a number.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.instance.name()
+    }
+
+    /// The ring buffer of each CPU.
+    #[must_use]
+    pub fn buffer(&self) -> Bytes {
+        self.buffer
+    }
+
+    /// Adds threads to those whose events are recorded ([`Threads::These`]).
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn add_threads(&mut self, ids: &[u32]) -> Result<(), RecorderError> {
+        self.instance.add_threads(ids)
+    }
+
+    /// Goes on recording.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn resume(&mut self) -> Result<(), RecorderError> {
+        self.instance.switch(true)
+    }
+
+    /// Stops recording; what was recorded stays, for [`Recorder::sweep`].
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn stop(&mut self) -> Result<(), RecorderError> {
+        self.instance.switch(false)
+    }
+
+    /// Waits at most `timeout`, less where buffers fill or a signal comes, and then gives everything that is there to
+    /// `take`: a CPU (the kernel's number) and one or more whole pages, in the order in which they were written. The last page of
+    /// a CPU may be partly filled; its head says so.
+    ///
+    /// # Errors
+    /// The kernel's refusal to be read.
+    pub fn sweep(&mut self, timeout: Span, take: &mut dyn FnMut(u32, &[u8])) -> Result<Sweep, RecorderError> {
+        self.reader.wait(timeout)?;
+        self.reader.sweep(take)
+    }
+
+    /// What was read, waits and was lost, by CPU.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn counts(&self) -> Result<Vec<CpuCount>, RecorderError> {
+        self.reader.cpus().map(|cpu| counts::read(&self.instance, cpu)).collect()
+    }
+
+    /// CPU time that reading has taken so far, without what `take` used.
+    #[must_use]
+    pub fn reader_cpu(&self) -> Span {
+        self.reader.cpu_time()
+    }
+
+    /// Stops, gives what is left to `take`, and removes the instance.
+    ///
+    /// # Errors
+    /// The kernel's refusal to stop, to be read, or to remove the instance.
+    pub fn finish(mut self, take: &mut dyn FnMut(u32, &[u8])) -> Result<Vec<CpuCount>, RecorderError> {
+        self.stop()?;
+        for _ in 0..SWEEPS_MAX {
+            let sweep = self.reader.sweep(take)?;
+            if sweep.bytes == 0 && sweep.until.is_some() {
+                break;
+            }
+        }
+        let counts = self.counts()?;
+        let Recorder { reader, instance, .. } = self;
+        drop(reader);
+        instance.remove()?;
+        Ok(counts)
+    }
+}
+
+/// A stopped recording holds no more than its buffers, which is what one sweep takes at most, and a page.
+const SWEEPS_MAX: u32 = 16;
+
+/// The present time of the tracer's clock.
+#[must_use]
+pub fn now() -> Time {
+    Time::from_ns(clock::monotonic_ns())
+}

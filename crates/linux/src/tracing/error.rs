@@ -1,0 +1,118 @@
+//! Why a recording cannot be made: the cause, and the way out.
+
+use std::io;
+use std::path::Path;
+
+use thiserror::Error;
+
+use crate::process;
+
+/// Why nothing can be recorded, or no longer.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum RecorderError {
+    /// No tracefs is mounted, and none can be.
+    #[error(
+        "the kernel's tracer is out of reach: tracefs is not mounted, and cannot be ({cause}); as root: mount -t tracefs nodev /sys/kernel/tracing (the kernel needs CONFIG_FTRACE and CONFIG_EVENT_TRACING)"
+    )]
+    NotMounted {
+        /// What the kernel says.
+        cause: String,
+    },
+    /// Not root.
+    #[error("{path}: recording what the kernel does needs root (user 0, or CAP_DAC_OVERRIDE); run takt with sudo")]
+    Privilege {
+        /// What was refused.
+        path: String,
+    },
+    /// The kernel's lockdown.
+    #[error(
+        "{path}: the kernel is locked down (confidentiality), and then nobody may trace it; boot without lockdown=confidentiality"
+    )]
+    Lockdown {
+        /// What was refused.
+        path: String,
+    },
+    /// tracefs, but without instances.
+    #[error("{path} is not there: this kernel has no trace instances (CONFIG_TRACING, Linux 3.10 or later)")]
+    NoInstances {
+        /// The folder.
+        path: String,
+    },
+    /// An event without which nothing can be said.
+    #[error("this kernel does not have the event {event}, without which takt cannot tell what ran when")]
+    EventMissing {
+        /// `system/name`.
+        event: String,
+    },
+    /// An event's filter was refused.
+    #[error("the kernel refuses the filter \"{filter}\" of the event {event}: {cause}")]
+    Filter {
+        /// `system/name`.
+        event: String,
+        /// The filter.
+        filter: String,
+        /// What the kernel says.
+        cause: String,
+    },
+    /// No memory for buffers.
+    #[error("{kib} KiB of ring buffer for each CPU cannot be had ({cause}); ask for less")]
+    Memory {
+        /// Wanted, for each CPU.
+        kib: u64,
+        /// What the kernel says.
+        cause: String,
+    },
+    /// A setting was refused, or did not come to be.
+    #[error("{path}: {cause}")]
+    File {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        cause: String,
+    },
+    /// The child process that cleans up after a kill.
+    #[error("the guardian, which ends the recording if takt is killed, cannot be started: {cause}")]
+    Guardian {
+        /// What is wrong.
+        cause: String,
+    },
+    /// The kernel's pages could not be read.
+    #[error("the pages of CPU {cpu} cannot be read: {cause}")]
+    Read {
+        /// The kernel's number.
+        cpu: u32,
+        /// What the kernel says.
+        cause: String,
+    },
+    /// Something of the kernel's descriptions is not as it must be.
+    #[error("{path} is not understood: {cause}")]
+    Description {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        cause: String,
+    },
+    /// The calling process cannot be told from others.
+    #[error("/proc/self/stat cannot be read, so a killed recorder could not be told from a running one")]
+    NoIdentity,
+}
+
+impl RecorderError {
+    /// What an errno means for a file of tracefs.
+    pub(crate) fn file(path: &Path, error: &io::Error) -> RecorderError {
+        let shown = path.display().to_string();
+        match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) if locked_down() => RecorderError::Lockdown { path: shown },
+            Some(libc::EACCES | libc::EPERM) if process::effective_user() != 0 => {
+                RecorderError::Privilege { path: shown }
+            }
+            _ => RecorderError::File { path: shown, cause: error.to_string() },
+        }
+    }
+}
+
+fn locked_down() -> bool {
+    let state = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    state.contains("[confidentiality]")
+}

@@ -1,0 +1,161 @@
+//! Which events are recorded.
+
+use super::error::RecorderError;
+
+/// An event to record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// Its subsystem: `sched`.
+    pub system: String,
+    /// Its name: `sched_switch`.
+    pub name: String,
+    /// Only those that the kernel's filter lets through (Documentation/trace/events.rst).
+    pub filter: Option<String>,
+    /// Without it there is no recording.
+    pub essential: bool,
+}
+
+impl Event {
+    /// An event that is recorded where the kernel has it.
+    #[must_use]
+    pub fn new(system: &str, name: &str) -> Event {
+        Event { system: system.to_owned(), name: name.to_owned(), filter: None, essential: false }
+    }
+
+    /// Of these only what `filter` lets through.
+    #[must_use]
+    pub fn only(self, filter: &str) -> Event {
+        Event { filter: Some(filter.to_owned()), ..self }
+    }
+
+    /// Everything that takt reads: scheduling, threads, interrupts, softirqs, and the system calls of [`blocking_calls`].
+    #[must_use]
+    pub fn usual() -> Vec<Event> {
+        let calls = blocking_calls();
+        let mut events = Self::scheduling();
+        events.extend(Self::interrupts());
+        events.push(Event::new("raw_syscalls", "sys_enter").only(&calls));
+        events.push(Event::new("raw_syscalls", "sys_exit").only(&calls));
+        events
+    }
+
+    /// Which thread runs where, who wakes whom, which threads there are.
+    #[must_use]
+    pub fn scheduling() -> Vec<Event> {
+        let names = [
+            "sched_switch",
+            "sched_waking",
+            "sched_wakeup_new",
+            "sched_migrate_task",
+            "sched_process_fork",
+            "sched_process_exit",
+            "sched_process_exec",
+        ];
+        let mut events: Vec<Event> = names.iter().map(|name| Event::new("sched", name)).collect();
+        events.push(Event::new("task", "task_rename"));
+        for event in &mut events {
+            event.essential = matches!(event.name.as_str(), "sched_switch" | "sched_waking");
+        }
+        events
+    }
+
+    /// Interrupts and softirqs.
+    #[must_use]
+    pub fn interrupts() -> Vec<Event> {
+        ["irq_handler_entry", "irq_handler_exit", "softirq_raise", "softirq_entry", "softirq_exit"]
+            .iter()
+            .map(|name| Event::new("irq", name))
+            .collect()
+    }
+
+    /// High-resolution timers: what they were set to, and when they expired.
+    #[must_use]
+    pub fn timers() -> Vec<Event> {
+        ["hrtimer_start", "hrtimer_expire_entry"].iter().map(|name| Event::new("timer", name)).collect()
+    }
+
+    /// `system/name`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.system, self.name)
+    }
+
+    /// Names become parts of a path: nothing but letters, digits and `_-`.
+    pub(crate) fn check(&self) -> Result<(), RecorderError> {
+        let sound =
+            |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+        if sound(&self.system) && sound(&self.name) {
+            return Ok(());
+        }
+        Err(RecorderError::EventMissing { event: self.path() })
+    }
+}
+
+/// A filter for `sys_enter` and `sys_exit` that lets the calls through in which a thread waits for time or for others, and
+/// `sched_yield`: where jobs begin and end. By the numbers of this machine's own kind of program (those of 32-bit programs on a
+/// 64-bit kernel mean other calls).
+#[must_use]
+pub fn blocking_calls() -> String {
+    let terms: Vec<String> = BLOCKING.iter().map(|number| format!("id == {number}")).collect();
+    terms.join(" || ")
+}
+
+/// Numbers of calls from 424 on are the same on all machines; the C library does not name all of them.
+const FUTEX_WAIT: libc::c_long = 455;
+
+#[cfg(target_arch = "x86_64")]
+const BLOCKING_OLD: &[libc::c_long] =
+    &[libc::SYS_poll, libc::SYS_select, libc::SYS_epoll_wait, libc::SYS_pause, libc::SYS_accept];
+#[cfg(not(target_arch = "x86_64"))]
+const BLOCKING_OLD: &[libc::c_long] = &[];
+
+const BLOCKING_NEW: &[libc::c_long] = &[
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_sched_yield,
+    libc::SYS_futex,
+    libc::SYS_futex_waitv,
+    FUTEX_WAIT,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_accept4,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_mq_timedreceive,
+    libc::SYS_msgrcv,
+    libc::SYS_semtimedop,
+    libc::SYS_io_getevents,
+    libc::SYS_io_uring_enter,
+];
+
+static BLOCKING: std::sync::LazyLock<Vec<libc::c_long>> =
+    std::sync::LazyLock::new(|| BLOCKING_NEW.iter().chain(BLOCKING_OLD).copied().collect());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        assert!(Event::new("sched", "sched_switch").check().is_ok());
+        for (system, name) in [("..", "x"), ("sched", "../../x"), ("", "x"), ("sched", "")] {
+            assert!(Event::new(system, name).check().is_err(), "{system}/{name}");
+        }
+    }
+
+    #[test]
+    fn blocking_calls_are_told_by_number() {
+        let filter = blocking_calls();
+        assert!(filter.contains(&format!("id == {} ||", libc::SYS_clock_nanosleep)));
+        assert!(filter.len() < 4096, "the kernel takes no more than a page");
+    }
+}

@@ -1,0 +1,167 @@
+//! A child process that outlives a kill: it waits for its parent's end, and then removes the parent's instance.
+//!
+//! It holds the read end of a pipe whose only write end the parent has; the kernel closes that however the parent dies. It has a
+//! session of its own, so that no terminal's ctrl-C reaches it, and ignores the requests to stop: it ends with its parent.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use takt_model::{Span, Time};
+
+use super::Guard;
+use super::error::RecorderError;
+use super::instance::{Name, remove};
+use super::tracefs::Tracefs;
+use crate::Epoch;
+
+/// The argument that makes a program a guardian; the instance's name follows.
+const ARGUMENT: &str = "--takt-trace-guardian";
+const READY: &[u8] = b"ready";
+/// How long a guardian may take to start.
+const START_MAX: Span = Span::from_s(10);
+/// How long it waits for its parent to be gone altogether, and tries to remove.
+const END_MAX: Span = Span::from_s(60);
+const LOOK_EVERY: Span = Span::from_ms(10);
+
+/// To be called before anything else by every program that records with [`Guard::ThisProgram`], with its arguments: `true` where
+/// this process was started as a guardian. It has done its work then, and the program should end.
+#[must_use]
+pub fn guardian(arguments: impl IntoIterator<Item = OsString>) -> bool {
+    let mut arguments = arguments.into_iter().skip(1);
+    if arguments.next().is_none_or(|first| first != ARGUMENT) {
+        return false;
+    }
+    if let Some(name) = arguments.next().and_then(|name| Name::parse(name.to_str()?)) {
+        watch(name);
+    }
+    true
+}
+
+fn watch(name: Name) {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
+        // SAFETY: to ignore a signal has no preconditions.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    // Neither a folder nor a pipe of someone else is held, but for standard error, which is closed to us already.
+    let _ = std::env::set_current_dir("/");
+    // SAFETY: no descriptor above 2 belongs to anything in this process; it has just begun.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+    // SAFETY: the name is a C string of at most 15 characters.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"takt-guardian".as_ptr()) };
+    {
+        use std::io::Write as _;
+        let mut out = io::stdout();
+        if out.write_all(READY).and_then(|()| out.flush()).is_err() {
+            return;
+        }
+    }
+    let mut rest = Vec::new();
+    while let Err(error) = io::stdin().read_to_end(&mut rest) {
+        if error.kind() != io::ErrorKind::Interrupted {
+            break;
+        }
+    }
+    clean_up(name);
+}
+
+/// Switches off at once, and removes when the owner has let go of the pages it held.
+fn clean_up(name: Name) {
+    let Ok(tracefs) = Tracefs::find() else { return };
+    let folder = tracefs.instances().join(name.to_text());
+    if !folder.exists() {
+        return;
+    }
+    let _ = fs::write(folder.join("tracing_on"), "0");
+    let epoch = Epoch::now_is_zero();
+    while epoch.now() < Time::ZERO.saturating_add(END_MAX) {
+        if !folder.exists() || (!has_threads(name.owner.pid, name.owner.start) && remove(&folder).is_ok()) {
+            return;
+        }
+        crate::clock::pause(LOOK_EVERY);
+    }
+}
+
+/// Whether a thread of the process still runs: its files are closed when the last one has ended, not when the first has.
+fn has_threads(pid: u32, start: u64) -> bool {
+    let is_owner = crate::process::Identity::of(pid).is_some_and(|now| now.start == start);
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let runs = |stat: String| {
+        let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+        !matches!(state, Some('Z' | 'X') | None)
+    };
+    is_owner && threads.flatten().any(|thread| fs::read_to_string(thread.path().join("stat")).is_ok_and(runs))
+}
+
+/// The parent's side.
+#[derive(Debug)]
+pub(crate) struct Guardian {
+    child: Child,
+}
+
+impl Guardian {
+    /// Starts one and waits until it watches.
+    pub(crate) fn start(guard: &Guard, name: Name) -> Result<Option<Guardian>, RecorderError> {
+        let program = match guard {
+            Guard::ThisProgram => PathBuf::from("/proc/self/exe"),
+            Guard::Program(program) => program.clone(),
+            Guard::NextStart => return Ok(None),
+        };
+        let mut command = Command::new(program);
+        command.arg0("takt").arg(ARGUMENT).arg(name.to_text());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // SAFETY: setsid is async-signal-safe and touches no memory.
+        unsafe {
+            command.pre_exec(|| {
+                libc::setsid();
+                Ok(())
+            });
+        }
+        let failed = |cause: String| RecorderError::Guardian { cause };
+        let child = command.spawn().map_err(|error| failed(error.to_string()))?;
+        let mut guardian = Guardian { child };
+        match guardian.is_ready() {
+            Ok(true) => Ok(Some(guardian)),
+            Ok(false) => {
+                guardian.dismiss();
+                Err(failed("the program does not know what a guardian is".to_owned()))
+            }
+            Err(error) => {
+                guardian.dismiss();
+                Err(failed(error.to_string()))
+            }
+        }
+    }
+
+    fn is_ready(&mut self) -> io::Result<bool> {
+        let Some(mut out) = self.child.stdout.take() else { return Ok(false) };
+        let mut polled = libc::pollfd { fd: out.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let timeout = libc::c_int::try_from(START_MAX.as_ns() / 1_000_000).unwrap_or(libc::c_int::MAX);
+        // SAFETY: one valid pollfd, whose descriptor is open.
+        if unsafe { libc::poll(&raw mut polled, 1, timeout) } <= 0 {
+            return Err(io::Error::other("it does not answer"));
+        }
+        let mut answer = [0; READY.len()];
+        out.read_exact(&mut answer).map_or_else(|_| Ok(false), |()| Ok(answer == READY))
+    }
+
+    /// Nothing is left to do: it ends.
+    pub(crate) fn dismiss(mut self) {
+        drop(self.child.stdin.take());
+        // A program that does not know what a guardian is may do anything but end. It is our child, not yet waited for,
+        // so its number is its own.
+        let epoch = Epoch::now_is_zero();
+        while epoch.now() < Time::ZERO.saturating_add(Span::from_s(2)) {
+            match self.child.try_wait() {
+                Ok(None) => crate::clock::pause(Span::from_ms(1)),
+                _ => return,
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,345 @@
+//! A private instance of the tracer: made, configured (each setting read back), and removed.
+//!
+//! It is named after its process (id and start time), and its folder is locked (flock) while that lives: either tells a
+//! living owner from a dead one, the lock also from within another container.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use takt_model::{Bytes, Span};
+
+use super::error::RecorderError;
+use super::guardian::Guardian;
+use super::tracefs::Tracefs;
+use super::{Guard, Options, Threads};
+use crate::process::Identity;
+
+/// An instance; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    shown: String,
+    folder: PathBuf,
+    guardian: Option<Guardian>,
+    // Held for its flock, which the kernel drops when the process ends.
+    _lock: File,
+    tracefs: Tracefs,
+    removed: bool,
+}
+
+/// Whose instance it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Name {
+    pub(crate) owner: Identity,
+    pub(crate) number: u32,
+}
+
+impl Name {
+    /// `takt-PID-START-NUMBER`, and nothing else.
+    pub(crate) fn parse(text: &str) -> Option<Name> {
+        let mut parts = text.strip_prefix("takt-")?.split('-');
+        let (pid, start, number) = (parts.next()?, parts.next()?, parts.next()?);
+        let name = Name {
+            owner: Identity { pid: pid.parse().ok()?, start: start.parse().ok()? },
+            number: number.parse().ok()?,
+        };
+        (parts.next().is_none() && name.to_text() == text).then_some(name)
+    }
+
+    pub(crate) fn to_text(self) -> String {
+        format!("takt-{}-{}-{}", self.owner.pid, self.owner.start, self.number)
+    }
+}
+
+/// How full a buffer is when it wakes the reader, in percent.
+const WATERMARK_PERCENT: &str = "25";
+/// Threads that a process has started while they were listed are looked for again this often.
+const LISTINGS_MAX: u32 = 8;
+/// The kernel takes lists of ids in pieces.
+const IDS_PER_WRITE: usize = 100;
+
+impl Instance {
+    /// Makes one, its guardian first.
+    pub(crate) fn create(tracefs: Tracefs, guard: &Guard) -> Result<Instance, RecorderError> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let instances = tracefs.instances();
+        match fs::metadata(&instances) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(RecorderError::NoInstances { path: instances.display().to_string() });
+            }
+            Err(error) => return Err(RecorderError::file(&instances, &error)),
+        }
+        let owner = Identity::current().ok_or(RecorderError::NoIdentity)?;
+        let name = Name { owner, number: NUMBER.fetch_add(1, Ordering::Relaxed) };
+        let folder = instances.join(name.to_text());
+        let guardian = Guardian::start(guard, name)?;
+        let made = fs::create_dir(&folder).and_then(|()| {
+            let lock = lock(&folder)?;
+            lock.ok_or_else(|| io::Error::other("another process holds its lock"))
+        });
+        let lock = match made {
+            Ok(lock) => lock,
+            Err(error) => {
+                let _ = fs::remove_dir(&folder);
+                if let Some(guardian) = guardian {
+                    guardian.dismiss();
+                }
+                return Err(RecorderError::file(&folder, &error));
+            }
+        };
+        let shown = name.to_text();
+        Ok(Instance { shown, folder, guardian, _lock: lock, tracefs, removed: false })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.shown
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.folder.join(file)
+    }
+
+    /// The tracer that it is an instance of.
+    pub(crate) fn tracefs(&self) -> &Path {
+        self.tracefs.root()
+    }
+
+    pub(crate) fn read(&self, file: &str) -> Result<String, RecorderError> {
+        let path = self.path(file);
+        read_whole(&path).map_err(|error| RecorderError::file(&path, &error))
+    }
+
+    /// Everything but the switch; the buffer, and what this kernel does not have.
+    pub(crate) fn configure(&self, options: &Options) -> Result<(Bytes, Vec<String>), RecorderError> {
+        self.switch(false)?;
+        self.set("trace_clock", "mono", |found| found.contains("[mono]"))?;
+        let buffer = self.size_buffer(options.buffer)?;
+        // Old events are lost rather than new ones: then the pages tell where. An instance takes its options from the kernel's own.
+        for (option, value) in
+            [("overwrite", "1"), ("stacktrace", "0"), ("userstacktrace", "0"), ("pause-on-trace", "0")]
+        {
+            self.set_if_there(&format!("options/{option}"), value)?;
+        }
+        self.set_if_there("buffer_percent", WATERMARK_PERCENT)?;
+        if let Threads::These { ids, children } = &options.threads {
+            self.set_if_there("options/event-fork", if *children { "1" } else { "0" })?;
+            self.add_threads(ids)?;
+        }
+        let mut missing = Vec::new();
+        for event in &options.events {
+            event.check()?;
+            let folder = format!("events/{}", event.path());
+            if !self.path(&folder).join("enable").exists() {
+                if event.essential {
+                    return Err(RecorderError::EventMissing { event: event.path() });
+                }
+                missing.push(event.path());
+                continue;
+            }
+            if let Some(filter) = &event.filter {
+                self.filter(&folder, &event.path(), filter)?;
+            }
+        }
+        for event in options.events.iter().filter(|event| !missing.contains(&event.path())) {
+            self.set(&format!("events/{}/enable", event.path()), "1", |found| found.starts_with('1'))?;
+        }
+        Ok((buffer, missing))
+    }
+
+    /// Records, or not.
+    pub(crate) fn switch(&self, on: bool) -> Result<(), RecorderError> {
+        let value = if on { "1" } else { "0" };
+        self.set("tracing_on", value, |found| found == value)
+    }
+
+    /// Adds to the threads whose events are recorded.
+    pub(crate) fn add_threads(&self, ids: &[u32]) -> Result<(), RecorderError> {
+        let path = self.path("set_event_pid");
+        let opened = OpenOptions::new().append(true).open(&path);
+        let mut file = opened.map_err(|error| RecorderError::file(&path, &error))?;
+        for some in ids.chunks(IDS_PER_WRITE) {
+            let text: String = some.iter().map(|id| format!("{id} ")).collect();
+            file.write_all(text.as_bytes()).map_err(|error| RecorderError::file(&path, &error))?;
+        }
+        let found = self.read("set_event_pid")?;
+        let mut found: Vec<u32> = found.lines().filter_map(|line| line.trim().parse().ok()).collect();
+        found.sort_unstable();
+        match ids.iter().find(|id| found.binary_search(id).is_err()) {
+            None => Ok(()),
+            Some(id) => {
+                let cause = format!("the kernel did not take the thread {id}");
+                Err(RecorderError::File { path: path.display().to_string(), cause })
+            }
+        }
+    }
+
+    /// Turns off, and removes. An error means that the instance is still there; the guardian or the next start goes on.
+    pub(crate) fn remove(mut self) -> Result<(), RecorderError> {
+        self.removed = true;
+        remove(&self.folder).map_err(|error| RecorderError::file(&self.folder, &error))?;
+        if let Some(guardian) = self.guardian.take() {
+            guardian.dismiss();
+        }
+        Ok(())
+    }
+
+    fn size_buffer(&self, wanted: Option<Bytes>) -> Result<Bytes, RecorderError> {
+        let cpus = super::reader::cpus(self)?.len().max(1) as u64;
+        let kib = match wanted {
+            Some(bytes) => (bytes.get() / 1024).max(64),
+            // Of all memory that is free an eighth.
+            None => (super::BUFFER.get() / 1024).min((memory_available_kib() / 8 / cpus).max(1024)),
+        };
+        let path = self.path("buffer_size_kb");
+        match fs::write(&path, kib.to_string()) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+                return Err(RecorderError::Memory { kib, cause: error.to_string() });
+            }
+            Err(error) => return Err(RecorderError::file(&path, &error)),
+        }
+        let found = self.read("buffer_size_kb")?;
+        // The kernel rounds to whole pages, whose heads do not count.
+        match found.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()) {
+            Some(found) if found >= kib - kib / 64 => Ok(Bytes::new(found * 1024)),
+            _ => Err(RecorderError::Memory { kib, cause: format!("the kernel made it {}", found.trim()) }),
+        }
+    }
+
+    fn filter(&self, folder: &str, event: &str, filter: &str) -> Result<(), RecorderError> {
+        let file = format!("{folder}/filter");
+        let written = fs::write(self.path(&file), filter);
+        let found = self.read(&file).unwrap_or_default();
+        if written.is_ok() && found.trim() == filter.trim() {
+            return Ok(());
+        }
+        let cause = match written {
+            Err(error) if found.contains("parse_error") => {
+                format!("{}; {error}", found.lines().last().unwrap_or_default().trim())
+            }
+            Err(error) => error.to_string(),
+            Ok(()) => format!("it became \"{}\"", found.trim()),
+        };
+        Err(RecorderError::Filter { event: event.to_owned(), filter: filter.to_owned(), cause })
+    }
+
+    fn set_if_there(&self, file: &str, value: &str) -> Result<(), RecorderError> {
+        if self.path(file).exists() { self.set(file, value, |found| found == value) } else { Ok(()) }
+    }
+
+    fn set(&self, file: &str, value: &str, is_set: impl Fn(&str) -> bool) -> Result<(), RecorderError> {
+        let path = self.path(file);
+        fs::write(&path, value).map_err(|error| RecorderError::file(&path, &error))?;
+        let found = self.read(file)?;
+        if is_set(found.trim()) {
+            return Ok(());
+        }
+        let cause = format!("\"{value}\" was written, and \"{}\" stands there", found.trim());
+        Err(RecorderError::File { path: path.display().to_string(), cause })
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        if !self.removed
+            && remove(&self.folder).is_ok()
+            && let Some(guardian) = self.guardian.take()
+        {
+            guardian.dismiss();
+        }
+    }
+}
+
+/// Some files of tracefs give only what fits into the first read, so that must be large.
+fn read_whole(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut bytes = vec![0; 1 << 16];
+    let mut length = 0;
+    loop {
+        if length == bytes.len() {
+            bytes.resize(length * 2, 0);
+        }
+        match file.read(bytes.get_mut(length..).unwrap_or_default()) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(length);
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Threads of a process, those included that it starts meanwhile.
+#[must_use]
+pub fn threads_of(pid: u32) -> Vec<u32> {
+    let mut known: Vec<u32> = Vec::new();
+    for _ in 0..LISTINGS_MAX {
+        let Ok(folder) = fs::read_dir(format!("/proc/{pid}/task")) else { break };
+        let mut found: Vec<u32> =
+            folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        found.sort_unstable();
+        if found == known {
+            break;
+        }
+        known = found;
+    }
+    known
+}
+
+/// The lock on an instance's folder; `None`: another has it.
+pub(crate) fn lock(folder: &Path) -> io::Result<Option<File>> {
+    let file = File::open(folder)?;
+    // SAFETY: the descriptor is open for the whole call; flock passes no memory.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(Some(file));
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::EWOULDBLOCK) { Ok(None) } else { Err(error) }
+}
+
+/// Where a reader has not let go yet, this often it is tried again, 10 ms apart.
+const REMOVALS_MAX: u32 = 50;
+
+/// Turns the instance off and removes it. That it is gone is as good.
+pub(crate) fn remove(folder: &Path) -> io::Result<()> {
+    let _ = fs::write(folder.join("tracing_on"), "0");
+    let mut last = Ok(());
+    for _ in 0..REMOVALS_MAX {
+        last = match fs::remove_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        };
+        match &last {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => crate::clock::pause(Span::from_ms(10)),
+            _ => break,
+        }
+    }
+    last
+}
+
+fn memory_available_kib() -> u64 {
+    let about = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = about.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_takt_gives_are_takts() {
+        let name = Name { owner: Identity { pid: 12, start: 3400 }, number: 5 };
+        assert_eq!(name.to_text(), "takt-12-3400-5");
+        assert_eq!(Name::parse("takt-12-3400-5"), Some(name));
+        for other in
+            ["takt", "takt-1", "takt-1-2", "takt-1-2-3-4", "takt-01-2-3", "takt-1-2-x", "other-1-2-3", "takt-+1-2-3"]
+        {
+            assert_eq!(Name::parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Pages out of the kernel: splice(2) into a pipe takes them whole, without a copy, and from there they are read; the page that
+//! is still written to is read(2). Where splice is refused, read(2) alone does it, a call a page.
+//!
+//! The reader never spins: it sleeps until a buffer is filled to its watermark or the time is over, and at least a millisecond
+//! between two sweeps; one sweep takes no more than twice what the buffers hold.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use takt_model::{Bytes, Span, Time};
+
+use super::Sweep;
+use super::error::RecorderError;
+use super::instance::Instance;
+use crate::clock::{self, errno};
+
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pipe: Option<Pipe>,
+    cpus: Vec<Cpu>,
+    polled: Vec<libc::pollfd>,
+    has_watermark: bool,
+    page: usize,
+    /// The most bytes of one CPU that a sweep takes.
+    sweep_max: u64,
+    bytes: Vec<u8>,
+    cpu_time: Span,
+    /// When the last sweep ended, on CLOCK_MONOTONIC.
+    last_ns: u64,
+}
+
+#[derive(Debug)]
+struct Cpu {
+    number: u32,
+    raw: File,
+}
+
+#[derive(Debug)]
+struct Pipe {
+    read: File,
+    write: OwnedFd,
+}
+
+/// The pipe and the memory beside it.
+const CHUNK: usize = 1 << 20;
+/// Shortest time between two sweeps.
+const REST: Span = Span::from_ms(1);
+/// Without a watermark the kernel wakes a reader for each event: it looks by itself then.
+const LOOK_EVERY: Span = Span::from_ms(10);
+/// A page that is still written to is read this often in one sweep: on Linux before 6.1 splice stops at the rest of a page that
+/// was read in part.
+const PARTS_MAX: u32 = 2;
+
+/// CPUs that the instance has buffers for.
+pub(crate) fn cpus(instance: &Instance) -> Result<Vec<u32>, RecorderError> {
+    let folder = instance.path("per_cpu");
+    let entries = fs::read_dir(&folder).map_err(|error| RecorderError::file(&folder, &error))?;
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok();
+    let mut cpus: Vec<u32> = entries.flatten().filter_map(number).collect();
+    cpus.sort_unstable();
+    Ok(cpus)
+}
+
+impl Reader {
+    pub(crate) fn open(instance: &Instance, page: usize, buffer: Bytes) -> Result<Reader, RecorderError> {
+        let mut opened = Vec::new();
+        for number in cpus(instance)? {
+            let path = instance.path(&format!("per_cpu/cpu{number}/trace_pipe_raw"));
+            let raw = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
+            opened.push(Cpu { number, raw: raw.map_err(|error| RecorderError::file(&path, &error))? });
+        }
+        let polled =
+            opened.iter().map(|cpu| libc::pollfd { fd: cpu.raw.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+        Ok(Reader {
+            pipe: Pipe::new(page),
+            polled: polled.collect(),
+            cpus: opened,
+            has_watermark: instance.path("buffer_percent").exists(),
+            page,
+            sweep_max: buffer.get().saturating_mul(2).max(page as u64),
+            bytes: vec![0; CHUNK.max(page)],
+            cpu_time: Span::ZERO,
+            last_ns: 0,
+        })
+    }
+
+    pub(crate) fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
+        self.cpus.iter().map(|cpu| cpu.number)
+    }
+
+    pub(crate) fn cpu_time(&self) -> Span {
+        self.cpu_time
+    }
+
+    /// Sleeps until there is much to read, `timeout` is over, or a signal comes.
+    pub(crate) fn wait(&mut self, timeout: Span) -> Result<(), RecorderError> {
+        let now = clock::monotonic_ns();
+        let rest = self.last_ns.saturating_add(REST.as_ns()).saturating_sub(now);
+        if rest > 0 {
+            clock::pause(Span::from_ns(rest));
+        }
+        let left = timeout.as_ns().saturating_sub(rest);
+        if left == 0 {
+            return Ok(());
+        }
+        if !self.has_watermark {
+            clock::pause(Span::from_ns(left.min(LOOK_EVERY.as_ns())));
+            return Ok(());
+        }
+        let limit = libc::timespec {
+            tv_sec: libc::time_t::try_from(left / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+            tv_nsec: (left % 1_000_000_000) as libc::c_long,
+        };
+        let count = self.polled.len() as libc::nfds_t;
+        // SAFETY: `polled` is as many valid pollfds as announced, whose descriptors are open while `cpus` lives; `limit` is a
+        // valid timespec; no signal mask is given.
+        let result = unsafe { libc::ppoll(self.polled.as_mut_ptr(), count, &raw const limit, std::ptr::null()) };
+        if result < 0 && errno() != libc::EINTR {
+            let cpu = self.cpus.first().map_or(0, |cpu| cpu.number);
+            return Err(RecorderError::Read { cpu, cause: io::Error::last_os_error().to_string() });
+        }
+        Ok(())
+    }
+
+    /// All that is there.
+    pub(crate) fn sweep(&mut self, take: &mut dyn FnMut(u32, &[u8])) -> Result<Sweep, RecorderError> {
+        let until = Time::from_ns(clock::monotonic_ns());
+        let mut total = 0;
+        let mut whole = true;
+        // A CPU's share at a time, so that none overflows while another is read.
+        let mut going: Vec<(usize, u64, u32)> = (0..self.cpus.len()).map(|k| (k, 0, 0)).collect();
+        while !going.is_empty() {
+            let mut next = Vec::with_capacity(going.len());
+            for (k, taken, parts) in going {
+                let began = clock::thread_cpu();
+                let (length, partly) = self.some(k)?;
+                self.cpu_time = self.cpu_time.saturating_add(since(began));
+                if length == 0 {
+                    continue;
+                }
+                let (Some(cpu), Some(bytes)) = (self.cpus.get(k), self.bytes.get(..length)) else { continue };
+                take(cpu.number, bytes);
+                total += length as u64;
+                let (taken, parts) = (taken + length as u64, parts + u32::from(partly));
+                if taken >= self.sweep_max {
+                    whole = false;
+                } else if parts < PARTS_MAX {
+                    next.push((k, taken, parts));
+                }
+            }
+            going = next;
+        }
+        self.last_ns = clock::monotonic_ns();
+        Ok(Sweep { bytes: total, until: whole.then_some(until) })
+    }
+
+    /// Some pages of a CPU into `bytes`: how many bytes, and whether the last page was still written to.
+    fn some(&mut self, k: usize) -> Result<(usize, bool), RecorderError> {
+        let Some(cpu) = self.cpus.get_mut(k) else { return Ok((0, false)) };
+        let failed = |error: io::Error| RecorderError::Read { cpu: cpu.number, cause: error.to_string() };
+        if let Some(pipe) = &mut self.pipe {
+            match pipe.fill(&cpu.raw, self.bytes.len()) {
+                Ok(0) => {}
+                Ok(length) => {
+                    let into = self.bytes.get_mut(..length).unwrap_or_default();
+                    pipe.read.read_exact(into).map_err(failed)?;
+                    return Ok((length, false));
+                }
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => self.pipe = None,
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        let alone = self.pipe.is_none();
+        let mut length = 0;
+        // With splice this is the one page that it leaves.
+        while let Some(into) = self.bytes.get_mut(length..length + self.page) {
+            match read_page(&mut cpu.raw, into).map_err(failed)? {
+                0 => break,
+                read => length += read,
+            }
+            if !alone {
+                break;
+            }
+        }
+        // Without splice the end of what is there is not told from its middle; a round that did not fill its memory is one.
+        let partly = if alone { length + self.page <= self.bytes.len() } else { length > 0 };
+        Ok((length, partly))
+    }
+}
+
+/// A page, or nothing.
+fn read_page(raw: &mut File, into: &mut [u8]) -> io::Result<usize> {
+    loop {
+        return match raw.read(into) {
+            Ok(0) => Ok(0),
+            Ok(length) if length == into.len() => Ok(length),
+            Ok(length) => Err(io::Error::other(format!("{length} bytes of a page of {}", into.len()))),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            Err(error) => Err(error),
+        };
+    }
+}
+
+impl Pipe {
+    /// `None` where it is not to be had, or a page does not fit.
+    fn new(page: usize) -> Option<Pipe> {
+        let mut ends = [-1; 2];
+        // SAFETY: `ends` is valid for writing two descriptors.
+        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+            return None;
+        }
+        // SAFETY: the kernel has just given these descriptors to us, and nobody else has them.
+        let (read, write) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+        // SAFETY: the descriptor is open; the call passes no memory. A refusal leaves the usual size.
+        unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, CHUNK as libc::c_int) };
+        (page <= CHUNK).then_some(Pipe { read: File::from(read), write })
+    }
+
+    /// Full pages into the pipe, which is empty; how many bytes.
+    fn fill(&mut self, raw: &File, bytes_max: usize) -> io::Result<usize> {
+        loop {
+            // SAFETY: both descriptors are open; no offsets are passed.
+            let moved = unsafe {
+                libc::splice(
+                    raw.as_raw_fd(),
+                    std::ptr::null_mut(),
+                    self.write.as_raw_fd(),
+                    std::ptr::null_mut(),
+                    bytes_max,
+                    libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MOVE,
+                )
+            };
+            match usize::try_from(moved) {
+                Ok(moved) => return Ok(moved),
+                Err(_) if errno() == libc::EAGAIN => return Ok(0),
+                Err(_) if errno() == libc::EINTR => {}
+                Err(_) => return Err(io::Error::last_os_error()),
+            }
+        }
+    }
+}
+
+fn since(began: Span) -> Span {
+    Span::from_ns(clock::thread_cpu().as_ns().saturating_sub(began.as_ns()))
+}

@@ -1,0 +1,52 @@
+//! What a killed recorder left is removed by the next start.
+
+use std::fs;
+
+use super::error::RecorderError;
+use super::instance::{Name, lock, remove};
+use super::tracefs::Tracefs;
+
+/// What [`recover`] found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Left {
+    /// Instances of dead recorders that were removed.
+    pub removed: Vec<String>,
+    /// Those that the kernel does not let go of, and what it says.
+    pub stuck: Vec<(String, String)>,
+}
+
+/// Removes the instances of recorders that are dead; those of living ones, and what is not takt's, stay. To be called at every
+/// start: it is one look at a folder where there is nothing to do, and nothing at all where tracefs is not mounted or not ours to
+/// look into.
+#[must_use]
+pub fn recover() -> Left {
+    Tracefs::mounted().and_then(|tracefs| recover_at(&tracefs).ok()).unwrap_or_default()
+}
+
+/// The same, with the reason why tracefs cannot be looked into.
+pub(crate) fn recover_at(tracefs: &Tracefs) -> Result<Left, RecorderError> {
+    let instances = tracefs.instances();
+    let listed = match fs::read_dir(&instances) {
+        Ok(listed) => listed,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && tracefs.root().exists() => {
+            return Err(RecorderError::NoInstances { path: instances.display().to_string() });
+        }
+        Err(error) => return Err(RecorderError::file(&instances, &error)),
+    };
+    let mut left = Left::default();
+    for entry in listed.flatten() {
+        let Some(text) = entry.file_name().to_str().map(str::to_owned) else { continue };
+        let Some(name) = Name::parse(&text) else { continue };
+        // A living owner may not have locked it yet; an owner that is not seen from here holds the lock.
+        if name.owner.is_alive() {
+            continue;
+        }
+        let folder = entry.path();
+        let Ok(Some(_lock)) = lock(&folder) else { continue };
+        match remove(&folder) {
+            Ok(()) => left.removed.push(text),
+            Err(error) => left.stuck.push((text, error.to_string())),
+        }
+    }
+    Ok(left)
+}

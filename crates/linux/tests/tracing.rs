@@ -1,0 +1,223 @@
+//! Records on the real kernel. Each test takes a second or two; where the machine cannot, it says why and passes.
+//!
+//! The program is its own guardian and its own victim, so it has a main of its own. No test asserts a wall-clock time: what is
+//! asserted holds however slow the machine is.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use takt_linux::clock::pause;
+use takt_linux::signals::StopSignals;
+use takt_linux::tracing::{Event, Guard, Options, Recorder, RecorderError, Threads, guardian, recover};
+use takt_model::{Bytes, Span};
+
+const TESTS: &[(&str, fn())] = &[
+    ("nothing_outside_of_the_instance_changes", nothing_outside_of_the_instance_changes),
+    ("two_recorders_at_once_do_not_meet", two_recorders_at_once_do_not_meet),
+    ("a_killed_recorder_leaves_no_instance", a_killed_recorder_leaves_no_instance),
+    ("a_recorder_asked_to_stop_leaves_no_instance", a_recorder_asked_to_stop_leaves_no_instance),
+    ("a_panic_leaves_no_instance", a_panic_leaves_no_instance),
+    ("what_has_no_guardian_the_next_start_removes", what_has_no_guardian_the_next_start_removes),
+    ("what_is_refused_is_named", what_is_refused_is_named),
+];
+
+fn main() -> ExitCode {
+    if guardian(std::env::args_os()) {
+        return ExitCode::SUCCESS;
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("record") => return record(&arguments),
+        Some("--list") => return ExitCode::SUCCESS,
+        _ => {}
+    }
+    if let Err(error) = Recorder::start(&Options { buffer: Some(SMALL), ..Options::default() }) {
+        println!("tests/tracing.rs: skipped: {error}");
+        return ExitCode::SUCCESS;
+    }
+    let filters: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    for (name, test) in TESTS {
+        if filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str())) {
+            println!("test {name} ...");
+            test();
+            println!("test {name} ok");
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// A recorder to be killed: says its instance's name, and records until it is asked to stop.
+fn record(arguments: &[String]) -> ExitCode {
+    let guard =
+        if arguments.iter().any(|argument| argument == "unguarded") { Guard::NextStart } else { Guard::ThisProgram };
+    let signals = StopSignals::catch();
+    let mut recorder = match Recorder::start(&Options { guard, buffer: Some(SMALL), ..Options::default() }) {
+        Ok(recorder) => recorder,
+        Err(error) => {
+            println!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    println!("{}", recorder.name());
+    if arguments.iter().any(|argument| argument == "panic") {
+        panic!("as asked");
+    }
+    // Nobody is asked twice: it ends by itself after a while.
+    for _ in 0..600 {
+        if signals.caught().is_some() {
+            return ExitCode::SUCCESS;
+        }
+        recorder.sweep(Span::from_ms(100), &mut |_, _| {}).unwrap();
+    }
+    ExitCode::FAILURE
+}
+
+const SMALL: Bytes = Bytes::new(1 << 20);
+
+fn instances() -> PathBuf {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some("tracefs"));
+    Path::new(line.map_or("/sys/kernel/tracing", |line| line.split(' ').nth(1).unwrap())).join("instances")
+}
+
+/// A recorder in a process of its own, and its instance.
+fn victim(arguments: &[&str]) -> (Child, PathBuf) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.arg("record").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("takt-"), "{line}");
+    let instance = instances().join(line.trim());
+    (child, instance)
+}
+
+/// Waits for something that will come; a minute is for broken cases only.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if is_so() {
+            return;
+        }
+        pause(Span::from_ms(10));
+    }
+    panic!("{what}: not within a minute");
+}
+
+fn start(options: Options) -> Recorder {
+    Recorder::start(&Options { buffer: Some(SMALL), ..options }).unwrap()
+}
+
+fn nothing_outside_of_the_instance_changes() {
+    let root = instances().parent().unwrap().to_owned();
+    let files = [
+        "tracing_on",
+        "current_tracer",
+        "set_event",
+        "set_event_pid",
+        "trace_clock",
+        "buffer_size_kb",
+        "buffer_percent",
+        "trace_options",
+        "tracing_cpumask",
+        "events/sched/sched_switch/filter",
+    ];
+    let state = || files.map(|file| fs::read_to_string(root.join(file)).unwrap_or_default());
+    let others = || {
+        let all = fs::read_dir(instances()).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap());
+        let mut others: Vec<String> = all.filter(|name| !name.starts_with("takt-")).collect();
+        others.sort();
+        others
+    };
+    let before = (state(), others());
+    let me = std::process::id();
+    let mut recorder =
+        start(Options { threads: Threads::These { ids: vec![me], children: true }, ..Options::default() });
+    assert_eq!(before, (state(), others()), "while it records");
+    let folder = instances().join(recorder.name());
+    assert!(fs::read_to_string(folder.join("trace_clock")).unwrap().contains("[mono]"));
+    recorder.sweep(Span::from_ms(20), &mut |_, _| {}).unwrap();
+    let mut bytes = 0;
+    let counts = recorder.finish(&mut |_, pages| bytes += pages.len()).unwrap();
+    println!("{bytes} bytes, {counts:?}");
+    assert_eq!(before, (state(), others()), "after it has recorded");
+    assert!(!folder.exists());
+}
+
+fn two_recorders_at_once_do_not_meet() {
+    let (first, second) = (start(Options::default()), start(Options::default()));
+    let (one, two) = (instances().join(first.name()), instances().join(second.name()));
+    assert_ne!(one, two);
+    assert!(one.exists() && two.exists());
+    drop(first);
+    assert!(!one.exists() && two.exists(), "only its own");
+    assert!(!recover().removed.iter().any(|name| name == second.name()), "a living one's stays");
+    assert!(two.exists());
+    drop(second);
+    assert!(!two.exists());
+}
+
+fn a_killed_recorder_leaves_no_instance() {
+    let bystander = start(Options::default());
+    let (mut child, instance) = victim(&[]);
+    assert!(instance.exists());
+    child.kill().unwrap();
+    // Before it is waited for: the guardian does not need that.
+    eventually("the guardian removes the instance", || !instance.exists());
+    child.wait().unwrap();
+    assert!(instances().join(bystander.name()).exists(), "another's stays");
+}
+
+fn a_recorder_asked_to_stop_leaves_no_instance() {
+    let (mut child, instance) = victim(&[]);
+    terminate(&child);
+    assert!(child.wait().unwrap().success());
+    assert!(!instance.exists());
+}
+
+fn a_panic_leaves_no_instance() {
+    let (mut child, instance) = victim(&["panic"]);
+    assert!(!child.wait().unwrap().success());
+    assert!(!instance.exists());
+}
+
+fn what_has_no_guardian_the_next_start_removes() {
+    let (mut child, instance) = victim(&["unguarded"]);
+    let name = instance.file_name().unwrap().to_str().unwrap().to_owned();
+    assert!(!recover().removed.contains(&name) && instance.exists(), "its owner lives");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Another takt that starts now may do it, too.
+    println!("{:?}", recover());
+    assert!(!instance.exists());
+}
+
+fn what_is_refused_is_named() {
+    let refused = |event: Event| {
+        let events = vec![Event::new("sched", "sched_switch"), event];
+        Recorder::start(&Options { events, buffer: Some(SMALL), ..Options::default() }).err()
+    };
+    match refused(Event::new("sched", "sched_waking").only("no_such_field == 3")) {
+        Some(RecorderError::Filter { event, .. }) => assert_eq!(event, "sched/sched_waking"),
+        other => panic!("{other:?}"),
+    }
+    let essential = Event { essential: true, ..Event::new("sched", "no_such_event") };
+    assert_eq!(refused(essential), Some(RecorderError::EventMissing { event: "sched/no_such_event".to_owned() }));
+    let events = vec![Event::new("sched", "sched_switch"), Event::new("sched", "no_such_event")];
+    let recorder = start(Options { events, ..Options::default() });
+    assert_eq!(recorder.missing(), ["sched/no_such_event"]);
+    let buffer = Some(Bytes::new(1 << 50));
+    match Recorder::start(&Options { buffer, ..Options::default() }).err() {
+        Some(RecorderError::Memory { .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    let helpless = Recorder::start(&Options { guard: Guard::Program("/bin/true".into()), ..Options::default() }).err();
+    assert!(matches!(helpless, Some(RecorderError::Guardian { .. })), "{helpless:?}");
+}
+
+/// SIGTERM to a child that this program started and has not waited for.
+fn terminate(child: &Child) {
+    let status = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
