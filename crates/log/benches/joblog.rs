@@ -49,11 +49,14 @@ fn main() {
         });
         println!("{:<34} {:>14.2}", format!("bytes per event, {streams} streams"), log.len() as f64 / events as f64);
     }
-    measure("collect statistics, jobs", "", jobs, || {
-        let mut collector = Collector::new(&definitions, KindSet::JOBS);
-        make(1, &mut collector);
-        black_box(collector.finish(Time::MAX));
-    });
+    for brief in [true, false] {
+        measure("collect statistics, jobs", if brief { "brief" } else { "whole" }, jobs, || {
+            let collector = Collector::new(&definitions, KindSet::JOBS);
+            let mut collector = if brief { collector.brief() } else { collector };
+            make(1, &mut collector);
+            black_box(collector.finish(Time::MAX));
+        });
+    }
 }
 
 /// The best of some rounds, printed.

@@ -223,7 +223,7 @@ fn simulated(tasks: &[Drawn], point: &Point, strategy: Builtin) -> Answer {
     let shortest = tasks.iter().map(|task| task.t).min().unwrap_or(1);
     let limit = Span::from_ns(shortest.saturating_mul(SIMULATED_JOBS / tasks.len().max(1) as u64));
     let duration = system.hyperperiod().map_or(limit, |all| Span::from_ns(all.as_ns().saturating_mul(2))).min(limit);
-    let mut collector = Collector::new(&Definitions::of(&system), takt_sim::KINDS);
+    let mut collector = Collector::new(&Definitions::of(&system), takt_sim::KINDS).brief();
     match simulate(&system, &SimOptions { duration, seed: 0, node: None }, &mut collector) {
         Ok(summary) if collector.finish(summary.end).missed() > 0 => Answer::No,
         _ => Answer::Unknown,

@@ -1,77 +1,108 @@
 //! Counts as the events come.
 
-use std::collections::VecDeque;
+use takt_model::{NodeId, Time};
 
-use takt_model::{NodeId, TaskId, Time};
-
-use super::{ChainStats, CpuStats, Histogram, Stats, TaskStats};
+use super::interrupts::{Cpu, Interrupt};
+use super::open::{Censored, Job, NONE, Open};
+use super::{Histogram, Stats};
 use crate::definitions::{Definition, Definitions, NodeDef, TaskDef};
 use crate::event::{CancelCause, Event, JobKey, Sink};
 use crate::header::Header;
 use crate::kind::{Kind, KindSet};
 use crate::reader::{ReadError, Reader};
 
-const NONE: u64 = u64::MAX;
-const NO_CHAIN: u32 = u32::MAX;
+pub(super) const NO_CHAIN: u32 = u32::MAX;
 
 /// A [`Sink`] that makes [`Stats`]. Memory grows with tasks and with jobs that are open at once, not with jobs.
 ///
 /// Logs with gaps are counted as far as they tell: a job whose release or fate is missing is `censored`.
 #[derive(Clone, Debug)]
 pub struct Collector {
-    definitions: Definitions,
-    kinds: KindSet,
+    pub(super) definitions: Definitions,
+    pub(super) knows: Knows,
     latencies: bool,
-    tasks: Vec<TaskState>,
-    /// Busy time by CPU: those of node 0, then of node 1, ...
-    busy: Vec<u64>,
+    pub(super) tasks: Vec<TaskState>,
+    /// By CPU: those of node 0, then of node 1, ...
+    pub(super) cpus: Vec<Cpu>,
+    /// By number.
+    pub(super) interrupts: Vec<Interrupt>,
     /// Responses of `definitions.chains`.
-    chains: Vec<Histogram>,
+    pub(super) chains: Vec<Histogram>,
     /// Events lost; `None` where it is not known how many.
-    lost: Option<u64>,
+    pub(super) lost: Option<u64>,
+    /// The start of the interval that is being counted, see [`Collector::cut`].
+    pub(super) from: u64,
+}
+
+/// What the kinds of event tell that a back end records.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Knows {
+    /// What became of jobs.
+    pub(super) fates: bool,
+    /// When jobs held CPUs.
+    pub(super) cpus: bool,
+    pub(super) starts: bool,
+    pub(super) releases: bool,
+    pub(super) interrupts: bool,
+    pub(super) preemptions: bool,
+    pub(super) migrations: bool,
+    /// Whether what [`Collector::brief`] leaves out is wanted.
+    pub(super) details: bool,
+}
+
+impl Knows {
+    fn of(kinds: KindSet) -> Self {
+        let knows = |all: &[Kind]| all.iter().all(|kind| kinds.contains(*kind));
+        Knows {
+            fates: knows(&[Kind::Release, Kind::Complete]),
+            cpus: knows(&[Kind::Start, Kind::Preempt, Kind::Resume, Kind::Complete]),
+            starts: knows(&[Kind::Release, Kind::Start]),
+            releases: knows(&[Kind::Release]),
+            interrupts: knows(&[Kind::IrqEnter, Kind::IrqExit]),
+            preemptions: knows(&[Kind::Preempt]),
+            migrations: knows(&[Kind::Migrate]),
+            details: true,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
-struct TaskState {
+pub(super) struct TaskState {
     /// Released and not yet ended, in the order of numbers.
-    open: Open,
+    pub(super) open: Open,
     /// The number that the next release has at least.
     next: u64,
     /// Relative; `NONE` where unknown.
-    deadline: u64,
-    missed: u64,
-    cancelled: u64,
+    pub(super) deadline: u64,
+    pub(super) missed: u64,
+    pub(super) cancelled: u64,
     /// Dropped at their deadline.
-    dropped: u64,
-    censored: u64,
-    preemptions: u64,
-    migrations: u64,
-    /// The first of its node's CPUs in `busy`, and how many there are.
-    cpus: (u32, u32),
+    pub(super) dropped: u64,
+    pub(super) censored: u64,
+    /// Open at the end of the interval before, and not censored since.
+    pub(super) carried: u64,
+    /// Released with an arrival that is not exact.
+    pub(super) uncertain: u64,
+    pub(super) preemptions: u64,
+    pub(super) migrations: u64,
+    /// How long its jobs that are over or not running held CPUs.
+    pub(super) busy: u64,
+    /// The first of its node's CPUs in `cpus`, and how many there are.
+    pub(super) cpus: (u32, u32),
     /// The chain that it ends.
     chain: u32,
     /// The stream it was last seen in.
     stream: u32,
-    responses: Histogram,
-    latencies: Option<Box<Histogram>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Job {
-    number: u64,
-    arrival: u64,
-    /// Of the chain's instance; `NONE` outside of chains.
-    origin: u64,
-    /// Since when it has been running on `cpu`; `NONE` while it is not.
-    since: u64,
-    cpu: u32,
-    /// Events were lost since its release.
-    doubtful: bool,
-}
-
-impl Job {
-    /// Stands for no job.
-    const ABSENT: Job = Job { number: NONE, arrival: 0, origin: NONE, since: NONE, cpu: 0, doubtful: false };
+    /// The nominal arrival of job `next - 1`; `NONE` where it is not exact or unknown.
+    last: u64,
+    /// The job whose arrival is not exact, which is the next to be released.
+    window: u64,
+    pub(super) responses: Histogram,
+    pub(super) executions: Histogram,
+    pub(super) net_executions: Histogram,
+    pub(super) inter_arrivals: Histogram,
+    pub(super) start_latencies: Histogram,
+    pub(super) latencies: Option<Box<Histogram>>,
 }
 
 impl Collector {
@@ -81,12 +112,14 @@ impl Collector {
     pub fn new(definitions: &Definitions, kinds: KindSet) -> Self {
         let mut collector = Collector {
             definitions: Definitions::default(),
-            kinds,
+            knows: Knows::of(kinds),
             latencies: false,
             tasks: Vec::new(),
-            busy: Vec::new(),
+            cpus: Vec::new(),
+            interrupts: Vec::new(),
             chains: Vec::new(),
             lost: Some(0),
+            from: 0,
         };
         collector.redefine(definitions);
         collector
@@ -98,6 +131,14 @@ impl Collector {
         self.latencies = on;
         let empty = || Some(Box::default());
         self.tasks.iter_mut().for_each(|task| task.latencies = if on { empty() } else { None });
+        self
+    }
+
+    /// Without executions, inter-arrivals and start latencies, which are null then: for those who count millions of
+    /// jobs and look at misses and responses only.
+    #[must_use]
+    pub fn brief(mut self) -> Self {
+        self.knows.details = false;
         self
     }
 
@@ -122,7 +163,7 @@ impl Collector {
     pub fn redefine(&mut self, definitions: &Definitions) {
         let (bases, total) = bases(&definitions.nodes);
         if self.definitions.nodes != definitions.nodes {
-            self.move_busy(&bases, total);
+            self.move_cpus(&bases, total);
         }
         for (i, def) in definitions.tasks.iter().enumerate() {
             let cpus = bases.get(def.node.index()).copied().unwrap_or_default();
@@ -138,6 +179,7 @@ impl Collector {
         update(&mut self.definitions.nodes, &definitions.nodes);
         update(&mut self.definitions.tasks, &definitions.tasks);
         update(&mut self.definitions.chains, &definitions.chains);
+        update(&mut self.definitions.interrupts, &definitions.interrupts);
         self.definitions.only = definitions.only;
     }
 
@@ -145,22 +187,7 @@ impl Collector {
     fn place(&mut self, i: usize, def: &TaskDef, cpus: (u32, u32)) {
         let deadline = def.deadline.map_or(NONE, |deadline| deadline.as_ns());
         if i == self.tasks.len() {
-            self.tasks.push(TaskState {
-                open: Open::default(),
-                next: 0,
-                deadline,
-                missed: 0,
-                cancelled: 0,
-                dropped: 0,
-                censored: 0,
-                preemptions: 0,
-                migrations: 0,
-                cpus,
-                chain: NO_CHAIN,
-                stream: def.node.0,
-                responses: Histogram::default(),
-                latencies: self.latencies.then(Box::default),
-            });
+            self.tasks.push(TaskState::new(def.node.0, self.latencies));
         }
         let state = &mut self.tasks[i];
         (state.deadline, state.cpus, state.chain) = (deadline, cpus, NO_CHAIN);
@@ -180,6 +207,8 @@ impl Collector {
                 let chain = self.definitions.chains.iter().rposition(|chain| chain.sink == *id);
                 self.tasks[id.index()].chain = chain.map_or(NO_CHAIN, |chain| chain as u32);
             }
+            // A gap leaves them as they are.
+            Definition::Interrupt(..) => self.definitions.apply(definition.clone()).unwrap_or_default(),
             Definition::Node(..) | Definition::Chain(..) | Definition::Only(_) => {
                 let mut definitions = self.definitions.clone();
                 if definitions.apply(definition.clone()).is_ok() {
@@ -190,102 +219,38 @@ impl Collector {
         }
     }
 
-    /// Rearranges `busy` when nodes were added or have other CPUs now.
-    fn move_busy(&mut self, bases: &[(u32, u32)], total: u32) {
-        let mut busy = vec![0; total as usize];
+    /// Rearranges `cpus` when nodes were added or have other CPUs now.
+    fn move_cpus(&mut self, bases: &[(u32, u32)], total: u32) {
+        let mut cpus = vec![Cpu::IDLE; total as usize];
         let mut old_base = 0;
-        for (node, (base, cpus)) in self.definitions.nodes.iter().zip(bases) {
-            let old_cpus = node.cpus.min(super::CPUS_MAX);
-            for cpu in 0..old_cpus.min(*cpus) {
-                busy[(base + cpu) as usize] = self.busy[(old_base + cpu) as usize];
+        for (node, (base, count)) in self.definitions.nodes.iter().zip(bases) {
+            let old_count = node.cpus.min(super::CPUS_MAX);
+            for cpu in 0..old_count.min(*count) {
+                std::mem::swap(&mut cpus[(base + cpu) as usize], &mut self.cpus[(old_base + cpu) as usize]);
             }
-            old_base += old_cpus;
+            old_base += old_count;
         }
-        self.busy = busy;
-    }
-
-    /// What happened up to `end`, which is how far the log reaches.
-    #[must_use]
-    pub fn finish(mut self, end: Time) -> Stats {
-        let end = end.as_ns();
-        let knows = |kinds: &[Kind]| kinds.iter().all(|kind| self.kinds.contains(*kind));
-        let knows_fates = knows(&[Kind::Release, Kind::Complete]);
-        let knows_cpus = knows(&[Kind::Start, Kind::Preempt, Kind::Resume, Kind::Complete]);
-        let (preemptions, migrations) = (knows(&[Kind::Preempt]), knows(&[Kind::Migrate]));
-        let mut tasks = Vec::with_capacity(self.tasks.len());
-        for (state, def) in self.tasks.iter_mut().zip(&self.definitions.tasks) {
-            let mut open = 0;
-            for job in state.open.iter() {
-                leave(&mut self.busy, state.cpus, job, end);
-                if job.doubtful {
-                    state.censored += 1;
-                    continue;
-                }
-                open += 1;
-                state.missed += u64::from(job.arrival.saturating_add(state.deadline) <= end);
-            }
-            let deadline = def.deadline.map(|deadline| deadline.as_ns());
-            let responses = std::mem::take(&mut state.responses);
-            let latencies = state.latencies.take();
-            let seen = responses.count() + state.cancelled + state.dropped + open + state.censored;
-            if seen == 0 && !self.definitions.covers(def.node) {
-                continue;
-            }
-            tasks.push(TaskStats {
-                task: def.name.clone(),
-                node: self.definitions.node_name(def.node),
-                released: responses.count() + state.cancelled + state.dropped + open,
-                completed: responses.count(),
-                missed: (knows_fates && deadline.is_some()).then_some(state.missed),
-                cancelled: state.cancelled,
-                unfinished: state.dropped + open,
-                censored: state.censored,
-                deadline_ns: deadline,
-                response_ns: responses.summary(),
-                laxity_ns: deadline.and_then(|deadline| responses.laxities(deadline)),
-                preemptions: preemptions.then_some(state.preemptions),
-                migrations: migrations.then_some(state.migrations),
-                release_latency_ns: latencies.as_ref().map(|latencies| latencies.summary()),
-                responses,
-                release_latencies: latencies.map(|latencies| *latencies),
-            });
-        }
-        let about = |sink: TaskId| {
-            self.definitions.tasks.get(sink.index()).is_none_or(|task| self.definitions.covers(task.node))
-        };
-        let chains = self
-            .definitions
-            .chains
-            .iter()
-            .zip(self.chains)
-            .filter(|(def, responses)| responses.count() > 0 || about(def.sink))
-            .map(|(def, responses)| ChainStats {
-                chain: def.name.clone(),
-                response_ns: responses.summary(),
-                responses,
-            });
-        let mut cpus = Vec::with_capacity(self.busy.len());
-        let mut busy = self.busy.iter();
-        for (i, node) in self.definitions.nodes.iter().enumerate() {
-            for (cpu, busy) in (0..node.cpus.min(super::CPUS_MAX)).zip(busy.by_ref()) {
-                let node = self.definitions.node_name(NodeId(i as u32));
-                if *busy == 0 && !self.definitions.covers(NodeId(i as u32)) {
-                    continue;
-                }
-                cpus.push(CpuStats { node, cpu, busy_ns: knows_cpus.then_some(*busy) });
-            }
-        }
-        Stats { duration_ns: end, tasks, chains: chains.collect(), cpus, lost_events: self.lost }
+        self.cpus = cpus;
     }
 
     /// Events of the stream are missing: its open jobs may have ended unseen, and nobody knows since when they
-    /// have been running.
+    /// have been running, nor what interrupts them.
     #[cold]
     fn lose(&mut self, stream: u32, count: u64) {
         self.lost = if count == 0 { None } else { self.lost.and_then(|lost| lost.checked_add(count)) };
         for task in self.tasks.iter_mut().filter(|task| task.stream == stream) {
+            task.last = NONE;
+            task.window = NONE;
             for job in task.open.iter_mut() {
-                (job.doubtful, job.since) = (true, NONE);
+                (job.doubtful, job.gap, job.since) = (true, true, NONE);
+            }
+        }
+        if let Some((base, cpus)) = bases(&self.definitions.nodes).0.get(stream as usize) {
+            self.cpus.iter_mut().skip(*base as usize).take(*cpus as usize).for_each(Cpu::lose);
+        }
+        for (i, interrupt) in self.interrupts.iter_mut().enumerate() {
+            if self.definitions.interrupts.get(i).is_none_or(|def| def.node == NodeId(stream)) {
+                interrupt.lose();
             }
         }
     }
@@ -301,7 +266,8 @@ impl Sink for Collector {
                 let origin = parent.map_or(NONE, |parent| parent.origin.as_ns());
                 self.release(stream, now, job, arrival.as_ns(), origin);
             }
-            Event::Start { job, cpu } | Event::Resume { job, cpu } => self.run(now, job, cpu),
+            Event::Start { job, cpu } => self.run(now, job, cpu, true),
+            Event::Resume { job, cpu } => self.run(now, job, cpu, false),
             Event::Preempt { job, .. } => self.stop(now, job, 1),
             Event::Block { job, .. } => self.stop(now, job, 0),
             Event::Migrate { job, .. } => {
@@ -311,6 +277,13 @@ impl Sink for Collector {
             }
             Event::Complete { job, .. } => self.complete(now, job),
             Event::Cancel { job, cause } => self.cancel(now, job, cause),
+            Event::Window { job, .. } => {
+                if let Some(task) = self.tasks.get_mut(job.task.index()) {
+                    task.window = job.number;
+                }
+            }
+            Event::IrqEnter { irq, cpu } => self.interrupt(stream, now, irq, cpu, true),
+            Event::IrqExit { irq, cpu } => self.interrupt(stream, now, irq, cpu, false),
             Event::Lost { count } => self.lose(stream, count),
             _ => {}
         }
@@ -335,28 +308,46 @@ impl Collector {
         if number < task.next || number == NONE {
             return;
         }
+        if self.knows.details {
+            task.arrive(number, arrival);
+        }
         (task.next, task.stream) = (number.saturating_add(1), stream);
         // Of a job whose thread was busy, the nominal release is recorded, which is no measurement.
         if let Some(latencies) = &mut task.latencies
             && origin == NONE
-            && task.open.iter().next().is_none()
+            && task.open.is_empty()
         {
             latencies.record_apart(now.saturating_sub(arrival));
         }
-        task.open.push(Job { number, arrival, origin, since: NONE, cpu: 0, doubtful: false });
+        task.open.push(Job::new(number, arrival, origin));
     }
 
-    fn run(&mut self, now: u64, job: JobKey, cpu: u32) {
-        if let Some(job) = self.tasks.get_mut(job.task.index()).and_then(|task| task.find(job)) {
-            // An event of a doubtful job proves that it is still open.
-            (job.since, job.cpu, job.doubtful) = (now, cpu, false);
+    fn run(&mut self, now: u64, job: JobKey, cpu: u32, start: bool) {
+        let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
+        let (base, cpus) = task.cpus;
+        let Some(job) = task.open.find(job.number) else { return };
+        // An event of a doubtful job proves that it is still open.
+        (job.since, job.cpu, job.doubtful) = (now, cpu, false);
+        if self.knows.details && start && !job.started && !job.gap {
+            task.start_latencies.record_apart(now.saturating_sub(job.arrival));
+        }
+        job.started = true;
+        if cpu < cpus
+            && let Some(cpu) = self.cpus.get((base + cpu) as usize)
+        {
+            job.covered = cpu.covered(now);
+        } else {
+            job.unwatched = true;
         }
     }
 
     fn stop(&mut self, now: u64, job: JobKey, preemptions: u64) {
         if let Some(task) = self.tasks.get_mut(job.task.index()) {
             task.preemptions += preemptions;
-            task.leave(&mut self.busy, job, now);
+            if let Some(job) = task.open.find(job.number) {
+                task.busy = task.busy.saturating_add(leave(&mut self.cpus, task.cpus, job, now));
+                job.since = NONE;
+            }
         }
     }
 
@@ -366,9 +357,9 @@ impl Collector {
         let number = job.number;
         // Nearly always the first: then it is read where it stands.
         if task.open.first.number == number && number != NONE {
-            let job = task.open.first;
+            let mut job = task.open.first;
             task.open.drop_first();
-            task.completed(now, &job, &mut self.busy, &mut self.chains);
+            task.completed(now, &mut job, self.knows, &mut self.cpus, &mut self.chains);
         } else {
             self.complete_later(now, job);
         }
@@ -377,32 +368,98 @@ impl Collector {
     #[cold]
     fn complete_later(&mut self, now: u64, job: JobKey) {
         let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
-        if let Some(job) = task.take_later(job.number) {
-            task.completed(now, &job, &mut self.busy, &mut self.chains);
+        if let Some(mut job) = task.take_later(job.number) {
+            task.completed(now, &mut job, self.knows, &mut self.cpus, &mut self.chains);
         }
     }
 
     fn cancel(&mut self, now: u64, job: JobKey, cause: CancelCause) {
         let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
-        let Some(job) = task.take(job.number) else { return };
-        leave(&mut self.busy, task.cpus, &job, now);
+        let Some(mut job) = task.take(job.number) else { return };
+        task.busy = task.busy.saturating_add(leave(&mut self.cpus, task.cpus, &mut job, now));
         if cause == CancelCause::Late {
             task.dropped += 1;
-            task.missed += 1;
+            task.missed += u64::from(!job.missed);
         } else {
             task.cancelled += 1;
         }
     }
+
+    /// A handler begins or ends.
+    #[inline(never)]
+    fn interrupt(&mut self, stream: u32, now: u64, irq: u32, cpu: u32, enter: bool) {
+        let at = irq as usize;
+        if at >= self.interrupts.len() {
+            // Without a definition, numbers are taken as far as a machine may have them.
+            if at >= self.definitions.interrupts.len().max(super::INTERRUPTS_MAX) {
+                return;
+            }
+            self.interrupts.resize_with(at + 1, Interrupt::default);
+        }
+        let node = self.definitions.interrupts.get(at).map_or(stream as usize, |def| def.node.index());
+        let nodes = &self.definitions.nodes;
+        let counted = |node: &NodeDef| node.cpus.min(super::CPUS_MAX);
+        let Some(base) = nodes.get(..node).map(|before| before.iter().map(counted).sum::<u32>()) else { return };
+        if nodes.get(node).is_none_or(|node| cpu >= counted(node)) {
+            return;
+        }
+        let interrupt = &mut self.interrupts[at];
+        let Some(cpu) = self.cpus.get_mut((base + cpu) as usize) else { return };
+        if enter { cpu.enter(now, irq, interrupt) } else { cpu.exit(now, irq, interrupt) }
+    }
 }
 
 impl TaskState {
+    fn new(stream: u32, latencies: bool) -> Self {
+        TaskState {
+            open: Open::default(),
+            next: 0,
+            deadline: NONE,
+            missed: 0,
+            cancelled: 0,
+            dropped: 0,
+            censored: 0,
+            carried: 0,
+            uncertain: 0,
+            preemptions: 0,
+            migrations: 0,
+            busy: 0,
+            cpus: (0, 0),
+            chain: NO_CHAIN,
+            stream,
+            last: NONE,
+            window: NONE,
+            responses: Histogram::default(),
+            executions: Histogram::default(),
+            net_executions: Histogram::default(),
+            inter_arrivals: Histogram::default(),
+            start_latencies: Histogram::default(),
+            latencies: latencies.then(Box::default),
+        }
+    }
+
+    /// Counts how far apart two arrivals are, of jobs that follow each other and where both are exact.
+    #[inline]
+    fn arrive(&mut self, number: u64, arrival: u64) {
+        let exact = self.window != number || number == NONE;
+        if exact && self.last != NONE && number == self.next {
+            self.inter_arrivals.record_apart(arrival.saturating_sub(self.last));
+        }
+        self.uncertain += u64::from(!exact);
+        self.last = if exact { arrival } else { NONE };
+        self.window = NONE;
+    }
+
     /// Counts a job that has completed and is no longer among the open ones.
     #[inline(always)]
-    fn completed(&mut self, now: u64, job: &Job, busy: &mut [u64], chains: &mut [Histogram]) {
-        leave(busy, self.cpus, job, now);
+    fn completed(&mut self, now: u64, job: &mut Job, knows: Knows, cpus: &mut [Cpu], chains: &mut [Histogram]) {
+        self.busy = self.busy.saturating_add(leave(cpus, self.cpus, job, now));
         let response = now.saturating_sub(job.arrival);
-        self.missed += u64::from(response > self.deadline);
+        self.missed += u64::from(response > self.deadline && !job.missed);
         self.responses.record(response);
+        if knows.details {
+            self.measure(job, knows);
+        }
         if job.origin != NONE
             && let Some(chain) = chains.get_mut(self.chain as usize)
         {
@@ -410,18 +467,14 @@ impl TaskState {
         }
     }
 
+    /// Counts how long a completed job ran.
     #[inline]
-    fn find(&mut self, job: JobKey) -> Option<&mut Job> {
-        self.open.find(job.number)
-    }
-
-    /// The job loses its CPU.
-    #[inline]
-    fn leave(&mut self, busy: &mut [u64], job: JobKey, now: u64) {
-        let cpus = self.cpus;
-        if let Some(job) = self.find(job) {
-            leave(busy, cpus, job, now);
-            job.since = NONE;
+    fn measure(&mut self, job: &Job, knows: Knows) {
+        if knows.cpus && job.started && !job.gap {
+            self.executions.record_apart(job.ran);
+            if knows.interrupts && !job.unwatched {
+                self.net_executions.record_apart(job.ran.saturating_sub(job.stolen));
+            }
         }
     }
 
@@ -439,88 +492,22 @@ impl TaskState {
 
     #[cold]
     fn take_later(&mut self, number: u64) -> Option<Job> {
-        if let Some((job, doubtful)) = self.open.take_later(number) {
-            self.censored += doubtful;
+        if let Some((job, censored)) = self.open.take_later(number) {
+            self.censor(censored);
             return Some(job);
         }
         // A second end of one job is no second job.
         if number >= self.next {
             self.next = number.saturating_add(1);
+            self.last = NONE;
             self.censored += 1;
         }
         None
     }
-}
 
-/// The open jobs of a task in the order of numbers. Most tasks have one at a time: the first stands apart, at hand.
-#[derive(Clone, Debug)]
-struct Open {
-    /// Its number is `NONE` where there is no job.
-    first: Job,
-    later: VecDeque<Job>,
-}
-
-impl Default for Open {
-    fn default() -> Self {
-        Open { first: Job::ABSENT, later: VecDeque::new() }
-    }
-}
-
-impl Open {
-    /// Adds the job with the largest number so far.
-    #[inline]
-    fn push(&mut self, job: Job) {
-        if self.first.number == NONE {
-            self.first = job;
-        } else {
-            self.later.push_back(job);
-        }
-    }
-
-    /// Takes out the first job.
-    #[inline]
-    fn drop_first(&mut self) {
-        // Asked first: most often none waits, and then no job is moved.
-        if self.later.is_empty() {
-            self.first.number = NONE;
-        } else {
-            self.first = self.later.pop_front().unwrap_or(Job::ABSENT);
-        }
-    }
-
-    #[inline]
-    fn find(&mut self, number: u64) -> Option<&mut Job> {
-        if self.first.number == number && number != NONE { Some(&mut self.first) } else { self.find_later(number) }
-    }
-
-    #[inline(never)]
-    fn find_later(&mut self, number: u64) -> Option<&mut Job> {
-        let at = self.later.binary_search_by_key(&number, |job| job.number).ok()?;
-        self.later.get_mut(at)
-    }
-
-    /// Takes out a job other than the first, with all doubtful ones before it; says how many these were.
-    fn take_later(&mut self, number: u64) -> Option<(Job, u64)> {
-        let at = self.later.binary_search_by_key(&number, |job| job.number).ok()?;
-        let job = self.later.remove(at)?;
-        let before = self.len();
-        self.later.retain(|job| !(job.doubtful && job.number < number));
-        if self.first.doubtful && self.first.number < number {
-            self.drop_first();
-        }
-        Some((job, (before - self.len()) as u64))
-    }
-
-    fn len(&self) -> usize {
-        usize::from(self.first.number != NONE) + self.later.len()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &Job> {
-        Some(&self.first).filter(|job| job.number != NONE).into_iter().chain(&self.later)
-    }
-
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Job> {
-        Some(&mut self.first).filter(|job| job.number != NONE).into_iter().chain(&mut self.later)
+    pub(super) fn censor(&mut self, censored: Censored) {
+        self.censored += censored.jobs;
+        self.carried -= censored.carried;
     }
 }
 
@@ -545,13 +532,18 @@ fn bases(nodes: &[NodeDef]) -> (Vec<(u32, u32)>, u32) {
     (each.collect(), total)
 }
 
-/// Counts the time since a job got its CPU.
+/// Counts the time since a job got its CPU, and says how long it is.
 #[inline]
-fn leave(busy: &mut [u64], (base, cpus): (u32, u32), job: &Job, now: u64) {
-    if job.since != NONE
-        && job.cpu < cpus
-        && let Some(busy) = busy.get_mut((base + job.cpu) as usize)
-    {
-        *busy = busy.saturating_add(now.saturating_sub(job.since));
+pub(super) fn leave(all: &mut [Cpu], (base, cpus): (u32, u32), job: &mut Job, now: u64) -> u64 {
+    if job.since == NONE {
+        return 0;
     }
+    let ran = now.saturating_sub(job.since);
+    job.ran = job.ran.saturating_add(ran);
+    if job.cpu < cpus
+        && let Some(cpu) = all.get_mut((base + job.cpu) as usize)
+    {
+        cpu.leave(job, now);
+    }
+    ran
 }

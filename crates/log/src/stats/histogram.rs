@@ -23,6 +23,8 @@ pub struct Histogram {
     pages: Vec<Option<Box<[u64; PAGE]>>>,
     count: u64,
     sum: u128,
+    /// Of the squares, modulo 2^128: see [`Histogram::deviation`].
+    squares: u128,
     min: u64,
     max: u64,
 }
@@ -36,24 +38,32 @@ pub struct Bucket {
     pub count: u64,
 }
 
-/// A distribution in five numbers (nanoseconds).
+/// A distribution in a few numbers (nanoseconds).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Summary<T> {
+    /// How many values there are.
+    pub count: u64,
     /// The least, exact.
     pub min: T,
     /// The mean, rounded down.
     pub mean: T,
+    /// The standard deviation of these values (not an estimate for others: divided by their count), rounded down.
+    pub deviation: u64,
     /// The median by nearest rank, to three significant digits, rounded to the unfavourable side.
     pub p50: T,
-    /// The 99th percentile likewise; of laxities the 99th from the favourable end, so that it is near the largest.
+    /// The 90th percentile likewise.
+    pub p90: T,
+    /// The 99th percentile likewise; laxities ascend, too, so that it is near the largest.
     pub p99: T,
+    /// The 99.9th percentile likewise.
+    pub p999: T,
     /// The largest, exact.
     pub max: T,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram { pages: Vec::new(), count: 0, sum: 0, min: u64::MAX, max: 0 }
+        Histogram { pages: Vec::new(), count: 0, sum: 0, squares: 0, min: u64::MAX, max: 0 }
     }
 }
 
@@ -75,6 +85,7 @@ impl Histogram {
         }
         self.count += 1;
         self.sum += u128::from(ns);
+        self.squares = self.squares.wrapping_add(u128::from(ns) * u128::from(ns));
         self.min = self.min.min(ns);
         self.max = self.max.max(ns);
     }
@@ -127,7 +138,28 @@ impl Histogram {
     /// `None` without values or outside of 1 to 100.
     #[must_use]
     pub fn percentile(&self, percent: u64) -> Option<u64> {
-        if percent > 100 { None } else { self.at_rank(nearest_rank(percent, self.count())) }
+        if percent > 100 { None } else { self.at_rank(nearest_rank(10 * percent, self.count())) }
+    }
+
+    /// The standard deviation of the values, rounded down: the root of the mean square of their distances from
+    /// their mean. `None` without values.
+    ///
+    /// Exact by whole numbers: with q = floor(sum / n) and r = sum - n q, the squares of the distances from q sum up
+    /// to A = squares - n q^2 - 2 q r, and the variance is A / n - (r / n)^2. A is far below 2^128 for all
+    /// real times, though the squares may not be, so that they are summed modulo 2^128. Where A might reach it
+    /// (10^9 values that are spread over more than a week), this is the largest deviation that the range allows.
+    #[must_use]
+    pub fn deviation(&self) -> Option<u64> {
+        let n = u128::from(self.count);
+        let q = self.sum.checked_div(n)?;
+        let r = self.sum - n * q;
+        let half = u128::from(self.max - self.min).div_ceil(2);
+        if (half * half).saturating_add(1).checked_mul(n).is_none() {
+            return u64::try_from(half).ok();
+        }
+        let below = n.wrapping_mul(q).wrapping_mul(q).wrapping_add(2u128.wrapping_mul(q).wrapping_mul(r));
+        let around = self.squares.wrapping_sub(below);
+        u64::try_from((around.saturating_sub((r * r).div_ceil(n)) / n).isqrt()).ok()
     }
 
     /// Adds all values of another.
@@ -140,31 +172,51 @@ impl Histogram {
         }
         self.count += other.count;
         self.sum += other.sum;
+        self.squares = self.squares.wrapping_add(other.squares);
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
     }
 
-    /// The values themselves in five numbers; `None` without values.
+    /// The values themselves in a few numbers; `None` without values.
     #[must_use]
     pub fn summary(&self) -> Option<Summary<u64>> {
         let count = self.count();
-        let (p50, p99) = (self.percentile(50)?, self.percentile(99)?);
-        let mean = u64::try_from(self.sum / u128::from(count)).unwrap_or(u64::MAX);
-        Some(Summary { min: self.min, mean, p50, p99, max: self.max })
+        let [p50, p90, p99, p999] =
+            self.at_ranks([500, 900, 990, 999].map(|permille| nearest_rank(permille, count)))?;
+        let mean = u64::try_from(self.sum.checked_div(u128::from(count))?).unwrap_or(u64::MAX);
+        let deviation = self.deviation()?;
+        Some(Summary { count, min: self.min, mean, deviation, p50, p90, p99, p999, max: self.max })
     }
 
-    /// `deadline` minus the values, in five numbers: laxities of jobs with these responses. A quantile is the
+    /// `deadline` minus the values, in a few numbers: laxities of jobs with these responses. A quantile is the
     /// deadline minus the *upper* end of the response's bucket: never more laxity than there was.
     #[must_use]
     pub fn laxities(&self, deadline_ns: u64) -> Option<Summary<i64>> {
         let count = self.count();
         let less = |response: u64| narrow(i128::from(deadline_ns) - i128::from(response));
         // The k-th smallest laxity belongs to the k-th largest response.
-        let quantile = |percent| self.at_rank(count + 1 - nearest_rank(percent, count)).map(less);
         let sum = i128::from(deadline_ns) * i128::from(count) - self.sum as i128;
-        let (p50, p99) = (quantile(50)?, quantile(99)?);
+        let ranks = [999, 990, 900, 500].map(|permille| count + 1 - nearest_rank(permille, count));
+        let [p999, p99, p90, p50] = self.at_ranks(ranks)?.map(less);
         let mean = narrow(sum.div_euclid(i128::from(count)));
-        Some(Summary { min: less(self.max), mean, p50, p99, max: less(self.min) })
+        let deviation = self.deviation()?;
+        Some(Summary { count, min: less(self.max), mean, deviation, p50, p90, p99, p999, max: less(self.min) })
+    }
+
+    /// The values of ascending ranks, in one pass.
+    fn at_ranks<const N: usize>(&self, ranks: [u64; N]) -> Option<[u64; N]> {
+        let (mut found, mut next, mut seen) = ([0; N], 0, 0);
+        for bucket in self.buckets() {
+            seen += bucket.count;
+            while next < N && ranks[next] <= seen {
+                found[next] = bucket.upper_ns;
+                next += 1;
+            }
+            if next == N {
+                return Some(found);
+            }
+        }
+        None
     }
 }
 
@@ -183,9 +235,9 @@ fn upper_end(bucket: usize) -> u64 {
     (((bucket - shift * HALF) as u64 + 1) << shift) - 1
 }
 
-/// ceil(percent/100 * count).
-fn nearest_rank(percent: u64, count: u64) -> u64 {
-    (u128::from(percent) * u128::from(count)).div_ceil(100) as u64
+/// ceil(permille/1000 * count).
+fn nearest_rank(permille: u64, count: u64) -> u64 {
+    (u128::from(permille) * u128::from(count)).div_ceil(1000) as u64
 }
 
 fn narrow(value: i128) -> i64 {
@@ -197,8 +249,9 @@ pub(super) fn or_nulls<T: Serialize, S: Serializer>(summary: &Option<Summary<T>>
     match summary {
         Some(summary) => summary.serialize(to),
         None => {
-            let mut map = to.serialize_map(Some(5))?;
-            for key in ["min", "mean", "p50", "p99", "max"] {
+            let mut map = to.serialize_map(Some(9))?;
+            map.serialize_entry("count", &0)?;
+            for key in ["min", "mean", "deviation", "p50", "p90", "p99", "p999", "max"] {
                 map.serialize_entry(key, &None::<u64>)?;
             }
             map.end()
@@ -227,9 +280,13 @@ mod tests {
     #[test]
     fn small_values_are_exact() {
         let histogram = of(&[4, 1, 2, 3, 5]);
-        assert_eq!(histogram.summary(), Some(Summary { min: 1, mean: 3, p50: 3, p99: 5, max: 5 }));
-        assert_eq!(histogram.laxities(4), Some(Summary { min: -1, mean: 1, p50: 1, p99: 3, max: 3 }));
-        assert_eq!(of(&[1, 2]).laxities(0), Some(Summary { min: -2, mean: -2, p50: -2, p99: -1, max: -1 }));
+        let summary = Summary { count: 5, min: 1, mean: 3, deviation: 1, p50: 3, p90: 5, p99: 5, p999: 5, max: 5 };
+        assert_eq!(histogram.summary(), Some(summary));
+        let summary = Summary { count: 5, min: -1, mean: 1, deviation: 1, p50: 1, p90: 3, p99: 3, p999: 3, max: 3 };
+        assert_eq!(histogram.laxities(4), Some(summary));
+        let summary =
+            Summary { count: 2, min: -2, mean: -2, deviation: 0, p50: -2, p90: -1, p99: -1, p999: -1, max: -1 };
+        assert_eq!(of(&[1, 2]).laxities(0), Some(summary));
         assert_eq!((of(&[]).summary(), of(&[]).laxities(4)), (None, None));
     }
 
@@ -246,6 +303,27 @@ mod tests {
         let exact = 1_000_000_000 - values[500] as i64;
         assert!(laxities.p50 <= exact && exact - laxities.p50 <= values[500] as i64 / 1000);
         assert_eq!(laxities.min, 1_000_000_000 - values[999] as i64);
+    }
+
+    #[test]
+    fn deviations_are_exact() {
+        assert_eq!(of(&[7]).deviation(), Some(0));
+        assert_eq!(of(&[]).deviation(), None);
+        // Mean 5, squares of distances 9 + 1 + 1 + 1 + 0 + 0 + 4 + 16 = 32, over 8: 4.
+        assert_eq!(of(&[2, 4, 4, 4, 5, 5, 7, 9]).deviation(), Some(2));
+        // The same far from zero, where the squares are beyond 2^128 and only their difference is not.
+        let far = 1u64 << 62;
+        let mut many = of(&[]);
+        for _ in 0..100 {
+            many.merge(&of(&[2, 4, 4, 4, 5, 5, 7, 9].map(|x| x + far)));
+        }
+        assert_eq!(many.deviation(), Some(2));
+        // Rounded down: the variance of 0 and 3 is 2.25, of 0, 0, 1: 2/9; of 1, 2, 4: 14/9.
+        assert_eq!([of(&[0, 3]), of(&[0, 0, 1]), of(&[10, 20, 40])].map(|h| h.deviation()), [1, 0, 12].map(Some));
+        // Half of the range where it might be too much to count.
+        let mut huge = of(&[0, u64::MAX]);
+        (0..40).for_each(|_| huge.merge(&huge.clone()));
+        assert_eq!(huge.deviation(), Some(1 << 62));
     }
 
     #[test]

@@ -4,7 +4,8 @@ use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 use thiserror::Error;
 
-use super::{Stats, TaskStats};
+use super::report::ratio;
+use super::{CpuStats, Histogram, InterruptStats, Stats, TaskStats};
 
 /// Collects the statistics of independent runs (replications with different seeds) of one System.
 #[derive(Clone, Debug, Default)]
@@ -82,7 +83,7 @@ impl From<Interval> for TimeInterval {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("these runs are not of one System: {what} differ; merge runs that differ in their seed alone")]
 pub struct MergeError {
-    /// `tasks`, `chains` or `CPUs`.
+    /// `tasks`, `chains`, `CPUs` or `interrupts`.
     pub what: &'static str,
 }
 
@@ -103,6 +104,10 @@ impl Replications {
                 same("tasks", &sum.tasks, &run.tasks, |a, b| (&a.task, &a.node) == (&b.task, &b.node))?;
                 same("chains", &sum.chains, &run.chains, |a, b| a.chain == b.chain)?;
                 same("CPUs", &sum.cpus, &run.cpus, |a, b| (&a.node, a.cpu) == (&b.node, b.cpu))?;
+                let interrupts = |stats: &Stats| stats.interrupts.as_ref().map_or(0, Vec::len);
+                if interrupts(sum) != interrupts(run) {
+                    return Err(MergeError { what: "interrupts" });
+                }
                 add_stats(sum, run);
             }
             None => {
@@ -147,37 +152,71 @@ fn both(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 fn add_stats(sum: &mut Stats, run: &Stats) {
     sum.duration_ns = sum.duration_ns.saturating_add(run.duration_ns);
     sum.lost_events = both(sum.lost_events, run.lost_events);
-    for (sum, run) in sum.tasks.iter_mut().zip(&run.tasks) {
-        add_task(sum, run);
+    for (task, run) in sum.tasks.iter_mut().zip(&run.tasks) {
+        add_task(task, run, sum.duration_ns);
     }
     for (sum, run) in sum.chains.iter_mut().zip(&run.chains) {
         sum.responses.merge(&run.responses);
         sum.response_ns = sum.responses.summary();
     }
-    for (sum, run) in sum.cpus.iter_mut().zip(&run.cpus) {
-        sum.busy_ns = both(sum.busy_ns, run.busy_ns);
+    for (cpu, run) in sum.cpus.iter_mut().zip(&run.cpus) {
+        add_cpu(cpu, run, sum.duration_ns);
+    }
+    for (interrupt, run) in sum.interrupts.iter_mut().flatten().zip(run.interrupts.iter().flatten()) {
+        add_interrupt(interrupt, run, sum.duration_ns);
     }
 }
 
-fn add_task(sum: &mut TaskStats, run: &TaskStats) {
+fn add_task(sum: &mut TaskStats, run: &TaskStats, duration: u64) {
     sum.released += run.released;
     sum.completed += run.completed;
     sum.missed = both(sum.missed, run.missed);
     sum.cancelled += run.cancelled;
     sum.unfinished += run.unfinished;
     sum.censored += run.censored;
+    sum.uncertain += run.uncertain;
     sum.preemptions = both(sum.preemptions, run.preemptions);
     sum.migrations = both(sum.migrations, run.migrations);
-    sum.responses.merge(&run.responses);
-    sum.response_ns = sum.responses.summary();
-    if sum.deadline_ns != run.deadline_ns {
-        sum.deadline_ns = None;
+    sum.busy_ns = both(sum.busy_ns, run.busy_ns);
+    sum.utilization = sum.busy_ns.and_then(|busy| ratio(busy, duration));
+    for (sum, run) in
+        [(&mut sum.period_ns, run.period_ns), (&mut sum.deadline_ns, run.deadline_ns), (&mut sum.wcet_ns, run.wcet_ns)]
+    {
+        *sum = sum.filter(|value| Some(*value) == run);
     }
+    let merged = |sum: &mut Histogram, run: &Histogram| {
+        sum.merge(run);
+        sum.summary()
+    };
+    sum.response_ns = merged(&mut sum.responses, &run.responses);
     sum.laxity_ns = sum.deadline_ns.and_then(|deadline| sum.responses.laxities(deadline));
+    sum.execution_ns = merged(&mut sum.executions, &run.executions);
+    sum.execution_without_interrupts_ns = merged(&mut sum.net_executions, &run.net_executions);
+    sum.inter_arrival_ns = merged(&mut sum.inter_arrivals, &run.inter_arrivals);
+    sum.start_latency_ns = merged(&mut sum.start_latencies, &run.start_latencies);
     if let (Some(sum), Some(run)) = (&mut sum.release_latencies, &run.release_latencies) {
         sum.merge(run);
     }
     sum.release_latency_ns = sum.release_latencies.as_ref().map(|latencies| latencies.summary());
+}
+
+fn add_cpu(sum: &mut CpuStats, run: &CpuStats, duration: u64) {
+    sum.busy_ns = both(sum.busy_ns, run.busy_ns);
+    sum.interrupts_ns = both(sum.interrupts_ns, run.interrupts_ns);
+    sum.used_ns = both(sum.used_ns, run.used_ns);
+    sum.utilization = sum.used_ns.and_then(|used| ratio(used, duration));
+}
+
+fn add_interrupt(sum: &mut InterruptStats, run: &InterruptStats, duration: u64) {
+    sum.count += run.count;
+    sum.busy_ns = sum.busy_ns.saturating_add(run.busy_ns);
+    sum.utilization = ratio(sum.busy_ns, duration);
+    sum.inter_arrivals.merge(&run.inter_arrivals);
+    sum.executions.merge(&run.executions);
+    sum.totals.merge(&run.totals);
+    sum.inter_arrival_ns = sum.inter_arrivals.summary();
+    sum.execution_ns = sum.executions.summary();
+    sum.execution_with_nested_ns = sum.totals.summary();
 }
 
 /// `None` for less than two samples.

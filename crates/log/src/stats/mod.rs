@@ -21,7 +21,11 @@
 
 mod collector;
 mod histogram;
+mod interrupts;
 mod merge;
+mod open;
+mod quantity;
+mod report;
 
 use serde::Serialize;
 use takt_model::CpuSet;
@@ -29,14 +33,17 @@ use takt_model::CpuSet;
 pub use collector::Collector;
 pub use histogram::{Bucket, Histogram, Summary};
 pub use merge::{Interval, MergeError, Merged, Replications, TaskConfidence, TimeInterval};
+pub use quantity::{Distribution, Point, Quantity};
 
 /// CPUs of a node beyond these are not counted (a System has no more).
 const CPUS_MAX: u32 = CpuSet::CPUS_MAX;
+/// Interrupts without a definition are counted below this number.
+const INTERRUPTS_MAX: usize = 4096;
 
 /// What a log comes to. Serialises to the JSON that `sim`, `run` and `stats` print.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Stats {
-    /// How far the log reaches.
+    /// How far the log reaches; of an interval ([`Collector::cut`]), how long it is.
     pub duration_ns: u64,
     /// By task, in the order of the System.
     pub tasks: Vec<TaskStats>,
@@ -44,11 +51,13 @@ pub struct Stats {
     pub chains: Vec<ChainStats>,
     /// By CPU.
     pub cpus: Vec<CpuStats>,
+    /// By interrupt and softirq; null where they are not recorded.
+    pub interrupts: Option<Vec<InterruptStats>>,
     /// How many events the log is known to have lost; null where it lost some without knowing how many.
     pub lost_events: Option<u64>,
 }
 
-/// What became of a task's jobs. `released = completed + cancelled + unfinished`.
+/// What became of a task's jobs. `released = completed + cancelled + unfinished - carried`.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TaskStats {
     /// Its name.
@@ -57,6 +66,9 @@ pub struct TaskStats {
     pub node: String,
     /// Jobs released whose fate is known.
     pub released: u64,
+    /// Jobs that were open when the interval began; zero of a whole log.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub carried: u64,
     /// Jobs completed.
     pub completed: u64,
     /// Completed after the absolute deadline, or unfinished with it at or before the end; cancelled jobs are
@@ -68,14 +80,36 @@ pub struct TaskStats {
     pub unfinished: u64,
     /// Jobs of which lost events hide the release or the fate; in none of the other counts.
     pub censored: u64,
+    /// Jobs released whose nominal arrival is only known to lie in a window; the latest possible one counts.
+    pub uncertain: u64,
+    /// The period or minimum inter-arrival time that it is known to have.
+    pub period_ns: Option<u64>,
     /// The relative deadline, null where unknown.
     pub deadline_ns: Option<u64>,
+    /// The worst-case execution time, or budget, that it is known to have.
+    pub wcet_ns: Option<u64>,
     /// Completion minus nominal arrival.
     #[serde(serialize_with = "histogram::or_nulls")]
     pub response_ns: Option<Summary<u64>>,
     /// Absolute deadline minus completion, negative when late.
     #[serde(serialize_with = "histogram::or_nulls")]
     pub laxity_ns: Option<Summary<i64>>,
+    /// How long completed jobs held CPUs.
+    #[serde(serialize_with = "histogram::or_nulls")]
+    pub execution_ns: Option<Summary<u64>>,
+    /// The same without the time in which interrupts and softirqs ran on these CPUs.
+    #[serde(serialize_with = "histogram::or_nulls")]
+    pub execution_without_interrupts_ns: Option<Summary<u64>>,
+    /// Between the nominal arrivals of jobs that follow each other, both exact.
+    #[serde(serialize_with = "histogram::or_nulls")]
+    pub inter_arrival_ns: Option<Summary<u64>>,
+    /// Start minus nominal arrival, of jobs that started.
+    #[serde(serialize_with = "histogram::or_nulls")]
+    pub start_latency_ns: Option<Summary<u64>>,
+    /// How long its jobs held CPUs, those that did not complete included; null where that is not recorded.
+    pub busy_ns: Option<u64>,
+    /// `busy_ns` by duration: 1 is a whole CPU. Null where unknown, and of no time.
+    pub utilization: Option<f64>,
     /// How often a running job with work left lost its CPU to another; null where not recorded.
     pub preemptions: Option<u64>,
     /// How often a job resumed on another CPU; null where not recorded.
@@ -86,6 +120,18 @@ pub struct TaskStats {
     /// All responses, for charts.
     #[serde(skip)]
     pub responses: Histogram,
+    /// All executions; empty where they are unknown, like the next three.
+    #[serde(skip)]
+    pub executions: Histogram,
+    /// All executions without interrupts.
+    #[serde(skip)]
+    pub net_executions: Histogram,
+    /// All distances of nominal arrivals.
+    #[serde(skip)]
+    pub inter_arrivals: Histogram,
+    /// All start latencies.
+    #[serde(skip)]
+    pub start_latencies: Histogram,
     /// All release latencies, for charts; where they are measured.
     #[serde(skip)]
     pub release_latencies: Option<Histogram>,
@@ -104,8 +150,8 @@ pub struct ChainStats {
     pub responses: Histogram,
 }
 
-/// How busy a CPU was with jobs.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+/// How busy a CPU was.
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CpuStats {
     /// Its node's name.
     pub node: String,
@@ -113,6 +159,51 @@ pub struct CpuStats {
     pub cpu: u32,
     /// How long jobs held it; null where the back end does not record when jobs get and lose CPUs.
     pub busy_ns: Option<u64>,
+    /// How long interrupts and softirqs ran on it; null where they are not recorded.
+    pub interrupts_ns: Option<u64>,
+    /// How long a job held it or an interrupt ran on it, or both; null where jobs' times are unknown.
+    pub used_ns: Option<u64>,
+    /// `used_ns` by duration. Null where unknown, and of no time.
+    pub utilization: Option<f64>,
+}
+
+/// What an interrupt or softirq did.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct InterruptStats {
+    /// Its name.
+    pub interrupt: String,
+    /// Its node's name; null where it is not defined.
+    pub node: Option<String>,
+    /// `hard` or `soft`; null where it is not defined.
+    pub kind: Option<&'static str>,
+    /// How often its handler began.
+    pub count: u64,
+    /// Between the beginnings of handlers that follow each other, on whichever CPUs.
+    #[serde(serialize_with = "histogram::or_nulls")]
+    pub inter_arrival_ns: Option<Summary<u64>>,
+    /// How long the handler ran, without those that interrupted it.
+    #[serde(serialize_with = "histogram::or_nulls")]
+    pub execution_ns: Option<Summary<u64>>,
+    /// From the handler's beginning to its end.
+    #[serde(serialize_with = "histogram::or_nulls")]
+    pub execution_with_nested_ns: Option<Summary<u64>>,
+    /// The sum of all executions, without nested ones.
+    pub busy_ns: u64,
+    /// `busy_ns` by duration: 1 is a whole CPU. Null of no time.
+    pub utilization: Option<f64>,
+    /// All distances.
+    #[serde(skip)]
+    pub inter_arrivals: Histogram,
+    /// All executions.
+    #[serde(skip)]
+    pub executions: Histogram,
+    /// All executions with nested ones.
+    #[serde(skip)]
+    pub totals: Histogram,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Stats {

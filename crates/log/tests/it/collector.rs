@@ -11,7 +11,7 @@ use crate::random::{Record, definitions, records};
 const CPUS: usize = 4;
 
 #[derive(Clone, Debug)]
-enum Fate {
+pub(crate) enum Fate {
     Open,
     Complete,
     Cancel(CancelCause),
@@ -19,18 +19,18 @@ enum Fate {
 
 /// A job as it was: everything that the statistics should find out.
 #[derive(Clone, Debug)]
-struct Job {
-    arrival: u64,
-    release: u64,
+pub(crate) struct Job {
+    pub(crate) arrival: u64,
+    pub(crate) release: u64,
     origin: Option<u64>,
     /// When it held which CPU; preempted after each but the last.
-    runs: Vec<(u64, u64, u32)>,
-    fate: Fate,
-    end: u64,
+    pub(crate) runs: Vec<(u64, u64, u32)>,
+    pub(crate) fate: Fate,
+    pub(crate) end: u64,
 }
 
 /// The jobs of a task, one behind the other.
-fn jobs() -> impl Strategy<Value = Vec<Job>> {
+pub(crate) fn jobs() -> impl Strategy<Value = Vec<Job>> {
     let fate = prop_oneof![
         8 => Just(Fate::Complete),
         1 => Just(Fate::Open),
@@ -75,7 +75,7 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
     })
 }
 
-fn events(tasks: &[Vec<Job>]) -> Vec<Record> {
+pub(crate) fn events(tasks: &[Vec<Job>]) -> Vec<Record> {
     let mut all = Vec::new();
     for (t, jobs) in tasks.iter().enumerate() {
         let mut events = Vec::new();
@@ -118,15 +118,34 @@ fn collect(definitions: &Definitions, kinds: KindSet, events: &[Record], end: u6
     collector.finish(Time::from_ns(end))
 }
 
+pub(crate) fn signed(s: Summary<u64>) -> Summary<i64> {
+    Summary {
+        count: s.count,
+        min: s.min as i64,
+        mean: s.mean as i64,
+        deviation: s.deviation,
+        p50: s.p50 as i64,
+        p90: s.p90 as i64,
+        p99: s.p99 as i64,
+        p999: s.p999 as i64,
+        max: s.max as i64,
+    }
+}
+
 /// Exact, but for quantiles, which may err by a 1024th to the unfavourable side.
-fn check(found: Option<Summary<i64>>, mut values: Vec<i64>, upper_is_worse: bool) {
+pub(crate) fn check(found: Option<Summary<i64>>, mut values: Vec<i64>, upper_is_worse: bool) {
     values.sort_unstable();
     let Some(found) = found else { return assert!(values.is_empty()) };
     let n = values.len();
     let sum: i64 = values.iter().sum();
+    assert_eq!(found.count, n as u64);
     assert_eq!((found.min, found.max, found.mean), (values[0], values[n - 1], sum.div_euclid(n as i64)));
-    for (quantile, percent) in [(found.p50, 50), (found.p99, 99)] {
-        let exact = values[(percent * n).div_ceil(100) - 1];
+    let mean = sum as f64 / n as f64;
+    let variance = values.iter().map(|x| (*x as f64 - mean).powi(2)).sum::<f64>() / n as f64;
+    let deviation = found.deviation as f64;
+    assert!(deviation <= variance.sqrt() + 1e-6 && variance.sqrt() < deviation + 1.0 + 1e-6, "{deviation} {variance}");
+    for (quantile, permille) in [(found.p50, 500), (found.p90, 900), (found.p99, 990), (found.p999, 999)] {
+        let exact = values[(permille * n).div_ceil(1000) - 1];
         let worse = if upper_is_worse { quantile - exact } else { exact - quantile };
         // A response is at most a laxity's magnitude plus the longest deadline.
         let response = if upper_is_worse { exact } else { exact.abs() + 20_000 };
@@ -170,9 +189,6 @@ proptest! {
             let responses = |from: fn(&Job) -> Option<u64>| -> Vec<i64> {
                 let done = jobs.iter().filter(|job| matches!(job.fate, Fate::Complete));
                 done.filter_map(|job| Some((job.end - from(job)?) as i64)).collect()
-            };
-            let signed = |s: Summary<u64>| Summary {
-                min: s.min as i64, mean: s.mean as i64, p50: s.p50 as i64, p99: s.p99 as i64, max: s.max as i64,
             };
             let exact = responses(|job| Some(job.arrival));
             check(found.response_ns.map(signed), exact.clone(), true);
@@ -252,6 +268,22 @@ fn example(end: u64) -> Stats {
     collector.finish(at(end))
 }
 
+/// The summary of values that are all the same.
+fn all(count: u64, value: i64) -> serde_json::Value {
+    let v = value;
+    serde_json::json!({
+        "count": count, "min": v, "mean": v, "deviation": 0, "p50": v, "p90": v, "p99": v, "p999": v, "max": v
+    })
+}
+
+/// The summary of nothing.
+fn nothing() -> serde_json::Value {
+    serde_json::json!({
+        "count": 0, "min": null, "mean": null, "deviation": null, "p50": null, "p90": null, "p99": null,
+        "p999": null, "max": null
+    })
+}
+
 #[test]
 fn json_is_the_contract() {
     let json = serde_json::to_value(example(30)).unwrap();
@@ -259,15 +291,26 @@ fn json_is_the_contract() {
         "duration_ns": 30,
         "tasks": [
             {"task": "t0", "node": "n0", "released": 2, "completed": 1, "missed": 1, "cancelled": 0, "unfinished": 1,
-             "censored": 0, "deadline_ns": 10, "response_ns": {"min": 10, "mean": 10, "p50": 10, "p99": 10, "max": 10},
-             "laxity_ns": {"min": 0, "mean": 0, "p50": 0, "p99": 0, "max": 0}, "preemptions": 0, "migrations": 0},
+             "censored": 0, "uncertain": 0, "period_ns": null, "deadline_ns": 10, "wcet_ns": null,
+             "response_ns": all(1, 10), "laxity_ns": all(1, 0), "execution_ns": all(1, 10),
+             "execution_without_interrupts_ns": nothing(), "inter_arrival_ns": all(1, 20),
+             "start_latency_ns": all(1, 0), "busy_ns": 10, "utilization": 10.0 / 30.0,
+             "preemptions": 0, "migrations": 0},
             {"task": "t1", "node": "n1", "released": 1, "completed": 1, "missed": 1, "cancelled": 0, "unfinished": 0,
-             "censored": 0, "deadline_ns": 20, "response_ns": {"min": 21, "mean": 21, "p50": 21, "p99": 21, "max": 21},
-             "laxity_ns": {"min": -1, "mean": -1, "p50": -1, "p99": -1, "max": -1}, "preemptions": 0, "migrations": 0},
+             "censored": 0, "uncertain": 0, "period_ns": null, "deadline_ns": 20, "wcet_ns": null,
+             "response_ns": all(1, 21), "laxity_ns": all(1, -1), "execution_ns": all(1, 19),
+             "execution_without_interrupts_ns": nothing(), "inter_arrival_ns": nothing(),
+             "start_latency_ns": all(1, 2), "busy_ns": 19, "utilization": 19.0 / 30.0,
+             "preemptions": 0, "migrations": 0},
         ],
-        "chains": [{"chain": "t0 -> t1", "response_ns": {"min": 31, "mean": 31, "p50": 31, "p99": 31, "max": 31}}],
-        "cpus": [{"node": "n0", "cpu": 0, "busy_ns": 0}, {"node": "n0", "cpu": 1, "busy_ns": 10},
-                 {"node": "n1", "cpu": 0, "busy_ns": 19}, {"node": "n1", "cpu": 1, "busy_ns": 0}],
+        "chains": [{"chain": "t0 -> t1", "response_ns": all(1, 31)}],
+        "cpus": [
+            {"node": "n0", "cpu": 0, "busy_ns": 0, "interrupts_ns": null, "used_ns": 0, "utilization": 0.0},
+            {"node": "n0", "cpu": 1, "busy_ns": 10, "interrupts_ns": null, "used_ns": 10, "utilization": 10.0 / 30.0},
+            {"node": "n1", "cpu": 0, "busy_ns": 19, "interrupts_ns": null, "used_ns": 19, "utilization": 19.0 / 30.0},
+            {"node": "n1", "cpu": 1, "busy_ns": 0, "interrupts_ns": null, "used_ns": 0, "utilization": 0.0},
+        ],
+        "interrupts": null,
         "lost_events": 0,
     });
     assert_eq!(json, expected);
@@ -281,13 +324,14 @@ fn what_a_back_end_does_not_record_is_null() {
     let stats = Collector::new(&definitions(&[None]), few).with_release_latency(true).finish(Time::from_ns(5));
     let json = serde_json::to_value(stats).unwrap();
     let task = &json["tasks"][0];
-    for key in ["missed", "preemptions", "migrations", "deadline_ns"] {
+    for key in ["missed", "preemptions", "migrations", "deadline_ns", "busy_ns", "utilization"] {
         assert!(task[key].is_null() && task.get(key).is_some(), "{key}");
     }
-    for key in ["response_ns", "laxity_ns", "release_latency_ns"] {
+    for key in ["response_ns", "laxity_ns", "release_latency_ns", "execution_ns", "execution_without_interrupts_ns"] {
         assert!(task[key]["p99"].is_null() && task[key].get("p99").is_some(), "{key}");
     }
-    assert!(json["cpus"][0]["busy_ns"].is_null());
+    assert!(json["cpus"][0]["busy_ns"].is_null() && json["cpus"][0]["interrupts_ns"].is_null());
+    assert!(json["interrupts"].is_null());
 }
 
 #[test]

@@ -4,4 +4,5 @@ mod collector;
 mod damage;
 mod example;
 mod format;
+mod quantities;
 mod random;

@@ -1,0 +1,166 @@
+//! Time on CPUs: of jobs, and of interrupts and softirqs, which nest.
+
+use super::Histogram;
+use super::open::{Job, NONE};
+
+/// Handlers that interrupt one another on one CPU, at most; deeper ones are told by lost exits.
+const NESTED_MAX: usize = 64;
+
+/// What is counted of one interrupt or softirq.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Interrupt {
+    /// How often its handler began.
+    pub(super) count: u64,
+    /// The time of handlers that ended, without those that interrupted them.
+    pub(super) busy: u64,
+    /// When its handler last began; `NONE` where that is unknown.
+    last: u64,
+    seen: bool,
+    pub(super) inter_arrivals: Histogram,
+    /// From enter to exit, without the handlers in between.
+    pub(super) executions: Histogram,
+    /// From enter to exit.
+    pub(super) totals: Histogram,
+}
+
+impl Interrupt {
+    fn enter(&mut self, now: u64) {
+        self.count += 1;
+        if self.seen {
+            self.inter_arrivals.record(now.saturating_sub(self.last));
+        }
+        (self.last, self.seen) = (now, true);
+    }
+
+    fn exit(&mut self, total: u64, nested: u64) {
+        let own = total.saturating_sub(nested);
+        self.busy = self.busy.saturating_add(own);
+        self.executions.record(own);
+        self.totals.record(total);
+    }
+
+    /// The next one's distance is unknown.
+    pub(super) fn lose(&mut self) {
+        self.seen = false;
+    }
+
+    /// Starts a new interval.
+    pub(super) fn reset(&mut self) {
+        *self = Interrupt { last: self.last, seen: self.seen, ..Interrupt::default() };
+    }
+}
+
+/// What runs on one CPU.
+#[derive(Clone, Debug)]
+pub(super) struct Cpu {
+    /// How long jobs held it, before those that hold it now got it.
+    pub(super) busy: u64,
+    /// Made by the first interrupt.
+    nest: Option<Box<Nest>>,
+}
+
+/// The interrupts of one CPU.
+#[derive(Clone, Debug)]
+struct Nest {
+    /// Handlers that have begun and not ended, the innermost last.
+    stack: Vec<Frame>,
+    /// How long any handler ran, before `since`.
+    covered: u64,
+    /// Since when the outermost handler has been running; `NONE` where there is none.
+    since: u64,
+    /// How long interrupts ran while jobs held the CPU, before those that hold it now got it.
+    stolen: u64,
+    /// `covered` at the end of the interval before.
+    reported: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    irq: u32,
+    entered: u64,
+    /// How long others ran within it.
+    nested: u64,
+}
+
+impl Nest {
+    #[inline]
+    fn covered(&self, now: u64) -> u64 {
+        if self.since == NONE { self.covered } else { self.covered.saturating_add(now.saturating_sub(self.since)) }
+    }
+}
+
+impl Cpu {
+    pub(super) const IDLE: Cpu = Cpu { busy: 0, nest: None };
+
+    /// How long any handler has run until `now`.
+    #[inline]
+    pub(super) fn covered(&self, now: u64) -> u64 {
+        self.nest.as_ref().map_or(0, |nest| nest.covered(now))
+    }
+
+    /// Counts the time since the job got this CPU.
+    #[inline]
+    pub(super) fn leave(&mut self, job: &mut Job, now: u64) {
+        self.busy = self.busy.saturating_add(now.saturating_sub(job.since));
+        if let Some(nest) = &mut self.nest {
+            let stolen = nest.covered(now).saturating_sub(job.covered);
+            nest.stolen = nest.stolen.saturating_add(stolen);
+            job.stolen = job.stolen.saturating_add(stolen);
+        }
+    }
+
+    /// How long interrupts ran in this interval, and how much of it while jobs held the CPU.
+    pub(super) fn interrupts(&self, now: u64) -> (u64, u64) {
+        self.nest.as_ref().map_or((0, 0), |nest| (nest.covered(now).saturating_sub(nest.reported), nest.stolen))
+    }
+
+    /// Starts a new interval.
+    pub(super) fn reset(&mut self, now: u64) {
+        self.busy = 0;
+        if let Some(nest) = &mut self.nest {
+            (nest.stolen, nest.reported) = (0, nest.covered(now));
+        }
+    }
+
+    pub(super) fn enter(&mut self, now: u64, irq: u32, interrupt: &mut Interrupt) {
+        interrupt.enter(now);
+        let idle = || Box::new(Nest { stack: Vec::new(), covered: 0, since: NONE, stolen: 0, reported: 0 });
+        let nest = self.nest.get_or_insert_with(idle);
+        if nest.stack.is_empty() {
+            nest.since = now;
+        }
+        if nest.stack.len() == NESTED_MAX {
+            nest.stack.remove(0);
+        }
+        nest.stack.push(Frame { irq, entered: now, nested: 0 });
+    }
+
+    /// A handler ends, with all that began within it and whose ends are missing. One that never began is none.
+    pub(super) fn exit(&mut self, now: u64, irq: u32, interrupt: &mut Interrupt) {
+        let Some(nest) = &mut self.nest else { return };
+        let Some(at) = nest.stack.iter().rposition(|frame| frame.irq == irq) else { return };
+        let frame = nest.stack[at];
+        let whole = at + 1 == nest.stack.len();
+        nest.stack.truncate(at);
+        let total = now.saturating_sub(frame.entered);
+        // Where an end is missing, nobody knows how much of it was another's.
+        if whole {
+            interrupt.exit(total, frame.nested);
+        }
+        match nest.stack.last_mut() {
+            Some(outer) => outer.nested = outer.nested.saturating_add(total),
+            None => {
+                nest.covered = nest.covered(now);
+                nest.since = NONE;
+            }
+        }
+    }
+
+    /// Events of this CPU were lost: how long what ran on it did so is unknown.
+    pub(super) fn lose(&mut self) {
+        if let Some(nest) = &mut self.nest {
+            nest.since = NONE;
+            nest.stack.clear();
+        }
+    }
+}

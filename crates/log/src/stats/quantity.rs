@@ -1,0 +1,140 @@
+//! Whole distributions of a task's times: what a CDF and a PMF are drawn from.
+
+use serde::Serialize;
+
+use super::{Histogram, InterruptStats, TaskStats};
+
+/// A time that statistics tell of tasks; of interrupts some of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Quantity {
+    /// [`TaskStats::response_ns`].
+    Response,
+    /// [`TaskStats::laxity_ns`].
+    Laxity,
+    /// [`TaskStats::execution_ns`], [`InterruptStats::execution_ns`].
+    Execution,
+    /// [`TaskStats::execution_without_interrupts_ns`].
+    ExecutionWithoutInterrupts,
+    /// [`TaskStats::inter_arrival_ns`], [`InterruptStats::inter_arrival_ns`].
+    InterArrival,
+    /// [`TaskStats::start_latency_ns`].
+    StartLatency,
+    /// [`TaskStats::release_latency_ns`].
+    ReleaseLatency,
+}
+
+impl Quantity {
+    /// All of them.
+    pub const ALL: [Quantity; 7] = [
+        Quantity::Response,
+        Quantity::Laxity,
+        Quantity::Execution,
+        Quantity::ExecutionWithoutInterrupts,
+        Quantity::InterArrival,
+        Quantity::StartLatency,
+        Quantity::ReleaseLatency,
+    ];
+
+    /// The name on command lines and in texts.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Quantity::Response => "response",
+            Quantity::Laxity => "laxity",
+            Quantity::Execution => "execution",
+            Quantity::ExecutionWithoutInterrupts => "execution-without-interrupts",
+            Quantity::InterArrival => "inter-arrival",
+            Quantity::StartLatency => "start-latency",
+            Quantity::ReleaseLatency => "release-latency",
+        }
+    }
+}
+
+/// How often which values occurred, to three significant digits: a value stands for all of its bucket, whose
+/// unfavourable end it is (the upper one, of laxities the lower).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Distribution {
+    /// Values in nanoseconds, ascending, and how many there are of each: none is zero.
+    pub values: Vec<(i64, u64)>,
+    /// How many there are of all.
+    pub count: u64,
+}
+
+/// A line of a [`Distribution`].
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Point {
+    /// The value.
+    pub value_ns: i64,
+    /// How often it occurred.
+    pub count: u64,
+    /// Of the PMF: its part of all. Of the CDF: the part of all that is no larger.
+    pub probability: f64,
+}
+
+impl Distribution {
+    fn of(histogram: &Histogram) -> Self {
+        let value = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+        let values = histogram.buckets().map(|bucket| (value(bucket.upper_ns), bucket.count)).collect();
+        Distribution { values, count: histogram.count() }
+    }
+
+    /// `deadline` minus the values.
+    fn less(self, deadline: u64) -> Self {
+        let less = |value: i64| {
+            let exact = i128::from(deadline) - i128::from(value);
+            exact.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+        };
+        let values = self.values.into_iter().rev().map(|(value, count)| (less(value), count)).collect();
+        Distribution { values, count: self.count }
+    }
+
+    /// The probability mass function.
+    pub fn pmf(&self) -> impl Iterator<Item = Point> + '_ {
+        let count = self.count;
+        self.values.iter().map(move |(value_ns, n)| Point {
+            value_ns: *value_ns,
+            count: *n,
+            probability: *n as f64 / count as f64,
+        })
+    }
+
+    /// The cumulative distribution function, a step at each value.
+    pub fn cdf(&self) -> impl Iterator<Item = Point> + '_ {
+        let mut seen = 0;
+        self.values.iter().map(move |(value_ns, n)| {
+            seen += n;
+            Point { value_ns: *value_ns, count: *n, probability: seen as f64 / self.count as f64 }
+        })
+    }
+}
+
+impl TaskStats {
+    /// How a quantity is distributed; empty where it is unknown.
+    #[must_use]
+    pub fn distribution(&self, quantity: Quantity) -> Distribution {
+        match quantity {
+            Quantity::Response => Distribution::of(&self.responses),
+            Quantity::Laxity => {
+                let less = |deadline| Distribution::of(&self.responses).less(deadline);
+                self.deadline_ns.map(less).unwrap_or_default()
+            }
+            Quantity::Execution => Distribution::of(&self.executions),
+            Quantity::ExecutionWithoutInterrupts => Distribution::of(&self.net_executions),
+            Quantity::InterArrival => Distribution::of(&self.inter_arrivals),
+            Quantity::StartLatency => Distribution::of(&self.start_latencies),
+            Quantity::ReleaseLatency => self.release_latencies.as_ref().map(Distribution::of).unwrap_or_default(),
+        }
+    }
+}
+
+impl InterruptStats {
+    /// How a quantity is distributed; empty where an interrupt has none of the kind.
+    #[must_use]
+    pub fn distribution(&self, quantity: Quantity) -> Distribution {
+        match quantity {
+            Quantity::Execution => Distribution::of(&self.executions),
+            Quantity::InterArrival => Distribution::of(&self.inter_arrivals),
+            _ => Distribution::default(),
+        }
+    }
+}

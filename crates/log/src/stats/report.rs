@@ -1,0 +1,217 @@
+//! From what was counted to [`Stats`]: at the end, or interval by interval.
+
+use takt_model::{NodeId, TaskId, Time};
+
+use super::collector::{Collector, Knows, TaskState, leave};
+use super::interrupts::{Cpu, Interrupt};
+use super::open::{Censored, NONE};
+use super::{ChainStats, CpuStats, Histogram, InterruptStats, Stats, TaskStats};
+use crate::definitions::Definitions;
+
+impl Collector {
+    /// What happened up to `end`, which is how far the log reaches; since the last [`Collector::cut`], if there was
+    /// one.
+    #[must_use]
+    pub fn finish(mut self, end: Time) -> Stats {
+        self.report(end.as_ns(), true)
+    }
+
+    /// What happened from the last cut, or from the start, up to `now`, which is not before the last event and not
+    /// after the next; what comes, this instant included, belongs to the next interval.
+    ///
+    /// Counts of intervals add up to those of the whole, but for jobs whose fate lost events hide: a job is `released`
+    /// in the interval of its release and completes in that of its completion; those in between have it `carried`
+    /// and `unfinished`. A miss belongs to the first interval that ends after the deadline. A distribution is that
+    /// of the jobs that completed (started, arrived) in the interval, and a running job's time is that up to `now`.
+    pub fn cut(&mut self, now: Time) -> Stats {
+        let now = now.as_ns();
+        let stats = self.report(now, false);
+        self.from = now;
+        self.lost = Some(0);
+        self.tasks.iter_mut().for_each(TaskState::reset);
+        self.cpus.iter_mut().for_each(|cpu| cpu.reset(now));
+        self.interrupts.iter_mut().for_each(Interrupt::reset);
+        stats
+    }
+
+    /// Everything up to `now`; histograms are taken out.
+    fn report(&mut self, now: u64, whole: bool) -> Stats {
+        let knows = self.knows;
+        let duration = now.saturating_sub(self.from);
+        let mut tasks = Vec::with_capacity(self.tasks.len());
+        for (state, def) in self.tasks.iter_mut().zip(&self.definitions.tasks) {
+            let open = state.account(&mut self.cpus, now, whole);
+            let deadline = def.deadline.map(|deadline| deadline.as_ns());
+            let mut stats = state.stats(knows, open, deadline, duration);
+            let seen = stats.completed + stats.cancelled + stats.unfinished + stats.censored;
+            if seen == 0 && !self.definitions.covers(def.node) {
+                continue;
+            }
+            stats.task.clone_from(&def.name);
+            stats.node = self.definitions.node_name(def.node);
+            stats.period_ns = def.period.map(|period| period.as_ns());
+            stats.wcet_ns = def.wcet.map(|wcet| wcet.as_ns());
+            tasks.push(stats);
+        }
+        let about = |sink: TaskId| {
+            self.definitions.tasks.get(sink.index()).is_none_or(|task| self.definitions.covers(task.node))
+        };
+        let chains = (self.definitions.chains.iter().zip(&mut self.chains))
+            .map(|(def, responses)| (def, std::mem::take(responses)))
+            .filter(|(def, responses)| responses.count() > 0 || about(def.sink))
+            .map(|(def, responses)| ChainStats { chain: def.name.clone(), response_ns: responses.summary(), responses })
+            .collect();
+        let cpus = cpus(&self.definitions, &self.cpus, knows, now, duration);
+        let interrupts = knows.interrupts.then(|| {
+            let defined = self.definitions.interrupts.len();
+            if self.interrupts.len() < defined {
+                self.interrupts.resize_with(defined, Interrupt::default);
+            }
+            let all = self.interrupts.iter_mut().enumerate();
+            all.filter(|(i, interrupt)| *i < defined || interrupt.count > 0)
+                .map(|(i, interrupt)| of_interrupt(&self.definitions, i, interrupt, duration))
+                .collect()
+        });
+        Stats { duration_ns: duration, tasks, chains, cpus, interrupts, lost_events: self.lost }
+    }
+}
+
+impl TaskState {
+    /// Counts what open jobs have come to, and says how many there are.
+    fn account(&mut self, cpus: &mut [Cpu], now: u64, whole: bool) -> u64 {
+        let (mut open, mut censored) = (0, Censored::default());
+        for job in self.open.iter_mut() {
+            self.busy = self.busy.saturating_add(leave(cpus, self.cpus, job, now));
+            if job.since != NONE {
+                job.since = now;
+                if job.cpu < self.cpus.1
+                    && let Some(cpu) = cpus.get((self.cpus.0 + job.cpu) as usize)
+                {
+                    job.covered = cpu.covered(now);
+                }
+            }
+            if job.doubtful && whole {
+                censored.count(job);
+                continue;
+            }
+            open += 1;
+            let deadline = job.arrival.saturating_add(self.deadline);
+            // At a cut, a job can still complete at its deadline, in time.
+            if !(job.missed || job.doubtful) && (deadline < now || deadline == now && whole) {
+                job.missed = true;
+                self.missed += 1;
+            }
+        }
+        self.censor(censored);
+        open
+    }
+
+    /// The numbers; histograms go over into them. Names are left to the caller.
+    fn stats(&mut self, knows: Knows, open: u64, deadline: Option<u64>, duration: u64) -> TaskStats {
+        let take = |histogram: &mut Histogram, known: bool| {
+            let taken = std::mem::take(histogram);
+            if known { taken } else { Histogram::default() }
+        };
+        let responses = take(&mut self.responses, true);
+        let executions = take(&mut self.executions, knows.cpus);
+        let net_executions = take(&mut self.net_executions, knows.cpus && knows.interrupts);
+        let inter_arrivals = take(&mut self.inter_arrivals, knows.releases);
+        let start_latencies = take(&mut self.start_latencies, knows.starts);
+        let latencies = self.latencies.as_mut().map(|latencies| std::mem::take(&mut **latencies));
+        let over = responses.count() + self.cancelled + self.dropped;
+        TaskStats {
+            task: String::new(),
+            node: String::new(),
+            released: (over + open).saturating_sub(self.carried),
+            carried: self.carried,
+            completed: responses.count(),
+            missed: (knows.fates && deadline.is_some()).then_some(self.missed),
+            cancelled: self.cancelled,
+            unfinished: self.dropped + open,
+            censored: self.censored,
+            uncertain: self.uncertain,
+            period_ns: None,
+            deadline_ns: deadline,
+            wcet_ns: None,
+            response_ns: responses.summary(),
+            laxity_ns: deadline.and_then(|deadline| responses.laxities(deadline)),
+            execution_ns: executions.summary(),
+            execution_without_interrupts_ns: net_executions.summary(),
+            inter_arrival_ns: inter_arrivals.summary(),
+            start_latency_ns: start_latencies.summary(),
+            busy_ns: knows.cpus.then_some(self.busy),
+            utilization: knows.cpus.then(|| ratio(self.busy, duration)).flatten(),
+            preemptions: knows.preemptions.then_some(self.preemptions),
+            migrations: knows.migrations.then_some(self.migrations),
+            release_latency_ns: latencies.as_ref().map(Histogram::summary),
+            responses,
+            executions,
+            net_executions,
+            inter_arrivals,
+            start_latencies,
+            release_latencies: latencies,
+        }
+    }
+
+    /// Starts a new interval.
+    fn reset(&mut self) {
+        (self.missed, self.cancelled, self.dropped, self.censored) = (0, 0, 0, 0);
+        (self.uncertain, self.preemptions, self.migrations, self.busy) = (0, 0, 0, 0);
+        self.carried = 0;
+        for job in self.open.iter_mut() {
+            job.carried = true;
+            self.carried += 1;
+        }
+    }
+}
+
+fn cpus(definitions: &Definitions, all: &[Cpu], knows: Knows, now: u64, duration: u64) -> Vec<CpuStats> {
+    let mut cpus = Vec::with_capacity(all.len());
+    let mut all = all.iter();
+    for (i, node) in definitions.nodes.iter().enumerate() {
+        let node_id = NodeId(i as u32);
+        for (cpu, state) in (0..node.cpus.min(super::CPUS_MAX)).zip(all.by_ref()) {
+            let (interrupts, stolen) = state.interrupts(now);
+            if state.busy == 0 && interrupts == 0 && !definitions.covers(node_id) {
+                continue;
+            }
+            // What ran within jobs is counted once.
+            let used = state.busy.saturating_add(interrupts.saturating_sub(stolen));
+            cpus.push(CpuStats {
+                node: definitions.node_name(node_id),
+                cpu,
+                busy_ns: knows.cpus.then_some(state.busy),
+                interrupts_ns: knows.interrupts.then_some(interrupts),
+                used_ns: knows.cpus.then_some(used),
+                utilization: knows.cpus.then(|| ratio(used, duration)).flatten(),
+            });
+        }
+    }
+    cpus
+}
+
+fn of_interrupt(definitions: &Definitions, i: usize, interrupt: &mut Interrupt, duration: u64) -> InterruptStats {
+    let def = definitions.interrupts.get(i);
+    let inter_arrivals = std::mem::take(&mut interrupt.inter_arrivals);
+    let executions = std::mem::take(&mut interrupt.executions);
+    let totals = std::mem::take(&mut interrupt.totals);
+    InterruptStats {
+        interrupt: definitions.interrupt_name(i as u32),
+        node: def.map(|def| definitions.node_name(def.node)),
+        kind: def.map(|def| def.kind.name()),
+        count: interrupt.count,
+        inter_arrival_ns: inter_arrivals.summary(),
+        execution_ns: executions.summary(),
+        execution_with_nested_ns: totals.summary(),
+        busy_ns: interrupt.busy,
+        utilization: ratio(interrupt.busy, duration),
+        inter_arrivals,
+        executions,
+        totals,
+    }
+}
+
+/// `None` of no time.
+pub(super) fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
