@@ -1,5 +1,6 @@
 //! The command line: every verb, its options and its help.
 
+mod doctor;
 mod generate;
 mod study;
 
@@ -8,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use takt_analysis::distributed::assign::Choice;
 use takt_model::{Probability, Span};
 
+pub(crate) use doctor::Doctor;
 pub(crate) use generate::{Gen, Profile};
 pub(crate) use study::{List, OTHERS, Study};
 
@@ -45,6 +47,7 @@ pub(crate) enum Verb {
     Study(Box<Study>),
     Sim(Sim),
     Run(Run),
+    Doctor(Doctor),
     Stats(Stats),
     Diff(Diff),
     Chart(Chart),

@@ -4,6 +4,7 @@ mod admit;
 mod chart;
 mod check;
 mod diff;
+mod doctor;
 mod export;
 mod generate;
 mod import;
@@ -40,6 +41,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
         Verb::Study(options) => study::execute(&options, json),
         Verb::Sim(options) => sim::execute(&options, json),
         Verb::Run(options) => run::execute(&options, json),
+        Verb::Doctor(options) => doctor::execute(&options, json),
         Verb::Stats(options) => stats::execute(&options, json),
         Verb::Diff(options) => diff::execute(&options, json),
         Verb::Chart(options) => chart::execute(&options),
@@ -68,6 +70,7 @@ fn keep_inputs(verb: &Verb) -> Result<(), Failure> {
         Verb::Report(options) => (Some(&options.output), vec![Some(&options.file), options.log.as_ref()]),
         Verb::Export(options) => (Some(&options.output), vec![Some(&options.log)]),
         Verb::Import(options) => (Some(&options.output), vec![Some(&options.file)]),
+        Verb::Doctor(options) => (options.save.as_ref(), vec![options.from.as_ref()]),
         _ => return Ok(()),
     };
     match output.filter(|output| inputs.into_iter().flatten().any(|input| output.is_file(input))) {

@@ -747,6 +747,7 @@ fn help_says_what_it_said() {
         "study",
         "sim",
         "run",
+        "doctor",
         "stats",
         "diff",
         "chart",

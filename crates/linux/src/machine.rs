@@ -109,7 +109,7 @@ fn throttles(version: Option<(u32, u32)>, configuration: impl FnOnce() -> String
 }
 
 /// Major and minor number of a release like `6.18.44-fc`.
-fn version(release: &str) -> Option<(u32, u32)> {
+pub(crate) fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }

@@ -1,0 +1,138 @@
+//! `takt doctor`: what spoils real time on this machine.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use takt_linux::doctor::{self, CATALOGUE, Finding, Snapshot, State};
+
+use crate::args;
+use crate::failure::{Failure, Outcome, Status};
+use crate::input;
+use crate::output::{print, print_json};
+use crate::table::Table;
+
+/// Where the findings are explained.
+const PAGE: &str = "docs/verbs/doctor.md";
+
+pub(crate) fn execute(options: &args::Doctor, json: bool) -> Outcome {
+    let machine = match &options.from {
+        Some(file) => read(file)?,
+        None => doctor::look(),
+    };
+    let Some(kernel) = machine.line("/proc/sys/kernel/osrelease").map(str::to_owned) else {
+        return Err(Failure::cannot(
+            "the kernel does not tell its release: /proc/sys/kernel/osrelease cannot be read; mount /proc",
+        ));
+    };
+    if let Some(target) = &options.save {
+        if json && target.is_stdout() {
+            return Err(Failure::input("--json and the snapshot both want standard output; give --save FILE"));
+        }
+        target.write(machine.to_string().as_bytes())?;
+        if target.is_stdout() {
+            return Ok(Status::Yes);
+        }
+    }
+    let findings = doctor::findings(&machine);
+    if json {
+        print_json(&as_json(&kernel, &findings))?;
+    } else {
+        print(&told(options, &kernel, &findings))?;
+    }
+    Ok(if findings.iter().any(|finding| finding.state.spoils()) { Status::No } else { Status::Yes })
+}
+
+fn read(file: &str) -> Result<Snapshot, Failure> {
+    let text = input::text(file, "machine's")?;
+    Snapshot::parse(&text).map_err(|error| Failure::located(format_args!("{}: {error}", input::shown(file))))
+}
+
+/// The answer for people.
+fn told(options: &args::Doctor, kernel: &str, findings: &[Finding]) -> String {
+    let mut sorted: Vec<&Finding> = findings.iter().collect();
+    sorted.sort_by_key(|finding| finding.state);
+    if options.all || !options.explain.is_empty() {
+        let wanted = |finding: &&&Finding| options.all || options.explain.iter().any(|name| name == finding.name);
+        return sorted.iter().filter(wanted).map(|finding| explained(finding)).collect::<Vec<_>>().join("\n");
+    }
+    let mut text = format!("Linux {kernel}: {}\n", counted(findings));
+    let mut table = Table::new(&["STATE", "FINDING", "FOUND"]);
+    for finding in sorted.iter().filter(|finding| finding.state.spoils()) {
+        table.row(vec![finding.state.name().to_owned(), finding.name.to_owned(), finding.found.clone()]);
+    }
+    if !table.is_empty() {
+        let _ = write!(text, "\n{}", table.render(""));
+    }
+    for state in [State::Ok, State::Absent] {
+        let names: Vec<&str> =
+            sorted.iter().filter(|finding| finding.state == state).map(|finding| finding.name).collect();
+        if !names.is_empty() {
+            let _ = write!(text, "\n{}: {}\n", state.name(), names.join(", "));
+        }
+    }
+    if let Some(first) = sorted.first().filter(|first| first.state.spoils()) {
+        let _ = write!(
+            text,
+            "\n\"takt doctor --explain {}\" says what it costs and how to mend it, --all that of all.\n",
+            first.name
+        );
+    }
+    text
+}
+
+fn counted(findings: &[Finding]) -> String {
+    let count = |state| findings.iter().filter(|finding| finding.state == state).count();
+    let many = |n: usize, one: &str, several: &str| format!("{n} {}", if n == 1 { one } else { several });
+    let mut parts =
+        vec![many(count(State::Problem), "problem", "problems"), many(count(State::Warning), "warning", "warnings")];
+    if count(State::Unknown) > 0 {
+        parts.push(many(count(State::Unknown), "unknown", "unknown"));
+    }
+    parts.join(", ")
+}
+
+/// All of one finding.
+fn explained(finding: &Finding) -> String {
+    let about = CATALOGUE.iter().find(|entry| entry.name == finding.name).map_or("", |entry| entry.about);
+    let mut text = format!("{}: {about}\n", finding.name);
+    let mut line = |label: &str, value: &str| {
+        let _ = writeln!(text, "    {label:<6} {value}");
+    };
+    line("found", &format!("{}: {}", finding.state.name(), finding.found));
+    for (place, value) in &finding.evidence {
+        line("seen", &format!("{place}: {value}"));
+    }
+    if !finding.cost.is_empty() {
+        line("costs", &finding.cost);
+    }
+    for how in &finding.mend {
+        line("mend", how);
+    }
+    line("more", &format!("{PAGE}#{}", finding.name));
+    for link in finding.links {
+        line("", link);
+    }
+    text
+}
+
+fn as_json(kernel: &str, findings: &[Finding]) -> Value {
+    let one = |finding: &Finding| {
+        let evidence: Vec<Value> =
+            finding.evidence.iter().map(|(place, value)| json!({ "where": place, "value": value })).collect();
+        json!({
+            "name": finding.name,
+            "state": finding.state.name(),
+            "found": finding.found,
+            "evidence": evidence,
+            "cost": (!finding.cost.is_empty()).then_some(&finding.cost),
+            "mend": finding.mend,
+            "page": format!("{PAGE}#{}", finding.name),
+            "links": finding.links,
+        })
+    };
+    json!({
+        "kernel": kernel,
+        "spoils": findings.iter().any(|finding| finding.state.spoils()),
+        "findings": findings.iter().map(one).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,124 @@
+//! What spoils real time on a machine: what the kernel says of itself, judged.
+//!
+//! [`look`] reads this machine into a [`Snapshot`], which is texts alone; [`findings`] is a pure function from those texts to
+//! judgements, so that tests (and colleagues) judge machines that they do not have. Nothing here changes anything.
+//!
+//! ```
+//! use takt_linux::doctor::{Snapshot, State, findings};
+//!
+//! let mut machine = Snapshot::default();
+//! machine.put("/proc/swaps", "Filename Type Size Used Priority\n/dev/sda2 partition 8388604 0 -2\n");
+//! let all = findings(&machine);
+//! let swap = all.iter().find(|finding| finding.name == "swap").unwrap();
+//! assert_eq!(swap.state, State::Warning);
+//! assert_eq!(swap.found, "swap on /dev/sda2, 0 KiB of 8388604 KiB used");
+//! ```
+
+mod facts;
+mod judge;
+mod look;
+mod snapshot;
+
+pub use judge::{CATALOGUE, Entry, findings};
+pub use look::look;
+pub use snapshot::{Snapshot, SnapshotError};
+
+/// What a finding comes to, worst first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum State {
+    /// Deadlines are missed, or work refused, because of it.
+    Problem,
+    /// It takes time from real-time work, or may.
+    Warning,
+    /// The machine does not tell; what is found says why.
+    Unknown,
+    /// Nothing is spoilt.
+    Ok,
+    /// This machine does not have it, and nothing is spoilt by that.
+    Absent,
+}
+
+impl State {
+    /// In a word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Problem => "problem",
+            State::Warning => "warning",
+            State::Unknown => "unknown",
+            State::Ok => "ok",
+            State::Absent => "not available",
+        }
+    }
+
+    /// Whether it stands in the way of a yes.
+    #[must_use]
+    pub const fn spoils(self) -> bool {
+        matches!(self, State::Problem | State::Warning | State::Unknown)
+    }
+}
+
+/// One judgement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// Its name, as in [`CATALOGUE`].
+    pub name: &'static str,
+    /// What it comes to.
+    pub state: State,
+    /// What was found, in a line.
+    pub found: String,
+    /// Where that stands, and what stands there.
+    pub evidence: Vec<(String, String)>,
+    /// What it costs: a bound, or why there is none. Empty where it costs nothing.
+    pub cost: String,
+    /// How to mend it: commands and boot parameters, one each. Empty where there is nothing to mend.
+    pub mend: Vec<String>,
+    /// Where more is said.
+    pub links: &'static [&'static str],
+}
+
+impl Finding {
+    fn new(state: State, found: impl Into<String>) -> Finding {
+        Finding {
+            name: "",
+            state,
+            found: found.into(),
+            evidence: Vec::new(),
+            cost: String::new(),
+            mend: Vec::new(),
+            links: &[],
+        }
+    }
+
+    fn seen(mut self, place: impl Into<String>, value: impl Into<String>) -> Finding {
+        self.evidence.push((place.into(), value.into()));
+        self
+    }
+
+    /// What stands at these paths, where something does.
+    fn shown(mut self, machine: &Snapshot, paths: &[&str]) -> Finding {
+        for path in paths {
+            if let Some(text) = machine.line(path) {
+                self = self.seen(*path, text);
+            } else if let Some(reason) = machine.refused(path) {
+                self = self.seen(*path, reason);
+            }
+        }
+        self
+    }
+
+    fn costs(mut self, cost: impl Into<String>) -> Finding {
+        self.cost = cost.into();
+        self
+    }
+
+    fn mend(mut self, how: impl Into<String>) -> Finding {
+        self.mend.push(how.into());
+        self
+    }
+
+    fn link(mut self, links: &'static [&'static str]) -> Finding {
+        self.links = links;
+        self
+    }
+}

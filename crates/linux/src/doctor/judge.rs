@@ -1,0 +1,105 @@
+//! The judgements: which there are, and what each says of a machine's texts.
+
+mod features;
+mod kernel;
+mod limits;
+mod memory;
+mod processor;
+
+use super::facts::Facts;
+use super::{Finding, Snapshot};
+
+/// A judgement that is made of every machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is about.
+    pub about: &'static str,
+    judge: fn(Facts<'_>) -> Finding,
+}
+
+const fn entry(name: &'static str, about: &'static str, judge: fn(Facts<'_>) -> Finding) -> Entry {
+    Entry { name, about, judge }
+}
+
+/// All judgements, in the order in which they are told.
+pub const CATALOGUE: &[Entry] = &[
+    entry("scheduling-privilege", "may threads have real-time classes?", limits::scheduling_privilege),
+    entry("rt-group", "the real-time budget of the CPU cgroup", limits::rt_group),
+    entry("rt-throttling", "the limit of all real-time threads", limits::throttling),
+    entry("fair-server", "what the kernel takes for ordinary threads", limits::fair_server),
+    entry("deadline-bandwidth", "what is reserved under SCHED_DEADLINE", limits::deadline_bandwidth),
+    entry("real-time-threads", "other threads under SCHED_FIFO and SCHED_RR", limits::real_time_threads),
+    entry("preemption", "how soon the kernel gives way", kernel::preemption),
+    entry("tick", "the kernel's periodic interrupt", kernel::tick),
+    entry("hrtick", "how exactly SCHED_DEADLINE budgets are enforced", kernel::hrtick),
+    entry("isolation", "CPUs kept free of ordinary threads", kernel::isolation),
+    entry("watchdogs", "the kernel's own supervision", kernel::watchdogs),
+    entry("kernel-debug", "checks in the kernel that slow it", kernel::debug),
+    entry("clock-source", "what a look at the clock costs", kernel::clock_source),
+    entry("timer-slack", "how late ordinary threads' timers may be", kernel::timer_slack),
+    entry("frequency", "clock rates of the CPUs", processor::frequency),
+    entry("turbo", "clock rates above the nominal", processor::turbo),
+    entry("idle-states", "how long a sleeping CPU takes to wake up", processor::idle_states),
+    entry("smt", "threads that share a core", processor::smt),
+    entry("interrupts", "where devices interrupt", processor::interrupts),
+    entry("virtualization", "whether there is a hypervisor below", processor::virtualization),
+    entry("steal", "CPU time that a hypervisor took", processor::steal),
+    entry("memory-lock", "may memory be locked?", memory::lock),
+    entry("swap", "memory that may be written out", memory::swap),
+    entry("huge-pages", "pages that are joined behind one's back", memory::huge_pages),
+    entry("numa-balancing", "pages that move behind one's back", memory::numa_balancing),
+    entry("tracing", "recording what the kernel does", features::tracing),
+    entry("btf", "types of the kernel, for BPF programs", features::btf),
+    entry("sched-ext", "schedulers as BPF programs", features::sched_ext),
+    entry("cpusets", "dividing the machine into scheduling domains", features::cpusets),
+    entry("traffic-control", "shares of a link's rate", features::traffic_control),
+    entry("network-namespaces", "networks of one's own", features::network_namespaces),
+];
+
+/// All judgements of a machine, in the catalogue's order.
+#[must_use]
+pub fn findings(machine: &Snapshot) -> Vec<Finding> {
+    CATALOGUE.iter().map(|entry| Finding { name: entry.name, ..(entry.judge)(Facts(machine)) }).collect()
+}
+
+/// The SCHED_FIFO priority that `takt run` gives to the most important level where nothing else is said.
+const RUN_PRIORITY: u32 = 48;
+
+/// A duration in microseconds with the largest unit that shows it whole.
+fn us(us: u64) -> String {
+    takt_model::Span::from_us(us).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+
+    #[test]
+    fn a_machine_that_tells_nothing_is_judged_all_the_same() {
+        let all = findings(&Snapshot::default());
+        assert_eq!(all.len(), CATALOGUE.len());
+        for finding in &all {
+            assert!(!finding.found.is_empty(), "{}", finding.name);
+            assert!(!matches!(finding.state, State::Problem), "{}: nothing was read", finding.name);
+        }
+    }
+
+    #[test]
+    fn what_spoils_has_a_cost_and_a_remedy() {
+        for path in ["laptop", "server", "controller", "container"] {
+            let path = format!("{}/../../examples/machines/{path}.txt", env!("CARGO_MANIFEST_DIR"));
+            let machine = Snapshot::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
+            for finding in findings(&machine) {
+                let name = finding.name;
+                if matches!(finding.state, State::Problem | State::Warning) {
+                    assert!(!finding.cost.is_empty() && !finding.mend.is_empty(), "{name}");
+                    assert!(!finding.evidence.is_empty(), "{name}");
+                }
+                assert!(!finding.found.ends_with('.') && !finding.found.contains('\n'), "{name}");
+            }
+        }
+    }
+}
