@@ -20,6 +20,7 @@
 //! # Ok::<(), takt_linux::tracing::RecorderError>(())
 //! ```
 
+mod cost;
 mod counts;
 mod describe;
 mod error;
@@ -27,6 +28,7 @@ mod events;
 mod guardian;
 mod instance;
 mod reader;
+pub mod reading;
 mod recover;
 mod threads;
 mod tracefs;
@@ -39,6 +41,7 @@ use crate::clock;
 use instance::Instance;
 use reader::Reader;
 
+pub use cost::{Cost, cost};
 pub use counts::CpuCount;
 pub use describe::{Descriptions, EventFormat, InterruptName, interrupts, softirqs};
 pub use error::RecorderError;
@@ -221,7 +224,12 @@ impl Recorder {
     ///
     /// # Errors
     /// The kernel's refusal to stop, to be read, or to remove the instance.
-    pub fn finish(mut self, take: &mut dyn FnMut(u32, &[u8])) -> Result<Vec<CpuCount>, RecorderError> {
+    pub fn finish(self, take: &mut dyn FnMut(u32, &[u8])) -> Result<Vec<CpuCount>, RecorderError> {
+        Ok(self.finish_timed(take)?.0)
+    }
+
+    /// [`Recorder::finish`], with the CPU time that all reading took.
+    fn finish_timed(mut self, take: &mut dyn FnMut(u32, &[u8])) -> Result<(Vec<CpuCount>, Span), RecorderError> {
         self.stop()?;
         for _ in 0..SWEEPS_MAX {
             let sweep = self.reader.sweep(take)?;
@@ -231,9 +239,10 @@ impl Recorder {
         }
         let counts = self.counts()?;
         let Recorder { reader, instance, .. } = self;
+        let cpu_time = reader.cpu_time();
         drop(reader);
         instance.remove()?;
-        Ok(counts)
+        Ok((counts, cpu_time))
     }
 }
 

@@ -3,17 +3,25 @@
 //! The program is its own guardian and its own victim, so it has a main of its own. No test asserts a wall-clock time: what is
 //! asserted holds however slow the machine is.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use takt_linux::clock::pause;
 use takt_linux::signals::StopSignals;
-use takt_linux::tracing::{Event, Guard, Options, Recorder, RecorderError, Threads, guardian, recover};
-use takt_model::{Bytes, Span};
+use takt_linux::tracing::{
+    CpuCount, Descriptions, Event, Guard, Options, Recorder, RecorderError, Threads, cost, guardian, now, recover,
+    threads_of,
+};
+use takt_model::{Bytes, Span, Time};
+use takt_trace::{Endian, Format, KernelEvent, Left, PageLayout, Recording, What};
 
 const TESTS: &[(&str, fn())] = &[
+    ("what_a_child_does_is_recorded", what_a_child_does_is_recorded),
+    ("a_sweep_brings_what_was_before_it", a_sweep_brings_what_was_before_it),
+    ("the_cost_is_measured", the_cost_is_measured),
     ("nothing_outside_of_the_instance_changes", nothing_outside_of_the_instance_changes),
     ("two_recorders_at_once_do_not_meet", two_recorders_at_once_do_not_meet),
     ("a_killed_recorder_leaves_no_instance", a_killed_recorder_leaves_no_instance),
@@ -30,6 +38,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some("record") => return record(&arguments),
+        Some("sleep") => return sleep(),
         Some("--list") => return ExitCode::SUCCESS,
         _ => {}
     }
@@ -74,6 +83,18 @@ fn record(arguments: &[String]) -> ExitCode {
     ExitCode::FAILURE
 }
 
+const SLEEPS: usize = 50;
+
+/// Sleeps that many times, once it is told to.
+fn sleep() -> ExitCode {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    for _ in 0..SLEEPS {
+        pause(Span::from_us(500));
+    }
+    ExitCode::SUCCESS
+}
+
 const SMALL: Bytes = Bytes::new(1 << 20);
 
 fn instances() -> PathBuf {
@@ -107,6 +128,83 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 
 fn start(options: Options) -> Recorder {
     Recorder::start(&Options { buffer: Some(SMALL), ..options }).unwrap()
+}
+
+type Pages = BTreeMap<u32, Vec<u8>>;
+
+fn decode(texts: &Descriptions, pages: &Pages) -> Vec<KernelEvent> {
+    let layout = PageLayout::parse(&texts.header_page).unwrap();
+    let formats: Vec<Format> = texts.events.iter().map(|event| Format::parse(&event.text).unwrap()).collect();
+    let endian = if cfg!(target_endian = "little") { Endian::Little } else { Endian::Big };
+    let cpus = pages.iter().map(|(cpu, bytes)| (*cpu, bytes.as_slice())).collect();
+    let mut recording = Recording::pages(&formats, layout, endian, cpus);
+    let mut events = Vec::new();
+    recording.each(|event| events.push(*event));
+    assert_eq!(recording.damages().count(), 0, "{:?}", recording.damages().first());
+    events
+}
+
+/// What `pages` and the rest that `recorder` has hold; nothing may be lost, and as many events must come as the kernel counts.
+fn decoded(recorder: Recorder, mut pages: Pages) -> Vec<KernelEvent> {
+    let texts = recorder.descriptions().clone();
+    let mut take = |cpu, bytes: &[u8]| pages.entry(cpu).or_default().extend_from_slice(bytes);
+    let counts = recorder.finish(&mut take).unwrap();
+    let events = decode(&texts, &pages);
+    assert_eq!(counts.iter().map(CpuCount::lost).sum::<u64>(), 0, "{counts:?}");
+    assert_eq!(counts.iter().map(|count| count.read).sum::<u64>(), events.len() as u64);
+    events
+}
+
+fn what_a_child_does_is_recorded() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut child = command.arg("sleep").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let id = child.id();
+    let recorder =
+        start(Options { threads: Threads::These { ids: threads_of(id), children: true }, ..Options::default() });
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    let events = decoded(recorder, BTreeMap::new());
+    let count = |is: &dyn Fn(&KernelEvent) -> bool| events.iter().filter(|event| event.pid == id && is(event)).count();
+    let sleep = libc::SYS_clock_nanosleep;
+    let entered = count(&|event| matches!(event.what, What::SyscallEnter { number, .. } if number == sleep));
+    let left = count(&|event| matches!(event.what, What::SyscallExit { number, .. } if number == sleep));
+    assert_eq!((entered, left), (SLEEPS, SLEEPS));
+    let blocked =
+        count(&|event| matches!(&event.what, What::Switch { prev, left: Left::Blocked, .. } if prev.pid == id));
+    assert!(blocked >= SLEEPS, "{blocked}");
+    assert_eq!(count(&|event| matches!(event.what, What::Exit { pid } if pid == id)), 1);
+    assert!(events.windows(2).all(|pair| pair[0].time <= pair[1].time), "in the order of time");
+}
+
+fn a_sweep_brings_what_was_before_it() {
+    let mut recorder = start(Options::default());
+    let texts = recorder.descriptions().clone();
+    let mut all = Pages::new();
+    let (mut until, mut late, mut seen) = (Time::ZERO, 0, 0);
+    for _ in 0..20 {
+        pause(Span::from_us(500));
+        let mut new = Pages::new();
+        let sweep =
+            recorder.sweep(Span::from_ms(5), &mut |cpu, bytes| new.entry(cpu).or_default().extend_from_slice(bytes));
+        let events = decode(&texts, &new);
+        // What comes now is later than what was said to have come, but for an event that was half written then.
+        late += events.iter().filter(|event| event.time < until).count();
+        seen += events.len();
+        until = sweep.unwrap().until.unwrap_or(until);
+        assert!(until <= now());
+        new.iter().for_each(|(cpu, bytes)| all.entry(*cpu).or_default().extend_from_slice(bytes));
+    }
+    assert!(late <= 2 && until > Time::ZERO, "{late} of {seen} events came too late");
+    let events = decoded(recorder, all);
+    assert!(events.iter().any(|event| matches!(event.what, What::Switch { .. })));
+}
+
+fn the_cost_is_measured() {
+    let cost = cost(&Options::default()).unwrap();
+    println!("{cost:?}");
+    // Two switches, two wake-ups and two reads, entered and left; less where a thread need not wait.
+    assert!((4.0..20.0).contains(&cost.events_per_handover), "{cost:?}");
+    assert!(cost.handover_ns > 0.0 && cost.reader_ns > 0.0);
 }
 
 fn nothing_outside_of_the_instance_changes() {

@@ -1,8 +1,9 @@
 //! Pages out of the kernel: splice(2) into a pipe takes them whole, without a copy, and from there they are read; the page that
-//! is still written to is read(2). Where splice is refused, read(2) alone does it, a call a page.
+//! is still written to is read(2). Where splice is refused, read(2) alone does it, a call a page. (Before Linux 6.1 splice stops at
+//! the rest of a page that was read in part: read(2) takes that, and then splice goes on.)
 //!
 //! The reader never spins: it sleeps until a buffer is filled to its watermark or the time is over, and at least a millisecond
-//! between two sweeps; one sweep takes no more than twice what the buffers hold.
+//! between two sweeps; one sweep takes what was written before it began, and no more than twice what the buffers hold.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -49,10 +50,6 @@ const CHUNK: usize = 1 << 20;
 const REST: Span = Span::from_ms(1);
 /// Without a watermark the kernel wakes a reader for each event: it looks by itself then.
 const LOOK_EVERY: Span = Span::from_ms(10);
-/// A page that is still written to is read this often in one sweep: on Linux before 6.1 splice stops at the rest of a page that
-/// was read in part.
-const PARTS_MAX: u32 = 2;
-
 /// CPUs that the instance has buffers for.
 pub(crate) fn cpus(instance: &Instance) -> Result<Vec<u32>, RecorderError> {
     let folder = instance.path("per_cpu");
@@ -124,41 +121,38 @@ impl Reader {
         Ok(())
     }
 
-    /// All that is there.
+    /// All that is there: of each CPU pages until there are none, or one begins after this began.
     pub(crate) fn sweep(&mut self, take: &mut dyn FnMut(u32, &[u8])) -> Result<Sweep, RecorderError> {
-        let until = Time::from_ns(clock::monotonic_ns());
+        let until_ns = clock::monotonic_ns();
         let mut total = 0;
         let mut whole = true;
         // A CPU's share at a time, so that none overflows while another is read.
-        let mut going: Vec<(usize, u64, u32)> = (0..self.cpus.len()).map(|k| (k, 0, 0)).collect();
+        let mut going: Vec<(usize, u64)> = (0..self.cpus.len()).map(|k| (k, 0)).collect();
         while !going.is_empty() {
             let mut next = Vec::with_capacity(going.len());
-            for (k, taken, parts) in going {
+            for (k, taken) in going {
                 let began = clock::thread_cpu();
-                let (length, partly) = self.some(k)?;
+                let length = self.some(k)?;
                 self.cpu_time = self.cpu_time.saturating_add(since(began));
-                if length == 0 {
-                    continue;
-                }
-                let (Some(cpu), Some(bytes)) = (self.cpus.get(k), self.bytes.get(..length)) else { continue };
+                let (Some(cpu), Some(bytes @ [_, ..])) = (self.cpus.get(k), self.bytes.get(..length)) else { continue };
                 take(cpu.number, bytes);
                 total += length as u64;
-                let (taken, parts) = (taken + length as u64, parts + u32::from(partly));
+                let taken = taken + length as u64;
                 if taken >= self.sweep_max {
                     whole = false;
-                } else if parts < PARTS_MAX {
-                    next.push((k, taken, parts));
+                } else if last_page_ns(bytes, self.page) < until_ns {
+                    next.push((k, taken));
                 }
             }
             going = next;
         }
         self.last_ns = clock::monotonic_ns();
-        Ok(Sweep { bytes: total, until: whole.then_some(until) })
+        Ok(Sweep { bytes: total, until: whole.then_some(Time::from_ns(until_ns)) })
     }
 
-    /// Some pages of a CPU into `bytes`: how many bytes, and whether the last page was still written to.
-    fn some(&mut self, k: usize) -> Result<(usize, bool), RecorderError> {
-        let Some(cpu) = self.cpus.get_mut(k) else { return Ok((0, false)) };
+    /// Some pages of a CPU into `bytes`: how many bytes.
+    fn some(&mut self, k: usize) -> Result<usize, RecorderError> {
+        let Some(cpu) = self.cpus.get_mut(k) else { return Ok(0) };
         let failed = |error: io::Error| RecorderError::Read { cpu: cpu.number, cause: error.to_string() };
         if let Some(pipe) = &mut self.pipe {
             match pipe.fill(&cpu.raw, self.bytes.len()) {
@@ -166,28 +160,22 @@ impl Reader {
                 Ok(length) => {
                     let into = self.bytes.get_mut(..length).unwrap_or_default();
                     pipe.read.read_exact(into).map_err(failed)?;
-                    return Ok((length, false));
+                    return Ok(length);
                 }
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => self.pipe = None,
                 Err(error) => return Err(failed(error)),
             }
         }
-        let alone = self.pipe.is_none();
-        let mut length = 0;
-        // With splice this is the one page that it leaves.
-        while let Some(into) = self.bytes.get_mut(length..length + self.page) {
-            match read_page(&mut cpu.raw, into).map_err(failed)? {
-                0 => break,
-                read => length += read,
-            }
-            if !alone {
-                break;
-            }
-        }
-        // Without splice the end of what is there is not told from its middle; a round that did not fill its memory is one.
-        let partly = if alone { length + self.page <= self.bytes.len() } else { length > 0 };
-        Ok((length, partly))
+        // The page that is still written to; all of them where there is no splice.
+        let into = self.bytes.get_mut(..self.page).unwrap_or_default();
+        read_page(&mut cpu.raw, into).map_err(failed)
     }
+}
+
+/// When the last of these pages begins: its first eight bytes.
+fn last_page_ns(pages: &[u8], page: usize) -> u64 {
+    let head = pages.len().checked_sub(page).and_then(|start| pages.get(start..start + 8)?.try_into().ok());
+    head.map_or(u64::MAX, u64::from_ne_bytes)
 }
 
 /// A page, or nothing.
