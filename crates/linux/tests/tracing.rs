@@ -4,7 +4,7 @@
 //! asserted holds however slow the machine is.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -13,14 +13,15 @@ use takt_linux::clock::pause;
 use takt_linux::signals::StopSignals;
 use takt_linux::tracing::{
     CpuCount, Descriptions, Event, Guard, Options, Recorder, RecorderError, Threads, cost, guardian, now, recover,
-    threads_of,
+    threads, threads_of,
 };
 use takt_model::{Bytes, Span, Time};
-use takt_trace::{Endian, Format, KernelEvent, Left, PageLayout, Recording, What};
+use takt_trace::{DatHead, DatWriter, Endian, Format, KernelEvent, Left, PageLayout, Recording, What};
 
 const TESTS: &[(&str, fn())] = &[
     ("what_a_child_does_is_recorded", what_a_child_does_is_recorded),
     ("a_sweep_brings_what_was_before_it", a_sweep_brings_what_was_before_it),
+    ("a_file_is_read_by_takt_and_by_trace_cmd", a_file_is_read_by_takt_and_by_trace_cmd),
     ("the_cost_is_measured", the_cost_is_measured),
     ("nothing_outside_of_the_instance_changes", nothing_outside_of_the_instance_changes),
     ("two_recorders_at_once_do_not_meet", two_recorders_at_once_do_not_meet),
@@ -155,7 +156,8 @@ fn decoded(recorder: Recorder, mut pages: Pages) -> Vec<KernelEvent> {
     events
 }
 
-fn what_a_child_does_is_recorded() {
+/// A child that sleeps, and what is recorded of it.
+fn sleeper() -> (u32, Recorder) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let mut child = command.arg("sleep").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let id = child.id();
@@ -163,6 +165,11 @@ fn what_a_child_does_is_recorded() {
         start(Options { threads: Threads::These { ids: threads_of(id), children: true }, ..Options::default() });
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     assert!(child.wait().unwrap().success());
+    (id, recorder)
+}
+
+fn what_a_child_does_is_recorded() {
+    let (id, recorder) = sleeper();
     let events = decoded(recorder, BTreeMap::new());
     let count = |is: &dyn Fn(&KernelEvent) -> bool| events.iter().filter(|event| event.pid == id && is(event)).count();
     let sleep = libc::SYS_clock_nanosleep;
@@ -197,6 +204,55 @@ fn a_sweep_brings_what_was_before_it() {
     assert!(late <= 2 && until > Time::ZERO, "{late} of {seen} events came too late");
     let events = decoded(recorder, all);
     assert!(events.iter().any(|event| matches!(event.what, What::Switch { .. })));
+}
+
+fn a_file_is_read_by_takt_and_by_trace_cmd() {
+    let (id, recorder) = sleeper();
+    let texts = recorder.descriptions().clone();
+    let events = texts.events.iter().map(|event| (event.system.as_str(), event.text.as_str())).collect();
+    let threads = threads();
+    let head = DatHead {
+        endian: if cfg!(target_endian = "little") { Endian::Little } else { Endian::Big },
+        word: size_of::<usize>() as u8,
+        page: texts.page_size().unwrap() as u32,
+        header_page: &texts.header_page,
+        header_event: &texts.header_event,
+        own: texts.own.iter().map(|event| event.text.as_str()).collect(),
+        events,
+        threads: threads.iter().map(|thread| (thread.id, thread.name.as_str())).collect(),
+        clock: &texts.clock,
+        cpus: recorder.counts().unwrap().iter().map(|count| count.cpu + 1).max().unwrap(),
+    };
+    let folder = std::env::temp_dir().join(format!("takt-tracing-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    let path = folder.join("trace.dat");
+    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    let mut writer = DatWriter::new(file, &head, 64 << 20).unwrap();
+    let counts = recorder.finish(&mut |cpu, pages| assert!(writer.pages(cpu, pages).unwrap())).unwrap();
+    let (file, end) = writer.finish().unwrap();
+    file.set_len(end).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let mut recording = Recording::open(&bytes).unwrap();
+    assert_eq!(recording.clock(), "mono");
+    let (mut all, mut of_child) = (0, 0);
+    recording.each(|event| {
+        all += 1;
+        of_child += u64::from(event.pid == id);
+    });
+    assert_eq!(recording.damages().count(), 0, "{:?}", recording.damages().first());
+    assert_eq!(all, counts.iter().map(|count| count.read).sum::<u64>());
+    match Command::new("trace-cmd").arg("report").arg("-i").arg(&path).output() {
+        Ok(report) => {
+            let lines = String::from_utf8_lossy(&report.stdout).into_owned();
+            let of = format!("-{id}");
+            let theirs =
+                lines.lines().filter(|line| line.split(" [").next().is_some_and(|who| who.trim().ends_with(&of)));
+            assert_eq!(theirs.count() as u64, of_child, "{lines}");
+            println!("{all} events, {of_child} of the child; trace-cmd report reads as many");
+        }
+        Err(error) => println!("not compared: trace-cmd: {error}"),
+    }
+    fs::remove_dir_all(&folder).unwrap();
 }
 
 fn the_cost_is_measured() {

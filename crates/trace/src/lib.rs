@@ -23,6 +23,7 @@
 mod bytes;
 mod damage;
 mod dat;
+mod dat_write;
 mod decode;
 mod event;
 mod format;
@@ -33,6 +34,7 @@ mod text;
 pub use bytes::Endian;
 pub use damage::{Damage, Damages, Place};
 pub use dat::{DatError, UNPACKED_MAX};
+pub use dat_write::{DatHead, DatWriteError, DatWriter};
 pub use event::{Comm, KernelEvent, Left, Names, Pid, Thread, Waking, What};
 pub use format::{Field, FieldKind, Format, FormatError, PageLayout};
 pub use page::{Entry, Page};

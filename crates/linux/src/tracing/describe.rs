@@ -17,6 +17,8 @@ pub struct Descriptions {
     pub events: Vec<EventFormat>,
     /// The format files of the tracer's own entries (`events/ftrace`), which files of trace-cmd carry.
     pub own: Vec<EventFormat>,
+    /// `trace_clock`: the clocks, the one in use in brackets.
+    pub clock: String,
 }
 
 /// An event's format file.
@@ -42,11 +44,15 @@ impl Descriptions {
             header_event: instance.read("events/header_event")?,
             events: recorded.collect::<Result<_, RecorderError>>()?,
             own: own(instance),
+            clock: instance.read("trace_clock")?.trim().to_owned(),
         })
     }
 
-    /// Bytes of a page: where the field `data` ends.
-    pub(super) fn page_size(&self) -> Result<usize, RecorderError> {
+    /// Bytes of a page, as [`Recorder::sweep`](super::Recorder::sweep) hands them over.
+    ///
+    /// # Errors
+    /// The description of pages is not understood.
+    pub fn page_size(&self) -> Result<usize, RecorderError> {
         let number = |key: &str| {
             let line = self.header_page.lines().find(|line| line.contains(" data;"))?;
             line.split_once(key)?.1.split(';').next()?.trim().parse::<usize>().ok()
@@ -155,7 +161,8 @@ mod tests {
     fn a_page_ends_where_its_data_does() {
         let of = |header_page: &str| {
             let header_page = header_page.to_owned();
-            Descriptions { header_page, header_event: String::new(), events: Vec::new(), own: Vec::new() }.page_size()
+            let (header_event, clock) = (String::new(), String::new());
+            Descriptions { header_page, header_event, events: Vec::new(), own: Vec::new(), clock }.page_size()
         };
         let text = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\tfield: char data;\toffset:16;\tsize:4080;\tsigned:0;\n";
         assert_eq!(of(text), Ok(4096));
