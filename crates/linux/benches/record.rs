@@ -3,12 +3,13 @@
 //!
 //! `cargo bench -p takt-linux --bench record -- [--seconds 5] [--buffer MIB]`
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use takt_linux::Epoch;
+use takt_linux::clock::pause;
 use takt_linux::sched::{affinity, set_affinity};
-use takt_linux::tracing::{CpuCount, Event, Options, Recorder, RecorderError, cost, guardian, reading};
+use takt_linux::tracing::{CpuCount, Event, Options, Recorder, RecorderError, cost, guardian, handover_ns, reading};
 use takt_model::{Bytes, Span};
 
 fn main() -> ExitCode {
@@ -34,16 +35,22 @@ fn main() -> ExitCode {
 fn all(seconds: u64, buffer: Option<Bytes>) -> Result<(), RecorderError> {
     let cpus = affinity();
     println!("{} CPUs, each saturated by threads of its own; {seconds} s a row", cpus.len());
-    println!("{:<34} {:>12} {:>9} {:>12} {:>14}", "load", "events/s", "lost", "MB/s", "reader ns/ev");
+    println!(
+        "{:<52} {:>10} {:>8} {:>8} {:>13}",
+        "load, and the reader's class", "events/s", "lost", "MB/s", "reader ns/ev"
+    );
     let calls = vec![Event::new("raw_syscalls", "sys_enter"), Event::new("raw_syscalls", "sys_exit")];
-    for (name, load, events) in [
-        ("system calls, all recorded", Load::Calls, calls),
-        ("handovers, takt's usual events", Load::Handovers, Event::usual()),
+    for (name, load, events, promoted) in [
+        ("system calls, all of them; FIFO 1", Load::Calls, calls, true),
+        ("handovers, usual events; FIFO 1", Load::Handovers, Event::usual(), true),
+        ("handovers beside busy threads, usual events; FIFO 1", Load::Busy, Event::usual(), true),
+        ("handovers beside busy threads, usual events; OTHER", Load::Busy, Event::usual(), false),
     ] {
         let options = Options { events, buffer, ..Options::default() };
-        saturate(name, load, &options, seconds)?;
+        saturate(name, load, &options, seconds, promoted)?;
     }
-    costs()
+    costs()?;
+    peers()
 }
 
 /// What parts of the usual events cost a handover.
@@ -78,15 +85,20 @@ fn costs() -> Result<(), RecorderError> {
     Ok(())
 }
 
+/// Threads that only compute, on each CPU.
+const BUSY: usize = 4;
+
 #[derive(Clone, Copy)]
 enum Load {
     /// System calls that do nothing.
     Calls,
     /// Two threads on a CPU that wake each other.
     Handovers,
+    /// The same, and beside them threads that only compute.
+    Busy,
 }
 
-fn saturate(name: &str, load: Load, options: &Options, seconds: u64) -> Result<(), RecorderError> {
+fn saturate(name: &str, load: Load, options: &Options, seconds: u64, promoted: bool) -> Result<(), RecorderError> {
     let stop = AtomicBool::new(false);
     let rounds = AtomicU64::new(0);
     let mut recorder = Recorder::prepare(options)?;
@@ -95,7 +107,7 @@ fn saturate(name: &str, load: Load, options: &Options, seconds: u64) -> Result<(
         for cpu in affinity() {
             start(scope, load, cpu, &stop, &rounds);
         }
-        let promoted = reading::promote();
+        let promoted = promoted.then(reading::promote);
         let result = (|| {
             recorder.resume()?;
             let epoch = Epoch::now_is_zero();
@@ -122,7 +134,7 @@ fn saturate(name: &str, load: Load, options: &Options, seconds: u64) -> Result<(
     let lost: u64 = counts.iter().map(CpuCount::lost).sum();
     let seconds = took as f64 / 1e9;
     println!(
-        "{name:<34} {:>12.0} {lost:>9} {:>12.1} {:>14.1}  (buffer {} MiB a CPU, {} rounds)",
+        "{name:<52} {:>10.0} {lost:>8} {:>8.1} {:>13.1}  (buffer {} MiB a CPU, {} rounds)",
         read as f64 / seconds,
         bytes as f64 / 1e6 / seconds,
         cpu.as_ns() as f64 / read as f64,
@@ -147,7 +159,7 @@ fn start<'s>(scope: &'s std::thread::Scope<'s, '_>, load: Load, cpu: u32, stop: 
                 rounds.fetch_add(done, Ordering::Relaxed);
             });
         }
-        Load::Handovers => {
+        Load::Handovers | Load::Busy => {
             use std::io::{Read as _, Write as _};
             let (mut one_in, mut one_out) = std::io::pipe().expect("a pipe");
             let (mut two_in, mut two_out) = std::io::pipe().expect("a pipe");
@@ -167,6 +179,99 @@ fn start<'s>(scope: &'s std::thread::Scope<'s, '_>, load: Load, cpu: u32, stop: 
                 let mut byte = [0];
                 while one_in.read_exact(&mut byte).is_ok() && two_out.write_all(&byte).is_ok() {}
             });
+            for _ in 0..if matches!(load, Load::Busy) { BUSY } else { 0 } {
+                scope.spawn(move || {
+                    let _ = set_affinity(&[cpu]);
+                    while !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
         }
     }
+}
+
+/// What recording the scheduler costs a handover, beside others' recorders of the same.
+fn peers() -> Result<(), RecorderError> {
+    println!(
+        "\nCPU time of a handover while the scheduler's events are recorded (switches and wake-ups of all threads)"
+    );
+    println!("{:<34} {:>10} {:>10} {:>16}", "recorder", "ns", "added ns", "added / takt's");
+    let events = vec![Event::new("sched", "sched_switch"), Event::new("sched", "sched_waking")];
+    let folder = std::env::temp_dir().join(format!("takt-record-{}", std::process::id()));
+    let _ = std::fs::create_dir(&folder);
+    let file = folder.join("out");
+    let two = ["-e", "sched:sched_switch", "-e", "sched:sched_waking"];
+    let mut takts = f64::NAN;
+    let perf: Vec<&str> = ["record", "-a", "-m", "4096", "-o"].into_iter().collect();
+    for (name, program, arguments, more) in [
+        ("takt", "", &[][..], &[][..]),
+        ("perf record", "perf", &perf[..], &two[..]),
+        ("perf sched record", "perf", &["sched", "record", "-o"][..], &[][..]),
+        ("trace-cmd record", "trace-cmd", &["record", "-o"][..], &two[..]),
+    ] {
+        let mut added = Vec::new();
+        let mut plain = Vec::new();
+        for _ in 0..PAIRS {
+            let before = handover_ns()?;
+            let during = if program.is_empty() {
+                let recorder = Recorder::start(&Options { events: events.clone(), ..Options::default() })?;
+                let during = handover_ns()?;
+                recorder.finish(&mut |_, _| {})?;
+                Ok(during)
+            } else {
+                beside(Command::new(program).args(arguments).arg(&file).args(more))
+            };
+            match during {
+                Ok(during) => {
+                    plain.push(before);
+                    added.push(during - before);
+                }
+                Err(why) => {
+                    println!("{name:<34} not available: {why}");
+                    break;
+                }
+            }
+        }
+        if added.len() == PAIRS {
+            let (plain, added) = (median(plain), median(added));
+            if program.is_empty() {
+                takts = added;
+            }
+            println!("{name:<34} {:>10.0} {added:>10.0} {:>16.2}", plain + added, added / takts);
+        }
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+    Ok(())
+}
+
+const PAIRS: usize = 5;
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A handover while another recorder runs, or why that does not.
+fn beside(command: &mut Command) -> Result<f64, String> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    // None of them says when it has begun.
+    pause(Span::from_ms(700));
+    let during = handover_ns().map_err(|error| error.to_string());
+    let runs = matches!(child.try_wait(), Ok(None));
+    if runs {
+        // A child that we started and have not waited for: the number is its own.
+        let _ = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    }
+    let mut said = String::new();
+    if let Some(mut errors) = child.stderr.take() {
+        let _ = std::io::Read::read_to_string(&mut errors, &mut said);
+    }
+    let _ = child.wait();
+    if runs { during } else { Err(said.trim().replace('\n', "; ").replace("  ", " ")) }
 }

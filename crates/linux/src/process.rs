@@ -1,6 +1,11 @@
 //! This process: identity, capabilities, resource limits.
 
 use std::fs;
+use std::io::{self, PipeWriter, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
+use std::thread::JoinHandle;
 
 /// CAP_IPC_LOCK: memory may be locked past the limit.
 pub const CAP_IPC_LOCK: u32 = 14;
@@ -87,6 +92,94 @@ fn limit(resource: libc::__rlimit_resource_t) -> u64 {
     limit.rlim_cur
 }
 
+/// A child process that has its number already and waits before it becomes its program: whoever watches it misses nothing. Dropped,
+/// it ends without having been its program.
+#[derive(Debug)]
+pub struct Held {
+    id: u32,
+    go: Option<PipeWriter>,
+    spawning: Option<JoinHandle<io::Result<Child>>>,
+}
+
+impl Held {
+    /// Starts the child.
+    ///
+    /// # Errors
+    /// The kernel's refusal. That there is no such program is told by [`Held::release`].
+    pub fn spawn(mut command: Command) -> io::Result<Held> {
+        let (mut told, tell) = io::pipe()?;
+        let (wait, go) = io::pipe()?;
+        let (tell_fd, wait_fd, go_fd) = (tell.as_raw_fd(), wait.as_raw_fd(), go.as_raw_fd());
+        let hold = move || {
+            // SAFETY: these are async-signal-safe; the descriptors are the child's copies, open since before the fork; the
+            // buffers are valid for as many bytes as are announced.
+            unsafe {
+                // Its own write end would keep it waiting after its parent's death.
+                libc::close(go_fd);
+                let id = libc::getpid().to_ne_bytes();
+                let mut byte = 0u8;
+                if libc::write(tell_fd, id.as_ptr().cast(), id.len()) != id.len() as isize {
+                    return Err(io::Error::from_raw_os_error(libc::EPIPE));
+                }
+                loop {
+                    match libc::read(wait_fd, (&raw mut byte).cast(), 1) {
+                        1 => return Ok(()),
+                        0 => return Err(io::Error::from_raw_os_error(libc::ECANCELED)),
+                        _ if crate::clock::errno() == libc::EINTR => {}
+                        _ => return Err(io::Error::from_raw_os_error(crate::clock::errno())),
+                    }
+                }
+            }
+        };
+        // SAFETY: what `hold` calls is async-signal-safe, and it allocates nothing.
+        unsafe { command.pre_exec(hold) };
+        // The call returns when the child has become its program, so it gets a thread of its own.
+        let spawning = std::thread::Builder::new().name("takt-spawn".to_owned()).spawn(move || {
+            let child = command.spawn();
+            drop((tell, wait));
+            child
+        })?;
+        let mut held = Held { id: 0, go: Some(go), spawning: Some(spawning) };
+        let mut id = [0; size_of::<libc::pid_t>()];
+        match told.read_exact(&mut id) {
+            Ok(()) => held.id = u32::try_from(libc::pid_t::from_ne_bytes(id)).unwrap_or(0),
+            // It was not even forked; the thread knows why.
+            Err(error) => return Err(held.join().err().unwrap_or(error)),
+        }
+        Ok(held)
+    }
+
+    /// Its process id, which is also its first thread's.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Lets it become its program.
+    ///
+    /// # Errors
+    /// The program is not there, or may not be run.
+    pub fn release(mut self) -> io::Result<Child> {
+        if let Some(mut go) = self.go.take() {
+            // Where the child was killed meanwhile, joining tells.
+            let _ = go.write_all(&[1]);
+        }
+        self.join()
+    }
+
+    fn join(&mut self) -> io::Result<Child> {
+        let spawned = self.spawning.take().and_then(|spawning| spawning.join().ok());
+        spawned.unwrap_or_else(|| Err(io::Error::other("the thread that starts it has ended")))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        drop(self.go.take());
+        let _ = self.join();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +191,26 @@ mod tests {
         assert!(!Identity { start: me.start + 1, ..me }.is_alive(), "a later process with the same number");
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 12345 6 7";
         assert_eq!(start_ticks(stat), Some(12345));
+    }
+
+    #[test]
+    fn a_held_child_becomes_its_program_when_it_is_let_go() {
+        let name = |id: u32| fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "exit 7"]);
+        let held = Held::spawn(command).unwrap();
+        let id = held.id();
+        assert!(Identity::of(id).unwrap().is_alive() && !name(id).contains("(sh)"), "not yet");
+        let mut child = held.release().unwrap();
+        assert_eq!(child.id(), id);
+        assert_eq!(child.wait().unwrap().code(), Some(7));
+
+        let dropped = Held::spawn(Command::new("/bin/sh")).unwrap();
+        let dropped_id = dropped.id();
+        drop(dropped);
+        assert!(Identity::of(dropped_id).is_none_or(|dropped| !dropped.is_alive()));
+        let missing = Held::spawn(Command::new("/no/such/program")).unwrap().release();
+        assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

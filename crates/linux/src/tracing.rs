@@ -41,7 +41,7 @@ use crate::clock;
 use instance::Instance;
 use reader::Reader;
 
-pub use cost::{Cost, cost};
+pub use cost::{Cost, cost, handover_ns};
 pub use counts::CpuCount;
 pub use describe::{Descriptions, EventFormat, InterruptName, interrupts, softirqs};
 pub use error::RecorderError;

@@ -26,6 +26,7 @@ const TESTS: &[(&str, fn())] = &[
     ("nothing_outside_of_the_instance_changes", nothing_outside_of_the_instance_changes),
     ("two_recorders_at_once_do_not_meet", two_recorders_at_once_do_not_meet),
     ("a_killed_recorder_leaves_no_instance", a_killed_recorder_leaves_no_instance),
+    ("a_recorder_killed_at_any_instant_leaves_no_instance", a_recorder_killed_at_any_instant_leaves_no_instance),
     ("a_recorder_asked_to_stop_leaves_no_instance", a_recorder_asked_to_stop_leaves_no_instance),
     ("a_panic_leaves_no_instance", a_panic_leaves_no_instance),
     ("what_has_no_guardian_the_next_start_removes", what_has_no_guardian_the_next_start_removes),
@@ -321,6 +322,34 @@ fn a_killed_recorder_leaves_no_instance() {
     eventually("the guardian removes the instance", || !instance.exists());
     child.wait().unwrap();
     assert!(instances().join(bystander.name()).exists(), "another's stays");
+}
+
+fn a_recorder_killed_at_any_instant_leaves_no_instance() {
+    // From before it has started to well after it records: that takes some 20 ms where nothing else runs.
+    let kills = if std::env::var("TAKT_CASES").is_ok_and(|cases| cases.parse().is_ok_and(|cases: u64| cases > 10_000)) {
+        400
+    } else {
+        24
+    };
+    let mut seen = 0;
+    for number in 0..kills {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg("record").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        pause(Span::from_us(1250 * (number % 24)));
+        let of = format!("takt-{}-", child.id());
+        let its = || {
+            let all = fs::read_dir(instances()).unwrap().flatten();
+            all.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&of))).count()
+        };
+        child.kill().unwrap();
+        seen += its();
+        // Until it is waited for, nobody else has its number.
+        eventually("the instance of a killed recorder goes", || its() == 0);
+        child.wait().unwrap();
+        eventually("it stays gone", || its() == 0);
+    }
+    println!("{kills} killed, {seen} of them while they had an instance");
 }
 
 fn a_recorder_asked_to_stop_leaves_no_instance() {

@@ -63,6 +63,15 @@ pub fn cost(options: &Options) -> Result<Cost, RecorderError> {
     })
 }
 
+/// CPU time, in nanoseconds, of a handover as it is now: two threads on one CPU wake each other through pipes (two switches, two
+/// wake-ups, four system calls). The median of rounds, over a twentieth of a second.
+///
+/// # Errors
+/// Threads or pipes cannot be had.
+pub fn handover_ns() -> Result<f64, RecorderError> {
+    Ok(median_ns(handovers(affinity().last().copied().unwrap_or(0))?))
+}
+
 /// Holds all of it, with what the rest of the machine does meanwhile.
 const BUFFER: Bytes = Bytes::new(16 << 20);
 
