@@ -234,3 +234,38 @@ impl Pipe {
 fn since(began: Span) -> Span {
     Span::from_ns(clock::thread_cpu().as_ns().saturating_sub(began.as_ns()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Guard, Options, Recorder};
+    use super::*;
+
+    /// Records for some sweeps, with or without a pipe: entries that the kernel counts as read, and pages.
+    fn recorded(with_pipe: bool) -> Result<(u64, u64), RecorderError> {
+        let mut recorder = Recorder::start(&Options { guard: Guard::NextStart, ..Options::default() })?;
+        if !with_pipe {
+            recorder.reader.pipe = None;
+        }
+        let mut bytes = 0;
+        for _ in 0..20 {
+            clock::pause(Span::from_us(200));
+            let sweep = recorder.sweep(Span::from_ms(1), &mut |_, pages| bytes += pages.len() as u64)?;
+            assert!(sweep.until.is_some(), "a sweep ends, whoever writes meanwhile");
+        }
+        let page = recorder.reader.page as u64;
+        let counts = recorder.finish(&mut |_, pages| bytes += pages.len() as u64)?;
+        assert!(bytes.is_multiple_of(page));
+        assert_eq!(counts.iter().map(|count| count.lost() + count.waiting).sum::<u64>(), 0, "{counts:?}");
+        Ok((counts.iter().map(|count| count.read).sum(), bytes / page))
+    }
+
+    #[test]
+    fn pages_come_with_splice_and_without() {
+        for with_pipe in [true, false] {
+            match recorded(with_pipe) {
+                Ok((events, pages)) => assert!(events > 0 && pages > 0, "{events} events, {pages} pages"),
+                Err(error) => println!("skipped: {error}"),
+            }
+        }
+    }
+}
