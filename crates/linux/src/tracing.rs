@@ -45,7 +45,7 @@ pub use cost::{Cost, cost, handover_ns};
 pub use counts::CpuCount;
 pub use describe::{Descriptions, EventFormat, InterruptName, interrupts, softirqs};
 pub use error::RecorderError;
-pub use events::{Event, blocking_calls};
+pub use events::{Event, blocking_calls, one_of};
 pub use guardian::guardian;
 pub use instance::threads_of;
 pub use recover::{Left, recover};
