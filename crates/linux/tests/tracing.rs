@@ -21,6 +21,7 @@ use takt_trace::{DatHead, DatWriter, Endian, Format, KernelEvent, Left, PageLayo
 const TESTS: &[(&str, fn())] = &[
     ("what_a_child_does_is_recorded", what_a_child_does_is_recorded),
     ("a_sweep_brings_what_was_before_it", a_sweep_brings_what_was_before_it),
+    ("what_is_lost_is_counted", what_is_lost_is_counted),
     ("a_file_is_read_by_takt_and_by_trace_cmd", a_file_is_read_by_takt_and_by_trace_cmd),
     ("the_cost_is_measured", the_cost_is_measured),
     ("nothing_outside_of_the_instance_changes", nothing_outside_of_the_instance_changes),
@@ -220,6 +221,31 @@ fn a_sweep_brings_what_was_before_it() {
     assert!(late * 10 <= seen && until > Time::ZERO, "{late} of {seen} events came too late");
     let events = decoded(recorder, all);
     assert!(events.iter().any(|event| matches!(event.what, What::Switch { .. })));
+}
+
+fn what_is_lost_is_counted() {
+    const CALLS: u64 = 20_000;
+    let me = vec![std::process::id()];
+    let recorder = Recorder::start(&Options {
+        events: vec![Event::new("raw_syscalls", "sys_enter").only(&format!("id == {}", libc::SYS_getppid))],
+        threads: Threads::These { ids: me, children: false },
+        buffer: Some(Bytes::new(64 << 10)),
+        ..Options::default()
+    })
+    .unwrap();
+    for _ in 0..CALLS {
+        let _ = std::os::unix::process::parent_id();
+    }
+    let texts = recorder.descriptions().clone();
+    let mut pages = Pages::new();
+    let counts = recorder.finish(&mut |cpu, bytes| pages.entry(cpu).or_default().extend_from_slice(bytes)).unwrap();
+    let (read, lost) = counts.iter().fold((0, 0), |(read, lost), cpu| (read + cpu.read, lost + cpu.lost()));
+    println!("{read} read, {lost} lost");
+    assert!(read > 0 && lost > 0, "the buffer is too small for all");
+    assert_eq!(read + lost, CALLS, "each is read or counted as lost");
+    let events = decode(&texts, &pages);
+    assert_eq!(events.iter().filter(|event| matches!(event.what, What::SyscallEnter { .. })).count() as u64, read);
+    assert!(events.iter().any(|event| matches!(event.what, What::Lost { .. })), "and the pages tell where");
 }
 
 fn a_file_is_read_by_takt_and_by_trace_cmd() {
