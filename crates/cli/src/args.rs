@@ -2,6 +2,7 @@
 
 mod doctor;
 mod generate;
+mod infer;
 mod study;
 
 use clap::builder::PossibleValuesParser;
@@ -11,6 +12,7 @@ use takt_model::{Probability, Span};
 
 pub(crate) use doctor::Doctor;
 pub(crate) use generate::{Gen, Profile};
+pub(crate) use infer::Infer;
 pub(crate) use study::{List, OTHERS, Study};
 
 use crate::output::Target;
@@ -48,6 +50,7 @@ pub(crate) enum Verb {
     Sim(Sim),
     Run(Run),
     Doctor(Doctor),
+    Infer(Infer),
     Stats(Stats),
     Diff(Diff),
     Chart(Chart),

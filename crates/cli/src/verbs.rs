@@ -8,6 +8,7 @@ mod doctor;
 mod export;
 mod generate;
 mod import;
+mod infer;
 mod man;
 mod report;
 mod reserve;
@@ -42,6 +43,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
         Verb::Sim(options) => sim::execute(&options, json),
         Verb::Run(options) => run::execute(&options, json),
         Verb::Doctor(options) => doctor::execute(&options, json),
+        Verb::Infer(options) => infer::execute(&options, json),
         Verb::Stats(options) => stats::execute(&options, json),
         Verb::Diff(options) => diff::execute(&options, json),
         Verb::Chart(options) => chart::execute(&options),
@@ -66,6 +68,9 @@ fn keep_inputs(verb: &Verb) -> Result<(), Failure> {
         Verb::Size(options) => (options.output.as_ref(), vec![options.log.as_ref()]),
         Verb::Sim(options) => (options.output.as_ref(), vec![Some(&options.file)]),
         Verb::Run(options) => (options.output.as_ref(), vec![Some(&options.file)]),
+        Verb::Infer(options) => {
+            (options.output.as_ref(), options.releases.iter().map(Some).chain([options.log.as_ref()]).collect())
+        }
         Verb::Chart(options) => (Some(&options.output), vec![Some(&options.log)]),
         Verb::Report(options) => (Some(&options.output), vec![Some(&options.file), options.log.as_ref()]),
         Verb::Export(options) => (Some(&options.output), vec![Some(&options.log)]),

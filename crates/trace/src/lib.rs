@@ -1,4 +1,6 @@
-//! The kernel's traces, decoded: what ftrace recorded, in any form that it is kept in, as events in the order of time.
+//! The kernel's traces, decoded, and Systems inferred from logs ([`infer`]).
+//!
+//! Decoding: what ftrace recorded, in any form that it is kept in, as events in the order of time.
 //!
 //! [`Recording`] opens `trace.dat` (versions 6 and 7), the text of the kernel and of trace-cmd (also within systrace's HTML) and raw
 //! pages of ring buffers. The descriptions that come with a trace say where each field stands; no offset is assumed. What cannot
@@ -27,6 +29,7 @@ mod dat_write;
 mod decode;
 mod event;
 mod format;
+pub mod infer;
 mod page;
 mod recording;
 mod text;

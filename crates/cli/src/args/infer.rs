@@ -1,0 +1,63 @@
+//! `takt infer`: its options and its help.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueHint};
+use takt_model::{Builtin, Span};
+
+use super::{span, target};
+use crate::output::Target;
+
+/// Infer a system from a log: which tasks are periodic, with which period, offset and jitter, how long jobs run, what follows what.
+///
+/// The parameters that the log carries are not looked at, only what happened. Each statement comes with the jobs behind it and a share: at least so many jobs
+/// keep to it (at 95 % confidence, if later jobs are like those seen). A maximum that was seen is no worst case.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 inferred; 1 --period-of a task that is not periodic, or no task to write; 3 a log of another version.
+
+Examples:
+  takt infer run.takt
+  takt infer run.takt -o inferred.toml       a system that check, sim and size take
+  takt infer run.takt -o - | takt check -
+  takt infer run.takt --task video --json
+  takt infer run.takt --period-of video      the period alone, for scripts
+  takt infer --releases camera.csv           times of releases in nanoseconds, one a line
+  takt infer --releases a.csv --releases b.csv --wcet 2ms -o system.toml")]
+pub(crate) struct Infer {
+    /// The log; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath, required_unless_present = "releases", conflicts_with = "releases")]
+    pub(crate) log: Option<String>,
+
+    /// Infer from releases alone: a line a job, RELEASE or RELEASE,EARLIEST,LATEST in nanoseconds. A file is a task, called as the file; may
+    /// be given several times.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) releases: Vec<String>,
+
+    /// Only this task; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) task: Vec<String>,
+
+    /// Print the period of this task and nothing else.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["task", "output"])]
+    pub(crate) period_of: Option<String>,
+
+    /// Take the moments of release for arrivals, also where the log tells nominal ones.
+    #[arg(long, conflicts_with = "releases")]
+    pub(crate) ignore_arrivals: bool,
+
+    /// Write the system here, with the evidence in comments; - is standard output (and then no table is printed).
+    #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<Target>,
+
+    /// The strategy of the written system. Default: the one that the log names, where it needs no priorities; else edf.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Builtin::ALL.map(Builtin::name)), requires = "output")]
+    pub(crate) strategy: Option<String>,
+
+    /// The wcet of tasks of which no execution was seen; without it they are left out of the written system.
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "output")]
+    pub(crate) wcet: Option<Span>,
+
+    /// Bind tasks of the written system to the CPUs that they were seen on.
+    #[arg(long, requires = "output")]
+    pub(crate) bind: bool,
+}

@@ -1,0 +1,249 @@
+//! `takt infer`: a system from what happened.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use takt_log::Sink as _;
+use takt_model::{Builtin, Span, file};
+use takt_trace::infer::{Inferred, InferredTask, Kind, Sampler, SystemOptions, parse_releases};
+
+use crate::args::Infer;
+use crate::failure::{Failure, Outcome, Status};
+use crate::input;
+use crate::output::{Target, note, print, print_json};
+use crate::table::{Table, time};
+
+pub(crate) fn execute(options: &Infer, json: bool) -> Outcome {
+    let mut inferred = match &options.log {
+        Some(path) => of_log(path, !options.ignore_arrivals)?,
+        None => of_releases(&options.releases)?,
+    };
+    let names: Vec<String> = options.period_of.iter().chain(&options.task).cloned().collect();
+    if !names.is_empty() {
+        inferred.keep(&names).map_err(|name| unknown(&name, &inferred))?;
+    }
+    let written = inferred.system(&SystemOptions {
+        strategy: options.strategy.as_deref().and_then(Builtin::by_name),
+        wcet: options.wcet,
+        bind: options.bind,
+    });
+    if let Some(target) = &options.output {
+        for (name, why) in &written.left_out {
+            note(format_args!("warning: task \"{}\" is left out: {why}{}", file::one_line(name), hint(why)));
+        }
+        if written.system.tasks.is_empty() {
+            return Err(Failure::no("no task could be inferred; nothing is written"));
+        }
+        file::validate(&written.system)
+            .map_err(|errors| Failure::trouble(format_args!("the inferred system is not sound, a bug: {errors}")))?;
+        target.write(written.text.as_bytes())?;
+    }
+    if json {
+        let left_out: Vec<Value> =
+            written.left_out.iter().map(|(task, why)| json!({ "task": task, "why": why })).collect();
+        let tasks: Vec<Value> = inferred.tasks.iter().map(|task| entry(task, &inferred)).collect();
+        print_json(&json!({ "tasks": tasks, "left_out": left_out }))?;
+    } else if options.period_of.is_none() && !options.output.as_ref().is_some_and(Target::is_stdout) {
+        print(&describe(&inferred))?;
+    }
+    if options.period_of.is_some() {
+        return period(&inferred, json);
+    }
+    Ok(if inferred.tasks.is_empty() { Status::No } else { Status::Yes })
+}
+
+fn of_log(path: &str, nominal: bool) -> Result<Inferred, Failure> {
+    let mut log = input::log(path)?;
+    let mut sampler = Sampler::new(log.header(), nominal);
+    for record in &mut log {
+        let record = record.map_err(|error| input::log_failure(path, &error))?;
+        sampler.event(record.stream, record.time, &record.event);
+    }
+    input::warn_of_damage(path, &log.damage());
+    let samples = sampler.finish(log.definitions());
+    Ok(Inferred::of_log(&samples, log.header(), log.definitions()))
+}
+
+fn of_releases(paths: &[String]) -> Result<Inferred, Failure> {
+    let files = paths.iter().map(|path| {
+        let text = input::text(path, "CSV")?;
+        let releases =
+            parse_releases(&text).map_err(|error| Failure::located(format_args!("{}:{error}", input::shown(path))))?;
+        let name = Path::new(path).file_stem().map_or_else(|| path.clone(), |stem| stem.to_string_lossy().into_owned());
+        Ok((name, releases))
+    });
+    Ok(Inferred::of_releases(files.collect::<Result<_, Failure>>()?))
+}
+
+fn unknown(name: &str, inferred: &Inferred) -> Failure {
+    const NAMES_MAX: usize = 20;
+    let names = inferred.tasks.iter().take(NAMES_MAX).map(|task| format!("\"{}\"", file::one_line(&task.name)));
+    let more = if inferred.tasks.len() > NAMES_MAX { ", ..." } else { "" };
+    let names = names.collect::<Vec<_>>().join(", ");
+    if names.is_empty() {
+        return Failure::no("no task released a job");
+    }
+    Failure::input(format_args!("no task called \"{}\" released a job; there are {names}{more}", file::one_line(name)))
+}
+
+fn hint(why: &str) -> &'static str {
+    if why.contains("wcet") { " (--wcet gives one)" } else { "" }
+}
+
+/// The one task's period.
+fn period(inferred: &Inferred, json: bool) -> Outcome {
+    let Some(task) = inferred.tasks.first() else { return Ok(Status::No) };
+    let Some(grid) = task.arrivals.grid else {
+        note(format_args!(
+            "\"{}\" is {}: {}",
+            file::one_line(&task.name),
+            task.arrivals.kind.name(),
+            task.arrivals.why
+        ));
+        return Ok(Status::No);
+    };
+    if !json {
+        print(&format!("{}\n", grid.period))?;
+    }
+    Ok(Status::Yes)
+}
+
+fn ns(span: Option<Span>) -> Value {
+    span.map_or(Value::Null, |span| json!(span.as_ns()))
+}
+
+fn entry(task: &InferredTask, inferred: &Inferred) -> Value {
+    let arrivals = &task.arrivals;
+    let grid = arrivals.grid.as_ref();
+    let name = |id: &takt_model::TaskId| inferred.tasks.get(id.index()).map(|task| task.name.as_str());
+    let curve: Vec<Value> = arrivals
+        .curve
+        .iter()
+        .map(|apart| json!({ "jobs": apart.jobs, "min_ns": apart.min.as_ns(), "max_ns": apart.max.as_ns() }))
+        .collect();
+    let exec = task.exec.as_ref();
+    let pmf: Option<Vec<Value>> = exec.map(|exec| {
+        let probability = |p: takt_model::Probability| f64::from(p.billionths()) / 1e9;
+        exec.pmf.iter().map(|(span, p)| json!([span.as_ns(), probability(*p)])).collect()
+    });
+    let after: Vec<Value> = task
+        .links
+        .after
+        .iter()
+        .map(|link| {
+            json!({
+                "task": name(&link.task), "jobs": link.jobs, "lag_ns": link.lag.as_ns(), "confidence": link.confidence,
+            })
+        })
+        .collect();
+    json!({
+        "task": task.name,
+        "node": inferred.nodes.get(task.node.index()).map(|node| &node.name),
+        "kind": arrivals.kind.name(),
+        "why": arrivals.why,
+        "confidence": arrivals.confidence,
+        "jobs": task.jobs,
+        "period_ns": ns(task.period()),
+        "period_min_ns": ns(grid.map(|grid| grid.period_min)),
+        "period_max_ns": ns(grid.map(|grid| grid.period_max)),
+        "offset_ns": task.offset().as_ns(),
+        "jitter_ns": ns((arrivals.kind == Kind::Periodic).then_some(task.jitter)),
+        "typical_jitter_ns": ns(grid.map(|grid| grid.typical_jitter)),
+        "outliers": grid.map(|grid| grid.outliers),
+        "skipped": grid.map(|grid| grid.skipped),
+        "explained": grid.map(|grid| grid.explained),
+        "group": grid.map(|grid| grid.group),
+        "distance_mean_ns": ns(arrivals.mean),
+        "curve": curve,
+        "wcet_ns": ns(exec.map(|exec| exec.max)),
+        "exec_min_ns": ns(exec.map(|exec| exec.min)),
+        "exec_mean_ns": ns(exec.map(|exec| exec.mean)),
+        "exec_pmf": pmf,
+        "exec_jobs": exec.map_or(0, |exec| exec.jobs),
+        "exec_confidence": exec.map(|exec| exec.confidence),
+        "deadline_ns": ns(task.deadline.map(|(deadline, _)| deadline)),
+        "deadline_from": task.deadline.map(|(_, source)| source.name()),
+        "after": after,
+        "maybe_after": task.links.maybe.iter().filter_map(name).collect::<Vec<_>>(),
+        "cpus": task.cpus,
+        "latency_ns": ns(task.latency),
+        "gaps": task.gaps,
+        "vague": arrivals.vague,
+    })
+}
+
+fn describe(inferred: &Inferred) -> String {
+    if inferred.tasks.is_empty() {
+        return "no job was released\n".to_owned();
+    }
+    let head =
+        ["TASK", "KIND", "SURE", "JOBS", "PERIOD", "OFFSET", "JITTER", "MEAN", "MOST", "DEADLINE", "CPUS", "AFTER"];
+    let mut table = Table::new(&head);
+    let mut notes = Vec::new();
+    for task in &inferred.tasks {
+        let arrivals = &task.arrivals;
+        let exec = task.exec.as_ref();
+        let dash = |span: Option<Span>| span.map_or("-".to_owned(), time);
+        let names = |ids: &mut dyn Iterator<Item = takt_model::TaskId>| -> String {
+            let names = ids.filter_map(|id| inferred.tasks.get(id.index())).map(|task| file::one_line(&task.name));
+            names.collect::<Vec<_>>().join(", ")
+        };
+        let after = names(&mut task.links.after.iter().map(|link| link.task));
+        table.row(vec![
+            file::one_line(&task.name).into_owned(),
+            arrivals.kind.name().to_owned(),
+            share(arrivals.confidence),
+            task.jobs.to_string(),
+            // Exact where it is a statement, four digits where it is but the least of what was seen.
+            match arrivals.grid {
+                Some(grid) => grid.period.to_string(),
+                None => task.period().map_or("-".to_owned(), |period| period.four_digits_down().to_string()),
+            },
+            arrivals.grid.map_or("-".to_owned(), |_| time(Span::from_ns(task.offset().as_ns()))),
+            dash(arrivals.grid.map(|_| task.jitter)),
+            dash(exec.map(|exec| exec.mean)),
+            dash(exec.map(|exec| exec.max)),
+            dash(task.deadline.map(|(deadline, _)| deadline)),
+            task.cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+            after.clone(),
+        ]);
+        let maybe = names(&mut task.links.maybe.iter().copied());
+        if !maybe.is_empty() {
+            notes.push(format!(
+                "{}: its jobs come right after those of {maybe}, but on a grid: a chain, or an offset",
+                task.name
+            ));
+        }
+        if after.is_empty() && arrivals.kind != Kind::Periodic {
+            notes.push(format!("{}: {}", task.name, arrivals.why));
+        }
+        if let Some(grid) =
+            arrivals.grid.filter(|grid| grid.group > 1 || grid.outliers > 0 || grid.skipped + grid.explained > 0)
+        {
+            notes.push(format!(
+                "{}: {} outliers (jitter {} without them); {} periods without a job, {} of them for a known reason; groups of {}",
+                task.name,
+                grid.outliers,
+                time(grid.typical_jitter),
+                grid.skipped + grid.explained,
+                grid.explained,
+                grid.group
+            ));
+        }
+    }
+    let mut text = table.without_empty_columns().render("");
+    text.push_str(
+        "\nSURE: at least this share of the jobs keeps to it, at 95 % confidence. PERIOD of a sporadic task: the least distance seen, of an\n\
+         aperiodic one the mean. MEAN and MOST: execution seen; the most seen is no worst case.\n",
+    );
+    for note in notes {
+        text.push_str(&file::one_line(&note));
+        text.push('\n');
+    }
+    text
+}
+
+/// Rounded down.
+fn share(share: f64) -> String {
+    if share > 0.0 { format!("{:.1}%", (share * 1000.0).floor() / 10.0) } else { "-".to_owned() }
+}

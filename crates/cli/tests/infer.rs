@@ -1,0 +1,296 @@
+//! What is inferred from simulated logs against what was simulated: random systems with preemption, drawn by the generators.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use takt_analysis::{CheckOptions, check};
+use takt_log::{BackEnd, Definitions, Header};
+use takt_model::draw::Draw;
+use takt_model::generate::{Generator, Periods, Random, Spec};
+use takt_model::*;
+use takt_sim::{SimOptions, simulate};
+use takt_trace::infer::{Inferred, InferredTask, Kind, Sample, Sampler, SystemOptions};
+
+/// How many random systems; TAKT_CASES overrides.
+fn cases(default: u64) -> u64 {
+    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+fn seeds(default: u64) -> std::ops::Range<u64> {
+    let first: u64 = std::env::var("TAKT_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    first..first + cases(default)
+}
+
+/// Jobs of the task with the longest period.
+const JOBS: u64 = 320;
+
+fn below(random: &mut Random, most: u64) -> u64 {
+    ((u128::from(random.bits()) * u128::from(most)) >> 64) as u64
+}
+
+fn span(random: &mut Random, most: Span) -> Span {
+    Span::from_ns(below(random, most.as_ns() + 1))
+}
+
+/// Periodic, jittery, sporadic tasks and chains, whose execution varies.
+fn mix(seed: u64) -> System {
+    let mut random = Random::new(seed ^ 0x5EED);
+    let cpus = 1 + below(&mut random, 2);
+    let tasks = 3 + below(&mut random, 6);
+    let utilization = (0.2 + 0.6 * random.unit()) * cpus.min(tasks / 2) as f64;
+    let mut spec = Spec::new(tasks as usize, utilization);
+    spec.periods = Periods::LogUniform { min: Span::from_ms(2), max: Span::from_ms(60) };
+    let mut tasks = Generator::new(&spec).expect("a spec").tasks(seed, 0).expect("tasks");
+    let half = Probability::from_billionths(500_000_000).expect("a half");
+    for task in &mut tasks {
+        let period = task.period;
+        let part = |n: u64| Span::from_ns(period.as_ns() / n);
+        task.deadline = period;
+        task.offset = span(&mut random, period);
+        task.exec = match below(&mut random, 3) {
+            0 => Exec::Wcet,
+            1 => Exec::Uniform { min: Span::from_ns(task.wcet.as_ns().div_ceil(2)), max: task.wcet },
+            _ => Exec::Pmf(vec![(Span::from_ns(task.wcet.as_ns().div_ceil(3)), half), (task.wcet, half)]),
+        };
+        match below(&mut random, 10) {
+            0..4 => {}
+            4 => task.jitter = part(1000),
+            5 => task.jitter = part(10),
+            6 => task.jitter = part(2),
+            7 => task.arrival = Arrival::Sporadic,
+            8 => task.arrival = Arrival::Pmf(vec![(period, half), (period.saturating_add(part(2)), half)]),
+            _ => task.arrival = Arrival::Pmf(vec![(period, half), (period.saturating_add(period), half)]),
+        }
+    }
+    // The last task follows the first, or the first two if they have one period.
+    if below(&mut random, 2) == 0 {
+        let last = tasks.len() - 1;
+        let mut after = vec![TaskId(0)];
+        if last > 1 && below(&mut random, 2) == 0 {
+            (tasks[1].period, tasks[1].deadline) = (tasks[0].period, tasks[0].period);
+            tasks[1].wcet = tasks[1].wcet.min(Span::from_ns(tasks[1].period.as_ns() / 4));
+            (tasks[1].exec, tasks[1].arrival) = (Exec::Wcet, Arrival::Periodic);
+            (tasks[0].arrival, tasks[0].jitter, tasks[1].jitter) = (Arrival::Periodic, Span::ZERO, Span::ZERO);
+            after.push(TaskId(1));
+        }
+        let period = tasks[0].period;
+        let task = &mut tasks[last];
+        (task.after, task.period, task.deadline) = (after, period, period);
+        (task.offset, task.jitter, task.arrival) = (Span::ZERO, Span::ZERO, Arrival::Periodic);
+        task.wcet = task.wcet.min(Span::from_ns(period.as_ns() / 4)).max(Span::from_ns(2));
+        task.exec = Exec::Uniform { min: Span::from_ns(task.wcet.as_ns().div_ceil(2)), max: task.wcet };
+    }
+    let strategy = if below(&mut random, 2) == 0 { Builtin::Edf } else { Builtin::Rm };
+    let system = System::local(cpus as u32, strategy, tasks);
+    file::validate(&system).unwrap_or_else(|errors| panic!("{seed}: {errors}"));
+    system
+}
+
+/// The samples of a simulation, and the inferred tasks.
+fn inferred(system: &System, seed: u64, duration: Span, nominal: bool) -> (Vec<Sample>, Inferred) {
+    let header = Header::new(file::write(system), Some(seed), BackEnd::Sim, takt_sim::KINDS);
+    let mut sampler = Sampler::new(&header, nominal);
+    let options = SimOptions { duration, seed, node: None };
+    simulate(system, &options, &mut sampler).unwrap_or_else(|error| panic!("{seed}: {error}"));
+    let definitions = Definitions::of(system);
+    let samples = sampler.finish(&definitions);
+    let inferred = Inferred::of_log(&samples, &header, &definitions);
+    (samples, inferred)
+}
+
+fn holds(truth: &Task, found: &InferredTask, nominal: bool) -> Result<(), String> {
+    let arrivals = &found.arrivals;
+    let wrong = |what: &str| {
+        Err(format!(
+            "{what}: {truth:?}\n{:?} {} {:?} jitter {}",
+            arrivals.kind, arrivals.why, arrivals.grid, found.jitter
+        ))
+    };
+    if truth.arrival != Arrival::Periodic {
+        let least = found.period().unwrap_or_default();
+        return match arrivals.kind {
+            Kind::Periodic => wrong("a sporadic task is called periodic"),
+            Kind::Sporadic if nominal && (least < truth.period || least.as_ns() > truth.period.as_ns() * 11 / 10) => {
+                wrong("its least distance")
+            }
+            Kind::Sporadic => Ok(()),
+            _ => wrong("its kind"),
+        };
+    }
+    let Some(grid) = arrivals.grid else { return wrong("a periodic task is not recognised") };
+    let (period, jitter) = (truth.period.as_ns(), truth.jitter.as_ns());
+    if grid.period.as_ns().abs_diff(period) * 1000 > period {
+        return wrong("the period");
+    }
+    if period < grid.period_min.as_ns() || grid.period_max.as_ns() < period {
+        return wrong("the bounds of the period");
+    }
+    if truth.jitter.is_zero()
+        && (grid.period != truth.period || !found.jitter.is_zero() || found.offset().as_ns() != truth.offset.as_ns())
+    {
+        return wrong("without jitter all is exact");
+    }
+    if nominal && (grid.period != truth.period || found.offset().as_ns() != truth.offset.as_ns()) {
+        return wrong("told arrivals are exact");
+    }
+    if found.jitter.as_ns() > jitter + jitter / 8 + 2 || found.jitter.as_ns() * 10 < jitter * 8 {
+        return wrong("the jitter");
+    }
+    if found.offset().as_ns().abs_diff(truth.offset.as_ns()) > jitter / 8 + 2 {
+        return wrong("the offset");
+    }
+    Ok(())
+}
+
+/// Execution against what was drawn.
+fn execution_is_what_was_drawn(system: &System, seed: u64, samples: &[Sample], found: &Inferred) {
+    for (i, task) in found.tasks.iter().enumerate() {
+        let truth = &system.tasks[i];
+        let draw = Draw::new(seed, &truth.name);
+        let done = samples[i].jobs.iter().filter(|job| job.exec.is_some());
+        let mut drawn: Vec<u64> = done.map(|job| draw.exec(truth, job.number).as_ns()).collect();
+        drawn.sort_unstable();
+        let exec = task.exec.as_ref().unwrap_or_else(|| panic!("{seed}: \"{}\" never completed", truth.name));
+        assert_eq!(exec.jobs, drawn.len() as u64);
+        assert_eq!(Some(exec.max.as_ns()), drawn.last().copied(), "{seed}: {}", truth.name);
+        assert_eq!(exec.mean.as_ns(), drawn.iter().sum::<u64>() / drawn.len() as u64, "{seed}: {}", truth.name);
+        assert!(exec.max <= truth.wcet && exec.pmf.len() <= 16);
+        // Every value stands for times that it is not below: at least as many drawn ones are at most as large.
+        let mut share = 0u64;
+        for (value, probability) in &exec.pmf {
+            share += u64::from(probability.billionths());
+            let up_to = drawn.partition_point(|drawn| *drawn <= value.as_ns()) as u64;
+            assert!(up_to * 1_000_000_000 >= share * drawn.len() as u64, "{seed}: {}: {:?}", truth.name, exec.pmf);
+        }
+        assert_eq!(share, 1_000_000_000);
+    }
+}
+
+#[test]
+fn mixes_are_inferred_as_they_were_drawn() {
+    let (mut periodic, mut others, mut chains, mut possible) = (0, 0, 0, 0);
+    for seed in seeds(100) {
+        let system = mix(seed);
+        let longest = system.tasks.iter().map(|task| task.period).max().expect("tasks");
+        let duration = longest.checked_mul(JOBS).expect("no overflow");
+        for nominal in [true, false] {
+            let (samples, found) = inferred(&system, seed, duration, nominal);
+            assert_eq!(found.tasks.len(), system.tasks.len(), "all release");
+            for (truth, task) in system.tasks.iter().zip(&found.tasks) {
+                let replay =
+                    format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt --test infer mixes (nominal: {nominal})");
+                let after: Vec<TaskId> = task.links.after.iter().map(|link| link.task).collect();
+                if truth.after.is_empty() {
+                    if let Err(what) = holds(truth, task, nominal) {
+                        panic!("{what}\n{replay}");
+                    }
+                    assert!(after.is_empty(), "\"{}\" follows nothing, not {after:?}\n{replay}", truth.name);
+                    *if truth.arrival == Arrival::Periodic { &mut periodic } else { &mut others } += 1;
+                } else if after.is_empty() {
+                    possible += 1;
+                } else {
+                    // One that is never the last to complete leaves no trace.
+                    assert!(after.iter().all(|id| truth.after.contains(id)), "{after:?}\n{replay}");
+                    chains += 1;
+                }
+            }
+            execution_is_what_was_drawn(&system, seed, &samples, &found);
+            let written = found.system(&SystemOptions::default());
+            assert!(written.left_out.is_empty(), "{seed}: {:?}", written.left_out);
+            assert_eq!(file::parse(&written.text, "inferred.toml").as_ref(), Ok(&written.system), "{seed}");
+            let report = check(&written.system, &CheckOptions::default());
+            assert!(!report.tests.is_empty(), "{seed}: check says something");
+        }
+    }
+    println!("{periodic} periodic tasks, {others} others, {chains} chains found, {possible} that could be offsets");
+    assert!(periodic > 0 && others > 0 || cases(100) < 10);
+    assert!(chains * 4 >= possible, "chains are found where completions vary");
+}
+
+/// More jobs of one task bound its period tighter, and say more of its execution.
+#[test]
+fn longer_logs_say_more() {
+    let mut task = Task::periodic("a", Span::from_ms(10), Span::from_ms(2));
+    task.jitter = Span::from_ms(1);
+    task.exec = Exec::Uniform { min: Span::from_ms(1), max: Span::from_ms(2) };
+    let system = System::local(1, Builtin::Edf, vec![task]);
+    let mut before: Option<(u64, f64, f64)> = None;
+    for seconds in [2, 8, 32, 128] {
+        let (_, found) = inferred(&system, 5, Span::from_s(seconds), false);
+        let (task, grid) = (&found.tasks[0], found.tasks[0].arrivals.grid.expect("periodic"));
+        let width = grid.period_max.as_ns() - grid.period_min.as_ns();
+        let exec = task.exec.as_ref().expect("jobs complete").confidence;
+        if let Some((width_before, sure, exec_before)) = before {
+            assert!(width * 3 < width_before && task.arrivals.confidence > sure && exec > exec_before);
+        }
+        before = Some((width, task.arrivals.confidence, exec));
+    }
+}
+
+/// The parameters in a log's head and definitions change nothing; a recorder's deadlines do.
+#[test]
+fn what_the_log_claims_is_not_looked_at() {
+    let system = mix(3);
+    let (samples, found) = inferred(&system, 3, Span::from_s(5), true);
+    let mut definitions = Definitions::of(&system);
+    for def in &mut definitions.tasks {
+        (def.period, def.deadline, def.wcet) = (Some(Span::from_ns(7)), Some(Span::from_ns(8)), Some(Span::from_ns(9)));
+    }
+    let header = Header::new(String::new(), None, BackEnd::Sim, takt_sim::KINDS);
+    assert_eq!(Inferred::of_log(&samples, &header, &definitions), found);
+    let header = Header::new(String::new(), None, BackEnd::Observe, takt_sim::KINDS);
+    let observed = Inferred::of_log(&samples, &header, &definitions);
+    assert!(observed.tasks.iter().all(|task| task.deadline.map(|(deadline, _)| deadline.as_ns()) == Some(8)));
+}
+
+/// Runs the command in a folder, with standard input.
+fn takt(folder: &Path, arguments: &[&str], input: &[u8]) -> (i32, Vec<u8>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
+    command.args(arguments).current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("takt starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().expect("takt ends");
+    let _ = writer.join().expect("a writer");
+    // Notes tell of the machine, not of the command.
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let errors = errors.lines().filter(|line| !line.starts_with("takt: note:")).collect::<Vec<_>>().join("\n");
+    (output.status.code().unwrap_or(-1), output.stdout, errors)
+}
+
+/// The loop closes: what is inferred of a simulation is a system that checks, simulates and is inferred again as the same.
+#[test]
+fn the_loop_closes_through_pipes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let system = "takt = 1\n[[task]]\nname = \"a\"\nperiod = \"7ms\"\noffset = \"3ms\"\nwcet = \"2ms\"\n\
+                  exec = { uniform = [\"1ms\", \"2ms\"] }\n[[task]]\nname = \"b\"\nafter = [\"a\"]\nwcet = \"1ms\"\n\
+                  [[task]]\nname = \"c\"\nperiod = \"20ms\"\narrival = \"sporadic\"\nwcet = \"3ms\"\n";
+    std::fs::write(folder.path().join("s.toml"), system).expect("a file");
+    let run = |arguments: &[&str], input: &[u8]| {
+        let (status, output, errors) = takt(folder.path(), arguments, input);
+        assert_eq!((status, errors.as_str()), (0, ""), "{arguments:?}");
+        output
+    };
+    let log = run(&["sim", "s.toml", "--for", "60s", "-o", "-"], b"");
+    let inferred = run(&["infer", "-", "-o", "-"], &log);
+    let text = String::from_utf8(inferred.clone()).expect("text");
+    assert!(text.contains("after = [\"a\"]") && text.contains("period = \"7ms\"\noffset = \"3ms\"\n"), "{text}");
+    run(&["check", "-"], &inferred);
+    std::fs::write(folder.path().join("inferred.toml"), &inferred).expect("a file");
+    run(&["size", "inferred.toml", "--reserve", "c", "--period", "5ms", "--probability", "0.9"], b"");
+    let again = run(&["sim", "inferred.toml", "--for", "10s", "-o", "-"], b"");
+    let again = String::from_utf8(run(&["infer", "-", "-o", "-"], &again)).expect("text");
+    let periods = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.starts_with("period = ") || line.starts_with("after = "));
+        lines.take(2).map(str::to_owned).collect()
+    };
+    assert_eq!(periods(&text), periods(&again));
+    let (status, output, errors) = takt(folder.path(), &["infer", "-", "--period-of", "c"], &log);
+    assert!(status == 1 && output.is_empty() && errors.contains("\"c\" is sporadic: "), "{errors}");
+    // A log that was cut still tells.
+    let (status, output, errors) = takt(folder.path(), &["infer", "-", "--period-of", "a"], &log[..log.len() * 9 / 10]);
+    assert_eq!((status, String::from_utf8_lossy(&output).as_ref()), (0, "7ms\n"), "{errors}");
+    assert!(errors.contains("warning"), "{errors}");
+}

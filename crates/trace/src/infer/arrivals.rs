@@ -1,0 +1,533 @@
+//! Is a task periodic, and with which period?
+//!
+//! Arrivals are numbered, the narrowest strip around them is found ([`super::grid`]), and one question decides: do deviations from the grid
+//! add up? Under jitter each arrival deviates from the grid by itself, so however many arrivals there are, the strip stays as wide as the jitter.
+//! Where each arrival counts from the one before (a sporadic task, a relative sleep), deviations are a random walk: after n distances of standard
+//! deviation σ the strip is about σ√n wide. [`Q_MAX`] stands between: Q = width / (σ√n) is 2.45/√n for uniform jitter, while for a walk of
+//! independent steps (uniform, normal, exponential, rare large ones) its least value in 50 000 simulated walks of 12 to 300 steps was 0.41, and
+//! P(Q <= q) falls as exp(-π²/2q²) (the range of a Brownian bridge; W. Feller, "The asymptotic distribution of the range of sums of independent
+//! random variables", Ann. Math. Stat. 22, 1951).
+//!
+//! Few outliers (one late wake-up) are left out of that question, and of the period, but not of the jitter.
+
+use takt_model::{Span, Time};
+
+use super::grid::{Place, Point, Strip, simplest};
+use super::sample::{JobSeen, Sample};
+
+/// Below this, deviations from the grid do not add up.
+const Q_MAX: f64 = 0.40;
+/// With fewer distances nothing is said of a task whose arrivals deviate from a grid.
+const WALK_MIN: usize = 20;
+/// From so many distances on, deviations that do not prove to be bounded are taken to add up, as of uniform jitter they would prove it.
+const WALK_SURE: usize = 300;
+/// With fewer distances nothing at all is said.
+const DISTANCES_MIN: usize = 4;
+/// Deviations of less than a hundred-thousandth of the period are none.
+const EXACT_PART: u64 = 100_000;
+/// At most one in so many periods may lack an arrival for no known reason.
+const SKIPS_PART: u64 = 50;
+/// At most one in so many arrivals may be an outlier (but three may always be).
+const OUTLIERS_PART: usize = 20;
+/// An outlier is this many times farther from the middle than half of the arrivals.
+const OUTLIER_FACTOR: f64 = 6.0;
+/// From this share of the mean distance on, the least one is a fair period of a sporadic task.
+const MEAN_PART: u64 = 4;
+/// A walk of some hundred steps is beyond this five times in six; real wake-ups, whose latency comes in phases, were not.
+const Q_WALK: f64 = 0.80;
+/// With uniform jitter Q exceeds this over √n once in some hundred times: beyond it deviations add up, however few they are.
+const Q_SURE: f64 = 3.7;
+const NO_GRID: &str = "its arrivals lie on no grid";
+/// The largest number of arrivals in the arrival curve.
+const CURVE_MAX: usize = 16;
+
+/// How a task's jobs arrive.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Kind {
+    /// At o + kT, each later by at most a jitter.
+    Periodic,
+    /// At distances of at least a period, which is no small part of the mean.
+    Sporadic,
+    /// In bursts, or at distances without a useful minimum.
+    Aperiodic,
+    /// Too few arrivals to tell.
+    Unknown,
+}
+
+impl Kind {
+    /// The name in texts and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Periodic => "periodic",
+            Kind::Sporadic => "sporadic",
+            Kind::Aperiodic => "aperiodic",
+            Kind::Unknown => "unknown",
+        }
+    }
+}
+
+/// The grid of a periodic task. All arrivals lie in `first + k period` to `first + k period + jitter`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grid {
+    /// The period: of those with nearly the least jitter the simplest number.
+    pub period: Span,
+    /// No period below this explains the arrivals, unless their true jitter is more than twice what was seen.
+    pub period_min: Span,
+    /// The same above.
+    pub period_max: Span,
+    /// The nominal arrival of job 0.
+    pub first: Time,
+    /// The largest deviation from the nominal arrival.
+    pub jitter: Span,
+    /// The same without outliers.
+    pub typical_jitter: Span,
+    /// Arrivals that stand out.
+    pub outliers: u64,
+    /// Periods without an arrival: the job before was late, or events were lost.
+    pub explained: u64,
+    /// Periods without an arrival for no known reason.
+    pub skipped: u64,
+    /// Jobs come in groups of so many, each group regularly; 1: they do not.
+    pub group: u32,
+}
+
+/// The shortest and longest times in which so many jobs arrived, from the first of them to the last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Apart {
+    /// How many, at least 2.
+    pub jobs: u64,
+    /// The shortest: an upper arrival curve's step.
+    pub min: Span,
+    /// The longest: a lower arrival curve's step.
+    pub max: Span,
+}
+
+/// What the arrivals of a task say.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Arrivals {
+    /// How they arrive.
+    pub kind: Kind,
+    /// Why: for people.
+    pub why: String,
+    /// The grid of a periodic task.
+    pub grid: Option<Grid>,
+    /// How jobs stand to each other, of 2, 3, ... jobs.
+    pub curve: Vec<Apart>,
+    /// The mean distance.
+    pub mean: Option<Span>,
+    /// Distances of neighbours between which nothing is missing, ascending.
+    pub distances: Vec<u64>,
+    /// With the mean distance as period, jobs come at most so much earlier than it tells: they fit (mean, backlog) as (period, jitter).
+    pub backlog: Span,
+    /// The first arrival.
+    pub first: Time,
+    /// Share of the arrivals that keep to `kind` at least, at 95 % confidence; zero where it is unknown.
+    pub confidence: f64,
+    /// How many arrivals lie in windows so wide that they were not used for the grid.
+    pub vague: u64,
+}
+
+impl Arrivals {
+    /// What `sample` tells.
+    #[must_use]
+    pub fn of(sample: &Sample) -> Arrivals {
+        let jobs = &sample.jobs;
+        let pieces: Vec<&[JobSeen]> = jobs.chunk_by(|job, next| !next.gap && next.number <= job.number + 1).collect();
+        let mut distances: Vec<u64> = pieces.iter().flat_map(|piece| piece.windows(2).map(apart)).collect();
+        distances.sort_unstable();
+        let mean = mean_of(&distances);
+        let mut arrivals = Arrivals {
+            kind: Kind::Unknown,
+            why: String::new(),
+            grid: None,
+            curve: curve(&pieces),
+            mean: mean.map(Span::from_ns),
+            backlog: Span::from_ns(
+                mean.map_or(0, |mean| pieces.iter().map(|piece| backlog(piece, mean)).max().unwrap_or(0)),
+            ),
+            distances,
+            first: jobs.first().map_or(Time::ZERO, |job| job.arrival),
+            confidence: 0.0,
+            vague: 0,
+        };
+        let (Some(least), Some(mean)) = (arrivals.distances.first().copied(), mean) else {
+            arrivals.why = format!("{} jobs have no distances", jobs.len());
+            return arrivals;
+        };
+        if mean == 0 && arrivals.distances.len() >= WALK_MIN {
+            (arrivals.kind, arrivals.why) = (Kind::Aperiodic, "all arrive at once".to_owned());
+            arrivals.confidence = holds_for(arrivals.distances.len() as u64, 0);
+            return arrivals;
+        }
+        let known: Vec<JobSeen> = sharp(jobs, arrivals.distances[arrivals.distances.len() / 2]);
+        arrivals.vague = (jobs.len() - known.len()) as u64;
+        match decide(&known, &arrivals.distances) {
+            Found::Grid(grid, why) => {
+                (arrivals.kind, arrivals.why) = (Kind::Periodic, why);
+                arrivals.confidence = holds_for(jobs.len() as u64, grid.skipped);
+                arrivals.grid = Some(grid);
+            }
+            Found::None(why, false) => arrivals.why = why,
+            Found::None(why, true) => {
+                let sporadic = least >= (mean / MEAN_PART).max(1);
+                arrivals.kind = if sporadic { Kind::Sporadic } else { Kind::Aperiodic };
+                arrivals.why = why;
+                arrivals.confidence = holds_for(arrivals.distances.len() as u64, 0);
+            }
+        }
+        arrivals
+    }
+}
+
+/// At least this share of all cases is like the `n` seen, of which `others` were not, at 95 % confidence (Clopper and Pearson; without others
+/// it is 0.05^(1/n), the rule of three).
+#[must_use]
+pub fn holds_for(n: u64, others: u64) -> f64 {
+    if n == 0 || others >= n {
+        return 0.0;
+    }
+    let n = n as f64;
+    // P(at most `others` of n | share q of others), in logarithms: terms far below one underflow to nothing.
+    let at_most = |q: f64| {
+        let mut log_term = n * (1.0 - q).ln();
+        let mut sum = log_term.exp();
+        for i in 0..others.min(100_000) {
+            log_term += ((n - i as f64) / (i as f64 + 1.0)).ln() + (q / (1.0 - q)).ln();
+            sum += log_term.exp();
+        }
+        sum
+    };
+    let (mut low, mut high) = (0.0, 1.0 - 1e-12);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if at_most(middle) > 0.05 { low = middle } else { high = middle }
+    }
+    1.0 - high
+}
+
+fn apart(pair: &[JobSeen]) -> u64 {
+    pair[1].arrival.saturating_since(pair[0].arrival).as_ns()
+}
+
+fn mean_of(values: &[u64]) -> Option<u64> {
+    let sum: u128 = values.iter().map(|value| u128::from(*value)).sum();
+    let n = u128::try_from(values.len()).ok().filter(|n| *n > 0)?;
+    u64::try_from(sum / n).ok()
+}
+
+fn curve(pieces: &[&[JobSeen]]) -> Vec<Apart> {
+    let of = |jobs: usize| {
+        let spans = pieces.iter().flat_map(|piece| piece.windows(jobs)).map(|window| {
+            let (first, last) = (window[0].arrival, window[jobs - 1].arrival);
+            last.saturating_since(first)
+        });
+        let (min, max) = spans.fold((Span::MAX, Span::ZERO), |(min, max), span| (min.min(span), max.max(span)));
+        (min <= max).then_some(Apart { jobs: jobs as u64, min, max })
+    };
+    (2..=CURVE_MAX).map_while(of).collect()
+}
+
+/// The least J with which `period` and J bound the arrivals: (j - i) T - (a_j - a_i) over all i < j, at least zero.
+fn backlog(piece: &[JobSeen], period: u64) -> u64 {
+    let Some(first) = piece.first() else { return 0 };
+    let (mut least, mut most) = (0i128, 0i128);
+    for (k, job) in piece.iter().enumerate() {
+        let behind = k as i128 * i128::from(period) - i128::from(job.arrival.saturating_since(first.arrival).as_ns());
+        least = least.min(behind);
+        most = most.max(behind - least);
+    }
+    u64::try_from(most).unwrap_or(u64::MAX)
+}
+
+/// The arrivals that are known to a twentieth of the usual distance, where they are the most; else all. What lies between two of them is no gap.
+fn sharp(jobs: &[JobSeen], median: u64) -> Vec<JobSeen> {
+    let is_sharp = |job: &&JobSeen| job.window.as_ns() <= median / 20;
+    let sharp = jobs.iter().filter(is_sharp).count();
+    if sharp * 2 < jobs.len() || sharp <= DISTANCES_MIN {
+        return jobs.to_vec();
+    }
+    let mut kept: Vec<JobSeen> = Vec::with_capacity(sharp);
+    let mut gap = false;
+    for job in jobs {
+        gap |= job.gap;
+        if is_sharp(&job) {
+            kept.push(JobSeen { gap, ..*job });
+            gap = false;
+        }
+    }
+    kept
+}
+
+enum Found {
+    Grid(Grid, String),
+    /// None, for that reason; and whether that is sure.
+    None(String, bool),
+}
+
+fn decide(known: &[JobSeen], distances: &[u64]) -> Found {
+    if distances.len() < DISTANCES_MIN || known.len() <= DISTANCES_MIN {
+        return Found::None(format!("{} distances are too few", distances.len()), false);
+    }
+    let median = distances[distances.len() / 2];
+    let mut none: Option<(String, bool, Numbering)> = None;
+    let mut best: Option<(Grid, String)> = None;
+    // All jobs have their own period; or some periods have no job.
+    for (parts, numbering) in [(1, Numbering::Own), (1, Numbering::Slots), (2, Numbering::Slots), (3, Numbering::Slots)]
+    {
+        let Some(numbered) = number(known, median / parts, numbering) else { continue };
+        match judge(&numbered, known) {
+            // A grid that is empty in places says more than none.
+            Found::None(why, sure) => {
+                let says_more = none.as_ref().is_none_or(|(.., before)| {
+                    sure && why != NO_GRID && numbering == Numbering::Slots && *before == Numbering::Own
+                });
+                none = if says_more { Some((why, sure, numbering)) } else { none };
+            }
+            // Of two that hold the tighter one.
+            Found::Grid(grid, why) => {
+                if best.as_ref().is_none_or(|(before, _)| grid.typical_jitter < before.typical_jitter) {
+                    best = Some((grid, why));
+                }
+            }
+        }
+        if best.as_ref().is_some_and(|(grid, _)| grid.typical_jitter.as_ns() < grid.period.as_ns() / 20) {
+            break;
+        }
+    }
+    if let Some((grid, why)) = best {
+        return Found::Grid(grid, why);
+    }
+    let (why, sure) = none.map_or_else(|| (NO_GRID.to_owned(), false), |(why, sure, _)| (why, sure));
+    Found::None(why, sure)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Numbering {
+    /// The numbers of the jobs.
+    Own,
+    /// By the distances: how many periods fit best.
+    Slots,
+}
+
+/// Arrivals with the number of the period to which each belongs.
+struct Numbered {
+    points: Vec<Point>,
+    /// Of each point where it stands in the jobs that were given.
+    at: Vec<usize>,
+    numbering: Numbering,
+}
+
+/// Numbers each arrival by the one before, so that deviations that add up do so here too. Over a gap that is too long to tell its number of periods
+/// nothing is numbered: the longer side counts.
+fn number(jobs: &[JobSeen], period: u64, numbering: Numbering) -> Option<Numbered> {
+    let period = f64::max(period as f64, 1.0);
+    let origin = jobs.first()?.arrival;
+    let mut runs: Vec<Vec<(usize, Point)>> = vec![Vec::new()];
+    let (mut k, mut mean, mut since) = (0i64, period, (0i64, 0i64));
+    let mut spread = 0.0f64;
+    for (at, job) in jobs.iter().enumerate() {
+        let a = i64::try_from(job.arrival.saturating_since(origin).as_ns()).ok()?;
+        if let Some((before_at, before)) = runs.last().and_then(|run| run.last()).copied() {
+            let numbers = i64::try_from(job.number.saturating_sub(jobs[before_at].number)).ok()?.max(1);
+            let periods = (a - before.a) as f64 / mean;
+            let nearest = periods.round() as i64;
+            let step = match numbering {
+                Numbering::Own if !job.gap || nearest == numbers => numbers,
+                Numbering::Own => nearest.max(1),
+                Numbering::Slots if nearest < 1 => return None,
+                Numbering::Slots => nearest,
+            };
+            let unsure = job.gap && step != numbers && {
+                let seen = (k - since.0).max(1) as f64;
+                periods * spread.max(mean / 16.0) / seen > mean / 4.0
+            };
+            k += step;
+            if unsure {
+                runs.push(Vec::new());
+                (since, spread) = ((k, a), 0.0);
+            } else if k > since.0 {
+                mean = (a - since.1) as f64 / (k - since.0) as f64;
+                spread = spread.max(((a - before.a) as f64 - step as f64 * mean).abs());
+            }
+        } else {
+            since = (k, a);
+        }
+        if let Some(run) = runs.last_mut() {
+            run.push((at, Point { k, a }));
+        }
+    }
+    let longest = runs.into_iter().max_by_key(Vec::len)?;
+    let (at, points) = longest.into_iter().unzip();
+    Some(Numbered { points, at, numbering })
+}
+
+fn judge(numbered: &Numbered, jobs: &[JobSeen]) -> Found {
+    let points = &numbered.points;
+    let n = points.len() - 1;
+    if n < DISTANCES_MIN {
+        return Found::None(format!("{n} distances without a gap are too few"), false);
+    }
+    let no_grid = || Found::None(NO_GRID.to_owned(), n >= WALK_SURE);
+    let outlying = outliers(points);
+    let typical: Vec<Point> = points.iter().zip(&outlying).filter(|(_, out)| !**out).map(|(point, _)| *point).collect();
+    let sound = |strip: &Strip| strip.period() > 0;
+    let (Some(strip), Some(core)) = (Strip::of(points).filter(sound), Strip::of(&typical).filter(sound)) else {
+        return no_grid();
+    };
+    let period = core.period().unsigned_abs();
+    let width = core.best().jitter;
+    if numbered.numbering == Numbering::Slots && width > period / 2 {
+        return no_grid();
+    }
+    let exact = width <= (period / EXACT_PART).max(2);
+    let q = if exact { 0.0 } else { adds_up(&typical, &core, width) };
+    if !exact && (q > Q_MAX || n < WALK_MIN) {
+        let sure = n >= WALK_SURE || (n >= WALK_MIN && q > Q_WALK.max(Q_SURE / (n as f64).sqrt()));
+        let why = if sure {
+            format!("what its arrivals deviate from a period adds up (Q = {q:.2}, over {Q_MAX:.2})")
+        } else {
+            format!("{n} distances that differ are too few to tell jitter from a sporadic task")
+        };
+        return Found::None(why, sure);
+    }
+    let grid = grid(numbered, jobs, &strip, &core, outlying.iter().filter(|out| **out).count());
+    if grid.skipped * SKIPS_PART > n as u64 {
+        let share = 100.0 * grid.skipped as f64 / (grid.skipped as f64 + n as f64);
+        let why = format!("it arrives on a grid of {}, but not in {share:.0} % of its periods", grid.period);
+        return Found::None(why, n >= WALK_MIN);
+    }
+    let why = if exact {
+        "its arrivals lie on a grid".to_owned()
+    } else {
+        format!("what its arrivals deviate from the grid does not add up (Q = {q:.2}, at most {Q_MAX:.2})")
+    };
+    Found::Grid(grid, why)
+}
+
+/// Q: how wide the strip is, against what a random walk of these steps would reach.
+fn adds_up(points: &[Point], strip: &Strip, width: u64) -> f64 {
+    let period = strip.num as f64 / strip.den as f64;
+    let steps = points.windows(2).map(|pair| (pair[1].a - pair[0].a) as f64 - (pair[1].k - pair[0].k) as f64 * period);
+    let n = (points.len() - 1) as f64;
+    let squares: f64 = steps.map(|step| step * step).sum();
+    // The sum of squares is n times the variance: the strip's slope is the mean.
+    if squares > 0.0 {
+        width as f64 / squares.sqrt()
+    } else if n > 0.0 && width == 0 {
+        0.0
+    } else {
+        f64::INFINITY
+    }
+}
+
+/// Which arrivals stand far out from a line through the middle (the median slope over half of the range; P. K. Sen, "Estimates of the regression
+/// coefficient based on Kendall's tau", JASA 63, 1968, thinned). None where they would be too many, or where the first or the last one would be: it is not known to come back to the grid.
+fn outliers(points: &[Point]) -> Vec<bool> {
+    let none = vec![false; points.len()];
+    let half = points.len() / 2;
+    if points.len() < WALK_MIN {
+        return none;
+    }
+    let slopes = points.iter().zip(&points[half..]);
+    let mut slopes: Vec<f64> = slopes.map(|(from, to)| (to.a - from.a) as f64 / (to.k - from.k) as f64).collect();
+    let slope = median(&mut slopes);
+    let residuals: Vec<f64> = points.iter().map(|point| point.a as f64 - point.k as f64 * slope).collect();
+    let middle = median(&mut residuals.clone());
+    let mut far: Vec<f64> = residuals.iter().map(|residual| (residual - middle).abs()).collect();
+    let limit = (OUTLIER_FACTOR * median(&mut far)).max(2.0);
+    let mut out: Vec<bool> = residuals.iter().map(|residual| (residual - middle).abs() > limit).collect();
+    let most = (points.len() / OUTLIERS_PART).max(3);
+    if out.iter().filter(|out| **out).count() > most || out[0] || out[out.len() - 1] {
+        out = none;
+    }
+    out
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    let middle = values.len() / 2;
+    let (_, value, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+    *value
+}
+
+fn grid(numbered: &Numbered, jobs: &[JobSeen], strip: &Strip, core: &Strip, outliers: usize) -> Grid {
+    let points = &numbered.points;
+    let (best, width) = (core.period(), core.best().jitter);
+    let whole = core.periods(width + width / 16 + 1);
+    let simple = whole.map(|(low, high)| simplest(low, high, best));
+    // A period of a fraction of a nanosecond, seen often enough: the nearest whole number, and where it lies by the fraction.
+    let (num, den) = simple.map_or((core.num, core.den), |simple| (simple, 1));
+    let origin = i128::from(jobs[0].arrival.as_ns());
+    // Job 0 is earlier than the first that was seen, where that has a larger number.
+    let earlier = (i128::from(jobs[numbered.at[0]].number) - i128::from(points[0].k)).max(0);
+    let Place { first, jitter } = strip.place(num, den);
+    let typical = core.place(num, den).jitter;
+    let period = Span::from_ns(((i128::from(num) * 2 + i128::from(den)) / (i128::from(den) * 2)).unsigned_abs() as u64);
+    // Three times what was seen, over the number of periods; and at least half a nanosecond of rounding.
+    let range = points.last().map_or(1, |last| last.k - points[0].k).max(1).unsigned_abs();
+    let error = typical.saturating_mul(3).div_ceil(range).max(u64::from(den != 1));
+    // The start is rounded down to a simple number, for which the jitter grows by a thirty-second at most. Nothing starts before time zero.
+    let start = origin + i128::from(first);
+    let tick = i128::from(period.as_ns()).max(1);
+    let start = (start - earlier.min(start.max(0) / tick) * tick).max(0);
+    let start = i64::try_from(start).unwrap_or(i64::MAX);
+    let slack = i64::try_from(jitter / 32).unwrap_or(i64::MAX);
+    let rounded = if start <= slack { 0 } else { simplest(start - slack, start, start) };
+    let jitter = jitter.saturating_add((start - rounded).unsigned_abs());
+    let (skipped, explained) = skips(numbered, jobs, core.place(num, den).first, num as f64 / den as f64);
+    Grid {
+        period,
+        period_min: Span::from_ns(period.as_ns().saturating_sub(error)),
+        period_max: Span::from_ns(period.as_ns().saturating_add(error)),
+        first: Time::from_ns(rounded.unsigned_abs()),
+        jitter: Span::from_ns(jitter),
+        typical_jitter: Span::from_ns(typical),
+        outliers: outliers as u64,
+        explained,
+        skipped,
+        group: group(points, num as f64 / den as f64, typical),
+    }
+}
+
+/// Periods without an arrival, those without and with a known reason: events were lost there, or the job before was still at work.
+fn skips(numbered: &Numbered, jobs: &[JobSeen], first: i64, period: f64) -> (u64, u64) {
+    let (mut skipped, mut explained) = (0, 0);
+    let origin = jobs[0].arrival;
+    // Where jobs were released while the one before was at work, a late one keeps none back.
+    let queues = jobs.windows(2).any(|pair| pair[0].complete.is_none_or(|complete| complete > pair[1].release));
+    for (pair, at) in numbered.points.windows(2).zip(numbered.at.windows(2)) {
+        let (before, after) = (&jobs[at[0]], &jobs[at[1]]);
+        let missing = (pair[1].k - pair[0].k - 1).unsigned_abs();
+        // Numbers that are missing are jobs that were not seen, or not sharply.
+        let unseen = after.number.saturating_sub(before.number).saturating_sub(1).min(missing);
+        let busy = before.complete.filter(|_| !queues).map_or(0, |complete| {
+            let late = complete.saturating_since(origin).as_ns() as f64 - first as f64;
+            ((late / period).ceil() as i64 - pair[0].k - 1).max(0).unsigned_abs()
+        });
+        let empty = missing - unseen;
+        let known = if after.gap { empty } else { busy.min(empty) };
+        (skipped, explained) = (skipped + empty - known, explained + known);
+    }
+    (skipped, explained)
+}
+
+/// Whether every so many-th job keeps to the grid far better than all do together.
+fn group(points: &[Point], period: f64, jitter: u64) -> u32 {
+    const GROUP_MAX: u32 = 8;
+    if (jitter as f64) < period / 20.0 {
+        return 1;
+    }
+    let narrow = |size: u32| {
+        let size = i64::from(size);
+        (0..size).all(|rest| {
+            let own = points.iter().filter(|point| point.k.rem_euclid(size) == rest);
+            let (mut low, mut high, mut n) = (f64::INFINITY, f64::NEG_INFINITY, 0);
+            for point in own {
+                let residual = point.a as f64 - point.k as f64 * period;
+                (low, high, n) = (low.min(residual), high.max(residual), n + 1);
+            }
+            n >= 4 && high - low <= jitter as f64 / 4.0
+        })
+    };
+    (2..=GROUP_MAX).find(|size| narrow(*size)).unwrap_or(1)
+}

@@ -1,0 +1,231 @@
+//! From a log to a System: which tasks are periodic, how long they run, what follows what; with what each statement rests on.
+//!
+//! What the log's header carries (the System that was simulated or run) and the parameters in its definitions are not looked at; of definitions count the
+//! names, the nodes, and deadlines that the kernel's scheduling class told a recorder.
+//!
+//! | statement | method | where |
+//! |---|---|---|
+//! | period, offset, jitter | the narrowest strip `o + kT <= a_k <= o + kT + J` that holds all arrivals: a linear programme, solved exactly on the convex hull; of the periods with nearly the least J the simplest number | `grid` |
+//! | periodic or not | do deviations from the grid add up, as those of a sporadic task or a relative sleep do? | `arrivals` |
+//! | sporadic: least distance, arrival curve | the shortest and longest times in which 2, 3, ... jobs arrived | `arrivals` |
+//! | execution: maximum, mean, PMF | jobs seen from release to completion; a bounded number of values, rounded up | `exec` |
+//! | chains | releases that completions explain | `chains` |
+//!
+//! **Bounds.** The period is wrong by at most `(J + J') / N` after N periods, where J is the jitter seen and J' the true one; [`Grid::period_min`] and
+//! [`Grid::period_max`] suppose J' <= 2J. All arrivals seen lie on the grid told. Of later ones, if they are like these, at least the told share does
+//! ([`Arrivals::confidence`], at 95 % confidence); the same holds for execution times and their maximum, which is **no worst case**, and for distances and
+//! their minimum. All of this gets tighter with more jobs.
+//!
+//! **Unknown** is the answer where fewer than four distances are known; where distances differ and there are fewer than 20; and up to 80, where deviations could still be
+//! either jitter or steps that add up. A task with an own reason to keep to a grid part of the time only (more than one period in fifty without a job, and
+//! no late job or lost event to blame) is called sporadic, not periodic. What cannot be told apart from arrivals alone: a sporadic task whose distances were all
+//! equal so far, and a periodic one.
+//!
+//! ```
+//! use takt_trace::infer::{Inferred, Kind};
+//! use takt_model::{Span, Time};
+//!
+//! // Every 10 ms, up to 2 ms late.
+//! let late = |k: u64| k * 7919 % 2_000_000;
+//! let releases = (0..200).map(|k| (Time::from_ns(5_000_000 + k * 10_000_000 + late(k)), Span::ZERO)).collect();
+//! let inferred = Inferred::of_releases(vec![("camera".to_owned(), releases)]);
+//! let arrivals = &inferred.tasks[0].arrivals;
+//! let grid = arrivals.grid.unwrap();
+//! assert_eq!(arrivals.kind, Kind::Periodic);
+//! assert_eq!(grid.period, Span::from_ms(10));
+//! assert!(grid.jitter > Span::from_us(1900) && grid.jitter <= Span::from_us(2100));
+//! ```
+
+mod arrivals;
+mod chains;
+mod exec;
+mod grid;
+mod releases;
+mod sample;
+mod system;
+#[cfg(test)]
+mod tests;
+
+pub use arrivals::{Apart, Arrivals, Grid, Kind, holds_for};
+pub use chains::{Link, Links, links};
+pub use exec::Execution;
+pub use releases::{ReleasesError, parse_releases};
+pub use sample::{JOBS_MAX, JobSeen, Sample, Sampler};
+pub use system::{SystemOptions, Written};
+
+use takt_log::{BackEnd, Definitions, Header, NodeDef};
+use takt_model::{NodeId, Span, Time};
+
+/// Values of an execution or distance PMF.
+pub(crate) const POINTS_MAX: usize = 16;
+
+/// Where a deadline is known from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeadlineSource {
+    /// The thread's scheduling class has it (SCHED_DEADLINE).
+    Class,
+    /// Jobs missed it.
+    Misses,
+}
+
+impl DeadlineSource {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            DeadlineSource::Class => "class",
+            DeadlineSource::Misses => "misses",
+        }
+    }
+}
+
+/// One task, as far as it can be told.
+#[derive(Clone, PartialEq, Debug)]
+pub struct InferredTask {
+    /// Its name in the log.
+    pub name: String,
+    /// Its node.
+    pub node: NodeId,
+    /// Releases seen.
+    pub jobs: u64,
+    /// How they arrive.
+    pub arrivals: Arrivals,
+    /// How much later than its nominal arrival a job may be released: deviations from the grid, and releases after told arrivals.
+    pub jitter: Span,
+    /// Live runs only: how long after its arrival a job began to act at most. That holds what others took of the CPU, so it is no jitter.
+    pub latency: Option<Span>,
+    /// How long jobs execute, where that was seen.
+    pub exec: Option<Execution>,
+    /// The relative deadline, where it is known.
+    pub deadline: Option<(Span, DeadlineSource)>,
+    /// What its jobs follow.
+    pub links: Links,
+    /// CPUs that it was seen on.
+    pub cpus: Vec<u32>,
+    /// How often events were lost between two of its jobs.
+    pub gaps: u64,
+}
+
+impl InferredTask {
+    /// The period: of the grid, or else the least distance seen; of an aperiodic task the mean one.
+    #[must_use]
+    pub fn period(&self) -> Option<Span> {
+        let arrivals = &self.arrivals;
+        match (arrivals.kind, arrivals.grid) {
+            (_, Some(grid)) => Some(grid.period),
+            (Kind::Aperiodic, None) => arrivals.mean,
+            _ => arrivals.curve.first().map(|two| two.min),
+        }
+        .filter(|period| !period.is_zero())
+    }
+
+    /// When its first job arrives.
+    #[must_use]
+    pub fn offset(&self) -> Time {
+        self.arrivals.grid.map_or(self.arrivals.first, |grid| grid.first)
+    }
+}
+
+/// What a log, or files of releases, tell.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Inferred {
+    /// Machines.
+    pub nodes: Vec<NodeDef>,
+    /// Tasks that released a job, in the order of the log.
+    pub tasks: Vec<InferredTask>,
+}
+
+impl Inferred {
+    /// Of the samples of a log that a [`Sampler`] took. Of the header counts which back end wrote the log.
+    #[must_use]
+    pub fn of_log(samples: &[Sample], header: &Header, definitions: &Definitions) -> Inferred {
+        let defs = &definitions.tasks;
+        let same_node = |a: usize, b: usize| defs.get(a).zip(defs.get(b)).is_some_and(|(a, b)| a.node == b.node);
+        let found = links(samples, same_node);
+        // Which tasks remain, and where: those that released nothing are told nothing of.
+        let mut place = vec![None; samples.len()];
+        let mut tasks = Vec::new();
+        for (i, (sample, def)) in samples.iter().zip(defs).enumerate() {
+            if sample.jobs.is_empty() {
+                continue;
+            }
+            place[i] = Some(tasks.len());
+            let mut task = task(def.name.clone(), sample, found[i].clone());
+            task.node = def.node;
+            let late = sample.jobs.iter().map(|job| job.release.saturating_since(job.arrival)).max();
+            match header.back_end {
+                // In-process stamps come when the thread has got its CPU.
+                BackEnd::Run | BackEnd::RunBestEffort => task.latency = late,
+                _ => task.jitter = task.jitter.saturating_add(late.unwrap_or_default()),
+            }
+            let class = def.deadline.filter(|_| header.back_end == BackEnd::Observe);
+            let class = class.map(|deadline| (deadline, DeadlineSource::Class));
+            task.deadline = class.or(sample.missed_deadline.map(|deadline| (deadline, DeadlineSource::Misses)));
+            tasks.push(task);
+        }
+        for task in &mut tasks {
+            let id = |id: takt_model::TaskId| place[id.index()].map(|at| takt_model::TaskId(at as u32));
+            task.links.after.retain_mut(|link| id(link.task).map(|at| link.task = at).is_some());
+            task.links.maybe = task.links.maybe.iter().filter_map(|task| id(*task)).collect();
+        }
+        Inferred { nodes: definitions.nodes.clone(), tasks }
+    }
+
+    /// Of releases alone, by name. Time zero is the first release of all.
+    #[must_use]
+    pub fn of_releases(files: Vec<(String, Vec<(Time, Span)>)>) -> Inferred {
+        let first = files.iter().filter_map(|(_, releases)| releases.first()).map(|(at, _)| *at).min();
+        let first = first.unwrap_or_default();
+        let tasks = files.into_iter().map(|(name, mut releases)| {
+            releases.iter_mut().for_each(|(at, _)| *at = Time::ZERO.saturating_add(at.saturating_since(first)));
+            task(name, &Sample::of_releases(&releases), Links::default())
+        });
+        let node = NodeDef { name: "local".to_owned(), cpus: 1, strategy: String::new() };
+        Inferred { nodes: vec![node], tasks: tasks.collect() }
+    }
+
+    /// These tasks alone; links to others go.
+    ///
+    /// # Errors
+    /// The first name that no task has.
+    pub fn keep(&mut self, names: &[String]) -> Result<(), String> {
+        if let Some(unknown) = names.iter().find(|name| !self.tasks.iter().any(|task| task.name == **name)) {
+            return Err(unknown.clone());
+        }
+        let mut place = vec![None; self.tasks.len()];
+        let mut next = 0u32;
+        for (i, task) in self.tasks.iter().enumerate() {
+            if names.contains(&task.name) {
+                place[i] = Some(takt_model::TaskId(next));
+                next += 1;
+            }
+        }
+        let mut at = 0;
+        self.tasks.retain(|_| {
+            at += 1;
+            place[at - 1].is_some()
+        });
+        for task in &mut self.tasks {
+            task.links.after.retain_mut(|link| place[link.task.index()].map(|id| link.task = id).is_some());
+            task.links.maybe = task.links.maybe.iter().filter_map(|id| place[id.index()]).collect();
+        }
+        Ok(())
+    }
+}
+
+fn task(name: String, sample: &Sample, links: Links) -> InferredTask {
+    let arrivals = Arrivals::of(sample);
+    InferredTask {
+        name,
+        node: NodeId(0),
+        jobs: sample.released,
+        jitter: arrivals.grid.map_or(Span::ZERO, |grid| grid.jitter),
+        latency: None,
+        exec: Execution::of(sample, POINTS_MAX),
+        deadline: None,
+        links,
+        cpus: sample.cpus.clone(),
+        gaps: sample.jobs.iter().skip(1).filter(|job| job.gap).count() as u64,
+        arrivals,
+    }
+}

@@ -1,0 +1,274 @@
+//! What a log tells of one task: a line per job, and from events to them.
+
+use std::collections::VecDeque;
+
+use takt_log::{Definitions, Event, Header, JobKey, Kind, Sink};
+use takt_model::{Span, TaskId, Time};
+
+/// Jobs of one task that are kept. Later ones are counted, and their execution times and distances no longer looked at: what they add to
+/// a million is little, and an endless log takes bounded memory (48 bytes a job).
+pub const JOBS_MAX: usize = 1 << 20;
+
+/// Jobs of one task that may be open at once; of more the oldest are given up.
+const OPEN_MAX: usize = 1 << 12;
+
+/// One job, as far as it was seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JobSeen {
+    /// Its number.
+    pub number: u64,
+    /// Its arrival; where only a window is known, the best estimate of it.
+    pub arrival: Time,
+    /// The width of the window in which the arrival lies; zero where it is known.
+    pub window: Span,
+    /// When it was released, at or after its arrival.
+    pub release: Time,
+    /// When it completed.
+    pub complete: Option<Time>,
+    /// How long it executed.
+    pub exec: Option<Span>,
+    /// Events were lost between the job before and this one: jobs may be missing there.
+    pub gap: bool,
+}
+
+/// What was seen of one task.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// Jobs in the order of their arrivals.
+    pub jobs: Vec<JobSeen>,
+    /// Releases seen, those that are not kept included.
+    pub released: u64,
+    /// The longest execution of all jobs, those that are not kept included.
+    pub longest: Option<Span>,
+    /// CPUs that its jobs started, resumed or completed on, ascending.
+    pub cpus: Vec<u32>,
+    /// The relative deadline that its missed jobs had.
+    pub missed_deadline: Option<Span>,
+}
+
+impl Sample {
+    /// Of releases alone: their moments, each with the width of its window.
+    #[must_use]
+    pub fn of_releases(releases: &[(Time, Span)]) -> Sample {
+        let job = |(number, (at, window)): (usize, &(Time, Span))| JobSeen {
+            number: number as u64,
+            arrival: *at,
+            window: *window,
+            release: *at,
+            complete: None,
+            exec: None,
+            gap: false,
+        };
+        let jobs = releases.iter().enumerate().take(JOBS_MAX).map(job).collect();
+        Sample { jobs, released: releases.len() as u64, ..Sample::default() }
+    }
+}
+
+/// A [`Sink`] that keeps what inference needs of a log's events.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    /// Whether nominal arrivals are taken from the log where it tells them.
+    nominal: bool,
+    /// Whether the log tells when jobs lose their CPU; otherwise a job that starts on another's CPU is taken to preempt it.
+    preemptions: bool,
+    lost: u64,
+    tasks: Vec<Own>,
+    /// Per stream and CPU the jobs that started there and did not complete, the running one last; only where preemptions are not told.
+    stacks: Vec<((u32, u32), Vec<JobKey>)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Own {
+    sample: Sample,
+    open: VecDeque<Open>,
+    /// The earliest arrival of a job that is about to be released.
+    window: Option<(u64, Time)>,
+    lost: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    number: u64,
+    /// Where it stands in the sample.
+    at: usize,
+    arrival: Time,
+    executed: u64,
+    since: Option<Time>,
+    /// Events were lost while it was open.
+    doubtful: bool,
+}
+
+impl Sampler {
+    /// For a log with this header. Of the header only the kinds of event count: whatever System it carries is not looked at.
+    /// Without `nominal`, arrivals are the moments of release, also where the log tells nominal ones.
+    #[must_use]
+    pub fn new(header: &Header, nominal: bool) -> Sampler {
+        let preemptions = header.kinds.contains(Kind::Preempt);
+        Sampler { nominal, preemptions, lost: 0, tasks: Vec::new(), stacks: Vec::new() }
+    }
+
+    /// What was seen of each task of `definitions`.
+    #[must_use]
+    pub fn finish(self, definitions: &Definitions) -> Vec<Sample> {
+        let mut samples: Vec<Sample> = self.tasks.into_iter().map(|own| own.sample).collect();
+        samples.resize_with(samples.len().max(definitions.tasks.len()), Sample::default);
+        for sample in &mut samples {
+            sample.jobs.sort_by_key(|job| (job.arrival, job.number));
+        }
+        samples
+    }
+
+    fn own(&mut self, task: TaskId) -> &mut Own {
+        let at = task.index();
+        if self.tasks.len() <= at {
+            self.tasks.resize_with(at + 1, Own::default);
+        }
+        &mut self.tasks[at]
+    }
+
+    fn release(&mut self, now: Time, job: JobKey, arrival: Time) {
+        let (lost, nominal) = (self.lost, self.nominal);
+        let own = self.own(job.task);
+        let earliest = own.window.take().filter(|(number, _)| *number == job.number).map(|(_, earliest)| earliest);
+        let arrival = if nominal { arrival.min(now) } else { now };
+        own.sample.released += 1;
+        let at = own.sample.jobs.len();
+        if at < JOBS_MAX {
+            own.sample.jobs.push(JobSeen {
+                number: job.number,
+                arrival,
+                window: earliest.map_or(Span::ZERO, |earliest| arrival.saturating_since(earliest)),
+                release: now,
+                complete: None,
+                exec: None,
+                gap: own.lost != lost,
+            });
+        }
+        own.lost = lost;
+        if own.open.len() == OPEN_MAX {
+            own.open.pop_front();
+        }
+        own.open.push_back(Open { number: job.number, at, arrival, executed: 0, since: None, doubtful: false });
+    }
+
+    fn gets(&mut self, now: Time, job: JobKey, cpu: u32) {
+        let own = self.own(job.task);
+        if let Err(place) = own.sample.cpus.binary_search(&cpu) {
+            own.sample.cpus.insert(place, cpu);
+        }
+        if let Some(open) = own.open(job.number) {
+            open.since = Some(now);
+        }
+    }
+
+    fn loses(&mut self, now: Time, job: JobKey) {
+        if let Some(open) = self.own(job.task).open(job.number) {
+            open.executed += open.since.take().map_or(0, |since| now.saturating_since(since).as_ns());
+        }
+    }
+
+    fn completes(&mut self, now: Time, job: JobKey) {
+        self.loses(now, job);
+        let own = self.own(job.task);
+        let Some(place) = own.open.iter().position(|open| open.number == job.number) else { return };
+        let Some(open) = own.open.remove(place) else { return };
+        let exec = Some(Span::from_ns(open.executed)).filter(|span| !open.doubtful && !span.is_zero());
+        own.sample.longest = own.sample.longest.max(exec);
+        if let Some(seen) = own.sample.jobs.get_mut(open.at) {
+            (seen.complete, seen.exec) = (Some(now), exec);
+        }
+    }
+
+    /// A job got a CPU of which it is not told who loses it.
+    fn takes_over(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32) {
+        let place = self.stack(stream, cpu);
+        if let Some(before) = self.stacks[place].1.last().copied() {
+            self.loses(now, before);
+        }
+        self.stacks[place].1.push(job);
+    }
+
+    /// A job completed: the one below it on its CPU goes on.
+    fn hands_back(&mut self, now: Time, job: JobKey) {
+        for place in 0..self.stacks.len() {
+            let stack = &mut self.stacks[place].1;
+            let Some(at) = stack.iter().rposition(|running| *running == job) else { continue };
+            let was_running = at + 1 == stack.len();
+            stack.remove(at);
+            if let Some(next) = stack.last().copied().filter(|_| was_running)
+                && let Some(open) = self.own(next.task).open(next.number)
+            {
+                open.since = Some(now);
+            }
+            return;
+        }
+    }
+
+    fn stack(&mut self, stream: u32, cpu: u32) -> usize {
+        let key = (stream, cpu);
+        self.stacks.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
+            self.stacks.push((key, Vec::new()));
+            self.stacks.len() - 1
+        })
+    }
+}
+
+impl Own {
+    fn open(&mut self, number: u64) -> Option<&mut Open> {
+        self.open.iter_mut().find(|open| open.number == number)
+    }
+}
+
+impl Sink for Sampler {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        match *event {
+            Event::Window { job, earliest } => self.own(job.task).window = Some((job.number, earliest)),
+            Event::Release { job, arrival, .. } => self.release(now, job, arrival),
+            Event::Start { job, cpu } => {
+                if !self.preemptions {
+                    self.takes_over(stream, now, job, cpu);
+                }
+                self.gets(now, job, cpu);
+            }
+            Event::Resume { job, cpu } => self.gets(now, job, cpu),
+            Event::Preempt { job, .. } | Event::Block { job, .. } => self.loses(now, job),
+            Event::Complete { job, .. } => {
+                self.completes(now, job);
+                if !self.preemptions {
+                    self.hands_back(now, job);
+                }
+            }
+            Event::Miss { job } => {
+                let own = self.own(job.task);
+                // At the release where that comes after the deadline; then it tells nothing.
+                let open = own.open.iter().find(|open| open.number == job.number).map(|open| (open.arrival, open.at));
+                if let Some((arrival, at)) = open
+                    && own.sample.jobs.get(at).is_some_and(|seen| seen.release < now)
+                {
+                    let deadline = now.saturating_since(arrival);
+                    let known = own.sample.missed_deadline.get_or_insert(deadline);
+                    *known = (*known).min(deadline);
+                }
+            }
+            Event::Cancel { job, .. } => {
+                self.own(job.task).open.retain(|open| open.number != job.number);
+                if !self.preemptions {
+                    self.hands_back(now, job);
+                }
+            }
+            Event::Lost { .. } => {
+                self.lost += 1;
+                for own in &mut self.tasks {
+                    own.open.iter_mut().for_each(|open| (open.doubtful, open.since) = (true, None));
+                }
+                self.stacks.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// A miss tells the deadline that a log otherwise only defines.
+    fn wants_misses(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,323 @@
+//! A System of what was inferred, and its text with the evidence beside each task.
+
+use std::fmt::Write as _;
+
+use takt_model::file::{one_line, validate, write};
+use takt_model::{Arrival, Builtin, CpuSet, Exec, NodeSpec, Span, StrategyRef, System, Task, TaskId};
+
+use super::exec::rounded_down;
+use super::{DeadlineSource, Inferred, InferredTask, Kind, POINTS_MAX};
+
+/// Periods of tasks that one job waits for may differ by this part, and are made one.
+const ONE_PERIOD_PART: u64 = 1000;
+
+/// What a log does not tell.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SystemOptions {
+    /// The strategy of all nodes. `None`: as the log's definitions name it, if it needs nothing else; else EDF.
+    pub strategy: Option<Builtin>,
+    /// WCET of tasks of which no execution was seen.
+    pub wcet: Option<Span>,
+    /// Bind tasks to the CPUs that they were seen on.
+    pub bind: bool,
+}
+
+/// A System, and how it came about.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Written {
+    /// The System.
+    pub system: System,
+    /// Its file, with the evidence in comments.
+    pub text: String,
+    /// Tasks that are not in it, and why.
+    pub left_out: Vec<(String, &'static str)>,
+}
+
+impl Inferred {
+    /// The System that was seen. Where the kind of a task is unknown it is taken for sporadic with the least distance seen, which errs to the safe side of what was seen.
+    #[must_use]
+    pub fn system(&self, options: &SystemOptions) -> Written {
+        let mut left_out = Vec::new();
+        let mut place: Vec<Option<usize>> = Vec::new();
+        let mut kept: Vec<&InferredTask> = Vec::new();
+        for task in &self.tasks {
+            let fault = fault(task, options);
+            place.push(fault.is_none().then_some(kept.len()));
+            match fault {
+                Some(why) => left_out.push((task.name.clone(), why)),
+                None => kept.push(task),
+            }
+        }
+        let unchained: Vec<Task> = kept.iter().map(|task| source(task, options)).collect();
+        let mut tasks = unchained.clone();
+        let after: Vec<Vec<usize>> = kept
+            .iter()
+            .map(|task| task.links.after.iter().filter_map(|link| place[link.task.index()]).collect())
+            .collect();
+        chain(&mut tasks, &kept, after);
+        let nodes = self.nodes.iter().map(|node| {
+            let given = Builtin::by_name(&node.strategy).filter(|builtin| !matches!(builtin, Builtin::Fp));
+            let strategy = options.strategy.or(given).unwrap_or(Builtin::Edf);
+            NodeSpec::new(&node.name, node.cpus.clamp(1, CpuSet::CPUS_MAX), StrategyRef::Builtin(strategy))
+        });
+        let mut system = System::local(1, Builtin::Edf, tasks);
+        "inferred".clone_into(&mut system.name);
+        system.nodes = nodes.collect();
+        if system.nodes.is_empty() {
+            system.nodes.push(NodeSpec::new("local", 1, StrategyRef::Builtin(Builtin::Edf)));
+        }
+        name_apart(&mut system);
+        if validate(&system).is_err() {
+            // Chains that join in ways that leave them no common period.
+            system.tasks = unchained;
+            name_apart(&mut system);
+        }
+        let text = annotate(&write(&system), &kept, &system, &self.tasks, &left_out);
+        Written { system, text, left_out }
+    }
+}
+
+/// A task as it is if it follows no other.
+fn source(task: &InferredTask, options: &SystemOptions) -> Task {
+    let period = task.period().unwrap_or(Span::FILE_MAX);
+    let wcet = task.exec.as_ref().map(|exec| exec.max).or(options.wcet).unwrap_or(Span::FILE_MAX);
+    let mut out = Task::periodic(&task.name, period, wcet);
+    out.node = task.node;
+    out.offset = Span::from_ns(task.offset().as_ns());
+    out.jitter = task.jitter;
+    if let Some(exec) = task.exec.as_ref().filter(|exec| exec.pmf.len() > 1) {
+        out.exec = Exec::Pmf(exec.pmf.clone());
+    }
+    match task.arrivals.kind {
+        Kind::Periodic => {}
+        Kind::Sporadic | Kind::Unknown => {
+            let distances = rounded_down(&task.arrivals.distances, POINTS_MAX);
+            out.arrival = if distances.len() > 1 && task.arrivals.kind == Kind::Sporadic {
+                Arrival::Pmf(distances)
+            } else {
+                Arrival::Sporadic
+            };
+        }
+        Kind::Aperiodic => {
+            out.arrival = Arrival::Sporadic;
+            out.jitter = out.jitter.saturating_add(task.arrivals.backlog);
+            // Deadlines count from nominal arrivals, which lie up to the jitter before the releases.
+            out.deadline = period.saturating_add(out.jitter);
+        }
+    }
+    if let Some((deadline, _)) = task.deadline {
+        out.deadline = deadline;
+    }
+    if options.bind && !task.cpus.is_empty() {
+        out.cpus = Some(task.cpus.iter().fold(CpuSet::default(), |mut set, cpu| {
+            set.insert(*cpu);
+            set
+        }));
+    }
+    out
+}
+
+/// Why a task cannot stand in a System.
+fn fault(task: &InferredTask, options: &SystemOptions) -> Option<&'static str> {
+    if task.exec.is_none() && options.wcet.is_none() {
+        Some("no job of it was seen from release to completion, so its wcet is unknown")
+    } else if task.period().is_none() && task.links.after.is_empty() {
+        Some("its jobs have no distances that could be a period")
+    } else {
+        None
+    }
+}
+
+/// Puts the links in. A chain has one period: that of its first source; where sources differ, tasks stay apart.
+fn chain(tasks: &mut [Task], kept: &[&InferredTask], after: Vec<Vec<usize>>) {
+    let mut done: Vec<bool> = after.iter().map(Vec::is_empty).collect();
+    // The sources of each task, itself if it follows nothing.
+    let mut sources: Vec<Vec<usize>> = (0..tasks.len()).map(|i| if done[i] { vec![i] } else { Vec::new() }).collect();
+    for _ in 0..tasks.len() {
+        for i in 0..tasks.len() {
+            if done[i] || !after[i].iter().all(|before| done[*before]) {
+                continue;
+            }
+            done[i] = true;
+            let mut all: Vec<usize> = after[i].iter().flat_map(|before| sources[*before].clone()).collect();
+            all.sort_unstable();
+            all.dedup();
+            let periods = all.iter().map(|source| tasks[*source].period.as_ns());
+            let (Some(least), Some(most)) = (periods.clone().min(), periods.max()) else { continue };
+            if most - least > least / ONE_PERIOD_PART {
+                sources[i] = vec![i];
+                continue;
+            }
+            for source in &all {
+                set_period(&mut tasks[*source], Span::from_ns(least));
+            }
+            let task = &mut tasks[i];
+            task.after = after[i].iter().map(|before| TaskId(*before as u32)).collect();
+            (task.offset, task.jitter, task.arrival) = (Span::ZERO, Span::ZERO, Arrival::Periodic);
+            task.period = Span::from_ns(least);
+            task.deadline = kept[i].deadline.map_or(task.period, |(deadline, _)| deadline);
+            sources[i] = all;
+        }
+    }
+    // A source that was changed late: those that follow it follow.
+    for _ in 0..tasks.len() {
+        for i in 0..tasks.len() {
+            if let Some(first) = tasks[i].after.first() {
+                let period = tasks[first.index()].period;
+                set_period(&mut tasks[i], period);
+            }
+        }
+    }
+}
+
+fn set_period(task: &mut Task, period: Span) {
+    if task.deadline == task.period {
+        task.deadline = period;
+    }
+    task.period = period;
+}
+
+/// Names that a file can hold, each once.
+fn name_apart(system: &mut System) {
+    let mut seen = std::collections::BTreeSet::new();
+    for task in &mut system.tasks {
+        let plain = match one_line(&task.name).as_ref() {
+            "" => "unnamed".to_owned(),
+            name => name.to_owned(),
+        };
+        task.name.clone_from(&plain);
+        let mut number = 1;
+        while !seen.insert(task.name.clone()) {
+            number += 1;
+            task.name = format!("{plain} ({number})");
+        }
+    }
+}
+
+/// Comments above the tasks of a canonical text.
+fn annotate(
+    text: &str,
+    kept: &[&InferredTask],
+    system: &System,
+    all: &[InferredTask],
+    left_out: &[(String, &str)],
+) -> String {
+    let mut out = String::with_capacity(text.len() * 2);
+    out.push_str("# Inferred from what was seen: no worst case, no guarantee. Shares hold at 95 % confidence, if later jobs are like those seen.\n");
+    out.push_str("# Deadlines that nobody told are the periods.\n");
+    for (name, why) in left_out {
+        let _ = writeln!(out, "# Left out: \"{}\": {why}.", one_line(name));
+    }
+    let mut tasks = kept.iter().zip(&system.tasks);
+    for line in text.lines() {
+        if line == "[[task]]"
+            && let Some((task, written)) = tasks.next()
+        {
+            for line in evidence(task, written, system, all) {
+                let _ = writeln!(out, "# {}", one_line(&line));
+            }
+        }
+        out.push_str(line);
+        out.push('\n');
+    }
+    out
+}
+
+/// What a task's lines rest on.
+fn evidence(task: &InferredTask, written: &Task, system: &System, all: &[InferredTask]) -> Vec<String> {
+    let arrivals = &task.arrivals;
+    let percent = |share: f64| format!("{:.1} %", (share * 1000.0).floor() / 10.0);
+    let mut lines = Vec::new();
+    if !written.after.is_empty() {
+        let names = written.after.iter().map(|id| format!("\"{}\"", system.tasks[id.index()].name));
+        let lag = task.links.after.iter().map(|link| link.lag).max().unwrap_or_default();
+        let share = task.links.after.first().map_or(0.0, |link| link.confidence);
+        lines.push(format!(
+            "{} jobs, each released within {lag} of a completion of {}: at least {} of all.",
+            task.jobs,
+            names.collect::<Vec<_>>().join(" or "),
+            percent(share)
+        ));
+    } else if let Some(grid) = arrivals.grid {
+        lines.push(format!(
+            "{}, {} jobs: {}; at least {} of all.",
+            arrivals.kind.name(),
+            task.jobs,
+            arrivals.why,
+            percent(arrivals.confidence)
+        ));
+        let mut line = format!("Period {} to {}", grid.period_min, grid.period_max);
+        if grid.outliers > 0 {
+            let _ = write!(line, "; jitter {} but for {} outliers", grid.typical_jitter, grid.outliers);
+        }
+        if grid.skipped + grid.explained > 0 {
+            let _ = write!(
+                line,
+                "; {} periods without a job, {} of them for a reason",
+                grid.skipped + grid.explained,
+                grid.explained
+            );
+        }
+        if grid.group > 1 {
+            let _ = write!(line, "; jobs come in groups of {}", grid.group);
+        }
+        lines.push(line + ".");
+    } else {
+        let mean = arrivals.mean.map_or(String::new(), |mean| format!(", {mean} in the mean"));
+        lines.push(format!("{}, {} jobs: {}.", arrivals.kind.name(), task.jobs, arrivals.why));
+        if let (Some(two), Some(last)) = (arrivals.curve.first(), arrivals.curve.last()) {
+            let share = if arrivals.confidence > 0.0 {
+                format!("; at least {} are no shorter", percent(arrivals.confidence))
+            } else {
+                String::new()
+            };
+            lines.push(format!(
+                "Distances {} to {}{mean}; {} jobs within {}{share}.",
+                two.min, two.max, last.jobs, last.min
+            ));
+        }
+        if arrivals.kind == Kind::Aperiodic {
+            lines.push(format!(
+                "Period: the mean distance; jitter: the least with which that bounds the arrivals seen ({}).",
+                written.jitter
+            ));
+        }
+        if arrivals.kind == Kind::Unknown {
+            lines.push("Taken for sporadic, with the least distance seen.".to_owned());
+        }
+    }
+    match &task.exec {
+        Some(exec) => lines.push(format!(
+            "Execution {} to {}, {} in the mean, of {} jobs; at least {} need no more than the most seen.",
+            exec.min,
+            exec.max,
+            exec.mean,
+            exec.jobs,
+            percent(exec.confidence)
+        )),
+        None => lines.push("Execution was not seen: the wcet was given.".to_owned()),
+    }
+    if let Some((_, source)) = task.deadline {
+        lines.push(match source {
+            DeadlineSource::Class => "Deadline: of its scheduling class.".to_owned(),
+            DeadlineSource::Misses => "Deadline: that of missed jobs.".to_owned(),
+        });
+    }
+    if let Some(latency) = task.latency {
+        lines.push(format!("Jobs began up to {latency} after their arrival, waiting for the CPU included."));
+    }
+    for id in &task.links.maybe {
+        if let Some(name) = all.get(id.index()).map(|task| &task.name) {
+            lines.push(format!("Its jobs come right after those of \"{name}\", but on a grid: a chain, or an offset."));
+        }
+    }
+    if task.gaps > 0 {
+        lines.push(format!("Events were lost {} times between its jobs.", task.gaps));
+    }
+    if let Some(cpu) = task.cpus.last() {
+        let all: Vec<String> = task.cpus.iter().map(ToString::to_string).collect();
+        let cpus = if *cpu == 0 || all.len() == 1 { format!("CPU {cpu}") } else { format!("CPUs {}", all.join(", ")) };
+        lines.push(format!("Seen on {cpus}."));
+    }
+    lines
+}

@@ -1,0 +1,306 @@
+//! Arrivals whose truth is known.
+
+use takt_model::{Span, Time};
+
+use super::*;
+
+/// Uniform numbers by a counter.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((u128::from(z ^ (z >> 31)) * u128::from(most)) >> 64) as u64
+    }
+    fn share(&mut self) -> f64 {
+        self.below(1 << 53) as f64 / (1u64 << 53) as f64
+    }
+}
+
+fn of(releases: &[u64]) -> Arrivals {
+    let releases: Vec<(Time, Span)> = releases.iter().map(|at| (Time::from_ns(*at), Span::ZERO)).collect();
+    Arrivals::of(&Sample::of_releases(&releases))
+}
+
+fn grid(releases: &[u64]) -> Grid {
+    let arrivals = of(releases);
+    assert_eq!(arrivals.kind, Kind::Periodic, "{}: {:?}", arrivals.why, arrivals.curve.first());
+    arrivals.grid.unwrap()
+}
+
+fn walk(first: u64, jobs: usize, mut distance: impl FnMut() -> u64) -> Vec<u64> {
+    let mut at = first;
+    let mut all = vec![first];
+    for _ in 1..jobs {
+        at += distance();
+        all.push(at);
+    }
+    all
+}
+
+const MS: u64 = 1_000_000;
+
+#[test]
+fn a_plain_grid_is_exact_from_five_jobs_on() {
+    let all = walk(3 * MS, 5, || 10 * MS);
+    let found = grid(&all);
+    assert_eq!((found.period, found.first, found.jitter), (Span::from_ms(10), Time::from_ns(3 * MS), Span::ZERO));
+    assert_eq!((found.period_min, found.period_max), (Span::from_ms(10), Span::from_ms(10)));
+    let arrivals = of(&all[..4]);
+    assert_eq!((arrivals.kind, arrivals.confidence), (Kind::Unknown, 0.0));
+    assert_eq!(of(&[]).kind, Kind::Unknown);
+    assert_eq!(of(&[7]).kind, Kind::Unknown);
+    assert_eq!(of(&[7; 100]).kind, Kind::Aperiodic, "all at once");
+}
+
+#[test]
+fn a_period_of_thirds_of_nanoseconds_does_not_drift_away() {
+    let all: Vec<u64> = (0..30_000).map(|k| k * 100_000_000 / 3).collect();
+    let found = grid(&all);
+    assert_eq!(found.period.as_ns(), 33_333_333);
+    assert!(found.jitter.as_ns() <= 1 && found.period_max.as_ns() > 33_333_333, "{found:?}");
+}
+
+#[test]
+fn jitter_of_any_size_keeps_the_period_and_comes_out() {
+    let mut dice = Dice(1);
+    for case in 0..60u64 {
+        let period = 1_000_000 + dice.below(50 * MS);
+        let offset = dice.below(period);
+        let jobs = 200 + dice.below(800);
+        for jitter in [period / 1000, period / 20, period / 2, period, period * 3 / 2] {
+            let mut last = 0;
+            let all: Vec<u64> = (0..jobs)
+                .map(|k| {
+                    last = last.max(offset + k * period + dice.below(jitter + 1));
+                    last
+                })
+                .collect();
+            let found = grid(&all);
+            let truth = format!("case {case}: period {period} offset {offset} jitter {jitter} jobs {jobs}: {found:?}");
+            assert!(found.period.as_ns().abs_diff(period) * 1000 <= period, "{truth}");
+            assert!(found.period_min.as_ns() <= period && period <= found.period_max.as_ns(), "{truth}");
+            // The strip is no wider than the true one (but for rounding its start down), and nearly as wide.
+            assert!(found.jitter.as_ns() <= jitter + jitter / 8 + 2, "{truth}");
+            assert!(found.jitter.as_ns() * 10 >= jitter * 8, "{truth}");
+            assert!(found.first.as_ns().abs_diff(offset) * 8 <= jitter + 16, "{truth}");
+            let within = found.first == Time::ZERO
+                || all.iter().enumerate().all(|(k, at)| {
+                    let nominal = found.first.as_ns() + k as u64 * found.period.as_ns();
+                    nominal <= at + 1 && *at <= nominal + found.jitter.as_ns() + 1
+                });
+            assert!(within || jitter < 1000, "{truth}");
+        }
+    }
+}
+
+#[test]
+fn what_counts_from_the_one_before_is_never_periodic() {
+    let mut dice = Dice(2);
+    let (mut undecided, mut enough) = (0, 0);
+    for case in 0..3000u64 {
+        let period = MS + dice.below(20 * MS);
+        let jobs = 6 + dice.below(if case % 10 == 0 { 2000 } else { 150 }) as usize;
+        let shape = case % 8;
+        let all = walk(0, jobs, || match shape {
+            0 => period + dice.below(period + 1),
+            1 => ((1.0 - dice.share()).ln() * -(period as f64)) as u64,
+            2 => period + period / 1000 * dice.below(10),
+            3 => period + dice.below(period / 2),
+            4 => {
+                if dice.below(10) < 3 {
+                    period * 13 / 10
+                } else {
+                    period
+                }
+            }
+            // Multiples of one distance: a grid that is empty in places.
+            5 => period * (1 + dice.below(2)),
+            6 => period * (1 + dice.below(4)),
+            // A relative sleep: its length, wake-up latency, and how long a job runs.
+            _ => period + 50_000 + dice.below(20_000) + dice.below(period / 10),
+        });
+        let arrivals = of(&all);
+        // Few draws from few values may be all alike.
+        let told_apart = shape < 4 || shape == 7 || arrivals.distances.first() != arrivals.distances.last();
+        if told_apart && jobs >= 12 {
+            assert_ne!(arrivals.kind, Kind::Periodic, "case {case}: shape {shape}, {jobs} jobs: {}", arrivals.why);
+        }
+        if jobs >= 90 {
+            enough += 1;
+            undecided += u32::from(arrivals.kind == Kind::Unknown);
+            assert!(arrivals.kind == Kind::Unknown || arrivals.confidence > 0.95);
+        }
+        if jobs >= 301 && shape != 1 && shape != 6 {
+            assert_eq!(arrivals.kind, Kind::Sporadic, "case {case}: shape {shape}");
+            assert!(
+                arrivals.curve[0].min.as_ns() >= period
+                    && arrivals.curve[0].min.as_ns() <= period + period / 20 + 60_000
+            );
+        }
+    }
+    assert!(enough > 1000 && undecided * 4 < enough, "{undecided} of {enough} undecided");
+}
+
+#[test]
+fn halves_and_doubles_are_not_confused() {
+    // Early and late in turn: the mean is the period.
+    let all: Vec<u64> = (0..200).map(|k| k * 10 * MS + (k % 2) * 2 * MS).collect();
+    let found = grid(&all);
+    assert_eq!((found.period, found.jitter, found.group), (Span::from_ms(10), Span::from_ms(2), 2));
+    // Three at once, every 30 ms.
+    let all: Vec<u64> = (0..300).map(|k| k / 3 * 30 * MS + k % 3 * MS / 10).collect();
+    let found = grid(&all);
+    assert_eq!((found.period, found.group), (Span::from_ms(10), 3));
+    assert!(found.jitter >= Span::from_us(19_700) && found.jitter <= Span::from_ms(22), "{found:?}");
+    // One period in two or three is left out, at random.
+    let mut dice = Dice(3);
+    for most in [2, 3] {
+        let arrivals = of(&walk(0, 300, || 10 * MS * (1 + dice.below(most))));
+        assert_eq!(arrivals.kind, Kind::Sporadic);
+        assert!(arrivals.why.starts_with("it arrives on a grid of 10ms, but not in "), "{}", arrivals.why);
+    }
+}
+
+#[test]
+fn missed_periods_are_counted_and_outliers_named() {
+    let mut dice = Dice(4);
+    // One period in a hundred has no job, and jobs are numbered without a gap, as a recorder numbers them.
+    let all: Vec<u64> = (0..500).filter(|k| k % 100 != 50).map(|k| k * 10 * MS + dice.below(MS)).collect();
+    let found = grid(&all);
+    assert!(found.period.as_ns().abs_diff(10 * MS) < 10_000, "{found:?}");
+    assert_eq!((found.skipped, found.explained), (5, 0));
+    // Three late ones do not disturb it, and stay within the jitter.
+    let late = [100, 250, 400];
+    let all: Vec<u64> =
+        (0..500).map(|k| k * 10 * MS + dice.below(20_000) + u64::from(late.contains(&k)) * 4 * MS).collect();
+    let found = grid(&all);
+    assert_eq!((found.period, found.outliers), (Span::from_ms(10), 3));
+    assert!(found.typical_jitter < Span::from_us(25) && found.jitter >= Span::from_ms(4), "{found:?}");
+    // A clock that drifts by half a millisecond to and fro, slowly.
+    let all: Vec<u64> = (0..2000u64)
+        .map(|k| k * 10 * MS + dice.below(100_000) + (250_000.0 * (1.0 + (k as f64 / 300.0).sin())) as u64)
+        .collect();
+    assert!(grid(&all).period.as_ns().abs_diff(10 * MS) < 1_000);
+}
+
+fn sample(jobs: impl Iterator<Item = (u64, u64, Option<u64>, bool)>) -> Sample {
+    let jobs = jobs.map(|(number, at, complete, gap)| JobSeen {
+        number,
+        arrival: Time::from_ns(at),
+        window: Span::ZERO,
+        release: Time::from_ns(at),
+        complete: complete.map(Time::from_ns),
+        exec: None,
+        gap,
+    });
+    Sample { jobs: jobs.collect(), ..Sample::default() }
+}
+
+#[test]
+fn lost_events_and_late_jobs_explain_what_is_missing() {
+    let mut dice = Dice(5);
+    // A recorder that lost a second: 100 periods are missing, and the numbers go on.
+    let times = (0..400u64).filter(|k| !(150..250).contains(k)).map(|k| (k, k * 10 * MS + dice.below(3 * MS)));
+    let times: Vec<(u64, u64)> = times.collect();
+    let lossy = |keep: bool| {
+        sample(times.iter().enumerate().map(|(i, (k, at))| (if keep { *k } else { i as u64 }, *at, None, *k == 250)))
+    };
+    for keep in [true, false] {
+        let arrivals = Arrivals::of(&lossy(keep));
+        let found = arrivals.grid.unwrap_or_else(|| panic!("{keep}: {}", arrivals.why));
+        assert!(found.period.as_ns().abs_diff(10 * MS) * 1000 <= 10 * MS, "{found:?}");
+        assert_eq!((found.skipped, found.explained), (0, if keep { 0 } else { 100 }));
+        assert!(arrivals.curve[0].max < Span::from_ms(14), "nothing is told of what is missing");
+    }
+    // Each tenth job takes two and a half periods, and the thread waits for the next instant that is still to come.
+    let mut k = 0;
+    let jobs = (0..300u64).map(|i| {
+        let at = k * 10 * MS;
+        let late = i % 10 == 9;
+        let complete = at + if late { 25 * MS } else { MS };
+        k += if late { 3 } else { 1 };
+        (i, at, Some(complete), false)
+    });
+    let arrivals = Arrivals::of(&sample(jobs));
+    let found = arrivals.grid.unwrap_or_else(|| panic!("{}", arrivals.why));
+    assert_eq!((found.period, found.skipped, found.explained), (Span::from_ms(10), 0, 58));
+}
+
+#[test]
+fn wide_windows_count_less_than_narrow_ones() {
+    let mut dice = Dice(6);
+    let releases: Vec<(Time, Span)> = (0..300)
+        .map(|k| {
+            let vague = dice.below(4) == 0;
+            let late = if vague { dice.below(5 * MS) } else { dice.below(10_000) };
+            (Time::from_ns(k * 10 * MS + late), Span::from_ns(if vague { 5 * MS } else { 0 }))
+        })
+        .collect();
+    let arrivals = Arrivals::of(&Sample::of_releases(&releases));
+    let found = arrivals.grid.unwrap_or_else(|| panic!("{}", arrivals.why));
+    assert_eq!(found.period, Span::from_ms(10));
+    assert!(found.jitter < Span::from_us(11) && arrivals.vague > 40 && found.skipped == 0, "{found:?}");
+}
+
+#[test]
+fn more_jobs_say_more() {
+    assert!((holds_for(1, 0) - 0.05).abs() < 1e-6 && (holds_for(299, 0) - 0.99).abs() < 1e-4);
+    assert!(holds_for(1000, 0) > holds_for(1000, 1) && holds_for(1000, 1) > holds_for(1000, 20));
+    assert_eq!((holds_for(0, 0), holds_for(5, 5)), (0.0, 0.0));
+    // The normal approximation of 50 in 1000: 5 % + 1.645 * 0.69 %.
+    assert!((holds_for(1000, 50) - 0.937).abs() < 0.003, "{}", holds_for(1000, 50));
+}
+
+/// Two tasks: `first` as it comes, the second released by `cause` of the first's completion.
+fn links_between(jobs: u64, mut first: impl FnMut(u64) -> (u64, u64), second: impl Fn(u64, u64) -> u64) -> Vec<Links> {
+    let firsts: Vec<(u64, u64)> = (0..jobs).map(&mut first).collect();
+    let a = sample(firsts.iter().enumerate().map(|(k, (at, complete))| (k as u64, *at, Some(*complete), false)));
+    let b = sample(firsts.iter().enumerate().map(|(k, (_, complete))| {
+        let at = second(k as u64, *complete);
+        (k as u64, at, Some(at + MS / 2), false)
+    }));
+    links(&[a, b], |_, _| true)
+}
+
+#[test]
+fn chains_are_what_completions_explain() {
+    let mut dice = Dice(7);
+    let mut vary = |k: u64| (k * 10 * MS, k * 10 * MS + MS + dice.below(3 * MS));
+    // Released by completions, at once or a little later.
+    for lag in [0, 40_000] {
+        let found =
+            links_between(100, &mut vary, |k, complete| complete + lag + if lag > 0 { k % 7 * 3_000 } else { 0 });
+        assert_eq!(found[1].after.len(), 1, "{found:?}");
+        let link = &found[1].after[0];
+        assert_eq!((link.task.0, link.jobs), (0, 100));
+        assert!(link.confidence > 0.97 && found[0].after.is_empty() && found[0].maybe.is_empty());
+    }
+    // One period and a phase, but no cause.
+    let found = links_between(100, &mut vary, |k, _| k * 10 * MS + 5 * MS);
+    assert_eq!(found, [Links::default(), Links::default()]);
+    // Right after completions that never vary: perhaps.
+    let found = links_between(100, |k| (k * 10 * MS, k * 10 * MS + 2 * MS), |_, complete| complete);
+    assert!(found[1].after.is_empty() && found[1].maybe == [takt_model::TaskId(0)], "{found:?}");
+    // Few jobs say nothing.
+    assert_eq!(links_between(5, &mut vary, |_, complete| complete)[1], Links::default());
+}
+
+#[test]
+fn joined_chains_need_all_their_predecessors() {
+    let mut dice = Dice(8);
+    let mut random = |phase: u64| -> Vec<u64> { (0..200).map(|k| k * 10 * MS + phase + dice.below(4 * MS)).collect() };
+    let (a, b, other) = (random(MS), random(MS), random(2 * MS));
+    let task = |completes: &[u64]| {
+        sample(completes.iter().enumerate().map(|(k, c)| (k as u64, k as u64 * 10 * MS, Some(*c), false)))
+    };
+    let joined =
+        sample(a.iter().zip(&b).enumerate().map(|(k, (a, b))| (k as u64, *a.max(b), Some(a.max(b) + MS), false)));
+    let found = links(&[task(&a), task(&b), task(&other), joined], |_, _| true);
+    let after: Vec<u32> = found[3].after.iter().map(|link| link.task.0).collect();
+    assert_eq!(after, [0, 1], "{found:?}");
+    assert!(found[..3].iter().all(|links| links.after.is_empty() && links.maybe.is_empty()), "{found:?}");
+}

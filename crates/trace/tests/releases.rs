@@ -1,0 +1,87 @@
+//! Releases of real threads: what is known of them stands in tests/data/README.md.
+
+use takt_model::{Arrival, Span, file};
+use takt_trace::infer::{Inferred, Kind, SystemOptions, parse_releases};
+
+fn files() -> Vec<(String, String)> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/releases");
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<(String, String)> = entries
+        .map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), std::fs::read_to_string(path).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+fn inferred(name: &str, text: &str) -> takt_trace::infer::InferredTask {
+    Inferred::of_releases(vec![(name.to_owned(), parse_releases(text).unwrap())]).tasks.remove(0)
+}
+
+#[test]
+fn true_periods_are_found_and_others_are_not_periodic() {
+    let (mut periodic, mut others) = (0, 0);
+    for (name, text) in files() {
+        let task = inferred(&name, &text);
+        let arrivals = &task.arrivals;
+        match name.split_once("period=") {
+            Some((_, truth)) => {
+                let truth: u64 = truth.parse().unwrap();
+                let grid = arrivals.grid.unwrap_or_else(|| panic!("{name}: {}", arrivals.why));
+                assert_eq!(arrivals.kind, Kind::Periodic, "{name}");
+                // A thousandth is asked for; these are so clean that the very number comes out.
+                assert_eq!(grid.period.as_ns(), truth, "{name}");
+                assert!(grid.period_min <= grid.period && grid.period <= grid.period_max, "{name}");
+                assert!((grid.period_max - grid.period_min).as_ns() * 10_000 < truth, "{name}: {grid:?}");
+                assert!(grid.jitter < Span::from_us(60) && grid.skipped == 0, "{name}: {grid:?}");
+                periodic += 1;
+            }
+            None => {
+                assert_eq!(arrivals.kind, Kind::Sporadic, "{name}: {}", arrivals.why);
+                assert!(arrivals.grid.is_none());
+                others += 1;
+            }
+        }
+    }
+    assert_eq!((periodic, others), (4, 2));
+}
+
+/// A part of the jobs may be too few to decide, but never decides wrongly; the period is within a thousandth, and more jobs bound it tighter.
+#[test]
+fn more_jobs_bound_the_period_tighter() {
+    for (name, text) in files().into_iter().filter(|(name, _)| name.contains("period=")) {
+        let truth: u64 = name.split_once("period=").unwrap().1.parse().unwrap();
+        let mut widths = Vec::new();
+        for jobs in [5, 10, 20, 40, 80, 120, 170, 240, 314] {
+            let lines: Vec<&str> = text.lines().take(jobs).collect();
+            let task = inferred(&name, &lines.join("\n"));
+            let Some(grid) = task.arrivals.grid else {
+                assert!(
+                    task.arrivals.kind == Kind::Unknown && jobs < 314,
+                    "{name}: {jobs} jobs: {}",
+                    task.arrivals.why
+                );
+                continue;
+            };
+            assert!(grid.period.as_ns().abs_diff(truth) * 1000 <= truth, "{name}: {jobs} jobs: {}", grid.period);
+            assert!(grid.period_min.as_ns() <= truth && truth <= grid.period_max.as_ns(), "{name}: {jobs}: {grid:?}");
+            widths.push(grid.period_max - grid.period_min);
+        }
+        assert!(widths.windows(2).all(|pair| pair[1] < pair[0]), "{name}: {widths:?}");
+    }
+}
+
+#[test]
+fn a_system_of_releases_is_one_that_can_be_read() {
+    let files = files().into_iter().map(|(name, text)| (name, parse_releases(&text).unwrap()));
+    let inferred = Inferred::of_releases(files.collect());
+    let without = inferred.system(&SystemOptions::default());
+    assert!(without.system.tasks.is_empty() && without.left_out.len() == 6, "no execution is known");
+    let options = SystemOptions { wcet: Some(Span::from_ms(1)), ..SystemOptions::default() };
+    let written = inferred.system(&options);
+    assert_eq!(file::parse(&written.text, "inferred.toml").unwrap(), written.system, "{}", written.text);
+    for task in &written.system.tasks {
+        let periodic = task.name.contains("period=");
+        assert_eq!(task.arrival == Arrival::Periodic, periodic, "{}", written.text);
+        assert!(!periodic || task.deadline == task.period);
+    }
+}
