@@ -3,7 +3,9 @@
 mod doctor;
 mod generate;
 mod infer;
+mod stats;
 mod study;
+mod top;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -13,7 +15,9 @@ use takt_model::{Probability, Span};
 pub(crate) use doctor::Doctor;
 pub(crate) use generate::{Gen, Profile};
 pub(crate) use infer::Infer;
+pub(crate) use stats::Stats;
 pub(crate) use study::{List, OTHERS, Study};
+pub(crate) use top::{Sort, Top};
 
 use crate::output::Target;
 
@@ -52,6 +56,7 @@ pub(crate) enum Verb {
     Doctor(Doctor),
     Infer(Infer),
     Stats(Stats),
+    Top(Top),
     Diff(Diff),
     Chart(Chart),
     Report(Report),
@@ -368,25 +373,6 @@ pub(crate) struct Run {
     /// Write the log here; - is standard output (and then no statistics are printed).
     #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
-
-    /// Exit with status 1 when a deadline was missed.
-    #[arg(long)]
-    pub(crate) fail_on_miss: bool,
-}
-
-/// Print the numbers of a log: per task, chain and CPU.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Exit status: 0 read; 1 a deadline was missed under --fail-on-miss; 3 a log of another version.
-
-Examples:
-  takt stats run.takt
-  takt sim robot.toml -o - | takt stats -
-  takt stats run.takt --json | jq '.tasks[].response_ns.p99'")]
-pub(crate) struct Stats {
-    /// The log; - is standard input.
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub(crate) log: String,
 
     /// Exit with status 1 when a deadline was missed.
     #[arg(long)]

@@ -7,9 +7,11 @@
 mod args;
 mod failure;
 mod input;
+mod live;
 mod numbers;
 mod output;
 mod progress;
+mod serve;
 mod table;
 mod verbs;
 

@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
-use takt_log::stats::{Merged, Stats};
-use takt_model::{Lateness, Span};
+use takt_log::stats::{InterruptStats, Merged, Stats, Summary, TaskStats};
+use takt_model::{Lateness, Span, Time};
 
 use crate::table::{Table, or_dash, time};
 
@@ -47,6 +47,126 @@ pub(crate) fn numbers(stats: &Stats, silence: Silence) -> String {
     out
 }
 
+/// What happened in an interval: its tasks, then one line of its CPUs.
+pub(crate) fn interval(from: Time, to: Time, stats: &Stats) -> String {
+    let part = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), percent);
+    let mut table = Table::new(&[
+        "task",
+        "released",
+        "completed",
+        "missed",
+        "open",
+        "cpu",
+        "exec mean",
+        "max",
+        "resp mean",
+        "max",
+        "laxity min",
+        "preempt",
+        "migrate",
+    ]);
+    for task in &stats.tasks {
+        let execution = |of: fn(&Summary<u64>) -> u64| {
+            or_dash(task.execution_ns.as_ref().map(|summary| time(Span::from_ns(of(summary)))))
+        };
+        let response = |of: fn(&Summary<u64>) -> u64| {
+            or_dash(task.response_ns.as_ref().map(|summary| time(Span::from_ns(of(summary)))))
+        };
+        table.row(vec![
+            task.task.clone(),
+            task.released.to_string(),
+            task.completed.to_string(),
+            or_dash(task.missed),
+            task.unfinished.to_string(),
+            part(task.utilization),
+            execution(|summary| summary.mean),
+            execution(|summary| summary.max),
+            response(|summary| summary.mean),
+            response(|summary| summary.max),
+            or_dash(task.laxity_ns.map(|laxity| Lateness::from_ns(laxity.min).four_digits_down())),
+            or_dash(task.preemptions),
+            or_dash(task.migrations),
+        ]);
+    }
+    let cpus: Vec<String> =
+        stats.cpus.iter().map(|cpu| format!("{} {} {}", cpu.node, cpu.cpu, part(cpu.utilization))).collect();
+    let cpus = if cpus.is_empty() { String::new() } else { format!("cpus: {}\n", cpus.join(", ")) };
+    let lost = match stats.lost_events {
+        Some(0) => String::new(),
+        Some(lost) => format!("incomplete: {lost} events were lost\n"),
+        None => "incomplete: an unknown number of events were lost\n".to_owned(),
+    };
+    format!("from {from} to {to}\n{}{cpus}{lost}", table.render(""))
+}
+
+/// A part of the time of one CPU, rounded to the nearest.
+pub(crate) fn percent(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}
+
+/// All distributions of tasks and interrupts, and who used the CPUs.
+pub(crate) fn details(stats: &Stats) -> String {
+    let head = |name| Table::new(&[name, "count", "mean", "deviation", "min", "p50", "p90", "p99", "p99.9", "max"]);
+    let row = |name: &str, s: Summary<u64>| {
+        let times = [s.mean, s.deviation, s.min, s.p50, s.p90, s.p99, s.p999, s.max];
+        let mut cells = vec![name.to_owned(), s.count.to_string()];
+        cells.extend(times.map(|ns| time(Span::from_ns(ns))));
+        cells
+    };
+    type Of = fn(&TaskStats) -> Option<Summary<u64>>;
+    let quantities: [(&str, Of); 5] = [
+        ("response", |task| task.response_ns),
+        ("execution", |task| task.execution_ns),
+        ("execution without interrupts", |task| task.execution_without_interrupts_ns),
+        ("inter-arrival", |task| task.inter_arrival_ns),
+        ("start latency", |task| task.start_latency_ns),
+    ];
+    let mut tables = Vec::new();
+    for (name, of) in quantities {
+        let mut table = head(name);
+        for (task, summary) in stats.tasks.iter().filter_map(|task| Some((task, of(task)?))) {
+            table.row(row(&task.task, summary));
+        }
+        tables.push(table);
+    }
+    let mut laxities = head("laxity");
+    for (task, s) in stats.tasks.iter().filter_map(|task| Some((task, task.laxity_ns?))) {
+        let mut cells = vec![task.task.clone(), s.count.to_string()];
+        let down = |ns| Lateness::from_ns(ns).four_digits_down().to_string();
+        cells.extend([down(s.mean), time(Span::from_ns(s.deviation))]);
+        cells.extend([s.min, s.p50, s.p90, s.p99, s.p999, s.max].map(down));
+        laxities.row(cells);
+    }
+    tables.insert(1, laxities);
+    let mut users = Table::new(&["user of the CPUs", "what", "busy", "of a CPU"]);
+    let mut user = |name: &str, what: &str, busy: Option<u64>, part: Option<f64>| {
+        let busy = or_dash(busy.map(|busy| time(Span::from_ns(busy))));
+        users.row(vec![name.to_owned(), what.to_owned(), busy, or_dash(part.map(percent))]);
+    };
+    stats.tasks.iter().for_each(|task| user(&task.task, "task", task.busy_ns, task.utilization));
+    let interrupts = || stats.interrupts.iter().flatten();
+    for one in interrupts() {
+        let what = one.kind.map_or("interrupt", |kind| if kind == "soft" { "softirq" } else { "interrupt" });
+        user(&one.interrupt, what, Some(one.busy_ns), one.utilization);
+    }
+    tables.push(users);
+    type OfInterrupt = fn(&InterruptStats) -> Option<Summary<u64>>;
+    let quantities: [(&str, OfInterrupt); 3] = [
+        ("interrupts' execution", |one| one.execution_ns),
+        ("with nested ones", |one| one.execution_with_nested_ns),
+        ("interrupts' inter-arrival", |one| one.inter_arrival_ns),
+    ];
+    for (name, of) in quantities {
+        let mut table = head(name);
+        for (one, summary) in interrupts().filter_map(|one| Some((one, of(one)?))) {
+            table.row(row(&one.interrupt, summary));
+        }
+        tables.push(table);
+    }
+    let told = tables.iter().filter(|table| !table.is_empty());
+    told.map(|table| format!("\n{}", table.render(""))).collect()
+}
+
 /// The numbers of all runs together, then the confidence intervals.
 pub(crate) fn merged(merged: &Merged, silence: Silence) -> String {
     let mut table = Table::new(&["95 % confidence", "mean response", "from", "to", "miss ratio", "from", "to"]);
@@ -54,8 +174,8 @@ pub(crate) fn merged(merged: &Merged, silence: Silence) -> String {
         let mut cells = vec![task.task.clone()];
         let response = |ns: i64| time(Span::from_ns(ns.max(0).unsigned_abs()));
         let ratio = |x: f64| format!("{:.4}", x.clamp(0.0, 1.0));
-        cells.extend(interval(task.response_mean_ns.map(|i| [i.mean, i.low, i.high].map(response))));
-        cells.extend(interval(task.miss_ratio.map(|i| [i.mean, i.low, i.high].map(ratio))));
+        cells.extend(confidence(task.response_mean_ns.map(|i| [i.mean, i.low, i.high].map(response))));
+        cells.extend(confidence(task.miss_ratio.map(|i| [i.mean, i.low, i.high].map(ratio))));
         table.row(cells);
     }
     format!("{}in {} runs\n\n{}", numbers(&merged.stats, silence), merged.runs, table.render(""))
@@ -127,7 +247,7 @@ fn closing(stats: &Stats, silence: Silence) -> String {
     }
 }
 
-fn interval(shown: Option<[String; 3]>) -> [String; 3] {
+fn confidence(shown: Option<[String; 3]>) -> [String; 3] {
     shown.unwrap_or_else(|| ["-", "-", "-"].map(str::to_owned))
 }
 
@@ -145,7 +265,7 @@ mod tests {
     use super::*;
     use takt_log::stats::{Collector, Replications};
     use takt_log::{Definitions, Event, JobKey, KindSet, Sink as _};
-    use takt_model::{Builtin, System, Task, TaskId, Time};
+    use takt_model::{Builtin, System, Task, TaskId};
 
     /// A job of 12.34567 ms with 40 ms of time, and one that starts and never ends, until `end_ms`.
     fn example(end_ms: u64) -> Stats {

@@ -40,6 +40,11 @@ impl Table {
         self.within(crate::output::terminal_width().unwrap_or(usize::MAX), indent)
     }
 
+    /// Its lines, however wide.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.within(usize::MAX, "").lines().map(str::to_owned).collect()
+    }
+
     fn within(&self, limit: usize, indent: &str) -> String {
         let columns = self.rows.first().map_or(0, Vec::len);
         let width = |column: usize| self.rows.iter().map(|row| width(&row[column])).max().unwrap_or(0);

@@ -18,6 +18,7 @@ mod sim;
 mod size;
 mod stats;
 mod study;
+mod top;
 mod verify;
 
 use clap::CommandFactory as _;
@@ -45,6 +46,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
         Verb::Doctor(options) => doctor::execute(&options, json),
         Verb::Infer(options) => infer::execute(&options, json),
         Verb::Stats(options) => stats::execute(&options, json),
+        Verb::Top(options) => top::execute(&options),
         Verb::Diff(options) => diff::execute(&options, json),
         Verb::Chart(options) => chart::execute(&options),
         Verb::Report(options) => report::execute(&options, json),
@@ -91,6 +93,7 @@ fn keep_inputs(verb: &Verb) -> Result<(), Failure> {
 fn answers_in_json(verb: &Verb) -> Result<(), Failure> {
     let (name, instead) = match verb {
         Verb::Chart(_) => ("chart", "\"takt stats LOG --json\" has the numbers"),
+        Verb::Top(_) => ("top", "\"takt stats LOG --every 1s --json\" has the numbers"),
         Verb::Export(_) => ("export", "\"takt stats LOG --json\" has the numbers, and --format csv a line per job"),
         Verb::Completions(_) => ("completions", "it prints a script of the shell"),
         Verb::Man(_) => ("man", "it prints a manual page"),

@@ -755,6 +755,7 @@ fn help_says_what_it_said() {
         "run",
         "doctor",
         "stats",
+        "top",
         "diff",
         "infer",
         "chart",
@@ -826,4 +827,37 @@ fn a_name_in_an_error_does_not_command_the_terminal() {
     assert!(ran.stderr.contains("\"two\\nlines\"") && subjects.into_iter().all(|told| told), "{:?}", ran.stderr);
     let named = folder.takt(&["check", "no\nsuch"]);
     assert_eq!(named.stderr, "takt: cannot read no\\nsuch: No such file or directory (os error 2)\n");
+}
+
+/// An endless log is told interval by interval: the first report comes while the log is being written.
+#[test]
+fn a_log_is_reported_while_it_is_written() {
+    use std::io::{BufRead as _, BufReader};
+    let folder = Folder::new();
+    fs::write(folder.0.path().join("a.toml"), "takt = 1\n[[task]]\nname = \"a\"\nperiod = \"1ms\"\nwcet = \"100us\"\n")
+        .unwrap();
+    assert_eq!(folder.takt(&["sim", "a.toml", "--for", "100s", "-o", "a.takt"]).status, 0);
+    let log = fs::read(folder.0.path().join("a.takt")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
+    let command = command.args(["stats", "--every", "1s", "--json", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut stats = command.spawn().unwrap();
+    let mut input = stats.stdin.take().unwrap();
+    let mut lines = BufReader::new(stats.stdout.take().unwrap()).lines();
+    // Half of the log, and no more for now: its reports do not wait for the rest.
+    input.write_all(&log[..log.len() / 2]).unwrap();
+    input.flush().unwrap();
+    let mut report = || -> serde_json::Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    for second in 0..40u64 {
+        let report = report();
+        assert_eq!(
+            (&report["from_ns"], &report["tasks"][0]["released"]),
+            (&(second * 1_000_000_000).into(), &1000.into())
+        );
+        assert_eq!(report["cpus"][0]["utilization"], 0.1);
+    }
+    // A reader that leaves is no error.
+    drop(lines);
+    let _ = input.write_all(&log[log.len() / 2..]);
+    drop(input);
+    assert_eq!(stats.wait().unwrap().code(), Some(0));
 }

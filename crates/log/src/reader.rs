@@ -245,6 +245,16 @@ impl<R: io::Read> Reader<R> {
         Ok(self.end())
     }
 
+    /// Gives events and late definitions to `sink` until `more`, asked after each event, says no; whether the end came
+    /// first. For logs that are still being written.
+    ///
+    /// # Errors
+    /// As the iterator's.
+    pub fn copy_while<S: Sink>(&mut self, sink: &mut S, more: impl FnMut(&mut S) -> bool) -> Result<bool, ReadError> {
+        let broken = self.pump(&mut While(sink, more));
+        Ok(broken.inspect_err(|_| self.stop())?.is_none())
+    }
+
     /// After an error nothing more comes.
     #[cold]
     fn stop(&mut self) {
@@ -496,6 +506,21 @@ impl<S: Sink> Taker for All<'_, S> {
     fn event(&mut self, stream: u32, time: Time, event: &Event) -> ControlFlow<Self::Break> {
         self.0.event(stream, time, event);
         ControlFlow::Continue(())
+    }
+    fn define(&mut self, stream: u32, time: Time, definition: &Definition) {
+        self.0.define(stream, time, definition);
+    }
+}
+
+/// Takes everything for a sink as long as wanted.
+struct While<'a, S, F>(&'a mut S, F);
+
+impl<S: Sink, F: FnMut(&mut S) -> bool> Taker for While<'_, S, F> {
+    type Break = ();
+    #[inline(always)]
+    fn event(&mut self, stream: u32, time: Time, event: &Event) -> ControlFlow<()> {
+        self.0.event(stream, time, event);
+        if (self.1)(self.0) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
     fn define(&mut self, stream: u32, time: Time, definition: &Definition) {
         self.0.define(stream, time, definition);

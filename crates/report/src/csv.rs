@@ -84,6 +84,7 @@ fn line(out: &mut impl io::Write, prefixes: &[String], record: &JobRecord) -> io
 }
 
 /// A field, quoted where RFC 4180 asks for it.
-fn field(text: &str) -> String {
+#[must_use]
+pub fn field(text: &str) -> String {
     if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }

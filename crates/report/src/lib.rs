@@ -1,5 +1,5 @@
 //! Pictures and pages of what should happen and what happened: Gantt charts as SVG and for the terminal,
-//! an HTML report, and exports for other tools.
+//! an HTML report, exports for other tools, and metrics.
 //!
 //! Everything is a pure function from events, definitions, statistics and verdicts to text or bytes. A
 //! log of any length is read once, in bounded memory: [`GanttBuilder`] and the exports are
@@ -32,6 +32,7 @@ mod markup;
 pub mod parquet;
 pub mod perfetto;
 mod plot;
+pub mod prometheus;
 pub mod scene;
 pub mod source;
 pub mod svg;
@@ -43,6 +44,7 @@ pub use gantt::{Doing, Gantt, GanttBuilder, GanttOptions, Mark, MarkKind, Row, S
 pub use html::{ReportInput, findings, html, is_no_proof};
 pub use jobs::{JobRecord, JobTracker, Outcome};
 pub use perfetto::PerfettoWriter;
+pub use prometheus::prometheus;
 pub use scene::{Scene, SceneNode, SceneTask};
 pub use source::{Source, SourceBuilder};
 pub use svg::{CHART_CSS, Rows, SvgOptions, svg};

@@ -1,26 +1,49 @@
-//! `takt stats`: the numbers of a log.
+//! `takt stats`: the numbers of a log, of its whole or as it comes.
 
-use takt_log::BackEnd;
-use takt_log::stats::{Collector, Stats};
-use takt_model::Span;
+use std::io::Write;
+use std::time::Duration;
+
+use serde::Serialize;
+use takt_linux::signals::StopSignals;
+use takt_log::stats::{Collector, Distribution, Point, Quantity, Stats};
+use takt_log::{BackEnd, Definition, Event, Sink};
+use takt_model::{Span, Time};
 
 use super::sim::{silence, verdict};
 use crate::args;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Log};
-use crate::numbers::{Silence, numbers};
-use crate::output::{print, print_json};
+use crate::live::Live;
+use crate::numbers::{Silence, details, interval, numbers};
+use crate::output::{Target, note, print, print_json};
+use crate::serve::Server;
+
+/// How often a server looks whether it is to stop.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Intervals without an event that are reported one by one; where more follow each other, one report stands for all.
+const EMPTY_MAX: u64 = 1000;
 
 pub(crate) fn execute(options: &args::Stats, json: bool) -> Outcome {
+    if let Some(address) = &options.serve {
+        return serve(address, &options.log);
+    }
     let mut log = input::log(&options.log)?;
-    let stats = Collector::read(&mut log).map_err(|error| input::log_failure(&options.log, &error))?;
+    if let Some(every) = options.every {
+        return intervals(options, every, &mut log, json);
+    }
+    let mut stats = Collector::read(&mut log).map_err(|error| input::log_failure(&options.log, &error))?;
     input::warn_of_damage(&options.log, &log.damage());
-    if json {
+    let whole = verdict(&stats, options.fail_on_miss);
+    only(&mut stats, &options.task, &options.log)?;
+    if let Some((quantity, cumulative)) = wanted(options) {
+        distribution(&stats, quantity, cumulative, json)?;
+    } else if json {
         print_json(&stats)?;
     } else {
-        print(&numbers(&stats, silence_of(&options.log, &log, &stats)))?;
+        let more = if options.all { details(&stats) } else { String::new() };
+        print(&(numbers(&stats, silence_of(&options.log, &log, &stats)) + &more))?;
     }
-    Ok(verdict(&stats, options.fail_on_miss))
+    Ok(whole)
 }
 
 /// A run without a miss is what it is; a simulation may be taken for a proof.
@@ -30,4 +53,192 @@ fn silence_of(path: &str, log: &Log, stats: &Stats) -> Silence {
     }
     let duration = Span::from_ns(stats.duration_ns);
     input::system_of(path, log).map_or(Silence::NoProof, |system| silence(&system, duration))
+}
+
+/// Leaves out all tasks but these, which must be there.
+fn only(stats: &mut Stats, tasks: &[String], log: &str) -> Result<(), Failure> {
+    if tasks.is_empty() {
+        return Ok(());
+    }
+    if let Some(unknown) = tasks.iter().find(|name| stats.tasks.iter().all(|task| task.task != **name)) {
+        const NAMED: usize = 20;
+        let names: Vec<String> = stats.tasks.iter().take(NAMED).map(|task| format!("\"{}\"", task.task)).collect();
+        let more = if stats.tasks.len() > NAMED { ", ..." } else { "" };
+        let log = input::shown(log);
+        let names = names.join(", ");
+        return Err(Failure::input(format_args!("no task is called \"{unknown}\"; {log} has {names}{more}")));
+    }
+    keep(stats, tasks);
+    Ok(())
+}
+
+fn keep(stats: &mut Stats, tasks: &[String]) {
+    if !tasks.is_empty() {
+        stats.tasks.retain(|task| tasks.contains(&task.task));
+    }
+}
+
+/// The distribution that is asked for, and whether as CDF.
+fn wanted(options: &args::Stats) -> Option<(Quantity, bool)> {
+    let (name, cumulative) = match (&options.cdf, &options.pmf) {
+        (Some(name), _) => (name, true),
+        (None, Some(name)) => (name, false),
+        (None, None) => return None,
+    };
+    Quantity::ALL.into_iter().find(|quantity| quantity.name() == name).map(|quantity| (quantity, cumulative))
+}
+
+#[derive(Serialize)]
+struct Drawn<'a> {
+    quantity: &'static str,
+    function: &'static str,
+    tasks: Vec<DrawnTask<'a>>,
+}
+
+#[derive(Serialize)]
+struct DrawnTask<'a> {
+    task: &'a str,
+    node: &'a str,
+    count: u64,
+    points: Vec<Point>,
+}
+
+fn distribution(stats: &Stats, quantity: Quantity, cumulative: bool, json: bool) -> Result<(), Failure> {
+    let points = |distribution: &Distribution| -> Vec<Point> {
+        if cumulative { distribution.cdf().collect() } else { distribution.pmf().collect() }
+    };
+    let drawn = stats.tasks.iter().map(|task| {
+        let distribution = task.distribution(quantity);
+        DrawnTask { task: &task.task, node: &task.node, count: distribution.count, points: points(&distribution) }
+    });
+    let function = if cumulative { "cdf" } else { "pmf" };
+    let drawn = Drawn { quantity: quantity.name(), function, tasks: drawn.collect() };
+    if json {
+        return print_json(&drawn);
+    }
+    let mut text = "node,task,value_ns,count,probability\n".to_owned();
+    for task in &drawn.tasks {
+        let (node, name) = (takt_report::csv::field(task.node), takt_report::csv::field(task.task));
+        for point in &task.points {
+            text += &format!("{node},{name},{},{},{}\n", point.value_ns, point.count, point.probability);
+        }
+    }
+    print(&text)
+}
+
+/// One report an interval, written as soon as the log is past it.
+struct Every<'a> {
+    options: &'a args::Stats,
+    collector: Collector,
+    every: Span,
+    from: Time,
+    json: bool,
+    out: Box<dyn Write>,
+    missed: bool,
+    failed: Option<Failure>,
+}
+
+/// A line of `--every --json`.
+#[derive(Serialize)]
+struct Line<'a> {
+    from_ns: u64,
+    to_ns: u64,
+    #[serde(flatten)]
+    stats: &'a Stats,
+}
+
+fn intervals(options: &args::Stats, every: Span, log: &mut Log, json: bool) -> Outcome {
+    if every.is_zero() {
+        return Err(Failure::input("--every 0ns is no interval; give a duration like 1s"));
+    }
+    let mut sink = Every {
+        options,
+        collector: Collector::for_log(log.header(), log.definitions()),
+        every,
+        from: Time::ZERO,
+        json,
+        out: Target::stdout().open()?,
+        missed: false,
+        failed: None,
+    };
+    let ended = log.copy_while(&mut sink, |sink| sink.failed.is_none());
+    let ended = ended.map_err(|error| input::log_failure(&options.log, &error))?;
+    if ended {
+        let end = log.end();
+        sink.come_to(end);
+        // An interval that ends with the log has been told; what happens at its very end belongs to it.
+        let last = sink.collector.clone().finish(end);
+        let happened = || last.missed() > 0 || last.tasks.iter().any(|task| task.released + task.completed > 0);
+        if end > sink.from || end == Time::ZERO || happened() {
+            sink.tell(end, last);
+        }
+        input::warn_of_damage(&options.log, &log.damage());
+    }
+    match sink.failed {
+        Some(failure) if !failure.message.is_empty() => Err(failure),
+        _ if sink.missed && options.fail_on_miss => Ok(Status::No),
+        _ => Ok(Status::Yes),
+    }
+}
+
+impl Every<'_> {
+    /// Tells of all intervals that are over at `now`.
+    fn come_to(&mut self, now: Time) {
+        let mut empty = 0;
+        while self.failed.is_none() && now.saturating_since(self.from) >= self.every {
+            let mut to = self.from.saturating_add(self.every);
+            empty += 1;
+            if empty > EMPTY_MAX {
+                let steps = now.saturating_since(self.from).as_ns() / self.every.as_ns();
+                to = self.from.saturating_add(Span::from_ns(steps * self.every.as_ns()));
+            }
+            let stats = self.collector.cut(to);
+            self.tell(to, stats);
+        }
+    }
+
+    fn tell(&mut self, to: Time, mut stats: Stats) {
+        self.missed |= stats.missed() > 0;
+        keep(&mut stats, &self.options.task);
+        let text = if self.json {
+            let line = Line { from_ns: self.from.as_ns(), to_ns: to.as_ns(), stats: &stats };
+            serde_json::to_string(&line).map(|line| line + "\n").unwrap_or_default()
+        } else {
+            let more = if self.options.all { details(&stats) } else { String::new() };
+            interval(self.from, to, &stats) + &more + "\n"
+        };
+        let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        self.failed = Target::stdout().check(written).err();
+        self.from = to;
+    }
+}
+
+impl Sink for Every<'_> {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        if now.saturating_since(self.from) >= self.every {
+            self.come_to(now);
+        }
+        self.collector.event(stream, now, event);
+    }
+
+    fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        self.collector.define(stream, now, definition);
+    }
+
+    fn wants_misses(&self) -> bool {
+        false
+    }
+}
+
+/// Serves the numbers so far until a signal comes.
+fn serve(address: &str, log: &str) -> Outcome {
+    let server = Server::bind(address)?;
+    let signals = StopSignals::catch();
+    let live = Live::follow(log)?;
+    note(format_args!("serving {} until interrupted (Ctrl-C)", server.url()));
+    while signals.caught().is_none() {
+        live.progress()?;
+        server.answer(PATIENCE, &live)?;
+    }
+    Ok(Status::Yes)
 }

@@ -128,6 +128,11 @@ fn sinks_get_late_definitions_in_their_places() {
     let mut back = Everything::default();
     reader.copy_to(&mut back).unwrap();
     assert_eq!(back.0, all);
+    let mut part = (Reader::new(&log[..]).unwrap(), Everything::default());
+    assert!(!part.0.copy_while(&mut part.1, |sink| sink.0.len() < 3).unwrap());
+    assert_eq!(part.1.0, all[..3]);
+    assert!(part.0.copy_while(&mut part.1, |_| true).unwrap());
+    assert_eq!(part.1.0, all);
     let names = [0, 1, 2].map(|irq| reader.definitions().interrupt_name(irq));
     assert_eq!(names, ["24 eth0", "NET_RX", "interrupt 2"]);
     assert_eq!(reader.definitions().interrupts[1].kind.name(), "soft");

@@ -1,0 +1,61 @@
+//! The options of `takt stats`.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueHint};
+use takt_log::stats::Quantity;
+use takt_model::Span;
+
+use super::span;
+
+/// Print the numbers of a log: per task, chain, CPU and interrupt.
+///
+/// docs/statistics.md defines them. With --every a log that is still being written, like a pipe, is reported interval by interval.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 read; 1 a deadline was missed under --fail-on-miss; 3 a log of another version.
+
+Examples:
+  takt stats run.takt
+  takt stats run.takt --all                          executions, distances, latencies, interrupts, too
+  takt sim robot.toml -o - | takt stats -
+  takt sim robot.toml -o - | takt stats --every 100ms -
+  takt stats run.takt --cdf response --task video    value_ns, count, probability
+  takt stats run.takt --serve 127.0.0.1:9184         metrics for Prometheus
+  takt stats run.takt --json | jq '.tasks[].response_ns.p99'")]
+pub(crate) struct Stats {
+    /// The log; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) log: String,
+
+    /// All that docs/statistics.md defines, not only what became of the jobs and their responses.
+    #[arg(long, conflicts_with_all = ["cdf", "pmf", "serve"])]
+    pub(crate) all: bool,
+
+    /// Only this task. Repeatable.
+    #[arg(long, value_name = "NAME", conflicts_with = "serve")]
+    pub(crate) task: Vec<String>,
+
+    /// One report for each such interval of the log's time, as soon as it is over; with --json one line each.
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with_all = ["cdf", "pmf", "serve"])]
+    pub(crate) every: Option<Span>,
+
+    /// The cumulative distribution of a time, as CSV: which part of the jobs had no larger one.
+    #[arg(long, value_name = "QUANTITY", value_parser = quantities(), conflicts_with_all = ["pmf", "serve"])]
+    pub(crate) cdf: Option<String>,
+
+    /// The probability mass function of a time, as CSV: which part of the jobs had it.
+    #[arg(long, value_name = "QUANTITY", value_parser = quantities(), conflicts_with = "serve")]
+    pub(crate) pmf: Option<String>,
+
+    /// Serve the numbers so far as Prometheus metrics, at http://ADDRESS:PORT/metrics, until interrupted.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) serve: Option<String>,
+
+    /// Exit with status 1 when a deadline was missed.
+    #[arg(long)]
+    pub(crate) fail_on_miss: bool,
+}
+
+fn quantities() -> PossibleValuesParser {
+    PossibleValuesParser::new(Quantity::ALL.map(Quantity::name))
+}

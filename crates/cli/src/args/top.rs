@@ -1,0 +1,50 @@
+//! The options of `takt top`.
+
+use clap::{Args, ValueEnum, ValueHint};
+
+/// Watch a log as it comes in, like top: who runs how much, how long, how late.
+///
+/// Shows each task's part of the CPUs since the last look, and since the start its executions, responses, least laxity and
+/// misses. Keys: u x r l m n sort, R turns the order, / filters, space pauses, arrows scroll, q quits.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 shown, 2 no log, 3 no terminal to draw on (--once needs none).
+
+Examples:
+  sudo takt run robot.toml -o - | takt top -
+  takt top run.takt                          a whole log, or what comes through a FIFO
+  takt top run.takt --once --sort laxity     one table, the tightest first")]
+pub(crate) struct Top {
+    /// The log; - is standard input.
+    #[arg(value_hint = ValueHint::FilePath, default_value = "-")]
+    pub(crate) log: String,
+
+    /// Read to the end and print one table; so does a standard output that is no terminal.
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// What to sort by at first.
+    #[arg(long, value_enum, default_value_t = Sort::Utilization)]
+    pub(crate) sort: Sort,
+
+    /// Show tasks with this in their name.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) filter: String,
+}
+
+/// What rows are sorted by: what needs attention comes first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Sort {
+    /// The largest part of a CPU first (key u).
+    Utilization,
+    /// The longest execution first (x).
+    Execution,
+    /// The longest response first (r).
+    Response,
+    /// The least laxity first (l).
+    Laxity,
+    /// The most misses first (m).
+    Misses,
+    /// By name (n).
+    Name,
+}

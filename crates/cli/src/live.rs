@@ -1,0 +1,104 @@
+//! Statistics of a log that is still coming in, shared between who reads and who shows.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use takt_log::stats::{Collector, Stats};
+use takt_log::{Definition, Definitions, Event, Header, Sink};
+use takt_model::Time;
+
+use crate::failure::Failure;
+use crate::input;
+
+/// A [`Sink`] that others look at while it counts.
+#[derive(Clone, Default)]
+pub(crate) struct Live(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// From the log's head on.
+    collector: Option<Collector>,
+    latest: Time,
+    /// The log has ended, well or not.
+    ended: Option<Result<(), Failure>>,
+}
+
+impl Live {
+    /// For events after this head.
+    pub(crate) fn begin(&self, header: &Header, definitions: &Definitions) {
+        self.state().collector = Some(Collector::for_log(header, definitions));
+    }
+
+    /// Reads a log in a thread of its own, which ends with the log or the process.
+    pub(crate) fn follow(path: &str) -> Result<Live, Failure> {
+        let live = Live::default();
+        let (reader, path) = (live.clone(), path.to_owned());
+        let started = std::thread::Builder::new().name("takt-reader".to_owned()).spawn(move || {
+            let result = reader.read(&path);
+            reader.state().ended = Some(result);
+        });
+        match started {
+            Ok(_) => Ok(live),
+            Err(error) => Err(Failure::trouble(format_args!("cannot start a thread to read the log: {error}"))),
+        }
+    }
+
+    fn read(&self, path: &str) -> Result<(), Failure> {
+        let mut log = input::log(path)?;
+        self.begin(log.header(), log.definitions());
+        let end = log.copy_to(&mut self.clone()).map_err(|error| input::log_failure(path, &error))?;
+        self.state().latest = end;
+        Ok(())
+    }
+
+    /// How far the log has come, and whether it has ended. The failure of the reader is told once.
+    pub(crate) fn progress(&self) -> Result<(Time, bool), Failure> {
+        let mut state = self.state();
+        if let Some(Err(failure)) = &state.ended {
+            let failure = failure.clone();
+            state.ended = Some(Ok(()));
+            return Err(failure);
+        }
+        Ok((state.latest, state.ended.is_some()))
+    }
+
+    /// All numbers so far; `None` before the log's head has come.
+    pub(crate) fn stats(&self) -> Option<Stats> {
+        let (collector, latest) = {
+            let state = self.state();
+            (state.collector.clone()?, state.latest)
+        };
+        Some(collector.finish(latest))
+    }
+
+    /// What happened since the last cut, and up to when.
+    pub(crate) fn cut(&self) -> Option<(Time, Stats)> {
+        let mut state = self.state();
+        let latest = state.latest;
+        Some((latest, state.collector.as_mut()?.cut(latest)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // The numbers are whole after every event, whoever panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sink for Live {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        let mut state = self.state();
+        state.latest = state.latest.max(now);
+        if let Some(collector) = &mut state.collector {
+            collector.event(stream, now, event);
+        }
+    }
+
+    fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        if let Some(collector) = &mut self.state().collector {
+            collector.define(stream, now, definition);
+        }
+    }
+
+    fn wants_misses(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,127 @@
+//! `takt top`: a log as it comes in, on a terminal.
+
+mod keys;
+mod model;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use crossterm::style::{Attribute, Print, SetAttribute};
+use crossterm::terminal::{
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
+    disable_raw_mode, enable_raw_mode, size,
+};
+use crossterm::{cursor, execute, queue};
+use takt_linux::signals::StopSignals;
+use takt_log::stats::Collector;
+
+use crate::args;
+use crate::failure::{Failure, Outcome, Status};
+use crate::input;
+use crate::live::Live;
+use crate::output::print;
+use keys::Key;
+use model::{Kind, Line, Model, View};
+
+/// Between two looks at the log.
+const LOOK: Duration = Duration::from_millis(250);
+/// Keys between two looks.
+const KEYS_MAX: u32 = 8;
+
+pub(crate) fn execute(options: &args::Top) -> Outcome {
+    let view = View::new(options.sort, &options.filter);
+    if options.once || !io::stdout().is_terminal() {
+        return once(options, &view);
+    }
+    let signals = StopSignals::catch();
+    let live = Live::follow(&options.log)?;
+    let opened = Screen::open().and_then(|screen| Ok((screen, keys::listen()?)));
+    let (screen, keys) = opened.map_err(|error| {
+        Failure::cannot(format_args!(
+            "cannot draw on this terminal: {error}; --once prints one table and needs no terminal"
+        ))
+    })?;
+    let watched = watch(&live, &keys, view, &signals);
+    drop(screen);
+    watched
+}
+
+/// One table of the whole log.
+fn once(options: &args::Top, view: &View) -> Outcome {
+    let mut log = input::log(&options.log)?;
+    let stats = Collector::read(&mut log).map_err(|error| input::log_failure(&options.log, &error))?;
+    input::warn_of_damage(&options.log, &log.damage());
+    let mut model = Model::default();
+    model.take(log.end(), &stats);
+    print(&model.once(view))?;
+    Ok(Status::Yes)
+}
+
+fn watch(live: &Live, keys: &Receiver<Key>, mut view: View, signals: &StopSignals) -> Outcome {
+    let cannot = |error: io::Error| Failure::trouble(format_args!("cannot draw on this terminal: {error}"));
+    let (mut model, mut latest) = (Model::default(), None);
+    while signals.caught().is_none() {
+        let (now, ended) = live.progress()?;
+        view.ended = ended;
+        // Where nothing came, nothing is to be told anew.
+        if !view.paused
+            && latest != Some(now)
+            && let Some((now, stats)) = live.cut()
+        {
+            model.take(now, &stats);
+            latest = Some(now);
+        }
+        draw(&model, &mut view).map_err(cannot)?;
+        // So many keys at most, so that the next look comes soon even while they come.
+        for _ in 0..KEYS_MAX {
+            match keys.recv_timeout(LOOK) {
+                Ok(key) if !view.key(key) => return Ok(Status::Yes),
+                Ok(_) => draw(&model, &mut view).map_err(cannot)?,
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return Ok(Status::Yes),
+            }
+        }
+    }
+    Ok(Status::Yes)
+}
+
+fn draw(model: &Model, view: &mut View) -> io::Result<()> {
+    let (columns, lines) = size()?;
+    let screen = model.screen(view, columns.into(), lines.into());
+    let mut out = io::stdout().lock();
+    queue!(out, BeginSynchronizedUpdate)?;
+    for (row, Line { text, kind }) in (0..).zip(&screen) {
+        let attribute = match kind {
+            Kind::Plain => Attribute::Reset,
+            Kind::Head => Attribute::Reverse,
+            Kind::Missed => Attribute::Bold,
+            Kind::Missing => Attribute::Underlined,
+        };
+        queue!(out, cursor::MoveTo(0, row), SetAttribute(attribute), Print(text))?;
+        queue!(out, SetAttribute(Attribute::Reset), Clear(ClearType::UntilNewLine))?;
+    }
+    queue!(out, EndSynchronizedUpdate)?;
+    out.flush()
+}
+
+/// The terminal, as it was once this is dropped: at the end, on errors, on signals (which are caught) and on panics.
+struct Screen;
+
+impl Screen {
+    fn open() -> io::Result<Screen> {
+        enable_raw_mode()?;
+        let screen = Screen;
+        execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
+        Ok(screen)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = execute!(io::stdout(), cursor::Show, LeaveAlternateScreen);
+        let _ = disable_raw_mode();
+    }
+}
