@@ -1,5 +1,5 @@
 //! How fast logs are written and read, and statistics made: `cargo bench -p takt-log`, only some with
-//! `cargo bench -p takt-log --bench joblog -- read`.
+//! `cargo bench -p takt-log --bench joblog -- read`, and statistics of a file of 10^8 events with `-- file`.
 //!
 //! Plain figures, best of several rounds; nothing is asserted. The events are those of ten tasks on four CPUs,
 //! with a preemption in every fourth job; as in a simulator each kind is given to the sink at a place of its own.
@@ -49,6 +49,7 @@ fn main() {
         });
         println!("{:<34} {:>14.2}", format!("bytes per event, {streams} streams"), log.len() as f64 / events as f64);
     }
+    whole(&header, &definitions);
     for brief in [true, false] {
         measure("collect statistics, jobs", if brief { "brief" } else { "whole" }, jobs, || {
             let collector = Collector::new(&definitions, KindSet::JOBS);
@@ -57,6 +58,28 @@ fn main() {
             black_box(collector.finish(Time::MAX));
         });
     }
+}
+
+/// A log of 10^8 events in a file, its statistics, and how much memory they took: with `-- file`, for it takes its time.
+fn whole(header: &Header, definitions: &Definitions) {
+    const WANTED: u64 = 100_000_000;
+    if !std::env::args().any(|word| word == "file") {
+        return;
+    }
+    let path = std::env::temp_dir().join(format!("takt-joblog-{}.takt", std::process::id()));
+    let file = std::fs::File::create(&path).expect("a folder for temporary files");
+    let mut writer = Writer::new(io::BufWriter::new(file), header, definitions).expect("a log");
+    let events = make_some(WANTED, 1, &mut writer).0;
+    writer.finish(Time::MAX).expect("room for a log");
+    let file = std::fs::File::open(&path).expect("the log");
+    let start = Instant::now();
+    let stats = Collector::read(&mut Reader::new(file).expect("a log")).expect("a good log");
+    let seconds = start.elapsed().as_secs_f64();
+    std::fs::remove_file(&path).expect("the log");
+    black_box(&stats);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("unknown").trim();
+    println!("statistics of a file of {events} events: {seconds:.2} s, at most {peak} of memory");
 }
 
 /// The best of some rounds, printed.
@@ -86,11 +109,16 @@ impl Sink for Touch {
 
 /// At least `EVENTS` events, of jobs of ten tasks at uneven times; how many events and jobs they are.
 fn make(streams: u32, sink: &mut impl Sink) -> (u64, u64) {
+    make_some(EVENTS, streams, sink)
+}
+
+/// The same, of so many events.
+fn make_some(events: u64, streams: u32, sink: &mut impl Sink) -> (u64, u64) {
     let mut random = 1u64;
     let mut now = 0u64;
     let mut made = 0;
     let mut number = [0u64; TASKS as usize];
-    while made < EVENTS {
+    while made < events {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
