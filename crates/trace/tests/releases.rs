@@ -85,3 +85,25 @@ fn a_system_of_releases_is_one_that_can_be_read() {
         assert!(!periodic || task.deadline == task.period);
     }
 }
+
+/// Numbers at the ends of what a file may hold: nothing overflows, and what is written can be read or is nothing.
+#[test]
+fn extreme_releases_do_no_harm() {
+    let most = i64::MAX as u64;
+    let lists: [Vec<u64>; 5] = [
+        vec![0, most],
+        (0..40).map(|k| k * (most / 40)).collect(),
+        (0..60).map(|k| most - 60 + k).collect(),
+        [vec![0; 30], vec![most; 30]].concat(),
+        (0..50).map(|k| (1 << k) - 1).collect(),
+    ];
+    for list in lists {
+        let text: Vec<String> = list.iter().map(u64::to_string).collect();
+        let releases = parse_releases(&text.join("\n")).unwrap();
+        let options = SystemOptions { wcet: Some(Span::from_ms(1)), ..SystemOptions::default() };
+        let written = Inferred::of_releases(vec![("a".to_owned(), releases)]).system(&options);
+        if let Ok(system) = file::parse(&written.text, "inferred.toml") {
+            assert_eq!(system, written.system);
+        }
+    }
+}

@@ -133,7 +133,8 @@ impl Arrivals {
     #[must_use]
     pub fn of(sample: &Sample) -> Arrivals {
         let jobs = &sample.jobs;
-        let pieces: Vec<&[JobSeen]> = jobs.chunk_by(|job, next| !next.gap && next.number <= job.number + 1).collect();
+        let pieces: Vec<&[JobSeen]> =
+            jobs.chunk_by(|job, next| !next.gap && next.number <= job.number.saturating_add(1)).collect();
         let mut distances: Vec<u64> = pieces.iter().flat_map(|piece| piece.windows(2).map(apart)).collect();
         distances.sort_unstable();
         let mean = mean_of(&distances);
@@ -327,7 +328,8 @@ fn number(jobs: &[JobSeen], period: u64, numbering: Numbering) -> Option<Numbere
     let (mut k, mut mean, mut since) = (0i64, period, (0i64, 0i64));
     let mut spread = 0.0f64;
     for (at, job) in jobs.iter().enumerate() {
-        let a = i64::try_from(job.arrival.saturating_since(origin).as_ns()).ok()?;
+        let a = Some(job.arrival.saturating_since(origin)).filter(|a| *a <= Span::FILE_MAX)?;
+        let a = i64::try_from(a.as_ns()).ok()?;
         if let Some((before_at, before)) = runs.last().and_then(|run| run.last()).copied() {
             let numbers = i64::try_from(job.number.saturating_sub(jobs[before_at].number)).ok()?.max(1);
             let periods = (a - before.a) as f64 / mean;
@@ -342,7 +344,7 @@ fn number(jobs: &[JobSeen], period: u64, numbering: Numbering) -> Option<Numbere
                 let seen = (k - since.0).max(1) as f64;
                 periods * spread.max(mean / 16.0) / seen > mean / 4.0
             };
-            k += step;
+            k = k.checked_add(step)?;
             if unsure {
                 runs.push(Vec::new());
                 (since, spread) = ((k, a), 0.0);
@@ -392,7 +394,7 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen]) -> Found {
         return Found::None(why, sure);
     }
     let grid = grid(numbered, jobs, &strip, &core, outlying.iter().filter(|out| **out).count());
-    if grid.skipped * SKIPS_PART > n as u64 {
+    if grid.skipped.saturating_mul(SKIPS_PART) > n as u64 {
         let share = 100.0 * grid.skipped as f64 / (grid.skipped as f64 + n as f64);
         let why = format!("it arrives on a grid of {}, but not in {share:.0} % of its periods", grid.period);
         return Found::None(why, n >= WALK_MIN);

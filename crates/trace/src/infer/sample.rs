@@ -9,6 +9,9 @@ use takt_model::{Span, TaskId, Time};
 /// a million is little, and an endless log takes bounded memory (48 bytes a job).
 pub const JOBS_MAX: usize = 1 << 20;
 
+/// Tasks that are told apart; what a log says of later ones is not looked at.
+const TASKS_MAX: usize = 1 << 16;
+
 /// Jobs of one task that may be open at once; of more the oldest are given up.
 const OPEN_MAX: usize = 1 << 12;
 
@@ -111,6 +114,7 @@ impl Sampler {
     #[must_use]
     pub fn finish(self, definitions: &Definitions) -> Vec<Sample> {
         let mut samples: Vec<Sample> = self.tasks.into_iter().map(|own| own.sample).collect();
+        samples.truncate(TASKS_MAX);
         samples.resize_with(samples.len().max(definitions.tasks.len()), Sample::default);
         for sample in &mut samples {
             sample.jobs.sort_by_key(|job| (job.arrival, job.number));
@@ -119,7 +123,7 @@ impl Sampler {
     }
 
     fn own(&mut self, task: TaskId) -> &mut Own {
-        let at = task.index();
+        let at = task.index().min(TASKS_MAX);
         if self.tasks.len() <= at {
             self.tasks.resize_with(at + 1, Own::default);
         }
