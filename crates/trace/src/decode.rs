@@ -1,7 +1,7 @@
 //! From an event's bytes to what it says, by the descriptions that came with the trace.
 
 use crate::bytes::Endian;
-use crate::event::{Comm, Left, Names, Pid, Thread, Waking, What};
+use crate::event::{Comm, Context, Left, Names, Pid, Thread, Waking, What};
 use crate::format::{Field, FieldKind, Format};
 
 /// The descriptions of one trace's events, made ready: an event is decoded by its number, without a search.
@@ -19,6 +19,8 @@ pub(crate) struct Decoder {
 struct Known {
     name: u16,
     pid: Number,
+    /// The flags of the context; of no bytes where the description has none.
+    flags: Number,
     recipe: Recipe,
 }
 
@@ -54,7 +56,9 @@ enum Recipe {
     Fork { parent: Number, child: Number, comm: Text },
     Exit { pid: Number },
     Rename { pid: Number, comm: Text },
+    IrqEnter { number: Number, name: Option<Text> },
     Interrupt { number: Number, made: fn(u32) -> What },
+    Timer { expires: Number },
     SyscallEnter { number: Number, args: Number },
     SyscallExit { number: Number, result: Number },
     Other,
@@ -79,7 +83,8 @@ impl Decoder {
             if decoder.by_id.len() <= id {
                 decoder.by_id.resize(id + 1, None);
             }
-            decoder.by_id[id] = Some(Known { name: names.number(&format.name), pid, recipe });
+            let flags = number(format, "common_flags").unwrap_or(Number { offset: 0, size: 0 });
+            decoder.by_id[id] = Some(Known { name: names.number(&format.name), pid, flags, recipe });
         }
         decoder
     }
@@ -96,17 +101,19 @@ impl Decoder {
         self.endian
     }
 
-    /// Which event `payload` is, in which thread's context, and what it says; `None` where it is too short for its
-    /// own description.
+    /// Which event `payload` is, of which thread and in which context, and what it says; `None` where it is too short for
+    /// its own description.
     #[inline]
     #[must_use]
-    pub(crate) fn decode(&self, payload: &[u8]) -> Option<(u16, Pid, What)> {
+    pub(crate) fn decode(&self, payload: &[u8]) -> Option<(u16, Pid, Context, What)> {
         let id = self.endian.unsigned(payload, 0, 2)? as usize;
         let Some(Some(known)) = self.by_id.get(id) else {
-            return Some((self.unknown, 0, What::Other));
+            return Some((self.unknown, 0, Context::Thread, What::Other));
         };
         let event = Payload { bytes: payload, endian: self.endian };
         let pid = event.pid(known.pid)?;
+        let context =
+            if known.flags.size == 0 { Context::Thread } else { Context::of_flags(event.number(known.flags)?) };
         let what = match &known.recipe {
             Recipe::Switch { prev, state, states, next } => {
                 let next = event.thread(next)?;
@@ -124,6 +131,11 @@ impl Decoder {
             }
             Recipe::Exit { pid } => What::Exit { pid: event.pid(*pid)? },
             Recipe::Rename { pid, comm } => What::Rename { pid: event.pid(*pid)?, comm: event.comm(*comm)? },
+            Recipe::IrqEnter { number, name } => {
+                let name = name.and_then(|name| event.comm(name)).unwrap_or_default();
+                What::IrqEnter { irq: event.small(*number)?, name }
+            }
+            Recipe::Timer { expires } => What::Timer { expires: event.number(*expires)? },
             Recipe::Interrupt { number, made } => made(event.small(*number)?),
             Recipe::SyscallEnter { number, args } => {
                 let mut values = [0; 6];
@@ -138,7 +150,7 @@ impl Decoder {
             }
             Recipe::Other => What::Other,
         };
-        Some((known.name, pid, what))
+        Some((known.name, pid, context, what))
     }
 }
 
@@ -222,6 +234,9 @@ impl States {
     /// What the number `state` means. A thread that left its CPU idle was not preempted, whatever it says.
     pub(crate) fn left(self, state: u64, idle_next: bool) -> Left {
         const ENDED: u64 = 0x10 | 0x20;
+        // Uninterruptible, stopped, traced; the kernel prints idle kernel threads, which are uninterruptible too, by a
+        // bit of their own.
+        const HELD: u64 = 0x2 | 0x4 | 0x8;
         if state == 0 {
             return Left::Ready;
         }
@@ -231,6 +246,8 @@ impl States {
             Left::Preempted
         } else if state & ENDED != 0 && state & 0xf == 0 {
             Left::Ended
+        } else if state & HELD != 0 && state & 1 == 0 {
+            Left::Held
         } else {
             Left::Blocked
         }
@@ -270,7 +287,8 @@ fn recipe(format: &Format) -> Result<Recipe, &'static str> {
         }),
         "sched_process_exit" => Ok(Recipe::Exit { pid: number(format, "pid")? }),
         "task_rename" => Ok(Recipe::Rename { pid: number(format, "pid")?, comm: text(format, "newcomm")? }),
-        "irq_handler_entry" => interrupt("irq", |irq| What::IrqEnter { irq }),
+        "irq_handler_entry" => Ok(Recipe::IrqEnter { number: number(format, "irq")?, name: text(format, "name").ok() }),
+        "hrtimer_start" => Ok(Recipe::Timer { expires: number(format, "softexpires")? }),
         "irq_handler_exit" => interrupt("irq", |irq| What::IrqExit { irq }),
         "softirq_raise" => interrupt("vec", |vec| What::SoftirqRaise { vec }),
         "softirq_entry" => interrupt("vec", |vec| What::SoftirqEnter { vec }),
@@ -329,7 +347,8 @@ mod tests {
             (new, 256, false, Left::Preempted),
             (new, 256, true, Left::Blocked),
             (new, 1, false, Left::Blocked),
-            (new, 2, false, Left::Blocked),
+            (new, 2, false, Left::Held),
+            (new, 4, false, Left::Held),
             (new, 0x80, false, Left::Blocked),
             (new, 0x10, false, Left::Ended),
             (new, 0x20, false, Left::Ended),
@@ -338,7 +357,7 @@ mod tests {
             (old, 256, true, Left::Blocked),
             (States::UNKNOWN, 1024, false, Left::Preempted),
             (States::UNKNOWN, 256, true, Left::Blocked),
-            (States::UNKNOWN, 258, false, Left::Blocked),
+            (States::UNKNOWN, 258, false, Left::Held),
         ] {
             assert_eq!(states.left(number, idle_next), left, "{states:?} {number} {idle_next}");
         }

@@ -59,8 +59,10 @@ pub enum Left {
     Preempted,
     /// Ready by itself: it yielded, or its reservation is used up (`R`).
     Ready,
-    /// Not ready: it sleeps, waits, or is stopped.
+    /// Not ready, and a signal would wake it, or it idles as kernel threads do: it sleeps or waits (`S`, `I`).
     Blocked,
+    /// Not ready within some work: it waits for a disk, a page, a lock of the kernel (`D`), or was stopped (`T`, `t`).
+    Held,
     /// It has ended (`X`, `Z`).
     Ended,
 }
@@ -131,6 +133,8 @@ pub enum What {
     IrqEnter {
         /// The interrupt's number.
         irq: u32,
+        /// The handler's name, as it was registered; may be empty.
+        name: Comm,
     },
     /// An interrupt's handler has ended.
     IrqExit {
@@ -151,6 +155,11 @@ pub enum What {
     SoftirqExit {
         /// As at [`What::SoftirqRaise`].
         vec: u32,
+    },
+    /// A high-resolution timer is set.
+    Timer {
+        /// When it shall go off at the earliest, in nanoseconds of the timer's clock, which is most often CLOCK_MONOTONIC.
+        expires: u64,
     },
     /// The running thread enters a system call.
     SyscallEnter {
@@ -175,6 +184,33 @@ pub enum What {
     Other,
 }
 
+/// In which context a CPU was when it told an event.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Context {
+    /// The running thread's own.
+    #[default]
+    Thread,
+    /// A soft interrupt's handler.
+    Soft,
+    /// An interrupt's handler, or one that nothing can mask.
+    Hard,
+}
+
+impl Context {
+    /// From the flags that each event begins with (`common_flags`: 0x08 hard, 0x10 soft, 0x40 NMI).
+    #[inline]
+    #[must_use]
+    pub(crate) fn of_flags(flags: u64) -> Self {
+        if flags & 0x48 != 0 {
+            Context::Hard
+        } else if flags & 0x10 != 0 {
+            Context::Soft
+        } else {
+            Context::Thread
+        }
+    }
+}
+
 /// One event of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KernelEvent {
@@ -184,6 +220,8 @@ pub struct KernelEvent {
     pub cpu: u32,
     /// Which thread was running there.
     pub pid: Pid,
+    /// Whether it acted itself, or was interrupted.
+    pub context: Context,
     /// Which event of [`Names`].
     pub name: u16,
     /// What it says.

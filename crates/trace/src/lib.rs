@@ -23,6 +23,7 @@
 //! ```
 
 mod bytes;
+mod calls;
 mod damage;
 mod dat;
 mod dat_write;
@@ -30,15 +31,17 @@ mod decode;
 mod event;
 mod format;
 pub mod infer;
+pub mod jobs;
 mod page;
 mod recording;
 mod text;
 
 pub use bytes::Endian;
+pub use calls::Abi;
 pub use damage::{Damage, Damages, Place};
 pub use dat::{DatError, UNPACKED_MAX};
 pub use dat_write::{DatHead, DatWriteError, DatWriter};
-pub use event::{Comm, KernelEvent, Left, Names, Pid, Thread, Waking, What};
+pub use event::{Comm, Context, KernelEvent, Left, Names, Pid, Thread, Waking, What};
 pub use format::{Field, FieldKind, Format, FormatError, PageLayout};
 pub use page::{Entry, Page};
 pub use recording::{Form, OpenError, Recording, unpacked};

@@ -10,7 +10,7 @@ use crate::bytes::Endian;
 use crate::damage::Damages;
 use crate::dat::{self, Chunks, Dat, DatError, Pages, Times};
 use crate::decode::Decoder;
-use crate::event::{KernelEvent, Names, What};
+use crate::event::{Context, KernelEvent, Names, What};
 use crate::format::{Format, PageLayout};
 use crate::page::{Entry, Page};
 use crate::text::{self, Line};
@@ -228,16 +228,23 @@ fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take
     let mut last_name: (&[u8], u16) = (b"", 0);
     for (number, line) in lines(bytes).enumerate() {
         let event = match text::line(line) {
-            Line::Event { time, cpu, pid, name, what } => {
+            Line::Event { time, cpu, pid, context, name, what } => {
                 if last_name.0 != name || number == 0 {
                     last_name = (name, names.number(&String::from_utf8_lossy(name)));
                 }
                 latest = time;
-                KernelEvent { time: Time::from_ns(time), cpu, pid, name: last_name.1, what }
+                KernelEvent { time: Time::from_ns(time), cpu, pid, context, name: last_name.1, what }
             }
             Line::Lost { cpu, count } => {
                 let name = names.number("(lost)");
-                KernelEvent { time: Time::from_ns(latest), cpu, pid: 0, name, what: What::Lost { count } }
+                KernelEvent {
+                    time: Time::from_ns(latest),
+                    cpu,
+                    pid: 0,
+                    context: Context::Thread,
+                    name,
+                    what: What::Lost { count },
+                }
             }
             Line::Unreadable(why) => {
                 damages.at_line(number + 1, why);
@@ -268,7 +275,8 @@ struct Stream<'a> {
 
 impl<'a> Stream<'a> {
     fn new(cpu: u32, pages: Pages<'a>, lost: u16) -> Self {
-        let head = KernelEvent { time: Time::ZERO, cpu, pid: 0, name: lost, what: What::Other };
+        let context = Context::Thread;
+        let head = KernelEvent { time: Time::ZERO, cpu, pid: 0, context, name: lost, what: What::Other };
         Stream { cpu, lost, chunks: pages.chunks(), chunk: Cow::Borrowed(&[]), place: 0, page: 0, state: None, head }
     }
 
@@ -285,18 +293,24 @@ impl<'a> Stream<'a> {
             let bytes = &self.chunk[self.page..];
             match page.next(bytes) {
                 Some(Entry::Event { time, payload }) => {
-                    let Some((name, pid, what)) = decoder.decode(payload) else {
+                    let Some((name, pid, context, what)) = decoder.decode(payload) else {
                         damages.at_byte(self.place + self.page, "an event is shorter than its format");
                         continue;
                     };
                     let time = Time::from_ns(times.ns(time.as_ns())).max(self.head.time);
-                    self.head = KernelEvent { time, cpu: self.cpu, pid, name, what };
+                    self.head = KernelEvent { time, cpu: self.cpu, pid, context, name, what };
                     return true;
                 }
                 Some(Entry::Lost(count)) => {
                     let time = Time::from_ns(times.ns(page.time().as_ns())).max(self.head.time);
-                    self.head =
-                        KernelEvent { time, cpu: self.cpu, pid: 0, name: self.lost, what: What::Lost { count } };
+                    self.head = KernelEvent {
+                        time,
+                        cpu: self.cpu,
+                        pid: 0,
+                        context: Context::Thread,
+                        name: self.lost,
+                        what: What::Lost { count },
+                    };
                     return true;
                 }
                 Some(Entry::Broken { offset, why }) => damages.at_byte(self.place + self.page + offset, why),

@@ -6,7 +6,7 @@
 use memchr::{memchr, memmem};
 
 use crate::decode::States;
-use crate::event::{Comm, Left, Pid, Thread, Waking, What};
+use crate::event::{Comm, Context, Left, Pid, Thread, Waking, What};
 
 /// What a line is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +19,8 @@ pub(crate) enum Line<'a> {
         cpu: u32,
         /// Which thread ran there.
         pid: Pid,
+        /// Whether the thread acted itself, where the trace's flags say so.
+        context: Context,
         /// The event's name.
         name: &'a [u8],
         /// What it says.
@@ -52,7 +54,7 @@ pub(crate) fn line(text: &[u8]) -> Line<'_> {
     let Some((pid, cpu, rest)) = head(text) else {
         return Line::Other;
     };
-    let Some((time, rest)) = time(rest) else {
+    let Some((time, context, rest)) = time(rest) else {
         return Line::Unreadable("no time of the form SECONDS.FRACTION: follows the CPU");
     };
     let rest = rest.trim_ascii_start();
@@ -61,13 +63,13 @@ pub(crate) fn line(text: &[u8]) -> Line<'_> {
     if rest.first() != Some(&b':') {
         // The function tracers print `callee <-caller`.
         return if memmem::find(rest, b"<-").is_some() {
-            Line::Event { time, cpu, pid, name: b"function", what: What::Other }
+            Line::Event { time, cpu, pid, context, name: b"function", what: What::Other }
         } else {
             Line::Unreadable("no name of an event follows the time")
         };
     }
     match what(name, rest[1..].trim_ascii()) {
-        Some(what) => Line::Event { time, cpu, pid, name, what },
+        Some(what) => Line::Event { time, cpu, pid, context, name, what },
         None => Line::Unreadable("the event's arguments are not of a known form"),
     }
 }
@@ -108,18 +110,29 @@ fn thread_before(text: &[u8]) -> Option<Pid> {
     }
 }
 
-/// `d..2 12.345678:`: nanoseconds, and what follows.
-fn time(text: &[u8]) -> Option<(u64, &[u8])> {
+/// `d..2 12.345678:`: nanoseconds, the context that the flags tell, and what follows.
+fn time(text: &[u8]) -> Option<(u64, Context, &[u8])> {
     let mut text = text.trim_ascii_start();
+    let mut context = Context::Thread;
     // One word of flags at the most; the latency tracers' format has none of this.
     for _ in 0..2 {
         let end = text.iter().position(u8::is_ascii_whitespace).unwrap_or(text.len());
         if let Some(stamp) = stamp(&text[..end]) {
-            return Some((stamp, &text[end..]));
+            return Some((stamp, context, &text[end..]));
         }
+        context = context_of(&text[..end]);
         text = text[end..].trim_ascii_start();
     }
     None
+}
+
+/// The third of the flags: `h` and `H` in an interrupt, `s` in a soft one, `z` and `Z` in one that nothing masks.
+fn context_of(flags: &[u8]) -> Context {
+    match flags.get(2) {
+        Some(b'h' | b'H' | b'z' | b'Z') => Context::Hard,
+        Some(b's') => Context::Soft,
+        _ => Context::Thread,
+    }
 }
 
 fn stamp(word: &[u8]) -> Option<u64> {
@@ -237,7 +250,11 @@ fn what(name: &[u8], text: &[u8]) -> Option<What> {
         b"irq_handler_entry" | b"irq_handler_exit" => {
             at.behind(b"irq=")?;
             let irq = at.small()?;
-            if name == b"irq_handler_entry" { What::IrqEnter { irq } } else { What::IrqExit { irq } }
+            if name == b"irq_handler_exit" {
+                return Some(What::IrqExit { irq });
+            }
+            let handler = at.behind(b" name=").map_or(&b""[..], |()| at.0);
+            What::IrqEnter { irq, name: Comm::new(handler) }
         }
         b"softirq_raise" | b"softirq_entry" | b"softirq_exit" => {
             at.behind(b"vec=")?;
@@ -247,6 +264,10 @@ fn what(name: &[u8], text: &[u8]) -> Option<What> {
                 b"softirq_entry" => What::SoftirqEnter { vec },
                 _ => What::SoftirqExit { vec },
             }
+        }
+        b"hrtimer_start" => {
+            at.behind(b" softexpires=")?;
+            What::Timer { expires: at.number()? }
         }
         b"sys_enter" => {
             at.behind(b"NR ")?;
@@ -326,7 +347,13 @@ fn left(state: &[u8], idle_next: bool) -> Option<Left> {
         b"X" | b"Z" | b"x" | b"X|Z" | b"Z|X" => Left::Ended,
         _ if state.first()?.is_ascii_alphabetic() || state == b"+" => {
             // `S+`, `D|W+`: on its way to sleep, but still ready, for it was preempted before it got there.
-            if state.ends_with(b"+") && !idle_next { Left::Preempted } else { Left::Blocked }
+            if state.ends_with(b"+") && !idle_next {
+                Left::Preempted
+            } else if matches!(state[0], b'D' | b'T' | b't') {
+                Left::Held
+            } else {
+                Left::Blocked
+            }
         }
         _ => return None,
     })

@@ -4,7 +4,7 @@ use super::*;
 
 fn event(text: &str) -> (u64, u32, Pid, String, What) {
     match line(text.as_bytes()) {
-        Line::Event { time, cpu, pid, name, what } => {
+        Line::Event { time, cpu, pid, name, what, .. } => {
             (time, cpu, pid, String::from_utf8_lossy(name).into_owned(), what)
         }
         other => panic!("{text}: {other:?}"),
@@ -29,6 +29,20 @@ fn heads_of_all_forms() {
 }
 
 #[test]
+fn flags_tell_the_context() {
+    for (flags, expected) in [
+        ("d..2.", Context::Thread),
+        ("d.h2.", Context::Hard),
+        ("..s1", Context::Soft),
+        ("d.H.", Context::Hard),
+        ("", Context::Thread),
+    ] {
+        let text = format!("x-1 [000] {flags} 1.0: e: x");
+        assert!(matches!(line(text.as_bytes()), Line::Event { context, .. } if context == expected), "{text}");
+    }
+}
+
+#[test]
 fn switches_of_both_forms() {
     let thread = |pid, comm: &str, prio| Thread { pid, comm: Comm::new(comm.as_bytes()), prio: Some(prio) };
     let (prev, next) = (thread(4734, "a b=c:d", 120), thread(18, "migration/2", -1));
@@ -37,7 +51,7 @@ fn switches_of_both_forms() {
         ("R", Left::Ready),
         ("R+", Left::Preempted),
         ("X", Left::Ended),
-        ("D|W", Left::Blocked),
+        ("D|W", Left::Held),
         ("1024", Left::Preempted),
         ("64", Left::Blocked),
     ] {
@@ -75,7 +89,12 @@ fn other_events_that_are_read() {
             "task_rename: pid=9 oldcomm=a b newcomm=c d oom_score_adj=0",
             What::Rename { pid: 9, comm: Comm::new(b"c d") },
         ),
-        ("irq_handler_entry: irq=24 name=virtio0", What::IrqEnter { irq: 24 }),
+        ("irq_handler_entry: irq=24 name=virtio0", What::IrqEnter { irq: 24, name: Comm::new(b"virtio0") }),
+        ("irq_handler_entry: irq=19 name=ehci_hcd:usb2", What::IrqEnter { irq: 19, name: Comm::new(b"ehci_hcd:usb2") }),
+        (
+            "hrtimer_start: hrtimer=00000000c function=hrtimer_wakeup expires=1050000 softexpires=1000000 mode=ABS was_armed=0",
+            What::Timer { expires: 1_000_000 },
+        ),
         ("irq_handler_exit: irq=24 ret=handled", What::IrqExit { irq: 24 }),
         ("softirq_raise: vec=3 [action=NET_RX]", What::SoftirqRaise { vec: 3 }),
         ("softirq_entry: vec=3 [action=NET_RX]", What::SoftirqEnter { vec: 3 }),

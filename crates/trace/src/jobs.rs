@@ -1,0 +1,645 @@
+//! Jobs of threads, rebuilt from what the kernel tells: releases, starts, preemptions, blocks, completions.
+//!
+//! A job is what a thread does between two *boundaries*. The rules, in full:
+//!
+//! - **Boundaries.** Of a thread whose system calls are recorded: the calls of the table in `calls.rs`, by their classes. Of any other (a
+//!   kernel thread; a trace without system calls): wherever it leaves its CPU to sleep (`S`, `I`), not where it waits within its
+//!   work (`D`, stopped). Of a SCHED_DEADLINE thread also sched_yield. A thread's end is a boundary.
+//! - **Completion.** When a call that always ends a job is entered; where a call ends it by blocking, when the thread leaves its CPU.
+//! - **Release.** When the sleeping thread is woken (`sched_waking`; where that is not recorded `sched_wakeup`). The *nominal
+//!   arrival* is that moment too, but for a sleep (clock_nanosleep, nanosleep) whose timer is recorded and on the clock of the trace: then it is when the
+//!   timer was to go off, also where that had passed before the thread slept.
+//! - **Windows.** A call that found its event without blocking, a yield, a wake-up that nobody recorded: the arrival is known to
+//!   lie between two moments; [`Event::Window`] tells the first, the release the last: of a call, between the start of the job before and its
+//!   own entry (what came earlier, that job's call had found); of the others, between the last completion and the thread's next moment on a CPU.
+//! - **Start, resume.** When the thread gets a CPU; of a call that did not block, when it returns.
+//! - **Preempt.** When it leaves its CPU ready, and the kernel took it (`R+`). A SCHED_DEADLINE thread that makes way for one of a lesser class
+//!   was not preempted: its budget is used up; it blocks, and resumes. One that yields ready (`R`), but ends no job with it, blocks and wakes at once.
+//! - **What is no job:** what a thread did before its first boundary in the recording, before its first boundary after events were lost, and
+//!   between its birth and its first boundary.
+//! - **Chains.** A job that a thread's open job releases by waking its thread, itself and not an interrupt in between, follows it; it takes its origin. One
+//!   whose task is in its own ancestry (an answer) starts anew.
+//!
+//! Events of one CPU come in order; a switch that does not fit the one before means that some are missing: what was
+//! open there stays open, and [`Event::Lost`] says so, as for losses that the kernel reports.
+
+mod thread;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use takt_log::{
+    ChainDef, Definition, Definitions, Event, InterruptDef, InterruptKind, JobKey, Kind, KindSet, NodeDef, Sink,
+    TaskDef,
+};
+use takt_model::{NodeId, Span, TaskId, Time};
+
+use crate::calls::{Abi, Class};
+use crate::event::{Comm, Context, KernelEvent, Left, Pid, Thread as Seen, Waking, What};
+use thread::{Call, Place, Stage, Threads};
+
+/// More threads than these have no jobs told.
+pub const TASKS_MAX: usize = 1 << 20;
+/// The only node of a recording, and its only stream.
+const NODE: NodeId = NodeId(0);
+const STREAM: u32 = 0;
+
+/// The kinds of event that rebuilt jobs can have; [`kinds`] tells which of them a recording can.
+pub const KINDS: KindSet = KindSet::of(&[
+    Kind::Release,
+    Kind::Window,
+    Kind::Start,
+    Kind::Preempt,
+    Kind::Resume,
+    Kind::Block,
+    Kind::Wake,
+    Kind::Complete,
+    Kind::Migrate,
+    Kind::IrqEnter,
+    Kind::IrqExit,
+    Kind::Lost,
+]);
+
+/// What a recording with these events (names as the kernel gives them) can tell: interrupts where both kinds of handlers
+/// are recorded, jobs where switches are.
+#[must_use]
+pub fn kinds<'a>(events: impl IntoIterator<Item = &'a str>) -> KindSet {
+    let events: BTreeSet<&str> = events.into_iter().collect();
+    let has = |names: &[&str]| names.iter().all(|name| events.contains(name));
+    let mut kinds = KINDS;
+    if !has(&["irq_handler_entry", "irq_handler_exit", "softirq_entry", "softirq_exit"]) {
+        kinds = kinds.without(Kind::IrqEnter).without(Kind::IrqExit);
+    }
+    if !has(&["sched_switch"]) {
+        kinds = kinds.intersection(KindSet::of(&[Kind::IrqEnter, Kind::IrqExit, Kind::Lost]));
+    }
+    kinds
+}
+
+/// Which threads are told. Interrupts are told in any case.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Filter {
+    /// These, and what they fork; with `names` empty and this empty, all.
+    pub pids: BTreeSet<Pid>,
+    /// Threads of such names; `*` stands for any characters.
+    pub names: Vec<String>,
+}
+
+impl Filter {
+    fn admits(&self, pid: Pid, comm: &Comm) -> bool {
+        (self.pids.is_empty() && self.names.is_empty())
+            || self.pids.contains(&pid)
+            || self.names.iter().any(|pattern| matches(pattern.as_bytes(), comm.bytes()))
+    }
+}
+
+/// Whether `text` is of the form of `pattern`, in which `*` stands for any characters.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let Some((&first, rest)) = pattern.split_first() else { return text.is_empty() };
+    if first == b'*' {
+        return (0..=text.len()).any(|skip| matches(rest, &text[skip..]));
+    }
+    text.split_first().is_some_and(|(&head, tail)| head == first && matches(rest, tail))
+}
+
+/// What is known of a thread besides its events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Known {
+    /// Its SCHED_DEADLINE period.
+    pub period: Option<Span>,
+    /// Its SCHED_DEADLINE relative deadline.
+    pub deadline: Option<Span>,
+    /// Its SCHED_DEADLINE runtime.
+    pub runtime: Option<Span>,
+}
+
+/// How jobs are told apart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Whose numbers of system calls the trace has.
+    pub abi: Abi,
+    /// Whether the trace's clock is CLOCK_MONOTONIC, so that the times of timers are of use.
+    pub monotonic: bool,
+    /// Take every sleep as a boundary, whatever the thread calls.
+    pub suspensions: bool,
+    /// Which threads.
+    pub filter: Filter,
+    /// What is known of them.
+    pub known: BTreeMap<Pid, Known>,
+    /// How many CPUs there are; more are added as they appear.
+    pub cpus: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            abi: Abi::NATIVE,
+            monotonic: false,
+            suspensions: false,
+            filter: Filter::default(),
+            known: BTreeMap::new(),
+            cpus: 1,
+        }
+    }
+}
+
+/// Makes jobs of events. Memory grows with threads, not with events.
+#[derive(Debug)]
+pub struct Rebuilder {
+    options: Options,
+    /// The time of the first event: the log's zero.
+    zero: Option<Time>,
+    /// The time of the last event, since `zero`.
+    now: Time,
+    node: NodeDef,
+    threads: Threads,
+    /// Which thread runs on each CPU, where that is known.
+    current: Vec<Option<Pid>>,
+    tasks: u32,
+    chains: u32,
+    /// Numbers of interrupts in the log, by kind and number.
+    interrupts: BTreeMap<(InterruptKind, u32), u32>,
+    /// Threads without jobs, for there are too many.
+    untold: u64,
+}
+
+impl Rebuilder {
+    /// For a trace of which this is known.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        let node = NodeDef { name: "local".to_owned(), cpus: options.cpus.max(1), strategy: "kernel".to_owned() };
+        Rebuilder {
+            options,
+            zero: None,
+            now: Time::ZERO,
+            node,
+            threads: Threads::default(),
+            current: Vec::new(),
+            tasks: 0,
+            chains: 0,
+            interrupts: BTreeMap::new(),
+            untold: 0,
+        }
+    }
+
+    /// What is defined before the first event; tasks follow as they appear.
+    #[must_use]
+    pub fn definitions(&self) -> Definitions {
+        Definitions { nodes: vec![self.node.clone()], ..Definitions::default() }
+    }
+
+    /// How far the events reach, on the log's clock.
+    #[must_use]
+    pub fn end(&self) -> Time {
+        self.now
+    }
+
+    /// How many threads had jobs that are not told, for there are more than [`TASKS_MAX`].
+    #[must_use]
+    pub fn untold(&self) -> u64 {
+        self.untold
+    }
+
+    /// Takes the next event; what follows from it goes to `sink`. Events come in the order of time.
+    #[inline]
+    pub fn event(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
+        let zero = *self.zero.get_or_insert(event.time);
+        self.now = Time::from_ns(event.time.as_ns().saturating_sub(zero.as_ns())).max(self.now);
+        if event.cpu >= self.node.cpus {
+            self.meet_cpu(event.cpu, sink);
+        }
+        match &event.what {
+            What::Switch { prev, left, next } => self.switch(event.cpu, prev, *left, next, sink),
+            What::Wake { thread, waking, .. } => self.wake(event, thread, *waking, sink),
+            What::SyscallEnter { number, args } => self.enter(event, *number, args, sink),
+            What::SyscallExit { .. } => self.exit(event, sink),
+            What::Timer { expires } => self.timer(event, *expires),
+            What::IrqEnter { irq, name } => {
+                let irq = self.interrupt(InterruptKind::Hard, *irq, name, sink);
+                sink.event(STREAM, self.now, &Event::IrqEnter { irq, cpu: event.cpu });
+            }
+            What::IrqExit { irq } => {
+                let irq = self.interrupt(InterruptKind::Hard, *irq, &Comm::default(), sink);
+                sink.event(STREAM, self.now, &Event::IrqExit { irq, cpu: event.cpu });
+            }
+            What::SoftirqEnter { vec } => {
+                let irq = self.interrupt(InterruptKind::Soft, *vec, &Comm::default(), sink);
+                sink.event(STREAM, self.now, &Event::IrqEnter { irq, cpu: event.cpu });
+            }
+            What::SoftirqExit { vec } => {
+                let irq = self.interrupt(InterruptKind::Soft, *vec, &Comm::default(), sink);
+                sink.event(STREAM, self.now, &Event::IrqExit { irq, cpu: event.cpu });
+            }
+            What::Fork { parent, child, comm } => self.fork(*parent, *child, *comm),
+            What::Rename { pid, comm } => self.rename(*pid, *comm, sink),
+            What::Lost { count } => self.lose(count.unwrap_or(0), sink),
+            // A thread's end shows when it leaves its CPU for the last time.
+            What::Exit { .. } | What::Migrate { .. } | What::SoftirqRaise { .. } | What::Other => {}
+        }
+    }
+
+    #[cold]
+    fn meet_cpu(&mut self, cpu: u32, sink: &mut impl Sink) {
+        if cpu < takt_model::CpuSet::CPUS_MAX {
+            self.node.cpus = cpu + 1;
+            sink.define(STREAM, self.now, &Definition::Node(NODE, self.node.clone()));
+        }
+    }
+
+    fn switch(&mut self, cpu: u32, prev: &Seen, left: Left, next: &Seen, sink: &mut impl Sink) {
+        if self.current.len() <= cpu as usize {
+            self.current.resize(cpu as usize + 1, None);
+        }
+        let current = self.current[cpu as usize].replace(next.pid);
+        if let Some(current) = current
+            && current != prev.pid
+        {
+            self.mislay(current, sink);
+        }
+        if prev.pid != 0 {
+            self.leave(cpu, prev, left, next, sink);
+        }
+        if next.pid != 0 {
+            self.arrive(cpu, next, sink);
+        }
+    }
+
+    /// A thread should be on a CPU and is not: some of its events are missing.
+    #[cold]
+    fn mislay(&mut self, pid: Pid, sink: &mut impl Sink) {
+        if let Some(thread) = self.threads.get_mut(pid)
+            && thread.forget()
+        {
+            sink.event(STREAM, self.now, &Event::Lost { count: 0 });
+        }
+    }
+
+    fn leave(&mut self, cpu: u32, prev: &Seen, left: Left, next: &Seen, sink: &mut impl Sink) {
+        let thread = self.threads.meet(prev.pid, prev);
+        let now = self.now;
+        let open = thread.stage == Stage::Started;
+        let job = thread.job();
+        let woken = thread.woken.take();
+        match left {
+            Left::Preempted => {
+                thread.place = Place::Ready;
+                // Only the kernel's stop threads, which migrate others, are more important than SCHED_DEADLINE, and have a
+                // priority of a lesser class.
+                let makes_way = |next: &Seen| {
+                    next.prio.is_some_and(|prio| prio >= 0) && !next.comm.bytes().starts_with(b"migration/")
+                };
+                if open && thread.is_deadline() && makes_way(next) {
+                    sink.event(STREAM, now, &Event::Block { job, cpu });
+                } else if open {
+                    sink.event(STREAM, now, &Event::Preempt { job, cpu });
+                }
+            }
+            Left::Ready => {
+                thread.place = Place::Ready;
+                if open && thread.is_deadline() && !thread.calls_seen {
+                    sink.event(STREAM, now, &Event::Complete { job, cpu });
+                    (thread.stage, thread.yielded) = (Stage::Between { since: now }, true);
+                } else if open {
+                    sink.event(STREAM, now, &Event::Block { job, cpu });
+                    if !thread.is_deadline() {
+                        sink.event(STREAM, now, &Event::Wake { job });
+                    }
+                }
+            }
+            Left::Blocked | Left::Held => {
+                let boundary = left == Left::Blocked && thread.blocks_at_boundary(self.options.suspensions);
+                thread.place = Place::Asleep;
+                match thread.stage {
+                    Stage::Started if boundary => {
+                        sink.event(STREAM, now, &Event::Complete { job, cpu });
+                        thread.stage = Stage::Between { since: now };
+                    }
+                    Stage::Started => sink.event(STREAM, now, &Event::Block { job, cpu }),
+                    Stage::Partial if boundary => thread.stage = Stage::Between { since: now },
+                    // It was woken while it went to sleep, and is on its way to a queue already.
+                    Stage::Released => thread.place = Place::Ready,
+                    Stage::Partial | Stage::Between { .. } => {}
+                }
+                if let Some((at, waker)) = woken {
+                    self.rouse(prev.pid, at, waker, sink);
+                }
+            }
+            Left::Ended => {
+                if open {
+                    sink.event(STREAM, now, &Event::Complete { job, cpu });
+                }
+                self.threads.remove(prev.pid);
+                self.options.known.remove(&prev.pid);
+            }
+        }
+    }
+
+    /// The thread gets a CPU.
+    fn arrive(&mut self, cpu: u32, next: &Seen, sink: &mut impl Sink) {
+        let now = self.now;
+        let thread = self.threads.meet(next.pid, next);
+        thread.woken = None;
+        match (thread.place, thread.stage) {
+            // Nobody recorded that it was woken, or a yield's end is not told.
+            (Place::Asleep, Stage::Between { since }) => self.release(next.pid, now, Some(since), None, sink),
+            (Place::Ready, Stage::Between { since }) if thread.yielded => {
+                self.release(next.pid, now, Some(since), None, sink);
+            }
+            (Place::Asleep, Stage::Started) => sink.event(STREAM, now, &Event::Wake { job: thread.job() }),
+            // It left another CPU, and nobody said so.
+            (Place::Running, _) => self.mislay(next.pid, sink),
+            _ => {}
+        }
+        let Some(thread) = self.threads.get_mut(next.pid) else { return };
+        thread.place = Place::Running;
+        let job = thread.job();
+        match thread.stage {
+            Stage::Released => {
+                sink.event(STREAM, now, &Event::Start { job, cpu });
+                (thread.stage, thread.started) = (Stage::Started, now);
+            }
+            Stage::Started => {
+                if thread.cpu != cpu {
+                    sink.event(STREAM, now, &Event::Migrate { job, from: thread.cpu, to: cpu });
+                }
+                sink.event(STREAM, now, &Event::Resume { job, cpu });
+            }
+            Stage::Partial | Stage::Between { .. } => {}
+        }
+        thread.cpu = cpu;
+    }
+
+    fn wake(&mut self, event: &KernelEvent, seen: &Seen, waking: Waking, sink: &mut impl Sink) {
+        if seen.pid == 0 {
+            return;
+        }
+        let waker = (event.context == Context::Thread && event.pid != 0 && event.pid != seen.pid).then_some(event.pid);
+        let now = self.now;
+        let thread = self.threads.meet(seen.pid, seen);
+        if waking == Waking::New {
+            // What it does until its first boundary is its beginning, and no job.
+            thread.forget();
+            thread.place = Place::Ready;
+            return;
+        }
+        match thread.place {
+            Place::Asleep => self.rouse(seen.pid, now, waker, sink),
+            Place::Unknown => thread.place = Place::Ready,
+            Place::Running if waking == Waking::Begins => {
+                if let Stage::Between { .. } = thread.stage {
+                    // It is in a call that ends jobs, and has not left its CPU yet.
+                    self.release_at_wake(seen.pid, now, waker, sink);
+                } else {
+                    thread.woken.get_or_insert((now, waker));
+                }
+            }
+            Place::Running | Place::Ready => {}
+        }
+    }
+
+    /// A sleeping thread was woken at `at`, which may lie a moment back.
+    fn rouse(&mut self, pid: Pid, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
+        let Some(thread) = self.threads.get_mut(pid) else { return };
+        thread.place = Place::Ready;
+        match thread.stage {
+            Stage::Between { .. } => self.release_at_wake(pid, at, waker, sink),
+            Stage::Started => sink.event(STREAM, self.now, &Event::Wake { job: thread.job() }),
+            Stage::Partial | Stage::Released => {}
+        }
+    }
+
+    fn release_at_wake(&mut self, pid: Pid, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
+        let Some(thread) = self.threads.get_mut(pid) else { return };
+        // Woken before its time: by a signal.
+        let timer = thread.timer.take().filter(|timer| *timer <= at);
+        let waker = waker.filter(|_| timer.is_none());
+        self.release(pid, timer.unwrap_or(at), None, waker, sink);
+    }
+
+    /// Releases the thread's next job; it arrived at `arrival`, or between `earliest` and that.
+    fn release(&mut self, pid: Pid, arrival: Time, earliest: Option<Time>, waker: Option<Pid>, sink: &mut impl Sink) {
+        let Some(task) = self.task(pid, sink) else { return };
+        let now = self.now;
+        let parent = waker.and_then(|waker| self.threads.link(waker, pid, task));
+        if parent.is_some() {
+            self.define_chain(pid, task, sink);
+        }
+        let Some(thread) = self.threads.get_mut(pid) else { return };
+        let job = JobKey { task, number: thread.next };
+        let arrival = arrival.max(thread.arrival).min(now);
+        thread.next += 1;
+        (thread.arrival, thread.stage, thread.yielded) = (arrival, Stage::Released, false);
+        if parent.is_none() {
+            thread.start_chain();
+        }
+        if let Some(earliest) = earliest.filter(|earliest| *earliest < arrival) {
+            sink.event(STREAM, now, &Event::Window { job, earliest });
+        }
+        sink.event(STREAM, now, &Event::Release { job, arrival, parent });
+    }
+
+    /// The thread's task, defined where it is new; `None` where the thread is not told.
+    #[inline]
+    fn task(&mut self, pid: Pid, sink: &mut impl Sink) -> Option<TaskId> {
+        let thread = self.threads.get_mut(pid)?;
+        match thread.task {
+            Some(task) => Some(task),
+            None if thread.passed_over => None,
+            None => self.define_task(pid, sink),
+        }
+    }
+
+    #[cold]
+    fn define_task(&mut self, pid: Pid, sink: &mut impl Sink) -> Option<TaskId> {
+        let thread = self.threads.get_mut(pid)?;
+        let admitted = self.options.filter.admits(pid, &thread.comm);
+        if !admitted || self.tasks as usize >= TASKS_MAX {
+            self.untold += u64::from(admitted);
+            thread.passed_over = true;
+            thread.stage = Stage::Partial;
+            return None;
+        }
+        let task = TaskId(self.tasks);
+        self.tasks += 1;
+        thread.task = Some(task);
+        self.threads.name(task, pid);
+        let thread = self.threads.get_mut(pid)?;
+        let def = task_def(pid, &thread.comm, self.options.known.get(&pid));
+        sink.define(STREAM, self.now, &Definition::Task(task, def));
+        Some(task)
+    }
+
+    #[cold]
+    fn define_chain(&mut self, pid: Pid, task: TaskId, sink: &mut impl Sink) {
+        let Some(thread) = self.threads.get_mut(pid) else { return };
+        let (id, other) = match &thread.chain {
+            Some((_, path)) if *path == thread.path || path.is_empty() => return,
+            // It is reached on several ways.
+            Some((id, _)) => (*id, true),
+            None => (self.chains, false),
+        };
+        let path = if other { Vec::new() } else { thread.path.clone() };
+        thread.chain = Some((id, path.clone()));
+        let last = thread.comm;
+        let mut names: Vec<String> = path.iter().map(|task| self.threads.name_of(*task)).collect();
+        if other {
+            names.push("...".to_owned());
+        } else {
+            self.chains += 1;
+        }
+        names.push(thread_name(pid, &last));
+        sink.define(STREAM, self.now, &Definition::Chain(id, ChainDef { name: names.join(" -> "), sink: task }));
+    }
+
+    fn enter(&mut self, event: &KernelEvent, number: i64, args: &[u64; 6], sink: &mut impl Sink) {
+        if event.pid == 0 || self.options.suspensions {
+            return;
+        }
+        let now = self.now;
+        let Some(thread) = self.threads.get_mut(event.pid) else { return };
+        (thread.place, thread.cpu) = (Place::Running, event.cpu);
+        let mut class = self.options.abi.class(number, args);
+        if class == Class::Restart {
+            class = thread.call.map_or(thread.last_class, |call| call.class);
+        }
+        thread.calls_seen = true;
+        thread.last_class = class;
+        thread.timer = None;
+        // timerfd and eventfd are read in eights.
+        let reads = (class == Class::Take && args[2] == 8).then_some(args[0]);
+        let always = match class {
+            Class::Sleep | Class::Wait => true,
+            Class::Yield => thread.is_deadline(),
+            Class::Take => reads.is_some() && reads == thread.reads,
+            Class::Sync | Class::Restart | Class::Other => false,
+        };
+        thread.call = Some(Call { class, reads, entered: now });
+        thread.waits |= matches!(class, Class::Sleep | Class::Wait);
+        if !always {
+            return;
+        }
+        thread.yielded = class == Class::Yield;
+        match thread.stage {
+            Stage::Started => {
+                sink.event(STREAM, now, &Event::Complete { job: thread.job(), cpu: event.cpu });
+                thread.stage = Stage::Between { since: now };
+            }
+            Stage::Partial => thread.stage = Stage::Between { since: now },
+            Stage::Between { .. } | Stage::Released => {}
+        }
+    }
+
+    fn exit(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
+        if event.pid == 0 || self.options.suspensions {
+            return;
+        }
+        let Some(thread) = self.threads.get_mut(event.pid) else { return };
+        thread.woken = None;
+        let call = thread.call.take();
+        thread.calls_seen = true;
+        if let (Stage::Between { since }, Some(call)) = (thread.stage, call) {
+            // It did not block. A sleep whose time had come arrived then; what another call found came at some time since
+            // the job before began.
+            let (arrival, earliest) = match (call.class, thread.timer.take()) {
+                (Class::Sleep, Some(timer)) => (timer, None),
+                (Class::Sleep, None) => (self.now, None),
+                (Class::Yield, _) => (self.now, Some(since)),
+                _ => (call.entered, Some(thread.started)),
+            };
+            self.release(event.pid, arrival, earliest, None, sink);
+        }
+        let Some(thread) = self.threads.get_mut(event.pid) else { return };
+        (thread.place, thread.cpu) = (Place::Running, event.cpu);
+        if thread.stage == Stage::Released {
+            (thread.stage, thread.started) = (Stage::Started, self.now);
+            sink.event(STREAM, self.now, &Event::Start { job: thread.job(), cpu: event.cpu });
+        }
+    }
+
+    /// A timer that a sleeping thread sets is the one that shall wake it.
+    fn timer(&mut self, event: &KernelEvent, expires: u64) {
+        if !self.options.monotonic || event.context != Context::Thread {
+            return;
+        }
+        let zero = self.zero.unwrap_or_default();
+        if let Some(thread) = self.threads.get_mut(event.pid)
+            && thread.call.is_some_and(|call| call.class == Class::Sleep)
+            && thread.timer.is_none()
+        {
+            thread.timer = Some(Time::from_ns(expires.saturating_sub(zero.as_ns())));
+        }
+    }
+
+    #[inline]
+    fn interrupt(&mut self, kind: InterruptKind, number: u32, name: &Comm, sink: &mut impl Sink) -> u32 {
+        match self.interrupts.get(&(kind, number)) {
+            Some(id) => *id,
+            None => self.define_interrupt(kind, number, name, sink),
+        }
+    }
+
+    #[cold]
+    fn define_interrupt(&mut self, kind: InterruptKind, number: u32, name: &Comm, sink: &mut impl Sink) -> u32 {
+        const SOFT: [&str; 10] =
+            ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+        let id = self.interrupts.len() as u32;
+        self.interrupts.insert((kind, number), id);
+        let name = match (kind, SOFT.get(number as usize)) {
+            (InterruptKind::Soft, Some(name)) => (*name).to_owned(),
+            (InterruptKind::Soft, None) => format!("softirq {number}"),
+            (InterruptKind::Hard, _) => format!("{number} {name}").trim_end().to_owned(),
+        };
+        sink.define(STREAM, self.now, &Definition::Interrupt(id, InterruptDef { name, node: NODE, kind }));
+        id
+    }
+
+    fn fork(&mut self, parent: Pid, child: Pid, comm: Comm) {
+        if self.options.filter.pids.contains(&parent) {
+            self.options.filter.pids.insert(child);
+        }
+        // The number may have been another thread's.
+        self.threads.remove(child);
+        self.options.known.remove(&child);
+        self.threads.meet(child, &Seen { pid: child, comm, prio: None }).place = Place::Ready;
+    }
+
+    fn rename(&mut self, pid: Pid, comm: Comm, sink: &mut impl Sink) {
+        let Some(thread) = self.threads.get_mut(pid) else { return };
+        thread.comm = comm;
+        thread.passed_over = false;
+        if let Some(task) = thread.task {
+            let def = task_def(pid, &comm, self.options.known.get(&pid));
+            self.threads.name(task, pid);
+            sink.define(STREAM, self.now, &Definition::Task(task, def));
+        }
+    }
+
+    /// Events are missing: nobody knows what became of any open job.
+    #[cold]
+    fn lose(&mut self, count: u64, sink: &mut impl Sink) {
+        for thread in self.threads.iter_mut() {
+            thread.forget();
+        }
+        self.current.fill(None);
+        sink.event(STREAM, self.now, &Event::Lost { count });
+    }
+}
+
+/// `NAME-PID`, as the kernel's traces have it.
+fn thread_name(pid: Pid, comm: &Comm) -> String {
+    format!("{comm}-{pid}")
+}
+
+fn task_def(pid: Pid, comm: &Comm, known: Option<&Known>) -> TaskDef {
+    let known = known.copied().unwrap_or_default();
+    TaskDef {
+        name: thread_name(pid, comm),
+        node: NODE,
+        period: known.period,
+        deadline: known.deadline,
+        wcet: known.runtime,
+    }
+}
+
+#[cfg(test)]
+#[path = "jobs_tests.rs"]
+mod tests;

@@ -1,0 +1,274 @@
+//! What is known of each thread while events go by.
+
+use std::collections::BTreeMap;
+
+use takt_log::{JobKey, Parent};
+use takt_model::{TaskId, Time};
+
+use crate::calls::Class;
+use crate::event::{Comm, Pid, Thread as Seen};
+
+/// Pids below this are found by index; the kernel gives none beyond it.
+const PIDS: Pid = 1 << 22;
+/// A longer chain starts anew.
+const HOPS_MAX: usize = 16;
+/// No thread.
+const NONE: u32 = u32::MAX;
+
+/// Where a thread is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// Nobody said it yet.
+    Unknown,
+    Running,
+    /// It wants a CPU.
+    Ready,
+    /// It waits for something other than a CPU.
+    Asleep,
+}
+
+/// How far its job is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// It does something of which the beginning was not seen: no job.
+    Partial,
+    /// Its last job completed then, and the next one is not released.
+    Between {
+        since: Time,
+    },
+    Released,
+    Started,
+}
+
+/// A system call that it is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Call {
+    pub(super) class: Class,
+    /// Of eight bytes from this descriptor.
+    pub(super) reads: Option<u64>,
+    pub(super) entered: Time,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Thread {
+    pub(super) comm: Comm,
+    prio: i32,
+    pub(super) task: Option<TaskId>,
+    /// It is not told.
+    pub(super) passed_over: bool,
+    pub(super) place: Place,
+    pub(super) stage: Stage,
+    /// The number of its next job.
+    pub(super) next: u64,
+    /// When its last job arrived.
+    pub(super) arrival: Time,
+    /// The CPU that it had last.
+    pub(super) cpu: u32,
+    /// It was woken at that time while it was going to sleep, by that thread.
+    pub(super) woken: Option<(Time, Option<Pid>)>,
+    /// Its system calls are recorded.
+    pub(super) calls_seen: bool,
+    pub(super) call: Option<Call>,
+    pub(super) last_class: Class,
+    /// When its last job started.
+    pub(super) started: Time,
+    /// When the sleep that it is in shall end.
+    pub(super) timer: Option<Time>,
+    /// It yielded as a SCHED_DEADLINE thread.
+    pub(super) yielded: bool,
+    /// It has entered sleeps, or waited for events: waiting for other threads ends none of its jobs.
+    pub(super) waits: bool,
+    /// The descriptor on which a read of eight bytes blocked last.
+    pub(super) reads: Option<u64>,
+    /// The tasks that led to its last job, and their earliest arrival.
+    pub(super) path: Vec<TaskId>,
+    origin: Time,
+    /// The chain that ends here: its number, and the tasks before; none where there are several ways.
+    pub(super) chain: Option<(u32, Vec<TaskId>)>,
+}
+
+impl Thread {
+    fn new(seen: &Seen) -> Self {
+        Thread {
+            comm: seen.comm,
+            prio: seen.prio.unwrap_or(120),
+            task: None,
+            passed_over: false,
+            place: Place::Unknown,
+            stage: Stage::Partial,
+            next: 0,
+            arrival: Time::ZERO,
+            cpu: 0,
+            woken: None,
+            calls_seen: false,
+            call: None,
+            last_class: Class::Other,
+            started: Time::ZERO,
+            timer: None,
+            yielded: false,
+            waits: false,
+            reads: None,
+            path: Vec::new(),
+            origin: Time::ZERO,
+            chain: None,
+        }
+    }
+
+    /// Its last job.
+    pub(super) fn job(&self) -> JobKey {
+        JobKey { task: self.task.unwrap_or(TaskId(u32::MAX)), number: self.next.saturating_sub(1) }
+    }
+
+    pub(super) fn is_deadline(&self) -> bool {
+        self.prio < 0
+    }
+
+    /// Whether going to sleep now ends a job.
+    pub(super) fn blocks_at_boundary(&mut self, suspensions: bool) -> bool {
+        if suspensions || !self.calls_seen {
+            return true;
+        }
+        let Some(call) = self.call else { return false };
+        match call.class {
+            Class::Sleep | Class::Wait => true,
+            Class::Take => {
+                self.waits = true;
+                self.reads = call.reads.or(self.reads);
+                true
+            }
+            Class::Sync => !self.waits,
+            Class::Yield | Class::Restart | Class::Other => false,
+        }
+    }
+
+    /// Nothing is known of it any more; says whether it had an open job.
+    pub(super) fn forget(&mut self) -> bool {
+        let open = matches!(self.stage, Stage::Released | Stage::Started);
+        (self.place, self.stage, self.yielded) = (Place::Unknown, Stage::Partial, false);
+        (self.call, self.timer, self.woken) = (None, None, None);
+        open
+    }
+
+    /// Its last job follows no other.
+    pub(super) fn start_chain(&mut self) {
+        self.path.clear();
+        self.origin = self.arrival;
+    }
+}
+
+/// All threads, by their ids.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    slots: Vec<Thread>,
+    free: Vec<u32>,
+    by_pid: Vec<u32>,
+    /// Ids that no kernel gives, as broken traces have.
+    others: BTreeMap<Pid, u32>,
+    /// Which thread a task was last.
+    of_task: Vec<(Pid, Comm)>,
+}
+
+impl Threads {
+    #[inline]
+    fn slot(&self, pid: Pid) -> Option<usize> {
+        let slot = match self.by_pid.get(pid as usize) {
+            Some(slot) => *slot,
+            None => *self.others.get(&pid)?,
+        };
+        (slot != NONE).then_some(slot as usize)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, pid: Pid) -> Option<&mut Thread> {
+        self.slot(pid).and_then(|slot| self.slots.get_mut(slot))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Thread> {
+        self.slots.iter_mut()
+    }
+
+    /// The thread with that id, new where it was not known, with what was just seen of it.
+    #[inline]
+    pub(super) fn meet(&mut self, pid: Pid, seen: &Seen) -> &mut Thread {
+        let slot = match self.slot(pid) {
+            Some(slot) => slot,
+            None => self.add(pid, seen),
+        };
+        let thread = &mut self.slots[slot];
+        if let Some(prio) = seen.prio {
+            thread.prio = prio;
+        }
+        thread
+    }
+
+    #[cold]
+    fn add(&mut self, pid: Pid, seen: &Seen) -> usize {
+        let thread = Thread::new(seen);
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = thread;
+                slot
+            }
+            None => {
+                self.slots.push(thread);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        if pid < PIDS {
+            let at = pid as usize;
+            if self.by_pid.len() <= at {
+                self.by_pid.resize((at + 1).next_power_of_two(), NONE);
+            }
+            self.by_pid[at] = slot;
+        } else {
+            self.others.insert(pid, slot);
+        }
+        slot as usize
+    }
+
+    /// Forgets a thread that has ended.
+    pub(super) fn remove(&mut self, pid: Pid) {
+        let Some(slot) = self.slot(pid) else { return };
+        match self.by_pid.get_mut(pid as usize) {
+            Some(entry) => *entry = NONE,
+            None => {
+                self.others.remove(&pid);
+            }
+        }
+        self.slots[slot].forget();
+        self.free.push(slot as u32);
+    }
+
+    /// The name of a task's thread.
+    pub(super) fn name_of(&self, task: TaskId) -> String {
+        self.of_task.get(task.index()).map_or_else(String::new, |(pid, comm)| super::thread_name(*pid, comm))
+    }
+
+    /// Remembers which thread a task is.
+    pub(super) fn name(&mut self, task: TaskId, pid: Pid) {
+        let Some(comm) = self.get_mut(pid).map(|thread| thread.comm) else { return };
+        if self.of_task.len() <= task.index() {
+            self.of_task.resize(task.index() + 1, (0, Comm::default()));
+        }
+        self.of_task[task.index()] = (pid, comm);
+    }
+
+    /// Puts the next job of thread `pid` behind the open job of `waker`; `None` where it has none, or where the job would follow
+    /// itself.
+    pub(super) fn link(&mut self, waker: Pid, pid: Pid, task: TaskId) -> Option<Parent> {
+        let from = &self.slots[self.slot(waker)?];
+        let before = from.task.filter(|before| *before != task && from.stage == Stage::Started)?;
+        if from.path.len() >= HOPS_MAX || from.path.contains(&task) {
+            return None;
+        }
+        let to = self.slot(pid)?;
+        let mut path = std::mem::take(&mut self.slots[to].path);
+        let from = &self.slots[self.slot(waker)?];
+        path.clone_from(&from.path);
+        path.push(before);
+        let origin = from.origin;
+        let hop = path.len() as u32;
+        (self.slots[to].path, self.slots[to].origin) = (path, origin);
+        Some(Parent { hop, origin })
+    }
+}
