@@ -4,6 +4,7 @@ mod doctor;
 mod generate;
 mod infer;
 mod stats;
+mod observe;
 mod study;
 mod top;
 
@@ -16,6 +17,7 @@ pub(crate) use doctor::Doctor;
 pub(crate) use generate::{Gen, Profile};
 pub(crate) use infer::Infer;
 pub(crate) use stats::Stats;
+pub(crate) use observe::Observe;
 pub(crate) use study::{List, OTHERS, Study};
 pub(crate) use top::{Sort, Top};
 
@@ -55,6 +57,7 @@ pub(crate) enum Verb {
     Run(Run),
     Doctor(Doctor),
     Infer(Infer),
+    Observe(Box<Observe>),
     Stats(Stats),
     Top(Top),
     Diff(Diff),

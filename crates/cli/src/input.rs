@@ -47,11 +47,16 @@ fn open(path: &str) -> Result<Box<dyn Read>, Failure> {
     }
 }
 
-/// Reads a whole text that should be of some `language`.
-pub(crate) fn text(path: &str, language: &str) -> Result<String, Failure> {
+/// Reads a whole file of whatever form.
+pub(crate) fn bytes(path: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes).map_err(|error| cannot_read(path, &error))?;
-    utf8(path, bytes, language)
+    Ok(bytes)
+}
+
+/// Reads a whole text that should be of some `language`.
+pub(crate) fn text(path: &str, language: &str) -> Result<String, Failure> {
+    utf8(path, bytes(path)?, language)
 }
 
 fn utf8(path: &str, bytes: Vec<u8>, language: &str) -> Result<String, Failure> {

@@ -12,6 +12,7 @@ mod numbers;
 mod output;
 mod progress;
 mod serve;
+mod recorded;
 mod table;
 mod verbs;
 

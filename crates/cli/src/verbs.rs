@@ -10,6 +10,7 @@ mod generate;
 mod import;
 mod infer;
 mod man;
+mod observe;
 mod report;
 mod reserve;
 mod run;
@@ -26,6 +27,7 @@ use clap::CommandFactory as _;
 use crate::args::{Takt, Verb};
 use crate::failure::{Failure, Outcome, Status};
 use crate::output::Target;
+pub(crate) use sim::write_failure;
 
 /// Does what the command line says.
 pub(crate) fn execute(takt: Takt) -> Outcome {
@@ -45,6 +47,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
         Verb::Run(options) => run::execute(&options, json),
         Verb::Doctor(options) => doctor::execute(&options, json),
         Verb::Infer(options) => infer::execute(&options, json),
+        Verb::Observe(options) => observe::execute(&options, json),
         Verb::Stats(options) => stats::execute(&options, json),
         Verb::Top(options) => top::execute(&options),
         Verb::Diff(options) => diff::execute(&options, json),
@@ -73,6 +76,7 @@ fn keep_inputs(verb: &Verb) -> Result<(), Failure> {
         Verb::Infer(options) => {
             (options.output.as_ref(), options.releases.iter().map(Some).chain([options.log.as_ref()]).collect())
         }
+        Verb::Observe(options) => (options.output.as_ref(), vec![options.file.as_ref()]),
         Verb::Chart(options) => (Some(&options.output), vec![Some(&options.log)]),
         Verb::Report(options) => (Some(&options.output), vec![Some(&options.file), options.log.as_ref()]),
         Verb::Export(options) => (Some(&options.output), vec![Some(&options.log)]),

@@ -85,6 +85,17 @@ pub fn rtprio_limit() -> u64 {
     limit(libc::RLIMIT_RTPRIO)
 }
 
+/// Asks a child process to end (SIGTERM), unless it has ended already.
+pub fn terminate(child: &mut std::process::Child) {
+    if matches!(child.try_wait(), Ok(None))
+        && let Ok(pid) = libc::pid_t::try_from(child.id())
+        && pid > 0
+    {
+        // SAFETY: kill passes no memory. The child has not been waited for, so the number is still its own.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+    }
+}
+
 fn limit(resource: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid for writing.

@@ -49,7 +49,7 @@ pub use events::{Event, blocking_calls, one_of};
 pub use guardian::guardian;
 pub use instance::threads_of;
 pub use recover::{Left, recover};
-pub use threads::{ThreadInfo, threads};
+pub use threads::{ThreadInfo, class_of, threads};
 
 /// What to record, and how.
 #[derive(Clone, Debug)]

@@ -10,6 +10,9 @@ pub enum Endian {
 }
 
 impl Endian {
+    /// This machine's.
+    pub const NATIVE: Endian = if cfg!(target_endian = "big") { Endian::Big } else { Endian::Little };
+
     /// The `size` (1, 2, 4 or 8) bytes from `offset` on; `None` past the end.
     #[inline]
     pub(crate) fn unsigned(self, bytes: &[u8], offset: usize, size: usize) -> Option<u64> {

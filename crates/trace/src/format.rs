@@ -3,6 +3,8 @@
 
 use thiserror::Error;
 
+use crate::bytes::Endian;
+
 /// Where a field of an event stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Field {
@@ -156,6 +158,14 @@ impl PageLayout {
             }
             _ => Err(FormatError::Without("of sound sizes: commit and data")),
         }
+    }
+    /// The order of bytes in which `page` makes sense: in which it uses no more bytes than it has.
+    #[must_use]
+    pub fn endian_of(&self, page: &[u8]) -> Endian {
+        let used =
+            |order: Endian| order.unsigned(page, self.commit.0, self.commit.1).map_or(0, |used| used & 0x07ff_ffff);
+        let fits = |order| used(order) <= (self.page - self.data) as u64;
+        if fits(Endian::Little) || !fits(Endian::Big) { Endian::Little } else { Endian::Big }
     }
     /// The largest page, in bytes, that is taken for sound.
     pub const PAGE_MAX: usize = 1 << 24;

@@ -75,20 +75,31 @@ pub fn kinds<'a>(events: impl IntoIterator<Item = &'a str>) -> KindSet {
     kinds
 }
 
-/// Which threads are told. Interrupts are told in any case.
+/// Which threads and interrupts are told.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
-    /// These, and what they fork; with `names` empty and this empty, all.
+    /// These threads, and what they fork.
     pub pids: BTreeSet<Pid>,
-    /// Threads of such names; `*` stands for any characters.
+    /// Threads of such names; `*` stands for any characters. Where neither ids nor names are given all threads are told, none
+    /// where interrupts are.
     pub names: Vec<String>,
+    /// Interrupts of such names (`24 eth0`, `eth0`, `24`, `NET_RX`); empty: all.
+    pub interrupts: Vec<String>,
 }
 
 impl Filter {
     fn admits(&self, pid: Pid, comm: &Comm) -> bool {
-        (self.pids.is_empty() && self.names.is_empty())
+        (self.pids.is_empty() && self.names.is_empty() && self.interrupts.is_empty())
             || self.pids.contains(&pid)
             || self.names.iter().any(|pattern| matches(pattern.as_bytes(), comm.bytes()))
+    }
+
+    /// Whether an interrupt of that name, a number before it or not, is told.
+    fn admits_interrupt(&self, name: &str) -> bool {
+        let (number, rest) = name.split_once(' ').unwrap_or((name, name));
+        let names = [name, number, rest];
+        self.interrupts.is_empty()
+            || self.interrupts.iter().any(|wanted| names.iter().any(|name| matches(wanted.as_bytes(), name.as_bytes())))
     }
 }
 
@@ -157,7 +168,9 @@ pub struct Rebuilder {
     tasks: u32,
     chains: u32,
     /// Numbers of interrupts in the log, by kind and number.
-    interrupts: BTreeMap<(InterruptKind, u32), u32>,
+    interrupts: BTreeMap<(InterruptKind, u32), Option<u32>>,
+    /// How many of them are told.
+    interrupts_told: u32,
     /// Threads without jobs, for there are too many.
     untold: u64,
 }
@@ -177,6 +190,7 @@ impl Rebuilder {
             tasks: 0,
             chains: 0,
             interrupts: BTreeMap::new(),
+            interrupts_told: 0,
             untold: 0,
         }
     }
@@ -199,6 +213,30 @@ impl Rebuilder {
         self.untold
     }
 
+    /// SCHED_DEADLINE threads that are told and of whose parameters nothing is known.
+    #[must_use]
+    pub fn unknown_reservations(&self) -> Vec<Pid> {
+        let asks =
+            self.threads.tasks().filter(|(pid, thread)| thread.is_deadline() && !self.options.known.contains_key(pid));
+        asks.map(|(pid, _)| pid).collect()
+    }
+
+    /// Takes in what has become known of a thread.
+    pub fn know(&mut self, pid: Pid, known: Known, sink: &mut impl Sink) {
+        self.options.known.insert(pid, known);
+        if let Some(thread) = self.threads.get_mut(pid)
+            && let Some(task) = thread.task
+        {
+            let def = task_def(pid, &thread.comm, Some(&known));
+            sink.define(STREAM, self.now, &Definition::Task(task, def));
+        }
+    }
+
+    /// Adds a thread to those that are told, with what it forks.
+    pub fn add_thread(&mut self, pid: Pid) {
+        self.options.filter.pids.insert(pid);
+    }
+
     /// Takes the next event; what follows from it goes to `sink`. Events come in the order of time.
     #[inline]
     pub fn event(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
@@ -214,20 +252,24 @@ impl Rebuilder {
             What::SyscallExit { .. } => self.exit(event, sink),
             What::Timer { expires } => self.timer(event, *expires),
             What::IrqEnter { irq, name } => {
-                let irq = self.interrupt(InterruptKind::Hard, *irq, name, sink);
-                sink.event(STREAM, self.now, &Event::IrqEnter { irq, cpu: event.cpu });
+                if let Some(irq) = self.interrupt(InterruptKind::Hard, *irq, name, sink) {
+                    sink.event(STREAM, self.now, &Event::IrqEnter { irq, cpu: event.cpu });
+                }
             }
             What::IrqExit { irq } => {
-                let irq = self.interrupt(InterruptKind::Hard, *irq, &Comm::default(), sink);
-                sink.event(STREAM, self.now, &Event::IrqExit { irq, cpu: event.cpu });
+                if let Some(irq) = self.interrupt(InterruptKind::Hard, *irq, &Comm::default(), sink) {
+                    sink.event(STREAM, self.now, &Event::IrqExit { irq, cpu: event.cpu });
+                }
             }
             What::SoftirqEnter { vec } => {
-                let irq = self.interrupt(InterruptKind::Soft, *vec, &Comm::default(), sink);
-                sink.event(STREAM, self.now, &Event::IrqEnter { irq, cpu: event.cpu });
+                if let Some(irq) = self.interrupt(InterruptKind::Soft, *vec, &Comm::default(), sink) {
+                    sink.event(STREAM, self.now, &Event::IrqEnter { irq, cpu: event.cpu });
+                }
             }
             What::SoftirqExit { vec } => {
-                let irq = self.interrupt(InterruptKind::Soft, *vec, &Comm::default(), sink);
-                sink.event(STREAM, self.now, &Event::IrqExit { irq, cpu: event.cpu });
+                if let Some(irq) = self.interrupt(InterruptKind::Soft, *vec, &Comm::default(), sink) {
+                    sink.event(STREAM, self.now, &Event::IrqExit { irq, cpu: event.cpu });
+                }
             }
             What::Fork { parent, child, comm } => self.fork(*parent, *child, *comm),
             What::Rename { pid, comm } => self.rename(*pid, *comm, sink),
@@ -570,7 +612,7 @@ impl Rebuilder {
     }
 
     #[inline]
-    fn interrupt(&mut self, kind: InterruptKind, number: u32, name: &Comm, sink: &mut impl Sink) -> u32 {
+    fn interrupt(&mut self, kind: InterruptKind, number: u32, name: &Comm, sink: &mut impl Sink) -> Option<u32> {
         match self.interrupts.get(&(kind, number)) {
             Some(id) => *id,
             None => self.define_interrupt(kind, number, name, sink),
@@ -578,18 +620,20 @@ impl Rebuilder {
     }
 
     #[cold]
-    fn define_interrupt(&mut self, kind: InterruptKind, number: u32, name: &Comm, sink: &mut impl Sink) -> u32 {
+    fn define_interrupt(&mut self, kind: InterruptKind, number: u32, name: &Comm, sink: &mut impl Sink) -> Option<u32> {
         const SOFT: [&str; 10] =
             ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
-        let id = self.interrupts.len() as u32;
-        self.interrupts.insert((kind, number), id);
         let name = match (kind, SOFT.get(number as usize)) {
             (InterruptKind::Soft, Some(name)) => (*name).to_owned(),
             (InterruptKind::Soft, None) => format!("softirq {number}"),
             (InterruptKind::Hard, _) => format!("{number} {name}").trim_end().to_owned(),
         };
+        let id = self.options.filter.admits_interrupt(&name).then_some(self.interrupts_told);
+        self.interrupts.insert((kind, number), id);
+        let id = id?;
+        self.interrupts_told += 1;
         sink.define(STREAM, self.now, &Definition::Interrupt(id, InterruptDef { name, node: NODE, kind }));
-        id
+        Some(id)
     }
 
     fn fork(&mut self, parent: Pid, child: Pid, comm: Comm) {

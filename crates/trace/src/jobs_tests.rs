@@ -398,7 +398,7 @@ fn births_are_no_jobs_and_numbers_are_given_again() {
             .switch(at + 8, 0, Ended, 0)
     };
     let play = born(born(Play::default(), 0), 10);
-    let filter = Filter { pids: [5].into(), names: Vec::new() };
+    let filter = Filter { pids: [5].into(), ..Filter::default() };
     let told = play.told_with(Options { filter, ..Options::default() });
     let mut definitions = 0;
     assert_eq!(told.matches("release a-1#0").count(), 2, "two tasks of one name: {told}");

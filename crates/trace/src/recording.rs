@@ -122,10 +122,7 @@ impl<'a> Recording<'a> {
         let decoder = Decoder::new(formats, endian, &mut names);
         let mut damages = Damages::default();
         for (event, field) in decoder.lacking() {
-            damages.at_byte(
-                0,
-                &format!("the format of {event} lacks the field {field}: its events are counted, not read"),
-            );
+            damages.at_byte(0, &lacks(event, field));
         }
         let cpus = cpus.into_iter().map(|(cpu, data)| (cpu, Pages::plain(data, endian))).collect();
         let source = Source::Pages { decoder, layout, times: Times::PLAIN, cpus };
@@ -196,6 +193,11 @@ impl<'a> Recording<'a> {
             }
         }
     }
+}
+
+/// What is wrong with a description.
+pub(crate) fn lacks(event: &str, field: &str) -> String {
+    format!("the format of {event} lacks the field {field}: its events are counted, not read")
 }
 
 /// Lines without their ends.

@@ -2,18 +2,19 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use takt_log::stats::{Collector, Stats};
-use takt_log::{Definition, Definitions, Event, Header, Sink, Writer};
-use takt_model::{Span, System, Time, file};
+use takt_log::stats::Stats;
+use takt_log::{Definitions, Header};
+use takt_model::{Span, System, file};
 use takt_run::{Margin, Prepared, RunError, RunOptions, RunSummary, prepare};
 
-use super::sim::{verdict, write_failure};
+use super::sim::verdict;
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::numbers::{Silence, numbers};
 use crate::output::{Target, note, print, print_json};
 use crate::progress;
+use crate::recorded::Recorded;
 use crate::table::{Table, or_dash, time};
 
 pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
@@ -62,37 +63,8 @@ fn failure(error: &RunError) -> Failure {
     Failure { status, message: format!("takt: {error}") }
 }
 
-/// Counts, and writes a log where one is wanted.
-struct Recorder {
-    writer: Option<Writer<Box<dyn std::io::Write>>>,
-    collector: Collector,
-    /// Up to where the log stands in its file, which is no log before the first event.
-    flushed: Option<Time>,
-}
-
 /// How much of a run a crash can take from its log, at most.
 const FLUSH: Span = Span::from_s(1);
-
-impl Sink for Recorder {
-    fn event(&mut self, stream: u32, now: Time, event: &Event) {
-        if let Some(writer) = &mut self.writer {
-            if self.flushed.is_none_or(|flushed| now >= flushed.saturating_add(FLUSH)) {
-                self.flushed = Some(now);
-                // An error stays with the writer until it finishes.
-                let _ = writer.flush();
-            }
-            writer.event(stream, now, event);
-        }
-        self.collector.event(stream, now, event);
-    }
-
-    fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
-        if let Some(writer) = &mut self.writer {
-            writer.define(stream, now, definition);
-        }
-        self.collector.define(stream, now, definition);
-    }
-}
 
 fn record(
     system: &System,
@@ -103,23 +75,12 @@ fn record(
     let definitions = Definitions::of(system).about(Some(prepared.node()));
     let mut header = Header::new(file::write(system), Some(prepared.seed()), prepared.back_end(), prepared.kinds());
     header.notes = prepared.notes().to_vec();
-    let writer = match target {
-        Some(target) => {
-            let writer = Writer::new(target.open()?, &header, &definitions);
-            Some(writer.map_err(|error| write_failure(target, error))?)
-        }
-        None => None,
-    };
-    let collector = Collector::for_log(&header, &definitions);
-    let mut recorder = Recorder { writer, collector, flushed: None };
+    let mut recorder = Recorded::start(target, &header, &definitions, FLUSH)?;
     let bar = progress::bar("running", duration.as_ns());
     let result = prepared.run(&mut recorder, &mut |now| bar.set_position(now.as_ns()));
     bar.finish_and_clear();
     let summary = result.map_err(|error| failure(&error))?;
-    if let (Some(writer), Some(target)) = (recorder.writer, target) {
-        writer.finish(summary.end).map_err(|error| write_failure(target, error))?;
-    }
-    Ok((recorder.collector.finish(summary.end), summary))
+    Ok((recorder.finish(summary.end)?, summary))
 }
 
 /// The class of each thread, and what the kernel did to it.

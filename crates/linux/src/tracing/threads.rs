@@ -39,6 +39,12 @@ pub fn threads() -> Vec<ThreadInfo> {
     all
 }
 
+/// The class that the thread with this id has now; `None` where it is gone.
+#[must_use]
+pub fn class_of(id: u32) -> Option<Class> {
+    sched::of_thread(id).map(|scheduling| scheduling.class)
+}
+
 fn thread(process: u32, id: u32) -> Option<ThreadInfo> {
     let stat = fs::read(format!("/proc/{process}/task/{id}/stat")).ok()?;
     let (name, flags) = parse(&String::from_utf8_lossy(&stat))?;

@@ -50,7 +50,7 @@ pub use write::write;
 
 use crate::system::System;
 use crate::time::Span;
-use crate::units::Probability;
+use crate::units::{Bytes, Probability};
 pub(crate) use error::{Found, Lines};
 pub(crate) use suggest::{hint, nearest};
 
@@ -70,6 +70,14 @@ pub fn parse(text: &str, file_name: &str) -> Result<System, FileErrors> {
 /// The rest of a sentence that starts with the value: `has no unit; write a duration such as "10ms" (...)`.
 pub fn parse_span(text: &str) -> Result<Span, String> {
     quantity::span(text).map_err(|error| error.explain(&quantity::DURATION).to_string())
+}
+
+/// Reads a size as a file writes it (`"64KiB"`), for command lines.
+///
+/// # Errors
+/// The rest of a sentence that starts with the value: `has no unit; write a size such as "64KiB" (...)`.
+pub fn parse_size(text: &str) -> Result<Bytes, String> {
+    quantity::size(text).map_err(|error| error.explain(&quantity::SIZE).to_string())
 }
 
 /// Reads a probability as a file writes it (`0.99`), exactly, for command lines.

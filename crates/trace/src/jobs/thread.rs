@@ -187,6 +187,14 @@ impl Threads {
         self.slots.iter_mut()
     }
 
+    /// Threads that have tasks, and still are these.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = (Pid, &Thread)> {
+        self.of_task.iter().enumerate().filter_map(|(task, (pid, _))| {
+            let thread = self.slots.get(self.slot(*pid)?)?;
+            (thread.task.map(TaskId::index) == Some(task)).then_some((*pid, thread))
+        })
+    }
+
     /// The thread with that id, new where it was not known, with what was just seen of it.
     #[inline]
     pub(super) fn meet(&mut self, pid: Pid, seen: &Seen) -> &mut Thread {

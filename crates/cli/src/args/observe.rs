@@ -1,0 +1,106 @@
+//! The options of `takt observe`.
+
+use clap::{Args, ValueEnum, ValueHint};
+use takt_model::{Bytes, Span};
+use takt_trace::Abi;
+
+use super::{span, target};
+use crate::output::Target;
+
+/// Record a running kernel, or read a recorded trace, as a log of jobs.
+///
+/// Releases, starts, preemptions, blocks and completions of threads are rebuilt from the kernel's scheduling events, and interrupts are told; docs/verbs/observe.md
+/// has the rules. Without FILE this kernel is recorded, through a private instance of its tracer, until --for is over, COMMAND has ended, or a
+/// signal comes; nothing of it stays. FILE is a recording made elsewhere: trace.dat, the text of ftrace, systrace's HTML, or a
+/// folder of raw pages with the kernel's format files.
+#[derive(Args, Debug)]
+#[command(
+    args_override_self = true,
+    after_help = "\
+Exit status: 0 observed; 1 a deadline was missed under --fail-on-miss; 3 recording needs root, or this kernel cannot.
+
+Examples:
+  sudo takt observe --for 10s
+  sudo takt observe --for 1min --pid 4711 -o app.takt
+  sudo takt observe -o app.takt -- ./app --with its options
+  sudo takt observe --irq eth0 --irq NET_RX --for 5s
+  sudo takt observe -o - | takt stats -
+  takt observe trace.dat                    a recording of trace-cmd
+  takt observe trace.txt --comm 'ros*' -o ros.takt"
+)]
+pub(crate) struct Observe {
+    /// A recorded trace, may be packed by gzip; - is standard input. Without it this kernel is recorded.
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) file: Option<String>,
+
+    /// How long to record. Default: until COMMAND ends, or a signal comes.
+    #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with = "file")]
+    pub(crate) duration: Option<Span>,
+
+    /// Only threads of this process (of a trace: this thread), and what they start; may be given several times.
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
+    pub(crate) pid: Vec<u32>,
+
+    /// Only threads of this name, in which * stands for any characters; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) comm: Vec<String>,
+
+    /// Only threads that are in this control group when recording starts, and what they start: a folder below /sys/fs/cgroup, or its path.
+    #[arg(long, value_name = "GROUP", conflicts_with = "file", value_hint = ValueHint::DirPath)]
+    pub(crate) cgroup: Vec<String>,
+
+    /// Only this interrupt, by its number or name, or softirq (NET_RX), * as above; may be given several times. No threads then, but those
+    /// that are asked for.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) irq: Vec<String>,
+
+    /// Take every sleep of a thread as the end of a job, whatever it called.
+    #[arg(long)]
+    pub(crate) suspensions: bool,
+
+    /// The machine whose numbers of system calls the trace has. Default: this program's.
+    #[arg(long, requires = "file")]
+    pub(crate) abi: Option<Machine>,
+
+    /// The trace's times are of CLOCK_MONOTONIC, where it does not say so itself: then the timers in it tell exact arrivals.
+    #[arg(long, requires = "file")]
+    pub(crate) monotonic: bool,
+
+    /// The kernel's buffer for each CPU. Default: 32MiB, less where memory is short.
+    #[arg(long, value_name = "SIZE", value_parser = bytes, allow_hyphen_values = true, conflicts_with = "file")]
+    pub(crate) buffer: Option<Bytes>,
+
+    /// Write the log here; - is standard output (and then no statistics are printed).
+    #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<Target>,
+
+    /// Exit with status 1 when a deadline was missed (of SCHED_DEADLINE threads, whose deadlines are known).
+    #[arg(long)]
+    pub(crate) fail_on_miss: bool,
+
+    /// Start this command, and record what it and its children do, until it ends.
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "file", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<String>,
+}
+
+/// Whose system calls.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Machine {
+    /// x86-64.
+    X86_64,
+    /// arm64, riscv64, loongarch64.
+    Generic,
+}
+
+impl From<Machine> for Abi {
+    fn from(machine: Machine) -> Abi {
+        match machine {
+            Machine::X86_64 => Abi::X86_64,
+            Machine::Generic => Abi::Generic,
+        }
+    }
+}
+
+fn bytes(text: &str) -> Result<Bytes, String> {
+    takt_model::file::parse_size(text)
+}

@@ -1,0 +1,315 @@
+//! This kernel, while it runs.
+
+use std::fs;
+use std::process::{Child, Command};
+
+use serde::Serialize;
+use takt_linux::sched::Class;
+use takt_linux::signals::StopSignals;
+use takt_linux::thread::Tid;
+use takt_linux::tracing::{self, CpuCount, Event, Recorder, RecorderError, Threads, threads_of};
+use takt_log::stats::Stats;
+use takt_log::{BackEnd, Header};
+use takt_model::Span;
+use takt_trace::jobs::{Filter, Known, Rebuilder, kinds};
+use takt_trace::{Abi, Endian, Feed, Format, PageLayout};
+
+use super::{About, FLUSH, rebuild};
+use crate::args;
+use crate::failure::Failure;
+use crate::progress;
+use crate::recorded::Recorded;
+
+/// How long a sweep waits for more.
+const SWEEP: Span = Span::from_ms(100);
+/// How often parameters of new SCHED_DEADLINE threads are asked for.
+const ASK: Span = Span::from_s(1);
+
+/// How the recording went.
+#[derive(Serialize)]
+pub(super) struct Recording {
+    /// Events that were read.
+    events: u64,
+    /// Events that the kernel lost, by CPU where there were any.
+    lost: Vec<Loss>,
+    /// Places in pages that could not be read.
+    damaged: u64,
+    /// Events that this kernel does not have.
+    missing: Vec<String>,
+    /// The kernel's buffer of each CPU.
+    buffer_bytes: u64,
+    /// CPU time of reading, decoding, rebuilding and writing.
+    cpu_ns: u64,
+    /// The same for each event.
+    cpu_per_event_ns: Option<f64>,
+    /// The signal that ended it.
+    interrupted: Option<String>,
+    /// The command's exit status.
+    command_status: Option<i32>,
+    #[serde(skip)]
+    duration: Span,
+    #[serde(skip)]
+    untold: u64,
+}
+
+#[derive(Serialize)]
+struct Loss {
+    cpu: u32,
+    events: u64,
+}
+
+impl Recording {
+    pub(super) fn sentence(&self) -> String {
+        let seconds = self.duration.as_ns() as f64 / 1e9;
+        let rate = self.events as f64 / seconds.max(1e-9);
+        let share = self.cpu_ns as f64 / self.duration.as_ns().max(1) as f64 * 100.0;
+        let each = self.cpu_per_event_ns.map_or(String::new(), |ns| format!(", {ns:.0} ns each"));
+        let lost: u64 = self.lost.iter().map(|loss| loss.events).sum();
+        format!(
+            "{} events in {seconds:.1} s ({rate:.0} a second), {lost} lost; reading them took {share:.1} % of a CPU{each}\n",
+            self.events
+        )
+    }
+
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for event in &self.missing {
+            all.push(format!("this kernel does not have the event {event}; what it would tell is missing"));
+        }
+        for loss in &self.lost {
+            all.push(format!(
+                "CPU {} lost {} events, and what they would have told: record less (--pid, --irq) or into more memory (--buffer)",
+                loss.cpu, loss.events
+            ));
+        }
+        if self.damaged > 0 {
+            all.push(format!("{} places in the kernel's pages could not be read", self.damaged));
+        }
+        if self.untold > 0 {
+            all.push(format!("{} threads more than a log can name have no jobs", self.untold));
+        }
+        if let Some(signal) = &self.interrupted {
+            all.push(format!("interrupted by {signal} after {}", self.duration));
+        }
+        if let Some(status) = self.command_status.filter(|status| *status != 0) {
+            all.push(format!("the command ended with status {status}"));
+        }
+        all
+    }
+}
+
+/// What to tell, with what the kernel has to record for it.
+struct Wanted {
+    filter: Filter,
+    threads: Threads,
+    events: Vec<Event>,
+}
+
+fn wanted(options: &args::Observe) -> Result<Wanted, Failure> {
+    let mut filter = rebuild(options).filter;
+    filter.pids.clear();
+    let mut ids = Vec::new();
+    for pid in &options.pid {
+        let mut threads = threads_of(*pid);
+        if threads.is_empty() {
+            return Err(Failure::input(format_args!("there is no process {pid}; \"ps -e\" lists those there are")));
+        }
+        ids.append(&mut threads);
+    }
+    for group in &options.cgroup {
+        ids.append(&mut threads_of_group(group)?);
+    }
+    // A command is a child of this thread, and the kernel follows children.
+    let all = ids.is_empty() && options.command.is_empty();
+    filter.pids.extend(&ids);
+    if !options.command.is_empty() {
+        ids.extend(u32::try_from(Tid::current().get()));
+    }
+    let by_name = !options.comm.is_empty() || !options.irq.is_empty();
+    let threads = if all || by_name { Threads::All } else { Threads::These { ids, children: true } };
+    let only_interrupts = !options.irq.is_empty() && all && options.comm.is_empty();
+    let mut events = Event::interrupts();
+    events.retain(|event| event.name != "softirq_raise");
+    if !only_interrupts {
+        let calls: Vec<String> = Abi::NATIVE.calls().iter().map(|number| format!("id == {number}")).collect();
+        let calls = calls.join(" || ");
+        events.extend(Event::scheduling().into_iter().filter(|event| event.name != "sched_migrate_task"));
+        events.push(Event::new("timer", "hrtimer_start"));
+        events.extend(["sys_enter", "sys_exit"].map(|name| Event::new("raw_syscalls", name).only(&calls)));
+    }
+    Ok(Wanted { filter, threads, events })
+}
+
+/// Threads of a control group, given by its folder or its path in a hierarchy.
+fn threads_of_group(group: &str) -> Result<Vec<u32>, Failure> {
+    let below = group.trim_start_matches('/');
+    let mut folders = vec![group.to_owned(), format!("/sys/fs/cgroup/{below}")];
+    if let Ok(hierarchies) = fs::read_dir("/sys/fs/cgroup") {
+        folders.extend(hierarchies.flatten().map(|entry| entry.path().join(below).to_string_lossy().into_owned()));
+    }
+    for folder in folders {
+        for file in ["cgroup.threads", "tasks"] {
+            if let Ok(text) = fs::read_to_string(format!("{folder}/{file}")) {
+                return Ok(text.lines().filter_map(|line| line.trim().parse().ok()).collect());
+            }
+        }
+    }
+    Err(Failure::input(format_args!(
+        "there is no control group {group}: give its folder, such as /sys/fs/cgroup/system.slice/ssh.service"
+    )))
+}
+
+/// Records until it is time to stop.
+pub(super) fn record(options: &args::Observe) -> Result<(Stats, About), Failure> {
+    if options.duration.is_some_and(Span::is_zero) {
+        return Err(Failure::input("--for 0ns is no time; give a duration like 10s"));
+    }
+    let wanted = wanted(options)?;
+    let signals = StopSignals::catch();
+    let recorder = Recorder::prepare(&tracing::Options {
+        events: wanted.events,
+        threads: wanted.threads,
+        buffer: options.buffer,
+        ..tracing::Options::default()
+    });
+    let mut recorder = recorder.map_err(|error| refused(&error))?;
+    let mut feed = feed(&recorder)?;
+    let mut rebuild = rebuild(options);
+    rebuild.filter = wanted.filter;
+    rebuild.monotonic = true;
+    rebuild.cpus = cpus();
+    rebuild.known = tracing::threads().iter().filter_map(|thread| Some((thread.id, known(&thread.class)?))).collect();
+    let mut rebuilder = Rebuilder::new(rebuild);
+    let recorded = recorder.descriptions().events.iter().map(|event| event.name.as_str());
+    let header = Header::new(String::new(), None, BackEnd::Observe, kinds(recorded));
+    let mut sink = Recorded::start(options.output.as_ref(), &header, &rebuilder.definitions(), FLUSH)?;
+
+    let started = tracing::now();
+    let cpu_before = takt_linux::clock::thread_cpu();
+    recorder.resume().map_err(|error| refused(&error))?;
+    let mut command = start(&options.command)?;
+    if let Some(child) = &command {
+        rebuilder.add_thread(child.id());
+    }
+    let end = options.duration.map(|duration| started.saturating_add(duration));
+    let bar = progress::bar("recording", options.duration.map_or(0, |duration| duration.as_ns()));
+    let mut asked = started;
+    let mut status = None;
+    loop {
+        let now = tracing::now();
+        bar.set_position(now.saturating_since(started).as_ns());
+        if let Some(child) = &mut command {
+            status = child.try_wait().ok().flatten();
+        }
+        let over = end.is_some_and(|end| now >= end);
+        if over || status.is_some() || signals.caught().is_some() || sink.has_failed() {
+            break;
+        }
+        let wait = end.map_or(SWEEP, |end| SWEEP.min(end.saturating_since(now)));
+        let sweep = recorder.sweep(wait, &mut |cpu, pages| feed.pages(cpu, pages));
+        let sweep = sweep.map_err(|error| refused(&error))?;
+        feed.until(sweep.until, |event| rebuilder.event(event, &mut sink));
+        if now >= asked.saturating_add(ASK) {
+            asked = now;
+            ask(&mut rebuilder, &mut sink);
+        }
+    }
+    bar.finish_and_clear();
+    let duration = tracing::now().saturating_since(started);
+    let (missing, buffer) = (recorder.missing().to_vec(), recorder.buffer());
+    let counts = recorder.finish(&mut |cpu, pages| feed.pages(cpu, pages)).map_err(|error| refused(&error))?;
+    feed.finish(|event| rebuilder.event(event, &mut sink));
+    ask(&mut rebuilder, &mut sink);
+    let cpu = takt_linux::clock::thread_cpu().saturating_sub(cpu_before);
+    stop(command.as_mut(), status.is_some());
+    let stats = sink.finish(rebuilder.end())?;
+    let events: u64 = counts.iter().map(|cpu| cpu.read).sum();
+    let recording = Recording {
+        events,
+        lost: counts.iter().filter(|cpu| cpu.lost() > 0).map(loss).collect(),
+        damaged: feed.damages().count(),
+        missing,
+        buffer_bytes: buffer.get(),
+        cpu_ns: cpu.as_ns(),
+        cpu_per_event_ns: (events > 0).then(|| cpu.as_ns() as f64 / events as f64),
+        interrupted: signals.caught().map(|signal| signal.to_string()),
+        command_status: status.and_then(|status| status.code()),
+        duration,
+        untold: rebuilder.untold(),
+    };
+    Ok((stats, About::Recording(recording)))
+}
+
+fn loss(cpu: &CpuCount) -> Loss {
+    Loss { cpu: cpu.cpu, events: cpu.lost() }
+}
+
+/// The kernel's refusal, with the exit status that fits.
+fn refused(error: &RecorderError) -> Failure {
+    match error {
+        RecorderError::File { .. } | RecorderError::Read { .. } | RecorderError::Memory { .. } => {
+            Failure::trouble(error)
+        }
+        _ => Failure::cannot(error),
+    }
+}
+
+/// What decodes the recorder's pages.
+fn feed(recorder: &Recorder) -> Result<Feed, Failure> {
+    let about = recorder.descriptions();
+    let unread = |error| Failure::cannot(format_args!("this kernel describes its events in an unknown way: {error}"));
+    let formats = about.events.iter().map(|event| Format::parse(&event.text));
+    let formats = formats.collect::<Result<Vec<_>, _>>().map_err(unread)?;
+    let layout = PageLayout::parse(&about.header_page).map_err(unread)?;
+    Ok(Feed::new(&formats, layout, Endian::NATIVE))
+}
+
+/// How many CPUs events can name.
+fn cpus() -> u32 {
+    let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = possible.trim().rsplit(['-', ',']).next().and_then(|number| number.parse::<u32>().ok());
+    last.map_or(1, |last| last.saturating_add(1)).min(takt_model::CpuSet::CPUS_MAX)
+}
+
+/// What a class says of a thread's jobs.
+fn known(class: &Class) -> Option<Known> {
+    let Class::Deadline(reservation) = class else { return None };
+    Some(Known {
+        period: Some(reservation.period),
+        deadline: Some(reservation.deadline),
+        runtime: Some(reservation.runtime),
+    })
+}
+
+/// Asks for the parameters of SCHED_DEADLINE threads that have appeared.
+fn ask(rebuilder: &mut Rebuilder, sink: &mut Recorded) {
+    for pid in rebuilder.unknown_reservations() {
+        let class = tracing::class_of(pid);
+        rebuilder.know(pid, class.as_ref().and_then(known).unwrap_or_default(), sink);
+    }
+}
+
+fn start(command: &[String]) -> Result<Option<Child>, Failure> {
+    let Some((program, arguments)) = command.split_first() else { return Ok(None) };
+    match Command::new(program).args(arguments).spawn() {
+        Ok(child) => Ok(Some(child)),
+        Err(error) => Err(Failure::input(format_args!("cannot start {program}: {error}"))),
+    }
+}
+
+/// The command has ended, or was told to by the same signal, or is told now and waited for.
+fn stop(command: Option<&mut Child>, ended: bool) {
+    let Some(child) = command.filter(|_| !ended) else { return };
+    takt_linux::process::terminate(child);
+    for _ in 0..STOP_MAX {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        takt_linux::clock::pause(Span::from_ms(20));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// A command that does not end by itself is killed after so many looks, 20 ms apart.
+const STOP_MAX: u32 = 100;

@@ -1,0 +1,153 @@
+//! Events of a recording that goes on: pages come by CPU, events go out in the order of time.
+
+use std::collections::VecDeque;
+
+use takt_model::Time;
+
+use crate::bytes::Endian;
+use crate::damage::Damages;
+use crate::decode::Decoder;
+use crate::event::{Context, KernelEvent, Names, What};
+use crate::format::{Format, PageLayout};
+use crate::page::{Entry, Page};
+
+/// Events that wait for those of other CPUs are given out all the same once there are so many: where the recorder never catches up, memory stays
+/// bounded.
+pub const WAITING_MAX: usize = 4 << 20;
+
+/// Decodes pages as they come and merges CPUs.
+///
+/// A recorder gives each CPU's pages in their order ([`Feed::pages`]), and then says up to which time it has given all
+/// ([`Feed::until`]).
+#[derive(Debug)]
+pub struct Feed {
+    decoder: Decoder,
+    layout: PageLayout,
+    names: Names,
+    damages: Damages,
+    lost: u16,
+    cpus: Vec<Cpu>,
+    waiting: usize,
+}
+
+#[derive(Debug)]
+struct Cpu {
+    cpu: u32,
+    /// The time of its last event.
+    last: Time,
+    /// Bytes before its next page.
+    place: usize,
+    events: VecDeque<KernelEvent>,
+}
+
+impl Feed {
+    /// For pages of this form, of a kernel that describes its events thus.
+    #[must_use]
+    pub fn new(formats: &[Format], layout: PageLayout, endian: Endian) -> Self {
+        let mut names = Names::default();
+        let decoder = Decoder::new(formats, endian, &mut names);
+        let mut damages = Damages::default();
+        for (event, field) in decoder.lacking() {
+            damages.at_byte(0, &crate::recording::lacks(event, field));
+        }
+        let lost = names.number("(lost)");
+        Feed { decoder, layout, names, damages, lost, cpus: Vec::new(), waiting: 0 }
+    }
+
+    /// Takes the next whole pages of `cpu`.
+    pub fn pages(&mut self, cpu: u32, bytes: &[u8]) {
+        let at = match self.cpus.iter().position(|known| known.cpu == cpu) {
+            Some(at) => at,
+            None => {
+                self.cpus.push(Cpu { cpu, last: Time::ZERO, place: 0, events: VecDeque::new() });
+                self.cpus.len() - 1
+            }
+        };
+        let queue = &mut self.cpus[at];
+        let before = queue.events.len();
+        for bytes in bytes.chunks(self.layout.page) {
+            let mut page = Page::new(bytes, &self.layout, self.decoder.endian());
+            while let Some(entry) = page.next(bytes) {
+                let (time, pid, context, name, what) = match entry {
+                    Entry::Event { time, payload } => match self.decoder.decode(payload) {
+                        Some((name, pid, context, what)) => (time, pid, context, name, what),
+                        None => {
+                            self.damages.at_byte(queue.place, "an event is shorter than its format");
+                            continue;
+                        }
+                    },
+                    Entry::Lost(count) => (page.time(), 0, Context::Thread, self.lost, What::Lost { count }),
+                    Entry::Broken { offset, why } => {
+                        self.damages.at_byte(queue.place + offset, why);
+                        continue;
+                    }
+                };
+                queue.last = time.max(queue.last);
+                queue.events.push_back(KernelEvent { time: queue.last, cpu, pid, context, name, what });
+            }
+            queue.place += bytes.len();
+        }
+        self.waiting += queue.events.len() - before;
+    }
+
+    /// Gives out what happened before `until`, in the order of time; `None`: what other CPUs cannot precede, where so many events
+    /// wait that they must go.
+    pub fn until(&mut self, until: Option<Time>, take: impl FnMut(&KernelEvent)) {
+        match until {
+            Some(until) => self.give(until, take),
+            None if self.waiting > WAITING_MAX => {
+                let bound = self.cpus.iter().filter(|cpu| !cpu.events.is_empty()).map(|cpu| cpu.last).min();
+                self.give(bound.unwrap_or_default(), take);
+            }
+            None => {}
+        }
+    }
+
+    /// Gives out all that is left.
+    pub fn finish(&mut self, take: impl FnMut(&KernelEvent)) {
+        self.give(Time::from_ns(u64::MAX), take);
+    }
+
+    fn give(&mut self, until: Time, mut take: impl FnMut(&KernelEvent)) {
+        loop {
+            // The CPU whose turn it is, and up to when: runs of one CPU are long.
+            let (mut first, mut bound) = (None, until);
+            for (at, cpu) in self.cpus.iter().enumerate() {
+                let Some(head) = cpu.events.front().map(|event| event.time).filter(|time| *time < until) else {
+                    continue;
+                };
+                match first {
+                    Some((_, time)) if head >= time => bound = bound.min(head),
+                    Some((_, time)) => {
+                        bound = bound.min(time);
+                        first = Some((at, head));
+                    }
+                    None => first = Some((at, head)),
+                }
+            }
+            let Some((at, head)) = first else { return };
+            let queue = &mut self.cpus[at].events;
+            while let Some(event) = queue.front().filter(|event| event.time == head || event.time < bound) {
+                take(event);
+                queue.pop_front();
+                self.waiting -= 1;
+            }
+        }
+    }
+
+    /// How many events wait for those of other CPUs.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+    /// Names of the events.
+    #[must_use]
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+    /// What could not be read.
+    #[must_use]
+    pub fn damages(&self) -> &Damages {
+        &self.damages
+    }
+}
