@@ -22,7 +22,8 @@ pub(crate) fn numbers(stats: &Stats, silence: Silence) -> String {
     let mut out = of_tasks(stats);
     let mut latencies = Table::new(&["release latency", "min", "mean", "p50", "p99", "max"]);
     for task in &stats.tasks {
-        if let Some(Some(s)) = task.release_latency_ns {
+        // Of jobs whose arrival is their wake-up there is nothing to tell.
+        if let Some(Some(s)) = task.release_latency_ns.filter(|s| s.is_none_or(|s| s.max > 0)) {
             latencies.row(with(&task.task, Some([s.min, s.mean, s.p50, s.p99, s.max])));
         }
     }

@@ -753,6 +753,7 @@ fn help_says_what_it_said() {
         "study",
         "sim",
         "run",
+        "observe",
         "doctor",
         "stats",
         "top",

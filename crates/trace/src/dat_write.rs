@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(recording.clock(), "mono");
         let mut events = Vec::new();
         recording.each(|event| match event.what {
-            What::IrqEnter { irq } => events.push((event.time.as_ns(), event.cpu, irq)),
+            What::IrqEnter { irq, .. } => events.push((event.time.as_ns(), event.cpu, irq)),
             other => panic!("{other:?}"),
         });
         assert_eq!(recording.damages().count(), 0, "{:?}", recording.damages().first());

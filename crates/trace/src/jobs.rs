@@ -35,7 +35,7 @@ use takt_model::{NodeId, Span, TaskId, Time};
 
 use crate::calls::{Abi, Class};
 use crate::event::{Comm, Context, KernelEvent, Left, Pid, Thread as Seen, Waking, What};
-use thread::{Call, Place, Stage, Threads};
+use thread::{Call, Place, Stage, Thread, Threads};
 
 /// More threads than these have no jobs told.
 pub const TASKS_MAX: usize = 1 << 20;
@@ -315,9 +315,20 @@ impl Rebuilder {
         }
     }
 
+    /// The thread with that id, new where it was not known, with what was just seen of it.
+    #[inline]
+    fn meet(&mut self, seen: &Seen, sink: &mut impl Sink) -> &mut Thread {
+        let (slot, renamed) = self.threads.meet(seen);
+        if renamed {
+            self.rename(seen.pid, seen.comm, sink);
+        }
+        self.threads.at(slot)
+    }
+
     fn leave(&mut self, cpu: u32, prev: &Seen, left: Left, next: &Seen, sink: &mut impl Sink) {
-        let thread = self.threads.meet(prev.pid, prev);
         let now = self.now;
+        let suspensions = self.options.suspensions;
+        let thread = self.meet(prev, sink);
         let open = thread.stage == Stage::Started;
         let job = thread.job();
         let woken = thread.woken.take();
@@ -348,7 +359,7 @@ impl Rebuilder {
                 }
             }
             Left::Blocked | Left::Held => {
-                let boundary = left == Left::Blocked && thread.blocks_at_boundary(self.options.suspensions);
+                let boundary = left == Left::Blocked && thread.blocks_at_boundary(suspensions);
                 thread.place = Place::Asleep;
                 match thread.stage {
                     Stage::Started if boundary => {
@@ -378,7 +389,7 @@ impl Rebuilder {
     /// The thread gets a CPU.
     fn arrive(&mut self, cpu: u32, next: &Seen, sink: &mut impl Sink) {
         let now = self.now;
-        let thread = self.threads.meet(next.pid, next);
+        let thread = self.meet(next, sink);
         thread.woken = None;
         match (thread.place, thread.stage) {
             // Nobody recorded that it was woken, or a yield's end is not told.
@@ -416,7 +427,7 @@ impl Rebuilder {
         }
         let waker = (event.context == Context::Thread && event.pid != 0 && event.pid != seen.pid).then_some(event.pid);
         let now = self.now;
-        let thread = self.threads.meet(seen.pid, seen);
+        let thread = self.meet(seen, sink);
         if waking == Waking::New {
             // What it does until its first boundary is its beginning, and no job.
             thread.forget();
@@ -643,7 +654,8 @@ impl Rebuilder {
         // The number may have been another thread's.
         self.threads.remove(child);
         self.options.known.remove(&child);
-        self.threads.meet(child, &Seen { pid: child, comm, prio: None }).place = Place::Ready;
+        let (slot, _) = self.threads.meet(&Seen { pid: child, comm, prio: None });
+        self.threads.at(slot).place = Place::Ready;
     }
 
     fn rename(&mut self, pid: Pid, comm: Comm, sink: &mut impl Sink) {

@@ -195,18 +195,23 @@ impl Threads {
         })
     }
 
-    /// The thread with that id, new where it was not known, with what was just seen of it.
+    /// Where the thread stands, new where it was not known, with what was just seen of it; and whether it had another name.
     #[inline]
-    pub(super) fn meet(&mut self, pid: Pid, seen: &Seen) -> &mut Thread {
-        let slot = match self.slot(pid) {
+    pub(super) fn meet(&mut self, seen: &Seen) -> (usize, bool) {
+        let slot = match self.slot(seen.pid) {
             Some(slot) => slot,
-            None => self.add(pid, seen),
+            None => self.add(seen.pid, seen),
         };
         let thread = &mut self.slots[slot];
         if let Some(prio) = seen.prio {
             thread.prio = prio;
         }
-        thread
+        (slot, thread.comm != seen.comm)
+    }
+
+    #[inline]
+    pub(super) fn at(&mut self, slot: usize) -> &mut Thread {
+        &mut self.slots[slot]
     }
 
     #[cold]

@@ -1,0 +1,151 @@
+//! What the kernel tells of a run agrees with what the run's own threads stamped; nothing here asserts how long anything took.
+//!
+//! The live test records this kernel; it is skipped, with the reason on the screen, where this machine or user cannot.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use takt_log::{Event, Reader};
+
+fn takt(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_takt")).args(arguments).output().expect("takt starts")
+}
+
+/// Release, nominal arrival, start and completion of a job, where the log has them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Job {
+    arrival: u64,
+    start: Option<u64>,
+    done: Option<u64>,
+}
+
+/// Jobs by the names of their tasks.
+fn jobs(log: &Path) -> BTreeMap<String, Vec<Job>> {
+    let mut reader = Reader::new(std::io::Cursor::new(std::fs::read(log).unwrap())).unwrap();
+    let mut jobs: BTreeMap<(u32, u64), Job> = BTreeMap::new();
+    for record in reader.by_ref() {
+        let record = record.unwrap();
+        let now = record.time.as_ns();
+        match record.event {
+            Event::Release { job, arrival, .. } => {
+                jobs.insert((job.task.0, job.number), Job { arrival: arrival.as_ns(), ..Job::default() });
+            }
+            Event::Start { job, .. } => jobs.get_mut(&(job.task.0, job.number)).unwrap().start = Some(now),
+            Event::Complete { job, .. } => jobs.get_mut(&(job.task.0, job.number)).unwrap().done = Some(now),
+            Event::Lost { .. } => panic!("events were lost"),
+            _ => {}
+        }
+    }
+    let mut named: BTreeMap<String, Vec<Job>> = BTreeMap::new();
+    for ((task, _), job) in jobs {
+        named.entry(reader.definitions().tasks[task as usize].name.clone()).or_default().push(job);
+    }
+    named
+}
+
+const SYSTEM: &str = r#"takt = 1
+node = [{ name = "n", strategy = "rm" }]
+task = [
+    { name = "fast", period = "10ms", wcet = "500us" },
+    { name = "slow", period = "35ms", wcet = "3ms" },
+]
+"#;
+
+#[test]
+fn the_kernel_tells_of_a_run_what_its_threads_stamped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    std::fs::write(path("s.toml"), SYSTEM).unwrap();
+    let tried = takt(&["run", &path("s.toml"), "--for", "50ms"]);
+    if tried.status.code() == Some(3) {
+        println!("skipped: {}", String::from_utf8_lossy(&tried.stderr));
+        return;
+    }
+    assert!(tried.status.success(), "{}", String::from_utf8_lossy(&tried.stderr));
+    let run = [env!("CARGO_BIN_EXE_takt"), "run", &path("s.toml"), "--for", "700ms", "-o", &path("run.takt")];
+    let observed = takt(&[&["observe", "-o", &path("seen.takt"), "--"][..], &run].concat());
+    if observed.status.code() == Some(3) {
+        println!("skipped: {}", String::from_utf8_lossy(&observed.stderr));
+        return;
+    }
+    assert!(observed.status.success(), "{}", String::from_utf8_lossy(&observed.stderr));
+    let (stamped, seen) = (jobs(Path::new(&path("run.takt"))), jobs(Path::new(&path("seen.takt"))));
+    let mut zero = None;
+    for (task, stamped) in &stamped {
+        let thread = seen.iter().find(|(name, _)| name.starts_with(&format!("takt {task}-")));
+        let (_, seen) = thread.unwrap_or_else(|| panic!("{task} is not among {:?}", seen.keys()));
+        // The logs' zeros differ by what the arrivals say, for all tasks the same: arrivals are exact in both. Before its first
+        // job a thread has waited for the others, and after its last one it ends.
+        let at = seen
+            .windows(2)
+            .position(|pair| pair[1].arrival - pair[0].arrival == stamped[1].arrival - stamped[0].arrival);
+        let at = at.unwrap_or_else(|| panic!("{task}: {stamped:?} is not in {seen:?}"));
+        let shift = seen[at].arrival - stamped[0].arrival;
+        assert_eq!(*zero.get_or_insert(shift), shift, "{task}: one distance between the logs' zeros");
+        assert!(stamped.len() >= 20, "{task} has {} jobs", stamped.len());
+        for (k, stamped) in stamped.iter().enumerate() {
+            let Some(done) = stamped.done else { continue };
+            let seen = seen.get(at + k).unwrap_or_else(|| panic!("{task}: job {k} was not seen"));
+            assert_eq!(seen.arrival, stamped.arrival + shift, "{task}: job {k} arrives when it should");
+            let (started, completed) = (seen.start.unwrap(), seen.done.unwrap());
+            assert!(
+                seen.arrival <= started && started <= done + shift && done + shift <= completed,
+                "{task}: job {k}: the thread stamps between its start and the call that ends the job: {stamped:?} {seen:?}"
+            );
+            if let Some(next) = stamped_start(stamped, shift) {
+                assert!(started <= next, "{task}: job {k} stamps its start once it runs");
+            }
+        }
+    }
+}
+
+/// When the thread said that its job started.
+fn stamped_start(job: &Job, shift: u64) -> Option<u64> {
+    job.start.map(|start| start + shift)
+}
+
+#[test]
+fn what_is_no_trace_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    std::fs::write(path("text"), "no trace\n").unwrap();
+    std::fs::create_dir(path("folder")).unwrap();
+    std::fs::write(path("folder/cpu0"), [0; 4096]).unwrap();
+    for (arguments, status, says) in [
+        (&["observe", &path("text")][..], 2, "no trace: neither trace.dat, nor text"),
+        (&["observe", &path("folder")], 2, "is no recording: it should hold raw pages"),
+        (&["observe", &path("missing")], 4, "cannot read"),
+        (&["observe", &path("text"), "--for", "1s"], 2, "cannot be used with"),
+        (&["observe", "--for", "0s"], 2, "is no time"),
+        (&["observe", "--buffer", "5", "--for", "1s"], 2, "has no unit"),
+    ] {
+        let output = takt(arguments);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {text}");
+        assert!(text.contains(says), "{arguments:?}: {text}");
+    }
+}
+
+/// The known counts of the given traces, through the verb.
+#[test]
+fn given_traces_have_the_events_that_are_known() {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/data");
+    for (file, events, switches) in [
+        ("trappy-raw_trace.dat.gz", 757, 755),
+        ("lisa-sched_load_trace.dat.gz", 3724, 399),
+        ("lisa-trace.txt.gz", 2941, 1856),
+    ] {
+        let output = takt(&["observe", &format!("{data}/{file}"), "--json"]);
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let observed = &answer["observed"];
+        assert_eq!(
+            (observed["events"].as_u64(), observed["names"]["sched_switch"].as_u64()),
+            (Some(events), Some(switches)),
+            "{file}"
+        );
+        let jobs: u64 =
+            answer["tasks"].as_array().unwrap().iter().map(|task| task["completed"].as_u64().unwrap()).sum();
+        assert!(jobs > 5, "{file}: {jobs} jobs");
+    }
+}
