@@ -3,8 +3,8 @@
 mod doctor;
 mod generate;
 mod infer;
-mod stats;
 mod observe;
+mod stats;
 mod study;
 mod top;
 
@@ -16,8 +16,8 @@ use takt_model::{Probability, Span};
 pub(crate) use doctor::Doctor;
 pub(crate) use generate::{Gen, Profile};
 pub(crate) use infer::Infer;
-pub(crate) use stats::Stats;
 pub(crate) use observe::Observe;
+pub(crate) use stats::Stats;
 pub(crate) use study::{List, OTHERS, Study};
 pub(crate) use top::{Sort, Top};
 

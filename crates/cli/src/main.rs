@@ -11,8 +11,8 @@ mod live;
 mod numbers;
 mod output;
 mod progress;
-mod serve;
 mod recorded;
+mod serve;
 mod table;
 mod verbs;
 
