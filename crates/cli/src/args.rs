@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use takt_analysis::distributed::assign::Choice;
 use takt_model::{Probability, Span};
 
-pub(crate) use doctor::Doctor;
+pub(crate) use doctor::{Charge, Doctor};
 pub(crate) use generate::{Gen, Profile};
 pub(crate) use infer::Infer;
 pub(crate) use observe::Observe;
@@ -603,6 +603,10 @@ pub(crate) struct Man {
 
 fn span(text: &str) -> Result<Span, String> {
     takt_model::file::parse_span(text)
+}
+
+fn bytes(text: &str) -> Result<takt_model::Bytes, String> {
+    takt_model::file::parse_size(text)
 }
 
 fn share(text: &str) -> Result<Probability, String> {

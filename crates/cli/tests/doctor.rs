@@ -36,7 +36,7 @@ fn what_was_saved_is_judged_as_what_was_read() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("machine.txt");
     let file = file.to_str().unwrap();
-    let here = takt(&["doctor", "--json", "--save", file]);
+    let here = takt(&["doctor", "--quick", "--json", "--save", file]);
     let there = takt(&["doctor", "--json", "--from", file]);
     assert_eq!(text(&here), text(&there));
     assert_eq!(here.status.code(), there.status.code());
@@ -56,6 +56,89 @@ fn what_is_no_snapshot_is_told_with_its_place() {
     );
     assert_eq!(takt(&["doctor", "--from", "missing.txt"]).status.code(), Some(4));
     assert_eq!(takt(&["doctor", "--explain", "nothing"]).status.code(), Some(2));
+}
+
+const SYSTEM: &str = r#"# mine
+takt = 1
+[[node]]
+name = "here"
+# what I measured by hand
+costs = { interrupt = "1us" } # all of it
+strategy = "dm"
+
+[[task]]
+name = "a"
+period = "1s"
+wcet = "100ms"
+"#;
+
+/// Measured, written, charged by `check` and by `sim`.
+#[test]
+fn measured_costs_go_into_the_file_and_are_charged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (before, after) = (path("before.toml"), path("after.toml"));
+    std::fs::write(&before, SYSTEM).unwrap();
+    let measure = |extra: &[&str]| takt(&[&["doctor", "--for", "300ms", "--charge", "p50"], extra].concat());
+    let ran = measure(&[&before, "-o", &after, "--json"]);
+    if ran.status.code() == Some(3) {
+        println!("skipped: {}", String::from_utf8_lossy(&ran.stderr));
+        assert!(!Path::new(&after).exists());
+        return;
+    }
+    let answer: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let costs = answer["probe"]["costs"].as_object().unwrap();
+    for key in ["switch_ns", "release_ns", "latency_ns"] {
+        assert!(costs[key].as_u64().unwrap() > 0, "{key}");
+    }
+    let text = std::fs::read_to_string(&after).unwrap();
+    let head =
+        "# mine\ntakt = 1\n[[node]]\nname = \"here\"\n# what I measured by hand\n# takt doctor: the median of what";
+    assert!(text.starts_with(head), "{text}");
+    assert!(text.contains("costs = { interrupt = \"1us\", ") && text.contains(" # all of it\nstrategy"), "{text}");
+    assert_eq!(std::fs::read_to_string(&before).unwrap(), SYSTEM, "what is read stays");
+    // Charged by the analysis and by the simulation.
+    let told = |verb: &[&str], file: &str| -> Value {
+        serde_json::from_slice(&takt(&[verb, &[file, "--json"]].concat()).stdout).unwrap()
+    };
+    let bound = |file: &str| {
+        let report = told(&["check"], file);
+        let tests = report["tests"].as_array().unwrap();
+        tests.iter().find_map(|test| test["tasks"][0]["wcrt_ns"].as_u64()).expect("rta bounds it")
+    };
+    let of = |key: &str| costs[key].as_u64().unwrap();
+    assert!(bound(&after) >= bound(&before) + of("switch_ns") + of("release_ns"));
+    let seen = |file: &str| told(&["sim", "--for", "10s"], file)["tasks"][0]["response_ns"]["max"].as_u64().unwrap();
+    assert!(seen(&after) > seen(&before) && seen(&after) <= bound(&after));
+    // Once more, in place: what it wrote is replaced.
+    assert!(measure(&["-o", &after]).status.code().is_some_and(|status| status < 2));
+    let again = std::fs::read_to_string(&after).unwrap();
+    let lines = |text: &str| text.matches("# takt doctor: the m").count();
+    assert_eq!((lines(&text), lines(&again)), (2, 2), "{again}");
+    // A file that is not there is made.
+    let new = path("new.toml");
+    assert!(measure(&["-o", &new]).status.code().is_some_and(|status| status < 2));
+    assert!(takt(&["check", &new]).status.success());
+}
+
+#[test]
+fn what_the_probe_cannot_do_is_refused_before_it_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.toml");
+    let file = file.to_str().unwrap();
+    for arguments in [
+        &["--quick", "-o", file][..],
+        &["--from", "examples/machines/laptop.txt", "-o", file],
+        &["--for", "0s"],
+        &["--json", "-o", "-"],
+        &["examples/quickstart.toml"],
+        &["--wss", "3"],
+        &["-o", file, "--node", "n", "--for", "soon"],
+    ] {
+        let ran = takt(&[&["doctor"], arguments].concat());
+        assert_eq!(ran.status.code(), Some(2), "{arguments:?}: {}", String::from_utf8_lossy(&ran.stderr));
+        assert!(!Path::new(file).exists());
+    }
 }
 
 /// Every finding has a section in the manual, where the command points.

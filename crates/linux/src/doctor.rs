@@ -14,12 +14,15 @@
 //! assert_eq!(swap.found, "swap on /dev/sda2, 0 KiB of 8388604 KiB used");
 //! ```
 
+mod distribution;
 mod facts;
 mod judge;
 mod look;
+pub mod probe;
 mod snapshot;
 
-pub use judge::{CATALOGUE, Entry, findings};
+pub use distribution::Distribution;
+pub use judge::{CATALOGUE, Entry, PROBED, findings, measured};
 pub use look::look;
 pub use snapshot::{Snapshot, SnapshotError};
 

@@ -1,29 +1,63 @@
 //! The options of `takt doctor`.
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, ValueHint};
-use takt_linux::doctor::CATALOGUE;
+use clap::{Args, ValueEnum, ValueHint};
+use takt_linux::doctor::{CATALOGUE, PROBED};
+use takt_model::{Bytes, Span};
 
-use super::target;
+use super::{bytes, span, target};
 use crate::output::Target;
 
 /// Say what spoils real time on this machine, what it costs and how to mend it.
 ///
 /// It looks at what the kernel says of itself: limits and privileges, other real-time threads, preemption, ticks, clock rates, idle states, interrupts, memory, a
-/// hypervisor. It changes nothing.
+/// hypervisor. Then real-time threads measure, for some seconds, how late timers are, what stops threads, and what a switch, a move to
+/// another CPU, a release and a tick cost; with -o these go into a system file, for check and sim to charge. Nothing is changed but that file.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 nothing spoils, 1 something does or cannot be told, 2 bad usage or a bad snapshot, 3 this is no Linux that tells of itself.
+Exit status: 0 nothing spoils, 1 something does or cannot be told, 2 bad usage or a bad file, 3 no Linux that tells of itself, or -o and
+nothing could be measured.
 
 Examples:
   sudo takt doctor
+  sudo takt doctor -o robot.toml            measured costs into robot.toml, its comments kept
+  sudo takt doctor --for 10min --charge max -o robot.toml
+  takt doctor --quick                       without measuring
   takt doctor --explain preemption          where it stands, what it costs, how to mend it
   takt doctor --all
   takt doctor --save machine.txt            what it read, to look at it elsewhere:
   takt doctor --from machine.txt")]
 pub(crate) struct Doctor {
+    /// The system file whose costs -o fills in. Default: the one that -o names; where that is not there it is made.
+    #[arg(value_hint = ValueHint::FilePath, requires = "output")]
+    pub(crate) file: Option<String>,
+
+    /// Write the system with the measured costs here, its comments kept; - is standard output (and then nothing else is printed there).
+    #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath, conflicts_with_all = ["quick", "from"])]
+    pub(crate) output: Option<Target>,
+
+    /// The node that this machine is; needed where the system has several.
+    #[arg(long, value_name = "NAME", requires = "output")]
+    pub(crate) node: Option<String>,
+
+    /// Which of the measured values is charged; none is a bound.
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Charge::P99)]
+    pub(crate) charge: Charge,
+
+    /// How long timers are watched, at most 1h; pauses as long, up to 10s; each of the four costs half as long, up to 2s.
+    #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true, default_value = "1s", conflicts_with_all = ["quick", "from"])]
+    pub(crate) duration: Span,
+
+    /// The working set of a job, which it fetches anew on another CPU.
+    #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "64KiB", conflicts_with_all = ["quick", "from"])]
+    pub(crate) wss: Bytes,
+
+    /// Measure nothing.
+    #[arg(long)]
+    pub(crate) quick: bool,
+
     /// Tell all of this finding; may be given several times.
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(CATALOGUE.iter().map(|entry| entry.name)), hide_possible_values = true)]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(CATALOGUE.iter().map(|entry| entry.name).chain(PROBED.iter().map(|(name, _)| *name))), hide_possible_values = true)]
     pub(crate) explain: Vec<String>,
 
     /// Tell all of all findings, those that are fine too.
@@ -37,4 +71,39 @@ pub(crate) struct Doctor {
     /// Judge the machine whose texts `--save` wrote, in place of this one; - is standard input.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "save")]
     pub(crate) from: Option<String>,
+}
+
+/// What of a distribution is charged.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Charge {
+    /// The median.
+    P50,
+    /// What 99 of 100 do not exceed.
+    P99,
+    /// What 999 of 1000 do not exceed.
+    P999,
+    /// The greatest that was seen.
+    Max,
+}
+
+impl Charge {
+    /// As on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Charge::P50 => "p50",
+            Charge::P99 => "p99",
+            Charge::P999 => "p999",
+            Charge::Max => "max",
+        }
+    }
+
+    /// For people.
+    pub(crate) fn told(self) -> &'static str {
+        match self {
+            Charge::P50 => "the median",
+            Charge::P99 => "the 99th percentile",
+            Charge::P999 => "the 99.9th percentile",
+            Charge::Max => "the maximum",
+        }
+    }
 }

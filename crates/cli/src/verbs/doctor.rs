@@ -1,14 +1,18 @@
 //! `takt doctor`: what spoils real time on this machine.
 
+mod measured;
+
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use takt_linux::doctor::{self, CATALOGUE, Finding, Snapshot, State};
+use takt_linux::doctor::probe::{Probe, ProbeError, ProbeOptions, probe};
+use takt_linux::doctor::{self, CATALOGUE, Finding, PROBED, Snapshot, State};
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
-use crate::output::{print, print_json};
+use crate::output::{Target, print, print_json};
+use crate::progress;
 use crate::table::Table;
 
 /// Where the findings are explained.
@@ -33,13 +37,40 @@ pub(crate) fn execute(options: &args::Doctor, json: bool) -> Outcome {
             return Ok(Status::Yes);
         }
     }
-    let findings = doctor::findings(&machine);
+    let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
+    if json && to_stdout {
+        return Err(Failure::input("--json and the system both want standard output; give -o FILE"));
+    }
+    if options.duration.is_zero() {
+        return Err(Failure::input("--for 0ns is no time; give a duration like 1s"));
+    }
+    let mut findings = doctor::findings(&machine);
+    let probed = (!options.quick && options.from.is_none()).then(|| measure(options));
+    if let Some(probed) = &probed {
+        findings.extend(doctor::measured(probed.as_ref()));
+    }
+    if let Some(Err(error)) = probed.as_ref().filter(|_| options.output.is_some()) {
+        return Err(Failure::cannot(format_args!("nothing could be measured: {error}")));
+    }
+    let probed = probed.as_ref().and_then(|probed| probed.as_ref().ok());
     if json {
-        print_json(&as_json(&kernel, &findings))?;
-    } else {
-        print(&told(options, &kernel, &findings))?;
+        print_json(&as_json(&kernel, &findings, probed.map(|probe| measured::as_json(probe, options.charge))))?;
+    } else if !to_stdout {
+        print(&told(options, &kernel, &findings, probed))?;
+    }
+    if let Some(probe) = probed {
+        measured::write(options, &kernel, probe)?;
     }
     Ok(if findings.iter().any(|finding| finding.state.spoils()) { Status::No } else { Status::Yes })
+}
+
+fn measure(options: &args::Doctor) -> Result<Probe, ProbeError> {
+    let bar = progress::bar("measuring", 1);
+    // Where that is not allowed, what was touched before has to do.
+    let _locked = takt_linux::memory::lock();
+    let probed = probe(&ProbeOptions { duration: options.duration, working_set: options.wss });
+    bar.finish_and_clear();
+    probed
 }
 
 fn read(file: &str) -> Result<Snapshot, Failure> {
@@ -48,12 +79,17 @@ fn read(file: &str) -> Result<Snapshot, Failure> {
 }
 
 /// The answer for people.
-fn told(options: &args::Doctor, kernel: &str, findings: &[Finding]) -> String {
+fn told(options: &args::Doctor, kernel: &str, findings: &[Finding], probe: Option<&Probe>) -> String {
     let mut sorted: Vec<&Finding> = findings.iter().collect();
     sorted.sort_by_key(|finding| finding.state);
     if options.all || !options.explain.is_empty() {
         let wanted = |finding: &&&Finding| options.all || options.explain.iter().any(|name| name == finding.name);
-        return sorted.iter().filter(wanted).map(|finding| explained(finding)).collect::<Vec<_>>().join("\n");
+        let mut parts: Vec<String> = Vec::new();
+        for finding in sorted.iter().filter(wanted) {
+            let shown = probe.filter(|_| finding.name == "timer-latency").map(measured::histogram);
+            parts.push(explained(finding) + &shown.unwrap_or_default());
+        }
+        return parts.join("\n");
     }
     let mut text = format!("Linux {kernel}: {}\n", counted(findings));
     let mut table = Table::new(&["STATE", "FINDING", "FOUND"]);
@@ -69,6 +105,9 @@ fn told(options: &args::Doctor, kernel: &str, findings: &[Finding]) -> String {
         if !names.is_empty() {
             let _ = write!(text, "\n{}: {}\n", state.name(), names.join(", "));
         }
+    }
+    if let Some(probe) = probe {
+        text.push_str(&measured::told(probe, options.charge));
     }
     if let Some(first) = sorted.first().filter(|first| first.state.spoils()) {
         let _ = write!(
@@ -93,7 +132,8 @@ fn counted(findings: &[Finding]) -> String {
 
 /// All of one finding.
 fn explained(finding: &Finding) -> String {
-    let about = CATALOGUE.iter().find(|entry| entry.name == finding.name).map_or("", |entry| entry.about);
+    let known = CATALOGUE.iter().map(|entry| (entry.name, entry.about)).chain(PROBED.iter().copied());
+    let about = known.into_iter().find(|(name, _)| *name == finding.name).map_or("", |(_, about)| about);
     let mut text = format!("{}: {about}\n", finding.name);
     let mut line = |label: &str, value: &str| {
         let _ = writeln!(text, "    {label:<6} {value}");
@@ -115,7 +155,7 @@ fn explained(finding: &Finding) -> String {
     text
 }
 
-fn as_json(kernel: &str, findings: &[Finding]) -> Value {
+fn as_json(kernel: &str, findings: &[Finding], probe: Option<Value>) -> Value {
     let one = |finding: &Finding| {
         let evidence: Vec<Value> =
             finding.evidence.iter().map(|(place, value)| json!({ "where": place, "value": value })).collect();
@@ -134,5 +174,6 @@ fn as_json(kernel: &str, findings: &[Finding]) -> Value {
         "kernel": kernel,
         "spoils": findings.iter().any(|finding| finding.state.spoils()),
         "findings": findings.iter().map(one).collect::<Vec<_>>(),
+        "probe": probe,
     })
 }

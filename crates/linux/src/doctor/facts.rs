@@ -106,6 +106,16 @@ impl Facts<'_> {
         Some(self.text("takt:threads")?.lines().filter_map(thread).collect())
     }
 
+    /// What has to be done before debugfs can be read.
+    pub(super) fn reading_debugfs(&self) -> &'static str {
+        let root = self.status("Uid").and_then(|ids| ids.split_ascii_whitespace().nth(1)) == Some("0");
+        match (self.mounted("debugfs"), root) {
+            (false, _) => "sudo mount -t debugfs none /sys/kernel/debug",
+            (true, false) => "sudo takt doctor (debugfs is for root)",
+            (true, true) => "a kernel that lets root read debugfs (not locked down: the boot parameter lockdown=)",
+        }
+    }
+
     /// Whether the file of the mounts names a file system of this kind.
     pub(super) fn mounted(&self, kind: &str) -> bool {
         let mounts = self.text("/proc/mounts").unwrap_or_default();

@@ -4,7 +4,10 @@ mod features;
 mod kernel;
 mod limits;
 mod memory;
+mod probed;
 mod processor;
+
+pub use probed::{PROBED, measured};
 
 use super::facts::Facts;
 use super::{Finding, Snapshot};

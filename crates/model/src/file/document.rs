@@ -87,12 +87,25 @@ pub enum Edit {
         /// At best and at worst.
         delay: (Span, Span),
     },
+    /// Sets some of a node's `costs`; those that are not named stay as they are.
+    Costs {
+        /// The node.
+        node: NodeId,
+        /// Keys of `costs` with their values.
+        values: Vec<(&'static str, Span)>,
+        /// Lines of a comment above it, without the `#`. Lines that begin with [`COSTS_COMMENT`] replace those of an earlier edit; inline tables
+        /// have no room for any.
+        comment: Vec<String>,
+    },
     /// Adds a network after the others.
     AddNetwork {
         /// The network, without ports.
         network: Network,
     },
 }
+
+/// How lines of a comment begin that [`Edit::Costs`] replaces.
+pub const COSTS_COMMENT: &str = "takt doctor: ";
 
 impl Document {
     /// Reads a System file.
@@ -174,6 +187,7 @@ impl Document {
                     let table = self.table(&mut document, "network", network.index())?;
                     set(table, "delay", spans(*delay));
                 }
+                Edit::Costs { node, values, comment } => self.costs(&mut document, *node, values, comment)?,
                 Edit::AddNetwork { network } => self.add_network(&mut document, network)?,
             }
         }
@@ -196,6 +210,54 @@ impl Document {
             Some(Item::ArrayOfTables(tables)) => drop(tables.remove(index)),
             Some(Item::Value(Value::Array(values))) => drop(values.remove(index)),
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn costs(
+        &self,
+        document: &mut DocumentMut,
+        node: NodeId,
+        values: &[(&'static str, Span)],
+        comment: &[String],
+    ) -> Result<(), FileErrors> {
+        // A file that names no node has one all the same.
+        if document.get("node").is_none()
+            && let Some(only) = self.system.nodes.get(node.index())
+        {
+            let mut table = Table::new();
+            table.insert("name", Item::Value(only.name.as_str().into()));
+            table.decor_mut().set_prefix("\n");
+            let mut tables = ArrayOfTables::new();
+            tables.push(table);
+            document.insert("node", Item::ArrayOfTables(tables));
+        }
+        let roomy = matches!(document.get("node"), Some(Item::ArrayOfTables(_)));
+        let table = self.table(document, "node", node.index())?;
+        match table.get_mut("costs").and_then(Item::as_table_like_mut) {
+            Some(costs) => values.iter().for_each(|(key, span)| set(costs, key, span.to_string().into())),
+            None => {
+                let inline: toml_edit::InlineTable =
+                    values.iter().map(|(key, span)| (*key, span.to_string())).collect();
+                set(table, "costs", inline.into());
+            }
+        }
+        let lines = |old: Option<&str>| {
+            let mut lines: Vec<String> = old.unwrap_or_default().split_inclusive('\n').map(str::to_owned).collect();
+            lines.retain(|line| !line.trim_start_matches([' ', '\t', '#']).starts_with(COSTS_COMMENT));
+            let own: String = comment.iter().map(|line| format!("# {line}\n")).collect();
+            // What stands before the key on its own line stays last.
+            let indent = lines.pop_if(|line| !line.ends_with('\n')).unwrap_or_default();
+            lines.concat() + &own + &indent
+        };
+        if let Some(Item::Table(costs)) = table.get_mut("costs") {
+            if !costs.is_dotted() {
+                let prefix = lines(costs.decor().prefix().and_then(|prefix| prefix.as_str()));
+                costs.decor_mut().set_prefix(prefix);
+            }
+        } else if let Some(mut key) = table.key_mut("costs").filter(|_| roomy) {
+            let prefix = lines(key.leaf_decor().prefix().and_then(|prefix| prefix.as_str()));
+            key.leaf_decor_mut().set_prefix(prefix);
         }
         Ok(())
     }
@@ -335,6 +397,65 @@ mod tests {
         assert_eq!(document.system().nodes[0].receive, Some(task));
         assert_eq!(document.system().flows[0].hop_deadlines, deadlines);
         assert_eq!(comments(document.text()), comments(COMMENTED));
+    }
+
+    #[test]
+    fn costs_are_edited_where_they_stand() {
+        let (us, node) = (Span::from_us, NodeId(0));
+        let edit = |values: &[(&'static str, Span)], comment: &[&str]| Edit::Costs {
+            node,
+            values: values.to_vec(),
+            comment: comment.iter().map(|line| format!("{COSTS_COMMENT}{line}")).collect(),
+        };
+        let task = "[[task]]\nname = \"a\"\nperiod = \"1ms\"\nwcet = \"1us\"\n";
+        let first = edit(&[("switch", us(3)), ("latency", us(90))], &["first", "more"]);
+        let second = edit(&[("switch", us(4))], &["second"]);
+        // A node of its own, an inline table, a table, no node at all, an inline node.
+        let cases = [
+            (
+                format!("takt = 1\n[[node]]\nname = \"n\"\ncpus = 2 # two\n\n{task}"),
+                format!(
+                    "takt = 1\n[[node]]\nname = \"n\"\ncpus = 2 # two\n# takt doctor: second\ncosts = {{ switch = \"4us\", latency = \"90us\" }}\n\n{task}"
+                ),
+            ),
+            (
+                format!(
+                    "takt = 1\n[[node]]\nname = \"n\"\n# ours\ncosts = {{ tick = \"1us\", switch = \"1us\" }} # all\n{task}"
+                ),
+                format!(
+                    "takt = 1\n[[node]]\nname = \"n\"\n# ours\n# takt doctor: second\ncosts = {{ tick = \"1us\", switch = \"4us\", latency = \"90us\" }} # all\n{task}"
+                ),
+            ),
+            (
+                format!("takt = 1\n[[node]]\nname = \"n\"\n# ours\n[node.costs]\ntick = \"1us\" # t\n{task}"),
+                format!(
+                    "takt = 1\n[[node]]\nname = \"n\"\n# ours\n# takt doctor: second\n[node.costs]\ntick = \"1us\" # t\nswitch = \"4us\"\nlatency = \"90us\"\n{task}"
+                ),
+            ),
+            (
+                format!("takt = 1\n{task}"),
+                format!(
+                    "takt = 1\n{task}\n[[node]]\nname = \"local\"\n# takt doctor: second\ncosts = {{ switch = \"4us\", latency = \"90us\" }}\n"
+                ),
+            ),
+            (
+                format!("takt = 1\nnode = [ {{ name = \"n\" }} ] # one\n{task}"),
+                format!(
+                    "takt = 1\nnode = [ {{ name = \"n\", costs = {{ switch = \"4us\", latency = \"90us\" }} }} ] # one\n{task}"
+                ),
+            ),
+        ];
+        for (text, expected) in cases {
+            let mut document = Document::parse(&text, "a.toml").unwrap();
+            document.apply(std::slice::from_ref(&first)).unwrap();
+            document.apply(std::slice::from_ref(&second)).unwrap();
+            assert_eq!(document.text(), expected);
+            let costs = document.system().nodes[0].costs.unwrap();
+            assert_eq!((costs.switch, costs.latency), (us(4), us(90)));
+            let whole = edit(&[("tick", Span::from_ms(5))], &[]);
+            document.apply(&[whole]).unwrap_err();
+            assert_eq!(document.text(), expected, "all time in ticks is refused, and nothing changes");
+        }
     }
 
     #[test]

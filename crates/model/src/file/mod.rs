@@ -42,7 +42,7 @@ mod suggest;
 mod traces;
 mod write;
 
-pub use document::{Document, Edit};
+pub use document::{COSTS_COMMENT, Document, Edit};
 pub use error::{FileError, FileErrors, Position, one_line};
 pub use schema::{json_schema, reference};
 pub use traces::load_traces;

@@ -77,7 +77,7 @@ pub(super) fn preemption(machine: Facts<'_>) -> Finding {
         .mend("a kernel with CONFIG_PREEMPT=y, or CONFIG_PREEMPT_DYNAMIC=y and preempt=full")
         .mend(RT),
         _ => seen(Finding::new(State::Unknown, "which model is in force the kernel does not tell"))
-            .mend("sudo mount -t debugfs none /sys/kernel/debug (preempt stands in sched/preempt)"),
+            .mend(machine.reading_debugfs()),
     }
 }
 
@@ -113,9 +113,7 @@ pub(super) fn hrtick(machine: Facts<'_>) -> Finding {
     let Some(features) = machine.text(FILE) else {
         let finding = late("cannot be read; by default off: budgets are enforced at ticks");
         let finding = finding.seen(FILE, machine.refused(FILE).unwrap_or("not there; is debugfs mounted?"));
-        return finding
-            .mend("sudo mount -t debugfs none /sys/kernel/debug")
-            .mend(format!("echo HRTICK_DL | sudo tee {FILE}"));
+        return finding.mend(machine.reading_debugfs()).mend(format!("echo HRTICK_DL | sudo tee {FILE}"));
     };
     let has = |name: &str| features.split_ascii_whitespace().any(|word| word == name);
     if has("HRTICK_DL") || (has("HRTICK") && !has("NO_HRTICK_DL")) {

@@ -150,14 +150,13 @@ pub(super) fn fair_server(machine: Facts<'_>) -> Finding {
             let finding = Finding::new(State::Warning, found);
             let finding = match machine.refused("/sys/kernel/debug/sched") {
                 Some(reason) => finding.seen("/sys/kernel/debug/sched", reason),
+                None if machine.has("/sys/kernel/debug/sched") => {
+                    finding.seen("/sys/kernel/debug/sched/fair_server", "not readable")
+                }
                 None => finding.seen("/sys/kernel/debug/sched", "not there; is debugfs mounted?"),
             };
             let finding = finding.costs(costs("50ms", "1s"));
-            let finding = if machine.mounted("debugfs") {
-                finding.mend("sudo takt doctor (debugfs is for root)")
-            } else {
-                finding.mend("sudo mount -t debugfs none /sys/kernel/debug")
-            };
+            let finding = finding.mend(machine.reading_debugfs());
             finding.mend(off).link(LINKS)
         }
     }

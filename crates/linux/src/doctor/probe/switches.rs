@@ -1,0 +1,125 @@
+//! What it costs to change the thread of a CPU, and the CPU of a thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use takt_model::{Bytes, Span};
+
+use super::timers::{apart, merged};
+use super::{Crew, Distribution, Periods, ProbeError, Shared, between};
+use crate::sched;
+use crate::thread::{empty_system_call, yield_now};
+
+/// In each of these two threads hand a CPU to and fro for [`BUSY`].
+const PERIOD: Span = Span::from_ms(1);
+const BUSY: Span = Span::from_us(400);
+/// Of so many switches one is followed by a system call, whose shortest is taken from all.
+const CALL_EACH: u32 = 16;
+
+/// What two threads of one CPU share.
+#[derive(Default)]
+struct Pair {
+    /// Who yields counts one up, and says when.
+    turn: AtomicU64,
+    at: Shared,
+}
+
+/// From one thread's sched_yield to the other's going on, less the shortest system call.
+pub(super) fn switch(crew: Crew<'_>, duration: Span) -> Result<Distribution, ProbeError> {
+    let pairs: Vec<Pair> = crew.cpus.iter().map(|_| Pair::default()).collect();
+    let parts = crew.work(crew.cpus.len() * 2, |i, epoch| {
+        let mut seen = Distribution::new();
+        let mut call = Span::MAX;
+        let Some(pair) = pairs.get(i / 2) else { return Ok((seen, call)) };
+        let _class = crew.enter(crew.cpu(i, 2), 0)?;
+        let mut periods = Periods::new(epoch, PERIOD, apart(i / 2, crew.cpus.len()), duration);
+        while let Some(base) = periods.next(Span::ZERO) {
+            let end = base.saturating_add(BUSY);
+            let (mut now, mut calls) = (epoch.now(), 0u32);
+            while now < end {
+                let own = pair.turn.fetch_add(1, Ordering::Relaxed) + 1;
+                pair.at.set(epoch.now());
+                yield_now();
+                now = epoch.now();
+                // Another thread of the pair yielded to this one, and did so once.
+                if pair.turn.load(Ordering::Relaxed) == own + 1 {
+                    seen.record(between(pair.at.get(), now));
+                }
+                calls += 1;
+                if calls.is_multiple_of(CALL_EACH) {
+                    let before = epoch.now();
+                    empty_system_call();
+                    call = call.min(between(before, epoch.now()));
+                }
+            }
+        }
+        Ok((seen, call))
+    })?;
+    let parts: Vec<Distribution> = parts.iter().map(|(seen, call)| seen.less(*call)).collect();
+    Ok(merged(&parts))
+}
+
+/// In each of these a thread moves once; the busy threads of all CPUs, less important, keep them from sleeping.
+const ROUND: Span = Span::from_ms(2);
+const AWAKE: Span = Span::from_ms(1);
+const LEAD: Span = Span::from_us(100);
+
+/// What a thread with a working set pays when it goes on on another CPU: the move and its walk there, less the median of the same without a move.
+pub(super) fn migrate(crew: Crew<'_>, duration: Span, bytes: Bytes) -> Result<Distribution, ProbeError> {
+    let cpus = crew.cpus.len();
+    let parts = crew.work(cpus + 1, |i, epoch| {
+        let (mut moved, mut stayed) = (Distribution::new(), Distribution::new());
+        if i < cpus {
+            let _class = crew.enter(crew.cpu(i, 1), 1)?;
+            let mut periods = Periods::new(epoch, ROUND, Span::ZERO, duration);
+            while let Some(base) = periods.next(Span::ZERO) {
+                while epoch.now() < base.saturating_add(AWAKE) {}
+            }
+            return Ok(moved);
+        }
+        let mut set = WorkingSet::new(bytes);
+        let _class = crew.enter(crew.cpu(0, 1), 0)?;
+        let mut periods = Periods::new(epoch, ROUND, Span::ZERO, duration);
+        let mut here = 0;
+        while periods.next(LEAD).is_some() {
+            let there = (here + 1) % cpus;
+            set.walk();
+            set.walk();
+            let before = epoch.now();
+            sched::set_affinity(&[crew.cpu(here, 1)])?;
+            set.walk();
+            stayed.record(between(before, epoch.now()));
+            let before = epoch.now();
+            sched::set_affinity(&[crew.cpu(there, 1)])?;
+            set.walk();
+            moved.record(between(before, epoch.now()));
+            here = there;
+        }
+        Ok(stayed.quantile(500).map_or_else(Distribution::new, |median| moved.less(median)))
+    })?;
+    Ok(merged(&parts))
+}
+
+/// 64-bit words in a cache line.
+const LINE: usize = 8;
+/// A larger one would keep a CPU busy for a whole round.
+const SET_MAX: u64 = 4 << 20;
+
+/// Memory that is read and written, a word of each cache line.
+struct WorkingSet(Vec<u64>);
+
+impl WorkingSet {
+    fn new(bytes: Bytes) -> WorkingSet {
+        let words = usize::try_from(bytes.get().min(SET_MAX) / 8).unwrap_or(LINE).max(LINE);
+        WorkingSet(vec![1; words])
+    }
+
+    #[inline(never)]
+    fn walk(&mut self) {
+        let mut carry = 0u64;
+        for word in self.0.iter_mut().step_by(LINE) {
+            carry = word.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(carry);
+            *word = carry;
+        }
+        std::hint::black_box(carry);
+    }
+}

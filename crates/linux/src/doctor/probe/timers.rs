@@ -1,0 +1,72 @@
+//! Timers: how late they wake up a thread of an idle CPU, and what they take from the thread of a busy one.
+
+use takt_model::Span;
+
+use super::{Crew, Distribution, Periods, ProbeError, Shared, between};
+
+const PERIOD: Span = Span::from_ms(1);
+
+/// How late an absolute sleep ends on each CPU, all at once, their instants spread over the period.
+pub(super) fn latency(crew: Crew<'_>, duration: Span) -> Result<Vec<(u32, Distribution)>, ProbeError> {
+    let cpus = crew.cpus.len();
+    crew.work(cpus, |i, epoch| {
+        let cpu = crew.cpu(i, 1);
+        let mut seen = Distribution::new();
+        let _class = crew.enter(cpu, 0)?;
+        let mut periods = Periods::new(epoch, PERIOD, apart(i, cpus), duration);
+        while let Some(base) = periods.next(Span::ZERO) {
+            seen.record(between(base, epoch.now()));
+        }
+        Ok((cpu, seen))
+    })
+}
+
+/// Where in the period the i-th of so many begins.
+pub(super) fn apart(i: usize, of: usize) -> Span {
+    let (i, of) = (u64::try_from(i).unwrap_or(0), u64::try_from(of).unwrap_or(1).max(1));
+    Span::from_ns(PERIOD.as_ns() * i / of)
+}
+
+/// How long a less important thread of each CPU is busy, and where in that the timer comes.
+const BUSY: Span = Span::from_us(500);
+const MIDDLE: Span = Span::from_us(250);
+
+/// From the last look at the clock of a busy thread to the first of the one that a timer wakes up above it: interrupt, wake-up and switch.
+pub(super) fn release(crew: Crew<'_>, duration: Span) -> Result<Distribution, ProbeError> {
+    let last: Vec<Shared> = crew.cpus.iter().map(|_| Shared::default()).collect();
+    let parts = crew.work(crew.cpus.len() * 2, |i, epoch| {
+        let mut seen = Distribution::new();
+        let Some(last) = last.get(i / 2) else { return Ok(seen) };
+        let wakes = i % 2 == 1;
+        let _class = crew.enter(crew.cpu(i, 2), u8::from(!wakes))?;
+        let mut periods = Periods::new(epoch, PERIOD, apart(i / 2, crew.cpus.len()), duration);
+        if wakes {
+            while let Some(base) = periods.next(MIDDLE) {
+                let (now, left) = (epoch.now(), last.get());
+                // The other one was at it.
+                if left > base && left < now {
+                    seen.record(between(left, now));
+                }
+            }
+        } else {
+            while let Some(base) = periods.next(Span::ZERO) {
+                let end = base.saturating_add(BUSY);
+                let mut now = epoch.now();
+                while now < end {
+                    last.set(now);
+                    now = epoch.now();
+                }
+                last.set(takt_model::Time::ZERO);
+            }
+        }
+        Ok(seen)
+    })?;
+    Ok(merged(&parts))
+}
+
+/// All together.
+pub(super) fn merged(parts: &[Distribution]) -> Distribution {
+    let mut all = Distribution::new();
+    parts.iter().for_each(|part| all.add(part));
+    all
+}
