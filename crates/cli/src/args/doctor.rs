@@ -2,6 +2,7 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, ValueHint};
+use takt_linux::doctor::probe::WORKING_SET_MAX;
 use takt_linux::doctor::{CATALOGUE, PROBED};
 use takt_model::{Bytes, Span};
 
@@ -48,8 +49,8 @@ pub(crate) struct Doctor {
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true, default_value = "1s", conflicts_with_all = ["quick", "from"])]
     pub(crate) duration: Span,
 
-    /// The working set of a job, which it fetches anew on another CPU.
-    #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "64KiB", conflicts_with_all = ["quick", "from"])]
+    /// The working set of a job, which it fetches anew on another CPU; at most 1MiB.
+    #[arg(long, value_name = "SIZE", value_parser = working_set, default_value = "64KiB", conflicts_with_all = ["quick", "from"])]
     pub(crate) wss: Bytes,
 
     /// Measure nothing.
@@ -105,5 +106,14 @@ impl Charge {
             Charge::P999 => "the 99.9th percentile",
             Charge::Max => "the maximum",
         }
+    }
+}
+
+fn working_set(text: &str) -> Result<Bytes, String> {
+    match bytes(text)? {
+        size if size.get() > WORKING_SET_MAX.get() => {
+            Err("is more than 1MiB: walking through it would keep a CPU busy".to_owned())
+        }
+        size => Ok(size),
     }
 }

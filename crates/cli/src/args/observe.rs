@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use takt_model::{Bytes, Span};
 use takt_trace::Abi;
 
-use super::{span, target};
+use super::{bytes, span, target};
 use crate::output::Target;
 
 /// Record a running kernel, or read a recorded trace, as a log of jobs.
@@ -99,8 +99,4 @@ impl From<Machine> for Abi {
             Machine::Generic => Abi::Generic,
         }
     }
-}
-
-fn bytes(text: &str) -> Result<Bytes, String> {
-    takt_model::file::parse_size(text)
 }

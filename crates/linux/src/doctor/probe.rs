@@ -28,6 +28,8 @@ pub const PRIORITY: u8 = 80;
 pub const WATCH_MAX: Span = Span::from_s(10);
 /// Longest that each of the costs is measured for.
 pub const COST_MAX: Span = Span::from_s(2);
+/// A working set larger than this counts as this: walking through it would keep a CPU busy.
+pub const WORKING_SET_MAX: Bytes = Bytes::new(1 << 20);
 /// Longest probe of timers.
 pub const DURATION_MAX: Span = Span::from_s(3600);
 

@@ -101,15 +101,13 @@ pub(super) fn migrate(crew: Crew<'_>, duration: Span, bytes: Bytes) -> Result<Di
 
 /// 64-bit words in a cache line.
 const LINE: usize = 8;
-/// A larger one would keep a CPU busy for a whole round.
-const SET_MAX: u64 = 4 << 20;
 
 /// Memory that is read and written, a word of each cache line.
 struct WorkingSet(Vec<u64>);
 
 impl WorkingSet {
     fn new(bytes: Bytes) -> WorkingSet {
-        let words = usize::try_from(bytes.get().min(SET_MAX) / 8).unwrap_or(LINE).max(LINE);
+        let words = usize::try_from(bytes.get().min(super::WORKING_SET_MAX.get()) / 8).unwrap_or(LINE).max(LINE);
         WorkingSet(vec![1; words])
     }
 
