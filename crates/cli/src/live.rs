@@ -1,6 +1,7 @@
 //! Statistics of a log that is still coming in, shared between who reads and who shows.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
 use takt_log::stats::{Collector, Stats};
 use takt_log::{Definition, Definitions, Event, Header, Sink};
@@ -39,6 +40,22 @@ impl Live {
         match started {
             Ok(_) => Ok(live),
             Err(error) => Err(Failure::trouble(format_args!("cannot start a thread to read the log: {error}"))),
+        }
+    }
+
+    /// Counts what `work` gives it in a thread of its own, which ends with it or the process.
+    pub(crate) fn count(
+        work: impl FnOnce(Live) -> Result<(), Failure> + Send + 'static,
+    ) -> Result<(Live, JoinHandle<()>), Failure> {
+        let live = Live::default();
+        let counted = live.clone();
+        let started = std::thread::Builder::new().name("takt-recorder".to_owned()).spawn(move || {
+            let result = work(counted.clone());
+            counted.state().ended = Some(result);
+        });
+        match started {
+            Ok(thread) => Ok((live, thread)),
+            Err(error) => Err(Failure::trouble(format_args!("cannot start a thread to record: {error}"))),
         }
     }
 

@@ -7,6 +7,7 @@ use takt_log::{Definition, Definitions, Event, Header, Sink, Writer};
 use takt_model::{Span, Time};
 
 use crate::failure::Failure;
+use crate::live::Live;
 use crate::output::Target;
 use crate::verbs::write_failure;
 
@@ -15,6 +16,7 @@ pub(crate) struct Recorded<'a> {
     target: Option<&'a Target>,
     writer: Option<Writer<Box<dyn Write>>>,
     collector: Collector,
+    live: Option<Live>,
     every: Span,
     /// Up to where the log stands in its file, which is no log before the first event.
     flushed: Option<Time>,
@@ -36,7 +38,16 @@ impl<'a> Recorded<'a> {
             None => None,
         };
         let collector = Collector::for_log(header, definitions);
-        Ok(Recorded { target, writer, collector, every, flushed: None })
+        Ok(Recorded { target, writer, collector, live: None, every, flushed: None })
+    }
+
+    /// Lets others look at the statistics while they grow.
+    pub(crate) fn shown_by(mut self, live: Option<Live>, header: &Header, definitions: &Definitions) -> Recorded<'a> {
+        if let Some(live) = &live {
+            live.begin(header, definitions);
+        }
+        self.live = live;
+        self
     }
 
     /// Whether the log can no longer be written: nobody reads it any more, or the disk is full.
@@ -64,6 +75,9 @@ impl Sink for Recorded<'_> {
             writer.event(stream, now, event);
         }
         self.collector.event(stream, now, event);
+        if let Some(live) = &mut self.live {
+            live.event(stream, now, event);
+        }
     }
 
     fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
@@ -71,5 +85,8 @@ impl Sink for Recorded<'_> {
             writer.define(stream, now, definition);
         }
         self.collector.define(stream, now, definition);
+        if let Some(live) = &mut self.live {
+            live.define(stream, now, definition);
+        }
     }
 }

@@ -77,24 +77,32 @@ fn the_kernel_tells_of_a_run_what_its_threads_stamped() {
         let (_, seen) = thread.unwrap_or_else(|| panic!("{task} is not among {:?}", seen.keys()));
         // The logs' zeros differ by what the arrivals say, for all tasks the same: arrivals are exact in both. Before its first
         // job a thread has waited for the others, and after its last one it ends.
-        let at = seen
-            .windows(2)
-            .position(|pair| pair[1].arrival - pair[0].arrival == stamped[1].arrival - stamped[0].arrival);
-        let at = at.unwrap_or_else(|| panic!("{task}: {stamped:?} is not in {seen:?}"));
-        let shift = seen[at].arrival - stamped[0].arrival;
-        assert_eq!(*zero.get_or_insert(shift), shift, "{task}: one distance between the logs' zeros");
-        assert!(stamped.len() >= 20, "{task} has {} jobs", stamped.len());
+        let by_arrival: BTreeMap<u64, Job> = seen.iter().map(|job| (job.arrival, *job)).collect();
+        let matching =
+            |shift: &u64| stamped.iter().filter(|job| by_arrival.contains_key(&(job.arrival + shift))).count();
+        let shifts = seen.iter().filter_map(|job| job.arrival.checked_sub(stamped[0].arrival));
+        let shift = zero.or(shifts.max_by_key(matching)).unwrap_or_else(|| panic!("{task}: {seen:?}"));
+        zero = Some(shift);
+        assert!(
+            stamped.len() >= 20 && matching(&shift) * 2 > stamped.len(),
+            "{task}: {} of {}",
+            matching(&shift),
+            stamped.len()
+        );
         for (k, stamped) in stamped.iter().enumerate() {
-            let Some(done) = stamped.done else { continue };
-            let seen = seen.get(at + k).unwrap_or_else(|| panic!("{task}: job {k} was not seen"));
-            assert_eq!(seen.arrival, stamped.arrival + shift, "{task}: job {k} arrives when it should");
+            let Some(done) = stamped.done.map(|done| done + shift) else { continue };
+            let arrival = stamped.arrival + shift;
+            let (_, seen) =
+                by_arrival.range(..=arrival).next_back().unwrap_or_else(|| panic!("{task}: job {k} was not seen"));
+            // Where the thread is late, it goes on with its next job without a call in between: then the kernel sees one.
+            let merged = seen.arrival != arrival;
             let (started, completed) = (seen.start.unwrap(), seen.done.unwrap());
             assert!(
-                seen.arrival <= started && started <= done + shift && done + shift <= completed,
-                "{task}: job {k}: the thread stamps between its start and the call that ends the job: {stamped:?} {seen:?}"
+                started <= done && done <= completed,
+                "{task}: job {k} (merged: {merged}): the thread stamps between its start and the call that ends the job: {stamped:?} {seen:?}"
             );
-            if let Some(next) = stamped_start(stamped, shift) {
-                assert!(started <= next, "{task}: job {k} stamps its start once it runs");
+            if let Some(stamp) = stamped_start(stamped, shift) {
+                assert!(started <= stamp, "{task}: job {k} stamps its start once it runs");
             }
         }
     }
@@ -148,4 +156,33 @@ fn given_traces_have_the_events_that_are_known() {
             answer["tasks"].as_array().unwrap().iter().map(|task| task["completed"].as_u64().unwrap()).sum();
         assert!(jobs > 5, "{file}: {jobs} jobs");
     }
+}
+
+/// What is recorded can be kept as trace-cmd keeps it, and read again: the same events.
+#[test]
+fn a_raw_file_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let recorded = takt(&["observe", "--json", "--raw", &path("raw.dat"), "--", "sleep", "0.05"]);
+    if recorded.status.code() == Some(3) {
+        println!("skipped: {}", String::from_utf8_lossy(&recorded.stderr));
+        return;
+    }
+    let answer = |output: &Output| -> serde_json::Value { serde_json::from_slice(&output.stdout).expect("JSON") };
+    let (live, again) = (answer(&recorded), answer(&takt(&["observe", "--json", &path("raw.dat")])));
+    assert_eq!(live["observed"]["command_status"], 0);
+    assert_eq!(live["observed"]["events"], again["observed"]["events"]);
+    assert_eq!(again["observed"]["clock"], "mono");
+    let jobs = |answer: &serde_json::Value| -> Vec<(String, u64)> {
+        let tasks = answer["tasks"].as_array().unwrap().iter();
+        let of =
+            |task: &serde_json::Value| (task["task"].as_str().unwrap().to_owned(), task["completed"].as_u64().unwrap());
+        tasks.map(of).filter(|(name, _)| name.starts_with("sleep-")).collect()
+    };
+    assert_eq!(jobs(&live).len(), 1, "the command: {live}");
+    assert_eq!(jobs(&live), jobs(&again));
+    // A small room keeps what fits, and says so.
+    let small = takt(&["observe", "--raw", &path("small.dat"), "--raw-limit", "4KiB", "--for", "200ms"]);
+    assert!(small.status.success());
+    assert!(takt(&["observe", &path("small.dat")]).status.success());
 }

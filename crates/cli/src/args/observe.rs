@@ -24,7 +24,9 @@ Examples:
   sudo takt observe --for 1min --pid 4711 -o app.takt
   sudo takt observe -o app.takt -- ./app --with its options
   sudo takt observe --irq eth0 --irq NET_RX --for 5s
-  sudo takt observe -o - | takt stats -
+  sudo takt observe -o - | takt stats --every 1s -
+  sudo takt observe --serve 127.0.0.1:9184
+  sudo takt observe --for 5s --raw trace.dat        for trace-cmd, too
   takt observe trace.dat                    a recording of trace-cmd
   takt observe trace.txt --comm 'ros*' -o ros.takt"
 )]
@@ -74,6 +76,18 @@ pub(crate) struct Observe {
     #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
 
+    /// Also write what the kernel says as it is, for trace-cmd and KernelShark, and to be read by `takt observe` again: a trace.dat.
+    #[arg(long, value_name = "FILE", conflicts_with = "file", value_hint = ValueHint::FilePath)]
+    pub(crate) raw: Option<String>,
+
+    /// The most that --raw takes of the disk; what comes later is not in the file.
+    #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1GiB", requires = "raw")]
+    pub(crate) raw_limit: Bytes,
+
+    /// Serve the statistics so far as Prometheus metrics at this address, such as 127.0.0.1:9184.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "file")]
+    pub(crate) serve: Option<String>,
+
     /// Exit with status 1 when a deadline was missed (of SCHED_DEADLINE threads, whose deadlines are known).
     #[arg(long)]
     pub(crate) fail_on_miss: bool,
@@ -81,6 +95,30 @@ pub(crate) struct Observe {
     /// Start this command, and record what it and its children do, until it ends.
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "file", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<String>,
+}
+
+impl Observe {
+    /// All that this kernel does, until it is told to stop.
+    pub(crate) fn everything() -> Observe {
+        Observe {
+            file: None,
+            duration: None,
+            pid: Vec::new(),
+            comm: Vec::new(),
+            cgroup: Vec::new(),
+            irq: Vec::new(),
+            suspensions: false,
+            abi: None,
+            monotonic: false,
+            buffer: None,
+            output: None,
+            raw: None,
+            raw_limit: Bytes::new(0),
+            serve: None,
+            fail_on_miss: false,
+            command: Vec::new(),
+        }
+    }
 }
 
 /// Whose system calls.

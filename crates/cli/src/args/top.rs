@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum, ValueHint};
 
-/// Watch a log as it comes in, like top: who runs how much, how long, how late.
+/// Watch this machine, or a log as it comes in, like top: who runs how much, how long, how late.
 ///
 /// Shows each task's part of the CPUs since the last look, and since the start its executions, responses, least laxity and
 /// misses. Keys: u x r l m n sort, R turns the order, / filters, space pauses, arrows scroll, q quits.
@@ -11,13 +11,14 @@ use clap::{Args, ValueEnum, ValueHint};
 Exit status: 0 shown, 2 no log, 3 no terminal to draw on (--once needs none).
 
 Examples:
+  sudo takt top                              what this machine does
   sudo takt run robot.toml -o - | takt top -
   takt top run.takt                          a whole log, or what comes through a FIFO
   takt top run.takt --once --sort laxity     one table, the tightest first")]
 pub(crate) struct Top {
-    /// The log; - is standard input.
-    #[arg(value_hint = ValueHint::FilePath, default_value = "-")]
-    pub(crate) log: String,
+    /// The log; - is standard input. Without it: standard input, and where that is a terminal, this kernel, recorded as by `takt observe`.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) log: Option<String>,
 
     /// Read to the end and print one table; so does a standard output that is no terminal.
     #[arg(long)]

@@ -1,9 +1,16 @@
 //! `takt observe`: jobs of a running kernel, or of a recorded trace.
 
 mod file;
-mod live;
+pub(super) mod live;
+mod raw;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use serde::Serialize;
+use takt_linux::signals::StopSignals;
 use takt_log::stats::Stats;
 use takt_model::Span;
 use takt_trace::jobs::{Filter, Options};
@@ -11,8 +18,10 @@ use takt_trace::jobs::{Filter, Options};
 use super::sim::verdict;
 use crate::args;
 use crate::failure::{Failure, Outcome};
+use crate::live::Live;
 use crate::numbers::{Silence, numbers};
 use crate::output::{Target, note, print, print_json};
+use crate::serve::Server;
 
 /// How much of a recording a crash can take from its log, and how long a reader of a pipe waits.
 const FLUSH: Span = Span::from_ms(250);
@@ -24,7 +33,15 @@ pub(crate) fn execute(options: &args::Observe, json: bool) -> Outcome {
     }
     let (stats, about) = match &options.file {
         Some(path) => file::read(path, options)?,
-        None => live::record(options)?,
+        None => {
+            let signals = StopSignals::catch();
+            let live = options.serve.as_ref().map(|_| Live::default());
+            let serving = Serving::start(options.serve.as_deref(), live.clone())?;
+            let recorded = live::record(options, live, &|| signals.caught().map(|signal| signal.to_string()));
+            drop(serving);
+            let (stats, recording) = recorded?;
+            (stats, About::Recording(recording))
+        }
     };
     for sentence in about.warnings() {
         note(format_args!("warning: {sentence}"));
@@ -36,6 +53,43 @@ pub(crate) fn execute(options: &args::Observe, json: bool) -> Outcome {
     }
     Ok(verdict(&stats, options.fail_on_miss))
 }
+
+/// Answers requests in a thread of its own while this lives.
+struct Serving(Option<(Arc<AtomicBool>, JoinHandle<()>)>);
+
+impl Serving {
+    fn start(address: Option<&str>, live: Option<Live>) -> Result<Serving, Failure> {
+        let (Some(address), Some(live)) = (address, live) else { return Ok(Serving(None)) };
+        let server = Server::bind(address)?;
+        note(format_args!("serving {}", server.url()));
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let started = std::thread::Builder::new().name("takt-metrics".to_owned()).spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                if let Err(failure) = server.answer(PATIENCE, &live) {
+                    note(format_args!("warning: {}", failure.message));
+                    return;
+                }
+            }
+        });
+        match started {
+            Ok(thread) => Ok(Serving(Some((over, thread)))),
+            Err(error) => Err(Failure::trouble(format_args!("cannot start a thread to serve metrics: {error}"))),
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if let Some((over, thread)) = self.0.take() {
+            over.store(true, Ordering::Relaxed);
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How often the thread that serves looks whether it is to stop.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The contract's keys, and after them where the events come from.
 #[derive(Serialize)]

@@ -6,7 +6,10 @@ mod model;
 mod tests;
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossterm::style::{Attribute, Print, SetAttribute};
@@ -18,6 +21,7 @@ use crossterm::{cursor, execute, queue};
 use takt_linux::signals::StopSignals;
 use takt_log::stats::Collector;
 
+use super::observe::live::record;
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
@@ -33,11 +37,21 @@ const KEYS_MAX: u32 = 8;
 
 pub(crate) fn execute(options: &args::Top) -> Outcome {
     let view = View::new(options.sort, &options.filter);
+    let this_kernel = options.log.is_none() && io::stdin().is_terminal();
+    let log = options.log.as_deref().unwrap_or("-");
+    if options.once && this_kernel {
+        return Err(Failure::input("--once reads a log to its end; give one, or \"takt observe --for 1s\" instead"));
+    }
     if options.once || !io::stdout().is_terminal() {
-        return once(options, &view);
+        return once(log, &view);
     }
     let signals = StopSignals::catch();
-    let live = Live::follow(&options.log)?;
+    let (live, _recording) = if this_kernel {
+        let (live, recording) = Recording::start()?;
+        (live, Some(recording))
+    } else {
+        (Live::follow(log)?, None)
+    };
     let opened = Screen::open().and_then(|screen| Ok((screen, keys::listen()?)));
     let (screen, keys) = opened.map_err(|error| {
         Failure::cannot(format_args!(
@@ -49,11 +63,38 @@ pub(crate) fn execute(options: &args::Top) -> Outcome {
     watched
 }
 
+/// This kernel, recorded by a thread of its own until this is dropped.
+struct Recording {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Recording {
+    fn start() -> Result<(Live, Recording), Failure> {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let (live, thread) = Live::count(move |live| {
+            let stop = || told.load(Ordering::Relaxed).then(|| "top".to_owned());
+            record(&args::Observe::everything(), Some(live), &stop).map(|_| ())
+        })?;
+        Ok((live, Recording { over, thread: Some(thread) }))
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
 /// One table of the whole log.
-fn once(options: &args::Top, view: &View) -> Outcome {
-    let mut log = input::log(&options.log)?;
-    let stats = Collector::read(&mut log).map_err(|error| input::log_failure(&options.log, &error))?;
-    input::warn_of_damage(&options.log, &log.damage());
+fn once(path: &str, view: &View) -> Outcome {
+    let mut log = input::log(path)?;
+    let stats = Collector::read(&mut log).map_err(|error| input::log_failure(path, &error))?;
+    input::warn_of_damage(path, &log.damage());
     let mut model = Model::default();
     model.take(log.end(), &stats);
     print(&model.once(view))?;

@@ -3,9 +3,10 @@
 use std::fs;
 use std::process::{Child, Command};
 
+use indicatif::ProgressBar;
 use serde::Serialize;
+use takt_linux::process::Held;
 use takt_linux::sched::Class;
-use takt_linux::signals::StopSignals;
 use takt_linux::thread::Tid;
 use takt_linux::tracing::{self, CpuCount, Event, Recorder, RecorderError, Threads, threads_of};
 use takt_log::stats::Stats;
@@ -14,9 +15,11 @@ use takt_model::Span;
 use takt_trace::jobs::{Filter, Known, Rebuilder, kinds};
 use takt_trace::{Abi, Endian, Feed, Format, PageLayout};
 
-use super::{About, FLUSH, rebuild};
+use super::raw::Raw;
+use super::{FLUSH, rebuild};
 use crate::args;
 use crate::failure::Failure;
+use crate::live::Live;
 use crate::progress;
 use crate::recorded::Recorded;
 
@@ -27,7 +30,7 @@ const ASK: Span = Span::from_s(1);
 
 /// How the recording went.
 #[derive(Serialize)]
-pub(super) struct Recording {
+pub(in crate::verbs) struct Recording {
     /// Events that were read.
     events: u64,
     /// Events that the kernel lost, by CPU where there were any.
@@ -42,6 +45,8 @@ pub(super) struct Recording {
     cpu_ns: u64,
     /// The same for each event.
     cpu_per_event_ns: Option<f64>,
+    /// What recording an event costs the threads that are recorded, measured right after; null where it could not be.
+    cost_per_event_ns: Option<f64>,
     /// The signal that ended it.
     interrupted: Option<String>,
     /// The command's exit status.
@@ -50,6 +55,9 @@ pub(super) struct Recording {
     duration: Span,
     #[serde(skip)]
     untold: u64,
+    /// What --raw lacks.
+    #[serde(skip)]
+    raw_cut: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -65,8 +73,11 @@ impl Recording {
         let share = self.cpu_ns as f64 / self.duration.as_ns().max(1) as f64 * 100.0;
         let each = self.cpu_per_event_ns.map_or(String::new(), |ns| format!(", {ns:.0} ns each"));
         let lost: u64 = self.lost.iter().map(|loss| loss.events).sum();
+        let cost = self
+            .cost_per_event_ns
+            .map_or(String::new(), |ns| format!("; each cost the recorded threads about {:.0} ns", ns.max(0.0)));
         format!(
-            "{} events in {seconds:.1} s ({rate:.0} a second), {lost} lost; reading them took {share:.1} % of a CPU{each}\n",
+            "{} events in {seconds:.1} s ({rate:.0} a second), {lost} lost; reading them took {share:.1} % of a CPU{each}{cost}\n",
             self.events
         )
     }
@@ -85,6 +96,7 @@ impl Recording {
         if self.damaged > 0 {
             all.push(format!("{} places in the kernel's pages could not be read", self.damaged));
         }
+        all.extend(self.raw_cut.clone());
         if self.untold > 0 {
             all.push(format!("{} threads more than a log can name have no jobs", self.untold));
         }
@@ -105,7 +117,7 @@ struct Wanted {
     events: Vec<Event>,
 }
 
-fn wanted(options: &args::Observe) -> Result<Wanted, Failure> {
+fn wanted(options: &args::Observe, command: Option<&Held>) -> Result<Wanted, Failure> {
     let mut filter = rebuild(options).filter;
     filter.pids.clear();
     let mut ids = Vec::new();
@@ -119,20 +131,18 @@ fn wanted(options: &args::Observe) -> Result<Wanted, Failure> {
     for group in &options.cgroup {
         ids.append(&mut threads_of_group(group)?);
     }
-    // A command is a child of this thread, and the kernel follows children.
-    let all = ids.is_empty() && options.command.is_empty();
+    ids.extend(command.map(Held::id));
+    let all = ids.is_empty();
     filter.pids.extend(&ids);
-    if !options.command.is_empty() {
-        ids.extend(u32::try_from(Tid::current().get()));
-    }
     let by_name = !options.comm.is_empty() || !options.irq.is_empty();
     let threads = if all || by_name { Threads::All } else { Threads::These { ids, children: true } };
     let only_interrupts = !options.irq.is_empty() && all && options.comm.is_empty();
     let mut events = Event::interrupts();
     events.retain(|event| event.name != "softirq_raise");
     if !only_interrupts {
-        let calls: Vec<String> = Abi::NATIVE.calls().iter().map(|number| format!("id == {number}")).collect();
-        let calls = calls.join(" || ");
+        // Not takt's own, which reads without end.
+        let calls =
+            format!("({}) && common_pid != {}", tracing::one_of("id", &Abi::NATIVE.calls()), Tid::current().get());
         events.extend(Event::scheduling().into_iter().filter(|event| event.name != "sched_migrate_task"));
         events.push(Event::new("timer", "hrtimer_start"));
         events.extend(["sys_enter", "sys_exit"].map(|name| Event::new("raw_syscalls", name).only(&calls)));
@@ -159,20 +169,25 @@ fn threads_of_group(group: &str) -> Result<Vec<u32>, Failure> {
     )))
 }
 
-/// Records until it is time to stop.
-pub(super) fn record(options: &args::Observe) -> Result<(Stats, About), Failure> {
+/// Records until it is time to stop: `stop` says why.
+pub(in crate::verbs) fn record(
+    options: &args::Observe,
+    live: Option<Live>,
+    stop: &dyn Fn() -> Option<String>,
+) -> Result<(Stats, Recording), Failure> {
     if options.duration.is_some_and(Span::is_zero) {
         return Err(Failure::input("--for 0ns is no time; give a duration like 10s"));
     }
-    let wanted = wanted(options)?;
-    let signals = StopSignals::catch();
-    let recorder = Recorder::prepare(&tracing::Options {
+    let held = held(&options.command)?;
+    let wanted = wanted(options, held.as_ref())?;
+    let recording = tracing::Options {
         events: wanted.events,
         threads: wanted.threads,
         buffer: options.buffer,
         ..tracing::Options::default()
-    });
-    let mut recorder = recorder.map_err(|error| refused(&error))?;
+    };
+    let mut recorder = Recorder::prepare(&recording).map_err(|error| refused(&error))?;
+    let mut raw = Raw::open(options, &recorder)?;
     let mut feed = feed(&recorder)?;
     let mut rebuild = rebuild(options);
     rebuild.filter = wanted.filter;
@@ -182,46 +197,59 @@ pub(super) fn record(options: &args::Observe) -> Result<(Stats, About), Failure>
     let mut rebuilder = Rebuilder::new(rebuild);
     let recorded = recorder.descriptions().events.iter().map(|event| event.name.as_str());
     let header = Header::new(String::new(), None, BackEnd::Observe, kinds(recorded));
-    let mut sink = Recorded::start(options.output.as_ref(), &header, &rebuilder.definitions(), FLUSH)?;
+    let sink = Recorded::start(options.output.as_ref(), &header, &rebuilder.definitions(), FLUSH)?;
+    let mut sink = sink.shown_by(live, &header, &rebuilder.definitions());
 
+    // So that a machine full of ordinary work does not keep buffers from being emptied.
+    let promoted = tracing::reading::promote();
     let started = tracing::now();
     let cpu_before = takt_linux::clock::thread_cpu();
     recorder.resume().map_err(|error| refused(&error))?;
-    let mut command = start(&options.command)?;
-    if let Some(child) = &command {
-        rebuilder.add_thread(child.id());
-    }
+    let mut command = released(held, &options.command)?;
     let end = options.duration.map(|duration| started.saturating_add(duration));
-    let bar = progress::bar("recording", options.duration.map_or(0, |duration| duration.as_ns()));
+    let bar =
+        options.duration.map_or_else(ProgressBar::hidden, |duration| progress::bar("recording", duration.as_ns()));
     let mut asked = started;
     let mut status = None;
-    loop {
+    let interrupted = loop {
         let now = tracing::now();
         bar.set_position(now.saturating_since(started).as_ns());
         if let Some(child) = &mut command {
             status = child.try_wait().ok().flatten();
         }
         let over = end.is_some_and(|end| now >= end);
-        if over || status.is_some() || signals.caught().is_some() || sink.has_failed() {
-            break;
+        let interrupted = stop();
+        if over || status.is_some() || interrupted.is_some() || sink.has_failed() {
+            break interrupted;
         }
         let wait = end.map_or(SWEEP, |end| SWEEP.min(end.saturating_since(now)));
-        let sweep = recorder.sweep(wait, &mut |cpu, pages| feed.pages(cpu, pages));
+        let sweep = recorder.sweep(wait, &mut |cpu, pages| {
+            raw.pages(cpu, pages);
+            feed.pages(cpu, pages);
+        });
         let sweep = sweep.map_err(|error| refused(&error))?;
         feed.until(sweep.until, |event| rebuilder.event(event, &mut sink));
         if now >= asked.saturating_add(ASK) {
             asked = now;
             ask(&mut rebuilder, &mut sink);
         }
-    }
+    };
     bar.finish_and_clear();
     let duration = tracing::now().saturating_since(started);
     let (missing, buffer) = (recorder.missing().to_vec(), recorder.buffer());
-    let counts = recorder.finish(&mut |cpu, pages| feed.pages(cpu, pages)).map_err(|error| refused(&error))?;
+    let counts = recorder.finish(&mut |cpu, pages| {
+        raw.pages(cpu, pages);
+        feed.pages(cpu, pages);
+    });
+    let counts = counts.map_err(|error| refused(&error))?;
+    drop(promoted);
     feed.finish(|event| rebuilder.event(event, &mut sink));
     ask(&mut rebuilder, &mut sink);
     let cpu = takt_linux::clock::thread_cpu().saturating_sub(cpu_before);
-    stop(command.as_mut(), status.is_some());
+    end_command(command.as_mut(), status.is_some());
+    let raw_cut = raw.finish()?;
+    // Not where somebody waits for the end.
+    let cost = if interrupted.is_none() { tracing::cost(&recording).ok() } else { None };
     let stats = sink.finish(rebuilder.end())?;
     let events: u64 = counts.iter().map(|cpu| cpu.read).sum();
     let recording = Recording {
@@ -232,12 +260,14 @@ pub(super) fn record(options: &args::Observe) -> Result<(Stats, About), Failure>
         buffer_bytes: buffer.get(),
         cpu_ns: cpu.as_ns(),
         cpu_per_event_ns: (events > 0).then(|| cpu.as_ns() as f64 / events as f64),
-        interrupted: signals.caught().map(|signal| signal.to_string()),
+        cost_per_event_ns: cost.map(|cost| cost.traced_ns),
+        interrupted,
         command_status: status.and_then(|status| status.code()),
         duration,
         untold: rebuilder.untold(),
+        raw_cut,
     };
-    Ok((stats, About::Recording(recording)))
+    Ok((stats, recording))
 }
 
 fn loss(cpu: &CpuCount) -> Loss {
@@ -289,16 +319,25 @@ fn ask(rebuilder: &mut Rebuilder, sink: &mut Recorded) {
     }
 }
 
-fn start(command: &[String]) -> Result<Option<Child>, Failure> {
+/// The command, not yet begun.
+fn held(command: &[String]) -> Result<Option<Held>, Failure> {
     let Some((program, arguments)) = command.split_first() else { return Ok(None) };
-    match Command::new(program).args(arguments).spawn() {
-        Ok(child) => Ok(Some(child)),
-        Err(error) => Err(Failure::input(format_args!("cannot start {program}: {error}"))),
-    }
+    let mut command = Command::new(program);
+    command.args(arguments);
+    Held::spawn(command).map(Some).map_err(|error| not_started(program, &error))
+}
+
+fn released(held: Option<Held>, command: &[String]) -> Result<Option<Child>, Failure> {
+    let program = command.first().map_or("", String::as_str);
+    held.map(Held::release).transpose().map_err(|error| not_started(program, &error))
+}
+
+fn not_started(program: &str, error: &std::io::Error) -> Failure {
+    Failure::input(format_args!("cannot start {program}: {error}"))
 }
 
 /// The command has ended, or was told to by the same signal, or is told now and waited for.
-fn stop(command: Option<&mut Child>, ended: bool) {
+fn end_command(command: Option<&mut Child>, ended: bool) {
     let Some(child) = command.filter(|_| !ended) else { return };
     takt_linux::process::terminate(child);
     for _ in 0..STOP_MAX {
