@@ -447,6 +447,10 @@ pub(crate) struct Chart {
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
 
+    /// Only this task. Repeatable.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) task: Vec<String>,
+
     /// Write the chart here; - is standard output.
     #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Target,

@@ -4,9 +4,9 @@
 //! [`GanttOptions::items_max`] segments and marks. Where the window holds more, the chart ends earlier and
 //! says so ([`Gantt::cut`]).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use takt_log::{CancelCause, Event, Sink};
+use takt_log::{CancelCause, Definition, Event, Sink};
 use takt_model::{NodeId, Span, Time};
 
 use crate::axis::{clock, short};
@@ -29,6 +29,21 @@ pub enum Window {
         /// How much to show after it.
         after: Span,
     },
+    /// The same, as long as [`Scene::suggested_span`] of so many jobs says of the tasks that are defined by then; a quarter of
+    /// that after the miss.
+    AroundMiss {
+        /// How many jobs of all tasks together, about.
+        jobs: u32,
+    },
+    /// So many jobs, and so many of each task that has any, for logs that do not tell beforehand how long that takes.
+    Jobs {
+        /// The first instant shown; `None`: the first release.
+        from: Option<Time>,
+        /// How many jobs at least.
+        count: u32,
+        /// How many of each task at least, on average.
+        each: u32,
+    },
 }
 
 /// What a [`GanttBuilder`] keeps.
@@ -38,6 +53,8 @@ pub struct GanttOptions {
     pub window: Window,
     /// One node only; `None`: all.
     pub node: Option<NodeId>,
+    /// Only tasks with these names; none: all.
+    pub tasks: Vec<String>,
     /// At most so many segments and marks together.
     pub items_max: usize,
 }
@@ -49,7 +66,7 @@ impl GanttOptions {
     /// All nodes in `window`, with the default limit.
     #[must_use]
     pub fn new(window: Window) -> Self {
-        GanttOptions { window, node: None, items_max: Self::ITEMS_MAX_DEFAULT }
+        GanttOptions { window, node: None, tasks: Vec::new(), items_max: Self::ITEMS_MAX_DEFAULT }
     }
 
     /// From the start to `to`, all nodes.
@@ -70,6 +87,8 @@ pub struct Gantt {
     pub to: Time,
     /// A row per task of the drawn nodes, in the order of the file.
     pub rows: Vec<Row>,
+    /// How many tasks [`Gantt::with_rows`] took away: without anything in the window, and others.
+    pub left_out: (usize, usize),
     /// Switches of strategy.
     pub modes: Vec<ModeMark>,
     /// Where it was asked to go on to, if the limit of items cut it short.
@@ -173,6 +192,10 @@ pub struct GanttBuilder {
     first_miss: Option<Time>,
     cut: bool,
     lost: Option<u64>,
+    /// Jobs released so far, and tasks that have any, while the window counts them.
+    counted: (u64, u64),
+    /// Who ran last on a node's CPU.
+    holders: BTreeMap<(NodeId, u32), usize>,
 }
 
 /// What is known of one task while events come in.
@@ -184,6 +207,8 @@ struct Keeper {
     open: Option<Segment>,
     /// Jobs released and neither completed nor cancelled.
     pending: u64,
+    /// Whether any job was released.
+    seen: bool,
 }
 
 impl GanttBuilder {
@@ -192,7 +217,8 @@ impl GanttBuilder {
     pub fn new(scene: Scene, options: GanttOptions) -> Self {
         let (from, to) = match options.window {
             Window::Range { from, to } => (from, to.max(from)),
-            Window::FirstMiss { .. } => (Time::ZERO, Time::MAX),
+            Window::FirstMiss { .. } | Window::AroundMiss { .. } => (Time::ZERO, Time::MAX),
+            Window::Jobs { from, .. } => (from.unwrap_or(Time::ZERO), Time::MAX),
         };
         let rows = vec![Keeper::default(); scene.tasks.len()];
         GanttBuilder {
@@ -206,6 +232,8 @@ impl GanttBuilder {
             first_miss: None,
             cut: false,
             lost: None,
+            counted: (0, 0),
+            holders: BTreeMap::new(),
         }
     }
 
@@ -219,25 +247,26 @@ impl GanttBuilder {
     #[must_use]
     pub fn finish(mut self, end: Time) -> Gantt {
         let asked = self.to;
-        if matches!(self.options.window, Window::FirstMiss { .. }) && self.first_miss.is_none() {
+        if self.around_miss().is_some() && self.first_miss.is_none() {
             (self.from, self.to) = (Time::ZERO, Time::ZERO);
             self.rows = vec![Keeper::default(); self.scene.tasks.len()];
         }
         self.to = self.to.min(end).max(self.from);
         let (from, to) = (self.from, self.to);
         let wanted = |node: NodeId| self.options.node.is_none_or(|only| only == node);
-        let scene = &self.scene;
+        let (scene, options) = (&self.scene, &self.options);
         let rows = (self.rows.into_iter().enumerate())
-            .filter(|(task, _)| scene.tasks.get(*task).is_some_and(|task| wanted(task.node)))
+            .filter(|(task, _)| options.draws(scene, *task))
             .map(|(task, keeper)| keeper.row(task, from, to))
             .collect();
         let mut modes: Vec<ModeMark> = self.modes.into_iter().collect();
         modes.retain(|mode| wanted(mode.node) && mode.at >= from && mode.at <= to);
         let cut = (self.cut && asked <= end).then(|| match self.options.window {
             Window::Range { to, .. } => to.min(end),
-            Window::FirstMiss { .. } => end,
+            Window::FirstMiss { .. } | Window::AroundMiss { .. } | Window::Jobs { .. } => end,
         });
-        Gantt { scene: self.scene, from, to, rows, modes, cut, first_miss: self.first_miss, lost: self.lost }
+        let (first_miss, lost) = (self.first_miss, self.lost);
+        Gantt { scene: self.scene, from, to, rows, left_out: (0, 0), modes, cut, first_miss, lost }
     }
 
     fn add_mark(&mut self, task: usize, mark: Mark) {
@@ -268,8 +297,8 @@ impl GanttBuilder {
         if self.items <= self.options.items_max {
             return;
         }
-        match self.options.window {
-            Window::FirstMiss { before, .. } if self.first_miss.is_none() => {
+        match self.around_miss() {
+            Some((before, _)) if self.first_miss.is_none() => {
                 let mut since = now.saturating_sub(before);
                 self.forget_before(since);
                 // Down to half, so that this is not done again at once.
@@ -283,6 +312,18 @@ impl GanttBuilder {
                 self.cut = true;
                 self.to = now;
             }
+        }
+    }
+
+    /// How much to show before and after the first miss, if the window is there.
+    fn around_miss(&self) -> Option<(Span, Span)> {
+        match self.options.window {
+            Window::FirstMiss { before, after } => Some((before, after)),
+            Window::AroundMiss { jobs } => {
+                let span = self.scene.suggested_span(jobs);
+                Some((span, Span::from_ns(span.as_ns() / 4)))
+            }
+            Window::Range { .. } | Window::Jobs { .. } => None,
         }
     }
 
@@ -301,7 +342,7 @@ impl GanttBuilder {
             return;
         }
         self.first_miss = Some(now);
-        if let Window::FirstMiss { before, after } = self.options.window {
+        if let Some((before, after)) = self.around_miss() {
             self.from = self.from.max(now.saturating_sub(before));
             self.to = now.saturating_add(after);
         }
@@ -314,6 +355,9 @@ impl GanttBuilder {
         match *event {
             Event::Release { job, arrival, .. } => {
                 let task = job.task.index();
+                if self.is_full(now, task) {
+                    return;
+                }
                 let Some(deadline) = self.scene.tasks.get(task).map(|task| task.deadline) else { return };
                 let Some(keeper) = self.rows.get_mut(task) else { return };
                 keeper.pending += 1;
@@ -331,7 +375,9 @@ impl GanttBuilder {
                 let Some(keeper) = self.rows.get(task) else { return };
                 let late = late_of(keeper, job.number);
                 let mut next = running(job.number, cpu, late);
-                if !self.scene.preemptions {
+                if self.scene.preemptions {
+                    self.take_cpu(task, now, cpu);
+                } else {
                     next.what = Doing::InProgress { cpu };
                 }
                 self.turn(task, now, Some(next));
@@ -365,6 +411,45 @@ impl GanttBuilder {
         }
     }
 
+    /// `task` gets a CPU. Whoever seems to run there has left it unseen; nobody knows when, or what it does now.
+    fn take_cpu(&mut self, task: usize, now: Time, cpu: u32) {
+        let Some(node) = self.scene.tasks.get(task).map(|task| task.node) else { return };
+        let Some(other) = self.holders.insert((node, cpu), task).filter(|other| *other != task) else { return };
+        if self.rows[other].open.is_some_and(|open| open.what == Doing::Running { cpu }) {
+            self.turn(other, now, None);
+        }
+    }
+
+    /// Nobody knows what the node's jobs do from here on, until an event tells it again.
+    fn lose(&mut self, stream: u32, now: Time) {
+        for task in 0..self.rows.len() {
+            if self.scene.tasks.get(task).is_some_and(|task| task.node == NodeId(stream)) {
+                self.turn(task, now, None);
+                self.rows[task].pending = 0;
+            }
+        }
+    }
+
+    /// Counts a release where the window is so many jobs, and ends the chart at the one that is too many.
+    fn is_full(&mut self, now: Time, task: usize) -> bool {
+        let Window::Jobs { from, count, each } = self.options.window else { return false };
+        if now < self.from || !self.options.draws(&self.scene, task) {
+            return false;
+        }
+        let Some(keeper) = self.rows.get_mut(task) else { return false };
+        let (jobs, tasks) = self.counted;
+        if jobs >= u64::from(count) && jobs >= u64::from(each) * tasks {
+            self.to = now;
+            return true;
+        }
+        if jobs == 0 && from.is_none() {
+            self.from = now;
+        }
+        let is_new = !std::mem::replace(&mut keeper.seen, true);
+        self.counted = (jobs + 1, tasks + u64::from(is_new));
+        false
+    }
+
     /// A job of `task` is over; the next one released, if any, waits from here on.
     fn end_job(&mut self, task: usize, job: u64, now: Time, waiting: &dyn Fn(u64, bool) -> Segment) {
         let Some(keeper) = self.rows.get_mut(task) else { return };
@@ -388,6 +473,7 @@ impl Sink for GanttBuilder {
                 }
             }
             Event::Lost { count } => {
+                self.lose(stream, now);
                 if now >= self.from {
                     self.lost = Some(self.lost.unwrap_or(0) + count);
                 }
@@ -395,6 +481,29 @@ impl Sink for GanttBuilder {
             _ => self.job_event(now, event),
         }
         self.keep_bounded(now);
+    }
+
+    fn define(&mut self, _stream: u32, _now: Time, definition: &Definition) {
+        self.scene.define(definition);
+        self.rows.resize_with(self.scene.tasks.len(), Keeper::default);
+    }
+}
+
+impl GanttOptions {
+    /// Whether `task` may have a row.
+    fn draws(&self, scene: &Scene, task: usize) -> bool {
+        scene.tasks.get(task).is_some_and(|task| {
+            self.node.is_none_or(|only| only == task.node) && (self.tasks.is_empty() || self.tasks.contains(&task.name))
+        })
+    }
+}
+
+impl Row {
+    /// How long the task runs, or may have run, in the window.
+    #[must_use]
+    pub fn busy(&self) -> Span {
+        let busy = self.segments.iter().filter(|segment| segment.what != Doing::Waiting);
+        Span::from_ns(busy.map(|segment| segment.to.saturating_since(segment.from).as_ns()).sum())
     }
 }
 
@@ -414,6 +523,34 @@ impl Keeper {
 }
 
 impl Gantt {
+    /// As many rows as a reader still takes in.
+    pub const ROWS_MAX_DEFAULT: usize = 40;
+
+    /// With at most `max` rows. Where there are more, those without anything in them go first, then those that run least.
+    /// Not for rows by CPU: a CPU would seem idle while a task runs that was left out.
+    #[must_use]
+    pub fn with_rows(mut self, max: usize) -> Gantt {
+        if self.rows.len() <= max {
+            return self;
+        }
+        let all = self.rows.len();
+        self.rows.retain(|row| !row.segments.is_empty() || !row.marks.is_empty());
+        let busy = self.rows.len();
+        if busy > max {
+            self.rows.sort_by_key(|row| (std::cmp::Reverse(row.busy()), row.task));
+            self.rows.truncate(max);
+            self.rows.sort_by_key(|row| row.task);
+        }
+        self.left_out = (all - busy, busy - self.rows.len());
+        self
+    }
+
+    /// The name of a row's task.
+    #[must_use]
+    pub fn name(&self, row: &Row) -> &str {
+        self.scene.tasks.get(row.task).map_or("?", |task| task.name.as_str())
+    }
+
     /// How long it shows.
     #[must_use]
     pub fn span(&self) -> Span {
@@ -437,6 +574,16 @@ impl Gantt {
                 short(self.span())
             ));
         }
+        match self.left_out {
+            (0, 0) => {}
+            (idle, 0) => notes.push(format!("{} without a job here left out.", plural(idle))),
+            (idle, busy) => notes.push(format!(
+                "The {} that run most are shown; left out: {} that run less, {} without a job here.",
+                self.rows.len(),
+                plural(busy),
+                plural(idle)
+            )),
+        }
         if !self.scene.preemptions && self.rows.iter().any(|row| !row.segments.is_empty()) {
             notes.push(
                 "This log has no preemptions: a light bar goes from a job's start to its completion and may hold time in \
@@ -451,4 +598,8 @@ impl Gantt {
         }
         notes
     }
+}
+
+fn plural(tasks: usize) -> String {
+    format!("{tasks} {}", if tasks == 1 { "task" } else { "tasks" })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use takt_log::{CancelCause, Event, JobKey};
+use takt_log::{CancelCause, Definition, Event, JobKey};
 use takt_model::{Lateness, Span, TaskId, Time};
 
 use crate::scene::Scene;
@@ -12,8 +12,10 @@ use crate::scene::Scene;
 pub struct JobRecord {
     /// The job.
     pub job: JobKey,
-    /// Its nominal arrival.
+    /// Its nominal arrival; the latest possible one where it is known no better than to lie in a window.
     pub arrival: Time,
+    /// The earliest possible nominal arrival, where that is known no better; else `None`.
+    pub earliest: Option<Time>,
     /// Its release.
     pub release: Time,
     /// When it first got a CPU; `None` if never, or if that event is missing.
@@ -96,6 +98,8 @@ impl JobRecord {
 pub struct JobTracker {
     deadlines: Vec<Option<Span>>,
     open: Vec<VecDeque<JobRecord>>,
+    /// Of the next job of each task: its number and its earliest possible arrival.
+    windows: Vec<Option<(u64, Time)>>,
 }
 
 impl JobTracker {
@@ -103,17 +107,40 @@ impl JobTracker {
     #[must_use]
     pub fn new(scene: &Scene) -> Self {
         let deadlines: Vec<Option<Span>> = scene.tasks.iter().map(|task| task.deadline).collect();
-        JobTracker { open: vec![VecDeque::new(); deadlines.len()], deadlines }
+        let open = vec![VecDeque::new(); deadlines.len()];
+        JobTracker { open, windows: vec![None; deadlines.len()], deadlines }
+    }
+
+    /// Takes in a late definition: of a task, it holds for the jobs that are released from here on.
+    pub fn define(&mut self, definition: &Definition) {
+        let Definition::Task(id, def) = definition else { return };
+        let next = self.deadlines.len();
+        match self.deadlines.get_mut(id.index()) {
+            Some(deadline) => *deadline = def.deadline,
+            None if id.index() == next => {
+                self.deadlines.push(def.deadline);
+                self.open.push(VecDeque::new());
+                self.windows.push(None);
+            }
+            None => {}
+        }
     }
 
     /// Takes an event; gives back the job that it ended. A job whose release is missing in the log is left out.
     pub fn event(&mut self, now: Time, event: &Event) -> Option<JobRecord> {
         match *event {
+            Event::Window { job, earliest } => {
+                *self.windows.get_mut(job.task.index())? = Some((job.number, earliest));
+                None
+            }
             Event::Release { job, arrival, .. } => {
+                let window = self.windows.get_mut(job.task.index())?.take();
+                let earliest = window.filter(|(number, at)| *number == job.number && *at < arrival);
                 let deadline = self.deadlines.get(job.task.index())?.map(|deadline| arrival.saturating_add(deadline));
                 self.open.get_mut(job.task.index())?.push_back(JobRecord {
                     job,
                     arrival,
+                    earliest: earliest.map(|(_, at)| at),
                     release: now,
                     start: None,
                     completion: None,

@@ -45,7 +45,7 @@ pub use html::{ReportInput, findings, html, is_no_proof};
 pub use jobs::{JobRecord, JobTracker, Outcome};
 pub use perfetto::PerfettoWriter;
 pub use prometheus::prometheus;
-pub use scene::{Scene, SceneNode, SceneTask};
+pub use scene::{Scene, SceneInterrupt, SceneNode, SceneTask};
 pub use source::{Source, SourceBuilder};
 pub use svg::{CHART_CSS, Rows, SvgOptions, svg};
 pub use text::{TextOptions, text};

@@ -5,15 +5,17 @@
 //! before) to its end; within it stand slices "runs" and "waits". Arrival, release, deadline, start, response and
 //! lateness are arguments of the slice. Releases, misses, cancellations, migrations, switches of strategy and
 //! losses are instants; a counter shows the jobs that are released and not over. A log without preemptions has
-//! no tracks of CPUs, for it does not tell whose job ran.
+//! no tracks of CPUs, for it does not tell whose job ran. Interrupts and softirqs are slices on a track of their own for each
+//! CPU that serves any; what interrupts another lies within it.
 //!
-//! Field numbers: protos/perfetto/trace of the Perfetto project. The events' names are interned once.
+//! Field numbers: protos/perfetto/trace of the Perfetto project. Each name is interned once; what a log defines late gets its
+//! name and its track there and then, before anything happens on it.
 
 mod proto;
 
 use std::io;
 
-use takt_log::{CancelCause, Event, JobKey, Sink};
+use takt_log::{CancelCause, Definition, Event, InterruptKind, JobKey, Sink};
 use takt_model::{NodeId, TaskId, Time};
 
 use crate::jobs::{JobRecord, JobTracker};
@@ -84,10 +86,12 @@ const EVENT_NAMES: [&str; 10] = [
     "migrates",
     "events lost",
 ];
-/// Interned ids of tasks' names start here.
-const TASK_NAMES: u64 = 1_000;
+/// Interned ids of the names of tasks and interrupts start here.
+const NAMES: u64 = 1_000;
+/// More CPUs of a node than this have no tracks: no machine has them, but a damaged log may.
+const CPUS_MAX: u32 = 4_096;
 /// Names of arguments; their interned ids are their places here, from 1 on.
-const ARGUMENTS: [&str; 13] = [
+const ARGUMENTS: [&str; 15] = [
     "task",
     "job",
     "cpu",
@@ -101,6 +105,8 @@ const ARGUMENTS: [&str; 13] = [
     "from_cpu",
     "to_cpu",
     "count",
+    "earliest_ns",
+    "kind",
 ];
 
 enum Value<'a> {
@@ -117,12 +123,18 @@ pub struct PerfettoWriter<W: io::Write> {
     tracker: JobTracker,
     /// Per task, the job whose slice is open, and whether a slice is open within it.
     slices: Vec<Option<(u64, bool)>>,
-    /// Per task, the CPU on whose track its slice is open.
-    on_cpu: Vec<Option<u32>>,
+    /// Per task, node and CPU on whose track its slice is open.
+    on_cpu: Vec<Option<(NodeId, u32)>>,
     /// Per node and CPU, the task whose slice is open on its track.
     holders: Vec<Vec<Option<TaskId>>>,
     /// Per node, the jobs released and not over.
     pending: Vec<u64>,
+    /// Interned ids of the names of tasks, and of interrupts; the next free one.
+    task_names: Vec<u64>,
+    irq_names: Vec<u64>,
+    next_name: u64,
+    /// Per node and CPU, the interrupts that are being served, outermost first; empty until the CPU serves its first.
+    serving: Vec<Vec<Option<Vec<u32>>>>,
     packet: Message,
     error: Option<io::Error>,
 }
@@ -139,13 +151,25 @@ impl<W: io::Write> PerfettoWriter<W> {
             tracker: JobTracker::new(scene),
             slices: vec![None; scene.tasks.len()],
             on_cpu: vec![None; scene.tasks.len()],
-            holders: scene.nodes.iter().map(|node| vec![None; node.cpus as usize]).collect(),
-            pending: vec![0; scene.nodes.len()],
+            holders: Vec::new(),
+            pending: Vec::new(),
+            task_names: Vec::new(),
+            irq_names: Vec::new(),
+            next_name: NAMES,
+            serving: Vec::new(),
             packet: Message::default(),
             error: None,
         };
         writer.names()?;
-        writer.tracks()?;
+        for node in 0..scene.nodes.len() {
+            writer.open_node(node)?;
+        }
+        for task in 0..scene.tasks.len() {
+            writer.open_task(task)?;
+        }
+        for irq in 0..scene.interrupts.len() {
+            writer.open_interrupt(irq)?;
+        }
         Ok(writer)
     }
 
@@ -161,6 +185,9 @@ impl<W: io::Write> PerfettoWriter<W> {
             let outcome = outcome.map(|outcome| (argument("outcome"), Value::Text(outcome)));
             self.end_job(end, id, outcome.as_slice());
         }
+        for node in 0..self.serving.len() {
+            self.end_interrupts(end, node);
+        }
         if let Some(error) = self.error {
             return Err(error);
         }
@@ -170,10 +197,9 @@ impl<W: io::Write> PerfettoWriter<W> {
 
     fn names(&mut self) -> io::Result<()> {
         self.packet.clear();
-        let tasks = self.scene.tasks.iter().enumerate().map(|(i, task)| (TASK_NAMES + i as u64, task.name.as_str()));
         let fixed = EVENT_NAMES.iter().enumerate().map(|(i, name)| (i as u64 + 1, *name));
         self.packet.message(field::INTERNED_DATA, |data| {
-            for (iid, name) in fixed.chain(tasks) {
+            for (iid, name) in fixed {
                 data.message(field::INTERNED_EVENT_NAMES, |entry| {
                     entry.uint(field::IID, iid).text(field::IID_NAME, name);
                 });
@@ -188,18 +214,47 @@ impl<W: io::Write> PerfettoWriter<W> {
         self.send()
     }
 
-    fn tracks(&mut self) -> io::Result<()> {
-        for (n, node) in self.scene.nodes.clone().iter().enumerate() {
-            let id = NodeId(n as u32);
+    /// Interns a name and gives its number.
+    fn intern(&mut self, name: &str) -> io::Result<u64> {
+        let iid = self.next_name;
+        self.next_name += 1;
+        self.packet.clear();
+        self.packet.message(field::INTERNED_DATA, |data| {
+            data.message(field::INTERNED_EVENT_NAMES, |entry| {
+                entry.uint(field::IID, iid).text(field::IID_NAME, name);
+            });
+        });
+        self.packet.uint(field::SEQUENCE_FLAGS, NEEDS_INCREMENTAL_STATE);
+        self.send()?;
+        Ok(iid)
+    }
+
+    /// Describes a node's tracks, as far as they are not there yet.
+    fn open_node(&mut self, n: usize) -> io::Result<()> {
+        let Some(node) = self.scene.nodes.get(n).cloned() else { return Ok(()) };
+        let id = NodeId(n as u32);
+        let cpus = node.cpus.min(CPUS_MAX);
+        let is_new = n == self.holders.len();
+        if is_new {
+            self.holders.push(Vec::new());
+            self.serving.push(Vec::new());
+            self.pending.push(0);
             self.describe(|track| {
                 track.uint(field::TRACK_UUID, node_track(id)).uint(field::TRACK_CHILD_ORDERING, ORDER_EXPLICIT);
                 track.message(field::TRACK_PROCESS, |process| {
                     process.uint(field::PROCESS_PID, n as u64 + 1).text(field::PROCESS_NAME, &node.name);
                 });
             })?;
-            for cpu in 0..if self.scene.preemptions { node.cpus } else { 0 } {
-                self.describe(|track| child(track, cpu_track(id, cpu), id, &format!("CPU {cpu}"), u64::from(cpu)))?;
-            }
+        }
+        let before = self.holders[n].len() as u32;
+        for cpu in before..if self.scene.preemptions { cpus } else { 0 } {
+            self.describe(|track| child(track, cpu_track(id, cpu), id, &format!("CPU {cpu}"), 2 * u64::from(cpu)))?;
+        }
+        // A CPU that is gone keeps its track.
+        let count = cpus.max(before) as usize;
+        self.holders[n].resize(count, None);
+        self.serving[n].resize(count, None);
+        if is_new {
             self.describe(|track| {
                 child(track, pending_track(id), id, "jobs released and not over", 900_000);
                 track.message(field::TRACK_COUNTER, |counter| {
@@ -207,11 +262,41 @@ impl<W: io::Write> PerfettoWriter<W> {
                 });
             })?;
         }
-        for (t, task) in self.scene.tasks.clone().iter().enumerate() {
-            let id = TaskId(t as u32);
-            self.describe(|track| child(track, task_track(id), task.node, &task.name, 1_000 + t as u64))?;
+        Ok(())
+    }
+
+    /// Gives a task a name and a track, or another name.
+    fn open_task(&mut self, t: usize) -> io::Result<()> {
+        let Some(task) = self.scene.tasks.get(t).cloned() else { return Ok(()) };
+        let name = self.intern(&task.name)?;
+        match self.task_names.get_mut(t) {
+            Some(old) => *old = name,
+            None => {
+                self.task_names.push(name);
+                self.slices.resize(self.task_names.len().max(self.slices.len()), None);
+                self.on_cpu.resize(self.slices.len(), None);
+            }
+        }
+        self.describe(|track| child(track, task_track(TaskId(t as u32)), task.node, &task.name, 1_000 + t as u64))
+    }
+
+    fn open_interrupt(&mut self, i: usize) -> io::Result<()> {
+        let Some(name) = self.scene.interrupts.get(i).map(|irq| irq.name.clone()) else { return Ok(()) };
+        let name = self.intern(&name)?;
+        match self.irq_names.get_mut(i) {
+            Some(old) => *old = name,
+            None => self.irq_names.push(name),
         }
         Ok(())
+    }
+
+    fn learn(&mut self, definition: &Definition) -> io::Result<()> {
+        match definition {
+            Definition::Node(id, _) => self.open_node(id.index()),
+            Definition::Task(id, _) => self.open_task(id.index()),
+            Definition::Interrupt(id, _) => self.open_interrupt(*id as usize),
+            _ => Ok(()),
+        }
     }
 
     fn describe(&mut self, fill: impl FnOnce(&mut Message)) -> io::Result<()> {
@@ -286,8 +371,9 @@ impl<W: io::Write> PerfettoWriter<W> {
             (argument("arrival_ns"), Value::Uint(record.arrival.as_ns())),
             (argument("release_ns"), Value::Uint(record.release.as_ns())),
         ];
+        args.extend(record.earliest.map(|at| (argument("earliest_ns"), Value::Uint(at.as_ns()))));
         args.extend(record.deadline.map(|deadline| (argument("deadline_ns"), Value::Uint(deadline.as_ns()))));
-        self.track_event(now, SLICE_BEGIN, task_track(task), TASK_NAMES + u64::from(task.0), &args);
+        self.track_event(now, SLICE_BEGIN, task_track(task), self.task_name(task), &args);
         self.phase(now, task, "waits", &[]);
     }
 
@@ -323,16 +409,73 @@ impl<W: io::Write> PerfettoWriter<W> {
             self.leave_cpu(now, other);
             self.holders[node.index()][cpu as usize] = Some(job.task);
         }
-        self.on_cpu[job.task.index()] = Some(cpu);
+        self.on_cpu[job.task.index()] = Some((node, cpu));
         let args = [(argument("job"), Value::Uint(job.number))];
-        self.track_event(now, SLICE_BEGIN, cpu_track(node, cpu), TASK_NAMES + u64::from(job.task.0), &args);
+        self.track_event(now, SLICE_BEGIN, cpu_track(node, cpu), self.task_name(job.task), &args);
     }
 
     fn leave_cpu(&mut self, now: Time, task: TaskId) {
-        let Some(Some(cpu)) = self.on_cpu.get_mut(task.index()).map(Option::take) else { return };
-        let node = self.scene.tasks[task.index()].node;
+        let Some(Some((node, cpu))) = self.on_cpu.get_mut(task.index()).map(Option::take) else { return };
         self.holders[node.index()][cpu as usize] = None;
         self.track_event(now, SLICE_END, cpu_track(node, cpu), 0, &[]);
+    }
+
+    fn task_name(&self, task: TaskId) -> u64 {
+        self.task_names.get(task.index()).copied().unwrap_or(0)
+    }
+
+    /// A CPU begins to serve an interrupt, or ends it and whatever still seems to lie within it.
+    fn interrupt(&mut self, now: Time, node: NodeId, irq: u32, cpu: u32, begins: bool) {
+        let Some(name) = self.irq_names.get(irq as usize).copied() else { return };
+        let Some(serving) = self.serving.get_mut(node.index()).and_then(|cpus| cpus.get_mut(cpu as usize)) else {
+            return;
+        };
+        let track = irq_track(node, cpu);
+        if begins {
+            let is_new = serving.is_none();
+            let stack = serving.get_or_insert_default();
+            // The same once more: its end was lost, with those of all within it.
+            let again = stack.iter().position(|open| *open == irq);
+            let ended = stack.drain(again.unwrap_or(stack.len())..).count();
+            stack.push(irq);
+            if is_new && self.error.is_none() {
+                let name = format!("CPU {cpu} interrupts");
+                let described = self.describe(|it| child(it, track, node, &name, 2 * u64::from(cpu) + 1));
+                self.error = described.err();
+            }
+            (0..ended).for_each(|_| self.track_event(now, SLICE_END, track, 0, &[]));
+            let kind = self.scene.interrupts.get(irq as usize).map_or(InterruptKind::Hard, |irq| irq.kind);
+            self.track_event(now, SLICE_BEGIN, track, name, &[(argument("kind"), Value::Text(kind.name()))]);
+        } else if let Some(stack) = serving
+            && let Some(at) = stack.iter().rposition(|open| *open == irq)
+        {
+            let ended = stack.drain(at..).count();
+            (0..ended).for_each(|_| self.track_event(now, SLICE_END, track, 0, &[]));
+        }
+    }
+
+    /// Nobody knows what the node's jobs do from here on, until an event tells it again.
+    fn lose_jobs(&mut self, now: Time, node: NodeId) {
+        for task in 0..self.scene.tasks.len() {
+            if self.scene.tasks[task].node != node {
+                continue;
+            }
+            let id = TaskId(task as u32);
+            self.leave_cpu(now, id);
+            if let Some(Some((_, inner @ true))) = self.slices.get_mut(task) {
+                *inner = false;
+                self.track_event(now, SLICE_END, task_track(id), 0, &[]);
+            }
+        }
+    }
+
+    /// Nothing is known any more of what the node's CPUs serve.
+    fn end_interrupts(&mut self, now: Time, node: usize) {
+        for cpu in 0..self.serving.get(node).map_or(0, Vec::len) {
+            let ended = self.serving[node][cpu].as_mut().map_or(0, |stack| stack.drain(..).count());
+            let track = irq_track(NodeId(node as u32), cpu as u32);
+            (0..ended).for_each(|_| self.track_event(now, SLICE_END, track, 0, &[]));
+        }
     }
 
     fn job_over(&mut self, now: Time, job: JobKey, record: Option<JobRecord>) {
@@ -400,11 +543,25 @@ impl<W: io::Write> Sink for PerfettoWriter<W> {
                     event.text(field::EVENT_NAME, &name);
                 });
             }
+            Event::IrqEnter { irq, cpu } => self.interrupt(now, NodeId(stream), irq, cpu, true),
+            Event::IrqExit { irq, cpu } => self.interrupt(now, NodeId(stream), irq, cpu, false),
             Event::Lost { count } if known_node => {
+                self.end_interrupts(now, stream as usize);
+                self.lose_jobs(now, NodeId(stream));
                 let args = [(argument("count"), Value::Uint(count))];
                 self.track_event(now, INSTANT, node_track(NodeId(stream)), event_name("events lost"), &args);
             }
             _ => {}
+        }
+    }
+
+    fn define(&mut self, _stream: u32, _now: Time, definition: &Definition) {
+        let said = matches!(definition, Definition::Task(id, def) if self.scene.tasks.get(id.index())
+            .is_some_and(|task| task.name == def.name && task.node == def.node));
+        self.scene.define(definition);
+        self.tracker.define(definition);
+        if self.error.is_none() && !said {
+            self.error = self.learn(definition).err();
         }
     }
 }
@@ -434,4 +591,7 @@ fn task_track(task: TaskId) -> u64 {
 }
 fn pending_track(node: NodeId) -> u64 {
     4 << 48 | u64::from(node.0)
+}
+fn irq_track(node: NodeId, cpu: u32) -> u64 {
+    5 << 48 | u64::from(node.0) << 12 | u64::from(cpu)
 }

@@ -1,9 +1,10 @@
 //! Who appears in a picture: names, deadlines and CPUs, and what the back end records.
 
-use takt_log::{Definitions, Kind, KindSet};
+use takt_log::{Definition, Definitions, InterruptKind, Kind, KindSet, NodeDef, TaskDef};
 use takt_model::{NodeId, Span, System};
 
-/// What every picture and export needs to know besides the events.
+/// What every picture and export needs to know besides the events. It grows while a log is read whose definitions come
+/// late ([`Scene::define`]), as those of `takt observe` do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scene {
     /// The system's name.
@@ -12,9 +13,13 @@ pub struct Scene {
     pub nodes: Vec<SceneNode>,
     /// Tasks, by `TaskId`.
     pub tasks: Vec<SceneTask>,
+    /// Interrupts and softirqs, by their number in events.
+    pub interrupts: Vec<SceneInterrupt>,
     /// Whether the log records when a job loses its CPU and gets it back. Where it does not, the time
     /// from start to completion is drawn as "in progress", for nobody knows when the job ran.
     pub preemptions: bool,
+    /// Per mode definition, its node and its place among the strategies of that.
+    modes: Vec<(NodeId, usize)>,
 }
 
 /// A node of a [`Scene`].
@@ -41,6 +46,29 @@ pub struct SceneTask {
     pub deadline: Option<Span>,
 }
 
+/// An interrupt or a softirq of a [`Scene`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SceneInterrupt {
+    /// Its name.
+    pub name: String,
+    /// Where it is served.
+    pub node: NodeId,
+    /// Which of the two it is.
+    pub kind: InterruptKind,
+}
+
+impl From<&TaskDef> for SceneTask {
+    fn from(task: &TaskDef) -> Self {
+        SceneTask { name: task.name.clone(), node: task.node, period: task.period, deadline: task.deadline }
+    }
+}
+
+impl From<&NodeDef> for SceneNode {
+    fn from(node: &NodeDef) -> Self {
+        SceneNode { name: node.name.clone(), cpus: node.cpus, strategies: vec![node.strategy.clone()] }
+    }
+}
+
 impl Scene {
     /// The scene of a system whose back end records every kind of event (the simulator).
     #[must_use]
@@ -51,23 +79,66 @@ impl Scene {
     /// The scene of a log with these definitions, whose back end records these kinds.
     #[must_use]
     pub fn of_log(name: &str, definitions: &Definitions, kinds: KindSet) -> Scene {
-        let node = |(id, node): (u32, &takt_log::NodeDef)| {
-            let modes = definitions.modes.iter().filter(|mode| mode.node == NodeId(id));
-            let strategies = std::iter::once(&node.strategy).chain(modes.map(|mode| &mode.strategy));
-            SceneNode { name: node.name.clone(), cpus: node.cpus, strategies: strategies.cloned().collect() }
-        };
-        let task = |task: &takt_log::TaskDef| SceneTask {
-            name: task.name.clone(),
-            node: task.node,
-            period: task.period,
-            deadline: task.deadline,
-        };
-        Scene {
+        let mut scene = Scene {
             name: name.to_owned(),
-            nodes: (0..).zip(&definitions.nodes).map(node).collect(),
-            tasks: definitions.tasks.iter().map(task).collect(),
+            nodes: Vec::new(),
+            tasks: Vec::new(),
+            interrupts: Vec::new(),
             preemptions: kinds.contains(Kind::Preempt) && kinds.contains(Kind::Resume),
+            modes: Vec::new(),
+        };
+        for definition in definitions.iter() {
+            scene.define(&definition);
         }
+        scene
+    }
+
+    /// Takes in a definition that comes late or changes an earlier one. One whose number leaves a gap is none, and what no
+    /// picture shows is not kept.
+    pub fn define(&mut self, definition: &Definition) {
+        fn place<T>(list: &mut Vec<T>, at: usize, value: T) {
+            let next = list.len();
+            match list.get_mut(at) {
+                Some(old) => *old = value,
+                None if at == next => list.push(value),
+                None => {}
+            }
+        }
+        match definition {
+            Definition::Node(id, def) => {
+                let mut node = SceneNode::from(def);
+                let old = self.nodes.get(id.index());
+                node.strategies.extend(old.iter().flat_map(|old| old.strategies.iter().skip(1).cloned()));
+                place(&mut self.nodes, id.index(), node);
+            }
+            Definition::Task(id, def) => place(&mut self.tasks, id.index(), SceneTask::from(def)),
+            Definition::Interrupt(id, def) => {
+                let interrupt = SceneInterrupt { name: def.name.clone(), node: def.node, kind: def.kind };
+                place(&mut self.interrupts, *id as usize, interrupt);
+            }
+            Definition::Mode(id, def) => {
+                let node = self.nodes.get_mut(def.node.index());
+                match self.modes.get(*id as usize) {
+                    Some((old, at)) if *old == def.node => {
+                        if let Some(strategy) = node.and_then(|node| node.strategies.get_mut(*at)) {
+                            strategy.clone_from(&def.strategy);
+                        }
+                    }
+                    None if *id as usize == self.modes.len() => {
+                        self.modes.push((def.node, node.as_ref().map_or(usize::MAX, |node| node.strategies.len())));
+                        node.into_iter().for_each(|node| node.strategies.push(def.strategy.clone()));
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether any task's period is known, from which [`Scene::suggested_span`] follows.
+    #[must_use]
+    pub fn has_periods(&self) -> bool {
+        self.tasks.iter().any(|task| task.period.is_some_and(|period| !period.is_zero()))
     }
 
     /// The strategy of a node in a mode, `?` where the log does not define it.

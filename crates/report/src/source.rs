@@ -1,7 +1,7 @@
 //! One log, read once, as the report needs it.
 
 use takt_log::stats::{Collector, Stats};
-use takt_log::{BackEnd, Definitions, Event, Header, KindSet, Sink};
+use takt_log::{BackEnd, Definition, Definitions, Event, Header, KindSet, Sink};
 use takt_model::{Span, Time};
 
 use crate::gantt::{Gantt, GanttBuilder, GanttOptions, Window};
@@ -49,11 +49,17 @@ impl SourceBuilder {
     pub fn new(name: &str, header: &Header, definitions: &Definitions, span: Option<Span>) -> Self {
         let scene = Scene::of_log(name, definitions, header.kinds);
         let jobs = CHART_JOBS.max(CHART_JOBS_PER_TASK.saturating_mul(scene.tasks.len() as u32));
+        let known = span.is_some() || scene.has_periods();
         let span = span.unwrap_or_else(|| scene.suggested_span(jobs));
         let options = |window| GanttOptions { items_max: CHART_ITEMS_MAX, ..GanttOptions::new(window) };
         let half = Span::from_ns(span.as_ns() / 2);
-        let start = options(Window::Range { from: Time::ZERO, to: Time::ZERO.saturating_add(span) });
-        let first_miss = options(Window::FirstMiss { before: half, after: half });
+        let start = options(if known {
+            Window::Range { from: Time::ZERO, to: Time::ZERO.saturating_add(span) }
+        } else {
+            Window::Jobs { from: None, count: jobs, each: CHART_JOBS_PER_TASK }
+        });
+        let first_miss =
+            options(if known { Window::FirstMiss { before: half, after: half } } else { Window::AroundMiss { jobs } });
         SourceBuilder {
             header: header.clone(),
             collector: Collector::for_log(header, definitions),
@@ -83,6 +89,12 @@ impl Sink for SourceBuilder {
         self.collector.event(stream, now, event);
         self.start.event(stream, now, event);
         self.first_miss.event(stream, now, event);
+    }
+
+    fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        self.collector.define(stream, now, definition);
+        self.start.define(stream, now, definition);
+        self.first_miss.define(stream, now, definition);
     }
 }
 

@@ -4,8 +4,8 @@ mod common;
 
 use common::trace::check_trace;
 use proptest::prelude::*;
-use takt_log::{CancelCause, Event, JobKey, Parent, Sink};
-use takt_model::{Builtin, Span, TaskId, Time};
+use takt_log::{CancelCause, Definition, Definitions, Event, InterruptDef, InterruptKind, JobKey, Parent, Sink};
+use takt_model::{Builtin, NodeId, Span, TaskId, Time};
 use takt_report::{
     GanttBuilder, GanttOptions, JobCsv, PerfettoWriter, Rows, Scene, SvgOptions, TextOptions, Window, golden, svg, text,
 };
@@ -13,7 +13,7 @@ use takt_report::{
 fn any_event() -> impl Strategy<Value = Event> {
     let job = (0u32..5, 0u64..4).prop_map(|(task, number)| JobKey { task: TaskId(task), number });
     let cause = prop_oneof![Just(CancelCause::Omitted), Just(CancelCause::Shed), Just(CancelCause::Late)];
-    (0u8..14, job, 0u32..4, 0u64..40, cause).prop_map(|(kind, job, cpu, at, cause)| match kind {
+    (0u8..18, job, 0u32..4, 0u64..40, cause).prop_map(|(kind, job, cpu, at, cause)| match kind {
         0..3 => Event::Release {
             job,
             arrival: Time::from_ns(at * 500_000),
@@ -27,6 +27,9 @@ fn any_event() -> impl Strategy<Value = Event> {
         10 => Event::Miss { job },
         11 => Event::Cancel { job, cause },
         12 => Event::ModeChange { mode: cpu },
+        13 => Event::IrqEnter { irq: cpu, cpu: (at % 3) as u32 },
+        14 => Event::IrqExit { irq: cpu, cpu: (at % 3) as u32 },
+        15 => Event::Window { job, earliest: Time::from_ns(at * 400_000) },
         _ => Event::Lost { count: at },
     })
 }
@@ -37,27 +40,41 @@ proptest! {
     fn nothing_breaks_and_rows_are_in_order(
         events in prop::collection::vec((0u64..3_000_000, 0u32..3, any_event()), 0..120),
         (from, to, items_max) in (0u64..30, 0u64..60, 1usize..200),
-        (live, focus, unicode, color, width) in (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0usize..120),
+        (live, focus, unicode, color, width, late) in (any::<bool>(), 0u8..4, any::<bool>(), any::<bool>(), 0usize..120, any::<bool>()),
     ) {
         let system = golden::system(2, Builtin::Edf, "a 4 2\nb 4 3 D=2\nc 8 3\nd 9 1");
+        let definitions: Vec<Definition> = Definitions::of(&system).iter().chain([
+            Definition::Interrupt(0, InterruptDef { name: "24 eth0".to_owned(), node: NodeId(0), kind: InterruptKind::Hard }),
+            Definition::Interrupt(1, InterruptDef { name: "NET_RX".to_owned(), node: NodeId(0), kind: InterruptKind::Soft }),
+        ]).collect();
+        let system = if late { golden::system(1, Builtin::Edf, "a 4 2") } else { system };
         let scene = if live { Scene::of(&system).without_preemptions() } else { Scene::of(&system) };
         let ms = |ms: u64| Time::from_ns(ms * 1_000_000);
-        let window = if focus {
-            Window::FirstMiss { before: Span::from_ms(from), after: Span::from_ms(to) }
-        } else {
-            Window::Range { from: ms(from), to: ms(to) }
+        let window = match focus {
+            0 => Window::FirstMiss { before: Span::from_ms(from), after: Span::from_ms(to) },
+            1 => Window::AroundMiss { jobs: from as u32 },
+            2 => Window::Jobs { from: (to % 2 == 0).then_some(ms(from)), count: to as u32, each: from as u32 / 10 },
+            _ => Window::Range { from: ms(from), to: ms(to) },
         };
         let mut gantt = GanttBuilder::new(scene.clone(), GanttOptions { items_max, ..GanttOptions::new(window) });
         let mut csv = JobCsv::new(Vec::new(), &scene).unwrap();
         let mut trace = PerfettoWriter::new(Vec::new(), &scene).unwrap();
         let mut now = Time::ZERO;
+        let mut definitions = definitions.iter();
         for (later, stream, event) in &events {
             now += Span::from_ns(*later);
+            // Nodes, tasks and interrupts, some again as they were and some new.
+            if late && let Some(definition) = definitions.next() {
+                gantt.define(0, now, definition);
+                csv.define(0, now, definition);
+                trace.define(0, now, definition);
+            }
             gantt.event(*stream, now, event);
             csv.event(*stream, now, event);
             trace.event(*stream, now, event);
         }
-        let gantt = gantt.finish(now);
+        let gantt = gantt.finish(now).with_rows(width % 5);
+        prop_assert!(gantt.rows.len() <= width % 5);
         for row in &gantt.rows {
             prop_assert!(row.segments.iter().all(|s| gantt.from <= s.from && s.from < s.to && s.to <= gantt.to));
             prop_assert!(row.segments.windows(2).all(|pair| pair[0].to <= pair[1].from));
@@ -73,7 +90,7 @@ proptest! {
         }
         prop_assert!(unicode || shown.is_ascii());
         let csv = String::from_utf8(csv.finish(now).unwrap()).unwrap();
-        prop_assert!(csv.lines().all(|line| line.split(',').count() == 10));
+        prop_assert!(csv.lines().all(|line| line.split(',').count() == 11));
         check_trace(&trace.finish(now).unwrap());
     }
 }

@@ -229,7 +229,7 @@ fn cancelled_dropped_and_lost_are_shown() {
         &golden::chart(&system, &log, 8),
         "
   ^   X
-a 0000
+a 000
   ^ o v
 b ..
 ",

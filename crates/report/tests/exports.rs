@@ -107,12 +107,12 @@ fn csv_has_a_line_for_every_job() {
     scene.tasks[1].name = "b, \"the\" slow".to_owned();
     let shown = csv(&scene, &schedule(&system, false, 12), ms(12));
     let expected = "\
-node,task,job,arrival_ns,release_ns,start_ns,completion_ns,deadline_ns,response_ns,outcome
-local,a,0,0,0,0,2000000,4000000,2000000,in-time
-local,a,1,4000000,4000000,4000000,6000000,8000000,2000000,in-time
-local,a,2,8000000,8000000,8000000,10000000,12000000,2000000,in-time
-local,\"b, \"\"the\"\" slow\",0,0,0,2000000,11000000,7000000,11000000,late
-local,\"b, \"\"the\"\" slow\",1,8000000,8000000,11000000,,15000000,,unfinished
+node,task,job,arrival_ns,release_ns,start_ns,completion_ns,deadline_ns,response_ns,outcome,earliest_ns
+local,a,0,0,0,0,2000000,4000000,2000000,in-time,
+local,a,1,4000000,4000000,4000000,6000000,8000000,2000000,in-time,
+local,a,2,8000000,8000000,8000000,10000000,12000000,2000000,in-time,
+local,\"b, \"\"the\"\" slow\",0,0,0,2000000,11000000,7000000,11000000,late,
+local,\"b, \"\"the\"\" slow\",1,8000000,8000000,11000000,,15000000,,unfinished,
 ";
     assert!(shown == expected, "{shown}");
 }

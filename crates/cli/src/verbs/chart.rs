@@ -13,6 +13,10 @@ use crate::output::{self, Target};
 /// Jobs in a chart whose length nobody gave.
 const JOBS_TEXT: u32 = 24;
 const JOBS_SVG: u32 = 120;
+/// At least so many jobs of each task, where periods are not known.
+const JOBS_EACH: u32 = 3;
+/// Names in a message.
+const NAMED: usize = 20;
 
 pub(crate) fn execute(options: &args::Chart) -> Outcome {
     let mut log = input::log(&options.log)?;
@@ -23,8 +27,17 @@ pub(crate) fn execute(options: &args::Chart) -> Outcome {
         None => format_of(&options.output)?,
     };
     let jobs = if format == ChartFormat::Svg { JOBS_SVG } else { JOBS_TEXT };
-    let window = window(options, scene.suggested_span(jobs))?;
-    let (gantt, end) = draw(&options.log, &mut log, scene, GanttOptions { node, ..GanttOptions::new(window) })?;
+    let window = window(options, &scene, jobs)?;
+    let asked = GanttOptions { node, tasks: options.task.clone(), ..GanttOptions::new(window) };
+    let (mut gantt, end) = draw(&options.log, &mut log, scene, asked)?;
+    if let Some(unknown) =
+        options.task.iter().find(|name| gantt.rows.iter().all(|row| gantt.name(row) != name.as_str()))
+    {
+        return Err(no_task(unknown, &gantt.scene, node, &options.log));
+    }
+    if options.task.is_empty() && options.by == args::Rows::Task {
+        gantt = gantt.with_rows(Gantt::ROWS_MAX_DEFAULT);
+    }
     if options.first_miss && gantt.first_miss.is_none() {
         return Err(Failure::no(format_args!("{} has no missed deadline to show", input::shown(&options.log))));
     }
@@ -68,9 +81,18 @@ fn text_options(options: &args::Chart, unicode: bool) -> TextOptions {
     TextOptions { width: if here { output::width() } else { 100 }, unicode, color: here && unicode && output::color() }
 }
 
-fn window(options: &args::Chart, span: Span) -> Result<Window, Failure> {
+/// What to show. Where no period is known before the log is read, as long as so many jobs take.
+fn window(options: &args::Chart, scene: &Scene, jobs: u32) -> Result<Window, Failure> {
+    let span = scene.suggested_span(jobs);
     if options.first_miss {
-        return Ok(Window::FirstMiss { before: span, after: Span::from_ns(span.as_ns() / 4) });
+        return Ok(match scene.has_periods() {
+            true => Window::FirstMiss { before: span, after: Span::from_ns(span.as_ns() / 4) },
+            false => Window::AroundMiss { jobs },
+        });
+    }
+    if options.to.is_none() && !scene.has_periods() {
+        let from = options.from.map(|from| Time::ZERO.saturating_add(from));
+        return Ok(Window::Jobs { from, count: jobs, each: JOBS_EACH });
     }
     let from = Time::ZERO.saturating_add(options.from.unwrap_or(Span::ZERO));
     let to = options.to.map_or(from.saturating_add(span), |to| Time::ZERO.saturating_add(to));
@@ -89,6 +111,14 @@ fn node_of(scene: &Scene, name: Option<&str>) -> Result<Option<NodeId>, Failure>
         let names: Vec<String> = scene.nodes.iter().map(|node| format!("\"{}\"", node.name)).collect();
         Failure::input(format_args!("no node is called \"{name}\"; the log has {}", names.join(", ")))
     })
+}
+
+fn no_task(unknown: &str, scene: &Scene, node: Option<NodeId>, log: &str) -> Failure {
+    let tasks = || scene.tasks.iter().filter(|task| node.is_none_or(|only| only == task.node));
+    let names: Vec<String> = tasks().take(NAMED).map(|task| format!("\"{}\"", task.name)).collect();
+    let more = if tasks().count() > NAMED { ", ..." } else { "" };
+    let (log, names) = (input::shown(log), names.join(", "));
+    Failure::input(format_args!("no task is called \"{unknown}\"; {log} has {names}{more}"))
 }
 
 /// Reads a log into a chart; also, when the log ends.

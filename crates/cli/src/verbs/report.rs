@@ -105,7 +105,9 @@ fn inputs(options: &args::Report) -> Result<Inputs, Failure> {
     match (input::either(&options.file)?, &options.log) {
         (Content::System(system, text), Some(path)) => {
             let log = input::log(path)?;
-            same_tasks(&system, path, &log)?;
+            if log.header().back_end != BackEnd::Observe {
+                same_tasks(&system, path, &log)?;
+            }
             Ok((*system, text, Some((path.clone(), Box::new(log)))))
         }
         (Content::System(system, text), None) => Ok((*system, text, None)),
@@ -135,9 +137,30 @@ fn same_tasks(system: &System, path: &str, log: &Log) -> Result<(), Failure> {
     )))
 }
 
+/// A log of observed threads, all of them known by its end only, may have others beside the system's tasks.
+fn any_task(system: &System, path: &str, log: &Log) -> Result<(), Failure> {
+    let of_log = &log.definitions().tasks;
+    if system.tasks.iter().any(|task| of_log.iter().any(|thread| thread.name == task.name)) {
+        return Ok(());
+    }
+    let named = |names: Vec<&str>| {
+        const NAMED: usize = 20;
+        let more = if names.len() > NAMED { ", ..." } else { "" };
+        format!("{}{more}", names.into_iter().take(NAMED).collect::<Vec<_>>().join(", "))
+    };
+    Err(Failure::input(format_args!(
+        "{path} saw other threads ({}) than the system's tasks ({})",
+        named(of_log.iter().map(|thread| thread.name.as_str()).collect()),
+        named(system.tasks.iter().map(|task| task.name.as_str()).collect())
+    )))
+}
+
 fn source(path: &str, log: &mut Log, system: &System) -> Result<Source, Failure> {
     let mut builder = SourceBuilder::new(&system.name, log.header(), log.definitions(), None);
     let end = log.copy_to(&mut builder).map_err(|error| input::log_failure(path, &error))?;
+    if log.header().back_end == BackEnd::Observe {
+        any_task(system, path, log)?;
+    }
     let mut source = builder.finish(end);
     let damage = log.damage();
     input::warn_of_damage(path, &damage);

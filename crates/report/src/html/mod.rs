@@ -225,7 +225,10 @@ fn schedules(out: &mut String, input: &ReportInput<'_>) {
         chart(
             out,
             &format!("{id}-start"),
-            &format!("{word}: the first {}", short(source.start.span())),
+            &match source.start.from {
+                takt_model::Time::ZERO => format!("{word}: the first {}", short(source.start.span())),
+                from => format!("{word}: {} from {} on", short(source.start.span()), crate::axis::clock(from)),
+            },
             &source.start,
             Rows::Tasks,
         );
@@ -247,6 +250,8 @@ fn schedules(out: &mut String, input: &ReportInput<'_>) {
 }
 
 fn chart(out: &mut String, id: &str, title: &str, gantt: &Gantt, rows: Rows) {
+    let rows_max = if rows == Rows::Tasks { Gantt::ROWS_MAX_DEFAULT } else { usize::MAX };
+    let gantt = &gantt.clone().with_rows(rows_max);
     if !title.is_empty() {
         let _ = writeln!(out, "<h3>{}</h3>", Esc(title));
     }

@@ -85,8 +85,42 @@ pub(crate) fn check_trace(bytes: &[u8]) -> BTreeMap<u64, u64> {
             3 | 4 => {}
             other => panic!("event of type {other}"),
         }
-        assert!((0..=2).contains(open), "slices nest, two deep at most");
+        // Interrupts interrupt each other.
+        let deepest = if track >> 48 == 5 { 8 } else { 2 };
+        assert!((0..=deepest).contains(open), "slices nest, two deep at most");
     }
     assert!(depth.values().all(|open| *open == 0), "every slice ends");
     begun
+}
+
+/// An event with what its numbers stand for: time, track, type, name, arguments.
+pub(crate) type Meaning = (u64, u64, u64, String, Vec<Vec<u8>>);
+
+/// What a trace tells, wherever in it names and tracks are described: the tracks' descriptions, and the events in order.
+pub(crate) fn meaning(bytes: &[u8]) -> (BTreeMap<u64, Vec<u8>>, Vec<Meaning>) {
+    let (mut names, mut tracks, mut events) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    for (_, packet) in fields(bytes) {
+        let Field::Bytes(packet) = packet else { panic!("a trace has packets only") };
+        let packet = fields(packet);
+        for (field, entry) in inner(&packet, 12).map(fields).unwrap_or_default() {
+            if let (2, Field::Bytes(entry)) = (field, entry) {
+                let entry = fields(entry);
+                let name = String::from_utf8(inner(&entry, 2).unwrap().to_vec()).unwrap();
+                assert!(names.insert(uint(&entry, 1).unwrap(), name).is_none(), "a number is a name's for good");
+            }
+        }
+        if let Some(descriptor) = inner(&packet, 60) {
+            tracks.insert(uint(&fields(descriptor), 1).unwrap(), descriptor.to_vec());
+        }
+        let Some(event) = inner(&packet, 11) else { continue };
+        let event = fields(event);
+        let name = uint(&event, 10).map_or_else(String::new, |iid| names[&iid].clone());
+        let arguments = event.iter().filter_map(|(field, value)| match value {
+            Field::Bytes(argument) if *field == 4 => Some(argument.to_vec()),
+            _ => None,
+        });
+        let (now, kind) = (uint(&packet, 8).unwrap(), uint(&event, 9).unwrap());
+        events.push((now, uint(&event, 11).unwrap(), kind, name, arguments.collect()));
+    }
+    (tracks, events)
 }
