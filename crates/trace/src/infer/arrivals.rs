@@ -4,8 +4,7 @@
 //! add up? Under jitter each arrival deviates from the grid by itself, so however many arrivals there are, the strip stays as wide as the jitter.
 //! Where each arrival counts from the one before (a sporadic task, a relative sleep), deviations are a random walk: after n distances of standard
 //! deviation σ the strip is about σ√n wide. [`Q_MAX`] stands between: Q = width / (σ√n) is 2.45/√n for uniform jitter, while for a walk of
-//! independent steps (uniform, normal, exponential, rare large ones) its least value in 50 000 simulated walks of 12 to 300 steps was 0.41, and
-//! P(Q <= q) falls as exp(-π²/2q²) (the range of a Brownian bridge; W. Feller, "The asymptotic distribution of the range of sums of independent
+//! independent steps (uniform, normal, exponential, rare large ones) it is seldom that small: P(Q <= q) falls as exp(-π²/2q²) (the range of a Brownian bridge; W. Feller, "The asymptotic distribution of the range of sums of independent
 //! random variables", Ann. Math. Stat. 22, 1951).
 //!
 //! Few outliers (one late wake-up) are left out of that question, and of the period, but not of the jitter.
@@ -33,7 +32,7 @@ const OUTLIERS_PART: usize = 20;
 const OUTLIER_FACTOR: f64 = 6.0;
 /// From this share of the mean distance on, the least one is a fair period of a sporadic task.
 const MEAN_PART: u64 = 4;
-/// A walk of some hundred steps is beyond this five times in six; real wake-ups, whose latency comes in phases, were not.
+/// A walk of some hundred steps is mostly beyond this; real wake-ups, whose latency comes in phases, were not (the given releases).
 const Q_WALK: f64 = 0.80;
 /// With uniform jitter Q exceeds this over √n once in some hundred times: beyond it deviations add up, however few they are.
 const Q_SURE: f64 = 3.7;

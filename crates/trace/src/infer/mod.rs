@@ -26,7 +26,7 @@
 //! use takt_model::{Span, Time};
 //!
 //! // Every 10 ms, up to 2 ms late.
-//! let late = |k: u64| k * 7919 % 2_000_000;
+//! let late = |k: u64| k * 791_933 % 2_000_000;
 //! let releases = (0..200).map(|k| (Time::from_ns(5_000_000 + k * 10_000_000 + late(k)), Span::ZERO)).collect();
 //! let inferred = Inferred::of_releases(vec![("camera".to_owned(), releases)]);
 //! let arrivals = &inferred.tasks[0].arrivals;
