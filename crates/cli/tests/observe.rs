@@ -127,6 +127,9 @@ fn what_is_no_trace_is_told() {
         (&["observe", &path("text"), "--for", "1s"], 2, "cannot be used with"),
         (&["observe", "--for", "0s"], 2, "is no time"),
         (&["observe", "--buffer", "5", "--for", "1s"], 2, "has no unit"),
+        (&["observe", "--cgroup", "no/such/group", "--for", "1s"], 2, "there is no control group"),
+        (&["observe", "--pid", "4294967295", "--for", "1s"], 2, "there is no process"),
+        (&["observe", "--serve", "nowhere", "--for", "1s"], 2, "is no address"),
     ] {
         let output = takt(arguments);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

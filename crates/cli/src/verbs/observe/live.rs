@@ -160,7 +160,13 @@ fn threads_of_group(group: &str) -> Result<Vec<u32>, Failure> {
     for folder in folders {
         for file in ["cgroup.threads", "tasks"] {
             if let Ok(text) = fs::read_to_string(format!("{folder}/{file}")) {
-                return Ok(text.lines().filter_map(|line| line.trim().parse().ok()).collect());
+                let ids: Vec<u32> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
+                if ids.is_empty() {
+                    return Err(Failure::input(format_args!(
+                        "the control group {folder} has no threads now; those of groups below it are not its own"
+                    )));
+                }
+                return Ok(ids);
             }
         }
     }
