@@ -7,7 +7,8 @@
 //! independent steps (uniform, normal, exponential, rare large ones) it is seldom that small: P(Q <= q) falls as exp(-π²/2q²) (the range of a Brownian bridge; W. Feller, "The asymptotic distribution of the range of sums of independent
 //! random variables", Ann. Math. Stat. 22, 1951).
 //!
-//! Few outliers (one late wake-up) are left out of that question, and of the period, but not of the jitter.
+//! Few outliers (one late wake-up) are left out of that question, and of the period, but not of the jitter. Up to three arrivals at the ends are left
+//! out of the grid altogether where the others lie on one more clearly than usual (Q <= 0.30): a thread's start and end.
 
 use takt_model::{Span, Time};
 
@@ -32,6 +33,10 @@ const OUTLIERS_PART: usize = 20;
 const OUTLIER_FACTOR: f64 = 6.0;
 /// From this share of the mean distance on, the least one is a fair period of a sporadic task.
 const MEAN_PART: u64 = 4;
+/// Where arrivals at the ends are left out, which gives more chances, Q is at most this.
+const Q_ENDS: f64 = 0.30;
+/// So many of the first and last arrivals together may be left out.
+const ENDS_MAX: usize = 3;
 /// A walk of some hundred steps is mostly beyond this; real wake-ups, whose latency comes in phases, were not (the given releases).
 const Q_WALK: f64 = 0.80;
 /// With uniform jitter Q exceeds this over √n once in some hundred times: beyond it deviations add up, however few they are.
@@ -162,7 +167,7 @@ impl Arrivals {
         }
         let known: Vec<JobSeen> = sharp(jobs, arrivals.distances[arrivals.distances.len() / 2]);
         arrivals.vague = (jobs.len() - known.len()) as u64;
-        match decide(&known, &arrivals.distances) {
+        match decide_with_ends(&known, &arrivals.distances) {
             Found::Grid(grid, why) => {
                 (arrivals.kind, arrivals.why) = (Kind::Periodic, why);
                 arrivals.confidence = holds_for(jobs.len() as u64, grid.skipped);
@@ -265,7 +270,34 @@ enum Found {
     None(String, bool),
 }
 
-fn decide(known: &[JobSeen], distances: &[u64]) -> Found {
+/// As [`decide`]; where there is no grid, once more without some of the first and last arrivals: a thread that starts waits for others, one that ends
+/// is woken for that, and neither is a period's beginning.
+fn decide_with_ends(known: &[JobSeen], distances: &[u64]) -> Found {
+    let whole = decide(known, distances, Q_MAX);
+    if matches!(whole, Found::Grid(..)) {
+        return whole;
+    }
+    let tries = (0..=ENDS_MAX).flat_map(|first| (0..=ENDS_MAX).map(move |last| (first, last))).skip(1);
+    let mut tries: Vec<(usize, usize)> = tries.filter(|(first, last)| first + last <= ENDS_MAX).collect();
+    tries.sort_by_key(|(first, last)| (first + last, *last));
+    for (first, last) in tries {
+        let Some(core) = known.get(first..known.len().saturating_sub(last)) else { break };
+        if core.len() <= WALK_MIN {
+            break;
+        }
+        if let Found::Grid(grid, why) = decide(core, distances, Q_ENDS) {
+            let without = match (first, last) {
+                (_, 0) => format!("the first {first}"),
+                (0, _) => format!("the last {last}"),
+                _ => format!("the first {first} and the last {last}"),
+            };
+            return Found::Grid(grid, format!("{why}; but for {without}, which came before it began or when it ended"));
+        }
+    }
+    whole
+}
+
+fn decide(known: &[JobSeen], distances: &[u64], q_max: f64) -> Found {
     if distances.len() < DISTANCES_MIN || known.len() <= DISTANCES_MIN {
         return Found::None(format!("{} distances are too few", distances.len()), false);
     }
@@ -276,7 +308,7 @@ fn decide(known: &[JobSeen], distances: &[u64]) -> Found {
     for (parts, numbering) in [(1, Numbering::Own), (1, Numbering::Slots), (2, Numbering::Slots), (3, Numbering::Slots)]
     {
         let Some(numbered) = number(known, median / parts, numbering) else { continue };
-        match judge(&numbered, known) {
+        match judge(&numbered, known, q_max) {
             // A grid that is empty in places says more than none.
             Found::None(why, sure) => {
                 let says_more = none.as_ref().is_none_or(|(.., before)| {
@@ -363,7 +395,7 @@ fn number(jobs: &[JobSeen], period: u64, numbering: Numbering) -> Option<Numbere
     Some(Numbered { points, at, numbering })
 }
 
-fn judge(numbered: &Numbered, jobs: &[JobSeen]) -> Found {
+fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     let points = &numbered.points;
     let n = points.len() - 1;
     if n < DISTANCES_MIN {
@@ -383,10 +415,10 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen]) -> Found {
     }
     let exact = width <= (period / EXACT_PART).max(2);
     let q = if exact { 0.0 } else { adds_up(&typical, &core, width) };
-    if !exact && (q > Q_MAX || n < WALK_MIN) {
+    if !exact && (q > q_max || n < WALK_MIN) {
         let sure = n >= WALK_SURE || (n >= WALK_MIN && q > Q_WALK.max(Q_SURE / (n as f64).sqrt()));
         let why = if sure {
-            format!("what its arrivals deviate from a period adds up (Q = {q:.2}, over {Q_MAX:.2})")
+            format!("what its arrivals deviate from a period adds up (Q = {q:.2}, over {q_max:.2})")
         } else {
             format!("{n} distances that differ are too few to tell jitter from a sporadic task")
         };
@@ -401,7 +433,7 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen]) -> Found {
     let why = if exact {
         "its arrivals lie on a grid".to_owned()
     } else {
-        format!("what its arrivals deviate from the grid does not add up (Q = {q:.2}, at most {Q_MAX:.2})")
+        format!("what its arrivals deviate from the grid does not add up (Q = {q:.2}, at most {q_max:.2})")
     };
     Found::Grid(grid, why)
 }

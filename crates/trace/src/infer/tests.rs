@@ -56,6 +56,28 @@ fn a_plain_grid_is_exact_from_five_jobs_on() {
     assert_eq!(of(&[7; 100]).kind, Kind::Aperiodic, "all at once");
 }
 
+/// What a recorder sees of a thread: it waits for the others before its first period, and is woken to end.
+#[test]
+fn starts_and_ends_of_threads_are_left_out() {
+    let periodic = walk(64_505_492, 80, || 7 * MS);
+    let mut seen = vec![21_511_884];
+    seen.extend(&periodic);
+    let found = grid(&seen);
+    assert_eq!((found.period, found.jitter), (Span::from_ms(7), Span::ZERO));
+    seen.push(periodic[79] + 2 * MS);
+    assert_eq!(grid(&seen).period, Span::from_ms(7));
+    assert!(of(&seen).why.contains("but for the first 1 and the last 1"), "{}", of(&seen).why);
+    // With jitter, too.
+    let mut dice = Dice(5);
+    let mut late: Vec<u64> = periodic.iter().map(|at| at + dice.below(MS / 10)).collect();
+    late.insert(0, 21_511_884);
+    assert!(grid(&late).period.as_ns().abs_diff(7 * MS) < 7 * MS / 1000);
+    // Too few to be sure, and a middle that is off, are not left out.
+    assert_ne!(of(&seen[..12]).kind, Kind::Periodic);
+    let two: Vec<u64> = walk(0, 40, || 7 * MS).into_iter().chain(walk(400 * MS, 40, || 7 * MS)).collect();
+    assert_ne!(of(&two).kind, Kind::Periodic, "it lost its step in the middle");
+}
+
 #[test]
 fn a_period_of_thirds_of_nanoseconds_does_not_drift_away() {
     let all: Vec<u64> = (0..30_000).map(|k| k * 100_000_000 / 3).collect();
