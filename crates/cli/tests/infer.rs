@@ -114,8 +114,9 @@ fn holds(truth: &Task, found: &InferredTask, nominal: bool) -> Result<(), String
             Kind::Sporadic if nominal && (least < truth.period || least.as_ns() > truth.period.as_ns() * 11 / 10) => {
                 wrong("its least distance")
             }
-            Kind::Sporadic => Ok(()),
-            _ => wrong("its kind"),
+            // Some that walk little are left open; how many, the test counts.
+            Kind::Sporadic | Kind::Unknown => Ok(()),
+            Kind::Aperiodic => wrong("its kind"),
         };
     }
     let Some(grid) = arrivals.grid else { return wrong("a periodic task is not recognised") };
@@ -169,7 +170,7 @@ fn execution_is_what_was_drawn(system: &System, seed: u64, samples: &[Sample], f
 
 #[test]
 fn mixes_are_inferred_as_they_were_drawn() {
-    let (mut periodic, mut others, mut chains, mut possible) = (0, 0, 0, 0);
+    let (mut periodic, mut others, mut open, mut chains, mut possible) = (0, 0, 0, 0, 0);
     for seed in seeds(100) {
         let system = mix(seed);
         let longest = system.tasks.iter().map(|task| task.period).max().expect("tasks");
@@ -186,6 +187,7 @@ fn mixes_are_inferred_as_they_were_drawn() {
                         panic!("{what}\n{replay}");
                     }
                     assert!(after.is_empty(), "\"{}\" follows nothing, not {after:?}\n{replay}", truth.name);
+                    open += u32::from(task.arrivals.kind == Kind::Unknown);
                     *if truth.arrival == Arrival::Periodic { &mut periodic } else { &mut others } += 1;
                 } else if after.is_empty() {
                     possible += 1;
@@ -203,8 +205,11 @@ fn mixes_are_inferred_as_they_were_drawn() {
             assert!(!report.tests.is_empty(), "{seed}: check says something");
         }
     }
-    println!("{periodic} periodic tasks, {others} others, {chains} chains found, {possible} that could be offsets");
+    println!(
+        "{periodic} periodic tasks, {others} others ({open} left open), {chains} chains found, {possible} that could be offsets"
+    );
     assert!(periodic > 0 && others > 0 || cases(100) < 10);
+    assert!(open * 10 <= others || cases(100) < 10, "few are left open: {open} of {others}");
     assert!(chains * 4 >= possible, "chains are found where completions vary");
 }
 
