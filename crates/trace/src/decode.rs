@@ -1,8 +1,10 @@
 //! From an event's bytes to what it says, by the descriptions that came with the trace.
 
 use crate::bytes::Endian;
-use crate::event::{Comm, Context, Left, Names, Pid, Thread, Waking, What};
+use crate::damage::Damages;
+use crate::event::{Comm, Context, KernelEvent, Left, Names, Pid, Thread, Waking, What};
 use crate::format::{Field, FieldKind, Format};
+use crate::page::{Entry, Page};
 
 /// The descriptions of one trace's events, made ready: an event is decoded by its number, without a search.
 #[derive(Clone, Debug)]
@@ -10,8 +12,7 @@ pub(crate) struct Decoder {
     endian: Endian,
     by_id: Vec<Option<Known>>,
     unknown: u16,
-    /// Events that takt would read, but whose description lacks a field: (event, field).
-    lacking: Vec<(String, &'static str)>,
+    lost: u16,
 }
 
 /// An event that has a description.
@@ -65,18 +66,23 @@ enum Recipe {
 }
 
 impl Decoder {
-    /// Makes `formats` ready; the names of events go to `names`.
+    /// Makes `formats` ready; the names of events go to `names`, and what would be read, but for a field that its description
+    /// lacks, to `damages`.
     #[must_use]
-    pub(crate) fn new(formats: &[Format], endian: Endian, names: &mut Names) -> Self {
+    pub(crate) fn new(formats: &[Format], endian: Endian, names: &mut Names, damages: &mut Damages) -> Self {
         let unknown = names.number("(no format)");
-        let mut decoder = Decoder { endian, by_id: Vec::new(), unknown, lacking: Vec::new() };
+        let mut decoder = Decoder { endian, by_id: Vec::new(), unknown, lost: 0 };
+        let mut lacks = |event: &str, field: &str| {
+            let why = format!("the format of {event} lacks the field {field}: its events are counted, not read");
+            damages.at_byte(0, &why);
+        };
         for format in formats {
             let Ok(pid) = number(format, "common_pid") else {
-                decoder.lacking.push((format.name.clone(), "common_pid"));
+                lacks(&format.name, "common_pid");
                 continue;
             };
             let recipe = recipe(format).unwrap_or_else(|field| {
-                decoder.lacking.push((format.name.clone(), field));
+                lacks(&format.name, field);
                 Recipe::Other
             });
             let id = usize::from(format.id);
@@ -86,13 +92,33 @@ impl Decoder {
             let flags = number(format, "common_flags").unwrap_or(Number { offset: 0, size: 0 });
             decoder.by_id[id] = Some(Known { name: names.number(&format.name), pid, flags, recipe });
         }
+        decoder.lost = names.number("(lost)");
         decoder
     }
 
-    /// Events that would be read, but for a field that their description lacks.
-    #[must_use]
-    pub(crate) fn lacking(&self) -> &[(String, &'static str)] {
-        &self.lacking
+    /// What the next entry of `page` says, on its CPU; `Err`: from which byte of the page on it cannot be read, and why. `None` after the last.
+    #[inline]
+    pub(crate) fn next(
+        &self,
+        page: &mut Page,
+        bytes: &[u8],
+        cpu: u32,
+    ) -> Option<Result<KernelEvent, (usize, &'static str)>> {
+        Some(match page.next(bytes)? {
+            Entry::Event { time, payload } => match self.decode(payload) {
+                Some((name, pid, context, what)) => Ok(KernelEvent { time, cpu, pid, context, name, what }),
+                None => Err((0, "an event is shorter than its format")),
+            },
+            Entry::Lost(count) => Ok(KernelEvent {
+                time: page.time(),
+                cpu,
+                pid: 0,
+                context: Context::Thread,
+                name: self.lost,
+                what: What::Lost { count },
+            }),
+            Entry::Broken { offset, why } => Err((offset, why)),
+        })
     }
 
     /// The order of bytes.
@@ -105,7 +131,7 @@ impl Decoder {
     /// its own description.
     #[inline]
     #[must_use]
-    pub(crate) fn decode(&self, payload: &[u8]) -> Option<(u16, Pid, Context, What)> {
+    fn decode(&self, payload: &[u8]) -> Option<(u16, Pid, Context, What)> {
         let id = self.endian.unsigned(payload, 0, 2)? as usize;
         let Some(Some(known)) = self.by_id.get(id) else {
             return Some((self.unknown, 0, Context::Thread, What::Other));

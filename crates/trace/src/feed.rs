@@ -7,9 +7,9 @@ use takt_model::Time;
 use crate::bytes::Endian;
 use crate::damage::Damages;
 use crate::decode::Decoder;
-use crate::event::{Context, KernelEvent, Names, What};
+use crate::event::{KernelEvent, Names};
 use crate::format::{Format, PageLayout};
-use crate::page::{Entry, Page};
+use crate::page::Page;
 
 /// Events that wait for those of other CPUs are given out all the same once there are so many: where the recorder never catches up, memory stays
 /// bounded.
@@ -25,7 +25,6 @@ pub struct Feed {
     layout: PageLayout,
     names: Names,
     damages: Damages,
-    lost: u16,
     cpus: Vec<Cpu>,
     waiting: usize,
 }
@@ -45,13 +44,9 @@ impl Feed {
     #[must_use]
     pub fn new(formats: &[Format], layout: PageLayout, endian: Endian) -> Self {
         let mut names = Names::default();
-        let decoder = Decoder::new(formats, endian, &mut names);
         let mut damages = Damages::default();
-        for (event, field) in decoder.lacking() {
-            damages.at_byte(0, &crate::recording::lacks(event, field));
-        }
-        let lost = names.number("(lost)");
-        Feed { decoder, layout, names, damages, lost, cpus: Vec::new(), waiting: 0 }
+        let decoder = Decoder::new(formats, endian, &mut names, &mut damages);
+        Feed { decoder, layout, names, damages, cpus: Vec::new(), waiting: 0 }
     }
 
     /// Takes the next whole pages of `cpu`.
@@ -67,23 +62,14 @@ impl Feed {
         let before = queue.events.len();
         for bytes in bytes.chunks(self.layout.page) {
             let mut page = Page::new(bytes, &self.layout, self.decoder.endian());
-            while let Some(entry) = page.next(bytes) {
-                let (time, pid, context, name, what) = match entry {
-                    Entry::Event { time, payload } => match self.decoder.decode(payload) {
-                        Some((name, pid, context, what)) => (time, pid, context, name, what),
-                        None => {
-                            self.damages.at_byte(queue.place, "an event is shorter than its format");
-                            continue;
-                        }
-                    },
-                    Entry::Lost(count) => (page.time(), 0, Context::Thread, self.lost, What::Lost { count }),
-                    Entry::Broken { offset, why } => {
-                        self.damages.at_byte(queue.place + offset, why);
-                        continue;
+            while let Some(next) = self.decoder.next(&mut page, bytes, cpu) {
+                match next {
+                    Ok(event) => {
+                        queue.last = event.time.max(queue.last);
+                        queue.events.push_back(KernelEvent { time: queue.last, ..event });
                     }
-                };
-                queue.last = time.max(queue.last);
-                queue.events.push_back(KernelEvent { time: queue.last, cpu, pid, context, name, what });
+                    Err((offset, why)) => self.damages.at_byte(queue.place + offset, why),
+                }
             }
             queue.place += bytes.len();
         }

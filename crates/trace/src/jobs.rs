@@ -232,11 +232,6 @@ impl Rebuilder {
         }
     }
 
-    /// Adds a thread to those that are told, with what it forks.
-    pub fn add_thread(&mut self, pid: Pid) {
-        self.options.filter.pids.insert(pid);
-    }
-
     /// Takes the next event; what follows from it goes to `sink`. Events come in the order of time.
     #[inline]
     pub fn event(&mut self, event: &KernelEvent, sink: &mut impl Sink) {

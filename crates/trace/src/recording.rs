@@ -12,7 +12,7 @@ use crate::dat::{self, Chunks, Dat, DatError, Pages, Times};
 use crate::decode::Decoder;
 use crate::event::{Context, KernelEvent, Names, What};
 use crate::format::{Format, PageLayout};
-use crate::page::{Entry, Page};
+use crate::page::Page;
 use crate::text::{self, Line};
 
 /// Which form a trace has.
@@ -119,11 +119,8 @@ impl<'a> Recording<'a> {
     #[must_use]
     pub fn pages(formats: &[Format], layout: PageLayout, endian: Endian, cpus: Vec<(u32, &'a [u8])>) -> Self {
         let mut names = Names::default();
-        let decoder = Decoder::new(formats, endian, &mut names);
         let mut damages = Damages::default();
-        for (event, field) in decoder.lacking() {
-            damages.at_byte(0, &lacks(event, field));
-        }
+        let decoder = Decoder::new(formats, endian, &mut names, &mut damages);
         let cpus = cpus.into_iter().map(|(cpu, data)| (cpu, Pages::plain(data, endian))).collect();
         let source = Source::Pages { decoder, layout, times: Times::PLAIN, cpus };
         Recording { form: Form::Pages, clock: String::new(), names, damages, source, passed_over: Vec::new() }
@@ -161,9 +158,7 @@ impl<'a> Recording<'a> {
         match &self.source {
             Source::Text(bytes) => each_of_text(bytes, &mut self.names, &mut self.damages, take),
             Source::Pages { decoder, layout, times, cpus } => {
-                let lost = self.names.number("(lost)");
-                let mut streams: Vec<Stream> =
-                    cpus.iter().map(|(cpu, pages)| Stream::new(*cpu, *pages, lost)).collect();
+                let mut streams: Vec<Stream> = cpus.iter().map(|(cpu, pages)| Stream::new(*cpu, *pages)).collect();
                 let damages = &mut self.damages;
                 let mut heads: Vec<(u64, usize)> = Vec::new();
                 for (k, stream) in streams.iter_mut().enumerate() {
@@ -193,11 +188,6 @@ impl<'a> Recording<'a> {
             }
         }
     }
-}
-
-/// What is wrong with a description.
-pub(crate) fn lacks(event: &str, field: &str) -> String {
-    format!("the format of {event} lacks the field {field}: its events are counted, not read")
 }
 
 /// Lines without their ends.
@@ -265,7 +255,6 @@ fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take
 /// The events of one CPU.
 struct Stream<'a> {
     cpu: u32,
-    lost: u16,
     chunks: Chunks<'a>,
     chunk: Cow<'a, [u8]>,
     /// The place of the chunk in the file, and of the page in the chunk.
@@ -276,10 +265,10 @@ struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    fn new(cpu: u32, pages: Pages<'a>, lost: u16) -> Self {
+    fn new(cpu: u32, pages: Pages<'a>) -> Self {
         let context = Context::Thread;
-        let head = KernelEvent { time: Time::ZERO, cpu, pid: 0, context, name: lost, what: What::Other };
-        Stream { cpu, lost, chunks: pages.chunks(), chunk: Cow::Borrowed(&[]), place: 0, page: 0, state: None, head }
+        let head = KernelEvent { time: Time::ZERO, cpu, pid: 0, context, name: 0, what: What::Other };
+        Stream { cpu, chunks: pages.chunks(), chunk: Cow::Borrowed(&[]), place: 0, page: 0, state: None, head }
     }
 
     /// Puts the next event into `head`; false after the last.
@@ -293,29 +282,13 @@ impl<'a> Stream<'a> {
                 continue;
             };
             let bytes = &self.chunk[self.page..];
-            match page.next(bytes) {
-                Some(Entry::Event { time, payload }) => {
-                    let Some((name, pid, context, what)) = decoder.decode(payload) else {
-                        damages.at_byte(self.place + self.page, "an event is shorter than its format");
-                        continue;
-                    };
-                    let time = Time::from_ns(times.ns(time.as_ns())).max(self.head.time);
-                    self.head = KernelEvent { time, cpu: self.cpu, pid, context, name, what };
+            match decoder.next(page, bytes, self.cpu) {
+                Some(Ok(event)) => {
+                    let time = Time::from_ns(times.ns(event.time.as_ns())).max(self.head.time);
+                    self.head = KernelEvent { time, ..event };
                     return true;
                 }
-                Some(Entry::Lost(count)) => {
-                    let time = Time::from_ns(times.ns(page.time().as_ns())).max(self.head.time);
-                    self.head = KernelEvent {
-                        time,
-                        cpu: self.cpu,
-                        pid: 0,
-                        context: Context::Thread,
-                        name: self.lost,
-                        what: What::Lost { count },
-                    };
-                    return true;
-                }
-                Some(Entry::Broken { offset, why }) => damages.at_byte(self.place + self.page + offset, why),
+                Some(Err((offset, why))) => damages.at_byte(self.place + self.page + offset, why),
                 None => {
                     self.page += layout.page;
                     self.state = None;
