@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use takt_log::stats::{Collector, Stats};
-use takt_log::{Definition, Definitions, Event, Header, Sink};
+use takt_log::{Definition, Definitions, Event, Header, KindSet, Sink};
 use takt_model::Time;
 
 use crate::failure::Failure;
@@ -85,6 +85,12 @@ impl Live {
             (state.collector.clone()?, state.latest)
         };
         Some(collector.finish(latest))
+    }
+
+    /// The log reaches to `end`: all numbers, none where it never began.
+    pub(crate) fn finish(&self, end: Time) -> Stats {
+        self.state().latest = end;
+        self.stats().unwrap_or_else(|| Collector::new(&Definitions::default(), KindSet::EMPTY).finish(end))
     }
 
     /// What happened since the last cut, and up to when.

@@ -15,20 +15,27 @@ use crate::verbs::write_failure;
 pub(crate) struct Recorded<'a> {
     target: Option<&'a Target>,
     writer: Option<Writer<Box<dyn Write>>>,
-    collector: Collector,
-    live: Option<Live>,
+    numbers: Numbers,
     every: Span,
     /// Up to where the log stands in its file, which is no log before the first event.
     flushed: Option<Time>,
 }
 
+/// Who counts.
+enum Numbers {
+    Own(Box<Collector>),
+    /// Others look at them while they grow.
+    Shared(Live),
+}
+
 impl<'a> Recorded<'a> {
-    /// For a log with this head; it is flushed `every` so often, by the log's own time.
+    /// For a log with this head; it is flushed `every` so often, by the log's own time. With `live` others see the numbers meanwhile.
     pub(crate) fn start(
         target: Option<&'a Target>,
         header: &Header,
         definitions: &Definitions,
         every: Span,
+        live: Option<Live>,
     ) -> Result<Recorded<'a>, Failure> {
         let writer = match target {
             Some(target) => {
@@ -37,17 +44,14 @@ impl<'a> Recorded<'a> {
             }
             None => None,
         };
-        let collector = Collector::for_log(header, definitions);
-        Ok(Recorded { target, writer, collector, live: None, every, flushed: None })
-    }
-
-    /// Lets others look at the statistics while they grow.
-    pub(crate) fn shown_by(mut self, live: Option<Live>, header: &Header, definitions: &Definitions) -> Recorded<'a> {
-        if let Some(live) = &live {
-            live.begin(header, definitions);
-        }
-        self.live = live;
-        self
+        let numbers = match live {
+            Some(live) => {
+                live.begin(header, definitions);
+                Numbers::Shared(live)
+            }
+            None => Numbers::Own(Box::new(Collector::for_log(header, definitions))),
+        };
+        Ok(Recorded { target, writer, numbers, every, flushed: None })
     }
 
     /// Whether the log can no longer be written: nobody reads it any more, or the disk is full.
@@ -60,7 +64,10 @@ impl<'a> Recorded<'a> {
         if let (Some(writer), Some(target)) = (self.writer, self.target) {
             writer.finish(end).map_err(|error| write_failure(target, error))?;
         }
-        Ok(self.collector.finish(end))
+        Ok(match self.numbers {
+            Numbers::Own(collector) => collector.finish(end),
+            Numbers::Shared(live) => live.finish(end),
+        })
     }
 }
 
@@ -74,9 +81,9 @@ impl Sink for Recorded<'_> {
             }
             writer.event(stream, now, event);
         }
-        self.collector.event(stream, now, event);
-        if let Some(live) = &mut self.live {
-            live.event(stream, now, event);
+        match &mut self.numbers {
+            Numbers::Own(collector) => collector.event(stream, now, event),
+            Numbers::Shared(live) => live.event(stream, now, event),
         }
     }
 
@@ -84,9 +91,9 @@ impl Sink for Recorded<'_> {
         if let Some(writer) = &mut self.writer {
             writer.define(stream, now, definition);
         }
-        self.collector.define(stream, now, definition);
-        if let Some(live) = &mut self.live {
-            live.define(stream, now, definition);
+        match &mut self.numbers {
+            Numbers::Own(collector) => collector.define(stream, now, definition),
+            Numbers::Shared(live) => live.define(stream, now, definition),
         }
     }
 }

@@ -75,7 +75,7 @@ fn record(
     let definitions = Definitions::of(system).about(Some(prepared.node()));
     let mut header = Header::new(file::write(system), Some(prepared.seed()), prepared.back_end(), prepared.kinds());
     header.notes = prepared.notes().to_vec();
-    let mut recorder = Recorded::start(target, &header, &definitions, FLUSH)?;
+    let mut recorder = Recorded::start(target, &header, &definitions, FLUSH, None)?;
     let bar = progress::bar("running", duration.as_ns());
     let result = prepared.run(&mut recorder, &mut |now| bar.set_position(now.as_ns()));
     bar.finish_and_clear();

@@ -132,7 +132,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
     let mut rebuilder = Rebuilder::new(rebuild);
     let kinds = kinds(names.keys().map(String::as_str));
     let header = Header::new(String::new(), None, BackEnd::Observe, kinds);
-    let mut sink = Recorded::start(options.output.as_ref(), &header, &rebuilder.definitions(), FLUSH)?;
+    let mut sink = Recorded::start(options.output.as_ref(), &header, &rebuilder.definitions(), FLUSH, None)?;
     let mut again = bytes.open().map_err(refused)?;
     again.each(|event| rebuilder.event(event, &mut sink));
     let stats = sink.finish(rebuilder.end())?;

@@ -117,8 +117,8 @@ struct Wanted {
     events: Vec<Event>,
 }
 
-fn wanted(options: &args::Observe, command: Option<&Held>) -> Result<Wanted, Failure> {
-    let mut filter = rebuild(options).filter;
+fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&Held>) -> Result<Wanted, Failure> {
+    // They are processes: their threads take their place.
     filter.pids.clear();
     let mut ids = Vec::new();
     for pid in &options.pid {
@@ -185,7 +185,8 @@ pub(in crate::verbs) fn record(
         return Err(Failure::input("--for 0ns is no time; give a duration like 10s"));
     }
     let held = held(&options.command)?;
-    let wanted = wanted(options, held.as_ref())?;
+    let mut rebuild = rebuild(options);
+    let wanted = wanted(options, rebuild.filter, held.as_ref())?;
     let recording = tracing::Options {
         events: wanted.events,
         threads: wanted.threads,
@@ -195,7 +196,6 @@ pub(in crate::verbs) fn record(
     let mut recorder = Recorder::prepare(&recording).map_err(|error| refused(&error))?;
     let mut raw = Raw::open(options, &recorder)?;
     let mut feed = feed(&recorder)?;
-    let mut rebuild = rebuild(options);
     rebuild.filter = wanted.filter;
     rebuild.monotonic = true;
     rebuild.cpus = cpus();
@@ -203,8 +203,7 @@ pub(in crate::verbs) fn record(
     let mut rebuilder = Rebuilder::new(rebuild);
     let recorded = recorder.descriptions().events.iter().map(|event| event.name.as_str());
     let header = Header::new(String::new(), None, BackEnd::Observe, kinds(recorded));
-    let sink = Recorded::start(options.output.as_ref(), &header, &rebuilder.definitions(), FLUSH)?;
-    let mut sink = sink.shown_by(live, &header, &rebuilder.definitions());
+    let mut sink = Recorded::start(options.output.as_ref(), &header, &rebuilder.definitions(), FLUSH, live)?;
 
     // So that a machine full of ordinary work does not keep buffers from being emptied.
     let promoted = tracing::reading::promote();
