@@ -9,6 +9,9 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 use std::time::Instant;
 
+use takt_log::{BackEnd, Definition, Event, Header, Sink, Writer};
+use takt_model::Time;
+use takt_trace::jobs::{self, Options, Rebuilder};
 use takt_trace::{Endian, Format, PageLayout, Recording};
 
 const PAGES: usize = 2000;
@@ -35,12 +38,38 @@ fn main() {
             black_box(event);
         });
     });
+    measure("pages of one CPU, to jobs", count, one.len(), || {
+        let mut recording = Recording::pages(&formats, layout, Endian::Little, vec![(0, &one)]);
+        let mut rebuilder = Rebuilder::new(Options::default());
+        let mut jobs = Count(0);
+        recording.each(|event| rebuilder.event(event, &mut jobs));
+        black_box(jobs.0);
+    });
+    measure("pages of one CPU, to a JobLog", count, one.len(), || {
+        let mut recording = Recording::pages(&formats, layout, Endian::Little, vec![(0, &one)]);
+        let mut rebuilder = Rebuilder::new(Options::default());
+        let header = Header::new(String::new(), None, BackEnd::Observe, jobs::KINDS);
+        let mut log = Writer::new(std::io::sink(), &header, &rebuilder.definitions()).expect("to nowhere");
+        recording.each(|event| rebuilder.event(event, &mut log));
+        log.finish(rebuilder.end()).expect("to nowhere");
+    });
     measure("text", count, text.len(), || {
         let mut recording = Recording::open(text.as_bytes()).expect("a trace");
         recording.each(|event| {
             black_box(event);
         });
     });
+}
+
+/// Counts the events of jobs.
+struct Count(u64);
+
+impl Sink for Count {
+    fn event(&mut self, _: u32, _: Time, event: &Event) {
+        self.0 += 1;
+        black_box(event);
+    }
+    fn define(&mut self, _: u32, _: Time, _: &Definition) {}
 }
 
 /// The fastest of the rounds.
@@ -126,7 +155,7 @@ fn events(layout: &PageLayout) -> (Vec<u8>, String) {
 /// The bytes and the text of the event with that number.
 fn event(step: u32) -> (Vec<u8>, String) {
     let mut bytes = Vec::new();
-    let thread = 1000 + step % 7;
+    let thread = 1000 + step / 3 % 7;
     if step.is_multiple_of(3) {
         bytes.extend(374_u32.to_le_bytes());
         bytes.extend(1000_u32.to_le_bytes());

@@ -29,13 +29,6 @@ impl Endian {
             }
         })
     }
-    /// The same, with its sign.
-    #[inline]
-    pub(crate) fn signed(self, bytes: &[u8], offset: usize, size: usize) -> Option<i64> {
-        let value = self.unsigned(bytes, offset, size)?;
-        let unused = 64 - 8 * u32::try_from(size).ok()?;
-        Some((value << unused).cast_signed() >> unused)
-    }
     /// The four bytes from `offset` on.
     #[inline]
     pub(crate) fn u32(self, bytes: &[u8], offset: usize) -> Option<u32> {

@@ -2,7 +2,7 @@
 
 use crate::bytes::Endian;
 use crate::damage::Damages;
-use crate::event::{Comm, Context, KernelEvent, Left, Names, Pid, Thread, Waking, What};
+use crate::event::{Comm, Context, KernelEvent, Left, Names, Thread, Waking, What};
 use crate::format::{Field, FieldKind, Format};
 use crate::page::{Entry, Page};
 
@@ -20,16 +20,35 @@ pub(crate) struct Decoder {
 struct Known {
     name: u16,
     pid: Number,
-    /// The flags of the context; of no bytes where the description has none.
-    flags: Number,
+    /// The flags of the context, where the description has them.
+    flags: Option<Number>,
     recipe: Recipe,
+    /// No event has fewer bytes.
+    least: usize,
+    /// Whether names stand at places that the event tells.
+    located: bool,
 }
 
 /// A number's place.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Number {
     offset: usize,
-    size: usize,
+    /// How many of 64 bits are not the number's: 0, 32, 48 or 56.
+    unused: u32,
+}
+
+/// Which event it is stands first in each.
+const ID: Number = Number { offset: 0, unused: 48 };
+
+impl Number {
+    /// `size` is 1, 2, 4 or 8.
+    fn new(offset: usize, size: usize) -> Self {
+        Number { offset, unused: 64 - 8 * size as u32 }
+    }
+    /// The first byte after it.
+    fn end(self) -> usize {
+        self.offset.saturating_add(8 - self.unused as usize / 8)
+    }
 }
 
 /// The place of characters.
@@ -38,6 +57,16 @@ struct Text {
     offset: usize,
     size: usize,
     kind: FieldKind,
+}
+
+impl Text {
+    fn is_located(self) -> bool {
+        matches!(self.kind, FieldKind::Located | FieldKind::LocatedAfter)
+    }
+    /// The first byte after it, or after what tells its place.
+    fn end(self) -> usize {
+        self.offset.saturating_add(if self.is_located() { self.size.max(4) } else { self.size })
+    }
 }
 
 /// Places of a thread's id, name and priority.
@@ -51,18 +80,120 @@ struct ThreadAt {
 /// What to read of an event.
 #[derive(Clone, Debug)]
 enum Recipe {
-    Switch { prev: ThreadAt, state: Number, states: States, next: ThreadAt },
-    Wake { thread: ThreadAt, cpu: Number, waking: Waking },
-    Migrate { pid: Number, from: Number, to: Number },
-    Fork { parent: Number, child: Number, comm: Text },
-    Exit { pid: Number },
-    Rename { pid: Number, comm: Text },
-    IrqEnter { number: Number, name: Option<Text> },
-    Interrupt { number: Number, made: fn(u32) -> What },
-    Timer { expires: Number },
-    SyscallEnter { number: Number, args: Number },
-    SyscallExit { number: Number, result: Number },
+    Switch {
+        prev: ThreadAt,
+        state: Number,
+        states: States,
+        next: ThreadAt,
+    },
+    /// The same, from there on as 64-bit kernels have laid it out since 2.6.38.
+    UsualSwitch {
+        at: usize,
+        states: States,
+    },
+    /// The same as `Wake`, from there on as kernels have laid it out since 4.2.
+    UsualWake {
+        at: usize,
+        waking: Waking,
+    },
+    Wake {
+        thread: ThreadAt,
+        cpu: Number,
+        waking: Waking,
+    },
+    Migrate {
+        pid: Number,
+        from: Number,
+        to: Number,
+    },
+    Fork {
+        parent: Number,
+        child: Number,
+        comm: Text,
+    },
+    Exit {
+        pid: Number,
+    },
+    Rename {
+        pid: Number,
+        comm: Text,
+    },
+    IrqEnter {
+        number: Number,
+        name: Option<Text>,
+    },
+    Interrupt {
+        number: Number,
+        made: fn(u32) -> What,
+    },
+    Timer {
+        expires: Number,
+    },
+    SyscallEnter {
+        number: Number,
+        args: [Number; 6],
+    },
+    SyscallExit {
+        number: Number,
+        result: Number,
+    },
     Other,
+}
+
+impl Recipe {
+    /// The shorter way to the same, where the places allow it.
+    fn shortened(self) -> Recipe {
+        let at = |thread: &ThreadAt, offset: usize| {
+            let ThreadAt { pid, comm, prio: Some(prio) } = thread else { return false };
+            let numbers = [(pid, 16), (prio, 20)];
+            (comm.offset, comm.size, comm.kind) == (offset, 16, FieldKind::Array)
+                && numbers.iter().all(|(number, behind)| **number == Number::new(offset.saturating_add(*behind), 4))
+        };
+        match &self {
+            Recipe::Switch { prev, state, states, next } => {
+                let start = prev.comm.offset;
+                let [middle, last] = [24, 32].map(|behind| start.saturating_add(behind));
+                if at(prev, start) && *state == Number::new(middle, 8) && at(next, last) {
+                    return Recipe::UsualSwitch { at: start, states: *states };
+                }
+            }
+            Recipe::Wake { thread, cpu, waking } => {
+                let start = thread.comm.offset;
+                if at(thread, start) && *cpu == Number::new(start.saturating_add(24), 4) {
+                    return Recipe::UsualWake { at: start, waking: *waking };
+                }
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// All numbers and texts that it reads.
+    fn places(&self) -> (Vec<Number>, Vec<Text>) {
+        let thread = |at: &ThreadAt| ([at.pid].into_iter().chain(at.prio), at.comm);
+        match self {
+            Recipe::Switch { prev, state, next, .. } => {
+                let ((one, prev), (two, next)) = (thread(prev), thread(next));
+                (one.chain(two).chain([*state]).collect(), vec![prev, next])
+            }
+            Recipe::Wake { thread: woken, cpu, .. } => {
+                let (numbers, comm) = thread(woken);
+                (numbers.chain([*cpu]).collect(), vec![comm])
+            }
+            Recipe::UsualSwitch { at, .. } => (vec![Number::new(at.saturating_add(52), 4)], Vec::new()),
+            Recipe::UsualWake { at, .. } => (vec![Number::new(at.saturating_add(24), 4)], Vec::new()),
+            Recipe::Migrate { pid, from, to } => (vec![*pid, *from, *to], Vec::new()),
+            Recipe::Fork { parent, child, comm } => (vec![*parent, *child], vec![*comm]),
+            Recipe::Exit { pid } => (vec![*pid], Vec::new()),
+            Recipe::Rename { pid, comm } => (vec![*pid], vec![*comm]),
+            Recipe::IrqEnter { number, name } => (vec![*number], name.iter().copied().collect()),
+            Recipe::Interrupt { number, .. } => (vec![*number], Vec::new()),
+            Recipe::Timer { expires } => (vec![*expires], Vec::new()),
+            Recipe::SyscallEnter { number, args } => (args.iter().copied().chain([*number]).collect(), Vec::new()),
+            Recipe::SyscallExit { number, result } => (vec![*number, *result], Vec::new()),
+            Recipe::Other => (Vec::new(), Vec::new()),
+        }
+    }
 }
 
 impl Decoder {
@@ -89,36 +220,39 @@ impl Decoder {
             if decoder.by_id.len() <= id {
                 decoder.by_id.resize(id + 1, None);
             }
-            let flags = number(format, "common_flags").unwrap_or(Number { offset: 0, size: 0 });
-            decoder.by_id[id] = Some(Known { name: names.number(&format.name), pid, flags, recipe });
+            let recipe = if endian == Endian::Little { recipe.shortened() } else { recipe };
+            let flags = number(format, "common_flags").ok();
+            let (numbers, texts) = recipe.places();
+            let ends = [ID, pid].into_iter().chain(flags).chain(numbers).map(Number::end);
+            let least = ends.chain(texts.iter().map(|text| text.end())).max().unwrap_or(0);
+            let located = texts.iter().any(|text| text.is_located());
+            let name = names.number(&format.name);
+            decoder.by_id[id] = Some(Known { name, pid, flags, recipe, least, located });
         }
         decoder.lost = names.number("(lost)");
         decoder
     }
 
-    /// What the next entry of `page` says, on its CPU; `Err`: from which byte of the page on it cannot be read, and why. `None` after the last.
+    /// Reads the next entry of `page`, which is of `cpu`, into `event`. What is no event leaves it as it was.
     #[inline]
-    pub(crate) fn next(
-        &self,
-        page: &mut Page,
-        bytes: &[u8],
-        cpu: u32,
-    ) -> Option<Result<KernelEvent, (usize, &'static str)>> {
-        Some(match page.next(bytes)? {
-            Entry::Event { time, payload } => match self.decode(payload) {
-                Some((name, pid, context, what)) => Ok(KernelEvent { time, cpu, pid, context, name, what }),
-                None => Err((0, "an event is shorter than its format")),
-            },
-            Entry::Lost(count) => Ok(KernelEvent {
-                time: page.time(),
-                cpu,
-                pid: 0,
-                context: Context::Thread,
-                name: self.lost,
-                what: What::Lost { count },
-            }),
-            Entry::Broken { offset, why } => Err((offset, why)),
-        })
+    pub(crate) fn next(&self, page: &mut Page, bytes: &[u8], cpu: u32, event: &mut KernelEvent) -> Step {
+        match page.next(bytes) {
+            Some(Entry::Event { time, payload }) => {
+                (event.time, event.cpu) = (time, cpu);
+                if self.decode(payload, event) {
+                    Step::Event
+                } else {
+                    Step::Broken(0, "an event is shorter than its format")
+                }
+            }
+            Some(Entry::Lost(count)) => {
+                let (time, name, what) = (page.time(), self.lost, What::Lost { count });
+                *event = KernelEvent { time, cpu, pid: 0, context: Context::Thread, name, what };
+                Step::Event
+            }
+            Some(Entry::Broken { offset, why }) => Step::Broken(offset, why),
+            None => Step::End,
+        }
     }
 
     /// The order of bytes.
@@ -127,103 +261,170 @@ impl Decoder {
         self.endian
     }
 
-    /// Which event `payload` is, of which thread and in which context, and what it says; `None` where it is too short for
-    /// its own description.
+    /// Reads `payload` into `event`: which event it is, of which thread and in which context, and what it says; false where it is
+    /// too short for its own description. One check of its length is enough for all that stands at a fixed place; `event` is
+    /// written field by field where it stands: a copy of it would wait for those fields.
     #[inline]
     #[must_use]
-    fn decode(&self, payload: &[u8]) -> Option<(u16, Pid, Context, What)> {
-        let id = self.endian.unsigned(payload, 0, 2)? as usize;
-        let Some(Some(known)) = self.by_id.get(id) else {
-            return Some((self.unknown, 0, Context::Thread, What::Other));
+    fn decode(&self, payload: &[u8], event: &mut KernelEvent) -> bool {
+        let from = Payload { bytes: payload, big: self.endian == Endian::Big };
+        if payload.len() < ID.end() {
+            return false;
+        }
+        let Some(Some(known)) = self.by_id.get(from.number(ID) as usize) else {
+            (event.name, event.pid, event.context, event.what) = (self.unknown, 0, Context::Thread, What::Other);
+            return true;
         };
-        let event = Payload { bytes: payload, endian: self.endian };
-        let pid = event.pid(known.pid)?;
-        let context =
-            if known.flags.size == 0 { Context::Thread } else { Context::of_flags(event.number(known.flags)?) };
-        let what = match &known.recipe {
+        if payload.len() < known.least || (known.located && !from.holds(&known.recipe)) {
+            return false;
+        }
+        event.name = known.name;
+        event.pid = from.small(known.pid);
+        event.context = known.flags.map_or(Context::Thread, |flags| Context::of_flags(from.number(flags)));
+        event.what = match &known.recipe {
+            Recipe::UsualSwitch { at, states } => {
+                let Some(fields) = payload.get(*at..).and_then(<[u8]>::first_chunk::<56>) else { return false };
+                let (prev, next) = (usual_thread(fields, 0), usual_thread(fields, 32));
+                let state = u64::from_le_bytes(part(fields, 24));
+                What::Switch { prev, left: states.left(state, next.pid == 0), next }
+            }
+            Recipe::UsualWake { at, waking } => {
+                let Some(fields) = payload.get(*at..).and_then(<[u8]>::first_chunk::<28>) else { return false };
+                let cpu = Some(u32::from_le_bytes(part(fields, 24)));
+                What::Wake { thread: usual_thread(fields, 0), waking: *waking, cpu }
+            }
             Recipe::Switch { prev, state, states, next } => {
-                let next = event.thread(next)?;
-                let left = states.left(event.number(*state)?, next.pid == 0);
-                What::Switch { prev: event.thread(prev)?, left, next }
+                let next = from.thread(next);
+                let left = states.left(from.number(*state), next.pid == 0);
+                What::Switch { prev: from.thread(prev), left, next }
             }
             Recipe::Wake { thread, cpu, waking } => {
-                What::Wake { thread: event.thread(thread)?, waking: *waking, cpu: Some(event.small(*cpu)?) }
+                What::Wake { thread: from.thread(thread), waking: *waking, cpu: Some(from.small(*cpu)) }
             }
-            Recipe::Migrate { pid, from, to } => {
-                What::Migrate { pid: event.pid(*pid)?, from: event.small(*from)?, to: event.small(*to)? }
+            Recipe::Migrate { pid, from: before, to } => {
+                What::Migrate { pid: from.small(*pid), from: from.small(*before), to: from.small(*to) }
             }
             Recipe::Fork { parent, child, comm } => {
-                What::Fork { parent: event.pid(*parent)?, child: event.pid(*child)?, comm: event.comm(*comm)? }
+                What::Fork { parent: from.small(*parent), child: from.small(*child), comm: from.comm(*comm) }
             }
-            Recipe::Exit { pid } => What::Exit { pid: event.pid(*pid)? },
-            Recipe::Rename { pid, comm } => What::Rename { pid: event.pid(*pid)?, comm: event.comm(*comm)? },
+            Recipe::Exit { pid } => What::Exit { pid: from.small(*pid) },
+            Recipe::Rename { pid, comm } => What::Rename { pid: from.small(*pid), comm: from.comm(*comm) },
             Recipe::IrqEnter { number, name } => {
-                let name = name.and_then(|name| event.comm(name)).unwrap_or_default();
-                What::IrqEnter { irq: event.small(*number)?, name }
+                What::IrqEnter { irq: from.small(*number), name: name.map(|name| from.comm(name)).unwrap_or_default() }
             }
-            Recipe::Timer { expires } => What::Timer { expires: event.number(*expires)? },
-            Recipe::Interrupt { number, made } => made(event.small(*number)?),
+            Recipe::Timer { expires } => What::Timer { expires: from.number(*expires) },
+            Recipe::Interrupt { number, made } => made(from.small(*number)),
             Recipe::SyscallEnter { number, args } => {
-                let mut values = [0; 6];
-                let word = args.size / values.len();
-                for (k, value) in values.iter_mut().enumerate() {
-                    *value = self.endian.unsigned(payload, args.offset + k * word, word)?;
-                }
-                What::SyscallEnter { number: event.signed(*number)?, args: values }
+                What::SyscallEnter { number: from.signed(*number), args: args.map(|arg| from.number(arg)) }
             }
             Recipe::SyscallExit { number, result } => {
-                What::SyscallExit { number: event.signed(*number)?, result: event.signed(*result)? }
+                What::SyscallExit { number: from.signed(*number), result: from.signed(*result) }
             }
             Recipe::Other => What::Other,
         };
-        Some((known.name, pid, context, what))
+        true
     }
 }
 
-/// An event's bytes.
+/// `N` bytes of `fields`, which has them.
+#[inline(always)]
+fn part<const N: usize>(fields: &[u8], at: usize) -> [u8; N] {
+    fields.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
+}
+
+/// A name, an id and a priority, one behind the other.
+#[inline(always)]
+fn usual_thread(fields: &[u8], at: usize) -> Thread {
+    let (pid, prio) = (u32::from_le_bytes(part(fields, at + 16)), i32::from_le_bytes(part(fields, at + 20)));
+    Thread { pid, comm: Comm::whole(part(fields, at)), prio: Some(prio) }
+}
+
+/// What became of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// It is an event, or a loss of some.
+    Event,
+    /// From that byte of the page on it cannot be read, and why.
+    Broken(usize, &'static str),
+    /// There are no more.
+    End,
+}
+
+/// An event's bytes. Of a place past their end zeros are read: lengths are looked at before.
 #[derive(Clone, Copy)]
 struct Payload<'a> {
     bytes: &'a [u8],
-    endian: Endian,
+    big: bool,
 }
 
 impl Payload<'_> {
-    #[inline]
-    fn number(self, at: Number) -> Option<u64> {
-        self.endian.unsigned(self.bytes, at.offset, at.size)
+    /// Eight bytes from `offset` on, the first one lowest.
+    #[inline(always)]
+    fn eight(self, offset: usize) -> u64 {
+        if let Some(eight) = self.bytes.get(offset..).and_then(<[u8]>::first_chunk) {
+            return u64::from_le_bytes(*eight);
+        }
+        // At the end: the last eight bytes, of which those before are shifted out.
+        match self.bytes.last_chunk() {
+            Some(eight) => {
+                let before = offset + 8 - self.bytes.len();
+                u64::from_le_bytes(*eight).checked_shr(8 * before as u32).unwrap_or(0)
+            }
+            None => self.few(offset),
+        }
     }
-    #[inline]
-    fn signed(self, at: Number) -> Option<i64> {
-        self.endian.signed(self.bytes, at.offset, at.size)
+    /// The same, of an event of less than eight bytes.
+    #[cold]
+    fn few(self, offset: usize) -> u64 {
+        let rest = self.bytes.get(offset..).unwrap_or_default();
+        rest.iter().rev().fold(0, |value, byte| (value << 8) | u64::from(*byte))
+    }
+    /// The number in the topmost of 64 bits.
+    #[inline(always)]
+    fn top(self, at: Number) -> u64 {
+        let eight = self.eight(at.offset);
+        if self.big { eight.swap_bytes() } else { eight.wrapping_shl(at.unused) }
+    }
+    #[inline(always)]
+    fn number(self, at: Number) -> u64 {
+        self.top(at).wrapping_shr(at.unused)
+    }
+    #[inline(always)]
+    fn signed(self, at: Number) -> i64 {
+        self.top(at).cast_signed().wrapping_shr(at.unused)
     }
     /// A number that is never negative and never large: an id, a CPU. -1 (none) is `u32::MAX`.
-    #[inline]
-    fn small(self, at: Number) -> Option<u32> {
-        Some(self.number(at)? as u32)
+    #[inline(always)]
+    fn small(self, at: Number) -> u32 {
+        self.number(at) as u32
     }
-    #[inline]
-    fn pid(self, at: Number) -> Option<Pid> {
-        self.small(at)
+    #[inline(always)]
+    fn comm(self, at: Text) -> Comm {
+        let (offset, size) = if at.is_located() { self.located(at) } else { (at.offset, at.size) };
+        Comm::new(self.bytes.get(offset..offset + size).unwrap_or_default())
     }
-    #[inline]
-    fn comm(self, at: Text) -> Option<Comm> {
-        let (offset, size) = match at.kind {
-            FieldKind::Located | FieldKind::LocatedAfter => {
-                let place = self.endian.u32(self.bytes, at.offset)?;
-                let base = if at.kind == FieldKind::Located { 0 } else { at.offset + at.size };
-                (base + (place & 0xffff) as usize, (place >> 16) as usize)
-            }
-            FieldKind::Array | FieldKind::Number => (at.offset, at.size),
-        };
-        Some(Comm::new(self.bytes.get(offset..offset + size)?))
+    /// Where the event says that a text stands: offset and size.
+    #[cold]
+    fn located(self, at: Text) -> (usize, usize) {
+        let place = self.number(Number::new(at.offset, 4));
+        let base = if at.kind == FieldKind::Located { 0 } else { at.offset + at.size };
+        (base + (place & 0xffff) as usize, (place >> 16) as usize)
     }
-    #[inline]
-    fn thread(self, at: &ThreadAt) -> Option<Thread> {
-        let prio = match at.prio {
-            Some(prio) => Some(i32::try_from(self.signed(prio)?).ok()?),
-            None => None,
-        };
-        Some(Thread { pid: self.pid(at.pid)?, comm: self.comm(at.comm)?, prio })
+    /// Whether the names that it tells the places of are in it. An interrupt may have none.
+    #[cold]
+    fn holds(self, recipe: &Recipe) -> bool {
+        let is_interrupt = matches!(recipe, Recipe::IrqEnter { .. });
+        let (_, texts) = recipe.places();
+        is_interrupt
+            || texts.iter().filter(|text| text.is_located()).all(|text| {
+                let (offset, size) = self.located(*text);
+                offset + size <= self.bytes.len()
+            })
+    }
+    #[inline(always)]
+    fn thread(self, at: &ThreadAt) -> Thread {
+        let prio = at.prio.map(|prio| self.signed(prio) as i32);
+        Thread { pid: self.small(at.pid), comm: self.comm(at.comm), prio }
     }
 }
 
@@ -321,7 +522,8 @@ fn recipe(format: &Format) -> Result<Recipe, &'static str> {
         "softirq_exit" => interrupt("vec", |vec| What::SoftirqExit { vec }),
         "sys_enter" => {
             let args = format.field("args").filter(|args| matches!(args.size, 24 | 48)).ok_or("args")?;
-            let args = Number { offset: args.offset, size: args.size };
+            let word = args.size / 6;
+            let args = std::array::from_fn(|k| Number::new(args.offset.saturating_add(k * word), word));
             Ok(Recipe::SyscallEnter { number: number(format, "id")?, args })
         }
         "sys_exit" => Ok(Recipe::SyscallExit { number: number(format, "id")?, result: number(format, "ret")? }),
@@ -332,7 +534,7 @@ fn recipe(format: &Format) -> Result<Recipe, &'static str> {
 fn number(format: &Format, name: &'static str) -> Result<Number, &'static str> {
     match format.field(name) {
         Some(&Field { offset, size: size @ (1 | 2 | 4 | 8), kind: FieldKind::Number, .. }) => {
-            Ok(Number { offset, size })
+            Ok(Number::new(offset, size))
         }
         _ => Err(name),
     }
@@ -350,42 +552,5 @@ fn thread(format: &Format, [pid, comm, prio]: [&'static str; 3]) -> Result<Threa
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_bit_of_preemption_is_read_from_what_the_kernel_prints() {
-        let of_3_10 = r#"REC->prev_state & (1024-1) ? __print_flags(REC->prev_state & (1024-1), "|", { 1, "S"} , { 512, "P" }) : "R", REC->prev_state & 1024 ? "+" : """#;
-        let of_4_4 =
-            r#"REC->prev_state & (4096-1) ? f({ 1, "S"} , { 1024, "N" }) : "R", REC->prev_state & 4096 ? "+" : """#;
-        let of_6_18 = r#"(REC->prev_state & (((0x1 | 0x40) + 1) << 1)) ? f({ 0x00000001, "S" }, { 0x00000080, "I" }) : "R", REC->prev_state & (((0x00000000 | 0x00000040) + 1) << 1) ? "+" : """#;
-        for (print, bit) in [(of_3_10, 1024), (of_4_4, 4096), (of_6_18, 256), ("", 0)] {
-            assert_eq!(States::of(print).preempted, bit, "{print}");
-        }
-    }
-
-    #[test]
-    fn states_mean_what_kernels_mean_by_them() {
-        let new = States { preempted: 256 };
-        let old = States { preempted: 4096 };
-        for (states, number, idle_next, left) in [
-            (new, 0, false, Left::Ready),
-            (new, 256, false, Left::Preempted),
-            (new, 256, true, Left::Blocked),
-            (new, 1, false, Left::Blocked),
-            (new, 2, false, Left::Held),
-            (new, 4, false, Left::Held),
-            (new, 0x80, false, Left::Blocked),
-            (new, 0x10, false, Left::Ended),
-            (new, 0x20, false, Left::Ended),
-            (old, 4096, false, Left::Preempted),
-            (old, 1025, false, Left::Blocked),
-            (old, 256, true, Left::Blocked),
-            (States::UNKNOWN, 1024, false, Left::Preempted),
-            (States::UNKNOWN, 256, true, Left::Blocked),
-            (States::UNKNOWN, 258, false, Left::Held),
-        ] {
-            assert_eq!(states.left(number, idle_next), left, "{states:?} {number} {idle_next}");
-        }
-    }
-}
+#[path = "decode_tests.rs"]
+mod tests;

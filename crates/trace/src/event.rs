@@ -13,12 +13,29 @@ pub struct Comm([u8; 16]);
 
 impl Comm {
     /// The name in `bytes`, up to the first NUL, cut after 15 bytes.
+    #[inline(always)]
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
-        let mut name = [0; 16];
-        let end = bytes.iter().take(15).position(|&b| b == 0).unwrap_or(bytes.len().min(15));
-        name[..end].copy_from_slice(&bytes[..end]);
-        Comm(name)
+        Self::whole(match bytes.first_chunk() {
+            Some(whole) => *whole,
+            None => {
+                let mut name = [0; 16];
+                name[..bytes.len()].copy_from_slice(bytes);
+                name
+            }
+        })
+    }
+    /// The same of bytes as kernels have it.
+    #[inline(always)]
+    pub(crate) fn whole(name: [u8; 16]) -> Self {
+        // Numbers all the way: a byte written into a name that is read as a whole at once would cost a wait for that byte.
+        const ONES: u128 = u128::from_le_bytes([1; 16]);
+        const TOPS: u128 = u128::from_le_bytes([0x80; 16]);
+        let value = u128::from_le_bytes(name) & (u128::MAX >> 8);
+        // The first NUL is the lowest byte from which subtracting one borrows; what stands behind it is no name.
+        let nuls = value.wrapping_sub(ONES) & !value & TOPS;
+        let kept = nuls.trailing_zeros() & !7;
+        Comm((value & ((1 << kept) - 1)).to_le_bytes())
     }
     /// Its bytes, without NUL.
     #[must_use]
@@ -228,6 +245,12 @@ pub struct KernelEvent {
     pub what: What,
 }
 
+impl KernelEvent {
+    /// Before one is read.
+    pub(crate) const NONE: KernelEvent =
+        KernelEvent { time: Time::ZERO, cpu: 0, pid: 0, context: Context::Thread, name: 0, what: What::Other };
+}
+
 /// The names of a trace's events, each once; a number stands for each.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
@@ -260,5 +283,26 @@ impl Names {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_end_at_the_first_nul_and_after_fifteen_bytes() {
+        for (bytes, name) in [
+            (&b"ab\0cd\0\0\0\0\0\0\0\0\0\0\0"[..], &b"ab"[..]),
+            (b"\0xxxxxxxxxxxxxxx", b""),
+            (b"0123456789abcdef", b"0123456789abcde"),
+            (b"0123456789abcdefghij", b"0123456789abcde"),
+            (b"\x80\x81\xff\0\x01\0\0\0\0\0\0\0\0\0\0\0", b"\x80\x81\xff"),
+            (b"short", b"short"),
+            (b"", b""),
+            (b"a\0b", b"a"),
+        ] {
+            assert_eq!(Comm::new(bytes).bytes(), name, "{bytes:?}");
+        }
     }
 }

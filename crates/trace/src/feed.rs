@@ -6,7 +6,7 @@ use takt_model::Time;
 
 use crate::bytes::Endian;
 use crate::damage::Damages;
-use crate::decode::Decoder;
+use crate::decode::{Decoder, Step};
 use crate::event::{KernelEvent, Names};
 use crate::format::{Format, PageLayout};
 use crate::page::Page;
@@ -62,13 +62,16 @@ impl Feed {
         let before = queue.events.len();
         for bytes in bytes.chunks(self.layout.page) {
             let mut page = Page::new(bytes, &self.layout, self.decoder.endian());
-            while let Some(next) = self.decoder.next(&mut page, bytes, cpu) {
-                match next {
-                    Ok(event) => {
-                        queue.last = event.time.max(queue.last);
-                        queue.events.push_back(KernelEvent { time: queue.last, ..event });
+            let mut event = KernelEvent::NONE;
+            loop {
+                match self.decoder.next(&mut page, bytes, cpu, &mut event) {
+                    Step::Event => {
+                        event.time = event.time.max(queue.last);
+                        queue.last = event.time;
+                        queue.events.push_back(event);
                     }
-                    Err((offset, why)) => self.damages.at_byte(queue.place + offset, why),
+                    Step::Broken(offset, why) => self.damages.at_byte(queue.place + offset, why),
+                    Step::End => break,
                 }
             }
             queue.place += bytes.len();

@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::bytes::Endian;
 use crate::damage::Damages;
 use crate::dat::{self, Chunks, Dat, DatError, Pages, Times};
-use crate::decode::Decoder;
+use crate::decode::{Decoder, Step};
 use crate::event::{Context, KernelEvent, Names, What};
 use crate::format::{Format, PageLayout};
 use crate::page::Page;
@@ -209,23 +209,19 @@ fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take
     // first pass finds out.
     let mut sorted = true;
     let mut before = 0;
-    for line in lines(bytes) {
-        if let Line::Event { time, .. } = text::line(line) {
-            sorted &= time >= before;
-            before = time;
-        }
+    for time in lines(bytes).filter_map(text::when) {
+        sorted &= time >= before;
+        before = time;
     }
     let mut kept = Vec::new();
     let mut latest = 0;
-    let mut last_name: (&[u8], u16) = (b"", 0);
+    let mut known = Vec::new();
     for (number, line) in lines(bytes).enumerate() {
         let event = match text::line(line) {
             Line::Event { time, cpu, pid, context, name, what } => {
-                if last_name.0 != name || number == 0 {
-                    last_name = (name, names.number(&String::from_utf8_lossy(name)));
-                }
+                let name = number_of(name, &mut known, names);
                 latest = time;
-                KernelEvent { time: Time::from_ns(time), cpu, pid, context, name: last_name.1, what }
+                KernelEvent { time: Time::from_ns(time), cpu, pid, context, name, what }
             }
             Line::Lost { cpu, count } => {
                 let name = names.number("(lost)");
@@ -252,6 +248,19 @@ fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take
     }
 }
 
+/// The number of an event's name. Those that were met first, which are the most frequent ones, are `known`.
+fn number_of<'a>(name: &'a [u8], known: &mut Vec<(&'a [u8], u16)>, names: &mut Names) -> u16 {
+    const KNOWN_MAX: usize = 16;
+    if let Some((_, number)) = known.iter().find(|(other, _)| *other == name) {
+        return *number;
+    }
+    let number = names.number(&String::from_utf8_lossy(name));
+    if known.len() < KNOWN_MAX {
+        known.push((name, number));
+    }
+    number
+}
+
 /// The events of one CPU.
 struct Stream<'a> {
     cpu: u32,
@@ -266,9 +275,8 @@ struct Stream<'a> {
 
 impl<'a> Stream<'a> {
     fn new(cpu: u32, pages: Pages<'a>) -> Self {
-        let context = Context::Thread;
-        let head = KernelEvent { time: Time::ZERO, cpu, pid: 0, context, name: 0, what: What::Other };
-        Stream { cpu, chunks: pages.chunks(), chunk: Cow::Borrowed(&[]), place: 0, page: 0, state: None, head }
+        let (chunks, head) = (pages.chunks(), KernelEvent::NONE);
+        Stream { cpu, chunks, chunk: Cow::Borrowed(&[]), place: 0, page: 0, state: None, head }
     }
 
     /// Puts the next event into `head`; false after the last.
@@ -282,14 +290,18 @@ impl<'a> Stream<'a> {
                 continue;
             };
             let bytes = &self.chunk[self.page..];
-            match decoder.next(page, bytes, self.cpu) {
-                Some(Ok(event)) => {
-                    let time = Time::from_ns(times.ns(event.time.as_ns())).max(self.head.time);
-                    self.head = KernelEvent { time, ..event };
+            let before = self.head.time;
+            let step = decoder.next(page, bytes, self.cpu, &mut self.head);
+            match step {
+                Step::Event => {
+                    self.head.time = Time::from_ns(times.ns(self.head.time.as_ns())).max(before);
                     return true;
                 }
-                Some(Err((offset, why))) => damages.at_byte(self.place + self.page + offset, why),
-                None => {
+                Step::Broken(offset, why) => {
+                    self.head.time = before;
+                    damages.at_byte(self.place + self.page + offset, why);
+                }
+                Step::End => {
                     self.page += layout.page;
                     self.state = None;
                 }

@@ -74,6 +74,16 @@ pub(crate) fn line(text: &[u8]) -> Line<'_> {
     }
 }
 
+/// The time of a line that has one: whatever is an event, and lines that begin like one.
+#[must_use]
+pub(crate) fn when(text: &[u8]) -> Option<u64> {
+    if text.starts_with(b"#") {
+        return None;
+    }
+    let (_, _, rest) = head(text)?;
+    time(rest).map(|(time, _, _)| time)
+}
+
 /// `CPU:2 [LOST 12 EVENTS]` of the kernel, `CPU:2 [12 EVENTS DROPPED]` and `CPU:2 [EVENTS DROPPED]` of trace-cmd.
 fn lost(text: &[u8]) -> Option<Line<'static>> {
     let (cpu, rest) = number(&text[4..])?;
@@ -141,18 +151,25 @@ fn stamp(word: &[u8]) -> Option<u64> {
     let Some(fraction) = rest.strip_prefix(b".") else {
         return rest.is_empty().then_some(whole);
     };
-    let digits = u32::try_from(fraction.len()).ok().filter(|digits| (1..=9).contains(digits))?;
+    const UNITS: [u64; 9] = [100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10, 1];
+    let unit = UNITS.get(fraction.len().checked_sub(1)?)?;
     let (part, []) = number(fraction)? else { return None };
-    whole.checked_mul(1_000_000_000)?.checked_add(part * 10_u64.pow(9 - digits))
+    whole.checked_mul(1_000_000_000)?.checked_add(part * unit)
 }
 
 /// The number that `text` begins with, and what follows it.
 #[inline]
 fn number(text: &[u8]) -> Option<(u64, &[u8])> {
+    /// So many digits always fit.
+    const SAFE: usize = 19;
     let mut value = 0_u64;
     let mut at = 0;
     while let Some(digit) = text.get(at).map(|b| b.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
-        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+        value = if at < SAFE {
+            value.wrapping_mul(10).wrapping_add(u64::from(digit))
+        } else {
+            value.checked_mul(10)?.checked_add(u64::from(digit))?
+        };
         at += 1;
     }
     (at > 0).then(|| (value, &text[at..]))
@@ -166,6 +183,19 @@ fn signed(text: &[u8]) -> Option<(i64, &[u8])> {
     }
 }
 
+/// Where `key` stands: most often at the first place where its first letter does, sooner found than a search is prepared.
+fn find(text: &[u8], key: &[u8]) -> Option<usize> {
+    let (&first, _) = key.split_first()?;
+    let mut from = 0;
+    loop {
+        let at = from + memchr(first, text.get(from..)?)?;
+        if text[at..].starts_with(key) {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+}
+
 /// Arguments, from the left to the right.
 #[derive(Clone, Copy)]
 struct Args<'a>(&'a [u8]);
@@ -173,13 +203,13 @@ struct Args<'a>(&'a [u8]);
 impl<'a> Args<'a> {
     /// Goes behind the next `key`.
     fn behind(&mut self, key: &[u8]) -> Option<()> {
-        let at = if self.0.starts_with(key) { 0 } else { memmem::find(self.0, key)? };
+        let at = find(self.0, key)?;
         self.0 = &self.0[at + key.len()..];
         Some(())
     }
     /// What stands before the next `key`; goes behind it.
     fn before(&mut self, key: &[u8]) -> Option<&'a [u8]> {
-        let at = memmem::find(self.0, key)?;
+        let at = find(self.0, key)?;
         let text = &self.0[..at];
         self.0 = &self.0[at + key.len()..];
         Some(text)
