@@ -55,7 +55,11 @@ fn the_command_is_a_guardian() {
 fn the_next_start_removes_what_is_left() {
     let Some((name, folder)) = left_behind(2) else { return };
     let output = takt().arg("schema").output().unwrap();
-    assert!(output.status.success() && !folder.exists());
-    // Where another takt was quicker, it says nothing of it.
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Where another takt was quicker, this one says nothing of it, and may have ended before that one has removed it.
+    assert!((0..500).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        !folder.exists()
+    }));
     println!("{name}: {}", String::from_utf8_lossy(&output.stderr));
 }

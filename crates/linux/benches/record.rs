@@ -11,6 +11,7 @@ use takt_linux::clock::pause;
 use takt_linux::sched::{affinity, set_affinity};
 use takt_linux::tracing::{CpuCount, Event, Options, Recorder, RecorderError, cost, guardian, handover_ns, reading};
 use takt_model::{Bytes, Span};
+use takt_trace::Abi;
 
 fn main() -> ExitCode {
     if guardian(std::env::args_os()) {
@@ -42,9 +43,9 @@ fn all(seconds: u64, buffer: Option<Bytes>) -> Result<(), RecorderError> {
     let calls = vec![Event::new("raw_syscalls", "sys_enter"), Event::new("raw_syscalls", "sys_exit")];
     for (name, load, events, promoted) in [
         ("system calls, all of them; FIFO 1", Load::Calls, calls, true),
-        ("handovers, usual events; FIFO 1", Load::Handovers, Event::usual(), true),
-        ("handovers beside busy threads, usual events; FIFO 1", Load::Busy, Event::usual(), true),
-        ("handovers beside busy threads, usual events; OTHER", Load::Busy, Event::usual(), false),
+        ("handovers, usual events; FIFO 1", Load::Handovers, Event::usual(&Abi::NATIVE.calls()), true),
+        ("handovers beside busy threads, usual events; FIFO 1", Load::Busy, Event::usual(&Abi::NATIVE.calls()), true),
+        ("handovers beside busy threads, usual events; OTHER", Load::Busy, Event::usual(&Abi::NATIVE.calls()), false),
     ] {
         let options = Options { events, buffer, ..Options::default() };
         saturate(name, load, &options, seconds, promoted)?;
@@ -64,7 +65,7 @@ fn costs() -> Result<(), RecorderError> {
     for (name, events) in [
         ("scheduling", Event::scheduling()),
         ("scheduling, interrupts", [Event::scheduling(), Event::interrupts()].concat()),
-        ("takt's usual events", Event::usual()),
+        ("takt's usual events", Event::usual(&Abi::NATIVE.calls())),
         ("the same, all system calls", [Event::scheduling(), Event::interrupts(), calls().to_vec()].concat()),
     ] {
         let mut costs = Vec::new();

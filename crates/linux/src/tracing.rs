@@ -45,7 +45,7 @@ pub use cost::{Cost, cost, handover_ns};
 pub use counts::CpuCount;
 pub use describe::{Descriptions, EventFormat, InterruptName, interrupts, softirqs};
 pub use error::RecorderError;
-pub use events::{Event, blocking_calls, one_of};
+pub use events::{Event, one_of};
 pub use guardian::guardian;
 pub use instance::threads_of;
 pub use recover::{Left, recover};
@@ -64,10 +64,11 @@ pub struct Options {
     pub guard: Guard,
 }
 
-/// Everything that takt reads, of all threads.
+/// Scheduling and interrupts, of all threads.
 impl Default for Options {
     fn default() -> Self {
-        Options { events: Event::usual(), threads: Threads::All, buffer: None, guard: Guard::ThisProgram }
+        let events = [Event::scheduling(), Event::interrupts()].concat();
+        Options { events, threads: Threads::All, buffer: None, guard: Guard::ThisProgram }
     }
 }
 

@@ -16,7 +16,7 @@ use takt_linux::tracing::{
     threads, threads_of,
 };
 use takt_model::{Bytes, Span, Time};
-use takt_trace::{DatHead, DatWriter, Endian, Format, KernelEvent, Left, PageLayout, Recording, What};
+use takt_trace::{Abi, DatHead, DatWriter, Endian, Format, KernelEvent, Left, PageLayout, Recording, What};
 
 const TESTS: &[(&str, fn())] = &[
     ("what_a_child_does_is_recorded", what_a_child_does_is_recorded),
@@ -177,8 +177,11 @@ fn sleeper() -> (u32, Recorder) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let mut child = command.arg("sleep").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let id = child.id();
-    let recorder =
-        start(Options { threads: Threads::These { ids: threads_of(id), children: true }, ..Options::default() });
+    let recorder = start(Options {
+        events: Event::usual(&Abi::NATIVE.calls()),
+        threads: Threads::These { ids: threads_of(id), children: true },
+        ..Options::default()
+    });
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     assert!(child.wait().unwrap().success());
     (id, recorder)
@@ -298,7 +301,8 @@ fn a_file_is_read_by_takt_and_by_trace_cmd() {
 }
 
 fn the_cost_is_measured() {
-    let cost = cost(&Options::default()).unwrap();
+    let events = Event::usual(&Abi::NATIVE.calls());
+    let cost = cost(&Options { events, ..Options::default() }).unwrap();
     println!("{cost:?}");
     // Two switches, two wake-ups and two reads, entered and left; less where a thread need not wait.
     assert!((4.0..20.0).contains(&cost.events_per_handover), "{cost:?}");

@@ -28,14 +28,15 @@ impl Event {
         Event { filter: Some(filter.to_owned()), ..self }
     }
 
-    /// Everything that takt reads: scheduling, threads, interrupts, softirqs, and the system calls of [`blocking_calls`].
+    /// Everything that jobs are rebuilt from: scheduling, threads, interrupts, softirqs, the timers of sleeps, and the system calls with these
+    /// numbers (`takt_trace::Abi::calls`: those in which a thread waits for time or for others).
     #[must_use]
-    pub fn usual() -> Vec<Event> {
-        let calls = blocking_calls();
+    pub fn usual(calls: &[i64]) -> Vec<Event> {
         let mut events = Self::scheduling();
         events.extend(Self::interrupts());
-        events.push(Event::new("raw_syscalls", "sys_enter").only(&calls));
-        events.push(Event::new("raw_syscalls", "sys_exit").only(&calls));
+        events.push(Event::new("timer", "hrtimer_start"));
+        let calls = one_of("id", calls);
+        events.extend(["sys_enter", "sys_exit"].map(|name| Event::new("raw_syscalls", name).only(&calls)));
         events
     }
 
@@ -46,7 +47,6 @@ impl Event {
             "sched_switch",
             "sched_waking",
             "sched_wakeup_new",
-            "sched_migrate_task",
             "sched_process_fork",
             "sched_process_exit",
             "sched_process_exec",
@@ -62,16 +62,10 @@ impl Event {
     /// Interrupts and softirqs.
     #[must_use]
     pub fn interrupts() -> Vec<Event> {
-        ["irq_handler_entry", "irq_handler_exit", "softirq_raise", "softirq_entry", "softirq_exit"]
+        ["irq_handler_entry", "irq_handler_exit", "softirq_entry", "softirq_exit"]
             .iter()
             .map(|name| Event::new("irq", name))
             .collect()
-    }
-
-    /// High-resolution timers: what they were set to, and when they expired.
-    #[must_use]
-    pub fn timers() -> Vec<Event> {
-        ["hrtimer_start", "hrtimer_expire_entry"].iter().map(|name| Event::new("timer", name)).collect()
     }
 
     /// `system/name`.
@@ -89,17 +83,6 @@ impl Event {
         }
         Err(RecorderError::EventMissing { event: self.path() })
     }
-}
-
-/// A filter for `sys_enter` and `sys_exit` that lets the calls through in which a thread waits for time or for others, and
-/// `sched_yield`: where jobs begin and end. By the numbers of this machine's own kind of program (those of 32-bit programs on a
-/// 64-bit kernel mean other calls).
-#[must_use]
-// A long of C has 32 bits on some machines.
-#[allow(clippy::useless_conversion)]
-pub fn blocking_calls() -> String {
-    let numbers: Vec<i64> = BLOCKING_NEW.iter().chain(BLOCKING_OLD).map(|number| i64::from(*number)).collect();
-    one_of("id", &numbers)
 }
 
 /// A filter that lets through what has one of these numbers in a field: `id` of `sys_enter`, `irq` of `irq_handler_entry`.
@@ -133,43 +116,6 @@ fn halve(field: &str, numbers: &[i64], filter: &mut String) {
     }
 }
 
-/// Numbers of calls from 424 on are the same on all machines; the C library does not name all of them.
-const FUTEX_WAIT: libc::c_long = 455;
-
-#[cfg(target_arch = "x86_64")]
-const BLOCKING_OLD: &[libc::c_long] =
-    &[libc::SYS_poll, libc::SYS_select, libc::SYS_epoll_wait, libc::SYS_pause, libc::SYS_accept];
-#[cfg(not(target_arch = "x86_64"))]
-const BLOCKING_OLD: &[libc::c_long] = &[];
-
-const BLOCKING_NEW: &[libc::c_long] = &[
-    libc::SYS_nanosleep,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_sched_yield,
-    libc::SYS_futex,
-    libc::SYS_futex_waitv,
-    FUTEX_WAIT,
-    libc::SYS_ppoll,
-    libc::SYS_pselect6,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_read,
-    libc::SYS_readv,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_recvmmsg,
-    libc::SYS_accept4,
-    libc::SYS_rt_sigtimedwait,
-    libc::SYS_rt_sigsuspend,
-    libc::SYS_wait4,
-    libc::SYS_waitid,
-    libc::SYS_mq_timedreceive,
-    libc::SYS_msgrcv,
-    libc::SYS_semtimedop,
-    libc::SYS_io_getevents,
-    libc::SYS_io_uring_enter,
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,8 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn blocking_calls_are_told_by_number() {
-        let filter = blocking_calls();
+    fn calls_are_told_by_number() {
+        let calls = takt_trace::Abi::NATIVE.calls();
+        let usual = Event::usual(&calls);
+        let filter =
+            usual.iter().find(|event| event.name == "sys_exit").and_then(|event| event.filter.clone()).unwrap();
         assert!(filter.contains(&format!("id == {}", libc::SYS_clock_nanosleep)), "{filter}");
         assert!(filter.len() < 4096, "the kernel takes no more than a page");
         let five = one_of("id", &[9, 1, 3, 5, 7, 3]);

@@ -137,15 +137,11 @@ fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&Held>) -
     let by_name = !options.comm.is_empty() || !options.irq.is_empty();
     let threads = if all || by_name { Threads::All } else { Threads::These { ids, children: true } };
     let only_interrupts = !options.irq.is_empty() && all && options.comm.is_empty();
-    let mut events = Event::interrupts();
-    events.retain(|event| event.name != "softirq_raise");
-    if !only_interrupts {
+    let mut events = if only_interrupts { Event::interrupts() } else { Event::usual(&Abi::NATIVE.calls()) };
+    for event in events.iter_mut().filter(|event| event.system == "raw_syscalls") {
         // Not takt's own, which reads without end.
-        let calls =
-            format!("({}) && common_pid != {}", tracing::one_of("id", &Abi::NATIVE.calls()), Tid::current().get());
-        events.extend(Event::scheduling().into_iter().filter(|event| event.name != "sched_migrate_task"));
-        events.push(Event::new("timer", "hrtimer_start"));
-        events.extend(["sys_enter", "sys_exit"].map(|name| Event::new("raw_syscalls", name).only(&calls)));
+        let calls = event.filter.take().unwrap_or_default();
+        event.filter = Some(format!("({calls}) && common_pid != {}", Tid::current().get()));
     }
     Ok(Wanted { filter, threads, events })
 }
