@@ -4,6 +4,7 @@ mod doctor;
 mod generate;
 mod infer;
 mod observe;
+mod reproduce;
 mod stats;
 mod study;
 mod top;
@@ -17,6 +18,7 @@ pub(crate) use doctor::{Charge, Doctor};
 pub(crate) use generate::{Gen, Profile};
 pub(crate) use infer::Infer;
 pub(crate) use observe::Observe;
+pub(crate) use reproduce::Reproduce;
 pub(crate) use stats::Stats;
 pub(crate) use study::{List, OTHERS, Study};
 pub(crate) use top::{Sort, Top};
@@ -58,6 +60,7 @@ pub(crate) enum Verb {
     Doctor(Doctor),
     Infer(Infer),
     Observe(Box<Observe>),
+    Reproduce(Reproduce),
     Stats(Stats),
     Top(Top),
     Diff(Diff),

@@ -12,6 +12,7 @@ mod infer;
 mod man;
 mod observe;
 mod report;
+pub(crate) mod reproduce;
 mod reserve;
 mod run;
 mod schema;
@@ -48,6 +49,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
         Verb::Doctor(options) => doctor::execute(&options, json),
         Verb::Infer(options) => infer::execute(&options, json),
         Verb::Observe(options) => observe::execute(&options, json),
+        Verb::Reproduce(options) => reproduce::execute(&options, json),
         Verb::Stats(options) => stats::execute(&options, json),
         Verb::Top(options) => top::execute(&options),
         Verb::Diff(options) => diff::execute(&options, json),

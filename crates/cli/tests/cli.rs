@@ -754,6 +754,7 @@ fn help_says_what_it_said() {
         "sim",
         "run",
         "observe",
+        "reproduce",
         "doctor",
         "stats",
         "top",

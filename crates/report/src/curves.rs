@@ -182,7 +182,7 @@ impl Curves {
 }
 
 /// Round values within [from, to], at most eleven, with their labels.
-fn ticks(from: f64, to: f64) -> Vec<(f64, String)> {
+pub(crate) fn ticks(from: f64, to: f64) -> Vec<(f64, String)> {
     let rough = (to - from) / 10.0;
     let power = 10f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|s| s * power).find(|s| *s >= rough * 0.999).unwrap_or(rough);

@@ -24,6 +24,8 @@
 pub mod axis;
 pub mod csv;
 pub mod curves;
+pub mod experiment;
+pub mod figure;
 pub mod gantt;
 pub mod golden;
 pub mod html;
@@ -40,6 +42,8 @@ pub mod text;
 
 pub use csv::JobCsv;
 pub use curves::{Curve, CurvePoint, Curves, StudyPage};
+pub use experiment::{ClaimLine, ExperimentPage, PageTable, Picture};
+pub use figure::{Figure, Form, Series};
 pub use gantt::{Doing, Gantt, GanttBuilder, GanttOptions, Mark, MarkKind, Row, Segment, Window};
 pub use html::{ReportInput, findings, html, is_no_proof};
 pub use jobs::{JobRecord, JobTracker, Outcome};

@@ -54,7 +54,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
 }
 
 /// What the live back end says, with its own exit status.
-fn failure(error: &RunError) -> Failure {
+pub(super) fn failure(error: &RunError) -> Failure {
     let status = match error.exit_code() {
         2 => Status::Input,
         3 => Status::Cannot,

@@ -83,6 +83,18 @@ impl Recording {
     }
 
     pub(super) fn warnings(&self) -> Vec<String> {
+        let mut all = self.defects();
+        if let Some(signal) = &self.interrupted {
+            all.push(format!("interrupted by {signal} after {}", self.duration));
+        }
+        if let Some(status) = self.command_status.filter(|status| *status != 0) {
+            all.push(format!("the command ended with status {status}"));
+        }
+        all
+    }
+
+    /// What is missing that happened meanwhile.
+    pub(in crate::verbs) fn defects(&self) -> Vec<String> {
         let mut all = Vec::new();
         for event in &self.missing {
             all.push(format!("this kernel does not have the event {event}; what it would tell is missing"));
@@ -99,12 +111,6 @@ impl Recording {
         all.extend(self.raw_cut.clone());
         if self.untold > 0 {
             all.push(format!("{} threads more than a log can name have no jobs", self.untold));
-        }
-        if let Some(signal) = &self.interrupted {
-            all.push(format!("interrupted by {signal} after {}", self.duration));
-        }
-        if let Some(status) = self.command_status.filter(|status| *status != 0) {
-            all.push(format!("the command ended with status {status}"));
         }
         all
     }

@@ -1,0 +1,52 @@
+//! The options of `takt reproduce`.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueHint};
+use takt_model::Span;
+
+use super::{seed, span};
+use crate::verbs::reproduce::NAMES;
+
+/// Repeat an experiment of a paper on this machine, and set what was measured beside what the paper says.
+///
+/// Threads of takt's own do what the paper's programs did, in its scheduling classes, while the kernel is recorded. The answer is whether the
+/// paper's claims hold here: they are about order and proportion, never about absolute times. What differs on this kernel is said, with the
+/// reason. A folder gets the page, the charts, the tables as CSV and the logs. All that is changed is put back, after Ctrl-C too.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 the paper's claims hold here, 1 one does not, or could not be decided; 3 a privilege or a kernel feature is missing.
+
+Examples:
+  takt reproduce --list                     the experiments: what of which paper, what each needs, how long it takes
+  sudo takt reproduce sdd-table1
+  sudo takt reproduce sdd-table1 --for 1min --out table1
+  sudo takt reproduce sdd-table1 --short --json")]
+pub(crate) struct Reproduce {
+    /// The experiment; `--list` names them.
+    #[arg(value_name = "NAME", required_unless_present = "list", value_parser = PossibleValuesParser::new(NAMES))]
+    pub(crate) name: Option<String>,
+
+    /// List the experiments.
+    #[arg(long, conflicts_with = "name")]
+    pub(crate) list: bool,
+
+    /// Write page, charts, tables and logs into this folder; those of an earlier time are replaced. Default: a folder of the experiment's name.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) out: Option<String>,
+
+    /// How long each measurement lasts. Default: as `--list` says.
+    #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
+    pub(crate) duration: Option<Span>,
+
+    /// How often what the paper averages is measured. Default: 3, with --short once.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), allow_negative_numbers = true)]
+    pub(crate) repeat: Option<u32>,
+
+    /// As quickly as still shows something.
+    #[arg(long)]
+    pub(crate) short: bool,
+
+    /// Seed of all that is drawn.
+    #[arg(long, default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
+    pub(crate) seed: u64,
+}

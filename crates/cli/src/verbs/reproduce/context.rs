@@ -1,0 +1,130 @@
+//! What an experiment is given: options, its folder, whether to stop, and what the machine did meanwhile.
+
+use std::cell::Cell;
+use std::fs;
+use std::path::PathBuf;
+
+use takt_linux::machine::Machine;
+use takt_linux::signals::{Signal, StopSignals};
+use takt_linux::{clock, machine};
+use takt_model::Span;
+
+use super::findings::Findings;
+use super::{Experiment, machine as about};
+use crate::args;
+use crate::failure::Failure;
+
+/// What an experiment is given.
+pub(super) struct Context {
+    /// Where files go.
+    folder: PathBuf,
+    /// As the user gave it.
+    shown: String,
+    pub(super) seed: u64,
+    pub(super) short: bool,
+    duration: Option<Span>,
+    repeat: Option<u32>,
+    /// The machine before it began.
+    pub(super) machine: Machine,
+    load: Option<String>,
+    signals: StopSignals,
+    /// A signal that a run within caught.
+    caught: Cell<Option<Signal>>,
+}
+
+impl Context {
+    /// Makes the folder.
+    pub(super) fn new(experiment: &Experiment, options: &args::Reproduce) -> Result<Context, Failure> {
+        if options.duration.is_some_and(Span::is_zero) {
+            return Err(Failure::input("--for 0ns is no time; give a duration like 10s"));
+        }
+        let shown = options.out.clone().unwrap_or_else(|| experiment.name.to_owned());
+        let folder = PathBuf::from(&shown);
+        fs::create_dir_all(&folder).map_err(|error| trouble(&shown, &error))?;
+        Ok(Context {
+            folder,
+            shown,
+            seed: options.seed,
+            short: options.short,
+            duration: options.duration,
+            repeat: options.repeat,
+            machine: machine(),
+            load: about::load(),
+            signals: StopSignals::catch(),
+            caught: Cell::new(None),
+        })
+    }
+
+    /// How long a measurement lasts: as asked, or as usual, or as with --short.
+    pub(super) fn duration(&self, usual: Span, short: Span) -> Span {
+        self.duration.unwrap_or(if self.short { short } else { usual })
+    }
+
+    #[expect(dead_code, reason = "for the experiments that come next")]
+    /// How often what a paper averages is measured.
+    pub(super) fn repeat(&self) -> u32 {
+        self.repeat.unwrap_or(if self.short { 1 } else { REPEAT })
+    }
+
+    #[expect(dead_code, reason = "for the experiments that come next")]
+    /// Whether to end early.
+    pub(super) fn stopped(&self) -> bool {
+        self.signals.caught().is_some() || self.caught.get().is_some()
+    }
+
+    /// A run within was ended by a signal.
+    pub(super) fn interrupted_by(&self, signal: Option<Signal>) {
+        if signal.is_some() {
+            self.caught.set(signal);
+        }
+    }
+
+    /// What ended it early.
+    pub(super) fn signal(&self) -> Option<Signal> {
+        self.signals.caught().or_else(|| self.caught.get())
+    }
+
+    /// A file of the experiment's folder.
+    pub(super) fn path(&self, name: &str) -> String {
+        self.folder.join(name).to_string_lossy().into_owned()
+    }
+
+    /// The folder, as the user gave it.
+    pub(super) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Writes a file of the experiment's folder.
+    pub(super) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+        let path = self.path(name);
+        fs::write(&path, bytes).map_err(|error| trouble(&path, &error))
+    }
+
+    /// CPU time that the hypervisor took since it began.
+    pub(super) fn steal(&self) -> Option<Span> {
+        self.machine.steal.zip(clock::steal()).map(|(before, now)| now.saturating_sub(before))
+    }
+
+    /// Adds what is true of any experiment.
+    pub(super) fn conclude(&self, findings: &mut Findings) {
+        if let Some(signal) = self.signal() {
+            findings.notes.insert(0, format!("Ended early by {signal}: what was not measured by then is missing."));
+        }
+        findings.notes.push(about::this(&self.machine, self.load.as_deref()));
+        if let Some(steal) = self.steal().filter(|steal| !steal.is_zero()) {
+            findings.notes.push(format!(
+                "The hypervisor took {steal} of CPU time meanwhile, from all CPUs together: times of threads hold that too, maxima above all."
+            ));
+        }
+        if self.short {
+            findings.notes.push("Made with --short: few values stand behind each number.".to_owned());
+        }
+    }
+}
+
+/// How often what a paper averages is measured where nobody says.
+const REPEAT: u32 = 3;
+
+fn trouble(what: &str, error: &std::io::Error) -> Failure {
+    Failure::trouble(format_args!("cannot write {}: {error}", takt_model::file::one_line(what)))
+}

@@ -1,0 +1,246 @@
+//! What an experiment found: the paper's values beside those measured, and whether its claims hold.
+
+use takt_report::{ClaimLine, Picture};
+
+/// What an experiment found.
+#[derive(Default)]
+pub(super) struct Findings {
+    pub(super) claims: Vec<Claim>,
+    pub(super) tables: Vec<Comparison>,
+    pub(super) figures: Vec<Drawn>,
+    /// What is otherwise here than in the paper, and why: sentences.
+    pub(super) differences: Vec<String>,
+    /// Of this run: sentences.
+    pub(super) notes: Vec<String>,
+    /// Files that the experiment itself wrote into its folder: logs, samples.
+    pub(super) files: Vec<String>,
+}
+
+impl Findings {
+    /// Whether all claims hold; `None` where one could not be decided and none fails.
+    pub(super) fn holds(&self) -> Option<bool> {
+        if self.claims.iter().any(|claim| claim.holds == Some(false)) {
+            return Some(false);
+        }
+        (!self.claims.is_empty() && self.claims.iter().all(|claim| claim.holds == Some(true))).then_some(true)
+    }
+
+    /// Adds a claim. `holds` is `None` where it could not be decided.
+    pub(super) fn claim(&mut self, name: &'static str, claim: impl Into<String>, found: String, holds: Option<bool>) {
+        self.claims.push(Claim { name, claim: claim.into(), found, holds });
+    }
+}
+
+/// What the paper claims, as it is checked: about order and proportion, never about an absolute time.
+pub(super) struct Claim {
+    /// A word for JSON.
+    pub(super) name: &'static str,
+    pub(super) claim: String,
+    pub(super) found: String,
+    pub(super) holds: Option<bool>,
+}
+
+impl Claim {
+    pub(super) fn line(&self) -> ClaimLine {
+        ClaimLine { claim: self.claim.clone(), found: self.found.clone(), holds: self.holds }
+    }
+}
+
+/// A picture, and the file that it is.
+pub(super) struct Drawn {
+    /// The file's name.
+    pub(super) file: String,
+    /// The chart that stands alone.
+    pub(super) alone: String,
+    /// The same for the page.
+    pub(super) picture: Picture,
+}
+
+/// A table of the paper with what was measured.
+pub(super) struct Comparison {
+    pub(super) title: String,
+    /// Which table or figure of the paper.
+    pub(super) cite: &'static str,
+    pub(super) unit: &'static str,
+    /// Digits behind the point of values that are not the paper's, which stand as printed there.
+    pub(super) digits: usize,
+    pub(super) row_head: &'static str,
+    pub(super) columns: Vec<String>,
+    /// The paper first.
+    pub(super) sources: Vec<&'static str>,
+    pub(super) rows: Vec<Row>,
+}
+
+/// A row: per source and column a value, where there is one.
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) values: Vec<Vec<Option<f64>>>,
+}
+
+/// The first source of a [`Comparison`].
+pub(super) const PAPER: &str = "paper";
+/// The second.
+pub(super) const MEASURED: &str = "measured";
+/// So many columns stand beside each other; of more, each source has a line.
+const COLUMNS_MAX: usize = 8;
+
+impl Comparison {
+    /// A value as text: the paper's as it printed them.
+    fn text(&self, source: usize, value: Option<f64>) -> String {
+        match value.filter(|value| value.is_finite()) {
+            None => "-".to_owned(),
+            Some(value) if self.sources.get(source) == Some(&PAPER) => value.to_string(),
+            Some(value) => format!("{value:.*}", self.digits),
+        }
+    }
+
+    /// Heads and rows, for the screen and the page.
+    pub(super) fn lines(&self) -> (Vec<String>, Vec<Vec<String>>) {
+        let wide = self.columns.len() * self.sources.len() <= COLUMNS_MAX;
+        let mut heads = vec![self.row_head.to_owned()];
+        if wide {
+            for column in &self.columns {
+                heads.extend(self.sources.iter().map(|source| match column.as_str() {
+                    "" => (*source).to_owned(),
+                    column => format!("{column}, {source}"),
+                }));
+            }
+        } else {
+            heads.push(String::new());
+            heads.extend(self.columns.iter().cloned());
+        }
+        let value = |row: &Row, source: usize, column: usize| {
+            self.text(source, row.values.get(source).and_then(|values| values.get(column)).copied().flatten())
+        };
+        let mut rows = Vec::new();
+        for row in &self.rows {
+            if wide {
+                let mut cells = vec![row.name.clone()];
+                for column in 0..self.columns.len() {
+                    cells.extend((0..self.sources.len()).map(|source| value(row, source, column)));
+                }
+                rows.push(cells);
+                continue;
+            }
+            for (i, source) in self.sources.iter().enumerate() {
+                let name = if i == 0 { row.name.clone() } else { String::new() };
+                let mut cells = vec![name, (*source).to_owned()];
+                cells.extend((0..self.columns.len()).map(|column| value(row, i, column)));
+                rows.push(cells);
+            }
+        }
+        (heads, rows)
+    }
+
+    /// Where it is from and in what unit, in a sentence.
+    pub(super) fn remark(&self) -> String {
+        format!("{} of the paper, beside what was measured here; {}.", self.cite, self.unit)
+    }
+
+    /// A line a value: row, column, and a value of each source.
+    pub(super) fn csv(&self) -> String {
+        let field = takt_report::csv::field;
+        let mut text = format!("{},column,{}\n", field(self.row_head), self.sources.join(","));
+        for row in &self.rows {
+            for (i, column) in self.columns.iter().enumerate() {
+                let values: Vec<String> = row
+                    .values
+                    .iter()
+                    .map(|values| values.get(i).copied().flatten().map_or(String::new(), |value| value.to_string()))
+                    .collect();
+                text.push_str(&format!("{},{},{}\n", field(&row.name), field(column), values.join(",")));
+            }
+        }
+        text
+    }
+
+    /// The same as JSON.
+    pub(super) fn json(&self) -> serde_json::Value {
+        let values = |row: &Row, column: usize| {
+            let mut object = serde_json::Map::new();
+            object.insert("column".to_owned(), self.columns[column].clone().into());
+            for (i, source) in self.sources.iter().enumerate() {
+                let value = row.values.get(i).and_then(|values| values.get(column)).copied().flatten();
+                object.insert((*source).to_owned(), value.into());
+            }
+            serde_json::Value::Object(object)
+        };
+        let rows: Vec<serde_json::Value> = self
+            .rows
+            .iter()
+            .map(|row| {
+                let all: Vec<_> = (0..self.columns.len()).map(|column| values(row, column)).collect();
+                serde_json::json!({ "row": row.name, "values": all })
+            })
+            .collect();
+        serde_json::json!({ "title": self.title, "cite": self.cite, "unit": self.unit, "rows": rows })
+    }
+}
+
+/// Whether `value` is between `low` and `high` times `of`, all positive; `None` where one is unknown.
+pub(super) fn within(value: Option<f64>, of: f64, low: f64, high: f64) -> Option<bool> {
+    let ratio = value? / of;
+    ratio.is_finite().then_some(low <= ratio && ratio <= high)
+}
+
+/// All of them; `None` where one is unknown and none is false.
+pub(super) fn all(holds: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
+    let mut known = Some(true);
+    for one in holds {
+        match one {
+            Some(false) => return Some(false),
+            None => known = None,
+            Some(true) => {}
+        }
+    }
+    known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(columns: usize) -> Comparison {
+        Comparison {
+            title: "T".to_owned(),
+            cite: "Table I",
+            unit: "times in us",
+            digits: 1,
+            row_head: "task",
+            columns: (0..columns).map(|i| format!("c{i}")).collect(),
+            sources: vec![PAPER, MEASURED],
+            rows: vec![Row {
+                name: "a, b".to_owned(),
+                values: vec![vec![Some(1.9858); columns], vec![Some(2.049), None]],
+            }],
+        }
+    }
+
+    #[test]
+    fn the_papers_values_stand_as_printed_and_missing_ones_as_a_dash() {
+        let (heads, rows) = table(2).lines();
+        assert_eq!(heads, ["task", "c0, paper", "c0, measured", "c1, paper", "c1, measured"]);
+        assert_eq!(rows, [["a, b", "1.9858", "2.0", "1.9858", "-"]]);
+        let (heads, rows) = table(5).lines();
+        assert_eq!(heads[..3], ["task", "", "c0"]);
+        assert_eq!(rows[1], ["", "measured", "2.0", "-", "-", "-", "-"]);
+        assert_eq!(table(2).csv(), "task,column,paper,measured\n\"a, b\",c0,1.9858,2.049\n\"a, b\",c1,1.9858,\n");
+        assert!(table(2).json()["rows"][0]["values"][1]["measured"].is_null());
+    }
+
+    #[test]
+    fn claims_decide_together() {
+        let with = |claims: &[Option<bool>]| {
+            let mut findings = Findings::default();
+            claims.iter().for_each(|holds| findings.claim("c", "", String::new(), *holds));
+            findings.holds()
+        };
+        assert_eq!(with(&[]), None);
+        assert_eq!(with(&[Some(true), None]), None);
+        assert_eq!(with(&[Some(true), None, Some(false)]), Some(false));
+        assert_eq!(with(&[Some(true)]), Some(true));
+        assert_eq!([all([None, Some(false)]), all([None, Some(true)]), all([])], [Some(false), None, Some(true)]);
+        assert_eq!(within(Some(1.1), 1.0, 0.9, 1.2), Some(true));
+        assert_eq!([within(None, 1.0, 0.9, 1.2), within(Some(1.0), 0.0, 0.9, 1.2)], [None, None]);
+    }
+}

@@ -1,0 +1,229 @@
+//! The kernel recorded, by `observe`'s machinery, while an experiment runs in other threads of this process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use takt_linux::clock;
+use takt_log::stats::{Stats, TaskStats};
+use takt_log::{Event, JobKey, Sink, stats::Collector};
+use takt_model::{Span, Time};
+use takt_report::{Gantt, GanttBuilder, GanttOptions, Scene};
+
+use super::context::Context;
+use crate::args;
+use crate::failure::Failure;
+use crate::input;
+use crate::output::Target;
+use crate::verbs::observe::live;
+
+/// A recording that goes on.
+pub(super) struct Recording {
+    path: String,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(Stats, live::Recording), Failure>>>,
+}
+
+/// A recording that has ended.
+pub(super) struct Recorded {
+    /// The log.
+    pub(super) path: String,
+    /// Numbers of all threads, by their names with ids: `takt task-1-4711`.
+    pub(super) stats: Stats,
+    /// What it lost or could not read.
+    pub(super) defects: Vec<String>,
+}
+
+impl Recording {
+    /// Records the threads of this process, and those that will be started, into that file of the experiment's folder. What happens from
+    /// the return on is recorded.
+    pub(super) fn start(context: &Context, file: &str) -> Result<Recording, Failure> {
+        let path = context.path(file);
+        let mut options = args::Observe::everything();
+        options.pid = vec![std::process::id()];
+        options.output = Some(Target(path.clone()));
+        let (begun, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (told, stop) = (Arc::clone(&begun), Arc::clone(&over));
+        let record = move || {
+            live::record(&options, None, &|| {
+                // Asked for the first time right after recording began.
+                told.store(true, Ordering::Release);
+                stop.load(Ordering::Acquire).then(String::new)
+            })
+        };
+        let thread = std::thread::Builder::new()
+            .name("takt-recorder".to_owned())
+            .spawn(record)
+            .map_err(|error| Failure::trouble(format_args!("cannot start a thread to record: {error}")))?;
+        while !begun.load(Ordering::Acquire) && !thread.is_finished() {
+            clock::pause(Span::from_ms(2));
+        }
+        let mut recording = Recording { path, over, thread: Some(thread) };
+        if recording.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            recording.end()?;
+        }
+        Ok(recording)
+    }
+
+    /// Ends it.
+    pub(super) fn finish(mut self) -> Result<Recorded, Failure> {
+        let (stats, recording) = self.end()?;
+        Ok(Recorded { path: std::mem::take(&mut self.path), stats, defects: recording.defects() })
+    }
+
+    fn end(&mut self) -> Result<(Stats, live::Recording), Failure> {
+        self.over.store(true, Ordering::Release);
+        let joined = self.thread.take().map(JoinHandle::join);
+        joined
+            .and_then(Result::ok)
+            .unwrap_or_else(|| Err(Failure::trouble("the thread that records ended by a panic; this is a bug of takt")))
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            let _ = self.end();
+        }
+    }
+}
+
+impl Recorded {
+    #[expect(dead_code, reason = "for the experiments that come next")]
+    /// What was recorded of the thread with this name (as the kernel has it: cut to 15 bytes).
+    pub(super) fn of(&self, name: &str) -> Option<&TaskStats> {
+        of(&self.stats, name)
+    }
+
+    /// The numbers of the log once more, of each thread from the job on that follows a pause of at least `pause` among its first ones: what threads
+    /// did until all of them were ready is left out.
+    pub(super) fn after(&self, pause: Span) -> Result<Stats, Failure> {
+        let failed = |error| input::log_failure(&self.path, &error);
+        let mut log = input::log(&self.path)?;
+        let mut begins = Begins { pause, ..Begins::default() };
+        log.copy_to(&mut begins).map_err(failed)?;
+        let mut log = input::log(&self.path)?;
+        let mut late = Late { collector: Collector::for_log(log.header(), log.definitions()), first: begins.first };
+        let end = log.copy_to(&mut late).map_err(failed)?;
+        Ok(late.collector.finish(end))
+    }
+
+    #[expect(dead_code, reason = "for the experiments that come next")]
+    /// The schedule of the threads with these names, between these times of the log.
+    pub(super) fn gantt(&self, names: &[&str], from: Time, to: Time) -> Result<Gantt, Failure> {
+        let mut log = input::log(&self.path)?;
+        let named = |task: &&TaskStats| names.iter().any(|name| is(&task.task, name));
+        let tasks = self.stats.tasks.iter().filter(named).map(|task| task.task.clone()).collect();
+        let window = takt_report::Window::Range { from, to };
+        let options = GanttOptions { tasks, ..GanttOptions::new(window) };
+        let scene = Scene::of_log("", log.definitions(), log.header().kinds);
+        let mut builder = GanttBuilder::new(scene, options);
+        let end = log.copy_to(&mut builder).map_err(|error| input::log_failure(&self.path, &error))?;
+        Ok(builder.finish(end))
+    }
+}
+
+/// Of these numbers, those of the thread with this name.
+pub(super) fn of<'a>(stats: &'a Stats, name: &str) -> Option<&'a TaskStats> {
+    stats.tasks.iter().find(|task| is(&task.task, name))
+}
+
+/// Whether `task` is `name` with a thread's id.
+fn is(task: &str, name: &str) -> bool {
+    let (comm, pid) = task.rsplit_once('-').unwrap_or((task, ""));
+    comm == cut(name) && !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A thread's name as the kernel keeps it.
+fn cut(name: &str) -> &str {
+    let end = (0..=name.len().min(15)).rev().find(|end| name.is_char_boundary(*end));
+    name.get(..end.unwrap_or(0)).unwrap_or(name)
+}
+
+/// The job that an event of a recording is about.
+fn job_of(event: &Event) -> Option<JobKey> {
+    match event {
+        Event::Release { job, .. }
+        | Event::Start { job, .. }
+        | Event::Preempt { job, .. }
+        | Event::Resume { job, .. }
+        | Event::Block { job, .. }
+        | Event::Wake { job }
+        | Event::Complete { job, .. }
+        | Event::Miss { job }
+        | Event::Migrate { job, .. }
+        | Event::Window { job, .. } => Some(*job),
+        _ => None,
+    }
+}
+
+/// Finds where each task begins in earnest.
+#[derive(Default)]
+struct Begins {
+    pause: Span,
+    /// By task: the arrival of the last job, and how many there were.
+    seen: Vec<(Time, u64)>,
+    /// By task: its first job after the pause.
+    first: Vec<u64>,
+}
+
+impl Sink for Begins {
+    fn event(&mut self, _stream: u32, _now: Time, event: &Event) {
+        let Event::Release { job, arrival, .. } = event else { return };
+        let task = job.task.index();
+        if self.seen.len() <= task {
+            self.seen.resize(task + 1, (Time::ZERO, 0));
+            self.first.resize(task + 1, 0);
+        }
+        let (last, count) = self.seen[task];
+        if count > 0 && count <= FIRST_MAX && arrival.saturating_since(last) >= self.pause {
+            self.first[task] = job.number;
+        }
+        self.seen[task] = (*arrival, count + 1);
+    }
+
+    fn wants_misses(&self) -> bool {
+        false
+    }
+}
+
+/// So many jobs may precede the pause.
+const FIRST_MAX: u64 = 3;
+
+/// Counts the jobs of each task from some number on.
+struct Late {
+    collector: Collector,
+    /// By task.
+    first: Vec<u64>,
+}
+
+impl Sink for Late {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        let early = |job: JobKey| self.first.get(job.task.index()).is_some_and(|first| job.number < *first);
+        if !job_of(event).is_some_and(early) {
+            self.collector.event(stream, now, event);
+        }
+    }
+
+    fn define(&mut self, stream: u32, now: Time, definition: &takt_log::Definition) {
+        self.collector.define(stream, now, definition);
+    }
+
+    fn wants_misses(&self) -> bool {
+        self.collector.wants_misses()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_known_by_the_names_that_the_kernel_keeps() {
+        assert!(is("takt task-1-4711", "takt task-1"));
+        assert!(!is("takt task-1-4711", "takt task"));
+        assert!(!is("takt task-1-4711", "takt task") && !is("takt task-x", "takt task"));
+        assert!(is("takt-emulated-d-12", "takt-emulated-driver"));
+        assert_eq!(cut("ééééééééé"), "ééééééé");
+    }
+}

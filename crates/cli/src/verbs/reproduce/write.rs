@@ -1,0 +1,106 @@
+//! Files, screen and JSON of what was found.
+
+use serde_json::{Value, json};
+use takt_report::{ExperimentPage, PageTable, Picture};
+
+use super::Experiment;
+use super::context::Context;
+use super::findings::{Claim, Findings};
+use crate::failure::Failure;
+use crate::table::Table;
+
+/// Writes page, charts and tables; their names, with those that the experiment wrote.
+pub(super) fn files(experiment: &Experiment, context: &Context, findings: &Findings) -> Result<Vec<String>, Failure> {
+    let mut names = vec!["index.html".to_owned()];
+    for (i, table) in findings.tables.iter().enumerate() {
+        let name = if i == 0 { "table.csv".to_owned() } else { format!("table-{}.csv", i + 1) };
+        context.write(&name, table.csv().as_bytes())?;
+        names.push(name);
+    }
+    for figure in &findings.figures {
+        context.write(&figure.file, figure.alone.as_bytes())?;
+        names.push(figure.file.clone());
+    }
+    names.extend(findings.files.iter().cloned());
+    context.write("index.html", page(experiment, findings).as_bytes())?;
+    Ok(names)
+}
+
+fn page(experiment: &Experiment, findings: &Findings) -> String {
+    let tables: Vec<PageTable> = findings
+        .tables
+        .iter()
+        .map(|table| {
+            let (heads, rows) = table.lines();
+            PageTable { title: table.title.clone(), remark: table.remark(), heads, rows }
+        })
+        .collect();
+    let pictures: Vec<Picture> = findings.figures.iter().map(|figure| figure.picture.clone()).collect();
+    let claims: Vec<_> = findings.claims.iter().map(Claim::line).collect();
+    ExperimentPage {
+        title: &format!("{}: {}", experiment.name, experiment.shows),
+        lead: &format!("{} {}: {}", experiment.paper.key, experiment.paper.title, experiment.what),
+        claims: &claims,
+        tables: &tables,
+        pictures: &pictures,
+        differences: &findings.differences,
+        notes: &findings.notes,
+        command: &format!("sudo takt reproduce {}", experiment.name),
+        maker: concat!("takt ", env!("CARGO_PKG_VERSION")),
+    }
+    .html()
+}
+
+/// What the terminal shows.
+pub(super) fn screen(experiment: &Experiment, context: &Context, findings: &Findings, files: &[String]) -> String {
+    let mut text = format!("{} {}: {}\n", experiment.paper.key, experiment.shows, experiment.what);
+    for table in &findings.tables {
+        let (heads, rows) = table.lines();
+        let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+        let mut shown = Table::new(&heads);
+        rows.into_iter().for_each(|row| shown.row(row));
+        text.push_str(&format!("\n{} ({}; {})\n{}", table.title, table.cite, table.unit, shown.render("")));
+    }
+    text.push_str("\nWhat the paper claims\n");
+    for claim in &findings.claims {
+        let word = match claim.holds {
+            Some(true) => "holds",
+            Some(false) => "DOES NOT HOLD",
+            None => "NOT DECIDED",
+        };
+        text.push_str(&format!("  {word}: {}\n    {}\n", claim.claim, claim.found));
+    }
+    for (title, sentences) in [("What differs here, and why", &findings.differences), ("Of this run", &findings.notes)]
+    {
+        if !sentences.is_empty() {
+            text.push_str(&format!("\n{title}\n"));
+            sentences.iter().for_each(|sentence| text.push_str(&format!("  - {sentence}\n")));
+        }
+    }
+    text.push_str(&format!("\nWritten into {}: {}\n", context.shown(), files.join(", ")));
+    text
+}
+
+/// What --json prints.
+pub(super) fn answer(experiment: &Experiment, context: &Context, findings: &Findings, files: &[String]) -> Value {
+    let claims: Vec<Value> = findings
+        .claims
+        .iter()
+        .map(|claim| json!({ "name": claim.name, "claim": claim.claim, "found": claim.found, "holds": claim.holds }))
+        .collect();
+    let tables: Vec<Value> = findings.tables.iter().map(super::findings::Comparison::json).collect();
+    json!({
+        "experiment": experiment.name,
+        "paper": experiment.paper.title,
+        "shows": experiment.shows,
+        "holds": findings.holds(),
+        "claims": claims,
+        "tables": tables,
+        "differences": findings.differences,
+        "notes": findings.notes,
+        "folder": context.shown(),
+        "files": files,
+        "steal_ns": context.steal().map(takt_model::Span::as_ns),
+        "interrupted": context.signal().map(|signal| signal.to_string()),
+    })
+}

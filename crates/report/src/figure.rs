@@ -1,0 +1,343 @@
+//! Figures of measured values: lines, steps, dots and bars over two linear axes.
+
+use std::fmt::Write as _;
+
+use crate::curves::ticks;
+use crate::markup::{Esc, Px, clip, columns};
+use crate::svg::{CHART_CSS, COLOURS};
+
+/// How a series is drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// A line through the points.
+    Line,
+    /// The same, dashed: what is no measurement.
+    Dashed,
+    /// Horizontal up to the next point, then vertical: a distribution function.
+    Steps,
+    /// The points alone.
+    Dots,
+    /// The points alone, as rings: another's values beside one's own.
+    Rings,
+    /// A thin bar from zero to each point: a probability mass function.
+    Bars,
+}
+
+/// Points that belong together.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Series {
+    /// For the key.
+    pub name: String,
+    /// (x, y), by ascending x unless they are dots.
+    pub points: Vec<(f64, f64)>,
+    /// How to draw them.
+    pub form: Form,
+    /// Which of the chart's colours, from zero; they repeat.
+    pub colour: usize,
+}
+
+/// A chart over two axes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Figure {
+    /// Above it.
+    pub title: String,
+    /// What the horizontal axis says, unit included.
+    pub x: String,
+    /// What the vertical axis says, unit included.
+    pub y: String,
+    /// Drawn in this order.
+    pub series: Vec<Series>,
+    /// Horizontal lines: what they are, and where.
+    pub rules: Vec<(String, f64)>,
+    /// Where the vertical axis ends; what lies beyond is drawn at its end. `None`: at the largest value.
+    pub y_max: Option<f64>,
+    /// Whether the horizontal axis starts at zero, wherever the values do.
+    pub x_from_zero: bool,
+}
+
+pub(crate) const CSS: &str = ".takt-chart .head{font-size:15px;font-weight:600}.takt-chart .name{font-size:12px}\
+.takt-chart .axis{font-size:12px;fill:var(--soft)}.takt-chart .dashed{stroke-dasharray:6 4;stroke-opacity:.8}\
+.takt-chart .dot{fill:var(--c)}.takt-chart .ring{fill:none;stroke:var(--c);stroke-width:1.6}\
+.takt-chart .mass{stroke:var(--c);stroke-width:3}.takt-chart .rule{stroke:var(--soft);stroke-dasharray:2 3}";
+
+const WIDTH: f64 = 860.0;
+const LEFT: f64 = 72.0;
+const RIGHT: f64 = 18.0;
+const BODY: f64 = 290.0;
+const ROW: f64 = 18.0;
+/// A line of more points than this shows the least and the largest of each half pixel.
+const POINTS_MAX: usize = 3_000;
+
+/// Where values stand on the paper.
+struct Frame {
+    x: (f64, f64),
+    y: (f64, f64),
+    top: f64,
+    bottom: f64,
+}
+
+impl Frame {
+    fn x(&self, value: f64) -> f64 {
+        let share = (value - self.x.0) / (self.x.1 - self.x.0);
+        LEFT + share.clamp(0.0, 1.0) * (WIDTH - RIGHT - LEFT)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let share = (value - self.y.0) / (self.y.1 - self.y.0);
+        self.bottom - share.clamp(0.0, 1.0) * (self.bottom - self.top)
+    }
+}
+
+/// The ends of an axis over these values, a little beyond them; never empty.
+fn ends(values: impl Iterator<Item = f64>, from_zero: bool, to: Option<f64>) -> (f64, f64) {
+    let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+    for value in values.filter(|value| value.is_finite()) {
+        (least, most) = (least.min(value), most.max(value));
+    }
+    if !least.is_finite() {
+        (least, most) = (0.0, 1.0);
+    }
+    let low = if from_zero { least.min(0.0) } else { least };
+    let high = to.unwrap_or(most + (most - low) * 0.04);
+    if high > low { (low, high) } else { (low, low + low.abs().max(1.0)) }
+}
+
+impl Figure {
+    /// The figure as one `<svg>`; with its style sheet where it stands alone.
+    #[must_use]
+    pub fn svg(&self, id: &str, standalone: bool) -> String {
+        let points = || self.series.iter().flat_map(|series| &series.points);
+        let ruled = self.rules.iter().map(|(_, at)| *at);
+        let (key, rows) = self.key();
+        let top = 36.0 + rows as f64 * ROW + 10.0;
+        let frame = Frame {
+            x: ends(points().map(|point| point.0), self.x_from_zero, None),
+            y: ends(points().map(|point| point.1).chain(ruled), true, self.y_max),
+            top,
+            bottom: top + BODY,
+        };
+        let (w, h) = (Px(WIDTH), Px(frame.bottom + 50.0));
+        let mut out = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart figure\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
+             role=\"img\" aria-labelledby=\"{id}\"><title id=\"{id}\">{}</title>\n",
+            Esc(&self.title),
+            id = Esc(id),
+        );
+        if standalone {
+            let _ = writeln!(
+                out,
+                "<style>{CHART_CSS}{CSS}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>"
+            );
+        }
+        let _ = writeln!(out, "<text class=\"head\" x=\"{}\" y=\"22\">{}</text>\n{key}", Px(LEFT), Esc(&self.title));
+        self.axes(&mut out, &frame);
+        for series in &self.series {
+            draw(&mut out, series, &frame);
+        }
+        out.push_str("</svg>\n");
+        out
+    }
+
+    /// The key below the title, in as many lines as it takes.
+    fn key(&self) -> (String, usize) {
+        let (mut out, mut x, mut row) = (String::new(), LEFT, 0);
+        let named = self.series.iter().filter(|series| !series.name.is_empty());
+        for series in named {
+            let name = clip(&series.name, 60);
+            let width = 34.0 + columns(&name) as f64 * 6.7 + 22.0;
+            if x > LEFT && x + width > WIDTH - RIGHT {
+                (x, row) = (LEFT, row + 1);
+            }
+            let y = 40.0 + f64::from(row) * ROW;
+            let class = format!("p{}", series.colour % COLOURS);
+            let mark = match series.form {
+                Form::Line | Form::Steps => format!("<path class=\"line\" d=\"M{} {}h26\"/>", Px(x), Px(y)),
+                Form::Dashed => format!("<path class=\"line dashed\" d=\"M{} {}h26\"/>", Px(x), Px(y)),
+                Form::Dots => format!("<circle class=\"dot\" cx=\"{}\" cy=\"{}\" r=\"3.4\"/>", Px(x + 13.0), Px(y)),
+                Form::Rings => format!("<circle class=\"ring\" cx=\"{}\" cy=\"{}\" r=\"4\"/>", Px(x + 13.0), Px(y)),
+                Form::Bars => format!("<path class=\"mass\" d=\"M{} {}v-10\"/>", Px(x + 13.0), Px(y + 5.0)),
+            };
+            let _ = writeln!(
+                out,
+                "<g class=\"{class}\">{mark}<text class=\"name\" x=\"{}\" y=\"{}\">{}</text></g>",
+                Px(x + 34.0),
+                Px(y + 4.0),
+                Esc(&name)
+            );
+            x += width;
+        }
+        (out, if self.series.is_empty() { 0 } else { row as usize + 1 })
+    }
+
+    fn axes(&self, out: &mut String, frame: &Frame) {
+        let (mut grid, mut labels) = (String::new(), String::new());
+        for (at, text) in ticks(frame.x.0, frame.x.1) {
+            let x = Px(frame.x(at));
+            let _ = write!(grid, "M{x} {}V{}", Px(frame.top), Px(frame.bottom));
+            let _ = write!(
+                labels,
+                "<text x=\"{x}\" y=\"{}\" text-anchor=\"middle\">{text}</text>",
+                Px(frame.bottom + 16.0)
+            );
+        }
+        for (at, text) in ticks(frame.y.0, frame.y.1).into_iter().step_by(2) {
+            let y = frame.y(at);
+            let _ = write!(grid, "M{} {}H{}", Px(LEFT), Px(y), Px(WIDTH - RIGHT));
+            let _ = write!(
+                labels,
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{text}</text>",
+                Px(LEFT - 6.0),
+                Px(y + 4.0)
+            );
+        }
+        let _ = writeln!(out, "<path class=\"grid\" d=\"{grid}\"/>\n<g class=\"ticks\">{labels}</g>");
+        for (what, at) in &self.rules {
+            let y = Px(frame.y(*at));
+            let _ = writeln!(
+                out,
+                "<path class=\"rule\" d=\"M{} {y}H{}\"><title>{}</title></path>",
+                Px(LEFT),
+                Px(WIDTH - RIGHT),
+                Esc(what)
+            );
+        }
+        let middle = (frame.top + frame.bottom) / 2.0;
+        let _ = writeln!(
+            out,
+            "<text class=\"axis\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n\
+             <text class=\"axis\" x=\"16\" y=\"{m}\" text-anchor=\"middle\" transform=\"rotate(-90 16 {m})\">{}</text>",
+            Px((LEFT + WIDTH - RIGHT) / 2.0),
+            Px(frame.bottom + 38.0),
+            Esc(&self.x),
+            Esc(&self.y),
+            m = Px(middle),
+        );
+    }
+}
+
+fn draw(out: &mut String, series: &Series, frame: &Frame) {
+    if series.points.is_empty() {
+        return;
+    }
+    let _ = write!(out, "<g class=\"p{}\">", series.colour % COLOURS);
+    let at = |point: &(f64, f64)| (frame.x(point.0), frame.y(point.1));
+    match series.form {
+        Form::Line | Form::Dashed => {
+            let class = if series.form == Form::Line { "line" } else { "line dashed" };
+            let line: Vec<String> =
+                thinned(&series.points, frame).iter().map(|(x, y)| format!("{} {}", Px(*x), Px(*y))).collect();
+            let _ = write!(out, "<path class=\"{class}\" d=\"M{}\"/>", line.join("L"));
+        }
+        Form::Steps => {
+            let (x, _) = at(&series.points[0]);
+            let mut path = format!("M{} {}H{}", Px(LEFT), Px(frame.bottom), Px(x));
+            for point in &series.points {
+                let (x, y) = at(point);
+                let _ = write!(path, "H{}V{}", Px(x), Px(y));
+            }
+            let _ = write!(out, "<path class=\"line\" d=\"{path}H{}\"/>", Px(WIDTH - RIGHT));
+        }
+        Form::Dots | Form::Rings => {
+            let (class, r) = if series.form == Form::Dots { ("dot", "3.4") } else { ("ring", "4.6") };
+            for point in &series.points {
+                let (x, y) = at(point);
+                let _ = write!(
+                    out,
+                    "<circle class=\"{class}\" cx=\"{}\" cy=\"{}\" r=\"{r}\"><title>{}: {} at {}</title></circle>",
+                    Px(x),
+                    Px(y),
+                    Esc(&series.name),
+                    point.1,
+                    point.0
+                );
+            }
+        }
+        Form::Bars => {
+            let mut path = String::new();
+            for point in &series.points {
+                let (x, y) = at(point);
+                let _ = write!(path, "M{} {}V{}", Px(x), Px(frame.bottom), Px(y));
+            }
+            let _ = write!(out, "<path class=\"mass\" d=\"{path}\"/>");
+        }
+    }
+    out.push_str("</g>\n");
+}
+
+/// On the paper, and so few that nobody sees that some are missing.
+fn thinned(points: &[(f64, f64)], frame: &Frame) -> Vec<(f64, f64)> {
+    let all = points.iter().map(|(x, y)| (frame.x(*x), frame.y(*y)));
+    if points.len() <= POINTS_MAX {
+        return all.collect();
+    }
+    let mut kept: Vec<(f64, f64)> = Vec::new();
+    let (mut column, mut low, mut high) = (i64::MIN, None::<(f64, f64)>, None::<(f64, f64)>);
+    for point in all {
+        let here = (point.0 * 2.0) as i64;
+        if here != column {
+            kept.extend(low.take().into_iter().chain(high.take()));
+            column = here;
+        }
+        if low.is_none_or(|low| point.1 < low.1) {
+            low = Some(point);
+        }
+        if high.is_none_or(|high| point.1 > high.1) {
+            high = Some(point);
+        }
+    }
+    kept.extend(low.into_iter().chain(high));
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(forms: &[Form], points: &[(f64, f64)]) -> Figure {
+        let series = forms.iter().enumerate().map(|(i, form)| Series {
+            name: format!("<{form:?}>"),
+            points: points.to_vec(),
+            form: *form,
+            colour: i,
+        });
+        Figure {
+            title: "a & b".to_owned(),
+            x: "frame".to_owned(),
+            y: "ms".to_owned(),
+            series: series.collect(),
+            rules: vec![("40 ms".to_owned(), 40.0)],
+            y_max: None,
+            x_from_zero: false,
+        }
+    }
+    const FORMS: [Form; 6] = [Form::Line, Form::Dashed, Form::Steps, Form::Dots, Form::Rings, Form::Bars];
+
+    #[test]
+    fn figures_are_well_formed_and_name_what_they_show() {
+        let svg = figure(&FORMS, &[(1.0, 2.0), (2.0, 80.0), (5.0, 3.5)]).svg("f", true);
+        let parsed = roxmltree::Document::parse(&svg).expect("XML");
+        let texts: Vec<&str> = parsed.descendants().filter_map(|node| node.text()).collect();
+        for wanted in ["a & b", "frame", "ms", "<Line>", "<Bars>", "40 ms", "80"] {
+            assert!(texts.contains(&wanted), "no {wanted} in {texts:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_and_one_value_are_figures_too() {
+        for points in [&[][..], &[(0.0, 0.0)], &[(7.0, 7.0)], &[(f64::NAN, 1.0)], &[(-3.0, -2.0)]] {
+            let svg = figure(&FORMS, points).svg("f", false);
+            assert!(roxmltree::Document::parse(&svg).is_ok(), "{points:?}");
+            assert!(points.iter().any(|(x, _)| x.is_nan()) || !svg.contains("NaN"), "{svg}");
+        }
+    }
+
+    #[test]
+    fn many_points_keep_their_extremes() {
+        let mut points: Vec<(f64, f64)> = (0..50_000).map(|i| (f64::from(i), 1.0)).collect();
+        points[31_234].1 = 99.0;
+        let frame = Frame { x: (0.0, 50_000.0), y: (0.0, 100.0), top: 0.0, bottom: 100.0 };
+        let thin = thinned(&points, &frame);
+        assert!(thin.len() < 4_000, "{}", thin.len());
+        assert!(thin.iter().any(|(_, y)| (*y - 1.0).abs() < 1e-9), "the peak is gone");
+    }
+}
