@@ -5,6 +5,7 @@ mod generate;
 mod infer;
 mod observe;
 mod reproduce;
+mod reserve;
 mod stats;
 mod study;
 mod top;
@@ -19,6 +20,7 @@ pub(crate) use generate::{Gen, Profile};
 pub(crate) use infer::Infer;
 pub(crate) use observe::Observe;
 pub(crate) use reproduce::Reproduce;
+pub(crate) use reserve::Reserve;
 pub(crate) use stats::Stats;
 pub(crate) use study::{List, OTHERS, Study};
 pub(crate) use top::{Sort, Top};
@@ -61,6 +63,7 @@ pub(crate) enum Verb {
     Infer(Infer),
     Observe(Box<Observe>),
     Reproduce(Reproduce),
+    Reserve(Box<Reserve>),
     Stats(Stats),
     Top(Top),
     Diff(Diff),

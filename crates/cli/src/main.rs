@@ -26,8 +26,8 @@ use failure::{Failure, Status};
 use takt_linux::recovery::{Recovery, recover};
 
 fn main() -> ExitCode {
-    // The process that removes what a killed recorder leaves is this program, too.
-    if takt_linux::tracing::guardian(std::env::args_os()) {
+    // The process that puts back what a killed recorder or holder of reservations could not is this program, too.
+    if takt_linux::guardian::guardian(std::env::args_os()) {
         return ExitCode::from(Status::Yes as u8);
     }
     takt_linux::signals::ignore_file_size();
@@ -66,7 +66,7 @@ fn tell(failure: Failure) -> Status {
     failure.status
 }
 
-/// Undoes what a killed run left of its cpusets and of its recordings on this machine, whatever verb is asked for
+/// Undoes what a killed run left of its cpusets, its recordings and its reservations on this machine, whatever verb is asked for
 /// (docs/privilege.md).
 fn repair() {
     let left = takt_linux::tracing::recover();
@@ -75,6 +75,17 @@ fn repair() {
     }
     for (name, cause) in &left.stuck {
         output::note(format_args!("note: the trace instance {name} of a killed recording cannot be removed: {cause}"));
+    }
+    let held = takt_linux::hold::recover();
+    if !held.restored.is_empty() {
+        let threads: Vec<String> = held.restored.iter().map(ToString::to_string).collect();
+        output::note(format_args!(
+            "note: an earlier reservation was killed: threads {} have their class again",
+            threads.join(", ")
+        ));
+    }
+    for error in &held.stuck {
+        output::note(format_args!("note: {error}"));
     }
     match recover() {
         Ok(Recovery::Nothing | Recovery::InUse { .. }) => {}

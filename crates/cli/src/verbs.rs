@@ -50,6 +50,7 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
         Verb::Infer(options) => infer::execute(&options, json),
         Verb::Observe(options) => observe::execute(&options, json),
         Verb::Reproduce(options) => reproduce::execute(&options, json),
+        Verb::Reserve(options) => reserve::execute(&options, json),
         Verb::Stats(options) => stats::execute(&options, json),
         Verb::Top(options) => top::execute(&options),
         Verb::Diff(options) => diff::execute(&options, json),

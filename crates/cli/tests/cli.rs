@@ -755,6 +755,7 @@ fn help_says_what_it_said() {
         "run",
         "observe",
         "reproduce",
+        "reserve",
         "doctor",
         "stats",
         "top",

@@ -323,6 +323,18 @@ fn failed(path: &Path, error: &io::Error, hint: &'static str) -> CpusetError {
     CpusetError::File { path: path.display().to_string(), cause: error.to_string(), hint }
 }
 
+/// Whether cpusets divide the machine's CPUs into several scheduling domains, as far as the root sets tell.
+pub(crate) fn is_divided() -> bool {
+    let v1 = cgroup_v1_mount("cpuset").and_then(|root| read(&root.join(LOAD_BALANCE)).ok());
+    // The CPUs of partitions leave the root cgroup.
+    let v2 = || {
+        let left = read(&cgroup_v2_mount()?.join("cpuset.cpus.effective")).ok()?;
+        let online = read(Path::new("/sys/devices/system/cpu/online")).ok()?;
+        Some(left.trim() != online.trim())
+    };
+    v1.map_or_else(|| v2().unwrap_or(false), |balance| balance.trim() == "0")
+}
+
 /// Where the version-1 hierarchy of `controller` is mounted.
 pub(crate) fn cgroup_v1_mount(controller: &str) -> Option<PathBuf> {
     mount_of(&fs::read_to_string("/proc/self/mountinfo").ok()?, controller)

@@ -8,6 +8,8 @@ pub mod clock;
 pub mod cpuset;
 pub mod doctor;
 pub mod futex;
+pub mod guardian;
+pub mod hold;
 pub mod machine;
 pub mod memory;
 pub mod process;

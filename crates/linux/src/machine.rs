@@ -8,6 +8,7 @@ use std::path::Path;
 use takt_model::Span;
 
 use crate::process;
+use crate::sched::Reservation;
 
 /// The kernel's limits on real-time work. Where /proc does not tell, the kernel's defaults stand in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +107,62 @@ fn throttles(version: Option<(u32, u32)>, configuration: impl FnOnce() -> String
         !known || configuration.lines().any(|line| line == "CONFIG_RT_GROUP_SCHED=y")
     };
     version.is_none_or(|version| version < (6, 12)) || groups()
+}
+
+/// What SCHED_DEADLINE may have of the CPUs of one scheduling domain, in 2^-20 CPUs as the kernel counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// Its CPUs, the kernel's numbers.
+    pub cpus: Vec<u32>,
+    /// What may be booked in all; `None`: there is no admission control.
+    pub limit: Option<u64>,
+    /// What is booked, by threads and servers.
+    pub booked: u64,
+    /// Of it, by servers for ordinary threads: the kernel's default where it does not tell.
+    pub servers: u64,
+}
+
+impl Room {
+    /// What is left; `None`: no end of it.
+    #[must_use]
+    pub fn left(&self) -> Option<u64> {
+        self.limit.map(|limit| limit.saturating_sub(self.booked))
+    }
+}
+
+/// The one scheduling domain of this machine and what is booked in it; `None` where there are several (cpusets, isolated CPUs), CPUs are
+/// not alike, or the kernel does not tell (it does by debugfs, to root).
+#[must_use]
+pub fn room() -> Option<Room> {
+    let cpus = one_domain()?;
+    let text = fs::read_to_string("/sys/kernel/debug/sched/debug").ok()?;
+    let booked = *total_bandwidth(&text)?.iter().max()?;
+    let limits = Limits::read();
+    let each = u64::try_from(limits.rt_runtime_us).ok().map(|runtime| ratio(runtime, limits.rt_period_us));
+    let server = machine().fair_server_assumed().map_or(0, |(runtime, period)| ratio(runtime.as_ns(), period.as_ns()));
+    let of_all = |each: u64| each.saturating_mul(cpus.len() as u64);
+    Some(Room { limit: each.map(of_all), booked, servers: of_all(server).min(booked), cpus })
+}
+
+/// What is booked now in the domain where most is, where the kernel tells.
+#[must_use]
+pub fn booked() -> Option<u64> {
+    total_bandwidth(&fs::read_to_string("/sys/kernel/debug/sched/debug").ok()?)?.into_iter().max()
+}
+
+/// All CPUs on line, where they are one scheduling domain and alike.
+#[must_use]
+pub fn one_domain() -> Option<Vec<u32>> {
+    let online = parse_cpu_list(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?);
+    let isolated = line("/sys/devices/system/cpu/isolated").unwrap_or_default();
+    let capacity = |cpu: &u32| number(format!("/sys/devices/system/cpu/cpu{cpu}/cpu_capacity")).unwrap_or(1024u64);
+    let alike = online.iter().all(|cpu| capacity(cpu) == 1024);
+    (alike && isolated.is_empty() && !crate::cpuset::is_divided()).then_some(online)
+}
+
+/// `to_ratio` of the kernel, in 2^-20.
+fn ratio(runtime: u64, period: u64) -> u64 {
+    Reservation { runtime: Span::from_ns(runtime), deadline: Span::ZERO, period: Span::from_ns(period) }.bandwidth()
 }
 
 /// Major and minor number of a release like `6.18.44-fc`.

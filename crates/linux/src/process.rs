@@ -7,6 +7,10 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::thread::JoinHandle;
 
+use crate::hold::Deadline;
+use crate::sched::{self, Attributes, Class, SchedError};
+use crate::signals::Signal;
+
 /// CAP_IPC_LOCK: memory may be locked past the limit.
 pub const CAP_IPC_LOCK: u32 = 14;
 /// CAP_SYS_NICE: scheduling classes and affinities of any kind.
@@ -96,6 +100,17 @@ pub fn terminate(child: &mut std::process::Child) {
     }
 }
 
+/// Sends a child process a signal, unless it has ended already.
+pub fn signal(child: &mut std::process::Child, signal: Signal) {
+    if matches!(child.try_wait(), Ok(None))
+        && let Ok(pid) = libc::pid_t::try_from(child.id())
+        && pid > 0
+    {
+        // SAFETY: kill passes no memory. The child has not been waited for, so the number is still its own.
+        unsafe { libc::kill(pid, libc::c_int::from(signal.number())) };
+    }
+}
+
 fn limit(resource: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid for writing.
@@ -112,12 +127,42 @@ pub struct Held {
     spawning: Option<JoinHandle<io::Result<Child>>>,
 }
 
+/// Why a child that is to have a reservation was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum ReservedError {
+    /// The kernel refused the reservation.
+    #[error(transparent)]
+    Class(SchedError),
+    /// The kernel refused the child.
+    #[error(transparent)]
+    Start(io::Error),
+}
+
 impl Held {
     /// Starts the child.
     ///
     /// # Errors
     /// The kernel's refusal. That there is no such program is told by [`Held::release`].
-    pub fn spawn(mut command: Command) -> io::Result<Held> {
+    pub fn spawn(command: Command) -> io::Result<Held> {
+        Self::start(command, None).map(|(held, _)| held)
+    }
+
+    /// Starts the child, which puts itself under SCHED_DEADLINE before it waits: a thread that does so itself leaks no bandwidth,
+    /// whatever becomes of it.
+    ///
+    /// # Errors
+    /// As [`Held::spawn`], or why there is no such reservation.
+    pub fn reserved(command: Command, deadline: Deadline) -> Result<Held, ReservedError> {
+        let (held, refused) = Self::start(command, Some(deadline.attributes())).map_err(ReservedError::Start)?;
+        if refused == 0 {
+            return Ok(held);
+        }
+        drop(held);
+        Err(ReservedError::Class(sched::explained(&Class::Deadline(deadline.reservation), refused)))
+    }
+
+    /// With the errno of the refusal of its class, zero where it has it.
+    fn start(mut command: Command, class: Option<Attributes>) -> io::Result<(Held, i32)> {
         let (mut told, tell) = io::pipe()?;
         let (wait, go) = io::pipe()?;
         let (tell_fd, wait_fd, go_fd) = (tell.as_raw_fd(), wait.as_raw_fd(), go.as_raw_fd());
@@ -127,9 +172,10 @@ impl Held {
             unsafe {
                 // Its own write end would keep it waiting after its parent's death.
                 libc::close(go_fd);
-                let id = libc::getpid().to_ne_bytes();
+                let refused = class.map_or(0, |class| sched::set_of(0, &class).err().unwrap_or(0));
+                let about = [libc::getpid(), refused];
                 let mut byte = 0u8;
-                if libc::write(tell_fd, id.as_ptr().cast(), id.len()) != id.len() as isize {
+                if libc::write(tell_fd, about.as_ptr().cast(), size_of_val(&about)) != size_of_val(&about) as isize {
                     return Err(io::Error::from_raw_os_error(libc::EPIPE));
                 }
                 loop {
@@ -151,13 +197,13 @@ impl Held {
             child
         })?;
         let mut held = Held { id: 0, go: Some(go), spawning: Some(spawning) };
-        let mut id = [0; size_of::<libc::pid_t>()];
-        match told.read_exact(&mut id) {
+        let (mut id, mut refused) = ([0; size_of::<libc::pid_t>()], [0; size_of::<i32>()]);
+        match told.read_exact(&mut id).and_then(|()| told.read_exact(&mut refused)) {
             Ok(()) => held.id = u32::try_from(libc::pid_t::from_ne_bytes(id)).unwrap_or(0),
             // It was not even forked; the thread knows why.
             Err(error) => return Err(held.join().err().unwrap_or(error)),
         }
-        Ok(held)
+        Ok((held, i32::from_ne_bytes(refused)))
     }
 
     /// Its process id, which is also its first thread's.

@@ -271,7 +271,7 @@ fn read_state(folder: &Path) -> Result<Option<State>, RecoveryError> {
 }
 
 /// The folder belongs to this user alone, and is no link: what stands in it is acted upon.
-fn make_private(folder: &Path) -> Result<(), RecoveryError> {
+pub(crate) fn make_private(folder: &Path) -> Result<(), RecoveryError> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(unusable(folder, &error)),
         _ => {}
@@ -284,7 +284,7 @@ fn make_private(folder: &Path) -> Result<(), RecoveryError> {
     Ok(())
 }
 
-fn unusable(path: &Path, error: &io::Error) -> RecoveryError {
+pub(crate) fn unusable(path: &Path, error: &io::Error) -> RecoveryError {
     RecoveryError::Folder { path: path.display().to_string(), cause: error.to_string() }
 }
 

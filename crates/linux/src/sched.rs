@@ -18,7 +18,8 @@ pub const RUNTIME_MIN_NS: u64 = 1024;
 /// SCHED_FIFO priorities that takt hands out, the most important last. 99 is left to the kernel's own threads.
 pub const FIFO_PRIORITY_MAX: u8 = 98;
 
-const FLAG_RESET_ON_FORK: u64 = 1;
+pub(crate) const FLAG_RESET_ON_FORK: u64 = 1;
+pub(crate) const FLAG_RECLAIM: u64 = 2;
 const GETATTR_DYNAMIC: libc::c_uint = 1;
 
 /// A scheduling class with its parameters.
@@ -40,6 +41,9 @@ pub enum Class {
     Deadline(Reservation),
 }
 
+/// Fractional bits of the kernel's bandwidths.
+pub const BW_SHIFT: u32 = 20;
+
 /// What a SCHED_DEADLINE thread reserves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reservation {
@@ -49,6 +53,15 @@ pub struct Reservation {
     pub deadline: Span,
     /// Period.
     pub period: Span,
+}
+
+impl Reservation {
+    /// The share of a CPU, in 2^-20, as the kernel's admission control books it (`to_ratio`).
+    #[must_use]
+    pub const fn bandwidth(&self) -> u64 {
+        let period = self.period.as_ns();
+        if period == 0 { 0 } else { (((self.runtime.as_ns() as u128) << BW_SHIFT) / period as u128) as u64 }
+    }
 }
 
 impl Class {
@@ -133,17 +146,18 @@ pub enum SchedError {
     },
 }
 
+/// As the kernel takes and gives them.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Attributes {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime: u64,
-    deadline: u64,
-    period: u64,
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Attributes {
+    pub(crate) size: u32,
+    pub(crate) policy: u32,
+    pub(crate) flags: u64,
+    pub(crate) nice: i32,
+    pub(crate) priority: u32,
+    pub(crate) runtime: u64,
+    pub(crate) deadline: u64,
+    pub(crate) period: u64,
 }
 const ATTRIBUTES_SIZE: u32 = size_of::<Attributes>() as u32;
 
@@ -213,7 +227,7 @@ pub fn current() -> Class {
     get(0).map_or(Class::Other, |attributes| class_of(&attributes))
 }
 
-fn class_of(attributes: &Attributes) -> Class {
+pub(crate) fn class_of(attributes: &Attributes) -> Class {
     let priority = u8::try_from(attributes.priority).unwrap_or(u8::MAX);
     match attributes.policy as i32 {
         libc::SCHED_FIFO => Class::Fifo { priority },
@@ -263,7 +277,7 @@ pub fn affinity() -> Vec<u32> {
 }
 
 /// Of the caller where `thread` is zero.
-fn cpus_of(thread: libc::pid_t) -> Vec<u32> {
+pub(crate) fn cpus_of(thread: libc::pid_t) -> Vec<u32> {
     let mut words = [0u64; CPU_WORDS];
     // SAFETY: `words` is valid for writing as many bytes as are announced.
     let written =
@@ -282,6 +296,18 @@ const CPU_WORDS: usize = 128;
 /// # Errors
 /// What the kernel says: none of the CPUs is there, or the thread is under SCHED_DEADLINE.
 pub fn set_affinity(cpus: &[u32]) -> Result<(), SchedError> {
+    let class = || format!("affinity to CPUs {cpus:?}");
+    set_cpus_of(0, cpus).map_err(|errno| match errno {
+        libc::EINVAL => {
+            SchedError::Other { class: class(), cause: "this process may use none of these CPUs".to_owned() }
+        }
+        libc::EBUSY => SchedError::Affinity { class: class() },
+        other => SchedError::Other { class: class(), cause: text(other) },
+    })
+}
+
+/// Of the caller where `thread` is zero.
+pub(crate) fn set_cpus_of(thread: libc::pid_t, cpus: &[u32]) -> Result<(), i32> {
     let mut words = [0u64; CPU_WORDS];
     for cpu in cpus {
         if let Some(word) = words.get_mut(*cpu as usize / 64) {
@@ -289,16 +315,8 @@ pub fn set_affinity(cpus: &[u32]) -> Result<(), SchedError> {
         }
     }
     // SAFETY: `words` is valid for reading as many bytes as are announced.
-    let result = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&words), words.as_ptr()) };
-    if result == 0 {
-        return Ok(());
-    }
-    let class = format!("affinity to CPUs {cpus:?}");
-    Err(match errno() {
-        libc::EINVAL => SchedError::Other { class, cause: "this process may use none of these CPUs".to_owned() },
-        libc::EBUSY => SchedError::Affinity { class },
-        other => SchedError::Other { class, cause: text(other) },
-    })
+    let result = unsafe { libc::syscall(libc::SYS_sched_setaffinity, thread, size_of_val(&words), words.as_ptr()) };
+    if result == 0 { Ok(()) } else { Err(errno()) }
 }
 
 fn get(flags: libc::c_uint) -> Result<Attributes, i32> {
@@ -306,7 +324,7 @@ fn get(flags: libc::c_uint) -> Result<Attributes, i32> {
 }
 
 /// Of the caller where `thread` is zero.
-fn get_of(thread: libc::pid_t, flags: libc::c_uint) -> Result<Attributes, i32> {
+pub(crate) fn get_of(thread: libc::pid_t, flags: libc::c_uint) -> Result<Attributes, i32> {
     let mut attributes = Attributes::default();
     // SAFETY: `attributes` is valid for writing as many bytes as are announced.
     let result = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, ATTRIBUTES_SIZE, flags) };
@@ -317,11 +335,16 @@ fn get_of(thread: libc::pid_t, flags: libc::c_uint) -> Result<Attributes, i32> {
 const ADMISSION_TRIES_MAX: u32 = 10;
 
 fn set(attributes: &Attributes) -> Result<(), i32> {
+    set_of(0, attributes)
+}
+
+/// Of the caller where `thread` is zero. Async-signal-safe.
+pub(crate) fn set_of(thread: libc::pid_t, attributes: &Attributes) -> Result<(), i32> {
     let mut last = 0;
     for attempt in 0..ADMISSION_TRIES_MAX {
         let wanted = Attributes { size: ATTRIBUTES_SIZE, ..*attributes };
         // SAFETY: `wanted` is valid for reading as many bytes as its size announces; thread 0 is the caller.
-        if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) } == 0 {
+        if unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const wanted, 0) } == 0 {
             return Ok(());
         }
         last = errno();
@@ -367,6 +390,11 @@ pub fn group_without_budget() -> Option<String> {
     (runtime.trim() == "0").then(|| folder.display().to_string())
 }
 
+/// The cause behind an errno, on this machine.
+pub(crate) fn explained(class: &Class, errno: i32) -> SchedError {
+    explain(class, errno, &Facts::gather())
+}
+
 fn explain(class: &Class, errno: i32, facts: &Facts) -> SchedError {
     let name = class.describe();
     match (errno, class) {
@@ -396,7 +424,7 @@ fn missing(class: &Class, facts: &Facts) -> String {
     }
 }
 
-fn text(errno: i32) -> String {
+pub(crate) fn text(errno: i32) -> String {
     std::io::Error::from_raw_os_error(errno).to_string()
 }
 

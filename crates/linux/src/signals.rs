@@ -5,9 +5,11 @@
 //! [`crate::recovery`]).
 
 use std::fmt;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
+/// A bit a signal that a process sent, not the kernel; that of signal 1 is the lowest.
+static SENT: AtomicU64 = AtomicU64::new(0);
 
 /// A signal that asked to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,8 +75,14 @@ const HARMLESS: [libc::c_int; 9] = [
     libc::SIGWINCH,
 ];
 
-extern "C" fn note(signal: libc::c_int) {
+extern "C" fn note(signal: libc::c_int, about: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     CAUGHT.store(signal, Ordering::Release);
+    // SAFETY: the kernel hands over a valid siginfo to a handler with SA_SIGINFO; a null one is not looked at.
+    let code = unsafe { about.as_ref() }.map_or(libc::SI_USER, |about| about.si_code);
+    // What a terminal sends, the kernel sends: to all processes that it concerns.
+    if code <= 0 && (1..=64).contains(&signal) {
+        SENT.fetch_or(1 << (signal - 1), Ordering::AcqRel);
+    }
 }
 
 /// Lets a write past the limit of a file's size (`ulimit -f`) fail with an error, which can be told, in place of ending the
@@ -89,14 +97,15 @@ impl StopSignals {
     #[must_use]
     pub fn catch() -> StopSignals {
         CAUGHT.store(0, Ordering::Release);
+        SENT.store(0, Ordering::Release);
         // Threads are interrupted by a real-time signal of takt's own.
         crate::thread::install_interrupt();
-        let handler: extern "C" fn(libc::c_int) = note;
+        let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = note;
         let mut former = Vec::new();
         // The C library keeps some real-time signals to itself and refuses them.
         for signal in (1..=libc::SIGRTMAX()).filter(|signal| !BROKEN.contains(signal) && !HARMLESS.contains(signal)) {
             // SAFETY: sigaction is plain data for which zero is valid; the pointers are valid for the calls; the
-            // handler only stores to an atomic, which is async-signal-safe, and lives as long as the program.
+            // handler only stores to atomics, which is async-signal-safe, and lives as long as the program.
             unsafe {
                 let mut old: libc::sigaction = std::mem::zeroed();
                 if libc::sigaction(signal, std::ptr::null(), &raw mut old) != 0
@@ -107,7 +116,7 @@ impl StopSignals {
                 }
                 let mut action: libc::sigaction = std::mem::zeroed();
                 action.sa_sigaction = handler as libc::sighandler_t;
-                action.sa_flags = libc::SA_RESTART;
+                action.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
                 libc::sigemptyset(&raw mut action.sa_mask);
                 if libc::sigaction(signal, &raw const action, std::ptr::null_mut()) == 0 {
                     former.push((signal, old));
@@ -121,6 +130,14 @@ impl StopSignals {
     #[must_use]
     pub fn caught(&self) -> Option<Signal> {
         u8::try_from(CAUGHT.load(Ordering::Acquire)).ok().filter(|number| *number > 0).map(Signal)
+    }
+
+    /// The signals that processes sent since this was asked last, once each: what is to be handed on to a child. Those of a terminal
+    /// are not among them, for it has sent them to the child already.
+    #[must_use]
+    pub fn sent(&self) -> Vec<Signal> {
+        let sent = SENT.swap(0, Ordering::AcqRel);
+        (1..=64u8).filter(|number| sent >> (number - 1) & 1 == 1).map(Signal).collect()
     }
 }
 
@@ -167,6 +184,11 @@ mod tests {
             assert_eq!(signals.caught().unwrap().to_string(), name, "a further one does not kill either");
         }
         assert_eq!(signals.caught().unwrap().number(), 15);
+        let sent: Vec<u8> = signals.sent().into_iter().map(Signal::number).collect();
+        let mut numbers: Vec<u8> = ending.iter().map(|(signal, _)| u8::try_from(*signal).unwrap()).collect();
+        numbers.sort_unstable();
+        assert_eq!(sent, numbers, "each is to be handed on");
+        assert!(signals.sent().is_empty(), "once");
         assert_eq!(action(libc::SIGXFSZ), libc::SIG_IGN, "what is ignored stays so");
         assert_eq!(action(libc::SIGABRT), libc::SIG_DFL);
         assert_eq!(action(libc::SIGTSTP), libc::SIG_DFL, "Ctrl-Z still stops");

@@ -25,7 +25,6 @@ mod counts;
 mod describe;
 mod error;
 mod events;
-mod guardian;
 mod instance;
 mod reader;
 pub mod reading;
@@ -33,23 +32,23 @@ mod recover;
 mod threads;
 mod tracefs;
 
-use std::path::PathBuf;
-
 use takt_model::{Bytes, Span, Time};
 
 use crate::clock;
 use instance::Instance;
 use reader::Reader;
 
+pub use crate::guardian::{Guard, guardian};
 pub use cost::{Cost, cost, handover_ns};
 pub use counts::CpuCount;
 pub use describe::{Descriptions, EventFormat, InterruptName, interrupts, softirqs};
 pub use error::RecorderError;
 pub use events::{Event, one_of};
-pub use guardian::guardian;
 pub use instance::threads_of;
+pub(crate) use instance::{Name, remove};
 pub use recover::{Left, recover};
 pub use threads::{ThreadInfo, class_of, threads};
+pub(crate) use tracefs::Tracefs;
 
 /// What to record, and how.
 #[derive(Clone, Debug)]
@@ -88,18 +87,6 @@ pub enum Threads {
         /// Threads and processes that these start, too.
         children: bool,
     },
-}
-
-/// Who removes the instance when this process is killed at once (SIGKILL, an abort). In any other case it does so itself, and
-/// whatever is left the next start removes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Guard {
-    /// A child process that runs this program, which must call [`guardian`] first of all.
-    ThisProgram,
-    /// A child process that runs that program.
-    Program(PathBuf),
-    /// Nobody: the next start does.
-    NextStart,
 }
 
 /// A recording that goes on. When dropped it ends, and nothing of it stays.

@@ -24,6 +24,7 @@
 mod error;
 mod mapping;
 mod record;
+pub mod reserve;
 mod ring;
 mod start;
 mod threads;

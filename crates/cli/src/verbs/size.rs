@@ -1,5 +1,7 @@
 //! `takt size`: periods and budgets of components, CPUs of tasks, and what flows need, filled in.
 
+mod reserve;
+
 use serde_json::{Value, json};
 use takt_analysis::distributed::assign::Choice;
 use takt_analysis::distributed::network::{NetworkChange, SizedNetwork, assume_delay, size_network};
@@ -15,7 +17,6 @@ use crate::input;
 use crate::output::{Target, note, print, print_json};
 use crate::table::{Table, time};
 use crate::verbs::check::word;
-use crate::verbs::reserve;
 
 pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);

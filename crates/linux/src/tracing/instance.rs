@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use takt_model::{Bytes, Span};
 
 use super::error::RecorderError;
-use super::guardian::Guardian;
 use super::tracefs::Tracefs;
 use super::{Guard, Options, Threads};
+use crate::guardian::{Errand, Guardian};
 use crate::process::Identity;
 
 /// An instance; removed when dropped.
@@ -75,7 +75,8 @@ impl Instance {
         let owner = Identity::current().ok_or(RecorderError::NoIdentity)?;
         let name = Name { owner, number: NUMBER.fetch_add(1, Ordering::Relaxed) };
         let folder = instances.join(name.to_text());
-        let guardian = Guardian::start(guard, name)?;
+        let errand = Errand::Instance(name);
+        let guardian = Guardian::start(guard, &errand).map_err(|cause| RecorderError::Guardian { cause })?;
         let made = fs::create_dir(&folder).and_then(|()| {
             let lock = lock(&folder)?;
             lock.ok_or_else(|| io::Error::other("another process holds its lock"))

@@ -1,4 +1,4 @@
-//! A child process that outlives a kill: it waits for its parent's end, and then removes the parent's instance.
+//! A child process that outlives a kill: it waits for its parent's end, and then puts back what the parent could not.
 //!
 //! It holds the read end of a pipe whose only write end the parent has; the kernel closes that however the parent dies. It has a
 //! session of its own, so that no terminal's ctrl-C reaches it, and ignores the requests to stop: it ends with its parent.
@@ -13,36 +13,74 @@ use std::process::{Child, Command, Stdio};
 
 use takt_model::{Span, Time};
 
-use super::Guard;
-use super::error::RecorderError;
-use super::instance::{Name, remove};
-use super::tracefs::Tracefs;
 use crate::Epoch;
+use crate::hold::Journal;
+use crate::process::Identity;
+use crate::tracing::{Name, Tracefs, remove};
 
-/// The argument that makes a program a guardian; the instance's name follows.
-const ARGUMENT: &str = "--takt-trace-guardian";
+/// Who puts things back when this process is killed at once (SIGKILL, an abort). In any other case it does so itself, and
+/// whatever is left the next start puts back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Guard {
+    /// A child process that runs this program, which must call [`guardian`] first of all.
+    ThisProgram,
+    /// A child process that runs that program.
+    Program(PathBuf),
+    /// Nobody: the next start does.
+    NextStart,
+}
+
+/// What is to be done after the parent's end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Errand {
+    /// Remove a trace instance.
+    Instance(Name),
+    /// Give threads back what they had.
+    Threads(Journal),
+}
+
+/// The arguments that make a program a guardian; a name follows.
+const INSTANCE: &str = "--takt-trace-guardian";
+const THREADS: &str = "--takt-reserve-guardian";
 const READY: &[u8] = b"ready";
 /// How long a guardian may take to start.
 const START_MAX: Span = Span::from_s(10);
-/// How long it waits for its parent to be gone altogether, and tries to remove.
+/// How long it waits for its parent to be gone altogether.
 const END_MAX: Span = Span::from_s(60);
 const LOOK_EVERY: Span = Span::from_ms(10);
 
-/// To be called before anything else by every program that records with [`Guard::ThisProgram`], with its arguments: `true` where
-/// this process was started as a guardian. It has done its work then, and the program should end.
+impl Errand {
+    fn parse(argument: &str, name: &str) -> Option<Errand> {
+        match argument {
+            INSTANCE => Name::parse(name).map(Errand::Instance),
+            THREADS => Journal::parse(name).map(Errand::Threads),
+            _ => None,
+        }
+    }
+
+    fn arguments(&self) -> [String; 2] {
+        match self {
+            Errand::Instance(name) => [INSTANCE.to_owned(), name.to_text()],
+            Errand::Threads(journal) => [THREADS.to_owned(), journal.to_text()],
+        }
+    }
+}
+
+/// To be called before anything else by every program that records or holds threads with [`Guard::ThisProgram`], with its arguments:
+/// `true` where this process was started as a guardian. It has done its work then, and the program should end.
 #[must_use]
 pub fn guardian(arguments: impl IntoIterator<Item = OsString>) -> bool {
     let mut arguments = arguments.into_iter().skip(1);
-    if arguments.next().is_none_or(|first| first != ARGUMENT) {
-        return false;
-    }
-    if let Some(name) = arguments.next().and_then(|name| Name::parse(name.to_str()?)) {
-        watch(name);
+    let Some(first) = arguments.next().filter(|first| first == INSTANCE || first == THREADS) else { return false };
+    let name = arguments.next().unwrap_or_default();
+    let errand = || Errand::parse(first.to_str()?, name.to_str()?);
+    if let Some(errand) = errand() {
+        watch(&errand);
     }
     true
 }
 
-fn watch(name: Name) {
+fn watch(errand: &Errand) {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
         // SAFETY: to ignore a signal has no preconditions.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
@@ -66,29 +104,37 @@ fn watch(name: Name) {
             break;
         }
     }
-    clean_up(name);
+    match errand {
+        Errand::Instance(name) => remove_instance(*name),
+        Errand::Threads(journal) => {
+            until(|| !has_threads(journal.owner));
+            let _ = journal.recover();
+        }
+    }
 }
 
 /// Switches off at once, and removes when the owner has let go of the pages it held.
-fn clean_up(name: Name) {
+fn remove_instance(name: Name) {
     let Ok(tracefs) = Tracefs::find() else { return };
     let folder = tracefs.instances().join(name.to_text());
     if !folder.exists() {
         return;
     }
     let _ = fs::write(folder.join("tracing_on"), "0");
+    until(|| !folder.exists() || (!has_threads(name.owner) && remove(&folder).is_ok()));
+}
+
+/// Looks again and again, for [`END_MAX`] at most.
+fn until(mut is_so: impl FnMut() -> bool) {
     let epoch = Epoch::now_is_zero();
-    while epoch.now() < Time::ZERO.saturating_add(END_MAX) {
-        if !folder.exists() || (!has_threads(name.owner.pid, name.owner.start) && remove(&folder).is_ok()) {
-            return;
-        }
+    while !is_so() && epoch.now() < Time::ZERO.saturating_add(END_MAX) {
         crate::clock::pause(LOOK_EVERY);
     }
 }
 
 /// Whether a thread of the process still runs: its files are closed when the last one has ended, not when the first has.
-fn has_threads(pid: u32, start: u64) -> bool {
-    let is_owner = crate::process::Identity::of(pid).is_some_and(|now| now.start == start);
+fn has_threads(Identity { pid, start }: Identity) -> bool {
+    let is_owner = Identity::of(pid).is_some_and(|now| now.start == start);
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     let runs = |stat: String| {
         let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
@@ -104,15 +150,15 @@ pub(crate) struct Guardian {
 }
 
 impl Guardian {
-    /// Starts one and waits until it watches.
-    pub(crate) fn start(guard: &Guard, name: Name) -> Result<Option<Guardian>, RecorderError> {
+    /// Starts one and waits until it watches. The error is the cause, in words.
+    pub(crate) fn start(guard: &Guard, errand: &Errand) -> Result<Option<Guardian>, String> {
         let program = match guard {
             Guard::ThisProgram => PathBuf::from("/proc/self/exe"),
             Guard::Program(program) => program.clone(),
             Guard::NextStart => return Ok(None),
         };
         let mut command = Command::new(program);
-        command.arg0("takt").arg(ARGUMENT).arg(name.to_text());
+        command.arg0("takt").args(errand.arguments());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         // SAFETY: setsid is async-signal-safe and touches no memory.
         unsafe {
@@ -121,18 +167,17 @@ impl Guardian {
                 Ok(())
             });
         }
-        let failed = |cause: String| RecorderError::Guardian { cause };
-        let child = command.spawn().map_err(|error| failed(error.to_string()))?;
+        let child = command.spawn().map_err(|error| error.to_string())?;
         let mut guardian = Guardian { child };
         match guardian.is_ready() {
             Ok(true) => Ok(Some(guardian)),
             Ok(false) => {
                 guardian.dismiss();
-                Err(failed("the program does not know what a guardian is".to_owned()))
+                Err("the program does not know what a guardian is".to_owned())
             }
             Err(error) => {
                 guardian.dismiss();
-                Err(failed(error.to_string()))
+                Err(error.to_string())
             }
         }
     }

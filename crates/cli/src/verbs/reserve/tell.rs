@@ -1,0 +1,142 @@
+//! What is said of reservations: in words, and in JSON.
+
+use serde_json::{Value, json};
+use std::os::unix::process::ExitStatusExt as _;
+use takt_linux::sched::Class;
+use takt_run::reserve::{Outcome, Plan, Target, Wish};
+
+use super::hold::{Held, Over};
+use crate::args;
+use crate::table::{Table, time};
+
+/// `12ms every 40ms (30.0 % of a CPU)`, and the deadline where it is another.
+fn what(wish: &Wish) -> String {
+    let deadline = if wish.deadline == wish.period { String::new() } else { format!(" within {}", wish.deadline) };
+    let reclaim = if wish.reclaim { ", and what others leave" } else { "" };
+    format!("{}{deadline} every {} ({:.1} % of a CPU){reclaim}", wish.runtime, wish.period, 100.0 * wish.share())
+}
+
+/// That a thread has it now.
+pub(super) fn reserved(target: &Target, wish: &Wish) -> String {
+    format!("{} ({}) has {}", target.name, target.thread.pid, what(wish))
+}
+
+/// Of a bandwidth in 2^-20 CPUs.
+fn share(bandwidth: u64) -> f64 {
+    bandwidth as f64 / f64::from(1 << 20)
+}
+
+fn room(plan: &Plan) -> Value {
+    let Some(room) = &plan.facts.room else { return Value::Null };
+    json!({
+        "cpus": room.cpus,
+        "limit": room.limit.map(share),
+        "booked": share(room.booked),
+        "servers": share(room.servers),
+    })
+}
+
+fn wish(plan: &Plan) -> Value {
+    let wish = &plan.wish;
+    json!({
+        "runtime_ns": wish.runtime.as_ns(), "deadline_ns": wish.deadline.as_ns(), "period_ns": wish.period.as_ns(),
+        "bandwidth": wish.share(), "reclaim": wish.reclaim,
+    })
+}
+
+fn thread(target: &Target) -> Value {
+    json!({
+        "thread": target.name, "id": target.thread.pid, "process": target.process, "class": target.class.describe(),
+    })
+}
+
+/// What would be done.
+pub(super) fn dry(plan: &Plan, options: &args::Reserve) -> Value {
+    json!({
+        "dry_run": true,
+        "reservation": wish(plan),
+        "threads": plan.threads.iter().map(thread).collect::<Vec<_>>(),
+        "command": options.command,
+        "room": room(plan),
+        "left": plan.left().map(share),
+        "notes": plan.notes,
+    })
+}
+
+pub(super) fn dry_text(plan: &Plan, options: &args::Reserve) -> String {
+    let mut text = String::new();
+    for target in &plan.threads {
+        let now = target.class.describe();
+        text.push_str(&format!(
+            "{} ({}), now {now}, would have {}\n",
+            target.name,
+            target.thread.pid,
+            what(&plan.wish)
+        ));
+    }
+    if let Some(program) = options.command.first() {
+        text.push_str(&format!("{program} would begin with {}\n", what(&plan.wish)));
+    }
+    match plan.left() {
+        Some(left) => {
+            let percent = (share(left) * 1000.0).floor() / 10.0;
+            text.push_str(&format!("the kernel would admit it, and {percent:.1} % of a CPU would be left\n"));
+        }
+        None => text.push_str("whether the kernel would admit it is not known\n"),
+    }
+    text
+}
+
+/// How it went.
+pub(super) fn answer(plan: &Plan, held: &Held) -> Value {
+    let threads = held.threads.iter().zip(&held.returned).map(|(target, returned)| {
+        let mut entry = thread(target);
+        entry["after"] = json!(returned.outcome.name());
+        entry["now"] = match &returned.outcome {
+            Outcome::Restored => json!(target.class.describe()),
+            Outcome::Changed { now } => json!(now),
+            Outcome::Ended | Outcome::Failed { .. } => Value::Null,
+        };
+        entry
+    });
+    json!({
+        "reservation": wish(plan),
+        "threads": threads.collect::<Vec<_>>(),
+        "held_ns": held.duration.as_ns(),
+        "over": match &held.over { Over::Time => "for", Over::Ended => "ended", Over::Signal(_) => "signal" },
+        "interrupted": match &held.over { Over::Signal(signal) => Some(signal), _ => None },
+        "command_status": held.command.and_then(|status| status.code()),
+        "command_signal": held.command.and_then(|status| status.signal()),
+        "leaked": held.leaked.map(share),
+        "room": room(plan),
+        "notes": plan.notes,
+    })
+}
+
+pub(super) fn text(plan: &Plan, held: &Held) -> String {
+    let mut table = Table::new(&["THREAD", "ID", "RUNTIME", "DEADLINE", "PERIOD", "BEFORE", "NOW"]);
+    for (target, returned) in held.threads.iter().zip(&held.returned) {
+        table.row(vec![
+            target.name.clone(),
+            target.thread.pid.to_string(),
+            time(plan.wish.runtime),
+            time(plan.wish.deadline),
+            time(plan.wish.period),
+            before(&target.class),
+            returned.outcome.describe(),
+        ]);
+    }
+    let back = match held.leaked {
+        Some(0) => "; nothing of it is booked any more",
+        _ => "",
+    };
+    format!("{}\nreserved for {}{back}\n", table.render(""), time(held.duration))
+}
+
+fn before(class: &Class) -> String {
+    match class {
+        Class::Fifo { priority } => format!("SCHED_FIFO {priority}"),
+        Class::RoundRobin { priority } => format!("SCHED_RR {priority}"),
+        class => class.describe(),
+    }
+}

@@ -1,0 +1,255 @@
+//! `takt reserve` on this kernel: what it sets, what it gives back, whatever ends it, and what its refusals say. Where this machine cannot,
+//! each test says so and passes.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use takt_linux::clock::pause;
+use takt_linux::sched::Class;
+use takt_linux::tracing::class_of;
+use takt_model::Span;
+
+/// They reserve, and look at what is reserved: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn takt(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
+    command.arg("reserve").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = takt(arguments).output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+/// Whether this machine would reserve so little; the reason on the screen where not.
+fn can_reserve() -> bool {
+    let (status, _, stderr) = run(&["--runtime", "5ms", "--period", "100ms", "--dry-run", "--", "true"]);
+    if status != Some(0) {
+        println!("skipped: {stderr}");
+    }
+    status == Some(0)
+}
+
+/// A child of ours; killed and buried when dropped.
+struct Victim(Child);
+
+impl Victim {
+    /// Sleeps nearly always.
+    fn sleeper() -> Victim {
+        Victim(Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn class(&self) -> Class {
+        class_of(self.id()).unwrap()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn is_reserved(class: Class) -> bool {
+    matches!(class, Class::Deadline(of) if of.runtime == Span::from_ms(5) && of.period == Span::from_ms(100) && of.deadline == Span::from_ms(50))
+}
+
+/// Bounded, for something that another process does.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..1500 {
+        if is_so() {
+            return;
+        }
+        pause(Span::from_ms(20));
+    }
+    panic!("{what}: not within 30 s");
+}
+
+/// A takt that holds a reservation for the victim.
+fn holding(victim: &Victim) -> Child {
+    let id = victim.id().to_string();
+    let child = takt(&["--runtime", "5ms", "--deadline", "50ms", "--period", "100ms", "--pid", &id]).spawn().unwrap();
+    eventually("reserved", || is_reserved(victim.class()));
+    child
+}
+
+fn signal(child: &Child, name: &str) {
+    let pid = i32::try_from(child.id()).unwrap();
+    assert!(pid > 1);
+    assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
+}
+
+/// What is booked for SCHED_DEADLINE, when it has settled; `None` where the kernel does not tell.
+fn booked() -> Option<u64> {
+    let mut last = takt_linux::machine::booked()?;
+    for _ in 0..40 {
+        pause(Span::from_ms(120));
+        let now = takt_linux::machine::booked()?;
+        if now == last {
+            break;
+        }
+        last = now;
+    }
+    Some(last)
+}
+
+#[test]
+fn a_thread_has_its_class_again_after_every_end_of_takt_and_nothing_stays_booked() {
+    let _alone = alone();
+    if !can_reserve() {
+        return;
+    }
+    let victim = Victim::sleeper();
+    let before = booked();
+    for end in ["-TERM", "-INT", "-HUP", "-USR1", "-KILL"] {
+        let mut child = holding(&victim);
+        // Asleep for longer than its period: what is demoted then would lose its bandwidth, were it not reduced before.
+        pause(Span::from_ms(250));
+        signal(&child, end);
+        let status = child.wait().unwrap();
+        assert_eq!(status.success(), end != "-KILL", "{end}: {status}");
+        eventually("given back", || victim.class() == Class::Other);
+    }
+    // Other tests of this machine may reserve meanwhile; what this one would have lost is five times 5 %.
+    let after = booked();
+    if let (Some(before), Some(after)) = (before, after) {
+        assert!(after < before + 5 * ((1 << 20) / 20), "{before} were booked, now {after}");
+    }
+}
+
+#[test]
+fn a_command_begins_reserved_and_its_children_do_not() {
+    let _alone = alone();
+    if !can_reserve() {
+        return;
+    }
+    let script = "grep ^policy /proc/$$/sched; sh -c 'grep ^policy /proc/$$/sched; exit 0'; exit 3";
+    let (status, stdout, stderr) = run(&["--runtime", "5ms", "--period", "100ms", "--", "sh", "-c", script]);
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("the command ended with status 3"), "{stderr}");
+    let policies: Vec<&str> = stdout.lines().filter(|line| line.starts_with("policy")).collect();
+    match policies[..] {
+        [first, second] => assert!(first.ends_with(" 6") && second.ends_with(" 0"), "{stdout}"),
+        _ => println!("skipped: this kernel has no /proc/PID/sched ({stdout})"),
+    }
+    assert!(stdout.contains("has ended"), "{stdout}");
+}
+
+#[test]
+fn signals_reach_the_command_and_takt_stays_as_long_as_it() {
+    let _alone = alone();
+    if !can_reserve() {
+        return;
+    }
+    let script = "trap 'echo got it' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child =
+        takt(&["--runtime", "5ms", "--period", "100ms", "--for", "30s", "--", "sh", "-c", script]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    signal(&child, "-TERM");
+    assert_eq!(lines.next().unwrap().unwrap(), "got it");
+    assert!(child.try_wait().unwrap().is_none(), "it goes on, and so does takt");
+    // A signal that cannot be ignored, to the command's own number.
+    let command = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap_or_default();
+    let commands = command.split_ascii_whitespace().filter_map(|id| id.parse::<i32>().ok());
+    let shell = commands
+        .filter(|id| *id > 1)
+        .find(|id| fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.trim() == "sh"));
+    match shell {
+        Some(shell) => assert!(Command::new("kill").args(["-KILL", &shell.to_string()]).status().unwrap().success()),
+        None => println!("skipped: no list of children; --for ends it"),
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(if shell.is_some() { 1 } else { 0 }));
+}
+
+#[test]
+fn whoever_leaves_the_class_is_not_overruled() {
+    let _alone = alone();
+    if !can_reserve() {
+        return;
+    }
+    let victim = Victim::sleeper();
+    let child = holding(&victim);
+    let id = victim.id().to_string();
+    let Ok(changed) = Command::new("chrt").args(["-b", "-p", "0", &id]).status() else {
+        signal(&child, "-TERM");
+        child.wait_with_output().unwrap();
+        return println!("skipped: there is no chrt");
+    };
+    assert!(changed.success());
+    signal(&child, "-TERM");
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("was changed by somebody to"), "{said}");
+    let policy = takt_linux::tracing::threads().into_iter().find(|thread| thread.id == victim.id()).unwrap().policy;
+    assert_eq!(policy, 3, "SCHED_BATCH, as it was set");
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_json_has_its_keys() {
+    let _alone = alone();
+    if !can_reserve() {
+        return;
+    }
+    let victim = Victim::sleeper();
+    let id = victim.id().to_string();
+    let asked = ["--json", "--runtime", "5ms", "--period", "100ms", "--pid", &id];
+    let (status, stdout, _) = run(&[&asked[..], &["--dry-run"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((status, victim.class()), (Some(0), Class::Other));
+    assert_eq!((&json["dry_run"], &json["threads"][0]["id"]), (&true.into(), &victim.id().into()));
+    assert_eq!(json["reservation"]["runtime_ns"], 5_000_000);
+
+    let (status, stdout, stderr) = run(&[&asked[..], &["--for", "200ms"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((status, victim.class()), (Some(0), Class::Other), "{stderr}");
+    assert_eq!((&json["over"], &json["threads"][0]["after"]), (&"for".into(), &"restored".into()));
+    assert!(json["held_ns"].as_u64().unwrap() >= 200_000_000);
+}
+
+#[test]
+fn refusals_say_what_and_what_to_do() {
+    let refused = |arguments: &[&str]| {
+        let (status, stdout, stderr) = run(arguments);
+        assert_eq!(stdout, "");
+        (status.unwrap(), stderr.trim_end().to_owned())
+    };
+    let own = std::process::id().to_string();
+    let on = |runtime, period| refused(&["--runtime", runtime, "--period", period, "--pid", &own]);
+    assert_eq!(
+        on("50ms", "40ms"),
+        (2, "takt: a runtime of 50ms does not fit into a deadline of 40ms: the kernel wants runtime <= deadline <= period".to_owned())
+    );
+    assert_eq!(
+        on("1us", "40ms"),
+        (2, "takt: a runtime of 1us is too short: the kernel takes 1.024us or more".to_owned())
+    );
+    let gone = refused(&["--runtime", "1ms", "--period", "40ms", "--pid", "4294967295"]);
+    assert_eq!(
+        gone,
+        (2, "takt: there is no thread 4294967295; \"ps -eL\" lists those there are (column LWP)".to_owned())
+    );
+    let endless = refused(&["--runtime", "1ms", "--period", "40ms", "--for", "0s", "--pid", &own]);
+    assert_eq!(endless, (2, "takt: --for 0ns is no time; give a duration like 10s".to_owned()));
+    let (status, nobody) = refused(&["--runtime", "1ms", "--period", "40ms"]);
+    assert!(status == 2 && nobody.contains("--pid <PID>|COMMAND"), "{nobody}");
+    if can_reserve() {
+        let missing = refused(&["--runtime", "1ms", "--period", "40ms", "--", "/no/such/program"]);
+        assert_eq!(missing.0, 2);
+        assert!(missing.1.contains("cannot start /no/such/program: No such file or directory"), "{}", missing.1);
+    }
+}

@@ -1,0 +1,222 @@
+//! Other threads' scheduling, held for a while and then given back: class, nice, flags, CPUs.
+//!
+//! A [`Holder`] writes down each change before it makes it ([`Journal`]), and undoes all of them when it is dropped. When it is killed its
+//! guardian does ([`Guard`]), and when that is killed too, the next start ([`recover`]).
+//!
+//! **Invariants.** A thread is given back only what is still as it was set here: whoever has changed it meanwhile is not overruled. A thread
+//! is its id and its start time, so that none is mistaken for a later one of the same id.
+//!
+//! **Bandwidth.** A SCHED_DEADLINE thread that sleeps beyond its zero-lag time and is demoted from outside keeps its bandwidth booked for ever:
+//! the kernel (6.18: `switched_from_dl`, `inactive_task_timer`) unbooks it when its inactive timer fires, and that has fired already.
+//! A change of parameters, however, is booked at once, of a sleeping thread too. So a thread is first given the least that the kernel takes,
+//! 1024 ns in the longest period, which is a bandwidth of 0 / 2^20, and demoted then: nothing is left to be lost.
+
+mod change;
+mod journal;
+
+use takt_model::Span;
+use thiserror::Error;
+
+pub use change::Undone;
+pub use journal::{Given, Journal, Recovered, recover};
+
+use crate::guardian::{Errand, Guard, Guardian};
+use crate::process::Identity;
+use crate::recovery::RecoveryError;
+use crate::sched::{self, Attributes, Class, FLAG_RECLAIM, FLAG_RESET_ON_FORK, Reservation, SchedError};
+use change::Change;
+
+/// Why a thread cannot be held.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum HoldError {
+    /// What would have to be given back cannot be written down.
+    #[error(transparent)]
+    State(#[from] RecoveryError),
+    /// The child process that gives back after a kill.
+    #[error("the guardian, which gives threads back what they had if takt is killed, cannot be started: {cause}")]
+    Guardian {
+        /// What is wrong.
+        cause: String,
+    },
+    /// It has ended.
+    #[error("thread {id} has ended")]
+    Gone {
+        /// Its id.
+        id: u32,
+    },
+    /// The kernel's refusal.
+    #[error(transparent)]
+    Refused(#[from] SchedError),
+}
+
+/// SCHED_DEADLINE with its flags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deadline {
+    /// Runtime, deadline, period.
+    pub reservation: Reservation,
+    /// What others leave may be used beyond the runtime (SCHED_FLAG_RECLAIM, GRUB).
+    pub reclaim: bool,
+}
+
+impl Deadline {
+    pub(crate) fn attributes(self) -> Attributes {
+        let reclaim = if self.reclaim { FLAG_RECLAIM } else { 0 };
+        let base = Attributes::from(&Class::Deadline(self.reservation));
+        // What the thread starts is ordinary; without this it could start nothing at all.
+        Attributes { flags: FLAG_RESET_ON_FORK | reclaim, ..base }
+    }
+}
+
+/// Holds threads; gives back what they had when dropped.
+#[derive(Debug)]
+pub struct Holder {
+    journal: journal::Open,
+    guardian: Option<Guardian>,
+    changes: Vec<Change>,
+    stuck: bool,
+}
+
+impl Holder {
+    /// Holds nothing yet; its guardian watches.
+    ///
+    /// # Errors
+    /// The folder for state files, or the guardian.
+    pub fn start(guard: &Guard) -> Result<Holder, HoldError> {
+        let journal = journal::Open::create()?;
+        let guardian = Guardian::start(guard, &Errand::Threads(journal.name()));
+        let guardian = guardian.map_err(|cause| HoldError::Guardian { cause })?;
+        Ok(Holder { journal, guardian, changes: Vec::new(), stuck: false })
+    }
+
+    /// Puts a thread under SCHED_DEADLINE.
+    ///
+    /// # Errors
+    /// The cause of the refusal; the thread keeps what it had.
+    pub fn reserve(&mut self, thread: Identity, deadline: Deadline) -> Result<(), HoldError> {
+        let id = tid(thread)?;
+        let former = change::attributes_of(thread).ok_or(HoldError::Gone { id: thread.pid })?;
+        let ours = deadline.attributes();
+        self.note(Change::Class { thread, former, ours })?;
+        sched::set_of(id, &ours).map_err(|errno| match errno {
+            libc::ESRCH => HoldError::Gone { id: thread.pid },
+            errno => sched::explained(&Class::Deadline(deadline.reservation), errno).into(),
+        })
+    }
+
+    /// Lets a thread run on these CPUs (the kernel's numbers).
+    ///
+    /// # Errors
+    /// The cause of the refusal; the thread keeps what it had.
+    pub fn allow(&mut self, thread: Identity, cpus: &[u32]) -> Result<(), HoldError> {
+        let id = tid(thread)?;
+        let former = sched::cpus_of(id);
+        if former.is_empty() || !thread.is_alive() {
+            return Err(HoldError::Gone { id: thread.pid });
+        }
+        self.note(Change::Affinity { thread, former, ours: cpus.to_vec() })?;
+        sched::set_cpus_of(id, cpus).map_err(|errno| {
+            let class = format!("affinity to CPUs {cpus:?}");
+            HoldError::Refused(SchedError::Other { class, cause: sched::text(errno) })
+        })
+    }
+
+    /// Takes over a child that has put itself under SCHED_DEADLINE before it became its program ([`crate::process::Held::reserved`]).
+    ///
+    /// # Errors
+    /// It cannot be written down, or the child has ended.
+    pub fn adopt(&mut self, thread: Identity, deadline: Deadline) -> Result<(), HoldError> {
+        // The child had what this process has.
+        let former = change::own_attributes().ok_or(HoldError::Gone { id: thread.pid })?;
+        self.note(Change::Class { thread, former, ours: deadline.attributes() })
+    }
+
+    fn note(&mut self, change: Change) -> Result<(), HoldError> {
+        self.journal.append(&change)?;
+        self.changes.push(change);
+        Ok(())
+    }
+
+    /// Gives everything back, the last change first, and tells what became of each thread.
+    pub fn give_back(mut self) -> Vec<Given> {
+        self.undo()
+    }
+
+    fn undo(&mut self) -> Vec<Given> {
+        let given: Vec<Given> = self.changes.drain(..).rev().map(|change| change.undo()).collect();
+        // What cannot be undone now, the guardian tries when this process has ended, and the next start.
+        self.stuck |= given.iter().any(|given| matches!(given.undone, Undone::Failed(_)));
+        if !self.stuck {
+            self.journal.remove();
+            if let Some(guardian) = self.guardian.take() {
+                guardian.dismiss();
+            }
+        }
+        given
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.undo();
+    }
+}
+
+fn tid(thread: Identity) -> Result<libc::pid_t, HoldError> {
+    let id = libc::pid_t::try_from(thread.pid).ok().filter(|id| *id > 0);
+    id.ok_or(HoldError::Gone { id: thread.pid })
+}
+
+/// The least that the kernel takes: a bandwidth of zero, but where an administrator has made the longest period shorter than a second.
+fn least() -> Attributes {
+    let period = crate::machine::Limits::read().dl_period_max;
+    let runtime = Span::from_ns(sched::RUNTIME_MIN_NS);
+    Deadline { reservation: Reservation { runtime, deadline: period, period }, reclaim: false }.attributes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_reservation_is_booked_as_nothing() {
+        let Class::Deadline(least) = sched::class_of(&least()) else { panic!("a reservation") };
+        assert!(least.period < Span::from_s(2) || least.bandwidth() == 0);
+        let third = Reservation { runtime: Span::from_ms(1), deadline: Span::from_ms(3), period: Span::from_ms(3) };
+        assert_eq!(third.bandwidth(), (1 << 20) / 3);
+    }
+
+    /// One that has slept for long: what would leak.
+    #[test]
+    fn a_sleeping_thread_gets_back_what_it_had_and_no_bandwidth_is_lost() {
+        let (send, receive) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            tell.send(crate::thread::Tid::current()).unwrap();
+            let _ = receive.recv();
+        });
+        let thread = Identity::of(u32::try_from(told.recv().unwrap().get()).unwrap()).unwrap();
+        let before = change::attributes_of(thread).unwrap();
+        let (runtime, period) = (Span::from_us(1100), Span::from_ms(10));
+        let reservation = Reservation { runtime, deadline: period, period };
+        let mut holder = Holder::start(&Guard::NextStart).unwrap();
+        match holder.reserve(thread, Deadline { reservation, reclaim: false }) {
+            Ok(()) => {
+                crate::clock::pause(Span::from_ms(50));
+                let now = sched::of_thread(thread.pid).unwrap().class;
+                assert_eq!(now, Class::Deadline(reservation));
+                // Others reserve on this machine meanwhile, too: what this demotion alone unbooks is what counts, several times looked.
+                let booked = crate::machine::booked();
+                let given = holder.give_back();
+                assert_eq!(given, [Given { thread, undone: Undone::Restored }]);
+                println!("booked before {booked:?}, after {:?}", crate::machine::booked());
+                let after = change::attributes_of(thread).unwrap();
+                assert!(after == before, "{after:?} was {before:?}");
+            }
+            Err(error) => println!("skipped: {error}"),
+        }
+        drop(send);
+        sleeper.join().unwrap();
+        assert!(!thread.is_alive());
+        assert_eq!(Holder::start(&Guard::NextStart).map(Holder::give_back), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,241 @@
+//! One thing that was changed of a thread: how it is written down, and how it is undone.
+
+use crate::process::Identity;
+use crate::sched::{self, Attributes, Class, FLAG_RESET_ON_FORK};
+
+use super::journal::Given;
+
+/// What became of a change when it was to be undone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Undone {
+    /// The thread has again what it had.
+    Restored,
+    /// It has ended, and with it what was changed.
+    Gone,
+    /// It, or somebody, has changed it since; it was left as it is.
+    Changed {
+        /// What it has now.
+        now: String,
+    },
+    /// The kernel refused.
+    Failed(String),
+}
+
+/// What is changed of a thread: `former` before, `ours` since.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    /// Its class, with what belongs to it.
+    Class { thread: Identity, former: Attributes, ours: Attributes },
+    /// CPUs that it may use.
+    Affinity { thread: Identity, former: Vec<u32>, ours: Vec<u32> },
+}
+
+/// What to do about a class that is to be undone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// It is as it was.
+    Nothing,
+    /// It is not what was set.
+    Leave,
+    /// Give up bandwidth first.
+    ShrinkAndSet,
+    Set,
+}
+
+impl Change {
+    pub(crate) fn thread(&self) -> Identity {
+        match self {
+            Change::Class { thread, .. } | Change::Affinity { thread, .. } => *thread,
+        }
+    }
+
+    /// A line, without its end.
+    pub(crate) fn to_text(&self) -> String {
+        let Identity { pid, start } = self.thread();
+        match self {
+            Change::Class { former, ours, .. } => format!("class {pid} {start} {} {}", line(former), line(ours)),
+            Change::Affinity { former, ours, .. } => format!("cpus {pid} {start} {} {}", list(former), list(ours)),
+        }
+    }
+
+    pub(crate) fn from_text(text: &str) -> Option<Change> {
+        let mut words = text.split(' ');
+        let kind = words.next()?;
+        let thread = Identity { pid: words.next()?.parse().ok()?, start: words.next()?.parse().ok()? };
+        let change = match kind {
+            "class" => Change::Class { thread, former: parse(&mut words)?, ours: parse(&mut words)? },
+            "cpus" => {
+                let mut cpus = || words.next()?.split(',').map(|cpu| cpu.parse().ok()).collect::<Option<Vec<u32>>>();
+                Change::Affinity { thread, former: cpus()?, ours: cpus()? }
+            }
+            _ => return None,
+        };
+        (words.next().is_none() && thread.pid > 0).then_some(change)
+    }
+
+    pub(crate) fn undo(&self) -> Given {
+        let undone = match self {
+            Change::Class { thread, former, ours } => undo_class(*thread, former, ours),
+            Change::Affinity { thread, former, ours } => undo_affinity(*thread, former, ours),
+        };
+        Given { thread: self.thread(), undone }
+    }
+}
+
+fn undo_class(thread: Identity, former: &Attributes, ours: &Attributes) -> Undone {
+    let (Some(now), Ok(id)) = (attributes_of(thread), libc::pid_t::try_from(thread.pid)) else { return Undone::Gone };
+    let least = super::least();
+    match step(&now, former, ours, &least) {
+        Step::Nothing => return Undone::Restored,
+        Step::Leave => return Undone::Changed { now: sched::class_of(&now).describe() },
+        // Refused, it would be demoted all the same: bandwidth may be lost then, the thread must not be.
+        Step::ShrinkAndSet => drop(sched::set_of(id, &least)),
+        Step::Set => {}
+    }
+    // Without CAP_SYS_NICE nobody may clear RESET_ON_FORK.
+    let kept = Attributes { flags: former.flags | FLAG_RESET_ON_FORK, ..*former };
+    match sched::set_of(id, former).or_else(|_| sched::set_of(id, &kept)) {
+        Ok(()) => Undone::Restored,
+        Err(_) if !thread.is_alive() => Undone::Gone,
+        Err(errno) => Undone::Failed(sched::text(errno)),
+    }
+}
+
+/// A class that was reduced already counts as set here: a kill may have come in between.
+fn step(now: &Attributes, former: &Attributes, ours: &Attributes, least: &Attributes) -> Step {
+    let deadline = |of: &Attributes| of.policy as i32 == libc::SCHED_DEADLINE;
+    if same(now, ours) || (deadline(ours) && same(now, least)) {
+        if deadline(now) && !deadline(former) { Step::ShrinkAndSet } else { Step::Set }
+    } else if same(now, former) {
+        // Who left the class may have left our flags.
+        if now.flags == former.flags { Step::Nothing } else { Step::Set }
+    } else {
+        Step::Leave
+    }
+}
+
+/// As far as a class is told by them.
+fn same(a: &Attributes, b: &Attributes) -> bool {
+    let told = |of: &Attributes| match sched::class_of(of) {
+        // The same number for all classes that `Class` does not have.
+        Class::Other => (of.policy, of.nice, Class::Other),
+        class => (of.policy, 0, class),
+    };
+    told(a) == told(b)
+}
+
+fn undo_affinity(thread: Identity, former: &[u32], ours: &[u32]) -> Undone {
+    let Some(id) = libc::pid_t::try_from(thread.pid).ok().filter(|_| thread.is_alive()) else { return Undone::Gone };
+    let now = sched::cpus_of(id);
+    if now.is_empty() {
+        return Undone::Gone;
+    }
+    if now == former {
+        return Undone::Restored;
+    }
+    // The kernel leaves out CPUs that are not there, or not in the thread's cpuset.
+    if !now.iter().all(|cpu| ours.contains(cpu)) {
+        return Undone::Changed { now: format!("CPUs {}", list(&now)) };
+    }
+    match sched::set_cpus_of(id, former) {
+        Ok(()) => Undone::Restored,
+        Err(_) if !thread.is_alive() => Undone::Gone,
+        Err(errno) => Undone::Failed(sched::text(errno)),
+    }
+}
+
+/// What the thread has now; `None` where it has ended.
+pub(crate) fn attributes_of(thread: Identity) -> Option<Attributes> {
+    let id = libc::pid_t::try_from(thread.pid).ok().filter(|id| *id > 0)?;
+    let attributes = sched::get_of(id, 0).ok()?;
+    thread.is_alive().then_some(settable(attributes))
+}
+
+/// What the calling thread has, and what it starts gets.
+pub(crate) fn own_attributes() -> Option<Attributes> {
+    sched::get_of(0, 0).ok().map(settable)
+}
+
+/// Since Linux 6.12 the slice of an ordinary thread is told as its runtime. Set again, it would be a slice of its own, which no longer
+/// follows the machine's; the usual one is asked for by zero.
+fn settable(attributes: Attributes) -> Attributes {
+    let usual = || std::fs::read_to_string("/sys/kernel/debug/sched/base_slice_ns").ok()?.trim().parse::<u64>().ok();
+    match sched::class_of(&attributes) {
+        Class::Other if usual().is_none_or(|usual| usual == attributes.runtime) => {
+            Attributes { runtime: 0, ..attributes }
+        }
+        _ => attributes,
+    }
+}
+
+fn line(of: &Attributes) -> String {
+    let Attributes { policy, flags, nice, priority, runtime, deadline, period, .. } = of;
+    format!("{policy} {flags} {nice} {priority} {runtime} {deadline} {period}")
+}
+
+fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Attributes> {
+    let (policy, flags) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let (nice, priority) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let mut number = || words.next()?.parse().ok();
+    let (runtime, deadline, period) = (number()?, number()?, number()?);
+    Some(Attributes { policy, flags, nice, priority, runtime, deadline, period, ..Attributes::default() })
+}
+
+fn list(cpus: &[u32]) -> String {
+    cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hold::Deadline;
+    use crate::sched::Reservation;
+    use takt_model::Span;
+
+    fn ordinary(nice: i32) -> Attributes {
+        Attributes { nice, ..Attributes::default() }
+    }
+    fn reserved(runtime: u64) -> Attributes {
+        let (runtime, period) = (Span::from_ms(runtime), Span::from_ms(40));
+        Deadline { reservation: Reservation { runtime, deadline: period, period }, reclaim: true }.attributes()
+    }
+
+    #[test]
+    fn a_change_survives_its_line() {
+        let thread = Identity { pid: 7, start: 99 };
+        let class = Change::Class { thread, former: ordinary(-5), ours: reserved(12) };
+        let cpus = Change::Affinity { thread, former: vec![1], ours: vec![0, 1] };
+        for change in [class, cpus] {
+            let text = change.to_text();
+            let read = Change::from_text(&text).unwrap();
+            assert_eq!(read.to_text(), text);
+            assert_eq!(read.thread(), thread);
+            for cut in 0..text.len() {
+                let cut = Change::from_text(&text[..cut]);
+                assert!(cut.is_none_or(|cut| cut.thread() == thread), "{text}");
+            }
+            assert_eq!(Change::from_text(&format!("{text} 1")), None);
+        }
+        assert_eq!(Change::from_text("cpus 0 1 1 1"), None);
+        assert_eq!(Change::from_text("rm 7 99"), None);
+    }
+
+    #[test]
+    fn only_what_was_set_is_undone() {
+        let (former, ours, least) = (ordinary(3), reserved(12), super::super::least());
+        let step = |now: &Attributes| step(now, &former, &ours, &least);
+        assert_eq!(step(&ours), Step::ShrinkAndSet);
+        assert_eq!(step(&least), Step::ShrinkAndSet, "killed in between");
+        assert_eq!(step(&former), Step::Nothing, "written down, never set");
+        assert_eq!(
+            step(&Attributes { flags: FLAG_RESET_ON_FORK, ..former }),
+            Step::Set,
+            "it left the class, and our flag"
+        );
+        assert_eq!(step(&ordinary(0)), Step::Leave, "it has left the class, and taken another nice value");
+        assert_eq!(step(&reserved(13)), Step::Leave);
+        let kernel = Attributes { flags: 0, ..ours };
+        assert_eq!(step(&kernel), Step::ShrinkAndSet, "flags do not tell");
+        assert_eq!(super::step(&ours, &reserved(5), &ours, &least), Step::Set, "one reservation after another");
+    }
+}

@@ -1,0 +1,201 @@
+//! What is to be given back, in a file: a line a change, written before the change is made.
+//!
+//! The file is named after its process (id and start time). A process that has ended without removing it was killed; who undoes its lines holds
+//! the file's lock (flock) meanwhile. A last line without an end was not written whole, and so what it says was not done.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::change::{Change, Undone};
+use crate::process::{Identity, boot_id};
+use crate::recovery::{RecoveryError, make_private, state_folder, unusable};
+
+const PREFIX: &str = "reserve-";
+const HEAD: &str = "takt-reserve 1";
+
+/// What became of one change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Given {
+    /// Whose.
+    pub thread: Identity,
+    /// What became of it.
+    pub undone: Undone,
+}
+
+/// The name of a journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Journal {
+    pub(crate) owner: Identity,
+    pub(crate) number: u32,
+}
+
+impl Journal {
+    /// `reserve-PID-START-NUMBER`, and nothing else.
+    pub(crate) fn parse(text: &str) -> Option<Journal> {
+        let mut parts = text.strip_prefix(PREFIX)?.split('-');
+        let (pid, start, number) = (parts.next()?, parts.next()?, parts.next()?);
+        let owner = Identity { pid: pid.parse().ok()?, start: start.parse().ok()? };
+        let journal = Journal { owner, number: number.parse().ok()? };
+        (parts.next().is_none() && journal.to_text() == text).then_some(journal)
+    }
+
+    pub(crate) fn to_text(self) -> String {
+        format!("{PREFIX}{}-{}-{}", self.owner.pid, self.owner.start, self.number)
+    }
+
+    fn path(self) -> PathBuf {
+        state_folder().join(self.to_text())
+    }
+
+    /// Undoes what a process that has ended has left; nothing where it lives, or somebody else is at it.
+    pub(crate) fn recover(self) -> Result<Vec<Given>, RecoveryError> {
+        let path = self.path();
+        make_private(&state_folder())?;
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(unusable(&path, &error)),
+        };
+        // SAFETY: the descriptor is open for the whole call; flock passes no memory.
+        let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
+        if !locked || self.owner.is_alive() || !path.exists() {
+            return Ok(Vec::new());
+        }
+        let text = fs::read_to_string(&path).map_err(|error| unusable(&path, &error))?;
+        let changes = parse(&text, boot_id().as_deref());
+        let changes = changes.map_err(|cause| RecoveryError::Damaged { path: path.display().to_string(), cause })?;
+        let given: Vec<Given> = changes.iter().rev().map(Change::undo).collect();
+        let failed = |given: &Given| match &given.undone {
+            Undone::Failed(cause) => Some(format!("thread {}: {cause}", given.thread.pid)),
+            _ => None,
+        };
+        if let Some(cause) = given.iter().find_map(failed) {
+            return Err(RecoveryError::Undo { pid: self.owner.pid, cause });
+        }
+        fs::remove_file(&path).map_err(|error| unusable(&path, &error))?;
+        Ok(given)
+    }
+}
+
+/// What [`recover`] found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Recovered {
+    /// Threads that have again what they had before a process that is dead held them.
+    pub restored: Vec<u32>,
+    /// What could not be given back, and why.
+    pub stuck: Vec<RecoveryError>,
+}
+
+/// Gives back what killed holders have not. To be called at every start: one look at a folder where there is nothing to do.
+#[must_use]
+pub fn recover() -> Recovered {
+    let mut all = Recovered::default();
+    let Ok(listed) = fs::read_dir(state_folder()) else { return all };
+    for entry in listed.flatten() {
+        let Some(journal) = entry.file_name().to_str().and_then(Journal::parse) else { continue };
+        if journal.owner.is_alive() {
+            continue;
+        }
+        match journal.recover() {
+            Ok(given) => {
+                let restored = given.iter().filter(|given| given.undone == Undone::Restored);
+                all.restored.extend(restored.map(|given| given.thread.pid));
+            }
+            Err(error) => all.stuck.push(error),
+        }
+    }
+    all.restored.sort_unstable();
+    all.restored.dedup();
+    all
+}
+
+/// The changes of a journal; none where it is of another boot.
+fn parse(text: &str, boot: Option<&str>) -> Result<Vec<Change>, String> {
+    let Some((whole, _)) = text.rsplit_once('\n') else { return Ok(Vec::new()) };
+    let mut lines = whole.lines();
+    if lines.next() != Some(HEAD) {
+        return Err("a version of takt that this one does not know".to_owned());
+    }
+    let of = lines.next().and_then(|line| line.strip_prefix("boot "));
+    if boot.is_some_and(|boot| of != Some(boot)) {
+        return Ok(Vec::new());
+    }
+    lines.map(|line| Change::from_text(line).ok_or_else(|| format!("\"{line}\" is not understood"))).collect()
+}
+
+/// The owner's side.
+#[derive(Debug)]
+pub(crate) struct Open {
+    journal: Journal,
+    path: PathBuf,
+    file: File,
+}
+
+impl Open {
+    pub(crate) fn create() -> Result<Open, RecoveryError> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        make_private(&state_folder())?;
+        let owner = Identity::current().ok_or(RecoveryError::NoIdentity)?;
+        let journal = Journal { owner, number: NUMBER.fetch_add(1, Ordering::Relaxed) };
+        let path = journal.path();
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&path).map_err(|error| unusable(&path, &error))?;
+        let head = format!("{HEAD}\nboot {}\n", boot_id().unwrap_or_default());
+        write(&mut file, &path, &head)?;
+        Ok(Open { journal, path, file })
+    }
+
+    pub(crate) fn name(&self) -> Journal {
+        self.journal
+    }
+
+    pub(crate) fn append(&mut self, change: &Change) -> Result<(), RecoveryError> {
+        write(&mut self.file, &self.path, &format!("{}\n", change.to_text()))
+    }
+
+    /// Nothing is left to give back.
+    pub(crate) fn remove(&self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// In one piece.
+fn write(file: &mut File, path: &Path, text: &str) -> Result<(), RecoveryError> {
+    file.write_all(text.as_bytes()).map_err(|error| unusable(path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_are_given() {
+        let journal = Journal { owner: Identity { pid: 12, start: 3400 }, number: 5 };
+        assert_eq!(journal.to_text(), "reserve-12-3400-5");
+        assert_eq!(Journal::parse("reserve-12-3400-5"), Some(journal));
+        for other in
+            ["reserve-", "reserve-1-2", "reserve-01-2-3", "reserve-1-2-3-4", "reserve-1-2-../x", "cpusets.state"]
+        {
+            assert_eq!(Journal::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_journal_is_obeyed_as_far_as_it_was_written() {
+        let line = "cpus 7 99 1 0,1";
+        let text = format!("{HEAD}\nboot b\n{line}\n{line}\n");
+        let of = |text: &str| parse(text, Some("b")).map(|changes| changes.len());
+        for cut in 0..text.len() {
+            assert!(of(&text[..cut]).is_ok_and(|count| count <= 1), "cut at {cut}");
+        }
+        assert_eq!(of(&text), Ok(2));
+        assert_eq!(parse(&text, Some("other")).map(|changes| changes.len()), Ok(0), "what it names died with its boot");
+        assert_eq!(of("takt-reserve 2\nboot b\n"), Err("a version of takt that this one does not know".to_owned()));
+        assert_eq!(of(&format!("{HEAD}\nboot b\nrm -rf\n")), Err("\"rm -rf\" is not understood".to_owned()));
+    }
+}

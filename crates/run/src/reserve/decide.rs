@@ -1,0 +1,160 @@
+//! Whether the kernel will take a reservation, decided from facts. No system call.
+//!
+//! The rules are those of `sched_setattr` (kernel/sched/deadline.c: `__checkparam_dl`, `__dl_overflow`; syscalls.c):
+//!
+//! | rule | where it is broken |
+//! |---|---|
+//! | 1024 ns <= runtime <= deadline <= period; shortest <= period <= longest (sysctl) | EINVAL |
+//! | the thread's CPUs include all of its scheduling domain's | EPERM |
+//! | what is booked in the domain, with the new: at most limit x CPUs, in 2^-20 | EBUSY |
+
+use takt_linux::machine::Limits;
+use takt_linux::sched::{Class, RUNTIME_MIN_NS};
+use takt_model::Span;
+
+use super::error::ReserveError;
+use super::{Facts, Target, Wish};
+
+/// A reservation that the kernel will take, as far as can be told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// What each thread gets.
+    pub wish: Wish,
+    /// The threads; none for a command, which has none yet.
+    pub threads: Vec<Target>,
+    /// What was decided from.
+    pub facts: Facts,
+    /// What the user should know: sentences.
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// The CPUs that a thread is to be let on besides its own; `None` where it may use all that it must.
+    pub(super) fn widened(&self, target: &Target) -> Option<&[u32]> {
+        let domain = self.facts.domain.as_deref().filter(|_| self.wish.widen)?;
+        (!covers(&target.affinity, domain)).then_some(domain)
+    }
+
+    /// What is left of the domain when all this is booked, in 2^-20 CPUs; `None` where it is not known, or without end.
+    #[must_use]
+    pub fn left(&self) -> Option<u64> {
+        let wanted = self.wish.reservation().bandwidth().saturating_mul(self.threads.len().max(1) as u64);
+        Some(self.facts.room.as_ref()?.left()?.saturating_sub(wanted))
+    }
+}
+
+/// Decides for threads.
+///
+/// # Errors
+/// Which rule is broken, by what, and what to do.
+pub fn plan(wish: &Wish, threads: Vec<Target>, facts: &Facts) -> Result<Plan, ReserveError> {
+    within_limits(wish, &facts.limits)?;
+    privileged(wish, facts)?;
+    for target in &threads {
+        if let Class::Deadline(reservation) = target.class {
+            return Err(ReserveError::Already { name: target.name.clone(), id: target.thread.pid, reservation });
+        }
+        let domain = facts.domain.as_deref().unwrap_or_default();
+        if !wish.widen && !covers(&target.affinity, domain) {
+            return Err(ReserveError::Affinity {
+                name: target.name.clone(),
+                id: target.thread.pid,
+                cpus: target.affinity.clone(),
+                domain: domain.to_vec(),
+            });
+        }
+    }
+    admit(wish, threads.len(), facts)?;
+    Ok(Plan { wish: *wish, threads, facts: facts.clone(), notes: notes(wish, facts) })
+}
+
+/// Decides for a command, which will have the CPUs `affinity`.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_command(wish: &Wish, name: &str, affinity: &[u32], facts: &Facts) -> Result<Plan, ReserveError> {
+    within_limits(wish, &facts.limits)?;
+    privileged(wish, facts)?;
+    let domain = facts.domain.as_deref().unwrap_or_default();
+    if !covers(affinity, domain) {
+        return Err(ReserveError::OwnAffinity {
+            program: name.to_owned(),
+            cpus: affinity.to_vec(),
+            domain: domain.to_vec(),
+        });
+    }
+    admit(wish, 1, facts)?;
+    Ok(Plan { wish: *wish, threads: Vec::new(), facts: facts.clone(), notes: notes(wish, facts) })
+}
+
+/// Whether the kernel takes such parameters at all.
+///
+/// # Errors
+/// Which rule they break.
+pub(super) fn within_limits(wish: &Wish, limits: &Limits) -> Result<(), ReserveError> {
+    let Wish { runtime, deadline, period, .. } = *wish;
+    let (min, max) = (limits.dl_period_min, limits.dl_period_max);
+    if runtime < Span::from_ns(RUNTIME_MIN_NS) {
+        Err(ReserveError::Runtime { runtime })
+    } else if runtime > deadline {
+        Err(ReserveError::RuntimeAboveDeadline { runtime, deadline })
+    } else if deadline > period {
+        Err(ReserveError::DeadlineAbovePeriod { deadline, period })
+    } else if period < min || period > max {
+        Err(ReserveError::Period { period, min, max })
+    } else {
+        Ok(())
+    }
+}
+
+fn privileged(wish: &Wish, facts: &Facts) -> Result<(), ReserveError> {
+    if facts.cap_sys_nice {
+        return Ok(());
+    }
+    Err(ReserveError::Privilege { class: Class::Deadline(wish.reservation()).describe() })
+}
+
+fn covers(cpus: &[u32], domain: &[u32]) -> bool {
+    domain.iter().all(|cpu| cpus.contains(cpu))
+}
+
+/// `__dl_overflow`, for all of them at once.
+fn admit(wish: &Wish, threads: usize, facts: &Facts) -> Result<(), ReserveError> {
+    let Some(room) = &facts.room else { return Ok(()) };
+    let each = wish.reservation().bandwidth();
+    let wanted = each.saturating_mul(threads as u64);
+    match room.left() {
+        Some(left) if wanted > left => Err(ReserveError::Admission {
+            wish: *wish,
+            threads,
+            room: room.clone(),
+            largest: largest(wish, threads, left),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The longest runtime in the wished period that would be admitted, in whole microseconds; `None` below what the kernel takes.
+fn largest(wish: &Wish, threads: usize, left: u64) -> Option<Span> {
+    let each = left / (threads.max(1) as u64);
+    let ns = (u128::from(each) * u128::from(wish.period.as_ns())) >> takt_linux::sched::BW_SHIFT;
+    let ns = u64::try_from(ns).ok()? / 1000 * 1000;
+    (ns >= RUNTIME_MIN_NS).then(|| Span::from_ns(ns))
+}
+
+fn notes(wish: &Wish, facts: &Facts) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(tick) = facts.tick.filter(|tick| wish.runtime < *tick) {
+        notes.push(format!(
+            "a runtime of {} is shorter than the kernel's tick of {tick}: unless its high-resolution tick is on (HRTICK_DL), it stops a thread that uses it up only at a tick",
+            wish.runtime
+        ));
+    }
+    if facts.room.is_none() {
+        notes.push(
+            "what is booked already cannot be told (it stands in debugfs, for root, and only of machines that are one scheduling domain): the kernel alone decides"
+                .to_owned(),
+        );
+    }
+    notes
+}

@@ -1,0 +1,324 @@
+//! Reservations for threads that are there already, or for a command: SCHED_DEADLINE for as long as it is wanted, and back.
+//!
+//! [`find`] says which threads are meant, [`plan`] decides (without a system call) whether the kernel will take them, and why not;
+//! [`Reserved`] holds them, and gives them back what they had.
+//!
+//! ```no_run
+//! use takt_linux::guardian::Guard;
+//! use takt_model::Span;
+//! use takt_run::reserve::{Facts, Reserved, Wish, find, plan};
+//!
+//! let wish = Wish::new(Span::from_ms(12), Span::from_ms(40));
+//! let threads = find(&[4711], false)?;
+//! let plan = plan(&wish, threads, &Facts::gather())?;
+//! let reserved = Reserved::apply(&plan, &Guard::NextStart)?;
+//! // ...
+//! for thread in reserved.give_back() {
+//!     println!("{}: {}", thread.name, thread.outcome.describe());
+//! }
+//! # Ok::<(), takt_run::reserve::ReserveError>(())
+//! ```
+
+mod decide;
+mod error;
+#[cfg(test)]
+mod tests;
+
+use std::process::Command;
+
+use takt_linux::guardian::Guard;
+use takt_linux::hold::{Deadline, HoldError, Holder, Undone};
+use takt_linux::machine::{self, Limits, Room};
+use takt_linux::process::{CAP_SYS_NICE, Held, Identity, ReservedError, has_capability};
+use takt_linux::sched::{Class, Reservation};
+use takt_linux::tracing::{self, ThreadInfo};
+use takt_model::Span;
+
+pub use decide::{Plan, plan, plan_command};
+pub use error::ReserveError;
+
+/// What is asked for each thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wish {
+    /// CPU time per period.
+    pub runtime: Span,
+    /// By when after the beginning of a period it is given.
+    pub deadline: Span,
+    /// The period.
+    pub period: Span,
+    /// Whether what others leave may be used beyond it (GRUB).
+    pub reclaim: bool,
+    /// Whether the thread's CPUs may be changed to those of its scheduling domain, which SCHED_DEADLINE wants.
+    pub widen: bool,
+}
+
+impl Wish {
+    /// With the period as deadline.
+    #[must_use]
+    pub fn new(runtime: Span, period: Span) -> Wish {
+        Wish { runtime, deadline: period, period, reclaim: false, widen: false }
+    }
+
+    /// As the kernel takes it.
+    #[must_use]
+    pub fn reservation(&self) -> Reservation {
+        Reservation { runtime: self.runtime, deadline: self.deadline, period: self.period }
+    }
+
+    fn held(&self) -> Deadline {
+        Deadline { reservation: self.reservation(), reclaim: self.reclaim }
+    }
+
+    /// The share of a CPU, to show.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.runtime.as_ns() as f64 / self.period.as_ns().max(1) as f64
+    }
+}
+
+/// A thread that is to be reserved for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Which, for ever.
+    pub thread: Identity,
+    /// Its process.
+    pub process: u32,
+    /// Its name.
+    pub name: String,
+    /// One of the kernel's own.
+    pub of_kernel: bool,
+    /// Its class.
+    pub class: Class,
+    /// CPUs that it may use.
+    pub affinity: Vec<u32>,
+}
+
+/// What decides of this machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Facts {
+    /// The kernel's limits.
+    pub limits: Limits,
+    /// CAP_SYS_NICE.
+    pub cap_sys_nice: bool,
+    /// The CPUs of the only scheduling domain; `None` where there are several.
+    pub domain: Option<Vec<u32>>,
+    /// What is left of it, where the kernel tells.
+    pub room: Option<Room>,
+    /// The period of the kernel's ticks.
+    pub tick: Option<Span>,
+}
+
+impl Facts {
+    /// Looks at this machine.
+    #[must_use]
+    pub fn gather() -> Facts {
+        Facts {
+            limits: Limits::read(),
+            cap_sys_nice: has_capability(CAP_SYS_NICE),
+            domain: machine::one_domain(),
+            room: machine::room(),
+            tick: takt_linux::clock::tick_period(),
+        }
+    }
+}
+
+/// The threads of these ids; all threads of their processes where `all` is set. Each once.
+///
+/// # Errors
+/// An id that no thread has.
+pub fn find(ids: &[u32], all: bool) -> Result<Vec<Target>, ReserveError> {
+    let threads = tracing::threads();
+    let mut found: Vec<Target> = Vec::new();
+    for id in ids {
+        let Some(one) = threads.iter().find(|thread| thread.id == *id) else {
+            return Err(ReserveError::NoThread { id: *id });
+        };
+        let meant = threads.iter().filter(|thread| thread.id == *id || (all && thread.process == one.process));
+        for thread in meant {
+            if !found.iter().any(|found| found.thread.pid == thread.id)
+                && let Some(target) = target(thread)
+            {
+                found.push(target);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// How many threads a process has.
+#[must_use]
+pub fn threads_of(process: u32) -> usize {
+    tracing::threads_of(process).len()
+}
+
+fn target(thread: &ThreadInfo) -> Option<Target> {
+    Some(Target {
+        thread: Identity::of(thread.id)?,
+        process: thread.process,
+        name: thread.name.clone(),
+        of_kernel: thread.of_kernel,
+        class: thread.class,
+        affinity: thread.affinity.clone(),
+    })
+}
+
+/// How it went with a thread when its reservation was over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It has again what it had.
+    Restored,
+    /// It ended before, and its reservation with it.
+    Ended,
+    /// It has something else than was set, and was left with that.
+    Changed {
+        /// What it has.
+        now: String,
+    },
+    /// It could not be given back.
+    Failed {
+        /// What the kernel says.
+        cause: String,
+    },
+}
+
+impl Outcome {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Outcome::Restored => "restored",
+            Outcome::Ended => "ended",
+            Outcome::Changed { .. } => "changed",
+            Outcome::Failed { .. } => "failed",
+        }
+    }
+
+    /// In a few words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Outcome::Restored => "as before".to_owned(),
+            Outcome::Ended => "has ended".to_owned(),
+            Outcome::Changed { now } => format!("was changed by others to {now}, and left so"),
+            Outcome::Failed { cause } => format!("not restored: {cause}"),
+        }
+    }
+}
+
+impl From<Undone> for Outcome {
+    fn from(undone: Undone) -> Outcome {
+        match undone {
+            Undone::Restored => Outcome::Restored,
+            Undone::Gone => Outcome::Ended,
+            Undone::Changed { now } => Outcome::Changed { now },
+            Undone::Failed(cause) => Outcome::Failed { cause },
+        }
+    }
+}
+
+/// A thread whose reservation is over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Returned {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// How it went.
+    pub outcome: Outcome,
+}
+
+/// Threads that have their reservations now. Dropped, they get back what they had.
+#[derive(Debug)]
+pub struct Reserved {
+    holder: Holder,
+    threads: Vec<Target>,
+}
+
+impl Reserved {
+    /// Reserves for all threads of a plan, or for none.
+    ///
+    /// # Errors
+    /// The cause of the first refusal; all threads have what they had before, then.
+    pub fn apply(plan: &Plan, guard: &Guard) -> Result<Reserved, ReserveError> {
+        let holder = Holder::start(guard).map_err(ReserveError::Hold)?;
+        let mut reserved = Reserved { holder, threads: Vec::new() };
+        for target in &plan.threads {
+            // Threads end. Of several that are reserved for, one less is no failure.
+            match reserved.take(target, plan) {
+                Err(ReserveError::Hold(HoldError::Gone { .. })) if plan.threads.len() > 1 => {}
+                other => other?,
+            }
+        }
+        Ok(reserved)
+    }
+
+    /// Starts a command that has its reservation before it begins; it begins when it is [released](Held::release).
+    ///
+    /// # Errors
+    /// The cause of the refusal; nothing was started then.
+    pub fn command(command: Command, plan: &Plan, guard: &Guard) -> Result<(Reserved, Held), ReserveError> {
+        let mut holder = Holder::start(guard).map_err(ReserveError::Hold)?;
+        let name = command.get_program().to_string_lossy().into_owned();
+        let held = Held::reserved(command, plan.wish.held()).map_err(|error| match error {
+            ReservedError::Class(cause) => ReserveError::refused(&name, cause, &plan.facts),
+            ReservedError::Start(error) => ReserveError::Start { program: name.clone(), cause: error.to_string() },
+        })?;
+        let gone = || ReserveError::Hold(HoldError::Gone { id: held.id() });
+        let thread = Identity::of(held.id()).ok_or_else(gone)?;
+        holder.adopt(thread, plan.wish.held()).map_err(ReserveError::Hold)?;
+        let class = takt_linux::sched::current();
+        let affinity = takt_linux::sched::affinity();
+        let target = Target { thread, process: held.id(), name, of_kernel: false, class, affinity };
+        Ok((Reserved { holder, threads: vec![target] }, held))
+    }
+
+    fn take(&mut self, target: &Target, plan: &Plan) -> Result<(), ReserveError> {
+        if let Some(cpus) = plan.widened(target) {
+            self.holder.allow(target.thread, cpus).map_err(|error| match error {
+                HoldError::Refused(_) => ReserveError::bound(target, cpus),
+                other => ReserveError::Hold(other),
+            })?;
+        }
+        self.holder.reserve(target.thread, plan.wish.held()).map_err(|error| match error {
+            HoldError::Refused(cause) => ReserveError::refused(&target.name, cause, &plan.facts),
+            other => ReserveError::Hold(other),
+        })?;
+        self.threads.push(target.clone());
+        Ok(())
+    }
+
+    /// The threads.
+    #[must_use]
+    pub fn threads(&self) -> &[Target] {
+        &self.threads
+    }
+
+    /// Whether one of them still lives.
+    #[must_use]
+    pub fn any_alive(&self) -> bool {
+        self.threads.iter().any(|target| target.thread.is_alive())
+    }
+
+    /// Gives them back what they had.
+    #[must_use]
+    pub fn give_back(self) -> Vec<Returned> {
+        let given = self.holder.give_back();
+        let of = |target: &Target| {
+            // Of several changes of one thread, the worst.
+            let outcomes = given.iter().filter(|given| given.thread == target.thread);
+            let outcomes = outcomes.map(|given| Outcome::from(given.undone.clone()));
+            let outcome = outcomes.max_by_key(severity).unwrap_or(Outcome::Ended);
+            Returned { id: target.thread.pid, name: target.name.clone(), outcome }
+        };
+        self.threads.iter().map(of).collect()
+    }
+}
+
+fn severity(outcome: &Outcome) -> u8 {
+    match outcome {
+        Outcome::Restored => 0,
+        Outcome::Ended => 1,
+        Outcome::Changed { .. } => 2,
+        Outcome::Failed { .. } => 3,
+    }
+}

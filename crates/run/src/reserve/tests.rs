@@ -1,0 +1,187 @@
+//! Decisions on made-up machines, and what the refusals say.
+
+use takt_linux::SchedError;
+use takt_linux::hold::HoldError;
+use takt_linux::machine::{Limits, Room};
+use takt_linux::process::Identity;
+use takt_linux::sched::{Class, Reservation};
+use takt_model::Span;
+
+use super::{Facts, Outcome, Plan, ReserveError, Target, Wish, plan, plan_command};
+
+const CPU: u64 = 1 << 20;
+
+fn ms(ms: u64) -> Span {
+    Span::from_ms(ms)
+}
+
+/// Two CPUs, 95 % of each for real time, 5 % of each booked by the fair servers, `booked` of one by threads.
+fn facts(booked: u64) -> Facts {
+    let limits = Limits {
+        rt_runtime_us: 950_000,
+        rt_period_us: 1_000_000,
+        dl_period_min: Span::from_us(100),
+        dl_period_max: Span::from_us(1 << 22),
+    };
+    let room = Room { cpus: vec![0, 1], limit: Some(2 * 996_147), booked: 104_856 + booked, servers: 104_856 };
+    Facts { limits, cap_sys_nice: true, domain: Some(vec![0, 1]), room: Some(room), tick: Some(ms(4)) }
+}
+
+fn target(id: u32, affinity: &[u32]) -> Target {
+    Target {
+        thread: Identity { pid: id, start: 5 },
+        process: 100,
+        name: "player".to_owned(),
+        of_kernel: false,
+        class: Class::Other,
+        affinity: affinity.to_vec(),
+    }
+}
+
+fn one(wish: &Wish, facts: &Facts) -> Result<Plan, ReserveError> {
+    plan(wish, vec![target(7, &[0, 1])], facts)
+}
+
+fn says(result: Result<Plan, ReserveError>) -> (u8, String) {
+    let error = result.unwrap_err();
+    (error.exit_code(), error.to_string())
+}
+
+#[test]
+fn the_kernels_limits_are_told_one_by_one() {
+    let wish = |runtime, deadline, period| Wish { deadline, ..Wish::new(runtime, period) };
+    let says = |wish: Wish| says(one(&wish, &facts(0)));
+    assert_eq!(
+        says(wish(Span::from_ns(1023), ms(1), ms(1))),
+        (2, "a runtime of 1.023us is too short: the kernel takes 1.024us or more".to_owned())
+    );
+    assert_eq!(
+        says(wish(ms(50), ms(40), ms(40))),
+        (
+            2,
+            "a runtime of 50ms does not fit into a deadline of 40ms: the kernel wants runtime <= deadline <= period"
+                .to_owned()
+        )
+    );
+    assert_eq!(
+        says(wish(ms(5), ms(50), ms(40))),
+        (
+            2,
+            "a deadline of 50ms is later than the period of 40ms ends: the kernel wants runtime <= deadline <= period"
+                .to_owned()
+        )
+    );
+    let range = "the kernel takes 100us to 4.194304s (sysctl kernel.sched_deadline_period_min_us and _max_us)";
+    for (period, text) in [(Span::from_us(99), "99us"), (Span::from_us((1 << 22) + 1), "4.194305s")] {
+        assert_eq!(
+            says(wish(Span::from_ns(1024), period, period)),
+            (2, format!("a period of {text} is out of range: {range}"))
+        );
+    }
+    for period in [Span::from_us(100), Span::from_us(1 << 22)] {
+        assert!(one(&Wish::new(Span::from_ns(1024), period), &facts(0)).is_ok(), "the limits themselves are taken");
+    }
+}
+
+#[test]
+fn admission_is_predicted_as_the_kernel_decides_it_and_explained() {
+    let wish = Wish::new(ms(12), ms(40));
+    // 2 * 996147 - 104856 = 1887438: six times 314572 = floor(0.3 * 2^20) is one too many by 6.
+    assert_eq!(wish.reservation().bandwidth(), 314_572);
+    let left = 2 * 996_147 - 104_856;
+    assert!(one(&wish, &facts(left - 314_572)).is_ok(), "to the last bit");
+    assert!(one(&wish, &facts(left - 314_571)).is_err());
+    assert_eq!(
+        says(one(&wish, &facts(CPU * 16 / 10))),
+        (3, "12ms every 40ms is 30.0 % of a CPU, and only 20.0 % are left: of 2 CPUs, SCHED_DEADLINE may have 190.0 % together, of which 160.0 % are booked by threads and 10.0 % by the kernel's servers for ordinary threads\nat most --runtime 8ms fits into this period, until other reservations end".to_owned())
+    );
+    let three = plan(&Wish::new(ms(30), ms(40)), (7..10).map(|id| target(id, &[0, 1])).collect(), &facts(0));
+    assert!(
+        says(three)
+            .1
+            .starts_with("30ms every 40ms for each of 3 threads is 225.0 % of a CPU, and only 180.0 % are left")
+    );
+    let full = one(&wish, &facts(left));
+    assert!(says(full).1.ends_with("\nnothing fits, until other reservations end"));
+    let unlimited = Facts { room: facts(0).room.map(|room| Room { limit: None, ..room }), ..facts(0) };
+    assert!(one(&Wish::new(ms(40), ms(40)), &unlimited).is_ok(), "sched_rt_runtime_us = -1");
+    let largest = one(&Wish::new(ms(8), ms(40)), &facts(CPU * 16 / 10));
+    assert!(largest.is_ok(), "what is said to fit does fit");
+}
+
+#[test]
+fn threads_that_cannot_be_are_told_what_can() {
+    let wish = Wish::new(ms(12), ms(40));
+    let bound = || vec![target(7, &[1])];
+    assert_eq!(
+        says(plan(&wish, bound(), &facts(0))),
+        (3, "player (7) may use CPUs 1 only, and SCHED_DEADLINE wants all of its scheduling domain: 0, 1\nlet it run on all of them while it is reserved for: --all-cpus".to_owned())
+    );
+    let widened = plan(&Wish { widen: true, ..wish }, bound(), &facts(0)).unwrap();
+    assert_eq!(widened.widened(&widened.threads[0]), Some([0, 1].as_slice()));
+    assert_eq!(widened.widened(&target(8, &[0, 1])), None);
+    assert!(plan(&wish, bound(), &Facts { domain: None, room: None, ..facts(0) }).is_ok(), "the kernel decides");
+    assert_eq!(
+        says(plan_command(&wish, "./player", &[0], &facts(0))),
+        (3, "./player would have CPUs 0 only, as takt has, and SCHED_DEADLINE wants all of their scheduling domain: 0, 1\nstart takt without taskset and outside of cpusets".to_owned())
+    );
+    let reservation = Reservation { runtime: ms(1), deadline: ms(10), period: ms(10) };
+    let already = Target { class: Class::Deadline(reservation), ..target(7, &[0, 1]) };
+    assert_eq!(
+        says(plan(&wish, vec![already], &facts(0))),
+        (3, "player (7) has a reservation already: SCHED_DEADLINE runtime 1ms, deadline 10ms, period 10ms; ask who set it to give it back, or set it with chrt".to_owned())
+    );
+    assert_eq!(
+        says(one(&wish, &Facts { cap_sys_nice: false, ..facts(0) })),
+        (3, "SCHED_DEADLINE runtime 12ms, deadline 40ms, period 40ms needs the capability CAP_SYS_NICE\ngrant it once: sudo setcap cap_sys_nice+ep \"$(command -v takt)\", or run takt with sudo".to_owned())
+    );
+    let bound = ReserveError::bound(&Target { name: "ksoftirqd/1".to_owned(), ..target(22, &[1]) }, &[0, 1]);
+    assert_eq!(
+        (bound.exit_code(), bound.to_string()),
+        (3, "ksoftirqd/1 (22) cannot be let on CPUs 0, 1: the kernel has bound it to 1, and so it can have no reservation of its own".to_owned())
+    );
+}
+
+#[test]
+fn refusals_of_the_kernel_itself_say_what_may_be_behind_them() {
+    let class = "SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms".to_owned();
+    let busy = ReserveError::refused("player", SchedError::Admission { class: class.clone(), percent: 95 }, &facts(0));
+    assert_eq!(
+        busy.to_string(),
+        "player: SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms was refused by the kernel's admission control: with what runs already, more than 95 % of each CPU would be reserved\nit should have fitted: somebody was quicker, or what a thread that has just ended had is not back yet (it comes back within its period)"
+    );
+    let divided = Facts { domain: None, room: None, ..facts(0) };
+    let domains = ReserveError::refused("player", SchedError::Affinity { class }, &divided).to_string();
+    assert!(domains.ends_with("the thread must be within one of them, and may use all of it"), "{domains}");
+    assert_eq!(ReserveError::Hold(HoldError::Gone { id: 7 }).exit_code(), 2);
+    assert_eq!(
+        ReserveError::NoThread { id: 7 }.to_string(),
+        "there is no thread 7; \"ps -eL\" lists those there are (column LWP)"
+    );
+    let start = ReserveError::Start { program: "./x".to_owned(), cause: "No such file or directory".to_owned() };
+    assert_eq!((start.exit_code(), start.to_string()), (2, "cannot start ./x: No such file or directory".to_owned()));
+}
+
+#[test]
+fn notes_say_what_a_reservation_is_not() {
+    let short = one(&Wish::new(ms(2), ms(10)), &facts(0)).unwrap();
+    assert_eq!(
+        short.notes,
+        [
+            "a runtime of 2ms is shorter than the kernel's tick of 4ms: unless its high-resolution tick is on (HRTICK_DL), it stops a thread that uses it up only at a tick"
+        ]
+    );
+    assert!(one(&Wish::new(ms(12), ms(40)), &facts(0)).unwrap().notes.is_empty());
+    let unknown = one(&Wish::new(ms(12), ms(40)), &Facts { room: None, ..facts(0) }).unwrap();
+    assert!(unknown.notes[0].starts_with("what is booked already cannot be told"), "{:?}", unknown.notes);
+    let left = one(&Wish::new(ms(12), ms(40)), &facts(0)).unwrap().left();
+    assert_eq!(left, Some(2 * 996_147 - 104_856 - 314_572));
+}
+
+#[test]
+fn outcomes_are_told_in_words() {
+    let changed = Outcome::Changed { now: "SCHED_FIFO priority 3".to_owned() };
+    assert_eq!(changed.describe(), "was changed by others to SCHED_FIFO priority 3, and left so");
+    assert_eq!((Outcome::Restored.name(), Outcome::Ended.describe().as_str()), ("restored", "has ended"));
+    assert_eq!(Outcome::Failed { cause: "x".to_owned() }.describe(), "not restored: x");
+}
