@@ -2,16 +2,22 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
+use takt_model::Span;
 
 fn takt(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_takt")).args(arguments).output().expect("takt runs")
 }
 
+/// One experiment at a time: two cannot divide the machine at once.
+static MACHINE: Mutex<()> = Mutex::new(());
+
 /// Runs an experiment; `None`, with the reason on the screen, where this machine or user cannot.
 fn reproduce(name: &str, more: &[&str]) -> Option<(Value, tempfile::TempDir)> {
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
     let out = out.to_str().expect("a path");
@@ -95,4 +101,67 @@ fn the_three_tasks_of_table_1_are_recorded() {
         assert!(work.iter().zip([2800., 520., 2800.]).all(|(work, least)| work.is_some_and(|w| w > least)), "{answer}");
     }
     assert_eq!(answer["claims"].as_array().expect("claims").len(), 3);
+}
+
+#[test]
+fn the_schedule_of_figure_4_has_all_three_tasks() {
+    let Some((answer, folder)) = reproduce("sdd-fig4", &["--for", "300ms"]) else { return };
+    let table = &answer["tables"][0];
+    assert_eq!(column(table, "", "paper"), [10., 25., 10., 25.].map(Some));
+    let shares = column(table, "", "measured");
+    // Whoever else wants the CPU: a reservation is no more than what was reserved, but for the last period's budget.
+    assert!(
+        shares.iter().zip([10., 25., 10., 25.]).all(|(s, q)| s.is_some_and(|s| s > 0.0 && s < 3.0 * q)),
+        "{shares:?}"
+    );
+    for figure in ["fig4.svg", "fig4-10.svg"] {
+        let text = fs::read_to_string(folder.path().join("out").join(figure)).expect("the figure");
+        assert!(["periodic-", "greedy-1-", "greedy-2-"].iter().all(|name| text.contains(name)), "{figure}");
+    }
+    assert_eq!(answer["claims"].as_array().expect("claims").len(), 3);
+}
+
+#[test]
+fn both_players_of_figure_5_show_the_whole_film() {
+    let Some((answer, folder)) = reproduce("sdd-fig5", &["--for", "1200ms"]) else { return };
+    let table = &answer["tables"][0];
+    assert_eq!(column(table, "avg", "paper"), [Some(39573.), None, Some(39082.), Some(39517.)]);
+    assert_eq!(column(table, "dev", "paper"), [Some(4725.1), None, Some(5735.3), Some(19455.)]);
+    assert!(column(table, "avg", "measured").iter().all(Option::is_some), "{answer}");
+    let frames = fs::read_to_string(folder.path().join("out/frames.csv")).expect("the frames");
+    assert_eq!(frames.lines().count(), 31, "{frames}");
+    for line in frames.lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        assert_eq!(cells.len(), 5, "{line}");
+        // No frame is shown before its time.
+        let number: u64 = cells[0].parse().expect("a number");
+        let shown = cells[1..].iter().filter_map(|cell| cell.parse::<u64>().ok());
+        assert!(shown.into_iter().all(|at| at >= (number + 1) * 40_000_000), "{line}");
+    }
+    assert_eq!(answer["claims"].as_array().expect("claims").len(), 5);
+}
+
+#[test]
+fn a_signal_ends_an_experiment_early_and_in_order() {
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
+    command.args(["reproduce", "sdd-fig4", "--for", "1h", "--json", "--out"]).arg(&out);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("takt starts");
+    // Its log is there from when the kernel is recorded.
+    while !out.join("schedule.takt").exists() && child.try_wait().expect("a child").is_none() {
+        takt_linux::clock::pause(Span::from_ms(5));
+    }
+    takt_linux::process::terminate(&mut child);
+    let ran = child.wait_with_output().expect("takt ends");
+    if ran.status.code() == Some(3) {
+        return println!("skipped: {}", String::from_utf8_lossy(&ran.stderr));
+    }
+    assert_eq!(ran.status.code(), Some(1), "{}", String::from_utf8_lossy(&ran.stderr));
+    let answer: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    assert_eq!(answer["interrupted"], "SIGTERM");
+    assert!(answer["claims"].as_array().expect("claims").iter().any(|claim| claim["holds"].is_null()), "{answer}");
+    whole(&answer, &out);
 }

@@ -22,6 +22,7 @@
 //! ```
 
 mod error;
+pub mod load;
 mod mapping;
 mod record;
 pub mod reserve;

@@ -136,7 +136,7 @@ impl Drop for Through<'_> {
 }
 
 /// Bytes of stack that are touched before the run.
-const STACK_TOUCHED: usize = 64 * 1024;
+pub(crate) const STACK_TOUCHED: usize = 64 * 1024;
 /// Right after the machine was divided, the domains may still be in the making: EPERM is tried again this often.
 const DOMAIN_TRIES_MAX: u32 = 20;
 
@@ -181,7 +181,7 @@ pub(crate) fn live(
     if lane.after.is_empty() { thread.source() } else { thread.successor() }
 }
 
-fn enter_class(class: &Class) -> Result<ClassGuard, SchedError> {
+pub(crate) fn enter_class(class: &Class) -> Result<ClassGuard, SchedError> {
     let mut tries = 0;
     loop {
         match ClassGuard::enter(class) {

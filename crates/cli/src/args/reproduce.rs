@@ -20,7 +20,7 @@ Examples:
   takt reproduce --list                     the experiments: what of which paper, what each needs, how long it takes
   sudo takt reproduce sdd-table1
   sudo takt reproduce sdd-table1 --for 1min --out table1
-  sudo takt reproduce sdd-table1 --short --json")]
+  sudo takt reproduce sdd-fig5 --short --json")]
 pub(crate) struct Reproduce {
     /// The experiment; `--list` names them.
     #[arg(value_name = "NAME", required_unless_present = "list", value_parser = PossibleValuesParser::new(NAMES))]

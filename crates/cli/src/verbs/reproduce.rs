@@ -6,8 +6,11 @@
 
 mod context;
 mod findings;
+mod loads;
 mod machine;
 mod recording;
+mod sdd_fig4;
+mod sdd_fig5;
 mod sdd_table1;
 mod write;
 
@@ -49,10 +52,10 @@ const SDD: Paper = Paper {
 };
 
 /// In the order of the list.
-const EXPERIMENTS: [&Experiment; NAMES.len()] = [&sdd_table1::EXPERIMENT];
+const EXPERIMENTS: [&Experiment; NAMES.len()] = [&sdd_table1::EXPERIMENT, &sdd_fig4::EXPERIMENT, &sdd_fig5::EXPERIMENT];
 
 /// Their names, for the command line.
-pub(crate) const NAMES: [&str; 1] = ["sdd-table1"];
+pub(crate) const NAMES: [&str; 3] = ["sdd-table1", "sdd-fig4", "sdd-fig5"];
 
 pub(crate) fn execute(options: &args::Reproduce, json: bool) -> Outcome {
     if options.list {
@@ -63,7 +66,7 @@ pub(crate) fn execute(options: &args::Reproduce, json: bool) -> Outcome {
         return Err(Failure::input(format_args!("no experiment is called \"{wanted}\"; takt reproduce --list")));
     };
     let context = Context::new(experiment, options)?;
-    let mut findings = (experiment.run)(&context)?;
+    let mut findings = (experiment.run)(&context).inspect_err(|_| context.forsake())?;
     context.conclude(&mut findings);
     let written = write::files(experiment, &context, &findings)?;
     if json {

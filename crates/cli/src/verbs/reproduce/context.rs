@@ -55,6 +55,11 @@ impl Context {
         })
     }
 
+    /// Nothing came of it: a folder that holds nothing goes.
+    pub(super) fn forsake(&self) {
+        let _ = fs::remove_dir(&self.folder);
+    }
+
     /// How long a measurement lasts: as asked, or as usual, or as with --short.
     pub(super) fn duration(&self, usual: Span, short: Span) -> Span {
         self.duration.unwrap_or(if self.short { short } else { usual })
@@ -66,7 +71,6 @@ impl Context {
         self.repeat.unwrap_or(if self.short { 1 } else { REPEAT })
     }
 
-    #[expect(dead_code, reason = "for the experiments that come next")]
     /// Whether to end early.
     pub(super) fn stopped(&self) -> bool {
         self.signals.caught().is_some() || self.caught.get().is_some()

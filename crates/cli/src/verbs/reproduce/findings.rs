@@ -97,27 +97,30 @@ impl Comparison {
     /// Heads and rows, for the screen and the page.
     pub(super) fn lines(&self) -> (Vec<String>, Vec<Vec<String>>) {
         let wide = self.columns.len() * self.sources.len() <= COLUMNS_MAX;
+        let value = |row: &Row, source: usize, column: usize| {
+            self.text(source, row.values.get(source).and_then(|values| values.get(column)).copied().flatten())
+        };
+        // What the paper has no value of at all needs no column.
+        let told = |source: &usize, column: usize| self.rows.iter().any(|row| value(row, *source, column) != "-");
+        let shown = |column: usize| (0..self.sources.len()).filter(move |source| *source > 0 || told(source, column));
         let mut heads = vec![self.row_head.to_owned()];
         if wide {
-            for column in &self.columns {
-                heads.extend(self.sources.iter().map(|source| match column.as_str() {
-                    "" => (*source).to_owned(),
-                    column => format!("{column}, {source}"),
+            for (i, column) in self.columns.iter().enumerate() {
+                heads.extend(shown(i).map(|source| match (column.as_str(), self.sources[source]) {
+                    ("", source) => source.to_owned(),
+                    (column, source) => format!("{column}, {source}"),
                 }));
             }
         } else {
             heads.push(String::new());
             heads.extend(self.columns.iter().cloned());
         }
-        let value = |row: &Row, source: usize, column: usize| {
-            self.text(source, row.values.get(source).and_then(|values| values.get(column)).copied().flatten())
-        };
         let mut rows = Vec::new();
         for row in &self.rows {
             if wide {
                 let mut cells = vec![row.name.clone()];
                 for column in 0..self.columns.len() {
-                    cells.extend((0..self.sources.len()).map(|source| value(row, source, column)));
+                    cells.extend(shown(column).map(|source| value(row, source, column)));
                 }
                 rows.push(cells);
                 continue;

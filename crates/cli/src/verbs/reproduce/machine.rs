@@ -3,11 +3,53 @@
 use std::fs;
 
 use takt_linux::machine::Machine;
+use takt_log::stats::Summary;
+use takt_model::Span;
 
 /// "1.52" tasks ran or wanted to, on average over a minute, before the experiment began.
 pub(super) fn load() -> Option<String> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split_ascii_whitespace().next().map(str::to_owned)
+}
+
+/// Whether SCHED_DEADLINE budgets end at a timer of their own; `None` where the kernel does not tell.
+fn exact_budgets() -> Option<bool> {
+    let features = fs::read_to_string("/sys/kernel/debug/sched/features").ok()?;
+    let has = |name: &str| features.split_ascii_whitespace().any(|feature| feature == name);
+    match (has("HRTICK_DL"), has("NO_HRTICK_DL")) {
+        (true, _) => Some(true),
+        (_, true) => Some(false),
+        // Older kernels have one switch.
+        _ if has("HRTICK") => Some(true),
+        _ if has("NO_HRTICK") => Some(false),
+        _ => None,
+    }
+}
+
+/// How well budgets of `budget` were kept, of which a greedy task made such `stretches` without a break.
+pub(super) fn enforcement(machine: &Machine, budget: Span, stretches: &Summary<u64>) -> String {
+    let switch = match exact_budgets() {
+        Some(true) => "HRTICK_DL is on in the scheduler's features",
+        Some(false) => "HRTICK_DL is off in the scheduler's features",
+        None => "whether HRTICK_DL is on this user cannot see; by default it is off",
+    };
+    let tick = machine.tick.map_or(String::new(), |tick| format!(" of {tick}"));
+    let ran = |ns: u64| Span::from_ns(ns).four_digits();
+    let seen = format!(
+        "of a budget of {budget} a greedy task ran {} in one go as a median, and {} at the most",
+        ran(stretches.p50),
+        ran(stretches.max)
+    );
+    let paid = "What was overrun is paid back in the periods that follow, so that shares are right over long intervals";
+    if stretches.p50 > budget.as_ns() * 3 / 2 {
+        format!(
+            "Budgets are not kept exactly here: {seen} ({switch}). A kernel without a timer for each budget looks at its ticks{tick}, and whenever another thread wakes up. {paid}, and not within short ones."
+        )
+    } else if stretches.max > budget.as_ns() * 3 / 2 {
+        format!("As a rule budgets are kept here: {seen}. {paid}.")
+    } else {
+        format!("Budgets are kept here: {seen}.")
+    }
 }
 
 /// The machine in a sentence.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use takt_linux::clock;
-use takt_log::stats::{Stats, TaskStats};
-use takt_log::{Event, JobKey, Sink, stats::Collector};
+use takt_log::stats::{Collector, Histogram, Stats, TaskStats};
+use takt_log::{Event, JobKey, Sink};
 use takt_model::{Span, Time};
 use takt_report::{Gantt, GanttBuilder, GanttOptions, Scene};
 
@@ -89,12 +89,6 @@ impl Drop for Recording {
 }
 
 impl Recorded {
-    #[expect(dead_code, reason = "for the experiments that come next")]
-    /// What was recorded of the thread with this name (as the kernel has it: cut to 15 bytes).
-    pub(super) fn of(&self, name: &str) -> Option<&TaskStats> {
-        of(&self.stats, name)
-    }
-
     /// The numbers of the log once more, of each thread from the job on that follows a pause of at least `pause` among its first ones: what threads
     /// did until all of them were ready is left out.
     pub(super) fn after(&self, pause: Span) -> Result<Stats, Failure> {
@@ -108,7 +102,14 @@ impl Recorded {
         Ok(late.collector.finish(end))
     }
 
-    #[expect(dead_code, reason = "for the experiments that come next")]
+    /// How long the thread with this name ran each time without a break.
+    pub(super) fn stretches(&self, name: &str) -> Result<Histogram, Failure> {
+        let mut log = input::log(&self.path)?;
+        let mut all = Stretches { tasks: Vec::new() };
+        log.copy_to(&mut all).map_err(|error| input::log_failure(&self.path, &error))?;
+        Ok(all.tasks.into_iter().find(|(task, ..)| is(task, name)).map(|(.., stretches)| stretches).unwrap_or_default())
+    }
+
     /// The schedule of the threads with these names, between these times of the log.
     pub(super) fn gantt(&self, names: &[&str], from: Time, to: Time) -> Result<Gantt, Failure> {
         let mut log = input::log(&self.path)?;
@@ -120,6 +121,41 @@ impl Recorded {
         let mut builder = GanttBuilder::new(scene, options);
         let end = log.copy_to(&mut builder).map_err(|error| input::log_failure(&self.path, &error))?;
         Ok(builder.finish(end))
+    }
+}
+
+/// Collects how long tasks ran without a break.
+struct Stretches {
+    /// By task: its name, since when it runs, and the stretches that ended.
+    tasks: Vec<(String, Option<Time>, Histogram)>,
+}
+
+impl Sink for Stretches {
+    fn event(&mut self, _stream: u32, now: Time, event: &Event) {
+        let Some(job) = job_of(event) else { return };
+        let Some((_, since, stretches)) = self.tasks.get_mut(job.task.index()) else { return };
+        match event {
+            Event::Start { .. } | Event::Resume { .. } => *since = Some(now),
+            Event::Preempt { .. } | Event::Block { .. } | Event::Complete { .. } => {
+                if let Some(since) = since.take() {
+                    stretches.record(now.saturating_since(since).as_ns());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn define(&mut self, _stream: u32, _now: Time, definition: &takt_log::Definition) {
+        if let takt_log::Definition::Task(id, task) = definition {
+            if self.tasks.len() <= id.index() {
+                self.tasks.resize_with(id.index() + 1, || (String::new(), None, Histogram::default()));
+            }
+            self.tasks[id.index()].0.clone_from(&task.name);
+        }
+    }
+
+    fn wants_misses(&self) -> bool {
+        false
     }
 }
 

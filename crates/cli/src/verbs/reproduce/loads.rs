@@ -1,0 +1,58 @@
+//! Loads of `takt_run::load`, run for an experiment: where, how long, with a bar, and until Ctrl-C.
+
+use takt_linux::{Class, Reservation};
+use takt_model::{Span, Time};
+use takt_run::RunError;
+use takt_run::load::{Ended, Member, Place, obstacle, together};
+
+use super::context::Context;
+use crate::failure::Failure;
+use crate::progress;
+use crate::verbs::run;
+
+/// A reservation (Q, T), in microseconds.
+pub(super) fn reserved(q_us: u64, t_us: u64) -> Class {
+    let period = Span::from_us(t_us);
+    Class::Deadline(Reservation { runtime: Span::from_us(q_us), deadline: period, period })
+}
+
+/// The last of the CPUs that this process may use: the first one has most of the machine's interrupts.
+pub(super) fn one_cpu(context: &Context) -> Result<Place, Failure> {
+    if let Some(cause) = obstacle() {
+        return Err(Failure::cannot(format_args!(
+            "this experiment wants reservations on one CPU, and this machine cannot be divided: {cause}"
+        )));
+    }
+    match context.machine.cpus.last() {
+        Some(cpu) => Ok(Place::Cpu(*cpu)),
+        None => Err(Failure::cannot("this process may use no CPU")),
+    }
+}
+
+/// Runs `members` in `place` until `duration` is over or somebody wants to stop.
+pub(super) fn run<T: Send>(
+    context: &Context,
+    what: &str,
+    members: Vec<Member<'_, T>>,
+    place: &Place,
+    duration: Span,
+) -> Result<Ended<T>, Failure> {
+    attempt(context, what, members, place, duration).map_err(|error| run::failure(&error))
+}
+
+/// The same, with the refusal as it is.
+pub(super) fn attempt<T: Send>(
+    context: &Context,
+    what: &str,
+    members: Vec<Member<'_, T>>,
+    place: &Place,
+    duration: Span,
+) -> Result<Ended<T>, RunError> {
+    let bar = progress::bar(what, duration.as_ns());
+    let ended = together(members, place, duration, &mut |now: Time| {
+        bar.set_position(now.as_ns());
+        !context.stopped()
+    });
+    bar.finish_and_clear();
+    ended
+}

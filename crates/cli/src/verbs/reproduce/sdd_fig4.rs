@@ -1,0 +1,208 @@
+//! [SDD] Fig. 4: a periodic task (5 ms) and two greedy tasks in constant-bandwidth servers of (1ms, 10ms) and (1ms, 4ms), on one CPU.
+//!
+//! Once as in the paper, and once with all times ten times as long: where the kernel enforces budgets at ticks, budgets of 1 ms are shorter than a tick.
+
+use takt_linux::machine::Machine;
+use takt_model::{Span, Time};
+use takt_report::{Picture, Rows, SvgOptions, svg};
+use takt_run::load::{Finished, Member, Place, Ran, Stage, greedy, periodic};
+
+use super::context::Context;
+use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, within};
+use super::recording::{Recorded, Recording};
+use super::{Experiment, SDD, loads, machine};
+use crate::failure::Failure;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "sdd-fig4",
+    paper: &SDD,
+    shows: "Fig. 4",
+    what: "a periodic task and two greedy ones, which never block, in reservations on one CPU: the schedule, and who gets how much",
+    needs: "root (tracefs, SCHED_DEADLINE, a cpuset of one CPU)",
+    takes: (Span::from_s(11), Span::from_s(2)),
+    run: reproduce,
+};
+
+/// What greedy tasks reserve: (Q, T) in us.
+const GREEDY: [(u64, u64); 2] = [(1_000, 10_000), (1_000, 4_000)];
+/// Of the periodic task: CPU time of a job, what it reserves, and its period in us. The paper gives the period.
+const PERIODIC: (u64, u64, u64) = (1_000, 2_000, 5_000);
+const NAMES: [&str; 3] = ["periodic", "greedy-1", "greedy-2"];
+
+/// One of the two measurements.
+struct Measured {
+    /// All times of the paper are so many times as long.
+    scale: u64,
+    jobs: Vec<Finished>,
+    greedy: [Option<Ran>; 2],
+    recorded: Recorded,
+}
+
+enum Done {
+    Periodic(Vec<Finished>),
+    Greedy(Ran),
+}
+
+fn reproduce(context: &Context) -> Result<Findings, Failure> {
+    let place = loads::one_cpu(context)?;
+    let duration = context.duration(Span::from_s(5), Span::from_ms(600));
+    let mut findings = Findings::default();
+    let mut measured = Vec::new();
+    for (scale, file) in [(1, "schedule.takt"), (10, "schedule-10.takt")] {
+        if context.stopped() {
+            break;
+        }
+        measured.push(measure(context, &place, duration, scale, file)?);
+        findings.files.push(file.to_owned());
+    }
+    for one in &measured {
+        findings.figures.push(figure(one)?);
+        findings.notes.extend(one.recorded.defects.iter().cloned());
+    }
+    findings.tables.push(table(&measured));
+    claims(&mut findings, &measured);
+    differences(&mut findings, &measured, &context.machine)?;
+    Ok(findings)
+}
+
+fn measure(context: &Context, place: &Place, duration: Span, scale: u64, file: &str) -> Result<Measured, Failure> {
+    let (work, q, period) = PERIODIC;
+    let (work, every) = (Span::from_us(work * scale), Span::from_us(period * scale));
+    let job = move |stage: &mut Stage| Done::Periodic(periodic(stage, every, work));
+    let mut members = vec![Member::new(NAMES[0], loads::reserved(q * scale, period * scale), job)];
+    for ((q, t), name) in GREEDY.iter().zip(&NAMES[1..]) {
+        let body = |stage: &mut Stage| Done::Greedy(greedy(stage));
+        members.push(Member::new(name, loads::reserved(q * scale, t * scale), body));
+    }
+    let recording = Recording::start(context, file)?;
+    let ended = loads::run(context, "running", members, place, duration);
+    let recorded = recording.finish()?;
+    let mut measured = Measured { scale, jobs: Vec::new(), greedy: [None; 2], recorded };
+    for (i, done) in ended?.values.into_iter().enumerate() {
+        match done {
+            Done::Periodic(jobs) => measured.jobs = jobs,
+            Done::Greedy(ran) => measured.greedy[i - 1] = Some(ran),
+        }
+    }
+    Ok(measured)
+}
+
+impl Measured {
+    /// What greedy task `i` got, by what it reserved.
+    fn share(&self, i: usize) -> Option<f64> {
+        let (q, t) = GREEDY[i];
+        self.greedy[i].map(|ran| ran.share() / (q as f64 / t as f64))
+    }
+
+    /// Jobs of the periodic task that were not done by the next one's arrival.
+    fn late(&self) -> usize {
+        let period = Span::from_us(PERIODIC.2 * self.scale);
+        self.jobs.iter().filter(|job| job.completion > job.arrival.saturating_add(period)).count()
+    }
+
+    fn times(&self) -> String {
+        let ms = |us: u64| format!("{}ms", us * self.scale / 1_000);
+        let pairs = GREEDY.map(|(q, t)| format!("({}, {})", ms(q), ms(t)));
+        format!("{} and {}", pairs[0], pairs[1])
+    }
+}
+
+fn table(measured: &[Measured]) -> Comparison {
+    let rows = measured
+        .iter()
+        .flat_map(|one| {
+            (0..GREEDY.len()).map(|i| {
+                let (q, t) = GREEDY[i];
+                let reserved = q as f64 / t as f64 * 100.0;
+                Row {
+                    name: format!("greedy in ({}ms, {}ms)", q * one.scale / 1_000, t * one.scale / 1_000),
+                    values: vec![vec![Some(reserved)], vec![one.greedy[i].map(|ran| ran.share() * 100.0)]],
+                }
+            })
+        })
+        .collect();
+    Comparison {
+        title: "Shares of the CPU".to_owned(),
+        cite: "What Fig. 4 shows: the reserved share",
+        unit: "% of the CPU",
+        digits: 2,
+        row_head: "task",
+        columns: vec![String::new()],
+        sources: vec![PAPER, MEASURED],
+        rows,
+    }
+}
+
+/// A hundred milliseconds of the middle, times the scale's root.
+fn figure(one: &Measured) -> Result<Drawn, Failure> {
+    let middle = Time::from_ns(one.recorded.stats.duration_ns / 2);
+    let length = Span::from_ms(60 * one.scale.min(5));
+    let gantt = one.recorded.gantt(&NAMES, middle, middle.saturating_add(length))?;
+    let title = format!("Greedy tasks in {}", one.times());
+    let draw = |standalone| {
+        let options =
+            SvgOptions { id: format!("fig4-{}", one.scale), standalone, rows: Rows::Tasks, ..SvgOptions::new(&title) };
+        svg(&gantt, &options)
+    };
+    Ok(Drawn {
+        file: if one.scale == 1 { "fig4.svg".to_owned() } else { format!("fig4-{}.svg", one.scale) },
+        alone: draw(true),
+        picture: Picture {
+            title: format!("Fig. 4: the schedule, greedy tasks in {}", one.times()),
+            caption: format!(
+                "{length} from the middle, as the kernel recorded it. A greedy task has one job, which is throttled whenever its budget is used up."
+            ),
+            svg: draw(false),
+        },
+    })
+}
+
+fn claims(findings: &mut Findings, measured: &[Measured]) {
+    let text = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.3}"));
+    let [exact, long] = [measured.first(), measured.get(1)];
+    for (name, one) in [("shares", exact), ("shares-10", long)] {
+        let share = |i: usize| one.and_then(|one| one.share(i));
+        findings.claim(
+            name,
+            format!(
+                "a greedy task gets the share Q/T that it reserved, and no more, within 10 %: {}",
+                one.map_or_else(|| "not measured".to_owned(), Measured::times)
+            ),
+            format!("share by Q/T: {} and {}", text(share(0)), text(share(1))),
+            all([0, 1].map(|i| within(share(i), 1.0, 0.9, 1.1))),
+        );
+    }
+    // Where a budget is shorter than the tick that enforces it, a greedy task overruns it within an earlier deadline: `differences` says so.
+    findings.claim(
+        "isolation",
+        "greedy tasks do not touch the periodic one: at most one of its jobs in a hundred is not done within its period (budgets longer than a tick)",
+        long.map_or_else(
+            || "not measured".to_owned(),
+            |one| format!("{} of {} jobs were late", one.late(), one.jobs.len()),
+        ),
+        long.filter(|one| !one.jobs.is_empty()).map(|one| one.late() * 100 <= one.jobs.len()),
+    );
+}
+
+fn differences(findings: &mut Findings, measured: &[Measured], machine: &Machine) -> Result<(), Failure> {
+    findings.differences.push(format!(
+        "The paper does not say what the periodic task executes and reserves: here {} of CPU time in a reservation of ({}, {}), for the SCHED_DEADLINE of a stock kernel schedules it beside the \
+         greedy ones only if it has one, too.",
+        Span::from_us(PERIODIC.0),
+        Span::from_us(PERIODIC.1),
+        Span::from_us(PERIODIC.2)
+    ));
+    let Some(one) = measured.first() else { return Ok(()) };
+    let (q, name) = (Span::from_us(GREEDY[1].0), NAMES[2]);
+    if let Some(stretches) = one.recorded.stretches(name)?.summary() {
+        findings.differences.push(machine::enforcement(machine, q, &stretches));
+    }
+    if one.late() > 0 {
+        findings.differences.push(format!(
+            "With the paper's own times {} of {} jobs of the periodic task were late: a greedy task that overruns its budget keeps its deadline, and with it the CPU; and so does all that stops the CPU (interrupts, a hypervisor).",
+            one.late(),
+            one.jobs.len()
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! [SDD] Fig. 5: two players of a film of 25 frames per second on one CPU, at two SCHED_FIFO priorities or in two reservations: inter-frame times.
+//!
+//! The players are takt's own: each decodes frames by busy work and sleeps until the time to show them. The film has scenes of ten frames that take nearly
+//! all of a frame's time, and quiet ones between. A scene is as long as the more important player under SCHED_FIFO can be let fill the CPU: it
+//! leaves a tenth of it, the other player takes that and catches up within half a second, so that both together never use a CPU for
+//! a second on end. The paper's player starved until the other one had finished.
+
+use takt_linux::{Class, SchedError};
+use takt_log::stats::{Histogram, Summary};
+use takt_model::draw::Draw;
+use takt_model::{Exec, Span, Task};
+use takt_report::{Figure, Form, Picture, Series};
+use takt_run::RunError;
+use takt_run::load::{Film, Member, Place, Shown, Stage, player};
+
+use super::context::Context;
+use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, within};
+use super::recording::Recording;
+use super::{Experiment, SDD, loads};
+use crate::failure::Failure;
+use crate::verbs::run;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "sdd-fig5",
+    paper: &SDD,
+    shows: "Fig. 5",
+    what: "two players of 25 frames per second on one CPU: under SCHED_FIFO the less important one starves, in reservations neither does",
+    needs: "root (tracefs, SCHED_FIFO, SCHED_DEADLINE, a cpuset of one CPU)",
+    takes: (Span::from_s(32), Span::from_s(9)),
+    run: reproduce,
+};
+
+/// Of a frame.
+const PERIOD: Span = Span::from_ms(40);
+/// Frames between the beginnings of two demanding scenes, and which of them are demanding.
+const SCENE: usize = 50;
+const DEMANDING: std::ops::Range<usize> = 20..30;
+/// The paper's reservations (Q, T) in us.
+const RESERVED: [(u64, u64); 2] = [(25_000, 40_000), (12_500, 40_000)];
+/// What is left of Q where the kernel does not admit the paper's, in percent.
+const SCALED: u64 = 95;
+/// Average and standard deviation of inter-frame times in us: the more important player, the less important one (in the figure alone), and the two in reservations.
+const PAPER_IFT: [Option<(f64, f64)>; 4] =
+    [Some((39_573.0, 4_725.1)), None, Some((39_082.0, 5_735.3)), Some((39_517.0, 19_455.0))];
+const PLAYERS: [&str; 4] =
+    ["FIFO, more important", "FIFO, less important", "reserved (25ms, 40ms)", "reserved (12.5ms, 40ms)"];
+const NAMES: [&str; 2] = ["player-1", "player-2"];
+
+/// CPU time of each frame.
+fn film(seed: u64, length: Span) -> Film {
+    let task = |name: &str, min: u64, max: u64| {
+        let mut task = Task::periodic(name, PERIOD, Span::from_ms(max));
+        task.exec = Exec::Uniform { min: Span::from_ms(min), max: Span::from_ms(max) };
+        task
+    };
+    let (quiet, demanding) = (task("quiet", 4, 6), task("demanding", 35, 37));
+    let draw = Draw::new(seed, "film");
+    let count = usize::try_from(length.as_ns() / PERIOD.as_ns()).unwrap_or(0).clamp(2, FRAMES_MAX);
+    let frame = |k: usize| {
+        let demands = DEMANDING.contains(&(k % SCENE));
+        draw.exec(if demands { &demanding } else { &quiet }, k as u64)
+    };
+    Film { frames: (0..count).map(frame).collect(), period: PERIOD, refresh: Span::from_ms(10) }
+}
+
+/// More frames are not played.
+const FRAMES_MAX: usize = 100_000;
+
+/// Inter-frame times of one player.
+struct Played {
+    shown: Shown,
+    times: Option<Summary<u64>>,
+}
+
+impl Played {
+    fn new(shown: Shown) -> Played {
+        let mut histogram = Histogram::default();
+        between(&shown).for_each(|ns| histogram.record(ns));
+        Played { times: histogram.summary(), shown }
+    }
+}
+
+fn between(shown: &Shown) -> impl Iterator<Item = u64> + '_ {
+    shown.windows(2).map(|pair| pair[1].saturating_since(pair[0]).as_ns())
+}
+
+fn reproduce(context: &Context) -> Result<Findings, Failure> {
+    let place = loads::one_cpu(context)?;
+    let length = context.duration(Span::from_ms(14_000), Span::from_ms(4_000));
+    let film = film(context.seed, length);
+    let mut findings = Findings::default();
+    let fifo = [47, 46].map(|priority| Class::Fifo { priority });
+    let mut played =
+        play(context, &mut findings, &place, &film, fifo, "fifo.takt")?.map_err(|error| run::failure(&error))?;
+    let mut factor = 100;
+    if !context.stopped() {
+        played.extend(reserved(context, &mut findings, &place, &film, &mut factor)?);
+    }
+    let of = |i: usize| played.get(i).and_then(|one| one.times.as_ref());
+    findings.tables.push(table(&of));
+    findings.figures.push(figure("fig5-fifo.svg", "under SCHED_FIFO at two priorities", &played, 0));
+    findings.figures.push(figure("fig5-reserved.svg", "in two reservations", &played, 2));
+    context.write(FRAMES, frames(&played).as_bytes())?;
+    findings.files.push(FRAMES.to_owned());
+    claims(&mut findings, &of);
+    differences(&mut findings, context, factor);
+    Ok(findings)
+}
+
+const FRAMES: &str = "frames.csv";
+
+/// In the paper's reservations, or in somewhat smaller ones where the kernel admits no more.
+fn reserved(
+    context: &Context,
+    findings: &mut Findings,
+    place: &Place,
+    film: &Film,
+    factor: &mut u64,
+) -> Result<Vec<Played>, Failure> {
+    let classes = |percent: u64| RESERVED.map(|(q, t)| loads::reserved(q * percent / 100, t));
+    let played = match play(context, findings, place, film, classes(100), "reserved.takt")? {
+        Err(RunError::Refused { cause: SchedError::Admission { .. }, .. }) => {
+            *factor = SCALED;
+            findings.files.pop();
+            play(context, findings, place, film, classes(SCALED), "reserved.takt")?
+        }
+        other => other,
+    };
+    played.map_err(|error| run::failure(&error))
+}
+
+/// Both players at once, recorded.
+fn play(
+    context: &Context,
+    findings: &mut Findings,
+    place: &Place,
+    film: &Film,
+    classes: [Class; 2],
+    file: &str,
+) -> Result<Result<Vec<Played>, RunError>, Failure> {
+    let member = |(name, class): (&&str, Class)| Member::new(name, class, |stage: &mut Stage| player(stage, film));
+    let members = NAMES.iter().zip(classes).map(member).collect();
+    // A player that cannot keep up shows the rest of the film later.
+    let length = PERIOD.as_ns().saturating_mul(film.frames.len() as u64);
+    let most = Span::from_ns(length.saturating_mul(2)).saturating_add(Span::from_s(1));
+    let recording = Recording::start(context, file)?;
+    let ended = loads::attempt(context, "playing", members, place, most);
+    let recorded = recording.finish()?;
+    findings.files.push(file.to_owned());
+    Ok(ended.map(|ended| {
+        findings.notes.extend(recorded.defects);
+        ended.values.into_iter().map(Played::new).collect()
+    }))
+}
+
+fn table<'a>(of: &impl Fn(usize) -> Option<&'a Summary<u64>>) -> Comparison {
+    let us = |ns: u64| Some(ns as f64 / 1e3);
+    let row = |i: usize| {
+        let measured = match of(i) {
+            Some(s) => vec![us(s.mean), us(s.deviation), us(s.p99), us(s.max)],
+            None => vec![None; 4],
+        };
+        let paper = match PAPER_IFT[i] {
+            Some((mean, deviation)) => vec![Some(mean), Some(deviation), None, None],
+            None => vec![None; 4],
+        };
+        Row { name: PLAYERS[i].to_owned(), values: vec![paper, measured] }
+    };
+    Comparison {
+        title: "Inter-frame times".to_owned(),
+        cite: "Section IV-A",
+        unit: "times in us",
+        digits: 1,
+        row_head: "player",
+        columns: ["avg", "dev", "p99", "max"].map(str::to_owned).to_vec(),
+        sources: vec![PAPER, MEASURED],
+        rows: (0..PLAYERS.len()).map(row).collect(),
+    }
+}
+
+fn figure(file: &str, how: &str, played: &[Played], first: usize) -> Drawn {
+    let series = (0..2)
+        .rev()
+        .filter_map(|i| {
+            let times = between(&played.get(first + i)?.shown);
+            let points = times.enumerate().map(|(k, ns)| (k as f64 + 1.0, ns as f64 / 1e6)).collect();
+            Some(Series { name: PLAYERS[first + i].to_owned(), points, form: Form::Line, colour: i })
+        })
+        .collect();
+    let figure = Figure {
+        title: format!("Two players {how}: inter-frame times"),
+        x: "frame".to_owned(),
+        y: "inter-frame time in ms".to_owned(),
+        series,
+        rules: vec![("40 ms, as filmed".to_owned(), 40.0)],
+        // The same for both figures.
+        y_max: played
+            .iter()
+            .filter_map(|one| one.times.as_ref())
+            .map(|times| times.max)
+            .max()
+            .map(|ns| ns as f64 / 1e6 * 1.04),
+        x_from_zero: true,
+    };
+    let id = file.trim_end_matches(".svg");
+    Drawn {
+        file: file.to_owned(),
+        alone: figure.svg(id, true),
+        picture: Picture {
+            title: format!("Fig. 5: {how}"),
+            caption: "The dotted line is at 40 ms. Frames 20 to 29 of every 50 take 35 to 37 ms each to decode, the others 4 to 6 ms.".to_owned(),
+            svg: figure.svg(id, false),
+        },
+    }
+}
+
+/// When each frame was shown, in ns since the start: a column a player.
+fn frames(played: &[Played]) -> String {
+    let heads: Vec<String> = PLAYERS.iter().take(played.len()).map(|name| takt_report::csv::field(name)).collect();
+    let mut text = format!("frame,{}\n", heads.join(","));
+    let most = played.iter().map(|one| one.shown.len()).max().unwrap_or(0);
+    for k in 0..most {
+        let at = |one: &Played| one.shown.get(k).map_or(String::new(), |at| at.as_ns().to_string());
+        let cells: Vec<String> = played.iter().map(at).collect();
+        text.push_str(&format!("{k},{}\n", cells.join(",")));
+    }
+    text
+}
+
+fn claims<'a>(findings: &mut Findings, of: &impl Fn(usize) -> Option<&'a Summary<u64>>) {
+    let periods = |ns: u64| ns as f64 / PERIOD.as_ns() as f64;
+    let text = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.2}"));
+    let max = |i: usize| of(i).map(|s| periods(s.max));
+    let p99 = |i: usize| of(i).map(|s| periods(s.p99));
+    let p90 = |i: usize| of(i).map(|s| periods(s.p90));
+    let mean = |i: usize| of(i).map(|s| periods(s.mean));
+    findings.claim(
+        "fifo-plays",
+        "under SCHED_FIFO the more important player shows its frames in time: nine inter-frame times of ten are within 10 % of 40 ms or less",
+        format!("the ninth tenth ends at {} times 40 ms", text(p90(0))),
+        within(p90(0), 1.0, 0.0, 1.1),
+    );
+    findings.claim(
+        "fifo-starves",
+        "under SCHED_FIFO the less important player stops: its longest inter-frame time is at least 5 times 40 ms",
+        format!("the longest is {} times 40 ms", text(max(1))),
+        max(1).map(|max| max >= 5.0),
+    );
+    findings.claim(
+        "reserved-proceed",
+        "in reservations both go on: 99 % of the inter-frame times are at most 5 times 40 ms, and the longest is shorter than that of the player that starves",
+        format!(
+            "99 % are within {} and {} times 40 ms; the longest are {} and {}",
+            text(p99(2)),
+            text(p99(3)),
+            text(max(2)),
+            text(max(3))
+        ),
+        all([
+            within(p99(2), 1.0, 0.0, 5.0),
+            within(p99(3), 1.0, 0.0, 5.0),
+            max(1).zip(max(2)).zip(max(3)).map(|((starved, one), two)| one < starved && two < starved),
+        ]),
+    );
+    let ratio = p90(3).zip(p90(2)).map(|(small, large)| small / large);
+    findings.claim(
+        "proportional",
+        "in reservations players are as quick as what they reserve: in demanding scenes (the ninth tenth of all inter-frame times) the player with half the budget takes about twice as long \
+         per frame (1.5 to 2.7 times)",
+        format!("{} times as long", text(ratio)),
+        within(ratio, 1.0, 1.5, 2.7),
+    );
+    findings.claim(
+        "average",
+        "in reservations both play the whole film at its rate: averages within 10 % of 40 ms",
+        format!("{} and {} times 40 ms", text(mean(2)), text(mean(3))),
+        all([within(mean(2), 1.0, 0.9, 1.1), within(mean(3), 1.0, 0.9, 1.1)]),
+    );
+}
+
+fn differences(findings: &mut Findings, context: &Context, factor: u64) {
+    findings.differences.push(
+        "The players are takt's own, which decode by busy work; the film is drawn: scenes of 10 frames of 35 to 37 ms each, and 40 frames of 4 to 6 ms between. The paper's (GTK2, \"Big Buck \
+         Bunny\") starved until the other player had finished, here only as long as a scene lasts: SCHED_FIFO threads that fill a CPU for longer would be stopped by the kernel's limit \
+         for real-time threads, or take the machine with them."
+            .to_owned(),
+    );
+    let limits = &context.machine.limits;
+    if limits.rt_runtime_us >= 0 {
+        findings
+            .differences
+            .push(format!("Real-time threads may use {} us of {} us here.", limits.rt_runtime_us, limits.rt_period_us));
+    }
+    if factor != 100 {
+        let [first, second] =
+            RESERVED.map(|(q, t)| format!("({}, {})", Span::from_us(q * factor / 100), Span::from_us(t)));
+        findings.differences.push(format!(
+            "The kernel does not admit the paper's reservations, 93.75 % of a CPU, beside what it keeps for ordinary threads; both were cut by {} %: {first} and {second}.",
+            100 - factor
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_player_alone_fills_a_cpu_and_both_leave_some_of_each_second() {
+        let film = film(3, Span::from_s(20));
+        assert_eq!(film.frames.len(), 500);
+        assert!(film.frames.iter().all(|frame| *frame <= Span::from_ms(37)));
+        let scene: u64 = film.frames[..SCENE].iter().map(|frame| frame.as_ns()).sum();
+        // Twice the scene's work in the scene's two seconds: no more than two thirds.
+        assert!(2 * scene * 3 < 2 * PERIOD.as_ns() * SCENE as u64, "{scene}");
+        assert!(scene * 100 < 30 * PERIOD.as_ns() * SCENE as u64, "more than the smaller reservation serves");
+    }
+}

@@ -1,0 +1,311 @@
+//! Threads that do one thing for a while, in a scheduling class each: the loads of experiments.
+//!
+//! [`together`] starts them at one instant and ends them at another. Each sets its own class and gives it back; all of them look at the clock while they
+//! work, so that none outlives the end by more than its reservation's period. Times count from the common start.
+//!
+//! ```no_run
+//! use takt_linux::{Class, Reservation};
+//! use takt_model::Span;
+//! use takt_run::load::{Member, Place, greedy, together};
+//!
+//! let ms = Span::from_ms;
+//! let reserved = Class::Deadline(Reservation { runtime: ms(10), deadline: ms(40), period: ms(40) });
+//! let members = vec![Member::new("greedy", reserved, greedy)];
+//! let ended = together(members, &Place::Anywhere, Span::from_s(1), &mut |_now| true)?;
+//! println!("{:?}", ended.values);
+//! # Ok::<(), takt_run::RunError>(())
+//! ```
+
+mod bodies;
+mod player;
+mod served;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::ScopedJoinHandle;
+use std::time::Duration;
+
+use takt_linux::cpuset::{CpusetError, Partitions};
+use takt_linux::recovery::recover;
+use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, futex, memory, sched};
+use takt_model::{Bytes, Span, Time};
+
+use crate::error::RunError;
+use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED, enter_class};
+use crate::work::{Work, Worked};
+
+pub use bodies::{Finished, Ran, greedy, periodic};
+pub use player::{Film, Shown, player};
+pub use served::{Driver, Line, Reader, driver, reader};
+
+/// A thread to be.
+pub struct Member<'a, T> {
+    name: String,
+    class: Class,
+    body: Body<'a, T>,
+}
+
+type Body<'a, T> = Box<dyn FnOnce(&mut Stage) -> T + Send + 'a>;
+
+impl<'a, T> Member<'a, T> {
+    /// A thread of this name (the kernel keeps 15 bytes of it) and class that does `body`.
+    #[must_use]
+    pub fn new(name: &str, class: Class, body: impl FnOnce(&mut Stage) -> T + Send + 'a) -> Self {
+        Member { name: name.to_owned(), class, body: Box::new(body) }
+    }
+}
+
+/// Where threads may run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// On all CPUs of this process.
+    Anywhere,
+    /// On this CPU (the kernel's number). Threads under SCHED_DEADLINE get a scheduling domain of it, which takes a cpuset: it concerns the whole
+    /// machine while it lasts, and is undone on every way out.
+    Cpu(u32),
+}
+
+/// What a body is given.
+pub struct Stage {
+    epoch: Epoch,
+    end: Arc<AtomicU64>,
+    work: Work,
+}
+
+impl Stage {
+    /// Time since the common start.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.epoch.now()
+    }
+
+    /// When all is to end; it may come nearer.
+    #[must_use]
+    pub fn end(&self) -> Time {
+        Time::from_ns(self.end.load(Ordering::Acquire))
+    }
+
+    /// Whether the end has come.
+    #[must_use]
+    pub fn over(&self) -> bool {
+        self.now() >= self.end()
+    }
+
+    /// Uses `demand` of CPU time; `false` where the end came first.
+    pub fn work(&mut self, demand: Span) -> bool {
+        let until = clock::thread_cpu().saturating_add(demand);
+        let end = &self.end;
+        self.work.until(until, self.epoch, || Time::from_ns(end.load(Ordering::Acquire))) == Worked::Done
+    }
+
+    /// Sleeps until `time`; `false` where the end comes first, and then until the end.
+    pub fn sleep_until(&self, time: Time) -> bool {
+        loop {
+            let end = self.end();
+            // In parts, for the end may come nearer.
+            let part = self.now().saturating_add(NAP).min(time).min(end);
+            while !self.epoch.sleep_until(part) {}
+            if part == time || part >= end {
+                return part == time && time < end;
+            }
+        }
+    }
+}
+
+/// How long a thread sleeps at most before it looks whether all is to end.
+const NAP: Span = Span::from_ms(200);
+/// How long a thread may take to get its CPUs and its class.
+const READY_MAX: Duration = Duration::from_secs(30);
+/// From the last thread's readiness to the start, so that all are asleep when it comes.
+const LEAD: Span = Span::from_ms(50);
+/// How often it is looked whether to go on.
+const LOOK: Span = Span::from_ms(10);
+const STACK_BYTES: usize = 256 * 1024;
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Ended<T> {
+    /// What the bodies returned, in order.
+    pub values: Vec<T>,
+    /// When it ended: the duration, or earlier where it was told to.
+    pub end: Time,
+}
+
+/// Runs the members from one instant until `duration` is over, or `more`, asked a hundred times a second with the present time, says no.
+///
+/// # Errors
+/// What the kernel refuses: a class, a CPU, a cpuset. Nothing has run then, and nothing is left changed.
+pub fn together<T: Send>(
+    members: Vec<Member<'_, T>>,
+    place: &Place,
+    duration: Span,
+    more: &mut dyn FnMut(Time) -> bool,
+) -> Result<Ended<T>, RunError> {
+    recover()?;
+    let partitions = divide(&members, place)?;
+    let result = on_stage(members, place, partitions.as_ref(), duration, more);
+    let restored = partitions.map_or(Ok(()), Partitions::restore);
+    let ended = result?;
+    restored?;
+    Ok(ended)
+}
+
+fn divide<T>(members: &[Member<'_, T>], place: &Place) -> Result<Option<Partitions>, RunError> {
+    let period = |member: &Member<'_, T>| match member.class {
+        Class::Deadline(reserved) => Some(reserved.period),
+        _ => None,
+    };
+    match (place, members.iter().filter_map(period).max()) {
+        (Place::Cpu(cpu), Some(settle)) => Ok(Some(Partitions::create(&[vec![*cpu]], settle)?)),
+        (Place::Anywhere, _) | (_, None) => Ok(None),
+    }
+}
+
+/// Whether this machine can give threads under SCHED_DEADLINE a CPU of their own; if not, why.
+#[must_use]
+pub fn obstacle() -> Option<CpusetError> {
+    takt_linux::cpuset::obstacle()
+}
+
+/// What the threads share before the start.
+struct Curtain {
+    go: std::sync::atomic::AtomicU32,
+    epoch: std::sync::OnceLock<Epoch>,
+    end: Arc<AtomicU64>,
+}
+
+impl Curtain {
+    fn raise(&self, go: u32) {
+        self.go.store(go, Ordering::Release);
+        futex::wake_all(&self.go);
+    }
+}
+
+/// Ends the threads on every way out: a scope waits for them.
+struct Lowered<'a>(&'a Curtain);
+
+impl Drop for Lowered<'_> {
+    fn drop(&mut self) {
+        if self.0.go.load(Ordering::Acquire) == GO_WAIT {
+            self.0.raise(GO_ABORT);
+        }
+        self.0.end.store(0, Ordering::Release);
+    }
+}
+
+fn on_stage<T: Send>(
+    members: Vec<Member<'_, T>>,
+    place: &Place,
+    partitions: Option<&Partitions>,
+    duration: Span,
+    more: &mut dyn FnMut(Time) -> bool,
+) -> Result<Ended<T>, RunError> {
+    let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
+    let end = Arc::new(AtomicU64::new(duration.as_ns()));
+    let curtain = Curtain { go: GO_WAIT.into(), epoch: std::sync::OnceLock::new(), end: Arc::clone(&end) };
+    std::thread::scope(|scope| {
+        let lowered = Lowered(&curtain);
+        let (send, ready) = mpsc::channel();
+        let mut handles: Vec<ScopedJoinHandle<'_, Option<T>>> = Vec::new();
+        for (index, member) in members.into_iter().enumerate() {
+            let (send, curtain) = (send.clone(), &curtain);
+            let name = member.name.clone();
+            let act = move || act(member, place, partitions, curtain, &|result| drop(send.send((index, result))));
+            let thread = std::thread::Builder::new().name(name.replace('\0', " ")).stack_size(STACK_BYTES);
+            let spawned = thread.spawn_scoped(scope, act);
+            handles.push(spawned.map_err(|error| RunError::Spawn { task: name, cause: error.to_string() })?);
+        }
+        drop(send);
+        let name = |index: usize| names.get(index).cloned().unwrap_or_default();
+        for _ in 0..handles.len() {
+            match ready.recv_timeout(READY_MAX) {
+                Ok((_, Ok(()))) => {}
+                Ok((index, Err(cause))) => return Err(RunError::refused(&name(index), cause)),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    return Err(RunError::Stuck { task: name(0), grace: Span::from_s(READY_MAX.as_secs()) });
+                }
+            }
+        }
+        // Without the privilege page faults may delay threads, no more.
+        let _locked = memory::lock();
+        let epoch = Epoch::in_future(LEAD);
+        let _ = curtain.epoch.set(epoch);
+        curtain.raise(GO_RUN);
+        while epoch.now().as_ns() < end.load(Ordering::Acquire) && !handles.iter().all(ScopedJoinHandle::is_finished) {
+            clock::pause(LOOK);
+            if !more(epoch.now()) {
+                end.fetch_min(epoch.now().as_ns(), Ordering::AcqRel);
+            }
+        }
+        let at = Time::from_ns(end.load(Ordering::Acquire)).min(epoch.now());
+        drop(lowered);
+        let mut values = Vec::with_capacity(handles.len());
+        for (index, handle) in handles.into_iter().enumerate() {
+            match handle.join() {
+                Ok(Some(value)) => values.push(value),
+                _ => return Err(RunError::Panicked { task: name(index) }),
+            }
+        }
+        Ok(Ended { values, end: at })
+    })
+}
+
+/// A thread's whole life; `None` where it was not to begin.
+fn act<T>(
+    member: Member<'_, T>,
+    place: &Place,
+    partitions: Option<&Partitions>,
+    curtain: &Curtain,
+    ready: &dyn Fn(Result<(), SchedError>),
+) -> Option<T> {
+    let mut work = Work::new(Bytes::default())?;
+    let entered = enter(&member.class, place, partitions, &mut work);
+    let guard = match entered {
+        Ok(guard) => guard,
+        Err(error) => {
+            ready(Err(error));
+            return None;
+        }
+    };
+    ready(Ok(()));
+    let epoch = wait(curtain)?;
+    let mut stage = Stage { epoch, end: Arc::clone(&curtain.end), work };
+    let _ = stage.sleep_until(Time::ZERO);
+    let value = (member.body)(&mut stage);
+    drop(guard);
+    Some(value)
+}
+
+fn enter(
+    class: &Class,
+    place: &Place,
+    partitions: Option<&Partitions>,
+    work: &mut Work,
+) -> Result<ClassGuard, SchedError> {
+    match (place, partitions) {
+        (_, Some(partitions)) => partitions
+            .join(0)
+            .map_err(|error| SchedError::Other { class: "a scheduling domain".to_owned(), cause: error.to_string() })?,
+        (Place::Cpu(cpu), None) => sched::set_affinity(&[*cpu])?,
+        (Place::Anywhere, None) => {}
+    }
+    memory::prefault_stack::<STACK_TOUCHED>();
+    work.calibrate();
+    enter_class(class)
+}
+
+fn wait(curtain: &Curtain) -> Option<Epoch> {
+    let patience = Epoch::now_is_zero();
+    loop {
+        match curtain.go.load(Ordering::Acquire) {
+            GO_WAIT => futex::wait(&curtain.go, GO_WAIT, patience, patience.now().saturating_add(Span::from_s(1))),
+            GO_RUN => return curtain.epoch.get().copied(),
+            _ => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

@@ -1,0 +1,57 @@
+//! What the simplest loads do.
+
+use takt_linux::clock;
+use takt_model::{Span, Time};
+
+use super::Stage;
+
+/// CPU time of a thread, and in which time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ran {
+    /// Its first moment.
+    pub from: Time,
+    /// Its last.
+    pub to: Time,
+    /// What it used in between.
+    pub cpu: Span,
+}
+
+impl Ran {
+    /// The share of the time that it had a CPU; zero of no time.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        let time = self.to.saturating_since(self.from).as_ns();
+        if time == 0 { 0.0 } else { self.cpu.as_ns() as f64 / time as f64 }
+    }
+}
+
+/// Never blocks and uses all the CPU time that it is given. To be run under SCHED_DEADLINE, which bounds it, or as an ordinary thread.
+pub fn greedy(stage: &mut Stage) -> Ran {
+    let (from, before) = (stage.now(), clock::thread_cpu());
+    while stage.work(Span::from_s(1)) {}
+    Ran { from, to: stage.now(), cpu: clock::thread_cpu().saturating_sub(before) }
+}
+
+/// A job of [`periodic`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Finished {
+    /// When it was to begin.
+    pub arrival: Time,
+    /// When it was done.
+    pub completion: Time,
+}
+
+/// Uses `demand` of CPU time each `period`, from the start on; a job that is late delays the next one, none is left out.
+pub fn periodic(stage: &mut Stage, period: Span, demand: Span) -> Vec<Finished> {
+    let most = stage.end().as_ns() / period.as_ns().max(1) + 1;
+    let mut jobs = Vec::with_capacity(usize::try_from(most).unwrap_or(0).min(JOBS_MAX));
+    let mut arrival = Time::ZERO;
+    while jobs.len() < JOBS_MAX && stage.sleep_until(arrival) && stage.work(demand) {
+        jobs.push(Finished { arrival, completion: stage.now() });
+        arrival = arrival.saturating_add(period);
+    }
+    jobs
+}
+
+/// More jobs are not run.
+const JOBS_MAX: usize = 1 << 20;

@@ -1,0 +1,56 @@
+//! A player of films: decodes frames by busy work and shows each at its time.
+
+use takt_model::{Span, Time};
+
+use super::Stage;
+
+/// What is played.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Film {
+    /// CPU time that each frame takes to decode.
+    pub frames: Vec<Span>,
+    /// Frame k is to be shown at k + 1 times this.
+    pub period: Span,
+    /// A frame that is late is shown when the screen is next refreshed, at a multiple of this: so a player that is behind sleeps, too.
+    pub refresh: Span,
+}
+
+/// When frames were shown, in order.
+pub type Shown = Vec<Time>;
+
+/// Plays `film`. A frame that is late delays the next ones, none is left out; what comes late is shown as soon as the screen can.
+pub fn player(stage: &mut Stage, film: &Film) -> Shown {
+    let mut shown = Vec::with_capacity(film.frames.len());
+    let mut due = Time::ZERO;
+    for demand in &film.frames {
+        due = due.saturating_add(film.period);
+        if !stage.work(*demand) {
+            break;
+        }
+        let at = if stage.now() <= due { due } else { next(stage.now(), film.refresh) };
+        if !stage.sleep_until(at) {
+            break;
+        }
+        shown.push(stage.now());
+    }
+    shown
+}
+
+/// The first multiple of `step` after `now`.
+fn next(now: Time, step: Span) -> Time {
+    let step = step.as_ns().max(1);
+    Time::from_ns((now.as_ns() / step).saturating_add(1).saturating_mul(step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_frames_wait_for_the_screen() {
+        let step = Span::from_ms(10);
+        let at = |ns| next(Time::from_ns(ns), step).as_ns();
+        assert_eq!([at(0), at(9_999_999), at(10_000_000)], [10_000_000, 10_000_000, 20_000_000]);
+        assert_eq!(next(Time::from_ns(5), Span::ZERO), Time::from_ns(6));
+    }
+}

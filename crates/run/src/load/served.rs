@@ -1,0 +1,97 @@
+//! A device's driver, emulated: a reader asks, the device works, its driver's thread is woken as by an interrupt and costs CPU time, the reader goes on.
+//!
+//! One request is under way at a time, as with a disk without a queue. Both threads wait on futexes, with a timeout, and look whether all is over.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use takt_linux::{clock, futex};
+use takt_model::Span;
+
+use super::{NAP, Stage};
+
+/// What connects a reader and its driver.
+#[derive(Debug, Default)]
+pub struct Line {
+    /// Interrupts raised so far.
+    raised: AtomicU32,
+    /// Interrupts served so far.
+    served: AtomicU32,
+    /// The reader asks no more.
+    closed: AtomicU32,
+}
+
+/// What a driver's thread did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Driver {
+    /// Requests served.
+    pub served: u64,
+    /// CPU time of the thread.
+    pub cpu: Span,
+}
+
+/// Serves interrupts of `line` until all is over or the reader is through; number k costs `cost(k)` of CPU time.
+pub fn driver(stage: &mut Stage, line: &Line, cost: impl Fn(u64) -> Span) -> Driver {
+    let before = clock::thread_cpu();
+    let mut number = 0u64;
+    while !stage.over() {
+        let raised = line.raised.load(Ordering::Acquire);
+        if raised == line.served.load(Ordering::Acquire) {
+            if line.closed.load(Ordering::Acquire) != 0 {
+                break;
+            }
+            futex::wait(&line.raised, raised, stage.epoch, stage.now().saturating_add(NAP).min(stage.end()));
+            continue;
+        }
+        if !stage.work(cost(number)) {
+            break;
+        }
+        number += 1;
+        line.served.fetch_add(1, Ordering::AcqRel);
+        futex::wake_all(&line.served);
+    }
+    Driver { served: number, cpu: clock::thread_cpu().saturating_sub(before) }
+}
+
+/// What a reader did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reader {
+    /// Requests answered.
+    pub read: u64,
+    /// From its start to the last answer.
+    pub took: Span,
+    /// CPU time of the thread.
+    pub cpu: Span,
+}
+
+/// Asks for `requests` in turn: each takes the device `device`, its driver some CPU time, and then this thread `own`.
+pub fn reader(stage: &mut Stage, line: &Line, requests: u64, device: Span, own: Span) -> Reader {
+    let (from, before) = (stage.now(), clock::thread_cpu());
+    let (mut read, mut last) = (0, from);
+    while read < requests && stage.sleep_until(stage.now().saturating_add(device)) {
+        let wanted = line.raised.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        futex::wake_all(&line.raised);
+        if !answered(stage, line, wanted) || !stage.work(own) {
+            break;
+        }
+        read += 1;
+        last = stage.now();
+    }
+    line.closed.store(1, Ordering::Release);
+    // The driver waits on the number of interrupts; it looks again at a wake-up.
+    futex::wake_all(&line.raised);
+    Reader { read, took: last.saturating_since(from), cpu: clock::thread_cpu().saturating_sub(before) }
+}
+
+/// Waits until request `wanted` is served; `false` where the end comes first.
+fn answered(stage: &Stage, line: &Line, wanted: u32) -> bool {
+    loop {
+        let served = line.served.load(Ordering::Acquire);
+        if served == wanted {
+            return true;
+        }
+        if stage.over() {
+            return false;
+        }
+        futex::wait(&line.served, served, stage.epoch, stage.now().saturating_add(NAP).min(stage.end()));
+    }
+}
