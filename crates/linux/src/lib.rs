@@ -12,6 +12,7 @@ pub mod guardian;
 pub mod hold;
 pub mod machine;
 pub mod memory;
+pub mod net;
 pub mod process;
 pub mod recovery;
 pub mod sched;

@@ -13,6 +13,8 @@ use crate::signals::Signal;
 
 /// CAP_IPC_LOCK: memory may be locked past the limit.
 pub const CAP_IPC_LOCK: u32 = 14;
+/// CAP_SYS_ADMIN: namespaces, mounts.
+pub const CAP_SYS_ADMIN: u32 = 21;
 /// CAP_SYS_NICE: scheduling classes and affinities of any kind.
 pub const CAP_SYS_NICE: u32 = 23;
 

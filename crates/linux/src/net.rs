@@ -1,0 +1,453 @@
+//! Networks for experiments: two network namespaces of this process's own and a cable (a pair of veth devices) between them.
+//!
+//! Nothing outside of them is touched. They have no names: they are gone when the last thread, socket and [`Cable`] that is in them is,
+//! also after a kill -9. Packets that come in at the right end can be taken in by a kernel thread of their own (threaded NAPI, Linux 5.12),
+//! which is scheduled like any other; without it, in the softirq NET_RX, on the CPU on which they were sent.
+//!
+//! ```no_run
+//! use std::net::UdpSocket;
+//! use takt_linux::net::Cable;
+//!
+//! let cable = Cable::lay(true)?;
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| {
+//!         cable.left().enter()?;
+//!         UdpSocket::bind((cable.left().address(), 0))?.send_to(b"packet", (cable.right().address(), 7000))
+//!     });
+//! });
+//! # Ok::<(), takt_linux::net::NetError>(())
+//! ```
+
+use std::collections::BTreeSet;
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use thiserror::Error;
+
+use crate::clock::errno;
+use crate::process::{CAP_SYS_ADMIN, has_capability};
+
+/// Why there is no network.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NetError {
+    /// Namespaces are made by the privileged only.
+    #[error("network namespaces need the capability CAP_SYS_ADMIN: run as root")]
+    Privilege,
+    /// This kernel lacks a part.
+    #[error("{what}: {cause}; this kernel may be built without {part}")]
+    Missing {
+        /// What was asked of it.
+        what: &'static str,
+        /// What it answered.
+        cause: io::Error,
+        /// What it takes.
+        part: &'static str,
+    },
+    /// The kernel refused a step.
+    #[error("{what}: {cause}")]
+    Refused {
+        /// The step.
+        what: &'static str,
+        /// What it answered.
+        cause: io::Error,
+    },
+}
+
+/// Two namespaces and the cable between them.
+#[derive(Debug)]
+pub struct Cable {
+    left: End,
+    right: End,
+}
+
+/// One of the namespaces, with its end of the cable.
+#[derive(Debug)]
+pub struct End {
+    space: File,
+    address: Ipv4Addr,
+    device: String,
+    driver: Option<u32>,
+}
+
+/// The addresses are private ones, which nobody else sees.
+const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
+const PREFIX: u8 = 30;
+
+impl Cable {
+    /// Makes both namespaces; with `threaded`, a kernel thread takes in what comes to the right end. Devices send packets of at most one
+    /// segment.
+    ///
+    /// # Errors
+    /// What is missing; nothing is left then.
+    pub fn lay(threaded: bool) -> Result<Cable, NetError> {
+        static LAID: AtomicU32 = AtomicU32::new(0);
+        if !has_capability(CAP_SYS_ADMIN) {
+            return Err(NetError::Privilege);
+        }
+        let number = LAID.fetch_add(1, Ordering::Relaxed);
+        // A thread's namespace is its own: this one ends, and the process stays where it is.
+        let maker = std::thread::Builder::new().name("takt-cable".to_owned()).spawn(move || make(number, threaded));
+        let maker = maker.map_err(|cause| NetError::Refused { what: "a thread cannot be started", cause })?;
+        maker.join().unwrap_or_else(|_| Err(refusal("the thread that lays the cable ended")))
+    }
+
+    /// The end that has no thread.
+    #[must_use]
+    pub fn left(&self) -> &End {
+        &self.left
+    }
+    /// The end that may have one.
+    #[must_use]
+    pub fn right(&self) -> &End {
+        &self.right
+    }
+}
+
+impl End {
+    /// The calling thread's sockets are made here from now on, until it ends.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn enter(&self) -> Result<(), NetError> {
+        // SAFETY: the descriptor is open; the call passes no memory.
+        if unsafe { libc::setns(self.space.as_raw_fd(), libc::CLONE_NEWNET) } == 0 {
+            return Ok(());
+        }
+        Err(refusal("a thread cannot enter its network namespace"))
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// The device's name.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// The id of the kernel thread that takes packets in, where there is one.
+    #[must_use]
+    pub fn driver(&self) -> Option<u32> {
+        self.driver
+    }
+}
+
+fn refusal(what: &'static str) -> NetError {
+    NetError::Refused { what, cause: io::Error::from_raw_os_error(errno()) }
+}
+
+/// On a thread that ends then.
+fn make(number: u32, threaded: bool) -> Result<Cable, NetError> {
+    let [first, second] = [0, 1].map(|end| device(std::process::id(), number * 2 + end));
+    let left = new_space()?;
+    // The thread is in the right one now.
+    let right = new_space()?;
+    let mut routes = Routes::open()?;
+    routes.veth(&second, &first, left.as_raw_fd())?;
+    routes.raise(&second, ADDRESSES[1])?;
+    let driver = if threaded { Some(own_thread(&second)?) } else { None };
+    let left = End { space: left, address: ADDRESSES[0], device: first, driver: None };
+    let right = End { space: right, address: ADDRESSES[1], device: second, driver };
+    left.enter()?;
+    Routes::open()?.raise(left.device(), left.address())?;
+    Ok(Cable { left, right })
+}
+
+/// A name that no other process's device has, so that the kernel's threads, which carry it, can be told apart: at most 15 bytes
+/// with what the kernel adds.
+fn device(process: u32, number: u32) -> String {
+    let mut name = Vec::new();
+    let mut rest = u64::from(process) * 26 + u64::from(number % 26);
+    while rest > 0 {
+        name.push(char::from_digit((rest % 36) as u32, 36).unwrap_or('0'));
+        rest /= 36;
+    }
+    format!("t{}", name.iter().rev().collect::<String>())
+}
+
+/// Moves the thread into a new namespace.
+fn new_space() -> Result<File, NetError> {
+    // SAFETY: the call passes no memory, and changes the calling thread alone.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        let cause = io::Error::last_os_error();
+        let what = "a network namespace cannot be made";
+        return Err(match cause.raw_os_error() {
+            Some(libc::EINVAL) => NetError::Missing { what, cause, part: "CONFIG_NET_NS" },
+            _ => NetError::Refused { what, cause },
+        });
+    }
+    File::open("/proc/thread-self/ns/net")
+        .map_err(|cause| NetError::Refused { what: "/proc/thread-self/ns/net cannot be opened", cause })
+}
+
+/// Asks the kernel for devices and addresses, in the namespace in which it was opened.
+struct Routes {
+    socket: Socket,
+    sequence: u32,
+}
+
+impl Routes {
+    fn open() -> Result<Self, NetError> {
+        let refused = |cause| NetError::Refused { what: "no netlink socket", cause };
+        let mut socket = Socket::new(NETLINK_ROUTE).map_err(refused)?;
+        socket.bind_auto().map_err(refused)?;
+        socket.connect(&SocketAddr::new(0, 0)).map_err(refused)?;
+        Ok(Routes { socket, sequence: 0 })
+    }
+
+    /// Asks, and waits for the answer.
+    fn ask(&mut self, what: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.sequence += 1;
+        let mut message = NetlinkMessage::from(what);
+        message.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        message.header.sequence_number = self.sequence;
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+        let broken = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let mut answers = Vec::new();
+        loop {
+            let (received, _) = self.socket.recv_from_full()?;
+            let mut rest = received.as_slice();
+            while !rest.is_empty() {
+                let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(broken)?;
+                let length = (answer.header.length as usize).next_multiple_of(4);
+                rest = rest.get(length.max(16)..).unwrap_or_default();
+                match answer.payload {
+                    NetlinkPayload::Error(error) => {
+                        return error.code.map_or(Ok(answers), |_| Err(error.to_io()));
+                    }
+                    NetlinkPayload::InnerMessage(message) => answers.push(message),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Makes a pair of devices: `here`, and `there` in another namespace.
+    fn veth(&mut self, here: &str, there: &str, other: RawFd) -> Result<(), NetError> {
+        // So that each packet is one that a wire could carry.
+        let single = LinkAttribute::GsoMaxSegs(1);
+        let mut peer = LinkMessage::default();
+        peer.attributes = vec![LinkAttribute::IfName(there.to_owned()), LinkAttribute::NetNsFd(other), single.clone()];
+        let mut link = LinkMessage::default();
+        let pair = vec![LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer)))];
+        link.attributes = vec![LinkAttribute::IfName(here.to_owned()), single, LinkAttribute::LinkInfo(pair)];
+        self.ask(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL).map(drop).map_err(|cause| {
+            let what = "a pair of veth devices cannot be made";
+            match cause.raw_os_error() {
+                Some(libc::EOPNOTSUPP) => NetError::Missing { what, cause, part: "CONFIG_VETH" },
+                _ => NetError::Refused { what, cause },
+            }
+        })
+    }
+
+    /// Gives the device its address, and switches it on.
+    fn raise(&mut self, device: &str, address: Ipv4Addr) -> Result<(), NetError> {
+        let refused = |cause| NetError::Refused { what: "a veth device cannot be switched on", cause };
+        let mut asked = LinkMessage::default();
+        asked.attributes = vec![LinkAttribute::IfName(device.to_owned())];
+        let answers = self.ask(RouteNetlinkMessage::GetLink(asked), 0).map_err(refused)?;
+        let index = answers.iter().find_map(|answer| match answer {
+            RouteNetlinkMessage::NewLink(link) => Some(link.header.index),
+            _ => None,
+        });
+        let index = index.ok_or_else(|| refused(io::Error::from_raw_os_error(libc::ENODEV)))?;
+        let mut message = AddressMessage::default();
+        (message.header.family, message.header.prefix_len) = (netlink_packet_route::AddressFamily::Inet, PREFIX);
+        message.header.index = index;
+        let same = std::net::IpAddr::V4(address);
+        message.attributes = vec![AddressAttribute::Local(same), AddressAttribute::Address(same)];
+        self.ask(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL).map_err(refused)?;
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        (link.header.flags, link.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
+        self.ask(RouteNetlinkMessage::SetLink(link), 0).map(drop).map_err(refused)
+    }
+}
+
+/// Gives the device, of the namespace that the thread is in, a kernel thread for what comes in; its id.
+fn own_thread(device: &str) -> Result<u32, NetError> {
+    let before = drivers(device);
+    receive_offload(device)
+        .map_err(|cause| NetError::Refused { what: "the device's GRO cannot be switched on", cause })?;
+    private_sys()?;
+    let what = "the device's packets cannot get a kernel thread";
+    fs::write(format!("/sys/class/net/{device}/threaded"), "1").map_err(|cause| NetError::Missing {
+        what,
+        cause,
+        part: "threaded NAPI (Linux 5.12)",
+    })?;
+    let new = drivers(device).into_iter().find(|id| !before.contains(id));
+    new.ok_or_else(|| NetError::Refused { what, cause: io::Error::from_raw_os_error(libc::ESRCH) })
+}
+
+/// Kernel threads that take in what comes to a device.
+fn drivers(device: &str) -> BTreeSet<u32> {
+    let name = format!("napi/{device}-");
+    let Ok(entries) = fs::read_dir("/proc") else { return BTreeSet::new() };
+    let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter(|id| fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|comm| comm.starts_with(&name))).collect()
+}
+
+/// What `ethtool -K DEVICE gro on` does: veth devices take packets in by NAPI only then.
+fn receive_offload(device: &str) -> io::Result<()> {
+    const ETHTOOL_SGRO: u32 = 0x2c;
+    #[repr(C)]
+    struct Value {
+        command: u32,
+        data: u32,
+    }
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    let mut value = Value { command: ETHTOOL_SGRO, data: 1 };
+    // SAFETY: all bytes zero is a value of this plain structure.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()).take(libc::IFNAMSIZ - 1) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
+    // SAFETY: `request` and the `value` it points to outlive the call, and are of the layout that SIOCETHTOOL takes.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// /sys shows the devices of the namespace in which it was mounted: the thread gets a view of its own, which ends with it.
+fn private_sys() -> Result<(), NetError> {
+    let mount = |source: &CStr, target: &CStr, kind: Option<&CStr>, flags| {
+        let kind = kind.map_or(std::ptr::null(), CStr::as_ptr);
+        // SAFETY: all strings end with NUL and outlive the call; no data is passed.
+        unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, std::ptr::null()) == 0 }
+    };
+    // SAFETY: the call passes no memory, and changes the calling thread alone.
+    let unshared = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
+    if unshared
+        && mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE)
+        && mount(c"sysfs", c"/sys", Some(c"sysfs"), libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC)
+    {
+        return Ok(());
+    }
+    Err(refusal("a view of /sys for the namespace cannot be mounted"))
+}
+
+/// Steps that a packet can cost at most: the kernel translates each into several, and bounds the sum (net.core.optmem_max).
+pub const STEPS_MAX: u16 = 3000;
+
+/// Lets each packet that comes to `socket` cost the one who takes it in `steps` (at most [`STEPS_MAX`]) divisions, in a filter that lets every packet
+/// through: work of a driver.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn burden(socket: &impl AsRawFd, steps: u16) -> io::Result<()> {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_IMM) as u16;
+    const LOAD_INDEX: u16 = (libc::BPF_LDX | libc::BPF_IMM) as u16;
+    const DIVIDE: u16 = (libc::BPF_ALU | libc::BPF_DIV | libc::BPF_X) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let step = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
+    let mut program = vec![step(LOAD, u32::MAX), step(LOAD_INDEX, 1)];
+    program.extend((0..steps.min(STEPS_MAX)).map(|_| step(DIVIDE, 0)));
+    program.push(step(RETURN, u32::MAX));
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    option(socket, libc::SO_ATTACH_FILTER, &filter)
+}
+
+/// Limits what a TCP socket sends, in bytes a second.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn pace(socket: &impl AsRawFd, bytes: u32) -> io::Result<()> {
+    option(socket, libc::SO_MAX_PACING_RATE, &bytes)
+}
+
+fn option<T>(socket: &impl AsRawFd, name: libc::c_int, value: &T) -> io::Result<()> {
+    let size = size_of::<T>() as libc::socklen_t;
+    let value = std::ptr::from_ref(value).cast();
+    // SAFETY: `value` is a plain structure of that size, as the option takes it; what it points to outlives the call.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, value, size) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    use super::*;
+
+    #[test]
+    fn names_of_devices_are_short_and_differ() {
+        let names: BTreeSet<String> =
+            [1, 2, 4_194_304].iter().flat_map(|id| (0..26).map(|number| device(*id, number))).collect();
+        assert_eq!(names.len(), 3 * 26);
+        // "napi/", the name, "-": within the 15 bytes of a thread's name.
+        assert!(names.iter().all(|name| name.len() <= 8), "{names:?}");
+    }
+
+    #[test]
+    fn packets_go_from_end_to_end_and_nothing_stays() {
+        let here = fs::read_link("/proc/thread-self/ns/net").unwrap();
+        for threaded in [false, true] {
+            let cable = match Cable::lay(threaded) {
+                Ok(cable) => cable,
+                Err(error) => return println!("skipped: {error}"),
+            };
+            assert_eq!(cable.right().driver().is_some(), threaded);
+            std::thread::scope(|scope| {
+                let arrived = scope.spawn(|| {
+                    cable.right().enter().unwrap();
+                    let socket = UdpSocket::bind((cable.right().address(), 7000)).unwrap();
+                    burden(&socket, STEPS_MAX).unwrap();
+                    socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+                    let listener = TcpListener::bind((cable.right().address(), 7001)).unwrap();
+                    scope.spawn(|| {
+                        cable.left().enter().unwrap();
+                        let socket = UdpSocket::bind((cable.left().address(), 0)).unwrap();
+                        socket.send_to(b"packet", (cable.right().address(), 7000)).unwrap();
+                        let mut stream = TcpStream::connect((cable.right().address(), 7001)).unwrap();
+                        pace(&stream, 1_000_000).unwrap();
+                        stream.write_all(b"stream").unwrap();
+                    });
+                    let mut text = String::new();
+                    let mut bytes = [0; 16];
+                    let length = socket.recv(&mut bytes).unwrap();
+                    listener.accept().unwrap().0.read_to_string(&mut text).unwrap();
+                    (bytes[..length].to_vec(), text)
+                });
+                assert_eq!(arrived.join().unwrap(), (b"packet".to_vec(), "stream".to_owned()));
+            });
+            let driver = cable.right().driver();
+            drop(cable);
+            // The kernel takes namespaces down a little later.
+            let gone = || driver.is_none_or(|id| !drivers_all().contains(&id));
+            assert!((0..500).any(|_| gone() || {
+                crate::clock::pause(takt_model::Span::from_ms(20));
+                false
+            }));
+        }
+        assert_eq!(fs::read_link("/proc/thread-self/ns/net").unwrap(), here);
+    }
+
+    fn drivers_all() -> BTreeSet<u32> {
+        let Ok(entries) = fs::read_dir("/proc") else { return BTreeSet::new() };
+        let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        ids.filter(|id| fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|comm| comm.starts_with("napi/")))
+            .collect()
+    }
+}
