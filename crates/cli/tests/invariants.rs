@@ -54,8 +54,18 @@ const PURE_MAY_LINK: [&str; 34] = [
     "zmij",
 ];
 /// The doors to the kernel; only takt-linux may open one itself.
-const KERNEL: [&str; 9] =
-    ["libc", "nix", "rustix", "linux-raw-sys", "windows-sys", "mio", "socket2", "rtnetlink", "libbpf-rs"];
+const KERNEL: [&str; 10] = [
+    "libc",
+    "nix",
+    "rustix",
+    "linux-raw-sys",
+    "windows-sys",
+    "mio",
+    "socket2",
+    "rtnetlink",
+    "netlink-sys",
+    "libbpf-rs",
+];
 
 const CARGO: &str = env!("CARGO");
 

@@ -165,3 +165,29 @@ fn a_signal_ends_an_experiment_early_and_in_order() {
     assert!(answer["claims"].as_array().expect("claims").iter().any(|claim| claim["holds"].is_null()), "{answer}");
     whole(&answer, &out);
 }
+
+#[test]
+fn the_packets_of_tables_2_to_5_are_counted_by_thread_and_softirq() {
+    let Some((answer, folder)) = reproduce("sdd-packets", &["--for", "200ms"]) else { return };
+    let tables = answer["tables"].as_array().expect("tables");
+    assert_eq!(tables.len(), 4);
+    assert_eq!(column(&tables[0], "avg", "paper"), [1190., 5198., 10195., 50207., 100207.].map(Some));
+    assert_eq!(column(&tables[1], "max", "paper"), [14336., 6144., 12288., 51200., 100352.].map(Some));
+    assert_eq!(column(&tables[2], "min", "paper"), [59., 63., 10093., 50082., 76.].map(Some));
+    assert_eq!(column(&tables[3], "dev", "paper"), [5., 1., 1., 2., 3.].map(Some));
+    let sent = column(&tables[0], "min", "to a thread");
+    for (sent, pause) in sent.iter().zip([1e3, 5e3, 10e3, 50e3, 100e3]) {
+        assert!(sent.is_some_and(|sent| sent >= pause), "no pause is shorter than asked for: {sent:?} {pause}");
+    }
+    for table in tables {
+        for (source, others) in [("thread", "to a thread"), ("softirq", "to the softirq")] {
+            let source = if table["rows"][0]["values"][0].get(source).is_some() { source } else { others };
+            assert!(column(table, "avg", source).iter().all(Option::is_some), "{table}");
+        }
+    }
+    // Both ends and the kernel's thread are in the log.
+    let log = folder.path().join("out/t1-thread.takt");
+    let stats = takt(&["stats", log.to_str().expect("a path")]);
+    let stats = String::from_utf8_lossy(&stats.stdout).into_owned();
+    assert!(["takt sender-", "takt receiver-", "napi/"].iter().all(|name| stats.contains(name)), "{stats}");
+}

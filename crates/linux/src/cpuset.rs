@@ -140,7 +140,15 @@ impl Partitions {
     /// # Errors
     /// What the kernel says.
     pub fn join(&self, index: usize) -> Result<(), CpusetError> {
-        let tid = Tid::current().get();
+        self.admit(index, Tid::current().get())
+    }
+
+    /// Moves another thread into group `index`: one of this process or, where the machine is divided by cgroup v1's cpusets, any that the kernel lets
+    /// move. It goes back to the root set at the end.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn admit(&self, index: usize, tid: i32) -> Result<(), CpusetError> {
         match &self.layout {
             Layout::V1 { folders } => match folders.get(index) {
                 Some(folder) => write(&folder.join("tasks"), &tid.to_string(), ""),

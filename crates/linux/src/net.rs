@@ -35,6 +35,7 @@ use thiserror::Error;
 
 use crate::clock::errno;
 use crate::process::{CAP_SYS_ADMIN, has_capability};
+use crate::sched::{self, Attributes, Class, SchedError};
 
 /// Why there is no network.
 #[derive(Debug, Error)]
@@ -143,6 +144,23 @@ impl End {
     pub fn driver(&self) -> Option<u32> {
         self.driver
     }
+
+    /// Puts the kernel thread that takes packets in under `class`, on these CPUs (the kernel's numbers; none: those it has). There is nothing to give back: it ends with
+    /// the cable.
+    ///
+    /// # Errors
+    /// The cause of the refusal. Without such a thread it has ended.
+    pub fn schedule_driver(&self, class: &Class, cpus: &[u32]) -> Result<(), SchedError> {
+        let thread = self.driver.and_then(|id| libc::pid_t::try_from(id).ok());
+        let thread = thread.ok_or_else(|| sched::explained(class, libc::ESRCH))?;
+        if !cpus.is_empty() {
+            sched::set_cpus_of(thread, cpus).map_err(|errno| SchedError::Other {
+                class: format!("affinity to CPUs {cpus:?}"),
+                cause: sched::text(errno),
+            })?;
+        }
+        sched::set_of(thread, &Attributes::from(class)).map_err(|errno| sched::explained(class, errno))
+    }
 }
 
 fn refusal(what: &'static str) -> NetError {
@@ -163,6 +181,9 @@ fn make(number: u32, threaded: bool) -> Result<Cable, NetError> {
     let right = End { space: right, address: ADDRESSES[1], device: second, driver };
     left.enter()?;
     Routes::open()?.raise(left.device(), left.address())?;
+    // A pair of veth devices passes by NAPI where the sender could have sent more than a segment at once.
+    offload(left.device(), SEGMENTATION_OFFLOAD, false)
+        .map_err(|cause| NetError::Refused { what: "the device's TSO cannot be switched off", cause })?;
     Ok(Cable { left, right })
 }
 
@@ -189,6 +210,8 @@ fn new_space() -> Result<File, NetError> {
             _ => NetError::Refused { what, cause },
         });
     }
+    // Its neighbour discovery would send packets of its own. A kernel without IPv6 sends none.
+    let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
     File::open("/proc/thread-self/ns/net")
         .map_err(|cause| NetError::Refused { what: "/proc/thread-self/ns/net cannot be opened", cause })
 }
@@ -283,7 +306,8 @@ impl Routes {
 /// Gives the device, of the namespace that the thread is in, a kernel thread for what comes in; its id.
 fn own_thread(device: &str) -> Result<u32, NetError> {
     let before = drivers(device);
-    receive_offload(device)
+    // veth devices take packets in by NAPI only then.
+    offload(device, RECEIVE_OFFLOAD, true)
         .map_err(|cause| NetError::Refused { what: "the device's GRO cannot be switched on", cause })?;
     private_sys()?;
     let what = "the device's packets cannot get a kernel thread";
@@ -304,16 +328,20 @@ fn drivers(device: &str) -> BTreeSet<u32> {
     ids.filter(|id| fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|comm| comm.starts_with(&name))).collect()
 }
 
-/// What `ethtool -K DEVICE gro on` does: veth devices take packets in by NAPI only then.
-fn receive_offload(device: &str) -> io::Result<()> {
-    const ETHTOOL_SGRO: u32 = 0x2c;
+/// `ethtool -K DEVICE gro on`.
+const RECEIVE_OFFLOAD: u32 = 0x2c;
+/// `ethtool -K DEVICE tso on`.
+const SEGMENTATION_OFFLOAD: u32 = 0x1f;
+
+/// Switches a feature of the device on or off, as ethtool does.
+fn offload(device: &str, command: u32, on: bool) -> io::Result<()> {
     #[repr(C)]
     struct Value {
         command: u32,
         data: u32,
     }
     let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    let mut value = Value { command: ETHTOOL_SGRO, data: 1 };
+    let mut value = Value { command, data: u32::from(on) };
     // SAFETY: all bytes zero is a value of this plain structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()).take(libc::IFNAMSIZ - 1) {

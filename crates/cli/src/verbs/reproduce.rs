@@ -11,6 +11,7 @@ mod machine;
 mod recording;
 mod sdd_fig4;
 mod sdd_fig5;
+mod sdd_packets;
 mod sdd_table1;
 mod write;
 
@@ -52,10 +53,11 @@ const SDD: Paper = Paper {
 };
 
 /// In the order of the list.
-const EXPERIMENTS: [&Experiment; NAMES.len()] = [&sdd_table1::EXPERIMENT, &sdd_fig4::EXPERIMENT, &sdd_fig5::EXPERIMENT];
+const EXPERIMENTS: [&Experiment; NAMES.len()] =
+    [&sdd_table1::EXPERIMENT, &sdd_packets::EXPERIMENT, &sdd_fig4::EXPERIMENT, &sdd_fig5::EXPERIMENT];
 
 /// Their names, for the command line.
-pub(crate) const NAMES: [&str; 3] = ["sdd-table1", "sdd-fig4", "sdd-fig5"];
+pub(crate) const NAMES: [&str; 4] = ["sdd-table1", "sdd-packets", "sdd-fig4", "sdd-fig5"];
 
 pub(crate) fn execute(options: &args::Reproduce, json: bool) -> Outcome {
     if options.list {

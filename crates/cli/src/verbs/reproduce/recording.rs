@@ -38,9 +38,14 @@ impl Recording {
     /// Records the threads of this process, and those that will be started, into that file of the experiment's folder. What happens from
     /// the return on is recorded.
     pub(super) fn start(context: &Context, file: &str) -> Result<Recording, Failure> {
+        Self::with(context, file, None)
+    }
+
+    /// The same, and a thread of the kernel.
+    pub(super) fn with(context: &Context, file: &str, driver: Option<u32>) -> Result<Recording, Failure> {
         let path = context.path(file);
         let mut options = args::Observe::everything();
-        options.pid = vec![std::process::id()];
+        options.pid = [std::process::id()].into_iter().chain(driver).collect();
         options.output = Some(Target(path.clone()));
         let (begun, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (told, stop) = (Arc::clone(&begun), Arc::clone(&over));
