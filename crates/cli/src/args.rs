@@ -379,6 +379,15 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) force: bool,
 
+    /// Run only if the kernel can be recorded, too, which takes root: preemptions, migrations and CPU times of jobs come from there. Without this
+    /// option it is recorded where that is possible.
+    #[arg(long, conflicts_with = "no_trace")]
+    pub(crate) trace: bool,
+
+    /// Do not record the kernel.
+    #[arg(long)]
+    pub(crate) no_trace: bool,
+
     /// Write the log here; - is standard output (and then no statistics are printed).
     #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,

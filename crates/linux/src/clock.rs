@@ -41,6 +41,13 @@ impl Epoch {
         Time::from_ns(read(libc::CLOCK_MONOTONIC).saturating_sub(self.zero_ns))
     }
 
+    /// A time of CLOCK_MONOTONIC as a time of the run; zero for what lies before the epoch.
+    #[inline]
+    #[must_use]
+    pub fn at(self, monotonic: Time) -> Time {
+        Time::from_ns(monotonic.as_ns().saturating_sub(self.zero_ns))
+    }
+
     /// Sleeps until `time`; `false` when a signal cut the sleep short. Never returns `true` early.
     ///
     /// The sleep is absolute, so a late call or a signal shifts nothing.

@@ -1,10 +1,13 @@
 //! Why a run did not take place, or did not end well.
 
 use takt_linux::recovery::RecoveryError;
+use takt_linux::tracing::RecorderError;
 use takt_linux::{SchedError, cpuset::CpusetError};
 use takt_model::Span;
 use takt_model::plan::PlanError;
 use thiserror::Error;
+
+use crate::kernel::TraceError;
 
 /// Why a run did not take place, or did not end well.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -144,6 +147,9 @@ pub enum RunError {
     /// What an earlier run left behind could not be repaired.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
+    /// The kernel cannot be recorded, and should be.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// Working sets that would push everything else out of memory.
     #[error(
         "the working sets (wss) of the tasks are {bytes} bytes together, and {most} bytes can be locked without starving the machine of memory; lower wss"
@@ -200,6 +206,10 @@ impl RunError {
             | RunError::NoTrace { .. } => 2,
             RunError::Plan(PlanError::Table { .. }) => 3,
             RunError::Plan(_) => 2,
+            RunError::Trace(TraceError::Recorder(
+                RecorderError::File { .. } | RecorderError::Read { .. } | RecorderError::Memory { .. },
+            )) => 4,
+            RunError::Trace(_) => 3,
             RunError::Unsupported { .. }
             | RunError::Unenforceable { .. }
             | RunError::Cpus { .. }

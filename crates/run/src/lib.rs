@@ -21,7 +21,9 @@
 //! # Ok::<(), takt_run::RunError>(())
 //! ```
 
+mod account;
 mod error;
+mod kernel;
 pub mod load;
 mod mapping;
 mod record;
@@ -29,12 +31,15 @@ pub mod reserve;
 mod ring;
 mod start;
 mod threads;
+mod witness;
 mod work;
 
 use takt_log::Sink;
+use takt_log::stats::Summary;
 use takt_model::{NodeId, Span, System, Time};
 
 pub use error::RunError;
+pub use kernel::TraceError;
 pub use mapping::prepare;
 pub use start::Progress;
 pub use takt_linux::signals::Signal;
@@ -57,6 +62,24 @@ pub struct RunOptions {
     /// SCHED_FIFO priority of the most important level, 1 to 98. The default, 48, stays below the interrupt threads of a
     /// PREEMPT_RT kernel (50). Where a strategy has more levels, it rises as far as needed.
     pub top_priority: u8,
+    /// Whether the kernel's account of the run is recorded, too.
+    pub trace: Trace,
+    /// Whether this program calls [`takt_linux::tracing::guardian`] first of all, so that a child process of it removes the recorder when
+    /// it is killed; otherwise the next start does.
+    pub guardian: bool,
+}
+
+/// Whether the kernel's account of a run is recorded: when its threads had a CPU. Without it preemptions, migrations and CPU times of jobs are
+/// unknown. It takes root.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Trace {
+    /// No.
+    Never,
+    /// Where this user may; otherwise a note says why not.
+    #[default]
+    WherePossible,
+    /// Or nothing runs.
+    Always,
 }
 
 impl RunOptions {
@@ -71,6 +94,8 @@ impl RunOptions {
             force: false,
             margin: Margin::default(),
             top_priority: 48,
+            trace: Trace::default(),
+            guardian: false,
         }
     }
 }
@@ -109,6 +134,12 @@ impl Prepared {
     }
 }
 
+/// A System ready to run, and the recorder of the kernel open where it is to be had.
+pub struct Ready {
+    pub(crate) prepared: Prepared,
+    pub(crate) kernel: Option<kernel::Kernel>,
+}
+
 /// What came of a run, besides its events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunSummary {
@@ -126,8 +157,36 @@ pub struct RunSummary {
     pub tasks: Vec<TaskSummary>,
     /// Events that found a full buffer. The log has a `Lost` where they would stand.
     pub lost: u64,
+    /// How the recording of the kernel went; `None` where there was none.
+    pub recorded: Option<Recorded>,
     /// CPU time that the hypervisor took during the run, over all CPUs; `None` where the kernel does not tell.
     pub steal: Option<Span>,
+}
+
+/// The kernel's account of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recorded {
+    /// Events that were read.
+    pub events: u64,
+    /// Events that the kernel lost, for its buffers were full. The log has a `Lost` where they would stand.
+    pub lost: u64,
+    /// Switches that the kernel must have made and did not record. The log has a `Lost` where they are missed.
+    pub missing: u64,
+}
+
+/// How a task's stamps look to the kernel, which knows when its thread had a CPU. Times in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamps {
+    /// Completed jobs whose stamps, of start and completion, the kernel's account confirms or denies.
+    pub checked: u64,
+    /// Of these, those of which a stamp was taken before the thread got a CPU, says the kernel.
+    pub contradicted: u64,
+    /// From the start in the log, the kernel's, to the stamp, of jobs for which the thread was woken.
+    pub start: Option<Summary<u64>>,
+    /// From the stamp of a completion to the moment when the thread left its CPU, where that was before its next job.
+    pub complete: Option<Summary<u64>>,
+    /// From the nominal arrival to the stamp of the woken thread: the release latency as it is without the kernel's account.
+    pub release_latency: Option<Summary<u64>>,
 }
 
 /// What came of one task.
@@ -146,6 +205,8 @@ pub struct TaskSummary {
     pub throttled: Option<u64>,
     /// CPU time per completed job beyond what the job demanded (mean): waking, stamping, going to sleep.
     pub overhead: Span,
+    /// The stamps, checked; `None` where the kernel was not recorded.
+    pub stamps: Option<Stamps>,
 }
 
 /// Runs the tasks of one node as threads of this kernel and hands every event to `sink`; the stream is the node's number.

@@ -1,5 +1,6 @@
 //! The recorder: takes the threads' records out of their rings, merges them in the order of time, adds what follows from
-//! them (releases of a chain's successors, deadlines missed), and hands all of it to a sink.
+//! them (releases of a chain's successors, deadlines missed), and hands all of it on: to a sink, or to the [`crate::witness`] who
+//! knows the kernel's account too.
 //!
 //! A record may be told once no thread can still write an earlier one. Each lane gives a lower bound of its future stamps:
 //! its last stamp, or the next release while it sleeps; a successor that has nothing to do cannot start before one of the
@@ -19,10 +20,41 @@ use takt_model::{Span, TaskId, Time};
 
 use crate::threads::{Kind, Lane, Record};
 
+/// Takes what is merged.
+pub(crate) trait Stamps {
+    /// The next event, not before the last one.
+    fn stamp(&mut self, stamp: Stamp);
+    /// No event before this will come any more.
+    fn until(&mut self, until: Time);
+}
+
+/// An event as the threads' stamps give it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) at: Time,
+    /// When it should have been: a deadline that had passed before the release.
+    pub(crate) due: Time,
+    /// Whose it is; `None` for what concerns all.
+    pub(crate) lane: Option<usize>,
+    pub(crate) event: Event,
+}
+
+/// Straight into a sink.
+pub(crate) struct Plain<'a, S> {
+    pub(crate) sink: &'a mut S,
+    pub(crate) stream: u32,
+}
+
+impl<S: Sink> Stamps for Plain<'_, S> {
+    fn stamp(&mut self, stamp: Stamp) {
+        self.sink.event(self.stream, stamp.at, &stamp.event);
+    }
+    fn until(&mut self, _: Time) {}
+}
+
 /// Merges lanes into one stream.
 pub(crate) struct Recorder<'a, S> {
-    sink: &'a mut S,
-    stream: u32,
+    out: S,
     /// Model CPU i is the i-th of these (the kernel's numbers).
     cpus: &'a [u32],
     lanes: Vec<Merged<'a>>,
@@ -107,9 +139,9 @@ struct Place {
     origin: Time,
 }
 
-impl<'a, S: Sink> Recorder<'a, S> {
+impl<'a, S: Stamps> Recorder<'a, S> {
     /// `known` stands in the order of the lanes.
-    pub(crate) fn new(sink: &'a mut S, stream: u32, cpus: &'a [u32], lanes: &[Lane], known: Vec<Known<'a>>) -> Self {
+    pub(crate) fn new(out: S, cpus: &'a [u32], lanes: &[Lane], known: Vec<Known<'a>>) -> Self {
         let mut merged: Vec<Merged<'a>> = lanes
             .iter()
             .zip(known)
@@ -135,7 +167,7 @@ impl<'a, S: Sink> Recorder<'a, S> {
         }
         let order = topological(lanes);
         let deadlines = BinaryHeap::new();
-        Recorder { sink, stream, cpus, lanes: merged, order, deadlines, told: Time::ZERO, lost: 0 }
+        Recorder { out, cpus, lanes: merged, order, deadlines, told: Time::ZERO, lost: 0 }
     }
 
     /// Takes what the threads have written and tells what is certain; the run ends at `end`.
@@ -156,16 +188,21 @@ impl<'a, S: Sink> Recorder<'a, S> {
         if lost > self.lost {
             let event = Event::Lost { count: lost - self.lost };
             self.lost = lost;
-            self.emit(self.told, &event);
+            self.emit(None, self.told, event);
         }
     }
 
-    /// The run ended at `end` and all threads are through: tells the rest. Returns how many records were lost, and
-    /// the last event's time (after a signal a record may stand a little behind the end).
-    pub(crate) fn finish(mut self, lanes: &[Lane], end: Time) -> (u64, Time) {
+    /// Where the events go.
+    pub(crate) fn out(&mut self) -> &mut S {
+        &mut self.out
+    }
+
+    /// The run ended at `end` and all threads are through: tells the rest. Returns how many records were lost,
+    /// the last event's time (after a signal a record may stand a little behind the end), and where the events went.
+    pub(crate) fn finish(mut self, lanes: &[Lane], end: Time) -> (u64, Time, S) {
         self.drain(lanes, end);
         self.miss_before(Time::from_ns(end.max(self.told).as_ns().saturating_add(1)));
-        (self.lost, self.told)
+        (self.lost, self.told, self.out)
     }
 
     fn tell(&mut self) {
@@ -186,6 +223,7 @@ impl<'a, S: Sink> Recorder<'a, S> {
                     if certain < Time::MAX {
                         self.miss_before(certain);
                     }
+                    self.out.until(certain);
                     return;
                 }
             }
@@ -224,7 +262,7 @@ impl<'a, S: Sink> Recorder<'a, S> {
             }
             Kind::Start => {
                 let cpu = self.cpu(record.value);
-                self.emit(record.at, &Event::Start { job, cpu });
+                self.emit(Some(index), record.at, Event::Start { job, cpu });
             }
             Kind::Complete => {
                 let mut done = None;
@@ -233,7 +271,7 @@ impl<'a, S: Sink> Recorder<'a, S> {
                 }
                 let outputs = lane.outputs.clone();
                 let cpu = self.cpu(record.value);
-                self.emit(record.at, &Event::Complete { job, cpu });
+                self.emit(Some(index), record.at, Event::Complete { job, cpu });
                 if let Some(place) = done {
                     self.hand_on(&outputs, place, record.at);
                 }
@@ -265,7 +303,7 @@ impl<'a, S: Sink> Recorder<'a, S> {
         lane.open.push_back(Open { number, place });
         self.deadlines.push(Reverse((arrival.saturating_add(lane.deadline), index, number)));
         let job = JobKey { task: lane.task, number };
-        self.emit(at, &Event::Release { job, arrival, parent });
+        self.emit(Some(index), at, Event::Release { job, arrival, parent });
     }
 
     /// Tells the deadlines before `now` that jobs have missed.
@@ -278,21 +316,26 @@ impl<'a, S: Sink> Recorder<'a, S> {
             let Some(lane) = self.lanes.get(index) else { continue };
             if lane.open.front().is_some_and(|open| open.number <= number) {
                 let job = JobKey { task: lane.task, number };
-                self.emit(deadline, &Event::Miss { job });
+                self.emit(Some(index), deadline, Event::Miss { job });
             }
         }
     }
 
-    fn emit(&mut self, at: Time, event: &Event) {
+    fn emit(&mut self, lane: Option<usize>, due: Time, event: Event) {
         // A job released only after its deadline is missed at its release: a stream never goes back.
-        self.told = self.told.max(at);
-        self.sink.event(self.stream, self.told, event);
+        self.told = self.told.max(due);
+        self.out.stamp(Stamp { at: self.told, due, lane, event });
     }
 
     fn cpu(&self, kernel: u64) -> u32 {
-        let position = self.cpus.iter().position(|cpu| u64::from(*cpu) == kernel);
-        position.and_then(|cpu| u32::try_from(cpu).ok()).unwrap_or(0)
+        u32::try_from(kernel).map_or(0, |kernel| model_cpu(self.cpus, kernel))
     }
+}
+
+/// The model's number of a CPU of the kernel's.
+pub(crate) fn model_cpu(cpus: &[u32], kernel: u32) -> u32 {
+    let position = cpus.iter().position(|cpu| *cpu == kernel);
+    position.and_then(|cpu| u32::try_from(cpu).ok()).unwrap_or(0)
 }
 
 impl Merged<'_> {

@@ -43,7 +43,7 @@ fn told(events: &[(u32, Time, Event)]) -> Vec<String> {
 fn nothing_is_told_before_it_is_certain_and_all_in_order() {
     let lanes = lanes(&[&[], &[]]);
     let mut events = Vec::new();
-    let mut recorder = Recorder::new(&mut events, 3, &[4, 7], &lanes, due(10, 2));
+    let mut recorder = Recorder::new(Plain { sink: &mut events, stream: 3 }, &[4, 7], &lanes, due(10, 2));
     push(&lanes[0], 5, Kind::Release, 0, 5);
     push(&lanes[0], 6, Kind::Start, 0, 7);
     recorder.drain(&lanes, NS(1000));
@@ -54,7 +54,8 @@ fn nothing_is_told_before_it_is_certain_and_all_in_order() {
     push(&lanes[0], 9, Kind::Complete, 0, 7);
     floor(&lanes[0], u64::MAX);
     floor(&lanes[1], u64::MAX);
-    assert_eq!(recorder.finish(&lanes, NS(20)), (0, NS(9)));
+    let (lost, last, _) = recorder.finish(&lanes, NS(20));
+    assert_eq!((lost, last), (0, NS(9)));
     assert!(events.iter().all(|(stream, _, _)| *stream == 3));
     assert_eq!(
         told(&events),
@@ -73,7 +74,7 @@ fn nothing_is_told_before_it_is_certain_and_all_in_order() {
 fn an_open_lane_holds_back_later_events_of_others() {
     let lanes = lanes(&[&[], &[]]);
     let mut events = Vec::new();
-    let mut recorder = Recorder::new(&mut events, 0, &[0], &lanes, due(10, 2));
+    let mut recorder = Recorder::new(Plain { sink: &mut events, stream: 0 }, &[0], &lanes, due(10, 2));
     push(&lanes[0], 5, Kind::Release, 0, 5);
     floor(&lanes[1], 4);
     recorder.drain(&lanes, NS(1000));
@@ -87,7 +88,7 @@ fn an_open_lane_holds_back_later_events_of_others() {
 fn misses_stand_at_the_deadline_and_completing_at_it_is_in_time() {
     let lanes = lanes(&[&[], &[]]);
     let mut events = Vec::new();
-    let recorder = Recorder::new(&mut events, 0, &[0], &lanes, due(10, 2));
+    let recorder = Recorder::new(Plain { sink: &mut events, stream: 0 }, &[0], &lanes, due(10, 2));
     push(&lanes[0], 0, Kind::Release, 0, 0);
     push(&lanes[0], 10, Kind::Complete, 0, 0);
     push(&lanes[1], 1, Kind::Release, 0, 0);
@@ -115,12 +116,13 @@ fn misses_stand_at_the_deadline_and_completing_at_it_is_in_time() {
 fn the_end_is_a_deadline_that_counts() {
     let lanes = lanes(&[&[]]);
     let mut events = Vec::new();
-    let mut recorder = Recorder::new(&mut events, 0, &[0], &lanes, due(10, 1));
+    let mut recorder = Recorder::new(Plain { sink: &mut events, stream: 0 }, &[0], &lanes, due(10, 1));
     push(&lanes[0], 0, Kind::Release, 0, 0);
     push(&lanes[0], 1, Kind::Release, 1, 1);
     floor(&lanes[0], u64::MAX);
     recorder.drain(&lanes, NS(1000));
-    assert_eq!(recorder.finish(&lanes, NS(10)), (0, NS(10)));
+    let (lost, last, _) = recorder.finish(&lanes, NS(10));
+    assert_eq!((lost, last), (0, NS(10)));
     assert_eq!(told(&events), ["0 release@0 0.0", "1 release@1 0.1", "10 miss 0.0"]);
 }
 
@@ -129,7 +131,7 @@ fn successors_are_released_when_the_last_predecessor_completes() {
     // 0 and 1 -> 2 -> 3
     let lanes = lanes(&[&[], &[], &[0, 1], &[2]]);
     let mut events = Vec::new();
-    let mut recorder = Recorder::new(&mut events, 0, &[0, 1], &lanes, due(100, 4));
+    let mut recorder = Recorder::new(Plain { sink: &mut events, stream: 0 }, &[0, 1], &lanes, due(100, 4));
     push(&lanes[0], 0, Kind::Release, 0, 0);
     push(&lanes[1], 1, Kind::Release, 0, 1);
     push(&lanes[0], 4, Kind::Complete, 0, 0);
@@ -166,12 +168,13 @@ fn successors_are_released_when_the_last_predecessor_completes() {
 fn a_full_ring_is_told_as_lost() {
     let lanes = lanes(&[&[]]);
     let mut events = Vec::new();
-    let mut recorder = Recorder::new(&mut events, 0, &[0], &lanes, due(100, 1));
+    let mut recorder = Recorder::new(Plain { sink: &mut events, stream: 0 }, &[0], &lanes, due(100, 1));
     for number in 0..11 {
         push(&lanes[0], number, Kind::Release, number, number);
     }
     recorder.drain(&lanes, NS(1000));
-    assert_eq!(recorder.finish(&lanes, NS(20)), (3, NS(7)));
+    let (lost, last, _) = recorder.finish(&lanes, NS(20));
+    assert_eq!((lost, last), (3, NS(7)));
     assert_eq!(events.last().unwrap().2, Event::Lost { count: 3 });
 }
 
@@ -188,7 +191,7 @@ fn of(task: &Task) -> Vec<Known<'_>> {
 #[test]
 fn jobs_that_arrive_while_the_thread_is_busy_are_released_at_their_time() {
     let (lanes, task, mut events) = (lanes(&[&[]]), every_ten(), Vec::new());
-    let recorder = Recorder::new(&mut events, 0, &[0], &lanes, of(&task));
+    let recorder = Recorder::new(Plain { sink: &mut events, stream: 0 }, &[0], &lanes, of(&task));
     push(&lanes[0], 5, Kind::Release, 0, 3);
     push(&lanes[0], 6, Kind::Start, 0, 0);
     push(&lanes[0], 23, Kind::Complete, 0, 0);
@@ -218,7 +221,7 @@ fn jobs_that_arrive_while_the_thread_is_busy_are_released_at_their_time() {
 #[test]
 fn all_jobs_of_the_duration_are_released_whatever_the_thread_came_to() {
     let (lanes, task, mut events) = (lanes(&[&[]]), every_ten(), Vec::new());
-    let mut recorder = Recorder::new(&mut events, 0, &[0], &lanes, of(&task));
+    let mut recorder = Recorder::new(Plain { sink: &mut events, stream: 0 }, &[0], &lanes, of(&task));
     recorder.drain(&lanes, NS(60));
     assert_eq!(recorder.told, NS(0), "the thread may still wake up for them");
     floor(&lanes[0], u64::MAX);
@@ -230,7 +233,7 @@ fn all_jobs_of_the_duration_are_released_whatever_the_thread_came_to() {
 #[test]
 fn a_lost_record_loses_no_release() {
     let (lanes, task, mut events) = (lanes(&[&[]]), every_ten(), Vec::new());
-    let recorder = Recorder::new(&mut events, 0, &[0], &lanes, of(&task));
+    let recorder = Recorder::new(Plain { sink: &mut events, stream: 0 }, &[0], &lanes, of(&task));
     // The records of jobs 0 and 1 found a full ring.
     push(&lanes[0], 25, Kind::Release, 2, 23);
     floor(&lanes[0], u64::MAX);

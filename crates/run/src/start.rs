@@ -10,17 +10,22 @@ use takt_linux::cpuset::{CpusetError, Partitions};
 use takt_linux::memory::LockError;
 use takt_linux::recovery::{Recovery, recover};
 use takt_linux::signals::StopSignals;
+use takt_linux::tracing::Guard;
 use takt_linux::{Class, Epoch, SchedError, clock, futex, memory, sched, thread};
+use takt_log::stats::Histogram;
 use takt_log::{BackEnd, Kind, KindSet, Sink};
 use takt_model::draw::{Arrivals, Draw};
 use takt_model::{CpuSet, Span, Task, Time};
 
+use crate::account::{Account, Told, watched};
 use crate::error::{RunError, grant};
+use crate::kernel::Kernel;
 use crate::mapping::{MappedTask, Mapping};
-use crate::record::{Known, Recorder, Releases};
+use crate::record::{Known, Releases};
 use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, Lane, Shared, live};
+use crate::witness::Stamped;
 use crate::work::Work;
-use crate::{Prepared, RunSummary, TaskSummary};
+use crate::{Prepared, Ready, Recorded, RunSummary, Stamps, TaskSummary, Trace};
 
 /// Told the time of the run now and then, for a progress bar.
 pub type Progress<'a> = dyn FnMut(Time) + 'a;
@@ -55,11 +60,55 @@ impl Prepared {
         self.options.seed
     }
 
-    /// What is recorded. Preemptions and migrations are not: a thread cannot tell from inside whether another job or
-    /// something else took its CPU.
+    /// Opens the recorder of the kernel, where the options ask for it and this user may. Nothing is recorded yet.
+    ///
+    /// # Errors
+    /// It cannot be had, and the options insist.
+    pub fn open(&self) -> Result<Ready, RunError> {
+        let mut ready = Ready { prepared: self.clone(), kernel: None };
+        if self.options.trace == Trace::Never {
+            return Ok(ready);
+        }
+        let tasks: Vec<&Task> =
+            self.mapping.tasks.iter().filter_map(|task| self.system.tasks.get(task.id.index())).collect();
+        let guard = if self.options.guardian { Guard::ThisProgram } else { Guard::NextStart };
+        match Kernel::open(&tasks, guard) {
+            Ok(kernel) => ready.kernel = Some(kernel),
+            Err(error) if self.options.trace == Trace::Always => return Err(RunError::Trace(error)),
+            Err(error) => ready.prepared.mapping.notes.push(format!(
+                "preemptions, migrations and CPU times of jobs are unknown, for the kernel is not recorded: {error}"
+            )),
+        }
+        Ok(ready)
+    }
+
+    /// [`Prepared::open`] and [`Ready::run`].
+    ///
+    /// # Errors
+    /// As theirs.
+    pub fn run(&self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
+        self.open()?.run(sink, progress)
+    }
+}
+
+/// What the threads' stamps tell.
+const STAMPED: KindSet = KindSet::of(&[Kind::Release, Kind::Start, Kind::Complete, Kind::Miss, Kind::Lost]);
+/// What the kernel's account tells besides.
+const WITNESSED: KindSet =
+    STAMPED.with(Kind::Preempt).with(Kind::Resume).with(Kind::Block).with(Kind::Wake).with(Kind::Migrate);
+
+impl Ready {
+    /// What will run.
+    #[must_use]
+    pub fn prepared(&self) -> &Prepared {
+        &self.prepared
+    }
+
+    /// What is recorded. Without the kernel's account no preemptions and migrations: a thread cannot tell from inside whether
+    /// another thread or something else took its CPU.
     #[must_use]
     pub fn kinds(&self) -> KindSet {
-        KindSet::of(&[Kind::Release, Kind::Start, Kind::Complete, Kind::Miss, Kind::Lost])
+        if self.kernel.is_some() { WITNESSED } else { STAMPED }
     }
 
     /// Runs and hands every event to `sink`, in the order of time; the stream is the node's number. Signals that
@@ -68,15 +117,17 @@ impl Prepared {
     /// # Errors
     /// A missing privilege or a refusal of the kernel (nothing has run then), or a failure of takt itself. Either way
     /// everything is restored.
-    pub fn run(&self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
-        let mut mapping = self.mapping.clone();
+    pub fn run(self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
+        let Ready { prepared, kernel } = self;
+        let mut mapping = prepared.mapping.clone();
         if let Recovery::Repaired { what, .. } = recover()? {
             mapping.notes.push(format!("an earlier run was killed: {what}"));
         }
         let signals = StopSignals::catch();
         let cpus = sched::affinity();
         let partitions = divide(&cpus, &mut mapping)?;
-        let result = self.run_divided(sink, progress, &signals, &cpus, mapping, partitions.as_ref());
+        let ground = Ground { signals: &signals, cpus: &cpus, partitions: partitions.as_ref() };
+        let result = prepared.run_divided(&ground, mapping, kernel, sink, progress);
         // All threads are through, unless one is stuck; then `Partitions` evacuates it.
         let restored = match partitions.map(Arc::try_unwrap) {
             Some(Ok(partitions)) => partitions.restore().map_err(RunError::from),
@@ -86,16 +137,25 @@ impl Prepared {
         restored?;
         Ok(summary)
     }
+}
 
+/// What a run stands on.
+struct Ground<'a> {
+    signals: &'a StopSignals,
+    cpus: &'a [u32],
+    partitions: Option<&'a Arc<Partitions>>,
+}
+
+impl Prepared {
     fn run_divided(
         &self,
+        ground: &Ground<'_>,
+        mapping: Mapping,
+        mut kernel: Option<Kernel>,
         sink: &mut impl Sink,
         progress: &mut Progress<'_>,
-        signals: &StopSignals,
-        cpus: &[u32],
-        mapping: Mapping,
-        partitions: Option<&Arc<Partitions>>,
     ) -> Result<RunSummary, RunError> {
+        let Ground { signals, cpus, partitions } = *ground;
         let (mapped, mut notes) = (mapping.tasks, mapping.notes);
         let tasks: Vec<&Task> = mapped.iter().filter_map(|task| self.system.tasks.get(task.id.index())).collect();
         let shared = Arc::new(self.shared(&mapped, &tasks));
@@ -111,17 +171,22 @@ impl Prepared {
             crew.hire(mapped, kernel_cpus(cpus, &mapped.cpus), work, partitions)?;
         }
         crew.wait_ready()?;
+        if let Some(kernel) = &mut kernel {
+            kernel.watch(watched(&shared.lanes), cpus)?;
+        }
         let _locked = self.lock_memory(&mut notes)?;
         let steal_before = clock::steal();
         let epoch = Epoch::in_future(LEAD);
+        if let Some(kernel) = &mut kernel {
+            kernel.begin(epoch);
+        }
         crew.go(epoch);
 
         let known = tasks.iter().map(|task| known(task, &shared)).collect();
-        let mut recorder = Recorder::new(sink, self.node.0, cpus, &shared.lanes, known);
+        let mut account = Account::new(sink, self.node.0, cpus, &shared.lanes, known, kernel);
         let mut interrupted = None;
         loop {
-            clock::pause(LOOK);
-            recorder.drain(&shared.lanes, shared.end());
+            account.look(LOOK, &shared.lanes, shared.end());
             let now = epoch.now();
             progress(now.min(shared.end()));
             if interrupted.is_none() && signals.caught().is_some() {
@@ -143,20 +208,27 @@ impl Prepared {
             // Reserved bandwidth comes back within a period: leave the machine as it was. `Partitions` waits by itself.
             clock::pause(longest_reservation(&mapped));
         }
-        let (lost, told) = recorder.finish(&shared.lanes, shared.end());
+        let told = account.finish(&shared.lanes, shared.end());
         let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
-        add_notes(&mut notes, lost, steal);
-        let tasks: Vec<TaskSummary> =
-            tasks.iter().zip(&shared.lanes).map(|(task, lane)| summary_of(task, lane)).collect();
+        add_notes(&mut notes, &told, steal);
+        let mut stamped = told.stamped.iter();
+        let summary = |(task, lane): (&&Task, &Lane)| summary_of(task, lane, stamped.next());
+        let tasks: Vec<TaskSummary> = tasks.iter().zip(&shared.lanes).map(summary).collect();
         notes.extend(throttled(&tasks));
+        notes.extend(contradicted(&tasks));
         Ok(RunSummary {
             node: self.node,
             best_effort: self.options.best_effort,
-            end: shared.end().max(told),
+            end: shared.end().max(told.last),
             interrupted,
             notes,
             tasks,
-            lost,
+            lost: told.lost,
+            recorded: told.kernel.map(|kernel| Recorded {
+                events: kernel.events,
+                lost: kernel.lost,
+                missing: kernel.missing,
+            }),
             steal,
         })
     }
@@ -235,9 +307,24 @@ fn longest_reservation(tasks: &[MappedTask]) -> Span {
     tasks.iter().filter_map(period).max().unwrap_or(Span::ZERO)
 }
 
-fn add_notes(notes: &mut Vec<String>, lost: u64, steal: Option<Span>) {
-    if lost > 0 {
-        notes.push(format!("{lost} records found a full buffer: the figures are incomplete"));
+fn add_notes(notes: &mut Vec<String>, told: &Told, steal: Option<Span>) {
+    if told.lost > 0 {
+        notes.push(format!("{} records found a full buffer: the figures are incomplete", told.lost));
+    }
+    if let Some(kernel) = told.kernel.as_ref().filter(|kernel| kernel.lost > 0) {
+        let lost = kernel.lost;
+        notes.push(format!(
+            "the kernel lost {lost} events: preemptions and CPU times of the jobs that were open then are unknown"
+        ));
+    }
+    if let Some(kernel) = told.kernel.as_ref().filter(|kernel| kernel.missing > 0) {
+        notes.push(format!(
+            "the kernel kept {} switches of this run's threads to itself: preemptions and CPU times of the jobs that they concern are unknown",
+            kernel.missing
+        ));
+    }
+    if let Some(error) = told.kernel.as_ref().and_then(|kernel| kernel.failed.as_ref()) {
+        notes.push(format!("from some moment on nothing is known of preemptions, migrations and CPU times: {error}"));
     }
     if let Some(steal) = steal.filter(|steal| !steal.is_zero()) {
         notes.push(format!("the hypervisor took {steal} of CPU time during the run: the figures hold that too"));
@@ -266,6 +353,23 @@ fn throttled(tasks: &[TaskSummary]) -> Option<String> {
     ))
 }
 
+/// What it means that the kernel's account does not bear out the stamps.
+fn contradicted(tasks: &[TaskSummary]) -> Option<String> {
+    let stamps = || tasks.iter().filter_map(|task| task.stamps.as_ref());
+    let jobs: u64 = stamps().map(|stamps| stamps.contradicted).sum();
+    let completed: u64 = tasks.iter().map(|task| task.completed).sum();
+    if jobs > 0 {
+        let checked: u64 = stamps().map(|stamps| stamps.checked).sum();
+        return Some(format!(
+            "of {checked} jobs {jobs} stamped their start or end before the kernel says that their thread got a CPU: what is told of these is doubtful"
+        ));
+    }
+    let unseen = completed > 0 && stamps().next().is_some() && stamps().all(|stamps| stamps.checked == 0);
+    unseen.then(|| {
+        "the kernel told nothing of the threads of this run, as where takt has process numbers of its own (a container): preemptions, migrations and CPU times are unknown".to_owned()
+    })
+}
+
 /// Buffers hold what a thread writes in four seconds, in case ordinary threads get no CPU that long.
 fn records(period: Span) -> usize {
     let jobs = 4_000_000_000 / period.as_ns().max(1);
@@ -276,7 +380,7 @@ fn kernel_cpus(cpus: &[u32], set: &CpuSet) -> Vec<u32> {
     set.iter().filter_map(|cpu| cpus.get(cpu as usize).copied()).collect()
 }
 
-fn summary_of(task: &Task, lane: &Lane) -> TaskSummary {
+fn summary_of(task: &Task, lane: &Lane, stamped: Option<&Stamped>) -> TaskSummary {
     let completed = lane.completed.load(Ordering::Acquire);
     let beyond = lane.used_ns.load(Ordering::Acquire).saturating_sub(lane.demanded_ns.load(Ordering::Acquire));
     let deadline = matches!(lane.class, Class::Deadline(_));
@@ -288,6 +392,13 @@ fn summary_of(task: &Task, lane: &Lane) -> TaskSummary {
         overruns: deadline.then(|| lane.overruns.load(Ordering::Acquire)),
         throttled: (deadline && throttles).then(|| lane.throttled.load(Ordering::Acquire)),
         overhead: Span::from_ns(beyond / completed.max(1)),
+        stamps: stamped.map(|stamped| Stamps {
+            checked: stamped.checked,
+            contradicted: stamped.contradicted,
+            start: Histogram::summary(&stamped.start),
+            complete: Histogram::summary(&stamped.complete),
+            release_latency: Histogram::summary(&stamped.release),
+        }),
     }
 }
 

@@ -8,10 +8,13 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
 use takt_linux::recovery::{Recovery, recover};
-use takt_linux::{Class, sched};
+use takt_linux::sched;
 use takt_log::{Event, JobKey};
 use takt_model::{Arrival, Builtin, Bytes, CpuSet, Exec, Placement, Span, System, Task, TaskId, Time};
 use takt_run::{RunError, RunOptions, RunSummary, prepare, run};
+
+mod common;
+use common::check;
 
 type Events = Vec<(u32, Time, Event)>;
 
@@ -45,49 +48,6 @@ fn task(name: &str, period_ms: u64, wcet_us: u64) -> Task {
 }
 fn on(name: &str, cpu: u32, period_ms: u64, wcet_us: u64) -> Task {
     Task { cpus: Some(CpuSet::range(cpu, cpu + 1)), ..task(name, period_ms, wcet_us) }
-}
-
-/// What must hold of every stream: ordered, whole life cycles, each job's number in turn.
-fn check(system: &System, summary: &RunSummary, events: &Events) {
-    assert!(events.windows(2).all(|pair| pair[0].1 <= pair[1].1), "the stream is in the order of time");
-    assert!(events.last().is_none_or(|(_, at, _)| *at <= summary.end));
-    let mut stage: BTreeMap<JobKey, (&str, Time, Time)> = BTreeMap::new();
-    let mut misses = Vec::new();
-    let mut next: BTreeMap<TaskId, u64> = BTreeMap::new();
-    for (_, at, event) in events {
-        match *event {
-            Event::Release { job, arrival, .. } => {
-                assert_eq!(std::mem::replace(next.entry(job.task).or_default(), job.number + 1), job.number);
-                assert!(arrival <= *at);
-                assert!(stage.insert(job, ("released", arrival, *at)).is_none());
-            }
-            Event::Start { job, cpu } => {
-                let (state, arrival, _) = stage.insert(job, ("started", Time::ZERO, *at)).unwrap();
-                assert_eq!(state, "released");
-                stage.insert(job, ("started", arrival, *at));
-                assert!((cpu as usize) < sched::affinity().len());
-            }
-            Event::Complete { job, .. } => {
-                let (state, arrival, _) = stage[&job];
-                assert_eq!(state, "started");
-                stage.insert(job, ("completed", arrival, *at));
-            }
-            Event::Miss { job } => misses.push(job),
-            other => panic!("unexpected {other:?}"),
-        }
-    }
-    for (job, (state, arrival, at)) in &stage {
-        let deadline = *arrival + system.tasks[job.task.index()].deadline;
-        let missed = if *state == "completed" { *at > deadline } else { deadline <= summary.end };
-        assert_eq!(misses.contains(job), missed, "{job:?} {state} at {at}, deadline {deadline}");
-    }
-    for (index, task) in summary.tasks.iter().enumerate() {
-        let done = stage.iter().filter(|(job, (state, ..))| job.task.index() == index && *state == "completed").count();
-        assert_eq!(task.completed, done as u64);
-    }
-    assert_eq!(summary.lost, 0);
-    assert_eq!(sched::current(), Class::Other, "this thread's class was never touched");
-    assert_eq!(takt_linux::memory::locked_kib(), Some(0));
 }
 
 fn released(events: &Events, task: u32) -> usize {

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use takt_log::stats::Stats;
+use takt_log::stats::{Stats, Summary};
 use takt_log::{Definitions, Header};
 use takt_model::{Span, System, file};
-use takt_run::{Margin, Prepared, RunError, RunOptions, RunSummary, prepare};
+use takt_run::{Margin, Ready, RunError, RunOptions, RunSummary, Stamps, Trace, prepare};
 
 use super::sim::verdict;
 use crate::args;
@@ -34,12 +34,19 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     if let Some(priority) = options.priority {
         run.top_priority = priority;
     }
-    let prepared = prepare(&system, &run).map_err(|error| failure(&error))?;
-    for sentence in prepared.notes() {
+    run.guardian = true;
+    run.trace = match (options.trace, options.no_trace) {
+        (true, _) => Trace::Always,
+        (_, true) => Trace::Never,
+        _ => Trace::WherePossible,
+    };
+    let ready = prepare(&system, &run).and_then(|prepared| prepared.open()).map_err(|error| failure(&error))?;
+    for sentence in ready.prepared().notes() {
         note(format_args!("note: {sentence}"));
     }
-    let (stats, summary) = record(&system, &prepared, duration, options.output.as_ref())?;
-    for sentence in summary.notes.iter().skip(prepared.notes().len()) {
+    let noted = ready.prepared().notes().len();
+    let (stats, summary) = record(&system, ready, duration, options.output.as_ref())?;
+    for sentence in summary.notes.iter().skip(noted) {
         note(format_args!("note: {sentence}"));
     }
     if let Some(signal) = summary.interrupted {
@@ -48,7 +55,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     if json {
         print_json(&with_summary(&stats, &summary))?;
     } else if !to_stdout {
-        print(&format!("{}\n{}", numbers(&stats, Silence::Plain), threads(&summary)))?;
+        print(&format!("{}\n{}{}", numbers(&stats, Silence::Plain), threads(&summary), stamps(&summary)))?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
 }
@@ -68,16 +75,17 @@ const FLUSH: Span = Span::from_s(1);
 
 fn record(
     system: &System,
-    prepared: &Prepared,
+    ready: Ready,
     duration: Span,
     target: Option<&Target>,
 ) -> Result<(Stats, RunSummary), Failure> {
+    let prepared = ready.prepared();
     let definitions = Definitions::of(system).about(Some(prepared.node()));
-    let mut header = Header::new(file::write(system), Some(prepared.seed()), prepared.back_end(), prepared.kinds());
+    let mut header = Header::new(file::write(system), Some(prepared.seed()), prepared.back_end(), ready.kinds());
     header.notes = prepared.notes().to_vec();
     let mut recorder = Recorded::start(target, &header, &definitions, FLUSH, None)?;
     let bar = progress::bar("running", duration.as_ns());
-    let result = prepared.run(&mut recorder, &mut |now| bar.set_position(now.as_ns()));
+    let result = ready.run(&mut recorder, &mut |now| bar.set_position(now.as_ns()));
     bar.finish_and_clear();
     let summary = result.map_err(|error| failure(&error))?;
     Ok((recorder.finish(summary.end)?, summary))
@@ -98,6 +106,41 @@ fn threads(summary: &RunSummary) -> String {
     table.without_empty_columns().render("")
 }
 
+/// How the threads' stamps look to the kernel.
+fn stamps(summary: &RunSummary) -> String {
+    if summary.recorded.is_none() {
+        return String::new();
+    }
+    let columns = ["stamps", "checked", "contradicted", "start p50", "max", "end p50", "max"];
+    let mut table = Table::new(&columns);
+    for task in &summary.tasks {
+        let Some(stamps) = &task.stamps else { continue };
+        let of = |summary: Option<Summary<u64>>, pick: fn(Summary<u64>) -> u64| {
+            summary.map_or_else(|| "-".to_owned(), |summary| time(Span::from_ns(pick(summary))))
+        };
+        table.row(vec![
+            task.name.clone(),
+            stamps.checked.to_string(),
+            stamps.contradicted.to_string(),
+            of(stamps.start, |start| start.p50),
+            of(stamps.start, |start| start.max),
+            of(stamps.complete, |complete| complete.p50),
+            of(stamps.complete, |complete| complete.max),
+        ]);
+    }
+    format!("\n{}", table.render(""))
+}
+
+fn stamps_json(stamps: &Stamps) -> Value {
+    json!({
+        "checked": stamps.checked,
+        "contradicted": stamps.contradicted,
+        "start_ns": stamps.start,
+        "complete_ns": stamps.complete,
+        "release_latency_ns": stamps.release_latency,
+    })
+}
+
 /// The contract's keys, and after them how it was run.
 #[derive(Serialize)]
 struct Answer<'a> {
@@ -107,6 +150,7 @@ struct Answer<'a> {
     interrupted: bool,
     notes: &'a [String],
     steal_ns: Option<u64>,
+    recorded: Option<Value>,
     threads: Vec<Value>,
 }
 
@@ -121,6 +165,7 @@ fn with_summary<'a>(stats: &'a Stats, summary: &'a RunSummary) -> Answer<'a> {
                 "overruns": task.overruns,
                 "throttled": task.throttled,
                 "overhead_ns": task.overhead.as_ns(),
+                "stamps": task.stamps.as_ref().map(stamps_json),
             })
         })
         .collect();
@@ -130,6 +175,9 @@ fn with_summary<'a>(stats: &'a Stats, summary: &'a RunSummary) -> Answer<'a> {
         interrupted: summary.interrupted.is_some(),
         notes: &summary.notes,
         steal_ns: summary.steal.map(Span::as_ns),
+        recorded: summary
+            .recorded
+            .map(|recorded| json!({ "events": recorded.events, "lost": recorded.lost, "missing": recorded.missing })),
         threads,
     }
 }

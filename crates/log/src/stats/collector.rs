@@ -85,6 +85,8 @@ pub(super) struct TaskState {
     pub(super) uncertain: u64,
     pub(super) preemptions: u64,
     pub(super) migrations: u64,
+    /// Events were lost while a job of it was open: nobody knows how often that was preempted.
+    pub(super) holes: bool,
     /// How long its jobs that are over or not running held CPUs.
     pub(super) busy: u64,
     /// The first of its node's CPUs in `cpus`, and how many there are.
@@ -241,6 +243,7 @@ impl Collector {
         for task in self.tasks.iter_mut().filter(|task| task.stream == stream) {
             task.last = NONE;
             task.window = NONE;
+            task.holes |= !task.open.is_empty();
             for job in task.open.iter_mut() {
                 (job.doubtful, job.gap, job.since) = (true, true, NONE);
             }
@@ -423,6 +426,7 @@ impl TaskState {
             uncertain: 0,
             preemptions: 0,
             migrations: 0,
+            holes: false,
             busy: 0,
             cpus: (0, 0),
             chain: NO_CHAIN,

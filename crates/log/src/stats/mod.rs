@@ -110,9 +110,10 @@ pub struct TaskStats {
     pub busy_ns: Option<u64>,
     /// `busy_ns` by duration: 1 is a whole CPU. Null where unknown, and of no time.
     pub utilization: Option<f64>,
-    /// How often a running job with work left lost its CPU to another; null where not recorded.
+    /// How often a running job with work left lost its CPU to another; null where not recorded, or where events were lost while
+    /// a job was open.
     pub preemptions: Option<u64>,
-    /// How often a job resumed on another CPU; null where not recorded.
+    /// How often a job resumed on another CPU; null likewise.
     pub migrations: Option<u64>,
     /// Recorded release minus nominal arrival, of jobs that follow no other; only of live back ends.
     #[serde(serialize_with = "histogram::or_nulls_inside", skip_serializing_if = "Option::is_none")]

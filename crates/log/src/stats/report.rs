@@ -141,8 +141,8 @@ impl TaskState {
             start_latency_ns: start_latencies.summary(),
             busy_ns: knows.cpus.then_some(self.busy),
             utilization: knows.cpus.then(|| ratio(self.busy, duration)).flatten(),
-            preemptions: knows.preemptions.then_some(self.preemptions),
-            migrations: knows.migrations.then_some(self.migrations),
+            preemptions: (knows.preemptions && !self.holes).then_some(self.preemptions),
+            migrations: (knows.migrations && !self.holes).then_some(self.migrations),
             release_latency_ns: latencies.as_ref().map(Histogram::summary),
             responses,
             executions,
@@ -157,7 +157,7 @@ impl TaskState {
     fn reset(&mut self) {
         (self.missed, self.cancelled, self.dropped, self.censored) = (0, 0, 0, 0);
         (self.uncertain, self.preemptions, self.migrations, self.busy) = (0, 0, 0, 0);
-        self.carried = 0;
+        (self.carried, self.holes) = (0, false);
         for job in self.open.iter_mut() {
             job.carried = true;
             self.carried += 1;

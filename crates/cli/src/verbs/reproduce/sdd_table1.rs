@@ -9,7 +9,7 @@ use takt_log::stats::{Collector, Stats, TaskStats};
 use takt_log::{Definitions, Header, KindSet};
 use takt_model::{Builtin, CpuSet, Exec, Placement, Span, System, Task, file};
 use takt_report::{Figure, Form, Picture, Series};
-use takt_run::{RunOptions, prepare};
+use takt_run::{RunOptions, Trace, prepare};
 use takt_sim::{SimOptions, simulate};
 
 use super::context::Context;
@@ -107,14 +107,15 @@ fn name(i: usize) -> String {
 
 /// Runs the tasks while the kernel is recorded. What the threads stamped themselves becomes a log, too.
 fn live(context: &Context, system: &System, duration: Span) -> Result<Recorded, Failure> {
-    let options = RunOptions { seed: context.seed, ..RunOptions::new(duration) };
-    let prepared = prepare(system, &options).map_err(|error| run::failure(&error))?;
-    let header = Header::new(file::write(system), Some(context.seed), prepared.back_end(), prepared.kinds());
+    let options = RunOptions { seed: context.seed, trace: Trace::Never, ..RunOptions::new(duration) };
+    let ready = prepare(system, &options).and_then(|prepared| prepared.open()).map_err(|error| run::failure(&error))?;
+    let back_end = ready.prepared().back_end();
+    let header = Header::new(file::write(system), Some(context.seed), back_end, ready.kinds());
     let target = Target(context.path(RUN));
     let recording = Recording::start(context, KERNEL)?;
     let mut log = Log::start(Some(&target), &header, &Definitions::of(system), Span::from_s(1), None)?;
     let bar = progress::bar("running", duration.as_ns());
-    let summary = prepared.run(&mut log, &mut |now| bar.set_position(now.as_ns()));
+    let summary = ready.run(&mut log, &mut |now| bar.set_position(now.as_ns()));
     bar.finish_and_clear();
     let recorded = recording.finish()?;
     let summary = summary.map_err(|error| run::failure(&error))?;

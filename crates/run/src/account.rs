@@ -1,0 +1,91 @@
+//! What is recorded of a run: the threads' stamps alone, or held together with the kernel's account.
+
+use takt_linux::{Class, clock};
+use takt_log::Sink;
+use takt_model::{Span, Time};
+
+use crate::kernel::{Kernel, Outcome, Watched};
+use crate::record::{Known, Plain, Recorder};
+use crate::threads::Lane;
+use crate::witness::{Stamped, Witness};
+
+/// Takes what there is to take, and tells it.
+pub(crate) enum Account<'a, S> {
+    Stamps(Recorder<'a, Plain<'a, S>>),
+    Both { recorder: Recorder<'a, Witness>, kernel: Box<Kernel>, sink: &'a mut S },
+}
+
+/// What came of it.
+pub(crate) struct Told {
+    /// Records that found a full ring.
+    pub(crate) lost: u64,
+    /// The last event's time.
+    pub(crate) last: Time,
+    /// How the stamps look to the kernel, by lane.
+    pub(crate) stamped: Vec<Stamped>,
+    pub(crate) kernel: Option<Outcome>,
+}
+
+impl<'a, S: Sink> Account<'a, S> {
+    /// `known` stands in the order of the lanes; `kernel` watches their threads already.
+    pub(crate) fn new(
+        sink: &'a mut S,
+        stream: u32,
+        cpus: &'a [u32],
+        lanes: &[Lane],
+        known: Vec<Known<'a>>,
+        kernel: Option<Kernel>,
+    ) -> Self {
+        match kernel {
+            None => Account::Stamps(Recorder::new(Plain { sink, stream }, cpus, lanes, known)),
+            Some(kernel) => {
+                let budget = |lane: &Lane| match lane.class {
+                    Class::Deadline(reserved) => Some(reserved.runtime),
+                    _ => None,
+                };
+                let recorder = Recorder::new(Witness::new(stream, lanes.iter().map(budget)), cpus, lanes, known);
+                Account::Both { recorder, kernel: Box::new(kernel), sink }
+            }
+        }
+    }
+
+    /// Waits for at most `timeout`, and tells what is certain; the run ends at `end`.
+    pub(crate) fn look(&mut self, timeout: Span, lanes: &[Lane], end: Time) {
+        match self {
+            Account::Stamps(recorder) => {
+                clock::pause(timeout);
+                recorder.drain(lanes, end);
+            }
+            Account::Both { recorder, kernel, sink } => {
+                let until = kernel.look(timeout, recorder.out());
+                recorder.drain(lanes, end);
+                recorder.out().advance(until, end, *sink);
+            }
+        }
+    }
+
+    /// The run ended at `end` and all threads are through.
+    pub(crate) fn finish(self, lanes: &[Lane], end: Time) -> Told {
+        match self {
+            Account::Stamps(recorder) => {
+                let (lost, last, _) = recorder.finish(lanes, end);
+                Told { lost, last, stamped: Vec::new(), kernel: None }
+            }
+            Account::Both { recorder, kernel, sink } => {
+                let (lost, last, mut witness) = recorder.finish(lanes, end);
+                let outcome = kernel.finish(&mut witness);
+                let told = witness.finish(end.max(last), sink);
+                let kernel = Some(Outcome { missing: told.missing, ..outcome });
+                Told { lost, last: last.max(told.last), stamped: told.stamped, kernel }
+            }
+        }
+    }
+}
+
+/// The threads of these lanes, which all run by now.
+pub(crate) fn watched(lanes: &[Lane]) -> Vec<Watched> {
+    let id = |lane: &Lane| u32::try_from(lane.tid.load(std::sync::atomic::Ordering::Acquire)).ok();
+    let reserved = |lane: &Lane| matches!(lane.class, Class::Deadline(_));
+    let watched = |(index, lane)| Some(Watched { id: id(lane)?, lane: index, reserved: reserved(lane) });
+    lanes.iter().enumerate().filter_map(watched).collect()
+}

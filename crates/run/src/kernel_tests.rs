@@ -1,0 +1,79 @@
+use takt_trace::{Comm, Context};
+
+use super::*;
+
+const NS: fn(u64) -> Time = Time::from_ns;
+
+fn event(at: u64, cpu: u32, what: takt_trace::What) -> KernelEvent {
+    KernelEvent { time: NS(at), cpu, pid: 0, context: Context::Thread, name: 0, what }
+}
+
+fn thread(pid: u32, prio: i32, comm: &str) -> Thread {
+    Thread { pid, comm: Comm::new(comm.as_bytes()), prio: Some(prio) }
+}
+
+fn switch(at: u64, cpu: u32, prev: u32, left: Left, next: Thread) -> KernelEvent {
+    event(at, cpu, takt_trace::What::Switch { prev: thread(prev, 51, "takt"), left, next })
+}
+
+/// Threads 70 (SCHED_FIFO) and 71 (SCHED_DEADLINE); model CPU 0 is CPU 4, model CPU 1 is CPU 2.
+fn seen(events: &[KernelEvent], given: u64) -> Vec<(u64, What)> {
+    let mut threads = vec![Watched { id: 70, lane: 0, reserved: false }, Watched { id: 71, lane: 1, reserved: true }];
+    let (mut all, mut last) = (Vec::new(), Vec::new());
+    for event in events {
+        see(event, &mut threads, &[4, 2], &mut last, NS(given), &mut all);
+    }
+    all.sort_by_key(|seen| seen.at);
+    all.iter().map(|seen| (seen.at.as_ns(), seen.what)).collect()
+}
+
+#[test]
+fn a_switch_tells_of_both_threads_and_why_one_left() {
+    let out = |lane, cpu, why| What::Out { lane, cpu, why };
+    let found = seen(
+        &[
+            switch(1, 4, 70, Left::Ready, thread(71, -1, "takt")),
+            switch(2, 4, 71, Left::Preempted, thread(9, 120, "make")),
+            switch(3, 2, 71, Left::Ready, thread(5, 0, "migration/2")),
+            switch(4, 2, 71, Left::Preempted, thread(0, 120, "swapper/2")),
+            switch(5, 2, 70, Left::Preempted, thread(9, 120, "make")),
+            switch(6, 2, 70, Left::Held, thread(8, 120, "kworker")),
+            switch(7, 2, 70, Left::Ended, thread(8, 120, "kworker")),
+            // Another thread has its number now.
+            switch(8, 2, 70, Left::Blocked, thread(8, 120, "kworker")),
+        ],
+        0,
+    );
+    let expected = [
+        (1, out(0, 0, Why::Taken)),
+        (1, What::In { lane: 1, cpu: 0 }),
+        (2, out(1, 0, Why::Stopped)),
+        (3, out(1, 1, Why::Taken)),
+        (4, out(1, 1, Why::Stopped)),
+        (5, out(0, 1, Why::Taken)),
+        (6, out(0, 1, Why::Held)),
+        (7, out(0, 1, Why::Ended)),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_gap_begins_where_its_cpu_was_last_heard_of() {
+    let lost = |at| event(at, 4, takt_trace::What::Lost { count: Some(12) });
+    let heard = switch(20, 4, 9, Left::Blocked, thread(8, 120, "other"));
+    let other = switch(25, 2, 70, Left::Blocked, thread(8, 120, "other"));
+    let blind = What::Blind { count: 12 };
+    let left = What::Out { lane: 0, cpu: 1, why: Why::Asleep };
+    assert_eq!(seen(&[heard, other, lost(30)], 0), [(20, blind), (25, left), (30, What::Sighted)]);
+    // What was given out before was whole.
+    assert_eq!(seen(&[heard, other, lost(30)], 22), [(22, blind), (25, left), (30, What::Sighted)]);
+}
+
+#[test]
+fn the_buffer_holds_four_seconds_of_jobs() {
+    let task = |period| Task::periodic("t", period, Span::from_ns(1));
+    let (slow, fast) = (task(Span::from_ms(10)), task(Span::from_us(50)));
+    assert_eq!(buffer(&[&slow]), Bytes::new(1 << 20), "the least");
+    assert_eq!(buffer(&[&slow, &fast]), Bytes::new(80_400 * 400));
+    assert_eq!(buffer(&[&fast, &fast, &fast]), takt_linux::tracing::BUFFER, "the most");
+}

@@ -1,0 +1,528 @@
+//! The witness against made-up machines: a machine plays threads at random and writes down three things, what the threads stamp, what the kernel sees, and
+//! what the log should say. The last is written as each thing happens, by someone who knows both sides.
+
+use proptest::prelude::*;
+use takt_log::Parent;
+use takt_model::TaskId;
+
+use super::*;
+
+const NS: fn(u64) -> Time = Time::from_ns;
+
+/// Random choices; when they have run out, always the first one.
+struct Tape(std::vec::IntoIter<u8>);
+
+impl Tape {
+    fn below(&mut self, n: u8) -> u8 {
+        self.0.next().unwrap_or(0) % n
+    }
+    fn one_in(&mut self, n: u8) -> bool {
+        self.below(n) == n - 1
+    }
+}
+
+/// Both accounts, and the truth by lane.
+#[derive(Clone, Default)]
+struct Play {
+    stamps: Vec<Stamp>,
+    seen: Vec<Seen>,
+    truth: Vec<Vec<(Time, Event)>>,
+    misses: Vec<(Time, Event)>,
+    /// By lane: jobs checked, distances of starts and completions.
+    checked: Vec<(u64, Vec<u64>, Vec<u64>)>,
+}
+
+/// A thread being played.
+struct Player<'a> {
+    tape: &'a mut Tape,
+    play: &'a mut Play,
+    lane: usize,
+    now: u64,
+    cpu: u32,
+}
+
+impl Player<'_> {
+    fn pass(&mut self) -> Time {
+        self.now += 1 + u64::from(self.tape.below(20));
+        NS(self.now)
+    }
+    fn see(&mut self, at: Time, what: What) {
+        self.play.seen.push(Seen { at, what });
+    }
+    fn get_cpu(&mut self, at: Time) {
+        self.cpu = u32::from(self.tape.below(3));
+        self.see(at, What::In { lane: self.lane, cpu: self.cpu });
+    }
+    fn leave(&mut self, at: Time, why: Why) {
+        self.see(at, What::Out { lane: self.lane, cpu: self.cpu, why });
+    }
+    fn stamp(&mut self, at: Time, due: Time, event: Event) {
+        self.play.stamps.push(Stamp { at, due, lane: Some(self.lane), event });
+    }
+    fn expect(&mut self, at: Time, event: Event) {
+        self.play.truth[self.lane].push((at, event));
+    }
+
+    /// Something takes the CPU from the job, or the job gives it up; what the log should say of it, if it should. Between jobs there is no
+    /// sleep but that to the next one.
+    fn interruption(&mut self, job: JobKey, told: bool, within: bool) {
+        let from = self.cpu;
+        let (why, is_block) = match self.tape.below(4) {
+            0 => (Why::Taken, false),
+            1 => (Why::Stopped, true),
+            2 => (Why::Held, true),
+            _ if within => (Why::Asleep, true),
+            _ => (Why::Taken, false),
+        };
+        let left = self.pass();
+        self.leave(left, why);
+        let waits = matches!(why, Why::Held | Why::Asleep);
+        let woken = (waits && !self.tape.one_in(4)).then(|| self.pass());
+        if let Some(woken) = woken {
+            self.see(woken, What::Woken { lane: self.lane });
+        }
+        let back = self.pass();
+        self.get_cpu(back);
+        if !told {
+            return;
+        }
+        self.expect(left, if is_block { Event::Block { job, cpu: from } } else { Event::Preempt { job, cpu: from } });
+        if waits {
+            self.expect(woken.unwrap_or(back), Event::Wake { job });
+        }
+        if self.cpu != from {
+            self.expect(back, Event::Migrate { job, from, to: self.cpu });
+        }
+        self.expect(back, Event::Resume { job, cpu: self.cpu });
+    }
+
+    /// A thread's whole life: jobs, each after a sleep or at once.
+    fn live(&mut self, jobs: u64) {
+        let task = TaskId(self.lane as u32);
+        // Before its first job it waits for the others, some threads still run when the recording begins.
+        if self.tape.one_in(2) {
+            let at = self.pass();
+            self.leave(at, Why::Asleep);
+            let at = self.pass();
+            self.see(at, What::Woken { lane: self.lane });
+            let at = self.pass();
+            self.get_cpu(at);
+            let at = self.pass();
+            self.leave(at, Why::Asleep);
+        }
+        let mut completed: Option<Time> = None;
+        for number in 0..jobs {
+            let job = JobKey { task, number };
+            let slept = completed.is_none() || self.tape.below(3) > 0;
+            let arrival = NS(self.now);
+            let release = |at| Event::Release { job, arrival: arrival.min(at), parent: None };
+            let mut first = None;
+            let released;
+            if slept {
+                if completed.is_some() {
+                    let mut woken = None;
+                    let roused = self.tape.one_in(4);
+                    if let Some(completed) = completed {
+                        let epilogue = self.tape.one_in(4);
+                        let before = self.play.seen.len();
+                        if epilogue {
+                            self.interruption(job, false, false);
+                        }
+                        if roused {
+                            // On its way to sleep.
+                            let at = self.pass();
+                            self.see(at, What::Woken { lane: self.lane });
+                            woken = Some(at);
+                        }
+                        let at = self.pass();
+                        self.leave(at, Why::Asleep);
+                        let out = |seen: &&Seen| matches!(seen.what, What::Out { .. });
+                        let left = self.play.seen[before..].iter().find(out).unwrap().at;
+                        self.play.checked[self.lane].2.push(left.as_ns() - completed.as_ns());
+                    }
+                    released = self.wake_up(woken);
+                } else {
+                    released = self.wake_up(None);
+                }
+                first = Some((NS(self.now), self.cpu));
+            } else {
+                released = None;
+            }
+            let mut before = Vec::new();
+            std::mem::swap(&mut before, &mut self.play.truth[self.lane]);
+            let seen = self.play.seen.len();
+            while self.tape.one_in(5) {
+                self.interruption(job, slept && released.is_some(), false);
+            }
+            std::mem::swap(&mut before, &mut self.play.truth[self.lane]);
+            let stamp = self.pass();
+            let told = released.unwrap_or(stamp);
+            self.stamp(stamp, stamp, release(told));
+            self.expect(told, release(told));
+            // A deadline that may have passed before the thread knew of its job.
+            if self.tape.one_in(3) {
+                let due = NS(stamp.as_ns().saturating_sub(u64::from(self.tape.below(30))));
+                self.stamp(stamp, due, Event::Miss { job });
+                self.play.misses.push((told.max(due), Event::Miss { job }));
+            }
+            let (prologue, mut after) = (before, Vec::new());
+            std::mem::swap(&mut after, &mut self.play.truth[self.lane]);
+            while self.tape.one_in(5) {
+                // Where the wake-up was not seen the job has the CPU from its release on, and may lose it before its stamp.
+                self.interruption(job, slept, false);
+            }
+            std::mem::swap(&mut after, &mut self.play.truth[self.lane]);
+            let out = self.play.seen[seen..].iter().find(|seen| matches!(seen.what, What::Out { .. }));
+            if let Some((completed, left)) = completed.zip(out).filter(|_| !slept) {
+                self.play.checked[self.lane].2.push(left.at.as_ns() - completed.as_ns());
+            }
+            let start = self.pass();
+            self.stamp(start, start, Event::Start { job, cpu: self.cpu });
+            let begun = match (first, released) {
+                (Some(first), Some(_)) => Some(first),
+                (Some(_), None) => Some((told, self.cpu_at(told))),
+                (None, _) => None,
+            };
+            let (at, cpu) = begun.unwrap_or((start, self.cpu));
+            if begun.is_some() {
+                self.play.checked[self.lane].1.push(start.as_ns() - at.as_ns());
+            }
+            self.expect(at, Event::Start { job, cpu });
+            self.play.truth[self.lane].extend(prologue);
+            self.play.truth[self.lane].extend(after);
+            while self.tape.one_in(2) {
+                self.interruption(job, true, true);
+            }
+            let end = self.pass();
+            self.stamp(end, end, Event::Complete { job, cpu: self.cpu });
+            self.expect(end, Event::Complete { job, cpu: self.cpu });
+            self.play.checked[self.lane].0 += 1;
+            completed = Some(end);
+        }
+    }
+
+    /// Wakes the thread, or has woken it already; when, if the kernel told.
+    fn wake_up(&mut self, woken: Option<Time>) -> Option<Time> {
+        let woken = woken.or_else(|| {
+            (!self.tape.one_in(6)).then(|| {
+                let at = self.pass();
+                self.see(at, What::Woken { lane: self.lane });
+                at
+            })
+        });
+        let at = self.pass();
+        self.get_cpu(at);
+        woken
+    }
+
+    /// The CPU that this thread had at a moment.
+    fn cpu_at(&self, at: Time) -> u32 {
+        let mine = |seen: &&Seen| matches!(seen.what, What::In { lane, .. } if lane == self.lane) && seen.at <= at;
+        match self.play.seen.iter().rev().find(mine).map(|seen| seen.what) {
+            Some(What::In { cpu, .. }) => cpu,
+            _ => unreachable!("it has stamped"),
+        }
+    }
+}
+
+fn play(tape: Vec<u8>) -> Play {
+    let mut tape = Tape(tape.into_iter());
+    let lanes = 1 + usize::from(tape.below(3));
+    let mut play = Play { truth: vec![Vec::new(); lanes], ..Play::default() };
+    play.checked.resize_with(lanes, Default::default);
+    for lane in 0..lanes {
+        let jobs = u64::from(tape.below(6));
+        Player { tape: &mut tape, play: &mut play, lane, now: 0, cpu: 0 }.live(jobs);
+    }
+    play.stamps.sort_by_key(|stamp| stamp.at);
+    play.seen.sort_by_key(|seen| seen.at);
+    play
+}
+
+type Log = Vec<(u32, Time, Event)>;
+
+fn witness(play: &Play) -> Witness {
+    Witness::new(0, vec![None; play.truth.len()])
+}
+
+/// All at once.
+fn whole(play: &Play) -> (Log, Vec<Stamped>) {
+    let (mut witness, mut log) = (witness(play), Log::new());
+    play.seen.iter().for_each(|seen| witness.see(*seen));
+    play.stamps.iter().for_each(|stamp| witness.stamp(*stamp));
+    let stamped = witness.finish(Time::MAX, &mut log).stamped;
+    (log, stamped)
+}
+
+/// In pieces: either account runs ahead of the other by turns.
+fn pieces(play: &Play, steps: &[(u8, u8)]) -> Log {
+    let (mut witness, mut log) = (witness(play), Log::new());
+    let (mut stamps, mut seen) = (play.stamps.iter().peekable(), play.seen.iter().peekable());
+    let (mut stamped_until, mut seen_until) = (0, 0);
+    for (ahead, behind) in steps {
+        (stamped_until, seen_until) = (stamped_until + u64::from(*ahead), seen_until + u64::from(*behind));
+        while let Some(stamp) = stamps.next_if(|stamp| stamp.at < NS(stamped_until)) {
+            witness.stamp(*stamp);
+        }
+        witness.until(NS(stamped_until));
+        while let Some(one) = seen.next_if(|seen| seen.at < NS(seen_until)) {
+            witness.see(*one);
+        }
+        witness.advance(NS(seen_until), Time::MAX, &mut log);
+    }
+    stamps.for_each(|stamp| witness.stamp(*stamp));
+    seen.for_each(|seen| witness.see(*seen));
+    witness.finish(Time::MAX, &mut log);
+    log
+}
+
+/// The events of a lane's jobs, misses apart.
+fn of_lane(log: &Log, lane: usize) -> Vec<(Time, Event)> {
+    let mine = |event: &Event| job_of(event).is_some_and(|job| job.task.index() == lane);
+    let told = log.iter().filter(|(_, _, event)| mine(event) && !matches!(event, Event::Miss { .. }));
+    told.map(|(_, at, event)| (*at, *event)).collect()
+}
+
+fn job_of(event: &Event) -> Option<JobKey> {
+    match *event {
+        Event::Release { job, .. }
+        | Event::Start { job, .. }
+        | Event::Preempt { job, .. }
+        | Event::Resume { job, .. }
+        | Event::Block { job, .. }
+        | Event::Wake { job }
+        | Event::Migrate { job, .. }
+        | Event::Complete { job, .. }
+        | Event::Miss { job } => Some(job),
+        _ => None,
+    }
+}
+
+fn tape() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(any::<u8>(), 0..400)
+}
+
+proptest! {
+    #[test]
+    fn the_log_says_what_happened(tape in tape()) {
+        let play = play(tape);
+        let (log, stamped) = whole(&play);
+        prop_assert!(log.windows(2).all(|pair| pair[0].1 <= pair[1].1), "in the order of time");
+        for (lane, truth) in play.truth.iter().enumerate() {
+            prop_assert_eq!(&of_lane(&log, lane), truth, "lane {}", lane);
+            let (checked, starts, ends) = &play.checked[lane];
+            prop_assert_eq!((stamped[lane].checked, stamped[lane].contradicted), (*checked, 0));
+            prop_assert_eq!(sum(&stamped[lane].start), (starts.len() as u64, starts.iter().sum()));
+            prop_assert_eq!(sum(&stamped[lane].complete), (ends.len() as u64, ends.iter().sum()));
+        }
+        let mut misses: Vec<(Time, Event)> = Vec::new();
+        misses.extend(log.iter().filter(|line| matches!(line.2, Event::Miss { .. })).map(|line| (line.1, line.2)));
+        let mut expected = play.misses.clone();
+        let key = |miss: &(Time, Event)| (miss.0, job_of(&miss.1));
+        misses.sort_by_key(key);
+        expected.sort_by_key(key);
+        prop_assert_eq!(misses, expected);
+        prop_assert!(!log.iter().any(|line| matches!(line.2, Event::Lost { .. })), "nothing was lost");
+    }
+
+    #[test]
+    fn it_says_the_same_however_the_accounts_come(tape in tape(), steps in proptest::collection::vec(any::<(u8, u8)>(), 0..40)) {
+        let play = play(tape);
+        let (log, _) = whole(&play);
+        prop_assert_eq!(pieces(&play, &steps), log);
+    }
+
+    /// Whatever is lost: no job that was open meanwhile looks as if all were known of it, and nothing else is touched.
+    #[test]
+    fn a_gap_is_told_of_every_job_it_touches(tape in tape(), from in 0_u64..3000, length in 1_u64..600) {
+        let mut play = play(tape);
+        let (from, to) = (NS(from), NS(from + length));
+        play.seen.retain(|seen| seen.at <= from || seen.at > to);
+        play.seen.push(Seen { at: from, what: What::Blind { count: 7 } });
+        play.seen.push(Seen { at: to, what: What::Sighted });
+        play.seen.sort_by_key(|seen| (seen.at, matches!(seen.what, What::Blind { .. } | What::Sighted)));
+        let (log, stamped) = whole(&play);
+        prop_assert!(log.windows(2).all(|pair| pair[0].1 <= pair[1].1), "in the order of time");
+        let place = |wanted: &dyn Fn(&Event) -> bool| log.iter().position(|(_, _, event)| wanted(event));
+        for (lane, truth) in play.truth.iter().enumerate() {
+            prop_assert_eq!(stamped[lane].contradicted, 0, "what was not seen contradicts nothing");
+            let told = of_lane(&log, lane);
+            // What a thread does since its last job says how the next one begins.
+            let mut since = NS(0);
+            for number in 0.. {
+                let mine = |event: &Event| job_of(event).is_some_and(|job| job.task.index() == lane && job.number == number);
+                let of_job = |events: &[(Time, Event)]| -> Vec<(Time, Event)> {
+                    events.iter().copied().filter(|(_, event)| mine(event)).collect()
+                };
+                let (was, is) = (of_job(truth), of_job(&told));
+                let Some((ended, _)) = was.last().copied() else { break };
+                let start = place(&|event| mine(event) && matches!(event, Event::Start { .. })).unwrap();
+                let end = place(&|event| mine(event) && matches!(event, Event::Complete { .. })).unwrap();
+                let doubtful = log[start..end].iter().any(|(_, _, event)| matches!(event, Event::Lost { .. }));
+                if was != is {
+                    let counts = |events: &[(Time, Event)]| events.iter().filter(|(_, event)| {
+                        matches!(event, Event::Preempt { .. } | Event::Migrate { .. })
+                    }).count();
+                    prop_assert!(since <= to && ended >= from, "job {} of lane {} is far from the gap {} to {}: {:?} {:?}", number, lane, from, to, was, is);
+                    prop_assert!(doubtful || counts(&was) == counts(&is), "job {} of lane {}, gap {} to {}: {:?} {:?} {:?}", number, lane, from, to, was, is, play.seen.iter().filter(|seen| seen.at <= ended && seen.at > since).collect::<Vec<_>>());
+                }
+                since = ended;
+            }
+        }
+    }
+}
+
+fn sum(histogram: &Histogram) -> (u64, u64) {
+    (histogram.count(), histogram.sum() as u64)
+}
+
+/// One thread; each step is a time, and what is seen or stamped.
+struct One {
+    witness: Witness,
+    log: Log,
+}
+
+const JOB: JobKey = JobKey { task: TaskId(0), number: 0 };
+
+impl One {
+    fn new(budget: Option<u64>) -> One {
+        One { witness: Witness::new(0, [budget.map(Span::from_ns)]), log: Log::new() }
+    }
+    fn see(&mut self, at: u64, what: What) {
+        self.witness.see(Seen { at: NS(at), what });
+    }
+    fn woken(&mut self, at: u64) {
+        self.see(at, What::Woken { lane: 0 });
+    }
+    fn on(&mut self, at: u64, cpu: u32) {
+        self.see(at, What::In { lane: 0, cpu });
+    }
+    fn out(&mut self, at: u64, cpu: u32, why: Why) {
+        self.see(at, What::Out { lane: 0, cpu, why });
+    }
+    fn stamp(&mut self, at: u64, event: Event) {
+        self.witness.stamp(Stamp { at: NS(at), due: NS(at), lane: Some(0), event });
+    }
+    fn release(&mut self, at: u64, arrival: u64) {
+        self.stamp(at, Event::Release { job: JOB, arrival: NS(arrival), parent: None });
+    }
+    fn start(&mut self, at: u64) {
+        self.stamp(at, Event::Start { job: JOB, cpu: 0 });
+    }
+    fn complete(&mut self, at: u64) {
+        self.stamp(at, Event::Complete { job: JOB, cpu: 0 });
+    }
+    /// `time word` of each line.
+    fn told(mut self) -> (Vec<String>, Stamped) {
+        let mut stamped = self.witness.finish(NS(1000), &mut self.log).stamped;
+        let word = |event: &Event| format!("{event:?}").split(' ').next().unwrap().to_lowercase();
+        let lines = self.log.iter().map(|(_, at, event)| format!("{} {}", at.as_ns(), word(event))).collect();
+        (lines, stamped.remove(0))
+    }
+}
+
+#[test]
+fn a_budget_that_is_used_up_is_no_preemption() {
+    let mut one = One::new(Some(100));
+    one.woken(10);
+    one.on(20, 0);
+    one.release(21, 10);
+    one.start(22);
+    // Another reservation takes the CPU: 30 of 100 are used.
+    one.out(50, 0, Why::Taken);
+    one.on(60, 0);
+    // 105 of 100, and another reservation's turn again.
+    one.out(135, 0, Why::Taken);
+    one.on(200, 0);
+    // A second budget, less five: 95 more.
+    one.out(250, 0, Why::Taken);
+    one.on(260, 0);
+    one.out(305, 0, Why::Taken);
+    one.on(400, 0);
+    one.complete(410);
+    let (log, stamped) = one.told();
+    let expected = [
+        "10 release",
+        "20 start",
+        "50 preempt",
+        "60 resume",
+        "135 block",
+        "200 resume",
+        "250 preempt",
+        "260 resume",
+        "305 block",
+        "400 resume",
+        "410 complete",
+    ];
+    assert_eq!(log, expected);
+    assert_eq!((stamped.checked, stamped.contradicted), (1, 0));
+}
+
+#[test]
+fn a_stamp_without_a_cpu_is_a_contradiction_and_said() {
+    let mut one = One::new(None);
+    one.woken(10);
+    one.on(20, 0);
+    one.release(21, 10);
+    one.start(22);
+    one.out(30, 0, Why::Taken);
+    one.complete(35);
+    one.on(40, 0);
+    let (log, stamped) = one.told();
+    assert_eq!(log, ["10 release", "20 start", "30 preempt", "35 lost", "35 complete", "40 lost"]);
+    assert_eq!((stamped.checked, stamped.contradicted), (1, 1));
+}
+
+#[test]
+fn a_switch_that_the_kernel_keeps_to_itself_is_no_contradiction_and_said() {
+    let mut one = One::new(None);
+    one.woken(10);
+    one.release(21, 10);
+    one.start(22);
+    one.complete(35);
+    one.out(40, 0, Why::Asleep);
+    let (log, stamped) = one.told();
+    assert_eq!(log, ["10 release", "22 start", "22 lost", "35 complete"]);
+    assert_eq!((stamped.checked, stamped.contradicted), (0, 0));
+}
+
+#[test]
+fn a_switch_that_does_not_fit_is_a_loss() {
+    let mut one = One::new(None);
+    one.woken(10);
+    one.on(20, 0);
+    one.release(21, 10);
+    one.start(22);
+    // It left CPU 0 unseen.
+    one.on(30, 1);
+    one.complete(35);
+    let (log, _) = one.told();
+    assert_eq!(log, ["10 release", "20 start", "30 lost", "30 migrate", "30 resume", "35 complete"]);
+}
+
+#[test]
+fn a_successor_starts_no_earlier_than_it_is_released() {
+    let mut one = One::new(None);
+    // Woken by the first of two predecessors; the second completes while it looks.
+    one.woken(10);
+    one.on(20, 0);
+    one.stamp(25, Event::Release { job: JOB, arrival: NS(25), parent: Some(Parent { hop: 1, origin: NS(5) }) });
+    one.start(30);
+    one.complete(35);
+    let (log, stamped) = one.told();
+    assert_eq!(log, ["25 release", "25 start", "35 complete"]);
+    assert_eq!(stamped.start.count(), 1);
+}
+
+#[test]
+fn what_the_kernel_does_after_the_end_is_not_told() {
+    let mut one = One::new(None);
+    one.woken(10);
+    one.on(20, 0);
+    one.release(21, 10);
+    one.start(22);
+    one.out(1001, 0, Why::Taken);
+    one.on(1002, 0);
+    let (log, _) = one.told();
+    assert_eq!(log, ["10 release", "20 start"]);
+}

@@ -1,0 +1,182 @@
+//! What the kernel's account adds to a run: preemptions, migrations, blocks. Where the kernel cannot be recorded each test says so and passes.
+//!
+//! Nothing here asserts how long anything took. What is asserted follows from the schedule itself: who ran while another was open.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+use takt_linux::sched;
+use takt_log::{Event, JobKey};
+use takt_model::{Builtin, Exec, Span, System, Task, Time};
+use takt_run::{RunError, RunOptions, RunSummary, Trace, run};
+
+mod common;
+use common::{Events, check, whole};
+
+/// One at a time: the CPUs are few.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn ms(ms: u64) -> Span {
+    Span::from_ms(ms)
+}
+
+fn task(name: &str, period_ms: u64, wcet_ms: u64) -> Task {
+    Task::periodic(name, ms(period_ms), ms(wcet_ms))
+}
+
+/// A run with the kernel's account, or `None` and the reason on the screen.
+fn witnessed(system: &System, options: RunOptions) -> Option<(RunSummary, Events)> {
+    let mut events = Events::new();
+    match run(system, &RunOptions { trace: Trace::Always, ..options }, &mut events) {
+        Ok(summary) => {
+            println!("{summary:#?}");
+            check(system, &summary, &events);
+            assert!(summary.recorded.is_some_and(|recorded| recorded.events > 0));
+            Some((summary, events))
+        }
+        Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. } | RunError::Trace(_))) => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// How often something happened to each job.
+fn count(events: &Events, what: impl Fn(&Event) -> Option<JobKey>) -> BTreeMap<JobKey, u64> {
+    let mut counts = BTreeMap::new();
+    for job in events.iter().filter_map(|(_, _, event)| what(event)) {
+        *counts.entry(job).or_default() += 1;
+    }
+    counts
+}
+
+fn preempted(event: &Event) -> Option<JobKey> {
+    if let Event::Preempt { job, .. } = event { Some(*job) } else { None }
+}
+
+fn blocked(event: &Event) -> Option<JobKey> {
+    if let Event::Block { job, .. } = event { Some(*job) } else { None }
+}
+
+/// Start and completion of each job that has both.
+fn spans(events: &Events) -> BTreeMap<JobKey, (Time, Time)> {
+    let (mut starts, mut spans) = (BTreeMap::new(), BTreeMap::new());
+    for (_, at, event) in events {
+        match *event {
+            Event::Start { job, .. } => drop(starts.insert(job, *at)),
+            Event::Complete { job, .. } => drop(spans.insert(job, (starts[&job], *at))),
+            _ => {}
+        }
+    }
+    spans
+}
+
+#[test]
+fn a_less_important_job_is_preempted_once_by_each_job_that_comes_in_between() {
+    let _alone = alone();
+    let system = System::local(1, Builtin::Rm, vec![task("fast", 10, 1), task("slow", 100, 45)]);
+    let Some((summary, events)) = witnessed(&system, RunOptions::new(ms(1000))) else { return };
+    if !whole(&summary) {
+        return;
+    }
+    let (spans, preemptions) = (spans(&events), count(&events, preempted));
+    let mut total = 0;
+    for (slow, (started, completed)) in spans.iter().filter(|(job, _)| job.task.0 == 1) {
+        // Fast jobs whose thread slept before: each took the CPU, for the CPU is one. Late ones follow each other.
+        let came = spans.iter().filter(|(job, (start, _))| {
+            let before = job.number.checked_sub(1).map(|number| JobKey { number, ..**job });
+            let slept = before.is_none_or(|before| spans.get(&before).is_none_or(|(_, done)| *done < arrival(job)));
+            job.task.0 == 0 && start > started && start < completed && slept
+        });
+        let (came, preemptions) = (came.count() as u64, preemptions.get(slow).copied().unwrap_or(0));
+        assert!(preemptions >= came, "{slow:?}: {preemptions} preemptions, {came} jobs came in between");
+        total += came;
+    }
+    // 45 ms of work take more than four periods of the fast task.
+    let done = spans.keys().filter(|job| job.task.0 == 1).count() as u64;
+    println!("{done} jobs of the slow task, {total} of the fast one in between");
+    assert!(done == 0 || total > 0);
+    // Nothing takes the CPU from the most important task but what is not takt's.
+    let of_fast: u64 = preemptions.iter().filter(|(job, _)| job.task.0 == 0).map(|(_, count)| count).sum();
+    println!("{of_fast} preemptions of the fast task");
+    let running = events.iter().scan(None, |running, (_, _, event)| {
+        match *event {
+            Event::Start { job, .. } | Event::Resume { job, .. } => *running = Some(job),
+            Event::Preempt { .. } | Event::Block { .. } | Event::Complete { .. } => *running = None,
+            _ => {}
+        }
+        Some((*running, *event))
+    });
+    // Where the fast task began the slow one was not running, which `check` holds for each CPU.
+    assert!(running.filter(|(_, event)| matches!(event, Event::Start { .. })).count() > 0);
+}
+
+/// Nominal arrivals of the fast task.
+fn arrival(job: &JobKey) -> Time {
+    Time::from_ns(job.number * 10_000_000)
+}
+
+#[test]
+fn under_global_edf_jobs_move_between_cpus_and_the_log_says_where() {
+    let _alone = alone();
+    let cpus = sched::affinity().len() as u32;
+    if cpus < 2 {
+        return println!("skipped: one CPU");
+    }
+    // All CPUs are taken every 20 ms, at once; the first that is free again takes the long job.
+    let mut tasks: Vec<Task> = (0..cpus).map(|i| task(&format!("short{i}"), 20, 3 + u64::from(i % 2) * 3)).collect();
+    tasks.push(task("long", 200, 60));
+    let system = System::local(cpus, Builtin::Edf, tasks);
+    let Some((summary, events)) = witnessed(&system, RunOptions::new(ms(1000))) else { return };
+    if !whole(&summary) {
+        return;
+    }
+    let preemptions: u64 = count(&events, preempted).values().sum();
+    let migrations = events.iter().filter(|(_, _, event)| matches!(event, Event::Migrate { .. })).count();
+    println!("{preemptions} preemptions, {migrations} migrations");
+    let done = spans(&events).keys().filter(|job| job.task.0 == cpus).count();
+    assert!(done == 0 || preemptions > 0, "the long job cannot have kept its CPU");
+}
+
+#[test]
+fn a_throttled_reservation_blocks_and_is_not_preempted() {
+    let _alone = alone();
+    let cpus = sched::affinity().len() as u32;
+    let liar = Task { exec: Exec::Uniform { min: ms(18), max: ms(18) }, ..task("liar", 50, 2) };
+    let system = System::local(cpus, Builtin::Edf, vec![liar]);
+    let Some((summary, events)) = witnessed(&system, RunOptions::new(ms(1000))) else { return };
+    if !whole(&summary) {
+        return;
+    }
+    let (blocks, preemptions) = (count(&events, blocked), count(&events, preempted));
+    println!("blocks {blocks:?}, preemptions {preemptions:?}");
+    // 18 ms out of budgets of 2.2 ms, that are enforced at ticks.
+    for job in spans(&events).keys() {
+        assert!(blocks.get(job).is_some_and(|blocks| *blocks >= 1), "{job:?} held its CPU beyond its budget");
+    }
+}
+
+#[test]
+fn best_effort_is_witnessed_too() {
+    let _alone = alone();
+    let tasks = vec![task("a", 20, 8), task("b", 30, 12)];
+    let system = System::local(1, Builtin::Fifo, tasks);
+    let options = RunOptions { best_effort: true, ..RunOptions::new(ms(600)) };
+    let Some((_, events)) = witnessed(&system, options) else { return };
+    println!("{:?} preemptions", count(&events, preempted));
+}
+
+#[test]
+fn whoever_wants_no_record_gets_none() {
+    let _alone = alone();
+    let system = System::local(1, Builtin::Fifo, vec![task("a", 20, 1)]);
+    let mut events = Events::new();
+    let options = RunOptions { best_effort: true, trace: Trace::Never, ..RunOptions::new(ms(100)) };
+    let summary = run(&system, &options, &mut events).unwrap();
+    check(&system, &summary, &events);
+    assert!(summary.recorded.is_none() && count(&events, preempted).is_empty());
+}
