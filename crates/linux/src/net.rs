@@ -80,6 +80,8 @@ pub struct End {
     driver: Option<u32>,
 }
 
+/// A class that a domain in the making refuses is asked for so often, 20 ms apart.
+const DOMAIN_TRIES_MAX: u32 = 25;
 /// The addresses are private ones, which nobody else sees.
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
 const PREFIX: u8 = 30;
@@ -159,7 +161,20 @@ impl End {
                 cause: sched::text(errno),
             })?;
         }
-        sched::set_of(thread, &Attributes::from(class)).map_err(|errno| sched::explained(class, errno))
+        let mut refused = None;
+        for _ in 0..DOMAIN_TRIES_MAX {
+            match sched::set_of(thread, &Attributes::from(class)) {
+                Ok(()) => return Ok(()),
+                Err(errno) => refused = Some(errno),
+            }
+            // Right after the machine was divided, its domains are still in the making; and a thread that was moved to another is
+            // there only when it next wakes.
+            if refused != Some(libc::EPERM) {
+                break;
+            }
+            crate::clock::pause(takt_model::Span::from_ms(20));
+        }
+        Err(sched::explained(class, refused.unwrap_or(libc::EPERM)))
     }
 }
 

@@ -142,13 +142,35 @@ pub fn together<T: Send>(
     duration: Span,
     more: &mut dyn FnMut(Time) -> bool,
 ) -> Result<Ended<T>, RunError> {
-    recover()?;
-    let partitions = divide(&members, place)?;
-    let result = on_stage(members, place, partitions.as_ref(), duration, more);
+    let nothing = |_: Option<&Partitions>| Ok::<(), std::convert::Infallible>(());
+    match together_beside(members, place, nothing, duration, &mut |now, ()| more(now)) {
+        Ok(ended) => ended,
+        Err(never) => match never {},
+    }
+}
+
+/// The same, beside a guest: something else that runs meanwhile. `beside` makes it once the CPUs are divided, if they are (it may move threads into group 0), and it is
+/// dropped when the members have ended, before the CPUs are put together again.
+///
+/// # Errors
+/// Outside, what `beside` says; within, as [`together`].
+pub fn together_beside<T: Send, G, E>(
+    members: Vec<Member<'_, T>>,
+    place: &Place,
+    beside: impl FnOnce(Option<&Partitions>) -> Result<G, E>,
+    duration: Span,
+    more: &mut dyn FnMut(Time, &G) -> bool,
+) -> Result<Result<Ended<T>, RunError>, E> {
+    let divided = recover().map_err(RunError::from).and_then(|_| divide(&members, place));
+    let partitions = match divided {
+        Ok(partitions) => partitions,
+        Err(error) => return Ok(Err(error)),
+    };
+    let guest = beside(partitions.as_ref())?;
+    let result = on_stage(members, place, partitions.as_ref(), duration, &mut |now| more(now, &guest));
+    drop(guest);
     let restored = partitions.map_or(Ok(()), Partitions::restore);
-    let ended = result?;
-    restored?;
-    Ok(ended)
+    Ok(result.and_then(|ended| restored.map(|()| ended).map_err(RunError::from)))
 }
 
 fn divide<T>(members: &[Member<'_, T>], place: &Place) -> Result<Option<Partitions>, RunError> {

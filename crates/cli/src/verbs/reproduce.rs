@@ -13,6 +13,8 @@ mod sdd_fig4;
 mod sdd_fig5;
 mod sdd_packets;
 mod sdd_table1;
+mod sdd_tradeoff;
+mod traffic;
 mod write;
 
 use takt_model::Span;
@@ -53,11 +55,16 @@ const SDD: Paper = Paper {
 };
 
 /// In the order of the list.
-const EXPERIMENTS: [&Experiment; NAMES.len()] =
-    [&sdd_table1::EXPERIMENT, &sdd_packets::EXPERIMENT, &sdd_fig4::EXPERIMENT, &sdd_fig5::EXPERIMENT];
+const EXPERIMENTS: [&Experiment; NAMES.len()] = [
+    &sdd_table1::EXPERIMENT,
+    &sdd_packets::EXPERIMENT,
+    &sdd_fig4::EXPERIMENT,
+    &sdd_fig5::EXPERIMENT,
+    &sdd_tradeoff::EXPERIMENT,
+];
 
 /// Their names, for the command line.
-pub(crate) const NAMES: [&str; 4] = ["sdd-table1", "sdd-packets", "sdd-fig4", "sdd-fig5"];
+pub(crate) const NAMES: [&str; 5] = ["sdd-table1", "sdd-packets", "sdd-fig4", "sdd-fig5", "sdd-tradeoff"];
 
 pub(crate) fn execute(options: &args::Reproduce, json: bool) -> Outcome {
     if options.list {

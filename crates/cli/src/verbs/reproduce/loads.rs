@@ -1,9 +1,10 @@
 //! Loads of `takt_run::load`, run for an experiment: where, how long, with a bar, and until Ctrl-C.
 
+use takt_linux::cpuset::Partitions;
 use takt_linux::{Class, Reservation};
 use takt_model::{Span, Time};
 use takt_run::RunError;
-use takt_run::load::{Ended, Member, Place, obstacle, together};
+use takt_run::load::{Ended, Member, Place, obstacle, together_beside};
 
 use super::context::Context;
 use crate::failure::Failure;
@@ -48,9 +49,27 @@ pub(super) fn attempt<T: Send>(
     place: &Place,
     duration: Span,
 ) -> Result<Ended<T>, RunError> {
+    let nothing = |_: Option<&Partitions>| Ok::<(), std::convert::Infallible>(());
+    match beside(context, what, members, place, duration, nothing, &mut |_, ()| {}) {
+        Ok(ended) => ended,
+        Err(never) => match never {},
+    }
+}
+
+/// The same, beside a guest, at which `look` may look a hundred times a second.
+pub(super) fn beside<T: Send, G, E>(
+    context: &Context,
+    what: &str,
+    members: Vec<Member<'_, T>>,
+    place: &Place,
+    duration: Span,
+    guest: impl FnOnce(Option<&Partitions>) -> Result<G, E>,
+    look: &mut dyn FnMut(Time, &G),
+) -> Result<Result<Ended<T>, RunError>, E> {
     let bar = progress::bar(what, duration.as_ns());
-    let ended = together(members, place, duration, &mut |now: Time| {
+    let ended = together_beside(members, place, guest, duration, &mut |now: Time, guest: &G| {
         bar.set_position(now.as_ns());
+        look(now, guest);
         !context.stopped()
     });
     bar.finish_and_clear();

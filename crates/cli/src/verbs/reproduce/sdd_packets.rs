@@ -8,7 +8,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use takt_linux::clock;
-use takt_linux::net::{Cable, NetError};
+use takt_linux::net::Cable;
 use takt_linux::sched::{Class, ClassGuard};
 use takt_log::stats::{Histogram, Summary};
 use takt_model::Span;
@@ -17,6 +17,7 @@ use takt_report::{Figure, Form, Picture, Series};
 use super::context::Context;
 use super::findings::{Comparison, Drawn, Findings, PAPER, Row, all, within};
 use super::recording::Recording;
+use super::traffic::refused;
 use super::{Experiment, SDD};
 use crate::failure::Failure;
 use crate::progress;
@@ -259,13 +260,6 @@ fn receive(cable: &Cable) -> Result<Histogram, Failure> {
 
 fn more_important() -> Result<ClassGuard, Failure> {
     ClassGuard::enter(&Class::Fifo { priority: PRIORITY }).map_err(Failure::cannot)
-}
-
-fn refused(error: &NetError) -> Failure {
-    match error {
-        NetError::Privilege | NetError::Missing { .. } => Failure::cannot(error),
-        _ => Failure::trouble(error),
-    }
 }
 
 fn us(ns: u64) -> f64 {

@@ -1,0 +1,182 @@
+//! Packets that a kernel thread takes in: a sender of a steady rate, a receiver that counts, and the work that each packet costs the thread.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use takt_linux::clock::{Epoch, pause};
+use takt_linux::net::{Cable, NetError, STEPS_MAX, burden};
+use takt_linux::sched::{Class, ClassGuard, set_affinity};
+use takt_model::{Span, Time};
+
+use crate::failure::Failure;
+
+/// Bytes of a packet's payload: with its headers one of a wire's largest.
+pub(super) const PAYLOAD: usize = 1472;
+/// As sender and receiver pause, at the most.
+const BEAT: Span = Span::from_ms(1);
+/// Sender and receiver sleep every beat; what else is on their CPUs goes on.
+const PRIORITY: u8 = 10;
+const PORT: u16 = 7000;
+/// The kernel books the bandwidth of a thread that ended for up to a period.
+const SETTLE: Span = Span::from_ms(120);
+/// The driver's end is looked for so often, 10 ms apart.
+const ENDED_MAX: u32 = 300;
+
+/// Traffic that goes on until this is dropped; then its network is gone, too.
+pub(super) struct Traffic {
+    cable: Option<Arc<Cable>>,
+    over: Arc<AtomicBool>,
+    received: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Traffic {
+    /// Sends `rate` packets a second over `cable`, from these CPUs, each at full cost for who takes it in.
+    pub(super) fn start(cable: Cable, rate: f64, cpus: &[u32]) -> Result<Traffic, Failure> {
+        let mut traffic = Traffic {
+            cable: Some(Arc::new(cable)),
+            over: Arc::default(),
+            received: Arc::default(),
+            threads: Vec::new(),
+        };
+        // Opened by its thread, in its namespace.
+        let (told, ready) = std::sync::mpsc::channel();
+        let told_too = told.clone();
+        traffic.begin("takt receiver", cpus, move |ends, over, received| {
+            let socket = ends.right().enter().map_err(|error| error.to_string()).and_then(|()| listening(ends));
+            let socket = match socket {
+                Ok(socket) => socket,
+                Err(error) => return drop(told.send(Err(error))),
+            };
+            let _ = told.send(Ok(()));
+            let mut bytes = [0; PAYLOAD];
+            while !over.load(Ordering::Acquire) {
+                if let Ok(length) = socket.recv(&mut bytes) {
+                    received.fetch_add(length as u64, Ordering::Relaxed);
+                }
+            }
+        })?;
+        answer(&ready)?;
+        traffic.begin("takt sender", cpus, move |ends, over, _| {
+            let socket = ends.left().enter().map_err(|error| error.to_string()).and_then(|()| connected(ends));
+            match socket {
+                Ok(socket) => {
+                    let _ = told_too.send(Ok(()));
+                    send(&socket, rate, over);
+                }
+                Err(error) => drop(told_too.send(Err(error))),
+            }
+        })?;
+        answer(&ready)?;
+        Ok(traffic)
+    }
+
+    fn begin(
+        &mut self,
+        name: &str,
+        cpus: &[u32],
+        work: impl FnOnce(&Cable, &AtomicBool, &AtomicU64) + Send + 'static,
+    ) -> Result<(), Failure> {
+        let Some(cable) = self.cable.clone() else { return Ok(()) };
+        let (over, received) = (Arc::clone(&self.over), Arc::clone(&self.received));
+        let cpus = cpus.to_vec();
+        let body = move || {
+            // Where the kernel refuses either, packets come less evenly; what is measured tells.
+            let _ = set_affinity(&cpus);
+            let _class = ClassGuard::enter(&Class::Fifo { priority: PRIORITY }).ok();
+            work(&cable, &over, &received);
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+        self.threads.push(thread.map_err(|error| Failure::trouble(format_args!("cannot start a thread: {error}")))?);
+        Ok(())
+    }
+
+    /// Puts the thread that takes packets in under a class, on these CPUs (none: those it has).
+    pub(super) fn schedule_driver(&self, class: &Class, cpus: &[u32]) -> Result<(), Failure> {
+        let Some(cable) = &self.cable else { return Ok(()) };
+        cable.right().schedule_driver(class, cpus).map_err(Failure::cannot)
+    }
+
+    /// Bytes that have come so far.
+    pub(super) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// CPU time that the thread which takes packets in has used so far.
+    pub(super) fn driver_cpu(&self) -> Option<Span> {
+        let id = self.cable.as_ref()?.right().driver()?;
+        let text = fs::read_to_string(format!("/proc/{id}/schedstat")).ok()?;
+        text.split_ascii_whitespace().next()?.parse().ok().map(Span::from_ns)
+    }
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        let driver = self.cable.as_ref().and_then(|cable| cable.right().driver());
+        // With the last of those who hold it the network goes, a little later.
+        self.cable = None;
+        for _ in 0..ENDED_MAX {
+            if driver.is_none_or(|id| fs::metadata(format!("/proc/{id}")).is_err()) {
+                break;
+            }
+            pause(Span::from_ms(10));
+        }
+        pause(SETTLE);
+    }
+}
+
+/// What a thread says of its start.
+fn answer(ready: &std::sync::mpsc::Receiver<Result<(), String>>) -> Result<(), Failure> {
+    match ready.recv_timeout(Duration::from_secs(10)) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Failure::trouble(format_args!("no traffic: {error}"))),
+        Err(_) => Err(Failure::trouble("no traffic: its threads did not start within 10 s")),
+    }
+}
+
+fn listening(ends: &Cable) -> Result<UdpSocket, String> {
+    let socket = UdpSocket::bind((ends.right().address(), PORT)).map_err(|error| error.to_string())?;
+    burden(&socket, STEPS_MAX).map_err(|error| format!("packets cannot be given work: {error}"))?;
+    socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(|error| error.to_string())?;
+    Ok(socket)
+}
+
+fn connected(ends: &Cable) -> Result<UdpSocket, String> {
+    let socket = UdpSocket::bind((ends.left().address(), 0)).map_err(|error| error.to_string())?;
+    socket.connect((ends.right().address(), PORT)).map_err(|error| error.to_string())?;
+    Ok(socket)
+}
+
+/// As many packets each beat as the rate has had until then. What a late beat could not send is left out, but for a few.
+fn send(socket: &UdpSocket, rate: f64, over: &AtomicBool) {
+    let bytes = [0; PAYLOAD];
+    let most = (rate * BEAT.as_ns() as f64 / 1e9).ceil() * 4.0;
+    let epoch = Epoch::now_is_zero();
+    let (mut sent, mut beat) = (0.0, Time::ZERO);
+    while !over.load(Ordering::Acquire) {
+        beat = beat.saturating_add(BEAT).max(epoch.now());
+        let _ = epoch.sleep_until(beat);
+        let wanted = rate * beat.as_ns() as f64 / 1e9;
+        sent = f64::max(sent, wanted - most);
+        while sent < wanted {
+            let _ = socket.send(&bytes);
+            sent += 1.0;
+        }
+    }
+}
+
+/// Why there is no network, with the exit status that fits.
+pub(super) fn refused(error: &NetError) -> Failure {
+    match error {
+        NetError::Privilege | NetError::Missing { .. } => Failure::cannot(error),
+        _ => Failure::trouble(error),
+    }
+}
