@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use takt_log::stats::{Collector, Stats};
 use takt_log::{Definition, Definitions, Event, Header, KindSet, Sink};
 use takt_model::Time;
+use takt_trace::infer::{Inferred, Sample, Sampler};
 
 use crate::failure::Failure;
 use crate::input;
@@ -18,15 +19,64 @@ pub(crate) struct Live(Arc<Mutex<State>>);
 struct State {
     /// From the log's head on.
     collector: Option<Collector>,
+    /// Whether jobs are kept, one by one, and from the log's head on those that are.
+    keeps_jobs: bool,
+    jobs: Option<Jobs>,
     latest: Time,
     /// The log has ended, well or not.
     ended: Option<Result<(), Failure>>,
 }
 
+/// What happened, job by job, with the head and the definitions of its log.
+#[derive(Clone)]
+pub(crate) struct Jobs {
+    header: Header,
+    definitions: Definitions,
+    sampler: Sampler,
+}
+
+impl Jobs {
+    /// The jobs of each task, and what those tell that arrived after the log began: timers that went off before stand at its beginning.
+    pub(crate) fn infer(self) -> (Vec<Sample>, Inferred, Definitions) {
+        let samples = self.sampler.finish(&self.definitions);
+        let mut known = samples.clone();
+        known.iter_mut().for_each(|sample| sample.jobs.retain(|job| job.arrival > Time::ZERO));
+        let inferred = Inferred::of_log(&known, &self.header, &self.definitions);
+        (samples, inferred, self.definitions)
+    }
+
+    /// How many jobs of the task with this end of a name have completed, and how long they were seen to take.
+    pub(crate) fn completed(&self, suffix: &str) -> usize {
+        let samples = self.sampler.clone().finish(&self.definitions);
+        let tasks = self.definitions.tasks.iter().zip(&samples).filter(|(task, _)| task.name.ends_with(suffix));
+        tasks
+            .map(|(_, sample)| sample.jobs.iter().filter(|job| job.exec.is_some() && job.arrival > Time::ZERO).count())
+            .sum()
+    }
+}
+
 impl Live {
+    /// One that also keeps every job.
+    pub(crate) fn keeping_jobs() -> Live {
+        let live = Live::default();
+        live.state().keeps_jobs = true;
+        live
+    }
+
+    /// The jobs so far; `None` where they are not kept, or the log has not begun.
+    pub(crate) fn jobs(&self) -> Option<Jobs> {
+        self.state().jobs.clone()
+    }
+
     /// For events after this head.
     pub(crate) fn begin(&self, header: &Header, definitions: &Definitions) {
-        self.state().collector = Some(Collector::for_log(header, definitions));
+        let mut state = self.state();
+        state.collector = Some(Collector::for_log(header, definitions));
+        if state.keeps_jobs {
+            let (header, definitions) = (header.clone(), definitions.clone());
+            let sampler = Sampler::new(&header, true);
+            state.jobs = Some(Jobs { header, definitions, sampler });
+        }
     }
 
     /// Reads a log in a thread of its own, which ends with the log or the process.
@@ -113,11 +163,19 @@ impl Sink for Live {
         if let Some(collector) = &mut state.collector {
             collector.event(stream, now, event);
         }
+        if let Some(jobs) = &mut state.jobs {
+            jobs.sampler.event(stream, now, event);
+        }
     }
 
     fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
-        if let Some(collector) = &mut self.state().collector {
+        let mut state = self.state();
+        if let Some(collector) = &mut state.collector {
             collector.define(stream, now, definition);
+        }
+        if let Some(jobs) = &mut state.jobs {
+            // Definitions with gaps do not come from a rebuilder.
+            let _ = jobs.definitions.apply(definition.clone());
         }
     }
 

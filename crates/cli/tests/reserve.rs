@@ -253,3 +253,113 @@ fn refusals_say_what_and_what_to_do() {
         assert!(missing.1.contains("cannot start /no/such/program: No such file or directory"), "{}", missing.1);
     }
 }
+
+/// Not a test: a program that works 2 to 3 ms every 20 ms, and drops a period where it is late for it; or one that works all the time. For 40 s at
+/// most.
+#[test]
+fn player() {
+    let Some(role) = std::env::var_os(PLAYER) else { return };
+    if role == "busy" {
+        let epoch = takt_linux::Epoch::now_is_zero();
+        while epoch.now() < takt_model::Time::ZERO.saturating_add(Span::from_s(40)) {}
+        return;
+    }
+    println!("thread {}", takt_linux::thread::Tid::current().get());
+    let epoch = takt_linux::Epoch::now_is_zero();
+    let mut arrival = takt_model::Time::ZERO;
+    let ended = takt_model::Time::ZERO.saturating_add(Span::from_s(40));
+    for job in 0u64.. {
+        arrival = arrival.saturating_add(PERIOD);
+        while epoch.now() > arrival.saturating_add(PERIOD) {
+            arrival = arrival.saturating_add(PERIOD);
+        }
+        if arrival > ended {
+            return;
+        }
+        while !epoch.sleep_until(arrival) {}
+        let work = Span::from_us(2000 + job.wrapping_mul(0x9E37_79B9_7F4A_7C15) % 1000);
+        let until = takt_linux::clock::thread_cpu().saturating_add(work);
+        while takt_linux::clock::thread_cpu() < until {}
+    }
+}
+
+const PLAYER: &str = "TAKT_TEST_PLAYER";
+const PERIOD: Span = Span::from_ms(20);
+
+struct Player {
+    process: Victim,
+    thread: String,
+}
+
+impl Player {
+    fn start() -> Player {
+        let mut process = Victim(helper("player").stdout(Stdio::piped()).spawn().unwrap());
+        let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let thread = lines.find_map(|line| Some(line.split_once("thread ")?.1.to_owned())).unwrap();
+        Player { process, thread }
+    }
+}
+
+/// This program again, as [`player`].
+fn helper(role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["player", "--exact", "--nocapture", "--test-threads=1"]).env(PLAYER, role);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// Ordinary work that leaves nobody a CPU for himself.
+fn load() -> Vec<Victim> {
+    let count = 2 * std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (0..count).map(|_| Victim(helper("busy").spawn().unwrap())).collect()
+}
+
+#[test]
+fn auto_finds_the_period_and_a_disturbed_thread_misses_no_more_than_before() {
+    let _alone = alone();
+    if !can_reserve() {
+        return;
+    }
+    let player = Player::start();
+    let id: u32 = player.thread.parse().unwrap();
+    let _load = load();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
+    command.args(["--json", "reserve", "--auto", "--probability", "0.9", "--observe", "6s", "--for", "5s", "--pid"]);
+    let output = command.arg(&player.thread).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let refused =
+        ["depend on one another", "it takes", "usually up to", "is not periodic"].iter().any(|why| said.contains(why));
+    if output.status.code() == Some(3) || (output.status.code() == Some(1) && refused) {
+        assert_eq!(class_of(id), Some(Class::Other), "nothing is applied where nothing is known");
+        return println!("skipped: {said}");
+    }
+    assert!(output.status.success(), "{said}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["sized"]["period_ns"], PERIOD.as_ns());
+    assert!(json["sized"]["in_time"].as_f64().unwrap() >= 0.9);
+    let runtime = json["reservation"]["runtime_ns"].as_u64().unwrap();
+    assert!(runtime >= 2_000_000 && runtime <= json["reservation"]["period_ns"].as_u64().unwrap());
+    let share = |of: &serde_json::Value| of["missed"].as_f64().unwrap() / of["jobs"].as_f64().unwrap().max(1.0);
+    println!("{:#}\n{:#}", json["before"], json["after"]);
+    assert!(json["after"]["jobs"].as_u64().unwrap() > 20);
+    assert!(share(&json["after"]) <= share(&json["before"]));
+    assert_eq!((&json["threads"][0]["after"], class_of(id)), (&"restored".into(), Some(Class::Other)));
+    drop(player.process);
+}
+
+#[test]
+fn auto_applies_nothing_where_it_knows_nothing() {
+    let _alone = alone();
+    if !can_reserve() {
+        return;
+    }
+    let victim = Victim::sleeper();
+    let id = victim.id().to_string();
+    let (status, stdout, stderr) = run(&["--auto", "--observe", "300ms", "--pid", &id]);
+    assert_eq!((stdout.as_str(), victim.class()), ("", Class::Other));
+    if status == Some(3) {
+        return println!("skipped: {stderr}");
+    }
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("did not release a job in") && stderr.contains("it slept"), "{stderr}");
+}

@@ -1,40 +1,62 @@
 //! `takt reserve`: its options and its help.
 
 use clap::{Args, ValueHint};
-use takt_model::Span;
+use takt_model::{Probability, Span};
 
-use super::span;
+use super::{share, span};
 
 /// Reserve CPU time for a command or for threads that run already: SCHED_DEADLINE, and back.
 ///
 /// A thread gets RUNTIME of CPU time in every PERIOD, whatever the others do, for as long as takt runs: until the command has ended, the threads
 /// have, --for is over, or a signal comes. Then it has again what it had, after a kill -9 of takt, too. What it starts meanwhile is ordinary.
+///
+/// With --auto takt first looks at the thread: its period, how long its jobs execute. It sizes the reservation so that a share of the jobs
+/// (--probability) is done by their deadline, sets it, looks again, and tells both side by side.
 #[derive(Args, Debug)]
 #[command(
     args_override_self = true,
     after_help = "\
-Exit status: 0 reserved; 1 COMMAND failed; 2 no such thread or command, or parameters that no kernel takes; 3 this machine cannot, or not
+Exit status: 0 reserved; 1 COMMAND failed, or --auto could not tell what to reserve; 2 no such thread or command, or parameters that no kernel takes; 3 this machine cannot, or not
 so much: the message says why, and what would fit.
 
 Examples:
   sudo takt reserve --runtime 12ms --period 40ms -- ./player film.ogv
   sudo takt reserve --runtime 2ms --period 10ms --deadline 5ms --pid 4711
   sudo takt reserve --runtime 2ms --period 10ms --pid 4711 --threads --for 1min
-  sudo takt reserve --runtime 12ms --period 40ms --pid 4711 --dry-run    would it be admitted?"
+  sudo takt reserve --runtime 12ms --period 40ms --pid 4711 --dry-run    would it be admitted?
+  sudo takt reserve --auto --pid 4711
+  sudo takt reserve --auto --probability 0.999 --deadline 20ms --for 5min -- ./player film.ogv
+  sudo takt reserve --runtime 12ms --period 40ms --observe 10s --pid 4711    did it help?"
 )]
 #[command(group = clap::ArgGroup::new("whom").required(true).args(["pid", "command"]))]
 pub(crate) struct Reserve {
     /// CPU time in every period, 1024ns or more.
-    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "period", required = true)]
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "period", required_unless_present = "auto")]
     pub(crate) runtime: Option<Span>,
 
     /// The period: from 100us to 4.19s, unless the machine is set otherwise.
-    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "runtime", required = true)]
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "runtime", required_unless_present = "auto")]
     pub(crate) period: Option<Span>,
 
-    /// By when after the beginning of a period its time is given. Default: the period.
+    /// By when after the beginning of a period its time is given; with --auto by when after their arrival jobs are to be done. Default: the period.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) deadline: Option<Span>,
+
+    /// Look first, and reserve what the thread needs.
+    #[arg(long, conflicts_with_all = ["runtime", "period", "threads"])]
+    pub(crate) auto: bool,
+
+    /// With --auto: the share of jobs that are to be done by their deadlines; 1 reserves for the longest seen.
+    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true, default_value = "0.99", requires = "auto")]
+    pub(crate) probability: Probability,
+
+    /// With --auto: added to each execution that was seen. Default: 5 % of the longest, at least 200us, as `takt run` adds.
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "auto")]
+    pub(crate) margin: Option<Span>,
+
+    /// Look at the thread for so long before, and for so long after, and tell both. With --auto by default until enough jobs were seen, 1min at most.
+    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with = "threads")]
+    pub(crate) observe: Option<Span>,
 
     /// Also use what reservations of others leave unused, beyond RUNTIME (GRUB).
     #[arg(long)]
@@ -56,7 +78,7 @@ pub(crate) struct Reserve {
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) duration: Option<Span>,
 
-    /// Say what would be done, and whether the kernel would admit it; change nothing.
+    /// Say what would be done, and whether the kernel would admit it; change nothing. With --auto after a look.
     #[arg(long)]
     pub(crate) dry_run: bool,
 

@@ -1,6 +1,12 @@
 //! `takt reserve`: CPU time for a command, or for threads that run already.
 
+mod auto;
+mod compare;
 mod hold;
+mod judge;
+#[cfg(test)]
+mod judge_tests;
+mod phase;
 mod tell;
 
 use takt_model::Span;
@@ -14,16 +20,13 @@ pub(crate) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     if options.duration.is_some_and(Span::is_zero) {
         return Err(Failure::input("--for 0ns is no time; give a duration like 10s"));
     }
-    let (Some(runtime), Some(period)) = (options.runtime, options.period) else {
-        return Err(Failure::input("--runtime and --period are wanted"));
-    };
-    let wish = Wish {
-        deadline: options.deadline.unwrap_or(period),
-        reclaim: options.reclaim,
-        widen: options.all_cpus,
-        ..Wish::new(runtime, period)
-    };
-    let plan = planned(options, &wish).map_err(|error| refused(&error))?;
+    if options.observe.is_some_and(Span::is_zero) {
+        return Err(Failure::input("--observe 0ns is no time; give a duration like 10s"));
+    }
+    if options.auto || options.observe.is_some() {
+        return auto::execute(options, json);
+    }
+    let plan = planned(options, &wished(options)?).map_err(|error| refused(&error))?;
     for sentence in &plan.notes {
         note(format_args!("note: {sentence}"));
     }
@@ -45,6 +48,15 @@ pub(crate) fn execute(options: &args::Reserve, json: bool) -> Outcome {
         print(&tell::text(&plan, &held))?;
     }
     Ok(held.status())
+}
+
+/// What the command line asks for.
+fn wished(options: &args::Reserve) -> Result<Wish, Failure> {
+    let (Some(runtime), Some(period)) = (options.runtime, options.period) else {
+        return Err(Failure::input("--runtime and --period are wanted"));
+    };
+    let deadline = options.deadline.unwrap_or(period);
+    Ok(Wish { deadline, reclaim: options.reclaim, widen: options.all_cpus, ..Wish::new(runtime, period) })
 }
 
 fn planned(options: &args::Reserve, wish: &Wish) -> Result<Plan, ReserveError> {

@@ -99,7 +99,7 @@ fn ended(status: ExitStatus) -> String {
 pub(super) fn hold(options: &args::Reserve, plan: &Plan) -> Result<Held, Failure> {
     let signals = StopSignals::catch();
     let guard = Guard::ThisProgram;
-    let (reserved, mut child) = match options.command.split_first() {
+    let (reserved, child) = match options.command.split_first() {
         None => (Reserved::apply(plan, &guard).map_err(|error| refused(&error))?, None),
         Some((program, arguments)) => {
             let mut command = Command::new(program);
@@ -107,14 +107,40 @@ pub(super) fn hold(options: &args::Reserve, plan: &Plan) -> Result<Held, Failure
             let (reserved, held) = Reserved::command(command, plan, &guard).map_err(|error| refused(&error))?;
             let child = held.release();
             let child = child.map_err(|error| Failure::input(format_args!("cannot start {program}: {error}")))?;
-            (reserved, Some(child))
+            (reserved, Some(Running(child)))
         }
     };
+    tell_reserved(&reserved, plan);
+    let epoch = Epoch::now_is_zero();
+    Ok(finish(plan, reserved, child, options.duration, &signals, epoch))
+}
+
+/// Says who has it.
+pub(super) fn tell_reserved(reserved: &Reserved, plan: &Plan) {
     for target in reserved.threads() {
         note(format_args!("{}", super::tell::reserved(target, &plan.wish)));
     }
-    let epoch = Epoch::now_is_zero();
-    let (over, status) = wait(options, &reserved, child.as_mut(), &signals, epoch);
+}
+
+/// A command that runs. Dropped, it is told to end.
+pub(super) struct Running(pub(super) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        end(&mut self.0, None);
+    }
+}
+
+/// Waits until it is over, `duration` after the epoch at the latest, and gives back.
+pub(super) fn finish(
+    plan: &Plan,
+    reserved: Reserved,
+    mut child: Option<Running>,
+    duration: Option<Span>,
+    signals: &StopSignals,
+    epoch: Epoch,
+) -> Held {
+    let (over, status) = wait(duration, &reserved, child.as_mut().map(|running| &mut running.0), signals, epoch);
     let duration = epoch.now().saturating_since(Time::ZERO);
     let threads = reserved.threads().to_vec();
     let each = plan.wish.reservation().bandwidth();
@@ -126,22 +152,22 @@ pub(super) fn hold(options: &args::Reserve, plan: &Plan) -> Result<Held, Failure
         let due = before.saturating_sub(each.saturating_mul(restored));
         after.saturating_sub(due).min(each.saturating_mul(restored))
     });
-    let command = match (status, child) {
-        (None, Some(child)) => end(child, &signals),
+    let command = match (status, &mut child) {
+        (None, Some(running)) => end(&mut running.0, Some(signals)),
         (status, _) => status,
     };
-    Ok(Held { threads, returned, duration, over, command, leaked })
+    Held { threads, returned, duration, over, command, leaked }
 }
 
 /// Until it is over; with the status of the command where it has ended.
 fn wait(
-    options: &args::Reserve,
+    duration: Option<Span>,
     reserved: &Reserved,
     mut child: Option<&mut Child>,
     signals: &StopSignals,
     epoch: Epoch,
 ) -> (Over, Option<ExitStatus>) {
-    let end = options.duration.map(|duration| Time::ZERO.saturating_add(duration));
+    let end = duration.map(|duration| Time::ZERO.saturating_add(duration));
     loop {
         match &mut child {
             Some(child) => {
@@ -168,22 +194,24 @@ fn wait(
     }
 }
 
-fn hand_on(child: &mut Child, signals: &StopSignals) {
+pub(super) fn hand_on(child: &mut Child, signals: &StopSignals) {
     for signal in signals.sent() {
         process::signal(child, signal);
     }
 }
 
 /// Asks a command to end, and ends it if it does not.
-fn end(mut child: Child, signals: &StopSignals) -> Option<ExitStatus> {
-    process::terminate(&mut child);
+fn end(child: &mut Child, signals: Option<&StopSignals>) -> Option<ExitStatus> {
+    process::terminate(child);
     let epoch = Epoch::now_is_zero();
     while epoch.now() < Time::ZERO.saturating_add(END_MAX) {
         match child.try_wait() {
             Ok(None) => {}
             other => return other.ok().flatten(),
         }
-        hand_on(&mut child, signals);
+        if let Some(signals) = signals {
+            hand_on(child, signals);
+        }
         clock::pause(LOOK);
     }
     let _ = child.kill();

@@ -36,7 +36,7 @@ fn room(plan: &Plan) -> Value {
     })
 }
 
-fn wish(plan: &Plan) -> Value {
+pub(super) fn wish(plan: &Plan) -> Value {
     let wish = &plan.wish;
     json!({
         "runtime_ns": wish.runtime.as_ns(), "deadline_ns": wish.deadline.as_ns(), "period_ns": wish.period.as_ns(),
@@ -51,6 +51,7 @@ fn thread(target: &Target) -> Value {
 }
 
 /// What would be done.
+/// With or without a look before.
 pub(super) fn dry(plan: &Plan, options: &args::Reserve) -> Value {
     json!({
         "dry_run": true,

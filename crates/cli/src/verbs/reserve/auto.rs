@@ -1,0 +1,231 @@
+//! A reservation with a look at the thread before and after, and with `--auto` sized from the first.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use takt_linux::Epoch;
+use takt_linux::guardian::Guard;
+use takt_linux::process::{Held as Waiting, Identity};
+use takt_linux::signals::StopSignals;
+use takt_model::Span;
+use takt_run::reserve::{Facts, Plan, Reserved, Target, Wish, find, plan};
+
+use super::compare::{Numbers, table};
+use super::hold::{Running, finish, hand_on, tell_reserved};
+use super::judge::{Sized, Want, jobs_for, judge};
+use super::phase::{Phase, Until, look};
+use super::{refused, tell, wished};
+use crate::args;
+use crate::failure::{Failure, Outcome, Status};
+use crate::output::{note, print, print_json};
+use crate::table::time;
+
+/// How long a look takes at most where the command line does not say.
+const LOOK_MAX: Span = Span::from_s(60);
+
+pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
+    let signals = StopSignals::catch();
+    let (mut child, thread) = whom(options)?;
+    let enough = jobs_for(options.probability);
+    let until = options.observe.map_or(Until::Jobs { enough, most: LOOK_MAX }, Until::Time);
+    let before = observe(thread, until, &mut child, &signals)?;
+    let target = still_there(thread, &before)?;
+    interrupted(&signals, child.is_some(), &before)?;
+    let sized = options.auto.then(|| size(&target, &before, options)).transpose()?;
+    let wish = match &sized {
+        Some(sized) => Wish {
+            reclaim: options.reclaim,
+            widen: options.all_cpus,
+            ..Wish::new(sized.reserved.budget, sized.reserved.period)
+        },
+        None => wished(options)?,
+    };
+    let deadline = sized.as_ref().map_or(wish.deadline, |sized| sized.deadline);
+    let plan = plan(&wish, vec![target.clone()], &Facts::gather()).map_err(|error| refused(&error))?;
+    for sentence in notes(&plan, &before, sized.as_ref()) {
+        note(format_args!("note: {sentence}"));
+    }
+    let before_numbers = Numbers::of(&before, deadline);
+    if options.dry_run {
+        if json {
+            let mut answer = tell::dry(&plan, options);
+            answer["sized"] = sized.as_ref().map_or(Value::Null, describe_json);
+            answer["before"] = before_numbers.json();
+            print_json(&answer)?;
+        } else {
+            let found = sized.as_ref().map_or(String::new(), |sized| describe(&target, sized));
+            print(&format!("{found}{}", tell::dry_text(&plan, options)))?;
+        }
+        return Ok(Status::Yes);
+    }
+    let reserved = Reserved::apply(&plan, &Guard::ThisProgram).map_err(|error| refused(&error))?;
+    if let (Some(sized), false) = (&sized, json) {
+        print(&describe(&target, sized))?;
+    }
+    tell_reserved(&reserved, &plan);
+    let epoch = Epoch::now_is_zero();
+    let length = options.duration.map_or(before.duration, |duration| duration.min(before.duration));
+    let after = observe(thread, Until::Time(length), &mut child, &signals)?;
+    for sentence in &after.defects {
+        note(format_args!("warning: {sentence}"));
+    }
+    let after_numbers = Numbers::of(&after, deadline);
+    if !json {
+        print(&format!("\n{}\n", side_by_side(&before_numbers, &after_numbers, deadline)))?;
+    }
+    let held = finish(&plan, reserved, child, options.duration, &signals, epoch);
+    for sentence in held.warnings() {
+        note(format_args!("warning: {sentence}"));
+    }
+    if json {
+        let mut answer = tell::answer(&plan, &held);
+        answer["sized"] = sized.as_ref().map_or(Value::Null, describe_json);
+        (answer["before"], answer["after"]) = (before_numbers.json(), after_numbers.json());
+        print_json(&answer)?;
+    } else {
+        print(&tell::text(&plan, &held))?;
+    }
+    Ok(held.status())
+}
+
+/// The thread, and the command where one is started for it.
+fn whom(options: &args::Reserve) -> Result<(Option<Running>, Identity), Failure> {
+    let Some((program, arguments)) = options.command.split_first() else {
+        let [id] = options.pid[..] else {
+            return Err(Failure::input("--auto and --observe look at one thread; give one --pid"));
+        };
+        let targets = find(&[id], false).map_err(|error| refused(&error))?;
+        let target = targets.first().ok_or_else(|| Failure::input(format_args!("thread {id} has ended")))?;
+        return Ok((None, target.thread));
+    };
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let failed = |error| Failure::input(format_args!("cannot start {program}: {error}"));
+    let waiting = Waiting::spawn(command).map_err(failed)?;
+    let thread = Identity::of(waiting.id());
+    let child = Running(waiting.release().map_err(failed)?);
+    let thread = thread.ok_or_else(|| Failure::no(format_args!("{program} has ended at once")))?;
+    Ok((Some(child), thread))
+}
+
+fn observe(
+    thread: Identity,
+    until: Until,
+    child: &mut Option<Running>,
+    signals: &StopSignals,
+) -> Result<Phase, Failure> {
+    let process = process_of(thread.pid);
+    look(thread, process, until, &mut || match child {
+        Some(running) => {
+            hand_on(&mut running.0, signals);
+            !matches!(running.0.try_wait(), Ok(None))
+        }
+        None => signals.caught().is_some(),
+    })
+}
+
+/// The process that a thread is of; itself where that is not known.
+fn process_of(id: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    group.and_then(|id| id.trim().parse().ok()).unwrap_or(id)
+}
+
+/// The thread as it is now: a command has its own name only after it has begun.
+fn still_there(thread: Identity, phase: &Phase) -> Result<Target, Failure> {
+    let gone = || {
+        Failure::no(format_args!(
+            "thread {} ended after {}, before anything was reserved",
+            thread.pid,
+            time(phase.duration)
+        ))
+    };
+    let targets = find(&[thread.pid], false).map_err(|_| gone())?;
+    targets.into_iter().find(|target| target.thread == thread && thread.is_alive()).ok_or_else(gone)
+}
+
+/// A signal while nothing was reserved yet: nothing is.
+fn interrupted(signals: &StopSignals, has_child: bool, phase: &Phase) -> Result<(), Failure> {
+    match signals.caught().filter(|_| !has_child) {
+        Some(signal) => Err(Failure::no(format_args!(
+            "interrupted by {signal} after {}, before anything was reserved",
+            time(phase.duration)
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn size(target: &Target, before: &Phase, options: &args::Reserve) -> Result<Sized, Failure> {
+    let want = Want { probability: options.probability, deadline: options.deadline, margin: options.margin };
+    let name = format!("{} ({})", target.name, target.thread.pid);
+    judge(&name, before, &want).map_err(Failure::no)
+}
+
+fn notes(plan: &Plan, before: &Phase, sized: Option<&Sized>) -> Vec<String> {
+    let mut all: Vec<String> = before.defects.clone();
+    all.extend(plan.notes.iter().cloned());
+    if let Some(sized) = sized.filter(|sized| sized.late > 0 && sized.latest > sized.jitter) {
+        all.push(format!(
+            "{} of {} releases came more than {} after their timers, the latest {}: no reservation helps against that (\"takt doctor\")",
+            sized.late,
+            before.jobs.len(),
+            time(sized.jitter),
+            time(sized.latest)
+        ));
+    }
+    all
+}
+
+/// What was found, and what follows from it.
+fn describe(target: &Target, sized: &Sized) -> String {
+    let (min, mean, max) = sized.exec;
+    let share = |share: f64| format!("{:.2} %", (share * 1e4).floor() / 100.0);
+    format!(
+        "{} ({}) comes every {}, usually up to {} late; {} jobs executed {} to {}, {} on average\n\
+         with {} for each, {} every {} suffices: at least {} of such jobs are done within {} of their arrival\n\
+         (if executions are independent, as no test denies; at least {} of later jobs need no more than the longest seen, 95 % sure)\n",
+        target.name,
+        target.thread.pid,
+        sized.period,
+        time(sized.jitter),
+        sized.jobs,
+        time(min),
+        time(max),
+        time(mean),
+        time(sized.margin),
+        time(sized.reserved.budget),
+        time(sized.reserved.period),
+        share(sized.reserved.probability.low),
+        time(sized.deadline),
+        share(sized.confidence),
+    )
+}
+
+fn describe_json(sized: &Sized) -> Value {
+    let (min, mean, max) = sized.exec;
+    json!({
+        "period_ns": sized.period.as_ns(), "deadline_ns": sized.deadline.as_ns(), "jitter_ns": sized.jitter.as_ns(),
+        "late_releases": sized.late, "latest_ns": sized.latest.as_ns(), "jobs": sized.jobs,
+        "exec_min_ns": min.as_ns(), "exec_mean_ns": mean.as_ns(), "wcet_ns": max.as_ns(), "margin_ns": sized.margin.as_ns(),
+        "in_time": sized.reserved.probability.low, "utilization": sized.reserved.utilization, "exec_confidence": sized.confidence,
+        "independence": {
+            "samples": sized.independence.samples, "lag_1": sized.independence.lag_1,
+            "ljung_box_p": sized.independence.ljung_box, "runs_p": sized.independence.runs, "doubtful": sized.independence.is_doubtful(),
+        },
+    })
+}
+
+fn side_by_side(before: &Numbers, after: &Numbers, deadline: Span) -> String {
+    let said = match (before.missed, after.missed) {
+        _ if before.jobs == 0 || after.jobs == 0 => "there were too few jobs to compare",
+        (0, 0) => "no job missed its deadline before, and none after: the reservation keeps it so whatever else runs",
+        (_, 0) => "no job missed its deadline any more",
+        (before_missed, after_missed)
+            if after_missed as f64 * (before.jobs as f64) < before_missed as f64 * (after.jobs as f64) =>
+        {
+            "fewer jobs missed their deadlines"
+        }
+        _ => "no fewer jobs missed their deadlines: the reservation was not what they lacked",
+    };
+    format!("{}\na job is to be done within {}; {said}\n", table(before, after), time(deadline))
+}

@@ -1,0 +1,223 @@
+//! From what was seen of a thread to a reservation, or to the reason why there is none. Pure.
+//!
+//! Of the wanted probability p the reservation is the least one (in hundredths of its period) with which at least the share p of the jobs is done within the deadline in the long run
+//! ([`takt_analysis::reservation::stochastic`]), for execution times distributed as those seen, each with a margin, and arrivals on the grid that was inferred.
+//!
+//! **Period of the reservation.** Jobs arrive every P, released up to J later: at least P - J lie between two releases, and D - J between a release and its deadline. With T = (P - J) / m, m the least whole number with
+//! T <= D - J, each job finds at least one whole period of the reservation by its deadline, and m between two releases, which is what the analysis counts in.
+//!
+//! **J** is the usual lateness: deviations from the grid without outliers, and what 19 of 20 releases came after their timers. Later releases are counted and told: no reservation helps against a timer that is late.
+//!
+//! **Enough jobs.** n jobs can speak for the share p only where 0.05^(1/n) >= p: then at least the share p of later jobs needs no more than the longest seen, at 95 % confidence (Wilks).
+
+use takt_analysis::reservation::costs::Charge;
+use takt_analysis::reservation::independence::Independence;
+use takt_analysis::reservation::{Pmf, ReserveError, Reserved, Wanted, reserve};
+use takt_model::{Probability, Span, Time};
+use takt_trace::infer::{InferredTask, Kind, holds_for};
+
+use super::phase::Phase;
+use crate::table::time;
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Want {
+    /// The share of jobs that are to be done by their deadlines.
+    pub(super) probability: Probability,
+    /// After the arrival; `None`: the period that is found.
+    pub(super) deadline: Option<Span>,
+    /// Added to each execution; `None`: 5 % of the longest, at least 200 us, as `takt run` does.
+    pub(super) margin: Option<Span>,
+}
+
+/// A reservation with what it rests on.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Sized {
+    /// Of the thread.
+    pub(super) period: Span,
+    pub(super) deadline: Span,
+    /// The usual lateness of releases.
+    pub(super) jitter: Span,
+    /// Releases that were later than usual.
+    pub(super) late: u64,
+    /// The latest of all.
+    pub(super) latest: Span,
+    /// Jobs whose execution was seen.
+    pub(super) jobs: u64,
+    pub(super) exec: (Span, Span, Span),
+    pub(super) margin: Span,
+    pub(super) reserved: Reserved,
+    pub(super) independence: Independence,
+    /// At least this share of later jobs needs no more than the longest seen.
+    pub(super) confidence: f64,
+}
+
+/// So many jobs can speak for that share; for all of them, as for 99 %.
+pub(super) fn jobs_for(probability: Probability) -> usize {
+    let share = if probability == Probability::ONE { 0.99 } else { share_of(probability) };
+    let mut enough = (0.05f64.ln() / share.ln()).ceil().clamp(JOBS_MIN, JOBS_MAX) as usize;
+    // Rounding may leave one too few.
+    while enough < JOBS_MAX as usize && holds_for(enough as u64, 0) < share {
+        enough += 1;
+    }
+    enough
+}
+
+/// Fewer tell nothing of independence.
+const JOBS_MIN: f64 = 60.0;
+const JOBS_MAX: f64 = 1e6;
+/// Releases that are later than this share of them are told one by one.
+const USUAL: f64 = 0.95;
+
+fn share_of(probability: Probability) -> f64 {
+    f64::from(probability.billionths()) / 1e9
+}
+
+/// Sizes a reservation.
+///
+/// # Errors
+/// Why there is none, and what to do: sentences.
+pub(super) fn judge(name: &str, phase: &Phase, want: &Want) -> Result<Sized, String> {
+    let Some(task) = &phase.task else {
+        return Err(format!(
+            "{name} did not release a job in {}: it slept, or it was late all the time and never did{}",
+            time(phase.duration),
+            others(phase)
+        ));
+    };
+    let executions: Vec<u64> = phase.jobs.iter().filter_map(|job| job.exec).map(Span::as_ns).collect();
+    let (Kind::Periodic, Some(grid), Some(exec)) = (task.arrivals.kind, task.arrivals.grid, &task.exec) else {
+        return Err(format!(
+            "{name} is not periodic, as far as {} jobs in {} tell ({}: {}){}; one that is late all the time does not show its period: reserve what you know it needs, --runtime and --period",
+            phase.jobs.len(),
+            time(phase.duration),
+            task.arrivals.kind.name(),
+            task.arrivals.why,
+            others(phase)
+        ));
+    };
+    let enough = jobs_for(want.probability);
+    if executions.len() < enough {
+        return Err(format!(
+            "{} jobs of {name} were seen, and it takes {enough} to speak for the share {} of them; look longer: --observe {}",
+            executions.len(),
+            want.probability,
+            Span::from_ns(
+                grid.period
+                    .as_ns()
+                    .saturating_mul(enough as u64 * 21 / 20)
+                    .div_ceil(1_000_000_000)
+                    .saturating_mul(1_000_000_000)
+            )
+        ));
+    }
+    let (jitter, late, latest) = lateness(task, phase);
+    let deadline = want.deadline.unwrap_or(grid.period);
+    let room = deadline.saturating_sub(jitter);
+    let least = grid.period.saturating_sub(jitter);
+    if jitter > Span::from_ns(grid.period.as_ns() / 4) || room.is_zero() {
+        return Err(format!(
+            "{name} comes every {}, but usually up to {} late, which leaves too little of its deadline of {}; mend that first (\"takt doctor\"), or reserve what you know it needs: --runtime and --period",
+            grid.period,
+            time(jitter),
+            time(deadline)
+        ));
+    }
+    let parts = least.as_ns().div_ceil(room.as_ns().max(1)).max(1);
+    let period = Span::from_ns((least.as_ns() / parts / 1000 * 1000).max(1000));
+    let quantum = Span::from_ns((period.as_ns() / 100 / 1000 * 1000).max(1000));
+    let margin = want.margin.unwrap_or_else(|| Span::from_us(200).max(Span::from_ns(exec.max.as_ns() / 20)));
+    let independence = independent(name, &executions, quantum, want.probability)?;
+    let reserved = size(&executions, least, room, period, quantum, margin, want.probability)
+        .map_err(|error| format!("{name}: {error}"))?;
+    Ok(Sized {
+        period: grid.period,
+        deadline,
+        jitter,
+        late,
+        latest,
+        jobs: executions.len() as u64,
+        exec: (exec.min, exec.mean, exec.max),
+        margin,
+        reserved,
+        independence,
+        confidence: holds_for(executions.len() as u64, 0),
+    })
+}
+
+fn size(
+    executions: &[u64],
+    least: Span,
+    room: Span,
+    period: Span,
+    quantum: Span,
+    margin: Span,
+    probability: Probability,
+) -> Result<Reserved, String> {
+    let exec = Pmf::of_samples(executions).ok_or("no execution was seen")?;
+    let arrivals = Pmf::certain(least.as_ns());
+    let charge = Charge { job: margin, budget: Span::ZERO };
+    let wanted = Wanted {
+        exec: &exec,
+        arrivals: &arrivals,
+        period,
+        deadline: room,
+        probability,
+        pending: None,
+        quantum,
+        charge,
+    };
+    reserve(&wanted).map_err(|error| match error {
+        ReserveError::NotEnough { .. } => format!("{error}; it needs more than a CPU gives, or a later --deadline"),
+        error => error.to_string(),
+    })
+}
+
+/// What the model knows of executions are whole quanta: whether those depend on one another.
+fn independent(
+    name: &str,
+    executions: &[u64],
+    quantum: Span,
+    probability: Probability,
+) -> Result<Independence, String> {
+    let quanta: Vec<u64> = executions.iter().map(|exec| exec.div_ceil(quantum.as_ns().max(1))).collect();
+    let test = Independence::of(&quanta);
+    // For all jobs it is sized by the longest, whatever their order.
+    if test.is_doubtful() && probability < Probability::ONE {
+        return Err(format!(
+            "the executions of {name} depend on one another (correlation {:.2} of neighbours): long ones come together, and then fewer jobs would be in time than the share that is asked for; reserve for the longest seen: --probability 1",
+            test.lag_1
+        ));
+    }
+    Ok(test)
+}
+
+/// The usual lateness of releases after the grid, how many were later, and the largest.
+fn lateness(task: &InferredTask, phase: &Phase) -> (Span, u64, Span) {
+    let mut late = Vec::with_capacity(phase.jobs.len());
+    let mut before: Option<Time> = None;
+    for job in &phase.jobs {
+        // A job that waits for the one before it is late by that one's fault, which a reservation mends.
+        if before.is_some_and(|done| done <= job.arrival) {
+            late.push(job.release.saturating_since(job.arrival));
+        }
+        before = job.complete;
+    }
+    late.sort_unstable();
+    let usual = late.get(((late.len() as f64 * USUAL).ceil() as usize).saturating_sub(1)).copied().unwrap_or_default();
+    let latest = late.last().copied().unwrap_or_default();
+    let grid = task.arrivals.grid.map_or(Span::ZERO, |grid| grid.typical_jitter);
+    let jitter = grid.saturating_add(usual);
+    (jitter, late.iter().filter(|late| **late > jitter).count() as u64, latest)
+}
+
+/// Which threads one might have meant.
+fn others(phase: &Phase) -> String {
+    let names: Vec<String> =
+        phase.others.iter().take(8).map(|(name, period)| format!("{name} every {period}")).collect();
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!("; periodic beside it are {} (--pid NUMBER)", names.join(", "))
+    }
+}
