@@ -72,9 +72,9 @@ pub struct Thread {
 /// In which state a thread left its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// Ready, and the kernel took the CPU from it (`R+`).
+    /// Ready, and the kernel took the CPU from it while it was in the kernel (`R+`).
     Preempted,
-    /// Ready by itself: it yielded, or its reservation is used up (`R`).
+    /// Ready (`R`): it yielded, or the kernel took the CPU from it on the way back to its program.
     Ready,
     /// Not ready, and a signal would wake it, or it idles as kernel threads do: it sleeps or waits (`S`, `I`).
     Blocked,

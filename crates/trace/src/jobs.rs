@@ -13,8 +13,8 @@
 //!   lie between two moments; [`Event::Window`] tells the first, the release the last: of a call, between the start of the job before and its
 //!   own entry (what came earlier, that job's call had found); of the others, between the last completion and the thread's next moment on a CPU.
 //! - **Start, resume.** When the thread gets a CPU; of a call that did not block, when it returns.
-//! - **Preempt.** When it leaves its CPU ready, and the kernel took it (`R+`). A SCHED_DEADLINE thread that makes way for one of a lesser class
-//!   was not preempted: its budget is used up; it blocks, and resumes. One that yields ready (`R`), but ends no job with it, blocks and wakes at once.
+//! - **Preempt.** When it leaves its CPU ready and does not yield, whether the kernel took it within a call (`R+`) or from the program (`R`). A SCHED_DEADLINE thread that makes way for one of a lesser class
+//!   was not preempted: its budget is used up; it blocks, and resumes. One that yields, but ends no job with it, blocks and wakes at once.
 //! - **What is no job:** what a thread did before its first boundary in the recording, before its first boundary after events were lost, and
 //!   between its birth and its first boundary.
 //! - **Chains.** A job that a thread's open job releases by waking its thread, itself and not an interrupt in between, follows it; it takes its origin. One
@@ -327,6 +327,8 @@ impl Rebuilder {
         let open = thread.stage == Stage::Started;
         let job = thread.job();
         let woken = thread.woken.take();
+        // On its way back to the program the kernel takes the CPU by an ordinary call of the scheduler: most threads that are preempted leave like that.
+        let left = if left == Left::Ready && !thread.may_yield() { Left::Preempted } else { left };
         match left {
             Left::Preempted => {
                 thread.place = Place::Ready;

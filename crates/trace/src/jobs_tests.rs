@@ -472,3 +472,35 @@ fn filters_take_names_with_stars() {
     }
     assert!(KINDS.contains(Kind::Window));
 }
+
+#[test]
+fn the_kernel_takes_the_cpu_from_a_program_as_well_as_from_a_call() {
+    let told = Play::default()
+        .switch(0, 0, Ready, 1)
+        .enter(10, 0, CLOCK_NANOSLEEP, [1, 1, 0, 0, 0, 0])
+        .switch(11, 0, Blocked, 0)
+        .interrupt_wakes(100, 0, 1)
+        .switch(101, 0, Ready, 1)
+        .exit(102, 0, CLOCK_NANOSLEEP)
+        .switch(110, 0, Ready, 2) // on the way back to its program
+        .switch(120, 0, Blocked, 1)
+        .enter(130, 0, SCHED_YIELD, [0; 6]) // of itself
+        .switch(131, 0, Ready, 3)
+        .switch(140, 0, Blocked, 1)
+        .exit(141, 0, SCHED_YIELD)
+        .enter(150, 0, CLOCK_NANOSLEEP, [1, 1, 0, 0, 0, 0])
+        .told();
+    assert_eq!(
+        told,
+        "
+100 release a-1#0 arrived 100
+101 start a-1#0 cpu 0
+110 preempt a-1#0 cpu 0
+120 resume a-1#0 cpu 0
+131 block a-1#0 cpu 0
+131 wake a-1#0
+140 resume a-1#0 cpu 0
+150 complete a-1#0 cpu 0
+"
+    );
+}

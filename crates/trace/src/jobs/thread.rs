@@ -123,6 +123,15 @@ impl Thread {
         self.prio < 0
     }
 
+    /// Whether it yields where it leaves its CPU ready: it is in that call, or, of a SCHED_DEADLINE thread, nobody tells its calls. Of others, whose calls
+    /// nobody tells, being preempted is likelier by far.
+    pub(super) fn may_yield(&self) -> bool {
+        match self.call {
+            Some(call) => call.class == Class::Yield,
+            None => self.is_deadline() && !self.calls_seen,
+        }
+    }
+
     /// Whether going to sleep now ends a job.
     pub(super) fn blocks_at_boundary(&mut self, suspensions: bool) -> bool {
         if suspensions || !self.calls_seen {
