@@ -2,8 +2,9 @@
 //!
 //! Both wake one SCHED_FIFO thread of the same priority on the same CPU every millisecond by an absolute clock_nanosleep
 //! on CLOCK_MONOTONIC, with memory locked and /dev/cpu_dma_latency held at zero (as cyclictest does by itself), and stamp
-//! in user space. A round is takt, cyclictest and cyclictest again, in an order that rotates; a figure is the median over
-//! the rounds of the ratio within a round. Absolute figures are printed, not asserted.
+//! in user space. A round is takt (the threads' stamps alone), takt with the kernel recorded, cyclictest and cyclictest again, in an order that rotates; a figure is
+//! the median over the rounds of the ratio within a round. What takt's thread uses besides its work is compared likewise.
+//! Absolute figures are printed, not asserted.
 //!
 //! `cargo bench -p takt-run --bench release_latency -- [--rounds 10] [--seconds 10]`
 
@@ -14,7 +15,7 @@ use std::process::{Command, ExitCode};
 use takt_linux::clock::steal;
 use takt_log::{Event, Sink};
 use takt_model::{Builtin, Exec, Span, System, Task, Time};
-use takt_run::{RunError, RunOptions, run};
+use takt_run::{RunError, RunOptions, RunSummary, Trace, run};
 
 const PRIORITY: u8 = 48;
 const PERIOD: Span = Span::from_ms(1);
@@ -27,6 +28,8 @@ struct Turn {
     count: usize,
     p50: u64,
     p99: u64,
+    /// CPU time a job beyond its work, of takt.
+    overhead: u64,
 }
 
 fn main() -> ExitCode {
@@ -42,14 +45,21 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!("release latency, SCHED_FIFO {PRIORITY}, period {PERIOD}, {rounds} rounds of {seconds} s each");
-    println!("{:>5} {:>17} {:>17} {:>17} {:>8}", "round", "takt p50/p99 us", "cyclictest", "cyclictest again", "steal");
+    println!(
+        "{:>5} {:>17} {:>17} {:>17} {:>17} {:>8}",
+        "round", "takt p50/p99 us", "takt recorded", "cyclictest", "cyclictest again", "steal"
+    );
     let mut all = Vec::new();
     for round in 0..rounds {
         let before = steal();
-        let mut turns = [None; 3];
-        for turn in 0..3 {
-            let which = (turn + round) % 3;
-            let measured = if which == 0 { takt(seconds) } else { cyclictest(seconds) };
+        let mut turns = [None; 4];
+        for turn in 0..4 {
+            let which = (turn + round) % 4;
+            let measured = match which {
+                0 => takt(seconds, Trace::Never),
+                1 => takt(seconds, Trace::Always),
+                _ => cyclictest(seconds),
+            };
             match measured {
                 Ok(measured) => turns[which] = Some(measured),
                 Err(reason) => {
@@ -58,31 +68,44 @@ fn main() -> ExitCode {
                 }
             }
         }
-        let [Some(ours), Some(theirs), Some(again)] = turns else { return ExitCode::from(4) };
+        let [Some(ours), Some(recorded), Some(theirs), Some(again)] = turns else { return ExitCode::from(4) };
         let stolen = steal().zip(before).map(|(after, before)| after.saturating_sub(before));
         let us = |turn: Turn| format!("{:.1}/{:.1}", turn.p50 as f64 / 1e3, turn.p99 as f64 / 1e3);
         let stolen = stolen.map_or_else(|| "unknown".to_owned(), |stolen| stolen.to_string());
-        println!("{:>5} {:>17} {:>17} {:>17} {stolen:>8}", round + 1, us(ours), us(theirs), us(again));
-        all.push((ours, theirs, again));
+        println!(
+            "{:>5} {:>17} {:>17} {:>17} {:>17} {stolen:>8}",
+            round + 1,
+            us(ours),
+            us(recorded),
+            us(theirs),
+            us(again)
+        );
+        all.push([ours, recorded, theirs, again]);
     }
-    let ratio = |of: fn(Turn) -> u64, pick: fn(&(Turn, Turn, Turn)) -> (Turn, Turn)| {
-        let ratios = all.iter().map(pick).map(|(a, b)| of(a) as f64 / of(b).max(1) as f64);
-        median(ratios.collect())
+    let ratio = |of: fn(Turn) -> u64, a: usize, b: usize| {
+        median(all.iter().map(|turns: &[Turn; 4]| of(turns[a]) as f64 / of(turns[b]).max(1) as f64).collect())
     };
-    let p50 = |turn: Turn| turn.p50;
-    let p99 = |turn: Turn| turn.p99;
+    for (what, a, b) in [
+        ("takt / cyclictest:         ", 0, 2),
+        ("takt recorded / cyclictest:", 1, 2),
+        ("takt recorded / takt:      ", 1, 0),
+        ("cyclictest / cyclictest:   ", 3, 2),
+    ] {
+        println!(
+            "median ratio {what} p50 {:.2}  p99 {:.2}",
+            ratio(|turn| turn.p50, a, b),
+            ratio(|turn| turn.p99, a, b)
+        );
+    }
+    let overhead = |which: usize| median(all.iter().map(|turns| turns[which].overhead as f64 / 1e3).collect());
     println!(
-        "median ratio takt / cyclictest:       p50 {:.2}  p99 {:.2}",
-        ratio(p50, |t| (t.0, t.1)),
-        ratio(p99, |t| (t.0, t.1))
+        "median overhead a job: takt {:.2} us, recorded {:.2} us; median ratio {:.2}",
+        overhead(0),
+        overhead(1),
+        ratio(|turn| turn.overhead, 1, 0)
     );
-    println!(
-        "median ratio cyclictest / cyclictest: p50 {:.2}  p99 {:.2}",
-        ratio(p50, |t| (t.2, t.1)),
-        ratio(p99, |t| (t.2, t.1))
-    );
-    let counts = |pick: fn(&(Turn, Turn, Turn)) -> Turn| all.iter().map(|turns| pick(turns).count).sum::<usize>();
-    println!("releases: takt {}, cyclictest {} and {}", counts(|t| t.0), counts(|t| t.1), counts(|t| t.2));
+    let count = |which: usize| all.iter().map(|turns| turns[which].count).sum::<usize>();
+    println!("releases: takt {} and {}, cyclictest {} and {}", count(0), count(1), count(2), count(3));
     ExitCode::SUCCESS
 }
 
@@ -111,7 +134,7 @@ impl Sink for Latencies {
     }
 }
 
-fn takt(seconds: u64) -> Result<Turn, String> {
+fn takt(seconds: u64, trace: Trace) -> Result<Turn, String> {
     // Like cyclictest: no deep sleep of the CPU while this is open. Not every machine has it.
     let mut quick = OpenOptions::new().write(true).open("/dev/cpu_dma_latency").ok();
     if let Some(file) = &mut quick {
@@ -121,13 +144,25 @@ fn takt(seconds: u64) -> Result<Turn, String> {
     let task = Task { exec, ..Task::periodic("wake", PERIOD, Span::from_ns(1)) };
     let system = System::local(1, Builtin::Rm, vec![task]);
     let mut latencies = Latencies(Vec::new());
-    let options = RunOptions { top_priority: PRIORITY, ..RunOptions::new(Span::from_s(seconds)) };
+    let options = RunOptions { top_priority: PRIORITY, trace, ..RunOptions::new(Span::from_s(seconds)) };
     match run(&system, &options, &mut latencies) {
-        Ok(summary) if summary.lost == 0 => Ok(quantiles(latencies.0.into_iter().map(|ns| (ns, 1)).collect())),
+        Ok(summary) if summary.lost == 0 => Ok(turn(&summary, latencies.0)),
         Ok(summary) => Err(format!("{} records were lost", summary.lost)),
-        Err(error @ RunError::Privilege { .. }) => Err(error.to_string()),
+        Err(error @ (RunError::Privilege { .. } | RunError::Trace(_))) => Err(error.to_string()),
         Err(error) => Err(format!("failed: {error}")),
     }
+}
+
+/// What the threads stamped; with the kernel's account the log has its releases in their place.
+fn turn(summary: &RunSummary, latencies: Vec<u64>) -> Turn {
+    let task = summary.tasks.first();
+    let overhead = task.map_or(0, |task| task.overhead.as_ns());
+    let stamped = task.and_then(|task| task.stamps?.release_latency);
+    let turn = match stamped {
+        Some(stamped) => Turn { count: stamped.count as usize, p50: stamped.p50, p99: stamped.p99, overhead },
+        None => quantiles(latencies.into_iter().map(|ns| (ns, 1)).collect()),
+    };
+    Turn { overhead, ..turn }
 }
 
 fn cyclictest(seconds: u64) -> Result<Turn, String> {
@@ -173,7 +208,7 @@ fn quantiles(mut counted: Vec<(u64, usize)>) -> Turn {
         });
         found.map_or(0, |(ns, _)| *ns)
     };
-    Turn { count, p50: at(50), p99: at(99) }
+    Turn { count, p50: at(50), p99: at(99), overhead: 0 }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
