@@ -180,7 +180,7 @@ impl Figure {
                 Px(frame.bottom + 16.0)
             );
         }
-        for (at, text) in ticks(frame.y.0, frame.y.1).into_iter().step_by(2) {
+        for (at, text) in ticks(frame.y.0, frame.y.1) {
             let y = frame.y(at);
             let _ = write!(grid, "M{} {}H{}", Px(LEFT), Px(y), Px(WIDTH - RIGHT));
             let _ = write!(

@@ -13,6 +13,7 @@ mod sdd_fig4;
 mod sdd_fig5;
 mod sdd_packets;
 mod sdd_table1;
+mod sdd_throughput;
 mod sdd_tradeoff;
 mod traffic;
 mod write;
@@ -60,11 +61,13 @@ const EXPERIMENTS: [&Experiment; NAMES.len()] = [
     &sdd_packets::EXPERIMENT,
     &sdd_fig4::EXPERIMENT,
     &sdd_fig5::EXPERIMENT,
+    &sdd_throughput::EXPERIMENT,
     &sdd_tradeoff::EXPERIMENT,
 ];
 
 /// Their names, for the command line.
-pub(crate) const NAMES: [&str; 5] = ["sdd-table1", "sdd-packets", "sdd-fig4", "sdd-fig5", "sdd-tradeoff"];
+pub(crate) const NAMES: [&str; 6] =
+    ["sdd-table1", "sdd-packets", "sdd-fig4", "sdd-fig5", "sdd-throughput", "sdd-tradeoff"];
 
 pub(crate) fn execute(options: &args::Reproduce, json: bool) -> Outcome {
     if options.list {

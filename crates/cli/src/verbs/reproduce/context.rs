@@ -65,7 +65,6 @@ impl Context {
         self.duration.unwrap_or(if self.short { short } else { usual })
     }
 
-    #[expect(dead_code, reason = "for the experiments that come next")]
     /// How often what a paper averages is measured.
     pub(super) fn repeat(&self) -> u32 {
         self.repeat.unwrap_or(if self.short { 1 } else { REPEAT })

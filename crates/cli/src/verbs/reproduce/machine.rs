@@ -52,6 +52,23 @@ pub(super) fn enforcement(machine: &Machine, budget: Span, stretches: &Summary<u
     }
 }
 
+/// Why a device's driver is emulated, and what it would take to have the real one.
+pub(super) fn driver(machine: &Machine) -> String {
+    let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let threaded =
+        machine.preemption.as_deref() == Some("rt") || line.split_ascii_whitespace().any(|word| word == "threadirqs");
+    let emulated = "The driver is emulated: a thread of takt's own in place of the disk's interrupt thread";
+    if threaded {
+        format!(
+            "{emulated}. This kernel has interrupt threads (ps -e lists them as irq/NUMBER-NAME): \"takt reserve --pid\" puts the disk's into a reservation, and hdparm or cat then measure as in the paper."
+        )
+    } else {
+        format!(
+            "{emulated}, because this kernel serves disks and networks outside of any thread. It would take PREEMPT_RT, or threadirqs on the kernel's command line, to put the real one into a reservation."
+        )
+    }
+}
+
 /// The machine in a sentence.
 pub(super) fn this(machine: &Machine, load: Option<&str>) -> String {
     let preemption = machine.preemption.as_deref().map_or(String::new(), |model| format!(", preemption {model}"));

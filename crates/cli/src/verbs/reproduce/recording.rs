@@ -38,13 +38,22 @@ impl Recording {
     /// Records the threads of this process, and those that will be started, into that file of the experiment's folder. What happens from
     /// the return on is recorded.
     pub(super) fn start(context: &Context, file: &str) -> Result<Recording, Failure> {
-        Self::with(context, file, None)
+        Self::of(context, file, None, false)
     }
 
     /// The same, and a thread of the kernel.
     pub(super) fn with(context: &Context, file: &str, driver: Option<u32>) -> Result<Recording, Failure> {
+        Self::of(context, file, driver, false)
+    }
+
+    /// The same, of threads that end each job with a sleep, whatever they call: also those that wait on a futex, which may be a lock within a job.
+    pub(super) fn of_sleepers(context: &Context, file: &str) -> Result<Recording, Failure> {
+        Self::of(context, file, None, true)
+    }
+
+    fn of(context: &Context, file: &str, driver: Option<u32>, suspensions: bool) -> Result<Recording, Failure> {
         let path = context.path(file);
-        let mut options = args::Observe::everything();
+        let mut options = args::Observe { suspensions, ..args::Observe::everything() };
         options.pid = [std::process::id()].into_iter().chain(driver).collect();
         options.output = Some(Target(path.clone()));
         let (begun, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));

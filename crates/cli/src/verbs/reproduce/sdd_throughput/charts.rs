@@ -1,0 +1,136 @@
+//! Figs. 6 to 10.
+
+use takt_log::stats::Histogram;
+use takt_report::{Figure, Form, Picture, Series};
+
+use super::super::findings::Drawn;
+use super::{Measured, TABLE_VI, TABLE_VII, median, share_of};
+
+pub(super) fn all(measured: &Measured) -> Vec<Drawn> {
+    let mut figures = vec![throughput(measured)];
+    if let Some(driver) = &measured.driver {
+        figures.push(pmf("fig7.svg", "Fig. 7: time between interrupts of the driver's thread", &driver.inter_arrivals));
+        figures.push(pmf("fig8.svg", "Fig. 8: execution times of the driver's thread", &driver.executions));
+    }
+    figures.push(files(measured, true));
+    figures.push(files(measured, false));
+    figures
+}
+
+fn drawn(file: &str, title: &str, caption: &str, figure: &Figure) -> Drawn {
+    let id = file.trim_end_matches(".svg");
+    Drawn {
+        file: file.to_owned(),
+        alone: figure.svg(id, true),
+        picture: Picture { title: title.to_owned(), caption: caption.to_owned(), svg: figure.svg(id, false) },
+    }
+}
+
+fn series(name: &str, form: Form, colour: usize, points: Vec<(f64, f64)>) -> Series {
+    Series { name: name.to_owned(), points, form, colour }
+}
+
+/// Table VI as a chart: throughput against Q/T.
+fn throughput(measured: &Measured) -> Drawn {
+    let rows = |period: u64| {
+        let of = |(i, (_, t, _)): (usize, &(u64, u64, f64))| {
+            (*t == period).then_some(()).and_then(|()| Some((share_of(i) * 100.0, measured.percent(i)?)))
+        };
+        TABLE_VI.iter().enumerate().filter_map(of).collect::<Vec<_>>()
+    };
+    let paper = TABLE_VI.iter().enumerate().map(|(i, (.., percent))| (share_of(i) * 100.0, *percent)).collect();
+    let bend = measured.share.map_or(100.0, |share| share * 100.0);
+    let figure = Figure {
+        title: "Throughput of the driver against what it reserves".to_owned(),
+        x: "Q/T in %".to_owned(),
+        y: "% of the throughput at a fixed priority".to_owned(),
+        series: vec![
+            series(
+                "expected here: (Q/T)/u, at most all",
+                Form::Dashed,
+                7,
+                vec![(0.0, 0.0), (bend, 100.0), (100.0, 100.0)],
+            ),
+            series("paper", Form::Rings, 1, paper),
+            series("measured, T = 100ms", Form::Dots, 0, rows(100)),
+            series("measured, T = 1000ms", Form::Dots, 2, rows(1000)),
+        ],
+        rules: Vec::new(),
+        y_max: None,
+        x_from_zero: true,
+    };
+    drawn(
+        "fig6.svg",
+        "Fig. 6 and Table VI: throughput",
+        "The paper's values are those of Table VI, without DMA.",
+        &figure,
+    )
+}
+
+/// A probability mass function, of bins that are a fiftieth of the 99th percentile wide.
+fn pmf(file: &str, title: &str, values: &Histogram) -> Drawn {
+    let end = values.percentile(99).unwrap_or(1).max(1) as f64 * 1.3;
+    let width = end / 80.0;
+    let mut bins = vec![0u64; 81];
+    for bucket in values.buckets() {
+        let bin = (bucket.upper_ns as f64 / width) as usize;
+        bins[bin.min(80)] += bucket.count;
+    }
+    let count = values.count().max(1) as f64;
+    let points = bins
+        .iter()
+        .enumerate()
+        .filter(|(_, in_bin)| **in_bin > 0)
+        .map(|(i, in_bin)| ((i as f64 + 0.5) * width / 1e6, *in_bin as f64 / count))
+        .collect();
+    let figure = Figure {
+        title: title.to_owned(),
+        x: "time in ms; the last bin has all that is longer".to_owned(),
+        y: "probability".to_owned(),
+        series: vec![series(&format!("{} values", values.count()), Form::Bars, 0, points)],
+        rules: Vec::new(),
+        y_max: None,
+        x_from_zero: true,
+    };
+    drawn(file, title, "As the kernel's tracer saw the driver's thread at a fixed priority.", &figure)
+}
+
+/// Table VII as a chart: the rate at which the file is read, or the time that it takes, by that without a reservation.
+fn files(measured: &Measured, rate: bool) -> Drawn {
+    let shown = |slower: f64| if rate { 100.0 / slower } else { slower };
+    let alone = median(&measured.seconds(0));
+    let mut own = Vec::new();
+    let mut paper = Vec::new();
+    for (row, (q, [average, ..])) in TABLE_VII.iter().enumerate() {
+        let Some(q) = q else { continue };
+        paper.push((*q as f64, shown(average / TABLE_VII[0].1[0])));
+        if let Some((time, alone)) = median(&measured.seconds(row)).zip(alone) {
+            own.push((*q as f64, shown(time / alone)));
+        }
+    }
+    let share = measured.share.unwrap_or(1.0) * 100.0;
+    let expected = (25..=100).map(|q| (f64::from(q), shown((share / f64::from(q)).max(1.0)))).collect();
+    let figure = Figure {
+        title: if rate { "Rate at which a file is read" } else { "Time that a file takes" }.to_owned(),
+        x: "Q/T in %, T = 100ms".to_owned(),
+        y: if rate { "% of that without a reservation" } else { "times that without a reservation" }.to_owned(),
+        series: vec![
+            series("expected here", Form::Dashed, 7, expected),
+            series("paper, Table VII", Form::Rings, 1, paper),
+            series("measured", Form::Dots, 0, own),
+        ],
+        rules: Vec::new(),
+        y_max: None,
+        x_from_zero: false,
+    };
+    if rate {
+        drawn("fig9.svg", "Fig. 9: throughput of reading a file", "Medians of the repetitions.", &figure)
+    } else {
+        drawn(
+            "fig10.svg",
+            "Fig. 10: total time of reading a file",
+            "Medians of the repetitions; proportional to T/Q, as long as the reservation is less than what the driver needs.",
+            &figure,
+        )
+    }
+}
