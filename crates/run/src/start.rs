@@ -319,7 +319,7 @@ fn add_notes(notes: &mut Vec<String>, told: &Told, steal: Option<Span>) {
     }
     if let Some(kernel) = told.kernel.as_ref().filter(|kernel| kernel.missing > 0) {
         notes.push(format!(
-            "the kernel kept {} switches of this run's threads to itself: preemptions and CPU times of the jobs that they concern are unknown",
+            "the kernel kept {} switches of this run's threads to itself: a job that began by one starts as its thread stamped; preemptions and CPU times of a job that had one within are unknown",
             kernel.missing
         ));
     }

@@ -14,7 +14,8 @@
 //!
 //! A thread stamps while it has a CPU, so the kernel must say so for the moment of every stamp: [`Stamped`] counts the jobs that were held against it, and those of
 //! which the accounts contradict each other: the kernel gives the thread a CPU after the stamp. Where it never said so, and then takes the CPU away, it has
-//! kept a switch to itself. Where the kernel lost events, the log has [`Event::Lost`] at the beginning of the gap and after each start within, and where
+//! kept a switch to itself: that from another thread to this one (a switch is recorded in the context of the thread that leaves, and there are kernels with threads
+//! of which nothing is recorded), so that no preemption of this thread is missing. Where that was the switch to a woken thread, its job starts as stamped. Where the kernel lost events, the log has [`Event::Lost`] at the beginning of the gap and after each start within, and where
 //! switches are missing: whatever is counted of a job that was open then is unknown.
 
 use std::cmp::Reverse;
@@ -322,6 +323,10 @@ impl Witness {
     fn start(&mut self, lane: usize, stamp: Time, job: JobKey, cpu: u32) {
         let Some(state) = self.lanes.get_mut(lane) else { return };
         let released = state.released_at(job.number).unwrap_or(Time::ZERO);
+        // Woken and not yet given a CPU, says the kernel: it did not tell of one switch, to this thread from one that keeps its own to itself.
+        // What the thread does after that it tells itself.
+        let woken = state.place == Place::Ready || (state.place == Place::Unknown && state.roused.is_some());
+        let began = woken && state.awake.as_ref().is_some_and(|awake| awake.switches.is_empty());
         let agrees = state.prove(cpu);
         let awake = state.awake.take().unwrap_or_default();
         let (start, rest) = awake.first_on_cpu(released, stamp);
@@ -330,7 +335,7 @@ impl Witness {
         if start.is_some() {
             state.stamped.start.record(stamp.saturating_since(at).as_ns());
         }
-        let doubtful = std::mem::take(&mut state.doubtful) || !agrees;
+        let doubtful = std::mem::take(&mut state.doubtful) || !(agrees || began);
         (state.completed, state.roused) = (None, None);
         state.open = Some(Job { key: job, cpu, waits: false, agrees });
         self.say(lane, at, TAKES, Event::Start { job, cpu });
@@ -531,7 +536,7 @@ impl Lane {
     fn prove(&mut self, cpu: u32) -> bool {
         let agrees = matches!(self.place, Place::On { .. });
         if !agrees {
-            self.suspect |= matches!(self.place, Place::Ready | Place::Waiting);
+            self.suspect |= matches!(self.place, Place::Ready | Place::Waiting) || self.roused.is_some();
             self.place = Place::On { cpu };
         }
         agrees

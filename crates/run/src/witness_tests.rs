@@ -482,8 +482,50 @@ fn a_switch_that_the_kernel_keeps_to_itself_is_no_contradiction_and_said() {
     one.complete(35);
     one.out(40, 0, Why::Asleep);
     let (log, stamped) = one.told();
-    assert_eq!(log, ["10 release", "22 start", "22 lost", "35 complete"]);
+    assert_eq!(log, ["10 release", "22 start", "35 complete"]);
     assert_eq!((stamped.checked, stamped.contradicted), (0, 0));
+}
+
+#[test]
+fn a_job_that_began_by_a_switch_kept_back_is_preempted_as_seen() {
+    let mut one = One::new(None);
+    one.woken(10);
+    one.release(21, 10);
+    one.start(22);
+    one.out(30, 0, Why::Taken);
+    one.on(40, 0);
+    one.complete(50);
+    one.out(60, 0, Why::Asleep);
+    let (log, _) = one.told();
+    assert_eq!(log, ["10 release", "22 start", "30 preempt", "40 resume", "50 complete"]);
+}
+
+#[test]
+fn a_switch_kept_back_within_a_job_leaves_its_time_unknown() {
+    let mut one = One::new(None);
+    one.woken(10);
+    one.on(20, 0);
+    one.release(21, 10);
+    one.start(22);
+    one.out(30, 0, Why::Taken);
+    one.complete(50);
+    one.out(60, 0, Why::Asleep);
+    let (log, _) = one.told();
+    assert_eq!(log, ["10 release", "20 start", "30 preempt", "50 lost", "50 complete"]);
+}
+
+#[test]
+fn a_job_that_begins_before_its_thread_gets_a_cpu_is_doubted() {
+    let mut one = One::new(None);
+    one.woken(10);
+    one.release(21, 10);
+    one.start(22);
+    one.on(30, 0);
+    one.complete(50);
+    one.out(60, 0, Why::Asleep);
+    let (log, stamped) = one.told();
+    assert_eq!(log, ["10 release", "22 start", "30 lost", "30 resume", "50 complete"]);
+    assert_eq!(stamped.contradicted, 1);
 }
 
 #[test]
