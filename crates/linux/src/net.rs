@@ -9,12 +9,13 @@
 //! use takt_linux::net::Cable;
 //!
 //! let cable = Cable::lay(true)?;
-//! std::thread::scope(|scope| {
-//!     scope.spawn(|| {
-//!         cable.left().enter()?;
-//!         UdpSocket::bind((cable.left().address(), 0))?.send_to(b"packet", (cable.right().address(), 7000))
-//!     });
-//! });
+//! let send = || -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
+//!     cable.left().enter()?;
+//!     let socket = UdpSocket::bind((cable.left().address(), 0))?;
+//!     Ok(socket.send_to(b"packet", (cable.right().address(), 7000))?)
+//! };
+//! // On a thread of its own, which stays in that namespace.
+//! std::thread::scope(|scope| assert_eq!(scope.spawn(send).join().unwrap().unwrap(), 6));
 //! # Ok::<(), takt_linux::net::NetError>(())
 //! ```
 

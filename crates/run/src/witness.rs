@@ -419,6 +419,8 @@ impl Witness {
             What::Out { lane, cpu, why } => {
                 let Some(state) = self.lanes.get_mut(lane) else { return };
                 let fits = state.place == Place::Unknown || state.place == Place::On { cpu };
+                // Since when it had the CPU, and for what, nobody knows. From its next sleep on everything is known.
+                state.doubtful |= state.place == Place::Unknown && why != Why::Asleep;
                 self.missing += u64::from(std::mem::take(&mut state.suspect));
                 let what = What::Out { lane, cpu, why: state.left(seen.at, why) };
                 self.switched(lane, Seen { what, ..seen }, fits);

@@ -370,6 +370,38 @@ proptest! {
             }
         }
     }
+
+    /// A kernel that keeps switches to a thread to itself, those away from it never: a job is doubted, or its preemptions and migrations are all there.
+    #[test]
+    fn what_is_counted_in_spite_of_switches_kept_back_is_right(tape in tape(), kept in proptest::collection::vec(any::<bool>(), 1..40)) {
+        let mut play = play(tape);
+        let mut next = 0;
+        play.seen.retain(|seen| {
+            let hidden = matches!(seen.what, What::In { .. }) && kept[next % kept.len()];
+            next += 1;
+            !hidden
+        });
+        let (log, _) = whole(&play);
+        prop_assert!(log.windows(2).all(|pair| pair[0].1 <= pair[1].1), "in the order of time");
+        for (lane, truth) in play.truth.iter().enumerate() {
+            let told = of_lane(&log, lane);
+            for number in 0.. {
+                let mine = |event: &Event| job_of(event).is_some_and(|job| job.task.index() == lane && job.number == number);
+                let count = |events: &[(Time, Event)]| {
+                    let counted = |event: &Event| matches!(event, Event::Preempt { .. } | Event::Migrate { .. });
+                    events.iter().filter(|(_, event)| mine(event) && counted(event)).count()
+                };
+                let place = |wanted: &dyn Fn(&Event) -> bool| log.iter().position(|(_, _, event)| mine(event) && wanted(event));
+                let Some(start) = place(&|event| matches!(event, Event::Start { .. })) else { break };
+                let end = place(&|event| matches!(event, Event::Complete { .. })).unwrap();
+                let doubtful = log[start..=end].iter().any(|(_, _, event)| matches!(event, Event::Lost { .. }));
+                prop_assert!(
+                    doubtful || count(truth) == count(&told),
+                    "job {} of lane {}: {:?} {:?}", number, lane, truth, told
+                );
+            }
+        }
+    }
 }
 
 fn sum(histogram: &Histogram) -> (u64, u64) {
