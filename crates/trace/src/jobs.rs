@@ -20,8 +20,8 @@
 //! - **Chains.** A job that a thread's open job releases by waking its thread, itself and not an interrupt in between, follows it; it takes its origin. One
 //!   whose task is in its own ancestry (an answer) starts anew.
 //!
-//! Events of one CPU come in order; a switch that does not fit the one before, or of a thread that had not been given its CPU, means that some are missing:
-//! what was open there stays open, and [`Event::Lost`] says so, as for losses that the kernel reports.
+//! Events of one CPU come in order; a switch that does not fit the one before means that some are missing: what was
+//! open there stays open, and [`Event::Lost`] says so, as for losses that the kernel reports.
 
 mod thread;
 
@@ -324,11 +324,6 @@ impl Rebuilder {
         let now = self.now;
         let suspensions = self.options.suspensions;
         let thread = self.meet(prev, sink);
-        if thread.place == Place::Ready && matches!(thread.stage, Stage::Released | Stage::Started) {
-            // It got this CPU, and nobody said so.
-            self.mislay(prev.pid, sink);
-        }
-        let Some(thread) = self.threads.get_mut(prev.pid) else { return };
         let open = thread.stage == Stage::Started;
         let job = thread.job();
         let woken = thread.woken.take();

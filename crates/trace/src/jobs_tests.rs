@@ -84,11 +84,6 @@ impl Play {
         play.events.last_mut().unwrap().pid = prev;
         play
     }
-    /// A switch to `next` that nobody records.
-    fn unseen(mut self, cpu: u32, next: Pid) -> Self {
-        self.on.insert(cpu, next);
-        self
-    }
     /// An interrupt on `cpu` wakes the thread.
     fn interrupt_wakes(self, time: u64, cpu: u32, pid: Pid) -> Self {
         let thread = seen(pid, if pid == 9 { -1 } else { 120 });
@@ -506,30 +501,6 @@ fn the_kernel_takes_the_cpu_from_a_program_as_well_as_from_a_call() {
 131 wake a-1#0
 140 resume a-1#0 cpu 0
 150 complete a-1#0 cpu 0
-"
-    );
-}
-
-#[test]
-fn a_thread_that_leaves_a_cpu_which_it_was_never_given_had_a_switch_that_is_missing() {
-    let told = Play::default()
-        .switch(0, 0, Ready, 1)
-        .switch(10, 0, Blocked, 0)
-        .interrupt_wakes(100, 0, 1)
-        .unseen(0, 1)
-        .switch(110, 0, Blocked, 0)
-        .interrupt_wakes(200, 0, 1)
-        .switch(201, 0, Ready, 1)
-        .switch(220, 0, Blocked, 0)
-        .told();
-    assert_eq!(
-        told,
-        "
-100 release a-1#0 arrived 100
-110 lost 0
-200 release a-1#1 arrived 200
-201 start a-1#1 cpu 0
-220 complete a-1#1 cpu 0
 "
     );
 }
