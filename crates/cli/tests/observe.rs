@@ -33,6 +33,11 @@ fn jobs(log: &Path) -> BTreeMap<String, Vec<Job>> {
             }
             Event::Start { job, .. } => jobs.get_mut(&(job.task.0, job.number)).unwrap().start = Some(now),
             Event::Complete { job, .. } => jobs.get_mut(&(job.task.0, job.number)).unwrap().done = Some(now),
+            // When it got its CPU, nobody recorded: no earlier than this.
+            Event::Gap { job } => {
+                let job = jobs.get_mut(&(job.task.0, job.number)).unwrap();
+                job.start.get_or_insert(job.arrival);
+            }
             Event::Lost { .. } => panic!("events were lost"),
             _ => {}
         }

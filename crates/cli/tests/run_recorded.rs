@@ -50,7 +50,7 @@ fn jobs(log: &Path) -> Option<BTreeMap<String, Vec<Job>>> {
             Event::Start { job, .. } => jobs.get_mut(&(job.task.0, job.number)).unwrap().start = Some(now),
             Event::Preempt { job, .. } => jobs.get_mut(&(job.task.0, job.number)).unwrap().preemptions += 1,
             Event::Complete { job, .. } => jobs.get_mut(&(job.task.0, job.number)).unwrap().done = Some(now),
-            Event::Lost { .. } => return None,
+            Event::Lost { .. } | Event::Gap { .. } => return None,
             _ => {}
         }
     }

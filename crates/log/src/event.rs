@@ -192,6 +192,12 @@ pub enum Event {
         /// The earliest possible nominal arrival.
         earliest: Time,
     },
+    /// Events of this job's task are missing since its last one, of no other task. Where the job is open, nobody knows whether it still
+    /// is, nor when it had a CPU; jobs of the task that came after it may be missing.
+    Gap {
+        /// The task's last job that was told.
+        job: JobKey,
+    },
 }
 
 /// Takes events in the order of each stream. Streams are numbered from zero; a simulator or a live

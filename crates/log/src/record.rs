@@ -111,6 +111,7 @@ impl Context {
             Event::Complete { job, cpu } => (Kind::Complete as u8, on_cpu(self.put_job(job), cpu)),
             Event::Wake { job } => (Kind::Wake as u8, on_cpu(self.put_job(job), 0)),
             Event::Miss { job } => (Kind::Miss as u8, on_cpu(self.put_job(job), 0)),
+            Event::Gap { job } => (Kind::Gap as u8, on_cpu(self.put_job(job), 0)),
             Event::Cancel { job, cause } => (Kind::Cancel as u8, on_cpu(self.put_job(job), cause_number(cause))),
             Event::Migrate { job, from, to } => {
                 let (task, number) = self.put_job(job);
@@ -167,7 +168,7 @@ impl Context {
         let fields = match tag {
             0..=4 | 6 | 8 | 14..=17 | 22 => 3,
             9 | CHAINED => 4,
-            5 | 7 | 10 | 18..=20 => 2,
+            5 | 7 | 10 | 18..=20 | 23 => 2,
             11..=13 | 21 | DEFINITION => 1,
             _ => return Err(Fault::Unknown(tag)),
         };
@@ -201,6 +202,7 @@ impl Context {
             20 => Event::IrqExit { irq: narrow(f1)?, cpu: narrow(f2)? },
             21 => Event::Lost { count: f1 },
             22 => Event::Window { job: self.job(f1, f2)?, earliest: Time::from_ns(now.wrapping_sub(f3)) },
+            23 => Event::Gap { job: self.job(f1, f2)? },
             DEFINITION => return Ok((at, Decoded::Definition(f1))),
             _ => {
                 let hop = load(window, &mut at, 4) as u32;

@@ -424,9 +424,16 @@ impl GanttBuilder {
     fn lose(&mut self, stream: u32, now: Time) {
         for task in 0..self.rows.len() {
             if self.scene.tasks.get(task).is_some_and(|task| task.node == NodeId(stream)) {
-                self.turn(task, now, None);
-                self.rows[task].pending = 0;
+                self.lose_task(task, now);
             }
+        }
+    }
+
+    /// Nothing is known any more of the task's open jobs.
+    fn lose_task(&mut self, task: usize, now: Time) {
+        if self.rows.get(task).is_some() {
+            self.turn(task, now, None);
+            self.rows[task].pending = 0;
         }
     }
 
@@ -478,6 +485,7 @@ impl Sink for GanttBuilder {
                     self.lost = Some(self.lost.unwrap_or(0) + count);
                 }
             }
+            Event::Gap { job } => self.lose_task(job.task.index(), now),
             _ => self.job_event(now, event),
         }
         self.keep_bounded(now);

@@ -74,7 +74,7 @@ const MERGE_NONE: u64 = 2;
 const SEQUENCE: u64 = 1;
 
 /// Names of events other than tasks' names; their interned ids are their places here, from 1 on.
-const EVENT_NAMES: [&str; 10] = [
+const EVENT_NAMES: [&str; 11] = [
     "runs",
     "waits",
     "in progress",
@@ -85,6 +85,7 @@ const EVENT_NAMES: [&str; 10] = [
     "dropped",
     "migrates",
     "events lost",
+    "events missing",
 ];
 /// Interned ids of the names of tasks and interrupts start here.
 const NAMES: u64 = 1_000;
@@ -457,15 +458,18 @@ impl<W: io::Write> PerfettoWriter<W> {
     /// Nobody knows what the node's jobs do from here on, until an event tells it again.
     fn lose_jobs(&mut self, now: Time, node: NodeId) {
         for task in 0..self.scene.tasks.len() {
-            if self.scene.tasks[task].node != node {
-                continue;
+            if self.scene.tasks[task].node == node {
+                self.lose_job(now, TaskId(task as u32));
             }
-            let id = TaskId(task as u32);
-            self.leave_cpu(now, id);
-            if let Some(Some((_, inner @ true))) = self.slices.get_mut(task) {
-                *inner = false;
-                self.track_event(now, SLICE_END, task_track(id), 0, &[]);
-            }
+        }
+    }
+
+    /// Nothing is known any more of what the task's job does.
+    fn lose_job(&mut self, now: Time, task: TaskId) {
+        self.leave_cpu(now, task);
+        if let Some(Some((_, inner @ true))) = self.slices.get_mut(task.index()) {
+            *inner = false;
+            self.track_event(now, SLICE_END, task_track(task), 0, &[]);
         }
     }
 
@@ -545,6 +549,10 @@ impl<W: io::Write> Sink for PerfettoWriter<W> {
             }
             Event::IrqEnter { irq, cpu } => self.interrupt(now, NodeId(stream), irq, cpu, true),
             Event::IrqExit { irq, cpu } => self.interrupt(now, NodeId(stream), irq, cpu, false),
+            Event::Gap { job } if job.task.index() < self.scene.tasks.len() => {
+                self.lose_job(now, job.task);
+                self.instant(now, job, "events missing");
+            }
             Event::Lost { count } if known_node => {
                 self.end_interrupts(now, stream as usize);
                 self.lose_jobs(now, NodeId(stream));

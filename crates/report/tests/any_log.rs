@@ -13,7 +13,7 @@ use takt_report::{
 fn any_event() -> impl Strategy<Value = Event> {
     let job = (0u32..5, 0u64..4).prop_map(|(task, number)| JobKey { task: TaskId(task), number });
     let cause = prop_oneof![Just(CancelCause::Omitted), Just(CancelCause::Shed), Just(CancelCause::Late)];
-    (0u8..18, job, 0u32..4, 0u64..40, cause).prop_map(|(kind, job, cpu, at, cause)| match kind {
+    (0u8..19, job, 0u32..4, 0u64..40, cause).prop_map(|(kind, job, cpu, at, cause)| match kind {
         0..3 => Event::Release {
             job,
             arrival: Time::from_ns(at * 500_000),
@@ -30,6 +30,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         13 => Event::IrqEnter { irq: cpu, cpu: (at % 3) as u32 },
         14 => Event::IrqExit { irq: cpu, cpu: (at % 3) as u32 },
         15 => Event::Window { job, earliest: Time::from_ns(at * 400_000) },
+        16 => Event::Gap { job },
         _ => Event::Lost { count: at },
     })
 }

@@ -94,8 +94,13 @@ impl Prepared {
 /// What the threads' stamps tell.
 const STAMPED: KindSet = KindSet::of(&[Kind::Release, Kind::Start, Kind::Complete, Kind::Miss, Kind::Lost]);
 /// What the kernel's account tells besides.
-const WITNESSED: KindSet =
-    STAMPED.with(Kind::Preempt).with(Kind::Resume).with(Kind::Block).with(Kind::Wake).with(Kind::Migrate);
+const WITNESSED: KindSet = STAMPED
+    .with(Kind::Gap)
+    .with(Kind::Preempt)
+    .with(Kind::Resume)
+    .with(Kind::Block)
+    .with(Kind::Wake)
+    .with(Kind::Migrate);
 
 impl Ready {
     /// What will run.

@@ -15,8 +15,8 @@
 //! A thread stamps while it has a CPU, so the kernel must say so for the moment of every stamp: [`Stamped`] counts the jobs that were held against it, and those of
 //! which the accounts contradict each other: the kernel gives the thread a CPU after the stamp. Where it never said so, and then takes the CPU away, it has
 //! kept a switch to itself: that from another thread to this one (a switch is recorded in the context of the thread that leaves, and there are kernels with threads
-//! of which nothing is recorded), so that no preemption of this thread is missing. Where that was the switch to a woken thread, its job starts as stamped. Where the kernel lost events, the log has [`Event::Lost`] at the beginning of the gap and after each start within, and where
-//! switches are missing: whatever is counted of a job that was open then is unknown.
+//! of which nothing is recorded), so that no preemption of this thread is missing. Where that was the switch to a woken thread, its job starts as stamped. Where the kernel lost events, the log has [`Event::Lost`] at the beginning of the gap, and
+//! [`Event::Gap`] after each start within and where switches of a thread with an open job are missing: whatever is counted of such a job is unknown.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -344,7 +344,7 @@ impl Witness {
         }
         // Where the kernel's account does not cover the start, nothing can be counted of the job.
         if self.blind > 0 || doubtful {
-            self.line(stamp, TAKES, Event::Lost { count: 0 });
+            self.say(lane, stamp, TAKES, Event::Gap { job });
         }
     }
 
@@ -359,7 +359,7 @@ impl Witness {
         }
         (state.awake, state.completed, state.doubtful) = (None, Some(stamp), false);
         if !agrees {
-            self.line(stamp, FREES, Event::Lost { count: 0 });
+            self.say(lane, stamp, FREES, Event::Gap { job });
         }
         self.say(lane, stamp, FREES, Event::Complete { job, cpu });
     }
@@ -430,9 +430,12 @@ impl Witness {
 
     /// A switch belongs to an open job, or to one that begins, or to none. One that does not fit the one before means that some are missing.
     fn switched(&mut self, lane: usize, seen: Seen, fits: bool) {
+        let Some(state) = self.lanes.get_mut(lane) else { return };
         if !fits {
             self.missing += 1;
-            self.line(seen.at, FREES, Event::Lost { count: 0 });
+            if let Some(Job { key: job, .. }) = state.open {
+                self.say(lane, seen.at, FREES, Event::Gap { job });
+            }
         }
         let Some(state) = self.lanes.get_mut(lane) else { return };
         state.doubtful |= !fits && state.open.is_none();

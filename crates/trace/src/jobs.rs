@@ -11,7 +11,7 @@
 //!   timer was to go off, also where that had passed before the thread slept.
 //! - **Windows.** A call that found its event without blocking, a yield, a wake-up that nobody recorded: the arrival is known to
 //!   lie between two moments; [`Event::Window`] tells the first, the release the last: of a call, between the start of the job before and its
-//!   own entry (what came earlier, that job's call had found); of the others, between the last completion and the thread's next moment on a CPU.
+//!   own entry (what came earlier, that job's call had found); of the others, between the last completion and the thread's next moment on a CPU (of a sleep whose timer is recorded, it is the timer's).
 //! - **Start, resume.** When the thread gets a CPU; of a call that did not block, when it returns.
 //! - **Preempt.** When it leaves its CPU ready and does not yield, whether the kernel took it within a call (`R+`) or from the program (`R`). A SCHED_DEADLINE thread that makes way for one of a lesser class
 //!   was not preempted: its budget is used up; it blocks, and resumes. One that yields, but ends no job with it, blocks and wakes at once.
@@ -20,8 +20,12 @@
 //! - **Chains.** A job that a thread's open job releases by waking its thread, itself and not an interrupt in between, follows it; it takes its origin. One
 //!   whose task is in its own ancestry (an answer) starts anew.
 //!
-//! Events of one CPU come in order; a switch that does not fit the one before means that some are missing: what was
-//! open there stays open, and [`Event::Lost`] says so, as for losses that the kernel reports.
+//! Events that are missing: where the kernel reports a loss, [`Event::Lost`], every open job stays open. Where a switch does not fit the one before,
+//! one was made that nobody recorded (there are kernels with threads in whose context nothing is recorded), and [`Event::Gap`] says so of the threads concerned:
+//!
+//! - One that should be on a CPU and is not, or leaves a CPU while it should be on another: what it did meanwhile is unknown, and its open job stays open.
+//! - One that leaves a CPU which it was never given, or enters or leaves a call without having one: it got it at some time since it was woken. When it did is unknown; when its
+//!   job was released and completed is not. Of one that returns from a call, the job starts then. One that was asleep so far was woken by then, too: its next job is released in a window.
 
 mod thread;
 
@@ -57,6 +61,7 @@ pub const KINDS: KindSet = KindSet::of(&[
     Kind::IrqEnter,
     Kind::IrqExit,
     Kind::Lost,
+    Kind::Gap,
 ]);
 
 /// What a recording with these events (names as the kernel gives them) can tell: interrupts where both kinds of handlers
@@ -303,10 +308,26 @@ impl Rebuilder {
     /// A thread should be on a CPU and is not: some of its events are missing.
     #[cold]
     fn mislay(&mut self, pid: Pid, sink: &mut impl Sink) {
-        if let Some(thread) = self.threads.get_mut(pid)
-            && thread.forget()
-        {
-            sink.event(STREAM, self.now, &Event::Lost { count: 0 });
+        if let Some(thread) = self.threads.get_mut(pid) {
+            thread.forget();
+            if thread.next > 0 {
+                sink.event(STREAM, self.now, &Event::Gap { job: thread.job() });
+            }
+        }
+    }
+
+    /// A thread leaves a CPU which nobody saw it get: it got it since it was woken, if that was seen.
+    #[cold]
+    fn got_cpu_unseen(&mut self, pid: Pid, place: Place, sink: &mut impl Sink) {
+        let now = self.now;
+        let Some(thread) = self.threads.get_mut(pid) else { return };
+        if let (Place::Asleep, Stage::Between { since }) = (place, thread.stage) {
+            self.release_unwoken(pid, since, sink);
+        }
+        let Some(thread) = self.threads.get_mut(pid) else { return };
+        if let Stage::Released | Stage::Started = thread.stage {
+            thread.stage = Stage::Started;
+            sink.event(STREAM, now, &Event::Gap { job: thread.job() });
         }
     }
 
@@ -323,7 +344,11 @@ impl Rebuilder {
     fn leave(&mut self, cpu: u32, prev: &Seen, left: Left, next: &Seen, sink: &mut impl Sink) {
         let now = self.now;
         let suspensions = self.options.suspensions;
-        let thread = self.meet(prev, sink);
+        let place = self.meet(prev, sink).place;
+        if matches!(place, Place::Ready | Place::Asleep) {
+            self.got_cpu_unseen(prev.pid, place, sink);
+        }
+        let Some(thread) = self.threads.get_mut(prev.pid) else { return };
         let open = thread.stage == Stage::Started;
         let job = thread.job();
         let woken = thread.woken.take();
@@ -390,7 +415,7 @@ impl Rebuilder {
         thread.woken = None;
         match (thread.place, thread.stage) {
             // Nobody recorded that it was woken, or a yield's end is not told.
-            (Place::Asleep, Stage::Between { since }) => self.release(next.pid, now, Some(since), None, sink),
+            (Place::Asleep, Stage::Between { since }) => self.release_unwoken(next.pid, since, sink),
             (Place::Ready, Stage::Between { since }) if thread.yielded => {
                 self.release(next.pid, now, Some(since), None, sink);
             }
@@ -465,6 +490,16 @@ impl Rebuilder {
         self.release(pid, timer.unwrap_or(at), None, waker, sink);
     }
 
+    /// A thread that was put to sleep at `since` is awake, and nobody recorded who woke it: its timer, if that was to go off by now.
+    fn release_unwoken(&mut self, pid: Pid, since: Time, sink: &mut impl Sink) {
+        let now = self.now;
+        let timer = self.threads.get_mut(pid).and_then(|thread| thread.timer.take()).filter(|timer| *timer <= now);
+        match timer {
+            Some(timer) => self.release(pid, timer, None, None, sink),
+            None => self.release(pid, now, Some(since), None, sink),
+        }
+    }
+
     /// Releases the thread's next job; it arrived at `arrival`, or between `earliest` and that.
     fn release(&mut self, pid: Pid, arrival: Time, earliest: Option<Time>, waker: Option<Pid>, sink: &mut impl Sink) {
         let Some(task) = self.task(pid, sink) else { return };
@@ -477,11 +512,12 @@ impl Rebuilder {
         let job = JobKey { task, number: thread.next };
         let arrival = arrival.max(thread.arrival).min(now);
         thread.next += 1;
-        (thread.arrival, thread.stage, thread.yielded) = (arrival, Stage::Released, false);
+        let earliest = earliest.map(|earliest| earliest.max(thread.arrival)).filter(|earliest| *earliest < arrival);
+        (thread.arrival, thread.stage, thread.yielded) = (earliest.unwrap_or(arrival), Stage::Released, false);
         if parent.is_none() {
-            thread.start_chain();
+            thread.start_chain(arrival);
         }
-        if let Some(earliest) = earliest.filter(|earliest| *earliest < arrival) {
+        if let Some(earliest) = earliest {
             sink.event(STREAM, now, &Event::Window { job, earliest });
         }
         sink.event(STREAM, now, &Event::Release { job, arrival, parent });
@@ -545,8 +581,10 @@ impl Rebuilder {
             return;
         }
         let now = self.now;
-        let Some(thread) = self.threads.get_mut(event.pid) else { return };
-        (thread.place, thread.cpu) = (Place::Running, event.cpu);
+        let thread = self.threads.get_or_add(event.pid);
+        if thread.found_on(event.cpu) {
+            sink.event(STREAM, now, &Event::Gap { job: thread.job() });
+        }
         let mut class = self.options.abi.class(number, args);
         if class == Class::Restart {
             class = thread.call.map_or(thread.last_class, |call| call.class);
@@ -586,19 +624,26 @@ impl Rebuilder {
         thread.woken = None;
         let call = thread.call.take();
         thread.calls_seen = true;
-        if let (Stage::Between { since }, Some(call)) = (thread.stage, call) {
-            // It did not block. A sleep whose time had come arrived then; what another call found came at some time since
+        let slept = thread.place == Place::Asleep;
+        if let Stage::Between { since } = thread.stage
+            && (slept || call.is_some())
+        {
+            // Where it did not block, a sleep whose time had come arrived then; what another call found came at some time since
             // the job before began.
-            let (arrival, earliest) = match (call.class, thread.timer.take()) {
-                (Class::Sleep, Some(timer)) => (timer, None),
-                (Class::Sleep, None) => (self.now, None),
-                (Class::Yield, _) => (self.now, Some(since)),
-                _ => (call.entered, Some(thread.started)),
+            let (arrival, earliest) = match (call, thread.timer.take()) {
+                (Some(Call { class: Class::Sleep, .. }), Some(timer)) => (timer, None),
+                // It did block, and nobody recorded how it came back.
+                _ if slept => (self.now, Some(since)),
+                (Some(Call { class: Class::Sleep, .. }), None) => (self.now, None),
+                (Some(Call { class: Class::Yield, .. }) | None, _) => (self.now, Some(since)),
+                (Some(call), _) => (call.entered, Some(thread.started)),
             };
             self.release(event.pid, arrival, earliest, None, sink);
         }
         let Some(thread) = self.threads.get_mut(event.pid) else { return };
-        (thread.place, thread.cpu) = (Place::Running, event.cpu);
+        if thread.found_on(event.cpu) {
+            sink.event(STREAM, self.now, &Event::Gap { job: thread.job() });
+        }
         if thread.stage == Stage::Released {
             (thread.stage, thread.started) = (Stage::Started, self.now);
             sink.event(STREAM, self.now, &Event::Start { job: thread.job(), cpu: event.cpu });

@@ -35,7 +35,7 @@ impl Sink for Lines {
             | Event::Resume { job, cpu }
             | Event::Block { job, cpu }
             | Event::Complete { job, cpu } => format!("{} cpu {cpu}", name(job)),
-            Event::Wake { job } => name(job),
+            Event::Wake { job } | Event::Gap { job } => name(job),
             Event::Migrate { job, from, to } => format!("{} {from} to {to}", name(job)),
             Event::IrqEnter { irq, cpu } | Event::IrqExit { irq, cpu } => {
                 format!("{} cpu {cpu}", self.definitions.interrupts[*irq as usize].name)
@@ -433,7 +433,7 @@ fn losses_leave_jobs_open_and_the_next_one_is_whole() {
 }
 
 #[test]
-fn a_switch_that_does_not_fit_is_a_loss() {
+fn a_thread_that_left_its_cpu_unseen_leaves_its_job_open() {
     let mut play = Play::default()
         .switch(0, 0, Ready, 1)
         .switch(5, 0, Blocked, 0)
@@ -441,7 +441,44 @@ fn a_switch_that_does_not_fit_is_a_loss() {
         .switch(11, 0, Ready, 1);
     play.on.insert(0, 2); // nobody said that a left
     let told = play.switch(20, 0, Blocked, 0).told();
-    assert_eq!(told, "\n10 release a-1#0 arrived 10\n11 start a-1#0 cpu 0\n20 lost 0\n");
+    assert_eq!(told, "\n10 release a-1#0 arrived 10\n11 start a-1#0 cpu 0\n20 gap a-1#0\n");
+}
+
+#[test]
+fn a_cpu_that_was_got_unseen_is_doubted_of_that_job_alone() {
+    let mut play = Play::default()
+        .switch(0, 0, Ready, 1)
+        .switch(5, 0, Blocked, 2)
+        .switch(7, 0, Blocked, 0)
+        .interrupt_wakes(10, 0, 1)
+        .interrupt_wakes(12, 1, 2)
+        .switch(13, 1, Ready, 2);
+    play.on.insert(0, 1); // nobody said that a got the CPU
+    play = play.switch(20, 0, Blocked, 0).interrupt_wakes(30, 0, 1).switch(31, 0, Ready, 1).switch(33, 0, Preempted, 3);
+    play.on.insert(0, 1); // nor that it got it back
+    play = play.switch(40, 0, Blocked, 0).switch(45, 1, Blocked, 0);
+    play.on.insert(0, 1); // nor that it was woken
+    let told = play.switch(60, 0, Blocked, 0).told();
+    assert_eq!(
+        told,
+        "
+10 release a-1#0 arrived 10
+12 release b-2#0 arrived 12
+13 start b-2#0 cpu 1
+20 gap a-1#0
+20 complete a-1#0 cpu 0
+30 release a-1#1 arrived 30
+31 start a-1#1 cpu 0
+33 preempt a-1#1 cpu 0
+40 gap a-1#1
+40 complete a-1#1 cpu 0
+45 complete b-2#0 cpu 1
+60 window a-1#2 from 40
+60 release a-1#2 arrived 60
+60 gap a-1#2
+60 complete a-1#2 cpu 0
+"
+    );
 }
 
 #[test]

@@ -16,11 +16,15 @@ struct Job {
     executed: u64,
     preempted: u32,
     migrated: u32,
+    /// As early as this it may have arrived.
+    earliest: u64,
+    /// Something is missing of what it did.
+    gap: bool,
 }
 
 impl Job {
     fn new(arrival: u64) -> Job {
-        Job { arrival, start: None, done: None, executed: 0, preempted: 0, migrated: 0 }
+        Job { arrival, start: None, done: None, executed: 0, preempted: 0, migrated: 0, earliest: arrival, gap: false }
     }
 }
 
@@ -70,6 +74,8 @@ struct Player {
     last_cpu: Option<u32>,
     next_arrival: u64,
     jobs: Vec<Job>,
+    /// The kernel keeps to itself what it does, but for interrupts.
+    hidden: bool,
 }
 
 /// Instants between two steps, so that all that happens in one has an order.
@@ -84,6 +90,9 @@ struct World {
     on: Vec<Option<usize>>,
     events: Vec<KernelEvent>,
     now: u64,
+    /// CPUs whose idle threads are hidden, and whether threads wake others.
+    idle_hidden: Vec<bool>,
+    threads_wake: bool,
 }
 
 fn pid(player: usize) -> Pid {
@@ -107,14 +116,36 @@ impl World {
                 last_cpu: None,
                 next_arrival: 0,
                 jobs: Vec::new(),
+                hidden: false,
             })
             .collect();
-        World { draw, players, on: vec![None; cpus], events: Vec::new(), now: STEP }
+        let (on, idle_hidden) = (vec![None; cpus], vec![false; cpus]);
+        World { draw, players, on, events: Vec::new(), now: STEP, idle_hidden, threads_wake: false }
+    }
+
+    /// A world in which nothing is recorded of what some threads do, idle ones among them.
+    fn with_hidden(seed: u64) -> World {
+        let mut world = World::new(seed);
+        world.threads_wake = world.draw.below(2) == 0;
+        for player in &mut world.players {
+            player.hidden = world.draw.below(3) == 0;
+        }
+        for hidden in &mut world.idle_hidden {
+            *hidden = world.draw.below(2) == 0;
+        }
+        world
+    }
+
+    fn is_hidden(&self, cpu: u32, by: Option<usize>) -> bool {
+        by.map_or(self.idle_hidden[cpu as usize], |by| self.players[by].hidden)
     }
 
     fn tell(&mut self, cpu: u32, by: Option<usize>, context: Context, what: What) {
         // No two events at one instant.
         self.now += 1;
+        if context == Context::Thread && self.is_hidden(cpu, by) {
+            return;
+        }
         let pid = by.map_or(0, pid);
         self.events.push(KernelEvent { time: Time::from_ns(self.now), cpu, pid, context, name: 0, what });
     }
@@ -166,7 +197,8 @@ impl World {
             let what = What::Wake { thread: self.thread(Some(k)), waking: Waking::Begins, cpu: None };
             let cpu = self.draw.below(self.on.len() as u64) as u32;
             let by = self.on[cpu as usize];
-            self.tell(cpu, by, Context::Hard, what);
+            let by_thread = self.threads_wake && self.draw.below(2) == 0;
+            self.tell(cpu, by, if by_thread { Context::Thread } else { Context::Hard }, what);
             self.players[k].state = State::Ready;
             if ends_job {
                 self.release(k);
@@ -286,6 +318,8 @@ struct Jobs {
     jobs: Vec<Vec<Job>>,
     /// Since when each task's job has been running.
     since: Vec<u64>,
+    /// When each task's next job may have arrived.
+    earliest: Vec<Option<u64>>,
 }
 
 impl Jobs {
@@ -304,10 +338,13 @@ impl Sink for Jobs {
     fn event(&mut self, _: u32, now: Time, event: &Event) {
         let now = now.as_ns();
         match *event {
-            Event::Release { job, arrival, parent: None } => {
+            Event::Window { job, earliest } => self.earliest[job.task.index()] = Some(earliest.as_ns()),
+            Event::Release { job, arrival, .. } => {
                 assert_eq!(self.jobs[job.task.index()].len() as u64, job.number);
-                self.jobs[job.task.index()].push(Job::new(arrival.as_ns()));
+                let earliest = self.earliest[job.task.index()].take().unwrap_or(arrival.as_ns());
+                self.jobs[job.task.index()].push(Job { earliest, ..Job::new(arrival.as_ns()) });
             }
+            Event::Gap { job } => self.job(job).gap = true,
             Event::Start { job, .. } => {
                 self.job(job).start = Some(now);
                 self.since[job.task.index()] = now;
@@ -333,40 +370,52 @@ impl Sink for Jobs {
             self.names.push(def.name.clone());
             self.jobs.push(Vec::new());
             self.since.push(0);
+            self.earliest.push(None);
         }
     }
 }
 
+/// What the rebuilder makes of each thread, beside what there was.
+fn rebuilt(world: &World) -> Vec<(Vec<Job>, Vec<Job>)> {
+    let cpus = world.on.len() as u32;
+    let mut rebuilder = Rebuilder::new(Options { abi: Abi::X86_64, monotonic: true, cpus, ..Options::default() });
+    let mut found = Jobs::default();
+    world.events.iter().for_each(|event| rebuilder.event(event, &mut found));
+    // The log's zero is the first event.
+    let zero = world.events.first().map_or(0, |event| event.time.as_ns());
+    let of_player = |(k, player): (usize, &Player)| {
+        let name = format!("t{k}-{}", pid(k));
+        let at = found.names.iter().position(|found| *found == name);
+        let mut rebuilt = at.map_or(&[][..], |at| &found.jobs[at]).to_vec();
+        for job in &mut rebuilt {
+            (job.arrival, job.earliest) = (job.arrival + zero, job.earliest + zero);
+            job.start = job.start.map(|start| start + zero);
+            job.done = job.done.map(|done| done + zero);
+        }
+        let mut there_were = player.jobs.clone();
+        // Of the last job both sides know a part.
+        for jobs in [&mut rebuilt, &mut there_were] {
+            if let Some(open) = jobs.last_mut().filter(|job| job.done.is_none()) {
+                open.executed = 0;
+            }
+        }
+        (rebuilt, there_were)
+    };
+    world.players.iter().enumerate().map(of_player).collect()
+}
+
+fn cases() -> u64 {
+    std::env::var("TAKT_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(500)
+}
+
 #[test]
 fn rebuilt_jobs_are_those_that_there_were() {
-    let cases = std::env::var("TAKT_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(500);
     let (mut compared, mut preempted, mut migrated, mut late) = (0, 0, 0, 0);
-    for seed in 0..cases {
+    for seed in 0..cases() {
         let mut world = World::new(seed);
         (0..300).for_each(|_| world.step());
-        let cpus = world.on.len() as u32;
-        let mut rebuilder = Rebuilder::new(Options { abi: Abi::X86_64, monotonic: true, cpus, ..Options::default() });
-        let mut found = Jobs::default();
-        world.events.iter().for_each(|event| rebuilder.event(event, &mut found));
-        // The log's zero is the first event.
-        let zero = world.events[0].time.as_ns();
-        for (k, player) in world.players.iter().enumerate() {
-            let name = format!("t{k}-{}", pid(k));
-            let at = found.names.iter().position(|found| *found == name);
-            let mut rebuilt = at.map_or(&[][..], |at| &found.jobs[at]).to_vec();
-            for job in &mut rebuilt {
-                job.arrival += zero;
-                job.start = job.start.map(|start| start + zero);
-                job.done = job.done.map(|done| done + zero);
-            }
-            let mut there_were = player.jobs.clone();
-            // Of the last job both sides know a part.
-            for jobs in [&mut rebuilt, &mut there_were] {
-                if let Some(open) = jobs.last_mut().filter(|job| job.done.is_none()) {
-                    open.executed = 0;
-                }
-            }
-            assert_eq!(rebuilt, there_were, "seed {seed}: {name}, {:?}", player.style);
+        for (k, (rebuilt, there_were)) in rebuilt(&world).into_iter().enumerate() {
+            assert_eq!(rebuilt, there_were, "seed {seed}: t{k}, {:?}", world.players[k].style);
             compared += rebuilt.len();
             preempted += rebuilt.iter().map(|job| job.preempted).sum::<u32>();
             migrated += rebuilt.iter().map(|job| job.migrated).sum::<u32>();
@@ -376,5 +425,45 @@ fn rebuilt_jobs_are_those_that_there_were() {
     assert!(
         compared > 10_000 && preempted > 1000 && migrated > 100 && late > 100,
         "{compared} {preempted} {migrated} {late}"
+    );
+}
+
+/// What threads do in whose context something is recorded is told, or doubted job by job, whoever gave them their CPUs.
+#[test]
+fn no_job_is_hidden_by_threads_that_hide() {
+    let (mut exact, mut from_calls, mut doubted, mut windows) = (0, 0, 0, 0);
+    for seed in 0..cases() {
+        let mut world = World::with_hidden(seed);
+        (0..300).for_each(|_| world.step());
+        for (k, (rebuilt, mut there_were)) in rebuilt(&world).into_iter().enumerate() {
+            if world.players[k].hidden {
+                continue;
+            }
+            let what = format!("seed {seed}: t{k}, {:?}", world.players[k].style);
+            if there_were.len() == rebuilt.len() + 1 && there_were.last().is_some_and(|last| last.done.is_none()) {
+                there_were.pop();
+            }
+            assert_eq!(rebuilt.len(), there_were.len(), "{what}: {rebuilt:#?} {there_were:#?}");
+            for (n, (rebuilt, job)) in rebuilt.iter().zip(&there_were).enumerate() {
+                let what = format!("{what}, job {n}: {rebuilt:?} of {job:?}");
+                assert!(rebuilt.earliest <= job.arrival && job.arrival <= rebuilt.arrival, "{what}");
+                assert_eq!(rebuilt.done, job.done, "{what}");
+                windows += u32::from(rebuilt.earliest < rebuilt.arrival);
+                doubted += u32::from(rebuilt.gap);
+                if rebuilt.gap || job.done.is_none() {
+                    continue;
+                }
+                // A job that began by a hidden switch starts when its call returns.
+                let later = rebuilt.start.unwrap() - job.start.unwrap();
+                assert!(later < 2 * STEP, "{what}");
+                assert_eq!(rebuilt.executed + later, job.executed, "{what}");
+                assert_eq!((rebuilt.preempted, rebuilt.migrated), (job.preempted, job.migrated), "{what}");
+                (exact, from_calls) = (exact + u32::from(later == 0), from_calls + u32::from(later > 0));
+            }
+        }
+    }
+    assert!(
+        exact > 2000 && from_calls > 500 && doubted > 500 && windows > 500,
+        "{exact} {from_calls} {doubted} {windows}"
     );
 }

@@ -176,6 +176,11 @@ impl<'a, R: io::Read> Side<'a, R> {
                 self.change(job, |view| view.end = End::Cancelled(cause));
                 self.hand_over(matcher, job);
             }
+            Event::Gap { job } => {
+                if let Some(task) = self.tasks.get_mut(job.task.index()) {
+                    task.open.iter_mut().for_each(|view| view.doubtful = true);
+                }
+            }
             Event::Lost { .. } => {
                 for task in self.tasks.iter_mut().filter(|task| task.stream == record.stream) {
                     task.open.iter_mut().for_each(|view| view.doubtful = true);

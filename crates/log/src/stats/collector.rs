@@ -240,14 +240,7 @@ impl Collector {
     #[cold]
     fn lose(&mut self, stream: u32, count: u64) {
         self.lost = if count == 0 { None } else { self.lost.and_then(|lost| lost.checked_add(count)) };
-        for task in self.tasks.iter_mut().filter(|task| task.stream == stream) {
-            task.last = NONE;
-            task.window = NONE;
-            task.holes |= !task.open.is_empty();
-            for job in task.open.iter_mut() {
-                (job.doubtful, job.gap, job.since) = (true, true, NONE);
-            }
-        }
+        self.tasks.iter_mut().filter(|task| task.stream == stream).for_each(TaskState::lose);
         if let Some((base, cpus)) = bases(&self.definitions.nodes).0.get(stream as usize) {
             self.cpus.iter_mut().skip(*base as usize).take(*cpus as usize).for_each(Cpu::lose);
         }
@@ -288,6 +281,11 @@ impl Sink for Collector {
             Event::IrqEnter { irq, cpu } => self.interrupt(stream, now, irq, cpu, true),
             Event::IrqExit { irq, cpu } => self.interrupt(stream, now, irq, cpu, false),
             Event::Lost { count } => self.lose(stream, count),
+            Event::Gap { job } => {
+                if let Some(task) = self.tasks.get_mut(job.task.index()) {
+                    task.lose();
+                }
+            }
             _ => {}
         }
     }
@@ -439,6 +437,16 @@ impl TaskState {
             inter_arrivals: Histogram::default(),
             start_latencies: Histogram::default(),
             latencies: latencies.then(Box::default),
+        }
+    }
+
+    /// Events of it are missing: its open jobs may have ended unseen, and nobody knows since when they have been running.
+    #[cold]
+    fn lose(&mut self) {
+        (self.last, self.window) = (NONE, NONE);
+        self.holes |= !self.open.is_empty();
+        for job in self.open.iter_mut() {
+            (job.doubtful, job.gap, job.since) = (true, true, NONE);
         }
     }
 

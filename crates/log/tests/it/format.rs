@@ -266,10 +266,10 @@ fn what_was_added_to_this_version_is_refused_by_name() {
         Reader::new(&log[..]).err().unwrap().to_string()
     };
     let kinds = 8 + 44 + 2;
-    assert_eq!(whole[kinds..kinds + 4], [0xff, 0xff, 0xff, 0x03]);
+    assert_eq!(whole[kinds..kinds + 4], [0xff, 0xff, 0xff, 0x07]);
     assert_eq!(
-        refused(&|log| log[kinds + 3] = 0x07),
-        "the log has events of kind 23 at byte 8, which this takt does not know; use the takt that made it"
+        refused(&|log| log[kinds + 3] = 0x0f),
+        "the log has events of kind 24 at byte 8, which this takt does not know; use the takt that made it"
     );
     // The first definition is node 0's: its length, its type, its number, its name.
     let node = whole.windows(5).position(|bytes| bytes == b"\0\0\x02n0").unwrap();

@@ -56,6 +56,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         (small(), small()).prop_map(|(irq, cpu)| Event::IrqExit { irq, cpu }),
         number().prop_map(|count| Event::Lost { count }),
         (job(), number()).prop_map(|(job, ns)| Event::Window { job, earliest: Time::from_ns(ns) }),
+        job().prop_map(|job| Event::Gap { job }),
     ]
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn check(system: &System, summary: &RunSummary, events: &Events) {
                 Running(on) if on == cpu || !is_whole => Some(Completed),
                 _ => None,
             }),
-            Event::Lost { count: 0 } if summary.recorded.is_some() && !is_whole => {}
+            Event::Gap { .. } if summary.recorded.is_some() && !is_whole => {}
             Event::Miss { job } => misses.push(job),
             other => panic!("unexpected {other:?}"),
         }

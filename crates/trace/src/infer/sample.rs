@@ -86,7 +86,10 @@ struct Own {
     open: VecDeque<Open>,
     /// The earliest arrival of a job that is about to be released.
     window: Option<(u64, Time)>,
+    /// How often events of all had been lost at its last release.
     lost: u64,
+    /// Events of it alone are missing since then.
+    gap: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -145,10 +148,10 @@ impl Sampler {
                 release: now,
                 complete: None,
                 exec: None,
-                gap: own.lost != lost,
+                gap: own.lost != lost || own.gap,
             });
         }
-        own.lost = lost;
+        (own.lost, own.gap) = (lost, false);
         if own.open.len() == OPEN_MAX {
             own.open.pop_front();
         }
@@ -217,6 +220,13 @@ impl Sampler {
     }
 }
 
+impl Open {
+    /// Events are missing of what it did.
+    fn doubt(&mut self) {
+        (self.doubtful, self.since) = (true, None);
+    }
+}
+
 impl Own {
     fn open(&mut self, number: u64) -> Option<&mut Open> {
         self.open.iter_mut().find(|open| open.number == number)
@@ -260,10 +270,15 @@ impl Sink for Sampler {
                     self.hands_back(now, job);
                 }
             }
+            Event::Gap { job } => {
+                let own = self.own(job.task);
+                own.gap = true;
+                own.open.iter_mut().for_each(Open::doubt);
+            }
             Event::Lost { .. } => {
                 self.lost += 1;
                 for own in &mut self.tasks {
-                    own.open.iter_mut().for_each(|open| (open.doubtful, open.since) = (true, None));
+                    own.open.iter_mut().for_each(Open::doubt);
                 }
                 self.stacks.clear();
             }

@@ -60,7 +60,7 @@ pub(super) struct Thread {
     pub(super) stage: Stage,
     /// The number of its next job.
     pub(super) next: u64,
-    /// When its last job arrived.
+    /// When its last job arrived at the earliest.
     pub(super) arrival: Time,
     /// The CPU that it had last.
     pub(super) cpu: u32,
@@ -150,18 +150,24 @@ impl Thread {
         }
     }
 
-    /// Nothing is known of it any more; says whether it had an open job.
-    pub(super) fn forget(&mut self) -> bool {
-        let open = matches!(self.stage, Stage::Released | Stage::Started);
-        (self.place, self.stage, self.yielded) = (Place::Unknown, Stage::Partial, false);
-        (self.call, self.timer, self.woken) = (None, None, None);
-        open
+    /// It does something on `cpu`. Says whether it must have got it unseen, in the midst of a job.
+    #[inline]
+    pub(super) fn found_on(&mut self, cpu: u32) -> bool {
+        let unseen = matches!(self.place, Place::Ready | Place::Asleep) && self.stage == Stage::Started;
+        (self.place, self.cpu) = (Place::Running, cpu);
+        unseen
     }
 
-    /// Its last job follows no other.
-    pub(super) fn start_chain(&mut self) {
+    /// Nothing is known of it any more.
+    pub(super) fn forget(&mut self) {
+        (self.place, self.stage, self.yielded) = (Place::Unknown, Stage::Partial, false);
+        (self.call, self.timer, self.woken) = (None, None, None);
+    }
+
+    /// Its last job, which arrived then at the latest, follows no other.
+    pub(super) fn start_chain(&mut self, arrival: Time) {
         self.path.clear();
-        self.origin = self.arrival;
+        self.origin = arrival;
     }
 }
 
@@ -190,6 +196,16 @@ impl Threads {
     #[inline]
     pub(super) fn get_mut(&mut self, pid: Pid) -> Option<&mut Thread> {
         self.slot(pid).and_then(|slot| self.slots.get_mut(slot))
+    }
+
+    /// The thread with that id; its name is told by its next switch where it is new.
+    #[inline]
+    pub(super) fn get_or_add(&mut self, pid: Pid) -> &mut Thread {
+        let slot = match self.slot(pid) {
+            Some(slot) => slot,
+            None => self.add(pid, &Seen { pid, comm: Comm::default(), prio: None }),
+        };
+        &mut self.slots[slot]
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Thread> {

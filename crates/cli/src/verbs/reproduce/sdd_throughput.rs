@@ -72,7 +72,7 @@ const TABLE_VII: [(Option<u64>, [f64; 4]); 8] = [
 /// What a request costs the driver: most are short, a few are not.
 const COSTS: [(u64, u32); 4] = [(600, 70), (1_000, 20), (2_000, 8), (4_000, 2)];
 /// How long the device takes, and what a request costs the reader.
-const DEVICE: Span = Span::from_us(50);
+const DEVICE: Span = Span::from_us(100);
 const OWN: Span = Span::from_us(10);
 const FIXED: Class = Class::Fifo { priority: 40 };
 const NAMES: [&str; 2] = ["driver", "reader"];

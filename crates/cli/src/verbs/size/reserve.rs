@@ -148,6 +148,10 @@ impl Observed {
                 Event::Cancel { job, .. } if own(job) => {
                     open.remove(&job.number);
                 }
+                Event::Gap { job } if own(job) => {
+                    open.clear();
+                    last = None;
+                }
                 Event::Lost { .. } => {
                     open.clear();
                     last = None;
