@@ -95,6 +95,8 @@ const SWITCH: &str = "name: sched_switch
 ID: 372
 format:
 \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
 \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
 
 \tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;
@@ -111,6 +113,8 @@ const WAKING: &str = "name: sched_waking
 ID: 374
 format:
 \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
 \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
 
 \tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;

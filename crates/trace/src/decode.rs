@@ -19,6 +19,8 @@ pub(crate) struct Decoder {
 #[derive(Clone, Debug)]
 struct Known {
     name: u16,
+    /// The event begins as 64-bit kernels of either kind have it: its number, flags, and the thread's id in the first eight bytes.
+    usual_head: bool,
     pid: Number,
     /// The flags of the context, where the description has them.
     flags: Option<Number>,
@@ -225,9 +227,10 @@ impl Decoder {
             let (numbers, texts) = recipe.places();
             let ends = [ID, pid].into_iter().chain(flags).chain(numbers).map(Number::end);
             let least = ends.chain(texts.iter().map(|text| text.end())).max().unwrap_or(0);
+            let usual_head = endian == Endian::Little && pid == Number::new(4, 4) && flags == Some(Number::new(2, 1));
             let located = texts.iter().any(|text| text.is_located());
             let name = names.number(&format.name);
-            decoder.by_id[id] = Some(Known { name, pid, flags, recipe, least, located });
+            decoder.by_id[id] = Some(Known { name, usual_head, pid, flags, recipe, least, located });
         }
         decoder.lost = names.number("(lost)");
         decoder
@@ -268,10 +271,9 @@ impl Decoder {
     #[must_use]
     fn decode(&self, payload: &[u8], event: &mut KernelEvent) -> bool {
         let from = Payload { bytes: payload, big: self.endian == Endian::Big };
-        if payload.len() < ID.end() {
-            return false;
-        }
-        let Some(Some(known)) = self.by_id.get(from.number(ID) as usize) else {
+        let Some(id) = payload.first_chunk() else { return false };
+        let id = if from.big { u16::from_be_bytes(*id) } else { u16::from_le_bytes(*id) };
+        let Some(Some(known)) = self.by_id.get(usize::from(id)) else {
             (event.name, event.pid, event.context, event.what) = (self.unknown, 0, Context::Thread, What::Other);
             return true;
         };
@@ -279,8 +281,17 @@ impl Decoder {
             return false;
         }
         event.name = known.name;
-        event.pid = from.small(known.pid);
-        event.context = known.flags.map_or(Context::Thread, |flags| Context::of_flags(from.number(flags)));
+        match payload.first_chunk() {
+            Some(head) if known.usual_head => {
+                let head = u64::from_le_bytes(*head);
+                event.pid = (head >> 32) as u32;
+                event.context = Context::of_flags(head >> 16 & 0xff);
+            }
+            _ => {
+                event.pid = from.small(known.pid);
+                event.context = known.flags.map_or(Context::Thread, |flags| Context::of_flags(from.number(flags)));
+            }
+        }
         event.what = match &known.recipe {
             Recipe::UsualSwitch { at, states } => {
                 let Some(fields) = payload.get(*at..).and_then(<[u8]>::first_chunk::<56>) else { return false };

@@ -29,19 +29,33 @@ impl Comm {
     #[inline(always)]
     pub(crate) fn whole(name: [u8; 16]) -> Self {
         // Numbers all the way: a byte written into a name that is read as a whole at once would cost a wait for that byte.
-        const ONES: u128 = u128::from_le_bytes([1; 16]);
-        const TOPS: u128 = u128::from_le_bytes([0x80; 16]);
-        let value = u128::from_le_bytes(name) & (u128::MAX >> 8);
-        // The first NUL is the lowest byte from which subtracting one borrows; what stands behind it is no name.
-        let nuls = value.wrapping_sub(ONES) & !value & TOPS;
-        let kept = nuls.trailing_zeros() & !7;
-        Comm((value & ((1 << kept) - 1)).to_le_bytes())
+        const TOP: u128 = 0xff << 120;
+        const HALF: u128 = u64::MAX as u128;
+        let value = u128::from_le_bytes(name) & !TOP;
+        let (first, second) = ((value & HALF) as u64, (value >> 64) as u64);
+        // What stands behind the first NUL is no name.
+        let (first, second) = match before_nul(first) {
+            u64::MAX => (first, second & before_nul(second)),
+            kept => (first & kept, 0),
+        };
+        Comm((u128::from(first) | u128::from(second) << 64).to_le_bytes())
     }
     /// Its bytes, without NUL.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         let end = self.0.iter().position(|&b| b == 0).unwrap_or(self.0.len());
         &self.0[..end]
+    }
+}
+
+/// The bytes of `value` before its first zero one, all bits of each set; all of them where there is none.
+#[inline(always)]
+fn before_nul(value: u64) -> u64 {
+    // The first NUL is the lowest byte from which subtracting one borrows: its topmost bit is the lowest that is left.
+    let nuls = value.wrapping_sub(u64::from_le_bytes([1; 8])) & !value & u64::from_le_bytes([0x80; 8]);
+    match nuls {
+        0 => u64::MAX,
+        nuls => (nuls & nuls.wrapping_neg()).wrapping_sub(1) >> 7,
     }
 }
 
