@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use takt_log::stats::{Collector, Stats};
 use takt_log::{Definition, Definitions, Event, Header, KindSet, Sink};
 use takt_model::Time;
-use takt_trace::infer::{Inferred, Sample, Sampler};
+use takt_trace::infer::{Inferred, JobSeen, Sample, Sampler};
 
 use crate::failure::Failure;
 use crate::input;
@@ -44,15 +44,6 @@ impl Jobs {
         let inferred = Inferred::of_log(&known, &self.header, &self.definitions);
         (samples, inferred, self.definitions)
     }
-
-    /// How many jobs of the task with this end of a name have completed, and how long they were seen to take.
-    pub(crate) fn completed(&self, suffix: &str) -> usize {
-        let samples = self.sampler.clone().finish(&self.definitions);
-        let tasks = self.definitions.tasks.iter().zip(&samples).filter(|(task, _)| task.name.ends_with(suffix));
-        tasks
-            .map(|(_, sample)| sample.jobs.iter().filter(|job| job.exec.is_some() && job.arrival > Time::ZERO).count())
-            .sum()
-    }
 }
 
 impl Live {
@@ -66,6 +57,16 @@ impl Live {
     /// The jobs so far; `None` where they are not kept, or the log has not begun.
     pub(crate) fn jobs(&self) -> Option<Jobs> {
         self.state().jobs.clone()
+    }
+
+    /// How many jobs of the task with this end of a name have completed so far, and how long they took was seen; none where jobs are not kept.
+    pub(crate) fn completed(&self, suffix: &str) -> usize {
+        let state = self.state();
+        let Some(jobs) = &state.jobs else { return 0 };
+        let tasks = jobs.definitions.tasks.iter().zip(jobs.sampler.so_far());
+        let of_it = tasks.filter(|(task, _)| task.name.ends_with(suffix));
+        let counts = |job: &&JobSeen| job.exec.is_some() && job.arrival > Time::ZERO;
+        of_it.map(|(_, sample)| sample.jobs.iter().filter(counts).count()).sum()
     }
 
     /// For events after this head.

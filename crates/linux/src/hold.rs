@@ -114,10 +114,7 @@ impl Holder {
             return Err(HoldError::Gone { id: thread.pid });
         }
         self.note(Change::Affinity { thread, former, ours: cpus.to_vec() })?;
-        sched::set_cpus_of(id, cpus).map_err(|errno| {
-            let class = format!("affinity to CPUs {cpus:?}");
-            HoldError::Refused(SchedError::Other { class, cause: sched::text(errno) })
-        })
+        sched::set_cpus_of(id, cpus).map_err(|errno| sched::unbound(cpus, errno).into())
     }
 
     /// Takes over a child that has put itself under SCHED_DEADLINE before it became its program ([`crate::process::Held::reserved`]).

@@ -36,7 +36,7 @@ use thiserror::Error;
 
 use crate::clock::errno;
 use crate::process::{CAP_SYS_ADMIN, has_capability};
-use crate::sched::{self, Attributes, Class, SchedError};
+use crate::sched::{self, Class, SchedError};
 
 /// Why there is no network.
 #[derive(Debug, Error)]
@@ -81,8 +81,6 @@ pub struct End {
     driver: Option<u32>,
 }
 
-/// A class that a domain in the making refuses is asked for so often, 20 ms apart.
-const DOMAIN_TRIES_MAX: u32 = 25;
 /// The addresses are private ones, which nobody else sees.
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
 const PREFIX: u8 = 30;
@@ -157,25 +155,9 @@ impl End {
         let thread = self.driver.and_then(|id| libc::pid_t::try_from(id).ok());
         let thread = thread.ok_or_else(|| sched::explained(class, libc::ESRCH))?;
         if !cpus.is_empty() {
-            sched::set_cpus_of(thread, cpus).map_err(|errno| SchedError::Other {
-                class: format!("affinity to CPUs {cpus:?}"),
-                cause: sched::text(errno),
-            })?;
+            sched::set_cpus_of(thread, cpus).map_err(|errno| sched::unbound(cpus, errno))?;
         }
-        let mut refused = None;
-        for _ in 0..DOMAIN_TRIES_MAX {
-            match sched::set_of(thread, &Attributes::from(class)) {
-                Ok(()) => return Ok(()),
-                Err(errno) => refused = Some(errno),
-            }
-            // Right after the machine was divided, its domains are still in the making; and a thread that was moved to another is
-            // there only when it next wakes.
-            if refused != Some(libc::EPERM) {
-                break;
-            }
-            crate::clock::pause(takt_model::Span::from_ms(20));
-        }
-        Err(sched::explained(class, refused.unwrap_or(libc::EPERM)))
+        sched::set_in_domain(thread, class)
     }
 }
 
@@ -321,7 +303,9 @@ impl Routes {
 
 /// Gives the device, of the namespace that the thread is in, a kernel thread for what comes in; its id.
 fn own_thread(device: &str) -> Result<u32, NetError> {
-    let before = drivers(device);
+    // As the kernel names those that take in what comes to a device.
+    let name = format!("napi/{device}-");
+    let before = drivers(&name);
     // veth devices take packets in by NAPI only then.
     offload(device, RECEIVE_OFFLOAD, true)
         .map_err(|cause| NetError::Refused { what: "the device's GRO cannot be switched on", cause })?;
@@ -332,16 +316,15 @@ fn own_thread(device: &str) -> Result<u32, NetError> {
         cause,
         part: "threaded NAPI (Linux 5.12)",
     })?;
-    let new = drivers(device).into_iter().find(|id| !before.contains(id));
+    let new = drivers(&name).into_iter().find(|id| !before.contains(id));
     new.ok_or_else(|| NetError::Refused { what, cause: io::Error::from_raw_os_error(libc::ESRCH) })
 }
 
-/// Kernel threads that take in what comes to a device.
-fn drivers(device: &str) -> BTreeSet<u32> {
-    let name = format!("napi/{device}-");
+/// Threads with this beginning of a name.
+fn drivers(name: &str) -> BTreeSet<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return BTreeSet::new() };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    ids.filter(|id| fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|comm| comm.starts_with(&name))).collect()
+    ids.filter(|id| fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|comm| comm.starts_with(name))).collect()
 }
 
 /// `ethtool -K DEVICE gro on`.
@@ -407,22 +390,9 @@ pub fn burden(socket: &impl AsRawFd, steps: u16) -> io::Result<()> {
     program.extend((0..steps.min(STEPS_MAX)).map(|_| step(DIVIDE, 0)));
     program.push(step(RETURN, u32::MAX));
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    option(socket, libc::SO_ATTACH_FILTER, &filter)
-}
-
-/// Limits what a TCP socket sends, in bytes a second.
-///
-/// # Errors
-/// The kernel's refusal.
-pub fn pace(socket: &impl AsRawFd, bytes: u32) -> io::Result<()> {
-    option(socket, libc::SO_MAX_PACING_RATE, &bytes)
-}
-
-fn option<T>(socket: &impl AsRawFd, name: libc::c_int, value: &T) -> io::Result<()> {
-    let size = size_of::<T>() as libc::socklen_t;
-    let value = std::ptr::from_ref(value).cast();
-    // SAFETY: `value` is a plain structure of that size, as the option takes it; what it points to outlives the call.
-    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, value, size) } {
+    let (size, value) = (size_of_val(&filter) as libc::socklen_t, std::ptr::from_ref(&filter).cast());
+    // SAFETY: `filter` is of the size and form that the option takes; it and the program it points to outlive the call.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, value, size) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -465,7 +435,6 @@ mod tests {
                         let socket = UdpSocket::bind((cable.left().address(), 0)).unwrap();
                         socket.send_to(b"packet", (cable.right().address(), 7000)).unwrap();
                         let mut stream = TcpStream::connect((cable.right().address(), 7001)).unwrap();
-                        pace(&stream, 1_000_000).unwrap();
                         stream.write_all(b"stream").unwrap();
                     });
                     let mut text = String::new();
@@ -479,19 +448,12 @@ mod tests {
             let driver = cable.right().driver();
             drop(cable);
             // The kernel takes namespaces down a little later.
-            let gone = || driver.is_none_or(|id| !drivers_all().contains(&id));
+            let gone = || driver.is_none_or(|id| !drivers("napi/").contains(&id));
             assert!((0..500).any(|_| gone() || {
                 crate::clock::pause(takt_model::Span::from_ms(20));
                 false
             }));
         }
         assert_eq!(fs::read_link("/proc/thread-self/ns/net").unwrap(), here);
-    }
-
-    fn drivers_all() -> BTreeSet<u32> {
-        let Ok(entries) = fs::read_dir("/proc") else { return BTreeSet::new() };
-        let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        ids.filter(|id| fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|comm| comm.starts_with("napi/")))
-            .collect()
     }
 }

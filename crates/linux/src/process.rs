@@ -4,9 +4,12 @@ use std::fs;
 use std::io::{self, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 
+use takt_model::{Span, Time};
+
+use crate::clock::{self, Epoch};
 use crate::hold::Deadline;
 use crate::sched::{self, Attributes, Class, SchedError};
 use crate::signals::Signal;
@@ -92,24 +95,42 @@ pub fn rtprio_limit() -> u64 {
 }
 
 /// Asks a child process to end (SIGTERM), unless it has ended already.
-pub fn terminate(child: &mut std::process::Child) {
-    if matches!(child.try_wait(), Ok(None))
-        && let Ok(pid) = libc::pid_t::try_from(child.id())
-        && pid > 0
-    {
-        // SAFETY: kill passes no memory. The child has not been waited for, so the number is still its own.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
+pub fn terminate(child: &mut Child) {
+    send(child, libc::SIGTERM);
+}
+
+/// How often is looked whether a child that was told to end has.
+const LOOK: Span = Span::from_ms(20);
+
+/// Asks a child process to end (SIGTERM), and ends it where it has not after `patience`; its status, where it is known. `meanwhile` is called
+/// between looks.
+pub fn end(child: &mut Child, patience: Span, meanwhile: &mut dyn FnMut(&mut Child)) -> Option<ExitStatus> {
+    terminate(child);
+    let epoch = Epoch::now_is_zero();
+    while epoch.now() < Time::ZERO.saturating_add(patience) {
+        match child.try_wait() {
+            Ok(None) => {}
+            other => return other.ok().flatten(),
+        }
+        meanwhile(child);
+        clock::pause(LOOK);
     }
+    let _ = child.kill();
+    child.wait().ok()
 }
 
 /// Sends a child process a signal, unless it has ended already.
-pub fn signal(child: &mut std::process::Child, signal: Signal) {
+pub fn signal(child: &mut Child, signal: Signal) {
+    send(child, libc::c_int::from(signal.number()));
+}
+
+fn send(child: &mut Child, number: libc::c_int) {
     if matches!(child.try_wait(), Ok(None))
         && let Ok(pid) = libc::pid_t::try_from(child.id())
         && pid > 0
     {
         // SAFETY: kill passes no memory. The child has not been waited for, so the number is still its own.
-        unsafe { libc::kill(pid, libc::c_int::from(signal.number())) };
+        unsafe { libc::kill(pid, number) };
     }
 }
 

@@ -206,8 +206,16 @@ impl ClassGuard {
     /// The cause of the refusal; the thread keeps its class.
     pub fn enter(class: &Class) -> Result<ClassGuard, SchedError> {
         let former = get(0).unwrap_or_else(|_| Attributes::from(&Class::Other));
-        set(&Attributes::from(class)).map_err(|errno| explain(class, errno, &Facts::gather()))?;
+        set(&Attributes::from(class)).map_err(|errno| explained(class, errno))?;
         Ok(ClassGuard { former, own_thread: PhantomData })
+    }
+
+    /// The same in a domain of CPUs that may still be in the making.
+    ///
+    /// # Errors
+    /// The cause of the refusal; the thread keeps its class.
+    pub fn enter_in_domain(class: &Class) -> Result<ClassGuard, SchedError> {
+        when_there_is_a_domain(|| Self::enter(class))
     }
 }
 
@@ -296,14 +304,18 @@ const CPU_WORDS: usize = 128;
 /// # Errors
 /// What the kernel says: none of the CPUs is there, or the thread is under SCHED_DEADLINE.
 pub fn set_affinity(cpus: &[u32]) -> Result<(), SchedError> {
-    let class = || format!("affinity to CPUs {cpus:?}");
-    set_cpus_of(0, cpus).map_err(|errno| match errno {
-        libc::EINVAL => {
-            SchedError::Other { class: class(), cause: "this process may use none of these CPUs".to_owned() }
+    set_cpus_of(0, cpus).map_err(|errno| match unbound(cpus, errno) {
+        SchedError::Other { class, .. } if errno == libc::EINVAL => {
+            SchedError::Other { class, cause: "this process may use none of these CPUs".to_owned() }
         }
-        libc::EBUSY => SchedError::Affinity { class: class() },
-        other => SchedError::Other { class: class(), cause: text(other) },
+        SchedError::Other { class, .. } if errno == libc::EBUSY => SchedError::Affinity { class },
+        error => error,
     })
+}
+
+/// Why a thread was not bound to these CPUs.
+pub(crate) fn unbound(cpus: &[u32], errno: i32) -> SchedError {
+    SchedError::Other { class: format!("affinity to CPUs {cpus:?}"), cause: text(errno) }
 }
 
 /// Of the caller where `thread` is zero.
@@ -333,6 +345,25 @@ pub(crate) fn get_of(thread: libc::pid_t, flags: libc::c_uint) -> Result<Attribu
 
 /// Bandwidth of a thread that has just ended comes back about a period later, so that EBUSY is tried again this often.
 const ADMISSION_TRIES_MAX: u32 = 10;
+
+/// What SCHED_DEADLINE refuses for the thread's CPUs is tried again this often, 20 ms apart.
+const DOMAIN_TRIES_MAX: u32 = 25;
+
+/// Right after the machine was divided, its domains are still in the making; and a thread that was moved to another is there only when it next wakes.
+fn when_there_is_a_domain<T>(mut set: impl FnMut() -> Result<T, SchedError>) -> Result<T, SchedError> {
+    for _ in 1..DOMAIN_TRIES_MAX {
+        match set() {
+            Err(SchedError::Affinity { .. }) => crate::clock::pause(Span::from_ms(20)),
+            other => return other,
+        }
+    }
+    set()
+}
+
+/// Puts another thread under `class`, in a domain of CPUs that may still be in the making.
+pub(crate) fn set_in_domain(thread: libc::pid_t, class: &Class) -> Result<(), SchedError> {
+    when_there_is_a_domain(|| set_of(thread, &Attributes::from(class)).map_err(|errno| explained(class, errno)))
+}
 
 fn set(attributes: &Attributes) -> Result<(), i32> {
     set_of(0, attributes)

@@ -4,7 +4,7 @@
 use takt_linux::Epoch;
 use takt_linux::tracing::{Event, Guard, Options, Recorder, RecorderError, Threads, now};
 use takt_model::{Bytes, Span, Task, Time};
-use takt_trace::{Endian, Feed, Format, FormatError, KernelEvent, Left, PageLayout, Thread, Waking};
+use takt_trace::{Feed, FormatError, KernelEvent, Left, Thread, Waking};
 use thiserror::Error;
 
 use crate::record::model_cpu;
@@ -66,11 +66,10 @@ impl Kernel {
         let options = Options { events: events.to_vec(), threads, buffer: Some(buffer(tasks)), guard };
         let recorder = Recorder::prepare(&options)?;
         let about = recorder.descriptions();
-        let formats = about.events.iter().map(|event| Format::parse(&event.text)).collect::<Result<Vec<_>, _>>()?;
-        let layout = PageLayout::parse(&about.header_page)?;
+        let feed = Feed::described(&about.header_page, about.events.iter().map(|event| event.text.as_str()))?;
         Ok(Kernel {
             recorder: Some(recorder),
-            feed: Feed::new(&formats, layout, Endian::NATIVE),
+            feed,
             threads: Vec::new(),
             cpus: Vec::new(),
             epoch: None,
@@ -213,10 +212,11 @@ fn see(
 fn why(thread: &Watched, left: Left, next: &Thread) -> Why {
     match left {
         Left::Preempted | Left::Ready => {
-            // Only the kernel's stop threads, which migrate others, are more important than SCHED_DEADLINE, and have a
-            // priority of a lesser class.
-            let is_lesser = next.prio.is_some_and(|prio| prio >= 0) && !next.comm.bytes().starts_with(b"migration/");
-            if next.pid == 0 || (thread.reserved && is_lesser) { Why::Stopped } else { Why::Taken }
+            if next.pid == 0 || (thread.reserved && next.is_below_deadline()) {
+                Why::Stopped
+            } else {
+                Why::Taken
+            }
         }
         Left::Blocked => Why::Asleep,
         Left::Held => Why::Held,

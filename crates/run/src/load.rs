@@ -32,7 +32,7 @@ use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, futex, memory, sch
 use takt_model::{Bytes, Span, Time};
 
 use crate::error::RunError;
-use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED, enter_class};
+use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED};
 use crate::work::{Work, Worked};
 
 pub use bodies::{Finished, Ran, greedy, periodic};
@@ -314,7 +314,7 @@ fn enter(
     }
     memory::prefault_stack::<STACK_TOUCHED>();
     work.calibrate();
-    enter_class(class)
+    ClassGuard::enter_in_domain(class)
 }
 
 fn wait(curtain: &Curtain) -> Option<Epoch> {

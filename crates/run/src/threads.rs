@@ -137,8 +137,6 @@ impl Drop for Through<'_> {
 
 /// Bytes of stack that are touched before the run.
 pub(crate) const STACK_TOUCHED: usize = 64 * 1024;
-/// Right after the machine was divided, the domains may still be in the making: EPERM is tried again this often.
-const DOMAIN_TRIES_MAX: u32 = 20;
 
 /// The whole life of a thread. `ready` tells whether it has its CPUs and its class.
 pub(crate) fn live(
@@ -154,7 +152,7 @@ pub(crate) fn live(
     let entered = enter_cpus().and_then(|()| {
         takt_linux::memory::prefault_stack::<STACK_TOUCHED>();
         work.calibrate();
-        enter_class(&lane.class)
+        ClassGuard::enter_in_domain(&lane.class)
     });
     let _class = match entered {
         Ok(guard) => {
@@ -179,19 +177,6 @@ pub(crate) fn live(
     };
     thread.used = clock::thread_cpu();
     if lane.after.is_empty() { thread.source() } else { thread.successor() }
-}
-
-pub(crate) fn enter_class(class: &Class) -> Result<ClassGuard, SchedError> {
-    let mut tries = 0;
-    loop {
-        match ClassGuard::enter(class) {
-            Err(SchedError::Affinity { .. }) if tries < DOMAIN_TRIES_MAX => {
-                tries += 1;
-                clock::pause(Span::from_ms(10));
-            }
-            other => return other,
-        }
-    }
 }
 
 fn wait_for_go(shared: &Shared) -> Option<Epoch> {

@@ -83,6 +83,15 @@ pub struct Thread {
     pub prio: Option<i32>,
 }
 
+impl Thread {
+    /// Whether SCHED_DEADLINE threads are more important. The kernel's stop threads, which migrate others, are more important than
+    /// those, and show a priority of a lesser class.
+    #[must_use]
+    pub fn is_below_deadline(&self) -> bool {
+        self.prio.is_some_and(|prio| prio >= 0) && !self.comm.bytes().starts_with(b"migration/")
+    }
+}
+
 /// In which state a thread left its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {

@@ -8,7 +8,7 @@ use crate::bytes::Endian;
 use crate::damage::Damages;
 use crate::decode::{Decoder, Step};
 use crate::event::{KernelEvent, Names};
-use crate::format::{Format, PageLayout};
+use crate::format::{Format, FormatError, PageLayout};
 use crate::page::Page;
 
 /// Events that wait for those of other CPUs are given out all the same once there are so many: where the recorder never catches up, memory stays
@@ -47,6 +47,15 @@ impl Feed {
         let mut damages = Damages::default();
         let decoder = Decoder::new(formats, endian, &mut names, &mut damages);
         Feed { decoder, layout, names, damages, cpus: Vec::new(), waiting: 0 }
+    }
+
+    /// For pages of this machine, as its kernel describes them: its file `header_page`, and the `format` files of the events.
+    ///
+    /// # Errors
+    /// The first description that cannot be read.
+    pub fn described<'a>(header_page: &str, events: impl IntoIterator<Item = &'a str>) -> Result<Self, FormatError> {
+        let formats = events.into_iter().map(Format::parse).collect::<Result<Vec<_>, _>>()?;
+        Ok(Feed::new(&formats, PageLayout::parse(header_page)?, Endian::NATIVE))
     }
 
     /// Takes the next whole pages of `cpu`.

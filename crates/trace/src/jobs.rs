@@ -357,12 +357,7 @@ impl Rebuilder {
         match left {
             Left::Preempted => {
                 thread.place = Place::Ready;
-                // Only the kernel's stop threads, which migrate others, are more important than SCHED_DEADLINE, and have a
-                // priority of a lesser class.
-                let makes_way = |next: &Seen| {
-                    next.prio.is_some_and(|prio| prio >= 0) && !next.comm.bytes().starts_with(b"migration/")
-                };
-                if open && thread.is_deadline() && makes_way(next) {
+                if open && thread.is_deadline() && next.is_below_deadline() {
                     sink.event(STREAM, now, &Event::Block { job, cpu });
                 } else if open {
                     sink.event(STREAM, now, &Event::Preempt { job, cpu });

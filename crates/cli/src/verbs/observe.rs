@@ -1,5 +1,6 @@
 //! `takt observe`: jobs of a running kernel, or of a recorded trace.
 
+pub(super) mod beside;
 mod file;
 pub(super) mod live;
 mod raw;

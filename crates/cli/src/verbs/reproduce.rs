@@ -8,6 +8,7 @@ mod context;
 mod findings;
 mod loads;
 mod machine;
+mod players;
 mod recording;
 mod sdd_fig4;
 mod sdd_fig5;

@@ -113,6 +113,12 @@ impl Sampler {
         Sampler { nominal, preemptions, lost: 0, tasks: Vec::new(), stacks: Vec::new() }
     }
 
+    /// What was seen of each task so far, in the order of its definitions, jobs in that of their releases. Tasks without a job may be left out at the
+    /// end.
+    pub fn so_far(&self) -> impl Iterator<Item = &Sample> {
+        self.tasks.iter().take(TASKS_MAX).map(|own| &own.sample)
+    }
+
     /// What was seen of each task of `definitions`.
     #[must_use]
     pub fn finish(self, definitions: &Definitions) -> Vec<Sample> {

@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 
 use indicatif::ProgressBar;
 use serde::Serialize;
-use takt_linux::process::Held;
+use takt_linux::process::{self, Held};
 use takt_linux::sched::Class;
 use takt_linux::thread::Tid;
 use takt_linux::tracing::{self, CpuCount, Event, Recorder, RecorderError, Threads, threads_of};
@@ -13,7 +13,7 @@ use takt_log::stats::Stats;
 use takt_log::{BackEnd, Header};
 use takt_model::Span;
 use takt_trace::jobs::{Filter, Known, Rebuilder, kinds};
-use takt_trace::{Abi, Endian, Feed, Format, PageLayout};
+use takt_trace::{Abi, Feed};
 
 use super::raw::Raw;
 use super::{FLUSH, rebuild};
@@ -25,6 +25,8 @@ use crate::recorded::Recorded;
 
 /// How long a sweep waits for more.
 const SWEEP: Span = Span::from_ms(100);
+/// How long a command has to end once it was told to.
+const END_MAX: Span = Span::from_s(2);
 /// How often parameters of new SCHED_DEADLINE threads are asked for.
 const ASK: Span = Span::from_s(1);
 
@@ -253,7 +255,10 @@ pub(in crate::verbs) fn record(
     feed.finish(|event| rebuilder.event(event, &mut sink));
     ask(&mut rebuilder, &mut sink);
     let cpu = takt_linux::clock::thread_cpu().saturating_sub(cpu_before);
-    end_command(command.as_mut(), status.is_some());
+    if let Some(child) = command.as_mut().filter(|_| status.is_none()) {
+        // It was told to by the same signal, or is told now.
+        process::end(child, END_MAX, &mut |_| {});
+    }
     let raw_cut = raw.finish()?;
     // Not where somebody waits for the end.
     let cost = if interrupted.is_none() { tracing::cost(&recording).ok() } else { None };
@@ -294,11 +299,8 @@ fn refused(error: &RecorderError) -> Failure {
 /// What decodes the recorder's pages.
 fn feed(recorder: &Recorder) -> Result<Feed, Failure> {
     let about = recorder.descriptions();
-    let unread = |error| Failure::cannot(format_args!("this kernel describes its events in an unknown way: {error}"));
-    let formats = about.events.iter().map(|event| Format::parse(&event.text));
-    let formats = formats.collect::<Result<Vec<_>, _>>().map_err(unread)?;
-    let layout = PageLayout::parse(&about.header_page).map_err(unread)?;
-    Ok(Feed::new(&formats, layout, Endian::NATIVE))
+    let feed = Feed::described(&about.header_page, about.events.iter().map(|event| event.text.as_str()));
+    feed.map_err(|error| Failure::cannot(format_args!("this kernel describes its events in an unknown way: {error}")))
 }
 
 /// How many CPUs events can name.
@@ -342,20 +344,3 @@ fn released(held: Option<Held>, command: &[String]) -> Result<Option<Child>, Fai
 fn not_started(program: &str, error: &std::io::Error) -> Failure {
     Failure::input(format_args!("cannot start {program}: {error}"))
 }
-
-/// The command has ended, or was told to by the same signal, or is told now and waited for.
-fn end_command(command: Option<&mut Child>, ended: bool) {
-    let Some(child) = command.filter(|_| !ended) else { return };
-    takt_linux::process::terminate(child);
-    for _ in 0..STOP_MAX {
-        if !matches!(child.try_wait(), Ok(None)) {
-            return;
-        }
-        takt_linux::clock::pause(Span::from_ms(20));
-    }
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
-/// A command that does not end by itself is killed after so many looks, 20 ms apart.
-const STOP_MAX: u32 = 100;

@@ -1,6 +1,7 @@
 //! What an experiment found: the paper's values beside those measured, and whether its claims hold.
 
-use takt_report::{ClaimLine, Picture};
+use takt_log::stats::Histogram;
+use takt_report::{ClaimLine, Figure, Picture};
 
 /// What an experiment found.
 #[derive(Default)]
@@ -54,6 +55,18 @@ pub(super) struct Drawn {
     pub(super) alone: String,
     /// The same for the page.
     pub(super) picture: Picture,
+}
+
+impl Drawn {
+    /// A chart under `title`, in a file with that name.
+    pub(super) fn of(file: &str, figure: &Figure, title: impl Into<String>, caption: impl Into<String>) -> Drawn {
+        let id = file.trim_end_matches(".svg");
+        Drawn {
+            file: file.to_owned(),
+            alone: figure.svg(id, true),
+            picture: Picture { title: title.into(), caption: caption.into(), svg: figure.svg(id, false) },
+        }
+    }
 }
 
 /// A table of the paper with what was measured.
@@ -180,6 +193,36 @@ impl Comparison {
     }
 }
 
+/// As tables show times.
+pub(super) fn us(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// The same of several, as a row has them.
+pub(super) fn in_us<const N: usize>(ns: [u64; N]) -> Vec<Option<f64>> {
+    ns.map(|ns| Some(us(ns))).to_vec()
+}
+
+/// Points of a distribution function, in ms and %. With its `steps`, where it is to be drawn as a line.
+pub(super) fn distribution(all: &Histogram, steps: bool) -> Vec<(f64, f64)> {
+    let count = all.count().max(1) as f64;
+    let (mut sum, mut points) = (0, Vec::new());
+    for bucket in all.buckets() {
+        let x = us(bucket.upper_ns) / 1e3;
+        if steps {
+            points.push((x, sum as f64 / count * 100.0));
+        }
+        sum += bucket.count;
+        points.push((x, sum as f64 / count * 100.0));
+    }
+    points
+}
+
+/// A value in a sentence, with so many digits behind the point.
+pub(super) fn told(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.digits$}"))
+}
+
 /// Whether `value` is between `low` and `high` times `of`, all positive; `None` where one is unknown.
 pub(super) fn within(value: Option<f64>, of: f64, low: f64, high: f64) -> Option<bool> {
     let ratio = value? / of;
@@ -229,6 +272,18 @@ mod tests {
         assert_eq!(rows[1], ["", "measured", "2.0", "-", "-", "-", "-"]);
         assert_eq!(table(2).csv(), "task,column,paper,measured\n\"a, b\",c0,1.9858,2.049\n\"a, b\",c1,1.9858,\n");
         assert!(table(2).json()["rows"][0]["values"][1]["measured"].is_null());
+    }
+
+    #[test]
+    fn a_distribution_ends_at_all() {
+        let mut all = Histogram::default();
+        [1_000_000, 2_000_000, 2_000_000, 3_000_000].iter().for_each(|ns| all.record(*ns));
+        let points = distribution(&all, false);
+        assert_eq!(points.iter().map(|point| point.1).collect::<Vec<_>>(), [25.0, 75.0, 100.0]);
+        assert!((points[0].0 - 1.0).abs() < 0.002);
+        let steps = distribution(&all, true);
+        assert_eq!(steps.iter().map(|point| point.1).collect::<Vec<_>>(), [0.0, 25.0, 25.0, 75.0, 75.0, 100.0]);
+        assert_eq!([told(Some(1.0), 2), told(None, 2)], ["1.00", "unknown"]);
     }
 
     #[test]

@@ -1,10 +1,5 @@
 //! The kernel recorded, by `observe`'s machinery, while an experiment runs in other threads of this process.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-
-use takt_linux::clock;
 use takt_log::stats::{Collector, Histogram, Stats, TaskStats};
 use takt_log::{Event, JobKey, Sink};
 use takt_model::{Span, Time};
@@ -15,13 +10,12 @@ use crate::args;
 use crate::failure::Failure;
 use crate::input;
 use crate::output::Target;
-use crate::verbs::observe::live;
+use crate::verbs::observe::beside::Beside;
 
 /// A recording that goes on.
 pub(super) struct Recording {
     path: String,
-    over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<(Stats, live::Recording), Failure>>>,
+    beside: Beside,
 }
 
 /// A recording that has ended.
@@ -56,49 +50,13 @@ impl Recording {
         let mut options = args::Observe { suspensions, ..args::Observe::everything() };
         options.pid = [std::process::id()].into_iter().chain(driver).collect();
         options.output = Some(Target(path.clone()));
-        let (begun, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (told, stop) = (Arc::clone(&begun), Arc::clone(&over));
-        let record = move || {
-            live::record(&options, None, &|| {
-                // Asked for the first time right after recording began.
-                told.store(true, Ordering::Release);
-                stop.load(Ordering::Acquire).then(String::new)
-            })
-        };
-        let thread = std::thread::Builder::new()
-            .name("takt-recorder".to_owned())
-            .spawn(record)
-            .map_err(|error| Failure::trouble(format_args!("cannot start a thread to record: {error}")))?;
-        while !begun.load(Ordering::Acquire) && !thread.is_finished() {
-            clock::pause(Span::from_ms(2));
-        }
-        let mut recording = Recording { path, over, thread: Some(thread) };
-        if recording.thread.as_ref().is_some_and(JoinHandle::is_finished) {
-            recording.end()?;
-        }
-        Ok(recording)
+        Ok(Recording { path, beside: Beside::start(options, None)? })
     }
 
     /// Ends it.
-    pub(super) fn finish(mut self) -> Result<Recorded, Failure> {
-        let (stats, recording) = self.end()?;
-        Ok(Recorded { path: std::mem::take(&mut self.path), stats, defects: recording.defects() })
-    }
-
-    fn end(&mut self) -> Result<(Stats, live::Recording), Failure> {
-        self.over.store(true, Ordering::Release);
-        let joined = self.thread.take().map(JoinHandle::join);
-        joined
-            .and_then(Result::ok)
-            .unwrap_or_else(|| Err(Failure::trouble("the thread that records ended by a panic; this is a bug of takt")))
-    }
-}
-
-impl Drop for Recording {
-    fn drop(&mut self) {
-        if self.thread.is_some() {
-            let _ = self.end();
-        }
+    pub(super) fn finish(self) -> Result<Recorded, Failure> {
+        let (stats, recording) = self.beside.finish()?;
+        Ok(Recorded { path: self.path, stats, defects: recording.defects() })
     }
 }
 

@@ -8,7 +8,7 @@ use takt_report::{Picture, Rows, SvgOptions, svg};
 use takt_run::load::{Finished, Member, Place, Ran, Stage, greedy, periodic};
 
 use super::context::Context;
-use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, within};
+use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, told, within};
 use super::recording::{Recorded, Recording};
 use super::{Experiment, SDD, loads, machine};
 use crate::failure::Failure;
@@ -158,7 +158,7 @@ fn figure(one: &Measured) -> Result<Drawn, Failure> {
 }
 
 fn claims(findings: &mut Findings, measured: &[Measured]) {
-    let text = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.3}"));
+    let text = |value: Option<f64>| told(value, 3);
     let [exact, long] = [measured.first(), measured.get(1)];
     for (name, one) in [("shares", exact), ("shares-10", long)] {
         let share = |i: usize| one.and_then(|one| one.share(i));

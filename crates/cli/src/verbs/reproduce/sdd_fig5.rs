@@ -6,15 +6,14 @@
 //! a second on end. The paper's player starved until the other one had finished.
 
 use takt_linux::{Class, SchedError};
-use takt_log::stats::{Histogram, Summary};
-use takt_model::draw::Draw;
-use takt_model::{Exec, Span, Task};
-use takt_report::{Figure, Form, Picture, Series};
+use takt_log::stats::Summary;
+use takt_model::Span;
 use takt_run::RunError;
-use takt_run::load::{Film, Member, Place, Shown, Stage, player};
+use takt_run::load::{Film, Member, Place, Stage, player};
 
 use super::context::Context;
-use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, within};
+use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, told, within};
+use super::players::{self, PERIOD, Played, frames_of, periods};
 use super::recording::Recording;
 use super::{Experiment, SDD, loads};
 use crate::failure::Failure;
@@ -30,8 +29,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: reproduce,
 };
 
-/// Of a frame.
-const PERIOD: Span = Span::from_ms(40);
 /// Frames between the beginnings of two demanding scenes, and which of them are demanding.
 const SCENE: usize = 50;
 const DEMANDING: std::ops::Range<usize> = 20..30;
@@ -48,40 +45,8 @@ const NAMES: [&str; 2] = ["player-1", "player-2"];
 
 /// CPU time of each frame.
 fn film(seed: u64, length: Span) -> Film {
-    let task = |name: &str, min: u64, max: u64| {
-        let mut task = Task::periodic(name, PERIOD, Span::from_ms(max));
-        task.exec = Exec::Uniform { min: Span::from_ms(min), max: Span::from_ms(max) };
-        task
-    };
-    let (quiet, demanding) = (task("quiet", 4, 6), task("demanding", 35, 37));
-    let draw = Draw::new(seed, "film");
-    let count = usize::try_from(length.as_ns() / PERIOD.as_ns()).unwrap_or(0).clamp(2, FRAMES_MAX);
-    let frame = |k: usize| {
-        let demands = DEMANDING.contains(&(k % SCENE));
-        draw.exec(if demands { &demanding } else { &quiet }, k as u64)
-    };
-    Film { frames: (0..count).map(frame).collect(), period: PERIOD, refresh: Span::from_ms(10) }
-}
-
-/// More frames are not played.
-const FRAMES_MAX: usize = 100_000;
-
-/// Inter-frame times of one player.
-struct Played {
-    shown: Shown,
-    times: Option<Summary<u64>>,
-}
-
-impl Played {
-    fn new(shown: Shown) -> Played {
-        let mut histogram = Histogram::default();
-        between(&shown).for_each(|ns| histogram.record(ns));
-        Played { times: histogram.summary(), shown }
-    }
-}
-
-fn between(shown: &Shown) -> impl Iterator<Item = u64> + '_ {
-    shown.windows(2).map(|pair| pair[1].saturating_since(pair[0]).as_ns())
+    let (quiet, demanding) = (frames_of("quiet", (4, 6)), frames_of("demanding", (35, 37)));
+    players::film(seed, length, |k| if DEMANDING.contains(&(k % SCENE)) { &demanding } else { &quiet })
 }
 
 fn reproduce(context: &Context) -> Result<Findings, Failure> {
@@ -100,14 +65,12 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     findings.tables.push(table(&of));
     findings.figures.push(figure("fig5-fifo.svg", "under SCHED_FIFO at two priorities", &played, 0));
     findings.figures.push(figure("fig5-reserved.svg", "in two reservations", &played, 2));
-    context.write(FRAMES, frames(&played).as_bytes())?;
-    findings.files.push(FRAMES.to_owned());
+    let shown: Vec<_> = PLAYERS.into_iter().zip(played.iter().map(|one| &one.shown)).collect();
+    players::write(context, &mut findings, &shown)?;
     claims(&mut findings, &of);
     differences(&mut findings, context, factor);
     Ok(findings)
 }
-
-const FRAMES: &str = "frames.csv";
 
 /// In the paper's reservations, or in somewhat smaller ones where the kernel admits no more.
 fn reserved(
@@ -154,17 +117,12 @@ fn play(
 }
 
 fn table<'a>(of: &impl Fn(usize) -> Option<&'a Summary<u64>>) -> Comparison {
-    let us = |ns: u64| Some(ns as f64 / 1e3);
     let row = |i: usize| {
-        let measured = match of(i) {
-            Some(s) => vec![us(s.mean), us(s.deviation), us(s.p99), us(s.max)],
-            None => vec![None; 4],
-        };
         let paper = match PAPER_IFT[i] {
             Some((mean, deviation)) => vec![Some(mean), Some(deviation), None, None],
             None => vec![None; 4],
         };
-        Row { name: PLAYERS[i].to_owned(), values: vec![paper, measured] }
+        Row { name: PLAYERS[i].to_owned(), values: vec![paper, players::numbers(of(i))] }
     };
     Comparison {
         title: "Inter-frame times".to_owned(),
@@ -172,64 +130,27 @@ fn table<'a>(of: &impl Fn(usize) -> Option<&'a Summary<u64>>) -> Comparison {
         unit: "times in us",
         digits: 1,
         row_head: "player",
-        columns: ["avg", "dev", "p99", "max"].map(str::to_owned).to_vec(),
+        columns: players::NUMBERS.map(str::to_owned).to_vec(),
         sources: vec![PAPER, MEASURED],
         rows: (0..PLAYERS.len()).map(row).collect(),
     }
 }
 
 fn figure(file: &str, how: &str, played: &[Played], first: usize) -> Drawn {
-    let series = (0..2)
-        .rev()
-        .filter_map(|i| {
-            let times = between(&played.get(first + i)?.shown);
-            let points = times.enumerate().map(|(k, ns)| (k as f64 + 1.0, ns as f64 / 1e6)).collect();
-            Some(Series { name: PLAYERS[first + i].to_owned(), points, form: Form::Line, colour: i })
-        })
-        .collect();
-    let figure = Figure {
-        title: format!("Two players {how}: inter-frame times"),
-        x: "frame".to_owned(),
-        y: "inter-frame time in ms".to_owned(),
-        series,
-        rules: vec![("40 ms, as filmed".to_owned(), 40.0)],
-        // The same for both figures.
-        y_max: played
-            .iter()
-            .filter_map(|one| one.times.as_ref())
-            .map(|times| times.max)
-            .max()
-            .map(|ns| ns as f64 / 1e6 * 1.04),
-        x_from_zero: true,
-    };
-    let id = file.trim_end_matches(".svg");
-    Drawn {
-        file: file.to_owned(),
-        alone: figure.svg(id, true),
-        picture: Picture {
-            title: format!("Fig. 5: {how}"),
-            caption: "The dotted line is at 40 ms. Frames 20 to 29 of every 50 take 35 to 37 ms each to decode, the others 4 to 6 ms.".to_owned(),
-            svg: figure.svg(id, false),
-        },
-    }
-}
-
-/// When each frame was shown, in ns since the start: a column a player.
-fn frames(played: &[Played]) -> String {
-    let heads: Vec<String> = PLAYERS.iter().take(played.len()).map(|name| takt_report::csv::field(name)).collect();
-    let mut text = format!("frame,{}\n", heads.join(","));
-    let most = played.iter().map(|one| one.shown.len()).max().unwrap_or(0);
-    for k in 0..most {
-        let at = |one: &Played| one.shown.get(k).map_or(String::new(), |at| at.as_ns().to_string());
-        let cells: Vec<String> = played.iter().map(at).collect();
-        text.push_str(&format!("{k},{}\n", cells.join(",")));
-    }
-    text
+    let line = |i: usize| Some(played.get(first + i)?.line(PLAYERS[first + i], i));
+    // The same for both figures.
+    let most = played.iter().filter_map(|one| one.times.as_ref()).map(|times| times.max).max();
+    let figure = players::figure(
+        format!("Two players {how}: inter-frame times"),
+        (0..2).rev().filter_map(line).collect(),
+        most.map(|ns| ns as f64 / 1e6 * 1.04),
+    );
+    let caption = "The dotted line is at 40 ms. Frames 20 to 29 of every 50 take 35 to 37 ms each to decode, the others 4 to 6 ms.";
+    Drawn::of(file, &figure, format!("Fig. 5: {how}"), caption)
 }
 
 fn claims<'a>(findings: &mut Findings, of: &impl Fn(usize) -> Option<&'a Summary<u64>>) {
-    let periods = |ns: u64| ns as f64 / PERIOD.as_ns() as f64;
-    let text = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.2}"));
+    let text = |value: Option<f64>| told(value, 2);
     let max = |i: usize| of(i).map(|s| periods(s.max));
     let p99 = |i: usize| of(i).map(|s| periods(s.p99));
     let p90 = |i: usize| of(i).map(|s| periods(s.p90));

@@ -12,10 +12,10 @@ use takt_linux::net::Cable;
 use takt_linux::sched::{Class, ClassGuard};
 use takt_log::stats::{Histogram, Summary};
 use takt_model::Span;
-use takt_report::{Figure, Form, Picture, Series};
+use takt_report::{Figure, Form, Series};
 
 use super::context::Context;
-use super::findings::{Comparison, Drawn, Findings, PAPER, Row, all, within};
+use super::findings::{Comparison, Drawn, Findings, PAPER, Row, all, distribution, in_us, told, us, within};
 use super::recording::Recording;
 use super::traffic::refused;
 use super::{Experiment, SDD};
@@ -269,12 +269,8 @@ fn more_important() -> Result<ClassGuard, Failure> {
     ClassGuard::enter(&Class::Fifo { priority: PRIORITY }).map_err(Failure::cannot)
 }
 
-fn us(ns: u64) -> f64 {
-    ns as f64 / 1e3
-}
-
 fn values(measured: Option<&Histogram>) -> Vec<Option<f64>> {
-    let of = |s: Summary<u64>| [s.mean, s.deviation, s.max, s.min].map(|ns| Some(us(ns))).to_vec();
+    let of = |s: Summary<u64>| in_us([s.mean, s.deviation, s.max, s.min]);
     measured.and_then(Histogram::summary).map_or(vec![None; 4], of)
 }
 
@@ -287,7 +283,7 @@ fn figure(threads: &Measured, softirqs: &Measured) -> Drawn {
     ];
     let end = all.iter().filter_map(|(_, all, _)| all.percentile(99)).max().unwrap_or(1);
     let series = all.iter().enumerate().map(|(colour, (name, all, form))| {
-        let points = distribution(all).into_iter().filter(|point| point.0 <= us(end) / 1e3 * 1.1).collect();
+        let points = distribution(all, false).into_iter().filter(|point| point.0 <= us(end) / 1e3 * 1.1).collect();
         Series { name: (*name).to_owned(), points, form: *form, colour }
     });
     let figure = Figure {
@@ -299,28 +295,12 @@ fn figure(threads: &Measured, softirqs: &Measured) -> Drawn {
         y_max: Some(100.0),
         x_from_zero: true,
     };
-    Drawn {
-        file: "t1-distances.svg".to_owned(),
-        alone: figure.svg("t1", true),
-        picture: Picture {
-            title: "Distances of packets, and of what takes them in".to_owned(),
-            caption:
-                "Not in the paper: whole distributions of test T1, up to a tenth beyond the largest 99th percentile."
-                    .to_owned(),
-            svg: figure.svg("t1", false),
-        },
-    }
-}
-
-/// A distribution function in ms and %, with its steps.
-fn distribution(all: &Histogram) -> Vec<(f64, f64)> {
-    let count = all.count().max(1) as f64;
-    let mut sum = 0;
-    let step = |bucket: takt_log::stats::Bucket| {
-        sum += bucket.count;
-        (us(bucket.upper_ns) / 1e3, sum as f64 / count * 100.0)
-    };
-    all.buckets().map(step).collect()
+    Drawn::of(
+        "t1-distances.svg",
+        &figure,
+        "Distances of packets, and of what takes them in",
+        "Not in the paper: whole distributions of test T1, up to a tenth beyond the largest 99th percentile.",
+    )
 }
 
 fn median(all: &Histogram) -> Option<f64> {
@@ -331,7 +311,7 @@ fn claims(findings: &mut Findings, threads: &[Measured], softirqs: &[Measured]) 
     // Of medians: an average follows one pause of the machine.
     let ratio = |of: &Histogram, by: &Histogram| Some(median(of)? / median(by)?);
     let mut claim = |name, claim: &str, ratios: Vec<Option<f64>>| {
-        let shown = ratios.iter().map(|ratio| ratio.map_or("unknown".to_owned(), |ratio| format!("{ratio:.3}")));
+        let shown = ratios.iter().map(|ratio| told(*ratio, 3));
         let found = format!("relative to the sender: {}", shown.collect::<Vec<_>>().join(", "));
         findings.claim(name, claim, found, all(ratios.iter().map(|ratio| within(*ratio, 1.0, 0.98, 1.02))));
     };
@@ -392,14 +372,5 @@ mod tests {
         for (test, row) in TABLE_II.iter().enumerate() {
             assert!(row[3] >= PAUSES[test] as f64 * 1e3 && row[3] <= row[0] && row[0] <= row[2]);
         }
-    }
-
-    #[test]
-    fn a_distribution_ends_at_all() {
-        let mut all = Histogram::default();
-        [1_000_000, 2_000_000, 2_000_000, 3_000_000].iter().for_each(|ns| all.record(*ns));
-        let points = distribution(&all);
-        assert_eq!(points.iter().map(|point| point.1).collect::<Vec<_>>(), [25.0, 75.0, 100.0]);
-        assert!((points[0].0 - 1.0).abs() < 0.002);
     }
 }

@@ -8,12 +8,12 @@
 use takt_log::stats::{Collector, Stats, TaskStats};
 use takt_log::{Definitions, Header, KindSet};
 use takt_model::{Builtin, CpuSet, Exec, Placement, Span, System, Task, file};
-use takt_report::{Figure, Form, Picture, Series};
+use takt_report::{Figure, Form, Series};
 use takt_run::{RunOptions, Trace, prepare};
 use takt_sim::{SimOptions, simulate};
 
 use super::context::Context;
-use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, within};
+use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, distribution, in_us, told, us, within};
 use super::recording::{Recorded, Recording, of};
 use super::{Experiment, SDD};
 use crate::failure::Failure;
@@ -131,18 +131,14 @@ fn simulated(system: &System, seed: u64, duration: Span) -> Result<Stats, Failur
     Ok(collector.finish(summary.end))
 }
 
-fn us(ns: u64) -> f64 {
-    ns as f64 / 1e3
-}
-
 fn values(task: Option<&TaskStats>) -> Vec<Option<f64>> {
     let of = |task: &TaskStats| [task.execution_ns, task.inter_arrival_ns, task.response_ns];
     let three = task.map_or([None; 3], of);
     three
         .iter()
         .flat_map(|summary| match summary {
-            Some(s) => [s.mean, s.deviation, s.max, s.min].map(|ns| Some(us(ns))),
-            None => [None; 4],
+            Some(s) => in_us([s.mean, s.deviation, s.max, s.min]),
+            None => vec![None; 4],
         })
         .collect()
 }
@@ -168,7 +164,7 @@ fn figure(measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) -> 
     let mut series = Vec::new();
     for (word, tasks, form) in [("simulated", simulated, Form::Dashed), ("measured", measured, Form::Steps)] {
         for (i, task) in tasks.iter().enumerate() {
-            let points = task.map_or_else(Vec::new, |task| distribution(task, form == Form::Dashed));
+            let points = task.map_or_else(Vec::new, |task| distribution(&task.responses, form == Form::Dashed));
             series.push(Series { name: format!("task {}, {word}", i + 1), points, form, colour: i });
         }
     }
@@ -184,37 +180,19 @@ fn figure(measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) -> 
         y_max: Some(100.0),
         x_from_zero: true,
     };
-    Drawn {
-        file: "fig3-responses.svg".to_owned(),
-        alone: figure.svg("fig3", true),
-        picture: Picture {
-            title: "Fig. 3: distributions of the response times".to_owned(),
-            caption: "Up to a quarter beyond the 99th percentile; the table has the maxima.".to_owned(),
-            svg: figure.svg("fig3", false),
-        },
-    }
-}
-
-/// Points of a distribution function, in ms and %. With its steps, where it is to be drawn as a line.
-fn distribution(task: &TaskStats, steps: bool) -> Vec<(f64, f64)> {
-    let count = task.responses.count().max(1) as f64;
-    let (mut sum, mut points) = (0, Vec::new());
-    for bucket in task.responses.buckets() {
-        let x = us(bucket.upper_ns) / 1e3;
-        if steps {
-            points.push((x, sum as f64 / count * 100.0));
-        }
-        sum += bucket.count;
-        points.push((x, sum as f64 / count * 100.0));
-    }
-    points
+    Drawn::of(
+        "fig3-responses.svg",
+        &figure,
+        "Fig. 3: distributions of the response times",
+        "Up to a quarter beyond the 99th percentile; the table has the maxima.",
+    )
 }
 
 fn claims(findings: &mut Findings, measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) {
     // Medians: a mean of a short run follows one pause of the machine.
     let between = |i: usize| measured[i]?.inter_arrival_ns.map(|summary| us(summary.p50));
     let period = |i: usize| Span::from_ms(TASKS[i].0).as_ns() as f64 / 1e3;
-    let share = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.3}"));
+    let share = |value: Option<f64>| told(value, 3);
     findings.claim(
         "periods",
         "the tracer sees each task's period: the median inter-arrival time is within 1 % of it (averages in the paper: within 0.2 %)",

@@ -17,7 +17,7 @@ use takt_run::RunError;
 use takt_run::load::{Driver, Line, Member, Place, Reader, Stage, driver, reader};
 
 use super::context::Context;
-use super::findings::{Comparison, Findings, MEASURED, PAPER, Row, all, within};
+use super::findings::{Comparison, Findings, MEASURED, PAPER, Row, all, told, within};
 use super::recording::{Recording, of};
 use super::{Experiment, SDD, loads, machine};
 use crate::failure::Failure;
@@ -322,7 +322,6 @@ fn table_vii(measured: &Measured) -> Comparison {
 }
 
 fn claims(findings: &mut Findings, measured: &Measured) {
-    let text = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.2}"));
     let span = |values: &[f64]| {
         let (least, most) = values.iter().fold((f64::INFINITY, 0.0f64), |(a, b), v| (a.min(*v), b.max(*v)));
         if values.is_empty() { "not measured".to_owned() } else { format!("{least:.2} to {most:.2}") }
@@ -335,7 +334,7 @@ fn claims(findings: &mut Findings, measured: &Measured) {
     findings.claim(
         "proportional",
         "below what the driver needs, the throughput is proportional to Q/T: each within 35 % of (Q/T)/u, u being the share of a CPU that the driver uses at a fixed priority",
-        format!("by (Q/T)/u: {}; u = {}", span(&known), text(measured.share)),
+        format!("by (Q/T)/u: {}; u = {}", span(&known), told(measured.share, 2)),
         all(rows(0.0, 0.95).map(|row| within(beside(row), 1.0, 0.65, 1.35))),
     );
     let pairs: Vec<Option<f64>> = TABLE_VI
@@ -345,11 +344,11 @@ fn claims(findings: &mut Findings, measured: &Measured) {
         .filter_map(|(i, (q, ..))| Some((i, TABLE_VI.iter().position(|(long, t, _)| *t == 1000 && *long == q * 10)?)))
         .map(|(short, long)| Some(measured.usual_percent(short)? / measured.usual_percent(long)?))
         .collect();
-    let told: Vec<f64> = pairs.iter().copied().flatten().collect();
+    let ratios: Vec<f64> = pairs.iter().copied().flatten().collect();
     findings.claim(
         "period",
         "the throughput depends on Q/T alone, not on T: (2ms, 100ms) as (20ms, 1000ms), and so on, within 35 % (in the paper within 10 %)",
-        format!("T = 100ms by T = 1000ms: {}", span(&told)),
+        format!("T = 100ms by T = 1000ms: {}", span(&ratios)),
         all(pairs.iter().map(|pair| within(*pair, 1.0, 0.65, 1.35))),
     );
     let full: Vec<f64> =

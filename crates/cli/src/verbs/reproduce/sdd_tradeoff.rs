@@ -7,15 +7,13 @@ use takt_linux::clock::pause;
 use takt_linux::cpuset::Partitions;
 use takt_linux::net::Cable;
 use takt_linux::{Class, SchedError};
-use takt_log::stats::{Histogram, Summary};
-use takt_model::draw::Draw;
-use takt_model::{Exec, Span, Task, Time};
-use takt_report::{Figure, Form, Picture, Series};
+use takt_model::{Span, Time};
 use takt_run::RunError;
 use takt_run::load::{Film, Member, Place, Shown, Stage, player};
 
 use super::context::Context;
-use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, within};
+use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, told, within};
+use super::players::{self, Played, frames_of, periods};
 use super::traffic::{PAYLOAD, Traffic, refused};
 use super::{Experiment, SDD, loads};
 use crate::failure::Failure;
@@ -31,8 +29,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: reproduce,
 };
 
-/// Of a frame.
-const PERIOD: Span = Span::from_ms(40);
 /// CPU time that a frame takes to decode, in ms.
 const FRAME: (u64, u64) = (18, 28);
 /// Of the CPU, to take in all packets: more than the player leaves, so that they are in each other's way.
@@ -67,8 +63,7 @@ struct Trial {
 /// How it went.
 #[derive(Default)]
 struct Outcome {
-    shown: Shown,
-    times: Option<Summary<u64>>,
+    played: Played,
     /// Bits a second.
     throughput: Option<f64>,
     /// The share of the CPU that the thread used.
@@ -109,7 +104,8 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let mut findings = Findings::default();
     let cost = cost(cpu, &others)?;
     let rate = rate_at(cost, DEMAND);
-    let film = film(context.seed, length);
+    let frame = frames_of("frame", FRAME);
+    let film = players::film(context.seed, length, |_| &frame);
     let mut outcomes = Vec::new();
     for trial in trials() {
         let outcome = if context.stopped() {
@@ -138,26 +134,11 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
         &before,
     ));
     findings.figures.push(figure("fig12.svg", "Fig. 12", "in reservations, with packets", &outcomes, &after));
-    context.write(FRAMES, frames(&outcomes).as_bytes())?;
-    findings.files.push(FRAMES.to_owned());
+    let shown: Vec<_> = trials().iter().zip(&outcomes).map(|(trial, one)| (trial.name, &one.played.shown)).collect();
+    players::write(context, &mut findings, &shown)?;
     claims(&mut findings, &outcomes);
     differences(&mut findings);
     Ok(findings)
-}
-
-const FRAMES: &str = "frames.csv";
-
-/// CPU time of each frame.
-fn film(seed: u64, length: Span) -> Film {
-    let mut task = Task::periodic("frame", PERIOD, Span::from_ms(FRAME.1));
-    task.exec = Exec::Uniform { min: Span::from_ms(FRAME.0), max: Span::from_ms(FRAME.1) };
-    let draw = Draw::new(seed, "film");
-    let count = usize::try_from(length.as_ns() / PERIOD.as_ns()).unwrap_or(0).clamp(2, 100_000);
-    Film {
-        frames: (0..count).map(|k| draw.exec(&task, k as u64)).collect(),
-        period: PERIOD,
-        refresh: Span::from_ms(10),
-    }
 }
 
 /// CPU time that a packet costs the thread: at a low rate each wakes it, and costs more than one of many does; so it is measured once more at the rate that
@@ -252,9 +233,7 @@ fn perform(
         Err(error) => return Ok(Err(error)),
     };
     let shown: Shown = ended.values.into_iter().next().unwrap_or_default();
-    let mut histogram = Histogram::default();
-    between(&shown).for_each(|ns| histogram.record(ns));
-    let mut outcome = Outcome { times: histogram.summary(), shown, ..Outcome::default() };
+    let mut outcome = Outcome { played: Played::new(shown), ..Outcome::default() };
     if let [Some((first, cpu_first, from)), Some((last, cpu_last, to))] = window
         && to > from
     {
@@ -263,10 +242,6 @@ fn perform(
         outcome.used = cpu_last.zip(cpu_first).map(|(last, first)| last.saturating_sub(first).as_ns() as f64 / time);
     }
     Ok(Ok(outcome))
-}
-
-fn between(shown: &Shown) -> impl Iterator<Item = u64> + '_ {
-    shown.windows(2).map(|pair| pair[1].saturating_since(pair[0]).as_ns())
 }
 
 /// By the throughput of packets alone.
@@ -300,11 +275,9 @@ fn throughputs(outcomes: &[Outcome]) -> Comparison {
 }
 
 fn inter_frame_times(outcomes: &[Outcome]) -> Comparison {
-    let us = |ns: u64| Some(ns as f64 / 1e3);
     let row = |trial: usize| {
-        let times = outcomes.get(trial).and_then(|one| one.times.as_ref());
-        let measured = times.map_or(vec![None; 4], |s| vec![us(s.mean), us(s.deviation), us(s.p99), us(s.max)]);
-        Row { name: trials()[trial].name.to_owned(), values: vec![vec![None; 4], measured] }
+        let measured = players::numbers(outcomes.get(trial).and_then(|one| one.played.times.as_ref()));
+        Row { name: trials()[trial].name.to_owned(), values: vec![vec![None; measured.len()], measured] }
     };
     Comparison {
         title: "Inter-frame times of the player".to_owned(),
@@ -312,58 +285,25 @@ fn inter_frame_times(outcomes: &[Outcome]) -> Comparison {
         unit: "times in us",
         digits: 0,
         row_head: "trial",
-        columns: ["avg", "dev", "p99", "max"].map(str::to_owned).to_vec(),
+        columns: players::NUMBERS.map(str::to_owned).to_vec(),
         sources: vec![PAPER, MEASURED],
         rows: (PLAYER_ALONE..FIRST_TEST + RESERVED.len()).map(row).collect(),
     }
 }
 
 fn figure(file: &str, number: &str, how: &str, outcomes: &[Outcome], trials: &[(usize, &str)]) -> Drawn {
-    let series = trials.iter().enumerate().filter_map(|(colour, (trial, name))| {
-        let times = between(&outcomes.get(*trial)?.shown);
-        let points = times.enumerate().map(|(k, ns)| (k as f64 + 1.0, ns as f64 / 1e6)).collect();
-        Some(Series { name: (*name).to_owned(), points, form: Form::Line, colour })
-    });
-    let figure = Figure {
-        title: format!("Inter-frame times {how}"),
-        x: "frame".to_owned(),
-        y: "inter-frame time in ms".to_owned(),
-        series: series.collect(),
-        rules: vec![("40 ms, as filmed".to_owned(), 40.0)],
-        y_max: None,
-        x_from_zero: true,
-    };
-    let id = file.trim_end_matches(".svg");
-    Drawn {
-        file: file.to_owned(),
-        alone: figure.svg(id, true),
-        picture: Picture {
-            title: format!("{number}: inter-frame times {how}"),
-            caption: format!("The dotted line is at 40 ms. A frame takes {} to {} ms to decode.", FRAME.0, FRAME.1),
-            svg: figure.svg(id, false),
-        },
-    }
-}
-
-/// When each frame was shown, in ns since the start: a column a trial.
-fn frames(outcomes: &[Outcome]) -> String {
-    let names: Vec<String> = trials().iter().map(|trial| takt_report::csv::field(trial.name)).collect();
-    let mut text = format!("frame,{}\n", names.join(","));
-    let most = outcomes.iter().map(|one| one.shown.len()).max().unwrap_or(0);
-    for k in 0..most {
-        let at = |one: &Outcome| one.shown.get(k).map_or(String::new(), |at| at.as_ns().to_string());
-        let cells: Vec<String> = outcomes.iter().map(at).collect();
-        text.push_str(&format!("{k},{}\n", cells.join(",")));
-    }
-    text
+    let lines = trials.iter().enumerate();
+    let lines = lines.filter_map(|(colour, (trial, name))| Some(outcomes.get(*trial)?.played.line(name, colour)));
+    let figure = players::figure(format!("Inter-frame times {how}"), lines.collect(), None);
+    let caption = format!("The dotted line is at 40 ms. A frame takes {} to {} ms to decode.", FRAME.0, FRAME.1);
+    Drawn::of(file, &figure, format!("{number}: inter-frame times {how}"), caption)
 }
 
 fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
-    let periods = |ns: u64| ns as f64 / PERIOD.as_ns() as f64;
-    let times = |trial: usize| outcomes.get(trial).and_then(|one| one.times.as_ref());
+    let times = |trial: usize| outcomes.get(trial).and_then(|one| one.played.times.as_ref());
     let (mean, p90) = (|trial| times(trial).map(|s| periods(s.mean)), |trial| times(trial).map(|s| periods(s.p90)));
     let p99 = |trial| times(trial).map(|s| periods(s.p99));
-    let text = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.2}"));
+    let text = |value: Option<f64>| told(value, 2);
     findings.claim(
         "other-suffers",
         "packets, taken in by a more important thread, keep an ordinary player from its frames: its mean inter-frame time grows by a tenth or more",

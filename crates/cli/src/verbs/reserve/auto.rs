@@ -25,10 +25,10 @@ const LOOK_MAX: Span = Span::from_s(60);
 
 pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     let signals = StopSignals::catch();
-    let (mut child, thread) = whom(options)?;
+    let (mut child, thread, process) = whom(options)?;
     let enough = jobs_for(options.probability);
     let until = options.observe.map_or(Until::Jobs { enough, most: LOOK_MAX }, Until::Time);
-    let before = observe(thread, until, &mut child, &signals)?;
+    let before = observe(thread, process, until, &mut child, &signals)?;
     let target = still_there(thread, &before)?;
     interrupted(&signals, child.is_some(), &before)?;
     let sized = options.auto.then(|| size(&target, &before, options)).transpose()?;
@@ -65,7 +65,7 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     tell_reserved(&reserved, &plan);
     let epoch = Epoch::now_is_zero();
     let length = options.duration.map_or(before.duration, |duration| duration.min(before.duration));
-    let after = observe(thread, Until::Time(length), &mut child, &signals)?;
+    let after = observe(thread, process, Until::Time(length), &mut child, &signals)?;
     for sentence in &after.defects {
         note(format_args!("warning: {sentence}"));
     }
@@ -88,15 +88,15 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     Ok(held.status())
 }
 
-/// The thread, and the command where one is started for it.
-fn whom(options: &args::Reserve) -> Result<(Option<Running>, Identity), Failure> {
+/// The thread and its process, and the command where one is started for it.
+fn whom(options: &args::Reserve) -> Result<(Option<Running>, Identity, u32), Failure> {
     let Some((program, arguments)) = options.command.split_first() else {
         let [id] = options.pid[..] else {
             return Err(Failure::input("--auto and --observe look at one thread; give one --pid"));
         };
         let targets = find(&[id], false).map_err(|error| refused(&error))?;
         let target = targets.first().ok_or_else(|| Failure::input(format_args!("thread {id} has ended")))?;
-        return Ok((None, target.thread));
+        return Ok((None, target.thread, target.process));
     };
     let mut command = Command::new(program);
     command.args(arguments);
@@ -105,16 +105,16 @@ fn whom(options: &args::Reserve) -> Result<(Option<Running>, Identity), Failure>
     let thread = Identity::of(waiting.id());
     let child = Running(waiting.release().map_err(failed)?);
     let thread = thread.ok_or_else(|| Failure::no(format_args!("{program} has ended at once")))?;
-    Ok((Some(child), thread))
+    Ok((Some(child), thread, thread.pid))
 }
 
 fn observe(
     thread: Identity,
+    process: u32,
     until: Until,
     child: &mut Option<Running>,
     signals: &StopSignals,
 ) -> Result<Phase, Failure> {
-    let process = process_of(thread.pid);
     look(thread, process, until, &mut || match child {
         Some(running) => {
             hand_on(&mut running.0, signals);
@@ -122,13 +122,6 @@ fn observe(
         }
         None => signals.caught().is_some(),
     })
-}
-
-/// The process that a thread is of; itself where that is not known.
-fn process_of(id: u32) -> u32 {
-    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
-    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
-    group.and_then(|id| id.trim().parse().ok()).unwrap_or(id)
 }
 
 /// The thread as it is now: a command has its own name only after it has begun.

@@ -1,51 +1,21 @@
 //! The same numbers of two looks at a thread, side by side.
 
 use serde_json::{Value, json};
+use takt_log::stats::{Histogram, Summary};
 use takt_model::{Span, Time};
 use takt_trace::infer::holds_for;
 
 use super::phase::Phase;
 use crate::table::{Table, time};
 
-/// What a distribution is told by.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Spread {
-    pub(super) count: u64,
-    pub(super) mean: Span,
-    /// Standard deviation.
-    pub(super) deviation: Span,
-    pub(super) min: Span,
-    pub(super) p50: Span,
-    pub(super) p99: Span,
-    pub(super) max: Span,
-}
-
-impl Spread {
-    fn of(mut values: Vec<u64>) -> Option<Spread> {
-        values.sort_unstable();
-        let count = values.len();
-        let rank = |share: f64| values.get(((count as f64 * share).ceil() as usize).saturating_sub(1)).copied();
-        let mean = values.iter().map(|value| *value as f64).sum::<f64>() / count as f64;
-        let square = values.iter().map(|value| (*value as f64 - mean).powi(2)).sum::<f64>() / count as f64;
-        Some(Spread {
-            count: count as u64,
-            mean: Span::from_ns(mean as u64),
-            deviation: Span::from_ns(square.sqrt() as u64),
-            min: Span::from_ns(*values.first()?),
-            p50: Span::from_ns(rank(0.5)?),
-            p99: Span::from_ns(rank(0.99)?),
-            max: Span::from_ns(*values.last()?),
+/// A distribution as JSON.
+fn spread_json(of: Option<Summary<u64>>) -> Value {
+    of.map_or(Value::Null, |of| {
+        json!({
+            "count": of.count, "mean_ns": of.mean, "deviation_ns": of.deviation, "min_ns": of.min,
+            "p50_ns": of.p50, "p99_ns": of.p99, "max_ns": of.max,
         })
-    }
-
-    fn json(of: Option<Spread>) -> Value {
-        of.map_or(Value::Null, |of| {
-            json!({
-                "count": of.count, "mean_ns": of.mean.as_ns(), "deviation_ns": of.deviation.as_ns(), "min_ns": of.min.as_ns(),
-                "p50_ns": of.p50.as_ns(), "p99_ns": of.p99.as_ns(), "max_ns": of.max.as_ns(),
-            })
-        })
-    }
+    })
 }
 
 /// The numbers of one look.
@@ -57,16 +27,16 @@ pub(super) struct Numbers {
     /// At most this share of such jobs misses, at 95 % confidence.
     miss_at_most: f64,
     /// Between completions of neighbours.
-    frames: Option<Spread>,
-    response: Option<Spread>,
-    exec: Option<Spread>,
+    frames: Option<Summary<u64>>,
+    response: Option<Summary<u64>>,
+    exec: Option<Summary<u64>>,
     steal: Option<Span>,
 }
 
 impl Numbers {
     /// Of jobs that should be done within `deadline` of their arrivals.
     pub(super) fn of(phase: &Phase, deadline: Span) -> Numbers {
-        let (mut frames, mut response, mut exec) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut frames, mut response, mut exec) = (Histogram::default(), Histogram::default(), Histogram::default());
         let (mut jobs, mut missed) = (0, 0);
         let mut before = None;
         for job in &phase.jobs {
@@ -77,14 +47,14 @@ impl Numbers {
                     missed += u64::from(complete > due);
                     // One that arrived before the recording stands at its beginning: late it is all the same.
                     if job.arrival > Time::ZERO {
-                        response.push(complete.saturating_since(job.arrival).as_ns());
+                        response.record(complete.saturating_since(job.arrival).as_ns());
                     }
-                    exec.extend(job.exec.map(Span::as_ns));
+                    job.exec.iter().for_each(|took| exec.record(took.as_ns()));
                     if let Some((number, at)) = before
                         && job.number == number + 1
                         && !job.gap
                     {
-                        frames.push(complete.saturating_since(at).as_ns());
+                        frames.record(complete.saturating_since(at).as_ns());
                     }
                     before = Some((job.number, complete));
                 }
@@ -102,9 +72,9 @@ impl Numbers {
             jobs,
             missed,
             miss_at_most: 1.0 - holds_for(jobs, missed),
-            frames: Spread::of(frames),
-            response: Spread::of(response),
-            exec: Spread::of(exec),
+            frames: frames.summary(),
+            response: response.summary(),
+            exec: exec.summary(),
             steal: phase.steal,
         }
     }
@@ -116,7 +86,7 @@ impl Numbers {
     pub(super) fn json(&self) -> Value {
         json!({
             "duration_ns": self.duration.as_ns(), "jobs": self.jobs, "missed": self.missed, "miss_ratio_at_most": self.miss_at_most,
-            "inter_frame_ns": Spread::json(self.frames), "response_ns": Spread::json(self.response), "execution_ns": Spread::json(self.exec),
+            "inter_frame_ns": spread_json(self.frames), "response_ns": spread_json(self.response), "execution_ns": spread_json(self.exec),
             "steal_ns": self.steal.map(Span::as_ns),
         })
     }
@@ -128,12 +98,14 @@ pub(super) fn table(before: &Numbers, after: &Numbers) -> String {
     let mut row = |name: &str, tell: &dyn Fn(&Numbers) -> String| {
         table.row(vec![name.to_owned(), tell(before), tell(after)]);
     };
-    let spread = |of: Option<Spread>, which: fn(&Spread) -> Span| of.map_or("-".to_owned(), |of| time(which(&of)));
+    let spread = |of: Option<Summary<u64>>, which: fn(&Summary<u64>) -> u64| {
+        of.map_or("-".to_owned(), |of| time(Span::from_ns(which(&of))))
+    };
     row("jobs", &|of| of.jobs.to_string());
     row("missed", &|of| of.missed.to_string());
     row("missed, share", &|of| format!("{:.1}%", 100.0 * of.share()));
     row("at most, 95% sure", &|of| format!("{:.1}%", (1000.0 * of.miss_at_most).ceil() / 10.0));
-    type Quantity = fn(&Numbers) -> Option<Spread>;
+    type Quantity = fn(&Numbers) -> Option<Summary<u64>>;
     let quantities: [Quantity; 3] = [|of| of.frames, |of| of.response, |of| of.exec];
     for (name, of) in ["inter-frame", "response", "execution"].into_iter().zip(quantities) {
         row(&format!("{name}, mean"), &|numbers| spread(of(numbers), |spread| spread.mean));
@@ -175,8 +147,8 @@ mod tests {
         let numbers = Numbers::of(&phase, Span::from_ms(10));
         assert_eq!((numbers.jobs, numbers.missed), (5, 2), "done at the deadline is in time; the open one was due");
         let frames = numbers.frames.unwrap();
-        assert_eq!((frames.count, frames.min, frames.max), (2, Span::from_ms(12), Span::from_ms(14)));
-        assert_eq!(numbers.response.unwrap().max, Span::from_ms(11));
+        assert_eq!((frames.count, frames.min, frames.max), (2, 12_000_000, 14_000_000));
+        assert_eq!(numbers.response.unwrap().max, 11_000_000);
         let open = Phase { end: Time::from_ns(59_000_000), ..phase };
         assert_eq!(Numbers::of(&open, Span::from_ms(10)).missed, 1, "not yet due");
         let nothing = Numbers::of(&Phase::default(), Span::from_ms(10));

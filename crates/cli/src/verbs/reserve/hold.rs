@@ -127,7 +127,7 @@ pub(super) struct Running(pub(super) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        end(&mut self.0, None);
+        process::end(&mut self.0, END_MAX, &mut |_| {});
     }
 }
 
@@ -153,7 +153,7 @@ pub(super) fn finish(
         after.saturating_sub(due).min(each.saturating_mul(restored))
     });
     let command = match (status, &mut child) {
-        (None, Some(running)) => end(&mut running.0, Some(signals)),
+        (None, Some(running)) => process::end(&mut running.0, END_MAX, &mut |child| hand_on(child, signals)),
         (status, _) => status,
     };
     Held { threads, returned, duration, over, command, leaked }
@@ -198,22 +198,4 @@ pub(super) fn hand_on(child: &mut Child, signals: &StopSignals) {
     for signal in signals.sent() {
         process::signal(child, signal);
     }
-}
-
-/// Asks a command to end, and ends it if it does not.
-fn end(child: &mut Child, signals: Option<&StopSignals>) -> Option<ExitStatus> {
-    process::terminate(child);
-    let epoch = Epoch::now_is_zero();
-    while epoch.now() < Time::ZERO.saturating_add(END_MAX) {
-        match child.try_wait() {
-            Ok(None) => {}
-            other => return other.ok().flatten(),
-        }
-        if let Some(signals) = signals {
-            hand_on(child, signals);
-        }
-        clock::pause(LOOK);
-    }
-    let _ = child.kill();
-    child.wait().ok()
 }

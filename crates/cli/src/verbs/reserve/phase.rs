@@ -1,9 +1,5 @@
 //! One look at a thread: the kernel recorded for a while, and its jobs.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-
 use takt_linux::clock;
 use takt_linux::{Epoch, process::Identity};
 use takt_model::{Span, Time};
@@ -12,7 +8,7 @@ use takt_trace::infer::{InferredTask, JobSeen, Kind};
 use crate::args;
 use crate::failure::Failure;
 use crate::live::Live;
-use crate::verbs::observe::live;
+use crate::verbs::observe::beside::Beside;
 
 /// How often is looked whether it is enough.
 const LOOK: Span = Span::from_ms(20);
@@ -56,24 +52,11 @@ pub(super) fn look(
     let mut options = args::Observe::everything();
     options.pid = vec![process];
     let live = Live::keeping_jobs();
-    let (begun, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (told, ends, counted) = (Arc::clone(&begun), Arc::clone(&over), live.clone());
-    let record = move || {
-        live::record(&options, Some(counted), &|| {
-            // Asked for the first time right after recording began.
-            told.store(true, Ordering::Release);
-            ends.load(Ordering::Acquire).then(String::new)
-        })
-    };
-    let recording = std::thread::Builder::new().name("takt-recorder".to_owned()).spawn(record);
-    let recording =
-        recording.map_err(|error| Failure::trouble(format_args!("cannot start a thread to record: {error}")))?;
     let before = clock::steal();
+    let recording = Beside::start(options, Some(live.clone()))?;
     let suffix = format!("-{}", thread.pid);
-    let duration = wait(&recording, &begun, thread, &suffix, until, &live, stop);
-    over.store(true, Ordering::Release);
-    let panicked = || Failure::trouble("the thread that records ended by a panic; this is a bug of takt");
-    let (stats, recording) = recording.join().map_err(|_| panicked())??;
+    let duration = wait(&recording, thread, &suffix, until, &live, stop);
+    let (stats, recording) = recording.finish()?;
     let steal = before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
     let mut phase = Phase { duration, defects: recording.defects(), steal, ..Phase::default() };
     phase.end = Time::from_ns(stats.duration_ns);
@@ -93,18 +76,14 @@ pub(super) fn look(
     Ok(phase)
 }
 
-fn wait<T>(
-    recording: &JoinHandle<T>,
-    begun: &AtomicBool,
+fn wait(
+    recording: &Beside,
     thread: Identity,
     suffix: &str,
     until: Until,
     live: &Live,
     stop: &mut dyn FnMut() -> bool,
 ) -> Span {
-    while !begun.load(Ordering::Acquire) && !recording.is_finished() {
-        clock::pause(Span::from_ms(2));
-    }
     let epoch = Epoch::now_is_zero();
     let so_far = || epoch.now().saturating_since(Time::ZERO);
     let (most, enough) = match until {
@@ -112,11 +91,11 @@ fn wait<T>(
         Until::Jobs { enough, most } => (most, enough),
     };
     let mut counted = Span::ZERO;
-    while so_far() < most && !recording.is_finished() && !stop() && thread.is_alive() {
+    while so_far() < most && !recording.has_ended() && !stop() && thread.is_alive() {
         clock::pause(LOOK.min(most.saturating_sub(so_far())));
         if enough < usize::MAX && so_far() >= counted.saturating_add(COUNT) {
             counted = so_far();
-            if live.jobs().is_some_and(|jobs| jobs.completed(suffix) >= enough) {
+            if live.completed(suffix) >= enough {
                 break;
             }
         }

@@ -1,7 +1,7 @@
 //! Figs. 6 to 10.
 
 use takt_log::stats::Histogram;
-use takt_report::{Figure, Form, Picture, Series};
+use takt_report::{Figure, Form, Series};
 
 use super::super::findings::Drawn;
 use super::{Measured, TABLE_VI, TABLE_VII, median, share_of};
@@ -15,15 +15,6 @@ pub(super) fn all(measured: &Measured) -> Vec<Drawn> {
     figures.push(files(measured, true));
     figures.push(files(measured, false));
     figures
-}
-
-fn drawn(file: &str, title: &str, caption: &str, figure: &Figure) -> Drawn {
-    let id = file.trim_end_matches(".svg");
-    Drawn {
-        file: file.to_owned(),
-        alone: figure.svg(id, true),
-        picture: Picture { title: title.to_owned(), caption: caption.to_owned(), svg: figure.svg(id, false) },
-    }
 }
 
 fn series(name: &str, form: Form, colour: usize, points: Vec<(f64, f64)>) -> Series {
@@ -59,11 +50,11 @@ fn throughput(measured: &Measured) -> Drawn {
         y_max: None,
         x_from_zero: true,
     };
-    drawn(
+    Drawn::of(
         "fig6.svg",
+        &figure,
         "Fig. 6 and Table VI: throughput",
         "The paper's values are those of Table VI, without DMA.",
-        &figure,
     )
 }
 
@@ -92,7 +83,7 @@ fn pmf(file: &str, title: &str, values: &Histogram) -> Drawn {
         y_max: None,
         x_from_zero: true,
     };
-    drawn(file, title, "As the kernel's tracer saw the driver's thread at a fixed priority.", &figure)
+    Drawn::of(file, &figure, title, "As the kernel's tracer saw the driver's thread at a fixed priority.")
 }
 
 /// Table VII as a chart: the rate at which the file is read, or the time that it takes, by that without a reservation.
@@ -124,13 +115,13 @@ fn files(measured: &Measured, rate: bool) -> Drawn {
         x_from_zero: false,
     };
     if rate {
-        drawn("fig9.svg", "Fig. 9: throughput of reading a file", "Medians of the repetitions.", &figure)
+        Drawn::of("fig9.svg", &figure, "Fig. 9: throughput of reading a file", "Medians of the repetitions.")
     } else {
-        drawn(
+        Drawn::of(
             "fig10.svg",
+            &figure,
             "Fig. 10: total time of reading a file",
             "Medians of the repetitions; proportional to T/Q, as long as the reservation is less than what the driver needs.",
-            &figure,
         )
     }
 }

@@ -1,0 +1,193 @@
+//! A folder with systems and logs, in which the command is called.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub(super) const TAKT: &str = env!("CARGO_BIN_EXE_takt");
+
+pub(super) const GOOD: &str = r#"
+takt = 1
+name = "good"
+[[node]]
+name = "local"
+strategy = "rm"
+[[task]]
+name = "a"
+period = "10ms"
+wcet = "2ms"
+exec = { uniform = ["1ms", "2ms"] }
+[[task]]
+name = "b"
+after = ["a"]
+wcet = "3ms"
+"#;
+pub(super) const LATE: &str = r#"
+takt = 1
+name = "late"
+[[task]]
+name = "a"
+period = "10ms"
+deadline = "5ms"
+wcet = "6ms"
+"#;
+pub(super) const COMPONENT: &str = r#"
+takt = 1
+[[component]]
+name = "dom1"
+server = "ptps"
+period = "10ms"
+budget = "3ms"
+[[task]]
+name = "a"
+component = "dom1"
+period = "100ms"
+wcet = "1ms"
+"#;
+const FLOW: &str = r#"
+takt = 1
+[[node]]
+name = "n1"
+[[node]]
+name = "n2"
+[[flow]]
+name = "put"
+path = ["n1", "n2"]
+period = "10ms"
+wcet = "1ms"
+size = "400B"
+"#;
+pub(super) const CROWDED: &str = r#"
+takt = 1
+[[node]]
+name = "board"
+cpus = 2
+placement = "partitioned"
+[[task]]
+name = "a"
+period = "10ms"
+wcet = "6ms"
+[[task]]
+name = "b"
+period = "10ms"
+wcet = "6ms"
+[[task]]
+name = "c"
+period = "10ms"
+wcet = "6ms"
+"#;
+const TWO_NODES: &str = r#"
+takt = 1
+[[node]]
+name = "n1"
+[[node]]
+name = "n2"
+[[task]]
+name = "a"
+node = "n1"
+period = "10ms"
+wcet = "1ms"
+[[task]]
+name = "b"
+node = "n2"
+period = "20ms"
+wcet = "1ms"
+"#;
+
+/// A folder with the systems above and a log.
+pub(super) struct Folder(pub(super) TempDir);
+
+impl Folder {
+    pub(super) fn new() -> Folder {
+        let folder = Folder(tempfile::tempdir().expect("a temporary folder"));
+        let systems = [
+            ("good", GOOD),
+            ("late", LATE),
+            ("component", COMPONENT),
+            ("flow", FLOW),
+            ("crowded", CROWDED),
+            ("nodes", TWO_NODES),
+            (
+                "table",
+                &GOOD.replace("\"rm\"", "\"mine\"").replace(
+                    "[[node]]",
+                    "[[strategy]]\nname = \"mine\"\nlevel = [{ discipline = \"table\" }]\n[[node]]",
+                ),
+            ),
+            ("laxity", &GOOD.replace("\"rm\"", "\"mlf\"")),
+            ("priorities", &GOOD.replace("\"rm\"", "\"fp\"")),
+            ("traced", &GOOD.replace("{ uniform = [\"1ms\", \"2ms\"] }", "{ trace = \"times.csv\" }")),
+            ("broken", "takt = \n"),
+            ("empty", ""),
+            ("unitless", &GOOD.replace("\"10ms\"", "10")),
+        ];
+        for (name, text) in systems {
+            fs::write(folder.path(&format!("{name}.toml")), text).expect("a file");
+        }
+        fs::write(folder.path("bytes.toml"), [0xff, 0xfe, 0x00]).expect("a file");
+        fs::write(folder.path("bad.json"), "{ \"tasks\": { \"a\": { \"rum\": 1 } } }").expect("a file");
+        assert_eq!(folder.takt(&["sim", "good.toml", "--for", "1s", "-o", "good.takt"]).status, 0);
+        assert_eq!(folder.takt(&["sim", "late.toml", "-o", "late.takt"]).status, 0);
+        folder
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(super) fn spawn(&self, arguments: &[&str]) -> Child {
+        Command::new(TAKT)
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env("NO_COLOR", "1")
+            .env_remove("COLUMNS")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("takt starts")
+    }
+
+    pub(super) fn takt(&self, arguments: &[&str]) -> Ran {
+        Ran::of(self.spawn(arguments).wait_with_output().expect("takt ends"))
+    }
+
+    pub(super) fn takt_with(&self, arguments: &[&str], input: &[u8]) -> Ran {
+        let mut child = self.spawn(arguments);
+        let mut stdin = child.stdin.take().expect("a pipe");
+        let input = input.to_vec();
+        let writer = std::thread::spawn(move || {
+            let _ = stdin.write_all(&input);
+        });
+        let ran = Ran::of(child.wait_with_output().expect("takt ends"));
+        writer.join().expect("the writer ends");
+        ran
+    }
+}
+
+pub(super) struct Ran {
+    pub(super) status: i32,
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: String,
+}
+
+impl Ran {
+    pub(super) fn of(output: Output) -> Ran {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let lines = stderr.lines().filter(|line| !line.starts_with("takt: note:"));
+        let stderr = lines.map(|line| format!("{line}\n")).collect();
+        Ran { status: output.status.code().unwrap_or(-1), stdout: output.stdout, stderr }
+    }
+
+    pub(super) fn text(&self) -> String {
+        String::from_utf8(self.stdout.clone()).expect("text")
+    }
+
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}\n{}", self.text(), self.stderr))
+    }
+}

@@ -1,0 +1,59 @@
+//! Help texts and the manual page.
+
+use std::fs;
+use std::path::Path;
+
+use super::folder::Folder;
+
+/// `SNAPSHOTS=overwrite` writes the texts of tests/help anew.
+#[test]
+fn help_says_what_it_said() {
+    let folder = Folder::new();
+    let verbs = [
+        "check",
+        "verify",
+        "admit",
+        "size",
+        "gen",
+        "study",
+        "sim",
+        "run",
+        "observe",
+        "reproduce",
+        "reserve",
+        "doctor",
+        "stats",
+        "top",
+        "diff",
+        "infer",
+        "chart",
+        "report",
+        "export",
+        "import",
+        "schema",
+        "completions",
+        "man",
+    ];
+    let assert = snapbox::Assert::new().action_env("SNAPSHOTS");
+    for verb in verbs {
+        let ran = folder.takt(&[verb, "--help"]);
+        assert_eq!(ran.status, 0, "{verb}");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/help/{verb}.txt"));
+        assert.eq(ran.text(), snapbox::Data::read_from(&path, None));
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help/takt.txt");
+    assert.eq(folder.takt(&["--help"]).text(), snapbox::Data::read_from(&path, None));
+}
+
+#[test]
+fn the_manual_page_names_statuses_and_keys() {
+    let folder = Folder::new();
+    let page = folder.takt(&["man"]).text();
+    for part in [".SH \"EXIT STATUS\"", "4  an I/O error", ".SH \"JSON\"", ".SS \"sim, run, stats\"", "\"response_ns\""]
+    {
+        assert!(page.contains(part), "no {part}");
+    }
+    assert_eq!(folder.takt(&["man", "--out", "man"]).status, 0);
+    assert_eq!(fs::read_to_string(folder.path("man/takt.1")).expect("a page"), page);
+    assert!(fs::read_to_string(folder.path("man/takt-sim.1")).expect("a page").contains("takt\\-sim"));
+}

@@ -1,0 +1,10 @@
+//! The command from outside.
+
+mod examples;
+mod files;
+mod folder;
+mod help;
+mod pipes;
+mod runs;
+mod sizing;
+mod usage;

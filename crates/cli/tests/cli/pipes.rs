@@ -1,0 +1,73 @@
+//! Standard input and output.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+
+use super::folder::{Folder, GOOD, Ran};
+
+#[test]
+fn pipes_join_verbs() {
+    let folder = Folder::new();
+    let log = folder.takt(&["sim", "good.toml", "--for", "1s", "-o", "-"]);
+    assert_eq!(log.stdout, fs::read(folder.path("good.takt")).expect("a log"), "a pipe gets what a file gets");
+    let direct = folder.takt(&["sim", "good.toml", "--for", "1s", "--json"]).json();
+    assert_eq!(folder.takt_with(&["stats", "-", "--json"], &log.stdout).json(), direct);
+    assert_eq!(folder.takt_with(&["diff", "good.takt", "-"], &log.stdout).status, 0);
+    assert_eq!(folder.takt_with(&["check", "-", "--json"], GOOD.as_bytes()).json()["schedulable"], true);
+    assert!(folder.takt_with(&["check", "-"], b"takt = 2").stderr.contains("standard input:1:"));
+    assert!(folder.takt_with(&["report", "-", "-o", "-"], &log.stdout).text().starts_with("<!DOCTYPE html>"));
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let folder = Folder::new();
+    for arguments in [
+        &["sim", "good.toml", "--for", "200s", "-o", "-"][..],
+        &["export", "good.takt", "--format", "csv"],
+        &["schema"],
+        &["check", "--list"],
+        &["help"],
+    ] {
+        let mut child = folder.spawn(arguments);
+        let mut byte = [0];
+        let mut stdout = child.stdout.take().expect("a pipe");
+        stdout.read_exact(&mut byte).expect("something comes");
+        drop(stdout);
+        let ran = Ran::of(child.wait_with_output().expect("takt ends"));
+        assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "takt {}", arguments.join(" "));
+    }
+}
+
+/// An endless log is told interval by interval: the first report comes while the log is being written.
+#[test]
+fn a_log_is_reported_while_it_is_written() {
+    use std::io::{BufRead as _, BufReader};
+    let folder = Folder::new();
+    fs::write(folder.0.path().join("a.toml"), "takt = 1\n[[task]]\nname = \"a\"\nperiod = \"1ms\"\nwcet = \"100us\"\n")
+        .unwrap();
+    assert_eq!(folder.takt(&["sim", "a.toml", "--for", "100s", "-o", "a.takt"]).status, 0);
+    let log = fs::read(folder.0.path().join("a.takt")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
+    let command = command.args(["stats", "--every", "1s", "--json", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut stats = command.spawn().unwrap();
+    let mut input = stats.stdin.take().unwrap();
+    let mut lines = BufReader::new(stats.stdout.take().unwrap()).lines();
+    // Half of the log, and no more for now: its reports do not wait for the rest.
+    input.write_all(&log[..log.len() / 2]).unwrap();
+    input.flush().unwrap();
+    let mut report = || -> serde_json::Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    for second in 0..40u64 {
+        let report = report();
+        assert_eq!(
+            (&report["from_ns"], &report["tasks"][0]["released"]),
+            (&(second * 1_000_000_000).into(), &1000.into())
+        );
+        assert_eq!(report["cpus"][0]["utilization"], 0.1);
+    }
+    // A reader that leaves is no error.
+    drop(lines);
+    let _ = input.write_all(&log[log.len() / 2..]);
+    drop(input);
+    assert_eq!(stats.wait().unwrap().code(), Some(0));
+}

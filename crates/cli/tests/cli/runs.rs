@@ -1,0 +1,79 @@
+//! Simulations and runs, and reports of them.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::folder::{Folder, GOOD};
+
+#[test]
+fn replications_do_not_depend_on_threads_and_start_with_the_seed() {
+    let folder = Folder::new();
+    let merged = |arguments: &[&str]| folder.takt(arguments).text();
+    let first = merged(&["sim", "good.toml", "--runs", "40", "--seed", "7", "--json"]);
+    for _ in 0..3 {
+        assert_eq!(merged(&["sim", "good.toml", "--runs", "40", "--seed", "7", "--json"]), first);
+    }
+    assert_ne!(merged(&["sim", "good.toml", "--runs", "40", "--seed", "8", "--json"]), first);
+    let one = folder.takt(&["sim", "good.toml", "--seed", "7", "--json"]).json();
+    let two = folder.takt(&["sim", "good.toml", "--seed", "8", "--json"]).json();
+    let both = folder.takt(&["sim", "good.toml", "--runs", "2", "--seed", "7", "--json"]).json();
+    let max = |value: &Value| value["tasks"][0]["response_ns"]["max"].as_u64().expect("a number");
+    assert_eq!(max(&both), max(&one).max(max(&two)));
+}
+
+#[test]
+fn what_is_about_one_node_of_several_leaves_the_others_out() {
+    let folder = Folder::new();
+    let seen = |arguments: &[&str]| {
+        let answer = folder.takt(arguments).json();
+        let names = |list: &str, key: &str| {
+            let list = answer[list].as_array().expect("a list").iter();
+            list.map(|entry| entry[key].as_str().expect("a name").to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        [names("tasks", "task"), names("cpus", "node")]
+    };
+    assert_eq!(seen(&["sim", "nodes.toml", "--json"]), ["a b", "n1 n2"]);
+    assert_eq!(seen(&["sim", "nodes.toml", "--node", "n2", "--json"]), ["b", "n2"]);
+    assert_eq!(seen(&["sim", "nodes.toml", "--node", "n2", "--runs", "2", "--json"]), ["b", "n2"]);
+    assert_eq!(seen(&["sim", "nodes.toml", "--node", "n1", "-o", "sim.takt", "--json"]), ["a", "n1"]);
+    assert_eq!(seen(&["stats", "sim.takt", "--json"]), ["a", "n1"]);
+    let run = ["run", "nodes.toml", "--node", "n2", "--best-effort", "--for", "50ms", "-o", "run.takt", "--json"];
+    assert_eq!(seen(&run), ["b", "n2"]);
+    assert_eq!(seen(&["stats", "run.takt", "--json"]), ["b", "n2"]);
+}
+
+#[test]
+fn a_file_that_exceeds_its_own_wcet_is_no_bug_of_takt() {
+    let folder = Folder::new();
+    fs::write(folder.path("over.toml"), GOOD.replace("\"2ms\"]", "\"9ms\"]")).expect("a file");
+    assert_eq!(folder.takt(&["sim", "over.toml", "-o", "over.takt"]).status, 0);
+    let output = folder.spawn(&["report", "over.toml", "over.takt"]).wait_with_output().expect("takt ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("Simulated above bound") && said.contains("longer than their wcet"), "{said}");
+    assert!(!said.contains("please report this"), "{said}");
+}
+
+#[test]
+fn a_report_calls_a_simulated_log_a_simulation_and_says_how_to_get_it_again() {
+    let folder = Folder::new();
+    assert_eq!(folder.takt(&["sim", "good.toml", "--for", "1s", "--seed", "7", "-o", "a log.takt"]).status, 0);
+    let report = folder.takt(&["report", "good.toml", "a log.takt", "-o", "x.html"]);
+    assert!(report.text().contains("simulated max") && !report.text().contains("measured"), "{}", report.text());
+    let json = folder.takt(&["report", "good.toml", "a log.takt", "-o", "x.html", "--json"]).json();
+    assert_eq!(json["back_end"], "sim");
+    assert!(json["tasks"][0]["measured"].is_null() && json["tasks"][0]["simulated"]["released"] == 100, "{json}");
+    let page = fs::read_to_string(folder.path("x.html")).expect("the page");
+    let commands = "takt check good.toml\n\
+                    takt sim good.toml --for 1s --seed 7 -o &#39;a log.takt&#39;\n\
+                    takt report good.toml &#39;a log.takt&#39; -o x.html";
+    assert!(page.contains(commands), "{}", page.split("reproduce\">").last().unwrap_or_default());
+    assert_eq!(folder.takt(&["report", "component.toml", "-o", "part.html"]).status, 0);
+    let part = fs::read_to_string(folder.path("part.html")).expect("the page");
+    assert!(
+        part.contains("No simulation: component &quot;dom1&quot; cannot be simulated") && !part.contains("takt sim")
+    );
+    let late = folder.spawn(&["report", "late.toml", "-o", "late.html"]).wait_with_output().expect("takt ends");
+    let notes = String::from_utf8_lossy(&late.stderr);
+    assert!(notes.contains("takt: note: Deadlines missed (simulated): \"a\" 2 of 2."), "{notes}");
+}

@@ -1,0 +1,145 @@
+//! What `size` writes, and what verbs say of a file.
+
+use std::fs;
+use std::path::Path;
+
+use super::folder::{COMPONENT, Folder};
+
+#[test]
+fn what_is_sized_is_written_with_its_comments_and_proven() {
+    let folder = Folder::new();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/partitions.toml");
+    let text = fs::read_to_string(&example).expect("the example");
+    let file = example.to_str().expect("a name");
+    assert_eq!(folder.takt(&["check", file]).status, 1);
+    let ran = folder.takt(&["size", file, "-o", "sized.toml", "--json"]);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    let json = ran.json();
+    assert_eq!(json["schedulable"], true);
+    let flight = &json["components"][0];
+    assert_eq!((&flight["component"], &flight["period_ns"]), (&"flight".into(), &20_000_000.into()));
+    let bandwidth = |i: usize| json["components"][i]["bandwidth"].as_f64().expect("a number");
+    let load = |i: usize| json["components"][i]["workload_utilization"].as_f64().expect("a number");
+    assert!((0..3).all(|i| bandwidth(i) >= load(i) && bandwidth(i) <= 1.0), "{json}");
+    let sized = fs::read_to_string(folder.path("sized.toml")).expect("the file");
+    let unlike: Vec<(&str, &str)> = text.lines().zip(sized.lines()).filter(|(a, b)| a != b).collect();
+    assert_eq!(text.lines().count(), sized.lines().count());
+    assert!(unlike.len() == 4 && unlike.iter().all(|(before, _)| before.contains("\"auto\"")), "{unlike:?}");
+    assert_eq!(folder.takt(&["check", "sized.toml"]).status, 0);
+    // A pipe carries the file and nothing else; what is sized stays as it is.
+    let piped = folder.takt(&["size", "sized.toml", "-o", "-"]);
+    assert_eq!((piped.status, piped.stdout), (0, sized.into_bytes()));
+    assert_eq!(folder.takt(&["size", file, "-o", "-", "--json"]).status, 2);
+}
+
+/// A file that says more than its bounds gets the verdict of its bounds, and is told so by each verb that gives one.
+#[test]
+fn verdicts_say_what_the_file_has_against_them() {
+    let folder = Folder::new();
+    let task =
+        |name: &str, more: &str| format!("[[task]]\nname = \"{name}\"\nperiod = \"10ms\"\nwcet = \"1ms\"\n{more}\n");
+    let long = "exec = { uniform = [\"1ms\", \"11ms\"] }";
+    fs::write(folder.path("plain.toml"), format!("takt = 1\n{}", task("a", ""))).expect("a file");
+    fs::write(folder.path("long.toml"), format!("takt = 1\n{}", task("b", long))).expect("a file");
+    let why = "task \"b\" executes for up to 11ms; the verdicts assume its wcet 1ms";
+    for arguments in [&["admit", "plain.toml", "--add", "long.toml", "--json"][..], &["size", "long.toml", "--json"]] {
+        let ran = folder.takt(arguments);
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        assert!(ran.stderr.contains(why), "{}", ran.stderr);
+        assert_eq!(ran.json()["warnings"], serde_json::json!([why]), "{arguments:?}");
+    }
+}
+
+#[test]
+fn sizing_binds_tasks_and_says_what_is_too_much() {
+    let folder = Folder::new();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/multicore-partitioned.toml");
+    let ran = folder.takt(&["size", example.to_str().expect("a name"), "-o", "bound.toml", "--json"]);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert_eq!(ran.json()["partition"].as_array().map(Vec::len), Some(3));
+    assert!(fs::read_to_string(folder.path("bound.toml")).expect("the file").contains("cpus = ["));
+    let full = COMPONENT.replace("\"3ms\"", "\"auto\"").replace("\"1ms\"", "\"99ms\"").replace("\"100ms\"", "\"90ms\"");
+    fs::write(folder.path("full.toml"), full).expect("a file");
+    let ran = folder.takt(&["size", "full.toml"]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.stderr.contains("component \"dom1\": not even a whole CPU"), "{}", ran.stderr);
+    let nothing = folder.takt(&["size", "good.toml"]);
+    assert!(nothing.status == 0 && nothing.text().contains("Nothing is to be sized"), "{}", nothing.text());
+}
+
+#[test]
+fn a_reservation_is_sized_from_the_file_or_a_log() {
+    let folder = Folder::new();
+    let task = |more: &str| format!("takt = 1\n[[task]]\nname = \"a\"\nperiod = \"10ms\"\nwcet = \"9ms\"\n{more}\n");
+    let random = r#"arrival = { pmf = [["10ms", 0.5], ["20ms", 0.5]] }
+exec = { pmf = [["1ms", 0.7], ["4ms", 0.25], ["9ms", 0.05]] }"#;
+    fs::write(folder.path("a.toml"), task(random)).expect("a file");
+    let size = |more: &[&str]| {
+        let fixed = ["size", "a.toml", "--reserve", "a", "--period", "5ms", "--deadline", "20ms", "--json"];
+        folder.takt(&[&fixed[..], more].concat())
+    };
+    let ran = size(&["--probability", "0.99", "--pending", "3"]);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    let file = ran.json()["reservations"][0].clone();
+    assert!(file["in_time"]["low"].as_f64() >= Some(0.99) && file["lost"]["high"].as_f64() <= Some(0.01), "{file}");
+    assert!(file["fast_bound"].as_f64() <= file["in_time"]["high"].as_f64());
+    assert_eq!((&file["pending"], &file["independence"]["exec"]), (&3.into(), &serde_json::Value::Null));
+    // The same from what a simulation shows, nearly.
+    assert_eq!(folder.takt(&["sim", "a.toml", "--for", "100s", "-o", "a.takt"]).status, 0);
+    let ran = size(&["--probability", "0.99", "--pending", "3", "--log", "a.takt"]);
+    assert!(ran.status == 0 && ran.stderr.is_empty(), "{}", ran.stderr);
+    let log = ran.json()["reservations"][0].clone();
+    let budget = |of: &serde_json::Value| of["budget_ns"].as_f64().expect("a number");
+    assert!((budget(&file) / budget(&log) - 1.0).abs() < 0.1, "{file} {log}");
+    assert_eq!(log["independence"]["exec"]["doubtful"], false);
+    // Long jobs that follow long jobs are told of.
+    let phases: String = (0..2000).map(|i| if i / 50 % 2 == 0 { "1ms\n" } else { "4ms\n" }).collect();
+    fs::write(folder.path("phases.csv"), phases).expect("a file");
+    fs::write(folder.path("a.toml"), task("exec = { trace = \"phases.csv\" }")).expect("a file");
+    let ran = size(&["--probability", "0.9"]);
+    assert!(ran.status == 0 && ran.stderr.contains("its execution times depend on one another"), "{}", ran.stderr);
+    for (more, status, says) in [
+        (&["--probability", "1.5"][..], 2, "is not between 0 and 1"),
+        (&["--probability", "0"], 2, "is no share above 0"),
+        (&[], 2, "--probability"),
+        (&["--probability", "0.9", "--quantum", "6ms"], 2, "does not fit into a period"),
+        (&["--probability", "0.9", "--quantum", "1us"], 4, "coarser granularity"),
+        (&["--probability", "0.9", "-o", "b.toml"], 2, "stands in none"),
+        (&["--probability", "0.9", "--log", "a.toml"], 2, "a.toml"),
+    ] {
+        let ran = size(more);
+        assert!(ran.status == status && ran.stderr.contains(says), "{more:?}: {} {}", ran.status, ran.stderr);
+    }
+    let ran = folder.takt(&[
+        "size",
+        "a.toml",
+        "--reserve",
+        "a",
+        "--period",
+        "11ms",
+        "--deadline",
+        "20ms",
+        "--probability",
+        "0.5",
+    ]);
+    assert!(ran.status == 1 && ran.stderr.contains("take a shorter period"), "{} {}", ran.status, ran.stderr);
+    // Costs are charged to jobs and budgets.
+    let costly = |more: &str| {
+        format!("{}{more}", task("").replacen("[[task]]", "[[node]]\nname = \"n\"\nstrategy = \"edf\"\ncosts = { switch = \"10us\", release = \"5us\" }\n[[task]]", 1))
+    };
+    let other = "[[task]]\nname = \"b\"\nperiod = \"5ms\"\nwcet = \"1ms\"\n";
+    fs::write(folder.path("a.toml"), costly(other)).expect("a file");
+    let ran = size(&["--probability", "1"]);
+    let costs = ran.json()["reservations"][0].clone();
+    // The end of its budget, and three releases of "b".
+    assert_eq!((&costs["loss_ns"], &costs["job_costs_ns"]), (&40_000.into(), &25_000.into()), "{costs}");
+    assert_eq!(costs["budget_ns"], 4_600_000);
+    let text = folder.takt(&["size", "a.toml", "--reserve", "a", "--period", "5ms", "--probability", "1"]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(text.contains("charged: 25us for each job, 40us of each budget"), "{text}");
+    fs::write(folder.path("a.toml"), costly(&format!("{other}final-section = \"500us\"\n"))).expect("a file");
+    let ran = size(&["--probability", "1"]);
+    assert!(ran.status == 3 && ran.stderr.contains("\"b\" has sections"), "{} {}", ran.status, ran.stderr);
+    let ran = folder.takt(&["size", "a.toml", "--reserve", "c", "--period", "5ms", "--probability", "0.5"]);
+    assert!(ran.status == 2 && ran.stderr.contains("no task is called \"c\""), "{}", ran.stderr);
+}
