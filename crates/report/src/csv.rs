@@ -8,7 +8,7 @@
 use std::io;
 
 use takt_log::{Definition, Event, Sink};
-use takt_model::Time;
+use takt_model::{NodeId, Time};
 
 use crate::jobs::{JobRecord, JobTracker};
 use crate::scene::{Scene, SceneTask};
@@ -55,9 +55,15 @@ impl<W: io::Write> JobCsv<W> {
 }
 
 impl<W: io::Write> Sink for JobCsv<W> {
-    fn event(&mut self, _stream: u32, now: Time, event: &Event) {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
         if self.error.is_some() {
             return;
+        }
+        if let Event::Lost { .. } = event {
+            self.tracker.lose(NodeId(stream));
+        }
+        while let Some(over) = self.tracker.overtaken(event) {
+            self.error = line(&mut self.out, &self.prefixes, &over).err();
         }
         if let Some(record) = self.tracker.event(now, event) {
             self.error = line(&mut self.out, &self.prefixes, &record).err();

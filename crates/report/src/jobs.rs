@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use takt_log::{CancelCause, Definition, Event, JobKey};
-use takt_model::{Lateness, Span, TaskId, Time};
+use takt_model::{Lateness, NodeId, Span, TaskId, Time};
 
 use crate::scene::Scene;
 
@@ -45,6 +45,8 @@ pub enum Outcome {
     Omitted,
     /// Shed, for a predecessor in its chain was cancelled.
     Shed,
+    /// Events were lost while it was open, and none tells of it since: whether it completed nobody knows.
+    Unknown,
 }
 
 impl Outcome {
@@ -59,6 +61,7 @@ impl Outcome {
             Outcome::Dropped => "dropped",
             Outcome::Omitted => "omitted",
             Outcome::Shed => "shed",
+            Outcome::Unknown => "unknown",
         }
     }
 
@@ -73,7 +76,9 @@ impl JobRecord {
     /// How a job that is still open when the log ends at `end` counts.
     #[must_use]
     pub fn outcome_if_open(&self, end: Time) -> Outcome {
-        if self.deadline.is_some_and(|deadline| deadline <= end) {
+        if self.outcome == Outcome::Unknown {
+            Outcome::Unknown
+        } else if self.deadline.is_some_and(|deadline| deadline <= end) {
             Outcome::UnfinishedLate
         } else {
             Outcome::Unfinished
@@ -97,6 +102,7 @@ impl JobRecord {
 #[derive(Clone, Debug)]
 pub struct JobTracker {
     deadlines: Vec<Option<Span>>,
+    nodes: Vec<NodeId>,
     open: Vec<VecDeque<JobRecord>>,
     /// Of the next job of each task: its number and its earliest possible arrival.
     windows: Vec<Option<(u64, Time)>>,
@@ -107,8 +113,9 @@ impl JobTracker {
     #[must_use]
     pub fn new(scene: &Scene) -> Self {
         let deadlines: Vec<Option<Span>> = scene.tasks.iter().map(|task| task.deadline).collect();
+        let nodes = scene.tasks.iter().map(|task| task.node).collect();
         let open = vec![VecDeque::new(); deadlines.len()];
-        JobTracker { open, windows: vec![None; deadlines.len()], deadlines }
+        JobTracker { open, windows: vec![None; deadlines.len()], deadlines, nodes }
     }
 
     /// Takes in a late definition: of a task, it holds for the jobs that are released from here on.
@@ -119,11 +126,35 @@ impl JobTracker {
             Some(deadline) => *deadline = def.deadline,
             None if id.index() == next => {
                 self.deadlines.push(def.deadline);
+                self.nodes.push(def.node);
                 self.open.push(VecDeque::new());
                 self.windows.push(None);
             }
             None => {}
         }
+    }
+
+    /// Events of this node were lost: its open jobs may be over.
+    pub fn lose(&mut self, node: NodeId) {
+        let lost = self.open.iter_mut().zip(&self.nodes).filter(|(_, of)| **of == node);
+        lost.flat_map(|(open, _)| open).for_each(|record| record.outcome = Outcome::Unknown);
+    }
+
+    /// A job of which this event tells that it is over, for a later one of its task has a CPU: what told of its end was lost. To be asked, until
+    /// there is none, before the event is taken.
+    pub fn overtaken(&mut self, event: &Event) -> Option<JobRecord> {
+        let (Event::Start { job, .. }
+        | Event::Resume { job, .. }
+        | Event::Preempt { job, .. }
+        | Event::Block { job, .. }
+        | Event::Complete { job, .. }) = event
+        else {
+            return None;
+        };
+        let open = self.open.get_mut(job.task.index())?;
+        // Jobs of one task go one after the other.
+        let over = |record: &JobRecord| record.outcome == Outcome::Unknown && record.job.number < job.number;
+        open.iter().position(over).and_then(|at| open.remove(at))
     }
 
     /// Takes an event; gives back the job that it ended. A job whose release is missing in the log is left out.
@@ -150,8 +181,12 @@ impl JobTracker {
                 None
             }
             Event::Start { job, .. } => {
-                let at = self.position(job)?;
-                self.open.get_mut(job.task.index())?.get_mut(at)?.start = Some(now);
+                let record = self.still_open(job)?;
+                record.start = Some(now);
+                None
+            }
+            Event::Resume { job, .. } | Event::Preempt { job, .. } | Event::Block { job, .. } => {
+                self.still_open(job)?;
                 None
             }
             Event::Complete { job, .. } => {
@@ -186,6 +221,14 @@ impl JobTracker {
     /// Jobs that are still open when the log ends at `end`, by task and number.
     pub fn finish(self, end: Time) -> impl Iterator<Item = JobRecord> {
         self.open.into_iter().flatten().map(move |record| JobRecord { outcome: record.outcome_if_open(end), ..record })
+    }
+
+    /// The job of an event that tells that it is not over.
+    fn still_open(&mut self, job: JobKey) -> Option<&mut JobRecord> {
+        let at = self.position(job)?;
+        let record = self.open.get_mut(job.task.index())?.get_mut(at)?;
+        record.outcome = Outcome::Unfinished;
+        Some(record)
     }
 
     fn position(&self, job: JobKey) -> Option<usize> {

@@ -2,7 +2,7 @@
 //!
 //! A process is a node; it has a track per CPU (whose job runs) and a track per task. A job is a slice of its
 //! task's track from the moment in which it is the first of its task (its release, or the completion of the job
-//! before) to its end; within it stand slices "runs" and "waits". Arrival, release, deadline, start, response and
+//! before) to its end, or where that was lost until a later job of its task has a CPU; within it stand slices "runs" and "waits". Arrival, release, deadline, start, response and
 //! lateness are arguments of the slice. Releases, misses, cancellations, migrations, switches of strategy and
 //! losses are instants; a counter shows the jobs that are released and not over. A log without preemptions has
 //! no tracks of CPUs, for it does not tell whose job ran. Interrupts and softirqs are slices on a track of their own for each
@@ -506,6 +506,9 @@ impl<W: io::Write> Sink for PerfettoWriter<W> {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         // What nobody defined has no track.
         let known_node = (stream as usize) < self.scene.nodes.len();
+        while let Some(over) = self.tracker.overtaken(event) {
+            self.job_over(now, over.job, Some(over));
+        }
         let ended = self.tracker.event(now, event);
         match *event {
             Event::Release { job, .. } if job.task.index() < self.scene.tasks.len() => {
@@ -556,6 +559,7 @@ impl<W: io::Write> Sink for PerfettoWriter<W> {
             Event::Lost { count } if known_node => {
                 self.end_interrupts(now, stream as usize);
                 self.lose_jobs(now, NodeId(stream));
+                self.tracker.lose(NodeId(stream));
                 let args = [(argument("count"), Value::Uint(count))];
                 self.track_event(now, INSTANT, node_track(NodeId(stream)), event_name("events lost"), &args);
             }

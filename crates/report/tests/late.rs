@@ -197,3 +197,44 @@ fn after_a_loss_nothing_is_drawn_until_an_event_tells() {
     let shown: Vec<_> = builder.finish(ms(20)).rows[0].segments.iter().map(|it| (it.from, it.to, it.job)).collect();
     assert_eq!(shown, [(ms(0), ms(2), 0), (ms(10), ms(11), 1), (ms(11), ms(12), 1)]);
 }
+
+/// The log of a job whose completion is lost, and of the two after it.
+fn with_a_lost_completion(sink: &mut dyn Sink) {
+    let job = |number| JobKey { task: TaskId(0), number };
+    let release = |number: u64| Event::Release { job: job(number), arrival: ms(10 * number), parent: None };
+    for (at, event) in [
+        (0, release(0)),
+        (0, Event::Start { job: job(0), cpu: 0 }),
+        (2, Event::Lost { count: 3 }),
+        (10, release(1)),
+        (11, Event::Start { job: job(1), cpu: 0 }),
+        (12, Event::Complete { job: job(1), cpu: 0 }),
+        (20, release(2)),
+        (21, Event::Start { job: job(2), cpu: 0 }),
+        (22, Event::Lost { count: 1 }),
+        // It was not over.
+        (23, Event::Preempt { job: job(2), cpu: 0 }),
+    ] {
+        sink.event(0, ms(at), &event);
+    }
+}
+
+#[test]
+fn a_job_whose_completion_was_lost_hides_no_later_one() {
+    let scene = Scene::of(&golden::system(1, Builtin::Edf, "a 10 4"));
+    let mut writer = PerfettoWriter::new(Vec::new(), &scene).unwrap();
+    with_a_lost_completion(&mut writer);
+    let trace = writer.finish(ms(25)).unwrap();
+    check_trace(&trace);
+    let (_, events) = meaning(&trace);
+    let jobs = events.iter().filter(|event| (event.1, event.2, event.3.as_str()) == (3 << 48, 1, "a"));
+    // The second is drawn from when it was known that the first was over.
+    assert_eq!(jobs.map(|event| event.0).collect::<Vec<_>>(), [0, 11, 20].map(|at| ms(at).as_ns()));
+
+    let mut writer = JobCsv::new(Vec::new(), &scene).unwrap();
+    with_a_lost_completion(&mut writer);
+    let csv = String::from_utf8(writer.finish(ms(25)).unwrap()).unwrap();
+    let lines: Vec<&str> = csv.lines().skip(1).collect();
+    let outcomes: Vec<_> = lines.iter().map(|line| line.split(',').nth(9).unwrap()).collect();
+    assert_eq!(outcomes, ["unknown", "in-time", "unfinished"], "{csv}");
+}
