@@ -147,8 +147,7 @@ pub(crate) fn details(stats: &Stats) -> String {
     stats.tasks.iter().for_each(|task| user(&task.task, "task", task.busy_ns, task.utilization));
     let interrupts = || stats.interrupts.iter().flatten();
     for one in interrupts() {
-        let what = one.kind.map_or("interrupt", |kind| if kind == "soft" { "softirq" } else { "interrupt" });
-        user(&one.interrupt, what, Some(one.busy_ns), one.utilization);
+        user(&one.interrupt, interrupt_word(one.kind), Some(one.busy_ns), one.utilization);
     }
     tables.push(users);
     type OfInterrupt = fn(&InterruptStats) -> Option<Summary<u64>>;
@@ -166,6 +165,11 @@ pub(crate) fn details(stats: &Stats) -> String {
     }
     let told = tables.iter().filter(|table| !table.is_empty());
     told.map(|table| format!("\n{}", table.render(""))).collect()
+}
+
+/// What an interrupt of this kind is called.
+pub(crate) fn interrupt_word(kind: Option<&str>) -> &'static str {
+    if kind == Some("soft") { "softirq" } else { "interrupt" }
 }
 
 /// The numbers of all runs together, then the confidence intervals.

@@ -20,6 +20,7 @@ Examples:
   takt sim robot.toml -o - | takt stats -
   takt sim robot.toml -o - | takt stats --every 100ms -
   takt stats run.takt --cdf response --task video    value_ns, count, probability
+  takt stats seen.takt --pmf execution --irq NET_RX  the same of a softirq's handlers
   takt stats run.takt --serve 127.0.0.1:9184         metrics for Prometheus
   takt stats run.takt --json | jq '.tasks[].response_ns.p99'")]
 pub(crate) struct Stats {
@@ -35,15 +36,19 @@ pub(crate) struct Stats {
     #[arg(long, value_name = "NAME", conflicts_with = "serve")]
     pub(crate) task: Vec<String>,
 
+    /// Only this interrupt or softirq. Repeatable. A distribution is of tasks alone with --task alone, and of interrupts alone with --irq alone.
+    #[arg(long, value_name = "NAME", conflicts_with = "serve")]
+    pub(crate) irq: Vec<String>,
+
     /// One report for each such interval of the log's time, as soon as it is over; with --json one line each.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with_all = ["cdf", "pmf", "serve"])]
     pub(crate) every: Option<Span>,
 
-    /// The cumulative distribution of a time, as CSV: which part of the jobs had no larger one.
+    /// The cumulative distribution of a time, as CSV: which part of the jobs had no larger one, or which part of an interrupt's handlers.
     #[arg(long, value_name = "QUANTITY", value_parser = quantities(), conflicts_with_all = ["pmf", "serve"])]
     pub(crate) cdf: Option<String>,
 
-    /// The probability mass function of a time, as CSV: which part of the jobs had it.
+    /// The probability mass function of a time, as CSV: which part of the jobs had it, or which part of an interrupt's handlers.
     #[arg(long, value_name = "QUANTITY", value_parser = quantities(), conflicts_with = "serve")]
     pub(crate) pmf: Option<String>,
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use takt_linux::signals::StopSignals;
-use takt_log::stats::{Collector, Distribution, Point, Quantity, Stats};
+use takt_log::stats::{Collector, Distribution, InterruptStats, Point, Quantity, Stats};
 use takt_log::{BackEnd, Definition, Event, Sink};
 use takt_model::{Span, Time};
 
@@ -14,7 +14,7 @@ use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Log};
 use crate::live::Live;
-use crate::numbers::{Silence, details, interval, numbers};
+use crate::numbers::{Silence, details, interrupt_word, interval, numbers};
 use crate::output::{Target, note, print, print_json};
 use crate::serve::Server;
 
@@ -34,9 +34,9 @@ pub(crate) fn execute(options: &args::Stats, json: bool) -> Outcome {
     let mut stats = Collector::read(&mut log).map_err(|error| input::log_failure(&options.log, &error))?;
     input::warn_of_damage(&options.log, &log.damage());
     let whole = verdict(&stats, options.fail_on_miss);
-    only(&mut stats, &options.task, &options.log)?;
+    only(&mut stats, options)?;
     if let Some((quantity, cumulative)) = wanted(options) {
-        distribution(&stats, quantity, cumulative, json)?;
+        distribution(&stats, options, quantity, cumulative, json)?;
     } else if json {
         print_json(&stats)?;
     } else {
@@ -55,26 +55,34 @@ fn silence_of(path: &str, log: &Log, stats: &Stats) -> Silence {
     input::system_of(path, log).map_or(Silence::NoProof, |system| silence(&system, duration))
 }
 
-/// Leaves out all tasks but these, which must be there.
-fn only(stats: &mut Stats, tasks: &[String], log: &str) -> Result<(), Failure> {
-    if tasks.is_empty() {
-        return Ok(());
+/// Leaves out all tasks and interrupts but those that are asked for, which must be there.
+fn only(stats: &mut Stats, options: &args::Stats) -> Result<(), Failure> {
+    let tasks = || stats.tasks.iter().map(|task| task.task.as_str());
+    let interrupts = || stats.interrupts.iter().flatten().map(|one| one.interrupt.as_str());
+    if let Some(unknown) = options.task.iter().find(|name| tasks().all(|task| task != **name)) {
+        return Err(unnamed("task", unknown, tasks(), &options.log));
     }
-    if let Some(unknown) = tasks.iter().find(|name| stats.tasks.iter().all(|task| task.task != **name)) {
-        const NAMED: usize = 20;
-        let names: Vec<String> = stats.tasks.iter().take(NAMED).map(|task| format!("\"{}\"", task.task)).collect();
-        let more = if stats.tasks.len() > NAMED { ", ..." } else { "" };
-        let log = input::shown(log);
-        let names = names.join(", ");
-        return Err(Failure::input(format_args!("no task is called \"{unknown}\"; {log} has {names}{more}")));
+    if let Some(unknown) = options.irq.iter().find(|name| interrupts().all(|one| one != **name)) {
+        return Err(unnamed("interrupt", unknown, interrupts(), &options.log));
     }
-    keep(stats, tasks);
+    keep(stats, options);
     Ok(())
 }
 
-fn keep(stats: &mut Stats, tasks: &[String]) {
-    if !tasks.is_empty() {
-        stats.tasks.retain(|task| tasks.contains(&task.task));
+fn unnamed<'a>(what: &str, unknown: &str, mut known: impl Iterator<Item = &'a str>, log: &str) -> Failure {
+    const NAMED: usize = 20;
+    let names: Vec<String> = known.by_ref().take(NAMED).map(|name| format!("\"{name}\"")).collect();
+    let more = if known.next().is_some() { ", ..." } else { "" };
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Failure::input(format_args!("no {what} is called \"{unknown}\"; {} has {names}{more}", input::shown(log)))
+}
+
+fn keep(stats: &mut Stats, options: &args::Stats) {
+    if !options.task.is_empty() {
+        stats.tasks.retain(|task| options.task.contains(&task.task));
+    }
+    if let Some(interrupts) = stats.interrupts.as_mut().filter(|_| !options.irq.is_empty()) {
+        interrupts.retain(|one| options.irq.contains(&one.interrupt));
     }
 }
 
@@ -93,6 +101,8 @@ struct Drawn<'a> {
     quantity: &'static str,
     function: &'static str,
     tasks: Vec<DrawnTask<'a>>,
+    /// Null where the log tells of none, or they have no such time.
+    interrupts: Option<Vec<DrawnInterrupt<'a>>>,
 }
 
 #[derive(Serialize)]
@@ -103,25 +113,59 @@ struct DrawnTask<'a> {
     points: Vec<Point>,
 }
 
-fn distribution(stats: &Stats, quantity: Quantity, cumulative: bool, json: bool) -> Result<(), Failure> {
+#[derive(Serialize)]
+struct DrawnInterrupt<'a> {
+    interrupt: &'a str,
+    node: Option<&'a str>,
+    kind: Option<&'static str>,
+    count: u64,
+    points: Vec<Point>,
+}
+
+fn distribution(
+    stats: &Stats,
+    options: &args::Stats,
+    quantity: Quantity,
+    cumulative: bool,
+    json: bool,
+) -> Result<(), Failure> {
     let points = |distribution: &Distribution| -> Vec<Point> {
         if cumulative { distribution.cdf().collect() } else { distribution.pmf().collect() }
     };
-    let drawn = stats.tasks.iter().map(|task| {
+    // Who names some of one kind does not mean all of the other.
+    let (tasks, interrupts) = (&options.task, &options.irq);
+    let of_tasks = !tasks.is_empty() || interrupts.is_empty();
+    let of_interrupts = !interrupts.is_empty() || tasks.is_empty();
+    let function = if cumulative { "cdf" } else { "pmf" };
+    let drawn = stats.tasks.iter().filter(|_| of_tasks).map(|task| {
         let distribution = task.distribution(quantity);
         DrawnTask { task: &task.task, node: &task.node, count: distribution.count, points: points(&distribution) }
     });
-    let function = if cumulative { "cdf" } else { "pmf" };
-    let drawn = Drawn { quantity: quantity.name(), function, tasks: drawn.collect() };
+    let of = |one: &InterruptStats| one.distribution(quantity);
+    let handlers = stats.interrupts.as_ref().filter(|_| quantity.is_of_interrupts()).map(|all| {
+        let drawn = all.iter().filter(|_| of_interrupts).map(|one| DrawnInterrupt {
+            interrupt: &one.interrupt,
+            node: one.node.as_deref(),
+            kind: one.kind,
+            count: of(one).count,
+            points: points(&of(one)),
+        });
+        drawn.collect()
+    });
+    let drawn = Drawn { quantity: quantity.name(), function, tasks: drawn.collect(), interrupts: handlers };
     if json {
         return print_json(&drawn);
     }
-    let mut text = "node,task,value_ns,count,probability\n".to_owned();
-    for task in &drawn.tasks {
-        let (node, name) = (takt_report::csv::field(task.node), takt_report::csv::field(task.task));
-        for point in &task.points {
-            text += &format!("{node},{name},{},{},{}\n", point.value_ns, point.count, point.probability);
+    let mut text = "node,task,value_ns,count,probability,what\n".to_owned();
+    let mut lines = |node: &str, name: &str, what: &str, points: &[Point]| {
+        let (node, name) = (takt_report::csv::field(node), takt_report::csv::field(name));
+        for point in points {
+            text += &format!("{node},{name},{},{},{},{what}\n", point.value_ns, point.count, point.probability);
         }
+    };
+    drawn.tasks.iter().for_each(|task| lines(task.node, task.task, "task", &task.points));
+    for one in drawn.interrupts.iter().flatten() {
+        lines(one.node.unwrap_or_default(), one.interrupt, interrupt_word(one.kind), &one.points);
     }
     print(&text)
 }
@@ -199,7 +243,7 @@ impl Every<'_> {
 
     fn tell(&mut self, to: Time, mut stats: Stats) {
         self.missed |= stats.missed() > 0;
-        keep(&mut stats, &self.options.task);
+        keep(&mut stats, self.options);
         let text = if self.json {
             let line = Line { from_ns: self.from.as_ns(), to_ns: to.as_ns(), stats: &stats };
             serde_json::to_string(&line).map(|line| line + "\n").unwrap_or_default()

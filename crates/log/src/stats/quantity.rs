@@ -1,4 +1,4 @@
-//! Whole distributions of a task's times: what a CDF and a PMF are drawn from.
+//! Whole distributions of the times of tasks and interrupts: what a CDF and a PMF are drawn from.
 
 use serde::Serialize;
 
@@ -15,6 +15,8 @@ pub enum Quantity {
     Execution,
     /// [`TaskStats::execution_without_interrupts_ns`].
     ExecutionWithoutInterrupts,
+    /// [`InterruptStats::execution_with_nested_ns`].
+    ExecutionWithNested,
     /// [`TaskStats::inter_arrival_ns`], [`InterruptStats::inter_arrival_ns`].
     InterArrival,
     /// [`TaskStats::start_latency_ns`].
@@ -25,15 +27,22 @@ pub enum Quantity {
 
 impl Quantity {
     /// All of them.
-    pub const ALL: [Quantity; 7] = [
+    pub const ALL: [Quantity; 8] = [
         Quantity::Response,
         Quantity::Laxity,
         Quantity::Execution,
         Quantity::ExecutionWithoutInterrupts,
+        Quantity::ExecutionWithNested,
         Quantity::InterArrival,
         Quantity::StartLatency,
         Quantity::ReleaseLatency,
     ];
+
+    /// Whether interrupts have it.
+    #[must_use]
+    pub const fn is_of_interrupts(self) -> bool {
+        matches!(self, Quantity::Execution | Quantity::ExecutionWithNested | Quantity::InterArrival)
+    }
 
     /// The name on command lines and in texts.
     #[must_use]
@@ -43,6 +52,7 @@ impl Quantity {
             Quantity::Laxity => "laxity",
             Quantity::Execution => "execution",
             Quantity::ExecutionWithoutInterrupts => "execution-without-interrupts",
+            Quantity::ExecutionWithNested => "execution-with-nested",
             Quantity::InterArrival => "inter-arrival",
             Quantity::StartLatency => "start-latency",
             Quantity::ReleaseLatency => "release-latency",
@@ -120,6 +130,7 @@ impl TaskStats {
             }
             Quantity::Execution => Distribution::of(&self.executions),
             Quantity::ExecutionWithoutInterrupts => Distribution::of(&self.net_executions),
+            Quantity::ExecutionWithNested => Distribution::default(),
             Quantity::InterArrival => Distribution::of(&self.inter_arrivals),
             Quantity::StartLatency => Distribution::of(&self.start_latencies),
             Quantity::ReleaseLatency => self.release_latencies.as_ref().map(Distribution::of).unwrap_or_default(),
@@ -133,6 +144,7 @@ impl InterruptStats {
     pub fn distribution(&self, quantity: Quantity) -> Distribution {
         match quantity {
             Quantity::Execution => Distribution::of(&self.executions),
+            Quantity::ExecutionWithNested => Distribution::of(&self.totals),
             Quantity::InterArrival => Distribution::of(&self.inter_arrivals),
             _ => Distribution::default(),
         }
