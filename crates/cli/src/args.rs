@@ -495,7 +495,7 @@ pub(crate) const REPORT: &str = "report.html";
 /// Put theory, simulation and reality on one HTML page.
 ///
 /// Takes a system file, a log, or both. The system is checked and simulated; the log is set beside it. Without a system
-/// file, the one that the log carries is used. Also prints the table of bounds and responses.
+/// file, the one that the log carries is used; one that carries none, as of observe, is told by itself. Also prints the table of bounds and responses.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 made, whatever the page says; 3 a log of another version.
@@ -503,7 +503,8 @@ Exit status: 0 made, whatever the page says; 3 a log of another version.
 Examples:
   takt report robot.toml
   takt report robot.toml run.takt -o robot.html
-  takt report run.takt")]
+  takt report run.takt
+  takt report seen.takt                 a log of takt observe, by itself")]
 pub(crate) struct Report {
     /// A system file, or a log; - is standard input.
     #[arg(value_hint = ValueHint::FilePath)]

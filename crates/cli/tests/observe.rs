@@ -204,3 +204,74 @@ fn a_raw_file_is_read_again() {
     assert!(small.status.success());
     assert!(takt(&["observe", &path("small.dat")]).status.success());
 }
+
+/// A thread that is woken every 10 ms and runs 1 ms, in which a softirq takes 0.2 ms, and an interrupt within that 0.05 ms.
+fn text_of_a_trace() -> String {
+    let mut text = "# tracer: nop\n".to_owned();
+    let mut line = |thread: &str, us: u64, what: &str| {
+        text += &format!(" {thread} [000] d..1 {}.{:06}: {what}\n", us / 1_000_000, us % 1_000_000);
+    };
+    let (task, idle) = ("work-10", "<idle>-0");
+    for k in 1..=20 {
+        let at = 10_000 * k;
+        line(idle, at, "sched_waking: comm=work pid=10 prio=120 target_cpu=000");
+        line(
+            idle,
+            at + 10,
+            "sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=work next_pid=10 next_prio=120",
+        );
+        line(task, at + 300, "softirq_entry: vec=3 [action=NET_RX]");
+        line(task, at + 350, "irq_handler_entry: irq=24 name=eth0");
+        line(task, at + 400, "irq_handler_exit: irq=24 ret=handled");
+        line(task, at + 500, "softirq_exit: vec=3 [action=NET_RX]");
+        line(
+            task,
+            at + 1_010,
+            "sched_switch: prev_comm=work prev_pid=10 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120",
+        );
+    }
+    text
+}
+
+/// A log that carries no system is told all the same: distributions of interrupts too, and a page.
+#[test]
+fn an_observed_log_has_distributions_of_interrupts_and_a_page_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    std::fs::write(path("trace.txt"), text_of_a_trace()).unwrap();
+    let log = path("seen.takt");
+    let told = |arguments: &[&str]| {
+        let output = takt(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), said)
+    };
+    assert_eq!(told(&["observe", &path("trace.txt"), "-o", &log]).0, Some(0));
+
+    let (_, all, _) = told(&["stats", &log, "--pmf", "execution"]);
+    let named: Vec<(&str, &str)> =
+        (all.lines().skip(1)).map(|line| (line.split(',').nth(1).unwrap(), line.rsplit(',').next().unwrap())).collect();
+    assert_eq!(named, [("work-10", "task"), ("NET_RX", "softirq"), ("24 eth0", "interrupt")], "{all}");
+    let (_, nested, _) = told(&["stats", &log, "--cdf", "execution-with-nested", "--irq", "NET_RX"]);
+    assert_eq!(nested.lines().count(), 2, "{nested}");
+    assert!(nested.lines().last().unwrap().ends_with(",NET_RX,200000,20,1,softirq"), "{nested}");
+    let json = |arguments: &[&str]| serde_json::from_str::<serde_json::Value>(&told(arguments).1).unwrap();
+    let own = json(&["stats", &log, "--pmf", "execution", "--task", "work-10", "--json"]);
+    assert_eq!((own["tasks"][0]["count"].as_u64(), own["interrupts"].as_array().map(Vec::len)), (Some(19), Some(0)));
+    assert!(json(&["stats", &log, "--pmf", "response", "--json"])["interrupts"].is_null());
+    assert_eq!(json(&["stats", &log, "--irq", "NET_RX", "--json"])["interrupts"][0]["execution_ns"]["p50"], 150_000);
+    let (status, _, said) = told(&["stats", &log, "--irq", "eth1"]);
+    assert!(status == Some(2) && said.contains("no interrupt is called \"eth1\""), "{said}");
+
+    let (status, table, said) = told(&["report", &log, "-o", &path("seen.html")]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(table.contains("work-10") && table.contains("no model: "), "{table}");
+    let page = std::fs::read_to_string(path("seen.html")).unwrap();
+    for part in ["No model", "work-10", "24 eth0", "takt infer"] {
+        assert!(page.contains(part), "no \"{part}\"");
+    }
+    let answer = json(&["report", &log, "-o", &path("seen.html"), "--json"]);
+    assert!(answer["system"].is_null() && answer["tasks"][0]["verdict"].is_null(), "{answer}");
+    assert_eq!(answer["tasks"][0]["measured"]["released"], 19);
+    let (status, _, said) = told(&["report", &log, "--for", "1s"]);
+    assert!(status == Some(2) && said.contains("carries no system to simulate"), "{said}");
+}

@@ -135,7 +135,7 @@ fn a_whole_report() {
     ];
     let page = html(&ReportInput {
         title: "",
-        system: &system,
+        system: Some(&system),
         toml: ROBOT,
         check: Some(&report),
         simulated: Some(&sim),
@@ -173,7 +173,7 @@ fn a_report_of_an_overload_shows_the_first_miss() {
     let sim = simulated(&system, 1, Span::from_s(5));
     let page = html(&ReportInput {
         title: "An overload",
-        system: &system,
+        system: Some(&system),
         toml: &text,
         check: Some(&report),
         simulated: Some(&sim),
@@ -193,7 +193,7 @@ fn page_of(system: &System, span: Span) -> String {
     let sim = simulated(system, 3, span);
     html(&ReportInput {
         title: "",
-        system,
+        system: Some(system),
         toml: &takt_model::file::write(system),
         check: Some(&check(system, &CheckOptions::default())),
         simulated: Some(&sim),
@@ -216,7 +216,7 @@ fn hostile_names_are_only_text() {
     let source = simulated(&system, 3, Span::from_ms(500));
     let page = html(&ReportInput {
         title: hostile,
-        system: &system,
+        system: Some(&system),
         toml: hostile,
         check: Some(&check(&system, &CheckOptions::default())),
         simulated: Some(&source),
@@ -242,7 +242,7 @@ fn a_system_without_tasks_and_logs_without_events_make_a_page() {
         let (sim, run) = (silent(&system), silent(&system));
         let page = html(&ReportInput {
             title: "",
-            system: &system,
+            system: Some(&system),
             toml: "",
             check: None,
             simulated: Some(&sim),
@@ -257,7 +257,7 @@ fn a_system_without_tasks_and_logs_without_events_make_a_page() {
     }
     let page = html(&ReportInput {
         title: "",
-        system: &system,
+        system: Some(&system),
         toml: "",
         check: None,
         simulated: None,
@@ -307,7 +307,7 @@ fn a_simulated_miss_settles_what_theory_left_open() {
     let check = check(&system, &CheckOptions::default());
     let page = html(&ReportInput {
         title: "",
-        system: &system,
+        system: Some(&system),
         toml: text,
         check: Some(&check),
         simulated: None,
@@ -331,7 +331,7 @@ fn a_live_run_whose_jobs_exceed_their_reservations_says_that_they_are_throttled(
         let log = measured_by(back_end, system, 1, Span::from_ms(200), 1);
         takt_report::findings(&ReportInput {
             title: "",
-            system,
+            system: Some(system),
             toml: "",
             check: None,
             simulated: None,
@@ -349,4 +349,42 @@ fn a_live_run_whose_jobs_exceed_their_reservations_says_that_they_are_throttled(
     assert!(!throttled(&findings(BackEnd::RunBestEffort, &system)), "SCHED_OTHER throttles nobody");
     system.nodes[0].strategy = takt_model::StrategyRef::Builtin(takt_model::Builtin::Rm);
     assert!(!throttled(&findings(BackEnd::Run, &system)), "nor does SCHED_FIFO");
+}
+
+#[test]
+fn a_log_without_a_system_tells_what_it_tells_by_itself() {
+    let system = parse(ROBOT);
+    let mut seen = measured(&system, 7, Span::from_s(10), 180);
+    seen.back_end = takt_log::BackEnd::Observe;
+    // Of one thread no deadline is known.
+    (seen.stats.tasks[0].deadline_ns, seen.stats.tasks[0].missed) = (None, None);
+    let input = ReportInput {
+        title: "seen <b>.takt",
+        system: None,
+        toml: "",
+        check: None,
+        simulated: None,
+        measured: Some(&seen),
+        notes: &[],
+        commands: &["takt report seen.takt".to_owned()],
+        maker: "takt 0.1.0",
+    };
+    let page = html(&input);
+    assert_sound(&page);
+    for part in [
+        "<h1>seen &lt;b&gt;.takt</h1>",
+        "6 tasks seen on 2 CPUs",
+        "No model",
+        "There is no model of what was seen",
+        "<h2 id=\"tasks\">Tasks</h2>",
+        "Execution and response times of",
+        "Measured: the first",
+        "takt report seen.takt",
+    ] {
+        assert!(page.contains(part), "no \"{part}\"");
+    }
+    for part in ["Bound", "Simulated", "Simulation", "id=\"system\"", "No deadline missed"] {
+        assert!(!page.contains(part), "\"{part}\" of nothing");
+    }
+    assert_eq!(takt_report::findings(&input).len(), usize::from(seen.stats.missed() > 0));
 }

@@ -1,5 +1,7 @@
 //! `takt report`: theory, simulation and reality on one page, and as a table.
 
+mod alone;
+
 use serde_json::{Value, json};
 use takt_analysis::{CheckOptions, CheckReport};
 use takt_log::stats::{ChainStats, TaskStats};
@@ -20,7 +22,10 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     if json && options.output.is_stdout() {
         return Err(Failure::input("--json and the page both want standard output; give -o FILE"));
     }
-    let (system, toml, mut log) = inputs(options)?;
+    let (system, toml, mut log) = match inputs(options)? {
+        Inputs::System { system, toml, log } => (*system, toml, log),
+        Inputs::Alone(mut log) => return alone::execute(options, &mut log, json),
+    };
     let placed = input::place(system.clone());
     let (placed, placement) = match placed {
         Ok(placed) => (placed, None),
@@ -28,7 +33,13 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     };
     let check = takt_analysis::check(&placed, &CheckOptions::default());
     let measured = match &mut log {
-        Some((path, log)) => Some(source(path, log, &placed)?),
+        Some((path, log)) => {
+            let source = source(path, log, &placed.name)?;
+            if source.back_end == BackEnd::Observe {
+                any_task(&placed, path, log)?;
+            }
+            Some(source)
+        }
         None => None,
     };
     let header = log.as_ref().map(|(_, log)| log.header().clone());
@@ -66,7 +77,7 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     let commands = Commands { options, back_end, seed, duration, length, node, simulates: simulated.is_some() }.all();
     let page_input = ReportInput {
         title: "",
-        system: &placed,
+        system: Some(&placed),
         toml: &toml,
         check: Some(&check),
         simulated: simulated.as_ref(),
@@ -95,9 +106,13 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     Ok(Status::Yes)
 }
 
-type Inputs = (System, String, Option<(String, Box<Log>)>);
+enum Inputs {
+    /// With its text, and a log of it where there is one.
+    System { system: Box<System>, toml: String, log: Option<(String, Box<Log>)> },
+    /// A log without a system.
+    Alone(Box<Log>),
+}
 
-/// The system, its text, and the log.
 fn inputs(options: &args::Report) -> Result<Inputs, Failure> {
     if options.file == "-" && options.log.as_deref() == Some("-") {
         return Err(Failure::input("only one of system and log can come from standard input"));
@@ -108,13 +123,14 @@ fn inputs(options: &args::Report) -> Result<Inputs, Failure> {
             if log.header().back_end != BackEnd::Observe {
                 same_tasks(&system, path, &log)?;
             }
-            Ok((*system, text, Some((path.clone(), Box::new(log)))))
+            Ok(Inputs::System { system, toml: text, log: Some((path.clone(), Box::new(log))) })
         }
-        (Content::System(system, text), None) => Ok((*system, text, None)),
+        (Content::System(system, text), None) => Ok(Inputs::System { system, toml: text, log: None }),
+        (Content::Log(log), None) if log.header().system.is_empty() => Ok(Inputs::Alone(log)),
         (Content::Log(log), None) => {
             let system = input::system_of(&options.file, &log)?;
             let text = log.header().system.clone();
-            Ok((system, text, Some((options.file.clone(), log))))
+            Ok(Inputs::System { system: Box::new(system), toml: text, log: Some((options.file.clone(), log)) })
         }
         (Content::Log(_), Some(path)) => Err(Failure::input(format_args!(
             "{} is a log, and {path} would be another; give one system file and one log",
@@ -155,12 +171,10 @@ fn any_task(system: &System, path: &str, log: &Log) -> Result<(), Failure> {
     )))
 }
 
-fn source(path: &str, log: &mut Log, system: &System) -> Result<Source, Failure> {
-    let mut builder = SourceBuilder::new(&system.name, log.header(), log.definitions(), None);
+/// What the log tells, of the system with that name.
+fn source(path: &str, log: &mut Log, name: &str) -> Result<Source, Failure> {
+    let mut builder = SourceBuilder::new(name, log.header(), log.definitions(), None);
     let end = log.copy_to(&mut builder).map_err(|error| input::log_failure(path, &error))?;
-    if log.header().back_end == BackEnd::Observe {
-        any_task(system, path, log)?;
-    }
     let mut source = builder.finish(end);
     let damage = log.damage();
     input::warn_of_damage(path, &damage);
@@ -243,12 +257,16 @@ impl Commands<'_> {
             }
         };
         let log = log.map(|log| format!(" {log}")).unwrap_or_default();
-        let page = match options.output.0.as_str() {
-            "-" | args::REPORT => String::new(),
-            page => format!(" -o {}", quoted(page)),
-        };
-        lines.push(format!("takt report {system}{log}{again}{page}"));
+        lines.push(format!("takt report {system}{log}{again}{}", page_option(options)));
         lines
+    }
+}
+
+/// Where the page goes, as an option.
+fn page_option(options: &args::Report) -> String {
+    match options.output.0.as_str() {
+        "-" | args::REPORT => String::new(),
+        page => format!(" -o {}", quoted(page)),
     }
 }
 
@@ -352,16 +370,7 @@ impl Comparison<'_> {
     }
 
     fn json(&self) -> Value {
-        let seen = |seen: &Option<Seen>| {
-            seen.as_ref().map(|seen| {
-                json!({
-                    "p99_ns": seen.p99.map(Span::as_ns),
-                    "max_ns": seen.max.map(Span::as_ns),
-                    "missed": seen.missed,
-                    "released": seen.jobs,
-                })
-            })
-        };
+        let seen = |seen: &Option<Seen>| seen.as_ref().map(Seen::json);
         let (tasks, chains) = self.lines();
         let tasks: Vec<Value> = answers(self.check, self.system.tasks.len())
             .into_iter()
@@ -406,6 +415,15 @@ impl Seen {
             max: task.response_ns.as_ref().map(|response| Span::from_ns(response.max)),
             missed: task.missed,
             jobs: task.released,
+        })
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "p99_ns": self.p99.map(Span::as_ns),
+            "max_ns": self.max.map(Span::as_ns),
+            "missed": self.missed,
+            "released": self.jobs,
         })
     }
 

@@ -142,6 +142,43 @@ pub(super) fn cpus(out: &mut String, input: &ReportInput<'_>) {
     out.push_str("</tbody></table></div>\n");
 }
 
+/// Interrupts and softirqs that took CPU time while the log was made.
+pub(super) fn interrupts(out: &mut String, input: &ReportInput<'_>) {
+    let all = input.measured.iter().flat_map(|source| source.stats.interrupts.iter().flatten());
+    let mut all: Vec<_> = all.filter(|one| one.count > 0).collect();
+    if all.is_empty() {
+        return;
+    }
+    all.sort_by_key(|one| std::cmp::Reverse(one.busy_ns));
+    out.push_str(
+        "<h2 id=\"interrupts\">Interrupts</h2>\n<p class=\"note\">Executions are without those that interrupted them.</p>\n<div class=\"wide\"><table class=\"snug\">\n\
+         <thead><tr><th>Interrupt</th><th>Kind</th><th class=\"n\">Count</th><th class=\"n\">Share of<br/>a CPU</th><th class=\"n\">Between<br/>p50</th>\
+         <th class=\"n\">Executed<br/>mean</th><th class=\"n\">Executed<br/>p99</th><th class=\"n\">Executed<br/>max</th></tr></thead>\n<tbody>\n",
+    );
+    let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| short(Span::from_ns(ns)));
+    for one in all {
+        let kind = match one.kind {
+            Some("soft") => "softirq",
+            Some(_) => "interrupt",
+            None => "-",
+        };
+        let _ = write!(out, "<tr><th scope=\"row\" title=\"{n}\">{n}</th><td>{kind}</td>", n = Esc(&one.interrupt));
+        let cells = [
+            super::count(one.count),
+            one.utilization.map_or_else(|| "-".to_owned(), percent),
+            time(one.inter_arrival_ns.map(|between| between.p50)),
+            time(one.execution_ns.map(|execution| execution.mean)),
+            time(one.execution_ns.map(|execution| execution.p99)),
+            time(one.execution_ns.map(|execution| execution.max)),
+        ];
+        for cell in cells {
+            let _ = write!(out, "<td class=\"n\">{}</td>", Esc(&cell));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
 pub(super) fn tests(out: &mut String, input: &ReportInput<'_>) {
     let Some(check) = input.check else { return };
     if check.tests.is_empty() {
@@ -199,7 +236,7 @@ fn figure(name: &str, value: &Value) -> Option<String> {
 }
 
 pub(super) fn system(out: &mut String, input: &ReportInput<'_>) {
-    let system = input.system;
+    let Some(system) = input.system else { return };
     out.push_str("<h2 id=\"system\">System</h2>\n<div class=\"wide\"><table class=\"snug\">\n<thead><tr><th>Node</th><th class=\"n\">CPUs</th><th>Strategy</th><th>Placement</th><th class=\"n\">Utilization</th></tr></thead>\n<tbody>\n");
     for (i, node) in system.nodes.iter().enumerate() {
         let load: f64 = system.tasks_of(takt_model::NodeId(i as u32)).map(|(_, task)| share(task)).sum();

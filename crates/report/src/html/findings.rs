@@ -9,7 +9,7 @@ use takt_model::plan::Order;
 use takt_model::{Exec, NodeId, Plan, Span, System, Task};
 
 use super::tasks::Compared;
-use super::{ReportInput, count, plural};
+use super::{ReportInput, count, plural, seen};
 use crate::axis::short;
 use crate::markup::Esc;
 
@@ -57,8 +57,12 @@ fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
         }),
         _ => {}
     }
-    misses(&mut findings, &tasks, "measured", |task| task.measured);
-    misses(&mut findings, &tasks, "simulated", |task| task.simulated);
+    let measured: Vec<&TaskStats> = match seen::source(input) {
+        Some(source) => seen::tasks(source),
+        None => tasks.iter().filter_map(|task| task.measured).collect(),
+    };
+    misses(&mut findings, "measured", &measured);
+    misses(&mut findings, "simulated", &tasks.iter().filter_map(|task| task.simulated).collect::<Vec<_>>());
     if let Some(above) = above_bound(&tasks, |task| task.measured) {
         let best_effort = input.measured.is_some_and(|source| source.back_end == BackEnd::RunBestEffort);
         let because = if best_effort {
@@ -81,7 +85,7 @@ fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
 /// Whose jobs the kernel throttles for what the file says of them.
 fn throttled(input: &ReportInput<'_>) -> Option<Finding> {
     input.measured.filter(|source| source.back_end == BackEnd::Run)?;
-    let tasks: Vec<&Task> = under_sched_deadline(input.system).into_iter().filter(|task| exceeds_wcet(task)).collect();
+    let tasks: Vec<&Task> = under_sched_deadline(input.system?).into_iter().filter(|task| exceeds_wcet(task)).collect();
     if tasks.is_empty() {
         return None;
     }
@@ -158,18 +162,10 @@ fn and_more(all: usize) -> String {
     }
 }
 
-fn misses<'a>(
-    findings: &mut Vec<Finding>,
-    tasks: &[Compared<'a>],
-    word: &str,
-    of: impl Fn(&Compared<'a>) -> Option<&'a TaskStats>,
-) {
-    let mut late: Vec<(&str, u64, &TaskStats)> = (tasks.iter())
-        .filter_map(|task| {
-            let stats = of(task)?;
-            Some((task.task.name.as_str(), stats.missed.filter(|missed| *missed > 0)?, stats))
-        })
-        .collect();
+fn misses(findings: &mut Vec<Finding>, word: &str, tasks: &[&TaskStats]) {
+    let missed = |stats: &&TaskStats| stats.missed.filter(|missed| *missed > 0);
+    let mut late: Vec<(&str, u64, &TaskStats)> =
+        tasks.iter().filter_map(|stats| Some((stats.task.as_str(), missed(stats)?, *stats))).collect();
     if late.is_empty() {
         return;
     }

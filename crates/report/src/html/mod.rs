@@ -3,6 +3,7 @@
 mod distributions;
 mod evidence;
 mod findings;
+mod seen;
 mod tasks;
 
 use std::fmt::Write as _;
@@ -19,13 +20,13 @@ use crate::svg::{CHART_CSS, Rows, SvgOptions, svg};
 
 pub(crate) const STYLE: &str = include_str!("style.css");
 
-/// What a report is made of. Every part but the system may be missing; the page then leaves its place out.
+/// What a report is made of. Every part may be missing; the page then leaves its place out. Without a system a log tells what it tells by itself.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportInput<'a> {
     /// The heading; the system's name where empty.
     pub title: &'a str,
     /// The system.
-    pub system: &'a System,
+    pub system: Option<&'a System>,
     /// Its file, as the reader wrote it.
     pub toml: &'a str,
     /// What `check` says.
@@ -60,7 +61,8 @@ fn by_origin<'a>(input: &ReportInput<'a>) -> ReportInput<'a> {
 #[must_use]
 pub fn html(input: &ReportInput<'_>) -> String {
     let input = &by_origin(input);
-    let title = if input.title.is_empty() { &input.system.name } else { input.title };
+    let title =
+        input.system.map(|system| system.name.as_str()).filter(|_| input.title.is_empty()).unwrap_or(input.title);
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{}\"/>\n<title>{} - takt</title>\n\
@@ -68,17 +70,20 @@ pub fn html(input: &ReportInput<'_>) -> String {
         Esc(input.maker),
         Esc(title),
         Esc(title),
-        Esc(&lead(input.system)),
+        Esc(&lead(input)),
     );
     tiles(&mut out, input);
     findings::section(&mut out, input);
     out.push_str("</header>\n");
     tasks::section(&mut out, input);
+    seen::section(&mut out, input);
     schedules(&mut out, input);
     distributions::section(&mut out, input);
+    seen::distributions(&mut out, input);
     evidence::release_latencies(&mut out, input);
     evidence::chains(&mut out, input);
     evidence::cpus(&mut out, input);
+    evidence::interrupts(&mut out, input);
     evidence::tests(&mut out, input);
     evidence::system(&mut out, input);
     notes(&mut out, input);
@@ -92,7 +97,14 @@ pub fn html(input: &ReportInput<'_>) -> String {
 }
 
 /// "12 tasks on 2 nodes with 6 CPUs."
-fn lead(system: &System) -> String {
+fn lead(input: &ReportInput<'_>) -> String {
+    let Some(system) = input.system else {
+        let of_log = |source: &Source| {
+            let (tasks, cpus) = (seen::tasks(source).len() as u64, source.stats.cpus.len() as u64);
+            format!("{} seen on {}", plural(tasks, "task"), plural(cpus, "CPU"))
+        };
+        return seen::source(input).map_or_else(String::new, of_log);
+    };
     let cpus: u32 = system.nodes.iter().map(|node| node.cpus).sum();
     let strategies: Vec<&str> = {
         let mut names: Vec<&str> = system.nodes.iter().map(|node| system.strategy_name(node.strategy)).collect();
@@ -137,10 +149,19 @@ fn tiles(out: &mut String, input: &ReportInput<'_>) {
         };
         tile(out, class, "Theory", word, &evidence::in_short(check));
     }
+    if input.system.is_none() {
+        tile(
+            out,
+            "open",
+            "Theory",
+            "No model",
+            "The log carries no system: nothing was proven or simulated, and a deadline is known only where a thread's class tells it.",
+        );
+    }
     if let Some(source) = input.simulated {
         let seed = source.seed.map_or_else(String::new, |seed| format!(", seed {seed}"));
         let (class, word, sentence) = outcome(source);
-        let caution = if class == "yes" && proves_nothing(input.system, source) {
+        let caution = if class == "yes" && proves_nothing(input, source) {
             " By itself this proves nothing: see the notes."
         } else {
             ""
@@ -183,12 +204,16 @@ fn outcome(source: &Source) -> (&'static str, String, String) {
     match missed {
         Some(0) => ("yes", "No deadline missed".to_owned(), sentence),
         Some(n) => ("no", format!("{} missed", plural(n, "deadline")), sentence),
+        // Of the tasks whose deadlines are known.
+        None if source.stats.missed() > 0 => {
+            ("no", format!("{} missed", plural(source.stats.missed(), "deadline")), sentence)
+        }
         None => ("open", "Misses unknown".to_owned(), sentence),
     }
 }
 
-fn proves_nothing(system: &System, source: &Source) -> bool {
-    is_no_proof(system, Span::from_ns(source.stats.duration_ns))
+fn proves_nothing(input: &ReportInput<'_>, source: &Source) -> bool {
+    input.system.is_none_or(|system| is_no_proof(system, Span::from_ns(source.stats.duration_ns)))
 }
 
 /// Whether a simulation without a miss proves nothing: it was shorter than two hyperperiods after the last offset, or there
@@ -240,7 +265,7 @@ fn schedules(out: &mut String, input: &ReportInput<'_>) {
                 chart(out, &format!("{id}-miss"), &title, &source.first_miss, Rows::Tasks);
             }
         }
-        let cpus: u32 = input.system.nodes.iter().map(|node| node.cpus).sum();
+        let cpus = source.start.scene.nodes.iter().map(|node| node.cpus).sum::<u32>();
         if cpus > 1 && source.start.scene.preemptions {
             out.push_str("<details><summary>The same by CPU</summary>");
             chart(out, &format!("{id}-cpus"), "", &source.start, Rows::Cpus);
@@ -265,7 +290,7 @@ fn chart(out: &mut String, id: &str, title: &str, gantt: &Gantt, rows: Rows) {
 
 fn notes(out: &mut String, input: &ReportInput<'_>) {
     let mut notes: Vec<String> = input.notes.to_vec();
-    if input.simulated.is_some_and(|source| source.totals().1 == Some(0) && proves_nothing(input.system, source)) {
+    if input.simulated.is_some_and(|source| source.totals().1 == Some(0) && proves_nothing(input, source)) {
         notes.push(
             "A simulation without a miss proves nothing where arrivals or times vary, or scheduling is global or not \
              preemptive: the worst case need not be among the schedules that were tried. A bound holds for all of them."
@@ -303,6 +328,13 @@ fn notes(out: &mut String, input: &ReportInput<'_>) {
         if source.back_end == BackEnd::RunBestEffort {
             notes.push(format!("{word}: the tasks ran as ordinary threads (SCHED_OTHER), so that anything else on the machine could delay them."));
         }
+    }
+    if input.system.is_none() {
+        notes.push(
+            "There is no model of what was seen, so no verdict, no bound and no simulation stand beside it. Periods and deadlines are those that threads under \
+             SCHED_DEADLINE have told; of other threads none is assumed. takt infer makes a system of this log, and takt report of both holds the one against the other."
+                .to_owned(),
+        );
     }
     if input.measured.is_some() {
         notes.push("A measured maximum is no bound: the next run may exceed it.".to_owned());

@@ -22,8 +22,9 @@ pub(super) struct Compared<'a> {
 
 impl<'a> Compared<'a> {
     pub(super) fn all(input: &ReportInput<'a>) -> Vec<Compared<'a>> {
-        let bounds = input.check.map(|check| check.bounds(input.system.tasks.len()));
-        let tasks = input.system.tasks.iter().enumerate();
+        let Some(system) = input.system else { return Vec::new() };
+        let bounds = input.check.map(|check| check.bounds(system.tasks.len()));
+        let tasks = system.tasks.iter().enumerate();
         tasks
             .map(|(i, task)| {
                 let bound = bounds.as_ref().and_then(|bounds| bounds[i]);
@@ -80,12 +81,10 @@ fn stats_of<'a>(source: &'a Source, place: usize, name: &str) -> Option<&'a Task
 
 pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
     let rows = Compared::all(input);
-    if rows.is_empty() {
-        return;
-    }
+    let Some(system) = input.system.filter(|_| !rows.is_empty()) else { return };
     out.push_str("<h2 id=\"tasks\">Response times</h2>\n<p class=\"note\">From the nominal arrival of a job to its completion.</p>\n");
     let (bounds, simulated, measured) = (input.check.is_some(), input.simulated.is_some(), input.measured.is_some());
-    let several = input.system.nodes.len() > 1;
+    let several = system.nodes.len() > 1;
     out.push_str("<div class=\"wide\"><table>\n<thead><tr><th>Task</th>");
     let mut head = |class: &str, text: &str| {
         let _ = write!(out, "<th class=\"{class}\" scope=\"col\">{text}</th>");
@@ -113,7 +112,7 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
     for row in &rows {
         let _ = write!(out, "<tr><th scope=\"row\" title=\"{n}\">{n}</th>", n = Esc(&row.task.name));
         if several {
-            let _ = write!(out, "<td>{}</td>", Esc(&input.system.nodes[row.task.node.index()].name));
+            let _ = write!(out, "<td>{}</td>", Esc(&system.nodes[row.task.node.index()].name));
         }
         let _ = write!(out, "<td>{}</td>", row.bar().svg(scale, &row.bar_text()));
         cell(out, "", &short(row.task.deadline));

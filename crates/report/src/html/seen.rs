@@ -1,0 +1,152 @@
+//! What a log tells by itself, where there is no system to hold it against: tasks and their distributions.
+
+use std::fmt::Write as _;
+
+use takt_log::stats::TaskStats;
+use takt_model::Span;
+
+use super::{ReportInput, count, plural};
+use crate::axis::short;
+use crate::markup::Esc;
+use crate::plot::{Line, Plot, Rule, percent};
+use crate::source::Source;
+
+/// So many tasks have a row, the busiest; of the others their number is told.
+const ROWS_MAX: usize = 100;
+/// So many have their plots in sight, and so many plots at all.
+const IN_SIGHT: usize = 12;
+const PLOTS_MAX: usize = 40;
+
+/// The log, where there is no system.
+pub(super) fn source<'a>(input: &ReportInput<'a>) -> Option<&'a Source> {
+    input.measured.or(input.simulated).filter(|_| input.system.is_none())
+}
+
+/// Its tasks that did anything, the busiest first.
+pub(super) fn tasks(source: &Source) -> Vec<&TaskStats> {
+    let mut tasks: Vec<&TaskStats> =
+        source.stats.tasks.iter().filter(|task| task.released + task.censored > 0).collect();
+    tasks.sort_by_key(|task| std::cmp::Reverse((task.busy_ns, task.released)));
+    tasks
+}
+
+pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
+    let Some(source) = source(input) else { return };
+    let tasks = tasks(source);
+    if tasks.is_empty() {
+        return;
+    }
+    let (shown, rest) = tasks.split_at(tasks.len().min(ROWS_MAX));
+    out.push_str(
+        "<h2 id=\"tasks\">Tasks</h2>\n<p class=\"note\">The busiest first. Responses are from the arrival of a job to its completion; between: from one \
+         arrival to the next.</p>\n<div class=\"wide\"><table>\n<thead><tr><th>Task</th>",
+    );
+    for head in [
+        "Jobs",
+        "Share of<br/>a CPU",
+        "Between<br/>p50",
+        "Executed<br/>mean",
+        "Executed<br/>p99",
+        "Executed<br/>max",
+        "Response<br/>p50",
+        "Response<br/>p99",
+        "Response<br/>max",
+        "Deadline",
+        "Missed",
+        "Preempted",
+    ] {
+        let _ = write!(out, "<th class=\"n\" scope=\"col\">{head}</th>");
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    shown.iter().for_each(|task| row(out, task));
+    out.push_str("</tbody></table></div>\n");
+    if !rest.is_empty() {
+        let _ = writeln!(
+            out,
+            "<p class=\"cap\">{} that ran less have no row; takt stats has them all.</p>",
+            plural(rest.len() as u64, "task")
+        );
+    }
+}
+
+fn row(out: &mut String, task: &TaskStats) {
+    let _ = write!(out, "<tr><th scope=\"row\" title=\"{n}\">{n}</th>", n = Esc(&task.task));
+    let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| short(Span::from_ns(ns)));
+    let (execution, response) = (task.execution_ns, task.response_ns);
+    let late = task.missed.is_some_and(|missed| missed > 0);
+
+    let cells = [
+        count(task.released),
+        task.utilization.map_or_else(|| "-".to_owned(), percent),
+        time(task.inter_arrival_ns.map(|between| between.p50)),
+        time(execution.map(|execution| execution.mean)),
+        time(execution.map(|execution| execution.p99)),
+        time(execution.map(|execution| execution.max)),
+        time(response.map(|response| response.p50)),
+        time(response.map(|response| response.p99)),
+        time(response.map(|response| response.max)),
+        time(task.deadline_ns),
+        task.missed.map_or_else(|| "-".to_owned(), count),
+        task.preemptions.map_or_else(|| "-".to_owned(), count),
+    ];
+    for (column, cell) in cells.iter().enumerate() {
+        let class = if late && column == 10 { "n late" } else { "n" };
+        let _ = write!(out, "<td class=\"{class}\">{}</td>", Esc(cell));
+    }
+    out.push_str("</tr>\n");
+}
+
+pub(super) fn distributions(out: &mut String, input: &ReportInput<'_>) {
+    let Some(source) = source(input) else { return };
+    let tasks = tasks(source);
+    let plots: Vec<String> = tasks.iter().enumerate().filter_map(|(i, task)| plot(i, task)).take(PLOTS_MAX).collect();
+    if plots.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<h2 id=\"distributions\">Distributions</h2>\n<p class=\"note\">Share of the jobs that took no longer.</p>\n<ul class=\"key\">\
+         <li class=\"takt-chart\"><i class=\"p0\" style=\"border-color:var(--c)\"></i>executed</li>\
+         <li class=\"takt-chart\"><i class=\"p1\" style=\"border-color:var(--c)\"></i>response</li></ul>\n",
+    );
+    let (seen, rest) = plots.split_at(plots.len().min(IN_SIGHT));
+    let _ = writeln!(out, "<div class=\"plots\">{}</div>", seen.concat());
+    if !rest.is_empty() {
+        let _ = writeln!(
+            out,
+            "<details><summary>{} more</summary><div class=\"plots\">{}</div></details>",
+            plural(rest.len() as u64, "task"),
+            rest.concat()
+        );
+    }
+}
+
+fn plot(i: usize, task: &TaskStats) -> Option<String> {
+    let curves = [("p0", "executed", &task.executions), ("p1", "response", &task.responses)];
+    let curves = curves.into_iter().filter(|(.., curve)| curve.count() > 0);
+    let line = |(class, word, curve): (&str, &str, _)| Line {
+        class: class.to_owned(),
+        name: format!("{word}: {}", plural(task.completed, "job")),
+        curve,
+        unit: Span::from_ns(1),
+    };
+    let lines: Vec<Line<'_>> = curves.map(line).collect();
+    if lines.is_empty() {
+        return None;
+    }
+    let deadline = task.deadline_ns.map(|deadline| (deadline, short(Span::from_ns(deadline))));
+    let due =
+        deadline.as_ref().map(|(at, text)| Rule { class: "due", name: format!("deadline {text}"), at: *at as f64 });
+    let plot = Plot {
+        id: format!("seen-{i}"),
+        title: format!("Execution and response times of {}", task.task),
+        lines,
+        rules: due.into_iter().collect(),
+        ratio: false,
+        deadline: None,
+        width: 320.0,
+        height: 170.0,
+    };
+    let aside = deadline.map_or_else(|| plural(task.completed, "job"), |(_, text)| format!("deadline {text}"));
+    let name = Esc(&task.task);
+    Some(format!("<figure><figcaption>{name} <span>{}</span></figcaption>{}</figure>\n", Esc(&aside), plot.svg()))
+}
