@@ -3,10 +3,15 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::net::UdpSocket;
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use takt_linux::clock::pause;
+use takt_linux::group::Place;
+use takt_linux::net::Cable;
 use takt_linux::sched::Class;
 use takt_linux::tracing::class_of;
 use takt_model::Span;
@@ -246,11 +251,144 @@ fn refusals_say_what_and_what_to_do() {
     let endless = refused(&["--runtime", "1ms", "--period", "40ms", "--for", "0s", "--pid", &own]);
     assert_eq!(endless, (2, "takt: --for 0ns is no time; give a duration like 10s".to_owned()));
     let (status, nobody) = refused(&["--runtime", "1ms", "--period", "40ms"]);
-    assert!(status == 2 && nobody.contains("--pid <PID>|COMMAND"), "{nobody}");
+    assert!(status == 2 && nobody.contains("--pid <PID>|--irq <NAME>|COMMAND"), "{nobody}");
     if can_reserve() {
         let missing = refused(&["--runtime", "1ms", "--period", "40ms", "--", "/no/such/program"]);
         assert_eq!(missing.0, 2);
         assert!(missing.1.contains("cannot start /no/such/program: No such file or directory"), "{}", missing.1);
+    }
+}
+
+/// A network of the test's own, with a kernel thread that takes packets in; `None`, with the reason on the screen, where there is none.
+fn cable() -> Option<Cable> {
+    match Cable::lay(true) {
+        Ok(cable) => Some(cable),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_kernel_thread_that_takes_packets_in_is_reserved_for_by_its_device() {
+    let _alone = alone();
+    let Some(cable) = cable().filter(|_| can_reserve()) else { return };
+    let driver = cable.right().driver().unwrap();
+    // As interrupt threads have.
+    let usual = Class::Fifo { priority: 50 };
+    cable.right().schedule_driver(&usual, &[]).unwrap();
+    let asked =
+        ["--json", "--runtime", "5ms", "--deadline", "50ms", "--period", "100ms", "--irq", cable.right().device()];
+    let (status, stdout, stderr) = run(&[&asked[..], &["--for", "200ms"]].concat());
+    assert_eq!((status, class_of(driver)), (Some(0), Some(usual)), "{stderr}");
+    let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let thread = &json["threads"][0];
+    assert_eq!((&thread["id"], &thread["after"]), (&driver.into(), &"restored".into()));
+    assert_eq!((&thread["class"], &json["threads"][1]), (&"SCHED_FIFO priority 50".into(), &serde_json::Value::Null));
+    for end in ["-TERM", "-KILL"] {
+        let mut child = takt(&asked).spawn().unwrap();
+        eventually("reserved", || class_of(driver).is_some_and(is_reserved));
+        signal(&child, end);
+        child.wait().unwrap();
+        eventually("given back", || class_of(driver) == Some(usual));
+    }
+}
+
+#[test]
+fn what_no_thread_serves_is_refused_with_the_reason() {
+    let refused = |name: &str| {
+        let (status, stdout, stderr) = run(&["--runtime", "1ms", "--period", "40ms", "--dry-run", "--irq", name]);
+        assert_eq!(stdout, "");
+        (status.unwrap(), stderr)
+    };
+    let (status, nobody) = refused("no such interrupt");
+    assert!(status == 2 && nobody.contains("/proc/interrupts lists interrupts"), "{nobody}");
+    let (status, softirq) = refused("NET_RX");
+    assert!(status == 3 && softirq.contains("is a softirq"), "{softirq}");
+    let threads = takt_linux::tracing::threads();
+    let has_thread = |number: u32| threads.iter().any(|thread| thread.name.starts_with(&format!("irq/{number}-")));
+    match takt_linux::tracing::interrupts().into_iter().find(|interrupt| !has_thread(interrupt.number)) {
+        Some(interrupt) => {
+            let (status, without) = refused(&interrupt.number.to_string());
+            assert!(status == 3 && without.contains("has no thread") && without.contains("PREEMPT_RT"), "{without}");
+        }
+        None => println!("skipped: all interrupts of this machine have threads"),
+    }
+}
+
+/// The control group with CPU time that a thread is in.
+fn group_of(id: u32) -> Option<PathBuf> {
+    Place::of(id).ok().map(|place| place.folder)
+}
+
+/// Whether this machine has groups to make, for this user; the reason on the screen where not.
+fn can_limit() -> bool {
+    let (status, _, stderr) = run(&["--budget", "cgroup", "--runtime", "5ms", "--period", "100ms", "--", "true"]);
+    if status != Some(0) {
+        println!("skipped: {stderr}");
+    }
+    status == Some(0)
+}
+
+const LIMIT: [&str; 6] = ["--budget", "cgroup", "--runtime", "5ms", "--period", "100ms"];
+
+#[test]
+fn a_thread_is_in_its_group_again_after_every_end_of_takt_and_no_group_stays() {
+    let _alone = alone();
+    if !can_limit() {
+        return;
+    }
+    let victim = Victim::sleeper();
+    // On one CPU, where SCHED_DEADLINE does not take it.
+    let _ = Command::new("taskset").args(["-p", "1", &victim.id().to_string()]).stdout(Stdio::null()).status();
+    let home = group_of(victim.id()).unwrap();
+    for end in ["-TERM", "-INT", "-KILL"] {
+        let mut child = takt(&[&LIMIT[..], &["--pid", &victim.id().to_string()]].concat()).spawn().unwrap();
+        eventually("limited", || group_of(victim.id()) != Some(home.clone()));
+        let group = group_of(victim.id()).unwrap();
+        assert_eq!(group.parent(), Some(home.as_path()));
+        signal(&child, end);
+        let status = child.wait().unwrap();
+        assert_eq!(status.success(), end != "-KILL", "{end}: {status}");
+        eventually("given back", || group_of(victim.id()) == Some(home.clone()) && !group.exists());
+    }
+}
+
+#[test]
+fn a_command_is_limited_with_its_children_and_what_of_it_stays_is_moved_back() {
+    let _alone = alone();
+    if !can_limit() {
+        return;
+    }
+    let home = group_of(std::process::id()).unwrap();
+    let script = "sleep 2 <&- >&- 2>&- & end=$(($(date +%s%N) + 700000000)); while [ $(date +%s%N) -lt $end ]; do :; done; echo $!; cat /proc/self/cgroup";
+    let (status, stdout, stderr) = run(&[&["--json"], &LIMIT[..], &["--", "sh", "-c", script]].concat());
+    assert_eq!(status, Some(0), "{stderr}");
+    let (said, json) = stdout.split_once("\n{").unwrap();
+    let json: serde_json::Value = serde_json::from_str(&format!("{{{json}")).unwrap();
+    let (sleeper, groups) = said.split_once('\n').unwrap();
+    assert!(groups.contains("/takt-"), "a child of the command: {groups}");
+    assert_eq!(group_of(sleeper.parse().unwrap()), Some(home.clone()), "it outlived the command");
+    let left =
+        fs::read_dir(&home).unwrap().flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("takt-"));
+    println!("{} groups of others", left.count());
+    assert_eq!((&json["reservation"]["budget"], &json["leaked"]), (&"cgroup".into(), &serde_json::Value::Null));
+    let throttled = &json["threads"][0]["throttled"];
+    // It wants a whole CPU and may have a twentieth.
+    assert!(
+        throttled["throttled"].as_u64().unwrap() >= 2 && throttled["periods"].as_u64().unwrap() >= 3,
+        "{throttled}"
+    );
+}
+
+#[test]
+fn what_a_control_group_does_not_have_is_not_taken() {
+    let own = std::process::id().to_string();
+    for option in [&["--reclaim"][..], &["--all-cpus"], &["--deadline", "40ms"]] {
+        let (status, stdout, stderr) = run(&[&LIMIT[..], option, &["--pid", &own]].concat());
+        assert_eq!((status, stdout.as_str()), (Some(2), ""));
+        assert!(stderr.contains("is of SCHED_DEADLINE; a control group has nothing like it"), "{stderr}");
     }
 }
 
@@ -345,6 +483,63 @@ fn auto_finds_the_period_and_a_disturbed_thread_misses_no_more_than_before() {
     assert!(share(&json["after"]) <= share(&json["before"]));
     assert_eq!((&json["threads"][0]["after"], class_of(id)), (&"restored".into(), Some(Class::Other)));
     drop(player.process);
+}
+
+/// Sends a packet to the thread every 10 ms.
+fn send(cable: &Cable, over: &AtomicBool) {
+    cable.left().enter().unwrap();
+    // So that packets are in time beside other work.
+    let _class = takt_linux::ClassGuard::enter(&Class::Fifo { priority: 51 });
+    let socket = UdpSocket::bind((cable.left().address(), 0)).unwrap();
+    let epoch = takt_linux::Epoch::now_is_zero();
+    let mut next = takt_model::Time::ZERO;
+    while !over.load(Ordering::Relaxed) {
+        next = next.saturating_add(Span::from_ms(10));
+        while !epoch.sleep_until(next) {}
+        // Nobody listens: what that answers is of no concern.
+        let _ = socket.send_to(b"packet", (cable.right().address(), 7000));
+    }
+}
+
+#[test]
+fn auto_sizes_for_a_kernel_thread_that_takes_packets_in() {
+    let _alone = alone();
+    let Some(cable) = cable().filter(|_| can_reserve()) else { return };
+    let driver = cable.right().driver().unwrap();
+    // Beside other work it would be late as an ordinary one.
+    let usual = Class::Fifo { priority: 50 };
+    cable.right().schedule_driver(&usual, &[]).unwrap();
+    let over = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| {
+        scope.spawn(|| send(&cable, &over));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
+        command.args([
+            "--json",
+            "reserve",
+            "--auto",
+            "--probability",
+            "0.9",
+            "--observe",
+            "3s",
+            "--for",
+            "2s",
+            "--irq",
+        ]);
+        let output = command.arg(cable.right().device()).stdin(Stdio::null()).output();
+        over.store(true, Ordering::Relaxed);
+        output.unwrap()
+    });
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(class_of(driver), Some(usual), "{said}");
+    if matches!(output.status.code(), Some(1 | 3)) {
+        return println!("skipped: {said}");
+    }
+    assert!(output.status.success(), "{said}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let period = json["sized"]["period_ns"].as_u64().unwrap();
+    assert!(period.abs_diff(10_000_000) < 100_000, "{period}");
+    assert_eq!((&json["threads"][0]["id"], &json["threads"][0]["after"]), (&driver.into(), &"restored".into()));
+    println!("{:#}\n{:#}", json["before"], json["after"]);
 }
 
 #[test]

@@ -355,7 +355,7 @@ pub(crate) fn cgroup_v1_folder(controller: &str) -> Option<PathBuf> {
 }
 
 /// Where the version-2 hierarchy is mounted.
-fn cgroup_v2_mount() -> Option<PathBuf> {
+pub(crate) fn cgroup_v2_mount() -> Option<PathBuf> {
     v2_mount_of(&fs::read_to_string("/proc/self/mountinfo").ok()?)
 }
 
@@ -390,7 +390,7 @@ fn mount_of(mountinfo: &str, controller: &str) -> Option<PathBuf> {
 }
 
 /// In /proc/self/cgroup: `number:controller,controller:path`.
-fn group_of(cgroup: &str, controller: &str) -> Option<String> {
+pub(crate) fn group_of(cgroup: &str, controller: &str) -> Option<String> {
     cgroup.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         let has = fields.next()?.split(',').any(|name| name == controller);

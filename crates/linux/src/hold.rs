@@ -1,4 +1,4 @@
-//! Other threads' scheduling, held for a while and then given back: class, nice, flags, CPUs.
+//! Other threads' scheduling, held for a while and then given back: class, nice, flags, CPUs, control group.
 //!
 //! A [`Holder`] writes down each change before it makes it ([`Journal`]), and undoes all of them when it is dropped. When it is killed its
 //! guardian does ([`Guard`]), and when that is killed too, the next start ([`recover`]).
@@ -20,6 +20,7 @@ use thiserror::Error;
 pub use change::Undone;
 pub use journal::{Given, Journal, Recovered, recover};
 
+use crate::group::{self, Group, GroupError, Kernel, Limit, Place, Throttled};
 use crate::guardian::{Errand, Guard, Guardian};
 use crate::process::Identity;
 use crate::recovery::RecoveryError;
@@ -47,6 +48,9 @@ pub enum HoldError {
     /// The kernel's refusal.
     #[error(transparent)]
     Refused(#[from] SchedError),
+    /// The refusal of a control group.
+    #[error(transparent)]
+    Group(#[from] GroupError),
 }
 
 /// SCHED_DEADLINE with its flags.
@@ -115,6 +119,31 @@ impl Holder {
         }
         self.note(Change::Affinity { thread, former, ours: cpus.to_vec() })?;
         sched::set_cpus_of(id, cpus).map_err(|errno| sched::unbound(cpus, errno).into())
+    }
+
+    /// Makes a control group with a budget for a thread, below the one that it is in, and moves it there; tells the group's folder. What the thread
+    /// starts is in it too, and goes back with it.
+    ///
+    /// # Errors
+    /// The cause of the refusal; the thread is where it was.
+    pub fn limit(&mut self, thread: Identity, place: &Place, limit: &Limit) -> Result<std::path::PathBuf, HoldError> {
+        let Identity { pid, start } = self.journal.name().owner;
+        let group = Group::new(place, &format!("{pid}-{start}-{}-{}", self.journal.name().number, self.changes.len()));
+        self.note(Change::Group { thread, group: group.clone() })?;
+        match group.make(&Kernel, thread.pid, limit) {
+            Err(_) if !thread.is_alive() => Err(HoldError::Gone { id: thread.pid }),
+            made => Ok(made.map(|()| group.path())?),
+        }
+    }
+
+    /// How often the threads' groups used up their budgets so far, each with its thread; those of real-time threads do not tell.
+    #[must_use]
+    pub fn throttled(&self) -> Vec<(Identity, Throttled)> {
+        let groups = self.changes.iter().filter_map(|change| match change {
+            Change::Group { thread, group } => Some((*thread, group::throttled(&group.path())?)),
+            _ => None,
+        });
+        groups.collect()
     }
 
     /// Takes over a child that has put itself under SCHED_DEADLINE before it became its program ([`crate::process::Held::reserved`]).

@@ -1,5 +1,5 @@
 //! All that touches the Linux kernel, and the only clock: scheduling classes, absolute sleeps, locked
-//! memory, cpusets, signals, and what a killed run left behind.
+//! memory, cpusets, control groups, signals, and what a killed run left behind.
 //!
 //! This is the one crate that may hold `unsafe`; everything it offers is safe to call. Errors name the
 //! cause behind an errno and what to do about it.
@@ -8,6 +8,7 @@ pub mod clock;
 pub mod cpuset;
 pub mod doctor;
 pub mod futex;
+pub mod group;
 pub mod guardian;
 pub mod hold;
 pub mod machine;

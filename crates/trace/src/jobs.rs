@@ -108,6 +108,12 @@ impl Filter {
     }
 }
 
+/// Whether a name is of the form of `pattern`, in which `*` stands for any characters: as filters take names.
+#[must_use]
+pub fn is_like(pattern: &str, name: &str) -> bool {
+    matches(pattern.as_bytes(), name.as_bytes())
+}
+
 /// Whether `text` is of the form of `pattern`, in which `*` stands for any characters.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let Some((&first, rest)) = pattern.split_first() else { return text.is_empty() };

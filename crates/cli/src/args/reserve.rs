@@ -1,7 +1,8 @@
 //! `takt reserve`: its options and its help.
 
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use takt_model::{Probability, Span};
+use takt_run::reserve::Budget;
 
 use super::{share, span};
 
@@ -23,12 +24,14 @@ Examples:
   sudo takt reserve --runtime 12ms --period 40ms -- ./player film.ogv
   sudo takt reserve --runtime 2ms --period 10ms --deadline 5ms --pid 4711
   sudo takt reserve --runtime 2ms --period 10ms --pid 4711 --threads --for 1min
+  sudo takt reserve --runtime 2ms --period 10ms --irq eth0 --all-cpus    what takes in eth0's packets
   sudo takt reserve --runtime 12ms --period 40ms --pid 4711 --dry-run    would it be admitted?
+  sudo takt reserve --budget cgroup --runtime 12ms --period 40ms -- ./encoder    at most so much, and its children with it
   sudo takt reserve --auto --pid 4711
   sudo takt reserve --auto --probability 0.999 --deadline 20ms --for 5min -- ./player film.ogv
   sudo takt reserve --runtime 12ms --period 40ms --observe 10s --pid 4711    did it help?"
 )]
-#[command(group = clap::ArgGroup::new("whom").required(true).args(["pid", "command"]))]
+#[command(group = clap::ArgGroup::new("whom").required(true).args(["pid", "irq", "command"]))]
 pub(crate) struct Reserve {
     /// CPU time in every period, 1024ns or more.
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, requires = "period", required_unless_present = "auto")]
@@ -58,6 +61,10 @@ pub(crate) struct Reserve {
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with = "threads")]
     pub(crate) observe: Option<Span>,
 
+    /// By what. A control group only limits, and prefers: for threads that SCHED_DEADLINE does not take.
+    #[arg(long, value_name = "BY", value_enum, default_value_t = By::Deadline)]
+    pub(crate) budget: By,
+
     /// Also use what reservations of others leave unused, beyond RUNTIME (GRUB).
     #[arg(long)]
     pub(crate) reclaim: bool,
@@ -70,8 +77,13 @@ pub(crate) struct Reserve {
     #[arg(long, requires = "pid")]
     pub(crate) threads: bool,
 
+    /// For the kernel's threads that serve this interrupt, by its number or handler (irq/24-eth0), or take in the packets of this network device
+    /// (napi/eth0-1); * stands for any characters. For each so much; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) irq: Vec<String>,
+
     /// Let threads that may use some CPUs only run on all CPUs meanwhile, which SCHED_DEADLINE wants.
-    #[arg(long, requires = "pid")]
+    #[arg(long, conflicts_with = "command")]
     pub(crate) all_cpus: bool,
 
     /// How long. Default: until the command or the threads end, or a signal comes. A command that still runs then is told to end.
@@ -85,4 +97,22 @@ pub(crate) struct Reserve {
     /// Start this command with the reservation. Signals that takt gets are handed on to it.
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<String>,
+}
+
+/// What gives the time.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    /// SCHED_DEADLINE: RUNTIME in every PERIOD is guaranteed.
+    Deadline,
+    /// A control group of its own: at most RUNTIME in every PERIOD, before other ordinary threads; guarantees nothing.
+    Cgroup,
+}
+
+impl From<By> for Budget {
+    fn from(by: By) -> Budget {
+        match by {
+            By::Deadline => Budget::Deadline,
+            By::Cgroup => Budget::Group,
+        }
+    }
 }

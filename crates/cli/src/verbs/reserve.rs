@@ -10,7 +10,9 @@ mod phase;
 mod tell;
 
 use takt_model::Span;
-use takt_run::reserve::{Facts, Plan, ReserveError, Wish, find, plan, plan_command};
+use takt_run::reserve::{
+    Budget, Facts, Plan, ReserveError, Serving, Target, Wish, find, plan, plan_command, plan_command_limit, plan_limit,
+};
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
@@ -22,6 +24,18 @@ pub(crate) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     }
     if options.observe.is_some_and(Span::is_zero) {
         return Err(Failure::input("--observe 0ns is no time; give a duration like 10s"));
+    }
+    if Budget::from(options.budget) == Budget::Group {
+        let set = [
+            ("--reclaim", options.reclaim),
+            ("--all-cpus", options.all_cpus),
+            ("--deadline", options.deadline.is_some() && !options.auto),
+        ];
+        if let Some((option, _)) = set.iter().find(|(_, set)| *set) {
+            return Err(Failure::input(format_args!(
+                "{option} is of SCHED_DEADLINE; a control group has nothing like it: leave it out, or --budget cgroup"
+            )));
+        }
     }
     if options.auto || options.observe.is_some() {
         return auto::execute(options, json);
@@ -56,20 +70,36 @@ fn wished(options: &args::Reserve) -> Result<Wish, Failure> {
         return Err(Failure::input("--runtime and --period are wanted"));
     };
     let deadline = options.deadline.unwrap_or(period);
-    Ok(Wish { deadline, reclaim: options.reclaim, widen: options.all_cpus, ..Wish::new(runtime, period) })
+    Ok(Wish { deadline, ..wish_of(options, runtime, period) })
+}
+
+/// So much, in the way that the command line says.
+fn wish_of(options: &args::Reserve, runtime: Span, period: Span) -> Wish {
+    let budget = options.budget.into();
+    Wish { reclaim: options.reclaim, widen: options.all_cpus, budget, ..Wish::new(runtime, period) }
+}
+
+/// Whether the kernel takes these threads.
+fn plan_for(wish: &Wish, threads: Vec<Target>) -> Result<Plan, ReserveError> {
+    let facts = Facts::gather();
+    match wish.budget {
+        Budget::Deadline => plan(wish, threads, &facts),
+        Budget::Group => plan_limit(wish, threads, None, &facts),
+    }
 }
 
 fn planned(options: &args::Reserve, wish: &Wish) -> Result<Plan, ReserveError> {
-    let facts = Facts::gather();
     match options.command.first() {
-        Some(program) => plan_command(wish, program, &takt_linux::sched::affinity(), &facts),
+        Some(program) if wish.budget == Budget::Group => plan_command_limit(wish, program, &Facts::gather()),
+        Some(program) => plan_command(wish, program, &takt_linux::sched::affinity(), &Facts::gather()),
+        None if !options.irq.is_empty() => plan_for(wish, serving(&options.irq)?),
         None => {
-            let plan = plan(wish, find(&options.pid, options.threads)?, &facts)?;
+            let plan = plan_for(wish, find(&options.pid, options.threads)?)?;
             for target in plan.threads.iter().filter(|_| !options.threads) {
                 let count = takt_run::reserve::threads_of(target.process);
                 if count > 1 && target.thread.pid == target.process {
                     note(format_args!(
-                        "note: process {} has {count} threads, and {} ({}) alone gets the reservation; --threads gives each one, --pid with a number of \"ps -eL\" another",
+                        "note: process {} has {count} threads, and {} ({}) alone gets it; --threads gives it to each, --pid with a number of \"ps -eL\" another",
                         target.process, target.name, target.process
                     ));
                 }
@@ -77,6 +107,15 @@ fn planned(options: &args::Reserve, wish: &Wish) -> Result<Plan, ReserveError> {
             Ok(plan)
         }
     }
+}
+
+/// The kernel's threads that serve what is named so.
+fn serving(names: &[String]) -> Result<Vec<Target>, ReserveError> {
+    let found = Serving::gather().find(names)?;
+    if let Some(sentence) = found.note() {
+        note(format_args!("note: {sentence}"));
+    }
+    Ok(found.threads)
 }
 
 /// With the exit status that fits.

@@ -1,5 +1,10 @@
 //! One thing that was changed of a thread: how it is written down, and how it is undone.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Component, Path, PathBuf};
+
+use crate::group::{self, Group, Kernel, Version};
 use crate::process::Identity;
 use crate::sched::{self, Attributes, Class, FLAG_RESET_ON_FORK};
 
@@ -28,6 +33,8 @@ pub(crate) enum Change {
     Class { thread: Identity, former: Attributes, ours: Attributes },
     /// CPUs that it may use.
     Affinity { thread: Identity, former: Vec<u32>, ours: Vec<u32> },
+    /// Its control group: one was made for it below the one that it was in.
+    Group { thread: Identity, group: Group },
 }
 
 /// What to do about a class that is to be undone.
@@ -45,7 +52,7 @@ enum Step {
 impl Change {
     pub(crate) fn thread(&self) -> Identity {
         match self {
-            Change::Class { thread, .. } | Change::Affinity { thread, .. } => *thread,
+            Change::Class { thread, .. } | Change::Affinity { thread, .. } | Change::Group { thread, .. } => *thread,
         }
     }
 
@@ -55,6 +62,10 @@ impl Change {
         match self {
             Change::Class { former, ours, .. } => format!("class {pid} {start} {} {}", line(former), line(ours)),
             Change::Affinity { former, ours, .. } => format!("cpus {pid} {start} {} {}", list(former), list(ours)),
+            Change::Group { group: Group { folder, name, version, enabled }, .. } => {
+                let version = if *version == Version::V1 { "v1" } else { "v2" };
+                format!("group {pid} {start} {version} {} {name} {}", u8::from(*enabled), escaped(folder))
+            }
         }
     }
 
@@ -68,6 +79,7 @@ impl Change {
                 let mut cpus = || words.next()?.split(',').map(|cpu| cpu.parse().ok()).collect::<Option<Vec<u32>>>();
                 Change::Affinity { thread, former: cpus()?, ours: cpus()? }
             }
+            "group" => Change::Group { thread, group: parse_group(&mut words)? },
             _ => return None,
         };
         (words.next().is_none() && thread.pid > 0).then_some(change)
@@ -77,6 +89,7 @@ impl Change {
         let undone = match self {
             Change::Class { thread, former, ours } => undo_class(*thread, former, ours),
             Change::Affinity { thread, former, ours } => undo_affinity(*thread, former, ours),
+            Change::Group { thread, group } => undo_group(*thread, group),
         };
         Given { thread: self.thread(), undone }
     }
@@ -144,6 +157,18 @@ fn undo_affinity(thread: Identity, former: &[u32], ours: &[u32]) -> Undone {
     }
 }
 
+/// All that is in the group goes back; a thread that somebody has moved elsewhere stays there.
+fn undo_group(thread: Identity, group: &Group) -> Undone {
+    if let Err(cause) = group.undo(&Kernel) {
+        return Undone::Failed(cause);
+    }
+    match group::now_in(thread.pid) {
+        _ if !thread.is_alive() => Undone::Gone,
+        Some(now) if now != group.folder => Undone::Changed { now: format!("control group {}", now.display()) },
+        _ => Undone::Restored,
+    }
+}
+
 /// What the thread has now; `None` where it has ended.
 pub(crate) fn attributes_of(thread: Identity) -> Option<Attributes> {
     let id = libc::pid_t::try_from(thread.pid).ok().filter(|id| *id > 0)?;
@@ -181,6 +206,48 @@ fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Attributes> {
     Some(Attributes { policy, flags, nice, priority, runtime, deadline, period, ..Attributes::default() })
 }
 
+/// Only what takt makes, below a folder that is named in full.
+fn parse_group<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Group> {
+    let version = match words.next()? {
+        "v1" => Version::V1,
+        "v2" => Version::V2,
+        _ => return None,
+    };
+    let enabled = match words.next()? {
+        "0" => false,
+        "1" => true,
+        _ => return None,
+    };
+    let name = words.next().filter(|name| group::is_ours(name))?.to_owned();
+    let folder = unescaped(words.next()?)?;
+    let plain = folder.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    (folder.is_absolute() && plain).then_some(Group { folder, name, version, enabled })
+}
+
+/// A path as a word: all but letters, digits and `/._:@-` as `%` and two hexadecimal digits.
+fn escaped(path: &Path) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._:@-".contains(&byte);
+    let bytes = path.as_os_str().as_bytes().iter();
+    bytes.map(|byte| if plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+fn unescaped(word: &str) -> Option<PathBuf> {
+    let mut bytes = Vec::new();
+    let mut rest = word.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                // Not a sign, which numbers may have.
+                let digits = Some(digits).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            other => other,
+        });
+    }
+    Some(PathBuf::from(OsString::from_vec(bytes)))
+}
+
 fn list(cpus: &[u32]) -> String {
     cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
@@ -200,12 +267,17 @@ mod tests {
         Deadline { reservation: Reservation { runtime, deadline: period, period }, reclaim: true }.attributes()
     }
 
+    fn group(folder: &str) -> Group {
+        Group { folder: folder.into(), name: "takt-7-99-1".to_owned(), version: Version::V2, enabled: false }
+    }
+
     #[test]
     fn a_change_survives_its_line() {
         let thread = Identity { pid: 7, start: 99 };
         let class = Change::Class { thread, former: ordinary(-5), ours: reserved(12) };
         let cpus = Change::Affinity { thread, former: vec![1], ours: vec![0, 1] };
-        for change in [class, cpus] {
+        let group = Change::Group { thread, group: group("/sys/fs/cgroup/a b%\n") };
+        for change in [class, cpus, group] {
             let text = change.to_text();
             let read = Change::from_text(&text).unwrap();
             assert_eq!(read.to_text(), text);
@@ -218,6 +290,26 @@ mod tests {
         }
         assert_eq!(Change::from_text("cpus 0 1 1 1"), None);
         assert_eq!(Change::from_text("rm 7 99"), None);
+    }
+
+    #[test]
+    fn only_groups_that_takt_makes_are_taken_from_a_journal() {
+        let of = |text: &str| Change::from_text(&format!("group 7 99 {text}"));
+        let thread = Identity { pid: 7, start: 99 };
+        assert_eq!(of("v2 0 takt-7-99-1 /cg/a%20b"), Some(Change::Group { thread, group: group("/cg/a b") }));
+        for other in [
+            "v3 0 takt-7-99-1 /cg",
+            "v2 2 takt-7-99-1 /cg",
+            "v2 0 system.slice /cg",
+            "v2 0 takt- /cg",
+            "v2 0 takt-7/../.. /cg",
+            "v2 0 takt-7 cg",
+            "v2 0 takt-7 /cg/../etc",
+            "v2 0 takt-7 /cg%2",
+            "v2 0 takt-7 /cg%+1",
+        ] {
+            assert_eq!(of(other), None, "{other}");
+        }
     }
 
     #[test]

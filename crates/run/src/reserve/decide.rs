@@ -8,12 +8,13 @@
 //! | the thread's CPUs include all of its scheduling domain's | EPERM |
 //! | what is booked in the domain, with the new: at most limit x CPUs, in 2^-20 | EBUSY |
 
+use takt_linux::group::Place;
 use takt_linux::machine::Limits;
 use takt_linux::sched::{Class, RUNTIME_MIN_NS};
 use takt_model::Span;
 
 use super::error::ReserveError;
-use super::{Facts, Target, Wish};
+use super::{Budget, Facts, Target, Wish};
 
 /// A reservation that the kernel will take, as far as can be told.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +23,8 @@ pub struct Plan {
     pub wish: Wish,
     /// The threads; none for a command, which has none yet.
     pub threads: Vec<Target>,
+    /// The groups that threads, or the command, are in, where they are limited by groups.
+    pub places: Vec<Place>,
     /// What was decided from.
     pub facts: Facts,
     /// What the user should know: sentences.
@@ -38,6 +41,9 @@ impl Plan {
     /// What is left of the domain when all this is booked, in 2^-20 CPUs; `None` where it is not known, or without end.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
+        if self.wish.budget == Budget::Group {
+            return None;
+        }
         let wanted = self.wish.reservation().bandwidth().saturating_mul(self.threads.len().max(1) as u64);
         Some(self.facts.room.as_ref()?.left()?.saturating_sub(wanted))
     }
@@ -65,7 +71,7 @@ pub fn plan(wish: &Wish, threads: Vec<Target>, facts: &Facts) -> Result<Plan, Re
         }
     }
     admit(wish, threads.len(), facts)?;
-    Ok(Plan { wish: *wish, threads, facts: facts.clone(), notes: notes(wish, facts) })
+    Ok(Plan { wish: *wish, threads, places: Vec::new(), facts: facts.clone(), notes: notes(wish, facts) })
 }
 
 /// Decides for a command, which will have the CPUs `affinity`.
@@ -84,7 +90,7 @@ pub fn plan_command(wish: &Wish, name: &str, affinity: &[u32], facts: &Facts) ->
         });
     }
     admit(wish, 1, facts)?;
-    Ok(Plan { wish: *wish, threads: Vec::new(), facts: facts.clone(), notes: notes(wish, facts) })
+    Ok(Plan { wish: *wish, threads: Vec::new(), places: Vec::new(), facts: facts.clone(), notes: notes(wish, facts) })
 }
 
 /// Whether the kernel takes such parameters at all.

@@ -1,6 +1,9 @@
 //! Why a thread gets no reservation: what, where, and what to do.
 
+use std::path::{Path, PathBuf};
+
 use takt_linux::SchedError;
+use takt_linux::group::GroupError;
 use takt_linux::hold::HoldError;
 use takt_linux::machine::Room;
 use takt_linux::sched::{Class, RUNTIME_MIN_NS, Reservation};
@@ -57,6 +60,38 @@ pub enum ReserveError {
         /// As asked for.
         id: u32,
     },
+    /// Nothing is called so.
+    #[error(
+        "there is no interrupt and no network device \"{name}\", and no thread irq/... or napi/... of that name; /proc/interrupts lists interrupts (first and last column), /sys/class/net devices; * stands for any characters"
+    )]
+    NoInterrupt {
+        /// As asked for.
+        name: String,
+    },
+    /// Handlers that run in whatever thread they interrupt.
+    #[error("{}", no_thread(interrupts, *forced))]
+    NoInterruptThread {
+        /// Which: `36 virtio1-req.0`.
+        interrupts: Vec<String>,
+        /// The kernel gives interrupts threads where it can.
+        forced: bool,
+    },
+    /// Packets that no thread takes in.
+    #[error(
+        "nothing has a thread for {device}: what comes to it is taken in by the softirq NET_RX, in whatever thread that interrupts\ngive it threads (as root, Linux 5.12, where its driver has NAPI): echo 1 > /sys/class/net/{device}/threaded"
+    )]
+    NoPacketThread {
+        /// The network device.
+        device: String,
+    },
+    /// What has threads that are bound to their CPUs.
+    #[error(
+        "{name} is a softirq: it runs in whatever thread it interrupts, or in ksoftirqd/N, which the kernel binds to CPU N and SCHED_DEADLINE cannot take\nwhat serves it may have a thread of its own: an interrupt on a kernel with PREEMPT_RT, a network device with 1 in /sys/class/net/DEVICE/threaded"
+    )]
+    Softirq {
+        /// Its name.
+        name: String,
+    },
     /// Reserved by someone else.
     #[error(
         "{name} ({id}) has a reservation already: {}; ask who set it to give it back, or set it with chrt", Class::Deadline(*reservation).describe()
@@ -79,7 +114,7 @@ pub enum ReserveError {
     },
     /// A thread of some CPUs only.
     #[error(
-        "{name} ({id}) may use CPUs {} only, and SCHED_DEADLINE wants all of its scheduling domain: {}\nlet it run on all of them while it is reserved for: --all-cpus",
+        "{name} ({id}) may use CPUs {} only, and SCHED_DEADLINE wants all of its scheduling domain: {}\nlet it run on all of them while it is reserved for: --all-cpus; or limit it by a control group, which guarantees nothing: --budget cgroup",
         list(cpus),
         list(domain)
     )]
@@ -95,7 +130,7 @@ pub enum ReserveError {
     },
     /// takt itself, and so what it starts.
     #[error(
-        "{program} would have CPUs {} only, as takt has, and SCHED_DEADLINE wants all of their scheduling domain: {}\nstart takt without taskset and outside of cpusets",
+        "{program} would have CPUs {} only, as takt has, and SCHED_DEADLINE wants all of their scheduling domain: {}\nstart takt without taskset and outside of cpusets; or limit it by a control group, which guarantees nothing: --budget cgroup",
         list(cpus),
         list(domain)
     )]
@@ -135,6 +170,45 @@ pub enum ReserveError {
         /// What would fit.
         largest: Option<Span>,
     },
+    /// No control group with a budget.
+    #[error(transparent)]
+    Group(GroupError),
+    /// Out of range.
+    #[error(
+        "{runtime} every {period}: a control group takes a runtime no longer than its period, and for ordinary threads 1ms or more in 1s or less"
+    )]
+    Quota {
+        /// As asked for.
+        runtime: Span,
+        /// As asked for.
+        period: Span,
+    },
+    /// No budget of a control group holds for its class.
+    #[error("{name} ({id}) has {class}, {}", not_limited(*first))]
+    NotLimited {
+        /// Its name.
+        name: String,
+        /// Its id.
+        id: u32,
+        /// Its class.
+        class: String,
+        /// The groups are of version 1.
+        first: bool,
+    },
+    /// Its group has less.
+    #[error("{}", above(name, wish, *threads, folder, *left))]
+    Above {
+        /// Its name and id.
+        name: String,
+        /// What it is to have.
+        wish: Wish,
+        /// How many in that group are to have it.
+        threads: usize,
+        /// Its group.
+        folder: PathBuf,
+        /// What that has, in 2^-20 CPUs.
+        left: u64,
+    },
     /// The kernel refused what should have been taken.
     #[error("{name}: {cause}{hint}")]
     Refused {
@@ -168,8 +242,12 @@ impl ReserveError {
             | ReserveError::DeadlineAbovePeriod { .. }
             | ReserveError::Period { .. }
             | ReserveError::NoThread { .. }
+            | ReserveError::NoInterrupt { .. }
             | ReserveError::Start { .. }
+            | ReserveError::Quota { .. }
+            | ReserveError::Group(GroupError::Gone { .. })
             | ReserveError::Hold(HoldError::Gone { .. }) => 2,
+            ReserveError::Hold(HoldError::Group(_)) => 3,
             ReserveError::Hold(_) => 4,
             _ => 3,
         }
@@ -188,6 +266,21 @@ impl ReserveError {
         ReserveError::Refused { name: name.to_owned(), cause, hint }
     }
 
+    /// Interrupts (`36 virtio1-req.0`) in words, not too many of them.
+    pub(super) fn few(interrupts: &[String]) -> String {
+        let of =
+            |text: &String| text.split_once(' ').map_or(text.clone(), |(number, name)| format!("{number} ({name})"));
+        let mut names: Vec<String> = interrupts.iter().take(NAMES_MAX).map(of).collect();
+        if let Some(more) = interrupts.len().checked_sub(NAMES_MAX).filter(|more| *more > 0) {
+            names.push(format!("{more} more"));
+        }
+        match names.len() {
+            0 => String::new(),
+            1 => format!("interrupt {}", names.join(", ")),
+            _ => format!("interrupts {}", names.join(", ")),
+        }
+    }
+
     pub(super) fn bound(target: &Target, domain: &[u32]) -> ReserveError {
         ReserveError::Bound {
             name: target.name.clone(),
@@ -196,6 +289,53 @@ impl ReserveError {
             domain: domain.to_vec(),
         }
     }
+}
+
+fn above(name: &str, wish: &Wish, threads: usize, folder: &Path, left: u64) -> String {
+    let Wish { runtime, period, .. } = wish;
+    let wanted = percent(wish.reservation().bandwidth().saturating_mul(threads as u64), true);
+    let (who, each, whose) = match threads {
+        1 => (name.to_owned(), "", "its"),
+        many => (format!("{many} threads"), " each", "their"),
+    };
+    let (folder, left) = (folder.display(), percent(left, false));
+    format!(
+        "{who} cannot be given {runtime} every {period}{each}, {wanted} of a CPU: {whose} control group {folder} has {left} left"
+    )
+}
+
+fn not_limited(first: bool) -> &'static str {
+    if first {
+        "which no control group of this kernel limits (it was built without CONFIG_RT_GROUP_SCHED)\nreserve for it by SCHED_DEADLINE: leave out --budget"
+    } else {
+        "which no control group of version 2 limits: cpu.max is for ordinary threads\nreserve for it by SCHED_DEADLINE: leave out --budget"
+    }
+}
+
+/// Of so many at most are the names told.
+const NAMES_MAX: usize = 4;
+
+fn no_thread(interrupts: &[String], forced: bool) -> String {
+    let told = ReserveError::few(interrupts);
+    let (what, these) = match interrupts.len() {
+        1 => (
+            "has no thread: its handler runs in whatever thread it interrupts, and so nothing can be reserved for it",
+            "this one is excepted by its driver",
+        ),
+        _ => (
+            "have no threads: their handlers run in whatever thread they interrupt, and so nothing can be reserved for them",
+            "these are excepted by their drivers",
+        ),
+    };
+    let what = format!("{told} {what}");
+    if forced {
+        return format!(
+            "{what}\nthis kernel gives threads to all interrupts that can have them; {these} (IRQF_NO_THREAD)"
+        );
+    }
+    format!(
+        "{what}\nthreads for interrupts: \"threadirqs\" on the kernel's command line, or a kernel with PREEMPT_RT; for packets of a network device: echo 1 > /sys/class/net/DEVICE/threaded, and then --irq DEVICE"
+    )
 }
 
 fn list(cpus: &[u32]) -> String {
@@ -227,7 +367,7 @@ fn admission(wish: &Wish, threads: usize, room: &Room, largest: Option<Span>) ->
         None => "nothing fits".to_owned(),
     };
     format!(
-        "{what}, and only {} are left: of {cpus}, SCHED_DEADLINE may have {} together, of which {} are booked by threads and {} by the kernel's servers for ordinary threads\n{fits}, until other reservations end",
+        "{what}, and only {} are left: of {cpus}, SCHED_DEADLINE may have {} together, of which {} are booked by threads and {} by the kernel's servers for ordinary threads\n{fits}, until other reservations end; a control group can limit without guaranteeing anything: --budget cgroup",
         percent(room.left().unwrap_or(u64::MAX), false),
         percent(room.limit.unwrap_or(u64::MAX), true),
         percent(room.booked.saturating_sub(room.servers), true),

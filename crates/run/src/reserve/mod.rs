@@ -1,6 +1,6 @@
 //! Reservations for threads that are there already, or for a command: SCHED_DEADLINE for as long as it is wanted, and back.
 //!
-//! [`find`] says which threads are meant, [`plan`] decides (without a system call) whether the kernel will take them, and why not;
+//! [`find`] says which threads are meant ([`Serving`]: which serve an interrupt), [`plan`] decides (without a system call) whether the kernel will take them, and why not;
 //! [`Reserved`] holds them, and gives them back what they had.
 //!
 //! ```no_run
@@ -21,11 +21,14 @@
 
 mod decide;
 mod error;
+mod limit;
+mod serving;
 #[cfg(test)]
 mod tests;
 
 use std::process::Command;
 
+use takt_linux::group::Throttled;
 use takt_linux::guardian::Guard;
 use takt_linux::hold::{Deadline, HoldError, Holder, Undone};
 use takt_linux::machine::{self, Limits, Room};
@@ -36,6 +39,29 @@ use takt_model::Span;
 
 pub use decide::{Plan, plan, plan_command};
 pub use error::ReserveError;
+pub use limit::{plan_command_limit, plan_limit};
+pub use serving::{Served, Serving};
+
+/// How a thread is given CPU time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Budget {
+    /// SCHED_DEADLINE: so much in every period is guaranteed.
+    #[default]
+    Deadline,
+    /// A control group: at most so much in every period, before other ordinary threads; nothing is guaranteed.
+    Group,
+}
+
+impl Budget {
+    /// The name on the command line and in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Budget::Deadline => "deadline",
+            Budget::Group => "cgroup",
+        }
+    }
+}
 
 /// What is asked for each thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,13 +76,15 @@ pub struct Wish {
     pub reclaim: bool,
     /// Whether the thread's CPUs may be changed to those of its scheduling domain, which SCHED_DEADLINE wants.
     pub widen: bool,
+    /// By what.
+    pub budget: Budget,
 }
 
 impl Wish {
     /// With the period as deadline.
     #[must_use]
     pub fn new(runtime: Span, period: Span) -> Wish {
-        Wish { runtime, deadline: period, period, reclaim: false, widen: false }
+        Wish { runtime, deadline: period, period, reclaim: false, widen: false, budget: Budget::Deadline }
     }
 
     /// As the kernel takes it.
@@ -91,6 +119,20 @@ pub struct Target {
     pub class: Class,
     /// CPUs that it may use.
     pub affinity: Vec<u32>,
+}
+
+impl Target {
+    /// A child that this process is about to have: it begins with what this one has.
+    fn own(name: &str, id: u32) -> Target {
+        Target {
+            thread: Identity { pid: id, start: 0 },
+            process: id,
+            name: name.to_owned(),
+            of_kernel: false,
+            class: takt_linux::sched::current(),
+            affinity: takt_linux::sched::affinity(),
+        }
+    }
 }
 
 /// What decides of this machine.
@@ -225,6 +267,8 @@ pub struct Returned {
     pub name: String,
     /// How it went.
     pub outcome: Outcome,
+    /// Of a control group: how often its budget was used up. The kernel does not tell of real-time threads.
+    pub throttled: Option<Throttled>,
 }
 
 /// Threads that have their reservations now. Dropped, they get back what they had.
@@ -242,9 +286,9 @@ impl Reserved {
     pub fn apply(plan: &Plan, guard: &Guard) -> Result<Reserved, ReserveError> {
         let holder = Holder::start(guard).map_err(ReserveError::Hold)?;
         let mut reserved = Reserved { holder, threads: Vec::new() };
-        for target in &plan.threads {
+        for (index, target) in plan.threads.iter().enumerate() {
             // Threads end. Of several that are reserved for, one less is no failure.
-            match reserved.take(target, plan) {
+            match reserved.take(target, index, plan) {
                 Err(ReserveError::Hold(HoldError::Gone { .. })) if plan.threads.len() > 1 => {}
                 other => other?,
             }
@@ -259,6 +303,9 @@ impl Reserved {
     pub fn command(command: Command, plan: &Plan, guard: &Guard) -> Result<(Reserved, Held), ReserveError> {
         let mut holder = Holder::start(guard).map_err(ReserveError::Hold)?;
         let name = command.get_program().to_string_lossy().into_owned();
+        if plan.wish.budget == Budget::Group {
+            return Reserved::limited(command, name, plan, holder);
+        }
         let held = Held::reserved(command, plan.wish.held()).map_err(|error| match error {
             ReservedError::Class(cause) => ReserveError::refused(&name, cause, &plan.facts),
             ReservedError::Start(error) => ReserveError::Start { program: name.clone(), cause: error.to_string() },
@@ -266,13 +313,29 @@ impl Reserved {
         let gone = || ReserveError::Hold(HoldError::Gone { id: held.id() });
         let thread = Identity::of(held.id()).ok_or_else(gone)?;
         holder.adopt(thread, plan.wish.held()).map_err(ReserveError::Hold)?;
-        let class = takt_linux::sched::current();
-        let affinity = takt_linux::sched::affinity();
-        let target = Target { thread, process: held.id(), name, of_kernel: false, class, affinity };
+        let target = Target { thread, ..Target::own(&name, held.id()) };
         Ok((Reserved { holder, threads: vec![target] }, held))
     }
 
-    fn take(&mut self, target: &Target, plan: &Plan) -> Result<(), ReserveError> {
+    /// A command that is moved to a group of its own before it begins.
+    fn limited(command: Command, name: String, plan: &Plan, holder: Holder) -> Result<(Reserved, Held), ReserveError> {
+        let start = |error: std::io::Error| ReserveError::Start { program: name.clone(), cause: error.to_string() };
+        let held = Held::spawn(command).map_err(start)?;
+        let gone = || ReserveError::Hold(HoldError::Gone { id: held.id() });
+        let target = Target { thread: Identity::of(held.id()).ok_or_else(gone)?, ..Target::own(&name, held.id()) };
+        let mut reserved = Reserved { holder, threads: Vec::new() };
+        reserved.take(&target, 0, plan)?;
+        Ok((reserved, held))
+    }
+
+    fn take(&mut self, target: &Target, index: usize, plan: &Plan) -> Result<(), ReserveError> {
+        if plan.wish.budget == Budget::Group {
+            let limit = limit::of(&plan.wish, target);
+            let place = plan.places.get(index).ok_or(ReserveError::NoThread { id: target.thread.pid })?;
+            self.holder.limit(target.thread, place, &limit).map_err(ReserveError::Hold)?;
+            self.threads.push(target.clone());
+            return Ok(());
+        }
         if let Some(cpus) = plan.widened(target) {
             self.holder.allow(target.thread, cpus).map_err(|error| match error {
                 HoldError::Refused(_) => ReserveError::bound(target, cpus),
@@ -302,13 +365,17 @@ impl Reserved {
     /// Gives them back what they had.
     #[must_use]
     pub fn give_back(self) -> Vec<Returned> {
+        let throttled = self.holder.throttled();
         let given = self.holder.give_back();
         let of = |target: &Target| {
             // Of several changes of one thread, the worst.
             let outcomes = given.iter().filter(|given| given.thread == target.thread);
             let outcomes = outcomes.map(|given| Outcome::from(given.undone.clone()));
             let outcome = outcomes.max_by_key(severity).unwrap_or(Outcome::Ended);
-            Returned { id: target.thread.pid, name: target.name.clone(), outcome }
+            let throttled =
+                throttled.iter().find(|(thread, _)| *thread == target.thread && !limit::is_real_time(&target.class));
+            let throttled = throttled.map(|(_, throttled)| *throttled);
+            Returned { id: target.thread.pid, name: target.name.clone(), outcome, throttled }
         };
         self.threads.iter().map(of).collect()
     }

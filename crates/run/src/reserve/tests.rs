@@ -1,13 +1,14 @@
 //! Decisions on made-up machines, and what the refusals say.
 
 use takt_linux::SchedError;
+use takt_linux::group::{GroupError, Place, RealTime, Share, Version};
 use takt_linux::hold::HoldError;
 use takt_linux::machine::{Limits, Room};
 use takt_linux::process::Identity;
 use takt_linux::sched::{Class, Reservation};
 use takt_model::Span;
 
-use super::{Facts, Outcome, Plan, ReserveError, Target, Wish, plan, plan_command};
+use super::{Budget, Facts, Outcome, Plan, ReserveError, Target, Wish, plan, plan_command, plan_limit};
 
 const CPU: u64 = 1 << 20;
 
@@ -93,7 +94,7 @@ fn admission_is_predicted_as_the_kernel_decides_it_and_explained() {
     assert!(one(&wish, &facts(left - 314_571)).is_err());
     assert_eq!(
         says(one(&wish, &facts(CPU * 16 / 10))),
-        (3, "12ms every 40ms is 30.0 % of a CPU, and only 20.0 % are left: of 2 CPUs, SCHED_DEADLINE may have 190.0 % together, of which 160.0 % are booked by threads and 10.0 % by the kernel's servers for ordinary threads\nat most --runtime 8ms fits into this period, until other reservations end".to_owned())
+        (3, "12ms every 40ms is 30.0 % of a CPU, and only 20.0 % are left: of 2 CPUs, SCHED_DEADLINE may have 190.0 % together, of which 160.0 % are booked by threads and 10.0 % by the kernel's servers for ordinary threads\nat most --runtime 8ms fits into this period, until other reservations end; a control group can limit without guaranteeing anything: --budget cgroup".to_owned())
     );
     let three = plan(&Wish::new(ms(30), ms(40)), (7..10).map(|id| target(id, &[0, 1])).collect(), &facts(0));
     assert!(
@@ -102,7 +103,7 @@ fn admission_is_predicted_as_the_kernel_decides_it_and_explained() {
             .starts_with("30ms every 40ms for each of 3 threads is 225.0 % of a CPU, and only 180.0 % are left")
     );
     let full = one(&wish, &facts(left));
-    assert!(says(full).1.ends_with("\nnothing fits, until other reservations end"));
+    assert!(says(full).1.contains("\nnothing fits, until other reservations end;"));
     let unlimited = Facts { room: facts(0).room.map(|room| Room { limit: None, ..room }), ..facts(0) };
     assert!(one(&Wish::new(ms(40), ms(40)), &unlimited).is_ok(), "sched_rt_runtime_us = -1");
     let largest = one(&Wish::new(ms(8), ms(40)), &facts(CPU * 16 / 10));
@@ -115,7 +116,7 @@ fn threads_that_cannot_be_are_told_what_can() {
     let bound = || vec![target(7, &[1])];
     assert_eq!(
         says(plan(&wish, bound(), &facts(0))),
-        (3, "player (7) may use CPUs 1 only, and SCHED_DEADLINE wants all of its scheduling domain: 0, 1\nlet it run on all of them while it is reserved for: --all-cpus".to_owned())
+        (3, "player (7) may use CPUs 1 only, and SCHED_DEADLINE wants all of its scheduling domain: 0, 1\nlet it run on all of them while it is reserved for: --all-cpus; or limit it by a control group, which guarantees nothing: --budget cgroup".to_owned())
     );
     let widened = plan(&Wish { widen: true, ..wish }, bound(), &facts(0)).unwrap();
     assert_eq!(widened.widened(&widened.threads[0]), Some([0, 1].as_slice()));
@@ -123,7 +124,7 @@ fn threads_that_cannot_be_are_told_what_can() {
     assert!(plan(&wish, bound(), &Facts { domain: None, room: None, ..facts(0) }).is_ok(), "the kernel decides");
     assert_eq!(
         says(plan_command(&wish, "./player", &[0], &facts(0))),
-        (3, "./player would have CPUs 0 only, as takt has, and SCHED_DEADLINE wants all of their scheduling domain: 0, 1\nstart takt without taskset and outside of cpusets".to_owned())
+        (3, "./player would have CPUs 0 only, as takt has, and SCHED_DEADLINE wants all of their scheduling domain: 0, 1\nstart takt without taskset and outside of cpusets; or limit it by a control group, which guarantees nothing: --budget cgroup".to_owned())
     );
     let reservation = Reservation { runtime: ms(1), deadline: ms(10), period: ms(10) };
     let already = Target { class: Class::Deadline(reservation), ..target(7, &[0, 1]) };
@@ -184,4 +185,78 @@ fn outcomes_are_told_in_words() {
     assert_eq!(changed.describe(), "was changed by others to SCHED_FIFO priority 3, and left so");
     assert_eq!((Outcome::Restored.name(), Outcome::Ended.describe().as_str()), ("restored", "has ended"));
     assert_eq!(Outcome::Failed { cause: "x".to_owned() }.describe(), "not restored: x");
+}
+
+/// A group with a quota and a budget for real-time threads, where it has such.
+fn place(version: Version, quota: Option<u64>, real_time: Option<RealTime>) -> Result<Place, GroupError> {
+    Ok(Place { folder: "/cg/app".into(), version, quota, real_time })
+}
+
+fn limited(runtime: Span, period: Span) -> Wish {
+    Wish { budget: Budget::Group, ..Wish::new(runtime, period) }
+}
+
+#[test]
+fn a_control_group_takes_what_sched_deadline_does_not() {
+    let wish = limited(ms(12), ms(40));
+    let pinned = || vec![target(7, &[1])];
+    let plan_in = |wish: &Wish, threads: Vec<Target>, place: Result<Place, GroupError>| {
+        let places = threads.iter().map(|_| place.clone()).collect();
+        plan_limit(wish, threads, Some(places), &Facts { cap_sys_nice: false, ..facts(2 * CPU) })
+    };
+    let free = place(Version::V2, None, None);
+    let plan = plan_in(&wish, pinned(), free.clone()).unwrap();
+    assert_eq!((plan.places.len(), plan.left()), (1, None), "nothing is booked");
+    assert!(plan.notes[0].contains("no guarantee"), "{:?}", plan.notes);
+    for (runtime, period) in [(Span::from_us(999), ms(40)), (ms(12), ms(1001))] {
+        let (status, text) = says(plan_in(&limited(runtime, period), pinned(), free.clone()));
+        assert!(status == 2 && text.ends_with("a control group takes a runtime no longer than its period, and for ordinary threads 1ms or more in 1s or less"), "{text}");
+    }
+    assert_eq!(says(plan_in(&limited(ms(41), ms(40)), pinned(), free.clone())).0, 2);
+    let tight = place(Version::V1, Some(Share { runtime_us: 10_000, period_us: 100_000 }.bandwidth()), None);
+    assert_eq!(
+        says(plan_in(&wish, pinned(), tight)),
+        (
+            3,
+            "player (7) cannot be given 12ms every 40ms, 30.0 % of a CPU: its control group /cg/app has 9.9 % left"
+                .to_owned()
+        )
+    );
+    let gone = says(plan_in(&wish, pinned(), Err(GroupError::Gone { id: 7 })));
+    assert_eq!(gone, (2, "thread 7 has ended".to_owned()));
+    assert_eq!(says(plan_in(&wish, pinned(), Err(GroupError::NoController))).0, 3);
+}
+
+#[test]
+fn real_time_threads_are_limited_by_their_own_budget_or_not_at_all() {
+    let wish = limited(ms(12), ms(40));
+    let fifo = |id: u32| Target { class: Class::Fifo { priority: 50 }, ..target(id, &[0]) };
+    let plan_in = |threads: Vec<Target>, place: Result<Place, GroupError>| {
+        let places = threads.iter().map(|_| place.clone()).collect();
+        plan_limit(&wish, threads, Some(places), &facts(0))
+    };
+    let left = |taken: u64| place(Version::V1, None, Some(RealTime { limit: Some(996_147), taken }));
+    let plan = plan_in(vec![fifo(7)], left(996_147 - 314_572)).unwrap();
+    assert!(plan.notes[0].contains("on each CPU by itself"), "{:?}", plan.notes);
+    assert!(plan_in(vec![fifo(7)], left(996_147 - 314_571)).is_err(), "to the last bit");
+    assert!(plan_in((7..10).map(fifo).collect(), left(0)).is_ok());
+    assert_eq!(
+        says(plan_in((7..11).map(fifo).collect(), left(0))),
+        (3, "4 threads cannot be given 12ms every 40ms each, 120.0 % of a CPU: their control group /cg/app has 94.9 % left".to_owned()),
+        "all four together"
+    );
+    assert_eq!(
+        says(plan_in(vec![fifo(7)], place(Version::V2, None, None))),
+        (3, "player (7) has SCHED_FIFO priority 50, which no control group of version 2 limits: cpu.max is for ordinary threads\nreserve for it by SCHED_DEADLINE: leave out --budget".to_owned())
+    );
+    let missing = says(plan_in(vec![fifo(7)], place(Version::V1, None, None))).1;
+    assert!(missing.contains("which no control group of this kernel limits"), "{missing}");
+}
+
+#[test]
+fn files_of_a_control_group_have_whole_microseconds_on_the_safe_side() {
+    let wish = limited(Span::from_ns(12_000_001), Span::from_ns(39_999_999));
+    let limit = super::limit::of(&wish, &target(7, &[0]));
+    assert_eq!(limit.share, Share { runtime_us: 12_001, period_us: 39_999 });
+    assert!(!limit.real_time);
 }

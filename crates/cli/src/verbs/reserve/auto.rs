@@ -8,13 +8,13 @@ use takt_linux::guardian::Guard;
 use takt_linux::process::{Held as Waiting, Identity};
 use takt_linux::signals::StopSignals;
 use takt_model::Span;
-use takt_run::reserve::{Facts, Plan, Reserved, Target, Wish, find, plan};
+use takt_run::reserve::{Budget, Plan, Reserved, Target, find};
 
 use super::compare::{Numbers, table};
 use super::hold::{Running, finish, hand_on, tell_reserved};
 use super::judge::{Sized, Want, jobs_for, judge};
 use super::phase::{Phase, Until, look};
-use super::{refused, tell, wished};
+use super::{plan_for, refused, tell, wish_of, wished};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::output::{note, print, print_json};
@@ -33,15 +33,11 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     interrupted(&signals, child.is_some(), &before)?;
     let sized = options.auto.then(|| size(&target, &before, options)).transpose()?;
     let wish = match &sized {
-        Some(sized) => Wish {
-            reclaim: options.reclaim,
-            widen: options.all_cpus,
-            ..Wish::new(sized.reserved.budget, sized.reserved.period)
-        },
+        Some(sized) => wish_of(options, sized.reserved.budget, sized.reserved.period),
         None => wished(options)?,
     };
     let deadline = sized.as_ref().map_or(wish.deadline, |sized| sized.deadline);
-    let plan = plan(&wish, vec![target.clone()], &Facts::gather()).map_err(|error| refused(&error))?;
+    let plan = plan_for(&wish, vec![target.clone()]).map_err(|error| refused(&error))?;
     for sentence in notes(&plan, &before, sized.as_ref()) {
         note(format_args!("note: {sentence}"));
     }
@@ -53,14 +49,14 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
             answer["before"] = before_numbers.json();
             print_json(&answer)?;
         } else {
-            let found = sized.as_ref().map_or(String::new(), |sized| describe(&target, sized));
+            let found = sized.as_ref().map_or(String::new(), |sized| describe(&target, sized, plan.wish.budget));
             print(&format!("{found}{}", tell::dry_text(&plan, options)))?;
         }
         return Ok(Status::Yes);
     }
     let reserved = Reserved::apply(&plan, &Guard::ThisProgram).map_err(|error| refused(&error))?;
     if let (Some(sized), false) = (&sized, json) {
-        print(&describe(&target, sized))?;
+        print(&describe(&target, sized, plan.wish.budget))?;
     }
     tell_reserved(&reserved, &plan);
     let epoch = Epoch::now_is_zero();
@@ -71,7 +67,7 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     }
     let after_numbers = Numbers::of(&after, deadline);
     if !json {
-        print(&format!("\n{}\n", side_by_side(&before_numbers, &after_numbers, deadline)))?;
+        print(&format!("\n{}\n", side_by_side(&before_numbers, &after_numbers, deadline, wish.budget)))?;
     }
     let held = finish(&plan, reserved, child, options.duration, &signals, epoch);
     for sentence in held.warnings() {
@@ -91,11 +87,7 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
 /// The thread and its process, and the command where one is started for it.
 fn whom(options: &args::Reserve) -> Result<(Option<Running>, Identity, u32), Failure> {
     let Some((program, arguments)) = options.command.split_first() else {
-        let [id] = options.pid[..] else {
-            return Err(Failure::input("--auto and --observe look at one thread; give one --pid"));
-        };
-        let targets = find(&[id], false).map_err(|error| refused(&error))?;
-        let target = targets.first().ok_or_else(|| Failure::input(format_args!("thread {id} has ended")))?;
+        let target = target_of(options)?;
         return Ok((None, target.thread, target.process));
     };
     let mut command = Command::new(program);
@@ -106,6 +98,26 @@ fn whom(options: &args::Reserve) -> Result<(Option<Running>, Identity, u32), Fai
     let child = Running(waiting.release().map_err(failed)?);
     let thread = thread.ok_or_else(|| Failure::no(format_args!("{program} has ended at once")))?;
     Ok((Some(child), thread, thread.pid))
+}
+
+/// The one that runs already.
+fn target_of(options: &args::Reserve) -> Result<Target, Failure> {
+    let targets = if options.irq.is_empty() {
+        let [id] = options.pid[..] else {
+            return Err(Failure::input("--auto and --observe look at one thread; give one --pid"));
+        };
+        find(&[id], false)
+    } else {
+        super::serving(&options.irq)
+    };
+    let targets = targets.map_err(|error| refused(&error))?;
+    if targets.len() > 1 {
+        let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+        let names = names.join(", ");
+        let why = "--auto and --observe look at one thread, and these are meant";
+        return Err(Failure::input(format_args!("{why}: {names}; name one of them")));
+    }
+    targets.into_iter().next().ok_or_else(|| Failure::input("the thread has ended"))
 }
 
 fn observe(
@@ -170,13 +182,19 @@ fn notes(plan: &Plan, before: &Phase, sized: Option<&Sized>) -> Vec<String> {
 }
 
 /// What was found, and what follows from it.
-fn describe(target: &Target, sized: &Sized) -> String {
+fn describe(target: &Target, sized: &Sized, budget: Budget) -> String {
     let (min, mean, max) = sized.exec;
     let share = |share: f64| format!("{:.2} %", (share * 1e4).floor() / 100.0);
+    let (proven, limited) = match budget {
+        Budget::Deadline => ("", ""),
+        Budget::Group => {
+            (" under SCHED_DEADLINE", "a control group guarantees none of it; what comes of it the second look shows\n")
+        }
+    };
     format!(
         "{} ({}) comes every {}, usually up to {} late; {} jobs executed {} to {}, {} on average\n\
-         with {} for each, {} every {} suffices: at least {} of such jobs are done within {} of their arrival\n\
-         (if executions are independent, as no test denies; at least {} of later jobs need no more than the longest seen, 95 % sure)\n",
+         with {} for each, {} every {} suffices{}: at least {} of such jobs are done within {} of their arrival\n\
+         (if executions are independent, as no test denies; at least {} of later jobs need no more than the longest seen, 95 % sure)\n{}",
         target.name,
         target.thread.pid,
         sized.period,
@@ -188,9 +206,11 @@ fn describe(target: &Target, sized: &Sized) -> String {
         time(sized.margin),
         time(sized.reserved.budget),
         time(sized.reserved.period),
+        proven,
         share(sized.reserved.probability.low),
         time(sized.deadline),
         share(sized.confidence),
+        limited,
     )
 }
 
@@ -208,9 +228,10 @@ fn describe_json(sized: &Sized) -> Value {
     })
 }
 
-fn side_by_side(before: &Numbers, after: &Numbers, deadline: Span) -> String {
+fn side_by_side(before: &Numbers, after: &Numbers, deadline: Span, budget: Budget) -> String {
     let said = match (before.missed, after.missed) {
         _ if before.jobs == 0 || after.jobs == 0 => "there were too few jobs to compare",
+        (0, 0) if budget == Budget::Group => "no job missed its deadline before, and none after",
         (0, 0) => "no job missed its deadline before, and none after: the reservation keeps it so whatever else runs",
         (_, 0) => "no job missed its deadline any more",
         (before_missed, after_missed)
@@ -218,6 +239,7 @@ fn side_by_side(before: &Numbers, after: &Numbers, deadline: Span) -> String {
         {
             "fewer jobs missed their deadlines"
         }
+        _ if budget == Budget::Group => "no fewer jobs missed their deadlines",
         _ => "no fewer jobs missed their deadlines: the reservation was not what they lacked",
     };
     format!("{}\na job is to be done within {}; {said}\n", table(before, after), time(deadline))

@@ -8,7 +8,7 @@ use takt_linux::process;
 use takt_linux::signals::StopSignals;
 use takt_linux::{Epoch, clock, machine};
 use takt_model::{Span, Time};
-use takt_run::reserve::{Outcome, Plan, Reserved, Returned, Target};
+use takt_run::reserve::{Budget, Outcome, Plan, Reserved, Returned, Target};
 
 use super::refused;
 use crate::args;
@@ -57,7 +57,7 @@ impl Held {
 
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut all = Vec::new();
-        for Returned { id, name, outcome } in &self.returned {
+        for Returned { id, name, outcome, .. } in &self.returned {
             match outcome {
                 Outcome::Failed { cause } => all.push(format!(
                     "{name} ({id}) could not be given back what it had: {cause}; the next takt of any verb tries again"
@@ -144,11 +144,13 @@ pub(super) fn finish(
     let duration = epoch.now().saturating_since(Time::ZERO);
     let threads = reserved.threads().to_vec();
     let each = plan.wish.reservation().bandwidth();
-    let booked = machine::booked();
+    // Nothing is booked for a control group.
+    let booked = || machine::booked().filter(|_| plan.wish.budget == Budget::Deadline);
+    let booked_before = booked();
     let returned = reserved.give_back();
     // A thread that has ended is unbooked by the kernel, within a period; of one that others changed they know.
     let restored = returned.iter().filter(|returned| returned.outcome == Outcome::Restored).count() as u64;
-    let leaked = booked.zip(machine::booked()).map(|(before, after)| {
+    let leaked = booked_before.zip(booked()).map(|(before, after)| {
         let due = before.saturating_sub(each.saturating_mul(restored));
         after.saturating_sub(due).min(each.saturating_mul(restored))
     });

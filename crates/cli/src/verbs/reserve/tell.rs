@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::os::unix::process::ExitStatusExt as _;
 use takt_linux::sched::Class;
-use takt_run::reserve::{Outcome, Plan, Target, Wish};
+use takt_run::reserve::{Budget, Outcome, Plan, Returned, Target, Wish};
 
 use super::hold::{Held, Over};
 use crate::args;
@@ -11,6 +11,9 @@ use crate::table::{Table, time};
 
 /// `12ms every 40ms (30.0 % of a CPU)`, and the deadline where it is another.
 fn what(wish: &Wish) -> String {
+    if wish.budget == Budget::Group {
+        return format!("at most {} every {} ({:.1} % of a CPU)", wish.runtime, wish.period, 100.0 * wish.share());
+    }
     let deadline = if wish.deadline == wish.period { String::new() } else { format!(" within {}", wish.deadline) };
     let reclaim = if wish.reclaim { ", and what others leave" } else { "" };
     format!("{}{deadline} every {} ({:.1} % of a CPU){reclaim}", wish.runtime, wish.period, 100.0 * wish.share())
@@ -38,8 +41,11 @@ fn room(plan: &Plan) -> Value {
 
 pub(super) fn wish(plan: &Plan) -> Value {
     let wish = &plan.wish;
+    // A control group has none.
+    let deadline = (wish.budget == Budget::Deadline).then_some(wish.deadline.as_ns());
     json!({
-        "runtime_ns": wish.runtime.as_ns(), "deadline_ns": wish.deadline.as_ns(), "period_ns": wish.period.as_ns(),
+        "budget": wish.budget.name(),
+        "runtime_ns": wish.runtime.as_ns(), "deadline_ns": deadline, "period_ns": wish.period.as_ns(),
         "bandwidth": wish.share(), "reclaim": wish.reclaim,
     })
 }
@@ -79,6 +85,11 @@ pub(super) fn dry_text(plan: &Plan, options: &args::Reserve) -> String {
         text.push_str(&format!("{program} would begin with {}\n", what(&plan.wish)));
     }
     match plan.left() {
+        None if plan.wish.budget == Budget::Group => {
+            for place in &plan.places {
+                text.push_str(&format!("a control group would be made in {}\n", place.folder.display()));
+            }
+        }
         Some(left) => {
             let percent = (share(left) * 1000.0).floor() / 10.0;
             text.push_str(&format!("the kernel would admit it, and {percent:.1} % of a CPU would be left\n"));
@@ -93,6 +104,7 @@ pub(super) fn answer(plan: &Plan, held: &Held) -> Value {
     let threads = held.threads.iter().zip(&held.returned).map(|(target, returned)| {
         let mut entry = thread(target);
         entry["after"] = json!(returned.outcome.name());
+        entry["throttled"] = throttled_json(plan, returned);
         entry["now"] = match &returned.outcome {
             Outcome::Restored => json!(target.class.describe()),
             Outcome::Changed { now } => json!(now),
@@ -114,7 +126,37 @@ pub(super) fn answer(plan: &Plan, held: &Held) -> Value {
     })
 }
 
+/// How often a control group's budget was used up; null where it does not tell, and of SCHED_DEADLINE.
+fn throttled_json(plan: &Plan, returned: &Returned) -> Value {
+    let Some(throttled) = returned.throttled.filter(|_| plan.wish.budget == Budget::Group) else { return Value::Null };
+    json!({"periods": throttled.periods, "throttled": throttled.throttled, "time_ns": throttled.time.as_ns()})
+}
+
+/// Of control groups.
+fn limited(plan: &Plan, held: &Held) -> String {
+    let mut table = Table::new(&["THREAD", "ID", "AT MOST", "PERIOD", "CLASS", "PERIODS", "USED UP", "WAITED", "NOW"]);
+    for (target, returned) in held.threads.iter().zip(&held.returned) {
+        let told = returned.throttled;
+        let or_not = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        table.row(vec![
+            target.name.clone(),
+            target.thread.pid.to_string(),
+            time(plan.wish.runtime),
+            time(plan.wish.period),
+            before(&target.class),
+            or_not(told.map(|told| told.periods.to_string())),
+            or_not(told.map(|told| told.throttled.to_string())),
+            or_not(told.map(|told| time(told.time))),
+            returned.outcome.describe(),
+        ]);
+    }
+    format!("{}\nlimited for {}\n", table.render(""), time(held.duration))
+}
+
 pub(super) fn text(plan: &Plan, held: &Held) -> String {
+    if plan.wish.budget == Budget::Group {
+        return limited(plan, held);
+    }
     let mut table = Table::new(&["THREAD", "ID", "RUNTIME", "DEADLINE", "PERIOD", "BEFORE", "NOW"]);
     for (target, returned) in held.threads.iter().zip(&held.returned) {
         table.row(vec![

@@ -1,0 +1,116 @@
+//! Whether a control group can limit a thread as wished, decided from facts. No system call but to look.
+//!
+//! | rule | by |
+//! |---|---|
+//! | ordinary classes: 1 ms <= quota, 1 ms <= period <= 1 s (kernel/sched/core.c: `tg_set_cfs_bandwidth`) | EINVAL |
+//! | ... and no group above is limited to less (v1: EINVAL; v2 takes the least) | what is asked for would not be had |
+//! | SCHED_FIFO, SCHED_RR: groups below one have no more together than that (rt.c: `tg_rt_schedulable`), cgroup v1 only | EINVAL |
+
+use takt_linux::group::{GroupError, Limit, Place, Share, Version};
+use takt_linux::sched::Class;
+use takt_model::Span;
+
+use super::decide::Plan;
+use super::error::ReserveError;
+use super::{Facts, Target, Wish};
+
+/// Of ordinary threads: quota and period.
+const SHORTEST: Span = Span::from_ms(1);
+const LONGEST: Span = Span::from_s(1);
+
+/// Whether a group limits it by its budget for real-time threads.
+pub(super) fn is_real_time(class: &Class) -> bool {
+    matches!(class, Class::Fifo { .. } | Class::RoundRobin { .. })
+}
+
+/// In whole microseconds: no less time, no longer a period.
+fn share(wish: &Wish) -> Share {
+    Share { runtime_us: wish.runtime.as_ns().div_ceil(1000), period_us: wish.period.as_ns() / 1000 }
+}
+
+/// What is set for a thread.
+pub(super) fn of(wish: &Wish, target: &Target) -> Limit {
+    Limit { share: share(wish), real_time: is_real_time(&target.class) }
+}
+
+/// Decides for threads, each with the group that it is in; what that is now is looked at where `places` are not given.
+///
+/// # Errors
+/// Which rule is broken, by what, and what to do.
+pub fn plan_limit(
+    wish: &Wish,
+    threads: Vec<Target>,
+    places: Option<Vec<Result<Place, GroupError>>>,
+    facts: &Facts,
+) -> Result<Plan, ReserveError> {
+    let look = || threads.iter().map(|target| Place::of(target.thread.pid)).collect();
+    let places: Vec<Place> =
+        places.unwrap_or_else(look).into_iter().collect::<Result<_, _>>().map_err(ReserveError::Group)?;
+    let mut notes = Vec::new();
+    for (target, place) in threads.iter().zip(&places) {
+        let same = threads
+            .iter()
+            .zip(&places)
+            .filter(|(other, there)| is_real_time(&other.class) && there.folder == place.folder);
+        fits(wish, target, place, same.count())?;
+        for sentence in sentences(wish, target, facts) {
+            if !notes.contains(&sentence) {
+                notes.push(sentence);
+            }
+        }
+    }
+    Ok(Plan { wish: *wish, threads, places, facts: facts.clone(), notes })
+}
+
+/// Decides for a command, which will be where this process is.
+///
+/// # Errors
+/// As [`plan_limit`].
+pub fn plan_command_limit(wish: &Wish, name: &str, facts: &Facts) -> Result<Plan, ReserveError> {
+    let own = Target::own(name, std::process::id());
+    let plan = plan_limit(wish, vec![own], None, facts)?;
+    Ok(Plan { threads: Vec::new(), ..plan })
+}
+
+fn fits(wish: &Wish, target: &Target, place: &Place, real_time_threads: usize) -> Result<(), ReserveError> {
+    let Wish { runtime, period, .. } = *wish;
+    let (name, id) = (target.name.clone(), target.thread.pid);
+    if let Class::Deadline(reservation) = target.class {
+        return Err(ReserveError::Already { name, id, reservation });
+    }
+    let real_time = is_real_time(&target.class);
+    if runtime > period || (!real_time && (runtime < SHORTEST || period > LONGEST)) {
+        return Err(ReserveError::Quota { runtime, period });
+    }
+    let (left, threads) = match &place.real_time {
+        _ if !real_time => (place.quota, 1),
+        Some(of) => (of.limit.map(|limit| limit.saturating_sub(of.taken)), real_time_threads),
+        None => {
+            let first = place.version == Version::V1;
+            return Err(ReserveError::NotLimited { name, id, class: target.class.describe(), first });
+        }
+    };
+    let wanted = share(wish).bandwidth().saturating_mul(threads as u64);
+    match left.filter(|left| wanted > *left) {
+        Some(left) => {
+            let (name, folder) = (format!("{name} ({id})"), place.folder.clone());
+            Err(ReserveError::Above { name, wish: *wish, threads, folder, left })
+        }
+        None => Ok(()),
+    }
+}
+
+fn sentences(wish: &Wish, target: &Target, facts: &Facts) -> Vec<String> {
+    let mut all = vec![if is_real_time(&target.class) {
+        "a control group is a limit, here on each CPU by itself, and no guarantee: until it is used up, class and priority alone say who runs".to_owned()
+    } else {
+        "a control group is a limit and a preference, and no guarantee: real-time threads go first, and ordinary ones of the same group and of other groups get their shares, too".to_owned()
+    }];
+    if let Some(tick) = facts.tick.filter(|tick| wish.runtime < *tick) {
+        all.push(format!(
+            "a runtime of {} is shorter than the kernel's tick of {tick}: a thread that uses it up is stopped only at a tick",
+            wish.runtime
+        ));
+    }
+    all
+}
