@@ -51,6 +51,14 @@ impl Journal {
         state_folder().join(self.to_text())
     }
 
+    /// What a journal's text says is to be given back, a line a change; nothing where it is of another boot. A last line without an end does not count.
+    ///
+    /// # Errors
+    /// What is not understood.
+    pub fn lines(text: &str, boot: Option<&str>) -> Result<Vec<String>, String> {
+        Ok(parse(text, boot)?.iter().map(Change::to_text).collect())
+    }
+
     /// Undoes what a process that has ended has left; nothing where it lives, or somebody else is at it.
     pub(crate) fn recover(self) -> Result<Vec<Given>, RecoveryError> {
         let path = self.path();
