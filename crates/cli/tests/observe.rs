@@ -136,7 +136,7 @@ fn what_is_no_trace_is_told() {
     std::fs::create_dir(path("folder")).unwrap();
     std::fs::write(path("folder/cpu0"), [0; 4096]).unwrap();
     for (arguments, status, says) in [
-        (&["observe", &path("text")][..], 2, "no trace: neither trace.dat, nor text"),
+        (&["observe", &path("text")][..], 2, "no trace: neither trace.dat, nor a Perfetto trace, nor text"),
         (&["observe", &path("folder")], 2, "is no recording: it should hold raw pages"),
         (&["observe", &path("missing")], 4, "cannot read"),
         (&["observe", &path("text"), "--for", "1s"], 2, "cannot be used with"),
@@ -174,6 +174,29 @@ fn given_traces_have_the_events_that_are_known() {
             answer["tasks"].as_array().unwrap().iter().map(|task| task["completed"].as_u64().unwrap()).sum();
         assert!(jobs > 5, "{file}: {jobs} jobs");
     }
+}
+
+/// A Perfetto trace gives jobs; one that takt itself drew has nothing from the kernel, and the answer says what to do.
+#[test]
+fn traces_of_perfetto() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/data/schema.perfetto-trace");
+    let shown = takt(&["observe", trace]);
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(text.ends_with("schema.perfetto-trace: Perfetto, clock boot, 24 events\n"), "{text}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    std::fs::write(path("s.toml"), SYSTEM).unwrap();
+    assert!(takt(&["sim", &path("s.toml"), "-o", &path("s.takt")]).status.success());
+    let drawn = path("s.perfetto-trace");
+    assert!(takt(&["export", &path("s.takt"), "--format", "perfetto", "-o", &drawn]).status.success());
+    let refused = takt(&["observe", &drawn]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains("a Perfetto trace without events of the kernel") && text.contains("give the log itself (.takt)"),
+        "{text}"
+    );
 }
 
 /// What is recorded can be kept as trace-cmd keeps it, and read again: the same events.

@@ -1,6 +1,6 @@
 //! How fast traces are decoded: `cargo bench -p takt-trace`, only some with `cargo bench -p takt-trace --bench decode -- text`.
 //!
-//! Plain figures, best of several rounds; nothing is asserted. Pages and text hold the same events: on each of two CPUs
+//! Plain figures, best of several rounds; nothing is asserted. Pages, text and Perfetto's packets hold the same events: on each of two CPUs
 //! a thread is woken, runs, and leaves, as in a machine that is busy with short jobs.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -53,6 +53,15 @@ fn main() {
         recording.each(|event| rebuilder.event(event, &mut log));
         log.finish(rebuilder.end()).expect("to nowhere");
     });
+    for (what, compact) in [("Perfetto, compact", true), ("Perfetto, whole events", false)] {
+        let trace = packets(count as u32, compact);
+        measure(what, count, trace.len(), || {
+            let mut recording = Recording::open(&trace).expect("a trace");
+            recording.each(|event| {
+                black_box(event);
+            });
+        });
+    }
     measure("text", count, text.len(), || {
         let mut recording = Recording::open(text.as_bytes()).expect("a trace");
         recording.each(|event| {
@@ -184,4 +193,77 @@ fn event(step: u32) -> (Vec<u8>, String) {
         "sched_switch: prev_comm=worker prev_pid={prev} prev_prio=120 prev_state={letter} ==> next_comm=worker next_pid={next} next_prio=120"
     );
     (bytes, line)
+}
+
+/// The same events in Perfetto's packets, a few hundred each.
+fn packets(count: u32, compact: bool) -> Vec<u8> {
+    const EACH: u32 = 400;
+    let mut trace = Message::default();
+    let (mut time, mut step) = (1_000_000_000_u64, 0);
+    while step < count {
+        let mut bundle = Message::default().number(1, 0);
+        let mut lists: [Vec<u64>; 13] = Default::default();
+        let mut latest = [0; 2];
+        for step in step..count.min(step + EACH) {
+            time += 1_700;
+            let thread = u64::from(1000 + step / 3 % 7);
+            let (waking, prev, next, state) = match step % 3 {
+                0 => (true, 1000, thread, 0),
+                1 => (false, 0, thread, 0),
+                _ => (false, thread, 0, 1),
+            };
+            if compact {
+                let latest = &mut latest[usize::from(waking)];
+                let values: &[u64] = &[time - *latest, state, next, 120, 0, 0];
+                let fields: [usize; 6] = if waking { [7, 9, 8, 10, 11, 12] } else { [1, 2, 3, 4, 6, 0] };
+                fields.iter().zip(values).for_each(|(field, value)| lists[*field].push(*value));
+                *latest = time;
+                continue;
+            }
+            let event = Message::default().number(1, time).number(2, prev);
+            let body = Message::default().bytes(1, b"worker");
+            let body = if waking {
+                body.number(2, next).number(3, 120).number(4, 1).number(5, 0)
+            } else {
+                let body = body.number(2, prev).number(3, 120).number(4, state);
+                body.bytes(5, b"worker").number(6, next).number(7, 120)
+            };
+            bundle = bundle.bytes(2, &event.bytes(if waking { 20 } else { 4 }, &body.0).0);
+        }
+        if compact {
+            let message = Message::default().bytes(5, b"worker");
+            let message = (1..13).fold(message, |message, field| match &lists[field][..] {
+                [] => message,
+                list => message
+                    .bytes(field as u64, &list.iter().fold(Message::default(), |list, value| list.varint(*value)).0),
+            });
+            bundle = bundle.bytes(4, &message.0);
+        }
+        trace = trace.bytes(1, &Message::default().bytes(1, &bundle.0).number(10, 1).0);
+        step += EACH;
+    }
+    trace.0
+}
+
+/// A protobuf message that is being written.
+#[derive(Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    fn varint(mut self, mut value: u64) -> Self {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+        self
+    }
+    fn number(self, field: u64, value: u64) -> Self {
+        self.varint(field << 3).varint(value)
+    }
+    fn bytes(self, field: u64, bytes: &[u8]) -> Self {
+        let mut message = self.varint(field << 3 | 2).varint(bytes.len() as u64);
+        message.0.extend(bytes);
+        message
+    }
 }

@@ -90,6 +90,9 @@ enum Asks {
     Flags(usize),
 }
 
+/// Stands for the arguments of a call where a trace has none: as if it waits, where arguments would tell, and reads no timer.
+pub(crate) const ARGS_UNKNOWN: [u64; 6] = [1, 0, 1, 1, 1, 1];
+
 /// In the order of numbers.
 const X86_64: [(i64, Class, Asks); 36] = [
     (0, Class::Take, Asks::Waits),        // read
@@ -174,6 +177,15 @@ mod tests {
     fn tables_are_in_order() {
         for abi in [Abi::X86_64, Abi::Generic] {
             assert!(abi.calls().is_sorted_by(|a, b| a < b), "{abi:?}");
+        }
+    }
+
+    #[test]
+    fn calls_without_arguments_are_of_their_class() {
+        for abi in [Abi::X86_64, Abi::Generic] {
+            for (number, class, _) in abi.table() {
+                assert_eq!(abi.class(*number, &ARGS_UNKNOWN), *class, "{abi:?} {number}");
+            }
         }
     }
 

@@ -12,6 +12,9 @@ pub type Pid = u32;
 pub struct Comm([u8; 16]);
 
 impl Comm {
+    /// No name.
+    pub(crate) const NONE: Comm = Comm([0; 16]);
+
     /// The name in `bytes`, up to the first NUL, cut after 15 bytes.
     #[inline(always)]
     #[must_use]

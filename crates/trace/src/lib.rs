@@ -2,8 +2,8 @@
 //!
 //! Decoding: what ftrace recorded, in any form that it is kept in, as events in the order of time.
 //!
-//! [`Recording`] opens `trace.dat` (versions 6 and 7), the text of the kernel and of trace-cmd (also within systrace's HTML) and raw
-//! pages of ring buffers. The descriptions that come with a trace say where each field stands; no offset is assumed. What cannot
+//! [`Recording`] opens `trace.dat` (versions 6 and 7), the text of the kernel and of trace-cmd (also within systrace's HTML), Perfetto's
+//! traces, and raw pages of ring buffers. The descriptions that come with a trace say where each field stands; no offset is assumed. What cannot
 //! be read is told with its place ([`Damages`]), and the rest is read.
 //!
 //! Times are nanoseconds of the trace's own clock. Invariants, each held by tests: no input panics, or takes memory out of
@@ -34,6 +34,7 @@ mod format;
 pub mod infer;
 pub mod jobs;
 mod page;
+mod perfetto;
 mod recording;
 mod text;
 

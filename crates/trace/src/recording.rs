@@ -7,12 +7,14 @@ use takt_model::Time;
 use thiserror::Error;
 
 use crate::bytes::Endian;
+use crate::calls::Abi;
 use crate::damage::Damages;
 use crate::dat::{self, Chunks, Dat, DatError, Pages, Times};
 use crate::decode::{Decoder, Step};
 use crate::event::{Context, KernelEvent, Names, What};
 use crate::format::{Format, PageLayout};
 use crate::page::Page;
+use crate::perfetto::{self, NoKernelEvents, Perfetto};
 use crate::text::{self, Line};
 
 /// Which form a trace has.
@@ -24,6 +26,8 @@ pub enum Form {
     Dat(u8),
     /// Pages of the ring buffers.
     Pages,
+    /// Perfetto's packets.
+    Perfetto,
 }
 
 /// A trace that cannot be read at all.
@@ -35,9 +39,18 @@ pub enum OpenError {
     Dat(#[from] DatError),
     /// Text without an event.
     #[error(
-        "no trace: neither trace.dat, nor text with a line of the form \"NAME-PID [CPU] SECONDS: EVENT: ...\"; raw pages need the kernel's format files beside them"
+        "no trace: neither trace.dat, nor a Perfetto trace, nor text with a line of the form \"NAME-PID [CPU] SECONDS: EVENT: ...\"; raw pages need the kernel's format files beside them"
     )]
     NoEvent,
+    /// A Perfetto trace in which the kernel tells nothing.
+    #[error(
+        "a Perfetto trace without events of the kernel: its data source linux.ftrace has to record sched/sched_switch and sched/sched_waking{}",
+        if *.tracks { "; where takt exported it from a log, give the log itself (.takt) to takt's verbs" } else { "" }
+    )]
+    NoKernelEvents {
+        /// It has tracks that a program drew, as `takt export` does.
+        tracks: bool,
+    },
     /// A compressed file that cannot be unpacked.
     #[error("the gzip around the trace is broken, or holds more than {} bytes", dat::UNPACKED_MAX)]
     Gzip,
@@ -72,13 +85,14 @@ pub struct Recording<'a> {
 enum Source<'a> {
     Text(&'a [u8]),
     Pages { decoder: Decoder, layout: PageLayout, times: Times, cpus: Vec<(u32, Pages<'a>)> },
+    Perfetto(Perfetto<'a>),
 }
 
 impl<'a> Recording<'a> {
-    /// Opens `trace.dat` or text, whichever `bytes` are. Not packed: see [`unpacked`].
+    /// Opens `trace.dat`, a Perfetto trace or text, whichever `bytes` are. Not packed: see [`unpacked`].
     ///
     /// # Errors
-    /// Neither of them, or a file that is broken before its first event.
+    /// None of them, or a file that is broken before its first event.
     pub fn open(bytes: &'a [u8]) -> Result<Self, OpenError> {
         let mut damages = Damages::default();
         if bytes.starts_with(dat::MAGIC) {
@@ -95,6 +109,18 @@ impl<'a> Recording<'a> {
                 (*of_source, *times) = (cpus, dat.times);
             }
             return Ok(recording);
+        }
+        if perfetto::is_perfetto(bytes) {
+            let opened = Perfetto::open(bytes, &mut damages);
+            let mut trace = opened.map_err(|NoKernelEvents { tracks }| OpenError::NoKernelEvents { tracks })?;
+            return Ok(Recording {
+                form: Form::Perfetto,
+                clock: trace.clock.to_owned(),
+                names: Names::default(),
+                damages,
+                passed_over: std::mem::take(&mut trace.passed_over),
+                source: Source::Perfetto(trace),
+            });
         }
         if !lines(bytes).any(|line| matches!(text::line(line), Line::Event { .. } | Line::Unreadable(_))) {
             // A trace in which nothing happened still says that it is one.
@@ -136,6 +162,19 @@ impl<'a> Recording<'a> {
     pub fn clock(&self) -> &str {
         &self.clock
     }
+    /// Whether its times are those of CLOCK_MONOTONIC, as far as the trace says.
+    #[must_use]
+    pub fn is_monotonic(&self) -> bool {
+        self.clock == "mono" || matches!(&self.source, Source::Perfetto(trace) if trace.monotonic)
+    }
+    /// Whose numbers of system calls it has, where the trace says which machine it is of.
+    #[must_use]
+    pub fn abi(&self) -> Option<Abi> {
+        match &self.source {
+            Source::Perfetto(trace) => trace.abi,
+            Source::Text(_) | Source::Pages { .. } => None,
+        }
+    }
     /// Names of its events; all of them after [`Recording::each`].
     #[must_use]
     pub fn names(&self) -> &Names {
@@ -153,38 +192,52 @@ impl<'a> Recording<'a> {
     }
 
     /// Gives each event to `take`, in the order of time; at one time those of one CPU in their order, CPUs in the order of
-    /// the trace. Text is sorted in memory where it is not in order; pages are merged as they come.
-    pub fn each(&mut self, mut take: impl FnMut(&KernelEvent)) {
+    /// the trace. Text is sorted in memory where it is not in order; pages and packets are merged as they come.
+    pub fn each(&mut self, take: impl FnMut(&KernelEvent)) {
         match &self.source {
             Source::Text(bytes) => each_of_text(bytes, &mut self.names, &mut self.damages, take),
             Source::Pages { decoder, layout, times, cpus } => {
                 let mut streams: Vec<Stream> = cpus.iter().map(|(cpu, pages)| Stream::new(*cpu, *pages)).collect();
                 let damages = &mut self.damages;
-                let mut heads: Vec<(u64, usize)> = Vec::new();
-                for (k, stream) in streams.iter_mut().enumerate() {
-                    if stream.advance(decoder, layout, *times, damages) {
-                        heads.push((stream.head.time.as_ns(), k));
-                    }
-                }
-                // The latest first, so that the earliest is at the end. Runs of one CPU are long: it goes on until
-                // another one's time has come.
-                heads.sort_unstable_by(|a, b| b.cmp(a));
-                while let Some((_, first)) = heads.pop() {
-                    let until = heads.last().copied().unwrap_or((u64::MAX, usize::MAX));
-                    let stream = &mut streams[first];
-                    loop {
-                        take(&stream.head);
-                        if !stream.advance(decoder, layout, *times, damages) {
-                            break;
-                        }
-                        let head = (stream.head.time.as_ns(), first);
-                        if head > until {
-                            let place = heads.partition_point(|other| *other > head);
-                            heads.insert(place, head);
-                            break;
-                        }
-                    }
-                }
+                let advance = |stream: &mut Stream| stream.advance(decoder, layout, *times, damages);
+                merge(&mut streams, advance, |stream| &stream.head, take);
+            }
+            Source::Perfetto(trace) => trace.each(&mut self.names, &mut self.damages, take),
+        }
+    }
+}
+
+/// Gives the events of all streams to `take` in the order of time, at one time those of the first stream first. `advance` goes to a stream's
+/// next event, and says whether there is one.
+#[inline]
+pub(crate) fn merge<S>(
+    streams: &mut [S],
+    mut advance: impl FnMut(&mut S) -> bool,
+    head: impl Fn(&S) -> &KernelEvent,
+    mut take: impl FnMut(&KernelEvent),
+) {
+    let mut heads: Vec<(u64, usize)> = Vec::new();
+    for (k, stream) in streams.iter_mut().enumerate() {
+        if advance(stream) {
+            heads.push((head(stream).time.as_ns(), k));
+        }
+    }
+    // The latest first, so that the earliest is at the end. Runs of one CPU are long: it goes on until another one's time
+    // has come.
+    heads.sort_unstable_by(|a, b| b.cmp(a));
+    while let Some((_, first)) = heads.pop() {
+        let until = heads.last().copied().unwrap_or((u64::MAX, usize::MAX));
+        let stream = &mut streams[first];
+        loop {
+            take(head(stream));
+            if !advance(stream) {
+                break;
+            }
+            let key = (head(stream).time.as_ns(), first);
+            if key > until {
+                let place = heads.partition_point(|other| *other > key);
+                heads.insert(place, key);
+                break;
             }
         }
     }

@@ -124,10 +124,10 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
         named.map(|(at, count)| (recording.names().name(at as u16).to_owned(), *count)).collect();
     let clock = Some(recording.clock().to_owned()).filter(|clock| !clock.is_empty());
     let mut rebuild = rebuild(options);
-    rebuild.monotonic = options.monotonic || clock.as_deref() == Some("mono");
+    rebuild.monotonic = options.monotonic || recording.is_monotonic();
     rebuild.cpus = cpus.clamp(1, takt_model::CpuSet::CPUS_MAX);
-    if let Some(machine) = options.abi {
-        rebuild.abi = machine.into();
+    if let Some(abi) = options.abi.map(Into::into).or_else(|| recording.abi()) {
+        rebuild.abi = abi;
     }
     let mut rebuilder = Rebuilder::new(rebuild);
     let kinds = kinds(names.keys().map(String::as_str));
@@ -151,6 +151,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
             Form::Text => "text".to_owned(),
             Form::Dat(version) => format!("trace.dat version {version}"),
             Form::Pages => "raw pages".to_owned(),
+            Form::Perfetto => "Perfetto".to_owned(),
         },
         clock,
         begins_ns: first.map_or(0, Time::as_ns),
