@@ -11,7 +11,7 @@ use crate::output::Target;
 ///
 /// Releases, starts, preemptions, blocks and completions of threads are rebuilt from the kernel's scheduling events, and interrupts are told; docs/verbs/observe.md
 /// has the rules. Without FILE this kernel is recorded, through a private instance of its tracer, until --for is over, COMMAND has ended, or a
-/// signal comes; nothing of it stays. FILE is a recording made elsewhere: trace.dat, the text of ftrace, systrace's HTML, or a
+/// signal comes; nothing of it stays. FILE is a recording made elsewhere: trace.dat, a Perfetto trace, the text of ftrace, systrace's HTML, or a
 /// folder of raw pages with the kernel's format files.
 #[derive(Args, Debug)]
 #[command(
@@ -60,7 +60,7 @@ pub(crate) struct Observe {
     #[arg(long)]
     pub(crate) suspensions: bool,
 
-    /// The machine whose numbers of system calls the trace has. Default: this program's.
+    /// The machine whose numbers of system calls the trace has. Default: what the trace says (Perfetto's do), else this program's.
     #[arg(long, requires = "file")]
     pub(crate) abi: Option<Machine>,
 
