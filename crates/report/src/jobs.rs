@@ -208,6 +208,10 @@ impl JobTracker {
                 };
                 Some(record)
             }
+            Event::Gap { job } => {
+                self.open.get_mut(job.task.index())?.iter_mut().for_each(|record| record.outcome = Outcome::Unknown);
+                None
+            }
             _ => None,
         }
     }
