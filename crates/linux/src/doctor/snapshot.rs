@@ -65,7 +65,7 @@ impl Snapshot {
             let wrong = || SnapshotError::Line { line: number + 1, text: line.chars().take(40).collect() };
             if let Some(path) = line.strip_prefix("@ ") {
                 machine.put(path, "");
-                open = Some(path.to_owned());
+                open = Some(plain(path));
             } else if let Some(rest) = line.strip_prefix("! ") {
                 let (path, reason) = rest.split_once(": ").ok_or_else(wrong)?;
                 machine.refuse(path, reason);
@@ -73,7 +73,7 @@ impl Snapshot {
             } else if let Some(content) = line.strip_prefix('|') {
                 let entry = open.as_ref().and_then(|path| machine.texts.get_mut(path)).ok_or_else(wrong)?;
                 if let Ok(text) = entry {
-                    text.push_str(content);
+                    text.push_str(&plain(content));
                     text.push('\n');
                 }
             } else if !(line.trim().is_empty() || line.starts_with('#')) {
@@ -90,15 +90,15 @@ impl Snapshot {
             if kept.len() + line.len() > TEXT_MAX {
                 break;
             }
-            kept.extend(line.chars().map(|c| if c.is_control() && c != '\t' { ' ' } else { c }));
+            kept.push_str(&plain(line));
             kept.push('\n');
         }
-        self.texts.insert(path.to_owned(), Ok(kept));
+        self.texts.insert(plain(path), Ok(kept));
     }
 
     /// Says that a file is there and could not be read.
     pub fn refuse(&mut self, path: &str, reason: &str) {
-        self.texts.insert(path.to_owned(), Err(reason.to_owned()));
+        self.texts.insert(plain(path), Err(plain(reason)));
     }
 
     /// What stands in a file; `None` where it is not there or could not be read.
@@ -141,6 +141,11 @@ impl Snapshot {
     }
 }
 
+/// A line without what would do something to a terminal, or end the line early: control characters other than tabs become spaces.
+fn plain(line: &str) -> String {
+    line.chars().map(|c| if c.is_control() && c != '\t' { ' ' } else { c }).collect()
+}
+
 /// The text that [`Snapshot::parse`] reads.
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -163,6 +168,13 @@ impl fmt::Display for Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_somebody_else_wrote_does_nothing_to_a_terminal() {
+        let machine = Snapshot::parse("# takt doctor 1\n@ /proc/x\r\r\n|a\u{1b}[2J\r\r\n! /y: \u{7}no\n").unwrap();
+        assert_eq!(machine.to_string(), "# takt doctor 1\n@ /proc/x \n|a [2J \n! /y:  no\n");
+        assert_eq!(Snapshot::parse(&machine.to_string()), Ok(machine));
+    }
 
     #[test]
     fn a_snapshot_is_read_as_it_was_written() {
