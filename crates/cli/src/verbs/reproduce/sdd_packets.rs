@@ -334,7 +334,7 @@ fn claims(findings: &mut Findings, threads: &[Measured], softirqs: &[Measured]) 
 
 fn differences(findings: &mut Findings, threads: &[Measured]) {
     findings.differences.push(
-        "The paper's packets cross a wire between two computers, and an interrupt thread of PREEMPT_RT takes them in. This kernel's interrupts have no threads here; \
+        "The paper's packets cross a wire between two computers, and an interrupt thread of PREEMPT_RT takes them in. This kernel's network interrupts have no threads; \
          the packets cross a pair of veth devices between two network namespaces, of which the receiving one has a kernel thread (threaded NAPI). It does what in the paper \
          interrupt and softirq threads do together, at the priority that PREEMPT_RT gives them (SCHED_FIFO 50)."
             .to_owned(),
