@@ -292,47 +292,20 @@ impl Decoder {
                 event.context = known.flags.map_or(Context::Thread, |flags| Context::of_flags(from.number(flags)));
             }
         }
-        event.what = match &known.recipe {
+        match &known.recipe {
             Recipe::UsualSwitch { at, states } => {
                 let Some(fields) = payload.get(*at..).and_then(<[u8]>::first_chunk::<56>) else { return false };
                 let (prev, next) = (usual_thread(fields, 0), usual_thread(fields, 32));
                 let state = u64::from_le_bytes(part(fields, 24));
-                What::Switch { prev, left: states.left(state, next.pid == 0), next }
+                event.what = What::Switch { prev, left: states.left(state, next.pid == 0), next };
             }
             Recipe::UsualWake { at, waking } => {
                 let Some(fields) = payload.get(*at..).and_then(<[u8]>::first_chunk::<28>) else { return false };
                 let cpu = Some(u32::from_le_bytes(part(fields, 24)));
-                What::Wake { thread: usual_thread(fields, 0), waking: *waking, cpu }
+                event.what = What::Wake { thread: usual_thread(fields, 0), waking: *waking, cpu };
             }
-            Recipe::Switch { prev, state, states, next } => {
-                let next = from.thread(next);
-                let left = states.left(from.number(*state), next.pid == 0);
-                What::Switch { prev: from.thread(prev), left, next }
-            }
-            Recipe::Wake { thread, cpu, waking } => {
-                What::Wake { thread: from.thread(thread), waking: *waking, cpu: Some(from.small(*cpu)) }
-            }
-            Recipe::Migrate { pid, from: before, to } => {
-                What::Migrate { pid: from.small(*pid), from: from.small(*before), to: from.small(*to) }
-            }
-            Recipe::Fork { parent, child, comm } => {
-                What::Fork { parent: from.small(*parent), child: from.small(*child), comm: from.comm(*comm) }
-            }
-            Recipe::Exit { pid } => What::Exit { pid: from.small(*pid) },
-            Recipe::Rename { pid, comm } => What::Rename { pid: from.small(*pid), comm: from.comm(*comm) },
-            Recipe::IrqEnter { number, name } => {
-                What::IrqEnter { irq: from.small(*number), name: name.map(|name| from.comm(name)).unwrap_or_default() }
-            }
-            Recipe::Timer { expires } => What::Timer { expires: from.number(*expires) },
-            Recipe::Interrupt { number, made } => made(from.small(*number)),
-            Recipe::SyscallEnter { number, args } => {
-                What::SyscallEnter { number: from.signed(*number), args: args.map(|arg| from.number(arg)) }
-            }
-            Recipe::SyscallExit { number, result } => {
-                What::SyscallExit { number: from.signed(*number), result: from.signed(*result) }
-            }
-            Recipe::Other => What::Other,
-        };
+            recipe => from.what(recipe, &mut event.what),
+        }
         true
     }
 }
@@ -436,6 +409,41 @@ impl Payload<'_> {
     fn thread(self, at: &ThreadAt) -> Thread {
         let prio = at.prio.map(|prio| self.signed(prio) as i32);
         Thread { pid: self.small(at.pid), comm: self.comm(at.comm), prio }
+    }
+    /// Reads an event by one of the longer recipes, into its place. Apart from the shorter ones, which have the registers to themselves.
+    #[inline(never)]
+    fn what(self, recipe: &Recipe, what: &mut What) {
+        *what = match recipe {
+            Recipe::Switch { prev, state, states, next } => {
+                let next = self.thread(next);
+                let left = states.left(self.number(*state), next.pid == 0);
+                What::Switch { prev: self.thread(prev), left, next }
+            }
+            Recipe::Wake { thread, cpu, waking } => {
+                What::Wake { thread: self.thread(thread), waking: *waking, cpu: Some(self.small(*cpu)) }
+            }
+            Recipe::Migrate { pid, from: before, to } => {
+                What::Migrate { pid: self.small(*pid), from: self.small(*before), to: self.small(*to) }
+            }
+            Recipe::Fork { parent, child, comm } => {
+                What::Fork { parent: self.small(*parent), child: self.small(*child), comm: self.comm(*comm) }
+            }
+            Recipe::Exit { pid } => What::Exit { pid: self.small(*pid) },
+            Recipe::Rename { pid, comm } => What::Rename { pid: self.small(*pid), comm: self.comm(*comm) },
+            Recipe::IrqEnter { number, name } => {
+                What::IrqEnter { irq: self.small(*number), name: name.map(|name| self.comm(name)).unwrap_or_default() }
+            }
+            Recipe::Timer { expires } => What::Timer { expires: self.number(*expires) },
+            Recipe::Interrupt { number, made } => made(self.small(*number)),
+            Recipe::SyscallEnter { number, args } => {
+                What::SyscallEnter { number: self.signed(*number), args: args.map(|arg| self.number(arg)) }
+            }
+            Recipe::SyscallExit { number, result } => {
+                What::SyscallExit { number: self.signed(*number), result: self.signed(*result) }
+            }
+            // The shorter ways are gone where they are read.
+            Recipe::UsualSwitch { .. } | Recipe::UsualWake { .. } | Recipe::Other => What::Other,
+        };
     }
 }
 

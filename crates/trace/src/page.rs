@@ -85,6 +85,35 @@ impl Page {
         Entry::Broken { offset, why }
     }
 
+    /// Reads an entry that is no event of a usual length, and goes on behind it unless it is an event.
+    #[cold]
+    #[inline(never)]
+    fn unusual(&mut self, used: &[u8], entry: usize, kind: u32, delta: u64) -> Unusual {
+        let body = entry + 4;
+        let word = self.endian.u32(used, body);
+        match (kind, word) {
+            // Type 0: the length stands in the first word of the body, which it counts.
+            (0, Some(length)) if length > 4 => {
+                return Unusual::Event { start: body + 4, length: length as usize - 4 };
+            }
+            (0, _) => return Unusual::Broken("an entry of no length"),
+            (29, _) if delta == 0 => self.at = self.end,
+            (29, Some(length)) if length >= 4 => {
+                self.time = self.time.saturating_add(delta);
+                self.at = body.saturating_add((length as usize).next_multiple_of(4));
+            }
+            (29, _) => return Unusual::Broken("a discarded entry of no length"),
+            (30 | 31, Some(more)) => {
+                let value = (u64::from(more) << DELTA_BITS) | delta;
+                self.time = if kind == 30 { self.time.saturating_add(value) } else { absolute(self.time, value) };
+                self.at = body + 4;
+            }
+            (30 | 31, None) => return Unusual::Broken("a time is cut"),
+            _ => return Unusual::Broken("an entry of an unknown type"),
+        }
+        Unusual::Passed
+    }
+
     /// The next entry of the page that begins `bytes`, the same as at [`Page::new`]; `None` after the last.
     #[inline]
     pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Option<Entry<'a>> {
@@ -101,37 +130,13 @@ impl Page {
                 Endian::Little => (head & 31, u64::from(head >> 5)),
                 Endian::Big => (head >> DELTA_BITS, u64::from(head & ((1 << DELTA_BITS) - 1))),
             };
-            let body = entry + 4;
-            let word = || self.endian.u32(used, body);
             let (start, length) = match kind {
-                // Type 0: the length stands in the first word of the body, which it counts.
-                0 => match word() {
-                    Some(length) if length > 4 => (body + 4, length as usize - 4),
-                    _ => return Some(self.stop(entry, "an entry of no length")),
+                1..=28 => (entry + 4, kind as usize * 4),
+                _ => match self.unusual(used, entry, kind, delta) {
+                    Unusual::Event { start, length } => (start, length),
+                    Unusual::Passed => continue,
+                    Unusual::Broken(why) => return Some(self.stop(entry, why)),
                 },
-                1..=28 => (body, kind as usize * 4),
-                29 if delta == 0 => {
-                    self.at = self.end;
-                    break;
-                }
-                29 => match word() {
-                    Some(length) if length >= 4 => {
-                        self.time = self.time.saturating_add(delta);
-                        self.at = body.saturating_add((length as usize).next_multiple_of(4));
-                        continue;
-                    }
-                    _ => return Some(self.stop(entry, "a discarded entry of no length")),
-                },
-                30 | 31 => {
-                    let Some(more) = word() else {
-                        return Some(self.stop(entry, "a time is cut"));
-                    };
-                    let value = (u64::from(more) << DELTA_BITS) | delta;
-                    self.time = if kind == 30 { self.time.saturating_add(value) } else { absolute(self.time, value) };
-                    self.at = body + 4;
-                    continue;
-                }
-                _ => return Some(self.stop(entry, "an entry of an unknown type")),
             };
             let Some(payload) = used.get(start..start.saturating_add(length)) else {
                 return Some(self.stop(entry, "an entry reaches past the page's end"));
@@ -142,6 +147,17 @@ impl Page {
         }
         self.broken.take().map(|(offset, why)| Entry::Broken { offset, why })
     }
+}
+
+/// What an entry is that is no event of a usual length.
+enum Unusual {
+    Event {
+        start: usize,
+        length: usize,
+    },
+    /// None: a time, padding. The page stands behind it.
+    Passed,
+    Broken(&'static str),
 }
 
 /// The time of which `value` has the low 59 bits, not before `now`'s.
