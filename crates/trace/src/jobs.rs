@@ -324,10 +324,10 @@ impl Rebuilder {
 
     /// A thread leaves a CPU which nobody saw it get: it got it since it was woken, if that was seen.
     #[cold]
-    fn got_cpu_unseen(&mut self, pid: Pid, place: Place, sink: &mut impl Sink) {
+    fn got_cpu_unseen(&mut self, pid: Pid, sink: &mut impl Sink) {
         let now = self.now;
         let Some(thread) = self.threads.get_mut(pid) else { return };
-        if let (Place::Asleep, Stage::Between { since }) = (place, thread.stage) {
+        if let (Place::Asleep, Stage::Between { since }) = (thread.place, thread.stage) {
             self.release_unwoken(pid, since, sink);
         }
         let Some(thread) = self.threads.get_mut(pid) else { return };
@@ -350,11 +350,11 @@ impl Rebuilder {
     fn leave(&mut self, cpu: u32, prev: &Seen, left: Left, next: &Seen, sink: &mut impl Sink) {
         let now = self.now;
         let suspensions = self.options.suspensions;
-        let place = self.meet(prev, sink).place;
-        if matches!(place, Place::Ready | Place::Asleep) {
-            self.got_cpu_unseen(prev.pid, place, sink);
+        let mut thread = self.meet(prev, sink);
+        if matches!(thread.place, Place::Ready | Place::Asleep) {
+            self.got_cpu_unseen(prev.pid, sink);
+            thread = self.threads.get_or_add(prev.pid);
         }
-        let Some(thread) = self.threads.get_mut(prev.pid) else { return };
         let open = thread.stage == Stage::Started;
         let job = thread.job();
         let woken = thread.woken.take();

@@ -25,6 +25,14 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
          upper scale is the response as a share of the deadline.</p>\n",
     );
     key(out, tasks.iter().any(|task| task.bound.is_some()), input.simulated.is_some(), input.measured.is_some());
+    folded(out, &plots);
+    for (word, class, measured) in [("Simulated", "sim", false), ("Measured", "real", true)] {
+        all_tasks(out, &tasks, word, class, measured);
+    }
+}
+
+/// A task's plot each: the first ones in sight, the rest to be unfolded.
+pub(super) fn folded(out: &mut String, plots: &[String]) {
     let (seen, rest) = plots.split_at(plots.len().min(IN_SIGHT));
     let _ = writeln!(out, "<div class=\"plots\">{}</div>", seen.concat());
     if !rest.is_empty() {
@@ -34,9 +42,6 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
             super::plural(rest.len() as u64, "task"),
             rest.concat()
         );
-    }
-    for (word, class, measured) in [("Simulated", "sim", false), ("Measured", "real", true)] {
-        all_tasks(out, &tasks, word, class, measured);
     }
 }
 

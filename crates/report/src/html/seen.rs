@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use takt_log::stats::TaskStats;
 use takt_model::Span;
 
+use super::distributions::folded;
 use super::{ReportInput, count, plural};
 use crate::axis::short;
 use crate::markup::Esc;
@@ -13,8 +14,7 @@ use crate::source::Source;
 
 /// So many tasks have a row, the busiest; of the others their number is told.
 const ROWS_MAX: usize = 100;
-/// So many have their plots in sight, and so many plots at all.
-const IN_SIGHT: usize = 12;
+/// So many have plots.
 const PLOTS_MAX: usize = 40;
 
 /// The log, where there is no system.
@@ -108,16 +108,7 @@ pub(super) fn distributions(out: &mut String, input: &ReportInput<'_>) {
          <li class=\"takt-chart\"><i class=\"p0\" style=\"border-color:var(--c)\"></i>executed</li>\
          <li class=\"takt-chart\"><i class=\"p1\" style=\"border-color:var(--c)\"></i>response</li></ul>\n",
     );
-    let (seen, rest) = plots.split_at(plots.len().min(IN_SIGHT));
-    let _ = writeln!(out, "<div class=\"plots\">{}</div>", seen.concat());
-    if !rest.is_empty() {
-        let _ = writeln!(
-            out,
-            "<details><summary>{} more</summary><div class=\"plots\">{}</div></details>",
-            plural(rest.len() as u64, "task"),
-            rest.concat()
-        );
-    }
+    folded(out, &plots);
 }
 
 fn plot(i: usize, task: &TaskStats) -> Option<String> {

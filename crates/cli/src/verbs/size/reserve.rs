@@ -148,11 +148,8 @@ impl Observed {
                 Event::Cancel { job, .. } if own(job) => {
                     open.remove(&job.number);
                 }
-                Event::Gap { job } if own(job) => {
-                    open.clear();
-                    last = None;
-                }
-                Event::Lost { .. } => {
+                Event::Gap { job } if !own(job) => {}
+                Event::Gap { .. } | Event::Lost { .. } => {
                     open.clear();
                     last = None;
                 }
