@@ -96,6 +96,22 @@ pub enum PolicyError {
         /// The node.
         node: String,
     },
+    /// A task that is not bound to one CPU, where each CPU has threads of its own.
+    #[error(
+        "task \"{task}\" of node \"{node}\" is not bound to one CPU, which the dispatcher wants: give it cpus = [k], or place the system first"
+    )]
+    NotBound {
+        /// The task.
+        task: String,
+        /// The node.
+        node: String,
+    },
+    /// A node that the System does not have.
+    #[error("there is no node {node}")]
+    NoNode {
+        /// Its number.
+        node: u32,
+    },
     /// A task whose affinity crosses the borders of clusters.
     #[error("the cpus of task \"{task}\" lie in several clusters of node \"{node}\"; a task stays within one")]
     AcrossClusters {
@@ -601,7 +617,7 @@ impl Dispatcher {
 }
 
 /// The plan of the node's strategy, then those of its modes in order of time.
-fn plans(system: &System, node: NodeId) -> Result<Vec<Plan>, PlanError> {
+pub(crate) fn plans(system: &System, node: NodeId) -> Result<Vec<Plan>, PlanError> {
     let mut modes: Vec<_> = system.modes.iter().filter(|mode| mode.node == node).collect();
     modes.sort_by_key(|mode| mode.at);
     std::iter::once(system.nodes[node.index()].strategy)

@@ -28,7 +28,9 @@
 
 mod cluster;
 mod dispatcher;
+mod levels;
 mod rank;
 mod ready;
 
 pub use dispatcher::{Decision, Dispatcher, Event, Job, PolicyError};
+pub use levels::{Levels, Passed, Queued, Taken};

@@ -1,0 +1,347 @@
+//! The queues of one CPU whose levels have threads of their own: the kernel arbitrates between levels, and within a
+//! level a job that has started runs to completion [KOKYU II-B].
+//!
+//! It orders jobs exactly as a [`Dispatcher`](crate::Dispatcher) does whose levels are all not preemptive. But where that one
+//! says who has the CPU, here the thread of a level asks, at the moment when it really has the CPU, what it shall
+//! run: [`Levels::take`]. So jobs are cancelled at that moment, and not when they came.
+//!
+//! A level that demotes late jobs sends those that have not started to one more queue, below all levels. A job that has
+//! started keeps its thread, and so its level, to its end: through demotion and through a change of plan, too.
+
+use takt_model::plan::Order;
+use takt_model::{CpuSet, Criticality, Late, NodeId, Plan, Span, System, TaskId, Time};
+
+use crate::dispatcher::{Job, PolicyError, plans};
+use crate::rank::{Phase, Rank, ordered};
+use crate::ready::ReadyQueue;
+
+/// What became of a job that is its operation's next to run.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Queued {
+    /// It waits in this level's queue.
+    Level(u32),
+    /// Its deadline has passed already, and its level drops late jobs: the slot is empty.
+    Dropped,
+}
+
+/// What a level's thread shall do.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// Run the job of this slot to its end, then say so by [`Levels::complete`].
+    Run {
+        /// The slot.
+        slot: u32,
+    },
+    /// Omit this job (`cancel`), whose slot is empty now, and ask again.
+    Cancel {
+        /// The slot.
+        slot: u32,
+    },
+}
+
+/// What a passed deadline, or another plan, does to a job.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Passed {
+    /// Nothing.
+    Continues,
+    /// It waits in this level's queue from now on.
+    Moved(u32),
+    /// It is dropped, and its slot empty. One that was running is to be stopped by who runs it, and no completion of it is told.
+    Dropped {
+        /// Whether it had started.
+        running: bool,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Empty,
+    Waiting { queue: u32 },
+    Running,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    task: TaskId,
+    /// What the plan in force says of it.
+    level: u32,
+    order: Order,
+    shift_ns: i64,
+    late: Late,
+    /// Zero where the level does not break ties by importance.
+    ties: u32,
+    importance: u32,
+    cancellable: bool,
+    wcet: Span,
+    demoted: bool,
+    state: State,
+    job: Job,
+}
+
+impl Slot {
+    fn rank(&self, slot: u32) -> Rank {
+        let deadline_ns = self.job.deadline.as_ns() as i64;
+        let key = match self.order {
+            Order::Fifo => self.job.release.as_ns() as i64,
+            Order::Deadline => deadline_ns.saturating_add(self.shift_ns),
+            // It has not started, so that all of it remains.
+            Order::Laxity => deadline_ns.saturating_sub(self.wcet.as_ns() as i64),
+        };
+        Rank::new(self.level, Phase::Fresh, ordered(key), self.ties, self.job.arrival.as_ns(), slot)
+    }
+}
+
+/// The jobs of one CPU's operations, by level. See the module's documentation.
+#[derive(Clone, Debug)]
+pub struct Levels {
+    slots: Vec<Slot>,
+    /// One per level of the plan with the most, and one for demoted jobs.
+    queues: Vec<ReadyQueue>,
+    plans: Vec<Plan>,
+    plan: usize,
+}
+
+impl Levels {
+    /// The queues of `cpu` for the tasks of `node` that stand in no component and are bound to it, under the node's strategy and
+    /// modes. Slots count these tasks in file order, levels and plans are numbered as the node's.
+    ///
+    /// # Errors
+    /// A strategy that does not fit the tasks, or a task that is bound to no CPU, or to several.
+    pub fn new(system: &System, node: NodeId, cpu: u32) -> Result<Levels, PolicyError> {
+        let plans = plans(system, node)?;
+        let spec = system.nodes.get(node.index()).ok_or(PolicyError::NoNode { node: node.0 })?;
+        let all = CpuSet::first(spec.cpus);
+        let mut slots = Vec::new();
+        for (id, task) in system.tasks_of(node).filter(|(_, task)| task.component.is_none()) {
+            let allowed = task.cpus.unwrap_or(all).intersection(&all);
+            if allowed.len() != 1 {
+                return Err(PolicyError::NotBound { task: task.name.clone(), node: spec.name.clone() });
+            }
+            if allowed.lowest() != Some(cpu) {
+                continue;
+            }
+            slots.push(Slot {
+                task: id,
+                level: 0,
+                order: Order::Fifo,
+                shift_ns: 0,
+                late: Late::Continue,
+                ties: 0,
+                importance: task.importance,
+                cancellable: spec.cancel && task.criticality == Criticality::Low,
+                wcet: task.wcet,
+                demoted: false,
+                state: State::Empty,
+                job: Job { slot: slots.len() as u32, release: Time::ZERO, arrival: Time::ZERO, deadline: Time::ZERO },
+            });
+        }
+        let most = plans.iter().map(|plan| plan.levels.len()).max().unwrap_or(0);
+        let queues = (0..=most).map(|_| ReadyQueue::new(slots.len())).collect();
+        let mut levels = Levels { slots, queues, plans, plan: 0 };
+        levels.adopt(0);
+        Ok(levels)
+    }
+
+    /// How many operations it queues jobs of.
+    #[must_use]
+    pub fn slot_count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Levels of the plan with the most, and one for demoted jobs: what a thread can be needed for.
+    #[must_use]
+    pub fn level_count(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// The task of a slot.
+    #[must_use]
+    pub fn task(&self, slot: u32) -> Option<TaskId> {
+        self.slots.get(slot as usize).map(|at| at.task)
+    }
+
+    /// The level of a slot's job, or of its next one: the plan's in force, or that of demoted jobs. A thread that runs a job
+    /// of another level than its own, for the plan has changed meanwhile, should go by this one.
+    #[must_use]
+    pub fn level(&self, slot: u32) -> Option<u32> {
+        let at = self.slots.get(slot as usize)?;
+        Some(if at.demoted && at.state != State::Empty { self.demoted() } else { at.level })
+    }
+
+    /// Which plan is in force: 0 is that of the node's strategy, k that of its k-th mode in order of time.
+    #[must_use]
+    pub fn plan(&self) -> usize {
+        self.plan
+    }
+
+    /// How many plans there are to switch between.
+    #[must_use]
+    pub fn plan_count(&self) -> usize {
+        self.plans.len()
+    }
+
+    /// Whether it must be told when the deadline of a slot's job passes, under the plan in force.
+    #[must_use]
+    pub fn wants_deadline(&self, slot: u32) -> bool {
+        self.slots.get(slot as usize).is_some_and(|at| at.late != Late::Continue)
+    }
+
+    /// Whether a job waits in this level's queue.
+    #[inline]
+    #[must_use]
+    pub fn is_waiting(&self, level: u32) -> bool {
+        self.queues.get(level as usize).is_some_and(|queue| !queue.is_empty())
+    }
+
+    /// Whether a slot holds a job.
+    #[must_use]
+    pub fn is_taken(&self, slot: u32) -> bool {
+        self.slots.get(slot as usize).is_some_and(|at| at.state != State::Empty)
+    }
+
+    /// A job may run. Its slot must hold no other: jobs of one operation go one after the other.
+    #[inline]
+    pub fn ready(&mut self, now: Time, job: Job) -> Queued {
+        let demoted = self.demoted();
+        let Some(at) = self.slots.get_mut(job.slot as usize).filter(|at| at.state == State::Empty) else {
+            debug_assert!(false, "slot {} is not there, or holds a job", job.slot);
+            return Queued::Dropped;
+        };
+        at.job = job;
+        let late = at.late != Late::Continue && job.deadline <= now;
+        if late && at.late == Late::Drop {
+            return Queued::Dropped;
+        }
+        at.demoted = late;
+        let queue = if late { demoted } else { at.level };
+        at.state = State::Waiting { queue };
+        let rank = at.rank(job.slot);
+        if let Some(queue) = self.queues.get_mut(queue as usize) {
+            queue.push(rank);
+        }
+        Queued::Level(queue)
+    }
+
+    /// What the thread of `level`, which has the CPU and nothing to do, shall do at `now`; nothing where no job waits.
+    #[inline]
+    pub fn take(&mut self, level: u32, now: Time) -> Option<Taken> {
+        let slot = self.queues.get_mut(level as usize)?.pop()?.slot();
+        let at = self.slots.get_mut(slot as usize)?;
+        if at.cancellable && at.wcet > at.job.deadline.saturating_since(now) {
+            at.state = State::Empty;
+            return Some(Taken::Cancel { slot });
+        }
+        at.state = State::Running;
+        Some(Taken::Run { slot })
+    }
+
+    /// The running job of a slot came to its end.
+    #[inline]
+    pub fn complete(&mut self, slot: u32) {
+        match self.slots.get_mut(slot as usize) {
+            Some(at) if at.state == State::Running => at.state = State::Empty,
+            _ => debug_assert!(false, "slot {slot} completes without running"),
+        }
+    }
+
+    /// The deadline of the job in a slot has passed.
+    pub fn deadline(&mut self, slot: u32) -> Passed {
+        let demoted = self.demoted();
+        let Some(at) = self.slots.get_mut(slot as usize) else { return Passed::Continues };
+        match (at.late, at.state) {
+            (Late::Continue, _) | (_, State::Empty) | (Late::Demote, State::Running) => Passed::Continues,
+            (Late::Drop, state) => {
+                at.state = State::Empty;
+                if let State::Waiting { queue } = state {
+                    self.unqueue(queue, slot);
+                }
+                Passed::Dropped { running: state == State::Running }
+            }
+            (Late::Demote, State::Waiting { queue }) if queue == demoted => Passed::Continues,
+            (Late::Demote, State::Waiting { queue }) => {
+                at.demoted = true;
+                self.unqueue(queue, slot);
+                self.enqueue(slot);
+                Passed::Moved(demoted)
+            }
+        }
+    }
+
+    /// Another plan holds from `now` on. Jobs that wait are ordered by it, late ones are treated as its levels say; each whose
+    /// queue changes, or that is dropped, is told to `each`. Takes O(n log n) steps for n slots and allocates nothing.
+    ///
+    /// Returns whether there is such a plan; otherwise nothing changes.
+    pub fn switch(&mut self, plan: usize, now: Time, mut each: impl FnMut(u32, Passed)) -> bool {
+        if plan >= self.plans.len() {
+            return false;
+        }
+        self.adopt(plan);
+        for queue in &mut self.queues {
+            queue.drain(|_| {});
+        }
+        for slot in 0..self.slots.len() as u32 {
+            let Some(at) = self.slots.get_mut(slot as usize) else { continue };
+            let before = at.state;
+            if before == State::Empty {
+                continue;
+            }
+            let late = at.job.deadline <= now;
+            if late && at.late == Late::Drop {
+                at.state = State::Empty;
+                each(slot, Passed::Dropped { running: before == State::Running });
+                continue;
+            }
+            let demotes = late && at.late == Late::Demote;
+            at.demoted = demotes && (at.demoted || before != State::Running);
+            if let State::Waiting { queue: from } = before {
+                let to = self.enqueue(slot);
+                if to != from {
+                    each(slot, Passed::Moved(to));
+                }
+            }
+        }
+        true
+    }
+
+    /// The queue of demoted jobs.
+    #[inline]
+    fn demoted(&self) -> u32 {
+        self.queues.len() as u32 - 1
+    }
+
+    fn unqueue(&mut self, queue: u32, slot: u32) {
+        if let Some(queue) = self.queues.get_mut(queue as usize) {
+            queue.remove(slot);
+        }
+    }
+
+    /// Puts the waiting job of a slot where it belongs; which queue that is.
+    fn enqueue(&mut self, slot: u32) -> u32 {
+        let demoted = self.demoted();
+        let Some(at) = self.slots.get_mut(slot as usize) else { return demoted };
+        let queue = if at.demoted { demoted } else { at.level };
+        at.state = State::Waiting { queue };
+        let rank = at.rank(slot);
+        if let Some(queue) = self.queues.get_mut(queue as usize) {
+            queue.push(rank);
+        }
+        queue
+    }
+
+    /// Copies what a plan says into the slots.
+    fn adopt(&mut self, plan: usize) {
+        self.plan = plan;
+        let Some(plan) = self.plans.get(plan) else { return };
+        for slot in &mut self.slots {
+            let placed = plan.tasks.iter().find(|placed| placed.task == slot.task);
+            let level = placed.and_then(|placed| plan.levels.get(placed.level as usize));
+            let (Some(placed), Some(level)) = (placed, level) else { continue };
+            (slot.level, slot.shift_ns) = (placed.level, placed.shift_ns);
+            (slot.order, slot.late) = (level.order, level.late);
+            slot.ties = if level.importance_ties { slot.importance } else { 0 };
+        }
+    }
+}
