@@ -187,23 +187,12 @@ pub(crate) fn merged(merged: &Merged, silence: Silence) -> String {
 }
 
 fn of_tasks(stats: &Stats) -> String {
-    let mut table = Table::new(&[
-        "task",
-        "node",
-        "released",
-        "completed",
-        "missed",
-        "cancelled",
-        "unfinished",
-        "resp min",
-        "mean",
-        "p50",
-        "p99",
-        "max",
-        "laxity min",
-        "preempt",
-        "migrate",
-    ]);
+    // Only a dispatcher with bounded queues rejects.
+    let rejects = stats.tasks.iter().any(|task| task.rejected > 0);
+    let mut heads = vec!["task", "node", "released", "completed", "missed", "cancelled"];
+    heads.extend(rejects.then_some("rejected"));
+    heads.extend(["unfinished", "resp min", "mean", "p50", "p99", "max", "laxity min", "preempt", "migrate"]);
+    let mut table = Table::new(&heads);
     for task in &stats.tasks {
         let mut cells = vec![
             task.task.clone(),
@@ -212,8 +201,9 @@ fn of_tasks(stats: &Stats) -> String {
             task.completed.to_string(),
             or_dash(task.missed),
             task.cancelled.to_string(),
-            task.unfinished.to_string(),
         ];
+        cells.extend(rejects.then(|| task.rejected.to_string()));
+        cells.push(task.unfinished.to_string());
         cells.extend(spans(task.response_ns.map(|s| [s.min, s.mean, s.p50, s.p99, s.max])));
         cells.push(or_dash(task.laxity_ns.map(|laxity| Lateness::from_ns(laxity.min).four_digits_down())));
         cells.push(or_dash(task.preemptions));

@@ -11,6 +11,7 @@ pub mod futex;
 pub mod group;
 pub mod guardian;
 pub mod hold;
+pub mod lock;
 pub mod machine;
 pub mod memory;
 pub mod net;
@@ -22,5 +23,6 @@ pub mod thread;
 pub mod tracing;
 
 pub use clock::Epoch;
+pub use lock::{PiGuard, PiMutex};
 pub use machine::{Machine, machine};
 pub use sched::{Class, ClassGuard, Reservation, SchedError};

@@ -31,6 +31,10 @@ pub enum CancelCause {
     Shed,
     /// Dropped at its deadline (`late = "drop"`). Counts as unfinished and missed.
     Late,
+    /// Not queued when it arrived, for as many jobs as may of its task waited or ran. Counts as released and rejected.
+    Rejected,
+    /// Its code panicked. Counts as unfinished and missed.
+    Failed,
 }
 
 /// One event of one stream. Times stand beside it, see [`Sink::event`].

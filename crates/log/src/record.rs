@@ -226,6 +226,8 @@ fn cause_number(cause: CancelCause) -> u32 {
         CancelCause::Omitted => 0,
         CancelCause::Shed => 1,
         CancelCause::Late => 2,
+        CancelCause::Rejected => 3,
+        CancelCause::Failed => 4,
     }
 }
 
@@ -234,6 +236,8 @@ fn cause(number: u64) -> Result<CancelCause, Fault> {
         0 => Ok(CancelCause::Omitted),
         1 => Ok(CancelCause::Shed),
         2 => Ok(CancelCause::Late),
+        3 => Ok(CancelCause::Rejected),
+        4 => Ok(CancelCause::Failed),
         _ => Err(Fault::Malformed),
     }
 }

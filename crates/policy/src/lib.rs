@@ -26,11 +26,13 @@
 //! # Ok::<(), takt_policy::PolicyError>(())
 //! ```
 
+mod chain;
 mod cluster;
 mod dispatcher;
 mod levels;
 mod rank;
 mod ready;
 
+pub use chain::{Due, Link};
 pub use dispatcher::{Decision, Dispatcher, Event, Job, PolicyError};
 pub use levels::{Levels, Passed, Queued, Taken};

@@ -96,7 +96,8 @@ pub fn chart(system: &System, events: &[(u32, Time, Event)], units: u64) -> Stri
             let Some(cell) = marks.get_mut((mark.at.as_ns() / UNIT.as_ns()) as usize) else { continue };
             *cell = match (mark.what, *cell) {
                 (MarkKind::Miss, _) | (_, 'X') => 'X',
-                (MarkKind::Cancel(CancelCause::Omitted | CancelCause::Shed), _) | (_, 'o') => 'o',
+                (_, 'o') => 'o',
+                (MarkKind::Cancel(cause), _) if cause != CancelCause::Late => 'o',
                 (MarkKind::Release, ' ' | '^') => '^',
                 (MarkKind::Deadline, ' ' | 'v') => 'v',
                 (MarkKind::Release | MarkKind::Deadline, _) => '|',

@@ -45,6 +45,10 @@ pub enum Outcome {
     Omitted,
     /// Shed, for a predecessor in its chain was cancelled.
     Shed,
+    /// Not queued when it arrived, for too many of its task waited or ran.
+    Rejected,
+    /// Its code panicked.
+    Failed,
     /// Events were lost while it was open, and none tells of it since: whether it completed nobody knows.
     Unknown,
 }
@@ -61,6 +65,8 @@ impl Outcome {
             Outcome::Dropped => "dropped",
             Outcome::Omitted => "omitted",
             Outcome::Shed => "shed",
+            Outcome::Rejected => "rejected",
+            Outcome::Failed => "failed",
             Outcome::Unknown => "unknown",
         }
     }
@@ -68,7 +74,7 @@ impl Outcome {
     /// Whether it counts as a missed deadline.
     #[must_use]
     pub const fn is_missed(self) -> bool {
-        matches!(self, Outcome::Late | Outcome::UnfinishedLate | Outcome::Dropped)
+        matches!(self, Outcome::Late | Outcome::UnfinishedLate | Outcome::Dropped | Outcome::Failed)
     }
 }
 
@@ -205,6 +211,8 @@ impl JobTracker {
                     CancelCause::Omitted => Outcome::Omitted,
                     CancelCause::Shed => Outcome::Shed,
                     CancelCause::Late => Outcome::Dropped,
+                    CancelCause::Rejected => Outcome::Rejected,
+                    CancelCause::Failed => Outcome::Failed,
                 };
                 Some(record)
             }

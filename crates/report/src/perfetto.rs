@@ -530,6 +530,8 @@ impl<W: io::Write> Sink for PerfettoWriter<W> {
                         CancelCause::Omitted => "omitted",
                         CancelCause::Shed => "shed",
                         CancelCause::Late => "dropped",
+                        CancelCause::Rejected => "rejected",
+                        CancelCause::Failed => "failed",
                     },
                 );
                 self.job_over(now, job, ended);

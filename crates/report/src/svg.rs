@@ -416,7 +416,7 @@ impl<'a> Drawing<'a> {
         if has(|kind| kind == MarkKind::Miss) {
             add("miss".to_owned(), "deadline missed".to_owned());
         }
-        if has(|kind| matches!(kind, MarkKind::Cancel(CancelCause::Omitted | CancelCause::Shed))) {
+        if has(|kind| matches!(kind, MarkKind::Cancel(cause) if cause != CancelCause::Late)) {
             add("cancel".to_owned(), "cancelled".to_owned());
         }
         if has(|kind| kind == MarkKind::Completion) {

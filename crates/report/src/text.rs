@@ -224,8 +224,8 @@ impl Printer<'_> {
                 MarkKind::Release => g.release,
                 MarkKind::Deadline => g.deadline,
                 MarkKind::Miss => g.miss,
-                MarkKind::Cancel(CancelCause::Omitted | CancelCause::Shed) => g.cancel,
                 MarkKind::Completion | MarkKind::Cancel(CancelCause::Late) => continue,
+                MarkKind::Cancel(_) => g.cancel,
             };
             *cell = Some(match *cell {
                 Some(old) if old == g.miss || old == g.cancel => old,
@@ -337,7 +337,7 @@ impl Printer<'_> {
         if marks(|kind| *kind == MarkKind::Miss) {
             words.push(format!("{} deadline missed", g.miss));
         }
-        if marks(|kind| matches!(kind, MarkKind::Cancel(CancelCause::Omitted | CancelCause::Shed))) {
+        if marks(|kind| matches!(kind, MarkKind::Cancel(cause) if *cause != CancelCause::Late)) {
             words.push(format!("{} cancelled", g.cancel));
         }
         let last = words.len() - 1;

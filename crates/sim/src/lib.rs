@@ -16,7 +16,6 @@
 //! # Ok::<(), takt_sim::SimError>(())
 //! ```
 
-mod chain;
 mod node;
 mod thefts;
 mod times;

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 
 use takt_log::{CancelCause, Event, JobKey, Parent, Sink};
 use takt_model::{Arrivals, Arriving, Costs, Draw, Exec, NodeId, Span, System, Task, TaskId, Time};
-use takt_policy::{self as policy, Decision, Dispatcher};
+use takt_policy::{self as policy, Decision, Dispatcher, Due, Link};
 
-use crate::chain::{Due, Link};
 use crate::thefts::Thefts;
 use crate::times::Times;
 use crate::{BACKLOG_MAX, SimError};

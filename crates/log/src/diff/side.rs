@@ -51,6 +51,8 @@ impl JobView {
             (End::Cancelled(CancelCause::Omitted), _) => "omitted",
             (End::Cancelled(CancelCause::Shed), _) => "shed",
             (End::Cancelled(CancelCause::Late), _) => "dropped late",
+            (End::Cancelled(CancelCause::Rejected), _) => "rejected",
+            (End::Cancelled(CancelCause::Failed), _) => "failed",
             (End::Open | End::Unfinished, false) => "unfinished",
             (End::Open | End::Unfinished, true) => "unfinished, late",
             (End::Unknown, _) => "unknown",

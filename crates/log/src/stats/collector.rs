@@ -76,7 +76,9 @@ pub(super) struct TaskState {
     pub(super) deadline: u64,
     pub(super) missed: u64,
     pub(super) cancelled: u64,
-    /// Dropped at their deadline.
+    /// Not queued when they arrived.
+    pub(super) rejected: u64,
+    /// Dropped at their deadline, or failed.
     pub(super) dropped: u64,
     pub(super) censored: u64,
     /// Open at the end of the interval before, and not censored since.
@@ -378,11 +380,13 @@ impl Collector {
         let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
         let Some(mut job) = task.take(job.number) else { return };
         task.busy = task.busy.saturating_add(leave(&mut self.cpus, task.cpus, &mut job, now));
-        if cause == CancelCause::Late {
-            task.dropped += 1;
-            task.missed += u64::from(!job.missed);
-        } else {
-            task.cancelled += 1;
+        match cause {
+            CancelCause::Late | CancelCause::Failed => {
+                task.dropped += 1;
+                task.missed += u64::from(!job.missed);
+            }
+            CancelCause::Rejected => task.rejected += 1,
+            CancelCause::Omitted | CancelCause::Shed => task.cancelled += 1,
         }
     }
 
@@ -418,6 +422,7 @@ impl TaskState {
             deadline: NONE,
             missed: 0,
             cancelled: 0,
+            rejected: 0,
             dropped: 0,
             censored: 0,
             carried: 0,

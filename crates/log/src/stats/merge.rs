@@ -172,6 +172,7 @@ fn add_task(sum: &mut TaskStats, run: &TaskStats, duration: u64) {
     sum.completed += run.completed;
     sum.missed = both(sum.missed, run.missed);
     sum.cancelled += run.cancelled;
+    sum.rejected += run.rejected;
     sum.unfinished += run.unfinished;
     sum.censored += run.censored;
     sum.uncertain += run.uncertain;

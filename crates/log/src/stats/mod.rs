@@ -57,7 +57,7 @@ pub struct Stats {
     pub lost_events: Option<u64>,
 }
 
-/// What became of a task's jobs. `released = completed + cancelled + unfinished - carried`.
+/// What became of a task's jobs. `released = completed + cancelled + rejected + unfinished - carried`.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TaskStats {
     /// Its name.
@@ -76,7 +76,10 @@ pub struct TaskStats {
     pub missed: Option<u64>,
     /// Omitted, or shed with a predecessor.
     pub cancelled: u64,
-    /// Open at the end, or dropped at the deadline.
+    /// Not queued when they arrived, for too many of the task waited or ran.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rejected: u64,
+    /// Open at the end, dropped at the deadline, or failed.
     pub unfinished: u64,
     /// Jobs of which lost events hide the release or the fate; in none of the other counts.
     pub censored: u64,

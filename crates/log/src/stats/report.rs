@@ -43,7 +43,7 @@ impl Collector {
             let open = state.account(&mut self.cpus, now, whole);
             let deadline = def.deadline.map(|deadline| deadline.as_ns());
             let mut stats = state.stats(knows, open, deadline, duration);
-            let seen = stats.completed + stats.cancelled + stats.unfinished + stats.censored;
+            let seen = stats.completed + stats.cancelled + stats.rejected + stats.unfinished + stats.censored;
             if seen == 0 && !self.definitions.covers(def.node) {
                 continue;
             }
@@ -118,7 +118,7 @@ impl TaskState {
         let inter_arrivals = take(&mut self.inter_arrivals, knows.releases);
         let start_latencies = take(&mut self.start_latencies, knows.starts);
         let latencies = self.latencies.as_mut().map(|latencies| std::mem::take(&mut **latencies));
-        let over = responses.count() + self.cancelled + self.dropped;
+        let over = responses.count() + self.cancelled + self.rejected + self.dropped;
         TaskStats {
             task: String::new(),
             node: String::new(),
@@ -127,6 +127,7 @@ impl TaskState {
             completed: responses.count(),
             missed: (knows.fates && deadline.is_some()).then_some(self.missed),
             cancelled: self.cancelled,
+            rejected: self.rejected,
             unfinished: self.dropped + open,
             censored: self.censored,
             uncertain: self.uncertain,
@@ -156,6 +157,7 @@ impl TaskState {
     /// Starts a new interval.
     fn reset(&mut self) {
         (self.missed, self.cancelled, self.dropped, self.censored) = (0, 0, 0, 0);
+        self.rejected = 0;
         (self.uncertain, self.preemptions, self.migrations, self.busy) = (0, 0, 0, 0);
         (self.carried, self.holes) = (0, false);
         for job in self.open.iter_mut() {

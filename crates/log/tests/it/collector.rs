@@ -34,7 +34,7 @@ pub(crate) fn jobs() -> impl Strategy<Value = Vec<Job>> {
     let fate = prop_oneof![
         8 => Just(Fate::Complete),
         1 => Just(Fate::Open),
-        1 => prop_oneof![Just(CancelCause::Omitted), Just(CancelCause::Shed), Just(CancelCause::Late)].prop_map(Fate::Cancel),
+        1 => prop::sample::select(vec![CancelCause::Omitted, CancelCause::Shed, CancelCause::Late, CancelCause::Rejected, CancelCause::Failed]).prop_map(Fate::Cancel),
     ];
     let runs = proptest::collection::vec((0u64..500, 1u64..3000, 0u32..2), 0..4);
     let origin = proptest::option::of(0u64..2000);
@@ -169,17 +169,18 @@ proptest! {
         for (t, (jobs, found)) in tasks.iter().zip(&stats.tasks).enumerate() {
             let count = |wanted: fn(&Job) -> bool| jobs.iter().filter(|job| wanted(job)).count() as u64;
             let cancelled = count(|job| matches!(job.fate, Fate::Cancel(CancelCause::Omitted | CancelCause::Shed)));
-            let dropped = count(|job| matches!(job.fate, Fate::Cancel(CancelCause::Late)));
+            let rejected = count(|job| matches!(job.fate, Fate::Cancel(CancelCause::Rejected)));
+            let dropped = count(|job| matches!(job.fate, Fate::Cancel(CancelCause::Late | CancelCause::Failed)));
             let completed = count(|job| matches!(job.fate, Fate::Complete));
             prop_assert_eq!(found.released, jobs.len() as u64);
-            prop_assert_eq!(found.released, found.completed + found.cancelled + found.unfinished);
-            prop_assert_eq!((found.completed, found.cancelled), (completed, cancelled));
+            prop_assert_eq!(found.released, found.completed + found.cancelled + found.rejected + found.unfinished);
+            prop_assert_eq!((found.completed, found.cancelled, found.rejected), (completed, cancelled, rejected));
             prop_assert_eq!((found.unfinished, found.censored), (count(|job| matches!(job.fate, Fate::Open)) + dropped, 0));
             prop_assert_eq!(found.deadline_ns, deadlines[t]);
             let missed = deadlines[t].map(|deadline| jobs.iter().filter(|job| match job.fate {
                 Fate::Complete => job.end > job.arrival + deadline,
                 Fate::Open => job.arrival + deadline <= end,
-                Fate::Cancel(cause) => cause == CancelCause::Late,
+                Fate::Cancel(cause) => matches!(cause, CancelCause::Late | CancelCause::Failed),
             }).count() as u64);
             prop_assert_eq!(found.missed, missed);
             let preemptions: usize = jobs.iter().map(|job| job.runs.len().saturating_sub(1)).sum();
@@ -218,7 +219,7 @@ proptest! {
     fn nonsense_is_counted_consistently(events in records(3, 400), end in any::<u64>()) {
         let stats = collect(&definitions(&[Some(1000); 40]), KindSet::ALL, &events, end);
         for task in &stats.tasks {
-            prop_assert_eq!(task.released, task.completed + task.cancelled + task.unfinished);
+            prop_assert_eq!(task.released, task.completed + task.cancelled + task.rejected + task.unfinished);
             prop_assert!(task.missed.unwrap() <= task.released);
         }
     }

@@ -241,7 +241,7 @@ proptest! {
             }
             for part in &parts {
                 let task = &part.tasks[t];
-                prop_assert_eq!(task.released + task.carried, task.completed + task.cancelled + task.unfinished);
+                prop_assert_eq!(task.released + task.carried, task.completed + task.cancelled + task.rejected + task.unfinished);
             }
             prop_assert!(merge(&|part| part.tasks[t].responses.clone()) == whole.responses);
             prop_assert!(merge(&|part| part.tasks[t].executions.clone()) == whole.executions);

@@ -28,7 +28,13 @@ fn job() -> impl Strategy<Value = JobKey> {
 pub(crate) fn event() -> impl Strategy<Value = Event> {
     let parent = proptest::option::of((any::<u32>(), number()))
         .prop_map(|parent| parent.map(|(hop, origin)| Parent { hop, origin: Time::from_ns(origin) }));
-    let cause = prop_oneof![Just(CancelCause::Omitted), Just(CancelCause::Shed), Just(CancelCause::Late)];
+    let cause = prop::sample::select(vec![
+        CancelCause::Omitted,
+        CancelCause::Shed,
+        CancelCause::Late,
+        CancelCause::Rejected,
+        CancelCause::Failed,
+    ]);
     prop_oneof![
         (job(), number(), parent).prop_map(|(job, arrival, parent)| {
             let arrival = Time::from_ns(arrival);
