@@ -22,6 +22,7 @@
 //! ```
 
 mod account;
+pub mod dispatch;
 mod error;
 mod kernel;
 pub mod load;

@@ -1,0 +1,303 @@
+//! What keeps a set of operations from becoming a plan: all of it at once, a line each, with the numbers.
+
+use std::fmt;
+
+use takt_linux::sched::FIFO_PRIORITY_MAX;
+use takt_model::Span;
+use takt_model::file::one_line;
+use thiserror::Error;
+
+/// All that is wrong with a set of operations or a System; never empty where it comes from this crate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Anomalies(pub Vec<Anomaly>);
+
+impl Anomalies {
+    /// `Err` with these, or `Ok` with the value where there are none.
+    pub(super) fn none_or<T>(anomalies: Vec<Anomaly>, value: T) -> Result<T, Anomalies> {
+        if anomalies.is_empty() { Ok(value) } else { Err(Anomalies(anomalies)) }
+    }
+
+    /// One after the other.
+    pub fn iter(&self) -> std::slice::Iter<'_, Anomaly> {
+        self.0.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Anomalies {
+    type Item = &'a Anomaly;
+    type IntoIter = std::slice::Iter<'a, Anomaly>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+/// One line each, without a newline at the end.
+impl fmt::Display for Anomalies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, anomaly) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            f.write_str(&one_line(&anomaly.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Anomalies {}
+
+/// One thing that is wrong. Its text says what, where, and what to do.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum Anomaly {
+    /// Nothing to plan.
+    #[error("{of} has no operation to dispatch; add at least one")]
+    Empty {
+        /// The set or the node.
+        of: String,
+    },
+    /// A name that is none.
+    #[error("the name of {of} {fault}")]
+    Name {
+        /// The set, or the operation by its position.
+        of: String,
+        /// What about it, and what to do.
+        fault: &'static str,
+    },
+    /// Two operations of one name.
+    #[error("a second operation is called \"{name}\"; give each its own name")]
+    Duplicate {
+        /// The name.
+        name: String,
+    },
+    /// A value out of its range.
+    #[error("{key} {given} of {of} is out of range; {right}")]
+    Value {
+        /// The set or the operation.
+        of: String,
+        /// Which value.
+        key: &'static str,
+        /// What it is.
+        given: String,
+        /// What it may be.
+        right: String,
+    },
+    /// An operation that waits for others, and names none.
+    #[error(
+        "operation \"{operation}\" arrives after others and names none; name what it comes after, or give it a period or a distance"
+    )]
+    NoPredecessor {
+        /// The operation.
+        operation: String,
+    },
+    /// An operation that waits for others, and has an arrival of its own.
+    #[error(
+        "operation \"{operation}\" comes after others and has a period or a distance of its own; keep one of the two"
+    )]
+    TwoArrivals {
+        /// The operation.
+        operation: String,
+    },
+    /// A predecessor named twice.
+    #[error("operation \"{operation}\" comes after \"{predecessor}\" twice; once is enough")]
+    Twice {
+        /// The operation.
+        operation: String,
+        /// What it names twice.
+        predecessor: String,
+    },
+    /// A predecessor that does not exist.
+    #[error(
+        "operation \"{operation}\" comes after \"{predecessor}\", which does not exist; add it, or correct the name"
+    )]
+    Unresolved {
+        /// The operation.
+        operation: String,
+        /// What it names.
+        predecessor: String,
+    },
+    /// Operations that wait for each other.
+    #[error(
+        "operations wait for each other in a circle: {}; one of them must not come after the others",
+        circle(names)
+    )]
+    Cycle {
+        /// The whole circle once, each before the one that waits for it; the first waits for the last.
+        names: Vec<String>,
+    },
+    /// Predecessors that come at different rates.
+    #[error(
+        "operation \"{operation}\" comes after \"{first}\" with period {first_period} and \"{other}\" with period {other_period}; they must have one period"
+    )]
+    Periods {
+        /// The operation.
+        operation: String,
+        /// Its first predecessor.
+        first: String,
+        /// That one's period.
+        first_period: Span,
+        /// Another one.
+        other: String,
+        /// That one's period.
+        other_period: Span,
+    },
+    /// An operation that no level takes.
+    #[error(
+        "strategy \"{strategy}\" has no level for operation \"{operation}\"; end its levels with one that takes the rest"
+    )]
+    NoLevel {
+        /// The strategy.
+        strategy: String,
+        /// The operation.
+        operation: String,
+    },
+    /// An operation without the priority that its level needs.
+    #[error(
+        "operation \"{operation}\" has no priority, which strategy \"{strategy}\" needs; give it one, 1 is the most important"
+    )]
+    NoPriority {
+        /// The strategy.
+        strategy: String,
+        /// The operation.
+        operation: String,
+    },
+    /// A discipline that nobody executes.
+    #[error(
+        "strategy \"{strategy}\" uses the discipline \"table\", which this version cannot dispatch; use fifo, deadline, laxity or gel"
+    )]
+    Table {
+        /// The strategy.
+        strategy: String,
+    },
+    /// Priorities that SCHED_FIFO does not have, or takt may not use.
+    #[error("SCHED_FIFO priorities {least} to {most} are out of range; 1 to {max} can be used, 99 is the kernel's own", max = FIFO_PRIORITY_MAX)]
+    Priorities {
+        /// The least important.
+        least: u8,
+        /// The most important.
+        most: u8,
+    },
+    /// More levels than priorities.
+    #[error(
+        "strategy \"{strategy}\" needs {needed} SCHED_FIFO priorities ({levels} for levels, 1 for timers{}), and there are {there}; allow more, or choose a strategy with fewer levels",
+        if *demoted { ", 1 for demoted jobs" } else { "" }
+    )]
+    TooFewPriorities {
+        /// The strategy with the most levels.
+        strategy: String,
+        /// How many levels it makes of the operations.
+        levels: usize,
+        /// Whether a level demotes late jobs.
+        demoted: bool,
+        /// How many priorities it needs.
+        needed: usize,
+        /// How many there are.
+        there: usize,
+    },
+    /// Critical operations that are too much for a CPU.
+    #[error(
+        "critical operations need {} of CPU {cpu}, and may have {}; lower their rates or wcets, move some to another CPU, or call fewer critical",
+        percent(*used_ppm), percent(u64::from(*bound_ppm))
+    )]
+    CriticalUtilization {
+        /// The CPU.
+        cpu: u32,
+        /// What they need, in millionths of it, rounded up.
+        used_ppm: u64,
+        /// What they may have, in millionths of it.
+        bound_ppm: u32,
+    },
+    /// Operations that are too much for a CPU together.
+    #[error(
+        "operations need {} of CPU {cpu}, critical ones {} of it, and may have {}; lower their rates or wcets, move some to another CPU, or allow overload",
+        percent(*used_ppm), percent(*critical_ppm), percent(u64::from(*bound_ppm))
+    )]
+    TotalUtilization {
+        /// The CPU.
+        cpu: u32,
+        /// What they need, in millionths of it, rounded up.
+        used_ppm: u64,
+        /// What critical ones need of that, rounded up.
+        critical_ppm: u64,
+        /// What they may have, in millionths of it.
+        bound_ppm: u32,
+    },
+    /// An operation that is late even if it runs alone.
+    #[error(
+        "wcet {wcet} of operation \"{operation}\" exceeds its deadline {deadline}; shorten it, or give it more time"
+    )]
+    WcetAboveDeadline {
+        /// The operation.
+        operation: String,
+        /// Its execution time.
+        wcet: Span,
+        /// Its relative deadline.
+        deadline: Span,
+    },
+    /// A critical operation that can be late because another one of its level has started before.
+    #[error(
+        "critical operation \"{operation}\" can wait {blocking} for \"{by}\", which runs to completion in the same level of strategy \"{strategy}\": with its wcet {wcet} that exceeds its deadline {deadline}; separate their levels or CPUs, or split \"{by}\""
+    )]
+    Blocking {
+        /// The critical operation.
+        operation: String,
+        /// Whose job blocks it.
+        by: String,
+        /// The strategy that puts both into one level.
+        strategy: String,
+        /// How long it can block.
+        blocking: Span,
+        /// The critical operation's own execution time.
+        wcet: Span,
+        /// Its relative deadline.
+        deadline: Span,
+    },
+    /// A node number that the System does not have.
+    #[error("the system has no node number {0}")]
+    NoNode(u32),
+    /// An operation of a System that could run on several CPUs.
+    #[error(
+        "task \"{operation}\" is bound to no single CPU of node \"{node}\", and a dispatcher queues by CPU; write cpus = [..] with one CPU, `takt check` chooses under placement = \"partitioned\""
+    )]
+    Unplaced {
+        /// The task.
+        operation: String,
+        /// The node.
+        node: String,
+    },
+    /// A part of a System that this dispatcher does not serve.
+    #[error("{part} \"{name}\" cannot be dispatched by this version: {why}")]
+    Unsupported {
+        /// Kind of part.
+        part: &'static str,
+        /// Its name.
+        name: String,
+        /// What about it.
+        why: &'static str,
+    },
+    /// What breaks a rule of System files.
+    #[error("{0}")]
+    System(String),
+}
+
+/// So many names of a circle are spelled out.
+const SPELLED_MAX: usize = 8;
+
+/// `"a" -> "b" -> "a"`; of a long circle the first names, and how many there are.
+fn circle(names: &[String]) -> String {
+    let quoted = |name: &String| format!("\"{name}\" -> ");
+    let mut text: String = names.iter().take(SPELLED_MAX).map(quoted).collect();
+    let long = names.len() > SPELLED_MAX;
+    text.push_str(if long { "... -> " } else { "" });
+    text.push_str(&names.first().map_or(String::new(), |name| format!("\"{name}\"")));
+    text.push_str(&if long { format!(" ({} in all)", names.len()) } else { String::new() });
+    text
+}
+
+/// Millionths as percent, exactly.
+fn percent(ppm: u64) -> String {
+    let (whole, rest) = (ppm / 10_000, ppm % 10_000);
+    let decimals = format!(".{rest:04}");
+    let decimals = decimals.trim_end_matches('0').trim_end_matches('.');
+    format!("{whole}{decimals} %")
+}

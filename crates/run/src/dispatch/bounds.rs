@@ -1,0 +1,269 @@
+//! Witnesses against a plan: too much for a CPU, too much for a deadline, too long a wait for one that has started.
+//!
+//! What is said here is so; what is not said may still go wrong, and `takt check` finds it. In symbols: C the wcet, T the
+//! period or least distance, D the relative deadline.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use takt_model::system::gcd;
+use takt_model::{Arrival, Criticality, Span, System, Task, TaskId};
+
+use super::anomaly::Anomaly;
+use super::graph::sorted;
+use super::plan::{Limits, Scheme};
+
+/// A task and the CPU that it runs on.
+pub(super) type Placed<'a> = (TaskId, &'a Task, u32);
+
+/// Whether C exceeds D.
+pub(super) fn above_deadline(placed: &[Placed]) -> Vec<Anomaly> {
+    let wrong = placed.iter().filter(|(_, task, _)| task.wcet > task.deadline);
+    let anomaly = |(_, task, _): &Placed| Anomaly::WcetAboveDeadline {
+        operation: task.name.clone(),
+        wcet: task.wcet,
+        deadline: task.deadline,
+    };
+    wrong.map(anomaly).collect()
+}
+
+/// Whether the sum of C/T exceeds what a CPU may give, of critical operations and of all.
+pub(super) fn utilization(placed: &[Placed], limits: &Limits) -> Vec<Anomaly> {
+    let mut by_cpu: BTreeMap<u32, Vec<&Task>> = BTreeMap::new();
+    for (_, task, cpu) in placed {
+        by_cpu.entry(*cpu).or_default().push(task);
+    }
+    let mut anomalies = Vec::new();
+    for (cpu, tasks) in by_cpu {
+        let shares = |task: &&Task| (task.wcet.as_ns(), task.period.as_ns());
+        let all: Vec<(u64, u64)> = tasks.iter().map(shares).collect();
+        let critical: Vec<(u64, u64)> =
+            tasks.iter().filter(|task| task.criticality == Criticality::High).map(shares).collect();
+        let bound_ppm = limits.critical_utilization_ppm;
+        if exceeds(&critical, bound_ppm) {
+            anomalies.push(Anomaly::CriticalUtilization { cpu, used_ppm: ppm(&critical), bound_ppm });
+        }
+        if let Some(bound_ppm) = limits.total_utilization_ppm.filter(|bound| exceeds(&all, *bound)) {
+            let (used_ppm, critical_ppm) = (ppm(&all), ppm(&critical));
+            anomalies.push(Anomaly::TotalUtilization { cpu, used_ppm, critical_ppm, bound_ppm });
+        }
+    }
+    anomalies
+}
+
+/// The sum of C/T in millionths, rounded up: by less than n 2^-40 too much before that.
+fn ppm(shares: &[(u64, u64)]) -> u64 {
+    let part = |(c, t): &(u64, u64)| (u128::from(*c) << 40).div_ceil(u128::from((*t).max(1)));
+    let sum = shares.iter().map(part).fold(0, u128::saturating_add);
+    u64::try_from(sum.saturating_mul(1_000_000).div_ceil(1 << 40)).unwrap_or(u64::MAX)
+}
+
+/// Whether the sum of C/T exceeds a bound in millionths; exact, whatever the periods.
+fn exceeds(shares: &[(u64, u64)], bound_ppm: u32) -> bool {
+    // Numerators by denominator keep the product of the denominators short.
+    let mut by_period: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for (c, t) in shares {
+        by_period.entry((*t).max(1)).or_default().push(*c);
+    }
+    let (mut numerator, mut denominator) = (Natural::default(), Natural::from(1));
+    for (t, all) in &by_period {
+        numerator = numerator.times(*t);
+        for c in all {
+            numerator = numerator.plus(&denominator.times(*c));
+        }
+        denominator = denominator.times(*t);
+    }
+    numerator.times(1_000_000).exceeds(&denominator.times(u64::from(bound_ppm)))
+}
+
+/// A natural number of any size: digits to the base 2^64, the least first, without zeros at the end.
+#[derive(Clone, Default)]
+struct Natural(Vec<u64>);
+
+impl Natural {
+    fn from(value: u64) -> Self {
+        Natural(if value == 0 { Vec::new() } else { vec![value] })
+    }
+
+    fn times(&self, by: u64) -> Self {
+        let mut product = Vec::with_capacity(self.0.len() + 1);
+        let mut carry = 0u128;
+        for digit in &self.0 {
+            carry += u128::from(*digit) * u128::from(by);
+            product.push(carry as u64);
+            carry >>= 64;
+        }
+        product.push(carry as u64);
+        Natural(product).trimmed()
+    }
+
+    fn plus(&self, other: &Natural) -> Self {
+        let mut sum = Vec::with_capacity(self.0.len().max(other.0.len()) + 1);
+        let mut carry = 0u128;
+        for at in 0..self.0.len().max(other.0.len()) {
+            let digit = |of: &Natural| u128::from(of.0.get(at).copied().unwrap_or(0));
+            carry += digit(self) + digit(other);
+            sum.push(carry as u64);
+            carry >>= 64;
+        }
+        sum.push(carry as u64);
+        Natural(sum).trimmed()
+    }
+
+    fn exceeds(&self, other: &Natural) -> bool {
+        let longer = self.0.len().cmp(&other.0.len());
+        longer.then_with(|| self.0.iter().rev().cmp(other.0.iter().rev())).is_gt()
+    }
+
+    fn trimmed(mut self) -> Self {
+        while self.0.last() == Some(&0) {
+            self.0.pop();
+        }
+        self
+    }
+}
+
+/// Critical operations that can be late because a job of their level and CPU has started just before, each with the one
+/// that blocks it longest.
+///
+/// A job of k that starts x before one of i is released runs on for C_k - x at least, for nothing of its level takes the CPU
+/// from it, and only then does the job of i get its C_i: where C_k - x + C_i > D_i, it is late. The least x for which such a
+/// meeting is certain to occur in some run is [`Meetings::lead`].
+pub(super) fn blocking(system: &System, placed: &[Placed], scheme: &Scheme) -> Vec<Anomaly> {
+    let levels: BTreeMap<TaskId, u32> = scheme.plan.tasks.iter().map(|task| (task.task, task.level)).collect();
+    let mut queues: BTreeMap<(u32, u32), Vec<Placed>> = BTreeMap::new();
+    for one in placed {
+        if let Some(level) = levels.get(&one.0) {
+            queues.entry((*level, one.2)).or_default().push(*one);
+        }
+    }
+    let meetings = Meetings::of(system, placed, &levels);
+    let mut anomalies = Vec::new();
+    for queue in queues.values_mut() {
+        let here = queue.clone();
+        queue.sort_by_key(|(_, task, _)| std::cmp::Reverse(task.wcet));
+        for one in here.iter().filter(|(_, task, _)| task.criticality == Criticality::High) {
+            anomalies.extend(meetings.longest(one, queue).map(|(by, blocking)| Anomaly::Blocking {
+                operation: one.1.name.clone(),
+                by: by.name.clone(),
+                strategy: scheme.name().to_owned(),
+                blocking,
+                wcet: one.1.wcet,
+                deadline: one.1.deadline,
+            }));
+        }
+    }
+    anomalies
+}
+
+/// Which jobs can meet, and how.
+struct Meetings<'a> {
+    system: &'a System,
+    /// Of each task of the System, the tasks without predecessors that its chain begins with.
+    roots: Vec<BTreeSet<TaskId>>,
+    /// How many tasks there are.
+    count: u64,
+    /// Of each task that is released while a job of its level and CPU runs, for all before it is on other CPUs or more important: how
+    /// many are before it. `None` of a follower that is released when its level is between two jobs.
+    interrupting: Vec<Option<u64>>,
+}
+
+impl<'a> Meetings<'a> {
+    fn of(system: &'a System, placed: &[Placed], levels: &BTreeMap<TaskId, u32>) -> Self {
+        let before: Vec<Vec<usize>> =
+            system.tasks.iter().map(|task| task.after.iter().map(|id| id.index()).collect()).collect();
+        let cpus: BTreeMap<TaskId, u32> = placed.iter().map(|(id, _, cpu)| (*id, *cpu)).collect();
+        let mut roots: Vec<BTreeSet<TaskId>> = vec![BTreeSet::new(); before.len()];
+        let mut ancestors: Vec<BTreeSet<TaskId>> = vec![BTreeSet::new(); before.len()];
+        let mut interrupting = vec![None; before.len()];
+        for at in sorted(&before).order {
+            let id = TaskId(u32::try_from(at).unwrap_or(u32::MAX));
+            let Some(sources) = before.get(at) else { continue };
+            let (mut from, mut all) = (BTreeSet::new(), BTreeSet::new());
+            for source in sources {
+                from.extend(roots.get(*source).into_iter().flatten().copied());
+                all.extend(ancestors.get(*source).into_iter().flatten().copied());
+                all.insert(TaskId(u32::try_from(*source).unwrap_or(u32::MAX)));
+            }
+            if sources.is_empty() {
+                from.insert(id);
+            }
+            let before_it = |other: &TaskId| cpus.get(other) != cpus.get(&id) || levels.get(other) < levels.get(&id);
+            if let Some(slot) = interrupting.get_mut(at) {
+                *slot = all.iter().all(before_it).then_some(all.len() as u64);
+            }
+            if let (Some(slot), Some(kept)) = (roots.get_mut(at), ancestors.get_mut(at)) {
+                (*slot, *kept) = (from, all);
+            }
+        }
+        Meetings { system, roots, count: placed.len() as u64, interrupting }
+    }
+
+    /// The task of a queue, sorted by C, that makes a job late by blocking it longest, and for how long.
+    fn longest<'b>(&self, one: &Placed, queue: &[Placed<'b>]) -> Option<(&'b Task, Span)> {
+        let (id, task, _) = one;
+        let spare = task.deadline.checked_sub(task.wcet)?;
+        // Those before it execute 1 ns each at least; meanwhile the other may run on.
+        let before = Span::from_ns((*self.interrupting.get(id.index())?)?);
+        let mut longest: Option<(&Task, Span)> = None;
+        for (other, by, _) in queue.iter().take_while(|(_, by, _)| by.wcet > spare) {
+            let lead = if other == id { None } else { self.lead(*id, *other) };
+            let blocking = lead.map_or(Span::ZERO, |lead| by.wcet.saturating_sub(lead).saturating_sub(before));
+            if blocking > spare && longest.is_none_or(|(_, most)| blocking > most) {
+                longest = Some((by, blocking));
+            }
+        }
+        longest
+    }
+
+    /// How long before a release of `one` a job of `by` is sure to start in some run, at least 1 ns; the others then execute
+    /// next to nothing. `None` where it may never come to that.
+    ///
+    /// A sporadic one comes when it likes. Timers come at fixed distances: their releases differ by the difference of
+    /// their offsets, modulo the greatest common divisor g of their periods, so that a lead of 1 to g occurs, and again.
+    fn lead(&self, one: TaskId, by: TaskId) -> Option<Span> {
+        let (roots, by_roots) = (self.roots.get(one.index())?, self.roots.get(by.index())?);
+        if !roots.is_disjoint(by_roots) {
+            // From one source: the distance is that of a period, or a matter of the jobs between.
+            return None;
+        }
+        let tasks = || roots.iter().chain(by_roots).filter_map(|root| self.system.tasks.get(root.index()));
+        if tasks().any(|task| task.arrival == Arrival::Sporadic) {
+            return Some(Span::from_ns(1));
+        }
+        if tasks().any(|task| task.arrival != Arrival::Periodic) {
+            return None;
+        }
+        // A job that waits for several comes with the last of them.
+        let offset = |roots: &BTreeSet<TaskId>| {
+            roots.iter().filter_map(|root| self.system.tasks.get(root.index())).map(|task| task.offset.as_ns()).max()
+        };
+        let period = |of: TaskId| self.system.tasks.get(of.index()).map(|task| task.period.as_ns());
+        let g = gcd(period(one)?, period(by)?).max(1);
+        let (offset, by_offset) = (offset(roots)? % g, offset(by_roots)? % g);
+        let apart = (offset + (g - by_offset)) % g;
+        let lead = if apart == 0 { g } else { apart };
+        // Others that come with it, for 1 ns each, must not push it behind the release.
+        (lead > self.count).then_some(Span::from_ns(lead))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_of_shares_is_exact_whatever_the_periods() {
+        let thirds = [(1, 3), (1, 3), (1, 3)];
+        assert!(!exceeds(&thirds, 1_000_000));
+        assert!(exceeds(&[(1, 3), (1, 3), (1, 3), (1, u64::MAX)], 1_000_000));
+        assert!(!exceeds(&[(1, 2)], 500_000) && exceeds(&[(1, 2)], 499_999));
+        assert!(!exceeds(&[], 0) && exceeds(&[(1, u64::MAX)], 0));
+        // Periods without common divisors, their product far beyond 128 bits: 1 - 1/p in p-th parts, and a bit more.
+        let primes: [u64; 4] = [18_446_744_073_709_551_557, 18_446_744_073_709_551_533, 4_294_967_291, 3];
+        let most: Vec<(u64, u64)> = primes.iter().map(|p| (p / 4, *p)).collect();
+        assert!(!exceeds(&most, 1_000_000));
+        let more: Vec<(u64, u64)> = primes.iter().map(|p| (p / 4 + 1, *p)).collect();
+        assert!(exceeds(&more, 1_000_000));
+        assert_eq!((ppm(&thirds), ppm(&[(1, 2)]), ppm(&[])), (1_000_001, 500_000, 0));
+    }
+}

@@ -1,0 +1,122 @@
+//! Who comes after whom: an order in which predecessors stand first, and the circles that have none.
+
+/// A graph of predecessors, sorted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Sorted {
+    /// Nodes that stand in no circle and after none, each after its predecessors.
+    pub(super) order: Vec<usize>,
+    /// Circles, none of which share a node: each node before the one that waits for it, the least number first.
+    pub(super) cycles: Vec<Vec<usize>>,
+}
+
+/// Sorts nodes by their predecessors; linear. Numbers that are no node are ignored.
+pub(super) fn sorted(before: &[Vec<usize>]) -> Sorted {
+    let mut waiting: Vec<usize> = vec![0; before.len()];
+    let mut successors: Vec<Vec<usize>> = vec![Vec::new(); before.len()];
+    for (node, list) in before.iter().enumerate() {
+        for earlier in list {
+            if let (Some(after), Some(count)) = (successors.get_mut(*earlier), waiting.get_mut(node)) {
+                after.push(node);
+                *count += 1;
+            }
+        }
+    }
+    let mut order: Vec<usize> = (0..before.len()).filter(|node| waiting.get(*node) == Some(&0)).collect();
+    let mut next = 0;
+    while let Some(node) = order.get(next).copied() {
+        next += 1;
+        for successor in successors.get_mut(node).map(std::mem::take).unwrap_or_default() {
+            if let Some(count) = waiting.get_mut(successor) {
+                *count -= 1;
+                if *count == 0 {
+                    order.push(successor);
+                }
+            }
+        }
+    }
+    Sorted { order, cycles: cycles(before, &waiting) }
+}
+
+/// Circles among the nodes that still wait for others: whoever waits has a predecessor that waits, so that going back from
+/// one to the next ends in a circle.
+fn cycles(before: &[Vec<usize>], waiting: &[usize]) -> Vec<Vec<usize>> {
+    let waits = |node: usize| waiting.get(node).is_some_and(|count| *count > 0);
+    let back = |node: usize| before.get(node)?.iter().copied().find(|earlier| waits(*earlier));
+    // From which start a node was reached first.
+    let mut reached: Vec<Option<usize>> = vec![None; before.len()];
+    let mut found = Vec::new();
+    for start in (0..before.len()).filter(|node| waits(*node)) {
+        let mut trail = Vec::new();
+        let mut at = Some(start);
+        while let Some(node) = at {
+            match reached.get_mut(node) {
+                Some(seen @ None) => *seen = Some(start),
+                Some(Some(first)) if *first == start => {
+                    let circle = trail.iter().skip_while(|on| **on != node).copied();
+                    found.push(turned(circle.collect()));
+                    break;
+                }
+                _ => break,
+            }
+            trail.push(node);
+            at = back(node);
+        }
+    }
+    found
+}
+
+/// A circle told from each node to its predecessor, the other way round and from its least number.
+fn turned(mut circle: Vec<usize>) -> Vec<usize> {
+    circle.reverse();
+    let least = circle.iter().enumerate().min_by_key(|(_, node)| **node).map_or(0, |(at, _)| at);
+    circle.rotate_left(least);
+    circle
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn predecessors_come_first_and_circles_are_told_once() {
+        let chain = sorted(&[vec![1], vec![2], vec![], vec![0, 2]]);
+        assert_eq!(chain, Sorted { order: vec![2, 1, 0, 3], cycles: vec![] });
+        // 0 after 2, 1 after 0, 2 after 1; 3 hangs on it, 4 stands alone, 5 waits for itself.
+        let circles = sorted(&[vec![2], vec![0], vec![1], vec![0], vec![], vec![4, 5]]);
+        assert_eq!(circles, Sorted { order: vec![4], cycles: vec![vec![0, 1, 2], vec![5]] });
+    }
+
+    /// Against the closure of the relation, on all graphs of four nodes.
+    #[test]
+    fn whoever_is_left_out_waits_for_itself_or_for_one_that_does() {
+        for edges in 0..1u32 << 16 {
+            let edge = |node: usize, earlier: usize| edges >> (4 * node + earlier) & 1 == 1;
+            let before: Vec<Vec<usize>> =
+                (0..4).map(|node| (0..4).filter(|earlier| edge(node, *earlier)).collect()).collect();
+            let mut waits = [[false; 4]; 4];
+            for (a, row) in waits.iter_mut().enumerate() {
+                (0..4).for_each(|b| row[b] = edge(a, b));
+            }
+            for k in 0..4 {
+                for a in 0..4 {
+                    for b in 0..4 {
+                        waits[a][b] |= waits[a][k] && waits[k][b];
+                    }
+                }
+            }
+            let stuck = |node: usize| (0..4).any(|on| waits[on][on] && (on == node || waits[node][on]));
+            let Sorted { order, cycles } = sorted(&before);
+            for node in 0..4 {
+                assert_eq!(order.contains(&node), !stuck(node), "{before:?}");
+            }
+            for (at, node) in order.iter().enumerate() {
+                assert!(before[*node].iter().all(|earlier| order[..at].contains(earlier)), "{before:?}");
+            }
+            assert_eq!(cycles.is_empty(), order.len() == 4, "{before:?}");
+            for cycle in cycles {
+                let next = cycle.iter().cycle().skip(1);
+                assert!(cycle.iter().zip(next).all(|(earlier, node)| edge(*node, *earlier)), "{before:?} {cycle:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! A dispatcher in a program: operations (callbacks) on ordinary SCHED_FIFO threads, after [KOKYU II-B].
+//!
+//! First comes a plan. [`Operations`] say what should run, how often and how long; a [`Strategy`](takt_model::Strategy)
+//! says in which order; [`Operations::compute`] makes a [`Plan`] of both, or says all that is wrong ([`Anomalies`]). A plan
+//! gives each operation a level, each level a discipline and a SCHED_FIFO priority, and each operation a static place in its
+//! level. Between levels the kernel preempts; within a level jobs run to completion, in the order of its discipline.
+//!
+//! A plan holds the [`System`](takt_model::System) that says the same, run to completion included, so that `takt check`
+//! proves it, `takt sim` simulates it, and a System file makes a plan as well ([`Plan::compute`]). That a plan exists is no
+//! proof that all deadlines are met: what is found here are witnesses against it. The proof is `check`'s.
+//!
+//! Units: times are [`Span`](takt_model::Span)s in nanoseconds, shares of a CPU are millionths (`ppm`). Here all is pure: no
+//! clock, no I/O, no thread.
+//!
+//! ```
+//! use takt_model::{Builtin, Span};
+//! use takt_run::dispatch::{Limits, Operation, Operations};
+//!
+//! let ms = Span::from_ms;
+//! let operations = Operations::new("flight")
+//!     .with(Operation::periodic("control", ms(25)).wcet(ms(5)))
+//!     .with(Operation::sporadic("alarm", ms(50)).wcet(ms(1)).deadline(ms(10)))
+//!     .with(Operation::periodic("route", ms(50)).wcet(ms(20)).noncritical())
+//!     .with(Operation::after("display", ["route"]).wcet(ms(4)).noncritical());
+//! let plan = operations.compute(&Builtin::Muf.strategy(), &Limits::default())?;
+//! assert_eq!(
+//!     plan.to_string(),
+//!     "\
+//! strategy muf, run to completion; SCHED_FIFO: timers 48
+//! level  discipline  priority  subpriority  operation  period  wcet  deadline  criticality
+//!     0  laxity            47            0  control      25ms   5ms      25ms  high
+//!     0  laxity            47            1  alarm      >=50ms   1ms      10ms  high
+//!     1  laxity            46            0  route        50ms  20ms      50ms  low
+//!     1  laxity            46            1  display      50ms   4ms      50ms  low
+//! "
+//! );
+//! // With one level for all, "route" may just have started when "alarm" comes.
+//! let anomalies = operations.compute(&Builtin::Edf.strategy(), &Limits::default()).unwrap_err();
+//! assert_eq!(
+//!     anomalies.to_string(),
+//!     "critical operation \"alarm\" can wait 19.999999ms for \"route\", which runs to completion in the same level of \
+//!      strategy \"edf\": with its wcet 1ms that exceeds its deadline 10ms; separate their levels or CPUs, or split \"route\""
+//! );
+//! # Ok::<(), takt_run::dispatch::Anomalies>(())
+//! ```
+
+mod anomaly;
+mod bounds;
+mod graph;
+mod operation;
+mod plan;
+
+pub use anomaly::{Anomalies, Anomaly};
+pub use operation::{Arrives, Operation, Operations};
+pub use plan::{Limits, Plan, PlanLevelRow, PlanMode, Row};

@@ -1,0 +1,466 @@
+//! The table that a dispatcher follows: level, discipline, SCHED_FIFO priority and static subpriority of each operation.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use takt_linux::sched::FIFO_PRIORITY_MAX;
+use takt_model::file::validate;
+use takt_model::plan::{Order, PlanError};
+use takt_model::{
+    Arrival, Builtin, Late, Level, NodeId, NodeSpec, Placement, Preemption, Strategy, StrategyId, StrategyRef, System,
+    Task, TaskId, Time, plan,
+};
+
+use super::anomaly::{Anomalies, Anomaly};
+use super::bounds;
+
+/// What a plan may use.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// SCHED_FIFO priorities, the larger the more important to the kernel; within 1 to 98. The default, 1 to 48, stays below
+    /// the interrupt threads of a PREEMPT_RT kernel (50).
+    pub priorities: RangeInclusive<u8>,
+    /// What critical operations may need of each CPU, in parts per million of it. Default: all.
+    pub critical_utilization_ppm: u32,
+    /// What all operations may need of each CPU together, in parts per million of it. Default: `None`, any overload.
+    pub total_utilization_ppm: Option<u32>,
+    /// Threads that serve a level on each CPU, at least 1: more than one lets the level go on while one of its jobs sleeps.
+    pub threads: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { priorities: 1..=48, critical_utilization_ppm: 1_000_000, total_utilization_ppm: None, threads: 1 }
+    }
+}
+
+/// Who runs when. Equal where the System and the limits are equal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// What was planned: the System with every level of the node run to completion.
+    pub system: System,
+    /// The node that was planned.
+    pub node: NodeId,
+    /// The name of the node's strategy in [`Plan::system`].
+    pub strategy: String,
+    /// Whether noncritical jobs that can no longer be in time are omitted at their first dispatch.
+    pub cancel: bool,
+    /// The levels, the most important first.
+    pub levels: Vec<PlanLevelRow>,
+    /// Per task of the node, in file order (its slot).
+    pub rows: Vec<Row>,
+    /// What the node's modes change, in order of time.
+    pub modes: Vec<PlanMode>,
+    /// SCHED_FIFO priority of the thread of each CPU that waits for releases; more important than all levels.
+    pub timer_priority: u8,
+    /// SCHED_FIFO priority of late jobs where a level demotes them; less important than all levels.
+    pub demoted_priority: Option<u8>,
+}
+
+/// A level: a queue, and threads of one priority, on each CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlanLevelRow {
+    /// SCHED_FIFO priority of its threads.
+    pub priority: u8,
+    /// The order in which its jobs start.
+    pub discipline: Order,
+    /// What becomes of late jobs.
+    pub late: Late,
+    /// Whether importance breaks ties of the discipline, before the nominal arrival does.
+    pub importance_ties: bool,
+    /// Threads on each CPU.
+    pub threads: u32,
+}
+
+/// An operation's place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// The task of [`Plan::system`].
+    pub task: TaskId,
+    /// Its name.
+    pub name: String,
+    /// The model CPU that it runs on.
+    pub cpu: u32,
+    /// Index of its level.
+    pub level: u32,
+    /// The order of its level.
+    pub order: Order,
+    /// The SCHED_FIFO priority of its level.
+    pub priority: u8,
+    /// Its static place among all operations of its level, 0 the most important: by importance where the level breaks ties
+    /// so, then by the order of operations.
+    pub subpriority: u32,
+    /// Constant that its level adds to its absolute deadlines (discipline `gel`), in nanoseconds; zero elsewhere.
+    pub shift_ns: i64,
+    /// How many of its jobs may wait or run at once. A System does not say: 1.
+    pub backlog: u32,
+}
+
+/// What the node obeys from one of its modes on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlanMode {
+    /// From when.
+    pub at: Time,
+    /// The name of the strategy in [`Plan::system`].
+    pub strategy: String,
+    /// As [`Plan::levels`].
+    pub levels: Vec<PlanLevelRow>,
+    /// As [`Plan::rows`].
+    pub rows: Vec<Row>,
+}
+
+impl Plan {
+    /// The plan of one node of a System, each level of the node's strategy and of its modes' strategies run to completion.
+    ///
+    /// # Errors
+    /// All that is wrong. Where the System breaks rules of System files, that alone is told.
+    pub fn compute(system: &System, node: NodeId, limits: &Limits) -> Result<Plan, Anomalies> {
+        if let Err(errors) = validate(system) {
+            return Err(Anomalies(errors.iter().map(|error| Anomaly::System(error.to_string())).collect()));
+        }
+        match judge(system, node, limits) {
+            (Some(plan), _) => Ok(plan),
+            (None, anomalies) => Err(Anomalies(anomalies)),
+        }
+    }
+}
+
+/// What is appended to the name of a strategy whose levels were preemptive.
+const TO_COMPLETION: &str = ", run to completion";
+
+/// The same strategy with jobs that no other of their level preempts. It has another name, unless it was one already.
+pub(super) fn run_to_completion(strategy: &Strategy) -> Strategy {
+    let own = strategy.levels.iter().all(|level| !level.preemptive) && Builtin::by_name(&strategy.name).is_none();
+    let name = if own { strategy.name.clone() } else { format!("{}{TO_COMPLETION}", strategy.name) };
+    let levels = strategy.levels.iter().map(|level| Level { preemptive: false, ..level.clone() });
+    Strategy { name, levels: levels.collect() }
+}
+
+/// The name that a strategy had before, for texts.
+fn plain(strategy: &Strategy) -> &str {
+    strategy.name.strip_suffix(TO_COMPLETION).unwrap_or(&strategy.name)
+}
+
+/// A strategy of the node, from when on it holds, and its levels for the node's tasks.
+pub(super) struct Scheme {
+    /// `None`: from the start.
+    at: Option<Time>,
+    strategy: Strategy,
+    pub(super) plan: plan::Plan,
+}
+
+impl Scheme {
+    pub(super) fn name(&self) -> &str {
+        plain(&self.strategy)
+    }
+    fn demotes(&self) -> bool {
+        self.plan.levels.iter().any(|level| level.late == Late::Demote)
+    }
+}
+
+/// The plan, or what is wrong. The System's indices must be good, and its chains without a circle.
+pub(super) fn judge(system: &System, node: NodeId, limits: &Limits) -> (Option<Plan>, Vec<Anomaly>) {
+    let Some(spec) = system.nodes.get(node.index()) else { return (None, vec![Anomaly::NoNode(node.0)]) };
+    let mut anomalies = unserved(system, node, spec);
+    anomalies.extend(wrong_limits(limits));
+    let mut schemes = Vec::new();
+    for (at, reference) in strategies(system, node, spec) {
+        let strategy = system.strategy(reference);
+        let wrong = misfits(system, node, &strategy);
+        anomalies.extend(wrong.into_iter().filter(|one| !anomalies.contains(one)).collect::<Vec<_>>());
+        if let Ok(plan) = plan::Plan::resolve(system, node, &strategy) {
+            schemes.push(Scheme { at, strategy, plan });
+        }
+    }
+    anomalies.extend(too_few(&schemes, limits));
+    let placed: Vec<bounds::Placed> =
+        system.tasks_of(node).filter_map(|(id, task)| Some((id, task, cpu_of(spec, task)?))).collect();
+    anomalies.extend(bounds::utilization(&placed, limits));
+    anomalies.extend(bounds::above_deadline(&placed));
+    for scheme in &schemes {
+        let blocked = bounds::blocking(system, &placed, scheme);
+        anomalies.extend(blocked.into_iter().filter(|one| !anomalies.contains(one)).collect::<Vec<_>>());
+    }
+    if !anomalies.is_empty() {
+        return (None, anomalies);
+    }
+    (table(system, node, limits, &schemes), anomalies)
+}
+
+/// The node's strategy and those of its modes in order of time.
+fn strategies(system: &System, node: NodeId, spec: &NodeSpec) -> Vec<(Option<Time>, StrategyRef)> {
+    let mut modes: Vec<(Option<Time>, StrategyRef)> =
+        system.modes.iter().filter(|mode| mode.node == node).map(|mode| (Some(mode.at), mode.strategy)).collect();
+    modes.sort_by_key(|(at, _)| *at);
+    modes.insert(0, (None, spec.strategy));
+    modes
+}
+
+/// What a dispatcher of one node's operations does not serve.
+fn unserved(system: &System, node: NodeId, spec: &NodeSpec) -> Vec<Anomaly> {
+    let unsupported = |part, name: &str, why| Anomaly::Unsupported { part, name: name.to_owned(), why };
+    let mut anomalies = Vec::new();
+    for component in system.components.iter().filter(|component| component.node == node) {
+        anomalies.push(unsupported("component", &component.name, "it has no servers; take its tasks out of it"));
+    }
+    for flow in system.flows.iter().filter(|flow| flow.path.contains(&node)) {
+        anomalies.push(unsupported("flow", &flow.name, "it dispatches tasks and chains of one node; remove it"));
+    }
+    if spec.receive.is_some() || spec.send.is_some() {
+        let why = "its receive and send tasks belong to flows; remove them";
+        anomalies.push(unsupported("node", &spec.name, why));
+    }
+    let mut tasks = system.tasks_of(node).peekable();
+    if tasks.peek().is_none() {
+        anomalies.push(Anomaly::Empty { of: format!("node \"{}\"", spec.name) });
+    }
+    for (_, task) in tasks {
+        if task.preemption != Preemption::Anywhere {
+            let why = "the kernel preempts it for more important levels anywhere; remove final-section and sections";
+            anomalies.push(unsupported("sections of task", &task.name, why));
+        }
+        if cpu_of(spec, task).is_none() {
+            anomalies.push(Anomaly::Unplaced { operation: task.name.clone(), node: spec.name.clone() });
+        }
+    }
+    anomalies
+}
+
+/// The one CPU that a task may use.
+fn cpu_of(spec: &NodeSpec, task: &Task) -> Option<u32> {
+    match task.cpus {
+        Some(cpus) if cpus.len() == 1 => cpus.lowest(),
+        None if spec.cpus == 1 => Some(0),
+        _ => None,
+    }
+}
+
+fn wrong_limits(limits: &Limits) -> Option<Anomaly> {
+    let (least, most) = (*limits.priorities.start(), *limits.priorities.end());
+    if limits.threads == 0 {
+        let right = "a level needs at least 1 on each CPU".to_owned();
+        return Some(Anomaly::Value { of: "the limits".to_owned(), key: "threads", given: "0".to_owned(), right });
+    }
+    (least == 0 || most > FIFO_PRIORITY_MAX).then_some(Anomaly::Priorities { least, most })
+}
+
+/// What keeps tasks of the node out of the levels of a strategy.
+pub(super) fn misfits(system: &System, node: NodeId, strategy: &Strategy) -> Vec<Anomaly> {
+    let mut anomalies = Vec::new();
+    for (id, task) in system.tasks_of(node) {
+        let strategy_name = plain(strategy).to_owned();
+        let operation = task.name.clone();
+        let anomaly = match plan::Plan::of_tasks(std::iter::once((id, task)), strategy) {
+            Ok(_) => continue,
+            Err(PlanError::NoLevel { .. }) => Anomaly::NoLevel { strategy: strategy_name, operation },
+            Err(PlanError::NoPriority { .. }) => Anomaly::NoPriority { strategy: strategy_name, operation },
+            Err(PlanError::Table { .. }) => Anomaly::Table { strategy: strategy_name },
+        };
+        if !anomalies.contains(&anomaly) || !matches!(anomaly, Anomaly::Table { .. }) {
+            anomalies.push(anomaly);
+        }
+    }
+    anomalies
+}
+
+/// How many priorities the schemes need together: one for timers, one a level, one for what is demoted.
+fn too_few(schemes: &[Scheme], limits: &Limits) -> Option<Anomaly> {
+    let largest = schemes.iter().max_by_key(|scheme| (scheme.plan.levels.len(), std::cmp::Reverse(scheme.at)))?;
+    let demoted = schemes.iter().any(Scheme::demotes);
+    let levels = largest.plan.levels.len();
+    let (needed, there) = (1 + levels + usize::from(demoted), limits.priorities.len());
+    (needed > there).then(|| Anomaly::TooFewPriorities {
+        strategy: largest.name().to_owned(),
+        levels,
+        demoted,
+        needed,
+        there,
+    })
+}
+
+/// The plan of a node with which nothing is wrong.
+fn table(system: &System, node: NodeId, limits: &Limits, schemes: &[Scheme]) -> Option<Plan> {
+    let mut planned = system.clone();
+    let mut modes = Vec::new();
+    for scheme in schemes {
+        let completing = enter(&mut planned, run_to_completion(&scheme.strategy));
+        match scheme.at {
+            None => planned.nodes.get_mut(node.index())?.strategy = completing,
+            Some(at) => planned.modes.iter_mut().find(|mode| mode.node == node && mode.at == at)?.strategy = completing,
+        }
+        let (levels, rows) = rows(system, node, limits, &scheme.plan)?;
+        let strategy = planned.strategy_name(completing).to_owned();
+        modes.push(PlanMode { at: scheme.at.unwrap_or(Time::ZERO), strategy, levels, rows });
+    }
+    let spec = planned.nodes.get_mut(node.index())?;
+    let cancel = spec.cancel;
+    if spec.cpus > 1 {
+        // The same, for each task is bound to one CPU; so said, each CPU is proven alone.
+        spec.placement = Placement::Partitioned;
+    }
+    let most = schemes.iter().map(|scheme| scheme.plan.levels.len()).max()?;
+    let demoted_priority =
+        if schemes.iter().any(Scheme::demotes) { Some(priority(limits, u32::try_from(most).ok()?)?) } else { None };
+    let PlanMode { strategy, levels, rows, .. } = modes.remove(0);
+    let timer_priority = *limits.priorities.end();
+    Some(Plan { system: planned, node, strategy, cancel, levels, rows, modes, timer_priority, demoted_priority })
+}
+
+/// A strategy of the System that is equal to this one; where there is none it is added, under a name that is free.
+fn enter(system: &mut System, mut strategy: Strategy) -> StrategyRef {
+    let name = strategy.name.clone();
+    let mut count = 1;
+    let at = loop {
+        match system.strategies.iter().position(|other| other.name == strategy.name) {
+            Some(at) if system.strategies.get(at) == Some(&strategy) => break at,
+            Some(_) => {
+                count += 1;
+                strategy.name = format!("{name} {count}");
+            }
+            None => {
+                system.strategies.push(strategy);
+                break system.strategies.len() - 1;
+            }
+        }
+    };
+    StrategyRef::Own(StrategyId(u32::try_from(at).unwrap_or(u32::MAX)))
+}
+
+/// The priority of a level: below that of the timers, consecutive.
+fn priority(limits: &Limits, level: u32) -> Option<u8> {
+    let below = u8::try_from(level.checked_add(1)?).ok()?;
+    limits.priorities.end().checked_sub(below).filter(|priority| limits.priorities.contains(priority))
+}
+
+/// Levels and rows of one scheme.
+fn rows(
+    system: &System,
+    node: NodeId,
+    limits: &Limits,
+    resolved: &plan::Plan,
+) -> Option<(Vec<PlanLevelRow>, Vec<Row>)> {
+    let spec = system.nodes.get(node.index())?;
+    let mut levels = Vec::with_capacity(resolved.levels.len());
+    for (at, level) in (0..).zip(&resolved.levels) {
+        levels.push(PlanLevelRow {
+            priority: priority(limits, at)?,
+            discipline: level.order,
+            late: level.late,
+            importance_ties: level.importance_ties,
+            threads: limits.threads,
+        });
+    }
+    let mut rows = Vec::with_capacity(resolved.tasks.len());
+    let mut places: Vec<(u32, u32, usize)> = Vec::with_capacity(resolved.tasks.len());
+    for placed in &resolved.tasks {
+        let task = system.tasks.get(placed.task.index())?;
+        let level = levels.get(placed.level as usize)?;
+        let importance = if level.importance_ties { task.importance } else { 0 };
+        places.push((placed.level, u32::MAX - importance, rows.len()));
+        rows.push(Row {
+            task: placed.task,
+            name: task.name.clone(),
+            cpu: cpu_of(spec, task)?,
+            level: placed.level,
+            order: level.discipline,
+            priority: level.priority,
+            subpriority: 0,
+            shift_ns: placed.shift_ns,
+            backlog: 1,
+        });
+    }
+    places.sort_unstable();
+    let mut next: BTreeMap<u32, u32> = BTreeMap::new();
+    for (level, _, slot) in places {
+        let place = next.entry(level).or_default();
+        rows.get_mut(slot)?.subpriority = *place;
+        *place += 1;
+    }
+    Some((levels, rows))
+}
+
+/// A table for people: one operation a line, by level and subpriority; below it one for each mode.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "strategy {}; SCHED_FIFO: timers {}", self.strategy, self.timer_priority)?;
+        if let Some(demoted) = self.demoted_priority {
+            write!(f, ", demoted jobs {demoted}")?;
+        }
+        f.write_str("\n")?;
+        self.show(f, &self.rows)?;
+        for mode in &self.modes {
+            writeln!(f, "from {} on strategy {}", mode.at, mode.strategy)?;
+            self.show(f, &mode.rows)?;
+        }
+        Ok(())
+    }
+}
+
+/// Columns of the table, and whether they are set to the right.
+const COLUMNS: [(&str, bool); 10] = [
+    ("cpu", true),
+    ("level", true),
+    ("discipline", false),
+    ("priority", true),
+    ("subpriority", true),
+    ("operation", false),
+    ("period", true),
+    ("wcet", true),
+    ("deadline", true),
+    ("criticality", false),
+];
+
+impl Plan {
+    fn show(&self, f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
+        let mut sorted: Vec<&Row> = rows.iter().collect();
+        sorted.sort_by_key(|row| (row.level, row.subpriority));
+        let lines: Vec<[String; 10]> = sorted.into_iter().filter_map(|row| self.cells(row)).collect();
+        let several = self.system.nodes.get(self.node.index()).is_some_and(|node| node.cpus > 1);
+        // One CPU needs no column.
+        let head = COLUMNS.map(|(name, _)| name.to_owned());
+        let all = || std::iter::once(&head).chain(&lines);
+        let mut widths = [0; 10];
+        for line in all() {
+            for (width, cell) in widths.iter_mut().zip(line) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        for line in all() {
+            let mut text = String::new();
+            let cells = line.iter().zip(widths).zip(COLUMNS).skip(usize::from(!several));
+            for ((cell, width), (_, right)) in cells {
+                let padded = if right { format!("{cell:>width$}  ") } else { format!("{cell:<width$}  ") };
+                text.push_str(&padded);
+            }
+            writeln!(f, "{}", text.trim_end())?;
+        }
+        Ok(())
+    }
+
+    fn cells(&self, row: &Row) -> Option<[String; 10]> {
+        let task = self.system.tasks.get(row.task.index())?;
+        let discipline = match row.order {
+            Order::Fifo => "fifo",
+            Order::Deadline => "deadline",
+            Order::Laxity => "laxity",
+        };
+        let sporadic = if task.arrival == Arrival::Sporadic { ">=" } else { "" };
+        Some([
+            row.cpu.to_string(),
+            row.level.to_string(),
+            discipline.to_owned(),
+            row.priority.to_string(),
+            row.subpriority.to_string(),
+            row.name.clone(),
+            format!("{sporadic}{}", task.period),
+            task.wcet.to_string(),
+            task.deadline.to_string(),
+            task.criticality.to_string(),
+        ])
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;
