@@ -369,6 +369,15 @@ fn set(attributes: &Attributes) -> Result<(), i32> {
     set_of(0, attributes)
 }
 
+/// Gives another thread of this process, which runs under SCHED_FIFO, another priority of it.
+///
+/// # Errors
+/// The cause of the refusal; the thread keeps its priority.
+pub fn reprioritize(thread: crate::thread::Tid, priority: u8) -> Result<(), SchedError> {
+    let class = Class::Fifo { priority };
+    set_of(thread.0, &Attributes::from(&class)).map_err(|errno| explained(&class, errno))
+}
+
 /// Of the caller where `thread` is zero. Async-signal-safe.
 pub(crate) fn set_of(thread: libc::pid_t, attributes: &Attributes) -> Result<(), i32> {
     let mut last = 0;

@@ -46,10 +46,20 @@
 
 mod anomaly;
 mod bounds;
+mod core;
+mod error;
 mod graph;
+mod live;
 mod operation;
 mod plan;
+mod rehearse;
+mod running;
+mod told;
 
+pub use self::core::Counts;
 pub use anomaly::{Anomalies, Anomaly};
+pub use error::{PushError, StartError, StopError};
+pub use live::{Job, Switched};
 pub use operation::{Arrives, Operation, Operations};
 pub use plan::{Limits, Plan, PlanLevelRow, PlanMode, Row};
+pub use running::{Dispatcher, Dispatching, Handle, KINDS, Options, Stopped};

@@ -1,0 +1,504 @@
+//! What happens to the jobs of one CPU, decided under that CPU's lock. Pure: it is told the time, so that tests drive it in virtual time.
+//!
+//! [`Levels`] orders the jobs that may start. Here is what surrounds it: numbers, bounded backlogs (jobs of one operation go one after the
+//! other), chains across CPUs, deadlines, counts, and what is told of all that. After construction nothing allocates.
+//!
+//! Invariant: of each operation released = completed + cancelled + rejected + unfinished, at every instant.
+
+use std::collections::VecDeque;
+
+use takt_log::CancelCause;
+use takt_model::{Arrival, NodeId, Span, System, TaskId, Time};
+use takt_policy::{Job, Levels, Link, Passed, PolicyError, Queued, Taken};
+
+/// How many instances of a job with several predecessors may be incomplete.
+const INSTANCES_MAX: usize = 64;
+
+/// An operation, wherever it is: its CPU and its slot there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Place {
+    pub(crate) cpu: u32,
+    pub(crate) slot: u32,
+}
+
+/// One job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Instance {
+    pub(crate) number: u64,
+    /// Its nominal arrival.
+    pub(crate) arrival: Time,
+    /// When it was released.
+    pub(crate) release: Time,
+    pub(crate) deadline: Time,
+    /// The earliest nominal arrival among the source jobs of its chain; its own where it follows none.
+    pub(crate) origin: Time,
+    /// Whether its level was told that its deadline has passed.
+    passed: bool,
+}
+
+/// What a level's thread shall run to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Upcall {
+    pub(crate) slot: u32,
+    pub(crate) job: Instance,
+}
+
+/// What became of an upcall.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// It returned.
+    Completed,
+    /// It panicked.
+    Failed,
+}
+
+/// A fact for the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fact {
+    Release {
+        arrival: Time,
+        origin: Time,
+    },
+    Start {
+        level: u32,
+    },
+    Complete,
+    Cancel(CancelCause),
+    Mode {
+        plan: u32,
+    },
+    /// A thread of this level found nothing to do; the most important level for which a job waits, [`LEVELS_MAX`] where none does.
+    Idle {
+        level: u32,
+        next: u32,
+    },
+}
+
+/// A fact, when it was so, and of which job; that of a mode is of none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Told {
+    pub(crate) at: Time,
+    pub(crate) slot: u32,
+    pub(crate) number: u64,
+    pub(crate) fact: Fact,
+}
+
+/// A job ended that others follow, perhaps on other CPUs: [`Core::follow`] is to be called for each of [`Core::followers`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ended {
+    pub(crate) slot: u32,
+    pub(crate) number: u64,
+    pub(crate) completed: bool,
+    pub(crate) origin: Time,
+}
+
+/// Why a job was not queued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rejected {
+    /// As many jobs as may of the operation wait or run.
+    Full,
+    /// The least distance from the arrival before is not over until then.
+    TooEarly(Time),
+    /// There is no such operation, or it is released by others.
+    NotYours,
+}
+
+/// What became of an operation's jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Jobs released: completed + cancelled + rejected + unfinished.
+    pub released: u64,
+    /// Jobs that came to their end.
+    pub completed: u64,
+    /// Of these, after their deadline.
+    pub late: u64,
+    /// Jobs omitted, or shed with a predecessor.
+    pub cancelled: u64,
+    /// Jobs not queued, for too many of the operation waited or ran.
+    pub rejected: u64,
+    /// Jobs dropped at their deadline; counted as unfinished.
+    pub dropped: u64,
+    /// Jobs whose code panicked; counted as unfinished.
+    pub failed: u64,
+}
+
+impl Counts {
+    /// Jobs that wait, run, were dropped or failed.
+    #[must_use]
+    pub fn unfinished(&self) -> u64 {
+        self.released.saturating_sub(self.completed + self.cancelled + self.rejected)
+    }
+}
+
+struct Operation {
+    deadline: Span,
+    /// The least distance of jobs that the program pushes.
+    distance: Span,
+    backlog_max: usize,
+    waiting: VecDeque<Instance>,
+    /// The job in its slot of `levels`.
+    current: Option<Instance>,
+    /// The number of the next job.
+    next: u64,
+    link: Option<Link>,
+    followers: Vec<Place>,
+    last_arrival: Option<Time>,
+    counts: Counts,
+}
+
+impl Operation {
+    /// The number of the job that arrives now.
+    fn number(&mut self, arrival: Time) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.counts.released += 1;
+        self.last_arrival = Some(arrival);
+        number
+    }
+}
+
+/// Who is told all that happens.
+pub(crate) trait Tell {
+    fn tell(&mut self, told: Told);
+}
+
+/// The state of one CPU; `T` is told all that happens.
+pub(crate) struct Core<T> {
+    levels: Levels,
+    operations: Vec<Operation>,
+    /// Levels whose queue a job came to since this was last taken, by bit.
+    woken: u128,
+    /// Jobs that ended and were not followed up yet.
+    ended: VecDeque<Ended>,
+    /// Slots that are free for the next job of their backlog.
+    freed: Vec<u32>,
+    /// Slots whose running job was dropped, to be stopped.
+    stopped: Vec<(u32, u64)>,
+    tell: T,
+}
+
+/// The most levels: bits of a set.
+pub(crate) const LEVELS_MAX: usize = 128;
+
+impl<T: Tell> Core<T> {
+    /// The operations of `cpu`; `place` knows where each task is, and `backlog` how many jobs of it may be there at once.
+    pub(crate) fn new(
+        system: &System,
+        node: NodeId,
+        cpu: u32,
+        place: impl Fn(TaskId) -> Option<Place>,
+        backlog: impl Fn(TaskId) -> u32,
+        tell: T,
+    ) -> Result<Self, PolicyError> {
+        let levels = Levels::new(system, node, cpu)?;
+        let slots = 0..levels.slot_count() as u32;
+        let tasks = slots.filter_map(|slot| levels.task(slot));
+        let operations: Vec<Operation> = tasks
+            .filter_map(|id| Some((id, system.tasks.get(id.index())?)))
+            .map(|(id, task)| {
+                let after = |(_, other): &(usize, &takt_model::Task)| other.after.contains(&id);
+                let followers = system.tasks.iter().enumerate().filter(after);
+                let sporadic = task.arrival == Arrival::Sporadic;
+                let backlog_max = backlog(id).max(1) as usize;
+                Operation {
+                    deadline: task.deadline,
+                    distance: if sporadic { task.period } else { Span::ZERO },
+                    backlog_max,
+                    waiting: VecDeque::with_capacity(backlog_max),
+                    current: None,
+                    next: 0,
+                    link: (!task.after.is_empty()).then(|| Link::bounded(task.after.len() as u32, INSTANCES_MAX)),
+                    followers: followers.filter_map(|(index, _)| place(TaskId(index as u32))).collect(),
+                    last_arrival: None,
+                    counts: Counts::default(),
+                }
+            })
+            .collect();
+        let count = operations.len();
+        Ok(Core {
+            levels,
+            operations,
+            woken: 0,
+            // Each end of a job sheds each operation once at most, and is followed up before the next.
+            ended: VecDeque::with_capacity(4 * count + INSTANCES_MAX),
+            freed: Vec::with_capacity(count + 1),
+            stopped: Vec::with_capacity(count + 1),
+            tell,
+        })
+    }
+
+    /// Levels, that of demoted jobs included.
+    pub(crate) fn level_count(&self) -> usize {
+        self.levels.level_count()
+    }
+
+    /// The task of a slot.
+    pub(crate) fn task(&self, slot: u32) -> Option<TaskId> {
+        self.levels.task(slot)
+    }
+
+    /// The level by which a slot's job goes now.
+    pub(crate) fn level(&self, slot: u32) -> Option<u32> {
+        self.levels.level(slot)
+    }
+
+    /// Which plan is in force.
+    pub(crate) fn plan(&self) -> usize {
+        self.levels.plan()
+    }
+
+    pub(crate) fn counts(&self, slot: u32) -> Option<Counts> {
+        self.operations.get(slot as usize).map(|operation| operation.counts)
+    }
+
+    /// Who follows the operation in a slot.
+    pub(crate) fn followers(&self, slot: u32) -> &[Place] {
+        self.operations.get(slot as usize).map_or(&[], |operation| &operation.followers)
+    }
+
+    /// Levels whose queue a job came to since the last call, by bit: a thread of each that sleeps is to be woken.
+    pub(crate) fn take_woken(&mut self) -> u128 {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// Whether [`Core::take_ended`] has one.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// A job that ended and is to be followed up.
+    pub(crate) fn take_ended(&mut self) -> Option<Ended> {
+        self.ended.pop_front()
+    }
+
+    /// A slot and number of a job that was dropped while it ran, and is to stop.
+    pub(crate) fn take_stopped(&mut self) -> Option<(u32, u64)> {
+        self.stopped.pop()
+    }
+
+    /// A job pushed by the program.
+    pub(crate) fn push(&mut self, slot: u32, now: Time) -> Result<u64, Rejected> {
+        let operation = self.operations.get(slot as usize).filter(|operation| operation.link.is_none());
+        let operation = operation.ok_or(Rejected::NotYours)?;
+        let earliest = operation.last_arrival.map(|last| last.saturating_add(operation.distance));
+        if let Some(earliest) = earliest.filter(|earliest| *earliest > now) {
+            self.reject(slot, now, now, now);
+            return Err(Rejected::TooEarly(earliest));
+        }
+        self.arrive(slot, now, now)
+    }
+
+    /// A job arrived whose nominal arrival is given; its number.
+    pub(crate) fn arrive(&mut self, slot: u32, arrival: Time, now: Time) -> Result<u64, Rejected> {
+        self.release(slot, arrival, arrival, now)
+    }
+
+    /// Whether an arrival that another one has overtaken already is passed over: where one job at a time may be there.
+    pub(crate) fn skips(&self, slot: u32) -> bool {
+        self.operations.get(slot as usize).is_some_and(|operation| operation.backlog_max == 1)
+    }
+
+    /// A job arrived that shall not be queued: its timer was so late that the next one is there already.
+    pub(crate) fn pass_over(&mut self, slot: u32, arrival: Time, now: Time) {
+        self.reject(slot, arrival, arrival, now);
+    }
+
+    fn release(&mut self, slot: u32, arrival: Time, origin: Time, now: Time) -> Result<u64, Rejected> {
+        let Some(operation) = self.operations.get_mut(slot as usize) else { return Err(Rejected::NotYours) };
+        let there = operation.waiting.len() + usize::from(operation.current.is_some());
+        if there >= operation.backlog_max {
+            self.reject(slot, arrival, origin, now);
+            return Err(Rejected::Full);
+        }
+        let number = operation.number(arrival);
+        let deadline = arrival.saturating_add(operation.deadline);
+        operation.waiting.push_back(Instance { number, arrival, release: now, deadline, origin, passed: false });
+        self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival, origin } });
+        self.freed.push(slot);
+        self.fill(now);
+        Ok(number)
+    }
+
+    fn reject(&mut self, slot: u32, arrival: Time, origin: Time, now: Time) {
+        let Some(operation) = self.operations.get_mut(slot as usize) else { return };
+        let number = operation.number(arrival);
+        operation.counts.rejected += 1;
+        self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival, origin } });
+        self.tell.tell(Told { at: now, slot, number, fact: Fact::Cancel(CancelCause::Rejected) });
+        self.follow_up(slot, number, false, origin);
+    }
+
+    /// Puts the next job of each freed slot into the queue of its level.
+    fn fill(&mut self, now: Time) {
+        while let Some(slot) = self.freed.pop() {
+            let Some(operation) = self.operations.get_mut(slot as usize) else { continue };
+            if operation.current.is_some() {
+                continue;
+            }
+            let Some(next) = operation.waiting.pop_front() else { continue };
+            let Instance { arrival, release, deadline, .. } = next;
+            operation.current = Some(next);
+            match self.levels.ready(now, Job { slot, release, arrival, deadline }) {
+                Queued::Level(level) => self.woken |= 1 << level,
+                Queued::Dropped => self.drop_job(slot, now),
+            }
+        }
+    }
+
+    /// What a thread of `level`, which has the CPU and nothing to do, shall run; nothing where nothing waits there.
+    pub(crate) fn next(&mut self, level: u32, now: Time) -> Option<Upcall> {
+        let upcall = self.try_next(level, now);
+        if upcall.is_none() {
+            let levels = 0..self.levels.level_count() as u32;
+            let waiting = levels.into_iter().find(|level| self.levels.is_waiting(*level));
+            let next = waiting.unwrap_or(LEVELS_MAX as u32);
+            self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Idle { level, next } });
+        }
+        upcall
+    }
+
+    fn try_next(&mut self, level: u32, now: Time) -> Option<Upcall> {
+        loop {
+            match self.levels.take(level, now) {
+                Some(Taken::Run { slot }) => {
+                    self.fill(now);
+                    let job = self.operations.get(slot as usize)?.current?;
+                    self.tell.tell(Told { at: now, slot, number: job.number, fact: Fact::Start { level } });
+                    return Some(Upcall { slot, job });
+                }
+                Some(Taken::Cancel { slot }) => self.cancel(slot, CancelCause::Omitted, now),
+                None if self.freed.is_empty() => return None,
+                None => self.fill(now),
+            }
+        }
+    }
+
+    /// An upcall ended.
+    pub(crate) fn end(&mut self, upcall: Upcall, end: End, now: Time) {
+        let Upcall { slot, job } = upcall;
+        let Some(operation) = self.operations.get_mut(slot as usize) else { return };
+        if operation.current.is_none_or(|current| current.number != job.number) {
+            // Dropped at its deadline, while it ran.
+            return;
+        }
+        operation.current = None;
+        let completed = end == End::Completed;
+        if completed {
+            operation.counts.completed += 1;
+            operation.counts.late += u64::from(now > job.deadline);
+        } else {
+            operation.counts.failed += 1;
+        }
+        self.levels.complete(slot);
+        let fact = if completed { Fact::Complete } else { Fact::Cancel(CancelCause::Failed) };
+        self.tell.tell(Told { at: now, slot, number: job.number, fact });
+        self.follow_up(slot, job.number, completed, job.origin);
+        self.freed.push(slot);
+        self.fill(now);
+    }
+
+    /// The job of a slot will not start, or not go on.
+    fn cancel(&mut self, slot: u32, cause: CancelCause, now: Time) {
+        let Some(operation) = self.operations.get_mut(slot as usize) else { return };
+        let Some(job) = operation.current.take() else { return };
+        match cause {
+            CancelCause::Late => operation.counts.dropped += 1,
+            _ => operation.counts.cancelled += 1,
+        }
+        self.tell.tell(Told { at: now, slot, number: job.number, fact: Fact::Cancel(cause) });
+        self.follow_up(slot, job.number, false, job.origin);
+        self.freed.push(slot);
+    }
+
+    fn drop_job(&mut self, slot: u32, now: Time) {
+        self.cancel(slot, CancelCause::Late, now);
+    }
+
+    fn follow_up(&mut self, slot: u32, number: u64, completed: bool, origin: Time) {
+        if !self.followers(slot).is_empty() {
+            self.ended.push_back(Ended { slot, number, completed, origin });
+        }
+    }
+
+    /// Job `number` of one predecessor of the operation in `slot` ended: releases, or sheds, what was waiting for it.
+    pub(crate) fn follow(&mut self, slot: u32, ended: Ended, now: Time) {
+        let Some(link) = self.operations.get_mut(slot as usize).and_then(|operation| operation.link.as_mut()) else {
+            return;
+        };
+        link.ended(ended.number, ended.completed, ended.origin);
+        while let Some(due) = (self.operations.get_mut(slot as usize))
+            .and_then(|operation| operation.link.as_mut().and_then(Link::take_due))
+        {
+            if !due.shed {
+                // One that finds no room is counted and told as rejected.
+                let _ = self.release(slot, now, due.origin, now);
+                continue;
+            }
+            let Some(operation) = self.operations.get_mut(slot as usize) else { return };
+            let number = operation.number(now);
+            operation.counts.cancelled += 1;
+            self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival: now, origin: due.origin } });
+            self.tell.tell(Told { at: now, slot, number, fact: Fact::Cancel(CancelCause::Shed) });
+            self.follow_up(slot, number, false, due.origin);
+        }
+    }
+
+    /// The next deadline that [`Core::pass_deadlines`] is to be called at.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        let jobs = self.operations.iter().zip(0..).filter(|(_, slot)| self.levels.wants_deadline(*slot));
+        jobs.filter_map(|(operation, _)| operation.current.filter(|job| !job.passed).map(|job| job.deadline)).min()
+    }
+
+    /// Drops and demotes the jobs whose deadline has come.
+    pub(crate) fn pass_deadlines(&mut self, now: Time) {
+        for slot in 0..self.operations.len() as u32 {
+            let current = self.operations.get(slot as usize).and_then(|operation| operation.current);
+            let Some(job) = current.filter(|job| job.deadline <= now && !job.passed) else { continue };
+            if !self.levels.wants_deadline(slot) {
+                continue;
+            }
+            let passed = self.levels.deadline(slot);
+            if let Some(job) = self.operations.get_mut(slot as usize).and_then(|operation| operation.current.as_mut()) {
+                job.passed = true;
+            }
+            self.take_note(slot, job.number, passed, now);
+        }
+        self.fill(now);
+    }
+
+    fn take_note(&mut self, slot: u32, number: u64, passed: Passed, now: Time) {
+        match passed {
+            Passed::Continues => {}
+            Passed::Moved(level) => self.woken |= 1 << level,
+            Passed::Dropped { running } => {
+                if running {
+                    self.stopped.push((slot, number));
+                }
+                self.drop_job(slot, now);
+            }
+        }
+    }
+
+    /// Another plan holds from now on; how many waiting jobs went to another level, or were dropped. Nothing happens where there is no such plan.
+    pub(crate) fn switch(&mut self, plan: usize, now: Time, changes: &mut Vec<(u32, Passed)>) -> usize {
+        changes.clear();
+        let (levels, operations) = (&mut self.levels, &self.operations);
+        let room = operations.len();
+        let there = levels.switch(plan, now, |slot, passed| {
+            if changes.len() < room {
+                changes.push((slot, passed));
+            }
+        });
+        if !there {
+            return 0;
+        }
+        self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Mode { plan: plan as u32 } });
+        for (slot, passed) in changes.iter() {
+            let number =
+                self.operations.get(*slot as usize).and_then(|operation| operation.current).map(|job| job.number);
+            self.take_note(*slot, number.unwrap_or(0), *passed, now);
+        }
+        self.fill(now);
+        changes.len()
+    }
+}

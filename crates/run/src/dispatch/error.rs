@@ -1,0 +1,103 @@
+//! Why a dispatcher did not start or did not end well, and why a job was not queued.
+
+use takt_linux::SchedError;
+use takt_model::Span;
+use takt_policy::PolicyError;
+use thiserror::Error;
+
+/// Why a dispatcher did not start.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum StartError {
+    /// A handler for an operation that the plan does not have.
+    #[error("the plan has no operation \"{0}\" to handle")]
+    Unknown(String),
+    /// An operation without a handler.
+    #[error("operation \"{0}\" has no handler: give it one with on(\"{0}\", ..) before the start")]
+    NoHandler(String),
+    /// The plan's tasks cannot be queued.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// More CPUs or levels than this version keeps.
+    #[error("{what} number {there}; a dispatcher has at most {most}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many the plan has.
+        there: usize,
+        /// How many there can be.
+        most: usize,
+    },
+    /// Fewer CPUs than the plan has.
+    #[error("the plan has {wanted} CPUs and this process may use {there}")]
+    Cpus {
+        /// What it has.
+        wanted: usize,
+        /// What is there.
+        there: usize,
+    },
+    /// Missing privilege. It never falls back to SCHED_OTHER by itself.
+    #[error(
+        "{missing}\ngrant it: sudo setcap cap_sys_nice,cap_ipc_lock+ep PROGRAM, or raise the limits, as root: ulimit -r 98; ulimit -l unlimited; or choose Options::best_effort, which guarantees nothing"
+    )]
+    Privilege {
+        /// What was refused and what is missing.
+        missing: String,
+    },
+    /// The kernel refused a class or a CPU, for another cause than privilege.
+    #[error("{thread}: {cause}")]
+    Refused {
+        /// Which thread.
+        thread: String,
+        /// The cause.
+        cause: SchedError,
+    },
+    /// A thread could not be had.
+    #[error("{thread} could not be started: {cause}")]
+    Spawn {
+        /// Which thread.
+        thread: String,
+        /// The cause.
+        cause: String,
+    },
+}
+
+/// Why a dispatcher did not end well.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum StopError {
+    /// A handler does not return.
+    #[error(
+        "operation \"{operation}\" has not returned for {grace} since the stop; its thread goes on: let long handlers look at must_stop()"
+    )]
+    Stuck {
+        /// Whose handler.
+        operation: String,
+        /// How long it had.
+        grace: Span,
+    },
+    /// A bug: a thread of the dispatcher itself ended by a panic.
+    #[error("{thread} of the dispatcher panicked: a bug in takt")]
+    Panicked {
+        /// Which thread.
+        thread: String,
+    },
+}
+
+/// Why a job was not queued. But for [`PushError::Stopped`] and [`PushError::NotPushed`] it counts, as released and rejected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum PushError {
+    /// As many jobs as its backlog allows wait or run.
+    #[error("the operation's backlog is full")]
+    Full,
+    /// The least distance from the push before is not over.
+    #[error("the operation's least distance from its last arrival is over in {wait} only")]
+    TooEarly {
+        /// How long it still takes.
+        wait: Span,
+    },
+    /// It is released by its predecessors, not by the program.
+    #[error("the operation follows others, whose end releases it")]
+    NotPushed,
+    /// The dispatcher does not run.
+    #[error("the dispatcher has not started, or was stopped")]
+    Stopped,
+}

@@ -1,0 +1,570 @@
+//! The threads of a dispatcher, and what they share: per CPU a lock with priority inheritance around its [`Core`], a thread that waits for
+//! releases and deadlines, and threads for each level.
+//!
+//! On these paths nothing allocates, and no lock is held while a program's code runs. A thread never holds the locks of two CPUs, but for
+//! a switch of plans, which takes them in order. A level's thread asks for a job only when it has the CPU: the kernel decides which level goes.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use takt_linux::thread::Tid;
+use takt_linux::{Class, ClassGuard, Epoch, PiGuard, PiMutex, SchedError, futex, sched};
+use takt_model::draw::{Arrivals, Draw};
+use takt_model::{Arrival, Span, System, TaskId, Time};
+use takt_policy::Passed;
+
+use super::core::{Core, End, Ended, LEVELS_MAX, Place, Rejected, Upcall};
+use super::error::PushError;
+use super::told::Teller;
+use crate::record::Releases;
+
+pub(crate) const GO_WAIT: u32 = 0;
+pub(crate) const GO_RUN: u32 = 1;
+pub(crate) const GO_ABORT: u32 = 2;
+
+/// What an operation does, once a job.
+pub(crate) type Handler = Box<dyn FnMut(&Job<'_>) + Send>;
+
+/// What all threads of a dispatcher share.
+pub(crate) struct Shared {
+    pub(crate) system: Arc<System>,
+    pub(crate) seed: u64,
+    /// Whether timers draw the arrivals of sporadic operations; otherwise the program pushes them.
+    pub(crate) draws_sporadic: bool,
+    /// No job is released by a timer at or after this.
+    pub(crate) duration: Time,
+    pub(crate) epoch: OnceLock<Epoch>,
+    /// A futex.
+    pub(crate) go: AtomicU32,
+    pub(crate) stations: Vec<Station>,
+    /// By plan, by level (that of demoted jobs last): the SCHED_FIFO priority. Empty where none is enforced.
+    pub(crate) priorities: Vec<Vec<u8>>,
+    /// Changes of a priority that the kernel refused.
+    pub(crate) refused: AtomicU64,
+}
+
+/// One CPU.
+pub(crate) struct Station {
+    pub(crate) held: PiMutex<Held>,
+    /// By level, and for spare threads: a futex, changed when a thread of it is woken.
+    pub(crate) signals: Vec<AtomicU32>,
+    /// The timer thread's futex.
+    pub(crate) timer: AtomicU32,
+    pub(crate) operations: Vec<Running>,
+}
+
+/// An operation, as the threads that run it see it.
+pub(crate) struct Running {
+    pub(crate) task: TaskId,
+    pub(crate) name: String,
+    pub(crate) followers: Vec<Place>,
+    pub(crate) handler: PiMutex<Handler>,
+    /// Jobs before this number shall stop: they were dropped.
+    pub(crate) stop_before: AtomicU64,
+}
+
+/// What a CPU's lock protects.
+pub(crate) struct Held {
+    pub(crate) core: Core<Teller>,
+    /// Threads that sleep, by role.
+    idle: Vec<u32>,
+    workers: Vec<Worker>,
+    /// Threads that each level shall have.
+    threads: u32,
+    changes: Vec<(u32, Passed)>,
+    stopping: bool,
+    last: Time,
+    /// When the timer thread wakes up by itself.
+    timer_until: Time,
+}
+
+/// A thread that runs jobs, to those who switch plans.
+#[derive(Clone, Copy)]
+struct Worker {
+    /// The level that it serves; the one past the last for a spare thread.
+    role: u32,
+    tid: Option<Tid>,
+    /// The SCHED_FIFO priority that it has.
+    priority: Option<u8>,
+    /// Whose job it runs.
+    slot: Option<u32>,
+}
+
+impl Held {
+    /// `workers` threads, so many of them for each level, and the others to spare: a switch of plans can leave started jobs
+    /// anywhere, and each level wants a thread besides.
+    pub(crate) fn new(core: Core<Teller>, threads: u32, workers: usize) -> Held {
+        let levels = core.level_count() as u32;
+        let role = |worker: usize| (worker as u32 / threads.max(1)).min(levels);
+        Held {
+            idle: vec![0; levels as usize + 1],
+            workers: (0..workers)
+                .map(|worker| Worker { role: role(worker), tid: None, priority: None, slot: None })
+                .collect(),
+            threads,
+            changes: Vec::with_capacity(LEVELS_MAX),
+            core,
+            stopping: false,
+            last: Time::ZERO,
+            timer_until: Time::MAX,
+        }
+    }
+
+    /// The level of a worker, for its start.
+    pub(crate) fn role(&self, worker: usize) -> Option<u32> {
+        self.workers.get(worker).map(|worker| worker.role)
+    }
+
+    fn spare(&self) -> u32 {
+        self.idle.len() as u32 - 1
+    }
+
+    fn serving(&self, level: u32) -> usize {
+        self.workers.iter().filter(|worker| worker.role == level).count()
+    }
+
+    /// A worker has no job any more: where its level has enough threads without it, it is to spare.
+    fn free(&mut self, worker: usize) {
+        let Some(this) = self.workers.get_mut(worker) else { return };
+        this.slot = None;
+        let role = this.role;
+        if self.serving(role) > self.threads as usize {
+            let spare = self.spare();
+            if let Some(this) = self.workers.get_mut(worker) {
+                this.role = spare;
+            }
+        }
+    }
+
+    /// Threads that run a job serve the level that it has by the plan in force; the others fill up what the levels lack.
+    fn assign_roles(&mut self) {
+        let spare = self.spare();
+        for at in 0..self.workers.len() {
+            let Some(worker) = self.workers.get_mut(at) else { return };
+            worker.role = worker.slot.and_then(|slot| self.core.level(slot)).unwrap_or(spare);
+        }
+        for level in 0..spare {
+            while self.serving(level) < self.threads as usize {
+                let free = self.workers.iter_mut().find(|worker| worker.role == spare && worker.slot.is_none());
+                let Some(free) = free else { return };
+                free.role = level;
+            }
+        }
+    }
+
+    /// The time, which does not go back for who holds the lock.
+    fn now(&mut self, epoch: Epoch) -> Time {
+        self.last = self.last.max(epoch.now());
+        self.last
+    }
+
+    /// Levels that are to be woken, and whether the timer is.
+    fn wakes(&mut self) -> Wakes {
+        let woken = self.core.take_woken();
+        let mut levels = 0u128;
+        let mut rest = woken;
+        while rest != 0 {
+            let level = rest.trailing_zeros();
+            rest &= rest - 1;
+            if self.idle.get(level as usize).is_some_and(|idle| *idle > 0) {
+                levels |= 1 << level;
+            }
+        }
+        let timer = woken != 0 && self.core.next_deadline().is_some_and(|next| next < self.timer_until);
+        Wakes { levels, timer }
+    }
+}
+
+/// Whom to wake when the lock is free again.
+#[must_use]
+#[derive(Clone, Copy)]
+struct Wakes {
+    levels: u128,
+    timer: bool,
+}
+
+impl Station {
+    /// Wakes every thread of this CPU that sleeps.
+    fn wake_all(&self) {
+        for signal in self.signals.iter().chain([&self.timer]) {
+            signal.fetch_add(1, Ordering::AcqRel);
+            futex::wake_all(signal);
+        }
+    }
+
+    fn wake(&self, wakes: Wakes) {
+        let mut rest = wakes.levels;
+        while rest != 0 {
+            let level = rest.trailing_zeros();
+            rest &= rest - 1;
+            if let Some(signal) = self.signals.get(level as usize) {
+                signal.fetch_add(1, Ordering::AcqRel);
+                futex::wake_all(signal);
+            }
+        }
+        if wakes.timer {
+            self.timer.fetch_add(1, Ordering::AcqRel);
+            futex::wake_all(&self.timer);
+        }
+    }
+
+    /// Jobs of these operations that run were dropped: their code is to notice.
+    fn stop_dropped(&self, held: &mut Held) {
+        while let Some((slot, number)) = held.core.take_stopped() {
+            if let Some(operation) = self.operations.get(slot as usize) {
+                operation.stop_before.fetch_max(number.saturating_add(1), Ordering::AcqRel);
+            }
+        }
+    }
+}
+
+/// What a switch of plans took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Switched {
+    /// Jobs that wait at another level now, or were dropped by the new plan.
+    pub moved: usize,
+    /// How long the queues of all CPUs were locked.
+    pub locked: Span,
+}
+
+impl Shared {
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch.get().copied().unwrap_or_else(Epoch::now_is_zero)
+    }
+
+    /// A job pushed by the program.
+    pub(crate) fn push(&self, place: Place) -> Result<u64, PushError> {
+        let station = self.stations.get(place.cpu as usize).ok_or(PushError::Stopped)?;
+        if self.go.load(Ordering::Acquire) != GO_RUN {
+            return Err(PushError::Stopped);
+        }
+        let mut held = station.held.lock();
+        if held.stopping {
+            return Err(PushError::Stopped);
+        }
+        let now = held.now(self.epoch());
+        let pushed = held.core.push(place.slot, now);
+        self.leave(place.cpu, station, held);
+        pushed.map_err(|rejected| match rejected {
+            Rejected::Full => PushError::Full,
+            Rejected::TooEarly(earliest) => PushError::TooEarly { wait: earliest.saturating_since(now) },
+            Rejected::NotYours => PushError::NotPushed,
+        })
+    }
+
+    /// Frees the lock of a CPU, wakes whom it concerns, and tells those that follow what ended.
+    fn leave(&self, cpu: u32, station: &Station, mut held: PiGuard<'_, Held>) {
+        let wakes = held.wakes();
+        station.stop_dropped(&mut held);
+        let ended = held.core.has_ended();
+        drop(held);
+        station.wake(wakes);
+        if ended {
+            self.settle(1 << cpu);
+        }
+    }
+
+    /// Releases and sheds what follows the jobs that ended on these CPUs (bits), and what follows those in turn.
+    fn settle(&self, mut cpus: u128) {
+        while cpus != 0 {
+            let cpu = cpus.trailing_zeros();
+            let Some(station) = self.stations.get(cpu as usize) else { return };
+            let ended: Option<Ended> = station.held.lock().core.take_ended();
+            let Some(ended) = ended else {
+                cpus &= cpus - 1;
+                continue;
+            };
+            let followers = station.operations.get(ended.slot as usize).map_or(&[][..], |ended| &ended.followers);
+            for place in followers {
+                let Some(station) = self.stations.get(place.cpu as usize) else { continue };
+                let mut held = station.held.lock();
+                let now = held.now(self.epoch());
+                held.core.follow(place.slot, ended, now);
+                let wakes = held.wakes();
+                if held.core.has_ended() {
+                    cpus |= 1 << place.cpu;
+                }
+                drop(held);
+                station.wake(wakes);
+            }
+        }
+    }
+
+    /// Another plan holds, for all CPUs from one instant on.
+    pub(crate) fn switch(&self, plan: usize) -> Switched {
+        let mut all: Vec<PiGuard<'_, Held>> = self.stations.iter().map(|station| station.held.lock()).collect();
+        let before = self.epoch().now();
+        let now = all.iter_mut().map(|held| held.now(self.epoch())).max().unwrap_or(Time::ZERO);
+        let mut moved = 0;
+        for (station, held) in self.stations.iter().zip(&mut all) {
+            let held = &mut **held;
+            held.last = now;
+            moved += held.core.switch(plan, now, &mut held.changes);
+            station.stop_dropped(held);
+            held.assign_roles();
+            self.set_priorities(held);
+        }
+        drop(all);
+        let locked = self.epoch().now().saturating_since(before);
+        for station in &self.stations {
+            // A deadline may count now that did not before, and a thread that sleeps may serve another level.
+            station.wake_all();
+        }
+        self.settle((1u128 << self.stations.len()) - 1);
+        Switched { moved, locked }
+    }
+
+    /// Each thread has the priority of the level that it serves by the plan in force.
+    fn set_priorities(&self, held: &mut Held) {
+        let Some(priorities) = self.priorities.get(held.core.plan()) else { return };
+        for worker in &mut held.workers {
+            let wanted = priorities.get(worker.role as usize).copied();
+            let Some((tid, wanted)) = worker.tid.zip(wanted.filter(|wanted| worker.priority != Some(*wanted))) else {
+                continue;
+            };
+            match sched::reprioritize(tid, wanted) {
+                Ok(()) => worker.priority = Some(wanted),
+                Err(_) => drop(self.refused.fetch_add(1, Ordering::Relaxed)),
+            }
+        }
+    }
+
+    /// No thread takes or releases a job from now on; when that is.
+    pub(crate) fn stop(&self) -> Time {
+        if self.go.compare_exchange(GO_WAIT, GO_ABORT, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            futex::wake_all(&self.go);
+        }
+        let mut end = Time::ZERO;
+        for station in &self.stations {
+            for operation in &station.operations {
+                operation.stop_before.store(u64::MAX, Ordering::Release);
+            }
+            let mut held = station.held.lock();
+            held.stopping = true;
+            end = end.max(held.now(self.epoch()));
+            drop(held);
+            station.wake_all();
+        }
+        end
+    }
+
+    /// The name of an operation whose handler runs.
+    pub(crate) fn running(&self) -> Option<String> {
+        let slot = |station: &Station| station.held.lock().workers.iter().find_map(|worker| worker.slot);
+        let operation = |station: &Station| station.operations.get(slot(station)? as usize).map(|op| op.name.clone());
+        self.stations.iter().find_map(operation)
+    }
+
+    /// Since when no CPU tells anything older.
+    pub(crate) fn floor(&self, cpu: usize) -> Time {
+        let epoch = self.epoch();
+        self.stations.get(cpu).map_or(Time::MAX, |station| station.held.lock().now(epoch))
+    }
+
+    /// A thread of a level, for its whole life.
+    pub(crate) fn serve(
+        &self,
+        cpu: u32,
+        worker: usize,
+        kernel_cpu: u32,
+        class: Class,
+        ready: impl FnOnce(Result<(), SchedError>),
+    ) {
+        let Some(station) = self.stations.get(cpu as usize) else { return };
+        let Some((_class, epoch)) = self.enter(kernel_cpu, &class, ready) else { return };
+        if let Some(this) = station.held.lock().workers.get_mut(worker) {
+            this.tid = Some(Tid::current());
+            this.priority = if let Class::Fifo { priority } = class { Some(priority) } else { None };
+        }
+        let mut ran: Option<(Upcall, End)> = None;
+        loop {
+            let mut held = station.held.lock();
+            if let Some((upcall, end)) = ran.take() {
+                let now = held.now(epoch);
+                held.core.end(upcall, end, now);
+                held.free(worker);
+                if held.core.has_ended() {
+                    // Those that follow may come before what this thread would take next.
+                    self.leave(cpu, station, held);
+                    held = station.held.lock();
+                }
+            }
+            if held.stopping {
+                return;
+            }
+            let now = held.now(epoch);
+            let Some(role) = held.role(worker) else { return };
+            let next = if role == held.spare() { None } else { held.core.next(role, now) };
+            let Some(upcall) = next else {
+                let Some(signal) = station.signals.get(role as usize) else { return };
+                let seen = signal.load(Ordering::Acquire);
+                if let Some(idle) = held.idle.get_mut(role as usize) {
+                    *idle += 1;
+                }
+                self.leave(cpu, station, held);
+                futex::wait(signal, seen, epoch, epoch.now().saturating_add(IDLE_MAX));
+                if let Some(idle) = station.held.lock().idle.get_mut(role as usize) {
+                    *idle = idle.saturating_sub(1);
+                }
+                continue;
+            };
+            if let Some(this) = held.workers.get_mut(worker) {
+                this.slot = Some(upcall.slot);
+            }
+            self.leave(cpu, station, held);
+            ran = Some((upcall, self.call(station, upcall, epoch)));
+        }
+    }
+
+    fn call(&self, station: &Station, upcall: Upcall, epoch: Epoch) -> End {
+        let Some(operation) = station.operations.get(upcall.slot as usize) else { return End::Failed };
+        let job = Job { operation, upcall, epoch };
+        let mut handler = operation.handler.lock();
+        // What a panic leaves is the program's: its own state, which only this handler touches.
+        match catch_unwind(AssertUnwindSafe(|| handler(&job))) {
+            Ok(()) => End::Completed,
+            Err(_) => End::Failed,
+        }
+    }
+
+    /// The thread that releases jobs and watches deadlines, for its whole life.
+    pub(crate) fn keep_time(
+        &self,
+        cpu: u32,
+        kernel_cpu: u32,
+        class: Class,
+        ready: impl FnOnce(Result<(), SchedError>),
+    ) {
+        let Some(station) = self.stations.get(cpu as usize) else { return };
+        let mut sources: Vec<(u32, Releases<'_>)> = Vec::with_capacity(station.operations.len());
+        for (operation, slot) in station.operations.iter().zip(0..) {
+            let Some(task) = self.system.tasks.get(operation.task.index()) else { continue };
+            let pushed = task.arrival == Arrival::Sporadic && !self.draws_sporadic;
+            if task.after.is_empty() && !pushed {
+                let arrivals = Arrivals::new(task, Draw::new(self.seed, &task.name));
+                sources.push((slot, Releases::new(arrivals, self.duration)));
+            }
+        }
+        let Some((_class, epoch)) = self.enter(kernel_cpu, &class, ready) else { return };
+        loop {
+            let seen = station.timer.load(Ordering::Acquire);
+            let mut held = station.held.lock();
+            if held.stopping {
+                return;
+            }
+            let now = held.now(epoch);
+            held.core.pass_deadlines(now);
+            let mut next = Time::MAX;
+            for (slot, releases) in &mut sources {
+                while let Some(due) = releases.peek() {
+                    if due.release > now {
+                        next = next.min(due.release);
+                        break;
+                    }
+                    releases.advance();
+                    let overtaken = releases.peek().is_some_and(|after| after.release <= now);
+                    if overtaken && held.core.skips(*slot) {
+                        held.core.pass_over(*slot, due.arrival, now);
+                    } else {
+                        // A job without room is counted and told as rejected.
+                        let _ = held.core.arrive(*slot, due.arrival, now);
+                    }
+                }
+            }
+            let until = held.core.next_deadline().map_or(next, |deadline| deadline.min(next));
+            held.timer_until = until;
+            self.leave(cpu, station, held);
+            futex::wait(&station.timer, seen, epoch, until.min(epoch.now().saturating_add(IDLE_MAX)));
+        }
+    }
+
+    /// Takes CPU and class, says so, and waits for the start; `None` where it does not come to that.
+    fn enter(
+        &self,
+        kernel_cpu: u32,
+        class: &Class,
+        ready: impl FnOnce(Result<(), SchedError>),
+    ) -> Option<(ClassGuard, Epoch)> {
+        let entered = sched::set_affinity(&[kernel_cpu]).and_then(|()| {
+            takt_linux::memory::prefault_stack::<{ crate::threads::STACK_TOUCHED }>();
+            ClassGuard::enter(class)
+        });
+        let guard = match entered {
+            Ok(guard) => guard,
+            Err(error) => {
+                ready(Err(error));
+                return None;
+            }
+        };
+        ready(Ok(()));
+        let patience = Epoch::now_is_zero();
+        loop {
+            match self.go.load(Ordering::Acquire) {
+                GO_WAIT => futex::wait(&self.go, GO_WAIT, patience, patience.now().saturating_add(IDLE_MAX)),
+                GO_RUN => return Some((guard, self.epoch.get().copied()?)),
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// A thread with nothing to do looks up this often, whoever may have forgotten to wake it.
+const IDLE_MAX: Span = Span::from_s(1);
+
+/// The job that a handler is called for.
+pub struct Job<'a> {
+    operation: &'a Running,
+    upcall: Upcall,
+    epoch: Epoch,
+}
+
+impl Job<'_> {
+    /// The operation's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.operation.name
+    }
+
+    /// Zero for the operation's first job; jobs that were rejected or cancelled have numbers, too.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.upcall.job.number
+    }
+
+    /// Its nominal arrival, from the dispatcher's start: the timer's instant, or that of the push or of the last predecessor's end.
+    #[must_use]
+    pub fn arrival(&self) -> Time {
+        self.upcall.job.arrival
+    }
+
+    /// When it has to be complete.
+    #[must_use]
+    pub fn deadline(&self) -> Time {
+        self.upcall.job.deadline
+    }
+
+    /// The time since the dispatcher's start.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.epoch.now()
+    }
+
+    /// The time that is left before the deadline; zero after it.
+    #[must_use]
+    pub fn time_left(&self) -> Span {
+        self.deadline().saturating_since(self.now())
+    }
+
+    /// Whether it was dropped at its deadline, or the dispatcher stops: a long handler looks here now and then, and returns.
+    #[must_use]
+    pub fn must_stop(&self) -> bool {
+        self.operation.stop_before.load(Ordering::Acquire) > self.number()
+    }
+
+    /// Whether its deadline has passed.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.now() > self.deadline()
+    }
+}

@@ -1,0 +1,235 @@
+//! A plan in virtual time: the dispatcher's own queues, chains and rules, on CPUs that do nothing else. What it tells is what a simulation of the
+//! plan's System tells, and the tests hold them against each other.
+
+use std::sync::Arc;
+
+use takt_log::Sink;
+use takt_model::draw::{Arrivals, Draw};
+use takt_model::{Span, System, Task, Time};
+use takt_policy::{Passed, PolicyError};
+
+use super::core::{Core, Counts, End, Upcall};
+use super::plan::{Plan, Row};
+use super::running::{known, places};
+use super::told::{Merger, Teller};
+use crate::record::Releases;
+use crate::ring::Ring;
+
+/// Facts of one instant, on one CPU; more are lost and counted.
+const RECORDS: usize = 1 << 14;
+
+/// A job that has started.
+struct Started {
+    upcall: Upcall,
+    /// CPU time that it still needs.
+    left: Span,
+}
+
+struct Cpu<'a> {
+    core: Core<Teller>,
+    tasks: Vec<&'a Task>,
+    sources: Vec<(u32, Releases<'a>)>,
+    /// Jobs that have started and are not over.
+    started: Vec<Started>,
+    /// The slot of the one that runs, since when.
+    running: Option<(u32, Time)>,
+    draws: Vec<Draw>,
+    changes: Vec<(u32, Passed)>,
+}
+
+impl Plan {
+    /// Runs the plan in virtual time until `duration`, with arrivals and execution times drawn as `sim` and `run` draw them for this seed, and tells
+    /// `sink` all; one thread a level, whatever the plan says. What became of the jobs, by operation.
+    ///
+    /// # Errors
+    /// The plan's tasks cannot be queued.
+    pub fn rehearse(
+        &self,
+        duration: Span,
+        seed: u64,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> Result<Vec<(String, Counts)>, PolicyError> {
+        let end = Time::ZERO.saturating_add(duration);
+        let nodes = self.system.nodes.get(self.node.index());
+        let places = places(self);
+        let (mut cpus, mut lanes) = (Vec::new(), Vec::new());
+        for cpu in 0..nodes.map_or(1, |node| node.cpus) {
+            let ring = Arc::new(Ring::new(RECORDS));
+            let row = |task| self.rows.iter().find(|row| row.task == task);
+            let core = Core::new(
+                &self.system,
+                self.node,
+                cpu,
+                |task| places.get(&task).copied(),
+                |task| row(task).map_or(1, |row| row.backlog),
+                Teller(ring.clone()),
+            )?;
+            lanes.push((ring, known(self, cpu)));
+            cpus.push(Cpu::new(core, &self.system, self.rows.iter().filter(|row| row.cpu == cpu), seed, end));
+        }
+        let mut merger = Merger::new(self.node.0, lanes);
+        let mut modes = self.modes.iter().zip(1..).peekable();
+        let mut now = Time::ZERO;
+        loop {
+            let mut first = true;
+            loop {
+                let mut quiet = true;
+                for cpu in &mut cpus {
+                    quiet &= !cpu.complete(now);
+                }
+                quiet &= !settle(&mut cpus, self, &places, now);
+                for cpu in &mut cpus {
+                    if first {
+                        cpu.core.pass_deadlines(now);
+                        cpu.stop_dropped();
+                    }
+                }
+                for cpu in &mut cpus {
+                    quiet &= !cpu.release(now);
+                }
+                while first && let Some((_, plan)) = modes.next_if(|(mode, _)| mode.at <= now) {
+                    for cpu in &mut cpus {
+                        cpu.core.switch(plan, now, &mut cpu.changes);
+                        cpu.stop_dropped();
+                    }
+                }
+                quiet &= !settle(&mut cpus, self, &places, now);
+                for cpu in &mut cpus {
+                    quiet &= !cpu.dispatch(now);
+                }
+                quiet &= !settle(&mut cpus, self, &places, now);
+                first = false;
+                if quiet {
+                    break;
+                }
+            }
+            merger.drain(|_| now, sink);
+            let next = cpus.iter().filter_map(|cpu| cpu.next(now)).chain(modes.peek().map(|(mode, _)| mode.at)).min();
+            match next.filter(|next| *next < end) {
+                Some(next) => now = next,
+                None => break,
+            }
+        }
+        // What completes at the end is complete.
+        for cpu in &mut cpus {
+            cpu.complete(end);
+        }
+        merger.finish(end, sink);
+        let of = |row: &Row| {
+            let place = places.get(&row.task)?;
+            Some((row.name.clone(), cpus.get(place.cpu as usize)?.core.counts(place.slot)?))
+        };
+        Ok(self.rows.iter().filter_map(of).collect())
+    }
+}
+
+/// Tells followers of the jobs that ended; whether there were any.
+fn settle(cpus: &mut [Cpu<'_>], plan: &Plan, places: &super::running::Places, now: Time) -> bool {
+    let mut any = false;
+    loop {
+        let ended = cpus.iter_mut().enumerate().find_map(|(cpu, at)| Some((cpu, at.core.take_ended()?)));
+        let Some((cpu, ended)) = ended else { return any };
+        any = true;
+        let task = cpus.get(cpu).and_then(|cpu| cpu.core.task(ended.slot));
+        let follows = |row: &&Row| {
+            let after = plan.system.tasks.get(row.task.index()).map_or(&[][..], |task| &task.after);
+            task.is_some_and(|task| after.contains(&task))
+        };
+        for row in plan.rows.iter().filter(follows) {
+            let Some(place) = places.get(&row.task) else { continue };
+            if let Some(cpu) = cpus.get_mut(place.cpu as usize) {
+                cpu.core.follow(place.slot, ended, now);
+            }
+        }
+    }
+}
+
+impl<'a> Cpu<'a> {
+    fn new<'r>(
+        core: Core<Teller>,
+        system: &'a System,
+        rows: impl Iterator<Item = &'r Row>,
+        seed: u64,
+        end: Time,
+    ) -> Cpu<'a> {
+        let tasks: Vec<&Task> = rows.filter_map(|row| system.tasks.get(row.task.index())).collect();
+        let draws: Vec<Draw> = tasks.iter().map(|task| Draw::new(seed, &task.name)).collect();
+        let sources = tasks.iter().zip(&draws).zip(0..).filter(|((task, _), _)| task.after.is_empty());
+        let sources =
+            sources.map(|((task, draw), slot)| (slot, Releases::new(Arrivals::new(task, *draw), end))).collect();
+        Cpu { core, tasks, sources, started: Vec::new(), running: None, draws, changes: Vec::new() }
+    }
+
+    fn at(&self, slot: u32) -> Option<usize> {
+        self.started.iter().position(|started| started.upcall.slot == slot)
+    }
+
+    /// The running job ends if it is over; whether it did.
+    fn complete(&mut self, now: Time) -> bool {
+        let Some((slot, since)) = self.running else { return false };
+        let Some((at, started)) = self.at(slot).and_then(|at| Some((at, self.started.get_mut(at)?))) else {
+            return false;
+        };
+        started.left = started.left.saturating_sub(now.saturating_since(since));
+        self.running = Some((slot, now));
+        if !started.left.is_zero() {
+            return false;
+        }
+        let over = self.started.swap_remove(at);
+        self.core.end(over.upcall, End::Completed, now);
+        self.running = None;
+        true
+    }
+
+    /// Jobs that were dropped do not go on.
+    fn stop_dropped(&mut self) {
+        while let Some((slot, number)) = self.core.take_stopped() {
+            self.started.retain(|started| started.upcall.slot != slot || started.upcall.job.number != number);
+            self.running = self.running.filter(|(running, _)| *running != slot);
+        }
+    }
+
+    fn release(&mut self, now: Time) -> bool {
+        let mut any = false;
+        for (slot, releases) in &mut self.sources {
+            while let Some(due) = releases.peek().filter(|due| due.release <= now) {
+                releases.advance();
+                let _ = self.core.arrive(*slot, due.arrival, now);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Lets the job of the most important level run that has one: started, or else the first of its queue; whether one started.
+    fn dispatch(&mut self, now: Time) -> bool {
+        for level in 0..self.core.level_count() as u32 {
+            let is_here = |slot: u32| self.core.level(slot) == Some(level);
+            let here = |started: &&Started| is_here(started.upcall.slot);
+            if self.running.is_some_and(|(slot, _)| is_here(slot)) {
+                return false;
+            }
+            if let Some(started) = self.started.iter().find(here) {
+                self.running = Some((started.upcall.slot, now));
+                return false;
+            }
+            let Some(upcall) = self.core.next(level, now) else { continue };
+            let slot = upcall.slot as usize;
+            let drawn = self.tasks.get(slot).zip(self.draws.get(slot));
+            let left = drawn.map_or(Span::ZERO, |(task, draw)| draw.exec(task, upcall.job.number));
+            self.started.push(Started { upcall, left });
+            self.running = Some((upcall.slot, now));
+            return true;
+        }
+        self.running = None;
+        false
+    }
+
+    /// When something happens here next.
+    fn next(&self, now: Time) -> Option<Time> {
+        let runs = self.running.and_then(|(slot, since)| since.checked_add(self.started.get(self.at(slot)?)?.left));
+        let releases = self.sources.iter().filter_map(|(_, releases)| Some(releases.peek()?.release)).min();
+        let deadline = self.core.next_deadline().filter(|deadline| *deadline > now);
+        runs.into_iter().chain(releases).chain(deadline).min()
+    }
+}

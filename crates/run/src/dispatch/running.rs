@@ -1,0 +1,421 @@
+//! A dispatcher as a program holds it: built from a plan and handlers, started, pushed to, stopped.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use takt_linux::memory::{self, Locked};
+use takt_linux::sched::SchedError;
+use takt_linux::{Class, Epoch, PiMutex, clock, futex, sched};
+use takt_log::{Kind, KindSet, Sink};
+use takt_model::{Span, TaskId, Time};
+
+use super::core::{Core, Counts, LEVELS_MAX, Place};
+use super::error::{PushError, StartError, StopError};
+use super::live::{GO_RUN, GO_WAIT, Handler, Held, Job, Running, Shared, Station, Switched};
+use super::plan::{Plan, Row};
+use super::told::{Known, Merger, Teller};
+use crate::ring::Ring;
+
+/// A thread needs little; what it touches is prefaulted and locked.
+const STACK_BYTES: usize = 256 * 1024;
+/// How long a thread may take to get its CPU and its class.
+const READY_MAX: Duration = Duration::from_secs(30);
+/// From the last thread's readiness to time zero, so that all are asleep when it comes.
+const LEAD: Span = Span::from_ms(20);
+/// How long handlers may take to return when the dispatcher stops.
+const GRACE: Span = Span::from_s(5);
+/// CPUs of one dispatcher: bits of a set.
+const CPUS_MAX: usize = 64;
+
+/// Which kinds of event a dispatcher tells.
+pub const KINDS: KindSet = KindSet::of(&[
+    Kind::Release,
+    Kind::Start,
+    Kind::Preempt,
+    Kind::Resume,
+    Kind::Complete,
+    Kind::Miss,
+    Kind::Cancel,
+    Kind::ModeChange,
+    Kind::Gap,
+    Kind::Lost,
+]);
+
+/// How a dispatcher runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Run under SCHED_OTHER, without privilege and without any guarantee. Default: no, and a missing privilege is an error.
+    pub best_effort: bool,
+    /// Timers release no job at or after this. Default: none.
+    pub duration: Option<Span>,
+    /// Keys the draws of jitter and of distances, for a plan from a System file. Default 0.
+    pub seed: u64,
+    /// Whether timers draw the arrivals of sporadic operations. Default: no, the program pushes them.
+    pub draws_sporadic: bool,
+    /// Facts that each CPU keeps between two looks at the log ([`Dispatching::drain`]); more are lost and counted. Default 65,536.
+    pub records: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { best_effort: false, duration: None, seed: 0, draws_sporadic: false, records: 1 << 16 }
+    }
+}
+
+/// A plan and the code of its operations, ready to start.
+pub struct Dispatcher {
+    plan: Plan,
+    handlers: BTreeMap<TaskId, Handler>,
+    options: Options,
+}
+
+impl Dispatcher {
+    /// For this plan, with default options.
+    #[must_use]
+    pub fn new(plan: Plan) -> Dispatcher {
+        Dispatcher { plan, handlers: BTreeMap::new(), options: Options::default() }
+    }
+
+    /// With these options.
+    #[must_use]
+    pub fn with(mut self, options: Options) -> Dispatcher {
+        self.options = options;
+        self
+    }
+
+    /// The code of an operation, called once a job. It runs on a real-time thread: it should not wait, and a long one looks at
+    /// [`Job::must_stop`]. A panic in it is caught and counted; its next job is called as ever.
+    ///
+    /// # Errors
+    /// The plan has no such operation.
+    pub fn on(mut self, name: &str, handler: impl FnMut(&Job<'_>) + Send + 'static) -> Result<Dispatcher, StartError> {
+        let row = self.plan.rows.iter().find(|row| row.name == name);
+        let task = row.ok_or_else(|| StartError::Unknown(name.to_owned()))?.task;
+        self.handlers.insert(task, Box::new(handler));
+        Ok(self)
+    }
+
+    /// The plan that it runs.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Starts all threads. They are SCHED_FIFO, pinned to their CPUs, and end with the value that is returned.
+    ///
+    /// # Errors
+    /// An operation without handler, too few CPUs, a missing privilege, or a refusal of the kernel; nothing runs then.
+    pub fn start(self) -> Result<Dispatching, StartError> {
+        let Dispatcher { plan, mut handlers, options } = self;
+        let cpus = sched::affinity();
+        let node = plan.system.nodes.get(plan.node.index()).map_or(1, |node| node.cpus as usize);
+        if node > cpus.len() {
+            return Err(StartError::Cpus { wanted: node, there: cpus.len() });
+        }
+        let levels = plan.modes.iter().map(|mode| mode.levels.len()).chain([plan.levels.len()]).max().unwrap_or(0);
+        for (what, there, most) in [("the plan's CPUs", node, CPUS_MAX), ("the plan's levels", levels, LEVELS_MAX - 1)]
+        {
+            if there > most {
+                return Err(StartError::TooMany { what, there, most });
+            }
+        }
+        let places = places(&plan);
+        let system = Arc::new(plan.system.clone());
+        let mut stations = Vec::with_capacity(node);
+        let mut lanes = Vec::with_capacity(node);
+        let threads = plan.levels.iter().map(|level| level.threads).max().unwrap_or(1).max(1);
+        // After a switch every thread may run a job while each level wants one besides.
+        let sets = if plan.modes.is_empty() { 1 } else { 2 };
+        let workers = (levels + 1) * threads as usize * sets;
+        for cpu in 0..node as u32 {
+            let ring = Arc::new(Ring::new(options.records.max(2)));
+            let row = |task: TaskId| plan.rows.iter().find(|row| row.task == task);
+            let core = Core::new(
+                &plan.system,
+                plan.node,
+                cpu,
+                |task| places.get(&task).copied(),
+                |task| row(task).map_or(1, |row| row.backlog),
+                Teller(ring.clone()),
+            )?;
+            let mut operations = Vec::new();
+            for row in plan.rows.iter().filter(|row| row.cpu == cpu) {
+                let handler = handlers.remove(&row.task).ok_or_else(|| StartError::NoHandler(row.name.clone()))?;
+                let slot = operations.len() as u32;
+                operations.push(Running {
+                    task: row.task,
+                    name: row.name.clone(),
+                    followers: core.followers(slot).to_vec(),
+                    handler: PiMutex::new(handler),
+                    stop_before: AtomicU64::new(0),
+                });
+            }
+            let signals = (0..=core.level_count()).map(|_| AtomicU32::new(0)).collect();
+            let held = PiMutex::new(Held::new(core, threads, workers));
+            stations.push(Station { held, signals, timer: AtomicU32::new(0), operations });
+            lanes.push((ring, known(&plan, cpu)));
+        }
+        let shared = Arc::new(Shared {
+            system,
+            seed: options.seed,
+            draws_sporadic: options.draws_sporadic,
+            duration: options.duration.map_or(Time::MAX, |duration| Time::ZERO.saturating_add(duration)),
+            epoch: OnceLock::new(),
+            go: AtomicU32::new(GO_WAIT),
+            stations,
+            priorities: if options.best_effort { Vec::new() } else { priorities(&plan) },
+            refused: AtomicU64::new(0),
+        });
+        let merger = Merger::new(plan.node.0, lanes);
+        let mut dispatching =
+            Dispatching { shared, threads: Vec::new(), merger: Some(merger), places, plan, _locked: None };
+        dispatching.hire(&cpus, workers, options.best_effort)?;
+        dispatching._locked = match memory::lock() {
+            Ok(locked) => Some(locked),
+            Err(_) if options.best_effort => None,
+            Err(error) => return Err(StartError::Privilege { missing: error.to_string() }),
+        };
+        let _ = dispatching.shared.epoch.set(Epoch::in_future(LEAD));
+        dispatching.shared.go.store(GO_RUN, Ordering::Release);
+        futex::wake_all(&dispatching.shared.go);
+        Ok(dispatching)
+    }
+}
+
+/// Where each operation is.
+pub(crate) type Places = BTreeMap<TaskId, Place>;
+
+/// Slots count the operations of a CPU in order.
+pub(crate) fn places(plan: &Plan) -> Places {
+    let mut next: BTreeMap<u32, u32> = BTreeMap::new();
+    let place = |row: &Row| {
+        let slot = next.entry(row.cpu).or_default();
+        *slot += 1;
+        (row.task, Place { cpu: row.cpu, slot: *slot - 1 })
+    };
+    plan.rows.iter().map(place).collect()
+}
+
+/// What the log's side knows of the operations of a CPU.
+pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
+    let known = |row: &Row| {
+        let deadline = plan.system.tasks.get(row.task.index()).map_or(Span::MAX, |task| task.deadline);
+        Known { task: row.task, deadline, hop: hop(plan, row.task) }
+    };
+    plan.rows.iter().filter(|row| row.cpu == cpu).map(known).collect()
+}
+
+/// Links before a task on the longest way from a source.
+fn hop(plan: &Plan, task: TaskId) -> u32 {
+    let before = plan.system.tasks.get(task.index()).map_or(&[][..], |task| &task.after);
+    before.iter().map(|before| hop(plan, *before) + 1).max().unwrap_or(0)
+}
+
+/// By plan, by level, that of demoted jobs last.
+fn priorities(plan: &Plan) -> Vec<Vec<u8>> {
+    let all = std::iter::once(&plan.levels).chain(plan.modes.iter().map(|mode| &mode.levels));
+    let most = all.clone().map(Vec::len).max().unwrap_or(0);
+    let least = all.clone().flatten().map(|level| level.priority).min().unwrap_or(1);
+    let of = |levels: &Vec<super::plan::PlanLevelRow>| {
+        let given = levels.iter().map(|level| level.priority);
+        let mut all: Vec<u8> = given.chain(std::iter::repeat(least)).take(most).collect();
+        all.push(plan.demoted_priority.unwrap_or(least));
+        all
+    };
+    all.map(of).collect()
+}
+
+/// A thread of the dispatcher.
+struct Thread {
+    name: String,
+    handle: JoinHandle<()>,
+}
+
+/// A dispatcher that runs. Dropped, it stops.
+pub struct Dispatching {
+    shared: Arc<Shared>,
+    threads: Vec<Thread>,
+    merger: Option<Merger>,
+    places: Places,
+    plan: Plan,
+    _locked: Option<Locked>,
+}
+
+/// An operation of a dispatcher that runs, to push jobs of: for any thread, also from within handlers.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+    place: Place,
+}
+
+impl Handle {
+    /// Releases a job now; its number. Its deadline counts from here. Takes one lock for a moment, allocates nothing, never waits for room.
+    ///
+    /// # Errors
+    /// Why the job was not queued.
+    pub fn push(&self) -> Result<u64, PushError> {
+        self.shared.push(self.place)
+    }
+}
+
+/// How a dispatcher ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stopped {
+    /// When, since its start.
+    pub end: Time,
+    /// What became of the jobs, by operation in the order of the plan.
+    pub counts: Vec<(String, Counts)>,
+    /// Facts that found a full buffer: the log has a `Lost` where they would stand.
+    pub lost: u64,
+    /// Changes of a thread's priority at a switch of plans that the kernel refused.
+    pub refused: u64,
+}
+
+impl Dispatching {
+    fn hire(&mut self, cpus: &[u32], workers: usize, best_effort: bool) -> Result<(), StartError> {
+        let (send, ready) = mpsc::channel::<(usize, Result<(), SchedError>)>();
+        let priorities = priorities(&self.plan);
+        let class = |priority: u8| if best_effort { Class::Other } else { Class::Fifo { priority } };
+        let names: Vec<String> = cpus.iter().take(self.shared.stations.len()).map(u32::to_string).collect();
+        for (cpu, (kernel_cpu, name)) in cpus.iter().zip(&names).enumerate() {
+            let (cpu, kernel_cpu) = (cpu as u32, *kernel_cpu);
+            let (shared, sent, index) = (self.shared.clone(), send.clone(), self.threads.len());
+            let timer = class(self.plan.timer_priority);
+            self.spawn(format!("takt timer {name}"), move || {
+                shared.keep_time(cpu, kernel_cpu, timer, |result| drop(sent.send((index, result))));
+            })?;
+            for worker in 0..workers {
+                let role = |station: &Station| station.held.lock().role(worker);
+                let level = self.shared.stations.get(cpu as usize).and_then(role).unwrap_or(0) as usize;
+                let levels = priorities.first().map_or(&[][..], |first| first);
+                let priority = levels.get(level).or(levels.last()).copied().unwrap_or(1);
+                let (shared, sent, index) = (self.shared.clone(), send.clone(), self.threads.len());
+                let class = class(priority);
+                self.spawn(format!("takt {name} worker {worker}"), move || {
+                    shared.serve(cpu, worker, kernel_cpu, class, |result| drop(sent.send((index, result))));
+                })?;
+            }
+        }
+        drop(send);
+        for _ in 0..self.threads.len() {
+            match ready.recv_timeout(READY_MAX) {
+                Ok((_, Ok(()))) => {}
+                Ok((index, Err(cause))) => return Err(self.refused(index, cause)),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    let cause = "it did not come up within 30s".to_owned();
+                    return Err(StartError::Spawn { thread: "a thread of the dispatcher".to_owned(), cause });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn spawn(&mut self, name: String, body: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+        let builder = std::thread::Builder::new().name(name.clone()).stack_size(STACK_BYTES);
+        match builder.spawn(body) {
+            Ok(handle) => {
+                self.threads.push(Thread { name, handle });
+                Ok(())
+            }
+            Err(error) => Err(StartError::Spawn { thread: name, cause: error.to_string() }),
+        }
+    }
+
+    fn refused(&self, index: usize, cause: SchedError) -> StartError {
+        if let SchedError::Privilege { .. } = cause {
+            return StartError::Privilege { missing: cause.to_string() };
+        }
+        let thread = self.threads.get(index).map_or_else(String::new, |thread| thread.name.clone());
+        StartError::Refused { thread, cause }
+    }
+
+    /// The plan that it runs.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The time since its start; zero until then.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.shared.epoch().now()
+    }
+
+    /// An operation to push jobs of; `None` where the plan has none of that name.
+    #[must_use]
+    pub fn operation(&self, name: &str) -> Option<Handle> {
+        let row = self.plan.rows.iter().find(|row| row.name == name)?;
+        Some(Handle { shared: self.shared.clone(), place: *self.places.get(&row.task)? })
+    }
+
+    /// Another plan holds on all CPUs from one instant on: 0 is that of the node's strategy, k that of its k-th mode. Jobs that wait are
+    /// ordered by it, none is lost or told twice; jobs that run go on, at the level that it gives them.
+    ///
+    /// `None` where there is no such plan.
+    pub fn switch(&self, plan: usize) -> Option<Switched> {
+        (plan <= self.plan.modes.len()).then(|| self.shared.switch(plan))
+    }
+
+    /// What became of the jobs so far, by operation in the order of the plan.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(String, Counts)> {
+        let of = |row: &Row| {
+            let place = self.places.get(&row.task)?;
+            let station = self.shared.stations.get(place.cpu as usize)?;
+            Some((row.name.clone(), station.held.lock().core.counts(place.slot)?))
+        };
+        self.plan.rows.iter().filter_map(of).collect()
+    }
+
+    /// Tells `sink` what has happened since the last time; the stream is the number of the plan's node. To be called often
+    /// enough that [`Options::records`] are not exceeded, from a thread that is in no hurry.
+    pub fn drain(&mut self, sink: &mut (impl Sink + ?Sized)) {
+        let shared = &self.shared;
+        if let Some(merger) = &mut self.merger {
+            merger.drain(|cpu| shared.floor(cpu), sink);
+        }
+    }
+
+    /// Stops: no job starts any more, those that run may return (5 s at most), jobs that wait are unfinished. `sink` is told the rest.
+    ///
+    /// # Errors
+    /// A handler that does not return; its thread is left behind.
+    pub fn stop(mut self, sink: &mut (impl Sink + ?Sized)) -> Result<Stopped, StopError> {
+        let end = self.shared.stop();
+        let ended = self.end_threads();
+        let counts = self.counts();
+        let mut stopped = Stopped { end, counts, lost: 0, refused: self.shared.refused.load(Ordering::Relaxed) };
+        if let Some(merger) = self.merger.take() {
+            let (lost, last) = merger.finish(end, sink);
+            (stopped.lost, stopped.end) = (lost, end.max(last));
+        }
+        ended.map(|()| stopped)
+    }
+
+    fn end_threads(&mut self) -> Result<(), StopError> {
+        let epoch = Epoch::now_is_zero();
+        let mut result = Ok(());
+        for Thread { name, handle } in self.threads.drain(..) {
+            while !handle.is_finished() && epoch.now() < Time::ZERO.saturating_add(GRACE) {
+                clock::pause(Span::from_ms(1));
+            }
+            if !handle.is_finished() {
+                result = Err(StopError::Stuck { operation: self.shared.running().unwrap_or(name), grace: GRACE });
+            } else if handle.join().is_err() {
+                result = Err(StopError::Panicked { thread: name });
+            }
+        }
+        result
+    }
+}
+
+impl Drop for Dispatching {
+    fn drop(&mut self) {
+        self.shared.stop();
+        let _ = self.end_threads();
+    }
+}
