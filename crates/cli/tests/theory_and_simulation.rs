@@ -5,6 +5,9 @@
 #[path = "../../sim/tests/common/random.rs"]
 mod random;
 
+#[path = "theory_and_simulation/plans.rs"]
+mod plans;
+
 use random::Dice;
 use takt_analysis::{Answer, CheckOptions, CheckReport, check};
 use takt_log::{Definitions, stats::Collector, stats::Stats};

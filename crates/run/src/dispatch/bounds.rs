@@ -4,6 +4,7 @@
 //! period or least distance, D the relative deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use takt_model::system::gcd;
 use takt_model::{Arrival, Criticality, Span, System, Task, TaskId};
@@ -35,44 +36,58 @@ pub(super) fn utilization(placed: &[Placed], limits: &Limits) -> Vec<Anomaly> {
     let mut anomalies = Vec::new();
     for (cpu, tasks) in by_cpu {
         let shares = |task: &&Task| (task.wcet.as_ns(), task.period.as_ns());
-        let all: Vec<(u64, u64)> = tasks.iter().map(shares).collect();
-        let critical: Vec<(u64, u64)> =
-            tasks.iter().filter(|task| task.criticality == Criticality::High).map(shares).collect();
+        let all = Share::sum(tasks.iter().map(shares));
+        let critical = tasks.iter().filter(|task| task.criticality == Criticality::High);
+        let critical = Share::sum(critical.map(shares));
         let bound_ppm = limits.critical_utilization_ppm;
-        if exceeds(&critical, bound_ppm) {
-            anomalies.push(Anomaly::CriticalUtilization { cpu, used_ppm: ppm(&critical), bound_ppm });
+        if critical.exceeds_ppm(bound_ppm.into()) {
+            anomalies.push(Anomaly::CriticalUtilization { cpu, used_ppm: critical.ppm_up(), bound_ppm });
         }
-        if let Some(bound_ppm) = limits.total_utilization_ppm.filter(|bound| exceeds(&all, *bound)) {
-            let (used_ppm, critical_ppm) = (ppm(&all), ppm(&critical));
+        if let Some(bound_ppm) = limits.total_utilization_ppm.filter(|bound| all.exceeds_ppm((*bound).into())) {
+            let (used_ppm, critical_ppm) = (all.ppm_up(), critical.ppm_up());
             anomalies.push(Anomaly::TotalUtilization { cpu, used_ppm, critical_ppm, bound_ppm });
         }
     }
     anomalies
 }
 
-/// The sum of C/T in millionths, rounded up: by less than n 2^-40 too much before that.
-fn ppm(shares: &[(u64, u64)]) -> u64 {
-    let part = |(c, t): &(u64, u64)| (u128::from(*c) << 40).div_ceil(u128::from((*t).max(1)));
-    let sum = shares.iter().map(part).fold(0, u128::saturating_add);
-    u64::try_from(sum.saturating_mul(1_000_000).div_ceil(1 << 40)).unwrap_or(u64::MAX)
+/// A sum of C/T, exact whatever the periods.
+struct Share {
+    numerator: Natural,
+    denominator: Natural,
 }
 
-/// Whether the sum of C/T exceeds a bound in millionths; exact, whatever the periods.
-fn exceeds(shares: &[(u64, u64)], bound_ppm: u32) -> bool {
-    // Numerators by denominator keep the product of the denominators short.
-    let mut by_period: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    for (c, t) in shares {
-        by_period.entry((*t).max(1)).or_default().push(*c);
-    }
-    let (mut numerator, mut denominator) = (Natural::default(), Natural::from(1));
-    for (t, all) in &by_period {
-        numerator = numerator.times(*t);
-        for c in all {
-            numerator = numerator.plus(&denominator.times(*c));
+impl Share {
+    fn sum(shares: impl Iterator<Item = (u64, u64)>) -> Self {
+        // Numerators by denominator keep the product of the denominators short.
+        let mut by_period: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for (c, t) in shares {
+            by_period.entry(t.max(1)).or_default().push(c);
         }
-        denominator = denominator.times(*t);
+        let (mut numerator, mut denominator) = (Natural::default(), Natural::from(1));
+        for (t, all) in &by_period {
+            numerator = numerator.times(*t);
+            for c in all {
+                numerator = numerator.plus(&denominator.times(*c));
+            }
+            denominator = denominator.times(*t);
+        }
+        Share { numerator, denominator }
     }
-    numerator.times(1_000_000).exceeds(&denominator.times(u64::from(bound_ppm)))
+
+    fn exceeds_ppm(&self, ppm: u64) -> bool {
+        self.numerator.times(1_000_000).exceeds(&self.denominator.times(ppm))
+    }
+
+    /// In millionths, rounded up.
+    fn ppm_up(&self) -> u64 {
+        let (mut least, mut most) = (0, u64::MAX);
+        while least < most {
+            let middle = least + (most - least) / 2;
+            if self.exceeds_ppm(middle) { least = middle + 1 } else { most = middle }
+        }
+        least
+    }
 }
 
 /// A natural number of any size: digits to the base 2^64, the least first, without zeros at the end.
@@ -155,47 +170,79 @@ pub(super) fn blocking(system: &System, placed: &[Placed], scheme: &Scheme) -> V
     anomalies
 }
 
+/// What a task comes after, directly or not.
+#[derive(Clone, Default)]
+struct Before {
+    /// By CPU the level of the least important of them.
+    least_important: BTreeMap<u32, u32>,
+    /// How many they are at most.
+    count: u64,
+}
+
+impl Before {
+    /// Adds a task with its CPU and level, and what that one comes after; there are `most` tasks.
+    fn add(&mut self, other: Option<&Before>, place: Option<(u32, u32)>, most: u64) {
+        let others =
+            other.into_iter().flat_map(|other| other.least_important.iter().map(|(cpu, level)| (*cpu, *level)));
+        for (cpu, level) in others.chain(place) {
+            let least = self.least_important.entry(cpu).or_insert(level);
+            *least = level.max(*least);
+        }
+        let count = other.map_or(0, |other| other.count).saturating_add(1);
+        self.count = self.count.saturating_add(count).min(most);
+    }
+}
+
 /// Which jobs can meet, and how.
 struct Meetings<'a> {
     system: &'a System,
     /// Of each task of the System, the tasks without predecessors that its chain begins with.
-    roots: Vec<BTreeSet<TaskId>>,
-    /// How many tasks there are.
+    roots: Vec<Rc<BTreeSet<TaskId>>>,
+    /// How many tasks the node has.
     count: u64,
+    /// Whether noncritical jobs that can no longer be in time are omitted.
+    cancel: bool,
     /// Of each task that is released while a job of its level and CPU runs, for all before it is on other CPUs or more important: how
-    /// many are before it. `None` of a follower that is released when its level is between two jobs.
+    /// many are before it at most. `None` of a follower that is released when its level is between two jobs.
     interrupting: Vec<Option<u64>>,
 }
 
 impl<'a> Meetings<'a> {
     fn of(system: &'a System, placed: &[Placed], levels: &BTreeMap<TaskId, u32>) -> Self {
+        let node = placed.first().and_then(|(_, task, _)| system.nodes.get(task.node.index()));
+        let cancel = node.is_some_and(|node| node.cancel);
         let before: Vec<Vec<usize>> =
             system.tasks.iter().map(|task| task.after.iter().map(|id| id.index()).collect()).collect();
-        let cpus: BTreeMap<TaskId, u32> = placed.iter().map(|(id, _, cpu)| (*id, *cpu)).collect();
-        let mut roots: Vec<BTreeSet<TaskId>> = vec![BTreeSet::new(); before.len()];
-        let mut ancestors: Vec<BTreeSet<TaskId>> = vec![BTreeSet::new(); before.len()];
+        let places: BTreeMap<TaskId, (u32, u32)> =
+            placed.iter().filter_map(|(id, _, cpu)| Some((*id, (*cpu, *levels.get(id)?)))).collect();
+        let mut roots: Vec<Rc<BTreeSet<TaskId>>> = vec![Rc::default(); before.len()];
+        let mut earlier: Vec<Before> = vec![Before::default(); before.len()];
         let mut interrupting = vec![None; before.len()];
         for at in sorted(&before).order {
             let id = TaskId(u32::try_from(at).unwrap_or(u32::MAX));
             let Some(sources) = before.get(at) else { continue };
-            let (mut from, mut all) = (BTreeSet::new(), BTreeSet::new());
+            let from = match sources.as_slice() {
+                [] => Rc::new(BTreeSet::from([id])),
+                // Long chains share one set.
+                [source] => roots.get(*source).cloned().unwrap_or_default(),
+                several => Rc::new(
+                    several.iter().filter_map(|one| roots.get(*one)).flat_map(|one| one.iter().copied()).collect(),
+                ),
+            };
+            let mut all = Before::default();
             for source in sources {
-                from.extend(roots.get(*source).into_iter().flatten().copied());
-                all.extend(ancestors.get(*source).into_iter().flatten().copied());
-                all.insert(TaskId(u32::try_from(*source).unwrap_or(u32::MAX)));
+                let place = places.get(&TaskId(u32::try_from(*source).unwrap_or(u32::MAX)));
+                all.add(earlier.get(*source), place.copied(), before.len() as u64);
             }
-            if sources.is_empty() {
-                from.insert(id);
+            let waits = |(cpu, level): &(u32, u32)| all.least_important.get(cpu).is_some_and(|before| before >= level);
+            if let (Some(slot), Some(place)) = (interrupting.get_mut(at), places.get(&id)) {
+                *slot = (!waits(place)).then_some(all.count);
             }
-            let before_it = |other: &TaskId| cpus.get(other) != cpus.get(&id) || levels.get(other) < levels.get(&id);
-            if let Some(slot) = interrupting.get_mut(at) {
-                *slot = all.iter().all(before_it).then_some(all.len() as u64);
-            }
-            if let (Some(slot), Some(kept)) = (roots.get_mut(at), ancestors.get_mut(at)) {
+            if let (Some(slot), Some(kept)) = (roots.get_mut(at), earlier.get_mut(at)) {
                 (*slot, *kept) = (from, all);
             }
         }
-        Meetings { system, roots, count: placed.len() as u64, interrupting }
+        Meetings { system, roots, count: placed.len() as u64, cancel, interrupting }
     }
 
     /// The task of a queue, sorted by C, that makes a job late by blocking it longest, and for how long.
@@ -206,13 +253,19 @@ impl<'a> Meetings<'a> {
         let before = Span::from_ns((*self.interrupting.get(id.index())?)?);
         let mut longest: Option<(&Task, Span)> = None;
         for (other, by, _) in queue.iter().take_while(|(_, by, _)| by.wcet > spare) {
-            let lead = if other == id { None } else { self.lead(*id, *other) };
+            let lead = if other == id || self.may_be_cancelled(by) { None } else { self.lead(*id, *other) };
             let blocking = lead.map_or(Span::ZERO, |lead| by.wcet.saturating_sub(lead).saturating_sub(before));
             if blocking > spare && longest.is_none_or(|(_, most)| blocking > most) {
                 longest = Some((by, blocking));
             }
         }
         longest
+    }
+
+    /// Whether a job may be cancelled though only others that execute next to nothing run before it.
+    fn may_be_cancelled(&self, task: &Task) -> bool {
+        let spare = task.deadline.saturating_sub(task.wcet);
+        self.cancel && task.criticality == Criticality::Low && spare < Span::from_ns(self.count)
     }
 
     /// How long before a release of `one` a job of `by` is sure to start in some run, at least 1 ns; the others then execute
@@ -226,9 +279,17 @@ impl<'a> Meetings<'a> {
             // From one source: the distance is that of a period, or a matter of the jobs between.
             return None;
         }
-        let tasks = || roots.iter().chain(by_roots).filter_map(|root| self.system.tasks.get(root.index()));
-        if tasks().any(|task| task.arrival == Arrival::Sporadic) {
+        let tasks = || roots.iter().chain(by_roots.iter()).filter_map(|root| self.system.tasks.get(root.index()));
+        let pushed = |roots: &BTreeSet<TaskId>| {
+            let mut tasks = roots.iter().filter_map(|root| self.system.tasks.get(root.index()));
+            tasks.any(|task| task.arrival == Arrival::Sporadic)
+        };
+        if pushed(roots) {
             return Some(Span::from_ns(1));
+        }
+        if pushed(by_roots) {
+            // Timers may release others just before, for 1 ns each: then it comes before those.
+            return Some(Span::from_ns(self.count));
         }
         if tasks().any(|task| task.arrival != Arrival::Periodic) {
             return None;
@@ -253,17 +314,18 @@ mod tests {
 
     #[test]
     fn the_sum_of_shares_is_exact_whatever_the_periods() {
+        let sum = |shares: &[(u64, u64)]| Share::sum(shares.iter().copied());
         let thirds = [(1, 3), (1, 3), (1, 3)];
-        assert!(!exceeds(&thirds, 1_000_000));
-        assert!(exceeds(&[(1, 3), (1, 3), (1, 3), (1, u64::MAX)], 1_000_000));
-        assert!(!exceeds(&[(1, 2)], 500_000) && exceeds(&[(1, 2)], 499_999));
-        assert!(!exceeds(&[], 0) && exceeds(&[(1, u64::MAX)], 0));
-        // Periods without common divisors, their product far beyond 128 bits: 1 - 1/p in p-th parts, and a bit more.
-        let primes: [u64; 4] = [18_446_744_073_709_551_557, 18_446_744_073_709_551_533, 4_294_967_291, 3];
-        let most: Vec<(u64, u64)> = primes.iter().map(|p| (p / 4, *p)).collect();
-        assert!(!exceeds(&most, 1_000_000));
-        let more: Vec<(u64, u64)> = primes.iter().map(|p| (p / 4 + 1, *p)).collect();
-        assert!(exceeds(&more, 1_000_000));
-        assert_eq!((ppm(&thirds), ppm(&[(1, 2)]), ppm(&[])), (1_000_001, 500_000, 0));
+        assert!(!sum(&thirds).exceeds_ppm(1_000_000));
+        assert!(sum(&[(1, 3), (1, 3), (1, 3), (1, u64::MAX)]).exceeds_ppm(1_000_000));
+        assert!(!sum(&[]).exceeds_ppm(0) && sum(&[(1, u64::MAX)]).exceeds_ppm(0));
+        // Periods without common divisors, their product far beyond 128 bits: just below a quarter of each, just above.
+        let primes: [u64; 4] = [18_446_744_073_709_551_557, 18_446_744_073_709_551_533, 4_294_967_291, 1_000_003];
+        assert!(!sum(&primes.map(|p| (p / 4, p))).exceeds_ppm(1_000_000));
+        assert!(sum(&primes.map(|p| (p / 4 + 1, p))).exceeds_ppm(1_000_000));
+        assert_eq!(
+            [sum(&thirds), sum(&[(1, 2)]), sum(&[]), sum(&[(1, 3)])].map(|sum| sum.ppm_up()),
+            [1_000_000, 500_000, 0, 333_334]
+        );
     }
 }

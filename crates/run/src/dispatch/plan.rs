@@ -257,7 +257,7 @@ pub(super) fn misfits(system: &System, node: NodeId, strategy: &Strategy) -> Vec
             Err(PlanError::NoPriority { .. }) => Anomaly::NoPriority { strategy: strategy_name, operation },
             Err(PlanError::Table { .. }) => Anomaly::Table { strategy: strategy_name },
         };
-        if !anomalies.contains(&anomaly) || !matches!(anomaly, Anomaly::Table { .. }) {
+        if !anomalies.contains(&anomaly) {
             anomalies.push(anomaly);
         }
     }

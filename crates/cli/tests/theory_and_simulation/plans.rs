@@ -1,0 +1,169 @@
+//! Plans of a dispatcher: what `check` proves of one never misses in simulation, and what is said to block does block in some run.
+
+use std::sync::Arc;
+
+use super::random::Dice;
+use super::{checked, replay, seeds, simulated};
+use takt_analysis::Answer;
+use takt_log::stats::Stats;
+use takt_model::*;
+use takt_run::dispatch::{Anomalies, Anomaly, Limits, Operation, Operations};
+
+/// Two to five operations of one CPU, short periods.
+fn operations(dice: &mut Dice) -> Operations {
+    let mut set = Operations::new("random").cancel(dice.chance(30));
+    let timers = dice.chance(50);
+    let light = dice.roll(2, 6);
+    for i in 0..dice.roll(2, 5) {
+        let (name, period) = (format!("t{i}"), dice.pick(&[8, 12, 16, 24, 30, 40, 60]));
+        let mut operation = match dice.roll(0, 5) {
+            0 if i > 0 => Operation::after(&name, [format!("t{}", dice.roll(0, i - 1))]),
+            0..=2 if !timers => Operation::sporadic(&name, Span::from_ns(period)),
+            _ => Operation::periodic(&name, Span::from_ns(period)).offset(dice.ns(0, period)),
+        };
+        let wcet = dice.roll(1, (period / light).max(1));
+        operation = operation.wcet(Span::from_ns(wcet)).importance(dice.roll(0, 2) as u32);
+        operation = operation.priority(dice.roll(1, 3) as u32);
+        if dice.chance(50) {
+            operation = operation.deadline(dice.ns(wcet, period));
+        }
+        set.add(if dice.chance(30) { operation.noncritical() } else { operation });
+    }
+    set
+}
+
+fn strategy(dice: &mut Dice) -> Strategy {
+    let mut strategy = dice.pick(&Builtin::ALL).strategy();
+    if dice.chance(30) {
+        strategy.name = "mine".to_owned();
+        strategy.levels.iter_mut().for_each(|level| level.importance_ties = true);
+    }
+    strategy
+}
+
+fn missed(stats: &Stats, system: &System, criticality: Criticality) -> u64 {
+    let of = |name: &str| system.tasks.iter().find(|task| task.name == name).expect("a task of the system");
+    let those = stats.tasks.iter().filter(|task| of(&task.task).criticality == criticality);
+    those.map(|task| task.missed.expect("a simulation knows its misses")).sum()
+}
+
+#[test]
+fn a_plan_that_check_accepts_misses_no_critical_deadline() {
+    let (mut proven, mut blocked, mut shown) = (0, 0, 0);
+    let seeds = seeds(600);
+    let all = seeds.clone();
+    for seed in seeds {
+        let mut dice = Dice::new(seed);
+        let (set, strategy) = (operations(&mut dice), strategy(&mut dice));
+        let replay = replay(seed, "plans::");
+        let limits = Limits::default();
+        let plan = match set.compute(&strategy, &limits) {
+            Ok(plan) => plan,
+            Err(anomalies) => {
+                let system = set.to_system(&strategy).unwrap_or_else(|error| panic!("{error}\n{replay}"));
+                blocked += refuted(&anomalies, &system, &replay);
+                shown += witnessed(&anomalies, &system, &replay);
+                continue;
+            }
+        };
+        if checked(&plan.system).schedulable != Answer::Yes {
+            continue;
+        }
+        proven += 1;
+        let mut system = plan.system.clone();
+        for round in 0..3 {
+            let stats = simulated(&system, seed + round, 2000);
+            assert_eq!(missed(&stats, &system, Criticality::High), 0, "{replay}\n{plan}{system:#?}");
+            for task in &mut system.tasks {
+                task.exec = Exec::Uniform { min: Span::from_ns(1), max: task.wcet };
+            }
+        }
+    }
+    let enough = all.end - all.start < 600 || (proven > 40 && blocked > 40 && shown > 20);
+    assert!(enough, "{proven} proven, {blocked} blocked, {shown} shown");
+}
+
+/// What is said to go wrong is not proven to go well; how often something blocks.
+fn refuted(anomalies: &Anomalies, system: &System, replay: &str) -> u64 {
+    let blocked = anomalies.iter().filter(|one| matches!(one, Anomaly::Blocking { .. })).count();
+    let overload = anomalies.iter().any(|one| matches!(one, Anomaly::CriticalUtilization { .. }));
+    if blocked > 0 || overload {
+        assert_ne!(checked(system).schedulable, Answer::Yes, "{replay}\n{anomalies}\n{system:#?}");
+    }
+    blocked as u64
+}
+
+/// Finds a run for each blocking of one operation without predecessors by another; how many there were.
+fn witnessed(anomalies: &Anomalies, system: &System, replay: &str) -> u64 {
+    let mut shown = 0;
+    for anomaly in anomalies {
+        let Anomaly::Blocking { operation, by, .. } = anomaly else { continue };
+        let id = |name: &str| system.task_by_name(name).expect("a task of the system").index();
+        let (one, by) = (id(operation), id(by));
+        if !system.tasks[one].after.is_empty() || !system.tasks[by].after.is_empty() {
+            continue;
+        }
+        let found = runs(system, one, by).any(|run| {
+            let stats = simulated(&run, 0, 2000);
+            stats.tasks.iter().any(|task| task.task == *operation && task.missed != Some(0))
+        });
+        assert!(found, "no run shows it: {anomaly}\n{replay}\n{system:#?}");
+        shown += 1;
+    }
+    shown
+}
+
+/// Runs in which all but one job each of two tasks execute 1 ns: that of `by` is released shortly before that of `one`.
+fn runs(system: &System, one: usize, by: usize) -> impl Iterator<Item = System> {
+    let timer = |task: &Task| task.arrival == Arrival::Periodic;
+    let (free, by_free) = (!timer(&system.tasks[one]), !timer(&system.tasks[by]));
+    let release = |task: &Task, job: u64| task.offset.as_ns() + job * task.period.as_ns();
+    // Past the first jobs of all, so that everything comes as it will.
+    let jobs = 10..if free && by_free { 11 } else { 40 };
+    jobs.flat_map(move |job| (1..10).map(move |lead| (job, lead))).filter_map(move |(job, lead)| {
+        let mut run = system.clone();
+        for task in &mut run.tasks {
+            task.exec = Exec::Uniform { min: Span::from_ns(1), max: Span::from_ns(1) };
+            // Others that the program pushes stay away.
+            if !timer(task) {
+                once(task, 1990);
+            }
+        }
+        let (wcets, tasks) = ([system.tasks[one].wcet, system.tasks[by].wcet], &system.tasks);
+        if free {
+            once(&mut run.tasks[one], release(&tasks[by], if by_free { 10 } else { job }) + lead);
+            long(&mut run.tasks[one], 0, wcets[0]);
+            let at = if by_free { 0 } else { job };
+            if by_free {
+                once(&mut run.tasks[by], release(&tasks[by], 10));
+            }
+            long(&mut run.tasks[by], at, wcets[1]);
+        } else if by_free {
+            once(&mut run.tasks[by], release(&tasks[one], job) - lead);
+            long(&mut run.tasks[by], 0, wcets[1]);
+            long(&mut run.tasks[one], job, wcets[0]);
+        } else {
+            // The next job of `one` after this of `by`.
+            let after =
+                release(&tasks[by], job).checked_sub(tasks[one].offset.as_ns())? / tasks[one].period.as_ns() + 1;
+            long(&mut run.tasks[by], job, wcets[1]);
+            long(&mut run.tasks[one], after, wcets[0]);
+        }
+        Some(run)
+    })
+}
+
+/// One job, released then.
+fn once(task: &mut Task, at_ns: u64) {
+    task.offset = Span::from_ns(at_ns);
+    task.arrival = Arrival::Trace(trace([Span::ZERO]));
+}
+
+/// One job executes so long, the others 1 ns.
+fn long(task: &mut Task, job: u64, wcet: Span) {
+    task.exec = Exec::Trace(trace((0..1000).map(|at| if at == job { wcet } else { Span::from_ns(1) })));
+}
+
+fn trace(values: impl IntoIterator<Item = Span>) -> Trace {
+    Trace { path: "made".to_owned(), values: Arc::from(values.into_iter().collect::<Vec<_>>()) }
+}
