@@ -64,8 +64,10 @@ pub(crate) enum Fact {
     },
     Complete,
     Cancel(CancelCause),
+    /// Another plan holds; the most important level for which a job waits then.
     Mode {
         plan: u32,
+        next: u32,
     },
     /// A thread of this level found nothing to do; the most important level for which a job waits, [`LEVELS_MAX`] where none does.
     Idle {
@@ -349,12 +351,16 @@ impl<T: Tell> Core<T> {
     pub(crate) fn next(&mut self, level: u32, now: Time) -> Option<Upcall> {
         let upcall = self.try_next(level, now);
         if upcall.is_none() {
-            let levels = 0..self.levels.level_count() as u32;
-            let waiting = levels.into_iter().find(|level| self.levels.is_waiting(*level));
-            let next = waiting.unwrap_or(LEVELS_MAX as u32);
+            let next = self.first_waiting();
             self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Idle { level, next } });
         }
         upcall
+    }
+
+    /// The most important level for which a job waits, [`LEVELS_MAX`] where none does.
+    fn first_waiting(&self) -> u32 {
+        let mut levels = 0..self.levels.level_count() as u32;
+        levels.find(|level| self.levels.is_waiting(*level)).unwrap_or(LEVELS_MAX as u32)
     }
 
     fn try_next(&mut self, level: u32, now: Time) -> Option<Upcall> {
@@ -492,12 +498,14 @@ impl<T: Tell> Core<T> {
         if !there {
             return 0;
         }
-        self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Mode { plan: plan as u32 } });
         for (slot, passed) in changes.iter() {
             let number =
                 self.operations.get(*slot as usize).and_then(|operation| operation.current).map(|job| job.number);
             self.take_note(*slot, number.unwrap_or(0), *passed, now);
         }
+        // After what it drops: who has the CPU then follows from the rest.
+        let next = self.first_waiting();
+        self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Mode { plan: plan as u32, next } });
         self.fill(now);
         changes.len()
     }

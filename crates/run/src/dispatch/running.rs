@@ -204,7 +204,10 @@ pub(crate) fn places(plan: &Plan) -> Places {
 pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
     let known = |row: &Row| {
         let deadline = plan.system.tasks.get(row.task.index()).map_or(Span::MAX, |task| task.deadline);
-        Known { task: row.task, deadline, hop: hop(plan, row.task) }
+        let at = plan.rows.iter().position(|other| other.task == row.task);
+        let changed = plan.modes.iter().filter_map(|mode| mode.rows.get(at?));
+        let levels = std::iter::once(row).chain(changed).map(|row| row.level).collect();
+        Known { task: row.task, deadline, hop: hop(plan, row.task), levels }
     };
     plan.rows.iter().filter(|row| row.cpu == cpu).map(known).collect()
 }

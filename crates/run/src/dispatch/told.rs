@@ -33,7 +33,7 @@ fn to_words(told: Told) -> Words {
         Fact::Start { level } => (START, u64::from(level), 0),
         Fact::Complete => (COMPLETE, 0, 0),
         Fact::Cancel(cause) => (CANCEL, CAUSES.iter().position(|known| *known == cause).unwrap_or(0) as u64, 0),
-        Fact::Mode { plan } => (MODE, u64::from(plan), 0),
+        Fact::Mode { plan, next } => (MODE, u64::from(plan), u64::from(next)),
         Fact::Idle { level, next } => (IDLE, u64::from(level) | u64::from(next) << 8, 0),
     };
     [told.at.as_ns(), code | extra << 8 | u64::from(told.slot) << 32, told.number, value]
@@ -49,7 +49,7 @@ fn from_words([at, what, number, value]: Words, follows: impl Fn(u32) -> bool) -
         START => Fact::Start { level: extra },
         COMPLETE => Fact::Complete,
         CANCEL => Fact::Cancel(CAUSES.get(extra as usize).copied().unwrap_or(CancelCause::Omitted)),
-        MODE => Fact::Mode { plan: extra },
+        MODE => Fact::Mode { plan: extra, next: value as u32 },
         _ => Fact::Idle { level: extra & 0xFF, next: extra >> 8 },
     };
     Told { at, slot, number, fact }
@@ -65,12 +65,23 @@ impl Tell for Teller {
 }
 
 /// What is known of an operation beforehand.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) task: TaskId,
     pub(crate) deadline: Span,
     /// Links before it on the longest way from a source.
     pub(crate) hop: u32,
+    /// Its level, by plan.
+    pub(crate) levels: Vec<u32>,
+}
+
+/// A job that has started and is not over.
+#[derive(Clone, Copy)]
+struct Started {
+    /// The level of its thread.
+    level: u32,
+    slot: u32,
+    job: JobKey,
 }
 
 /// One CPU's side.
@@ -82,10 +93,10 @@ struct Lane {
     waiting: VecDeque<Told>,
     /// Nothing older will come.
     floor: Time,
-    /// Started jobs, the running one last, with the level of their threads.
-    started: Vec<(u32, JobKey)>,
-    /// Whether the last of these is known to have the CPU.
-    running: bool,
+    /// In the order in which they started.
+    started: Vec<Started>,
+    /// The one of these that is known to have the CPU.
+    running: Option<Started>,
     lost: u64,
     /// The deadlines of released jobs that have not ended, the next first.
     deadlines: BinaryHeap<Reverse<(Time, JobKey)>>,
@@ -112,7 +123,7 @@ impl Merger {
                 waiting: VecDeque::new(),
                 floor: Time::ZERO,
                 started: Vec::new(),
-                running: false,
+                running: None,
                 lost: 0,
                 deadlines: BinaryHeap::new(),
                 open: BTreeMap::new(),
@@ -181,50 +192,65 @@ impl Merger {
             sink.event(stream, now, &Event::Lost { count: lost - lane.lost });
             lane.lost = lost;
         }
-        let known = lane.known.get(told.slot as usize).copied();
-        let job = |known: Known| JobKey { task: known.task, number: told.number };
+        let known = lane.known.get(told.slot as usize).cloned();
+        let job = |known: &Known| JobKey { task: known.task, number: told.number };
         match (told.fact, known) {
-            (Fact::Mode { plan }, _) => {
+            (Fact::Mode { plan, next }, _) => {
                 // Every CPU tells it; the first counts.
                 if self.mode != plan {
                     self.mode = plan;
                     sink.event(stream, now, &Event::ModeChange { mode: plan });
                 }
+                lane.adopt(plan);
+                // A job that started before may go first now.
+                if let (Some(running), Some(first)) = (lane.running, lane.most_important())
+                    && first.level.min(next) < running.level
+                {
+                    lane.running = Some(first).filter(|first| first.level <= next);
+                    sink.event(stream, now, &Event::Preempt { job: running.job, cpu });
+                    if let Some(Started { job, .. }) = lane.running {
+                        sink.event(stream, now, &Event::Resume { job, cpu });
+                    }
+                }
             }
             (Fact::Idle { level, next }, _) => {
-                // Whoever ran before has the CPU again, unless it is a more important one that sleeps, or another goes first.
-                if let Some((of, job)) = lane.started.last().copied().filter(|_| !lane.running)
-                    && of >= level
-                    && of <= next
+                // Who had to wait has the CPU again, unless it is a more important one, which sleeps, or another goes first.
+                if let Some(first) =
+                    lane.most_important().filter(|first| lane.running.is_none() && first.level >= level)
+                    && first.level <= next
                 {
-                    lane.running = true;
-                    sink.event(stream, now, &Event::Resume { job, cpu });
+                    lane.running = Some(first);
+                    sink.event(stream, now, &Event::Resume { job: first.job, cpu });
                 }
             }
             (Fact::Release { arrival, origin }, Some(known)) => {
                 let parent = (known.hop > 0).then_some(Parent { hop: known.hop, origin });
-                let job = job(known);
+                let job = job(&known);
                 lane.open.insert(job, false);
                 lane.deadlines.push(Reverse((arrival.saturating_add(known.deadline), job)));
                 sink.event(stream, now, &Event::Release { job, arrival, parent });
             }
             (Fact::Start { level }, Some(known)) => {
-                if let Some((of, before)) = lane.started.last().copied().filter(|_| lane.running) {
-                    let event =
-                        if level < of { Event::Preempt { job: before, cpu } } else { Event::Gap { job: before } };
+                if let Some(before) = lane.running {
+                    let event = if level < before.level {
+                        Event::Preempt { job: before.job, cpu }
+                    } else {
+                        Event::Gap { job: before.job }
+                    };
                     sink.event(stream, now, &event);
                 }
-                lane.started.push((level, job(known)));
-                lane.running = true;
-                sink.event(stream, now, &Event::Start { job: job(known), cpu });
+                let started = Started { level, slot: told.slot, job: job(&known) };
+                lane.started.push(started);
+                lane.running = Some(started);
+                sink.event(stream, now, &Event::Start { job: started.job, cpu });
             }
             (Fact::Complete, Some(known)) => {
-                let job = job(known);
+                let job = job(&known);
                 lane.leave(job);
                 sink.event(stream, now, &Event::Complete { job, cpu });
             }
             (Fact::Cancel(cause), Some(known)) => {
-                let job = job(known);
+                let job = job(&known);
                 let missed = lane.leave(job);
                 if cause == CancelCause::Late && !missed {
                     // Dropped at its very deadline.
@@ -252,13 +278,26 @@ impl Merger {
 }
 
 impl Lane {
+    /// The first that started of those of the most important level.
+    fn most_important(&self) -> Option<Started> {
+        self.started.iter().min_by_key(|started| started.level).copied()
+    }
+
+    /// Another plan holds: started jobs go by it, but for those that were demoted.
+    fn adopt(&mut self, plan: u32) {
+        for started in self.started.iter_mut().chain(&mut self.running) {
+            let levels = self.known.get(started.slot as usize).map(|known| &known.levels);
+            if let Some(level) = levels.and_then(|levels| levels.get(plan as usize)) {
+                started.level = *level;
+            }
+        }
+    }
+
     /// A job is over; whether it was missed before.
     fn leave(&mut self, job: JobKey) -> bool {
         let missed = self.open.remove(&job).unwrap_or(false);
-        if self.started.last().is_some_and(|(_, last)| *last == job) {
-            self.running = false;
-        }
-        self.started.retain(|(_, other)| *other != job);
+        self.running = self.running.filter(|running| running.job != job);
+        self.started.retain(|other| other.job != job);
         missed
     }
 }
