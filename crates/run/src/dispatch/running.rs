@@ -105,7 +105,7 @@ impl Dispatcher {
         &self.plan
     }
 
-    /// Starts all threads. They are SCHED_FIFO, pinned to their CPUs, and end with the value that is returned.
+    /// Starts all threads, and returns at their time zero. They are SCHED_FIFO, pinned to their CPUs, and end with the value that is returned.
     ///
     /// # Errors
     /// An operation without handler, too few CPUs, a missing privilege, or a refusal of the kernel; nothing runs then.
@@ -179,9 +179,12 @@ impl Dispatcher {
             Err(_) if options.best_effort => None,
             Err(error) => return Err(StartError::Privilege { missing: error.to_string() }),
         };
-        let _ = dispatching.shared.epoch.set(Epoch::in_future(LEAD));
+        let epoch = Epoch::in_future(LEAD);
+        let _ = dispatching.shared.epoch.set(epoch);
         dispatching.shared.go.store(GO_RUN, Ordering::Release);
         futex::wake_all(&dispatching.shared.go);
+        // A push before time zero would have no time of its own.
+        while !epoch.sleep_until(Time::from_ns(1)) {}
         Ok(dispatching)
     }
 }

@@ -1,0 +1,476 @@
+//! The dispatcher on the real kernel. Each test takes less than a second; where a privilege is missing it says so and passes.
+//!
+//! Nothing here asserts a wall-clock time: what is asserted holds however slow the machine is.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use takt_linux::{Class, Epoch, clock, sched};
+use takt_log::{CancelCause, Event, JobKey};
+use takt_model::{Builtin, Span, Strategy, Time};
+use takt_run::dispatch::{
+    Counts, Dispatcher, Dispatching, Job, Limits, Operation, Operations, Options, PushError, StartError, Stopped,
+};
+
+type Events = Vec<(u32, Time, Event)>;
+
+/// One at a time: the CPUs are few.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn ms(ms: u64) -> Span {
+    Span::from_ms(ms)
+}
+
+fn us(us: u64) -> Span {
+    Span::from_us(us)
+}
+
+/// A dispatcher, or `None` and the reason on the screen.
+fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
+    match dispatcher.start() {
+        Ok(dispatching) => Some(dispatching),
+        Err(error @ (StartError::Privilege { .. } | StartError::Cpus { .. })) => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn dispatcher(operations: &Operations, strategy: Strategy) -> Dispatcher {
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    Dispatcher::new(operations.compute(&strategy, &limits).unwrap_or_else(|anomalies| panic!("{anomalies}")))
+}
+
+/// Works for so much CPU time.
+fn work(span: Span) {
+    let until = clock::thread_cpu().saturating_add(span);
+    while clock::thread_cpu() < until {
+        std::hint::spin_loop();
+    }
+}
+
+/// Runs until `enough` or 5 s, draining the log, and checks what must hold of every run.
+fn run(mut dispatching: Dispatching, enough: impl Fn(&Dispatching) -> bool) -> (Stopped, Events) {
+    let mut events = Events::new();
+    let epoch = Epoch::now_is_zero();
+    while !enough(&dispatching) && epoch.now() < Time::ZERO + Span::from_s(5) {
+        clock::pause(ms(2));
+        dispatching.drain(&mut events);
+    }
+    let stopped = dispatching.stop(&mut events).unwrap();
+    check(&stopped, &events);
+    (stopped, events)
+}
+
+fn for_a_while(span: Span) -> impl Fn(&Dispatching) -> bool {
+    move |dispatching| dispatching.now() >= Time::ZERO + span
+}
+
+fn count(stopped: &Stopped, name: &str) -> Counts {
+    stopped.counts.iter().find(|(other, _)| other == name).map(|(_, counts)| *counts).unwrap()
+}
+
+/// In order; every job released once and ended once at most, numbers without gaps; what the log says is what was counted.
+fn check(stopped: &Stopped, events: &Events) {
+    assert_eq!((stopped.lost, stopped.refused), (0, 0));
+    assert!(events.windows(2).all(|pair| pair[0].1 <= pair[1].1), "in the order of time");
+    let mut next: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut open: BTreeMap<JobKey, bool> = BTreeMap::new();
+    let mut said: BTreeMap<u32, Counts> = BTreeMap::new();
+    for (_, at, event) in events {
+        match event {
+            Event::Release { job, .. } => {
+                let next = next.entry(job.task.0).or_default();
+                assert_eq!(job.number, *next, "{event:?} at {at}");
+                *next += 1;
+                said.entry(job.task.0).or_default().released += 1;
+                open.insert(*job, false);
+            }
+            Event::Start { job, .. } => assert_eq!(open.insert(*job, true), Some(false), "{event:?} at {at}"),
+            Event::Preempt { job, .. } | Event::Resume { job, .. } => {
+                assert_eq!(open.get(job), Some(&true), "{event:?} at {at}")
+            }
+            Event::Complete { job, .. } => {
+                assert_eq!(open.remove(job), Some(true), "{event:?} at {at}");
+                said.entry(job.task.0).or_default().completed += 1;
+            }
+            Event::Cancel { job, cause } => {
+                let was = open.remove(job);
+                let said = said.entry(job.task.0).or_default();
+                let may_have_started = matches!(cause, CancelCause::Late | CancelCause::Failed);
+                assert!(was == Some(false) || was == Some(true) && may_have_started, "{event:?} at {at}: {was:?}");
+                match cause {
+                    CancelCause::Rejected => said.rejected += 1,
+                    CancelCause::Failed => said.failed += 1,
+                    CancelCause::Late => said.dropped += 1,
+                    CancelCause::Omitted | CancelCause::Shed => said.cancelled += 1,
+                }
+            }
+            _ => {}
+        }
+    }
+    for (index, (name, counts)) in stopped.counts.iter().enumerate() {
+        let said = Counts { late: counts.late, ..said.get(&(index as u32)).copied().unwrap_or_default() };
+        assert_eq!(said, *counts, "{name}");
+        let ended = counts.completed + counts.cancelled + counts.rejected + counts.unfinished();
+        assert_eq!(counts.released, ended, "{name}");
+    }
+}
+
+#[test]
+fn operations_run_at_their_levels() {
+    let _alone = alone();
+    let operations = Operations::new("levels")
+        .with(Operation::periodic("control", ms(10)).wcet(ms(1)))
+        .with(Operation::periodic("route", ms(20)).wcet(ms(2)).noncritical());
+    let classes: Arc<Mutex<BTreeMap<String, Class>>> = Arc::default();
+    let seen = |name: &'static str| {
+        let classes = classes.clone();
+        move |job: &Job<'_>| {
+            assert_eq!(job.name(), name);
+            assert!(job.deadline() > job.arrival());
+            classes.lock().unwrap().insert(name.to_owned(), sched::current());
+            work(us(300));
+        }
+    };
+    let built = dispatcher(&operations, Builtin::Muf.strategy());
+    let built = built.on("control", seen("control")).unwrap().on("route", seen("route")).unwrap();
+    let Some(dispatching) = started(built) else { return };
+    let (stopped, _) = run(dispatching, for_a_while(ms(200)));
+    assert!(count(&stopped, "control").completed > 2 && count(&stopped, "route").completed > 1, "{stopped:?}");
+    let classes = classes.lock().unwrap();
+    assert_eq!(classes["control"], Class::Fifo { priority: 47 });
+    assert_eq!(classes["route"], Class::Fifo { priority: 46 });
+}
+
+#[test]
+fn a_more_important_level_preempts_and_within_a_level_nobody_does() {
+    let _alone = alone();
+    let operations = Operations::new("preemption")
+        .with(Operation::periodic("fast", ms(2)).wcet(us(300)))
+        .with(Operation::periodic("slow", ms(40)).wcet(ms(16)).noncritical())
+        .with(Operation::periodic("other", ms(40)).wcet(ms(2)).deadline(ms(30)).noncritical());
+    let built = dispatcher(&operations, Builtin::Muf.strategy())
+        .on("fast", |_| work(us(100)))
+        .and_then(|built| built.on("slow", |_| work(ms(12))))
+        .and_then(|built| built.on("other", |_| work(ms(1))));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    let (stopped, events) = run(dispatching, |dispatching| dispatching.counts()[1].1.completed >= 3);
+    assert!(count(&stopped, "slow").completed >= 3);
+    let preempted = |task| {
+        events.iter().filter(|(_, _, event)| matches!(event, Event::Preempt { job, .. } if job.task.0 == task)).count()
+    };
+    assert!(preempted(1) > 0, "the long one loses its CPU to the fast one");
+    assert_eq!(preempted(0), 0);
+    // Between start and end of a job of the noncritical level no other of it starts.
+    let mut running = None;
+    for (_, at, event) in events.iter() {
+        match event {
+            Event::Start { job, .. } if job.task.0 > 0 => assert_eq!(running.replace(*job), None, "{at}"),
+            Event::Complete { job, .. } if job.task.0 > 0 => assert_eq!(running.take(), Some(*job), "{at}"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_panic_is_counted_and_stops_nobody() {
+    let _alone = alone();
+    std::panic::set_hook(Box::new(|_| {}));
+    let operations = Operations::new("panics")
+        .with(Operation::periodic("shaky", ms(5)).wcet(us(100)))
+        .with(Operation::after("follower", ["shaky"]).wcet(us(100)))
+        .with(Operation::periodic("steady", ms(5)).wcet(us(100)));
+    let built = dispatcher(&operations, Builtin::Edf.strategy())
+        .on("shaky", |job| assert!(job.number() % 2 == 0, "odd"))
+        .and_then(|built| built.on("follower", |job| assert!(job.number() % 2 == 0)))
+        .and_then(|built| built.on("steady", |_| ()));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    let (stopped, _) = run(dispatching, |dispatching| dispatching.counts()[0].1.failed >= 3);
+    let _ = std::panic::take_hook();
+    let (shaky, follower) = (count(&stopped, "shaky"), count(&stopped, "follower"));
+    assert!(shaky.failed >= 3 && shaky.completed >= 3, "{shaky:?}");
+    // What follows a failed job is shed, once.
+    assert_eq!((follower.failed, follower.rejected), (0, 0), "{follower:?}");
+    assert!(follower.cancelled.abs_diff(shaky.failed) <= 1 && follower.completed >= 2, "{follower:?} {shaky:?}");
+    assert!(count(&stopped, "steady").completed > 0);
+}
+
+#[test]
+fn chains_cross_cpus_and_what_waits_for_several_comes_last() {
+    let _alone = alone();
+    if sched::affinity().len() < 2 {
+        println!("skipped: one CPU");
+        return;
+    }
+    let operations = Operations::new("chain")
+        .cpus(2)
+        .with(Operation::periodic("left", ms(5)).wcet(us(200)))
+        .with(Operation::periodic("right", ms(5)).wcet(us(200)).on_cpu(1))
+        .with(Operation::after("both", ["left", "right"]).wcet(us(200)))
+        .with(Operation::after("last", ["both"]).wcet(us(200)).on_cpu(1));
+    let mut built = dispatcher(&operations, Builtin::Edf.strategy());
+    let done: Arc<[AtomicU64; 4]> = Arc::default();
+    for (index, name) in ["left", "right", "both", "last"].into_iter().enumerate() {
+        let done = done.clone();
+        let handler = move |job: &Job<'_>| {
+            let number = job.number();
+            let before: &[usize] = match index {
+                2 => &[0, 1],
+                3 => &[2],
+                _ => &[],
+            };
+            for before in before {
+                assert!(done[*before].load(Ordering::SeqCst) > number, "a predecessor has not ended");
+            }
+            done[index].store(number + 1, Ordering::SeqCst);
+        };
+        built = built.on(name, handler).unwrap();
+    }
+    let Some(dispatching) = started(built) else { return };
+    let (stopped, events) = run(dispatching, |dispatching| dispatching.counts()[3].1.completed >= 10);
+    assert!(stopped.counts.iter().all(|(_, counts)| counts.failed == 0), "{stopped:?}");
+    let (both, last) = (count(&stopped, "both"), count(&stopped, "last"));
+    assert!(last.completed >= 10 && both.completed >= last.completed);
+    let hops = events.iter().filter_map(|(_, _, event)| match event {
+        Event::Release { job, parent: Some(parent), .. } => Some((job.task.0, parent.hop)),
+        _ => None,
+    });
+    assert!(hops.into_iter().all(|(task, hop)| hop == task - 1), "both is hop 1, last is hop 2");
+}
+
+#[test]
+fn pushes_are_refused_truthfully_and_a_backlog_is_bounded() {
+    let _alone = alone();
+    let operations = Operations::new("pushes")
+        .with(Operation::sporadic("alarm", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(ms(50)).backlog(3))
+        .with(Operation::sporadic("rare", Span::from_s(100)).wcet(us(100)))
+        .with(Operation::after("echo", ["alarm"]).wcet(Span::from_ns(1)).deadline(ms(50)).backlog(3));
+    let go = Arc::new(AtomicU64::new(0));
+    let held = go.clone();
+    let built = dispatcher(&operations, Builtin::Edf.strategy())
+        .on("alarm", move |job| {
+            // The first sleeps, so that the others wait.
+            let epoch = Epoch::now_is_zero();
+            while held.load(Ordering::SeqCst) == 0 && !job.must_stop() {
+                let _ = epoch.sleep_until(epoch.now() + us(500));
+            }
+        })
+        .and_then(|built| built.on("rare", |_| ()))
+        .and_then(|built| built.on("echo", |_| ()));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    let (alarm, rare) = (dispatching.operation("alarm").unwrap(), dispatching.operation("rare").unwrap());
+    assert!(dispatching.operation("nobody").is_none());
+    assert_eq!(dispatching.operation("echo").unwrap().push(), Err(PushError::NotPushed));
+    let pushed: Vec<_> = (0..5).map(|_| alarm.push()).collect();
+    assert_eq!(pushed, [Ok(0), Ok(1), Ok(2), Err(PushError::Full), Err(PushError::Full)]);
+    assert_eq!(rare.push(), Ok(0));
+    assert!(matches!(rare.push(), Err(PushError::TooEarly { wait }) if wait > Span::from_s(50)));
+    go.store(1, Ordering::SeqCst);
+    let (stopped, _) = run(dispatching, |dispatching| dispatching.counts()[2].1.completed >= 3);
+    let (alarms, rares, echoes) = (count(&stopped, "alarm"), count(&stopped, "rare"), count(&stopped, "echo"));
+    assert_eq!((alarms.released, alarms.completed, alarms.rejected), (5, 3, 2));
+    assert_eq!((rares.released, rares.completed, rares.rejected), (2, 1, 1));
+    // Those that follow rejected jobs are shed.
+    assert_eq!((echoes.completed, echoes.cancelled), (3, 2));
+    assert_eq!(alarm.push(), Err(PushError::Stopped));
+}
+
+#[test]
+fn noncritical_work_that_is_hopeless_is_omitted_and_its_chain_shed_once() {
+    let _alone = alone();
+    let operations = Operations::new("overload")
+        .cancel(true)
+        .with(Operation::periodic("control", ms(10)).wcet(ms(4)))
+        .with(Operation::periodic("leg1", ms(10)).wcet(ms(4)).noncritical())
+        .with(Operation::after("leg2", ["leg1"]).wcet(ms(4)).noncritical())
+        .with(Operation::after("leg3", ["leg2"]).wcet(ms(4)).noncritical());
+    let mut built = dispatcher(&operations, Builtin::RmsMlf.strategy());
+    for name in ["control", "leg1", "leg2", "leg3"] {
+        built = built.on(name, |_| work(us(3900))).unwrap();
+    }
+    let Some(dispatching) = started(built) else { return };
+    let (stopped, _) = run(dispatching, for_a_while(ms(300)));
+    let legs: Vec<Counts> = ["leg1", "leg2", "leg3"].map(|name| count(&stopped, name)).to_vec();
+    assert!(legs.iter().any(|leg| leg.cancelled > 0), "{legs:?}");
+    assert_eq!(count(&stopped, "control").cancelled, 0);
+    for pair in legs.windows(2) {
+        let open = pair[0].unfinished() + pair[0].rejected;
+        assert!(pair[1].released <= pair[0].released && pair[1].released + open >= pair[0].released, "{legs:?}");
+    }
+}
+
+#[test]
+fn a_switch_loses_nothing_and_goes_by_the_new_plan() {
+    let _alone = alone();
+    let text = r#"
+        takt = 1
+        name = "modes"
+        [[node]]
+        name = "n"
+        strategy = "rm"
+        [[mode]]
+        node = "n"
+        at = "100s"
+        strategy = "muf"
+        [[task]]
+        name = "critical"
+        period = "20ms"
+        wcet = "4ms"
+        [[task]]
+        name = "quick"
+        period = "4ms"
+        wcet = "2ms"
+        criticality = "low"
+        [[task]]
+        name = "middle"
+        period = "10ms"
+        wcet = "3ms"
+        criticality = "low"
+    "#;
+    let system = takt_model::file::parse(text, "modes.toml").unwrap();
+    let plan = takt_run::dispatch::Plan::compute(&system, takt_model::NodeId(0), &Limits::default()).unwrap();
+    let mut built = Dispatcher::new(plan);
+    let classes: Arc<Mutex<Vec<(String, Class)>>> = Arc::default();
+    for (name, span) in [("critical", us(3500)), ("quick", us(1500)), ("middle", us(2500))] {
+        let classes = classes.clone();
+        built = built
+            .on(name, move |_| {
+                work(span);
+                // At the end: a switch meanwhile has changed it.
+                classes.lock().unwrap().push((name.to_owned(), sched::current()));
+            })
+            .unwrap();
+    }
+    let Some(mut dispatching) = started(built) else { return };
+    assert_eq!(dispatching.switch(2), None);
+    let mut events = Events::new();
+    for round in 0..40 {
+        clock::pause(ms(7));
+        let switched = dispatching.switch(1 - round % 2).unwrap();
+        assert!(switched.moved <= 3);
+        dispatching.drain(&mut events);
+    }
+    dispatching.switch(1).unwrap();
+    let before = dispatching.counts()[0].1.completed;
+    classes.lock().unwrap().clear();
+    let epoch = Epoch::now_is_zero();
+    while dispatching.counts()[0].1.completed < before + 3 && epoch.now() < Time::ZERO + Span::from_s(5) {
+        clock::pause(ms(5));
+        dispatching.drain(&mut events);
+    }
+    let stopped = dispatching.stop(&mut events).unwrap();
+    check(&stopped, &events);
+    let switches = events.iter().filter(|(_, _, event)| matches!(event, Event::ModeChange { .. })).count();
+    assert!(switches >= 40, "{switches}");
+    // By urgency now: critical above all others.
+    let last = classes.lock().unwrap().iter().rev().find(|(name, _)| name == "critical").cloned().unwrap();
+    assert_eq!(last.1, Class::Fifo { priority: 47 });
+    assert!(count(&stopped, "critical").completed >= before + 3);
+}
+
+#[test]
+fn nothing_is_lost_where_many_push_at_once() {
+    let _alone = alone();
+    let operations = Operations::new("many")
+        .with(Operation::sporadic("a", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(ms(100)).backlog(8))
+        .with(
+            Operation::sporadic("b", Span::from_ns(1))
+                .wcet(Span::from_ns(1))
+                .deadline(ms(100))
+                .backlog(8)
+                .noncritical(),
+        );
+    let ran = Arc::new(AtomicU64::new(0));
+    let mut built = dispatcher(&operations, Builtin::Muf.strategy());
+    for name in ["a", "b"] {
+        let ran = ran.clone();
+        built = built
+            .on(name, move |_| {
+                ran.fetch_add(1, Ordering::SeqCst);
+            })
+            .unwrap();
+    }
+    let Some(mut dispatching) = started(built) else { return };
+    let handles = ["a", "b"].map(|name| dispatching.operation(name).unwrap());
+    let mut events = Events::new();
+    let queued = std::thread::scope(|scope| {
+        let pushers: Vec<_> = (0..4)
+            .map(|pusher| {
+                let handle = handles[pusher % 2].clone();
+                scope.spawn(move || (0..2000).filter(|_| handle.push().is_ok()).count() as u64)
+            })
+            .collect();
+        while pushers.iter().any(|pusher| !pusher.is_finished()) {
+            clock::pause(ms(1));
+            dispatching.drain(&mut events);
+        }
+        pushers.into_iter().map(|pusher| pusher.join().unwrap()).sum::<u64>()
+    });
+    let epoch = Epoch::now_is_zero();
+    while ran.load(Ordering::SeqCst) < queued && epoch.now() < Time::ZERO + Span::from_s(5) {
+        clock::pause(ms(2));
+        dispatching.drain(&mut events);
+    }
+    let stopped = dispatching.stop(&mut events).unwrap();
+    check(&stopped, &events);
+    assert_eq!(ran.load(Ordering::SeqCst), queued);
+    let all = stopped.counts.iter().fold((0, 0, 0), |sum, (_, counts)| {
+        (sum.0 + counts.released, sum.1 + counts.completed, sum.2 + counts.rejected)
+    });
+    assert_eq!(all, (8000, queued, 8000 - queued));
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    let _alone = alone();
+    let operations = Operations::new("few").with(Operation::periodic("only", ms(10)).wcet(ms(1)));
+    let plan = operations.compute(&Builtin::Edf.strategy(), &Limits::default()).unwrap();
+    let error = Dispatcher::new(plan.clone()).on("nobody", |_| ()).err().unwrap();
+    assert_eq!(error.to_string(), "the plan has no operation \"nobody\" to handle");
+    let error = Dispatcher::new(plan.clone()).start().err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "operation \"only\" has no handler: give it one with on(\"only\", ..) before the start"
+    );
+    let best_effort = Options { best_effort: true, ..Options::default() };
+    let built = Dispatcher::new(plan).with(best_effort).on("only", |_| ()).unwrap();
+    let dispatching = built.start().unwrap();
+    let (stopped, _) = run(dispatching, for_a_while(ms(50)));
+    assert!(count(&stopped, "only").completed > 0);
+    let many = Operations::new("many").cpus(64).with(Operation::periodic("far", ms(10)).wcet(ms(1)).on_cpu(63));
+    let plan = many.compute(&Builtin::Edf.strategy(), &Limits::default()).unwrap();
+    if sched::affinity().len() < 64 {
+        let error = Dispatcher::new(plan).on("far", |_| ()).unwrap().start().err().unwrap();
+        assert!(matches!(error, StartError::Cpus { wanted: 64, .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_dispatcher_that_is_dropped_stops() {
+    let _alone = alone();
+    let operations = Operations::new("dropped").with(Operation::periodic("tick", ms(2)).wcet(us(100)));
+    let ticks = Arc::new(AtomicU64::new(0));
+    let counted = ticks.clone();
+    let built = dispatcher(&operations, Builtin::Edf.strategy());
+    let built = built
+        .on("tick", move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+        })
+        .unwrap();
+    let Some(dispatching) = started(built) else { return };
+    let epoch = Epoch::now_is_zero();
+    while ticks.load(Ordering::SeqCst) == 0 && epoch.now() < Time::ZERO + Span::from_s(5) {
+        clock::pause(ms(1));
+    }
+    drop(dispatching);
+    let after = ticks.load(Ordering::SeqCst);
+    assert!(after > 0);
+    clock::pause(ms(20));
+    assert_eq!(ticks.load(Ordering::SeqCst), after);
+}
