@@ -60,6 +60,22 @@ pub enum RunError {
         /// What about it.
         why: String,
     },
+    /// A part that the kernel's scheduling classes cannot express, and takt's dispatcher neither.
+    #[error("{why}; takt's own dispatcher cannot run it either:\n{anomalies}")]
+    Undispatchable {
+        /// Why the kernel cannot.
+        why: String,
+        /// What the dispatcher finds wrong, a line each.
+        anomalies: String,
+    },
+    /// The kernel is to be recorded, and what runs is the dispatcher.
+    #[error(
+        "the kernel's account of a run under takt's own dispatcher is not recorded by this version; leave out --trace, or record beside it: takt observe -- takt run FILE"
+    )]
+    NoTraceOfDispatcher,
+    /// The dispatcher did not start.
+    #[error("the dispatcher did not start: {0}")]
+    Dispatch(String),
     /// The strategy does not fit the tasks.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -212,6 +228,9 @@ impl RunError {
             RunError::Trace(_) => 3,
             RunError::Unsupported { .. }
             | RunError::Unenforceable { .. }
+            | RunError::Undispatchable { .. }
+            | RunError::Dispatch(_)
+            | RunError::NoTraceOfDispatcher
             | RunError::Cpus { .. }
             | RunError::Levels { .. }
             | RunError::Deadline { .. }

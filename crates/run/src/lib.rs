@@ -23,6 +23,7 @@
 
 mod account;
 pub mod dispatch;
+mod dispatched;
 mod error;
 mod kernel;
 pub mod load;
@@ -125,6 +126,8 @@ pub struct Prepared {
     pub(crate) options: RunOptions,
     pub(crate) node: NodeId,
     pub(crate) mapping: mapping::Mapping,
+    /// What the kernel's classes cannot express runs under the dispatcher.
+    pub(crate) dispatched: Option<Box<dispatch::Plan>>,
 }
 
 impl Prepared {

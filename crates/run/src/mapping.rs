@@ -87,7 +87,11 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
         return Err(RunError::TopPriority(options.top_priority));
     }
     let there = takt_linux::sched::affinity().len();
-    let mut mapping = map(system, node, options, &Limits::read(), there)?;
+    let limits = Limits::read();
+    let mut mapping = match map(system, node, options, &limits, there) {
+        Err(why @ RunError::Unenforceable { .. }) => return dispatched(system, node, options, &limits, &why),
+        mapping => mapping?,
+    };
     refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
     let obstacle = takt_linux::cpuset::obstacle();
     match obstacle {
@@ -96,7 +100,39 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
         None if there < takt_linux::machine().cpus_online.len() => mapping.confine(there),
         _ => {}
     }
-    Ok(Prepared { system: Arc::new(system.clone()), options: *options, node, mapping })
+    Ok(Prepared { system: Arc::new(system.clone()), options: *options, node, mapping, dispatched: None })
+}
+
+/// What the kernel's classes cannot express, under takt's own dispatcher.
+fn dispatched(
+    system: &System,
+    node: NodeId,
+    options: &RunOptions,
+    limits: &Limits,
+    why: &RunError,
+) -> Result<Prepared, RunError> {
+    let (plan, notes) = crate::dispatched::plan(system, node, options, why)?;
+    let there = takt_linux::sched::affinity().len();
+    if let Some(spec) = system.nodes.get(node.index()).filter(|spec| spec.cpus as usize > there) {
+        return Err(RunError::Cpus { node: spec.name.clone(), wanted: spec.cpus, there });
+    }
+    let task = |row: &crate::dispatch::Row| MappedTask {
+        id: row.task,
+        class: Class::Fifo { priority: row.priority },
+        cpus: [row.cpu].into_iter().collect(),
+        domain: None,
+        yields: false,
+    };
+    let mapping = Mapping { tasks: plan.rows.iter().map(task).collect(), domains: Vec::new(), notes };
+    for task in mapping.tasks.iter().filter_map(|task| system.tasks.get(task.id.index())) {
+        has_values(task)?;
+    }
+    if !options.force {
+        refuse_overload(system, &mapping.tasks, limits)?;
+    }
+    refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
+    let system = Arc::new(plan.system.clone());
+    Ok(Prepared { system, options: *options, node, mapping, dispatched: Some(Box::new(plan)) })
 }
 
 fn choose_node(system: &System, chosen: Option<NodeId>) -> Result<NodeId, RunError> {

@@ -15,7 +15,7 @@ use takt_linux::{Class, Epoch, SchedError, clock, futex, memory, sched, thread};
 use takt_log::stats::Histogram;
 use takt_log::{BackEnd, Kind, KindSet, Sink};
 use takt_model::draw::{Arrivals, Draw};
-use takt_model::{CpuSet, Span, Task, Time};
+use takt_model::{CpuSet, Span, System, Task, Time};
 
 use crate::account::{Account, Told, watched};
 use crate::error::{RunError, grant};
@@ -25,7 +25,7 @@ use crate::record::{Known, Releases};
 use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, Lane, Shared, live};
 use crate::witness::Stamped;
 use crate::work::Work;
-use crate::{Prepared, Ready, Recorded, RunSummary, Stamps, TaskSummary, Trace};
+use crate::{Prepared, Ready, Recorded, RunSummary, Stamps, TaskSummary, Trace, dispatch};
 
 /// Told the time of the run now and then, for a progress bar.
 pub type Progress<'a> = dyn FnMut(Time) + 'a;
@@ -33,7 +33,7 @@ pub type Progress<'a> = dyn FnMut(Time) + 'a;
 /// From the last thread's readiness to time zero, so that all are asleep when it comes.
 const LEAD: Span = Span::from_ms(50);
 /// How often the recorder looks.
-const LOOK: Span = Span::from_ms(10);
+pub(crate) const LOOK: Span = Span::from_ms(10);
 /// How long after the end a thread may take to end; it looks at the clock every 20 us of its CPU time.
 const GRACE: Span = Span::from_s(5);
 /// How long a thread may take to get its CPUs and its class.
@@ -54,6 +54,12 @@ impl Prepared {
         &self.mapping.notes
     }
 
+    /// The System that runs: as it was given, but for levels that takt's dispatcher runs to completion.
+    #[must_use]
+    pub fn system(&self) -> &System {
+        &self.system
+    }
+
     /// The seed of all draws.
     #[must_use]
     pub fn seed(&self) -> u64 {
@@ -66,7 +72,10 @@ impl Prepared {
     /// It cannot be had, and the options insist.
     pub fn open(&self) -> Result<Ready, RunError> {
         let mut ready = Ready { prepared: self.clone(), kernel: None };
-        if self.options.trace == Trace::Never {
+        if self.dispatched.is_some() && self.options.trace == Trace::Always {
+            return Err(RunError::NoTraceOfDispatcher);
+        }
+        if self.options.trace == Trace::Never || self.dispatched.is_some() {
             return Ok(ready);
         }
         let tasks: Vec<&Task> =
@@ -113,7 +122,11 @@ impl Ready {
     /// another thread or something else took its CPU.
     #[must_use]
     pub fn kinds(&self) -> KindSet {
-        if self.kernel.is_some() { WITNESSED } else { STAMPED }
+        match (&self.prepared.dispatched, &self.kernel) {
+            (Some(_), _) => dispatch::KINDS,
+            (None, Some(_)) => WITNESSED,
+            (None, None) => STAMPED,
+        }
     }
 
     /// Runs and hands every event to `sink`, in the order of time; the stream is the node's number. Signals that
@@ -124,6 +137,9 @@ impl Ready {
     /// everything is restored.
     pub fn run(self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
         let Ready { prepared, kernel } = self;
+        if let Some(plan) = &prepared.dispatched {
+            return prepared.run_dispatched(plan, sink, progress);
+        }
         let mut mapping = prepared.mapping.clone();
         if let Recovery::Repaired { what, .. } = recover()? {
             mapping.notes.push(format!("an earlier run was killed: {what}"));
@@ -376,7 +392,7 @@ fn contradicted(tasks: &[TaskSummary]) -> Option<String> {
 }
 
 /// Buffers hold what a thread writes in four seconds, in case ordinary threads get no CPU that long.
-fn records(period: Span) -> usize {
+pub(crate) fn records(period: Span) -> usize {
     let jobs = 4_000_000_000 / period.as_ns().max(1);
     usize::try_from(jobs.saturating_mul(3)).unwrap_or(usize::MAX).clamp(1024, 65_536)
 }

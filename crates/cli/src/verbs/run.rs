@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use takt_log::stats::{Stats, Summary};
 use takt_log::{Definitions, Header};
-use takt_model::{Span, System, file};
+use takt_model::{Span, file};
 use takt_run::{Margin, Ready, RunError, RunOptions, RunSummary, Stamps, Trace, prepare};
 
 use super::sim::verdict;
@@ -45,7 +45,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         note(format_args!("note: {sentence}"));
     }
     let noted = ready.prepared().notes().len();
-    let (stats, summary) = record(&system, ready, duration, options.output.as_ref())?;
+    let (stats, summary) = record(ready, duration, options.output.as_ref())?;
     for sentence in summary.notes.iter().skip(noted) {
         note(format_args!("note: {sentence}"));
     }
@@ -73,13 +73,9 @@ pub(super) fn failure(error: &RunError) -> Failure {
 /// How much of a run a crash can take from its log, at most.
 const FLUSH: Span = Span::from_s(1);
 
-fn record(
-    system: &System,
-    ready: Ready,
-    duration: Span,
-    target: Option<&Target>,
-) -> Result<(Stats, RunSummary), Failure> {
+fn record(ready: Ready, duration: Span, target: Option<&Target>) -> Result<(Stats, RunSummary), Failure> {
     let prepared = ready.prepared();
+    let system = prepared.system();
     let definitions = Definitions::of(system).about(Some(prepared.node()));
     let mut header = Header::new(file::write(system), Some(prepared.seed()), prepared.back_end(), ready.kinds());
     header.notes = prepared.notes().to_vec();

@@ -118,7 +118,7 @@ impl Folder {
                     "[[strategy]]\nname = \"mine\"\nlevel = [{ discipline = \"table\" }]\n[[node]]",
                 ),
             ),
-            ("laxity", &GOOD.replace("\"rm\"", "\"mlf\"")),
+            ("laxity", &GOOD.replace("\"rm\"", "\"mlf\"\ncpus = 2")),
             ("priorities", &GOOD.replace("\"rm\"", "\"fp\"")),
             ("traced", &GOOD.replace("{ uniform = [\"1ms\", \"2ms\"] }", "{ trace = \"times.csv\" }")),
             ("broken", "takt = \n"),

@@ -69,7 +69,7 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         // what this version cannot
         (&["sim", "component.toml"], 3, "component \"dom1\" cannot be simulated"),
         (&["run", "component.toml", "--best-effort"], 3, "component \"dom1\" cannot be run"),
-        (&["run", "laxity.toml"], 3, "strategy \"mlf\" cannot be run under the kernel's scheduling classes"),
+        (&["run", "laxity.toml"], 3, "takt's own dispatcher cannot run it either:"),
         (&["sim", "flow.toml"], 3, "flow \"put\" cannot be simulated"),
         (&["sim", "table.toml"], 3, "discipline \"table\""),
         // input and output

@@ -301,3 +301,17 @@ fn percent(ppm: u64) -> String {
     let decimals = decimals.trim_end_matches('0').trim_end_matches('.');
     format!("{whole}{decimals} %")
 }
+
+impl Anomaly {
+    /// Whether it says only that deadlines can be missed: such a plan can be run all the same.
+    #[must_use]
+    pub fn is_lateness(&self) -> bool {
+        matches!(
+            self,
+            Anomaly::CriticalUtilization { .. }
+                | Anomaly::TotalUtilization { .. }
+                | Anomaly::WcetAboveDeadline { .. }
+                | Anomaly::Blocking { .. }
+        )
+    }
+}

@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) stations: Vec<Station>,
     /// By plan, by level (that of demoted jobs last): the SCHED_FIFO priority. Empty where none is enforced.
     pub(crate) priorities: Vec<Vec<u8>>,
+    /// When the first CPU's timer switches to which plan, in order of time.
+    pub(crate) switches: Vec<(Time, usize)>,
     /// Changes of a priority that the kernel refused.
     pub(crate) refused: AtomicU64,
 }
@@ -293,26 +295,32 @@ impl Shared {
 
     /// Another plan holds, for all CPUs from one instant on.
     pub(crate) fn switch(&self, plan: usize) -> Switched {
-        let mut all: Vec<PiGuard<'_, Held>> = self.stations.iter().map(|station| station.held.lock()).collect();
-        let before = self.epoch().now();
-        let now = all.iter_mut().map(|held| held.now(self.epoch())).max().unwrap_or(Time::ZERO);
-        let mut moved = 0;
-        for (station, held) in self.stations.iter().zip(&mut all) {
-            let held = &mut **held;
-            held.last = now;
-            moved += held.core.switch(plan, now, &mut held.changes);
-            station.stop_dropped(held);
-            held.assign_roles();
-            self.set_priorities(held);
-        }
-        drop(all);
-        let locked = self.epoch().now().saturating_since(before);
+        let mut switched = Switched { moved: 0, locked: Span::ZERO };
+        self.switch_from(0, plan, &mut { Time::ZERO }, &mut switched);
         for station in &self.stations {
             // A deadline may count now that did not before, and a thread that sleeps may serve another level.
             station.wake_all();
         }
         self.settle((1u128 << self.stations.len()) - 1);
-        Switched { moved, locked }
+        switched
+    }
+
+    /// Takes the locks of this CPU and of those after it; then, while it holds them, gives each the plan. Without allocation: timers do it.
+    fn switch_from(&self, cpu: usize, plan: usize, now: &mut Time, switched: &mut Switched) {
+        let Some(station) = self.stations.get(cpu) else { return };
+        let mut held = station.held.lock();
+        let locked = held.now(self.epoch());
+        *now = locked.max(*now);
+        self.switch_from(cpu + 1, plan, now, switched);
+        let held = &mut *held;
+        held.last = *now;
+        let mut changes = std::mem::take(&mut held.changes);
+        switched.moved += held.core.switch(plan, *now, &mut changes);
+        held.changes = changes;
+        station.stop_dropped(held);
+        held.assign_roles();
+        self.set_priorities(held);
+        switched.locked = switched.locked.max(self.epoch().now().saturating_since(locked));
     }
 
     /// Each thread has the priority of the level that it serves by the plan in force.
@@ -447,15 +455,19 @@ impl Shared {
             }
         }
         let Some((_class, epoch)) = self.enter(kernel_cpu, &class, ready) else { return };
+        let mut switches = self.switches.iter().filter(|_| cpu == 0).peekable();
         loop {
             let seen = station.timer.load(Ordering::Acquire);
+            while let Some((_, plan)) = switches.next_if(|(at, _)| *at <= epoch.now()) {
+                self.switch(*plan);
+            }
             let mut held = station.held.lock();
             if held.stopping {
                 return;
             }
             let now = held.now(epoch);
             held.core.pass_deadlines(now);
-            let mut next = Time::MAX;
+            let mut next = switches.peek().map_or(Time::MAX, |(at, _)| *at);
             for (slot, releases) in &mut sources {
                 while let Some(due) = releases.peek() {
                     if due.release > now {
@@ -502,7 +514,12 @@ impl Shared {
         loop {
             match self.go.load(Ordering::Acquire) {
                 GO_WAIT => futex::wait(&self.go, GO_WAIT, patience, patience.now().saturating_add(IDLE_MAX)),
-                GO_RUN => return Some((guard, self.epoch.get().copied()?)),
+                GO_RUN => {
+                    let epoch = self.epoch.get().copied()?;
+                    // Before time zero the clock stands still, and what is due then would come too early.
+                    while !epoch.sleep_until(Time::ZERO) {}
+                    return Some((guard, epoch));
+                }
                 _ => return None,
             }
         }

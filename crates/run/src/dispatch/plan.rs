@@ -120,7 +120,25 @@ impl Plan {
             return Err(Anomalies(errors.iter().map(|error| Anomaly::System(error.to_string())).collect()));
         }
         match judge(system, node, limits) {
-            (Some(plan), _) => Ok(plan),
+            (Some(plan), anomalies) if anomalies.is_empty() => Ok(plan),
+            (_, anomalies) => Err(Anomalies(anomalies)),
+        }
+    }
+
+    /// The same, to watch deadlines being missed: what says only that they can be ([`Anomaly::is_lateness`]) is told beside the plan.
+    ///
+    /// # Errors
+    /// All else that is wrong.
+    pub fn compute_regardless(
+        system: &System,
+        node: NodeId,
+        limits: &Limits,
+    ) -> Result<(Plan, Vec<Anomaly>), Anomalies> {
+        if let Err(errors) = validate(system) {
+            return Err(Anomalies(errors.iter().map(|error| Anomaly::System(error.to_string())).collect()));
+        }
+        match judge(system, node, limits) {
+            (Some(plan), lateness) => Ok((plan, lateness)),
             (None, anomalies) => Err(Anomalies(anomalies)),
         }
     }
@@ -159,7 +177,7 @@ impl Scheme {
     }
 }
 
-/// The plan, or what is wrong. The System's indices must be good, and its chains without a circle.
+/// The plan, and what says that deadlines can be missed; without a plan all that is wrong. The System's indices must be good, and its chains without a circle.
 pub(super) fn judge(system: &System, node: NodeId, limits: &Limits) -> (Option<Plan>, Vec<Anomaly>) {
     let Some(spec) = system.nodes.get(node.index()) else { return (None, vec![Anomaly::NoNode(node.0)]) };
     let mut anomalies = unserved(system, node, spec);
@@ -182,7 +200,7 @@ pub(super) fn judge(system: &System, node: NodeId, limits: &Limits) -> (Option<P
         let blocked = bounds::blocking(system, &placed, scheme);
         anomalies.extend(blocked.into_iter().filter(|one| !anomalies.contains(one)).collect::<Vec<_>>());
     }
-    if !anomalies.is_empty() {
+    if !anomalies.iter().all(Anomaly::is_lateness) {
         return (None, anomalies);
     }
     (table(system, node, limits, &schemes), anomalies)

@@ -31,12 +31,13 @@ const GRACE: Span = Span::from_s(5);
 /// CPUs of one dispatcher: bits of a set.
 const CPUS_MAX: usize = 64;
 
-/// Which kinds of event a dispatcher tells.
+/// Which kinds of event a dispatcher tells. Of migrations there are none: its threads keep to their CPUs.
 pub const KINDS: KindSet = KindSet::of(&[
     Kind::Release,
     Kind::Start,
     Kind::Preempt,
     Kind::Resume,
+    Kind::Migrate,
     Kind::Complete,
     Kind::Miss,
     Kind::Cancel,
@@ -56,13 +57,22 @@ pub struct Options {
     pub seed: u64,
     /// Whether timers draw the arrivals of sporadic operations. Default: no, the program pushes them.
     pub draws_sporadic: bool,
+    /// Whether the plan's modes are switched to at their times. Default: no, the program does ([`Dispatching::switch`]).
+    pub timed_modes: bool,
     /// Facts that each CPU keeps between two looks at the log ([`Dispatching::drain`]); more are lost and counted. Default 65,536.
     pub records: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { best_effort: false, duration: None, seed: 0, draws_sporadic: false, records: 1 << 16 }
+        Options {
+            best_effort: false,
+            duration: None,
+            seed: 0,
+            draws_sporadic: false,
+            timed_modes: false,
+            records: 1 << 16,
+        }
     }
 }
 
@@ -168,6 +178,13 @@ impl Dispatcher {
             go: AtomicU32::new(GO_WAIT),
             stations,
             priorities: if options.best_effort { Vec::new() } else { priorities(&plan) },
+            switches: plan
+                .modes
+                .iter()
+                .zip(1..)
+                .filter(|_| options.timed_modes)
+                .map(|(mode, k)| (mode.at, k))
+                .collect(),
             refused: AtomicU64::new(0),
         });
         let merger = Merger::new(plan.node.0, lanes);

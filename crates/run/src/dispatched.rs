@@ -1,0 +1,169 @@
+//! Runs of what the kernel's scheduling classes cannot express: the tasks' work as operations of takt's own dispatcher.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use takt_linux::recovery::{Recovery, recover};
+use takt_linux::signals::StopSignals;
+use takt_linux::{Class, Epoch, clock};
+use takt_log::Sink;
+use takt_model::draw::Draw;
+use takt_model::{NodeId, Span, System, Task, Time};
+
+use crate::dispatch::{Anomaly, Dispatcher, Limits, Options, Plan, StartError, StopError, Stopped};
+use crate::error::{RunError, grant};
+use crate::start::{LOOK, Progress, records};
+use crate::work::Work;
+use crate::{Prepared, RunOptions, RunSummary, TaskSummary};
+
+/// Jobs of one task that may wait: as `sim` does, a late task catches up.
+const BACKLOG: u32 = 1024;
+
+/// The plan of a node that asks for what the kernel does not have (`why`), and what is to be said of it.
+pub(crate) fn plan(
+    system: &System,
+    node: NodeId,
+    options: &RunOptions,
+    why: &RunError,
+) -> Result<(Plan, Vec<String>), RunError> {
+    let needed = |top: u8| Limits { priorities: 1..=top, ..Limits::default() };
+    let top = options.top_priority;
+    // More levels than fit below the priority asked for raise it, as without a dispatcher.
+    let plan = Plan::compute_regardless(system, node, &needed(top)).or_else(|anomalies| {
+        let few = |anomaly: &Anomaly| matches!(anomaly, Anomaly::TooFewPriorities { .. }) || anomaly.is_lateness();
+        if anomalies.0.iter().all(few) {
+            Plan::compute_regardless(system, node, &needed(takt_linux::sched::FIFO_PRIORITY_MAX))
+        } else {
+            Err(anomalies)
+        }
+    });
+    let (mut plan, lateness) =
+        plan.map_err(|anomalies| RunError::Undispatchable { why: why.to_string(), anomalies: anomalies.to_string() })?;
+    for row in plan.rows.iter_mut().chain(plan.modes.iter_mut().flat_map(|mode| &mut mode.rows)) {
+        row.backlog = BACKLOG;
+    }
+    let mut notes = vec![format!(
+        "takt's own dispatcher runs it: one SCHED_FIFO thread a level on each CPU, and within a level jobs run to completion (strategy \"{}\"); preemptions are those by other jobs of this run",
+        plan.strategy
+    )];
+    notes.extend(lateness.iter().map(|anomaly| format!("deadlines can be missed: {anomaly}")));
+    Ok((plan, notes))
+}
+
+/// What a task's handler leaves behind.
+#[derive(Default)]
+struct Used {
+    demanded_ns: AtomicU64,
+    used_ns: AtomicU64,
+}
+
+impl Prepared {
+    /// Runs the plan; as [`crate::Ready::run`].
+    pub(crate) fn run_dispatched(
+        &self,
+        plan: &Plan,
+        sink: &mut impl Sink,
+        progress: &mut Progress<'_>,
+    ) -> Result<RunSummary, RunError> {
+        let mut notes = self.mapping.notes.clone();
+        if let Recovery::Repaired { what, .. } = recover()? {
+            notes.push(format!("an earlier run was killed: {what}"));
+        }
+        let signals = StopSignals::catch();
+        let tasks: Vec<&Task> = plan.rows.iter().filter_map(|row| self.system.tasks.get(row.task.index())).collect();
+        let records: usize = tasks.iter().map(|task| records(task.period)).sum();
+        let options = Options {
+            duration: Some(self.options.duration),
+            seed: self.options.seed,
+            draws_sporadic: true,
+            timed_modes: true,
+            records,
+            ..Options::default()
+        };
+        let mut dispatcher = Dispatcher::new(plan.clone()).with(options);
+        let used: Vec<Arc<Used>> = tasks.iter().map(|_| Arc::default()).collect();
+        for (task, used) in tasks.iter().zip(&used) {
+            let (used, draw, of) = (used.clone(), Draw::new(self.options.seed, &task.name), (*task).clone());
+            let mut work = Work::new(task.wss)
+                .ok_or_else(|| RunError::Memory { task: task.name.clone(), bytes: task.wss.get() })?;
+            work.calibrate();
+            let epoch = Epoch::now_is_zero();
+            let handler = move |job: &crate::dispatch::Job<'_>| {
+                let before = clock::thread_cpu();
+                let demand = draw.exec(&of, job.number());
+                let end = || if job.must_stop() { Time::ZERO } else { Time::MAX };
+                work.until(before.saturating_add(demand), epoch, end);
+                let took = clock::thread_cpu().saturating_sub(before);
+                used.demanded_ns.fetch_add(demand.as_ns(), Ordering::Relaxed);
+                used.used_ns.fetch_add(took.as_ns(), Ordering::Relaxed);
+            };
+            dispatcher = dispatcher.on(&task.name, handler).map_err(refused)?;
+        }
+        let steal_before = clock::steal();
+        let mut dispatching = dispatcher.start().map_err(refused)?;
+        let end = Time::ZERO.saturating_add(self.options.duration);
+        let mut interrupted = None;
+        while dispatching.now() < end && interrupted.is_none() {
+            clock::pause(LOOK.min(end.saturating_since(dispatching.now())));
+            dispatching.drain(sink);
+            progress(dispatching.now().min(end));
+            interrupted = signals.caught();
+        }
+        let stopped = dispatching.stop(sink).map_err(|error| match error {
+            StopError::Stuck { operation, grace } => RunError::Stuck { task: operation, grace },
+            StopError::Panicked { thread } => RunError::Panicked { task: thread },
+        })?;
+        let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
+        if let Some(steal) = steal.filter(|steal| !steal.is_zero()) {
+            notes.push(format!("the hypervisor took {steal} of CPU time during the run: the figures hold that too"));
+        }
+        if stopped.lost > 0 {
+            notes.push(format!("{} records found a full buffer: the figures are incomplete", stopped.lost));
+        }
+        if stopped.refused > 0 {
+            notes.push(format!(
+                "the kernel refused {} changes of a thread's priority: jobs that ran when a mode began kept their level",
+                stopped.refused
+            ));
+        }
+        let late = if interrupted.is_some() { stopped.end } else { end.max(stopped.end) };
+        Ok(RunSummary {
+            node: self.node,
+            best_effort: false,
+            end: late,
+            interrupted,
+            notes,
+            tasks: summaries(plan, &stopped, &used),
+            lost: stopped.lost,
+            recorded: None,
+            steal,
+        })
+    }
+}
+
+fn summaries(plan: &Plan, stopped: &Stopped, used: &[Arc<Used>]) -> Vec<TaskSummary> {
+    let rows = plan.rows.iter().zip(&stopped.counts).zip(used);
+    rows.map(|((row, (name, counts)), used)| {
+        let load = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let beyond = load(&used.used_ns).saturating_sub(load(&used.demanded_ns));
+        TaskSummary {
+            name: name.clone(),
+            class: format!("{} level {}", Class::Fifo { priority: row.priority }.describe(), row.level),
+            completed: counts.completed,
+            overruns: None,
+            throttled: None,
+            overhead: Span::from_ns(beyond / counts.completed.max(1)),
+            stamps: None,
+        }
+    })
+    .collect()
+}
+
+fn refused(error: StartError) -> RunError {
+    match error {
+        StartError::Privilege { missing } => RunError::Privilege { missing, grant: grant(true) },
+        StartError::Refused { thread, cause } => RunError::Refused { task: thread, cause },
+        StartError::Spawn { thread, cause } => RunError::Spawn { task: thread, cause },
+        other => RunError::Dispatch(other.to_string()),
+    }
+}
