@@ -314,10 +314,14 @@ impl<T: Tell> Core<T> {
         }
         let number = operation.number(arrival);
         let deadline = arrival.saturating_add(operation.deadline);
-        operation.waiting.push_back(Instance { number, arrival, release: now, deadline, origin, passed: false });
+        let job = Instance { number, arrival, release: now, deadline, origin, passed: false };
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival, origin } });
-        self.freed.push(slot);
-        self.fill(now);
+        if operation.current.is_some() {
+            operation.waiting.push_back(job);
+        } else {
+            self.queue(slot, job, now);
+            self.fill(now);
+        }
         Ok(number)
     }
 
@@ -330,19 +334,27 @@ impl<T: Tell> Core<T> {
         self.follow_up(slot, number, false, origin);
     }
 
-    /// Puts the next job of each freed slot into the queue of its level.
+    /// A job is its operation's next: it goes into the queue of its level.
+    #[inline]
+    fn queue(&mut self, slot: u32, job: Instance, now: Time) {
+        let Some(operation) = self.operations.get_mut(slot as usize) else { return };
+        operation.current = Some(job);
+        let Instance { arrival, release, deadline, .. } = job;
+        match self.levels.ready(now, Job { slot, release, arrival, deadline }) {
+            Queued::Level(level) => self.woken |= 1 << level,
+            Queued::Dropped => self.drop_job(slot, now),
+        }
+    }
+
+    /// Queues the next job of each freed slot.
+    #[inline]
     fn fill(&mut self, now: Time) {
         while let Some(slot) = self.freed.pop() {
             let Some(operation) = self.operations.get_mut(slot as usize) else { continue };
-            if operation.current.is_some() {
-                continue;
-            }
-            let Some(next) = operation.waiting.pop_front() else { continue };
-            let Instance { arrival, release, deadline, .. } = next;
-            operation.current = Some(next);
-            match self.levels.ready(now, Job { slot, release, arrival, deadline }) {
-                Queued::Level(level) => self.woken |= 1 << level,
-                Queued::Dropped => self.drop_job(slot, now),
+            if operation.current.is_none()
+                && let Some(next) = operation.waiting.pop_front()
+            {
+                self.queue(slot, next, now);
             }
         }
     }

@@ -52,6 +52,7 @@ mod graph;
 mod live;
 mod operation;
 mod plan;
+mod queues;
 mod rehearse;
 mod running;
 mod told;
@@ -62,4 +63,10 @@ pub use error::{PushError, StartError, StopError};
 pub use live::{Job, Switched};
 pub use operation::{Arrives, Operation, Operations};
 pub use plan::{Limits, Plan, PlanLevelRow, PlanMode, Row};
+pub use queues::{Queues, Ticket};
 pub use running::{Dispatcher, Dispatching, Handle, KINDS, Options, Stopped};
+
+/// The examples of docs/dispatcher.md compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/dispatcher.md")]
+mod manual {}

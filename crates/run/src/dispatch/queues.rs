@@ -1,0 +1,172 @@
+//! The queues of one CPU without threads of their own, for a program that has its own loop.
+
+use takt_linux::{Epoch, PiMutex};
+use takt_model::Time;
+use takt_policy::PolicyError;
+
+use super::core::{Core, Counts, End, Rejected, Tell, Told, Upcall};
+use super::error::PushError;
+use super::plan::Plan;
+use super::running::places;
+
+/// Keeps no log.
+struct Silent;
+
+impl Tell for Silent {
+    #[inline]
+    fn tell(&mut self, _: Told) {}
+}
+
+/// The operations of one CPU of a plan, queued by it: pushed and taken by any threads. Chains within the CPU are followed; nothing is
+/// released by itself.
+///
+/// ```
+/// use takt_model::{Builtin, Span};
+/// use takt_run::dispatch::{Limits, Operation, Operations, Queues};
+///
+/// let ms = Span::from_ms;
+/// let operations = Operations::new("loop")
+///     .with(Operation::sporadic("long", ms(1)).wcet(ms(1)).deadline(ms(40)))
+///     .with(Operation::sporadic("short", ms(1)).wcet(ms(1)).deadline(ms(5)).noncritical());
+/// let edf = operations.compute(&Builtin::Edf.strategy(), &Limits { critical_utilization_ppm: 2_000_000, ..Limits::default() })?;
+/// let queues = Queues::new(&edf, 0)?;
+/// let (long, short) = (queues.slot("long").unwrap(), queues.slot("short").unwrap());
+/// queues.push(long)?;
+/// queues.push(short)?;
+/// let first = queues.take(0).expect("two wait");
+/// assert_eq!(first.slot(), short);
+/// queues.end(first);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Queues {
+    core: PiMutex<Core<Silent>>,
+    epoch: Epoch,
+    names: Vec<String>,
+}
+
+/// A job that was taken, until its end.
+#[must_use = "a job that was taken is to be ended"]
+#[derive(Debug)]
+pub struct Ticket(Upcall);
+
+impl Ticket {
+    /// The operation's slot.
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        self.0.slot
+    }
+
+    /// The job's number.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.0.job.number
+    }
+
+    /// When it has to be complete.
+    #[must_use]
+    pub fn deadline(&self) -> Time {
+        self.0.job.deadline
+    }
+
+    /// When it was released.
+    #[must_use]
+    pub fn release(&self) -> Time {
+        self.0.job.release
+    }
+}
+
+impl Queues {
+    /// The queues of one CPU of a plan; time counts from now.
+    ///
+    /// # Errors
+    /// The plan's tasks cannot be queued.
+    pub fn new(plan: &Plan, cpu: u32) -> Result<Queues, PolicyError> {
+        let places = places(plan);
+        let row = |task| plan.rows.iter().find(|row| row.task == task);
+        let core = Core::new(
+            &plan.system,
+            plan.node,
+            cpu,
+            |task| places.get(&task).copied().filter(|place| place.cpu == cpu),
+            |task| row(task).map_or(1, |row| row.backlog),
+            Silent,
+        )?;
+        let names = plan.rows.iter().filter(|row| row.cpu == cpu).map(|row| row.name.clone()).collect();
+        Ok(Queues { core: PiMutex::new(core), epoch: Epoch::now_is_zero(), names })
+    }
+
+    /// The slot of an operation.
+    #[must_use]
+    pub fn slot(&self, name: &str) -> Option<u32> {
+        self.names.iter().position(|other| other == name).and_then(|slot| u32::try_from(slot).ok())
+    }
+
+    /// Releases a job now; its number. One lock and one look at the clock; allocates nothing.
+    ///
+    /// # Errors
+    /// Why it was not queued.
+    #[inline]
+    pub fn push(&self, slot: u32) -> Result<u64, PushError> {
+        let mut core = self.core.lock();
+        let now = self.epoch.now();
+        let pushed = core.push(slot, now);
+        settle(&mut core, now);
+        pushed.map_err(|rejected| match rejected {
+            Rejected::Full => PushError::Full,
+            Rejected::TooEarly(earliest) => PushError::TooEarly { wait: earliest.saturating_since(now) },
+            Rejected::NotYours => PushError::NotPushed,
+        })
+    }
+
+    /// The job that a level's thread shall run now; nothing where none waits there. One lock and one look at the clock; allocates nothing.
+    #[inline]
+    pub fn take(&self, level: u32) -> Option<Ticket> {
+        let mut core = self.core.lock();
+        let now = self.epoch.now();
+        let upcall = core.next(level, now);
+        settle(&mut core, now);
+        upcall.map(Ticket)
+    }
+
+    /// [`Queues::end`] and [`Queues::take`] in one, as a level's thread does: one lock and one look at the clock for both.
+    #[inline]
+    pub fn exchange(&self, ended: Ticket, level: u32) -> Option<Ticket> {
+        let mut core = self.core.lock();
+        let now = self.epoch.now();
+        core.end(ended.0, End::Completed, now);
+        settle(&mut core, now);
+        let upcall = core.next(level, now);
+        settle(&mut core, now);
+        upcall.map(Ticket)
+    }
+
+    /// A job that was taken is complete; whether in time.
+    #[inline]
+    pub fn end(&self, ticket: Ticket) -> bool {
+        let mut core = self.core.lock();
+        let now = self.epoch.now();
+        let in_time = now <= ticket.deadline();
+        core.end(ticket.0, End::Completed, now);
+        settle(&mut core, now);
+        in_time
+    }
+
+    /// What became of an operation's jobs so far.
+    #[must_use]
+    pub fn counts(&self, slot: u32) -> Option<Counts> {
+        self.core.lock().counts(slot)
+    }
+}
+
+/// Tells those that follow what ended.
+#[inline]
+fn settle(core: &mut Core<Silent>, now: Time) {
+    while let Some(ended) = core.take_ended() {
+        for at in 0..core.followers(ended.slot).len() {
+            if let Some(place) = core.followers(ended.slot).get(at).copied() {
+                core.follow(place.slot, ended, now);
+            }
+        }
+    }
+    let _ = core.take_woken();
+}
