@@ -1,0 +1,142 @@
+//! `takt run` of what the kernel's scheduling classes cannot express: takt's dispatcher does it, its log says how, and the jobs are those of a simulation.
+//!
+//! Nothing here asserts when something was done.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use takt_log::{CancelCause, Event, JobKey, Reader};
+use takt_model::{TaskId, Time};
+
+const SYSTEM: &str = r#"
+takt = 1
+name = "flight"
+[[node]]
+name = "n"
+strategy = "STRATEGY"
+cancel = true
+[[mode]]
+node = "n"
+at = "150ms"
+strategy = "muf"
+[[task]]
+name = "control"
+period = "20ms"
+jitter = "1ms"
+wcet = "2ms"
+exec = { uniform = ["1ms", "2ms"] }
+[[task]]
+name = "alarm"
+period = "35ms"
+arrival = "sporadic"
+wcet = "1ms"
+[[task]]
+name = "leg1"
+period = "20ms"
+wcet = "8ms"
+criticality = "low"
+[[task]]
+name = "leg2"
+after = ["leg1"]
+deadline = "10ms"
+wcet = "6ms"
+criticality = "low"
+"#;
+
+fn takt(arguments: &[&str], folder: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_takt")).args(arguments).current_dir(folder).output().unwrap()
+}
+
+fn events(log: &Path) -> (String, Vec<(Time, Event)>) {
+    let reader = Reader::new(std::io::Cursor::new(fs::read(log).unwrap())).unwrap();
+    let system = reader.header().system.clone();
+    (system, reader.map(|record| record.map(|record| (record.time, record.event)).unwrap()).collect())
+}
+
+/// Nominal arrivals of the tasks that follow no other, in the order of their jobs.
+fn arrivals(events: &[(Time, Event)]) -> BTreeMap<TaskId, Vec<Time>> {
+    let mut arrivals: BTreeMap<TaskId, Vec<Time>> = BTreeMap::new();
+    for (_, event) in events {
+        if let Event::Release { job, arrival, parent: None } = *event {
+            let of_task = arrivals.entry(job.task).or_default();
+            assert_eq!(of_task.len() as u64, job.number, "numbers run without a gap");
+            of_task.push(arrival);
+        }
+    }
+    arrivals
+}
+
+#[test]
+fn what_the_kernel_does_not_have_runs_as_its_log_says() {
+    let folder = tempfile::tempdir().unwrap();
+    for strategy in ["mlf", "rms+mlf", "rm"] {
+        fs::write(folder.path().join("s.toml"), SYSTEM.replace("STRATEGY", strategy)).unwrap();
+        let ran = takt(&["run", "s.toml", "--for", "300ms", "--seed", "7", "-o", "run.takt", "--force"], folder.path());
+        let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+        if ran.status.code() == Some(3) && told.contains("setcap") {
+            println!("skipped: {told}");
+            return;
+        }
+        assert!(ran.status.success(), "{told}");
+        assert!(told.contains("takt's own dispatcher runs it"), "{told}");
+        let (system, live) = events(&folder.path().join("run.takt"));
+        assert!(system.contains("run to completion") && system.contains("preemptive = false"), "{system}");
+        // The log's system is one that sim takes as it is.
+        fs::write(folder.path().join("as-run.toml"), &system).unwrap();
+        let simulated = takt(&["sim", "as-run.toml", "--for", "300ms", "--seed", "7", "-o", "sim.takt"], folder.path());
+        assert!(simulated.status.success(), "{}", String::from_utf8_lossy(&simulated.stderr));
+        let (_, simulated) = events(&folder.path().join("sim.takt"));
+        assert_eq!(arrivals(&live), arrivals(&simulated), "{strategy}");
+        let ended = |events: &[(Time, Event)]| {
+            let mut ended: BTreeMap<JobKey, &str> = BTreeMap::new();
+            for (_, event) in events {
+                let end = match event {
+                    Event::Complete { job, .. } => (*job, "completed"),
+                    Event::Cancel { job, cause: CancelCause::Omitted } => (*job, "omitted"),
+                    Event::Cancel { job, .. } => (*job, "shed"),
+                    _ => continue,
+                };
+                assert_eq!(ended.insert(end.0, end.1), None, "a job ends once");
+            }
+            ended
+        };
+        let (live_ends, simulated_ends) = (ended(&live), ended(&simulated));
+        // Critical jobs are never cancelled, and a successor is released or shed exactly once.
+        assert!(live_ends.iter().all(|(job, end)| job.task.0 > 1 || *end == "completed"), "{live_ends:?}");
+        assert!(live_ends.len() * 2 > simulated_ends.len(), "{live_ends:?}");
+        let switches = live.iter().filter(|(_, event)| matches!(event, Event::ModeChange { .. })).count();
+        assert_eq!(switches, 1);
+    }
+}
+
+#[test]
+fn without_privilege_it_says_so_and_never_falls_back() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("s.toml"), SYSTEM.replace("STRATEGY", "mlf")).unwrap();
+    // A copy that another user may reach.
+    let binary = folder.path().join("takt");
+    fs::copy(env!("CARGO_BIN_EXE_takt"), &binary).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(&binary);
+    command.args(["run", "s.toml", "--for", "50ms"]).current_dir(folder.path());
+    let ran = match command.uid(65534).gid(65534).output() {
+        Ok(ran) => ran,
+        Err(error) => {
+            println!("skipped: this user cannot become another: {error}");
+            return;
+        }
+    };
+    let told = String::from_utf8_lossy(&ran.stderr);
+    if ran.status.success() {
+        println!("skipped: an ordinary user may use SCHED_FIFO here");
+        return;
+    }
+    assert_eq!(ran.status.code(), Some(3), "{told}");
+    assert!(told.contains("SCHED_FIFO") && told.contains("setcap"), "{told}");
+    assert!(ran.stdout.is_empty());
+}
