@@ -93,11 +93,8 @@ impl<T: ?Sized> PiMutex<T> {
                 Ok(()) => return,
                 // The holder is about to end, or a signal came.
                 Err(libc::EAGAIN | libc::EINTR) => {}
-                // Locked by this very thread, or by one that is no more: nobody will ever free it.
-                Err(errno) => {
-                    eprintln!("takt: a lock cannot be had any more: {}", std::io::Error::from_raw_os_error(errno));
-                    std::process::abort();
-                }
+                // Locked by this very thread (EDEADLK), or by one that is no more (ESRCH): nobody will ever free it.
+                Err(_) => std::process::abort(),
             }
         }
     }
