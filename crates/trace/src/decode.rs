@@ -1,5 +1,7 @@
 //! From an event's bytes to what it says, by the descriptions that came with the trace.
 
+use takt_model::Time;
+
 use crate::bytes::Endian;
 use crate::damage::Damages;
 use crate::event::{Comm, Context, KernelEvent, Left, Names, Thread, Waking, What};
@@ -90,12 +92,12 @@ enum Recipe {
     },
     /// The same, from there on as 64-bit kernels have laid it out since 2.6.38.
     UsualSwitch {
-        at: usize,
+        at: u16,
         states: States,
     },
     /// The same as `Wake`, from there on as kernels have laid it out since 4.2.
     UsualWake {
-        at: usize,
+        at: u16,
         waking: Waking,
     },
     Wake {
@@ -155,14 +157,21 @@ impl Recipe {
             Recipe::Switch { prev, state, states, next } => {
                 let start = prev.comm.offset;
                 let [middle, last] = [24, 32].map(|behind| start.saturating_add(behind));
-                if at(prev, start) && *state == Number::new(middle, 8) && at(next, last) {
-                    return Recipe::UsualSwitch { at: start, states: *states };
+                if at(prev, start)
+                    && *state == Number::new(middle, 8)
+                    && at(next, last)
+                    && let Ok(at) = u16::try_from(start)
+                {
+                    return Recipe::UsualSwitch { at, states: *states };
                 }
             }
             Recipe::Wake { thread, cpu, waking } => {
                 let start = thread.comm.offset;
-                if at(thread, start) && *cpu == Number::new(start.saturating_add(24), 4) {
-                    return Recipe::UsualWake { at: start, waking: *waking };
+                if at(thread, start)
+                    && *cpu == Number::new(start.saturating_add(24), 4)
+                    && let Ok(at) = u16::try_from(start)
+                {
+                    return Recipe::UsualWake { at, waking: *waking };
                 }
             }
             _ => {}
@@ -182,8 +191,8 @@ impl Recipe {
                 let (numbers, comm) = thread(woken);
                 (numbers.chain([*cpu]).collect(), vec![comm])
             }
-            Recipe::UsualSwitch { at, .. } => (vec![Number::new(at.saturating_add(52), 4)], Vec::new()),
-            Recipe::UsualWake { at, .. } => (vec![Number::new(at.saturating_add(24), 4)], Vec::new()),
+            Recipe::UsualSwitch { at, .. } => (vec![Number::new(usize::from(*at) + 52, 4)], Vec::new()),
+            Recipe::UsualWake { at, .. } => (vec![Number::new(usize::from(*at) + 24, 4)], Vec::new()),
             Recipe::Migrate { pid, from, to } => (vec![*pid, *from, *to], Vec::new()),
             Recipe::Fork { parent, child, comm } => (vec![*parent, *child], vec![*comm]),
             Recipe::Exit { pid } => (vec![*pid], Vec::new()),
@@ -242,7 +251,7 @@ impl Decoder {
         match page.next(bytes) {
             Some(Entry::Event { time, payload }) => {
                 (event.time, event.cpu) = (time, cpu);
-                if self.decode(payload, event) {
+                if self.decode(payload, self.endian == Endian::Big, event) {
                     Step::Event
                 } else {
                     Step::Broken(0, "an event is shorter than its format")
@@ -258,6 +267,30 @@ impl Decoder {
         }
     }
 
+    /// Reads events of `page`, which is of `cpu`, into `events` from the first on, as long as they are of usual lengths and no shorter than their
+    /// formats; says how many. [`Decoder::next`] tells what comes then. `time_of` is given the page's times.
+    #[inline]
+    pub(crate) fn run(
+        &self,
+        page: &mut Page,
+        bytes: &[u8],
+        cpu: u32,
+        events: &mut [KernelEvent],
+        mut time_of: impl FnMut(u64) -> Time,
+    ) -> usize {
+        let mut count = 0;
+        page.run(bytes, |time, payload| {
+            let Some(event) = events.get_mut(count) else { return false };
+            if !self.decode(payload, false, event) {
+                return false;
+            }
+            (event.time, event.cpu) = (time_of(time), cpu);
+            count += 1;
+            true
+        });
+        count
+    }
+
     /// The order of bytes.
     #[must_use]
     pub(crate) fn endian(&self) -> Endian {
@@ -266,11 +299,12 @@ impl Decoder {
 
     /// Reads `payload` into `event`: which event it is, of which thread and in which context, and what it says; false where it is
     /// too short for its own description. One check of its length is enough for all that stands at a fixed place; `event` is
-    /// written field by field where it stands: a copy of it would wait for those fields.
-    #[inline]
+    /// written field by field where it stands: a copy of it would wait for those fields. `big` is told apart, so that a loop over one order of
+    /// bytes does not ask for it.
+    #[inline(always)]
     #[must_use]
-    fn decode(&self, payload: &[u8], event: &mut KernelEvent) -> bool {
-        let from = Payload { bytes: payload, big: self.endian == Endian::Big };
+    fn decode(&self, payload: &[u8], big: bool, event: &mut KernelEvent) -> bool {
+        let from = Payload { bytes: payload, big };
         let Some(id) = payload.first_chunk() else { return false };
         let id = if from.big { u16::from_be_bytes(*id) } else { u16::from_le_bytes(*id) };
         let Some(Some(known)) = self.by_id.get(usize::from(id)) else {
@@ -294,13 +328,13 @@ impl Decoder {
         }
         match &known.recipe {
             Recipe::UsualSwitch { at, states } => {
-                let Some(fields) = payload.get(*at..).and_then(<[u8]>::first_chunk::<56>) else { return false };
+                let Some(fields) = fields::<56>(payload, *at) else { return false };
                 let (prev, next) = (usual_thread(fields, 0), usual_thread(fields, 32));
                 let state = u64::from_le_bytes(part(fields, 24));
                 event.what = What::Switch { prev, left: states.left(state, next.pid == 0), next };
             }
             Recipe::UsualWake { at, waking } => {
-                let Some(fields) = payload.get(*at..).and_then(<[u8]>::first_chunk::<28>) else { return false };
+                let Some(fields) = fields::<28>(payload, *at) else { return false };
                 let cpu = Some(u32::from_le_bytes(part(fields, 24)));
                 event.what = What::Wake { thread: usual_thread(fields, 0), waking: *waking, cpu };
             }
@@ -308,6 +342,12 @@ impl Decoder {
         }
         true
     }
+}
+
+/// The fields of `payload` from `at` on.
+#[inline(always)]
+fn fields<const N: usize>(payload: &[u8], at: u16) -> Option<&[u8; N]> {
+    payload.get(usize::from(at)..usize::from(at) + N)?.first_chunk()
 }
 
 /// `N` bytes of `fields`, which has them.

@@ -15,7 +15,7 @@ fn format(name: &str, fields: &[(&str, usize, usize)]) -> Format {
 fn read(format: &Format, endian: Endian, payload: &[u8]) -> Option<KernelEvent> {
     let decoder = Decoder::new(std::slice::from_ref(format), endian, &mut Names::default(), &mut Damages::default());
     let mut event = KernelEvent::NONE;
-    decoder.decode(payload, &mut event).then_some(event)
+    decoder.decode(payload, decoder.endian == Endian::Big, &mut event).then_some(event)
 }
 
 fn id(endian: Endian) -> [u8; 2] {
@@ -73,13 +73,13 @@ proptest! {
         };
         let mut decoder = Decoder::new(std::slice::from_ref(&format), Endian::Little, &mut Names::default(), &mut Damages::default());
         let mut short = KernelEvent::NONE;
-        let short = decoder.decode(&payload, &mut short).then_some(short);
+        let short = decoder.decode(&payload, decoder.endian == Endian::Big, &mut short).then_some(short);
         let known = decoder.by_id[7].as_mut().expect("it is known");
         let usual = matches!(known.recipe, Recipe::UsualSwitch { .. } | Recipe::UsualWake { .. });
         prop_assert!(usual);
         known.recipe = recipe(&format).expect("a recipe");
         let mut general = KernelEvent::NONE;
-        let general = decoder.decode(&payload, &mut general).then_some(general);
+        let general = decoder.decode(&payload, decoder.endian == Endian::Big, &mut general).then_some(general);
         prop_assert_eq!(short, general);
         prop_assert_eq!(short.is_some(), payload.len() >= start + if wake { 28 } else { 56 });
     }

@@ -200,7 +200,7 @@ impl<'a> Recording<'a> {
                 let mut streams: Vec<Stream> = cpus.iter().map(|(cpu, pages)| Stream::new(*cpu, *pages)).collect();
                 let damages = &mut self.damages;
                 let advance = |stream: &mut Stream| stream.advance(decoder, layout, *times, damages);
-                merge(&mut streams, advance, |stream| &stream.head, take);
+                merge(&mut streams, advance, Stream::head, take);
             }
             Source::Perfetto(trace) => trace.each(&mut self.names, &mut self.damages, take),
         }
@@ -323,19 +323,51 @@ struct Stream<'a> {
     place: usize,
     page: usize,
     state: Option<Page>,
-    head: KernelEvent,
+    /// Events that are read, of which the one at `next` is the next: many are read at once, so that reading has the registers to itself.
+    events: Vec<KernelEvent>,
+    next: usize,
+    end: usize,
+    /// The time of the last one that is read.
+    last: Time,
 }
+
+/// So many events are read at once: they stay in the nearest cache until they are taken.
+const AHEAD: usize = 64;
 
 impl<'a> Stream<'a> {
     fn new(cpu: u32, pages: Pages<'a>) -> Self {
-        let (chunks, head) = (pages.chunks(), KernelEvent::NONE);
-        Stream { cpu, chunks, chunk: Cow::Borrowed(&[]), place: 0, page: 0, state: None, head }
+        Stream {
+            cpu,
+            chunks: pages.chunks(),
+            chunk: Cow::Borrowed(&[]),
+            place: 0,
+            page: 0,
+            state: None,
+            events: vec![KernelEvent::NONE; AHEAD],
+            next: 0,
+            end: 0,
+            last: Time::ZERO,
+        }
     }
 
-    /// Puts the next event into `head`; false after the last.
+    /// The event to which [`Stream::advance`] went.
+    #[inline]
+    fn head(&self) -> &KernelEvent {
+        &self.events[self.next]
+    }
+
+    /// Goes to the next event; false after the last.
     #[inline]
     fn advance(&mut self, decoder: &Decoder, layout: &PageLayout, times: Times, damages: &mut Damages) -> bool {
-        loop {
+        self.next += 1;
+        self.next < self.end || self.read(decoder, layout, times, damages)
+    }
+
+    /// Reads the next events; false where there are none.
+    #[inline(never)]
+    fn read(&mut self, decoder: &Decoder, layout: &PageLayout, times: Times, damages: &mut Damages) -> bool {
+        (self.next, self.end) = (0, 0);
+        while self.end == 0 {
             let Some(page) = &mut self.state else {
                 if !self.turn(decoder.endian(), layout, damages) {
                     return false;
@@ -343,23 +375,30 @@ impl<'a> Stream<'a> {
                 continue;
             };
             let bytes = &self.chunk[self.page..];
-            let before = self.head.time;
-            let step = decoder.next(page, bytes, self.cpu, &mut self.head);
-            match step {
+            let mut last = self.last;
+            let time_of = |time| {
+                last = Time::from_ns(times.ns(time)).max(last);
+                last
+            };
+            self.end = decoder.run(page, bytes, self.cpu, &mut self.events, time_of);
+            self.last = last;
+            if self.end > 0 {
+                break;
+            }
+            let event = &mut self.events[0];
+            match decoder.next(page, bytes, self.cpu, event) {
                 Step::Event => {
-                    self.head.time = Time::from_ns(times.ns(self.head.time.as_ns())).max(before);
-                    return true;
+                    event.time = Time::from_ns(times.ns(event.time.as_ns())).max(self.last);
+                    (self.last, self.end) = (event.time, 1);
                 }
-                Step::Broken(offset, why) => {
-                    self.head.time = before;
-                    damages.at_byte(self.place + self.page + offset, why);
-                }
+                Step::Broken(offset, why) => damages.at_byte(self.place + self.page + offset, why),
                 Step::End => {
                     self.page += layout.page;
                     self.state = None;
                 }
             }
         }
+        true
     }
 
     /// Goes to the next page, of the next chunk where need be.
