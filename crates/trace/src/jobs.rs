@@ -278,7 +278,11 @@ impl Rebuilder {
                 }
             }
             What::Fork { parent, child, comm } => self.fork(*parent, *child, *comm),
-            What::Rename { pid, comm } => self.rename(*pid, *comm, sink),
+            What::Rename { pid, comm } => {
+                if let Some(slot) = self.threads.slot(*pid) {
+                    self.rename(slot, *comm, sink);
+                }
+            }
             What::Lost { count } => self.lose(count.unwrap_or(0), sink),
             // A thread's end shows when it leaves its CPU for the last time.
             What::Exit { .. } | What::Migrate { .. } | What::SoftirqRaise { .. } | What::Other => {}
@@ -324,36 +328,36 @@ impl Rebuilder {
 
     /// A thread leaves a CPU which nobody saw it get: it got it since it was woken, if that was seen.
     #[cold]
-    fn got_cpu_unseen(&mut self, pid: Pid, sink: &mut impl Sink) {
-        let now = self.now;
-        let Some(thread) = self.threads.get_mut(pid) else { return };
+    fn got_cpu_unseen(&mut self, slot: usize, sink: &mut impl Sink) {
+        let thread = self.threads.at(slot);
         if let (Place::Asleep, Stage::Between { since }) = (thread.place, thread.stage) {
-            self.release_unwoken(pid, since, sink);
+            self.release_unwoken(slot, since, sink);
         }
-        let Some(thread) = self.threads.get_mut(pid) else { return };
+        let thread = self.threads.at(slot);
         if let Stage::Released | Stage::Started = thread.stage {
             thread.stage = Stage::Started;
-            sink.event(STREAM, now, &Event::Gap { job: thread.job() });
+            sink.event(STREAM, self.now, &Event::Gap { job: thread.job() });
         }
     }
 
-    /// The thread with that id, new where it was not known, with what was just seen of it.
+    /// The thread with that id, new where it was not known, with what was just seen of it; and where it stands.
+    #[inline(always)]
+    fn meet(&mut self, seen: &Seen, sink: &mut impl Sink) -> (usize, &mut Thread) {
+        let slot = self.threads.meet(seen);
+        if self.threads.at(slot).comm != seen.comm {
+            self.rename(slot, seen.comm, sink);
+        }
+        (slot, self.threads.at(slot))
+    }
+
     #[inline]
-    fn meet(&mut self, seen: &Seen, sink: &mut impl Sink) -> &mut Thread {
-        let (slot, renamed) = self.threads.meet(seen);
-        if renamed {
-            self.rename(seen.pid, seen.comm, sink);
-        }
-        self.threads.at(slot)
-    }
-
     fn leave(&mut self, cpu: u32, prev: &Seen, left: Left, next: &Seen, sink: &mut impl Sink) {
         let now = self.now;
         let suspensions = self.options.suspensions;
-        let mut thread = self.meet(prev, sink);
+        let (slot, mut thread) = self.meet(prev, sink);
         if matches!(thread.place, Place::Ready | Place::Asleep) {
-            self.got_cpu_unseen(prev.pid, sink);
-            thread = self.threads.get_or_add(prev.pid);
+            self.got_cpu_unseen(slot, sink);
+            thread = self.threads.at(slot);
         }
         let open = thread.stage == Stage::Started;
         let job = thread.job();
@@ -396,7 +400,7 @@ impl Rebuilder {
                     Stage::Partial | Stage::Between { .. } => {}
                 }
                 if let Some((at, waker)) = woken {
-                    self.rouse(prev.pid, at, waker, sink);
+                    self.rouse(slot, at, waker, sink);
                 }
             }
             Left::Ended => {
@@ -410,22 +414,15 @@ impl Rebuilder {
     }
 
     /// The thread gets a CPU.
+    #[inline]
     fn arrive(&mut self, cpu: u32, next: &Seen, sink: &mut impl Sink) {
         let now = self.now;
-        let thread = self.meet(next, sink);
+        let (slot, mut thread) = self.meet(next, sink);
         thread.woken = None;
-        match (thread.place, thread.stage) {
-            // Nobody recorded that it was woken, or a yield's end is not told.
-            (Place::Asleep, Stage::Between { since }) => self.release_unwoken(next.pid, since, sink),
-            (Place::Ready, Stage::Between { since }) if thread.yielded => {
-                self.release(next.pid, now, Some(since), None, sink);
-            }
-            (Place::Asleep, Stage::Started) => sink.event(STREAM, now, &Event::Wake { job: thread.job() }),
-            // It left another CPU, and nobody said so.
-            (Place::Running, _) => self.mislay(next.pid, sink),
-            _ => {}
+        if thread.place != Place::Ready || thread.yielded {
+            self.arrive_unready(slot, next.pid, sink);
+            thread = self.threads.at(slot);
         }
-        let Some(thread) = self.threads.get_mut(next.pid) else { return };
         thread.place = Place::Running;
         let job = thread.job();
         match thread.stage {
@@ -444,13 +441,30 @@ impl Rebuilder {
         thread.cpu = cpu;
     }
 
+    /// A thread gets a CPU, and was not known to want one, or yielded before.
+    #[cold]
+    fn arrive_unready(&mut self, slot: usize, pid: Pid, sink: &mut impl Sink) {
+        let thread = self.threads.at(slot);
+        match (thread.place, thread.stage) {
+            // Nobody recorded that it was woken, or a yield's end is not told.
+            (Place::Asleep, Stage::Between { since }) => self.release_unwoken(slot, since, sink),
+            (Place::Ready, Stage::Between { since }) if thread.yielded => {
+                self.release(slot, self.now, Some(since), None, sink);
+            }
+            (Place::Asleep, Stage::Started) => sink.event(STREAM, self.now, &Event::Wake { job: thread.job() }),
+            // It left another CPU, and nobody said so.
+            (Place::Running, _) => self.mislay(pid, sink),
+            _ => {}
+        }
+    }
+
     fn wake(&mut self, event: &KernelEvent, seen: &Seen, waking: Waking, sink: &mut impl Sink) {
         if seen.pid == 0 {
             return;
         }
         let waker = (event.context == Context::Thread && event.pid != 0 && event.pid != seen.pid).then_some(event.pid);
         let now = self.now;
-        let thread = self.meet(seen, sink);
+        let (slot, thread) = self.meet(seen, sink);
         if waking == Waking::New {
             // What it does until its first boundary is its beginning, and no job.
             thread.forget();
@@ -458,12 +472,12 @@ impl Rebuilder {
             return;
         }
         match thread.place {
-            Place::Asleep => self.rouse(seen.pid, now, waker, sink),
+            Place::Asleep => self.rouse(slot, now, waker, sink),
             Place::Unknown => thread.place = Place::Ready,
             Place::Running if waking == Waking::Begins => {
                 if let Stage::Between { .. } = thread.stage {
                     // It is in a call that ends jobs, and has not left its CPU yet.
-                    self.release_at_wake(seen.pid, now, waker, sink);
+                    self.release_at_wake(slot, now, waker, sink);
                 } else {
                     thread.woken.get_or_insert((now, waker));
                 }
@@ -473,43 +487,50 @@ impl Rebuilder {
     }
 
     /// A sleeping thread was woken at `at`, which may lie a moment back.
-    fn rouse(&mut self, pid: Pid, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
-        let Some(thread) = self.threads.get_mut(pid) else { return };
+    #[inline]
+    fn rouse(&mut self, slot: usize, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
+        let thread = self.threads.at(slot);
         thread.place = Place::Ready;
         match thread.stage {
-            Stage::Between { .. } => self.release_at_wake(pid, at, waker, sink),
+            Stage::Between { .. } => self.release_at_wake(slot, at, waker, sink),
             Stage::Started => sink.event(STREAM, self.now, &Event::Wake { job: thread.job() }),
             Stage::Partial | Stage::Released => {}
         }
     }
 
-    fn release_at_wake(&mut self, pid: Pid, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
-        let Some(thread) = self.threads.get_mut(pid) else { return };
+    #[inline]
+    fn release_at_wake(&mut self, slot: usize, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
         // Woken before its time: by a signal.
-        let timer = thread.timer.take().filter(|timer| *timer <= at);
+        let timer = self.threads.at(slot).timer.take().filter(|timer| *timer <= at);
         let waker = waker.filter(|_| timer.is_none());
-        self.release(pid, timer.unwrap_or(at), None, waker, sink);
+        self.release(slot, timer.unwrap_or(at), None, waker, sink);
     }
 
     /// A thread that was put to sleep at `since` is awake, and nobody recorded who woke it: its timer, if that was to go off by now.
-    fn release_unwoken(&mut self, pid: Pid, since: Time, sink: &mut impl Sink) {
+    fn release_unwoken(&mut self, slot: usize, since: Time, sink: &mut impl Sink) {
         let now = self.now;
-        let timer = self.threads.get_mut(pid).and_then(|thread| thread.timer.take()).filter(|timer| *timer <= now);
-        match timer {
-            Some(timer) => self.release(pid, timer, None, None, sink),
-            None => self.release(pid, now, Some(since), None, sink),
+        match self.threads.at(slot).timer.take().filter(|timer| *timer <= now) {
+            Some(timer) => self.release(slot, timer, None, None, sink),
+            None => self.release(slot, now, Some(since), None, sink),
         }
     }
 
     /// Releases the thread's next job; it arrived at `arrival`, or between `earliest` and that.
-    fn release(&mut self, pid: Pid, arrival: Time, earliest: Option<Time>, waker: Option<Pid>, sink: &mut impl Sink) {
-        let Some(task) = self.task(pid, sink) else { return };
+    fn release(
+        &mut self,
+        slot: usize,
+        arrival: Time,
+        earliest: Option<Time>,
+        waker: Option<Pid>,
+        sink: &mut impl Sink,
+    ) {
+        let Some(task) = self.task(slot, sink) else { return };
         let now = self.now;
-        let parent = waker.and_then(|waker| self.threads.link(waker, pid, task));
+        let parent = waker.and_then(|waker| self.threads.link(waker, slot, task));
         if parent.is_some() {
-            self.define_chain(pid, task, sink);
+            self.define_chain(slot, task, sink);
         }
-        let Some(thread) = self.threads.get_mut(pid) else { return };
+        let thread = self.threads.at(slot);
         let job = JobKey { task, number: thread.next };
         let arrival = arrival.max(thread.arrival).min(now);
         thread.next += 1;
@@ -526,19 +547,19 @@ impl Rebuilder {
 
     /// The thread's task, defined where it is new; `None` where the thread is not told.
     #[inline]
-    fn task(&mut self, pid: Pid, sink: &mut impl Sink) -> Option<TaskId> {
-        let thread = self.threads.get_mut(pid)?;
+    fn task(&mut self, slot: usize, sink: &mut impl Sink) -> Option<TaskId> {
+        let thread = self.threads.at(slot);
         match thread.task {
             Some(task) => Some(task),
             None if thread.passed_over => None,
-            None => self.define_task(pid, sink),
+            None => self.define_task(slot, sink),
         }
     }
 
     #[cold]
-    fn define_task(&mut self, pid: Pid, sink: &mut impl Sink) -> Option<TaskId> {
-        let thread = self.threads.get_mut(pid)?;
-        let admitted = self.options.filter.admits(pid, &thread.comm);
+    fn define_task(&mut self, slot: usize, sink: &mut impl Sink) -> Option<TaskId> {
+        let thread = self.threads.at(slot);
+        let admitted = self.options.filter.admits(thread.pid, &thread.comm);
         if !admitted || self.tasks as usize >= TASKS_MAX {
             self.untold += u64::from(admitted);
             thread.passed_over = true;
@@ -548,16 +569,15 @@ impl Rebuilder {
         let task = TaskId(self.tasks);
         self.tasks += 1;
         thread.task = Some(task);
-        self.threads.name(task, pid);
-        let thread = self.threads.get_mut(pid)?;
-        let def = task_def(pid, &thread.comm, self.options.known.get(&pid));
+        let def = task_def(thread.pid, &thread.comm, self.options.known.get(&thread.pid));
+        self.threads.name(task, slot);
         sink.define(STREAM, self.now, &Definition::Task(task, def));
         Some(task)
     }
 
     #[cold]
-    fn define_chain(&mut self, pid: Pid, task: TaskId, sink: &mut impl Sink) {
-        let Some(thread) = self.threads.get_mut(pid) else { return };
+    fn define_chain(&mut self, slot: usize, task: TaskId, sink: &mut impl Sink) {
+        let thread = self.threads.at(slot);
         let (id, other) = match &thread.chain {
             Some((_, path)) if *path == thread.path || path.is_empty() => return,
             // It is reached on several ways.
@@ -566,14 +586,14 @@ impl Rebuilder {
         };
         let path = if other { Vec::new() } else { thread.path.clone() };
         thread.chain = Some((id, path.clone()));
-        let last = thread.comm;
+        let last = thread_name(thread.pid, &thread.comm);
         let mut names: Vec<String> = path.iter().map(|task| self.threads.name_of(*task)).collect();
         if other {
             names.push("...".to_owned());
         } else {
             self.chains += 1;
         }
-        names.push(thread_name(pid, &last));
+        names.push(last);
         sink.define(STREAM, self.now, &Definition::Chain(id, ChainDef { name: names.join(" -> "), sink: task }));
     }
 
@@ -621,7 +641,8 @@ impl Rebuilder {
         if event.pid == 0 || self.options.suspensions {
             return;
         }
-        let Some(thread) = self.threads.get_mut(event.pid) else { return };
+        let Some(slot) = self.threads.slot(event.pid) else { return };
+        let thread = self.threads.at(slot);
         thread.woken = None;
         let call = thread.call.take();
         thread.calls_seen = true;
@@ -639,9 +660,9 @@ impl Rebuilder {
                 (Some(Call { class: Class::Yield, .. }) | None, _) => (self.now, Some(since)),
                 (Some(call), _) => (call.entered, Some(thread.started)),
             };
-            self.release(event.pid, arrival, earliest, None, sink);
+            self.release(slot, arrival, earliest, None, sink);
         }
-        let Some(thread) = self.threads.get_mut(event.pid) else { return };
+        let thread = self.threads.at(slot);
         if thread.found_on(event.cpu) {
             sink.event(STREAM, self.now, &Event::Gap { job: thread.job() });
         }
@@ -697,17 +718,18 @@ impl Rebuilder {
         // The number may have been another thread's.
         self.threads.remove(child);
         self.options.known.remove(&child);
-        let (slot, _) = self.threads.meet(&Seen { pid: child, comm, prio: None });
+        let slot = self.threads.meet(&Seen { pid: child, comm, prio: None });
         self.threads.at(slot).place = Place::Ready;
     }
 
-    fn rename(&mut self, pid: Pid, comm: Comm, sink: &mut impl Sink) {
-        let Some(thread) = self.threads.get_mut(pid) else { return };
+    #[cold]
+    fn rename(&mut self, slot: usize, comm: Comm, sink: &mut impl Sink) {
+        let thread = self.threads.at(slot);
         thread.comm = comm;
         thread.passed_over = false;
         if let Some(task) = thread.task {
-            let def = task_def(pid, &comm, self.options.known.get(&pid));
-            self.threads.name(task, pid);
+            let def = task_def(thread.pid, &comm, self.options.known.get(&thread.pid));
+            self.threads.name(task, slot);
             sink.define(STREAM, self.now, &Definition::Task(task, def));
         }
     }
