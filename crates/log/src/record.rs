@@ -87,7 +87,7 @@ impl Context {
 
     #[inline(always)]
     fn put_job(&mut self, job: JobKey) -> (u64, u64) {
-        let slot = job.task.0 as usize & (self.slots.len() - 1);
+        let slot = job.task.0 as usize & self.slots.len().wrapping_sub(1);
         let last = std::mem::replace(&mut self.slots[slot], job.number);
         (job.task.0.into(), zigzag(job.number.wrapping_sub(last) as i64))
     }

@@ -180,7 +180,7 @@ impl<W: io::Write> Sink for Writer<W> {
         {
             self.buffered += length;
         } else {
-            self.put_prepared(stream, now, event);
+            self.put_prepared(stream, now, *event);
         }
     }
 
@@ -206,11 +206,11 @@ impl<W: io::Write> Sink for Writer<W> {
 }
 
 impl<W: io::Write> Writer<W> {
-    /// Writes an event before which there is something to be done.
+    /// Writes an event before which there is something to be done. It is given by value, so that it need not be in memory where all is ready.
     #[cold]
     #[inline(never)]
-    fn put_prepared(&mut self, stream: u32, now: u64, event: &Event) {
-        if let Some(length) = self.prepare(stream, now, 0).and_then(|state| state.put(now, event)) {
+    fn put_prepared(&mut self, stream: u32, now: u64, event: Event) {
+        if let Some(length) = self.prepare(stream, now, 0).and_then(|state| state.put(now, &event)) {
             self.buffered += length;
         }
     }

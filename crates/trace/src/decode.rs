@@ -267,14 +267,13 @@ impl Decoder {
         }
     }
 
-    /// Reads events of `page`, which is of `cpu`, into `events` from the first on, as long as they are of usual lengths and no shorter than their
-    /// formats; says how many. [`Decoder::next`] tells what comes then. `time_of` is given the page's times.
+    /// Reads events of `page` into `events`, which have its CPU already, from the first on, as long as they are of usual lengths and no shorter
+    /// than their formats; says how many. [`Decoder::next`] tells what comes then. `time_of` is given the page's times.
     #[inline]
     pub(crate) fn run(
         &self,
         page: &mut Page,
         bytes: &[u8],
-        cpu: u32,
         events: &mut [KernelEvent],
         mut time_of: impl FnMut(u64) -> Time,
     ) -> usize {
@@ -284,7 +283,7 @@ impl Decoder {
             if !self.decode(payload, false, event) {
                 return false;
             }
-            (event.time, event.cpu) = (time_of(time), cpu);
+            event.time = time_of(time);
             count += 1;
             true
         });

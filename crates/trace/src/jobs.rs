@@ -344,7 +344,11 @@ impl Rebuilder {
     #[inline(always)]
     fn meet(&mut self, seen: &Seen, sink: &mut impl Sink) -> (usize, &mut Thread) {
         let slot = self.threads.meet(seen);
-        if self.threads.at(slot).comm != seen.comm {
+        let thread = self.threads.at(slot);
+        if let Some(prio) = seen.prio {
+            thread.prio = prio;
+        }
+        if thread.comm != seen.comm {
             self.rename(slot, seen.comm, sink);
         }
         (slot, self.threads.at(slot))
@@ -361,7 +365,6 @@ impl Rebuilder {
         }
         let open = thread.stage == Stage::Started;
         let job = thread.job();
-        let woken = thread.woken.take();
         // On its way back to the program the kernel takes the CPU by an ordinary call of the scheduler: most threads that are preempted leave like that.
         let left = if left == Left::Ready && !thread.may_yield() { Left::Preempted } else { left };
         match left {
@@ -388,20 +391,21 @@ impl Rebuilder {
             Left::Blocked | Left::Held => {
                 let boundary = left == Left::Blocked && thread.blocks_at_boundary(suspensions);
                 thread.place = Place::Asleep;
-                match thread.stage {
-                    Stage::Started if boundary => {
-                        sink.event(STREAM, now, &Event::Complete { job, cpu });
-                        thread.stage = Stage::Between { since: now };
-                    }
-                    Stage::Started => sink.event(STREAM, now, &Event::Block { job, cpu }),
-                    Stage::Partial if boundary => thread.stage = Stage::Between { since: now },
+                if open && boundary {
+                    sink.event(STREAM, now, &Event::Complete { job, cpu });
+                    thread.stage = Stage::Between { since: now };
+                } else if open {
+                    sink.event(STREAM, now, &Event::Block { job, cpu });
+                } else if thread.stage == Stage::Released {
                     // It was woken while it went to sleep, and is on its way to a queue already.
-                    Stage::Released => thread.place = Place::Ready,
-                    Stage::Partial | Stage::Between { .. } => {}
+                    thread.place = Place::Ready;
+                } else if thread.stage == Stage::Partial && boundary {
+                    thread.stage = Stage::Between { since: now };
                 }
-                if let Some((at, waker)) = woken {
-                    self.rouse(slot, at, waker, sink);
+                if thread.woken.is_some() {
+                    self.rouse_at_once(slot, sink);
                 }
+                return;
             }
             Left::Ended => {
                 if open {
@@ -409,7 +413,17 @@ impl Rebuilder {
                 }
                 self.threads.remove(prev.pid);
                 self.options.known.remove(&prev.pid);
+                return;
             }
+        }
+        thread.woken = None;
+    }
+
+    /// A thread went to sleep and had been woken before.
+    #[cold]
+    fn rouse_at_once(&mut self, slot: usize, sink: &mut impl Sink) {
+        if let Some((at, waker)) = self.threads.at(slot).woken.take() {
+            self.rouse(slot, at, waker, sink);
         }
     }
 
@@ -487,7 +501,7 @@ impl Rebuilder {
     }
 
     /// A sleeping thread was woken at `at`, which may lie a moment back.
-    #[inline]
+    #[inline(always)]
     fn rouse(&mut self, slot: usize, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
         let thread = self.threads.at(slot);
         thread.place = Place::Ready;
@@ -498,7 +512,7 @@ impl Rebuilder {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn release_at_wake(&mut self, slot: usize, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
         // Woken before its time: by a signal.
         let timer = self.threads.at(slot).timer.take().filter(|timer| *timer <= at);
@@ -542,7 +556,11 @@ impl Rebuilder {
         if let Some(earliest) = earliest {
             sink.event(STREAM, now, &Event::Window { job, earliest });
         }
-        sink.event(STREAM, now, &Event::Release { job, arrival, parent });
+        // Each apart, so that which record to write is known where it is written.
+        match parent {
+            None => sink.event(STREAM, now, &Event::Release { job, arrival, parent: None }),
+            Some(_) => sink.event(STREAM, now, &Event::Release { job, arrival, parent }),
+        }
     }
 
     /// The thread's task, defined where it is new; `None` where the thread is not told.

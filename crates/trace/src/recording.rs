@@ -199,7 +199,7 @@ impl<'a> Recording<'a> {
             Source::Pages { decoder, layout, times, cpus } => {
                 let mut streams: Vec<Stream> = cpus.iter().map(|(cpu, pages)| Stream::new(*cpu, *pages)).collect();
                 let damages = &mut self.damages;
-                let advance = |stream: &mut Stream| stream.advance(decoder, layout, *times, damages);
+                let advance = |stream: &mut Stream| stream.advance(decoder, layout, times, damages);
                 merge(&mut streams, advance, Stream::head, take);
             }
             Source::Perfetto(trace) => trace.each(&mut self.names, &mut self.damages, take),
@@ -226,15 +226,21 @@ pub(crate) fn merge<S>(
     // has come.
     heads.sort_unstable_by(|a, b| b.cmp(a));
     while let Some((_, first)) = heads.pop() {
-        let until = heads.last().copied().unwrap_or((u64::MAX, usize::MAX));
+        // At the time of the next stream, the one that comes first in `streams` goes first.
+        let until = match heads.last() {
+            Some((time, next)) if *next < first => time.saturating_sub(1),
+            Some((time, _)) => *time,
+            None => u64::MAX,
+        };
         let stream = &mut streams[first];
         loop {
             take(head(stream));
             if !advance(stream) {
                 break;
             }
-            let key = (head(stream).time.as_ns(), first);
-            if key > until {
+            let time = head(stream).time.as_ns();
+            if time > until {
+                let key = (time, first);
                 let place = heads.partition_point(|other| *other > key);
                 heads.insert(place, key);
                 break;
@@ -343,7 +349,7 @@ impl<'a> Stream<'a> {
             place: 0,
             page: 0,
             state: None,
-            events: vec![KernelEvent::NONE; AHEAD],
+            events: vec![KernelEvent { cpu, ..KernelEvent::NONE }; AHEAD],
             next: 0,
             end: 0,
             last: Time::ZERO,
@@ -358,14 +364,14 @@ impl<'a> Stream<'a> {
 
     /// Goes to the next event; false after the last.
     #[inline]
-    fn advance(&mut self, decoder: &Decoder, layout: &PageLayout, times: Times, damages: &mut Damages) -> bool {
+    fn advance(&mut self, decoder: &Decoder, layout: &PageLayout, times: &Times, damages: &mut Damages) -> bool {
         self.next += 1;
         self.next < self.end || self.read(decoder, layout, times, damages)
     }
 
     /// Reads the next events; false where there are none.
     #[inline(never)]
-    fn read(&mut self, decoder: &Decoder, layout: &PageLayout, times: Times, damages: &mut Damages) -> bool {
+    fn read(&mut self, decoder: &Decoder, layout: &PageLayout, times: &Times, damages: &mut Damages) -> bool {
         (self.next, self.end) = (0, 0);
         while self.end == 0 {
             let Some(page) = &mut self.state else {
@@ -380,7 +386,7 @@ impl<'a> Stream<'a> {
                 last = Time::from_ns(times.ns(time)).max(last);
                 last
             };
-            self.end = decoder.run(page, bytes, self.cpu, &mut self.events, time_of);
+            self.end = decoder.run(page, bytes, &mut self.events, time_of);
             self.last = last;
             if self.end > 0 {
                 break;

@@ -53,7 +53,7 @@ pub(super) struct Call {
 pub(super) struct Thread {
     pub(super) pid: Pid,
     pub(super) comm: Comm,
-    prio: i32,
+    pub(super) prio: i32,
     pub(super) task: Option<TaskId>,
     /// It is not told.
     pub(super) passed_over: bool,
@@ -223,17 +223,13 @@ impl Threads {
         })
     }
 
-    /// Where the thread stands, new where it was not known, with the priority that was just seen of it.
+    /// Where the thread stands, new where it was not known.
     #[inline]
     pub(super) fn meet(&mut self, seen: &Seen) -> usize {
-        let slot = match self.slot(seen.pid) {
+        match self.slot(seen.pid) {
             Some(slot) => slot,
             None => self.add(seen.pid, seen),
-        };
-        if let Some(prio) = seen.prio {
-            self.slots[slot].prio = prio;
         }
-        slot
     }
 
     #[inline]
