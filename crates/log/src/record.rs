@@ -286,8 +286,36 @@ fn store(out: &mut [u8; WINDOW], at: &mut usize, value: u64, bytes: u8) {
     *at += usize::from(bytes);
 }
 
+/// Writes a record but for what only a chained release has. Where each field has a byte or none, as in most, they go out as one
+/// number; which it is follows from the fields alone, and so do the bytes.
 #[inline(always)]
 fn put(tag: u8, delta: u64, fields: [u64; 4], out: &mut [u8; WINDOW]) -> usize {
+    const { assert!(FIELD[1] == 1, "what is below 256 has one byte") };
+    let [one, two, three, four] = fields;
+    if one | two | three | four > 0xff {
+        // One by one, so that those of the usual kind are in registers.
+        return put_wide(out, tag, delta, one, two, three, four);
+    }
+    let time = TIME_WIDTHS[delta.leading_zeros() as usize];
+    let (mut bytes, mut codes, mut body) = (0, 0, 0);
+    for (i, field) in fields.into_iter().enumerate() {
+        let some = u8::from(field != 0);
+        body |= field << (8 * bytes);
+        codes |= some << (2 * i);
+        bytes += some;
+    }
+    let at = 2 + usize::from(time.bytes);
+    out[0] = tag | time.code << 5;
+    out[1] = codes;
+    out[2..10].copy_from_slice(&delta.to_le_bytes());
+    out[at..at + 8].copy_from_slice(&body.to_le_bytes());
+    at + usize::from(bytes)
+}
+
+/// The same of fields of any width.
+#[inline(never)]
+fn put_wide(out: &mut [u8; WINDOW], tag: u8, delta: u64, one: u64, two: u64, three: u64, four: u64) -> usize {
+    let fields = [one, two, three, four];
     let time = TIME_WIDTHS[delta.leading_zeros() as usize];
     let (mut at, mut codes, mut places) = (2 + usize::from(time.bytes), 0, [0; 4]);
     for i in 0..4 {

@@ -70,8 +70,9 @@ impl Stream {
     fn put(&mut self, now: u64, event: &Event) -> Option<usize> {
         let window = self.buffer.get_mut(self.used..)?.first_chunk_mut()?;
         let length = self.context.encode(now, event, window);
-        self.used += length;
-        self.records += 1;
+        // A buffer has no more than `BLOCK_MAX` bytes, and each record some of them: neither comes near its limit.
+        self.used = self.used.wrapping_add(length);
+        self.records = self.records.wrapping_add(1);
         Some(length)
     }
 }
@@ -178,7 +179,8 @@ impl<W: io::Write> Sink for Writer<W> {
             && state.context.time <= now
             && let Some(length) = state.put(now, event)
         {
-            self.buffered += length;
+            // No more than all buffers have.
+            self.buffered = self.buffered.wrapping_add(length);
         } else {
             self.put_prepared(stream, now, *event);
         }
