@@ -27,6 +27,7 @@
 //! - One that leaves a CPU which it was never given, or enters or leaves a call without having one: it got it at some time since it was woken. When it did is unknown; when its
 //!   job was released and completed is not. Of one that returns from a call, the job starts then. One that was asleep so far was woken by then, too: its next job is released in a window.
 
+mod filter;
 mod thread;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +40,7 @@ use takt_model::{NodeId, Span, TaskId, Time};
 
 use crate::calls::{Abi, Class};
 use crate::event::{Comm, Context, KernelEvent, Left, Pid, Thread as Seen, Waking, What};
+pub use filter::{Filter, is_like};
 use thread::{Call, Place, Stage, Thread, Threads};
 
 /// More threads than these have no jobs told.
@@ -78,49 +80,6 @@ pub fn kinds<'a>(events: impl IntoIterator<Item = &'a str>) -> KindSet {
         kinds = kinds.intersection(KindSet::of(&[Kind::IrqEnter, Kind::IrqExit, Kind::Lost]));
     }
     kinds
-}
-
-/// Which threads and interrupts are told.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Filter {
-    /// These threads, and what they fork.
-    pub pids: BTreeSet<Pid>,
-    /// Threads of such names; `*` stands for any characters. Where neither ids nor names are given all threads are told, none
-    /// where interrupts are.
-    pub names: Vec<String>,
-    /// Interrupts of such names (`24 eth0`, `eth0`, `24`, `NET_RX`); empty: all.
-    pub interrupts: Vec<String>,
-}
-
-impl Filter {
-    fn admits(&self, pid: Pid, comm: &Comm) -> bool {
-        (self.pids.is_empty() && self.names.is_empty() && self.interrupts.is_empty())
-            || self.pids.contains(&pid)
-            || self.names.iter().any(|pattern| matches(pattern.as_bytes(), comm.bytes()))
-    }
-
-    /// Whether an interrupt of that name, a number before it or not, is told.
-    fn admits_interrupt(&self, name: &str) -> bool {
-        let (number, rest) = name.split_once(' ').unwrap_or((name, name));
-        let names = [name, number, rest];
-        self.interrupts.is_empty()
-            || self.interrupts.iter().any(|wanted| names.iter().any(|name| matches(wanted.as_bytes(), name.as_bytes())))
-    }
-}
-
-/// Whether a name is of the form of `pattern`, in which `*` stands for any characters: as filters take names.
-#[must_use]
-pub fn is_like(pattern: &str, name: &str) -> bool {
-    matches(pattern.as_bytes(), name.as_bytes())
-}
-
-/// Whether `text` is of the form of `pattern`, in which `*` stands for any characters.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let Some((&first, rest)) = pattern.split_first() else { return text.is_empty() };
-    if first == b'*' {
-        return (0..=text.len()).any(|skip| matches(rest, &text[skip..]));
-    }
-    text.split_first().is_some_and(|(&head, tail)| head == first && matches(rest, tail))
 }
 
 /// What is known of a thread besides its events.
@@ -169,10 +128,12 @@ impl Default for Options {
 pub struct Rebuilder {
     options: Options,
     /// The time of the first event: the log's zero.
-    zero: Option<Time>,
+    zero: Time,
     /// The time of the last event, since `zero`.
     now: Time,
     node: NodeDef,
+    /// CPUs below this are in `node`, and there was an event: none before the first.
+    cpus_met: u32,
     threads: Threads,
     /// Which thread runs on each CPU, where that is known.
     current: Vec<Option<Pid>>,
@@ -193,9 +154,10 @@ impl Rebuilder {
         let node = NodeDef { name: "local".to_owned(), cpus: options.cpus.max(1), strategy: "kernel".to_owned() };
         Rebuilder {
             options,
-            zero: None,
+            zero: Time::ZERO,
             now: Time::ZERO,
             node,
+            cpus_met: 0,
             threads: Threads::default(),
             current: Vec::new(),
             tasks: 0,
@@ -244,16 +206,24 @@ impl Rebuilder {
     }
 
     /// Takes the next event; what follows from it goes to `sink`. Events come in the order of time.
-    #[inline]
+    #[inline(always)]
     pub fn event(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
-        let zero = *self.zero.get_or_insert(event.time);
-        self.now = Time::from_ns(event.time.as_ns().saturating_sub(zero.as_ns())).max(self.now);
-        if event.cpu >= self.node.cpus {
-            self.meet_cpu(event.cpu, sink);
+        if event.cpu >= self.cpus_met {
+            self.meet_cpu(event, sink);
         }
+        self.now = Time::from_ns(event.time.as_ns().saturating_sub(self.zero.as_ns())).max(self.now);
         match &event.what {
             What::Switch { prev, left, next } => self.switch(event.cpu, prev, *left, next, sink),
             What::Wake { thread, waking, .. } => self.wake(event, thread, *waking, sink),
+            _ => self.other(event, sink),
+        }
+    }
+
+    /// Takes an event that is neither a switch nor a wake-up. Apart from those, which most are: they stand where events follow each other then,
+    /// instead of being called.
+    #[inline(never)]
+    fn other(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
+        match &event.what {
             What::SyscallEnter { number, args } => self.enter(event, *number, args, sink),
             What::SyscallExit { .. } => self.exit(event, sink),
             What::Timer { expires } => self.timer(event, *expires),
@@ -286,22 +256,31 @@ impl Rebuilder {
             What::Lost { count } => self.lose(count.unwrap_or(0), sink),
             // A thread's end shows when it leaves its CPU for the last time.
             What::Exit { .. } | What::Migrate { .. } | What::SoftirqRaise { .. } | What::Other => {}
+            What::Switch { .. } | What::Wake { .. } => {}
         }
     }
 
+    /// The event is the first one, or of a CPU that is not known.
     #[cold]
-    fn meet_cpu(&mut self, cpu: u32, sink: &mut impl Sink) {
-        if cpu < takt_model::CpuSet::CPUS_MAX {
-            self.node.cpus = cpu + 1;
+    #[inline(never)]
+    fn meet_cpu(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
+        if self.cpus_met == 0 {
+            self.zero = event.time;
+        }
+        self.now = Time::from_ns(event.time.as_ns().saturating_sub(self.zero.as_ns())).max(self.now);
+        if (self.node.cpus..takt_model::CpuSet::CPUS_MAX).contains(&event.cpu) {
+            self.node.cpus = event.cpu + 1;
             sink.define(STREAM, self.now, &Definition::Node(NODE, self.node.clone()));
         }
+        self.cpus_met = self.node.cpus;
     }
 
+    #[inline(always)]
     fn switch(&mut self, cpu: u32, prev: &Seen, left: Left, next: &Seen, sink: &mut impl Sink) {
-        if self.current.len() <= cpu as usize {
-            self.current.resize(cpu as usize + 1, None);
-        }
-        let current = self.current[cpu as usize].replace(next.pid);
+        let current = match self.current.get_mut(cpu as usize) {
+            Some(current) => current.replace(next.pid),
+            None => self.first_on(cpu, next.pid),
+        };
         if let Some(current) = current
             && current != prev.pid
         {
@@ -315,13 +294,20 @@ impl Rebuilder {
         }
     }
 
+    /// Which thread was on the CPU, now that `pid` is, the first one of which it is known.
+    #[cold]
+    fn first_on(&mut self, cpu: u32, pid: Pid) -> Option<Pid> {
+        self.current.resize(cpu as usize + 1, None);
+        self.current[cpu as usize].replace(pid)
+    }
+
     /// A thread should be on a CPU and is not: some of its events are missing.
     #[cold]
     fn mislay(&mut self, pid: Pid, sink: &mut impl Sink) {
         if let Some(thread) = self.threads.get_mut(pid) {
             thread.forget();
             if thread.next > 0 {
-                sink.event(STREAM, self.now, &Event::Gap { job: thread.job() });
+                sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
             }
         }
     }
@@ -336,7 +322,7 @@ impl Rebuilder {
         let thread = self.threads.at(slot);
         if let Stage::Released | Stage::Started = thread.stage {
             thread.stage = Stage::Started;
-            sink.event(STREAM, self.now, &Event::Gap { job: thread.job() });
+            sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
         }
     }
 
@@ -344,17 +330,17 @@ impl Rebuilder {
     #[inline(always)]
     fn meet(&mut self, seen: &Seen, sink: &mut impl Sink) -> (usize, &mut Thread) {
         let slot = self.threads.meet(seen);
+        if self.threads.at(slot).comm != seen.comm {
+            self.rename(slot, seen.comm, sink);
+        }
         let thread = self.threads.at(slot);
         if let Some(prio) = seen.prio {
             thread.prio = prio;
         }
-        if thread.comm != seen.comm {
-            self.rename(slot, seen.comm, sink);
-        }
-        (slot, self.threads.at(slot))
+        (slot, thread)
     }
 
-    #[inline]
+    #[inline(always)]
     fn leave(&mut self, cpu: u32, prev: &Seen, left: Left, next: &Seen, sink: &mut impl Sink) {
         let now = self.now;
         let suspensions = self.options.suspensions;
@@ -364,7 +350,7 @@ impl Rebuilder {
             thread = self.threads.at(slot);
         }
         let open = thread.stage == Stage::Started;
-        let job = thread.job();
+        let job = thread.job;
         // On its way back to the program the kernel takes the CPU by an ordinary call of the scheduler: most threads that are preempted leave like that.
         let left = if left == Left::Ready && !thread.may_yield() { Left::Preempted } else { left };
         match left {
@@ -422,13 +408,15 @@ impl Rebuilder {
     /// A thread went to sleep and had been woken before.
     #[cold]
     fn rouse_at_once(&mut self, slot: usize, sink: &mut impl Sink) {
-        if let Some((at, waker)) = self.threads.at(slot).woken.take() {
-            self.rouse(slot, at, waker, sink);
+        if let Some((at, waker)) = self.threads.at(slot).woken.take()
+            && self.rouse(slot, sink)
+        {
+            self.release_at_wake(slot, at, waker, sink);
         }
     }
 
     /// The thread gets a CPU.
-    #[inline]
+    #[inline(always)]
     fn arrive(&mut self, cpu: u32, next: &Seen, sink: &mut impl Sink) {
         let now = self.now;
         let (slot, mut thread) = self.meet(next, sink);
@@ -438,7 +426,7 @@ impl Rebuilder {
             thread = self.threads.at(slot);
         }
         thread.place = Place::Running;
-        let job = thread.job();
+        let job = thread.job;
         match thread.stage {
             Stage::Released => {
                 sink.event(STREAM, now, &Event::Start { job, cpu });
@@ -463,15 +451,16 @@ impl Rebuilder {
             // Nobody recorded that it was woken, or a yield's end is not told.
             (Place::Asleep, Stage::Between { since }) => self.release_unwoken(slot, since, sink),
             (Place::Ready, Stage::Between { since }) if thread.yielded => {
-                self.release(slot, self.now, Some(since), None, sink);
+                self.release(slot, self.now, Some(since), sink);
             }
-            (Place::Asleep, Stage::Started) => sink.event(STREAM, self.now, &Event::Wake { job: thread.job() }),
+            (Place::Asleep, Stage::Started) => sink.event(STREAM, self.now, &Event::Wake { job: thread.job }),
             // It left another CPU, and nobody said so.
             (Place::Running, _) => self.mislay(pid, sink),
             _ => {}
         }
     }
 
+    #[inline(always)]
     fn wake(&mut self, event: &KernelEvent, seen: &Seen, waking: Waking, sink: &mut impl Sink) {
         if seen.pid == 0 {
             return;
@@ -485,52 +474,65 @@ impl Rebuilder {
             thread.place = Place::Ready;
             return;
         }
-        match thread.place {
-            Place::Asleep => self.rouse(slot, now, waker, sink),
-            Place::Unknown => thread.place = Place::Ready,
+        let released = match thread.place {
+            Place::Asleep => self.rouse(slot, sink),
+            Place::Unknown => {
+                thread.place = Place::Ready;
+                false
+            }
             Place::Running if waking == Waking::Begins => {
-                if let Stage::Between { .. } = thread.stage {
-                    // It is in a call that ends jobs, and has not left its CPU yet.
-                    self.release_at_wake(slot, now, waker, sink);
-                } else {
+                // It is in a call that ends jobs, and has not left its CPU yet; or it works.
+                let between = matches!(thread.stage, Stage::Between { .. });
+                if !between {
                     thread.woken.get_or_insert((now, waker));
                 }
+                between
             }
-            Place::Running | Place::Ready => {}
+            Place::Running | Place::Ready => false,
+        };
+        if released {
+            self.release_at_wake(slot, now, waker, sink);
         }
     }
 
-    /// A sleeping thread was woken at `at`, which may lie a moment back.
+    /// A sleeping thread was woken; says whether that releases its next job.
     #[inline(always)]
-    fn rouse(&mut self, slot: usize, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
+    fn rouse(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
         let thread = self.threads.at(slot);
         thread.place = Place::Ready;
-        match thread.stage {
-            Stage::Between { .. } => self.release_at_wake(slot, at, waker, sink),
-            Stage::Started => sink.event(STREAM, self.now, &Event::Wake { job: thread.job() }),
-            Stage::Partial | Stage::Released => {}
+        if thread.stage == Stage::Started {
+            sink.event(STREAM, self.now, &Event::Wake { job: thread.job });
         }
+        matches!(thread.stage, Stage::Between { .. })
     }
 
+    /// Releases the next job of a thread that was woken at `at`, which may lie a moment back.
     #[inline(always)]
     fn release_at_wake(&mut self, slot: usize, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
         // Woken before its time: by a signal.
         let timer = self.threads.at(slot).timer.take().filter(|timer| *timer <= at);
         let waker = waker.filter(|_| timer.is_none());
-        self.release(slot, timer.unwrap_or(at), None, waker, sink);
+        self.release_here(slot, timer.unwrap_or(at), None, waker, sink);
     }
 
     /// A thread that was put to sleep at `since` is awake, and nobody recorded who woke it: its timer, if that was to go off by now.
     fn release_unwoken(&mut self, slot: usize, since: Time, sink: &mut impl Sink) {
         let now = self.now;
         match self.threads.at(slot).timer.take().filter(|timer| *timer <= now) {
-            Some(timer) => self.release(slot, timer, None, None, sink),
-            None => self.release(slot, now, Some(since), None, sink),
+            Some(timer) => self.release(slot, timer, None, sink),
+            None => self.release(slot, now, Some(since), sink),
         }
     }
 
     /// Releases the thread's next job; it arrived at `arrival`, or between `earliest` and that.
-    fn release(
+    #[inline(never)]
+    fn release(&mut self, slot: usize, arrival: Time, earliest: Option<Time>, sink: &mut impl Sink) {
+        self.release_here(slot, arrival, earliest, None, sink);
+    }
+
+    /// The same, within what calls it; behind the open job of `waker`, if it has one.
+    #[inline(always)]
+    fn release_here(
         &mut self,
         slot: usize,
         arrival: Time,
@@ -546,6 +548,7 @@ impl Rebuilder {
         }
         let thread = self.threads.at(slot);
         let job = JobKey { task, number: thread.next };
+        thread.job = job;
         let arrival = arrival.max(thread.arrival).min(now);
         thread.next += 1;
         let earliest = earliest.map(|earliest| earliest.max(thread.arrival)).filter(|earliest| *earliest < arrival);
@@ -586,7 +589,7 @@ impl Rebuilder {
         }
         let task = TaskId(self.tasks);
         self.tasks += 1;
-        thread.task = Some(task);
+        (thread.task, thread.job.task) = (Some(task), task);
         let def = task_def(thread.pid, &thread.comm, self.options.known.get(&thread.pid));
         self.threads.name(task, slot);
         sink.define(STREAM, self.now, &Definition::Task(task, def));
@@ -622,7 +625,7 @@ impl Rebuilder {
         let now = self.now;
         let thread = self.threads.get_or_add(event.pid);
         if thread.found_on(event.cpu) {
-            sink.event(STREAM, now, &Event::Gap { job: thread.job() });
+            sink.event(STREAM, now, &Event::Gap { job: thread.job });
         }
         let mut class = self.options.abi.class(number, args);
         if class == Class::Restart {
@@ -647,7 +650,7 @@ impl Rebuilder {
         thread.yielded = class == Class::Yield;
         match thread.stage {
             Stage::Started => {
-                sink.event(STREAM, now, &Event::Complete { job: thread.job(), cpu: event.cpu });
+                sink.event(STREAM, now, &Event::Complete { job: thread.job, cpu: event.cpu });
                 thread.stage = Stage::Between { since: now };
             }
             Stage::Partial => thread.stage = Stage::Between { since: now },
@@ -678,15 +681,15 @@ impl Rebuilder {
                 (Some(Call { class: Class::Yield, .. }) | None, _) => (self.now, Some(since)),
                 (Some(call), _) => (call.entered, Some(thread.started)),
             };
-            self.release(slot, arrival, earliest, None, sink);
+            self.release(slot, arrival, earliest, sink);
         }
         let thread = self.threads.at(slot);
         if thread.found_on(event.cpu) {
-            sink.event(STREAM, self.now, &Event::Gap { job: thread.job() });
+            sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
         }
         if thread.stage == Stage::Released {
             (thread.stage, thread.started) = (Stage::Started, self.now);
-            sink.event(STREAM, self.now, &Event::Start { job: thread.job(), cpu: event.cpu });
+            sink.event(STREAM, self.now, &Event::Start { job: thread.job, cpu: event.cpu });
         }
     }
 
@@ -695,7 +698,7 @@ impl Rebuilder {
         if !self.options.monotonic || event.context != Context::Thread {
             return;
         }
-        let zero = self.zero.unwrap_or_default();
+        let zero = self.zero;
         if let Some(thread) = self.threads.get_mut(event.pid)
             && thread.call.is_some_and(|call| call.class == Class::Sleep)
             && thread.timer.is_none()

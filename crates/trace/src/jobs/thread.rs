@@ -61,6 +61,8 @@ pub(super) struct Thread {
     pub(super) stage: Stage,
     /// The number of its next job.
     pub(super) next: u64,
+    /// Its last job.
+    pub(super) job: JobKey,
     /// When its last job arrived at the earliest.
     pub(super) arrival: Time,
     /// The CPU that it had last.
@@ -99,6 +101,7 @@ impl Thread {
             place: Place::Unknown,
             stage: Stage::Partial,
             next: 0,
+            job: JobKey { task: TaskId(u32::MAX), number: 0 },
             arrival: Time::ZERO,
             cpu: 0,
             woken: None,
@@ -114,11 +117,6 @@ impl Thread {
             origin: Time::ZERO,
             chain: None,
         }
-    }
-
-    /// Its last job.
-    pub(super) fn job(&self) -> JobKey {
-        JobKey { task: self.task.unwrap_or(TaskId(u32::MAX)), number: self.next.saturating_sub(1) }
     }
 
     pub(super) fn is_deadline(&self) -> bool {
