@@ -193,59 +193,56 @@ impl<'a> Recording<'a> {
 
     /// Gives each event to `take`, in the order of time; at one time those of one CPU in their order, CPUs in the order of
     /// the trace. Text is sorted in memory where it is not in order; pages and packets are merged as they come.
-    pub fn each(&mut self, take: impl FnMut(&KernelEvent)) {
+    pub fn each(&mut self, mut take: impl FnMut(&KernelEvent)) {
         match &self.source {
             Source::Text(bytes) => each_of_text(bytes, &mut self.names, &mut self.damages, take),
             Source::Pages { decoder, layout, times, cpus } => {
                 let mut streams: Vec<Stream> = cpus.iter().map(|(cpu, pages)| Stream::new(*cpu, *pages)).collect();
                 let damages = &mut self.damages;
-                let advance = |stream: &mut Stream| stream.advance(decoder, layout, times, damages);
-                merge(&mut streams, advance, Stream::head, take);
+                merge(&mut streams, |stream, until| {
+                    while !stream.give(until, &mut take) {
+                        if !stream.read(decoder, layout, times, damages) {
+                            return None;
+                        }
+                    }
+                    Some(stream.events[stream.next].time)
+                });
             }
             Source::Perfetto(trace) => trace.each(&mut self.names, &mut self.damages, take),
         }
     }
 }
 
-/// Gives the events of all streams to `take` in the order of time, at one time those of the first stream first. `advance` goes to a stream's
-/// next event, and says whether there is one.
+/// Merges streams in the order of time, at one time the first stream first. `give` gives a stream's events up to a time on (none, where there is no
+/// time), and says when the next one is; `None` after the last.
 #[inline]
-pub(crate) fn merge<S>(
-    streams: &mut [S],
-    mut advance: impl FnMut(&mut S) -> bool,
-    head: impl Fn(&S) -> &KernelEvent,
-    mut take: impl FnMut(&KernelEvent),
-) {
-    let mut heads: Vec<(u64, usize)> = Vec::new();
-    for (k, stream) in streams.iter_mut().enumerate() {
-        if advance(stream) {
-            heads.push((head(stream).time.as_ns(), k));
-        }
-    }
+pub(crate) fn merge<S>(streams: &mut [S], mut give: impl FnMut(&mut S, Option<Time>) -> Option<Time>) {
+    let first = streams.iter_mut().enumerate().filter_map(|(k, stream)| Some((give(stream, None)?, k)));
+    let mut heads: Vec<(Time, usize)> = first.collect();
     // The latest first, so that the earliest is at the end. Runs of one CPU are long: it goes on until another one's time
     // has come.
     heads.sort_unstable_by(|a, b| b.cmp(a));
     while let Some((_, first)) = heads.pop() {
         // At the time of the next stream, the one that comes first in `streams` goes first.
         let until = match heads.last() {
-            Some((time, next)) if *next < first => time.saturating_sub(1),
+            Some((time, next)) if *next < first => Time::from_ns(time.as_ns().saturating_sub(1)),
             Some((time, _)) => *time,
-            None => u64::MAX,
+            None => Time::from_ns(u64::MAX),
         };
-        let stream = &mut streams[first];
-        loop {
-            take(head(stream));
-            if !advance(stream) {
-                break;
-            }
-            let time = head(stream).time.as_ns();
-            if time > until {
-                let key = (time, first);
-                let place = heads.partition_point(|other| *other > key);
-                heads.insert(place, key);
-                break;
-            }
+        if let Some(time) = give(&mut streams[first], Some(until)) {
+            let key = (time, first);
+            let place = heads.partition_point(|other| *other > key);
+            heads.insert(place, key);
         }
+    }
+}
+
+/// Gives `events` to `take`. All events of a trace go through here, so that what takes them stands here alone, with the registers to
+/// itself while events follow each other.
+#[inline(never)]
+pub(crate) fn hand_on(events: &[KernelEvent], take: &mut impl FnMut(&KernelEvent)) {
+    for event in events {
+        take(event);
     }
 }
 
@@ -299,12 +296,10 @@ fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take
             }
             Line::Other => continue,
         };
-        if sorted { take(&event) } else { kept.push(event) }
+        if sorted { hand_on(std::slice::from_ref(&event), &mut take) } else { kept.push(event) }
     }
     kept.sort_by_key(|event| event.time);
-    for event in &kept {
-        take(event);
-    }
+    hand_on(&kept, &mut take);
 }
 
 /// The number of an event's name. Those that were met first, which are the most frequent ones, are `known`.
@@ -356,17 +351,17 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The event to which [`Stream::advance`] went.
-    #[inline]
-    fn head(&self) -> &KernelEvent {
-        &self.events[self.next]
-    }
-
-    /// Goes to the next event; false after the last.
-    #[inline]
-    fn advance(&mut self, decoder: &Decoder, layout: &PageLayout, times: &Times, damages: &mut Damages) -> bool {
-        self.next += 1;
-        self.next < self.end || self.read(decoder, layout, times, damages)
+    /// Gives those that are read, up to that time, to `take`; false where no more are read.
+    fn give(&mut self, until: Option<Time>, take: &mut impl FnMut(&KernelEvent)) -> bool {
+        let read = &self.events[self.next..self.end];
+        let count = match until {
+            Some(until) if self.last <= until => read.len(),
+            Some(until) => read.partition_point(|event| event.time <= until),
+            None => 0,
+        };
+        hand_on(&read[..count], take);
+        self.next += count;
+        self.next < self.end
     }
 
     /// Reads the next events; false where there are none.
