@@ -333,7 +333,7 @@ struct Stream<'a> {
 }
 
 /// So many events are read at once: they stay in the nearest cache until they are taken.
-const AHEAD: usize = 64;
+pub(crate) const AHEAD: usize = 64;
 
 impl<'a> Stream<'a> {
     fn new(cpu: u32, pages: Pages<'a>) -> Self {
