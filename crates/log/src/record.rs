@@ -22,8 +22,34 @@ const FIELD: [u8; 4] = [0, 1, 3, 8];
 /// Bytes of the time by its three-bit code.
 const TIME: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
 
+/// How a number stands in a record: its code, and its bytes.
+#[derive(Clone, Copy)]
+struct Width {
+    code: u8,
+    bytes: u8,
+}
+
+/// Widths by how many of a number's 64 bits lead as zeros, of a table of bytes by code. A look at a table takes less than
+/// comparing with each limit.
+const fn widths(table: &[u8]) -> [Width; 65] {
+    let mut widths = [Width { code: 0, bytes: 0 }; 65];
+    let mut zeros = 0_usize;
+    while zeros <= 64 {
+        let need = (64 - zeros).div_ceil(8);
+        let mut code = 0;
+        while (table[code] as usize) < need {
+            code += 1;
+        }
+        widths[zeros] = Width { code: code as u8, bytes: table[code] };
+        zeros += 1;
+    }
+    widths
+}
+const FIELD_WIDTHS: [Width; 65] = widths(&FIELD);
+const TIME_WIDTHS: [Width; 65] = widths(&TIME);
+
 /// What the records of a block are relative to. Every block starts from zero.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Context {
     /// Time of the record before.
     pub(crate) time: u64,
@@ -61,7 +87,7 @@ impl Context {
 
     #[inline(always)]
     fn put_job(&mut self, job: JobKey) -> (u64, u64) {
-        let slot = job.task.0 as usize & (self.slots.len() - 1);
+        let slot = job.task.0 as usize & self.slots.len().wrapping_sub(1);
         let last = std::mem::replace(&mut self.slots[slot], job.number);
         (job.task.0.into(), zigzag(job.number.wrapping_sub(last) as i64))
     }
@@ -264,22 +290,51 @@ fn store(out: &mut [u8; WINDOW], at: &mut usize, value: u64, bytes: u8) {
     *at += usize::from(bytes);
 }
 
-#[inline(always)]
-fn code(value: u64) -> u8 {
-    u8::from(value > 0) + u8::from(value > 0xff) + u8::from(value > 0xff_ffff)
-}
-
+/// Writes a record but for what only a chained release has. Where each field has a byte or none, as in most, they go out as one
+/// number; which it is follows from the fields alone, and so do the bytes.
 #[inline(always)]
 fn put(tag: u8, delta: u64, fields: [u64; 4], out: &mut [u8; WINDOW]) -> usize {
-    let time = (71 - delta.leading_zeros()) / 8;
-    let time = time.min(7) as u8;
-    let codes = fields.map(code);
-    out[0] = tag | time << 5;
-    out[1] = codes[0] | codes[1] << 2 | codes[2] << 4 | codes[3] << 6;
-    let mut at = 2;
-    store(out, &mut at, delta, TIME[usize::from(time)]);
+    const { assert!(FIELD[1] == 1, "what is below 256 has one byte") };
+    let [one, two, three, four] = fields;
+    if one | two | three | four > 0xff {
+        // One by one, so that those of the usual kind are in registers.
+        return put_wide(out, tag, delta, one, two, three, four);
+    }
+    let time = TIME_WIDTHS[delta.leading_zeros() as usize];
+    let (mut bytes, mut codes, mut body) = (0, 0, 0);
+    for (i, field) in fields.into_iter().enumerate() {
+        let some = u8::from(field != 0);
+        body |= field << (8 * bytes);
+        codes |= some << (2 * i);
+        bytes += some;
+    }
+    let at = 2 + usize::from(time.bytes);
+    out[0] = tag | time.code << 5;
+    out[1] = codes;
+    out[2..10].copy_from_slice(&delta.to_le_bytes());
+    out[at..at + 8].copy_from_slice(&body.to_le_bytes());
+    at + usize::from(bytes)
+}
+
+/// The same of fields of any width.
+#[inline(never)]
+fn put_wide(out: &mut [u8; WINDOW], tag: u8, delta: u64, one: u64, two: u64, three: u64, four: u64) -> usize {
+    let fields = [one, two, three, four];
+    let time = TIME_WIDTHS[delta.leading_zeros() as usize];
+    let (mut at, mut codes, mut places) = (2 + usize::from(time.bytes), 0, [0; 4]);
     for i in 0..4 {
-        store(out, &mut at, fields[i], FIELD[usize::from(codes[i])]);
+        let width = FIELD_WIDTHS[fields[i].leading_zeros() as usize];
+        places[i] = at;
+        codes |= width.code << (2 * i);
+        at += usize::from(width.bytes);
+    }
+    // No record is longer; said once, it holds for each place.
+    assert!(at <= WINDOW - 8, "a record fits its window");
+    out[0] = tag | time.code << 5;
+    out[1] = codes;
+    out[2..10].copy_from_slice(&delta.to_le_bytes());
+    for i in 0..4 {
+        out[places[i]..places[i] + 8].copy_from_slice(&fields[i].to_le_bytes());
     }
     at
 }

@@ -34,20 +34,19 @@ const BUFFER_FIRST: usize = 4 << 10;
 /// dropped, so that the log ends whole before it.
 pub struct Writer<W> {
     out: W,
-    /// By number; `None` until the stream's first record.
-    streams: Vec<Option<Stream>>,
+    /// By number; not open until the stream's first record.
+    streams: Vec<Stream>,
     /// Bytes in all buffers.
     buffered: usize,
     /// A group is written when `buffered` comes to this.
     aim: usize,
-    /// The time of the latest event of all streams.
-    latest: u64,
     slots_log2: u8,
     failed: Option<WriteError>,
 }
 
+#[derive(Default)]
 struct Stream {
-    /// Its length is what may be used; at least [`WINDOW`] beyond `used` whenever a record is written.
+    /// Its length is what may be used; at least [`WINDOW`] beyond `used` whenever a record is written. Empty until the stream is open.
     buffer: Vec<u8>,
     used: usize,
     /// Records in the buffer.
@@ -61,8 +60,20 @@ struct Stream {
 
 impl Stream {
     fn new(slots_log2: u8) -> Self {
-        let context = Context::new(slots_log2);
-        Stream { buffer: vec![0; BUFFER_FIRST], used: 0, records: 0, before: 0, base: 0, context }
+        Stream { buffer: vec![0; BUFFER_FIRST], context: Context::new(slots_log2), ..Stream::default() }
+    }
+    fn is_open(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+    /// Writes the event's record and says how long it is; `None` where the buffer has no room.
+    #[inline(always)]
+    fn put(&mut self, now: u64, event: &Event) -> Option<usize> {
+        let window = self.buffer.get_mut(self.used..)?.first_chunk_mut()?;
+        let length = self.context.encode(now, event, window);
+        // A buffer has no more than `BLOCK_MAX` bytes, and each record some of them: neither comes near its limit.
+        self.used = self.used.wrapping_add(length);
+        self.records = self.records.wrapping_add(1);
+        Some(length)
     }
 }
 
@@ -117,7 +128,7 @@ impl<W: io::Write> Writer<W> {
         }
         out.write_all(&MAGIC)?;
         write_block(&mut out, BlockKind::Head, &head, Place::default())?;
-        Ok(Writer { out, streams: Vec::new(), buffered: 0, aim: BLOCK_AIM, latest: 0, slots_log2, failed: None })
+        Ok(Writer { out, streams: Vec::new(), buffered: 0, aim: BLOCK_AIM, slots_log2, failed: None })
     }
 
     /// Writes what is buffered, so that a reader of an unfinished log sees all events so far. A live
@@ -149,9 +160,9 @@ impl<W: io::Write> Writer<W> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let end = end.as_ns().max(self.latest);
-        let totals =
-            self.streams.iter().enumerate().map(|(i, state)| (i as u32, state.as_ref().map_or(0, |s| s.before)));
+        let latest = self.streams.iter().map(|state| state.context.time).max();
+        let end = end.as_ns().max(latest.unwrap_or(0));
+        let totals = self.streams.iter().enumerate().map(|(i, state)| (i as u32, state.before));
         write_block(&mut self.out, BlockKind::End, &encode_end(end, totals), Place { base: end, ..Place::default() })?;
         self.out.flush()?;
         Ok(self.out)
@@ -162,13 +173,16 @@ impl<W: io::Write> Sink for Writer<W> {
     #[inline(always)]
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         let now = now.as_ns();
-        if let Some(state) = self.stream_for(stream, now, 0) {
-            let window = state.buffer[state.used..].first_chunk_mut().expect("room was made");
-            let length = state.context.encode(now, event, window);
-            state.used += length;
-            state.records += 1;
-            self.buffered += length;
-            self.latest = self.latest.max(now);
+        if self.buffered < self.aim
+            && let Some(state) = self.streams.get_mut(stream as usize)
+            && state.records > 0
+            && state.context.time <= now
+            && let Some(length) = state.put(now, event)
+        {
+            // No more than all buffers have.
+            self.buffered = self.buffered.wrapping_add(length);
+        } else {
+            self.put_prepared(stream, now, *event);
         }
     }
 
@@ -181,67 +195,61 @@ impl<W: io::Write> Sink for Writer<W> {
             return;
         }
         let now = now.as_ns();
-        if let Some(state) = self.stream_for(stream, now, body.len()) {
+        if let Some(state) = self.prepare(stream, now, body.len()) {
             let window = state.buffer[state.used..].first_chunk_mut().expect("room was made");
-            let length = state.context.encode_definition(now, body.len(), window);
+            let head = state.context.encode_definition(now, body.len(), window);
+            state.buffer[state.used + head..][..body.len()].copy_from_slice(&body);
+            let length = head + body.len();
             state.used += length;
-            state.buffer[state.used..][..body.len()].copy_from_slice(&body);
-            state.used += body.len();
             state.records += 1;
-            self.buffered += length + body.len();
-            self.latest = self.latest.max(now);
+            self.buffered += length;
         }
     }
 }
 
 impl<W: io::Write> Writer<W> {
-    /// The stream, with room for a record and `body` more bytes; `None` after an error.
-    #[inline(always)]
-    fn stream_for(&mut self, stream: u32, now: u64, body: usize) -> Option<&mut Stream> {
-        let group_done = self.buffered >= self.aim && now > self.latest;
-        let ready = !group_done
-            && self.streams.get(stream as usize).is_some_and(|state| {
-                state.as_ref().is_some_and(|state| {
-                    state.records > 0 && state.context.time <= now && state.used + body + WINDOW <= state.buffer.len()
-                })
-            });
-        if !ready {
-            self.prepare(stream, now, body)?;
-        }
-        self.streams.get_mut(stream as usize)?.as_mut()
-    }
-
-    /// Makes `stream_for` true: writes a full group, checks the order, opens the stream, grows its buffer.
+    /// Writes an event before which there is something to be done. It is given by value, so that it need not be in memory where all is ready.
     #[cold]
     #[inline(never)]
-    fn prepare(&mut self, stream: u32, now: u64, body: usize) -> Option<()> {
+    fn put_prepared(&mut self, stream: u32, now: u64, event: Event) {
+        if let Some(length) = self.prepare(stream, now, 0).and_then(|state| state.put(now, &event)) {
+            self.buffered += length;
+        }
+    }
+
+    /// The stream, with room for a record and `body` more bytes: writes a group that is due, checks the order, opens the stream, grows
+    /// its buffer. `None` after an error.
+    fn prepare(&mut self, stream: u32, now: u64, body: usize) -> Option<&mut Stream> {
         if self.failed.is_some() {
             return None;
         }
         if stream >= STREAMS_MAX {
-            return self.fail(WriteError::Stream { stream });
+            self.fail(WriteError::Stream { stream });
+            return None;
         }
         let at = stream as usize;
-        if let Some(Some(Stream { context, .. })) = self.streams.get(at)
-            && now < context.time
-        {
-            let last = Time::from_ns(context.time);
-            return self.fail(WriteError::Order { stream, now: Time::from_ns(now), last });
-        }
         if self.streams.len() <= at {
-            self.streams.resize_with(at + 1, || None);
+            self.streams.resize_with(at + 1, Stream::default);
         }
-        if self.streams[at].is_none() {
-            let open = 1 + self.streams.iter().flatten().count();
+        let last = self.streams[at].context.time;
+        if now < last {
+            self.fail(WriteError::Order { stream, now: Time::from_ns(now), last: Time::from_ns(last) });
+            return None;
+        }
+        if !self.streams[at].is_open() {
+            self.streams[at] = Stream::new(self.slots_log2);
+            let open = self.streams.iter().filter(|state| state.is_open()).count();
             self.aim = BLOCK_AIM * open.min(GROUP_STREAMS_MAX);
         }
-        let slots_log2 = self.slots_log2;
-        let used = self.streams[at].get_or_insert_with(|| Stream::new(slots_log2)).used;
-        let full = used + body + WINDOW > BLOCK_MAX || self.buffered >= GROUP_FULL;
-        if full || self.buffered >= self.aim && now > self.latest {
+        let due = self.buffered >= self.aim && self.streams.iter().all(|state| state.context.time < now);
+        let state = &self.streams[at];
+        let need = state.used + body + WINDOW;
+        let full = need > BLOCK_MAX || self.buffered >= GROUP_FULL;
+        let fits = state.records > 0 && need <= state.buffer.len();
+        if due || full && !fits {
             self.write_group();
         }
-        let state = self.streams.get_mut(at)?.as_mut()?;
+        let state = self.streams.get_mut(at)?;
         if state.records == 0 {
             state.base = now;
             state.context.reset(now);
@@ -250,24 +258,24 @@ impl<W: io::Write> Writer<W> {
         if need > state.buffer.len() {
             state.buffer.resize(need.max(2 * state.buffer.len()).min(BLOCK_MAX), 0);
         }
-        Some(())
+        Some(state)
     }
 
     /// Keeps the first error. The streams go, so that nothing more is taken.
-    fn fail(&mut self, error: WriteError) -> Option<()> {
+    fn fail(&mut self, error: WriteError) {
         self.failed.get_or_insert(error);
         self.streams.clear();
         self.buffered = 0;
-        None
     }
 
     /// Writes all buffers as one group of blocks, in the order of their streams.
     fn write_group(&mut self) {
-        let filled = |state: &&mut Stream| state.records > 0;
-        let mut left = self.streams.iter_mut().flatten().filter(filled).count();
+        let mut left = self.streams.iter().filter(|state| state.records > 0).count();
         let mut failure = None;
         for (stream, state) in self.streams.iter_mut().enumerate() {
-            let Some(state) = state.as_mut().filter(|state| state.records > 0) else { continue };
+            if state.records == 0 {
+                continue;
+            }
             left -= 1;
             let place = Place {
                 left: left as u16,

@@ -1,5 +1,7 @@
 //! From an event's bytes to what it says, by the descriptions that came with the trace.
 
+use takt_model::Time;
+
 use crate::bytes::Endian;
 use crate::damage::Damages;
 use crate::event::{Comm, Context, KernelEvent, Left, Names, Thread, Waking, What};
@@ -11,16 +13,40 @@ use crate::page::{Entry, Page};
 pub(crate) struct Decoder {
     endian: Endian,
     by_id: Vec<Option<Known>>,
+    /// Those of them that are usual, small, so that what is looked at for each event is near. None where bytes are of the other order.
+    usual: Vec<Usual>,
     unknown: u16,
     lost: u16,
+}
+
+/// An event that 64-bit kernels of either kind describe alike: it begins with its number, flags, and the thread's id in eight bytes.
+#[derive(Clone, Copy, Debug)]
+struct Usual {
+    way: Way,
+    name: u16,
+    /// Where its own fields begin; they are the last that are read of it.
+    at: u16,
+}
+
+/// How its fields are read.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// As kernels have laid out sched_switch since 2.6.38.
+    Switch(States),
+    /// As they have laid out wake-ups since 4.2.
+    Wake(Waking),
+    /// It is not usual: by its [`Known`].
+    Longer,
+}
+
+impl Usual {
+    const NONE: Usual = Usual { way: Way::Longer, name: 0, at: 0 };
 }
 
 /// An event that has a description.
 #[derive(Clone, Debug)]
 struct Known {
     name: u16,
-    /// The event begins as 64-bit kernels of either kind have it: its number, flags, and the thread's id in the first eight bytes.
-    usual_head: bool,
     pid: Number,
     /// The flags of the context, where the description has them.
     flags: Option<Number>,
@@ -82,92 +108,43 @@ struct ThreadAt {
 /// What to read of an event.
 #[derive(Clone, Debug)]
 enum Recipe {
-    Switch {
-        prev: ThreadAt,
-        state: Number,
-        states: States,
-        next: ThreadAt,
-    },
-    /// The same, from there on as 64-bit kernels have laid it out since 2.6.38.
-    UsualSwitch {
-        at: usize,
-        states: States,
-    },
-    /// The same as `Wake`, from there on as kernels have laid it out since 4.2.
-    UsualWake {
-        at: usize,
-        waking: Waking,
-    },
-    Wake {
-        thread: ThreadAt,
-        cpu: Number,
-        waking: Waking,
-    },
-    Migrate {
-        pid: Number,
-        from: Number,
-        to: Number,
-    },
-    Fork {
-        parent: Number,
-        child: Number,
-        comm: Text,
-    },
-    Exit {
-        pid: Number,
-    },
-    Rename {
-        pid: Number,
-        comm: Text,
-    },
-    IrqEnter {
-        number: Number,
-        name: Option<Text>,
-    },
-    Interrupt {
-        number: Number,
-        made: fn(u32) -> What,
-    },
-    Timer {
-        expires: Number,
-    },
-    SyscallEnter {
-        number: Number,
-        args: [Number; 6],
-    },
-    SyscallExit {
-        number: Number,
-        result: Number,
-    },
+    Switch { prev: ThreadAt, state: Number, states: States, next: ThreadAt },
+    Wake { thread: ThreadAt, cpu: Number, waking: Waking },
+    Migrate { pid: Number, from: Number, to: Number },
+    Fork { parent: Number, child: Number, comm: Text },
+    Exit { pid: Number },
+    Rename { pid: Number, comm: Text },
+    IrqEnter { number: Number, name: Option<Text> },
+    Interrupt { number: Number, made: fn(u32) -> What },
+    Timer { expires: Number },
+    SyscallEnter { number: Number, args: [Number; 6] },
+    SyscallExit { number: Number, result: Number },
     Other,
 }
 
 impl Recipe {
-    /// The shorter way to the same, where the places allow it.
-    fn shortened(self) -> Recipe {
+    /// The shorter way to the same, and where the fields begin, where the places allow it.
+    fn shortened(&self) -> Option<(Way, u16)> {
         let at = |thread: &ThreadAt, offset: usize| {
             let ThreadAt { pid, comm, prio: Some(prio) } = thread else { return false };
             let numbers = [(pid, 16), (prio, 20)];
             (comm.offset, comm.size, comm.kind) == (offset, 16, FieldKind::Array)
                 && numbers.iter().all(|(number, behind)| **number == Number::new(offset.saturating_add(*behind), 4))
         };
-        match &self {
+        match self {
             Recipe::Switch { prev, state, states, next } => {
                 let start = prev.comm.offset;
                 let [middle, last] = [24, 32].map(|behind| start.saturating_add(behind));
-                if at(prev, start) && *state == Number::new(middle, 8) && at(next, last) {
-                    return Recipe::UsualSwitch { at: start, states: *states };
-                }
+                let usual = at(prev, start) && *state == Number::new(middle, 8) && at(next, last);
+                usual.then_some(Way::Switch(*states)).zip(u16::try_from(start).ok())
             }
             Recipe::Wake { thread, cpu, waking } => {
                 let start = thread.comm.offset;
-                if at(thread, start) && *cpu == Number::new(start.saturating_add(24), 4) {
-                    return Recipe::UsualWake { at: start, waking: *waking };
-                }
+                let usual = at(thread, start) && *cpu == Number::new(start.saturating_add(24), 4);
+                usual.then_some(Way::Wake(*waking)).zip(u16::try_from(start).ok())
             }
-            _ => {}
+            _ => None,
         }
-        self
     }
 
     /// All numbers and texts that it reads.
@@ -182,8 +159,6 @@ impl Recipe {
                 let (numbers, comm) = thread(woken);
                 (numbers.chain([*cpu]).collect(), vec![comm])
             }
-            Recipe::UsualSwitch { at, .. } => (vec![Number::new(at.saturating_add(52), 4)], Vec::new()),
-            Recipe::UsualWake { at, .. } => (vec![Number::new(at.saturating_add(24), 4)], Vec::new()),
             Recipe::Migrate { pid, from, to } => (vec![*pid, *from, *to], Vec::new()),
             Recipe::Fork { parent, child, comm } => (vec![*parent, *child], vec![*comm]),
             Recipe::Exit { pid } => (vec![*pid], Vec::new()),
@@ -204,7 +179,7 @@ impl Decoder {
     #[must_use]
     pub(crate) fn new(formats: &[Format], endian: Endian, names: &mut Names, damages: &mut Damages) -> Self {
         let unknown = names.number("(no format)");
-        let mut decoder = Decoder { endian, by_id: Vec::new(), unknown, lost: 0 };
+        let mut decoder = Decoder { endian, by_id: Vec::new(), usual: Vec::new(), unknown, lost: 0 };
         let mut lacks = |event: &str, field: &str| {
             let why = format!("the format of {event} lacks the field {field}: its events are counted, not read");
             damages.at_byte(0, &why);
@@ -222,15 +197,21 @@ impl Decoder {
             if decoder.by_id.len() <= id {
                 decoder.by_id.resize(id + 1, None);
             }
-            let recipe = if endian == Endian::Little { recipe.shortened() } else { recipe };
             let flags = number(format, "common_flags").ok();
             let (numbers, texts) = recipe.places();
             let ends = [ID, pid].into_iter().chain(flags).chain(numbers).map(Number::end);
             let least = ends.chain(texts.iter().map(|text| text.end())).max().unwrap_or(0);
-            let usual_head = endian == Endian::Little && pid == Number::new(4, 4) && flags == Some(Number::new(2, 1));
+            let usual_head = pid == Number::new(4, 4) && flags == Some(Number::new(2, 1));
             let located = texts.iter().any(|text| text.is_located());
             let name = names.number(&format.name);
-            decoder.by_id[id] = Some(Known { name, usual_head, pid, flags, recipe, least, located });
+            if endian == Endian::Little {
+                decoder.usual.resize(decoder.by_id.len(), Usual::NONE);
+                decoder.usual[id] = match recipe.shortened() {
+                    Some((way, at)) if usual_head => Usual { way, name, at },
+                    _ => Usual::NONE,
+                };
+            }
+            decoder.by_id[id] = Some(Known { name, pid, flags, recipe, least, located });
         }
         decoder.lost = names.number("(lost)");
         decoder
@@ -242,7 +223,7 @@ impl Decoder {
         match page.next(bytes) {
             Some(Entry::Event { time, payload }) => {
                 (event.time, event.cpu) = (time, cpu);
-                if self.decode(payload, event) {
+                if self.decode(payload, self.endian == Endian::Big, event) {
                     Step::Event
                 } else {
                     Step::Broken(0, "an event is shorter than its format")
@@ -258,6 +239,29 @@ impl Decoder {
         }
     }
 
+    /// Reads events of `page` into `events`, which have its CPU already, from the first on, as long as they are of usual lengths and no shorter
+    /// than their formats; says how many. [`Decoder::next`] tells what comes then. `time_of` is given the page's times.
+    #[inline]
+    pub(crate) fn run(
+        &self,
+        page: &mut Page,
+        bytes: &[u8],
+        events: &mut [KernelEvent],
+        mut time_of: impl FnMut(u64) -> Time,
+    ) -> usize {
+        let mut count = 0;
+        page.run(bytes, |time, payload| {
+            let Some(event) = events.get_mut(count) else { return false };
+            if !self.decode(payload, false, event) {
+                return false;
+            }
+            event.time = time_of(time);
+            count += 1;
+            true
+        });
+        count
+    }
+
     /// The order of bytes.
     #[must_use]
     pub(crate) fn endian(&self) -> Endian {
@@ -266,13 +270,39 @@ impl Decoder {
 
     /// Reads `payload` into `event`: which event it is, of which thread and in which context, and what it says; false where it is
     /// too short for its own description. One check of its length is enough for all that stands at a fixed place; `event` is
-    /// written field by field where it stands: a copy of it would wait for those fields.
-    #[inline]
+    /// written field by field where it stands: a copy of it would wait for those fields. `big` is told apart, so that a loop over one order of
+    /// bytes does not ask for it.
+    #[inline(always)]
     #[must_use]
-    fn decode(&self, payload: &[u8], event: &mut KernelEvent) -> bool {
-        let from = Payload { bytes: payload, big: self.endian == Endian::Big };
+    fn decode(&self, payload: &[u8], big: bool, event: &mut KernelEvent) -> bool {
         let Some(id) = payload.first_chunk() else { return false };
-        let id = if from.big { u16::from_be_bytes(*id) } else { u16::from_le_bytes(*id) };
+        let id = if big { u16::from_be_bytes(*id) } else { u16::from_le_bytes(*id) };
+        let Some(usual) = self.usual.get(usize::from(id)) else { return self.longer(id, payload, big, event) };
+        // One check of its length is enough for all that is read of it.
+        match usual.way {
+            Way::Switch(states) => {
+                let Some(fields) = fields::<56>(payload, usual.at) else { return false };
+                let (prev, next) = (usual_thread(fields, 0), usual_thread(fields, 32));
+                let state = u64::from_le_bytes(part(fields, 24));
+                event.what = What::Switch { prev, left: states.left(state, next.pid == 0), next };
+            }
+            Way::Wake(waking) => {
+                let Some(fields) = fields::<28>(payload, usual.at) else { return false };
+                let cpu = Some(u32::from_le_bytes(part(fields, 24)));
+                event.what = What::Wake { thread: usual_thread(fields, 0), waking, cpu };
+            }
+            Way::Longer => return self.longer(id, payload, big, event),
+        }
+        let head = u64::from_le_bytes(part(payload, 0));
+        (event.name, event.pid, event.context) =
+            (usual.name, (head >> 32) as u32, Context::of_flags(head >> 16 & 0xff));
+        true
+    }
+
+    /// The same of an event that is not usual, or unknown.
+    #[inline(never)]
+    fn longer(&self, id: u16, payload: &[u8], big: bool, event: &mut KernelEvent) -> bool {
+        let from = Payload { bytes: payload, big };
         let Some(Some(known)) = self.by_id.get(usize::from(id)) else {
             (event.name, event.pid, event.context, event.what) = (self.unknown, 0, Context::Thread, What::Other);
             return true;
@@ -280,34 +310,17 @@ impl Decoder {
         if payload.len() < known.least || (known.located && !from.holds(&known.recipe)) {
             return false;
         }
-        event.name = known.name;
-        match payload.first_chunk() {
-            Some(head) if known.usual_head => {
-                let head = u64::from_le_bytes(*head);
-                event.pid = (head >> 32) as u32;
-                event.context = Context::of_flags(head >> 16 & 0xff);
-            }
-            _ => {
-                event.pid = from.small(known.pid);
-                event.context = known.flags.map_or(Context::Thread, |flags| Context::of_flags(from.number(flags)));
-            }
-        }
-        match &known.recipe {
-            Recipe::UsualSwitch { at, states } => {
-                let Some(fields) = payload.get(*at..).and_then(<[u8]>::first_chunk::<56>) else { return false };
-                let (prev, next) = (usual_thread(fields, 0), usual_thread(fields, 32));
-                let state = u64::from_le_bytes(part(fields, 24));
-                event.what = What::Switch { prev, left: states.left(state, next.pid == 0), next };
-            }
-            Recipe::UsualWake { at, waking } => {
-                let Some(fields) = payload.get(*at..).and_then(<[u8]>::first_chunk::<28>) else { return false };
-                let cpu = Some(u32::from_le_bytes(part(fields, 24)));
-                event.what = What::Wake { thread: usual_thread(fields, 0), waking: *waking, cpu };
-            }
-            recipe => from.what(recipe, &mut event.what),
-        }
+        (event.name, event.pid) = (known.name, from.small(known.pid));
+        event.context = known.flags.map_or(Context::Thread, |flags| Context::of_flags(from.number(flags)));
+        from.what(&known.recipe, &mut event.what);
         true
     }
+}
+
+/// The fields of `payload` from `at` on.
+#[inline(always)]
+fn fields<const N: usize>(payload: &[u8], at: u16) -> Option<&[u8; N]> {
+    payload.get(usize::from(at)..usize::from(at) + N)?.first_chunk()
 }
 
 /// `N` bytes of `fields`, which has them.
@@ -410,8 +423,7 @@ impl Payload<'_> {
         let prio = at.prio.map(|prio| self.signed(prio) as i32);
         Thread { pid: self.small(at.pid), comm: self.comm(at.comm), prio }
     }
-    /// Reads an event by one of the longer recipes, into its place. Apart from the shorter ones, which have the registers to themselves.
-    #[inline(never)]
+    /// Reads an event by its recipe, into its place.
     fn what(self, recipe: &Recipe, what: &mut What) {
         *what = match recipe {
             Recipe::Switch { prev, state, states, next } => {
@@ -441,8 +453,7 @@ impl Payload<'_> {
             Recipe::SyscallExit { number, result } => {
                 What::SyscallExit { number: self.signed(*number), result: self.signed(*result) }
             }
-            // The shorter ways are gone where they are read.
-            Recipe::UsualSwitch { .. } | Recipe::UsualWake { .. } | Recipe::Other => What::Other,
+            Recipe::Other => What::Other,
         };
     }
 }

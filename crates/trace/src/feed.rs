@@ -10,6 +10,7 @@ use crate::decode::{Decoder, Step};
 use crate::event::{KernelEvent, Names};
 use crate::format::{Format, FormatError, PageLayout};
 use crate::page::Page;
+use crate::recording::AHEAD;
 
 /// Events that wait for those of other CPUs are given out all the same once there are so many: where the recorder never catches up, memory stays
 /// bounded.
@@ -36,6 +37,8 @@ struct Cpu {
     last: Time,
     /// Bytes before its next page.
     place: usize,
+    /// Room for those that are read at once.
+    read: Vec<KernelEvent>,
     events: VecDeque<KernelEvent>,
 }
 
@@ -63,7 +66,8 @@ impl Feed {
         let at = match self.cpus.iter().position(|known| known.cpu == cpu) {
             Some(at) => at,
             None => {
-                self.cpus.push(Cpu { cpu, last: Time::ZERO, place: 0, events: VecDeque::new() });
+                let read = vec![KernelEvent { cpu, ..KernelEvent::NONE }; AHEAD];
+                self.cpus.push(Cpu { cpu, last: Time::ZERO, place: 0, read, events: VecDeque::new() });
                 self.cpus.len() - 1
             }
         };
@@ -73,6 +77,16 @@ impl Feed {
             let mut page = Page::new(bytes, &self.layout, self.decoder.endian());
             let mut event = KernelEvent::NONE;
             loop {
+                let mut last = queue.last;
+                let count = self.decoder.run(&mut page, bytes, &mut queue.read, |time| {
+                    last = Time::from_ns(time).max(last);
+                    last
+                });
+                queue.last = last;
+                queue.events.extend(&queue.read[..count]);
+                if count > 0 {
+                    continue;
+                }
                 match self.decoder.next(&mut page, bytes, cpu, &mut event) {
                     Step::Event => {
                         event.time = event.time.max(queue.last);

@@ -27,6 +27,7 @@
 //! - One that leaves a CPU which it was never given, or enters or leaves a call without having one: it got it at some time since it was woken. When it did is unknown; when its
 //!   job was released and completed is not. Of one that returns from a call, the job starts then. One that was asleep so far was woken by then, too: its next job is released in a window.
 
+mod filter;
 mod thread;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +40,7 @@ use takt_model::{NodeId, Span, TaskId, Time};
 
 use crate::calls::{Abi, Class};
 use crate::event::{Comm, Context, KernelEvent, Left, Pid, Thread as Seen, Waking, What};
+pub use filter::{Filter, is_like};
 use thread::{Call, Place, Stage, Thread, Threads};
 
 /// More threads than these have no jobs told.
@@ -78,49 +80,6 @@ pub fn kinds<'a>(events: impl IntoIterator<Item = &'a str>) -> KindSet {
         kinds = kinds.intersection(KindSet::of(&[Kind::IrqEnter, Kind::IrqExit, Kind::Lost]));
     }
     kinds
-}
-
-/// Which threads and interrupts are told.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Filter {
-    /// These threads, and what they fork.
-    pub pids: BTreeSet<Pid>,
-    /// Threads of such names; `*` stands for any characters. Where neither ids nor names are given all threads are told, none
-    /// where interrupts are.
-    pub names: Vec<String>,
-    /// Interrupts of such names (`24 eth0`, `eth0`, `24`, `NET_RX`); empty: all.
-    pub interrupts: Vec<String>,
-}
-
-impl Filter {
-    fn admits(&self, pid: Pid, comm: &Comm) -> bool {
-        (self.pids.is_empty() && self.names.is_empty() && self.interrupts.is_empty())
-            || self.pids.contains(&pid)
-            || self.names.iter().any(|pattern| matches(pattern.as_bytes(), comm.bytes()))
-    }
-
-    /// Whether an interrupt of that name, a number before it or not, is told.
-    fn admits_interrupt(&self, name: &str) -> bool {
-        let (number, rest) = name.split_once(' ').unwrap_or((name, name));
-        let names = [name, number, rest];
-        self.interrupts.is_empty()
-            || self.interrupts.iter().any(|wanted| names.iter().any(|name| matches(wanted.as_bytes(), name.as_bytes())))
-    }
-}
-
-/// Whether a name is of the form of `pattern`, in which `*` stands for any characters: as filters take names.
-#[must_use]
-pub fn is_like(pattern: &str, name: &str) -> bool {
-    matches(pattern.as_bytes(), name.as_bytes())
-}
-
-/// Whether `text` is of the form of `pattern`, in which `*` stands for any characters.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let Some((&first, rest)) = pattern.split_first() else { return text.is_empty() };
-    if first == b'*' {
-        return (0..=text.len()).any(|skip| matches(rest, &text[skip..]));
-    }
-    text.split_first().is_some_and(|(&head, tail)| head == first && matches(rest, tail))
 }
 
 /// What is known of a thread besides its events.
@@ -169,10 +128,12 @@ impl Default for Options {
 pub struct Rebuilder {
     options: Options,
     /// The time of the first event: the log's zero.
-    zero: Option<Time>,
+    zero: Time,
     /// The time of the last event, since `zero`.
     now: Time,
     node: NodeDef,
+    /// CPUs below this are in `node`, and there was an event: none before the first.
+    cpus_met: u32,
     threads: Threads,
     /// Which thread runs on each CPU, where that is known.
     current: Vec<Option<Pid>>,
@@ -193,9 +154,10 @@ impl Rebuilder {
         let node = NodeDef { name: "local".to_owned(), cpus: options.cpus.max(1), strategy: "kernel".to_owned() };
         Rebuilder {
             options,
-            zero: None,
+            zero: Time::ZERO,
             now: Time::ZERO,
             node,
+            cpus_met: 0,
             threads: Threads::default(),
             current: Vec::new(),
             tasks: 0,
@@ -244,16 +206,24 @@ impl Rebuilder {
     }
 
     /// Takes the next event; what follows from it goes to `sink`. Events come in the order of time.
-    #[inline]
+    #[inline(always)]
     pub fn event(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
-        let zero = *self.zero.get_or_insert(event.time);
-        self.now = Time::from_ns(event.time.as_ns().saturating_sub(zero.as_ns())).max(self.now);
-        if event.cpu >= self.node.cpus {
-            self.meet_cpu(event.cpu, sink);
+        if event.cpu >= self.cpus_met {
+            self.meet_cpu(event, sink);
         }
+        self.now = Time::from_ns(event.time.as_ns().saturating_sub(self.zero.as_ns())).max(self.now);
         match &event.what {
             What::Switch { prev, left, next } => self.switch(event.cpu, prev, *left, next, sink),
             What::Wake { thread, waking, .. } => self.wake(event, thread, *waking, sink),
+            _ => self.other(event, sink),
+        }
+    }
+
+    /// Takes an event that is neither a switch nor a wake-up. Apart from those, which most are: they stand where events follow each other then,
+    /// instead of being called.
+    #[inline(never)]
+    fn other(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
+        match &event.what {
             What::SyscallEnter { number, args } => self.enter(event, *number, args, sink),
             What::SyscallExit { .. } => self.exit(event, sink),
             What::Timer { expires } => self.timer(event, *expires),
@@ -278,26 +248,39 @@ impl Rebuilder {
                 }
             }
             What::Fork { parent, child, comm } => self.fork(*parent, *child, *comm),
-            What::Rename { pid, comm } => self.rename(*pid, *comm, sink),
+            What::Rename { pid, comm } => {
+                if let Some(slot) = self.threads.slot(*pid) {
+                    self.rename(slot, *comm, sink);
+                }
+            }
             What::Lost { count } => self.lose(count.unwrap_or(0), sink),
             // A thread's end shows when it leaves its CPU for the last time.
             What::Exit { .. } | What::Migrate { .. } | What::SoftirqRaise { .. } | What::Other => {}
+            What::Switch { .. } | What::Wake { .. } => {}
         }
     }
 
+    /// The event is the first one, or of a CPU that is not known.
     #[cold]
-    fn meet_cpu(&mut self, cpu: u32, sink: &mut impl Sink) {
-        if cpu < takt_model::CpuSet::CPUS_MAX {
-            self.node.cpus = cpu + 1;
+    #[inline(never)]
+    fn meet_cpu(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
+        if self.cpus_met == 0 {
+            self.zero = event.time;
+        }
+        self.now = Time::from_ns(event.time.as_ns().saturating_sub(self.zero.as_ns())).max(self.now);
+        if (self.node.cpus..takt_model::CpuSet::CPUS_MAX).contains(&event.cpu) {
+            self.node.cpus = event.cpu + 1;
             sink.define(STREAM, self.now, &Definition::Node(NODE, self.node.clone()));
         }
+        self.cpus_met = self.node.cpus;
     }
 
+    #[inline(always)]
     fn switch(&mut self, cpu: u32, prev: &Seen, left: Left, next: &Seen, sink: &mut impl Sink) {
-        if self.current.len() <= cpu as usize {
-            self.current.resize(cpu as usize + 1, None);
-        }
-        let current = self.current[cpu as usize].replace(next.pid);
+        let current = match self.current.get_mut(cpu as usize) {
+            Some(current) => current.replace(next.pid),
+            None => self.first_on(cpu, next.pid),
+        };
         if let Some(current) = current
             && current != prev.pid
         {
@@ -311,53 +294,63 @@ impl Rebuilder {
         }
     }
 
+    /// Which thread was on the CPU, now that `pid` is, the first one of which it is known.
+    #[cold]
+    fn first_on(&mut self, cpu: u32, pid: Pid) -> Option<Pid> {
+        self.current.resize(cpu as usize + 1, None);
+        self.current[cpu as usize].replace(pid)
+    }
+
     /// A thread should be on a CPU and is not: some of its events are missing.
     #[cold]
     fn mislay(&mut self, pid: Pid, sink: &mut impl Sink) {
         if let Some(thread) = self.threads.get_mut(pid) {
             thread.forget();
             if thread.next > 0 {
-                sink.event(STREAM, self.now, &Event::Gap { job: thread.job() });
+                sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
             }
         }
     }
 
     /// A thread leaves a CPU which nobody saw it get: it got it since it was woken, if that was seen.
     #[cold]
-    fn got_cpu_unseen(&mut self, pid: Pid, sink: &mut impl Sink) {
-        let now = self.now;
-        let Some(thread) = self.threads.get_mut(pid) else { return };
+    fn got_cpu_unseen(&mut self, slot: usize, sink: &mut impl Sink) {
+        let thread = self.threads.at(slot);
         if let (Place::Asleep, Stage::Between { since }) = (thread.place, thread.stage) {
-            self.release_unwoken(pid, since, sink);
+            self.release_unwoken(slot, since, sink);
         }
-        let Some(thread) = self.threads.get_mut(pid) else { return };
+        let thread = self.threads.at(slot);
         if let Stage::Released | Stage::Started = thread.stage {
             thread.stage = Stage::Started;
-            sink.event(STREAM, now, &Event::Gap { job: thread.job() });
+            sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
         }
     }
 
-    /// The thread with that id, new where it was not known, with what was just seen of it.
-    #[inline]
-    fn meet(&mut self, seen: &Seen, sink: &mut impl Sink) -> &mut Thread {
-        let (slot, renamed) = self.threads.meet(seen);
-        if renamed {
-            self.rename(seen.pid, seen.comm, sink);
+    /// The thread with that id, new where it was not known, with what was just seen of it; and where it stands.
+    #[inline(always)]
+    fn meet(&mut self, seen: &Seen, sink: &mut impl Sink) -> (usize, &mut Thread) {
+        let slot = self.threads.meet(seen);
+        if self.threads.at(slot).comm != seen.comm {
+            self.rename(slot, seen.comm, sink);
         }
-        self.threads.at(slot)
+        let thread = self.threads.at(slot);
+        if let Some(prio) = seen.prio {
+            thread.prio = prio;
+        }
+        (slot, thread)
     }
 
+    #[inline(always)]
     fn leave(&mut self, cpu: u32, prev: &Seen, left: Left, next: &Seen, sink: &mut impl Sink) {
         let now = self.now;
         let suspensions = self.options.suspensions;
-        let mut thread = self.meet(prev, sink);
+        let (slot, mut thread) = self.meet(prev, sink);
         if matches!(thread.place, Place::Ready | Place::Asleep) {
-            self.got_cpu_unseen(prev.pid, sink);
-            thread = self.threads.get_or_add(prev.pid);
+            self.got_cpu_unseen(slot, sink);
+            thread = self.threads.at(slot);
         }
         let open = thread.stage == Stage::Started;
-        let job = thread.job();
-        let woken = thread.woken.take();
+        let job = thread.job;
         // On its way back to the program the kernel takes the CPU by an ordinary call of the scheduler: most threads that are preempted leave like that.
         let left = if left == Left::Ready && !thread.may_yield() { Left::Preempted } else { left };
         match left {
@@ -384,20 +377,21 @@ impl Rebuilder {
             Left::Blocked | Left::Held => {
                 let boundary = left == Left::Blocked && thread.blocks_at_boundary(suspensions);
                 thread.place = Place::Asleep;
-                match thread.stage {
-                    Stage::Started if boundary => {
-                        sink.event(STREAM, now, &Event::Complete { job, cpu });
-                        thread.stage = Stage::Between { since: now };
-                    }
-                    Stage::Started => sink.event(STREAM, now, &Event::Block { job, cpu }),
-                    Stage::Partial if boundary => thread.stage = Stage::Between { since: now },
+                if open && boundary {
+                    sink.event(STREAM, now, &Event::Complete { job, cpu });
+                    thread.stage = Stage::Between { since: now };
+                } else if open {
+                    sink.event(STREAM, now, &Event::Block { job, cpu });
+                } else if thread.stage == Stage::Released {
                     // It was woken while it went to sleep, and is on its way to a queue already.
-                    Stage::Released => thread.place = Place::Ready,
-                    Stage::Partial | Stage::Between { .. } => {}
+                    thread.place = Place::Ready;
+                } else if thread.stage == Stage::Partial && boundary {
+                    thread.stage = Stage::Between { since: now };
                 }
-                if let Some((at, waker)) = woken {
-                    self.rouse(prev.pid, at, waker, sink);
+                if thread.woken.is_some() {
+                    self.rouse_at_once(slot, sink);
                 }
+                return;
             }
             Left::Ended => {
                 if open {
@@ -405,29 +399,34 @@ impl Rebuilder {
                 }
                 self.threads.remove(prev.pid);
                 self.options.known.remove(&prev.pid);
+                return;
             }
+        }
+        thread.woken = None;
+    }
+
+    /// A thread went to sleep and had been woken before.
+    #[cold]
+    fn rouse_at_once(&mut self, slot: usize, sink: &mut impl Sink) {
+        if let Some((at, waker)) = self.threads.at(slot).woken.take()
+            && self.rouse(slot, sink)
+        {
+            self.release_at_wake(slot, at, waker, sink);
         }
     }
 
     /// The thread gets a CPU.
+    #[inline(always)]
     fn arrive(&mut self, cpu: u32, next: &Seen, sink: &mut impl Sink) {
         let now = self.now;
-        let thread = self.meet(next, sink);
+        let (slot, mut thread) = self.meet(next, sink);
         thread.woken = None;
-        match (thread.place, thread.stage) {
-            // Nobody recorded that it was woken, or a yield's end is not told.
-            (Place::Asleep, Stage::Between { since }) => self.release_unwoken(next.pid, since, sink),
-            (Place::Ready, Stage::Between { since }) if thread.yielded => {
-                self.release(next.pid, now, Some(since), None, sink);
-            }
-            (Place::Asleep, Stage::Started) => sink.event(STREAM, now, &Event::Wake { job: thread.job() }),
-            // It left another CPU, and nobody said so.
-            (Place::Running, _) => self.mislay(next.pid, sink),
-            _ => {}
+        if thread.place != Place::Ready || thread.yielded {
+            self.arrive_unready(slot, next.pid, sink);
+            thread = self.threads.at(slot);
         }
-        let Some(thread) = self.threads.get_mut(next.pid) else { return };
         thread.place = Place::Running;
-        let job = thread.job();
+        let job = thread.job;
         match thread.stage {
             Stage::Released => {
                 sink.event(STREAM, now, &Event::Start { job, cpu });
@@ -444,73 +443,112 @@ impl Rebuilder {
         thread.cpu = cpu;
     }
 
+    /// A thread gets a CPU, and was not known to want one, or yielded before.
+    #[cold]
+    fn arrive_unready(&mut self, slot: usize, pid: Pid, sink: &mut impl Sink) {
+        let thread = self.threads.at(slot);
+        match (thread.place, thread.stage) {
+            // Nobody recorded that it was woken, or a yield's end is not told.
+            (Place::Asleep, Stage::Between { since }) => self.release_unwoken(slot, since, sink),
+            (Place::Ready, Stage::Between { since }) if thread.yielded => {
+                self.release(slot, self.now, Some(since), sink);
+            }
+            (Place::Asleep, Stage::Started) => sink.event(STREAM, self.now, &Event::Wake { job: thread.job }),
+            // It left another CPU, and nobody said so.
+            (Place::Running, _) => self.mislay(pid, sink),
+            _ => {}
+        }
+    }
+
+    #[inline(always)]
     fn wake(&mut self, event: &KernelEvent, seen: &Seen, waking: Waking, sink: &mut impl Sink) {
         if seen.pid == 0 {
             return;
         }
         let waker = (event.context == Context::Thread && event.pid != 0 && event.pid != seen.pid).then_some(event.pid);
         let now = self.now;
-        let thread = self.meet(seen, sink);
+        let (slot, thread) = self.meet(seen, sink);
         if waking == Waking::New {
             // What it does until its first boundary is its beginning, and no job.
             thread.forget();
             thread.place = Place::Ready;
             return;
         }
-        match thread.place {
-            Place::Asleep => self.rouse(seen.pid, now, waker, sink),
-            Place::Unknown => thread.place = Place::Ready,
+        let released = match thread.place {
+            Place::Asleep => self.rouse(slot, sink),
+            Place::Unknown => {
+                thread.place = Place::Ready;
+                false
+            }
             Place::Running if waking == Waking::Begins => {
-                if let Stage::Between { .. } = thread.stage {
-                    // It is in a call that ends jobs, and has not left its CPU yet.
-                    self.release_at_wake(seen.pid, now, waker, sink);
-                } else {
+                // It is in a call that ends jobs, and has not left its CPU yet; or it works.
+                let between = matches!(thread.stage, Stage::Between { .. });
+                if !between {
                     thread.woken.get_or_insert((now, waker));
                 }
+                between
             }
-            Place::Running | Place::Ready => {}
+            Place::Running | Place::Ready => false,
+        };
+        if released {
+            self.release_at_wake(slot, now, waker, sink);
         }
     }
 
-    /// A sleeping thread was woken at `at`, which may lie a moment back.
-    fn rouse(&mut self, pid: Pid, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
-        let Some(thread) = self.threads.get_mut(pid) else { return };
+    /// A sleeping thread was woken; says whether that releases its next job.
+    #[inline(always)]
+    fn rouse(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
+        let thread = self.threads.at(slot);
         thread.place = Place::Ready;
-        match thread.stage {
-            Stage::Between { .. } => self.release_at_wake(pid, at, waker, sink),
-            Stage::Started => sink.event(STREAM, self.now, &Event::Wake { job: thread.job() }),
-            Stage::Partial | Stage::Released => {}
+        if thread.stage == Stage::Started {
+            sink.event(STREAM, self.now, &Event::Wake { job: thread.job });
         }
+        matches!(thread.stage, Stage::Between { .. })
     }
 
-    fn release_at_wake(&mut self, pid: Pid, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
-        let Some(thread) = self.threads.get_mut(pid) else { return };
+    /// Releases the next job of a thread that was woken at `at`, which may lie a moment back.
+    #[inline(always)]
+    fn release_at_wake(&mut self, slot: usize, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
         // Woken before its time: by a signal.
-        let timer = thread.timer.take().filter(|timer| *timer <= at);
+        let timer = self.threads.at(slot).timer.take().filter(|timer| *timer <= at);
         let waker = waker.filter(|_| timer.is_none());
-        self.release(pid, timer.unwrap_or(at), None, waker, sink);
+        self.release_here(slot, timer.unwrap_or(at), None, waker, sink);
     }
 
     /// A thread that was put to sleep at `since` is awake, and nobody recorded who woke it: its timer, if that was to go off by now.
-    fn release_unwoken(&mut self, pid: Pid, since: Time, sink: &mut impl Sink) {
+    fn release_unwoken(&mut self, slot: usize, since: Time, sink: &mut impl Sink) {
         let now = self.now;
-        let timer = self.threads.get_mut(pid).and_then(|thread| thread.timer.take()).filter(|timer| *timer <= now);
-        match timer {
-            Some(timer) => self.release(pid, timer, None, None, sink),
-            None => self.release(pid, now, Some(since), None, sink),
+        match self.threads.at(slot).timer.take().filter(|timer| *timer <= now) {
+            Some(timer) => self.release(slot, timer, None, sink),
+            None => self.release(slot, now, Some(since), sink),
         }
     }
 
     /// Releases the thread's next job; it arrived at `arrival`, or between `earliest` and that.
-    fn release(&mut self, pid: Pid, arrival: Time, earliest: Option<Time>, waker: Option<Pid>, sink: &mut impl Sink) {
-        let Some(task) = self.task(pid, sink) else { return };
+    #[inline(never)]
+    fn release(&mut self, slot: usize, arrival: Time, earliest: Option<Time>, sink: &mut impl Sink) {
+        self.release_here(slot, arrival, earliest, None, sink);
+    }
+
+    /// The same, within what calls it; behind the open job of `waker`, if it has one.
+    #[inline(always)]
+    fn release_here(
+        &mut self,
+        slot: usize,
+        arrival: Time,
+        earliest: Option<Time>,
+        waker: Option<Pid>,
+        sink: &mut impl Sink,
+    ) {
+        let Some(task) = self.task(slot, sink) else { return };
         let now = self.now;
-        let parent = waker.and_then(|waker| self.threads.link(waker, pid, task));
+        let parent = waker.and_then(|waker| self.threads.link(waker, slot, task));
         if parent.is_some() {
-            self.define_chain(pid, task, sink);
+            self.define_chain(slot, task, sink);
         }
-        let Some(thread) = self.threads.get_mut(pid) else { return };
+        let thread = self.threads.at(slot);
         let job = JobKey { task, number: thread.next };
+        thread.job = job;
         let arrival = arrival.max(thread.arrival).min(now);
         thread.next += 1;
         let earliest = earliest.map(|earliest| earliest.max(thread.arrival)).filter(|earliest| *earliest < arrival);
@@ -521,24 +559,28 @@ impl Rebuilder {
         if let Some(earliest) = earliest {
             sink.event(STREAM, now, &Event::Window { job, earliest });
         }
-        sink.event(STREAM, now, &Event::Release { job, arrival, parent });
+        // Each apart, so that which record to write is known where it is written.
+        match parent {
+            None => sink.event(STREAM, now, &Event::Release { job, arrival, parent: None }),
+            Some(_) => sink.event(STREAM, now, &Event::Release { job, arrival, parent }),
+        }
     }
 
     /// The thread's task, defined where it is new; `None` where the thread is not told.
     #[inline]
-    fn task(&mut self, pid: Pid, sink: &mut impl Sink) -> Option<TaskId> {
-        let thread = self.threads.get_mut(pid)?;
+    fn task(&mut self, slot: usize, sink: &mut impl Sink) -> Option<TaskId> {
+        let thread = self.threads.at(slot);
         match thread.task {
             Some(task) => Some(task),
             None if thread.passed_over => None,
-            None => self.define_task(pid, sink),
+            None => self.define_task(slot, sink),
         }
     }
 
     #[cold]
-    fn define_task(&mut self, pid: Pid, sink: &mut impl Sink) -> Option<TaskId> {
-        let thread = self.threads.get_mut(pid)?;
-        let admitted = self.options.filter.admits(pid, &thread.comm);
+    fn define_task(&mut self, slot: usize, sink: &mut impl Sink) -> Option<TaskId> {
+        let thread = self.threads.at(slot);
+        let admitted = self.options.filter.admits(thread.pid, &thread.comm);
         if !admitted || self.tasks as usize >= TASKS_MAX {
             self.untold += u64::from(admitted);
             thread.passed_over = true;
@@ -547,17 +589,16 @@ impl Rebuilder {
         }
         let task = TaskId(self.tasks);
         self.tasks += 1;
-        thread.task = Some(task);
-        self.threads.name(task, pid);
-        let thread = self.threads.get_mut(pid)?;
-        let def = task_def(pid, &thread.comm, self.options.known.get(&pid));
+        (thread.task, thread.job.task) = (Some(task), task);
+        let def = task_def(thread.pid, &thread.comm, self.options.known.get(&thread.pid));
+        self.threads.name(task, slot);
         sink.define(STREAM, self.now, &Definition::Task(task, def));
         Some(task)
     }
 
     #[cold]
-    fn define_chain(&mut self, pid: Pid, task: TaskId, sink: &mut impl Sink) {
-        let Some(thread) = self.threads.get_mut(pid) else { return };
+    fn define_chain(&mut self, slot: usize, task: TaskId, sink: &mut impl Sink) {
+        let thread = self.threads.at(slot);
         let (id, other) = match &thread.chain {
             Some((_, path)) if *path == thread.path || path.is_empty() => return,
             // It is reached on several ways.
@@ -566,14 +607,14 @@ impl Rebuilder {
         };
         let path = if other { Vec::new() } else { thread.path.clone() };
         thread.chain = Some((id, path.clone()));
-        let last = thread.comm;
+        let last = thread_name(thread.pid, &thread.comm);
         let mut names: Vec<String> = path.iter().map(|task| self.threads.name_of(*task)).collect();
         if other {
             names.push("...".to_owned());
         } else {
             self.chains += 1;
         }
-        names.push(thread_name(pid, &last));
+        names.push(last);
         sink.define(STREAM, self.now, &Definition::Chain(id, ChainDef { name: names.join(" -> "), sink: task }));
     }
 
@@ -584,7 +625,7 @@ impl Rebuilder {
         let now = self.now;
         let thread = self.threads.get_or_add(event.pid);
         if thread.found_on(event.cpu) {
-            sink.event(STREAM, now, &Event::Gap { job: thread.job() });
+            sink.event(STREAM, now, &Event::Gap { job: thread.job });
         }
         let mut class = self.options.abi.class(number, args);
         if class == Class::Restart {
@@ -609,7 +650,7 @@ impl Rebuilder {
         thread.yielded = class == Class::Yield;
         match thread.stage {
             Stage::Started => {
-                sink.event(STREAM, now, &Event::Complete { job: thread.job(), cpu: event.cpu });
+                sink.event(STREAM, now, &Event::Complete { job: thread.job, cpu: event.cpu });
                 thread.stage = Stage::Between { since: now };
             }
             Stage::Partial => thread.stage = Stage::Between { since: now },
@@ -621,7 +662,8 @@ impl Rebuilder {
         if event.pid == 0 || self.options.suspensions {
             return;
         }
-        let Some(thread) = self.threads.get_mut(event.pid) else { return };
+        let Some(slot) = self.threads.slot(event.pid) else { return };
+        let thread = self.threads.at(slot);
         thread.woken = None;
         let call = thread.call.take();
         thread.calls_seen = true;
@@ -639,15 +681,15 @@ impl Rebuilder {
                 (Some(Call { class: Class::Yield, .. }) | None, _) => (self.now, Some(since)),
                 (Some(call), _) => (call.entered, Some(thread.started)),
             };
-            self.release(event.pid, arrival, earliest, None, sink);
+            self.release(slot, arrival, earliest, sink);
         }
-        let Some(thread) = self.threads.get_mut(event.pid) else { return };
+        let thread = self.threads.at(slot);
         if thread.found_on(event.cpu) {
-            sink.event(STREAM, self.now, &Event::Gap { job: thread.job() });
+            sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
         }
         if thread.stage == Stage::Released {
             (thread.stage, thread.started) = (Stage::Started, self.now);
-            sink.event(STREAM, self.now, &Event::Start { job: thread.job(), cpu: event.cpu });
+            sink.event(STREAM, self.now, &Event::Start { job: thread.job, cpu: event.cpu });
         }
     }
 
@@ -656,7 +698,7 @@ impl Rebuilder {
         if !self.options.monotonic || event.context != Context::Thread {
             return;
         }
-        let zero = self.zero.unwrap_or_default();
+        let zero = self.zero;
         if let Some(thread) = self.threads.get_mut(event.pid)
             && thread.call.is_some_and(|call| call.class == Class::Sleep)
             && thread.timer.is_none()
@@ -697,17 +739,18 @@ impl Rebuilder {
         // The number may have been another thread's.
         self.threads.remove(child);
         self.options.known.remove(&child);
-        let (slot, _) = self.threads.meet(&Seen { pid: child, comm, prio: None });
+        let slot = self.threads.meet(&Seen { pid: child, comm, prio: None });
         self.threads.at(slot).place = Place::Ready;
     }
 
-    fn rename(&mut self, pid: Pid, comm: Comm, sink: &mut impl Sink) {
-        let Some(thread) = self.threads.get_mut(pid) else { return };
+    #[cold]
+    fn rename(&mut self, slot: usize, comm: Comm, sink: &mut impl Sink) {
+        let thread = self.threads.at(slot);
         thread.comm = comm;
         thread.passed_over = false;
         if let Some(task) = thread.task {
-            let def = task_def(pid, &comm, self.options.known.get(&pid));
-            self.threads.name(task, pid);
+            let def = task_def(thread.pid, &comm, self.options.known.get(&thread.pid));
+            self.threads.name(task, slot);
             sink.define(STREAM, self.now, &Definition::Task(task, def));
         }
     }

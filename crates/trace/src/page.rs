@@ -114,6 +114,32 @@ impl Page {
         Unusual::Passed
     }
 
+    /// Gives the events that come next in the page that begins `bytes` to `take`, with their times, up to the first of which it says
+    /// that it does not take it, and to what is no event of a usual length: that is left to [`Page::next`], as is all of a machine of the other
+    /// order of bytes. Where the page is stays in registers meanwhile.
+    #[inline(always)]
+    pub(crate) fn run<'a>(&mut self, bytes: &'a [u8], mut take: impl FnMut(u64, &'a [u8]) -> bool) {
+        if self.endian != Endian::Little || self.lost.is_some() {
+            return;
+        }
+        let used = &bytes[..self.end.min(bytes.len())];
+        let (mut at, mut time) = (self.at, self.time);
+        while let Some((head, rest)) = used.get(at..).and_then(<[u8]>::split_first_chunk) {
+            let head = u32::from_le_bytes(*head);
+            let kind = (head & 31) as usize;
+            if !(1..=28).contains(&kind) {
+                break;
+            }
+            let Some(payload) = rest.get(..4 * kind) else { break };
+            let now = time.saturating_add(u64::from(head >> 5));
+            if !take(now, payload) {
+                break;
+            }
+            (at, time) = (at + 4 + payload.len(), now);
+        }
+        (self.at, self.time) = (at, time);
+    }
+
     /// The next entry of the page that begins `bytes`, the same as at [`Page::new`]; `None` after the last.
     #[inline]
     pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Option<Entry<'a>> {

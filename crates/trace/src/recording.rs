@@ -193,53 +193,56 @@ impl<'a> Recording<'a> {
 
     /// Gives each event to `take`, in the order of time; at one time those of one CPU in their order, CPUs in the order of
     /// the trace. Text is sorted in memory where it is not in order; pages and packets are merged as they come.
-    pub fn each(&mut self, take: impl FnMut(&KernelEvent)) {
+    pub fn each(&mut self, mut take: impl FnMut(&KernelEvent)) {
         match &self.source {
             Source::Text(bytes) => each_of_text(bytes, &mut self.names, &mut self.damages, take),
             Source::Pages { decoder, layout, times, cpus } => {
                 let mut streams: Vec<Stream> = cpus.iter().map(|(cpu, pages)| Stream::new(*cpu, *pages)).collect();
                 let damages = &mut self.damages;
-                let advance = |stream: &mut Stream| stream.advance(decoder, layout, *times, damages);
-                merge(&mut streams, advance, |stream| &stream.head, take);
+                merge(&mut streams, |stream, until| {
+                    while !stream.give(until, &mut take) {
+                        if !stream.read(decoder, layout, times, damages) {
+                            return None;
+                        }
+                    }
+                    Some(stream.events[stream.next].time)
+                });
             }
             Source::Perfetto(trace) => trace.each(&mut self.names, &mut self.damages, take),
         }
     }
 }
 
-/// Gives the events of all streams to `take` in the order of time, at one time those of the first stream first. `advance` goes to a stream's
-/// next event, and says whether there is one.
+/// Merges streams in the order of time, at one time the first stream first. `give` gives a stream's events up to a time on (none, where there is no
+/// time), and says when the next one is; `None` after the last.
 #[inline]
-pub(crate) fn merge<S>(
-    streams: &mut [S],
-    mut advance: impl FnMut(&mut S) -> bool,
-    head: impl Fn(&S) -> &KernelEvent,
-    mut take: impl FnMut(&KernelEvent),
-) {
-    let mut heads: Vec<(u64, usize)> = Vec::new();
-    for (k, stream) in streams.iter_mut().enumerate() {
-        if advance(stream) {
-            heads.push((head(stream).time.as_ns(), k));
-        }
-    }
+pub(crate) fn merge<S>(streams: &mut [S], mut give: impl FnMut(&mut S, Option<Time>) -> Option<Time>) {
+    let first = streams.iter_mut().enumerate().filter_map(|(k, stream)| Some((give(stream, None)?, k)));
+    let mut heads: Vec<(Time, usize)> = first.collect();
     // The latest first, so that the earliest is at the end. Runs of one CPU are long: it goes on until another one's time
     // has come.
     heads.sort_unstable_by(|a, b| b.cmp(a));
     while let Some((_, first)) = heads.pop() {
-        let until = heads.last().copied().unwrap_or((u64::MAX, usize::MAX));
-        let stream = &mut streams[first];
-        loop {
-            take(head(stream));
-            if !advance(stream) {
-                break;
-            }
-            let key = (head(stream).time.as_ns(), first);
-            if key > until {
-                let place = heads.partition_point(|other| *other > key);
-                heads.insert(place, key);
-                break;
-            }
+        // At the time of the next stream, the one that comes first in `streams` goes first.
+        let until = match heads.last() {
+            Some((time, next)) if *next < first => Time::from_ns(time.as_ns().saturating_sub(1)),
+            Some((time, _)) => *time,
+            None => Time::from_ns(u64::MAX),
+        };
+        if let Some(time) = give(&mut streams[first], Some(until)) {
+            let key = (time, first);
+            let place = heads.partition_point(|other| *other > key);
+            heads.insert(place, key);
         }
+    }
+}
+
+/// Gives `events` to `take`. All events of a trace go through here, so that what takes them stands here alone, with the registers to
+/// itself while events follow each other.
+#[inline(never)]
+pub(crate) fn hand_on(events: &[KernelEvent], take: &mut impl FnMut(&KernelEvent)) {
+    for event in events {
+        take(event);
     }
 }
 
@@ -293,12 +296,10 @@ fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take
             }
             Line::Other => continue,
         };
-        if sorted { take(&event) } else { kept.push(event) }
+        if sorted { hand_on(std::slice::from_ref(&event), &mut take) } else { kept.push(event) }
     }
     kept.sort_by_key(|event| event.time);
-    for event in &kept {
-        take(event);
-    }
+    hand_on(&kept, &mut take);
 }
 
 /// The number of an event's name. Those that were met first, which are the most frequent ones, are `known`.
@@ -323,19 +324,52 @@ struct Stream<'a> {
     place: usize,
     page: usize,
     state: Option<Page>,
-    head: KernelEvent,
+    /// Events that are read, of which the one at `next` is the next: many are read at once, so that reading has the registers to itself.
+    events: Vec<KernelEvent>,
+    next: usize,
+    end: usize,
+    /// The time of the last one that is read.
+    last: Time,
 }
+
+/// So many events are read at once: they stay in the nearest cache until they are taken.
+pub(crate) const AHEAD: usize = 64;
 
 impl<'a> Stream<'a> {
     fn new(cpu: u32, pages: Pages<'a>) -> Self {
-        let (chunks, head) = (pages.chunks(), KernelEvent::NONE);
-        Stream { cpu, chunks, chunk: Cow::Borrowed(&[]), place: 0, page: 0, state: None, head }
+        Stream {
+            cpu,
+            chunks: pages.chunks(),
+            chunk: Cow::Borrowed(&[]),
+            place: 0,
+            page: 0,
+            state: None,
+            events: vec![KernelEvent { cpu, ..KernelEvent::NONE }; AHEAD],
+            next: 0,
+            end: 0,
+            last: Time::ZERO,
+        }
     }
 
-    /// Puts the next event into `head`; false after the last.
-    #[inline]
-    fn advance(&mut self, decoder: &Decoder, layout: &PageLayout, times: Times, damages: &mut Damages) -> bool {
-        loop {
+    /// Gives those that are read, up to that time, to `take`; false where no more are read.
+    fn give(&mut self, until: Option<Time>, take: &mut impl FnMut(&KernelEvent)) -> bool {
+        let read = &self.events[self.next..self.end];
+        let count = match until {
+            Some(until) if self.last <= until => read.len(),
+            // One after the other: where streams take turns often, few go at once.
+            Some(until) => read.iter().take_while(|event| event.time <= until).count(),
+            None => 0,
+        };
+        hand_on(&read[..count], take);
+        self.next += count;
+        self.next < self.end
+    }
+
+    /// Reads the next events; false where there are none.
+    #[inline(never)]
+    fn read(&mut self, decoder: &Decoder, layout: &PageLayout, times: &Times, damages: &mut Damages) -> bool {
+        (self.next, self.end) = (0, 0);
+        while self.end == 0 {
             let Some(page) = &mut self.state else {
                 if !self.turn(decoder.endian(), layout, damages) {
                     return false;
@@ -343,23 +377,30 @@ impl<'a> Stream<'a> {
                 continue;
             };
             let bytes = &self.chunk[self.page..];
-            let before = self.head.time;
-            let step = decoder.next(page, bytes, self.cpu, &mut self.head);
-            match step {
+            let mut last = self.last;
+            let time_of = |time| {
+                last = Time::from_ns(times.ns(time)).max(last);
+                last
+            };
+            self.end = decoder.run(page, bytes, &mut self.events, time_of);
+            self.last = last;
+            if self.end > 0 {
+                break;
+            }
+            let event = &mut self.events[0];
+            match decoder.next(page, bytes, self.cpu, event) {
                 Step::Event => {
-                    self.head.time = Time::from_ns(times.ns(self.head.time.as_ns())).max(before);
-                    return true;
+                    event.time = Time::from_ns(times.ns(event.time.as_ns())).max(self.last);
+                    (self.last, self.end) = (event.time, 1);
                 }
-                Step::Broken(offset, why) => {
-                    self.head.time = before;
-                    damages.at_byte(self.place + self.page + offset, why);
-                }
+                Step::Broken(offset, why) => damages.at_byte(self.place + self.page + offset, why),
                 Step::End => {
                     self.page += layout.page;
                     self.state = None;
                 }
             }
         }
+        true
     }
 
     /// Goes to the next page, of the next chunk where need be.

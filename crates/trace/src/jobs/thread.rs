@@ -51,8 +51,9 @@ pub(super) struct Call {
 
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
+    pub(super) pid: Pid,
     pub(super) comm: Comm,
-    prio: i32,
+    pub(super) prio: i32,
     pub(super) task: Option<TaskId>,
     /// It is not told.
     pub(super) passed_over: bool,
@@ -60,6 +61,8 @@ pub(super) struct Thread {
     pub(super) stage: Stage,
     /// The number of its next job.
     pub(super) next: u64,
+    /// Its last job.
+    pub(super) job: JobKey,
     /// When its last job arrived at the earliest.
     pub(super) arrival: Time,
     /// The CPU that it had last.
@@ -90,6 +93,7 @@ pub(super) struct Thread {
 impl Thread {
     fn new(seen: &Seen) -> Self {
         Thread {
+            pid: seen.pid,
             comm: seen.comm,
             prio: seen.prio.unwrap_or(120),
             task: None,
@@ -97,6 +101,7 @@ impl Thread {
             place: Place::Unknown,
             stage: Stage::Partial,
             next: 0,
+            job: JobKey { task: TaskId(u32::MAX), number: 0 },
             arrival: Time::ZERO,
             cpu: 0,
             woken: None,
@@ -112,11 +117,6 @@ impl Thread {
             origin: Time::ZERO,
             chain: None,
         }
-    }
-
-    /// Its last job.
-    pub(super) fn job(&self) -> JobKey {
-        JobKey { task: self.task.unwrap_or(TaskId(u32::MAX)), number: self.next.saturating_sub(1) }
     }
 
     pub(super) fn is_deadline(&self) -> bool {
@@ -184,8 +184,9 @@ pub(super) struct Threads {
 }
 
 impl Threads {
+    /// Where the thread with that id stands, until it ends.
     #[inline]
-    fn slot(&self, pid: Pid) -> Option<usize> {
+    pub(super) fn slot(&self, pid: Pid) -> Option<usize> {
         let slot = match self.by_pid.get(pid as usize) {
             Some(slot) => *slot,
             None => *self.others.get(&pid)?,
@@ -220,18 +221,13 @@ impl Threads {
         })
     }
 
-    /// Where the thread stands, new where it was not known, with what was just seen of it; and whether it had another name.
+    /// Where the thread stands, new where it was not known.
     #[inline]
-    pub(super) fn meet(&mut self, seen: &Seen) -> (usize, bool) {
-        let slot = match self.slot(seen.pid) {
+    pub(super) fn meet(&mut self, seen: &Seen) -> usize {
+        match self.slot(seen.pid) {
             Some(slot) => slot,
             None => self.add(seen.pid, seen),
-        };
-        let thread = &mut self.slots[slot];
-        if let Some(prio) = seen.prio {
-            thread.prio = prio;
         }
-        (slot, thread.comm != seen.comm)
     }
 
     #[inline]
@@ -283,25 +279,30 @@ impl Threads {
     }
 
     /// Remembers which thread a task is.
-    pub(super) fn name(&mut self, task: TaskId, pid: Pid) {
-        let Some(comm) = self.get_mut(pid).map(|thread| thread.comm) else { return };
+    pub(super) fn name(&mut self, task: TaskId, slot: usize) {
         if self.of_task.len() <= task.index() {
             self.of_task.resize(task.index() + 1, (0, Comm::default()));
         }
-        self.of_task[task.index()] = (pid, comm);
+        let thread = &self.slots[slot];
+        self.of_task[task.index()] = (thread.pid, thread.comm);
     }
 
-    /// Puts the next job of thread `pid` behind the open job of `waker`; `None` where it has none, or where the job would follow
+    /// Puts the next job of the thread at `to` behind the open job of `waker`; `None` where it has none, or where the job would follow
     /// itself.
-    pub(super) fn link(&mut self, waker: Pid, pid: Pid, task: TaskId) -> Option<Parent> {
-        let from = &self.slots[self.slot(waker)?];
-        let before = from.task.filter(|before| *before != task && from.stage == Stage::Started)?;
-        if from.path.len() >= HOPS_MAX || from.path.contains(&task) {
+    #[inline]
+    pub(super) fn link(&mut self, waker: Pid, to: usize, task: TaskId) -> Option<Parent> {
+        let from = self.slot(waker)?;
+        let before = self.slots[from].task.filter(|before| *before != task)?;
+        if self.slots[from].stage == Stage::Started { self.append(from, before, to, task) } else { None }
+    }
+
+    fn append(&mut self, from: usize, before: TaskId, to: usize, task: TaskId) -> Option<Parent> {
+        let path = &self.slots[from].path;
+        if path.len() >= HOPS_MAX || path.contains(&task) {
             return None;
         }
-        let to = self.slot(pid)?;
         let mut path = std::mem::take(&mut self.slots[to].path);
-        let from = &self.slots[self.slot(waker)?];
+        let from = &self.slots[from];
         path.clone_from(&from.path);
         path.push(before);
         let origin = from.origin;

@@ -22,11 +22,12 @@ mod wire;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::slice;
 
 use crate::calls::Abi;
 use crate::damage::Damages;
 use crate::event::{Comm, KernelEvent, Names, Pid};
-use crate::recording::merge;
+use crate::recording::{hand_on, merge};
 use event::Described;
 use lanes::{Lane, Reader, Stream};
 
@@ -77,10 +78,21 @@ impl<'a> Perfetto<'a> {
     }
 
     /// Gives each event to `take`, in the order of time.
-    pub(crate) fn each(&self, names: &mut Names, damages: &mut Damages, take: impl FnMut(&KernelEvent)) {
+    pub(crate) fn each(&self, names: &mut Names, damages: &mut Damages, mut take: impl FnMut(&KernelEvent)) {
         let mut reader = Reader::new(&self.blobs, &self.comms, &self.described, names, damages);
         let mut streams: Vec<Stream> = self.cpus.iter().map(|(cpu, lanes)| Stream::new(*cpu, lanes)).collect();
-        merge(&mut streams, |stream| stream.advance(&mut reader), |stream| &stream.head, take);
+        merge(&mut streams, |stream, until| {
+            if until.is_some() {
+                hand_on(slice::from_ref(&stream.head), &mut take);
+            }
+            while stream.advance(&mut reader) {
+                if until.is_none_or(|until| stream.head.time > until) {
+                    return Some(stream.head.time);
+                }
+                hand_on(slice::from_ref(&stream.head), &mut take);
+            }
+            None
+        });
     }
 }
 
