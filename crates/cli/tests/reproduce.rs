@@ -229,3 +229,23 @@ fn the_player_and_the_packets_of_table_8_share_a_cpu() {
     assert_eq!(frames.lines().count(), 11, "{frames}");
     assert_eq!(answer["claims"].as_array().expect("claims").len(), 4);
 }
+
+#[test]
+fn strategies_are_compared_in_twelve_regions() {
+    let Some((answer, _folder)) = reproduce("kokyu", &["--short"]) else { return };
+    // Simulated: what it finds depends on no machine.
+    assert_eq!(answer["holds"], true, "{}", answer["claims"]);
+    let table = |title: &str| {
+        let tables = answer["tables"].as_array().expect("tables");
+        tables.iter().find(|table| table["title"] == title).expect("the table").clone()
+    };
+    let missed = table("Critical deadlines missed");
+    let enqueued = table("Requests enqueued");
+    for strategy in ["muf", "muf, cancel", "rms+mlf", "rms+mlf, cancel"] {
+        assert_eq!(column(&missed, strategy, "simulated"), vec![Some(0.0); 12], "{strategy}");
+    }
+    let rm = column(&missed, "rm", "simulated");
+    assert!(rm[..7].iter().all(|missed| *missed == Some(0.0)) && rm[9] > Some(0.0), "{rm:?}");
+    // The same arrivals for all: while nothing is shed all are asked for the same.
+    assert_eq!(column(&enqueued, "rm", "simulated")[..6], column(&enqueued, "muf", "simulated")[..6]);
+}

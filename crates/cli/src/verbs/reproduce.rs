@@ -6,6 +6,7 @@
 
 mod context;
 mod findings;
+mod kokyu;
 mod loads;
 mod machine;
 mod players;
@@ -56,6 +57,11 @@ const SDD: Paper = Paper {
     title: "Manica, Abeni, Palopoli, Faggioli, Scordino: Schedulable Device Drivers: Implementation and Experimental Results",
 };
 
+const KOKYU: Paper = Paper {
+    key: "[KOKYU]",
+    title: "Gill, Cytron, Schmidt: Multiparadigm Scheduling for Distributed Real-Time Embedded Computing",
+};
+
 /// In the order of the list.
 const EXPERIMENTS: [&Experiment; NAMES.len()] = [
     &sdd_table1::EXPERIMENT,
@@ -64,11 +70,12 @@ const EXPERIMENTS: [&Experiment; NAMES.len()] = [
     &sdd_fig5::EXPERIMENT,
     &sdd_throughput::EXPERIMENT,
     &sdd_tradeoff::EXPERIMENT,
+    &kokyu::EXPERIMENT,
 ];
 
 /// Their names, for the command line.
-pub(crate) const NAMES: [&str; 6] =
-    ["sdd-table1", "sdd-packets", "sdd-fig4", "sdd-fig5", "sdd-throughput", "sdd-tradeoff"];
+pub(crate) const NAMES: [&str; 7] =
+    ["sdd-table1", "sdd-packets", "sdd-fig4", "sdd-fig5", "sdd-throughput", "sdd-tradeoff", "kokyu"];
 
 pub(crate) fn execute(options: &args::Reproduce, json: bool) -> Outcome {
     if options.list {
@@ -124,7 +131,10 @@ fn list(json: bool) -> Outcome {
     for experiment in EXPERIMENTS {
         text.push_str(&format!("{} needs {}.\n", experiment.name, experiment.needs));
     }
-    text.push_str(&format!("\n{} {}\n", SDD.key, SDD.title));
+    for paper in [SDD, KOKYU] {
+        text.push_str(&format!("\n{} {}", paper.key, paper.title));
+    }
+    text.push('\n');
     print(&text)?;
     Ok(Status::Yes)
 }

@@ -150,7 +150,12 @@ impl Comparison {
 
     /// Where it is from and in what unit, in a sentence.
     pub(super) fn remark(&self) -> String {
-        format!("{} of the paper, beside what was measured here; {}.", self.cite, self.unit)
+        match self.sources.as_slice() {
+            [PAPER, ..] => format!("{} of the paper, beside what was measured here; {}.", self.cite, self.unit),
+            sources => {
+                format!("Of what {} of the paper shows, {} here; {}.", self.cite, sources.join(" and "), self.unit)
+            }
+        }
     }
 
     /// A line a value: row, column, and a value of each source.
