@@ -372,10 +372,9 @@ fn set(attributes: &Attributes) -> Result<(), i32> {
 /// Gives another thread of this process, which runs under SCHED_FIFO, another priority of it.
 ///
 /// # Errors
-/// The cause of the refusal; the thread keeps its priority.
-pub fn reprioritize(thread: crate::thread::Tid, priority: u8) -> Result<(), SchedError> {
-    let class = Class::Fifo { priority };
-    set_of(thread.0, &Attributes::from(&class)).map_err(|errno| explained(&class, errno))
+/// What the kernel said, unexplained, for this is asked under locks; the thread keeps its priority.
+pub fn reprioritize(thread: crate::thread::Tid, priority: u8) -> Result<(), std::io::Error> {
+    set_of(thread.0, &Attributes::from(&Class::Fifo { priority })).map_err(std::io::Error::from_raw_os_error)
 }
 
 /// Of the caller where `thread` is zero. Async-signal-safe.

@@ -16,6 +16,9 @@ use std::collections::VecDeque;
 
 use takt_model::Time;
 
+/// Jobs that end out of order, told by several threads, may be so many ahead.
+const SLACK: usize = 16;
+
 /// An instance whose predecessors have not all ended.
 #[derive(Clone, Copy, Debug)]
 struct Instance {
@@ -53,11 +56,11 @@ impl Link {
         Link { predecessors, first: 0, open: VecDeque::new(), open_max: usize::MAX }
     }
 
-    /// The same with room for `open_max` open instances and no allocation later: where one predecessor runs ahead of another by
-    /// more, the oldest instance is shed.
+    /// The same with room for `open_max` open instances and no allocation later, where no predecessor tells of a job more than `open_max` beyond
+    /// the oldest open instance: where one runs ahead of another by more, the oldest instances are shed.
     #[must_use]
     pub fn bounded(predecessors: u32, open_max: usize) -> Self {
-        let room = open_max.saturating_add(1);
+        let room = open_max.saturating_add(SLACK);
         Link { predecessors, first: 0, open: VecDeque::with_capacity(room), open_max }
     }
 
@@ -74,6 +77,7 @@ impl Link {
             debug_assert!(self.open_max < usize::MAX, "instance {number} is already closed");
             return;
         };
+        // Whoever is so far ahead sheds what is behind, before it takes more room.
         while self.open.len() <= at {
             self.open.push_back(Instance { waiting_for: self.predecessors, shed: false, origin: Time::MAX });
         }

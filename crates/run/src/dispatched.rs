@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use takt_linux::recovery::{Recovery, recover};
+use takt_linux::sched::FIFO_PRIORITY_MAX;
 use takt_linux::signals::StopSignals;
 use takt_linux::{Class, Epoch, clock};
 use takt_log::Sink;
@@ -13,7 +14,7 @@ use takt_model::{NodeId, Span, System, Task, Time};
 use crate::dispatch::{Anomaly, Dispatcher, Limits, Options, Plan, StartError, StopError, Stopped};
 use crate::error::{RunError, grant};
 use crate::start::{LOOK, Progress, records};
-use crate::work::Work;
+use crate::work::{Work, Worked};
 use crate::{Prepared, RunOptions, RunSummary, TaskSummary};
 
 /// Jobs of one task that may wait: as `sim` does, a late task catches up.
@@ -26,17 +27,16 @@ pub(crate) fn plan(
     options: &RunOptions,
     why: &RunError,
 ) -> Result<(Plan, Vec<String>), RunError> {
-    let needed = |top: u8| Limits { priorities: 1..=top, ..Limits::default() };
-    let top = options.top_priority;
     // More levels than fit below the priority asked for raise it, as without a dispatcher.
-    let plan = Plan::compute_regardless(system, node, &needed(top)).or_else(|anomalies| {
-        let few = |anomaly: &Anomaly| matches!(anomaly, Anomaly::TooFewPriorities { .. }) || anomaly.is_lateness();
-        if anomalies.0.iter().all(few) {
-            Plan::compute_regardless(system, node, &needed(takt_linux::sched::FIFO_PRIORITY_MAX))
-        } else {
-            Err(anomalies)
+    let mut top = options.top_priority;
+    let plan = loop {
+        let plan = Plan::compute_regardless(system, node, &Limits { priorities: 1..=top, ..Limits::default() });
+        let few = |anomaly: &Anomaly| matches!(anomaly, Anomaly::TooFewPriorities { .. });
+        match &plan {
+            Err(anomalies) if top < FIFO_PRIORITY_MAX && anomalies.0.iter().any(few) => top += 1,
+            _ => break plan,
         }
-    });
+    };
     let (mut plan, lateness) =
         plan.map_err(|anomalies| RunError::Undispatchable { why: why.to_string(), anomalies: anomalies.to_string() })?;
     for row in plan.rows.iter_mut().chain(plan.modes.iter_mut().flat_map(|mode| &mut mode.rows)) {
@@ -71,7 +71,13 @@ impl Prepared {
         }
         let signals = StopSignals::catch();
         let tasks: Vec<&Task> = plan.rows.iter().filter_map(|row| self.system.tasks.get(row.task.index())).collect();
-        let records: usize = tasks.iter().map(|task| records(task.period)).sum();
+        // Four facts a job at most, and of the CPU with the most; the runs of threads write three.
+        let of_cpu = |cpu: u32| {
+            let rows = plan.rows.iter().filter(|row| row.cpu == cpu);
+            let tasks = rows.filter_map(|row| self.system.tasks.get(row.task.index()));
+            tasks.map(|task| records(task.period).saturating_mul(4) / 3).fold(0, usize::saturating_add)
+        };
+        let records = plan.rows.iter().map(|row| of_cpu(row.cpu)).max().unwrap_or(0);
         let options = Options {
             duration: Some(self.options.duration),
             seed: self.options.seed,
@@ -92,7 +98,9 @@ impl Prepared {
                 let before = clock::thread_cpu();
                 let demand = draw.exec(&of, job.number());
                 let end = || if job.must_stop() { Time::ZERO } else { Time::MAX };
-                work.until(before.saturating_add(demand), epoch, end);
+                if work.until(before.saturating_add(demand), epoch, end) == Worked::Stopped {
+                    return;
+                }
                 let took = clock::thread_cpu().saturating_sub(before);
                 used.demanded_ns.fetch_add(demand.as_ns(), Ordering::Relaxed);
                 used.used_ns.fetch_add(took.as_ns(), Ordering::Relaxed);
@@ -126,11 +134,10 @@ impl Prepared {
                 stopped.refused
             ));
         }
-        let late = if interrupted.is_some() { stopped.end } else { end.max(stopped.end) };
         Ok(RunSummary {
             node: self.node,
             best_effort: false,
-            end: late,
+            end: stopped.end.max(if interrupted.is_some() { Time::ZERO } else { end }),
             interrupted,
             notes,
             tasks: summaries(plan, &stopped, &used),

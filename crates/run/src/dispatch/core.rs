@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 
 use takt_log::CancelCause;
 use takt_model::{Arrival, NodeId, Span, System, TaskId, Time};
-use takt_policy::{Job, Levels, Link, Passed, PolicyError, Queued, Taken};
+use takt_policy::{Due, Job, Levels, Link, Passed, PolicyError, Queued, Taken};
 
-/// How many instances of a job with several predecessors may be incomplete.
+/// By how many jobs one predecessor of several may be ahead of another, besides those of their backlogs.
 const INSTANCES_MAX: usize = 64;
 
 /// An operation, wherever it is: its CPU and its slot there.
@@ -85,7 +85,7 @@ pub(crate) struct Told {
     pub(crate) fact: Fact,
 }
 
-/// A job ended that others follow, perhaps on other CPUs: [`Core::follow`] is to be called for each of [`Core::followers`].
+/// A job ended that others follow on other CPUs: [`Core::follow`] is to be called for each of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ended {
     pub(crate) slot: u32,
@@ -132,6 +132,18 @@ impl Counts {
     }
 }
 
+/// What releases an operation's jobs.
+enum After {
+    /// A timer.
+    Timer,
+    /// The program.
+    Push,
+    /// The end of another's job, each.
+    One,
+    /// The ends of the jobs of one number of several others.
+    Several(Link),
+}
+
 struct Operation {
     deadline: Span,
     /// The least distance of jobs that the program pushes.
@@ -142,19 +154,20 @@ struct Operation {
     current: Option<Instance>,
     /// The number of the next job.
     next: u64,
-    link: Option<Link>,
-    followers: Vec<Place>,
+    after: After,
+    /// Who follows it on this CPU, by slot, and whether anybody does elsewhere.
+    followers: Vec<u32>,
+    remote: bool,
     last_arrival: Option<Time>,
     counts: Counts,
 }
 
 impl Operation {
     /// The number of the job that arrives now.
-    fn number(&mut self, arrival: Time) -> u64 {
+    fn number(&mut self) -> u64 {
         let number = self.next;
         self.next += 1;
         self.counts.released += 1;
-        self.last_arrival = Some(arrival);
         number
     }
 }
@@ -170,8 +183,10 @@ pub(crate) struct Core<T> {
     operations: Vec<Operation>,
     /// Levels whose queue a job came to since this was last taken, by bit.
     woken: u128,
-    /// Jobs that ended and were not followed up yet.
+    /// Jobs that ended and were not followed up here yet.
     ended: VecDeque<Ended>,
+    /// Jobs that ended and were not followed up on other CPUs yet.
+    remote: VecDeque<Ended>,
     /// Slots that are free for the next job of their backlog.
     freed: Vec<u32>,
     /// Slots whose running job was dropped, to be stopped.
@@ -195,11 +210,13 @@ impl<T: Tell> Core<T> {
         let levels = Levels::new(system, node, cpu)?;
         let slots = 0..levels.slot_count() as u32;
         let tasks = slots.filter_map(|slot| levels.task(slot));
+        let backlogs = |after: &[TaskId]| after.iter().map(|before| backlog(*before) as usize).max().unwrap_or(0);
         let operations: Vec<Operation> = tasks
             .filter_map(|id| Some((id, system.tasks.get(id.index())?)))
             .map(|(id, task)| {
                 let after = |(_, other): &(usize, &takt_model::Task)| other.after.contains(&id);
                 let followers = system.tasks.iter().enumerate().filter(after);
+                let followers: Vec<Place> = followers.filter_map(|(index, _)| place(TaskId(index as u32))).collect();
                 let sporadic = task.arrival == Arrival::Sporadic;
                 let backlog_max = backlog(id).max(1) as usize;
                 Operation {
@@ -209,8 +226,17 @@ impl<T: Tell> Core<T> {
                     waiting: VecDeque::with_capacity(backlog_max),
                     current: None,
                     next: 0,
-                    link: (!task.after.is_empty()).then(|| Link::bounded(task.after.len() as u32, INSTANCES_MAX)),
-                    followers: followers.filter_map(|(index, _)| place(TaskId(index as u32))).collect(),
+                    after: match task.after.len() {
+                        0 if sporadic => After::Push,
+                        0 => After::Timer,
+                        1 => After::One,
+                        several => {
+                            let ahead = backlogs(&task.after).saturating_add(INSTANCES_MAX);
+                            After::Several(Link::bounded(several as u32, ahead))
+                        }
+                    },
+                    remote: followers.iter().any(|place| place.cpu != cpu),
+                    followers: followers.iter().filter(|place| place.cpu == cpu).map(|place| place.slot).collect(),
                     last_arrival: None,
                     counts: Counts::default(),
                 }
@@ -223,6 +249,7 @@ impl<T: Tell> Core<T> {
             woken: 0,
             // Each end of a job sheds each operation once at most, and is followed up before the next.
             ended: VecDeque::with_capacity(4 * count + INSTANCES_MAX),
+            remote: VecDeque::with_capacity(4 * count + INSTANCES_MAX),
             freed: Vec::with_capacity(count + 1),
             stopped: Vec::with_capacity(count + 1),
             tell,
@@ -253,24 +280,24 @@ impl<T: Tell> Core<T> {
         self.operations.get(slot as usize).map(|operation| operation.counts)
     }
 
-    /// Who follows the operation in a slot.
-    pub(crate) fn followers(&self, slot: u32) -> &[Place] {
-        self.operations.get(slot as usize).map_or(&[], |operation| &operation.followers)
-    }
-
     /// Levels whose queue a job came to since the last call, by bit: a thread of each that sleeps is to be woken.
     pub(crate) fn take_woken(&mut self) -> u128 {
         std::mem::take(&mut self.woken)
     }
 
-    /// Whether [`Core::take_ended`] has one.
-    pub(crate) fn has_ended(&self) -> bool {
-        !self.ended.is_empty()
+    /// How many operations there are.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.operations.len()
     }
 
-    /// A job that ended and is to be followed up.
+    /// Whether [`Core::take_ended`] has one.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.remote.is_empty()
+    }
+
+    /// A job that ended and is to be followed up on other CPUs.
     pub(crate) fn take_ended(&mut self) -> Option<Ended> {
-        self.ended.pop_front()
+        self.remote.pop_front()
     }
 
     /// A slot and number of a job that was dropped while it ran, and is to stop.
@@ -280,11 +307,11 @@ impl<T: Tell> Core<T> {
 
     /// A job pushed by the program.
     pub(crate) fn push(&mut self, slot: u32, now: Time) -> Result<u64, Rejected> {
-        let operation = self.operations.get(slot as usize).filter(|operation| operation.link.is_none());
-        let operation = operation.ok_or(Rejected::NotYours)?;
+        let operation = self.operations.get(slot as usize);
+        let operation =
+            operation.filter(|operation| matches!(operation.after, After::Push)).ok_or(Rejected::NotYours)?;
         let earliest = operation.last_arrival.map(|last| last.saturating_add(operation.distance));
         if let Some(earliest) = earliest.filter(|earliest| *earliest > now) {
-            self.reject(slot, now, now, now);
             return Err(Rejected::TooEarly(earliest));
         }
         self.arrive(slot, now, now)
@@ -312,7 +339,8 @@ impl<T: Tell> Core<T> {
             self.reject(slot, arrival, origin, now);
             return Err(Rejected::Full);
         }
-        let number = operation.number(arrival);
+        let number = operation.number();
+        operation.last_arrival = Some(arrival);
         let deadline = arrival.saturating_add(operation.deadline);
         let job = Instance { number, arrival, release: now, deadline, origin, passed: false };
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival, origin } });
@@ -327,7 +355,7 @@ impl<T: Tell> Core<T> {
 
     fn reject(&mut self, slot: u32, arrival: Time, origin: Time, now: Time) {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
-        let number = operation.number(arrival);
+        let number = operation.number();
         operation.counts.rejected += 1;
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival, origin } });
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Cancel(CancelCause::Rejected) });
@@ -363,10 +391,15 @@ impl<T: Tell> Core<T> {
     pub(crate) fn next(&mut self, level: u32, now: Time) -> Option<Upcall> {
         let upcall = self.try_next(level, now);
         if upcall.is_none() {
-            let next = self.first_waiting();
-            self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Idle { level, next } });
+            self.idle(level, now);
         }
         upcall
+    }
+
+    /// A thread of `level` has nothing to do.
+    pub(crate) fn idle(&mut self, level: u32, now: Time) {
+        let next = self.first_waiting();
+        self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Idle { level, next } });
     }
 
     /// The most important level for which a job waits, [`LEVELS_MAX`] where none does.
@@ -384,7 +417,10 @@ impl<T: Tell> Core<T> {
                     self.tell.tell(Told { at: now, slot, number: job.number, fact: Fact::Start { level } });
                     return Some(Upcall { slot, job });
                 }
-                Some(Taken::Cancel { slot }) => self.cancel(slot, CancelCause::Omitted, now),
+                Some(Taken::Cancel { slot }) => {
+                    self.cancel(slot, CancelCause::Omitted, now);
+                    self.settle(now);
+                }
                 None if self.freed.is_empty() => return None,
                 None => self.fill(now),
             }
@@ -433,32 +469,67 @@ impl<T: Tell> Core<T> {
     }
 
     fn follow_up(&mut self, slot: u32, number: u64, completed: bool, origin: Time) {
-        if !self.followers(slot).is_empty() {
-            self.ended.push_back(Ended { slot, number, completed, origin });
+        let Some(operation) = self.operations.get(slot as usize) else { return };
+        let ended = Ended { slot, number, completed, origin };
+        if !operation.followers.is_empty() {
+            self.ended.push_back(ended);
+        }
+        if operation.remote {
+            self.remote.push_back(ended);
         }
     }
 
-    /// Job `number` of one predecessor of the operation in `slot` ended: releases, or sheds, what was waiting for it.
-    pub(crate) fn follow(&mut self, slot: u32, ended: Ended, now: Time) {
-        let Some(link) = self.operations.get_mut(slot as usize).and_then(|operation| operation.link.as_mut()) else {
-            return;
-        };
-        link.ended(ended.number, ended.completed, ended.origin);
-        while let Some(due) = (self.operations.get_mut(slot as usize))
-            .and_then(|operation| operation.link.as_mut().and_then(Link::take_due))
-        {
-            if !due.shed {
-                // One that finds no room is counted and told as rejected.
-                let _ = self.release(slot, now, due.origin, now);
-                continue;
+    /// Releases, or sheds, what follows on this CPU the jobs that ended here. To be called before the lock is left.
+    #[inline]
+    pub(crate) fn settle(&mut self, now: Time) {
+        while let Some(ended) = self.ended.pop_front() {
+            let count = self.operations.get(ended.slot as usize).map_or(0, |operation| operation.followers.len());
+            for at in 0..count {
+                let operation = self.operations.get(ended.slot as usize);
+                if let Some(slot) = operation.and_then(|operation| operation.followers.get(at)).copied() {
+                    self.follow(slot, ended, now);
+                }
             }
-            let Some(operation) = self.operations.get_mut(slot as usize) else { return };
-            let number = operation.number(now);
-            operation.counts.cancelled += 1;
-            self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival: now, origin: due.origin } });
-            self.tell.tell(Told { at: now, slot, number, fact: Fact::Cancel(CancelCause::Shed) });
-            self.follow_up(slot, number, false, due.origin);
         }
+    }
+
+    /// A job of one predecessor of the operation in `slot` ended: releases, or sheds, what was waiting for it.
+    pub(crate) fn follow(&mut self, slot: u32, ended: Ended, now: Time) {
+        let Some(operation) = self.operations.get_mut(slot as usize) else { return };
+        match &mut operation.after {
+            After::Timer | After::Push => {}
+            // Jobs of one predecessor that were rejected end before those that wait.
+            After::One => self.release_or_shed(slot, !ended.completed, ended.origin, now),
+            After::Several(link) => {
+                link.ended(ended.number, ended.completed, ended.origin);
+                while let Some(due) = self.take_due(slot) {
+                    self.release_or_shed(slot, due.shed, due.origin, now);
+                }
+            }
+        }
+    }
+
+    fn take_due(&mut self, slot: u32) -> Option<Due> {
+        match &mut self.operations.get_mut(slot as usize)?.after {
+            After::Several(link) => link.take_due(),
+            _ => None,
+        }
+    }
+
+    fn release_or_shed(&mut self, slot: u32, shed: bool, origin: Time, now: Time) {
+        if !shed {
+            // One that finds no room is counted and told as rejected.
+            let _ = self.release(slot, now, origin, now);
+            return;
+        }
+        let Some(operation) = self.operations.get_mut(slot as usize) else { return };
+        let number = operation.number();
+        operation.counts.cancelled += 1;
+        // Of an instance that was given up nobody knows when it began.
+        let origin = if origin == Time::MAX { now } else { origin };
+        self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival: now, origin } });
+        self.tell.tell(Told { at: now, slot, number, fact: Fact::Cancel(CancelCause::Shed) });
+        self.follow_up(slot, number, false, origin);
     }
 
     /// The next deadline that [`Core::pass_deadlines`] is to be called at.

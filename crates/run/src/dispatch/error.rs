@@ -82,7 +82,7 @@ pub enum StopError {
     },
 }
 
-/// Why a job was not queued. But for [`PushError::Stopped`] and [`PushError::NotPushed`] it counts, as released and rejected.
+/// Why a job was not queued. Only [`PushError::Full`] counts, as released and rejected: otherwise there was no job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum PushError {
     /// As many jobs as its backlog allows wait or run.
@@ -94,8 +94,8 @@ pub enum PushError {
         /// How long it still takes.
         wait: Span,
     },
-    /// It is released by its predecessors, not by the program.
-    #[error("the operation follows others, whose end releases it")]
+    /// It is released by a timer or by its predecessors, not by the program.
+    #[error("the operation is released by a timer or by the end of others, not by a push")]
     NotPushed,
     /// The dispatcher does not run.
     #[error("the dispatcher has not started, or was stopped")]

@@ -14,7 +14,7 @@ use takt_model::draw::{Arrivals, Draw};
 use takt_model::{Arrival, Span, System, TaskId, Time};
 use takt_policy::Passed;
 
-use super::core::{Core, End, Ended, LEVELS_MAX, Place, Rejected, Upcall};
+use super::core::{Core, End, Ended, Place, Rejected, Upcall};
 use super::error::PushError;
 use super::told::Teller;
 use crate::record::Releases;
@@ -53,6 +53,9 @@ pub(crate) struct Station {
     pub(crate) signals: Vec<AtomicU32>,
     /// The timer thread's futex.
     pub(crate) timer: AtomicU32,
+    /// Levels whose threads are to be woken and perhaps have not been: who decided so may have lost its CPU in between, and then the next one
+    /// that leaves the lock does it.
+    pub(crate) pending: [AtomicU64; 2],
     pub(crate) operations: Vec<Running>,
 }
 
@@ -75,7 +78,8 @@ pub(crate) struct Held {
     /// Threads that each level shall have.
     threads: u32,
     changes: Vec<(u32, Passed)>,
-    stopping: bool,
+    /// Since when nothing is released, started or counted any more.
+    stopping: Option<Time>,
     last: Time,
     /// When the timer thread wakes up by itself.
     timer_until: Time,
@@ -105,9 +109,9 @@ impl Held {
                 .map(|worker| Worker { role: role(worker), tid: None, priority: None, slot: None })
                 .collect(),
             threads,
-            changes: Vec::with_capacity(LEVELS_MAX),
+            changes: Vec::with_capacity(core.slot_count()),
             core,
-            stopping: false,
+            stopping: None,
             last: Time::ZERO,
             timer_until: Time::MAX,
         }
@@ -126,17 +130,19 @@ impl Held {
         self.workers.iter().filter(|worker| worker.role == level).count()
     }
 
-    /// A worker has no job any more: where its level has enough threads without it, it is to spare.
-    fn free(&mut self, worker: usize) {
-        let Some(this) = self.workers.get_mut(worker) else { return };
+    /// A worker has no job any more: where its level has enough threads without it, it serves one that lacks them, or is to spare. Returns its
+    /// level before, if that changed.
+    fn free(&mut self, worker: usize) -> Option<u32> {
+        let this = self.workers.get_mut(worker)?;
         this.slot = None;
         let role = this.role;
-        if self.serving(role) > self.threads as usize {
-            let spare = self.spare();
-            if let Some(this) = self.workers.get_mut(worker) {
-                this.role = spare;
-            }
+        if self.serving(role) <= self.threads as usize {
+            return None;
         }
+        let lacking = (0..self.spare()).find(|level| self.serving(*level) < self.threads as usize);
+        let new = lacking.unwrap_or(self.spare());
+        self.workers.get_mut(worker)?.role = new;
+        Some(role)
     }
 
     /// Threads that run a job serve the level that it has by the plan in force; the others fill up what the levels lack.
@@ -195,8 +201,27 @@ impl Station {
         }
     }
 
+    /// All handlers that run are to return.
+    fn stop_handlers(&self) {
+        for operation in &self.operations {
+            operation.stop_before.store(u64::MAX, Ordering::Release);
+        }
+    }
+
+    /// To be called under the lock, before [`Station::wake`] without it.
+    fn announce(&self, wakes: Wakes) {
+        for (word, half) in self.pending.iter().zip([wakes.levels as u64, (wakes.levels >> 64) as u64]) {
+            if half != 0 {
+                word.fetch_or(half, Ordering::AcqRel);
+            }
+        }
+    }
+
     fn wake(&self, wakes: Wakes) {
-        let mut rest = wakes.levels;
+        let [low, high] = [&self.pending[0], &self.pending[1]].map(|word| u128::from(word.load(Ordering::Acquire)));
+        // One's own, too: another thread that announced the same may just have taken it back.
+        let levels = wakes.levels | low | high << 64;
+        let mut rest = levels;
         while rest != 0 {
             let level = rest.trailing_zeros();
             rest &= rest - 1;
@@ -204,6 +229,10 @@ impl Station {
                 signal.fetch_add(1, Ordering::AcqRel);
                 futex::wake_all(signal);
             }
+        }
+        if levels != 0 {
+            self.pending[0].fetch_and(!(levels as u64), Ordering::AcqRel);
+            self.pending[1].fetch_and(!((levels >> 64) as u64), Ordering::AcqRel);
         }
         if wakes.timer {
             self.timer.fetch_add(1, Ordering::AcqRel);
@@ -241,8 +270,11 @@ impl Shared {
         if self.go.load(Ordering::Acquire) != GO_RUN {
             return Err(PushError::Stopped);
         }
+        if self.draws_sporadic {
+            return Err(PushError::NotPushed);
+        }
         let mut held = station.held.lock();
-        if held.stopping {
+        if held.stopping.is_some() {
             return Err(PushError::Stopped);
         }
         let now = held.now(self.epoch());
@@ -255,11 +287,16 @@ impl Shared {
         })
     }
 
-    /// Frees the lock of a CPU, wakes whom it concerns, and tells those that follow what ended.
+    /// Frees the lock of a CPU, wakes whom it concerns, and tells those that follow on other CPUs what ended.
     fn leave(&self, cpu: u32, station: &Station, mut held: PiGuard<'_, Held>) {
+        let last = held.last;
+        if held.stopping.is_none() {
+            held.core.settle(last);
+        }
         let wakes = held.wakes();
         station.stop_dropped(&mut held);
         let ended = held.core.has_ended();
+        station.announce(wakes);
         drop(held);
         station.wake(wakes);
         if ended {
@@ -267,7 +304,7 @@ impl Shared {
         }
     }
 
-    /// Releases and sheds what follows the jobs that ended on these CPUs (bits), and what follows those in turn.
+    /// Releases and sheds what follows on other CPUs the jobs that ended on these (bits), and what follows those in turn.
     fn settle(&self, mut cpus: u128) {
         while cpus != 0 {
             let cpu = cpus.trailing_zeros();
@@ -278,15 +315,20 @@ impl Shared {
                 continue;
             };
             let followers = station.operations.get(ended.slot as usize).map_or(&[][..], |ended| &ended.followers);
-            for place in followers {
+            for place in followers.iter().filter(|place| place.cpu != cpu) {
                 let Some(station) = self.stations.get(place.cpu as usize) else { continue };
                 let mut held = station.held.lock();
+                if held.stopping.is_some() {
+                    continue;
+                }
                 let now = held.now(self.epoch());
                 held.core.follow(place.slot, ended, now);
+                held.core.settle(now);
                 let wakes = held.wakes();
                 if held.core.has_ended() {
                     cpus |= 1 << place.cpu;
                 }
+                station.announce(wakes);
                 drop(held);
                 station.wake(wakes);
             }
@@ -297,10 +339,6 @@ impl Shared {
     pub(crate) fn switch(&self, plan: usize) -> Switched {
         let mut switched = Switched { moved: 0, locked: Span::ZERO };
         self.switch_from(0, plan, &mut { Time::ZERO }, &mut switched);
-        for station in &self.stations {
-            // A deadline may count now that did not before, and a thread that sleeps may serve another level.
-            station.wake_all();
-        }
         self.settle((1u128 << self.stations.len()) - 1);
         switched
     }
@@ -318,8 +356,12 @@ impl Shared {
         switched.moved += held.core.switch(plan, *now, &mut changes);
         held.changes = changes;
         station.stop_dropped(held);
+        held.core.settle(*now);
         held.assign_roles();
         self.set_priorities(held);
+        // A deadline may count now that did not before, and a thread that sleeps may serve another level. Under the lock: whoever switches may be
+        // less important than all of them, and would lose its CPU before.
+        station.wake_all();
         switched.locked = switched.locked.max(self.epoch().now().saturating_since(locked));
     }
 
@@ -345,12 +387,10 @@ impl Shared {
         }
         let mut end = Time::ZERO;
         for station in &self.stations {
-            for operation in &station.operations {
-                operation.stop_before.store(u64::MAX, Ordering::Release);
-            }
+            station.stop_handlers();
             let mut held = station.held.lock();
-            held.stopping = true;
-            end = end.max(held.now(self.epoch()));
+            let now = held.now(self.epoch());
+            end = end.max(*held.stopping.get_or_insert(now));
             drop(held);
             station.wake_all();
         }
@@ -380,25 +420,36 @@ impl Shared {
         ready: impl FnOnce(Result<(), SchedError>),
     ) {
         let Some(station) = self.stations.get(cpu as usize) else { return };
-        let Some((_class, epoch)) = self.enter(kernel_cpu, &class, ready) else { return };
-        if let Some(this) = station.held.lock().workers.get_mut(worker) {
-            this.tid = Some(Tid::current());
-            this.priority = if let Class::Fifo { priority } = class { Some(priority) } else { None };
-        }
+        // Known before any plan is switched: later it may not get a CPU to say so.
+        let register = || {
+            if let Some(this) = station.held.lock().workers.get_mut(worker) {
+                this.tid = Some(Tid::current());
+                this.priority = if let Class::Fifo { priority } = class { Some(priority) } else { None };
+            }
+        };
+        let Some((_class, epoch)) = self.enter(kernel_cpu, &class, register, ready) else { return };
         let mut ran: Option<(Upcall, End)> = None;
         loop {
             let mut held = station.held.lock();
+            if held.stopping.is_some() {
+                // What ends after the stop, perhaps because of it, is not complete.
+                return;
+            }
             if let Some((upcall, end)) = ran.take() {
                 let now = held.now(epoch);
                 held.core.end(upcall, end, now);
-                held.free(worker);
+                held.core.settle(now);
+                if let Some(before) = held.free(worker) {
+                    self.set_priorities(&mut held);
+                    held.core.idle(before, now);
+                }
                 if held.core.has_ended() {
                     // Those that follow may come before what this thread would take next.
                     self.leave(cpu, station, held);
                     held = station.held.lock();
                 }
             }
-            if held.stopping {
+            if held.stopping.is_some() {
                 return;
             }
             let now = held.now(epoch);
@@ -429,10 +480,18 @@ impl Shared {
         let Some(operation) = station.operations.get(upcall.slot as usize) else { return End::Failed };
         let job = Job { operation, upcall, epoch };
         let mut handler = operation.handler.lock();
+        if job.must_stop() {
+            // Dropped before it began: that is told already.
+            return End::Failed;
+        }
         // What a panic leaves is the program's: its own state, which only this handler touches.
         match catch_unwind(AssertUnwindSafe(|| handler(&job))) {
             Ok(()) => End::Completed,
-            Err(_) => End::Failed,
+            Err(payload) => {
+                // To drop it could panic again.
+                std::mem::forget(payload);
+                End::Failed
+            }
         }
     }
 
@@ -454,7 +513,7 @@ impl Shared {
                 sources.push((slot, Releases::new(arrivals, self.duration)));
             }
         }
-        let Some((_class, epoch)) = self.enter(kernel_cpu, &class, ready) else { return };
+        let Some((_class, epoch)) = self.enter(kernel_cpu, &class, || (), ready) else { return };
         let mut switches = self.switches.iter().filter(|_| cpu == 0).peekable();
         loop {
             let seen = station.timer.load(Ordering::Acquire);
@@ -462,18 +521,27 @@ impl Shared {
                 self.switch(*plan);
             }
             let mut held = station.held.lock();
-            if held.stopping {
+            if held.stopping.is_some() {
                 return;
             }
             let now = held.now(epoch);
+            if now >= self.duration {
+                held.stopping = Some(now);
+                drop(held);
+                station.stop_handlers();
+                station.wake_all();
+                return;
+            }
             held.core.pass_deadlines(now);
+            let mut arrivals = 0;
             let mut next = switches.peek().map_or(Time::MAX, |(at, _)| *at);
             for (slot, releases) in &mut sources {
                 while let Some(due) = releases.peek() {
-                    if due.release > now {
+                    if due.release > now || arrivals >= ARRIVALS_MAX {
                         next = next.min(due.release);
                         break;
                     }
+                    arrivals += 1;
                     releases.advance();
                     let overtaken = releases.peek().is_some_and(|after| after.release <= now);
                     if overtaken && held.core.skips(*slot) {
@@ -484,7 +552,7 @@ impl Shared {
                     }
                 }
             }
-            let until = held.core.next_deadline().map_or(next, |deadline| deadline.min(next));
+            let until = held.core.next_deadline().map_or(next, |deadline| deadline.min(next)).min(self.duration);
             held.timer_until = until;
             self.leave(cpu, station, held);
             futex::wait(&station.timer, seen, epoch, until.min(epoch.now().saturating_add(IDLE_MAX)));
@@ -496,6 +564,7 @@ impl Shared {
         &self,
         kernel_cpu: u32,
         class: &Class,
+        register: impl FnOnce(),
         ready: impl FnOnce(Result<(), SchedError>),
     ) -> Option<(ClassGuard, Epoch)> {
         let entered = sched::set_affinity(&[kernel_cpu]).and_then(|()| {
@@ -509,6 +578,7 @@ impl Shared {
                 return None;
             }
         };
+        register();
         ready(Ok(()));
         let patience = Epoch::now_is_zero();
         loop {
@@ -525,6 +595,9 @@ impl Shared {
         }
     }
 }
+
+/// Arrivals that a timer tells in one hold of the lock: after a pause of the machine there may be many.
+const ARRIVALS_MAX: u32 = 64;
 
 /// A thread with nothing to do looks up this often, whoever may have forgotten to wake it.
 const IDLE_MAX: Span = Span::from_s(1);

@@ -399,6 +399,9 @@ fn value(operation: &Operation, key: &'static str, given: impl ToString, right: 
     Anomaly::Value { of: operation.owner(), key, given: given.to_string(), right: right.to_owned() }
 }
 
+/// Jobs of one operation that may wait.
+const BACKLOG_MAX: u32 = 65_536;
+
 fn wrong_values(operation: &Operation, anomalies: &mut Vec<Anomaly>) {
     let mut span = |key, span: Span, zero: bool| {
         if span > Span::FILE_MAX {
@@ -425,6 +428,9 @@ fn wrong_values(operation: &Operation, anomalies: &mut Vec<Anomaly>) {
     }
     if operation.backlog == 0 {
         anomalies.push(value(operation, "backlog", 0, "at least 1 job must find a place"));
+    } else if operation.backlog > BACKLOG_MAX {
+        let right = format!("room for {BACKLOG_MAX} jobs is all there is");
+        anomalies.push(value(operation, "backlog", operation.backlog, &right));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The queues of one CPU without threads of their own, for a program that has its own loop.
 
 use takt_linux::{Epoch, PiMutex};
-use takt_model::Time;
+use takt_model::{Late, Time};
 use takt_policy::PolicyError;
 
 use super::core::{Core, Counts, End, Rejected, Tell, Told, Upcall};
@@ -42,6 +42,8 @@ pub struct Queues {
     core: PiMutex<Core<Silent>>,
     epoch: Epoch,
     names: Vec<String>,
+    /// Whether a level drops or demotes late jobs.
+    late_rules: bool,
 }
 
 /// A job that was taken, until its end.
@@ -92,7 +94,8 @@ impl Queues {
             Silent,
         )?;
         let names = plan.rows.iter().filter(|row| row.cpu == cpu).map(|row| row.name.clone()).collect();
-        Ok(Queues { core: PiMutex::new(core), epoch: Epoch::now_is_zero(), names })
+        let late_rules = plan.levels.iter().any(|level| level.late != Late::Continue);
+        Ok(Queues { core: PiMutex::new(core), epoch: Epoch::now_is_zero(), names, late_rules })
     }
 
     /// The slot of an operation.
@@ -123,6 +126,9 @@ impl Queues {
     pub fn take(&self, level: u32) -> Option<Ticket> {
         let mut core = self.core.lock();
         let now = self.epoch.now();
+        if self.late_rules {
+            core.pass_deadlines(now);
+        }
         let upcall = core.next(level, now);
         settle(&mut core, now);
         upcall.map(Ticket)
@@ -135,6 +141,9 @@ impl Queues {
         let now = self.epoch.now();
         core.end(ended.0, End::Completed, now);
         settle(&mut core, now);
+        if self.late_rules {
+            core.pass_deadlines(now);
+        }
         let upcall = core.next(level, now);
         settle(&mut core, now);
         upcall.map(Ticket)
@@ -161,12 +170,6 @@ impl Queues {
 /// Tells those that follow what ended.
 #[inline]
 fn settle(core: &mut Core<Silent>, now: Time) {
-    while let Some(ended) = core.take_ended() {
-        for at in 0..core.followers(ended.slot).len() {
-            if let Some(place) = core.followers(ended.slot).get(at).copied() {
-                core.follow(place.slot, ended, now);
-            }
-        }
-    }
+    core.settle(now);
     let _ = core.take_woken();
 }

@@ -10,7 +10,7 @@ use takt_policy::{Passed, PolicyError};
 
 use super::core::{Core, Counts, End, Upcall};
 use super::plan::{Plan, Row};
-use super::running::{known, places};
+use super::running::{Places, followers, known, places};
 use super::told::{Merger, Teller};
 use crate::record::Releases;
 use crate::ring::Ring;
@@ -123,20 +123,18 @@ impl Plan {
     }
 }
 
-/// Tells followers of the jobs that ended; whether there were any.
-fn settle(cpus: &mut [Cpu<'_>], plan: &Plan, places: &super::running::Places, now: Time) -> bool {
+/// Tells followers of the jobs that ended; whether there were any on other CPUs.
+fn settle(cpus: &mut [Cpu<'_>], plan: &Plan, places: &Places, now: Time) -> bool {
     let mut any = false;
     loop {
+        for cpu in cpus.iter_mut() {
+            cpu.core.settle(now);
+        }
         let ended = cpus.iter_mut().enumerate().find_map(|(cpu, at)| Some((cpu, at.core.take_ended()?)));
         let Some((cpu, ended)) = ended else { return any };
         any = true;
-        let task = cpus.get(cpu).and_then(|cpu| cpu.core.task(ended.slot));
-        let follows = |row: &&Row| {
-            let after = plan.system.tasks.get(row.task.index()).map_or(&[][..], |task| &task.after);
-            task.is_some_and(|task| after.contains(&task))
-        };
-        for row in plan.rows.iter().filter(follows) {
-            let Some(place) = places.get(&row.task) else { continue };
+        let Some(task) = cpus.get(cpu).and_then(|cpu| cpu.core.task(ended.slot)) else { continue };
+        for place in followers(plan, places, task).iter().filter(|place| place.cpu as usize != cpu) {
             if let Some(cpu) = cpus.get_mut(place.cpu as usize) {
                 cpu.core.follow(place.slot, ended, now);
             }

@@ -28,6 +28,8 @@ const READY_MAX: Duration = Duration::from_secs(30);
 const LEAD: Span = Span::from_ms(20);
 /// How long handlers may take to return when the dispatcher stops.
 const GRACE: Span = Span::from_s(5);
+/// Facts that a ring holds at most: 512 MiB.
+const RECORDS_MAX: usize = 1 << 24;
 /// CPUs of one dispatcher: bits of a set.
 const CPUS_MAX: usize = 64;
 
@@ -142,7 +144,7 @@ impl Dispatcher {
         let sets = if plan.modes.is_empty() { 1 } else { 2 };
         let workers = (levels + 1) * threads as usize * sets;
         for cpu in 0..node as u32 {
-            let ring = Arc::new(Ring::new(options.records.max(2)));
+            let ring = Arc::new(Ring::new(options.records.clamp(2, RECORDS_MAX)));
             let row = |task: TaskId| plan.rows.iter().find(|row| row.task == task);
             let core = Core::new(
                 &plan.system,
@@ -155,18 +157,17 @@ impl Dispatcher {
             let mut operations = Vec::new();
             for row in plan.rows.iter().filter(|row| row.cpu == cpu) {
                 let handler = handlers.remove(&row.task).ok_or_else(|| StartError::NoHandler(row.name.clone()))?;
-                let slot = operations.len() as u32;
                 operations.push(Running {
                     task: row.task,
                     name: row.name.clone(),
-                    followers: core.followers(slot).to_vec(),
+                    followers: followers(&plan, &places, row.task),
                     handler: PiMutex::new(handler),
                     stop_before: AtomicU64::new(0),
                 });
             }
             let signals = (0..=core.level_count()).map(|_| AtomicU32::new(0)).collect();
             let held = PiMutex::new(Held::new(core, threads, workers));
-            stations.push(Station { held, signals, timer: AtomicU32::new(0), operations });
+            stations.push(Station { held, signals, timer: AtomicU32::new(0), pending: Default::default(), operations });
             lanes.push((ring, known(&plan, cpu)));
         }
         let shared = Arc::new(Shared {
@@ -222,20 +223,43 @@ pub(crate) fn places(plan: &Plan) -> Places {
 
 /// What the log's side knows of the operations of a CPU.
 pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
+    let hops = hops(plan);
     let known = |row: &Row| {
         let deadline = plan.system.tasks.get(row.task.index()).map_or(Span::MAX, |task| task.deadline);
         let at = plan.rows.iter().position(|other| other.task == row.task);
         let changed = plan.modes.iter().filter_map(|mode| mode.rows.get(at?));
         let levels = std::iter::once(row).chain(changed).map(|row| row.level).collect();
-        Known { task: row.task, deadline, hop: hop(plan, row.task), levels }
+        Known { task: row.task, deadline, hop: hops.get(row.task.index()).copied().unwrap_or(0), levels }
     };
     plan.rows.iter().filter(|row| row.cpu == cpu).map(known).collect()
 }
 
-/// Links before a task on the longest way from a source.
-fn hop(plan: &Plan, task: TaskId) -> u32 {
-    let before = plan.system.tasks.get(task.index()).map_or(&[][..], |task| &task.after);
-    before.iter().map(|before| hop(plan, *before) + 1).max().unwrap_or(0)
+/// Where the operations are that follow a task.
+pub(crate) fn followers(plan: &Plan, places: &Places, task: TaskId) -> Vec<Place> {
+    let after = |row: &&Row| plan.system.tasks.get(row.task.index()).is_some_and(|other| other.after.contains(&task));
+    plan.rows.iter().filter(after).filter_map(|row| places.get(&row.task).copied()).collect()
+}
+
+/// Links before each task of the System on the longest way from a source.
+fn hops(plan: &Plan) -> Vec<u32> {
+    let tasks = &plan.system.tasks;
+    let mut hops = vec![0; tasks.len()];
+    // A chain has as many links as tasks at most; a round in which nothing changes is the last.
+    for _ in 0..tasks.len() {
+        let mut changed = false;
+        for (at, task) in tasks.iter().enumerate() {
+            let before = task.after.iter().filter_map(|before| hops.get(before.index()));
+            let hop = before.max().map_or(0, |before: &u32| before + 1);
+            if let Some(known) = hops.get_mut(at).filter(|known| **known != hop) {
+                *known = hop;
+                changed = true;
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+    hops
 }
 
 /// By plan, by level, that of demoted jobs last.

@@ -287,6 +287,10 @@ impl Lane {
     fn adopt(&mut self, plan: u32) {
         for started in self.started.iter_mut().chain(&mut self.running) {
             let levels = self.known.get(started.slot as usize).map(|known| &known.levels);
+            let demoted = levels.is_some_and(|levels| levels.iter().all(|level| *level < started.level));
+            if demoted {
+                continue;
+            }
             if let Some(level) = levels.and_then(|levels| levels.get(plan as usize)) {
                 started.level = *level;
             }
