@@ -151,7 +151,7 @@ impl Partitions {
     pub fn admit(&self, index: usize, tid: i32) -> Result<(), CpusetError> {
         match &self.layout {
             Layout::V1 { folders } => match folders.get(index) {
-                Some(folder) => write(&folder.join("tasks"), &tid.to_string(), ""),
+                Some(folder) => admit_v1(&folder.join("tasks"), tid),
                 None => Ok(()),
             },
             Layout::V2 { plan, .. } => v2::join(&Kernel, plan, index, tid),
@@ -317,6 +317,21 @@ fn rest_of(all: &[u32], groups: &[Vec<u32>]) -> Vec<u32> {
 
 fn read(path: &Path) -> Result<String, CpusetError> {
     fs::read_to_string(path).map_err(|error| failed(path, &error, ""))
+}
+
+/// How often a thread that cannot be moved yet is tried again, 20 ms apart.
+const ADMIT_TRIES_MAX: u32 = 25;
+
+/// A thread of the kernel's that was made but has not run yet cannot be moved (EINVAL); soon it has.
+fn admit_v1(tasks: &Path, tid: i32) -> Result<(), CpusetError> {
+    let tid = tid.to_string();
+    for _ in 1..ADMIT_TRIES_MAX {
+        match fs::write(tasks, &tid) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => crate::clock::pause(Span::from_ms(20)),
+            other => return other.map_err(|error| failed(tasks, &error, "")),
+        }
+    }
+    write(tasks, &tid, "")
 }
 
 fn write(path: &Path, text: &str, hint: &'static str) -> Result<(), CpusetError> {
