@@ -219,11 +219,12 @@ impl<'a, S: Stamps> Recorder<'a, S> {
                     }
                 }
                 _ => {
-                    // Deadlines that no event can precede any more.
+                    // Deadlines that no event can precede any more. When all threads are through, only the run's end tells which were missed:
+                    // until then nothing is settled beyond what was.
                     if certain < Time::MAX {
                         self.miss_before(certain);
+                        self.out.until(certain);
                     }
-                    self.out.until(certain);
                     return;
                 }
             }

@@ -243,3 +243,41 @@ fn a_lost_record_loses_no_release() {
         ["3 release@3 0.0", "13 release@13 0.1", "13 miss 0.0", "23 miss 0.1", "25 release@23 0.2"]
     );
 }
+
+/// What was stamped, and up to where all was said to be told.
+#[derive(Default)]
+struct Kept {
+    stamps: Vec<(Time, Event)>,
+    until: Time,
+    late: Vec<Event>,
+}
+
+impl Stamps for Kept {
+    fn stamp(&mut self, stamp: Stamp) {
+        if stamp.due < self.until {
+            self.late.push(stamp.event);
+        }
+        self.stamps.push((stamp.at, stamp.event));
+    }
+    fn until(&mut self, until: Time) {
+        self.until = until;
+    }
+}
+
+#[test]
+fn nothing_is_settled_before_the_misses_of_the_end_are_told() {
+    let lanes = lanes(&[&[]]);
+    let mut recorder = Recorder::new(Kept::default(), &[4], &lanes, due(10, 1));
+    push(&lanes[0], 5, Kind::Release, 0, 5);
+    push(&lanes[0], 6, Kind::Start, 0, 4);
+    recorder.drain(&lanes, NS(100));
+    assert_eq!(recorder.out().until, NS(6));
+    // The thread is through, without having completed its job; the deadline was at 15.
+    floor(&lanes[0], u64::MAX);
+    recorder.drain(&lanes, NS(100));
+    assert_eq!(recorder.out().until, NS(6), "a miss is still to come");
+    let (_, _, kept) = recorder.finish(&lanes, NS(100));
+    let job = JobKey { task: TaskId(0), number: 0 };
+    assert_eq!(kept.stamps.last(), Some(&(NS(15), Event::Miss { job })));
+    assert!(kept.late.is_empty(), "{:?}", kept.late);
+}
