@@ -77,7 +77,6 @@ impl Link {
             debug_assert!(self.open_max < usize::MAX, "instance {number} is already closed");
             return;
         };
-        // Whoever is so far ahead sheds what is behind, before it takes more room.
         while self.open.len() <= at {
             self.open.push_back(Instance { waiting_for: self.predecessors, shed: false, origin: Time::MAX });
         }

@@ -13,7 +13,7 @@ use takt_model::{NodeId, Span, System, Task, Time};
 
 use crate::dispatch::{Anomaly, Dispatcher, Limits, Options, Plan, StartError, StopError, Stopped};
 use crate::error::{RunError, grant};
-use crate::start::{LOOK, Progress, records};
+use crate::start::{LOOK, Progress, note_of_lost, note_of_steal, records};
 use crate::work::{Work, Worked};
 use crate::{Prepared, RunOptions, RunSummary, TaskSummary};
 
@@ -122,12 +122,8 @@ impl Prepared {
             StopError::Panicked { thread } => RunError::Panicked { task: thread },
         })?;
         let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
-        if let Some(steal) = steal.filter(|steal| !steal.is_zero()) {
-            notes.push(format!("the hypervisor took {steal} of CPU time during the run: the figures hold that too"));
-        }
-        if stopped.lost > 0 {
-            notes.push(format!("{} records found a full buffer: the figures are incomplete", stopped.lost));
-        }
+        notes.extend(note_of_steal(steal));
+        notes.extend(note_of_lost(stopped.lost));
         if stopped.refused > 0 {
             notes.push(format!(
                 "the kernel refused {} changes of a thread's priority: jobs that ran when a mode began kept their level",

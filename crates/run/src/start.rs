@@ -34,12 +34,12 @@ pub type Progress<'a> = dyn FnMut(Time) + 'a;
 const LEAD: Span = Span::from_ms(50);
 /// How often the recorder looks.
 pub(crate) const LOOK: Span = Span::from_ms(10);
-/// How long after the end a thread may take to end; it looks at the clock every 20 us of its CPU time.
-const GRACE: Span = Span::from_s(5);
+/// How long after the end a thread may take to end; it looks at the clock every 20 us of its CPU time, and a handler as often as it likes.
+pub(crate) const GRACE: Span = Span::from_s(5);
 /// How long a thread may take to get its CPUs and its class.
-const READY_MAX: Duration = Duration::from_secs(30);
+pub(crate) const READY_MAX: Duration = Duration::from_secs(30);
 /// A thread needs little; what it touches is prefaulted and locked.
-const STACK_BYTES: usize = 256 * 1024;
+pub(crate) const STACK_BYTES: usize = 256 * 1024;
 
 impl Prepared {
     /// What the log's header says: `run`, or `run-best-effort` under SCHED_OTHER.
@@ -329,9 +329,7 @@ fn longest_reservation(tasks: &[MappedTask]) -> Span {
 }
 
 fn add_notes(notes: &mut Vec<String>, told: &Told, steal: Option<Span>) {
-    if told.lost > 0 {
-        notes.push(format!("{} records found a full buffer: the figures are incomplete", told.lost));
-    }
+    notes.extend(note_of_lost(told.lost));
     if let Some(kernel) = told.kernel.as_ref().filter(|kernel| kernel.lost > 0) {
         let lost = kernel.lost;
         notes.push(format!(
@@ -347,9 +345,18 @@ fn add_notes(notes: &mut Vec<String>, told: &Told, steal: Option<Span>) {
     if let Some(error) = told.kernel.as_ref().and_then(|kernel| kernel.failed.as_ref()) {
         notes.push(format!("from some moment on nothing is known of preemptions, migrations and CPU times: {error}"));
     }
-    if let Some(steal) = steal.filter(|steal| !steal.is_zero()) {
-        notes.push(format!("the hypervisor took {steal} of CPU time during the run: the figures hold that too"));
-    }
+    notes.extend(note_of_steal(steal));
+}
+
+/// Records that found a full buffer, if any did.
+pub(crate) fn note_of_lost(lost: u64) -> Option<String> {
+    (lost > 0).then(|| format!("{lost} records found a full buffer: the figures are incomplete"))
+}
+
+/// What a hypervisor took, if it took anything.
+pub(crate) fn note_of_steal(steal: Option<Span>) -> Option<String> {
+    let steal = steal.filter(|steal| !steal.is_zero())?;
+    Some(format!("the hypervisor took {steal} of CPU time during the run: the figures hold that too"))
 }
 
 /// So many tasks are named in one note.

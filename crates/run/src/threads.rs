@@ -163,7 +163,7 @@ pub(crate) fn live(
         }
         Err(error) => return ready(Err(error)),
     };
-    let Some(epoch) = wait_for_go(shared) else { return };
+    let Some(epoch) = wait_for_go(&shared.go, &shared.epoch) else { return };
     let Some(task) = shared.system.tasks.get(lane.task.index()) else { return };
     let mut thread = Thread {
         shared,
@@ -179,12 +179,13 @@ pub(crate) fn live(
     if lane.after.is_empty() { thread.source() } else { thread.successor() }
 }
 
-fn wait_for_go(shared: &Shared) -> Option<Epoch> {
+/// Sleeps until the others are ready, too; time zero, or `None` where it does not come to that.
+pub(crate) fn wait_for_go(go: &AtomicU32, epoch: &OnceLock<Epoch>) -> Option<Epoch> {
     let patience = Epoch::now_is_zero();
     loop {
-        match shared.go.load(Ordering::Acquire) {
-            GO_WAIT => futex::wait(&shared.go, GO_WAIT, patience, patience.now().saturating_add(Span::from_s(1))),
-            GO_RUN => return shared.epoch.get().copied(),
+        match go.load(Ordering::Acquire) {
+            GO_WAIT => futex::wait(go, GO_WAIT, patience, patience.now().saturating_add(Span::from_s(1))),
+            GO_RUN => return epoch.get().copied(),
             _ => return None,
         }
     }

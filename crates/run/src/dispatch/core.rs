@@ -11,6 +11,8 @@ use takt_log::CancelCause;
 use takt_model::{Arrival, NodeId, Span, System, TaskId, Time};
 use takt_policy::{Due, Job, Levels, Link, Passed, PolicyError, Queued, Taken};
 
+use super::error::PushError;
+
 /// By how many jobs one predecessor of several may be ahead of another, besides those of their backlogs.
 const INSTANCES_MAX: usize = 64;
 
@@ -103,6 +105,17 @@ pub(crate) enum Rejected {
     TooEarly(Time),
     /// There is no such operation, or it is released by others.
     NotYours,
+}
+
+impl Rejected {
+    /// As the program that pushed at `now` is told.
+    pub(crate) fn told(self, now: Time) -> PushError {
+        match self {
+            Rejected::Full => PushError::Full,
+            Rejected::TooEarly(earliest) => PushError::TooEarly { wait: earliest.saturating_since(now) },
+            Rejected::NotYours => PushError::NotPushed,
+        }
+    }
 }
 
 /// What became of an operation's jobs.
@@ -198,12 +211,12 @@ pub(crate) struct Core<T> {
 pub(crate) const LEVELS_MAX: usize = 128;
 
 impl<T: Tell> Core<T> {
-    /// The operations of `cpu`; `place` knows where each task is, and `backlog` how many jobs of it may be there at once.
+    /// The operations of `cpu`; `followers` knows where those are that follow a task, and `backlog` how many jobs of it may be there at once.
     pub(crate) fn new(
         system: &System,
         node: NodeId,
         cpu: u32,
-        place: impl Fn(TaskId) -> Option<Place>,
+        followers: impl Fn(TaskId) -> Vec<Place>,
         backlog: impl Fn(TaskId) -> u32,
         tell: T,
     ) -> Result<Self, PolicyError> {
@@ -214,9 +227,7 @@ impl<T: Tell> Core<T> {
         let operations: Vec<Operation> = tasks
             .filter_map(|id| Some((id, system.tasks.get(id.index())?)))
             .map(|(id, task)| {
-                let after = |(_, other): &(usize, &takt_model::Task)| other.after.contains(&id);
-                let followers = system.tasks.iter().enumerate().filter(after);
-                let followers: Vec<Place> = followers.filter_map(|(index, _)| place(TaskId(index as u32))).collect();
+                let followers = followers(id);
                 let sporadic = task.arrival == Arrival::Sporadic;
                 let backlog_max = backlog(id).max(1) as usize;
                 Operation {

@@ -1,7 +1,7 @@
 //! The threads of a dispatcher, and what they share: per CPU a lock with priority inheritance around its [`Core`], a thread that waits for
 //! releases and deadlines, and threads for each level.
 //!
-//! On these paths nothing allocates, and no lock is held while a program's code runs. A thread never holds the locks of two CPUs, but for
+//! On these paths nothing allocates, and no CPU's lock is held while a program's code runs. A thread never holds the locks of two CPUs, but for
 //! a switch of plans, which takes them in order. A level's thread asks for a job only when it has the CPU: the kernel decides which level goes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,14 +14,11 @@ use takt_model::draw::{Arrivals, Draw};
 use takt_model::{Arrival, Span, System, TaskId, Time};
 use takt_policy::Passed;
 
-use super::core::{Core, End, Ended, Place, Rejected, Upcall};
+use super::core::{Core, End, Ended, Place, Upcall};
 use super::error::PushError;
 use super::told::Teller;
 use crate::record::Releases;
-
-pub(crate) const GO_WAIT: u32 = 0;
-pub(crate) const GO_RUN: u32 = 1;
-pub(crate) const GO_ABORT: u32 = 2;
+use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED, wait_for_go};
 
 /// What an operation does, once a job.
 pub(crate) type Handler = Box<dyn FnMut(&Job<'_>) + Send>;
@@ -170,15 +167,8 @@ impl Held {
     /// Levels that are to be woken, and whether the timer is.
     fn wakes(&mut self) -> Wakes {
         let woken = self.core.take_woken();
-        let mut levels = 0u128;
-        let mut rest = woken;
-        while rest != 0 {
-            let level = rest.trailing_zeros();
-            rest &= rest - 1;
-            if self.idle.get(level as usize).is_some_and(|idle| *idle > 0) {
-                levels |= 1 << level;
-            }
-        }
+        let sleeps = |level: &u32| self.idle.get(*level as usize).is_some_and(|idle| *idle > 0);
+        let levels = bits(woken).filter(sleeps).fold(0, |levels, level| levels | 1 << level);
         let timer = woken != 0 && self.core.next_deadline().is_some_and(|next| next < self.timer_until);
         Wakes { levels, timer }
     }
@@ -192,13 +182,25 @@ struct Wakes {
     timer: bool,
 }
 
+/// The places of the ones, from the lowest.
+fn bits(mut set: u128) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let lowest = (set != 0).then(|| set.trailing_zeros())?;
+        set &= set - 1;
+        Some(lowest)
+    })
+}
+
+/// Wakes who sleeps here, and whoever is just about to.
+fn rouse(signal: &AtomicU32) {
+    signal.fetch_add(1, Ordering::AcqRel);
+    futex::wake_all(signal);
+}
+
 impl Station {
     /// Wakes every thread of this CPU that sleeps.
     fn wake_all(&self) {
-        for signal in self.signals.iter().chain([&self.timer]) {
-            signal.fetch_add(1, Ordering::AcqRel);
-            futex::wake_all(signal);
-        }
+        self.signals.iter().chain([&self.timer]).for_each(rouse);
     }
 
     /// All handlers that run are to return.
@@ -221,23 +223,31 @@ impl Station {
         let [low, high] = [&self.pending[0], &self.pending[1]].map(|word| u128::from(word.load(Ordering::Acquire)));
         // One's own, too: another thread that announced the same may just have taken it back.
         let levels = wakes.levels | low | high << 64;
-        let mut rest = levels;
-        while rest != 0 {
-            let level = rest.trailing_zeros();
-            rest &= rest - 1;
-            if let Some(signal) = self.signals.get(level as usize) {
-                signal.fetch_add(1, Ordering::AcqRel);
-                futex::wake_all(signal);
-            }
+        for signal in bits(levels).filter_map(|level| self.signals.get(level as usize)) {
+            rouse(signal);
         }
         if levels != 0 {
             self.pending[0].fetch_and(!(levels as u64), Ordering::AcqRel);
             self.pending[1].fetch_and(!((levels >> 64) as u64), Ordering::AcqRel);
         }
         if wakes.timer {
-            self.timer.fetch_add(1, Ordering::AcqRel);
-            futex::wake_all(&self.timer);
+            rouse(&self.timer);
         }
+    }
+
+    /// Follows up what ended, frees the lock, and wakes whom it concerns; whether what ended concerns other CPUs, too.
+    fn hand_back(&self, mut held: PiGuard<'_, Held>) -> bool {
+        let last = held.last;
+        if held.stopping.is_none() {
+            held.core.settle(last);
+        }
+        let wakes = held.wakes();
+        self.stop_dropped(&mut held);
+        let ended = held.core.has_ended();
+        self.announce(wakes);
+        drop(held);
+        self.wake(wakes);
+        ended
     }
 
     /// Jobs of these operations that run were dropped: their code is to notice.
@@ -280,26 +290,12 @@ impl Shared {
         let now = held.now(self.epoch());
         let pushed = held.core.push(place.slot, now);
         self.leave(place.cpu, station, held);
-        pushed.map_err(|rejected| match rejected {
-            Rejected::Full => PushError::Full,
-            Rejected::TooEarly(earliest) => PushError::TooEarly { wait: earliest.saturating_since(now) },
-            Rejected::NotYours => PushError::NotPushed,
-        })
+        pushed.map_err(|rejected| rejected.told(now))
     }
 
     /// Frees the lock of a CPU, wakes whom it concerns, and tells those that follow on other CPUs what ended.
-    fn leave(&self, cpu: u32, station: &Station, mut held: PiGuard<'_, Held>) {
-        let last = held.last;
-        if held.stopping.is_none() {
-            held.core.settle(last);
-        }
-        let wakes = held.wakes();
-        station.stop_dropped(&mut held);
-        let ended = held.core.has_ended();
-        station.announce(wakes);
-        drop(held);
-        station.wake(wakes);
-        if ended {
+    fn leave(&self, cpu: u32, station: &Station, held: PiGuard<'_, Held>) {
+        if station.hand_back(held) {
             self.settle(1 << cpu);
         }
     }
@@ -323,14 +319,9 @@ impl Shared {
                 }
                 let now = held.now(self.epoch());
                 held.core.follow(place.slot, ended, now);
-                held.core.settle(now);
-                let wakes = held.wakes();
-                if held.core.has_ended() {
+                if station.hand_back(held) {
                     cpus |= 1 << place.cpu;
                 }
-                station.announce(wakes);
-                drop(held);
-                station.wake(wakes);
             }
         }
     }
@@ -446,11 +437,8 @@ impl Shared {
                 if held.core.has_ended() {
                     // Those that follow may come before what this thread would take next.
                     self.leave(cpu, station, held);
-                    held = station.held.lock();
+                    continue;
                 }
-            }
-            if held.stopping.is_some() {
-                return;
             }
             let now = held.now(epoch);
             let Some(role) = held.role(worker) else { return };
@@ -568,7 +556,7 @@ impl Shared {
         ready: impl FnOnce(Result<(), SchedError>),
     ) -> Option<(ClassGuard, Epoch)> {
         let entered = sched::set_affinity(&[kernel_cpu]).and_then(|()| {
-            takt_linux::memory::prefault_stack::<{ crate::threads::STACK_TOUCHED }>();
+            takt_linux::memory::prefault_stack::<STACK_TOUCHED>();
             ClassGuard::enter(class)
         });
         let guard = match entered {
@@ -580,19 +568,10 @@ impl Shared {
         };
         register();
         ready(Ok(()));
-        let patience = Epoch::now_is_zero();
-        loop {
-            match self.go.load(Ordering::Acquire) {
-                GO_WAIT => futex::wait(&self.go, GO_WAIT, patience, patience.now().saturating_add(IDLE_MAX)),
-                GO_RUN => {
-                    let epoch = self.epoch.get().copied()?;
-                    // Before time zero the clock stands still, and what is due then would come too early.
-                    while !epoch.sleep_until(Time::ZERO) {}
-                    return Some((guard, epoch));
-                }
-                _ => return None,
-            }
-        }
+        let epoch = wait_for_go(&self.go, &self.epoch)?;
+        // Before time zero the clock stands still, and what is due then would come too early.
+        while !epoch.sleep_until(Time::ZERO) {}
+        Some((guard, epoch))
     }
 }
 

@@ -4,10 +4,10 @@ use takt_linux::{Epoch, PiMutex};
 use takt_model::{Late, Time};
 use takt_policy::PolicyError;
 
-use super::core::{Core, Counts, End, Rejected, Tell, Told, Upcall};
+use super::core::{Core, Counts, End, Tell, Told, Upcall};
 use super::error::PushError;
 use super::plan::Plan;
-use super::running::places;
+use super::running::{core, places};
 
 /// Keeps no log.
 struct Silent;
@@ -83,16 +83,10 @@ impl Queues {
     /// # Errors
     /// The plan's tasks cannot be queued.
     pub fn new(plan: &Plan, cpu: u32) -> Result<Queues, PolicyError> {
-        let places = places(plan);
-        let row = |task| plan.rows.iter().find(|row| row.task == task);
-        let core = Core::new(
-            &plan.system,
-            plan.node,
-            cpu,
-            |task| places.get(&task).copied().filter(|place| place.cpu == cpu),
-            |task| row(task).map_or(1, |row| row.backlog),
-            Silent,
-        )?;
+        // Those on other CPUs are nobody's here.
+        let mut places = places(plan);
+        places.retain(|_, place| place.cpu == cpu);
+        let core = core(plan, &places, cpu, Silent)?;
         let names = plan.rows.iter().filter(|row| row.cpu == cpu).map(|row| row.name.clone()).collect();
         let late_rules = plan.levels.iter().any(|level| level.late != Late::Continue);
         Ok(Queues { core: PiMutex::new(core), epoch: Epoch::now_is_zero(), names, late_rules })
@@ -114,11 +108,7 @@ impl Queues {
         let now = self.epoch.now();
         let pushed = core.push(slot, now);
         settle(&mut core, now);
-        pushed.map_err(|rejected| match rejected {
-            Rejected::Full => PushError::Full,
-            Rejected::TooEarly(earliest) => PushError::TooEarly { wait: earliest.saturating_since(now) },
-            Rejected::NotYours => PushError::NotPushed,
-        })
+        pushed.map_err(|rejected| rejected.told(now))
     }
 
     /// The job that a level's thread shall run now; nothing where none waits there. One lock and one look at the clock; allocates nothing.

@@ -10,7 +10,7 @@ use takt_policy::{Passed, PolicyError};
 
 use super::core::{Core, Counts, End, Upcall};
 use super::plan::{Plan, Row};
-use super::running::{Places, followers, known, places};
+use super::running::{Places, core, followers, known, places};
 use super::told::{Merger, Teller};
 use crate::record::Releases;
 use crate::ring::Ring;
@@ -55,15 +55,7 @@ impl Plan {
         let (mut cpus, mut lanes) = (Vec::new(), Vec::new());
         for cpu in 0..nodes.map_or(1, |node| node.cpus) {
             let ring = Arc::new(Ring::new(RECORDS));
-            let row = |task| self.rows.iter().find(|row| row.task == task);
-            let core = Core::new(
-                &self.system,
-                self.node,
-                cpu,
-                |task| places.get(&task).copied(),
-                |task| row(task).map_or(1, |row| row.backlog),
-                Teller(ring.clone()),
-            )?;
+            let core = core(self, &places, cpu, Teller(ring.clone()))?;
             lanes.push((ring, known(self, cpu)));
             cpus.push(Cpu::new(core, &self.system, self.rows.iter().filter(|row| row.cpu == cpu), seed, end));
         }

@@ -5,29 +5,25 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use takt_linux::memory::{self, Locked};
 use takt_linux::sched::SchedError;
 use takt_linux::{Class, Epoch, PiMutex, clock, futex, sched};
 use takt_log::{Kind, KindSet, Sink};
 use takt_model::{Span, TaskId, Time};
+use takt_policy::PolicyError;
 
-use super::core::{Core, Counts, LEVELS_MAX, Place};
+use super::core::{Core, Counts, LEVELS_MAX, Place, Tell};
 use super::error::{PushError, StartError, StopError};
-use super::live::{GO_RUN, GO_WAIT, Handler, Held, Job, Running, Shared, Station, Switched};
+use super::live::{Handler, Held, Job, Running, Shared, Station, Switched};
 use super::plan::{Plan, Row};
 use super::told::{Known, Merger, Teller};
 use crate::ring::Ring;
+use crate::start::{GRACE, READY_MAX, STACK_BYTES};
+use crate::threads::{GO_RUN, GO_WAIT};
 
-/// A thread needs little; what it touches is prefaulted and locked.
-const STACK_BYTES: usize = 256 * 1024;
-/// How long a thread may take to get its CPU and its class.
-const READY_MAX: Duration = Duration::from_secs(30);
 /// From the last thread's readiness to time zero, so that all are asleep when it comes.
 const LEAD: Span = Span::from_ms(20);
-/// How long handlers may take to return when the dispatcher stops.
-const GRACE: Span = Span::from_s(5);
 /// Facts that a ring holds at most: 512 MiB.
 const RECORDS_MAX: usize = 1 << 24;
 /// CPUs of one dispatcher: bits of a set.
@@ -145,15 +141,7 @@ impl Dispatcher {
         let workers = (levels + 1) * threads as usize * sets;
         for cpu in 0..node as u32 {
             let ring = Arc::new(Ring::new(options.records.clamp(2, RECORDS_MAX)));
-            let row = |task: TaskId| plan.rows.iter().find(|row| row.task == task);
-            let core = Core::new(
-                &plan.system,
-                plan.node,
-                cpu,
-                |task| places.get(&task).copied(),
-                |task| row(task).map_or(1, |row| row.backlog),
-                Teller(ring.clone()),
-            )?;
+            let core = core(&plan, &places, cpu, Teller(ring.clone()))?;
             let mut operations = Vec::new();
             for row in plan.rows.iter().filter(|row| row.cpu == cpu) {
                 let handler = handlers.remove(&row.task).ok_or_else(|| StartError::NoHandler(row.name.clone()))?;
@@ -232,6 +220,13 @@ pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
         Known { task: row.task, deadline, hop: hops.get(row.task.index()).copied().unwrap_or(0), levels }
     };
     plan.rows.iter().filter(|row| row.cpu == cpu).map(known).collect()
+}
+
+/// What is decided for one CPU of a plan.
+pub(crate) fn core<T: Tell>(plan: &Plan, places: &Places, cpu: u32, tell: T) -> Result<Core<T>, PolicyError> {
+    let row = |task| plan.rows.iter().find(|row| row.task == task);
+    let backlog = |task| row(task).map_or(1, |row| row.backlog);
+    Core::new(&plan.system, plan.node, cpu, |task| followers(plan, places, task), backlog, tell)
 }
 
 /// Where the operations are that follow a task.
