@@ -2,7 +2,7 @@
 //!
 //! Nothing here asserts when something was done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -107,7 +107,10 @@ fn what_the_kernel_does_not_have_runs_as_its_log_says() {
         let (live_ends, simulated_ends) = (ended(&live), ended(&simulated));
         // Critical jobs are never cancelled, and a successor is released or shed exactly once.
         assert!(live_ends.iter().all(|(job, end)| job.task.0 > 1 || *end == "completed"), "{live_ends:?}");
-        assert!(live_ends.len() * 2 > simulated_ends.len(), "{live_ends:?}");
+        // How many ended in time is up to the machine; that what ended is among what the simulation ends is not.
+        assert!(live_ends.values().any(|end| *end == "completed"), "{live_ends:?}");
+        let tasks = |ends: &BTreeMap<JobKey, &str>| ends.keys().map(|job| job.task).collect::<BTreeSet<_>>();
+        assert!(tasks(&live_ends).is_subset(&tasks(&simulated_ends)), "{live_ends:?}");
         let switches = live.iter().filter(|(_, event)| matches!(event, Event::ModeChange { .. })).count();
         assert_eq!(switches, 1);
     }

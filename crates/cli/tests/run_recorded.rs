@@ -167,12 +167,20 @@ fn the_answer_says_what_the_kernel_said_of_the_stamps() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     fs::write(path("s.toml"), SYSTEM).unwrap();
-    let run = takt(&["run", "--trace", "--best-effort", &path("s.toml"), "--for", "300ms", "--json"]);
-    if run.status.code() == Some(3) {
-        return println!("skipped: {}", said(&run));
-    }
-    let answer: serde_json::Value = serde_json::from_slice(&run.stdout).expect("JSON");
-    assert!(answer["recorded"]["events"].as_u64().unwrap() > 0, "{answer}");
+    // A machine that pauses through a run leaves hardly a job that starts and ends on its own.
+    let mut tries = 0;
+    let answer = loop {
+        let run = takt(&["run", "--trace", "--best-effort", &path("s.toml"), "--for", "300ms", "--json"]);
+        if run.status.code() == Some(3) {
+            return println!("skipped: {}", said(&run));
+        }
+        let answer: serde_json::Value = serde_json::from_slice(&run.stdout).expect("JSON");
+        assert!(answer["recorded"]["events"].as_u64().unwrap() > 0, "{answer}");
+        tries += 1;
+        if tries == 5 || answer["threads"][0]["stamps"]["checked"].as_u64().unwrap() >= 5 {
+            break answer;
+        }
+    };
     let stamps = &answer["threads"][0]["stamps"];
     assert_eq!(stamps["contradicted"], 0);
     for key in ["start_ns", "complete_ns", "release_latency_ns"] {

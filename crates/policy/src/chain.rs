@@ -16,15 +16,22 @@ use std::collections::VecDeque;
 
 use takt_model::Time;
 
-/// Jobs that end out of order, told by several threads, may be so many ahead.
-const SLACK: usize = 16;
-
-/// An instance whose predecessors have not all ended.
+/// Instances in a row whose state is the same.
 #[derive(Clone, Copy, Debug)]
-struct Instance {
+struct Run {
+    /// More than one only where all are over and will be shed.
+    count: u64,
     waiting_for: u32,
     shed: bool,
+    /// [`Time::MAX`] where nobody knows any more.
     origin: Time,
+}
+
+impl Run {
+    /// Whether nothing that is told of it later matters.
+    fn is_lost(&self) -> bool {
+        self.waiting_for == 0 && self.shed
+    }
 }
 
 /// The way into one successor.
@@ -33,9 +40,13 @@ pub struct Link {
     predecessors: u32,
     /// Number of the first open instance.
     first: u64,
-    open: VecDeque<Instance>,
-    /// How many instances may be open; the oldest is shed for one more.
-    open_max: usize,
+    /// How many instances are open.
+    open: u64,
+    runs: VecDeque<Run>,
+    /// Of the open instances, those that are not lost.
+    hopeful: usize,
+    /// How many of these there may be; the oldest is shed for one more.
+    hopeful_max: usize,
 }
 
 /// An instance all of whose predecessors have ended.
@@ -45,7 +56,8 @@ pub struct Due {
     pub number: u64,
     /// A predecessor did not complete: nor will this job.
     pub shed: bool,
-    /// The earliest nominal arrival among the instance's source jobs.
+    /// The earliest nominal arrival among the instance's source jobs; [`Time::MAX`] for one that is shed and was kept in
+    /// less room than that takes.
     pub origin: Time,
 }
 
@@ -53,52 +65,110 @@ impl Link {
     /// For a job with so many predecessors; any number of instances may be open.
     #[must_use]
     pub fn new(predecessors: u32) -> Self {
-        Link { predecessors, first: 0, open: VecDeque::new(), open_max: usize::MAX }
+        Link { predecessors, first: 0, open: 0, runs: VecDeque::new(), hopeful: 0, hopeful_max: usize::MAX }
     }
 
-    /// The same with room for `open_max` open instances and no allocation later, where no predecessor tells of a job more than `open_max` beyond
-    /// the oldest open instance: where one runs ahead of another by more, the oldest instances are shed.
+    /// The same, without allocation later, and with room for `hopeful_max` instances that can still be released: where one predecessor
+    /// runs ahead of another by more, the oldest are shed. Any number of instances that are to be shed may be between them: one
+    /// predecessor of which at most `hopeful_max` jobs wait at once, whatever number of others it rejects, loses none.
     #[must_use]
-    pub fn bounded(predecessors: u32, open_max: usize) -> Self {
-        let room = open_max.saturating_add(SLACK);
-        Link { predecessors, first: 0, open: VecDeque::with_capacity(room), open_max }
+    pub fn bounded(predecessors: u32, hopeful_max: usize) -> Self {
+        // Between any two of them a run of lost ones, and the one that is being told.
+        let room = hopeful_max.saturating_mul(2).saturating_add(4);
+        Link { runs: VecDeque::with_capacity(room), hopeful_max, ..Link::new(predecessors) }
     }
 
-    /// How many instances are open: some but not all predecessors have ended.
+    /// How many instances are open: some but not all predecessors have ended, or those before them are.
     #[must_use]
-    pub fn open(&self) -> usize {
-        self.open.len()
+    pub fn open(&self) -> u64 {
+        self.open
     }
 
-    /// Job `number` of one predecessor has ended; each tells its jobs in order, and whoever calls takes what is due before the next. An
-    /// instance that was shed for want of room is over: what is told of it later is ignored.
+    /// Job `number` of one predecessor has ended, which each tells once. An instance that was shed for want of room is over: what is told
+    /// of it later is ignored.
     pub fn ended(&mut self, number: u64, completed: bool, origin: Time) {
-        let Some(at) = number.checked_sub(self.first).map(|at| at as usize) else {
-            debug_assert!(self.open_max < usize::MAX, "instance {number} is already closed");
+        let Some(ahead) = number.checked_sub(self.first) else {
+            debug_assert!(self.hopeful_max < usize::MAX, "instance {number} is already closed");
             return;
         };
-        while self.open.len() <= at {
-            self.open.push_back(Instance { waiting_for: self.predecessors, shed: false, origin: Time::MAX });
+        while self.open <= ahead {
+            self.open_one();
         }
-        if let Some(instance) = self.open.get_mut(at) {
-            instance.waiting_for = instance.waiting_for.saturating_sub(1);
-            instance.shed |= !completed;
-            instance.origin = instance.origin.min(origin);
+        let Some(run) = self.find(ahead) else { return };
+        if run.is_lost() {
+            return;
         }
-        let too_many = self.open.len().saturating_sub(self.open_max);
-        for oldest in self.open.iter_mut().take(too_many) {
+        run.waiting_for = run.waiting_for.saturating_sub(1);
+        run.shed |= !completed;
+        run.origin = run.origin.min(origin);
+        self.hopeful -= usize::from(run.is_lost());
+        self.give_up();
+    }
+
+    /// Sheds the oldest instance if there are too many.
+    fn give_up(&mut self) {
+        if self.hopeful > self.hopeful_max
+            && let Some(oldest) = self.runs.iter_mut().find(|run| !run.is_lost())
+        {
             (oldest.waiting_for, oldest.shed) = (0, true);
+            self.hopeful -= 1;
         }
+    }
+
+    /// The run of the instance so far behind the first.
+    fn find(&mut self, mut ahead: u64) -> Option<&mut Run> {
+        if self.runs.len() as u64 == self.open {
+            return self.runs.get_mut(ahead as usize);
+        }
+        let holds = |run: &&mut Run| {
+            let found = ahead < run.count;
+            ahead = ahead.saturating_sub(run.count);
+            found
+        };
+        self.runs.iter_mut().find(holds)
+    }
+
+    fn open_one(&mut self) {
+        self.give_up();
+        if self.runs.len() > self.hopeful_max.saturating_mul(2).saturating_add(2) {
+            self.join_lost();
+        }
+        self.runs.push_back(Run { count: 1, waiting_for: self.predecessors, shed: false, origin: Time::MAX });
+        self.open += 1;
+        self.hopeful += 1;
+    }
+
+    /// Makes one of lost ones that stand side by side.
+    fn join_lost(&mut self) {
+        let mut kept = 0_usize;
+        for at in 0..self.runs.len() {
+            let Some(run) = self.runs.get(at).copied() else { return };
+            let last = kept.checked_sub(1).and_then(|last| self.runs.get_mut(last));
+            if let Some(last) = last.filter(|last| last.is_lost() && run.is_lost()) {
+                (last.count, last.origin) = (last.count + run.count, Time::MAX);
+            } else {
+                if let Some(place) = self.runs.get_mut(kept) {
+                    *place = run;
+                }
+                kept += 1;
+            }
+        }
+        self.runs.truncate(kept);
     }
 
     /// The next instance, if all its predecessors have ended.
     #[must_use]
     pub fn take_due(&mut self) -> Option<Due> {
-        let instance = *self.open.front().filter(|instance| instance.waiting_for == 0)?;
-        self.open.pop_front();
-        let number = self.first;
+        let run = self.runs.front_mut().filter(|run| run.waiting_for == 0)?;
+        let due = Due { number: self.first, shed: run.shed, origin: run.origin };
+        run.count -= 1;
+        if run.count == 0 {
+            self.runs.pop_front();
+        }
+        self.hopeful -= usize::from(!due.shed);
         self.first += 1;
-        Some(Due { number, shed: instance.shed, origin: instance.origin })
+        self.open -= 1;
+        Some(due)
     }
 }
 
@@ -118,6 +188,28 @@ mod tests {
         assert_eq!((link.take_due(), link.open()), (None, 1));
         link.ended(1, true, t(20));
         assert_eq!(link.take_due(), Some(Due { number: 1, shed: true, origin: t(15) }));
+    }
+
+    #[test]
+    fn rejected_jobs_end_before_those_that_wait_and_cost_no_room() {
+        let t = Time::from_ns;
+        let mut link = Link::bounded(1, 3);
+        let room = link.runs.capacity();
+        // Jobs 0, 4 and 800 wait; the others were rejected.
+        for number in (0..1000).filter(|number| ![0, 4, 800].contains(number)) {
+            link.ended(number, false, t(number));
+            assert_eq!(link.take_due(), None);
+        }
+        for (done, next) in [(0, 4), (4, 800), (800, 1000)] {
+            link.ended(done, true, t(done));
+            assert_eq!(link.take_due(), Some(Due { number: done, shed: false, origin: t(done) }));
+            for number in done + 1..next {
+                let due = link.take_due().unwrap();
+                assert_eq!((due.number, due.shed), (number, true));
+            }
+            assert_eq!(link.take_due(), None);
+        }
+        assert_eq!((link.open(), link.runs.capacity()), (0, room));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use takt_model::{NodeId, Span, System, Task, Time};
 
 use crate::dispatch::{Anomaly, Dispatcher, Limits, Options, Plan, StartError, StopError, Stopped};
 use crate::error::{RunError, grant};
-use crate::start::{LOOK, Progress, note_of_lost, note_of_steal, records};
+use crate::start::{GRACE, LOOK, Progress, note_of_lost, note_of_steal, records};
 use crate::work::{Work, Worked};
 use crate::{Prepared, RunOptions, RunSummary, TaskSummary};
 
@@ -111,8 +111,9 @@ impl Prepared {
         let mut dispatching = dispatcher.start().map_err(refused)?;
         let end = Time::ZERO.saturating_add(self.options.duration);
         let mut interrupted = None;
-        while dispatching.now() < end && interrupted.is_none() {
-            clock::pause(LOOK.min(end.saturating_since(dispatching.now())));
+        // A timer thread that gets its CPU late has arrivals to tell still.
+        while !dispatching.is_over() && dispatching.now() < end.saturating_add(GRACE) && interrupted.is_none() {
+            clock::pause(LOOK.min(end.saturating_since(dispatching.now())).max(Span::from_ms(1)));
             dispatching.drain(sink);
             progress(dispatching.now().min(end));
             interrupted = signals.caught();

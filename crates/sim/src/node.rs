@@ -259,7 +259,7 @@ impl<'a> NodeSim<'a> {
                 self.release_successor(slot, due, now, sink)?;
             }
             let task = &self.tasks[slot as usize];
-            if task.link.as_ref().is_some_and(|link| link.open() > BACKLOG_MAX) {
+            if task.link.as_ref().is_some_and(|link| link.open() > BACKLOG_MAX as u64) {
                 return Err(SimError::Backlog { task: task.task.name.clone(), at: now });
             }
             self.carry_out_rest(now, sink);

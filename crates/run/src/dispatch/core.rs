@@ -151,10 +151,8 @@ enum After {
     Timer,
     /// The program.
     Push,
-    /// The end of another's job, each.
-    One,
-    /// The ends of the jobs of one number of several others.
-    Several(Link),
+    /// The ends of the jobs of its number of others.
+    Jobs(Link),
 }
 
 struct Operation {
@@ -198,8 +196,11 @@ pub(crate) struct Core<T> {
     woken: u128,
     /// Jobs that ended and were not followed up here yet.
     ended: VecDeque<Ended>,
+    /// Slots whose link may have a job due.
+    due: VecDeque<u32>,
     /// Jobs that ended and were not followed up on other CPUs yet.
     remote: VecDeque<Ended>,
+    remote_max: usize,
     /// Slots that are free for the next job of their backlog.
     freed: Vec<u32>,
     /// Slots whose running job was dropped, to be stopped.
@@ -240,10 +241,9 @@ impl<T: Tell> Core<T> {
                     after: match task.after.len() {
                         0 if sporadic => After::Push,
                         0 => After::Timer,
-                        1 => After::One,
                         several => {
                             let ahead = backlogs(&task.after).saturating_add(INSTANCES_MAX);
-                            After::Several(Link::bounded(several as u32, ahead))
+                            After::Jobs(Link::bounded(several as u32, ahead))
                         }
                     },
                     remote: followers.iter().any(|place| place.cpu != cpu),
@@ -258,9 +258,10 @@ impl<T: Tell> Core<T> {
             levels,
             operations,
             woken: 0,
-            // Each end of a job sheds each operation once at most, and is followed up before the next.
             ended: VecDeque::with_capacity(4 * count + INSTANCES_MAX),
+            due: VecDeque::with_capacity(count + 1),
             remote: VecDeque::with_capacity(4 * count + INSTANCES_MAX),
+            remote_max: count + INSTANCES_MAX / 2,
             freed: Vec::with_capacity(count + 1),
             stopped: Vec::with_capacity(count + 1),
             tell,
@@ -301,9 +302,9 @@ impl<T: Tell> Core<T> {
         self.operations.len()
     }
 
-    /// Whether [`Core::take_ended`] has one.
+    /// Whether [`Core::take_ended`] has one, or will have after [`Core::settle`].
     pub(crate) fn has_ended(&self) -> bool {
-        !self.remote.is_empty()
+        !self.remote.is_empty() || !self.due.is_empty()
     }
 
     /// A job that ended and is to be followed up on other CPUs.
@@ -490,54 +491,64 @@ impl<T: Tell> Core<T> {
         }
     }
 
-    /// Releases, or sheds, what follows on this CPU the jobs that ended here. To be called before the lock is left.
+    /// Releases, or sheds, what follows on this CPU the jobs that ended here. To be called before the lock is left. What it leaves, for other CPUs
+    /// have much to be told first, is for the next call.
     #[inline]
     pub(crate) fn settle(&mut self, now: Time) {
-        while let Some(ended) = self.ended.pop_front() {
-            let count = self.operations.get(ended.slot as usize).map_or(0, |operation| operation.followers.len());
-            for at in 0..count {
-                let operation = self.operations.get(ended.slot as usize);
-                if let Some(slot) = operation.and_then(|operation| operation.followers.get(at)).copied() {
-                    self.follow(slot, ended, now);
+        loop {
+            // One job may have let many be shed: what follows each is seen to before the next.
+            let crowded = self.ended.len() >= self.operations.len();
+            let slot = if crowded || self.remote.len() >= self.remote_max { None } else { self.due.front().copied() };
+            if let Some(slot) = slot {
+                match self.take_due(slot) {
+                    Some(due) => self.release_or_shed(slot, due, now),
+                    None => drop(self.due.pop_front()),
                 }
+            } else if let Some(ended) = self.ended.pop_front() {
+                let count = self.operations.get(ended.slot as usize).map_or(0, |operation| operation.followers.len());
+                for at in 0..count {
+                    let operation = self.operations.get(ended.slot as usize);
+                    if let Some(slot) = operation.and_then(|operation| operation.followers.get(at)).copied() {
+                        self.follow(slot, ended);
+                    }
+                }
+            } else {
+                return;
             }
         }
     }
 
-    /// A job of one predecessor of the operation in `slot` ended: releases, or sheds, what was waiting for it.
-    pub(crate) fn follow(&mut self, slot: u32, ended: Ended, now: Time) {
+    /// A job of one predecessor of the operation in `slot` ended; what was waiting for it is released, or shed, by [`Core::settle`].
+    pub(crate) fn follow(&mut self, slot: u32, ended: Ended) {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
-        match &mut operation.after {
-            After::Timer | After::Push => {}
-            // Jobs of one predecessor that were rejected end before those that wait.
-            After::One => self.release_or_shed(slot, !ended.completed, ended.origin, now),
-            After::Several(link) => {
-                link.ended(ended.number, ended.completed, ended.origin);
-                while let Some(due) = self.take_due(slot) {
-                    self.release_or_shed(slot, due.shed, due.origin, now);
-                }
+        if let After::Jobs(link) = &mut operation.after {
+            link.ended(ended.number, ended.completed, ended.origin);
+            if !self.due.contains(&slot) {
+                self.due.push_back(slot);
             }
         }
     }
 
     fn take_due(&mut self, slot: u32) -> Option<Due> {
         match &mut self.operations.get_mut(slot as usize)?.after {
-            After::Several(link) => link.take_due(),
-            _ => None,
+            After::Jobs(link) => link.take_due(),
+            After::Timer | After::Push => None,
         }
     }
 
-    fn release_or_shed(&mut self, slot: u32, shed: bool, origin: Time, now: Time) {
-        if !shed {
+    fn release_or_shed(&mut self, slot: u32, due: Due, now: Time) {
+        if !due.shed {
             // One that finds no room is counted and told as rejected.
-            let _ = self.release(slot, now, origin, now);
+            let released = self.release(slot, now, due.origin, now);
+            debug_assert!(released.is_err() || released == Ok(due.number), "links tell every number once");
             return;
         }
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
         let number = operation.number();
         operation.counts.cancelled += 1;
+        debug_assert_eq!(number, due.number, "links tell every number once");
         // Of an instance that was given up nobody knows when it began.
-        let origin = if origin == Time::MAX { now } else { origin };
+        let origin = if due.origin == Time::MAX { now } else { due.origin };
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival: now, origin } });
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Cancel(CancelCause::Shed) });
         self.follow_up(slot, number, false, origin);

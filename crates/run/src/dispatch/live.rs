@@ -14,7 +14,7 @@ use takt_model::draw::{Arrivals, Draw};
 use takt_model::{Arrival, Span, System, TaskId, Time};
 use takt_policy::Passed;
 
-use super::core::{Core, End, Ended, Place, Upcall};
+use super::core::{Core, End, Place, Upcall};
 use super::error::PushError;
 use super::told::Teller;
 use crate::record::Releases;
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
 /// One CPU.
 pub(crate) struct Station {
     pub(crate) held: PiMutex<Held>,
+    /// Held by who tells other CPUs what ended here, and taken before any CPU's lock: they learn it in the order in which it happened.
+    pub(crate) courier: PiMutex<()>,
     /// By level, and for spare threads: a futex, changed when a thread of it is woken.
     pub(crate) signals: Vec<AtomicU32>,
     /// The timer thread's futex.
@@ -112,6 +114,11 @@ impl Held {
             last: Time::ZERO,
             timer_until: Time::MAX,
         }
+    }
+
+    /// Whether nothing is released, started or counted any more.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
     }
 
     /// The level of a worker, for its start.
@@ -305,11 +312,15 @@ impl Shared {
         while cpus != 0 {
             let cpu = cpus.trailing_zeros();
             let Some(station) = self.stations.get(cpu as usize) else { return };
-            let ended: Option<Ended> = station.held.lock().core.take_ended();
-            let Some(ended) = ended else {
-                cpus &= cpus - 1;
+            let _courier = station.courier.lock();
+            let mut held = station.held.lock();
+            let Some(ended) = held.core.take_ended() else {
+                if held.stopping.is_some() || !station.hand_back(held) {
+                    cpus &= cpus - 1;
+                }
                 continue;
             };
+            drop(held);
             let followers = station.operations.get(ended.slot as usize).map_or(&[][..], |ended| &ended.followers);
             for place in followers.iter().filter(|place| place.cpu != cpu) {
                 let Some(station) = self.stations.get(place.cpu as usize) else { continue };
@@ -317,8 +328,8 @@ impl Shared {
                 if held.stopping.is_some() {
                     continue;
                 }
-                let now = held.now(self.epoch());
-                held.core.follow(place.slot, ended, now);
+                held.now(self.epoch());
+                held.core.follow(place.slot, ended);
                 if station.hand_back(held) {
                     cpus |= 1 << place.cpu;
                 }
@@ -513,13 +524,6 @@ impl Shared {
                 return;
             }
             let now = held.now(epoch);
-            if now >= self.duration {
-                held.stopping = Some(now);
-                drop(held);
-                station.stop_handlers();
-                station.wake_all();
-                return;
-            }
             held.core.pass_deadlines(now);
             let mut arrivals = 0;
             let mut next = switches.peek().map_or(Time::MAX, |(at, _)| *at);
@@ -539,6 +543,14 @@ impl Shared {
                         let _ = held.core.arrive(*slot, due.arrival, now);
                     }
                 }
+            }
+            // Not before all arrivals of the run are told, however late this thread got its CPU.
+            if now >= self.duration && next >= self.duration {
+                held.stopping = Some(now);
+                drop(held);
+                station.stop_handlers();
+                station.wake_all();
+                return;
             }
             let until = held.core.next_deadline().map_or(next, |deadline| deadline.min(next)).min(self.duration);
             held.timer_until = until;

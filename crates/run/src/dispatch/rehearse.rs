@@ -128,7 +128,7 @@ fn settle(cpus: &mut [Cpu<'_>], plan: &Plan, places: &Places, now: Time) -> bool
         let Some(task) = cpus.get(cpu).and_then(|cpu| cpu.core.task(ended.slot)) else { continue };
         for place in followers(plan, places, task).iter().filter(|place| place.cpu as usize != cpu) {
             if let Some(cpu) = cpus.get_mut(place.cpu as usize) {
-                cpu.core.follow(place.slot, ended, now);
+                cpu.core.follow(place.slot, ended);
             }
         }
     }

@@ -155,7 +155,8 @@ impl Dispatcher {
             }
             let signals = (0..=core.level_count()).map(|_| AtomicU32::new(0)).collect();
             let held = PiMutex::new(Held::new(core, threads, workers));
-            stations.push(Station { held, signals, timer: AtomicU32::new(0), pending: Default::default(), operations });
+            let (courier, timer) = (PiMutex::new(()), AtomicU32::new(0));
+            stations.push(Station { held, courier, signals, timer, pending: Default::default(), operations });
             lanes.push((ring, known(&plan, cpu)));
         }
         let shared = Arc::new(Shared {
@@ -400,6 +401,12 @@ impl Dispatching {
     /// `None` where there is no such plan.
     pub fn switch(&self, plan: usize) -> Option<Switched> {
         (plan <= self.plan.modes.len()).then(|| self.shared.switch(plan))
+    }
+
+    /// Whether its [`Options::duration`] has passed on all CPUs and every arrival in it is told: only [`Dispatching::stop`] is left to do.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.shared.stations.iter().all(|station| station.held.lock().is_stopping())
     }
 
     /// What became of the jobs so far, by operation in the order of the plan.
