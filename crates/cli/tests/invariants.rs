@@ -73,11 +73,16 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/cli stands two folders deep").to_owned()
 }
 
+/// Where this test was built: the dependencies that clippy reads are there already.
+fn target() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the folder for temporary files is in that of targets")
+}
+
 fn cargo(root: &Path, arguments: &[&str]) -> Output {
     Command::new(CARGO)
         .args(arguments)
         .current_dir(root)
-        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("invariants-target"))
+        .env("CARGO_TARGET_DIR", target())
         .env("CARGO_TERM_COLOR", "never")
         .env_remove("RUSTFLAGS")
         .output()
