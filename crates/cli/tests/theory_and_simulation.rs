@@ -5,6 +5,8 @@
 #[path = "../../sim/tests/common/random.rs"]
 mod random;
 
+#[path = "theory_and_simulation/adaptive.rs"]
+mod adaptive;
 #[path = "theory_and_simulation/plans.rs"]
 mod plans;
 

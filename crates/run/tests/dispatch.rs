@@ -10,7 +10,8 @@ use takt_linux::{Class, Epoch, clock, sched};
 use takt_log::{CancelCause, Event, JobKey};
 use takt_model::{Builtin, Span, Strategy, TaskId, Time};
 use takt_run::dispatch::{
-    Counts, Dispatcher, Dispatching, Job, Limits, Operation, Operations, Options, PushError, StartError, Stopped,
+    Adaptive, Counts, Dispatcher, Dispatching, Job, Limits, Operation, Operations, Options, PushError, StartError,
+    Stopped,
 };
 
 type Events = Vec<(u32, Time, Event)>;
@@ -338,6 +339,52 @@ fn noncritical_work_that_is_hopeless_is_omitted_and_its_chain_shed_once() {
             assert_eq!(of(follower, number) == Some(&Some(CancelCause::Shed)), lost, "{follower}: {number}");
         }
     }
+}
+
+#[test]
+fn a_controller_brings_the_guard_when_a_critical_job_is_in_danger_and_calm_after_it() {
+    let _alone = alone();
+    let text = r#"
+        takt = 1
+        name = "adaptive"
+        [[node]]
+        name = "n"
+        strategy = "rm"
+        [[mode]]
+        node = "n"
+        at = "100s"
+        strategy = "rms+mlf"
+        [[task]]
+        name = "critical"
+        period = "80ms"
+        wcet = "4ms"
+        [[task]]
+        name = "quick"
+        period = "10ms"
+        wcet = "2ms"
+        criticality = "low"
+    "#;
+    let system = takt_model::file::parse(text, "adaptive.toml").unwrap();
+    let plan = takt_run::dispatch::Plan::compute(&system, takt_model::NodeId(0), &Limits::default()).unwrap();
+    let law = Adaptive { window: ms(20), dwell: 1, dwell_max: 2, ..Adaptive::between(0, 1) };
+    let misfit = Dispatcher::new(plan.clone()).adaptive(Adaptive::between(1, 1)).start().err().unwrap();
+    assert!(misfit.to_string().contains("plans 1 and 1 are to be two of 0 to 1"), "{misfit}");
+    let unknown = Dispatcher::new(plan.clone()).adaptive(law.clone().response("nobody", ms(1))).start().err().unwrap();
+    assert!(unknown.to_string().contains("no operation \"nobody\""), "{unknown}");
+    // Every third job takes longer than it may before it is in danger: 80 - 79 ms, less the margin.
+    let built = Dispatcher::new(plan)
+        .adaptive(law.response("critical", ms(79)))
+        .on("critical", |job| work(if job.number() % 3 == 0 { us(3000) } else { us(50) }))
+        .and_then(|built| built.on("quick", |_| work(us(500))));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    let (stopped, events) = run(dispatching, |dispatching| dispatching.counts()[0].1.completed >= 7);
+    assert!(count(&stopped, "critical").completed >= 7);
+    let modes: Vec<_> = events.iter().filter(|(_, _, event)| matches!(event, Event::ModeChange { .. })).collect();
+    // To the guard by the first job, back, and to the guard again.
+    assert!(modes.len() >= 3, "{modes:?}");
+    let ended = events.iter().position(|(_, _, event)| matches!(event, Event::Complete { job, .. } if job.task.0 == 0));
+    let mode = events.iter().position(|(_, _, event)| matches!(event, Event::ModeChange { .. }));
+    assert!(mode < ended, "before the first job is complete");
 }
 
 #[test]

@@ -205,6 +205,13 @@ pub(crate) struct Core<T> {
     freed: Vec<u32>,
     /// Slots whose running job was dropped, to be stopped.
     stopped: Vec<(u32, u64)>,
+    /// Jobs that wait or run, since when there are any, and for how long there were before.
+    there: u32,
+    busy_since: Time,
+    busy: Span,
+    /// The plan under which jobs that are not complete so long after their arrival are in danger, by slot.
+    watched: Option<usize>,
+    dangers: Vec<Option<Span>>,
     tell: T,
 }
 
@@ -264,8 +271,42 @@ impl<T: Tell> Core<T> {
             remote_max: count + INSTANCES_MAX / 2,
             freed: Vec::with_capacity(count + 1),
             stopped: Vec::with_capacity(count + 1),
+            there: 0,
+            busy_since: Time::ZERO,
+            busy: Span::ZERO,
+            watched: None,
+            dangers: Vec::new(),
             tell,
         })
+    }
+
+    /// Under this plan jobs are in danger so long after their arrival, by slot.
+    pub(crate) fn watch(&mut self, plan: usize, dangers: Vec<Option<Span>>) {
+        (self.watched, self.dangers) = (Some(plan), dangers);
+    }
+
+    /// When a job will be in danger next, or has been since, under the plan that is watched.
+    pub(crate) fn next_danger(&self) -> Option<Time> {
+        if self.watched == Some(self.plan()) { self.first_danger() } else { None }
+    }
+
+    /// The same, whatever the plan.
+    pub(crate) fn first_danger(&self) -> Option<Time> {
+        let dangers = self.operations.iter().zip(&self.dangers);
+        dangers.filter_map(|(operation, danger)| Some(operation.current?.arrival.saturating_add((*danger)?))).min()
+    }
+
+    /// For how long there have been jobs that wait or run.
+    pub(crate) fn busy(&self, now: Time) -> Span {
+        let present = if self.there > 0 { now.saturating_since(self.busy_since) } else { Span::ZERO };
+        self.busy.saturating_add(present)
+    }
+
+    fn gone(&mut self, now: Time) {
+        self.there = self.there.saturating_sub(1);
+        if self.there == 0 {
+            self.busy = self.busy.saturating_add(now.saturating_since(self.busy_since));
+        }
     }
 
     /// Levels, that of demoted jobs included.
@@ -353,6 +394,10 @@ impl<T: Tell> Core<T> {
         }
         let number = operation.number();
         operation.last_arrival = Some(arrival);
+        self.there += 1;
+        if self.there == 1 {
+            self.busy_since = now;
+        }
         let deadline = arrival.saturating_add(operation.deadline);
         let job = Instance { number, arrival, release: now, deadline, origin, passed: false };
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival, origin } });
@@ -456,6 +501,7 @@ impl<T: Tell> Core<T> {
             operation.counts.failed += 1;
         }
         self.levels.complete(slot);
+        self.gone(now);
         let fact = if completed { Fact::Complete } else { Fact::Cancel(CancelCause::Failed) };
         self.tell.tell(Told { at: now, slot, number: job.number, fact });
         self.follow_up(slot, job.number, completed, job.origin);
@@ -471,6 +517,7 @@ impl<T: Tell> Core<T> {
             CancelCause::Late => operation.counts.dropped += 1,
             _ => operation.counts.cancelled += 1,
         }
+        self.gone(now);
         self.tell.tell(Told { at: now, slot, number: job.number, fact: Fact::Cancel(cause) });
         self.follow_up(slot, job.number, false, job.origin);
         self.freed.push(slot);

@@ -27,6 +27,9 @@ pub enum StartError {
         /// How many there can be.
         most: usize,
     },
+    /// A controller that does not fit the plan.
+    #[error("the adaptive controller: {0}")]
+    Adaptive(String),
     /// Fewer CPUs than the plan has.
     #[error("the plan has {wanted} CPUs and this process may use {there}")]
     Cpus {

@@ -14,6 +14,7 @@ use takt_model::draw::{Arrivals, Draw};
 use takt_model::{Arrival, Span, System, TaskId, Time};
 use takt_policy::Passed;
 
+use super::adaptive::Controller;
 use super::core::{Core, End, Place, Upcall};
 use super::error::PushError;
 use super::told::Teller;
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) priorities: Vec<Vec<u8>>,
     /// When the first CPU's timer switches to which plan, in order of time.
     pub(crate) switches: Vec<(Time, usize)>,
+    /// Chooses between two plans. No CPU's lock is held when this one is taken.
+    pub(crate) controller: Option<PiMutex<Controller>>,
     /// Changes of a priority that the kernel refused.
     pub(crate) refused: AtomicU64,
 }
@@ -176,7 +179,8 @@ impl Held {
         let woken = self.core.take_woken();
         let sleeps = |level: &u32| self.idle.get(*level as usize).is_some_and(|idle| *idle > 0);
         let levels = bits(woken).filter(sleeps).fold(0, |levels, level| levels | 1 << level);
-        let timer = woken != 0 && self.core.next_deadline().is_some_and(|next| next < self.timer_until);
+        let next = || self.core.next_deadline().into_iter().chain(self.core.next_danger()).min();
+        let timer = woken != 0 && next().is_some_and(|next| next < self.timer_until);
         Wakes { levels, timer }
     }
 }
@@ -343,6 +347,31 @@ impl Shared {
         self.switch_from(0, plan, &mut { Time::ZERO }, &mut switched);
         self.settle((1u128 << self.stations.len()) - 1);
         switched
+    }
+
+    /// Switches to another plan where the controller wants one; when it is to be asked again at the latest.
+    fn control(&self, cpu: u32, station: &Station, epoch: Epoch) -> Time {
+        let Some(controller) = &self.controller else { return Time::MAX };
+        let (now, danger) = {
+            let mut held = station.held.lock();
+            (held.now(epoch), held.core.next_danger())
+        };
+        let mut held = controller.lock();
+        let wanted = if danger.is_some_and(|danger| danger <= now) {
+            held.endangered()
+        } else if cpu == 0 && held.window_end() <= now {
+            let past = |station: &Station| station.held.lock().core.first_danger().is_some_and(|danger| danger <= now);
+            let danger = self.stations.iter().any(past);
+            held.window(now, danger, self.stations.iter().map(|station| station.held.lock().core.busy(now)))
+        } else {
+            None
+        };
+        let until = if cpu == 0 { held.window_end() } else { Time::MAX };
+        drop(held);
+        if let Some(plan) = wanted {
+            self.switch(plan);
+        }
+        until
     }
 
     /// Takes the locks of this CPU and of those after it; then, while it holds them, gives each the plan. Without allocation: timers do it.
@@ -519,6 +548,7 @@ impl Shared {
             while let Some((_, plan)) = switches.next_if(|(at, _)| *at <= epoch.now()) {
                 self.switch(*plan);
             }
+            let controlled = self.control(cpu, station, epoch);
             let mut held = station.held.lock();
             if held.stopping.is_some() {
                 return;
@@ -552,7 +582,8 @@ impl Shared {
                 station.wake_all();
                 return;
             }
-            let until = held.core.next_deadline().map_or(next, |deadline| deadline.min(next)).min(self.duration);
+            let instants = [Some(next), Some(controlled), held.core.next_deadline(), held.core.next_danger()];
+            let until = instants.into_iter().flatten().fold(self.duration, Time::min);
             held.timer_until = until;
             self.leave(cpu, station, held);
             futex::wait(&station.timer, seen, epoch, until.min(epoch.now().saturating_add(IDLE_MAX)));

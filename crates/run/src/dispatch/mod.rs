@@ -44,6 +44,7 @@
 //! # Ok::<(), takt_run::dispatch::Anomalies>(())
 //! ```
 
+mod adaptive;
 mod anomaly;
 mod bounds;
 mod core;
@@ -58,6 +59,7 @@ mod running;
 mod told;
 
 pub use self::core::Counts;
+pub use adaptive::Adaptive;
 pub use anomaly::{Anomalies, Anomaly};
 pub use error::{PushError, StartError, StopError};
 pub use live::{Job, Switched};

@@ -8,7 +8,9 @@ use takt_model::draw::{Arrivals, Draw};
 use takt_model::{Span, System, Task, Time};
 use takt_policy::{Passed, PolicyError};
 
+use super::adaptive::{Adaptive, Controller};
 use super::core::{Core, Counts, End, Upcall};
+use super::error::StartError;
 use super::plan::{Plan, Row};
 use super::running::{Places, core, followers, known, places};
 use super::told::{Merger, Teller};
@@ -49,18 +51,49 @@ impl Plan {
         seed: u64,
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<Vec<(String, Counts)>, PolicyError> {
+        self.rehearse_with(None, duration, seed, sink)
+    }
+
+    /// The same with a controller that moves between two plans, and no switch at the times of modes.
+    ///
+    /// # Errors
+    /// The plan's tasks cannot be queued, or the controller does not fit the plan.
+    pub fn rehearse_adaptive(
+        &self,
+        law: &Adaptive,
+        duration: Span,
+        seed: u64,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> Result<Vec<(String, Counts)>, StartError> {
+        match law.wrong(self) {
+            Some(wrong) => Err(StartError::Adaptive(wrong)),
+            None => Ok(self.rehearse_with(Some(law), duration, seed, sink)?),
+        }
+    }
+
+    fn rehearse_with(
+        &self,
+        law: Option<&Adaptive>,
+        duration: Span,
+        seed: u64,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> Result<Vec<(String, Counts)>, PolicyError> {
         let end = Time::ZERO.saturating_add(duration);
         let nodes = self.system.nodes.get(self.node.index());
         let places = places(self);
         let (mut cpus, mut lanes) = (Vec::new(), Vec::new());
         for cpu in 0..nodes.map_or(1, |node| node.cpus) {
             let ring = Arc::new(Ring::new(RECORDS));
-            let core = core(self, &places, cpu, Teller(ring.clone()))?;
+            let mut core = core(self, &places, cpu, Teller(ring.clone()))?;
+            if let Some(law) = law {
+                core.watch(law.calm, law.dangers(self, cpu));
+            }
             lanes.push((ring, known(self, cpu)));
             cpus.push(Cpu::new(core, &self.system, self.rows.iter().filter(|row| row.cpu == cpu), seed, end));
         }
         let mut merger = Merger::new(self.node.0, lanes);
-        let mut modes = self.modes.iter().zip(1..).peekable();
+        let mut controller = law.map(|law| Controller::new(law.clone(), cpus.len()));
+        let mut modes = self.modes.iter().zip(1..).filter(|_| law.is_none()).peekable();
         let mut now = Time::ZERO;
         loop {
             let mut first = true;
@@ -80,10 +113,10 @@ impl Plan {
                     quiet &= !cpu.release(now);
                 }
                 while first && let Some((_, plan)) = modes.next_if(|(mode, _)| mode.at <= now) {
-                    for cpu in &mut cpus {
-                        cpu.core.switch(plan, now, &mut cpu.changes);
-                        cpu.stop_dropped();
-                    }
+                    switch(&mut cpus, plan, now);
+                }
+                if let Some(plan) = controller.as_mut().and_then(|controller| control(controller, &cpus, now)) {
+                    switch(&mut cpus, plan, now);
                 }
                 quiet &= !settle(&mut cpus, self, &places, now);
                 for cpu in &mut cpus {
@@ -96,7 +129,8 @@ impl Plan {
                 }
             }
             merger.drain(|_| now, sink);
-            let next = cpus.iter().filter_map(|cpu| cpu.next(now)).chain(modes.peek().map(|(mode, _)| mode.at)).min();
+            let next = cpus.iter().filter_map(|cpu| cpu.next(now)).chain(modes.peek().map(|(mode, _)| mode.at));
+            let next = next.chain(controller.as_ref().map(Controller::window_end)).min();
             match next.filter(|next| *next < end) {
                 Some(next) => now = next,
                 None => break,
@@ -113,6 +147,21 @@ impl Plan {
         };
         Ok(self.rows.iter().filter_map(of).collect())
     }
+}
+
+fn switch(cpus: &mut [Cpu<'_>], plan: usize, now: Time) {
+    for cpu in cpus {
+        cpu.core.switch(plan, now, &mut cpu.changes);
+        cpu.stop_dropped();
+    }
+}
+
+/// The plan that the controller wants now.
+fn control(controller: &mut Controller, cpus: &[Cpu<'_>], now: Time) -> Option<usize> {
+    let danger = cpus.iter().filter_map(|cpu| cpu.core.first_danger()).any(|danger| danger <= now);
+    let over = controller.window_end() <= now;
+    let guard = if danger { controller.endangered() } else { None };
+    guard.or_else(|| over.then(|| controller.window(now, danger, cpus.iter().map(|cpu| cpu.core.busy(now))))?)
 }
 
 /// Tells followers of the jobs that ended; whether there were any on other CPUs.
@@ -220,6 +269,7 @@ impl<'a> Cpu<'a> {
         let runs = self.running.and_then(|(slot, since)| since.checked_add(self.started.get(self.at(slot)?)?.left));
         let releases = self.sources.iter().filter_map(|(_, releases)| Some(releases.peek()?.release)).min();
         let deadline = self.core.next_deadline().filter(|deadline| *deadline > now);
-        runs.into_iter().chain(releases).chain(deadline).min()
+        let danger = self.core.next_danger().filter(|danger| *danger > now);
+        runs.into_iter().chain(releases).chain(deadline).chain(danger).min()
     }
 }

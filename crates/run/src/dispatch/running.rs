@@ -13,6 +13,7 @@ use takt_log::{Kind, KindSet, Sink};
 use takt_model::{Span, TaskId, Time};
 use takt_policy::PolicyError;
 
+use super::adaptive::{Adaptive, Controller};
 use super::core::{Core, Counts, LEVELS_MAX, Place, Tell};
 use super::error::{PushError, StartError, StopError};
 use super::live::{Handler, Held, Job, Running, Shared, Station, Switched};
@@ -79,19 +80,27 @@ pub struct Dispatcher {
     plan: Plan,
     handlers: BTreeMap<TaskId, Handler>,
     options: Options,
+    adaptive: Option<Adaptive>,
 }
 
 impl Dispatcher {
     /// For this plan, with default options.
     #[must_use]
     pub fn new(plan: Plan) -> Dispatcher {
-        Dispatcher { plan, handlers: BTreeMap::new(), options: Options::default() }
+        Dispatcher { plan, handlers: BTreeMap::new(), options: Options::default(), adaptive: None }
     }
 
     /// With these options.
     #[must_use]
     pub fn with(mut self, options: Options) -> Dispatcher {
         self.options = options;
+        self
+    }
+
+    /// With a controller that moves between two of the plan's plans. Default: none.
+    #[must_use]
+    pub fn adaptive(mut self, law: Adaptive) -> Dispatcher {
+        self.adaptive = Some(law);
         self
     }
 
@@ -116,9 +125,12 @@ impl Dispatcher {
     /// Starts all threads, and returns at their time zero. They are SCHED_FIFO, pinned to their CPUs, and end with the value that is returned.
     ///
     /// # Errors
-    /// An operation without handler, too few CPUs, a missing privilege, or a refusal of the kernel; nothing runs then.
+    /// An operation without handler, a controller that does not fit, too few CPUs, a missing privilege, or a refusal of the kernel; nothing runs then.
     pub fn start(self) -> Result<Dispatching, StartError> {
-        let Dispatcher { plan, mut handlers, options } = self;
+        let Dispatcher { plan, mut handlers, options, adaptive } = self;
+        if let Some(wrong) = adaptive.as_ref().and_then(|law| law.wrong(&plan)) {
+            return Err(StartError::Adaptive(wrong));
+        }
         let cpus = sched::affinity();
         let node = plan.system.nodes.get(plan.node.index()).map_or(1, |node| node.cpus as usize);
         if node > cpus.len() {
@@ -141,7 +153,10 @@ impl Dispatcher {
         let workers = (levels + 1) * threads as usize * sets;
         for cpu in 0..node as u32 {
             let ring = Arc::new(Ring::new(options.records.clamp(2, RECORDS_MAX)));
-            let core = core(&plan, &places, cpu, Teller(ring.clone()))?;
+            let mut core = core(&plan, &places, cpu, Teller(ring.clone()))?;
+            if let Some(law) = &adaptive {
+                core.watch(law.calm, law.dangers(&plan, cpu));
+            }
             let mut operations = Vec::new();
             for row in plan.rows.iter().filter(|row| row.cpu == cpu) {
                 let handler = handlers.remove(&row.task).ok_or_else(|| StartError::NoHandler(row.name.clone()))?;
@@ -175,6 +190,7 @@ impl Dispatcher {
                 .filter(|_| options.timed_modes)
                 .map(|(mode, k)| (mode.at, k))
                 .collect(),
+            controller: adaptive.map(|law| PiMutex::new(Controller::new(law, node))),
             refused: AtomicU64::new(0),
         });
         let merger = Merger::new(plan.node.0, lanes);
@@ -400,7 +416,13 @@ impl Dispatching {
     ///
     /// `None` where there is no such plan.
     pub fn switch(&self, plan: usize) -> Option<Switched> {
-        (plan <= self.plan.modes.len()).then(|| self.shared.switch(plan))
+        if plan > self.plan.modes.len() {
+            return None;
+        }
+        if let Some(controller) = &self.shared.controller {
+            controller.lock().set(plan);
+        }
+        Some(self.shared.switch(plan))
     }
 
     /// Whether its [`Options::duration`] has passed on all CPUs and every arrival in it is told: only [`Dispatching::stop`] is left to do.

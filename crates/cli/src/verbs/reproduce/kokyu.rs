@@ -4,10 +4,12 @@
 //! operations at 10, 5 and 1 Hz whose execution times vary, and a noncritical chain of route legs at 20 Hz that grows from region to region. The paper gives neither the application's execution times
 //! nor a leg's: they are chosen so that the total load exceeds the CPU where the paper's did, from region 7 on. Arrivals and execution times are the same for each strategy.
 
+use takt_analysis::{CheckOptions, check};
 use takt_log::{CancelCause, Event, JobKey, Sink};
-use takt_model::{Builtin, Criticality, NodeId, Span, System, Time};
+use takt_model::system::Mode;
+use takt_model::{Builtin, Criticality, NodeId, Span, StrategyRef, System, Time};
 use takt_report::{Figure, Form, Series};
-use takt_run::dispatch::{Limits, Operation, Operations, Plan};
+use takt_run::dispatch::{Adaptive, Limits, Operation, Operations, Plan};
 use takt_sim::{SimOptions, simulate};
 
 use super::context::Context;
@@ -19,7 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "kokyu",
     paper: &KOKYU,
     shows: "Table 2, Figs. 6 to 9 and 12",
-    what: "rm, muf and rms+mlf with and without cancellation, edf and mlf beside them, in twelve regions of growing load, simulated: which deadlines are met, and which strategy is best where",
+    what: "rm, muf and rms+mlf with and without cancellation, edf, mlf and an adaptive controller beside them, in twelve regions of growing load, simulated: which deadlines are met, and which strategy is best where",
     needs: "nothing: it is simulated",
     takes: (Span::from_s(10), Span::from_s(1)),
     run: reproduce,
@@ -62,21 +64,22 @@ const FIXED: [(&str, u64, u64, u64, bool); 9] = [
 /// Rate in Hz and offset in ms of the additional critical operations.
 const VARIABLE: [(u64, u64); 3] = [(10, 6), (5, 13), (1, 27)];
 
-/// A strategy, with or without cancellation of noncritical jobs.
+/// A strategy, or a controller that moves between rm and rms+mlf, with or without cancellation of noncritical jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Variant {
-    strategy: Builtin,
+    /// `None`: the controller.
+    strategy: Option<Builtin>,
     cancel: bool,
 }
 
 impl Variant {
     fn name(self) -> String {
-        format!("{}{}", self.strategy.name(), if self.cancel { ", cancel" } else { "" })
+        format!("{}{}", self.strategy.map_or("adaptive", Builtin::name), if self.cancel { ", cancel" } else { "" })
     }
 
     /// Whether it keeps critical work apart from the rest.
     fn is_aware(self) -> bool {
-        matches!(self.strategy, Builtin::Muf | Builtin::RmsMlf)
+        matches!(self.strategy, Some(Builtin::Muf | Builtin::RmsMlf))
     }
 }
 
@@ -87,7 +90,8 @@ const STRATEGIES: [Builtin; 5] = [Builtin::Rm, Builtin::Muf, Builtin::RmsMlf, Bu
 const PAPERS: usize = 6;
 
 fn variants() -> Vec<Variant> {
-    STRATEGIES.iter().flat_map(|strategy| [false, true].map(|cancel| Variant { strategy: *strategy, cancel })).collect()
+    let strategies = STRATEGIES.iter().copied().map(Some).chain([None]);
+    strategies.flat_map(|strategy| [false, true].map(|cancel| Variant { strategy, cancel })).collect()
 }
 
 /// What became of the deadlines of a class of operations.
@@ -176,11 +180,16 @@ fn operations(region: usize, cancel: bool) -> Operations {
     all
 }
 
-/// As the dispatcher runs it: to completion within a level.
-fn system(region: usize, variant: Variant) -> Result<System, Failure> {
+/// As the dispatcher runs it: to completion within a level. The controller has rm, and rms+mlf as a mode.
+fn plan(region: usize, variant: Variant) -> Result<Plan, Failure> {
     let wrong = |what: &dyn std::fmt::Display| Failure::trouble(format_args!("region {region}: {what}"));
-    let system =
-        operations(region, variant.cancel).to_system(&variant.strategy.strategy()).map_err(|error| wrong(&error))?;
+    let operations = operations(region, variant.cancel);
+    let strategy = variant.strategy.unwrap_or(Builtin::Rm);
+    let mut system = operations.to_system(&strategy.strategy()).map_err(|error| wrong(&error))?;
+    if variant.strategy.is_none() {
+        let strategy = StrategyRef::Builtin(Builtin::RmsMlf);
+        system.modes.push(Mode { node: NodeId(0), at: Time::from_ns(1), strategy });
+    }
     let limits = Limits::default();
     let (mut plan, _) = Plan::compute_regardless(&system, NodeId(0), &limits).map_err(|error| wrong(&error))?;
     let (least, most, _) = REGIONS[region];
@@ -188,16 +197,38 @@ fn system(region: usize, variant: Variant) -> Result<System, Failure> {
         task.exec =
             takt_model::Exec::Uniform { min: Span::from_ms(least).max(Span::from_ns(1)), max: Span::from_ms(most) };
     }
-    Ok(plan.system)
+    for row in plan.rows.iter_mut().chain(plan.modes.iter_mut().flat_map(|mode| &mut mode.rows)) {
+        // A simulation lets any number wait.
+        row.backlog = 1 << 14;
+    }
+    Ok(plan)
+}
+
+/// The controller of a plan: critical operations are in danger when their responses under its guard leave no more time.
+fn law(plan: &Plan) -> Adaptive {
+    let response = |law: Adaptive, row: &takt_run::dispatch::Row| {
+        let Some(guarded) = plan.guarded(law.guard, &row.name) else { return law };
+        let report = check(&guarded, &CheckOptions::default());
+        match guarded.task_by_name(&row.name).and_then(|task| report.bound_of(task)) {
+            Some(bound) => law.response(&row.name, bound),
+            None => law,
+        }
+    };
+    plan.rows.iter().fold(Adaptive::between(0, 1), response)
 }
 
 fn outcome(region: usize, variant: Variant, duration: Span, seed: u64) -> Result<Outcome, Failure> {
-    let system = system(region, variant)?;
-    let mut counter = Counter { system: &system, outcome: Outcome::default(), missed: Vec::new() };
+    let wrong = |what: &dyn std::fmt::Display| Failure::trouble(format_args!("region {region}: {what}"));
+    let plan = plan(region, variant)?;
+    let mut counter = Counter { system: &plan.system, outcome: Outcome::default(), missed: Vec::new() };
     // One seed for all strategies: the draws of a job depend on the seed, its operation and its number.
-    let options = SimOptions { duration, seed: seed + region as u64, node: None };
-    simulate(&system, &options, &mut counter)
-        .map_err(|error| Failure::trouble(format_args!("region {region}: {error}")))?;
+    let seed = seed + region as u64;
+    if variant.strategy.is_none() {
+        plan.rehearse_adaptive(&law(&plan), duration, seed, &mut counter).map_err(|error| wrong(&error))?;
+    } else {
+        let options = SimOptions { duration, seed, node: None };
+        simulate(&plan.system, &options, &mut counter).map_err(|error| wrong(&error))?;
+    }
     Ok(counter.outcome)
 }
 
@@ -237,7 +268,11 @@ struct Outcomes {
 
 impl Outcomes {
     fn of(&self, strategy: Builtin, cancel: bool) -> &[Outcome] {
-        let at = self.variants.iter().position(|variant| *variant == Variant { strategy, cancel });
+        self.under(Variant { strategy: Some(strategy), cancel })
+    }
+
+    fn under(&self, wanted: Variant) -> &[Outcome] {
+        let at = self.variants.iter().position(|variant| *variant == wanted);
         at.and_then(|at| self.outcomes.get(at)).map_or(&[], Vec::as_slice)
     }
 
@@ -347,7 +382,7 @@ impl Outcomes {
                 line("critical missed", 3, &|outcome| outcome.critical.missed),
                 line("cancelled", 4, &|outcome| outcome.noncritical.cancelled),
             ];
-            let name = Variant { strategy, cancel }.name();
+            let name = Variant { strategy: Some(strategy), cancel }.name();
             let title = format!("Deadlines under {name}");
             let caption = "Made, missed and cancelled, critical and noncritical.";
             findings.figures.push(Drawn::of(
@@ -433,6 +468,35 @@ impl Outcomes {
             "where rm loses critical deadlines, a strategy that knows criticality is best (Fig. 12)",
             format!("best by region: {}", best.join("; ")),
             Some(!lost.is_empty() && overloaded.into_iter().all(hybrid)),
+        );
+        self.claims_of_the_controller(findings);
+    }
+
+    /// What a controller has to show: [KOKYU V] leaves it open.
+    fn claims_of_the_controller(&self, findings: &mut Findings) {
+        let adaptive = self.under(Variant { strategy: None, cancel: true });
+        let missed: u64 = adaptive.iter().map(|outcome| outcome.critical.missed).sum();
+        let best: Vec<Outcome> = (0..REGIONS.len()).filter_map(|region| Some(self.best(region)?.1)).collect();
+        let kept = |(adaptive, best): (&Outcome, &Outcome)| adaptive.critical.missed <= best.critical.missed;
+        findings.claim(
+            "adaptive_keeps_critical",
+            "not in the paper: the controller, with cancellation, keeps every critical deadline that any of its strategies keeps",
+            format!("{missed} critical deadlines missed, of all regions"),
+            Some(adaptive.len() == best.len() && adaptive.iter().zip(&best).all(kept)),
+        );
+        let share = |(adaptive, best): (&Outcome, &Outcome)| {
+            100.0 * adaptive.noncritical.made as f64 / best.noncritical.made.max(1) as f64
+        };
+        let shares: Vec<f64> = adaptive.iter().zip(&best).map(share).collect();
+        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        findings.claim(
+            "adaptive_is_close_to_the_best",
+            "not in the paper: the controller makes 98 % or more of the noncritical deadlines of each region's best single strategy",
+            format!(
+                "{} % by region",
+                shares.iter().map(|share| format!("{share:.1}")).collect::<Vec<_>>().join("; ")
+            ),
+            Some(adaptive.len() == best.len() && least >= 98.0),
         );
     }
 }

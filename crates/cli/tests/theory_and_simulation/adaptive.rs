@@ -1,0 +1,111 @@
+//! The adaptive controller loses no critical deadline that the guard's analysis promises, whatever calm does and whatever the noncritical load is.
+
+use super::random::Dice;
+use super::{replay, seeds};
+use takt_analysis::{CheckOptions, check};
+use takt_log::{Event, Sink};
+use takt_model::system::Mode;
+use takt_model::*;
+use takt_run::dispatch::{Adaptive, Limits, Operation, Operations, Plan};
+
+/// Critical operations that are to fit, and noncritical ones that need not.
+fn operations(dice: &mut Dice) -> Operations {
+    let mut set = Operations::new("random").cancel(dice.chance(50));
+    let light = dice.roll(2, 5);
+    for i in 0..dice.roll(1, 4) {
+        let period = dice.pick(&[16, 24, 30, 40, 60, 120]);
+        let wcet = dice.roll(1, (period / light / 2).max(1));
+        let operation = Operation::periodic(&format!("c{i}"), Span::from_ns(period)).offset(dice.ns(0, period));
+        let operation = operation.wcet(Span::from_ns(wcet)).importance(dice.roll(0, 2) as u32);
+        set.add(if dice.chance(50) { operation.deadline(dice.ns(wcet, period)) } else { operation });
+    }
+    for i in 0..dice.roll(1, 4) {
+        let (name, period) = (format!("n{i}"), dice.pick(&[8, 12, 16, 40]));
+        let operation = match dice.roll(0, 3) {
+            0 if i > 0 => Operation::after(&name, [format!("n{}", i - 1)]),
+            _ => Operation::periodic(&name, Span::from_ns(period)).offset(dice.ns(0, period)),
+        };
+        set.add(operation.wcet(dice.ns(1, period)).noncritical());
+    }
+    set
+}
+
+/// The plan of some of the operations under a strategy and, as a mode, another.
+fn plan(set: &Operations, calm: Builtin, guard: Builtin) -> Plan {
+    let mut system = set.to_system(&calm.strategy()).unwrap();
+    let strategy = StrategyRef::Builtin(guard);
+    system.modes.push(Mode { node: NodeId(0), at: Time::from_ns(1), strategy });
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let (mut plan, _) = Plan::compute_regardless(&system, NodeId(0), &limits).unwrap();
+    for row in plan.rows.iter_mut().chain(plan.modes.iter_mut().flat_map(|mode| &mut mode.rows)) {
+        row.backlog = 1000;
+    }
+    plan
+}
+
+/// The bound of a critical operation under the guard, where it is within the deadline.
+fn response(plan: &Plan, name: &str) -> Option<(String, Span)> {
+    let guarded = plan.guarded(1, name).expect("a critical operation");
+    let id = guarded.task_by_name(name)?;
+    let bound = check(&guarded, &CheckOptions::default()).bound_of(id)?;
+    (bound <= guarded.tasks[id.index()].deadline).then(|| (name.to_owned(), bound))
+}
+
+struct Told<'a> {
+    system: &'a System,
+    missed: Vec<(Time, String)>,
+    switches: u64,
+}
+
+impl Sink for Told<'_> {
+    fn event(&mut self, _: u32, at: Time, event: &Event) {
+        match event {
+            Event::Miss { job } => {
+                let task = &self.system.tasks[job.task.index()];
+                if task.criticality == Criticality::High {
+                    self.missed.push((at, format!("{} {}", task.name, job.number)));
+                }
+            }
+            Event::ModeChange { .. } => self.switches += 1,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_controller_loses_no_critical_deadline_that_its_guard_keeps() {
+    use Builtin::{Edf, Fifo, Mlf, Muf, Rm, RmsMlf};
+    let (mut proven, mut saved, mut returned) = (0, 0, 0);
+    let seeds = seeds(1500);
+    let all = seeds.clone();
+    for seed in seeds {
+        let mut dice = Dice::new(seed);
+        let set = operations(&mut dice);
+        let (calm, guard) = (dice.pick(&[Rm, Edf, Mlf, Fifo]), dice.pick(&[RmsMlf, Muf]));
+        let replay = replay(seed, "adaptive::");
+        let plan = plan(&set, calm, guard);
+        let plain = Adaptive {
+            window: Span::from_ns(dice.roll(20, 200)),
+            dwell: dice.roll(1, 3) as u32,
+            margin: Span::ZERO,
+            ..Adaptive::between(0, 1)
+        };
+        let critical = set.operations.iter().filter(|operation| operation.criticality == Criticality::High);
+        let law = critical.map(|operation| response(&plan, &operation.name)).collect::<Option<_>>();
+        let law = law.map(|responses| Adaptive { responses, ..plain });
+        let Some(law) = law else { continue };
+        proven += 1;
+        let mut told = Told { system: &plan.system, missed: Vec::new(), switches: 0 };
+        plan.rehearse_adaptive(&law, Span::from_ns(3000), seed, &mut told).unwrap();
+        assert_eq!(told.missed, [], "{replay}\n{calm:?} {guard:?} {law:?}\n{plan}");
+        let mut calm_alone = Told { system: &plan.system, missed: Vec::new(), switches: 0 };
+        let mut system = plan.system.clone();
+        system.modes.clear();
+        let options = takt_sim::SimOptions { duration: Span::from_ns(3000), seed, node: None };
+        takt_sim::simulate(&system, &options, &mut calm_alone).unwrap();
+        saved += u64::from(!calm_alone.missed.is_empty());
+        returned += u64::from(told.switches > 2);
+    }
+    let enough = all.end - all.start < 1500 || (proven > 200 && saved > 50 && returned > 20);
+    assert!(enough, "{proven} proven, {saved} saved from what calm loses, {returned} went to and fro");
+}

@@ -1,0 +1,369 @@
+//! A controller that moves between two plans: a calm one while nothing critical is in danger, and one that guards critical operations. [KOKYU] finds that
+//! no paradigm is best everywhere and leaves open how to change between them; this is takt's answer.
+//!
+//! **To the guard**, at once: when a critical job is not complete at its last safe instant, its arrival + deadline - R. R bounds its response under
+//! the guard's plan, so it is in time if the guard holds from then on, whatever happened before: the argument of dual priority
+//! scheduling (Davis and Wellings, 1995), where a task is promoted at D - R, made for all tasks together. What differs there: when the guard comes, other
+//! critical jobs wait that calm has put off, by at most D - C of their tasks, and all take part at once. So R is a bound with such jitter of all others
+//! ([`Plan::guarded`] is the System that it is to be computed of), and the controller loses no critical deadline
+//! that the guard's analysis promises, but for what the switch itself takes beyond the `margin`. (Where the plans level critical operations differently,
+//! calm can leave more of them started in a level of the guard than the analysis knows; that is added to R.)
+//!
+//! **Back to calm**: after `dwell` windows in a row in each of which the busiest CPU was idle for some time: it had work for no more than `load_ppm` of
+//! the window. If the calm then does not last as many windows, it came too early: the dwell doubles, up to `dwell_max`. Once it lasts,
+//! the dwell is what it was.
+//!
+//! **Stability.** From one switch to the guard to the next at least `dwell` windows pass, so n windows hold at most n / dwell + 1 of them. Under a load
+//! that calm cannot bear the dwell has doubled m times after m switches: there are at most log2(dwell_max / dwell) + 1 of them before they are
+//! `dwell_max` windows apart, and calm holds for less than half of the time.
+
+use std::collections::BTreeMap;
+
+use takt_model::system::Mode;
+use takt_model::{Arrival, Criticality, NodeId, NodeSpec, Placement, Span, System, Task, TaskId, Time};
+
+use super::plan::{Plan, Row};
+
+/// Which plans, and when to change. See the module's source for the law and its argument: docs/dispatcher.md says it for users.
+///
+/// ```
+/// use takt_model::{Builtin, Span, StrategyRef, Time, system::Mode};
+/// use takt_run::dispatch::{Adaptive, Limits, Operation, Operations, Plan};
+///
+/// let ms = Span::from_ms;
+/// let operations = Operations::new("flight")
+///     .cancel(true)
+///     .with(Operation::periodic("control", ms(100)).wcet(ms(20)))
+///     .with(Operation::periodic("route", ms(20)).wcet(ms(15)).noncritical())
+///     .with(Operation::periodic("map", ms(40)).wcet(ms(20)).noncritical());
+/// let mut system = operations.to_system(&Builtin::Rm.strategy())?;
+/// // The second plan: that of a mode, whose time does not matter here.
+/// let strategy = StrategyRef::Builtin(Builtin::RmsMlf);
+/// system.modes.push(Mode { node: takt_model::NodeId(0), at: Time::from_ns(1), strategy });
+/// let (plan, _) = Plan::compute_regardless(&system, takt_model::NodeId(0), &Limits::default())?;
+/// let law = Adaptive::between(0, 1).response("control", ms(20));
+/// let counts = plan.rehearse_adaptive(&law, Span::from_s(10), 0, &mut takt_log::NullSink)?;
+/// let (_, control) = &counts[0];
+/// assert_eq!((control.completed, control.late), (100, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Adaptive {
+    /// The plan to be had while nothing is in danger: 0 is that of the node's strategy, k that of its k-th mode.
+    pub calm: usize,
+    /// The plan that keeps critical deadlines.
+    pub guard: usize,
+    /// Over which the load is measured; above zero. Default 1 s.
+    pub window: Span,
+    /// Up to this share of a window, in millionths, a CPU may have had work for the window to count for a return. Default 970,000.
+    pub load_ppm: u32,
+    /// Windows in a row with no more load before a return; at least 1. Default 2.
+    pub dwell: u32,
+    /// What the dwell grows to at most. Default 64.
+    pub dwell_max: u32,
+    /// How much sooner a job counts as in danger than the bounds say, for what a switch takes. Default 500 us.
+    pub margin: Span,
+    /// Bounds of critical operations' responses under the guard, from arrival to completion, as `takt check` tells them of [`Plan::guarded`]. Of one
+    /// without it is half of the deadline.
+    pub responses: BTreeMap<String, Span>,
+}
+
+impl Adaptive {
+    /// Between these two plans, with the defaults.
+    #[must_use]
+    pub fn between(calm: usize, guard: usize) -> Adaptive {
+        Adaptive {
+            calm,
+            guard,
+            window: Span::from_s(1),
+            load_ppm: 970_000,
+            dwell: 2,
+            dwell_max: 64,
+            margin: Span::from_us(500),
+            responses: BTreeMap::new(),
+        }
+    }
+
+    /// With the longest response of a critical operation under the guard.
+    #[must_use]
+    pub fn response(mut self, operation: &str, response: Span) -> Adaptive {
+        self.responses.insert(operation.to_owned(), response);
+        self
+    }
+
+    /// What is wrong with it for this plan; nothing where all is right.
+    #[must_use]
+    pub fn wrong(&self, plan: &Plan) -> Option<String> {
+        let last = plan.modes.len();
+        if self.calm > last || self.guard > last || self.calm == self.guard {
+            return Some(format!(
+                "plans {} and {} are to be two of 0 to {last}: the node's strategy and its modes",
+                self.calm, self.guard
+            ));
+        }
+        if self.window.is_zero() || self.dwell == 0 || self.dwell_max < self.dwell {
+            return Some("window and dwell are to be above zero, and dwell_max no less than dwell".to_owned());
+        }
+        let unknown = self.responses.keys().find(|name| !plan.rows.iter().any(|row| row.name == **name));
+        unknown.map(|name| format!("the plan has no operation \"{name}\" of a response"))
+    }
+
+    /// After which time from its arrival a job is in danger, by slot of a CPU; `None` of what is not critical.
+    pub(crate) fn dangers(&self, plan: &Plan, cpu: u32) -> Vec<Option<Span>> {
+        let levels = |at: usize| at.checked_sub(1).map_or(&plan.rows, |mode| &plan.modes[mode].rows).iter();
+        let here: Vec<Placed<'_>> = (plan.rows.iter().zip(levels(self.calm)).zip(levels(self.guard)))
+            .filter(|((row, _), _)| row.cpu == cpu)
+            .filter_map(|((row, calm), guard)| {
+                let task = plan.system.tasks.get(row.task.index())?;
+                Some(Placed { task, calm: calm.level, guard: guard.level })
+            })
+            .collect();
+        here.iter().map(|placed| self.danger(placed, &here)).collect()
+    }
+
+    fn danger(&self, of: &Placed<'_>, all: &[Placed<'_>]) -> Option<Span> {
+        let response = self.responses.get(&of.task.name).copied();
+        let response = response.unwrap_or_else(|| Span::from_ns(of.task.deadline.as_ns() / 2));
+        let needs = response.saturating_add(of.inherited(all)).saturating_add(self.margin);
+        of.is_critical().then(|| of.task.deadline.saturating_sub(needs))
+    }
+}
+
+impl Plan {
+    /// The System of which the longest response of a critical operation is to be computed for [`Adaptive::response`]: the critical operations of its CPU,
+    /// under this plan (0: of the node's strategy, k: of its k-th mode). The others are released as late as calm may have put them off, and what follows others
+    /// counts as released by itself, within the deadlines of those. `None` where there is no such plan or critical operation.
+    #[must_use]
+    pub fn guarded(&self, guard: usize, operation: &str) -> Option<System> {
+        let mut modes: Vec<&Mode> = self.system.modes.iter().filter(|mode| mode.node == self.node).collect();
+        modes.sort_by_key(|mode| mode.at);
+        let node = self.system.nodes.get(self.node.index())?;
+        let strategy = match guard.checked_sub(1) {
+            None => node.strategy,
+            Some(mode) => modes.get(mode)?.strategy,
+        };
+        let cpu = self.rows.iter().find(|row| row.name == operation)?.cpu;
+        let critical = |row: &&Row| {
+            let task = self.system.tasks.get(row.task.index());
+            row.cpu == cpu && task.is_some_and(|task| task.criticality == Criticality::High)
+        };
+        let mut system = System {
+            nodes: vec![NodeSpec { cpus: 1, placement: Placement::Global, strategy, ..node.clone() }],
+            tasks: Vec::new(),
+            modes: Vec::new(),
+            components: Vec::new(),
+            flows: Vec::new(),
+            ..self.system.clone()
+        };
+        for row in self.rows.iter().filter(critical) {
+            let task = self.system.tasks.get(row.task.index())?;
+            let put_off = if row.name == operation { Span::ZERO } else { task.deadline.saturating_sub(task.wcet) };
+            system.tasks.push(Task {
+                node: NodeId(0),
+                cpus: None,
+                offset: Span::ZERO,
+                arrival: Arrival::Sporadic,
+                jitter: task.jitter.saturating_add(self.before(row.task)).saturating_add(put_off),
+                after: Vec::new(),
+                ..task.clone()
+            });
+        }
+        system.tasks.iter().any(|task| task.name == operation).then_some(system)
+    }
+
+    /// The longest sum of deadlines on a way to a task.
+    fn before(&self, task: TaskId) -> Span {
+        let Some(task) = self.system.tasks.get(task.index()) else { return Span::ZERO };
+        let way = |before: &TaskId| {
+            let deadline = self.system.tasks.get(before.index()).map_or(Span::ZERO, |task| task.deadline);
+            deadline.saturating_add(self.before(*before))
+        };
+        task.after.iter().map(way).max().unwrap_or(Span::ZERO)
+    }
+}
+
+/// An operation and its levels under both plans.
+struct Placed<'a> {
+    task: &'a Task,
+    calm: u32,
+    guard: u32,
+}
+
+impl Placed<'_> {
+    fn is_critical(&self) -> bool {
+        self.task.criticality == Criticality::High
+    }
+
+    /// What a job waits for at most, beyond its bound, after a switch. The bound has one job of its guard level that has started; calm may leave
+    /// one started in each of its own levels, and they all go on.
+    fn inherited(&self, all: &[Placed<'_>]) -> Span {
+        let mut longest: BTreeMap<u32, Span> = BTreeMap::new();
+        for other in all.iter().filter(|other| other.guard == self.guard && other.is_critical()) {
+            let of_level = longest.entry(other.calm).or_default();
+            *of_level = (*of_level).max(other.task.wcet);
+        }
+        if longest.len() < 2 {
+            return Span::ZERO;
+        }
+        longest.into_values().fold(Span::ZERO, Span::saturating_add)
+    }
+}
+
+/// The law at work. Pure: it is told the time and what has been.
+#[derive(Clone, Debug)]
+pub(crate) struct Controller {
+    law: Adaptive,
+    plan: usize,
+    /// Windows that the next stay with the guard takes at least.
+    dwell: u32,
+    /// Of the present stay: windows that count, with the guard, or all, in calm.
+    windows: u32,
+    /// When the present window began.
+    since: Time,
+    /// Of each CPU, for how long it had had work then.
+    busy: Vec<Span>,
+}
+
+impl Controller {
+    pub(crate) fn new(law: Adaptive, cpus: usize) -> Controller {
+        // The first danger is no relapse.
+        let (dwell, windows) = (law.dwell, law.dwell);
+        Controller { law, plan: 0, dwell, windows, since: Time::ZERO, busy: vec![Span::ZERO; cpus] }
+    }
+
+    /// Somebody else chose a plan.
+    pub(crate) fn set(&mut self, plan: usize) {
+        (self.plan, self.windows) = (plan, 0);
+    }
+
+    /// A critical job has come to its last safe instant; the plan to switch to.
+    pub(crate) fn endangered(&mut self) -> Option<usize> {
+        if self.plan != self.law.calm {
+            return None;
+        }
+        let relapse = self.windows < self.dwell;
+        self.dwell = if relapse { self.dwell.saturating_mul(2).min(self.law.dwell_max) } else { self.law.dwell };
+        self.set(self.law.guard);
+        Some(self.law.guard)
+    }
+
+    /// When the present window ends.
+    pub(crate) fn window_end(&self) -> Time {
+        self.since.saturating_add(self.law.window)
+    }
+
+    /// The window is over; `busy` says for how long each CPU has had work since time zero. The plan to switch to.
+    /// While a job is past its last safe instant (`danger`) there is no return.
+    pub(crate) fn window(&mut self, now: Time, danger: bool, busy: impl Iterator<Item = Span>) -> Option<usize> {
+        let length = u128::from(now.saturating_since(self.since).as_ns().max(1));
+        let mut load = 0;
+        for (before, busy) in self.busy.iter_mut().zip(busy) {
+            let worked = u128::from(busy.saturating_sub(*before).as_ns());
+            load = load.max(worked * 1_000_000 / length);
+            *before = busy;
+        }
+        self.since = now;
+        let low = load <= u128::from(self.law.load_ppm);
+        if self.plan == self.law.calm {
+            self.windows = self.windows.saturating_add(1);
+        } else if self.plan == self.law.guard {
+            self.windows = if low { self.windows + 1 } else { 0 };
+            if self.windows >= self.dwell && !danger {
+                self.set(self.law.calm);
+                return Some(self.law.calm);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn controller(dwell: u32, dwell_max: u32) -> Controller {
+        Controller::new(Adaptive { dwell, dwell_max, ..Adaptive::between(0, 1) }, 1)
+    }
+
+    /// Windows of so much load each, in seconds from `since` on; the answers.
+    fn windows(controller: &mut Controller, busy: &mut Span, loads_ms: &[u64]) -> Vec<Option<usize>> {
+        let answer = |load: &u64| {
+            *busy = busy.saturating_add(Span::from_ms(*load));
+            let now = controller.window_end();
+            controller.window(now, false, std::iter::once(*busy))
+        };
+        loads_ms.iter().map(answer).collect()
+    }
+
+    #[test]
+    fn danger_brings_the_guard_at_once_and_idle_windows_in_a_row_calm() {
+        let (mut it, mut busy) = (controller(2, 64), Span::ZERO);
+        assert_eq!(windows(&mut it, &mut busy, &[900, 1000, 1000]), [None; 3], "load alone is no danger");
+        assert_eq!(it.endangered(), Some(1));
+        assert_eq!(it.endangered(), None, "it is there already");
+        assert_eq!(windows(&mut it, &mut busy, &[970, 971, 970, 970]), [None, None, None, Some(0)]);
+    }
+
+    #[test]
+    fn relapses_double_the_dwell_and_a_calm_that_lasts_forgets_them() {
+        let (mut it, mut busy) = (controller(1, 4), Span::ZERO);
+        assert_eq!(it.endangered(), Some(1));
+        for dwell in [1, 2, 4, 4] {
+            let mut expected = vec![None; dwell];
+            expected[dwell - 1] = Some(0);
+            assert_eq!(windows(&mut it, &mut busy, &vec![0; dwell]), expected);
+            assert_eq!(it.endangered(), Some(1), "before one window of calm is over");
+        }
+        assert_eq!(windows(&mut it, &mut busy, &[0; 4]).last(), Some(&Some(0)));
+        assert_eq!(windows(&mut it, &mut busy, &[0; 4]), [None; 4]);
+        assert_eq!(it.endangered(), Some(1));
+        assert_eq!(windows(&mut it, &mut busy, &[0]), [Some(0)]);
+    }
+
+    #[test]
+    fn who_else_switches_is_followed() {
+        let (mut it, mut busy) = (controller(1, 4), Span::ZERO);
+        it.set(2);
+        assert_eq!(it.endangered(), None);
+        assert_eq!(windows(&mut it, &mut busy, &[0, 0]), [None; 2]);
+        it.set(1);
+        assert_eq!(windows(&mut it, &mut busy, &[0]), [Some(0)]);
+    }
+
+    proptest! {
+        /// The bound that the module's text argues for, against any load and any dangers.
+        #[test]
+        fn switches_are_as_rare_as_the_dwell_says(
+            dwell in 1u32..5,
+            doublings in 0u32..4,
+            steps in prop::collection::vec((0u64..=1000, any::<bool>()), 1..300),
+        ) {
+            let mut it = controller(dwell, dwell << doublings);
+            let (mut busy, mut guards, mut calm_windows) = (Span::ZERO, Vec::new(), Vec::new());
+            for (at, (load, danger)) in steps.iter().enumerate() {
+                if *danger && it.endangered().is_some() {
+                    guards.push(at);
+                }
+                if it.plan == 0 {
+                    calm_windows.push(at);
+                }
+                windows(&mut it, &mut busy, &[*load]);
+            }
+            for pair in guards.windows(2) {
+                prop_assert!(pair[1] - pair[0] >= dwell as usize, "{guards:?}");
+            }
+            prop_assert!(guards.len() <= steps.len() / dwell as usize + 1);
+            // With danger in every window calm holds for none: each stay doubles the next.
+            if steps.iter().all(|(_, danger)| *danger) {
+                prop_assert!(calm_windows.is_empty());
+                let least: Vec<usize> =
+                    (0..).map(|m| (dwell as usize) << m.min(doublings as usize)).take(guards.len()).collect();
+                for (pair, least) in guards.windows(2).zip(least) {
+                    prop_assert!(pair[1] - pair[0] >= least, "{guards:?}");
+                }
+            }
+        }
+    }
+}
