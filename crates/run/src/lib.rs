@@ -25,6 +25,7 @@ mod account;
 pub mod dispatch;
 mod dispatched;
 mod error;
+pub mod event;
 mod kernel;
 pub mod load;
 mod mapping;

@@ -1,7 +1,8 @@
-//! After its construction the dispatcher's queues allocate nothing: pushes, rejections, ends, cancellations, chains.
+//! After its construction the dispatcher's queues allocate nothing: pushes, rejections, ends, cancellations, chains; nor does a push of an event.
 
 use takt_model::{Builtin, Span};
-use takt_run::dispatch::{Limits, Operation, Operations, PushError, Queues};
+use takt_run::dispatch::{self, Dispatcher, Limits, Operation, Operations, PushError, Queues};
+use takt_run::event::{Channel, Filter, Options, Pattern};
 
 #[test]
 fn jobs_come_and_go_without_allocation() {
@@ -40,4 +41,32 @@ fn jobs_come_and_go_without_allocation() {
         let counts = queues.counts(hopeless).unwrap();
         assert!(ran > 1000 && counts.cancelled > 0, "{strategy:?}: {full} {ran} {counts:?}");
     }
+}
+
+#[test]
+fn events_are_pushed_without_allocation() {
+    let sporadic = |name| Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1));
+    let operations = Operations::new("events").with(sporadic("one").backlog(4)).with(sporadic("two").backlog(4));
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let plan = operations.compute(&Builtin::Edf.strategy(), &limits).unwrap();
+    let channel = Channel::new(Options { history: 3, ..Options::default() });
+    let one = channel.subscribe(&plan, "one", Pattern::ANY.into()).unwrap();
+    let group =
+        Filter::sequence([Pattern::kind(1).into(), Filter::all([Pattern::kind(2).into(), Pattern::kind(3).into()])]);
+    let two = channel.subscribe(&plan, "two", group.without(Pattern::kind(4))).unwrap();
+    let best_effort = dispatch::Options { best_effort: true, ..dispatch::Options::default() };
+    let built = Dispatcher::new(plan).with(best_effort).on("one", one.handler(|_, _| ())).unwrap();
+    let dispatching = built.on("two", two.handler(|_, _| ())).unwrap().start().unwrap();
+    let connected = channel.connect(&dispatching).unwrap();
+    let supplier = channel.supplier(1);
+    let mut taken = 0;
+    let allocated = allocation_counter::measure(|| {
+        for round in 0..2000u32 {
+            taken += supplier.push(round % 5, b"payload").unwrap().taken;
+        }
+    });
+    assert_eq!(allocated.count_total, 0);
+    assert!(taken > 0 && two.counts().complete > 0, "{taken} {:?}", two.counts());
+    drop(connected);
+    dispatching.stop(&mut takt_log::NullSink).unwrap();
 }

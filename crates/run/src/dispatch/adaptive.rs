@@ -13,9 +13,9 @@
 //! the window. If the calm then does not last as many windows, it came too early: the dwell doubles, up to `dwell_max`. Once it lasts,
 //! the dwell is what it was.
 //!
-//! **Stability.** From one switch to the guard to the next at least `dwell` windows pass, so n windows hold at most n / dwell + 1 of them. Under a load
-//! that calm cannot bear the dwell has doubled m times after m switches: there are at most log2(dwell_max / dwell) + 1 of them before they are
-//! `dwell_max` windows apart, and calm holds for less than half of the time.
+//! **Stability.** From one switch to the guard to the next at least `dwell` whole windows pass, so n windows hold at most n / dwell + 1 of them. While calm does
+//! not last as long as the stay with the guard before it the dwell has doubled m times after m switches: they are soon `dwell_max` windows apart, and
+//! calm holds for less than half of the time. A load under which calm lasts longer than that each time lets the two alternate for ever, no faster than said first.
 
 use std::collections::BTreeMap;
 
@@ -95,9 +95,9 @@ impl Adaptive {
     #[must_use]
     pub fn wrong(&self, plan: &Plan) -> Option<String> {
         let last = plan.modes.len();
-        if self.calm > last || self.guard > last || self.calm == self.guard {
+        if self.calm.max(self.guard) > last || self.calm.min(self.guard) != 0 || self.calm == self.guard {
             return Some(format!(
-                "plans {} and {} are to be two of 0 to {last}: the node's strategy and its modes",
+                "plans {} and {} are to be the node's strategy (0), with which it begins, and one of its modes (1 to {last})",
                 self.calm, self.guard
             ));
         }
@@ -105,34 +105,85 @@ impl Adaptive {
             return Some("window and dwell are to be above zero, and dwell_max no less than dwell".to_owned());
         }
         let unknown = self.responses.keys().find(|name| !plan.rows.iter().any(|row| row.name == **name));
-        unknown.map(|name| format!("the plan has no operation \"{name}\" of a response"))
+        unknown
+            .map(|name| format!("the plan has no operation \"{name}\" of a response"))
+            .or_else(|| self.unguarded(plan))
+    }
+
+    /// Why the guard cannot keep the critical deadlines.
+    fn unguarded(&self, plan: &Plan) -> Option<String> {
+        let cpus = plan.system.nodes.get(plan.node.index()).map_or(1, |node| node.cpus);
+        (0..cpus).find_map(|cpu| {
+            let here = self.placed(plan, cpu);
+            let (critical, others): (Vec<_>, Vec<_>) = here.iter().partition(|placed| placed.is_critical());
+            let last = critical.iter().max_by_key(|placed| placed.guard)?;
+            if let Some(other) = others.iter().find(|other| other.guard <= last.guard) {
+                return Some(format!(
+                    "under plan {} the noncritical operation \"{}\" is in the level of the critical \"{}\" or above: a guard keeps critical operations above all others",
+                    self.guard, other.task.name, last.task.name
+                ));
+            }
+            critical.iter().find_map(|placed| self.unkept(plan, placed, &here))
+        })
+    }
+
+    fn unkept(&self, plan: &Plan, placed: &Placed<'_>, all: &[Placed<'_>]) -> Option<String> {
+        let Placed { task, .. } = placed;
+        if !plan.is_critical_from_its_sources(task) {
+            return Some(format!("critical operation \"{}\" follows noncritical ones, which nobody guards", task.name));
+        }
+        let needs = self.needs(placed, all);
+        if needs > task.deadline {
+            return Some(format!(
+                "critical operation \"{}\" needs up to {needs} with the guard, more than its deadline {}",
+                task.name, task.deadline
+            ));
+        }
+        let wander = task.deadline.saturating_add(task.jitter).as_ns();
+        let there = u32::try_from(wander.div_ceil(task.period.as_ns().max(1))).unwrap_or(u32::MAX);
+        let backlog = plan.rows.iter().find(|row| row.name == task.name)?.backlog;
+        (backlog < there).then(|| {
+            format!(
+                "of critical operation \"{}\" {there} jobs may wait within its deadline: its backlog is {backlog}",
+                task.name
+            )
+        })
     }
 
     /// After which time from its arrival a job is in danger, by slot of a CPU; `None` of what is not critical.
     pub(crate) fn dangers(&self, plan: &Plan, cpu: u32) -> Vec<Option<Span>> {
+        let here = self.placed(plan, cpu);
+        let danger = |placed: &Placed<'_>| {
+            let needs = self.needs(placed, &here);
+            placed.is_critical().then(|| placed.task.deadline.saturating_sub(needs))
+        };
+        here.iter().map(danger).collect()
+    }
+
+    /// The operations of a CPU, by slot.
+    fn placed<'a>(&self, plan: &'a Plan, cpu: u32) -> Vec<Placed<'a>> {
         let levels = |at: usize| at.checked_sub(1).map_or(&plan.rows, |mode| &plan.modes[mode].rows).iter();
-        let here: Vec<Placed<'_>> = (plan.rows.iter().zip(levels(self.calm)).zip(levels(self.guard)))
+        (plan.rows.iter().zip(levels(self.calm)).zip(levels(self.guard)))
             .filter(|((row, _), _)| row.cpu == cpu)
             .filter_map(|((row, calm), guard)| {
                 let task = plan.system.tasks.get(row.task.index())?;
                 Some(Placed { task, calm: calm.level, guard: guard.level })
             })
-            .collect();
-        here.iter().map(|placed| self.danger(placed, &here)).collect()
+            .collect()
     }
 
-    fn danger(&self, of: &Placed<'_>, all: &[Placed<'_>]) -> Option<Span> {
+    /// What a job needs at most from when the guard holds.
+    fn needs(&self, of: &Placed<'_>, all: &[Placed<'_>]) -> Span {
         let response = self.responses.get(&of.task.name).copied();
         let response = response.unwrap_or_else(|| Span::from_ns(of.task.deadline.as_ns() / 2));
-        let needs = response.saturating_add(of.inherited(all)).saturating_add(self.margin);
-        of.is_critical().then(|| of.task.deadline.saturating_sub(needs))
+        response.saturating_add(of.inherited(all)).saturating_add(self.margin)
     }
 }
 
 impl Plan {
     /// The System of which the longest response of a critical operation is to be computed for [`Adaptive::response`]: the critical operations of its CPU,
     /// under this plan (0: of the node's strategy, k: of its k-th mode). The others are released as late as calm may have put them off, and what follows others
-    /// counts as released by itself, within the deadlines of those. `None` where there is no such plan or critical operation.
+    /// counts as released by itself, within the deadlines of those: its bound contains these. `None` where there is no such plan or critical operation.
     #[must_use]
     pub fn guarded(&self, guard: usize, operation: &str) -> Option<System> {
         let mut modes: Vec<&Mode> = self.system.modes.iter().filter(|mode| mode.node == self.node).collect();
@@ -157,18 +208,28 @@ impl Plan {
         };
         for row in self.rows.iter().filter(critical) {
             let task = self.system.tasks.get(row.task.index())?;
+            let before = self.before(row.task);
+            // The period stays: levels go by it. What follows others is released in bunches, as with jitter; its bound then
+            // counts from before its release, which is more than is needed.
             let put_off = if row.name == operation { Span::ZERO } else { task.deadline.saturating_sub(task.wcet) };
+            let jitter = task.jitter.saturating_add(before).saturating_add(put_off);
             system.tasks.push(Task {
                 node: NodeId(0),
                 cpus: None,
                 offset: Span::ZERO,
                 arrival: Arrival::Sporadic,
-                jitter: task.jitter.saturating_add(self.before(row.task)).saturating_add(put_off),
+                jitter,
                 after: Vec::new(),
                 ..task.clone()
             });
         }
         system.tasks.iter().any(|task| task.name == operation).then_some(system)
+    }
+
+    /// Whether a task and all that it follows is critical.
+    fn is_critical_from_its_sources(&self, task: &Task) -> bool {
+        let mut before = task.after.iter().filter_map(|before| self.system.tasks.get(before.index()));
+        task.criticality == Criticality::High && before.all(|task| self.is_critical_from_its_sources(task))
     }
 
     /// The longest sum of deadlines on a way to a task.
@@ -220,15 +281,18 @@ pub(crate) struct Controller {
     windows: u32,
     /// When the present window began.
     since: Time,
-    /// Of each CPU, for how long it had had work then.
+    /// Whether the guard came within it: then it does not count.
+    partial: bool,
+    /// Of each CPU, for how long it had had work when the window began.
     busy: Vec<Span>,
 }
 
 impl Controller {
     pub(crate) fn new(law: Adaptive, cpus: usize) -> Controller {
-        // The first danger is no relapse.
-        let (dwell, windows) = (law.dwell, law.dwell);
-        Controller { law, plan: 0, dwell, windows, since: Time::ZERO, busy: vec![Span::ZERO; cpus] }
+        // The first danger is no relapse, and a first calm is earned as any other.
+        let (dwell, windows) = (law.dwell, if law.calm == 0 { law.dwell } else { 0 });
+        let busy = vec![Span::ZERO; cpus];
+        Controller { law, plan: 0, dwell, windows, since: Time::ZERO, partial: false, busy }
     }
 
     /// Somebody else chose a plan.
@@ -237,13 +301,14 @@ impl Controller {
     }
 
     /// A critical job has come to its last safe instant; the plan to switch to.
-    pub(crate) fn endangered(&mut self) -> Option<usize> {
+    pub(crate) fn endangered(&mut self, now: Time) -> Option<usize> {
         if self.plan != self.law.calm {
             return None;
         }
         let relapse = self.windows < self.dwell;
         self.dwell = if relapse { self.dwell.saturating_mul(2).min(self.law.dwell_max) } else { self.law.dwell };
         self.set(self.law.guard);
+        self.partial = now > self.since;
         Some(self.law.guard)
     }
 
@@ -263,6 +328,9 @@ impl Controller {
             *before = busy;
         }
         self.since = now;
+        if std::mem::take(&mut self.partial) {
+            return None;
+        }
         let low = load <= u128::from(self.law.load_ppm);
         if self.plan == self.law.calm {
             self.windows = self.windows.saturating_add(1);
@@ -301,24 +369,24 @@ mod tests {
     fn danger_brings_the_guard_at_once_and_idle_windows_in_a_row_calm() {
         let (mut it, mut busy) = (controller(2, 64), Span::ZERO);
         assert_eq!(windows(&mut it, &mut busy, &[900, 1000, 1000]), [None; 3], "load alone is no danger");
-        assert_eq!(it.endangered(), Some(1));
-        assert_eq!(it.endangered(), None, "it is there already");
+        assert_eq!(it.endangered(it.since), Some(1));
+        assert_eq!(it.endangered(it.since), None, "it is there already");
         assert_eq!(windows(&mut it, &mut busy, &[970, 971, 970, 970]), [None, None, None, Some(0)]);
     }
 
     #[test]
     fn relapses_double_the_dwell_and_a_calm_that_lasts_forgets_them() {
         let (mut it, mut busy) = (controller(1, 4), Span::ZERO);
-        assert_eq!(it.endangered(), Some(1));
+        assert_eq!(it.endangered(it.since), Some(1));
         for dwell in [1, 2, 4, 4] {
             let mut expected = vec![None; dwell];
             expected[dwell - 1] = Some(0);
             assert_eq!(windows(&mut it, &mut busy, &vec![0; dwell]), expected);
-            assert_eq!(it.endangered(), Some(1), "before one window of calm is over");
+            assert_eq!(it.endangered(it.since), Some(1), "before one window of calm is over");
         }
         assert_eq!(windows(&mut it, &mut busy, &[0; 4]).last(), Some(&Some(0)));
         assert_eq!(windows(&mut it, &mut busy, &[0; 4]), [None; 4]);
-        assert_eq!(it.endangered(), Some(1));
+        assert_eq!(it.endangered(it.since), Some(1));
         assert_eq!(windows(&mut it, &mut busy, &[0]), [Some(0)]);
     }
 
@@ -326,7 +394,7 @@ mod tests {
     fn who_else_switches_is_followed() {
         let (mut it, mut busy) = (controller(1, 4), Span::ZERO);
         it.set(2);
-        assert_eq!(it.endangered(), None);
+        assert_eq!(it.endangered(it.since), None);
         assert_eq!(windows(&mut it, &mut busy, &[0, 0]), [None; 2]);
         it.set(1);
         assert_eq!(windows(&mut it, &mut busy, &[0]), [Some(0)]);
@@ -339,11 +407,13 @@ mod tests {
             dwell in 1u32..5,
             doublings in 0u32..4,
             steps in prop::collection::vec((0u64..=1000, any::<bool>()), 1..300),
+            within in 0u64..1000,
         ) {
             let mut it = controller(dwell, dwell << doublings);
             let (mut busy, mut guards, mut calm_windows) = (Span::ZERO, Vec::new(), Vec::new());
             for (at, (load, danger)) in steps.iter().enumerate() {
-                if *danger && it.endangered().is_some() {
+                let when = it.since.saturating_add(Span::from_ms(within));
+                if *danger && it.endangered(when).is_some() {
                     guards.push(at);
                 }
                 if it.plan == 0 {

@@ -261,13 +261,15 @@ impl<T: Tell> Core<T> {
             })
             .collect();
         let count = operations.len();
+        // A pause or a switch of plans may have all that wait dropped in one hold.
+        let jobs: usize = operations.iter().map(|operation| operation.backlog_max).sum();
         Ok(Core {
             levels,
             operations,
             woken: 0,
-            ended: VecDeque::with_capacity(4 * count + INSTANCES_MAX),
+            ended: VecDeque::with_capacity(4 * count + INSTANCES_MAX + jobs),
             due: VecDeque::with_capacity(count + 1),
-            remote: VecDeque::with_capacity(4 * count + INSTANCES_MAX),
+            remote: VecDeque::with_capacity(4 * count + INSTANCES_MAX + jobs),
             remote_max: count + INSTANCES_MAX / 2,
             freed: Vec::with_capacity(count + 1),
             stopped: Vec::with_capacity(count + 1),
@@ -370,6 +372,15 @@ impl<T: Tell> Core<T> {
         self.arrive(slot, now, now)
     }
 
+    /// No job of an operation with a number before this one waits or runs.
+    pub(crate) fn oldest(&self, slot: u32) -> u64 {
+        let operation = self.operations.get(slot as usize);
+        operation.map_or(0, |operation| {
+            let first = operation.current.as_ref().or(operation.waiting.front());
+            first.map_or(operation.next, |job| job.number)
+        })
+    }
+
     /// A job arrived whose nominal arrival is given; its number.
     pub(crate) fn arrive(&mut self, slot: u32, arrival: Time, now: Time) -> Result<u64, Rejected> {
         self.release(slot, arrival, arrival, now)
@@ -401,7 +412,8 @@ impl<T: Tell> Core<T> {
         let deadline = arrival.saturating_add(operation.deadline);
         let job = Instance { number, arrival, release: now, deadline, origin, passed: false };
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival, origin } });
-        if operation.current.is_some() {
+        // Behind those that wait, also where the one before them has just gone.
+        if operation.current.is_some() || !operation.waiting.is_empty() {
             operation.waiting.push_back(job);
         } else {
             self.queue(slot, job, now);
@@ -539,16 +551,21 @@ impl<T: Tell> Core<T> {
     }
 
     /// Releases, or sheds, what follows on this CPU the jobs that ended here. To be called before the lock is left. What it leaves, for other CPUs
-    /// have much to be told first, is for the next call.
+    /// have much to be told first, or for there is much to shed at once, is for the next call; whether that may come at once.
     #[inline]
-    pub(crate) fn settle(&mut self, now: Time) {
+    pub(crate) fn settle(&mut self, now: Time) -> bool {
+        let mut shed = 0;
         loop {
             // One job may have let many be shed: what follows each is seen to before the next.
             let crowded = self.ended.len() >= self.operations.len();
-            let slot = if crowded || self.remote.len() >= self.remote_max { None } else { self.due.front().copied() };
+            let full = crowded || self.remote.len() >= self.remote_max || shed >= INSTANCES_MAX;
+            let slot = if full { None } else { self.due.front().copied() };
             if let Some(slot) = slot {
                 match self.take_due(slot) {
-                    Some(due) => self.release_or_shed(slot, due, now),
+                    Some(due) => {
+                        shed += 1;
+                        self.release_or_shed(slot, due, now);
+                    }
                     None => drop(self.due.pop_front()),
                 }
             } else if let Some(ended) = self.ended.pop_front() {
@@ -560,7 +577,7 @@ impl<T: Tell> Core<T> {
                     }
                 }
             } else {
-                return;
+                return !self.due.is_empty() && self.remote.len() < self.remote_max;
             }
         }
     }

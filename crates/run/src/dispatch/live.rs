@@ -285,8 +285,8 @@ impl Shared {
         self.epoch.get().copied().unwrap_or_else(Epoch::now_is_zero)
     }
 
-    /// A job pushed by the program.
-    pub(crate) fn push(&self, place: Place) -> Result<u64, PushError> {
+    /// A job pushed by the program. `named` is told its number, and the oldest that may still run, before anyone can run it.
+    pub(crate) fn push(&self, place: Place, named: impl FnOnce(u64, u64)) -> Result<u64, PushError> {
         let station = self.stations.get(place.cpu as usize).ok_or(PushError::Stopped)?;
         if self.go.load(Ordering::Acquire) != GO_RUN {
             return Err(PushError::Stopped);
@@ -300,6 +300,9 @@ impl Shared {
         }
         let now = held.now(self.epoch());
         let pushed = held.core.push(place.slot, now);
+        if let Ok(number) = pushed {
+            named(number, held.core.oldest(place.slot));
+        }
         self.leave(place.cpu, station, held);
         pushed.map_err(|rejected| rejected.told(now))
     }
@@ -356,9 +359,10 @@ impl Shared {
             let mut held = station.held.lock();
             (held.now(epoch), held.core.next_danger())
         };
+        // Held until the switch is done: what it believes to hold does.
         let mut held = controller.lock();
         let wanted = if danger.is_some_and(|danger| danger <= now) {
-            held.endangered()
+            held.endangered(now)
         } else if cpu == 0 && held.window_end() <= now {
             let past = |station: &Station| station.held.lock().core.first_danger().is_some_and(|danger| danger <= now);
             let danger = self.stations.iter().any(past);
@@ -366,12 +370,10 @@ impl Shared {
         } else {
             None
         };
-        let until = if cpu == 0 { held.window_end() } else { Time::MAX };
-        drop(held);
         if let Some(plan) = wanted {
             self.switch(plan);
         }
-        until
+        if cpu == 0 { held.window_end() } else { Time::MAX }
     }
 
     /// Takes the locks of this CPU and of those after it; then, while it holds them, gives each the plan. Without allocation: timers do it.
@@ -576,13 +578,20 @@ impl Shared {
             }
             // Not before all arrivals of the run are told, however late this thread got its CPU.
             if now >= self.duration && next >= self.duration {
+                held.core.settle(now);
+                if held.core.has_ended() {
+                    self.leave(cpu, station, held);
+                    continue;
+                }
                 held.stopping = Some(now);
                 drop(held);
                 station.stop_handlers();
                 station.wake_all();
                 return;
             }
-            let instants = [Some(next), Some(controlled), held.core.next_deadline(), held.core.next_danger()];
+            // One that has come since it was last looked at is seen to soon, without a loop that never sleeps.
+            let danger = held.core.next_danger().map(|danger| danger.max(now.saturating_add(AGAIN)));
+            let instants = [Some(next), Some(controlled), held.core.next_deadline(), danger];
             let until = instants.into_iter().flatten().fold(self.duration, Time::min);
             held.timer_until = until;
             self.leave(cpu, station, held);
@@ -623,6 +632,9 @@ const ARRIVALS_MAX: u32 = 64;
 
 /// A thread with nothing to do looks up this often, whoever may have forgotten to wake it.
 const IDLE_MAX: Span = Span::from_s(1);
+
+/// From a danger that a timer thread found right after it had asked the controller to when it asks again.
+const AGAIN: Span = Span::from_us(50);
 
 /// The job that a handler is called for.
 pub struct Job<'a> {

@@ -160,6 +160,6 @@ impl Queues {
 /// Tells those that follow what ended.
 #[inline]
 fn settle(core: &mut Core<Silent>, now: Time) {
-    core.settle(now);
+    while core.settle(now) {}
     let _ = core.take_woken();
 }

@@ -160,7 +160,7 @@ fn switch(cpus: &mut [Cpu<'_>], plan: usize, now: Time) {
 fn control(controller: &mut Controller, cpus: &[Cpu<'_>], now: Time) -> Option<usize> {
     let danger = cpus.iter().filter_map(|cpu| cpu.core.first_danger()).any(|danger| danger <= now);
     let over = controller.window_end() <= now;
-    let guard = if danger { controller.endangered() } else { None };
+    let guard = if danger { controller.endangered(now) } else { None };
     guard.or_else(|| over.then(|| controller.window(now, danger, cpus.iter().map(|cpu| cpu.core.busy(now))))?)
 }
 
@@ -169,7 +169,7 @@ fn settle(cpus: &mut [Cpu<'_>], plan: &Plan, places: &Places, now: Time) -> bool
     let mut any = false;
     loop {
         for cpu in cpus.iter_mut() {
-            cpu.core.settle(now);
+            while cpu.core.settle(now) {}
         }
         let ended = cpus.iter_mut().enumerate().find_map(|(cpu, at)| Some((cpu, at.core.take_ended()?)));
         let Some((cpu, ended)) = ended else { return any };

@@ -97,7 +97,7 @@ impl Dispatcher {
         self
     }
 
-    /// With a controller that moves between two of the plan's plans. Default: none.
+    /// With a controller that moves between two of the plan's plans, and no switch at the times of modes. Default: none.
     #[must_use]
     pub fn adaptive(mut self, law: Adaptive) -> Dispatcher {
         self.adaptive = Some(law);
@@ -187,7 +187,7 @@ impl Dispatcher {
                 .modes
                 .iter()
                 .zip(1..)
-                .filter(|_| options.timed_modes)
+                .filter(|_| options.timed_modes && adaptive.is_none())
                 .map(|(mode, k)| (mode.at, k))
                 .collect(),
             controller: adaptive.map(|law| PiMutex::new(Controller::new(law, node))),
@@ -317,7 +317,18 @@ impl Handle {
     /// # Errors
     /// Why the job was not queued.
     pub fn push(&self) -> Result<u64, PushError> {
-        self.shared.push(self.place)
+        self.shared.push(self.place, |_, _| ())
+    }
+
+    /// The same; `named` is told the job's number, and the oldest that may still run, before anyone can run it.
+    pub(crate) fn push_with(&self, named: impl FnOnce(u64, u64)) -> Result<u64, PushError> {
+        self.shared.push(self.place, named)
+    }
+
+    /// No job with a number before this one waits or runs.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        let station = self.shared.stations.get(self.place.cpu as usize)?;
+        Some(station.held.lock().core.oldest(self.place.slot))
     }
 }
 
@@ -398,6 +409,17 @@ impl Dispatching {
         &self.plan
     }
 
+    /// Its time zero.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.shared.epoch()
+    }
+
+    /// The class of its timer threads.
+    pub(crate) fn timer_class(&self) -> Class {
+        let priority = self.plan.timer_priority;
+        if self.shared.priorities.is_empty() { Class::Other } else { Class::Fifo { priority } }
+    }
+
     /// The time since its start; zero until then.
     #[must_use]
     pub fn now(&self) -> Time {
@@ -419,8 +441,9 @@ impl Dispatching {
         if plan > self.plan.modes.len() {
             return None;
         }
-        if let Some(controller) = &self.shared.controller {
-            controller.lock().set(plan);
+        let mut controller = self.shared.controller.as_ref().map(PiMutex::lock);
+        if let Some(controller) = &mut controller {
+            controller.set(plan);
         }
         Some(self.shared.switch(plan))
     }

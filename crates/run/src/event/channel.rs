@@ -1,0 +1,352 @@
+//! The channel: who subscribes, who supplies, and the thread for which time is an event.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use takt_linux::{ClassGuard, Epoch, PiMutex, futex};
+use takt_model::{Arrival, Span, Time};
+
+use super::error::{ConnectError, EventError, SubscribeError};
+use super::filter::{Filter, Head, Pattern};
+use super::inbox::{Event, Inbox, Offered, SLOTS_MAX, SPARE, Stored, Subscription};
+use crate::dispatch::{Dispatching, Handle, Plan, StartError};
+use crate::start::{READY_MAX, STACK_BYTES};
+
+/// What a channel has room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// The longest payload in bytes. Default 256.
+    pub payload_max: usize,
+    /// The most events that one filter waits for at once. Default 8.
+    pub events_max: usize,
+    /// How many events the channel remembers. Default none.
+    pub history: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { payload_max: 256, events_max: 8, history: 0 }
+    }
+}
+
+/// What happened to a subscription, for observers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// It is new.
+    Subscribed,
+    /// Events pass it by.
+    Suspended,
+    /// It waits again.
+    Resumed,
+    /// It waits for something else.
+    Reconnected,
+}
+
+/// What a push came to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Pushed {
+    /// The event's number.
+    pub number: u64,
+    /// Consumers whose operation was pushed.
+    pub taken: usize,
+    /// Consumers that wait for more.
+    pub kept: usize,
+    /// Consumers whose operation was not pushed, for want of room or time: their subscriptions count it.
+    pub rejected: usize,
+}
+
+type Observer = Box<dyn Fn(&str, Change) + Send>;
+
+pub(super) struct Inner {
+    options: Options,
+    inboxes: PiMutex<Vec<Arc<Inbox>>>,
+    live: PiMutex<Option<Arc<Live>>>,
+    history: PiMutex<History>,
+    observers: PiMutex<Vec<Observer>>,
+}
+
+struct History {
+    events: Vec<Stored>,
+    /// Where the next one goes, and how many there have been.
+    next: usize,
+    count: usize,
+}
+
+/// A channel that is connected.
+struct Live {
+    consumers: Vec<(Arc<Inbox>, Handle)>,
+    clock: Epoch,
+    /// A futex of the thread of timeouts.
+    timer: AtomicU32,
+    /// Until when it sleeps, in ns.
+    until: AtomicU64,
+    stopped: AtomicBool,
+}
+
+impl Live {
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// The thread of timeouts, for its whole life.
+    fn keep_time(&self) {
+        while !self.stopped.load(Ordering::Acquire) {
+            let seen = self.timer.load(Ordering::Acquire);
+            let now = self.now();
+            for (inbox, handle) in &self.consumers {
+                inbox.pass_time(handle, now);
+            }
+            let next = self.consumers.iter().filter_map(|(inbox, _)| inbox.next_time()).min().unwrap_or(Time::MAX);
+            let until = next.min(now.saturating_add(SLEEP_MAX));
+            self.until.store(until.as_ns(), Ordering::Release);
+            futex::wait(&self.timer, seen, self.clock, until);
+        }
+    }
+
+    fn rouse(&self) {
+        self.timer.fetch_add(1, Ordering::AcqRel);
+        futex::wake_all(&self.timer);
+    }
+}
+
+/// The thread of timeouts looks up this often.
+const SLEEP_MAX: Span = Span::from_s(1);
+
+/// A channel; a copy is the same one. See the [module](crate::event) for an example.
+#[derive(Clone)]
+pub struct Channel {
+    inner: Arc<Inner>,
+}
+
+impl Channel {
+    /// Without subscriptions.
+    #[must_use]
+    pub fn new(options: Options) -> Channel {
+        let history = History { events: vec![Stored::room(options.payload_max); options.history], next: 0, count: 0 };
+        Channel {
+            inner: Arc::new(Inner {
+                options,
+                inboxes: PiMutex::new(Vec::new()),
+                live: PiMutex::new(None),
+                history: PiMutex::new(history),
+                observers: PiMutex::new(Vec::new()),
+            }),
+        }
+    }
+
+    /// A sporadic operation of a plan waits for what the filter says. To be called before the channel is connected.
+    ///
+    /// # Errors
+    /// The operation cannot consume, or the filter is wrong.
+    pub fn subscribe(&self, plan: &Plan, operation: &str, filter: Filter) -> Result<Subscription, SubscribeError> {
+        let row = plan.rows.iter().find(|row| row.name == operation);
+        let row = row.ok_or_else(|| SubscribeError::Unknown(operation.to_owned()))?;
+        let task = plan.system.tasks.get(row.task.index());
+        if task.is_none_or(|task| task.arrival != Arrival::Sporadic || !task.after.is_empty()) {
+            return Err(SubscribeError::NotPushed(operation.to_owned()));
+        }
+        let most = SLOTS_MAX - SPARE;
+        if row.backlog > most {
+            return Err(SubscribeError::Backlog { operation: operation.to_owned(), backlog: row.backlog, most });
+        }
+        let options = &self.inner.options;
+        checked(operation, &filter, options.events_max)?;
+        let inbox = Arc::new(Inbox::new(operation, &filter, row.backlog, options.payload_max, options.events_max));
+        if self.inner.live.lock().is_some() {
+            return Err(SubscribeError::Connected);
+        }
+        let mut inboxes = self.inner.inboxes.lock();
+        if inboxes.iter().any(|other| other.operation == operation) {
+            return Err(SubscribeError::Twice(operation.to_owned()));
+        }
+        inboxes.push(inbox.clone());
+        drop(inboxes);
+        self.inner.changed(operation, Change::Subscribed);
+        Ok(Subscription { inbox, channel: Arc::downgrade(&self.inner) })
+    }
+
+    /// Delivers from now on to the operations of a dispatcher, until the value that is returned is dropped.
+    ///
+    /// # Errors
+    /// The dispatcher does not have the operations, or the thread of timeouts was refused.
+    pub fn connect(&self, dispatching: &Dispatching) -> Result<Connected, ConnectError> {
+        let mut slot = self.inner.live.lock();
+        if slot.is_some() {
+            return Err(ConnectError::Twice);
+        }
+        let consumer = |inbox: &Arc<Inbox>| match dispatching.operation(&inbox.operation) {
+            Some(handle) => Ok((inbox.clone(), handle)),
+            None => Err(ConnectError::Unknown(inbox.operation.clone())),
+        };
+        let consumers: Vec<(Arc<Inbox>, Handle)> =
+            self.inner.inboxes.lock().iter().map(consumer).collect::<Result<_, _>>()?;
+        let clock = dispatching.epoch();
+        let now = clock.now();
+        for (inbox, _) in &consumers {
+            inbox.begin(now);
+        }
+        let live = Arc::new(Live {
+            consumers,
+            clock,
+            timer: AtomicU32::new(0),
+            until: AtomicU64::new(u64::MAX),
+            stopped: AtomicBool::new(false),
+        });
+        let thread = keeper(live.clone(), dispatching)?;
+        *slot = Some(live.clone());
+        Ok(Connected { inner: self.inner.clone(), live, thread: Some(thread) })
+    }
+
+    /// Who pushes events, under this number.
+    #[must_use]
+    pub fn supplier(&self, source: u32) -> Supplier {
+        Supplier { inner: self.inner.clone(), source, next: AtomicU64::new(0) }
+    }
+
+    /// Tells `observer` of every change of a subscription, on the thread that makes it.
+    pub fn observe(&self, observer: impl Fn(&str, Change) + Send + 'static) {
+        self.inner.observers.lock().push(Box::new(observer));
+    }
+
+    /// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first. Suppliers wait meanwhile: be short.
+    pub fn history(&self, pattern: Pattern, mut show: impl FnMut(&Event<'_>)) {
+        let now = self.inner.now();
+        let history = self.inner.history.lock();
+        let (newer, older) = history.events.split_at(history.next.min(history.events.len()));
+        let there = older.iter().chain(newer).skip(history.events.len() - history.count);
+        for stored in there.filter(|stored| pattern.has(&stored.head) && stored.head.expires >= now) {
+            show(&Event { head: stored.head, payload: stored.payload(), leaf: 0 });
+        }
+    }
+}
+
+/// Whether a filter can be an operation's.
+pub(super) fn checked(operation: &str, filter: &Filter, events_max: usize) -> Result<(), SubscribeError> {
+    let (operation, wanted) = (operation.to_owned(), filter.leaves());
+    if let Some(wrong) = filter.wrong() {
+        return Err(SubscribeError::Filter { operation, wrong });
+    }
+    if wanted > events_max {
+        return Err(SubscribeError::Room { operation, wanted, there: events_max });
+    }
+    Ok(())
+}
+
+/// Starts the thread of timeouts.
+fn keeper(live: Arc<Live>, dispatching: &Dispatching) -> Result<JoinHandle<()>, StartError> {
+    let name = "takt events".to_owned();
+    let class = dispatching.timer_class();
+    let (send, ready) = mpsc::channel();
+    let body = move || match ClassGuard::enter(&class) {
+        Ok(_class) => {
+            let _ = send.send(Ok(()));
+            live.keep_time();
+        }
+        Err(error) => drop(send.send(Err(error))),
+    };
+    let spawned = std::thread::Builder::new().name(name.clone()).stack_size(STACK_BYTES).spawn(body);
+    let thread = spawned.map_err(|error| StartError::Spawn { thread: name.clone(), cause: error.to_string() })?;
+    match ready.recv_timeout(READY_MAX) {
+        Ok(Ok(())) => Ok(thread),
+        Ok(Err(cause)) => Err(StartError::Refused { thread: name, cause }),
+        Err(_) => Err(StartError::Spawn { thread: name, cause: "it did not come up".to_owned() }),
+    }
+}
+
+impl Inner {
+    pub(super) fn now(&self) -> Time {
+        self.live.lock().as_ref().map_or(Time::ZERO, |live| live.now())
+    }
+
+    pub(super) fn changed(&self, operation: &str, change: Change) {
+        let live = self.live.lock().clone();
+        if let Some(live) = live {
+            live.rouse();
+        }
+        for observer in self.observers.lock().iter() {
+            observer(operation, change);
+        }
+    }
+}
+
+/// A channel delivers while it has this.
+#[must_use = "the channel is disconnected when this is dropped"]
+pub struct Connected {
+    inner: Arc<Inner>,
+    live: Arc<Live>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        *self.inner.live.lock() = None;
+        self.live.stopped.store(true, Ordering::Release);
+        self.live.rouse();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Pushes events of one source; from any thread, also from within handlers.
+pub struct Supplier {
+    inner: Arc<Inner>,
+    source: u32,
+    next: AtomicU64,
+}
+
+impl Supplier {
+    /// Pushes an event that does not expire.
+    ///
+    /// # Errors
+    /// The payload is too long, or the channel is not connected.
+    pub fn push(&self, kind: u32, payload: &[u8]) -> Result<Pushed, EventError> {
+        self.push_for(kind, payload, Span::MAX)
+    }
+
+    /// Pushes an event that is of no use after `ttl`. It is offered to all consumers in the order in which they subscribed.
+    ///
+    /// # Errors
+    /// The payload is too long, or the channel is not connected.
+    pub fn push_for(&self, kind: u32, payload: &[u8], ttl: Span) -> Result<Pushed, EventError> {
+        let most = self.inner.options.payload_max;
+        if payload.len() > most {
+            return Err(EventError::TooLong { length: payload.len(), most });
+        }
+        let live = self.inner.live.lock().clone();
+        let live = live.filter(|live| !live.stopped.load(Ordering::Acquire)).ok_or(EventError::NotConnected)?;
+        let now = live.now();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let head = Head { kind, source: self.source, number, sent: now, expires: now.saturating_add(ttl) };
+        if self.inner.options.history > 0 {
+            self.inner.history.lock().remember(&head, payload);
+        }
+        let mut pushed = Pushed { number, ..Pushed::default() };
+        let mut next = Time::MAX;
+        for (inbox, handle) in &live.consumers {
+            match inbox.offer(&head, payload, handle, now) {
+                Offered::Passed => {}
+                Offered::Kept => pushed.kept += 1,
+                Offered::Taken => pushed.taken += 1,
+                Offered::Rejected(_) => pushed.rejected += 1,
+            }
+            next = inbox.next_time().map_or(next, |time| time.min(next));
+        }
+        if next.as_ns() < live.until.load(Ordering::Acquire) {
+            live.rouse();
+        }
+        Ok(pushed)
+    }
+}
+
+impl History {
+    fn remember(&mut self, head: &Head, payload: &[u8]) {
+        let room = self.events.len();
+        if let Some(stored) = self.events.get_mut(self.next) {
+            stored.set(head, payload);
+            self.next = (self.next + 1) % room;
+            self.count = (self.count + 1).min(room);
+        }
+    }
+}

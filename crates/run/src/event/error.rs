@@ -1,0 +1,82 @@
+//! Why a channel refused something.
+
+use thiserror::Error;
+
+use crate::dispatch::StartError;
+
+/// Why an operation cannot subscribe, or not to that.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum SubscribeError {
+    /// The plan has no operation of that name.
+    #[error("the plan has no operation \"{0}\" to subscribe")]
+    Unknown(String),
+    /// Only what the program pushes can consume events.
+    #[error("operation \"{0}\" is released by a timer or by the end of others; a consumer is to be sporadic")]
+    NotPushed(String),
+    /// An operation consumes by one subscription.
+    #[error("operation \"{0}\" has subscribed already; reconnect its subscription to change what it waits for")]
+    Twice(String),
+    /// The filter makes no sense.
+    #[error("the filter of operation \"{operation}\": {wrong}")]
+    Filter {
+        /// Whose.
+        operation: String,
+        /// What is wrong.
+        wrong: String,
+    },
+    /// A new filter that waits for more events than there is room for.
+    #[error(
+        "the filter of operation \"{operation}\" waits for {wanted} events, and there is room for {there}: ask for more at the start (Options::events_max)"
+    )]
+    Room {
+        /// Whose.
+        operation: String,
+        /// How many it waits for.
+        wanted: usize,
+        /// How many there can be.
+        there: usize,
+    },
+    /// More jobs may wait than a subscription keeps events for.
+    #[error("operation \"{operation}\" has a backlog of {backlog}; a consumer has at most {most}")]
+    Backlog {
+        /// Whose.
+        operation: String,
+        /// What it has.
+        backlog: u32,
+        /// What it may have.
+        most: u32,
+    },
+    /// The channel delivers already.
+    #[error("the channel is connected: operations subscribe before that")]
+    Connected,
+}
+
+/// Why a channel was not connected to a dispatcher.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum ConnectError {
+    /// It has been before.
+    #[error("the channel is connected already")]
+    Twice,
+    /// The dispatcher has another plan than the operations subscribed with.
+    #[error("the dispatcher has no operation \"{0}\", which has subscribed")]
+    Unknown(String),
+    /// The thread of timeouts could not be had.
+    #[error(transparent)]
+    Thread(#[from] StartError),
+}
+
+/// Why an event was not taken by the channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum EventError {
+    /// The payload is longer than events can be.
+    #[error("the payload has {length} bytes, and events of this channel have {most} at most (Options::payload_max)")]
+    TooLong {
+        /// How long it is.
+        length: usize,
+        /// How long it may be.
+        most: usize,
+    },
+    /// No dispatcher is there to deliver.
+    #[error("the channel is not connected to a dispatcher, or not any more")]
+    NotConnected,
+}

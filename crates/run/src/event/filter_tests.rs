@@ -1,0 +1,186 @@
+//! Filters by hand, and random ones against a reference that looks at the whole story again and again.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: fn(u64) -> Time = |ms| Time::ZERO.saturating_add(Span::from_ms(ms));
+
+fn head(kind: u32, source: u32, at: Time) -> Head {
+    Head { kind, source, number: 0, sent: at, expires: Time::MAX }
+}
+
+fn one(kind: u32) -> Filter {
+    Pattern::kind(kind).into()
+}
+
+/// Feeds events (ms, kind), and looks at the time up to `end`; what completed: when, and which leaves.
+fn completions(filter: &Filter, events: &[(u64, u32)], end: u64) -> Vec<(u64, Vec<usize>)> {
+    let mut it = Correlator::new(filter, Time::ZERO);
+    let mut all = Vec::new();
+    let mut collect = |it: &mut Correlator, now: Time| {
+        let leaves = it.collect(now);
+        all.push((now.as_ns() / 1_000_000, (0..64).filter(|leaf| leaves & 1 << leaf != 0).collect()));
+    };
+    let pass = |it: &mut Correlator, now: Time, all: &mut dyn FnMut(&mut Correlator, Time)| {
+        while let Some(due) = it.next_time().filter(|due| *due <= now) {
+            if it.pass_time(due).complete {
+                all(it, due);
+            }
+        }
+    };
+    for (at, kind) in events {
+        pass(&mut it, MS(*at), &mut collect);
+        if it.event(&head(*kind, 0, MS(*at)), MS(*at)).complete {
+            collect(&mut it, MS(*at));
+        }
+    }
+    pass(&mut it, MS(end), &mut collect);
+    all
+}
+
+#[test]
+fn bits_mean_what_they_mask() {
+    let head = |kind, source| head(kind, source, Time::ZERO);
+    let pattern = Pattern { kind: Bits { value: 0x0100, mask: 0xff00 }, source: Bits::exactly(7) };
+    assert!(pattern.has(&head(0x0142, 7)) && !pattern.has(&head(0x0242, 7)) && !pattern.has(&head(0x0142, 6)));
+    assert!(Pattern::ANY.has(&head(u32::MAX, 0)));
+    assert!(Pattern::kind(3).from(4).has(&head(3, 4)) && !Pattern::kind(3).from(4).has(&head(3, 5)));
+    assert!(Pattern::source(4).has(&head(99, 4)) && !Pattern::source(4).has(&head(99, 5)));
+}
+
+#[test]
+fn groups_wait_for_all_for_one_or_in_order() {
+    let events = [(1, 1), (2, 1), (3, 2), (4, 2), (5, 1), (6, 3)];
+    assert_eq!(completions(&one(1), &events, 9), [(1, vec![0]), (2, vec![0]), (5, vec![0])]);
+    assert_eq!(completions(&Filter::all([one(1), one(2)]), &events, 9), [(3, vec![0, 1]), (5, vec![0, 1])]);
+    assert_eq!(completions(&Filter::any([one(2), one(3)]), &events, 9), [(3, vec![0]), (4, vec![0]), (6, vec![1])]);
+    assert_eq!(completions(&Filter::sequence([one(2), one(1)]), &events, 9), [(5, vec![0, 1])]);
+    // One event for several members of a group, not of a sequence.
+    assert_eq!(completions(&Filter::all([one(1), one(1)]), &events[..1], 9), [(1, vec![0, 1])]);
+    assert_eq!(completions(&Filter::sequence([one(1), one(1)]), &events[..2], 9), [(2, vec![0, 1])]);
+}
+
+#[test]
+fn negation_begins_anew_and_time_is_an_event() {
+    let filter = Filter::sequence([one(1), one(2)]).without(Pattern::kind(9));
+    assert_eq!(completions(&filter, &[(1, 1), (2, 9), (3, 2), (4, 1), (5, 2)], 9), [(5, vec![0, 1])]);
+    let watchdog = Filter::Silence { of: Pattern::kind(1), span: Span::from_ms(10) };
+    assert_eq!(completions(&watchdog, &[(4, 1), (8, 2), (25, 1)], 40), [(14, vec![0]), (24, vec![0]), (35, vec![0])]);
+    let late = Filter::any([one(1), Filter::Timeout(Span::from_ms(5))]);
+    assert_eq!(completions(&late, &[(3, 1), (8, 1)], 14), [(3, vec![0]), (8, vec![1]), (8, vec![0]), (13, vec![1])]);
+    // In a sequence time counts from when it is waited for.
+    let then = Filter::sequence([one(1), Filter::Timeout(Span::from_ms(5))]);
+    assert_eq!(completions(&then, &[(7, 1), (9, 1)], 30), [(12, vec![0, 1])]);
+}
+
+#[test]
+fn newer_events_take_the_place_of_older_ones_until_their_group_is_complete() {
+    let mut it = Correlator::new(&Filter::all([one(1), one(2), one(3)]), Time::ZERO);
+    let mut take = |kind| it.event(&head(kind, 0, MS(1)), MS(1));
+    assert_eq!(take(1), Taken { leaves: 1, complete: false });
+    assert_eq!(take(1), Taken { leaves: 1, complete: false });
+    assert_eq!(take(2), Taken { leaves: 2, complete: false });
+    assert_eq!(take(7), Taken { leaves: 0, complete: false });
+    assert_eq!(take(3), Taken { leaves: 4, complete: true });
+    let mut it = Correlator::new(&Filter::all([Filter::sequence([one(1), one(2)]), one(3)]), Time::ZERO);
+    let leaves = [1, 2, 1, 2, 3].map(|kind| it.event(&head(kind, 0, MS(1)), MS(1)).leaves);
+    assert_eq!(leaves, [1, 2, 0, 0, 4], "a complete sequence keeps its events");
+}
+
+#[test]
+fn what_makes_no_sense_is_told() {
+    let wrong = |filter: Filter| filter.wrong().unwrap();
+    assert_eq!(wrong(Filter::all([])), "a group is to have at least one member");
+    assert_eq!(wrong(Filter::sequence([one(1), Filter::any([])])), "a group is to have at least one member");
+    assert_eq!(wrong(Filter::Timeout(Span::ZERO)), "the time of a timeout is to be above zero");
+    let silence = Filter::Silence { of: Pattern::ANY, span: Span::ZERO };
+    assert_eq!(wrong(Filter::any([one(1), silence])), "the time of a silence is to be above zero");
+    assert_eq!(wrong(Filter::all((0..65).map(one))), "it waits for 65 events; 64 are the most");
+    assert_eq!(Filter::all((0..64).map(one)).wrong(), None);
+}
+
+/// An instant in a story: time comes before the events of the same instant, and these one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Instant {
+    at: Time,
+    /// Zero for what falls due by time, else one more than the number of the event.
+    event: usize,
+}
+
+/// When a filter that begins to wait right after `from` is complete, by the whole story.
+fn complete(filter: &Filter, story: &[(Time, u32)], from: Instant, end: Time) -> Option<Instant> {
+    let instants =
+        || story.iter().enumerate().map(|(number, (at, kind))| (Instant { at: *at, event: number + 1 }, *kind));
+    let after = || instants().filter(move |(instant, _)| *instant > from);
+    let has = |pattern: &Pattern, kind: u32| pattern.has(&head(kind, 0, Time::ZERO));
+    match filter {
+        Filter::One(pattern) => after().find(|(_, kind)| has(pattern, *kind)).map(|(instant, _)| instant),
+        Filter::All(filters) => {
+            let all: Option<Vec<Instant>> = filters.iter().map(|one| complete(one, story, from, end)).collect();
+            all?.into_iter().max()
+        }
+        Filter::Any(filters) => filters.iter().filter_map(|one| complete(one, story, from, end)).min(),
+        Filter::Sequence(filters) => filters.iter().try_fold(from, |from, one| complete(one, story, from, end)),
+        Filter::Without { filter, not } => {
+            let done = complete(filter, story, from, end);
+            let broken = after().find(|(_, kind)| has(not, *kind)).map(|(instant, _)| instant);
+            match (done, broken) {
+                (Some(done), Some(broken)) if broken <= done => {
+                    complete(&filter.clone().without(*not), story, broken, end)
+                }
+                (None, Some(broken)) => complete(&filter.clone().without(*not), story, broken, end),
+                (done, _) => done,
+            }
+        }
+        Filter::Silence { of, span } => {
+            let mut since = from.at;
+            for (instant, _) in after().filter(|(_, kind)| has(of, *kind)) {
+                if since + *span <= instant.at {
+                    break;
+                }
+                since = instant.at;
+            }
+            Some(Instant { at: since + *span, event: 0 }).filter(|due| due.at <= end)
+        }
+        Filter::Timeout(span) => Some(Instant { at: from.at + *span, event: 0 }).filter(|due| due.at <= end),
+    }
+}
+
+fn filters() -> impl Strategy<Value = Filter> {
+    let leaf = prop_oneof![
+        4 => (0u32..4).prop_map(one),
+        1 => (0u32..4, 1u64..20).prop_map(|(kind, ms)| Filter::Silence { of: Pattern::kind(kind), span: Span::from_ms(ms) }),
+        1 => (1u64..20).prop_map(|ms| Filter::Timeout(Span::from_ms(ms))),
+    ];
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        let group = prop::collection::vec(inner.clone(), 1..4);
+        prop_oneof![
+            group.clone().prop_map(Filter::All),
+            group.clone().prop_map(Filter::Any),
+            group.prop_map(Filter::Sequence),
+            (inner, 0u32..4).prop_map(|(filter, kind)| filter.without(Pattern::kind(kind))),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn filters_complete_when_the_whole_story_says(
+        filter in filters(),
+        steps in prop::collection::vec((0u64..6, 0u32..5), 0..40),
+    ) {
+        prop_assert_eq!(filter.wrong(), None);
+        let mut ms = 0;
+        let events: Vec<(u64, u32)> = steps.iter().map(|(step, kind)| { ms += step; (ms, *kind) }).collect();
+        let (story, end): (Vec<(Time, u32)>, u64) = (events.iter().map(|(at, kind)| (MS(*at), *kind)).collect(), ms + 30);
+        let mut expected = Vec::new();
+        let mut from = Instant { at: Time::ZERO, event: 0 };
+        while let Some(done) = complete(&filter, &story, from, MS(end)) {
+            expected.push(done.at.as_ns() / 1_000_000);
+            from = done;
+        }
+        let found: Vec<u64> = completions(&filter, &events, end).into_iter().map(|(at, _)| at).collect();
+        prop_assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,391 @@
+//! One consumer: what it has seen of what it waits for, and the events of its jobs until they run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use takt_linux::PiMutex;
+use takt_model::Time;
+
+use super::filter::{Correlator, Filter, Head};
+use crate::dispatch::{Handle, Job, PushError};
+
+/// The type of the event that stands for a [`Filter::Timeout`] or a [`Filter::Silence`]; no supplier has it.
+pub const TIMEOUT: u32 = u32::MAX;
+/// Room for jobs of one subscription: bits of a set.
+pub(super) const SLOTS_MAX: u32 = 64;
+/// Beyond the backlog, for suppliers that are about to learn that it is full.
+pub(super) const SPARE: u32 = 8;
+
+/// An event as a handler is given it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Event<'a> {
+    /// What is known of it.
+    pub head: Head,
+    /// What its supplier said.
+    pub payload: &'a [u8],
+    /// Which [`Filter::One`], `Silence` or `Timeout` of the filter it is for, counted as they are written.
+    pub leaf: usize,
+}
+
+/// An event and room for its payload.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) head: Head,
+    length: usize,
+    data: Box<[u8]>,
+}
+
+impl Stored {
+    pub(super) fn room(payload_max: usize) -> Stored {
+        let head = Head { kind: TIMEOUT, source: 0, number: 0, sent: Time::ZERO, expires: Time::MAX };
+        Stored { head, length: 0, data: vec![0; payload_max].into_boxed_slice() }
+    }
+
+    /// Takes an event's place. A payload that is too long is cut: the channel has refused it before.
+    pub(super) fn set(&mut self, head: &Head, payload: &[u8]) {
+        self.head = *head;
+        self.length = payload.len().min(self.data.len());
+        for (to, from) in self.data.iter_mut().zip(payload) {
+            *to = *from;
+        }
+    }
+
+    pub(super) fn payload(&self) -> &[u8] {
+        self.data.get(..self.length).unwrap_or_default()
+    }
+}
+
+/// The events of one job: the newest for each part of the filter that took part.
+pub struct Delivery<'a> {
+    leaves: u64,
+    events: &'a [Stored],
+}
+
+impl Delivery<'_> {
+    /// The events, in the order of the filter's parts.
+    pub fn events(&self) -> impl Iterator<Item = Event<'_>> {
+        let there = self.events.iter().enumerate().filter(|(leaf, _)| self.leaves & 1 << leaf != 0);
+        there.map(|(leaf, stored)| Event { head: stored.head, payload: stored.payload(), leaf })
+    }
+
+    /// The first of them: the only one of a filter for single events.
+    #[must_use]
+    pub fn first(&self) -> Event<'_> {
+        let none = Head { kind: TIMEOUT, source: 0, number: 0, sent: Time::ZERO, expires: Time::MAX };
+        self.events().next().unwrap_or(Event { head: none, payload: &[], leaf: 0 })
+    }
+}
+
+/// What became of the sets of events that a subscription waited for.
+///
+/// `complete` = handled + expired + rejected + omitted + what waits.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Times that its filter was complete.
+    pub complete: u64,
+    /// Of these, those that its handler was called for.
+    pub handled: u64,
+    /// Whose time to live was over when its job ran.
+    pub expired: u64,
+    /// That the operation was not pushed for: its backlog was full, its least distance was not over, or it had stopped.
+    pub rejected: u64,
+    /// Whose job was omitted or dropped.
+    pub omitted: u64,
+    /// Events that came while it was suspended.
+    pub suspended: u64,
+}
+
+#[derive(Default, Debug)]
+struct Tally {
+    complete: AtomicU64,
+    handled: AtomicU64,
+    expired: AtomicU64,
+    rejected: AtomicU64,
+    omitted: AtomicU64,
+    suspended: AtomicU64,
+}
+
+fn count(tally: &AtomicU64) {
+    tally.fetch_add(1, Ordering::Relaxed);
+}
+
+struct State {
+    correlator: Correlator,
+    /// By leaf.
+    kept: Vec<Stored>,
+    suspended: bool,
+}
+
+struct Slot {
+    /// One more than the number of the job whose events it has; zero while that is not known, [`RUNS`] once its handler has them.
+    job: AtomicU64,
+    events: PiMutex<(u64, Vec<Stored>)>,
+}
+
+const RUNS: u64 = u64::MAX;
+
+pub(super) struct Inbox {
+    pub(super) operation: String,
+    pub(super) events_max: usize,
+    state: PiMutex<State>,
+    slots: Vec<Slot>,
+    /// Slots without a job, by bit.
+    free: AtomicU64,
+    tally: Tally,
+}
+
+/// What an event was for a consumer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Offered {
+    /// Nothing.
+    Passed,
+    /// Part of what it waits for.
+    Kept,
+    /// The last part: its operation was pushed.
+    Taken,
+    /// The last part, but the operation was not pushed.
+    Rejected(PushError),
+}
+
+impl Inbox {
+    pub(super) fn new(operation: &str, filter: &Filter, backlog: u32, payload_max: usize, events_max: usize) -> Inbox {
+        let room = || vec![Stored::room(payload_max); events_max];
+        let slots = (backlog + SPARE).min(SLOTS_MAX);
+        let slot = || Slot { job: AtomicU64::new(0), events: PiMutex::new((0, room())) };
+        let state = State { correlator: Correlator::new(filter, Time::ZERO), kept: room(), suspended: false };
+        Inbox {
+            operation: operation.to_owned(),
+            events_max,
+            state: PiMutex::new(state),
+            slots: (0..slots).map(|_| slot()).collect(),
+            free: AtomicU64::new(u64::MAX >> (64 - slots)),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Begins to wait.
+    pub(super) fn begin(&self, now: Time) {
+        let mut state = self.state.lock();
+        let State { correlator, .. } = &mut *state;
+        correlator.restart(now);
+    }
+
+    /// When time itself may be what it waits for.
+    pub(super) fn next_time(&self) -> Option<Time> {
+        let state = self.state.lock();
+        if state.suspended { None } else { state.correlator.next_time() }
+    }
+
+    /// Sees to what has come by time.
+    pub(super) fn pass_time(&self, handle: &Handle, now: Time) {
+        loop {
+            let mut state = self.state.lock();
+            let due = if state.suspended { None } else { state.correlator.next_time() };
+            let Some(due) = due.filter(|due| *due <= now) else { return };
+            let taken = state.correlator.pass_time(due);
+            let head = Head { kind: TIMEOUT, source: 0, number: 0, sent: due, expires: Time::MAX };
+            keep(&mut state, taken.leaves, &head, &[]);
+            if taken.complete {
+                let leaves = state.correlator.collect(due);
+                let _ = self.complete(leaves, &state, handle);
+            }
+        }
+    }
+
+    /// An event; what has come by time before it is to be seen to first.
+    pub(super) fn offer(&self, head: &Head, payload: &[u8], handle: &Handle, now: Time) -> Offered {
+        self.pass_time(handle, now);
+        let mut state = self.state.lock();
+        if state.suspended {
+            count(&self.tally.suspended);
+            return Offered::Passed;
+        }
+        let taken = state.correlator.event(head, now);
+        keep(&mut state, taken.leaves, head, payload);
+        if taken.complete {
+            let leaves = state.correlator.collect(now);
+            return self.complete(leaves, &state, handle);
+        }
+        if taken.leaves == 0 { Offered::Passed } else { Offered::Kept }
+    }
+
+    /// The filter is complete: its events wait in a slot for the job that is pushed.
+    fn complete(&self, leaves: u64, state: &State, handle: &Handle) -> Offered {
+        count(&self.tally.complete);
+        let Some((at, slot)) = self.take_slot(handle) else {
+            count(&self.tally.rejected);
+            return Offered::Rejected(PushError::Full);
+        };
+        {
+            let mut events = slot.events.lock();
+            events.0 = leaves;
+            for (leaf, (to, from)) in events.1.iter_mut().zip(&state.kept).enumerate() {
+                if leaves & 1 << leaf != 0 {
+                    to.set(&from.head, from.payload());
+                }
+            }
+        }
+        let named = |number: u64, oldest: u64| {
+            slot.job.store(number + 1, Ordering::Release);
+            self.forget_before(oldest);
+        };
+        match handle.push_with(named) {
+            Ok(_) => Offered::Taken,
+            Err(error) => {
+                count(&self.tally.rejected);
+                self.release(at);
+                Offered::Rejected(error)
+            }
+        }
+    }
+
+    fn take_slot(&self, handle: &Handle) -> Option<(usize, &Slot)> {
+        let take = || {
+            let take = |free: u64| (free != 0).then(|| free & (free - 1));
+            let free = self.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).ok()?;
+            let at = free.trailing_zeros() as usize;
+            Some((at, self.slots.get(at)?))
+        };
+        take().or_else(|| {
+            self.forget_before(handle.oldest().unwrap_or(u64::MAX));
+            take()
+        })
+    }
+
+    fn release(&self, at: usize) {
+        if let Some(slot) = self.slots.get(at) {
+            slot.job.store(0, Ordering::Release);
+            self.free.fetch_or(1 << at, Ordering::AcqRel);
+        }
+    }
+
+    /// Jobs before this number are gone; those whose events still wait were omitted.
+    fn forget_before(&self, oldest: u64) {
+        for (at, slot) in self.slots.iter().enumerate() {
+            let job = slot.job.load(Ordering::Acquire);
+            if job == 0 || job == RUNS || job > oldest {
+                continue;
+            }
+            // Whoever puts the zero there releases it.
+            if slot.job.compare_exchange(job, 0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                count(&self.tally.omitted);
+                self.free.fetch_or(1 << at, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Calls the handler with the events of its job.
+    fn handle(&self, job: &Job<'_>, handler: &mut impl FnMut(&Delivery<'_>, &Job<'_>)) {
+        self.forget_before(job.number());
+        let of_job = |slot: &Slot| {
+            slot.job.compare_exchange(job.number() + 1, RUNS, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        };
+        let Some((at, slot)) = self.slots.iter().enumerate().find(|(_, slot)| of_job(slot)) else { return };
+        // From here on it is this job's alone, a panic of the handler included.
+        let _release = Release { inbox: self, at };
+        let events = slot.events.lock();
+        let delivery = Delivery { leaves: events.0, events: &events.1 };
+        let now = job.now();
+        if delivery.events().any(|event| event.head.expires < now) {
+            count(&self.tally.expired);
+            return;
+        }
+        count(&self.tally.handled);
+        handler(&delivery, job);
+    }
+
+    fn counts(&self) -> Counts {
+        let load = |tally: &AtomicU64| tally.load(Ordering::Relaxed);
+        Counts {
+            complete: load(&self.tally.complete),
+            handled: load(&self.tally.handled),
+            expired: load(&self.tally.expired),
+            rejected: load(&self.tally.rejected),
+            omitted: load(&self.tally.omitted),
+            suspended: load(&self.tally.suspended),
+        }
+    }
+}
+
+fn keep(state: &mut State, leaves: u64, head: &Head, payload: &[u8]) {
+    for (leaf, kept) in state.kept.iter_mut().enumerate() {
+        if leaves & 1 << leaf != 0 {
+            kept.set(head, payload);
+        }
+    }
+}
+
+struct Release<'a> {
+    inbox: &'a Inbox,
+    at: usize,
+}
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.inbox.release(self.at);
+    }
+}
+
+/// An operation's subscription; a copy is the same one.
+#[derive(Clone)]
+pub struct Subscription {
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) channel: std::sync::Weak<super::channel::Inner>,
+}
+
+impl Subscription {
+    /// The handler to give to the operation ([`Dispatcher::on`](crate::dispatch::Dispatcher::on)): it calls yours with the events of each job.
+    pub fn handler(
+        &self,
+        mut handler: impl FnMut(&Delivery<'_>, &Job<'_>) + Send + 'static,
+    ) -> impl FnMut(&Job<'_>) + Send + 'static {
+        let inbox = self.inbox.clone();
+        move |job| inbox.handle(job, &mut handler)
+    }
+
+    /// What became of what it waited for.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.inbox.counts()
+    }
+
+    /// Events pass it by until it is resumed; what it has of a group is forgotten then.
+    pub fn suspend(&self) {
+        self.inbox.state.lock().suspended = true;
+        self.tell(super::channel::Change::Suspended);
+    }
+
+    /// It waits again, from now on.
+    pub fn resume(&self) {
+        let now = self.now();
+        let mut state = self.inbox.state.lock();
+        state.suspended = false;
+        state.correlator.restart(now);
+        drop(state);
+        self.tell(super::channel::Change::Resumed);
+    }
+
+    /// It waits for something else from now on; what waits for its handler stays.
+    ///
+    /// # Errors
+    /// The filter is wrong, or waits for more events than there is room for.
+    pub fn reconnect(&self, filter: &Filter) -> Result<(), super::SubscribeError> {
+        super::channel::checked(&self.inbox.operation, filter, self.inbox.events_max)?;
+        let mut correlator = Correlator::new(filter, self.now());
+        std::mem::swap(&mut self.inbox.state.lock().correlator, &mut correlator);
+        // The old one is freed without the lock.
+        drop(correlator);
+        self.tell(super::channel::Change::Reconnected);
+        Ok(())
+    }
+
+    fn now(&self) -> Time {
+        self.channel.upgrade().map_or(Time::ZERO, |channel| channel.now())
+    }
+
+    fn tell(&self, change: super::channel::Change) {
+        if let Some(channel) = self.channel.upgrade() {
+            channel.changed(&self.inbox.operation, change);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A real-time event channel: suppliers push events, and operations of a [dispatcher](crate::dispatch) consume them, after [KOKYU II-B] and TAO's
+//! event channel.
+//!
+//! An event has a type, a source, a payload of bytes and a time to live. A subscription says what an operation waits for ([`Filter`]); when that is there
+//! the operation is pushed, and its handler is given the events: at the operation's level, with its deadline, on its thread. A push copies the payload, takes locks
+//! with priority inheritance for moments, allocates nothing and never waits: what finds no room is counted, and told to whoever pushed.
+//!
+//! ```no_run
+//! use takt_model::{Builtin, Span};
+//! use takt_run::dispatch::{Dispatcher, Limits, Operation, Operations};
+//! use takt_run::event::{Channel, Options, Pattern};
+//!
+//! const TRACK: u32 = 1;
+//! let ms = Span::from_ms;
+//! let operations = Operations::new("radar")
+//!     .with(Operation::sporadic("steer", ms(5)).wcet(ms(1)).backlog(4))
+//!     .with(Operation::sporadic("show", ms(5)).wcet(ms(3)).backlog(4).noncritical());
+//! let plan = operations.compute(&Builtin::Muf.strategy(), &Limits::default())?;
+//! let channel = Channel::new(Options::default());
+//! let steer = channel.subscribe(&plan, "steer", Pattern::kind(TRACK).into())?;
+//! let show = channel.subscribe(&plan, "show", Pattern::ANY.into())?;
+//! let dispatching = Dispatcher::new(plan)
+//!     .on("steer", steer.handler(|delivery, job| {
+//!         let event = delivery.first();
+//!         println!("{:?} from {}, {} left", event.payload, event.head.source, job.time_left());
+//!     }))?
+//!     .on("show", show.handler(|_, _| ()))?
+//!     .start()?;
+//! let connected = channel.connect(&dispatching)?;
+//! let radar = channel.supplier(7);
+//! let pushed = radar.push(TRACK, b"north")?;
+//! assert_eq!(pushed.taken, 2);
+//! # drop(connected);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod channel;
+mod error;
+mod filter;
+mod inbox;
+
+/// The examples of docs/events.md compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/events.md")]
+mod manual {}
+
+pub use channel::{Change, Channel, Connected, Options, Pushed, Supplier};
+pub use error::{ConnectError, EventError, SubscribeError};
+pub use filter::{Bits, Correlator, Filter, Head, LEAVES_MAX, Pattern, Taken};
+pub use inbox::{Counts, Delivery, Event, Subscription, TIMEOUT};

@@ -1,0 +1,301 @@
+//! The event channel on threads of this kernel: who is given what, what is counted, and that nothing is lost or doubled. Nothing here asserts how long
+//! anything took.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use takt_linux::{Class, Epoch, clock, sched};
+use takt_log::NullSink;
+use takt_model::{Builtin, Span, Time};
+use takt_run::dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan, StartError};
+use takt_run::event::{
+    Change, Channel, Connected, EventError, Filter, Options, Pattern, SubscribeError, Subscription, TIMEOUT,
+};
+
+fn ms(ms: u64) -> Span {
+    Span::from_ms(ms)
+}
+
+/// One after the other: they share CPUs.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn plan(operations: &Operations) -> Plan {
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    operations.compute(&Builtin::Muf.strategy(), &limits).unwrap_or_else(|anomalies| panic!("{anomalies}"))
+}
+
+fn sporadic(name: &str) -> Operation {
+    Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1)).backlog(16)
+}
+
+/// `None`, and why on the screen, where this user cannot.
+fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
+    match dispatcher.start() {
+        Ok(dispatching) => Some(dispatching),
+        Err(StartError::Privilege { missing }) => {
+            println!("skipped: {missing}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Waits until something is so, for 20 s at most.
+fn until(so: impl Fn() -> bool) {
+    let epoch = Epoch::now_is_zero();
+    while !so() && epoch.now() < Time::ZERO + Span::from_s(20) {
+        clock::pause(ms(1));
+    }
+    assert!(so(), "it never came");
+}
+
+/// All that a subscription completed is somewhere.
+fn check(subscription: &Subscription) {
+    let counts = subscription.counts();
+    let known = counts.handled + counts.expired + counts.rejected + counts.omitted;
+    assert!(known <= counts.complete && counts.complete - known <= 24, "{counts:?}");
+}
+
+type Seen = Arc<Mutex<Vec<(u32, u32, u64, Vec<u8>)>>>;
+
+type Two = (Channel, [Subscription; 2], [Seen; 2], Dispatching, Connected);
+
+/// What a handler saw: whose it is, on which class of thread, which payload.
+type Handled = (&'static str, Class, Vec<u8>);
+
+/// A channel with one consumer of level 0 and one of level 1, and what they see.
+fn two(first: Filter, second: Filter, options: Options) -> Option<Two> {
+    let operations = Operations::new("two").with(sporadic("first")).with(sporadic("second").noncritical());
+    let plan = plan(&operations);
+    let channel = Channel::new(options);
+    let subscriptions =
+        [channel.subscribe(&plan, "first", first).unwrap(), channel.subscribe(&plan, "second", second).unwrap()];
+    let seen: [Seen; 2] = Default::default();
+    let mut built = Dispatcher::new(plan);
+    for (name, (subscription, seen)) in ["first", "second"].into_iter().zip(subscriptions.iter().zip(&seen)) {
+        let seen = seen.clone();
+        let handler = subscription.handler(move |delivery, _| {
+            let event = |event: takt_run::event::Event<'_>| {
+                (event.head.kind, event.head.source, event.head.number, event.payload.to_vec())
+            };
+            seen.lock().unwrap().extend(delivery.events().map(event));
+        });
+        built = built.on(name, handler).unwrap();
+    }
+    let dispatching = started(built)?;
+    let connected = channel.connect(&dispatching).unwrap();
+    Some((channel, subscriptions, seen, dispatching, connected))
+}
+
+#[test]
+fn events_reach_those_who_subscribed_at_their_level_and_no_others() {
+    let _alone = alone();
+    let operations = Operations::new("levels").with(sporadic("steer")).with(sporadic("show").noncritical());
+    let plan = plan(&operations);
+    let channel = Channel::new(Options::default());
+    let changes: Arc<Mutex<Vec<(String, Change)>>> = Arc::default();
+    let told = changes.clone();
+    channel.observe(move |name, change| told.lock().unwrap().push((name.to_owned(), change)));
+    let steer = channel.subscribe(&plan, "steer", Pattern::kind(1).into()).unwrap();
+    let show = channel.subscribe(&plan, "show", Pattern::source(7).into()).unwrap();
+    let seen: Arc<Mutex<Vec<Handled>>> = Arc::default();
+    let mut built = Dispatcher::new(plan);
+    for (name, subscription) in [("steer", &steer), ("show", &show)] {
+        let seen = seen.clone();
+        let handler = move |delivery: &takt_run::event::Delivery<'_>, _: &takt_run::dispatch::Job<'_>| {
+            seen.lock().unwrap().push((name, sched::current(), delivery.first().payload.to_vec()));
+        };
+        built = built.on(name, subscription.handler(handler)).unwrap();
+    }
+    let radar = channel.supplier(7);
+    assert_eq!(radar.push(1, b"too early"), Err(EventError::NotConnected));
+    let Some(dispatching) = started(built) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    assert!(channel.connect(&dispatching).is_err(), "once");
+    let lidar = channel.supplier(8);
+    let taken = [
+        radar.push(1, b"a").unwrap().taken,
+        radar.push(2, b"b").unwrap().taken,
+        lidar.push(1, b"c").unwrap().taken,
+        lidar.push(2, b"d").unwrap().taken,
+    ];
+    assert_eq!(taken, [2, 1, 1, 0]);
+    until(|| seen.lock().unwrap().len() == 4);
+    let mut all = std::mem::take(&mut *seen.lock().unwrap());
+    all.sort_by_key(|(name, _, payload)| (*name, payload.clone()));
+    let (level, lower) = (Class::Fifo { priority: 47 }, Class::Fifo { priority: 46 });
+    let expected = [
+        ("show", lower, b"a".to_vec()),
+        ("show", lower, b"b".to_vec()),
+        ("steer", level, b"a".to_vec()),
+        ("steer", level, b"c".to_vec()),
+    ];
+    assert_eq!(all, expected);
+    assert_eq!(radar.push(1, &[0; 257]), Err(EventError::TooLong { length: 257, most: 256 }));
+    drop(connected);
+    assert_eq!(radar.push(1, b"too late"), Err(EventError::NotConnected));
+    dispatching.stop(&mut NullSink).unwrap();
+    let changes: Vec<(String, Change)> = changes.lock().unwrap().clone();
+    assert_eq!(changes, [("steer".to_owned(), Change::Subscribed), ("show".to_owned(), Change::Subscribed)]);
+    [steer, show].iter().for_each(check);
+}
+
+#[test]
+fn groups_keep_the_newest_and_time_is_an_event() {
+    let _alone = alone();
+    let both = Filter::all([Pattern::kind(1).into(), Pattern::kind(2).into()]);
+    let watchdog = Filter::Silence { of: Pattern::kind(1), span: ms(30) };
+    let Some((channel, subscriptions, seen, dispatching, connected)) = two(both, watchdog, Options::default()) else {
+        return;
+    };
+    let supplier = channel.supplier(3);
+    let pushed = [(1, b"old"), (1, b"new"), (2, b"two")].map(|(kind, payload)| supplier.push(kind, payload).unwrap());
+    assert_eq!(pushed.map(|pushed| (pushed.taken, pushed.kept)), [(0, 1), (0, 1), (1, 0)]);
+    until(|| !seen[0].lock().unwrap().is_empty());
+    assert_eq!(*seen[0].lock().unwrap(), [(1, 3, 1, b"new".to_vec()), (2, 3, 2, b"two".to_vec())]);
+    // Nobody pushes: silence, and again.
+    until(|| seen[1].lock().unwrap().len() >= 2);
+    assert!(seen[1].lock().unwrap().iter().all(|(kind, _, _, payload)| *kind == TIMEOUT && payload.is_empty()));
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+    subscriptions.iter().for_each(check);
+}
+
+#[test]
+fn subscriptions_are_suspended_resumed_and_reconnected() {
+    let _alone = alone();
+    let options = Options { history: 4, ..Options::default() };
+    let Some((channel, [first, second], seen, dispatching, connected)) =
+        two(Pattern::kind(1).into(), Pattern::kind(99).into(), options)
+    else {
+        return;
+    };
+    let supplier = channel.supplier(3);
+    let push = |kind| supplier.push(kind, b"x").unwrap().taken;
+    assert_eq!(push(1), 1);
+    first.suspend();
+    assert_eq!((push(1), push(1), first.counts().suspended), (0, 0, 2));
+    first.resume();
+    assert_eq!(push(1), 1);
+    first.reconnect(&Filter::sequence([Pattern::kind(5).into(), Pattern::kind(6).into()])).unwrap();
+    assert_eq!([1, 6, 5, 6].map(push), [0, 0, 0, 1]);
+    let large = Filter::all((0..9).map(|kind| Pattern::kind(kind).into()));
+    let error = first.reconnect(&large).unwrap_err().to_string();
+    assert!(error.contains("waits for 9 events, and there is room for 8"), "{error}");
+    assert!(first.reconnect(&Filter::any([])).unwrap_err().to_string().contains("at least one member"));
+    until(|| seen[0].lock().unwrap().len() == 4);
+    let mut kinds = Vec::new();
+    channel.history(Pattern::ANY, |event| kinds.push((event.head.kind, event.head.number)));
+    assert_eq!(kinds, [(1, 4), (6, 5), (5, 6), (6, 7)]);
+    kinds.clear();
+    channel.history(Pattern::kind(6), |event| kinds.push((event.head.kind, event.head.number)));
+    assert_eq!(kinds, [(6, 5), (6, 7)]);
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+    [first, second].iter().for_each(check);
+}
+
+#[test]
+fn what_expires_is_not_handled_and_what_is_omitted_takes_no_room() {
+    let _alone = alone();
+    let operations = Operations::new("late")
+        .cancel(true)
+        .with(sporadic("stale"))
+        // No time is ever left for this one, so it is always omitted.
+        .with(sporadic("hopeless").wcet(ms(10)).deadline(ms(10)).backlog(2).noncritical());
+    let plan = plan(&operations);
+    let channel = Channel::new(Options::default());
+    let stale = channel.subscribe(&plan, "stale", Pattern::kind(1).into()).unwrap();
+    let hopeless = channel.subscribe(&plan, "hopeless", Pattern::kind(2).into()).unwrap();
+    let handled = Arc::new(AtomicU64::new(0));
+    let count = handled.clone();
+    let built = Dispatcher::new(plan)
+        .on(
+            "stale",
+            stale.handler(move |_, _| {
+                count.fetch_add(1, Ordering::SeqCst);
+            }),
+        )
+        .and_then(|built| built.on("hopeless", hopeless.handler(|_, _| ())));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    let supplier = channel.supplier(1);
+    // Expired before any thread can see it.
+    supplier.push_for(1, b"", Span::ZERO).unwrap();
+    until(|| stale.counts().expired == 1);
+    supplier.push(1, b"").unwrap();
+    until(|| handled.load(Ordering::SeqCst) == 1);
+    for _ in 0..200 {
+        supplier.push(2, b"").unwrap();
+        clock::pause(Span::from_us(200));
+    }
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+    let counts = hopeless.counts();
+    assert_eq!((counts.complete, counts.handled, counts.expired), (200, 0, 0));
+    assert!(counts.omitted > 100, "{counts:?}");
+    [stale, hopeless].iter().for_each(check);
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_where_many_push() {
+    let _alone = alone();
+    let Some((channel, subscriptions, seen, dispatching, connected)) = two(
+        Pattern::kind(1).into(),
+        Filter::all([Pattern::kind(1).into(), Pattern::kind(2).into()]),
+        Options::default(),
+    ) else {
+        return;
+    };
+    let taken: u64 = std::thread::scope(|scope| {
+        let pushers = (0..4).map(|source| {
+            let channel = &channel;
+            scope.spawn(move || {
+                let supplier = channel.supplier(source);
+                let push = |_| {
+                    let pushed = supplier.push(1, &source.to_le_bytes()).unwrap();
+                    clock::pause(Span::from_us(300));
+                    // The second one waits for another kind, too: only the first is pushed.
+                    pushed.taken as u64
+                };
+                (0..200).map(push).sum::<u64>()
+            })
+        });
+        let pushers: Vec<_> = pushers.collect();
+        pushers.into_iter().map(|pusher| pusher.join().unwrap()).sum()
+    });
+    until(|| seen[0].lock().unwrap().len() as u64 == taken);
+    let mut all = seen[0].lock().unwrap().clone();
+    assert!(all.iter().all(|(kind, source, _, payload)| *kind == 1 && **payload == source.to_le_bytes()));
+    all.sort();
+    let count = all.len();
+    all.dedup();
+    assert_eq!(all.len(), count, "each once");
+    let counts = subscriptions[0].counts();
+    assert_eq!((counts.complete, counts.handled + counts.rejected), (800, 800));
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+    subscriptions.iter().for_each(check);
+}
+
+#[test]
+fn who_cannot_subscribe_is_told_why() {
+    let operations = Operations::new("errors")
+        .with(Operation::periodic("timer", ms(10)).wcet(ms(1)))
+        .with(sporadic("many").backlog(57))
+        .with(sporadic("one"));
+    let plan = plan(&operations);
+    let channel = Channel::new(Options { events_max: 2, ..Options::default() });
+    let refused = |operation: &str, filter: Filter| channel.subscribe(&plan, operation, filter).err().unwrap();
+    let any = || Filter::from(Pattern::ANY);
+    assert_eq!(refused("nobody", any()), SubscribeError::Unknown("nobody".to_owned()));
+    assert_eq!(refused("timer", any()), SubscribeError::NotPushed("timer".to_owned()));
+    assert!(refused("many", any()).to_string().contains("has a backlog of 57; a consumer has at most 56"));
+    assert!(refused("one", Filter::all([any(), any(), any()])).to_string().contains("waits for 3 events"));
+    assert!(refused("one", Filter::Timeout(Span::ZERO)).to_string().contains("above zero"));
+    let _first = channel.subscribe(&plan, "one", any()).unwrap();
+    assert_eq!(refused("one", any()), SubscribeError::Twice("one".to_owned()));
+}
