@@ -80,15 +80,25 @@ fn measured_costs_go_into_the_file_and_are_charged() {
     let (before, after) = (path("before.toml"), path("after.toml"));
     std::fs::write(&before, SYSTEM).unwrap();
     let measure = |extra: &[&str]| takt(&[&["doctor", "--for", "300ms", "--charge", "p50"], extra].concat());
-    let ran = measure(&[&before, "-o", &after, "--json"]);
-    if ran.status.code() == Some(3) {
-        println!("skipped: {}", String::from_utf8_lossy(&ran.stderr));
-        assert!(!Path::new(&after).exists());
-        return;
-    }
-    let answer: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    // A machine that pauses through the whole probe leaves no cost to measure.
+    let keys = ["switch_ns", "release_ns", "latency_ns"];
+    let mut tries = 0;
+    let answer = loop {
+        let _ = std::fs::remove_file(&after);
+        let ran = measure(&[&before, "-o", &after, "--json"]);
+        if ran.status.code() == Some(3) {
+            println!("skipped: {}", String::from_utf8_lossy(&ran.stderr));
+            assert!(!Path::new(&after).exists());
+            return;
+        }
+        let answer: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        tries += 1;
+        if tries == 20 || keys.iter().all(|key| answer["probe"]["costs"][key].is_u64()) {
+            break answer;
+        }
+    };
     let costs = answer["probe"]["costs"].as_object().unwrap();
-    for key in ["switch_ns", "release_ns", "latency_ns"] {
+    for key in keys {
         assert!(costs[key].as_u64().unwrap() > 0, "{key}");
     }
     let text = std::fs::read_to_string(&after).unwrap();
@@ -111,9 +121,16 @@ fn measured_costs_go_into_the_file_and_are_charged() {
     let seen = |file: &str| told(&["sim", "--for", "10s"], file)["tasks"][0]["response_ns"]["max"].as_u64().unwrap();
     assert!(seen(&after) > seen(&before) && seen(&after) <= bound(&after));
     // Once more, in place: what it wrote is replaced.
-    assert!(measure(&["-o", &after]).status.code().is_some_and(|status| status < 2));
-    let again = std::fs::read_to_string(&after).unwrap();
     let lines = |text: &str| text.matches("# takt doctor: the m").count();
+    let mut tries = 0;
+    let again = loop {
+        assert!(measure(&["-o", &after]).status.code().is_some_and(|status| status < 2));
+        let again = std::fs::read_to_string(&after).unwrap();
+        tries += 1;
+        if tries == 20 || lines(&again) == 2 {
+            break again;
+        }
+    };
     assert_eq!((lines(&text), lines(&again)), (2, 2), "{again}");
     // A file that is not there is made.
     let new = path("new.toml");

@@ -362,7 +362,7 @@ fn a_command_is_limited_with_its_children_and_what_of_it_stays_is_moved_back() {
         return;
     }
     let home = group_of(std::process::id()).unwrap();
-    let script = "sleep 2 <&- >&- 2>&- & end=$(($(date +%s%N) + 700000000)); while [ $(date +%s%N) -lt $end ]; do :; done; echo $!; cat /proc/self/cgroup";
+    let script = "sleep 8 <&- >&- 2>&- & end=$(($(date +%s%N) + 700000000)); while [ $(date +%s%N) -lt $end ]; do :; done; echo $!; cat /proc/self/cgroup";
     let (status, stdout, stderr) = run(&[&["--json"], &LIMIT[..], &["--", "sh", "-c", script]].concat());
     assert_eq!(status, Some(0), "{stderr}");
     let (said, json) = stdout.split_once("\n{").unwrap();
