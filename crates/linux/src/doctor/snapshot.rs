@@ -62,10 +62,12 @@ impl Snapshot {
         let mut machine = Snapshot::default();
         let mut open: Option<String> = None;
         for (number, line) in lines {
+            // Before it is split: a control character that becomes a space must not make another end of a path when it is read again.
+            let line = plain(line);
             let wrong = || SnapshotError::Line { line: number + 1, text: line.chars().take(40).collect() };
             if let Some(path) = line.strip_prefix("@ ") {
                 machine.put(path, "");
-                open = Some(plain(path));
+                open = Some(path.to_owned());
             } else if let Some(rest) = line.strip_prefix("! ") {
                 let (path, reason) = rest.split_once(": ").ok_or_else(wrong)?;
                 machine.refuse(path, reason);
@@ -73,7 +75,7 @@ impl Snapshot {
             } else if let Some(content) = line.strip_prefix('|') {
                 let entry = open.as_ref().and_then(|path| machine.texts.get_mut(path)).ok_or_else(wrong)?;
                 if let Ok(text) = entry {
-                    text.push_str(&plain(content));
+                    text.push_str(content);
                     text.push('\n');
                 }
             } else if !(line.trim().is_empty() || line.starts_with('#')) {
@@ -96,7 +98,7 @@ impl Snapshot {
         self.texts.insert(plain(path), Ok(kept));
     }
 
-    /// Says that a file is there and could not be read.
+    /// Says that a file is there and could not be read. Its path has no `: ` in it, which would end it where the text is read.
     pub fn refuse(&mut self, path: &str, reason: &str) {
         self.texts.insert(plain(path), Err(plain(reason)));
     }
@@ -173,6 +175,13 @@ mod tests {
     fn what_somebody_else_wrote_does_nothing_to_a_terminal() {
         let machine = Snapshot::parse("# takt doctor 1\n@ /proc/x\r\r\n|a\u{1b}[2J\r\r\n! /y: \u{7}no\n").unwrap();
         assert_eq!(machine.to_string(), "# takt doctor 1\n@ /proc/x \n|a [2J \n! /y:  no\n");
+        assert_eq!(Snapshot::parse(&machine.to_string()), Ok(machine));
+    }
+
+    #[test]
+    fn a_path_ends_at_the_same_place_however_often_it_is_read() {
+        let machine = Snapshot::parse("# takt doctor 1\n! /x:\0/preempt: no\n").unwrap();
+        assert_eq!(machine.refused("/x"), Some("/preempt: no"));
         assert_eq!(Snapshot::parse(&machine.to_string()), Ok(machine));
     }
 
