@@ -178,8 +178,8 @@ fn a_rehearsal_is_the_simulation() {
     for round in 0..cases() {
         let system = random_system(&mut random);
         let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-        let Ok(mut plan) = Plan::compute(&system, NodeId(0), &limits) else { continue };
-        plan.rows.iter_mut().for_each(|row| row.backlog = 10_000);
+        let Ok(plan) = Plan::compute(&system, NodeId(0), &limits) else { continue };
+        let plan = plan.with_backlog(10_000);
         let duration = us(50_000);
         let (mut simulated, mut rehearsed) = (Vec::new(), Vec::new());
         simulate(&plan.system, &SimOptions { duration, seed: round, node: None }, &mut simulated).unwrap();

@@ -123,14 +123,21 @@ fn the_schedule_of_figure_4_has_all_three_tasks() {
 
 #[test]
 fn both_players_of_figure_5_show_the_whole_film() {
-    let Some((answer, folder)) = reproduce("sdd-fig5", &["--for", "1200ms"]) else { return };
+    // A frame that a pause of the machine puts off beyond the end is not shown: then once more.
+    let mut tries = 0;
+    let (answer, frames) = loop {
+        let Some((answer, folder)) = reproduce("sdd-fig5", &["--for", "1200ms"]) else { return };
+        let frames = fs::read_to_string(folder.path().join("out/frames.csv")).expect("the frames");
+        tries += 1;
+        if tries == 5 || frames.lines().count() == 31 {
+            break (answer, frames);
+        }
+    };
     let table = &answer["tables"][0];
     assert_eq!(column(table, "avg", "paper"), [Some(39573.), None, Some(39082.), Some(39517.)]);
     assert_eq!(column(table, "dev", "paper"), [Some(4725.1), None, Some(5735.3), Some(19455.)]);
     assert!(column(table, "avg", "measured").iter().all(Option::is_some), "{answer}");
-    let frames = fs::read_to_string(folder.path().join("out/frames.csv")).expect("the frames");
-    // The head and 30 frames; one that a pause of the machine puts off beyond the end is not shown.
-    assert!((21..=31).contains(&frames.lines().count()), "{frames}");
+    assert_eq!(frames.lines().count(), 31, "{frames}");
     for line in frames.lines().skip(1) {
         let cells: Vec<&str> = line.split(',').collect();
         assert_eq!(cells.len(), 5, "{line}");

@@ -98,5 +98,7 @@ proptest! {
         // Of one predecessor whose backlog there is room for none is given up; of several that run apart some may be.
         let given_up = run(predecessors, backlog, Some(backlog), &steps);
         prop_assert!(predecessors > 1 || given_up == 0);
+        // With room for all that there are, none is.
+        prop_assert_eq!(run(predecessors, backlog, Some(steps.len() + 1), &steps), 0);
     }
 }

@@ -37,11 +37,9 @@ pub(crate) fn plan(
             _ => break plan,
         }
     };
-    let (mut plan, lateness) =
+    let (plan, lateness) =
         plan.map_err(|anomalies| RunError::Undispatchable { why: why.to_string(), anomalies: anomalies.to_string() })?;
-    for row in plan.rows.iter_mut().chain(plan.modes.iter_mut().flat_map(|mode| &mut mode.rows)) {
-        row.backlog = BACKLOG;
-    }
+    let plan = plan.with_backlog(BACKLOG);
     let mut notes = vec![format!(
         "takt's own dispatcher runs it: one SCHED_FIFO thread a level on each CPU, and within a level jobs run to completion (strategy \"{}\"); preemptions are those by other jobs of this run",
         plan.strategy

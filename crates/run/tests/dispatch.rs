@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use takt_linux::{Class, Epoch, clock, sched};
 use takt_log::{CancelCause, Event, JobKey};
-use takt_model::{Builtin, Span, Strategy, TaskId, Time};
+use takt_model::system::Mode;
+use takt_model::{Builtin, NodeId, Span, Strategy, StrategyRef, TaskId, Time};
 use takt_run::dispatch::{
-    Adaptive, Counts, Dispatcher, Dispatching, Job, Limits, Operation, Operations, Options, PushError, StartError,
-    Stopped,
+    Adaptive, Counts, Dispatcher, Dispatching, Job, Limits, Operation, Operations, Options, Plan, PushError,
+    StartError, Stopped,
 };
 
 type Events = Vec<(u32, Time, Event)>;
@@ -45,6 +46,14 @@ fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
 fn dispatcher(operations: &Operations, strategy: Strategy) -> Dispatcher {
     let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
     Dispatcher::new(operations.compute(&strategy, &limits).unwrap_or_else(|anomalies| panic!("{anomalies}")))
+}
+
+/// The plan of rm, and of a mode with another strategy.
+fn rm_and(other: Builtin, operations: &Operations) -> Plan {
+    let mut system = operations.to_system(&Builtin::Rm.strategy()).unwrap();
+    let at = Time::ZERO + Span::from_s(100);
+    system.modes.push(Mode { node: NodeId(0), at, strategy: StrategyRef::Builtin(other) });
+    Plan::compute(&system, NodeId(0), &Limits::default()).unwrap()
 }
 
 /// Works for so much CPU time.
@@ -344,28 +353,10 @@ fn noncritical_work_that_is_hopeless_is_omitted_and_its_chain_shed_once() {
 #[test]
 fn a_controller_brings_the_guard_when_a_critical_job_is_in_danger_and_calm_after_it() {
     let _alone = alone();
-    let text = r#"
-        takt = 1
-        name = "adaptive"
-        [[node]]
-        name = "n"
-        strategy = "rm"
-        [[mode]]
-        node = "n"
-        at = "100s"
-        strategy = "rms+mlf"
-        [[task]]
-        name = "critical"
-        period = "80ms"
-        wcet = "4ms"
-        [[task]]
-        name = "quick"
-        period = "10ms"
-        wcet = "2ms"
-        criticality = "low"
-    "#;
-    let system = takt_model::file::parse(text, "adaptive.toml").unwrap();
-    let plan = takt_run::dispatch::Plan::compute(&system, takt_model::NodeId(0), &Limits::default()).unwrap();
+    let operations = Operations::new("adaptive")
+        .with(Operation::periodic("critical", ms(80)).wcet(ms(4)))
+        .with(Operation::periodic("quick", ms(10)).wcet(ms(2)).noncritical());
+    let plan = rm_and(Builtin::RmsMlf, &operations);
     let law = Adaptive { window: ms(20), dwell: 1, dwell_max: 2, ..Adaptive::between(0, 1) };
     let misfit = Dispatcher::new(plan.clone()).adaptive(Adaptive::between(1, 1)).start().err().unwrap();
     assert!(misfit.to_string().contains("plans 1 and 1 are to be the node's strategy (0)"), "{misfit}");
@@ -390,33 +381,11 @@ fn a_controller_brings_the_guard_when_a_critical_job_is_in_danger_and_calm_after
 #[test]
 fn a_switch_loses_nothing_and_goes_by_the_new_plan() {
     let _alone = alone();
-    let text = r#"
-        takt = 1
-        name = "modes"
-        [[node]]
-        name = "n"
-        strategy = "rm"
-        [[mode]]
-        node = "n"
-        at = "100s"
-        strategy = "muf"
-        [[task]]
-        name = "critical"
-        period = "20ms"
-        wcet = "4ms"
-        [[task]]
-        name = "quick"
-        period = "4ms"
-        wcet = "2ms"
-        criticality = "low"
-        [[task]]
-        name = "middle"
-        period = "10ms"
-        wcet = "3ms"
-        criticality = "low"
-    "#;
-    let system = takt_model::file::parse(text, "modes.toml").unwrap();
-    let plan = takt_run::dispatch::Plan::compute(&system, takt_model::NodeId(0), &Limits::default()).unwrap();
+    let operations = Operations::new("modes")
+        .with(Operation::periodic("critical", ms(20)).wcet(ms(4)))
+        .with(Operation::periodic("quick", ms(4)).wcet(ms(2)).noncritical())
+        .with(Operation::periodic("middle", ms(10)).wcet(ms(3)).noncritical());
+    let plan = rm_and(Builtin::Muf, &operations);
     let mut built = Dispatcher::new(plan);
     let classes: Arc<Mutex<Vec<(String, Class)>>> = Arc::default();
     for (name, span) in [("critical", us(3500)), ("quick", us(1500)), ("middle", us(2500))] {

@@ -41,11 +41,8 @@ fn plan(set: &Operations, calm: Builtin, guard: Builtin) -> Plan {
     let strategy = StrategyRef::Builtin(guard);
     system.modes.push(Mode { node: NodeId(0), at: Time::from_ns(1), strategy });
     let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-    let (mut plan, _) = Plan::compute_regardless(&system, NodeId(0), &limits).unwrap();
-    for row in plan.rows.iter_mut().chain(plan.modes.iter_mut().flat_map(|mode| &mut mode.rows)) {
-        row.backlog = 1000;
-    }
-    plan
+    let (plan, _) = Plan::compute_regardless(&system, NodeId(0), &limits).unwrap();
+    plan.with_backlog(1000)
 }
 
 /// The bound of a critical operation under the guard, where it is within the deadline.

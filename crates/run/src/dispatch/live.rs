@@ -203,7 +203,7 @@ fn bits(mut set: u128) -> impl Iterator<Item = u32> {
 }
 
 /// Wakes who sleeps here, and whoever is just about to.
-fn rouse(signal: &AtomicU32) {
+pub(crate) fn rouse(signal: &AtomicU32) {
     signal.fetch_add(1, Ordering::AcqRel);
     futex::wake_all(signal);
 }
@@ -631,7 +631,7 @@ impl Shared {
 const ARRIVALS_MAX: u32 = 64;
 
 /// A thread with nothing to do looks up this often, whoever may have forgotten to wake it.
-const IDLE_MAX: Span = Span::from_s(1);
+pub(crate) const IDLE_MAX: Span = Span::from_s(1);
 
 /// From a danger that a timer thread found right after it had asked the controller to when it asks again.
 const AGAIN: Span = Span::from_us(50);

@@ -62,6 +62,7 @@ pub use self::core::Counts;
 pub use adaptive::Adaptive;
 pub use anomaly::{Anomalies, Anomaly};
 pub use error::{PushError, StartError, StopError};
+pub(crate) use live::{IDLE_MAX, rouse};
 pub use live::{Job, Switched};
 pub use operation::{Arrives, Operation, Operations};
 pub use plan::{Limits, Plan, PlanLevelRow, PlanMode, Row};

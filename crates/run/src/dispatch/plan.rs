@@ -111,6 +111,15 @@ pub struct PlanMode {
 }
 
 impl Plan {
+    /// The same, with so many jobs of each operation that may wait or run at once.
+    #[must_use]
+    pub fn with_backlog(mut self, backlog: u32) -> Plan {
+        for row in self.rows.iter_mut().chain(self.modes.iter_mut().flat_map(|mode| &mut mode.rows)) {
+            row.backlog = backlog;
+        }
+        self
+    }
+
     /// The plan of one node of a System, each level of the node's strategy and of its modes' strategies run to completion.
     ///
     /// # Errors

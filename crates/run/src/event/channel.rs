@@ -10,7 +10,7 @@ use takt_model::{Arrival, Span, Time};
 use super::error::{ConnectError, EventError, SubscribeError};
 use super::filter::{Filter, Head, Pattern};
 use super::inbox::{Event, Inbox, Offered, SLOTS_MAX, SPARE, Stored, Subscription};
-use crate::dispatch::{Dispatching, Handle, Plan, StartError};
+use crate::dispatch::{Dispatching, Handle, IDLE_MAX, Plan, StartError, rouse};
 use crate::start::{READY_MAX, STACK_BYTES};
 
 /// What a channel has room for.
@@ -98,20 +98,16 @@ impl Live {
                 inbox.pass_time(handle, now);
             }
             let next = self.consumers.iter().filter_map(|(inbox, _)| inbox.next_time()).min().unwrap_or(Time::MAX);
-            let until = next.min(now.saturating_add(SLEEP_MAX));
+            let until = next.min(now.saturating_add(IDLE_MAX));
             self.until.store(until.as_ns(), Ordering::Release);
             futex::wait(&self.timer, seen, self.clock, until);
         }
     }
 
     fn rouse(&self) {
-        self.timer.fetch_add(1, Ordering::AcqRel);
-        futex::wake_all(&self.timer);
+        rouse(&self.timer);
     }
 }
-
-/// The thread of timeouts looks up this often.
-const SLEEP_MAX: Span = Span::from_s(1);
 
 /// A channel; a copy is the same one. See the [module](crate::event) for an example.
 #[derive(Clone)]
@@ -329,7 +325,7 @@ impl Supplier {
                 Offered::Passed => {}
                 Offered::Kept => pushed.kept += 1,
                 Offered::Taken => pushed.taken += 1,
-                Offered::Rejected(_) => pushed.rejected += 1,
+                Offered::Rejected => pushed.rejected += 1,
             }
             next = inbox.next_time().map_or(next, |time| time.min(next));
         }

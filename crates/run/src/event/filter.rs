@@ -193,7 +193,7 @@ fn zero(what: &str, span: Span) -> Option<String> {
 pub const LEAVES_MAX: usize = 64;
 
 /// A node of a filter, in a list in which children stand behind their parents.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Node {
     of: Of,
     /// One past its last descendant.
@@ -209,7 +209,15 @@ struct Node {
     at: usize,
 }
 
-#[derive(Clone, Debug)]
+impl Node {
+    /// Whether a leaf has what it waits for; then it is among those that took something.
+    fn take_if(&self, is: bool, leaves: &mut u64) -> bool {
+        *leaves |= u64::from(is) << self.leaf;
+        is
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
 enum Of {
     One(Pattern),
     All,
@@ -227,8 +235,6 @@ enum Of {
 pub struct Correlator {
     nodes: Vec<Node>,
     leaves: usize,
-    /// Leaves that hold an event, or came about by time, by bit.
-    held: u64,
 }
 
 /// What an event was for a filter.
@@ -244,7 +250,7 @@ impl Correlator {
     /// Begins to wait at `now`. The filter must not be [wrong](Filter::wrong).
     #[must_use]
     pub fn new(filter: &Filter, now: Time) -> Correlator {
-        let mut this = Correlator { nodes: Vec::new(), leaves: 0, held: 0 };
+        let mut this = Correlator { nodes: Vec::new(), leaves: 0 };
         this.add(filter);
         this.reset(0, now);
         this
@@ -281,14 +287,9 @@ impl Correlator {
 
     /// A node and all below it wait anew.
     fn reset(&mut self, at: usize, now: Time) {
-        let Some(Node { end, leaf, .. }) = self.nodes.get(at).cloned() else { return };
-        let mut last = leaf;
+        let end = self.nodes.get(at).map_or(at, |node| node.end);
         for node in self.nodes.iter_mut().take(end).skip(at) {
             (node.done, node.since, node.mark, node.at) = (false, now, None, 0);
-            last = last.max(node.leaf);
-        }
-        for leaf in leaf..=last {
-            self.held &= !(1u64 << leaf);
         }
     }
 
@@ -352,7 +353,7 @@ impl Correlator {
     fn held_by(&self, at: usize) -> u64 {
         let Some(node) = self.nodes.get(at) else { return 0 };
         match &node.of {
-            Of::One(_) | Of::Silence(..) | Of::Timeout(_) => self.held & 1 << node.leaf,
+            Of::One(_) | Of::Silence(..) | Of::Timeout(_) => u64::from(node.done) << node.leaf,
             // Of those that were first, not what others have so far.
             Of::Any => {
                 let done = |child: &usize| self.nodes.get(*child).is_some_and(|node| node.done);
@@ -364,16 +365,16 @@ impl Correlator {
 
     /// An instant that a node named has come; whether it is done.
     fn time(&mut self, at: usize, now: Time, leaves: &mut u64) -> bool {
-        let Some(node) = self.nodes.get(at).cloned() else { return false };
+        let Some(node) = self.nodes.get(at).copied() else { return false };
         if node.done {
             return true;
         }
         let done = match node.of {
             Of::One(_) => false,
             Of::Silence(_, span) => {
-                self.keep_if(node.mark.unwrap_or(node.since).checked_add(span) <= Some(now), at, leaves)
+                node.take_if(node.mark.unwrap_or(node.since).checked_add(span) <= Some(now), leaves)
             }
-            Of::Timeout(span) => self.keep_if(node.since.checked_add(span) <= Some(now), at, leaves),
+            Of::Timeout(span) => node.take_if(node.since.checked_add(span) <= Some(now), leaves),
             Of::Without(_) => self.time(at + 1, now, leaves),
             Of::Sequence => self.advance(at, now, |this, child| this.time(child, now, leaves)),
             Of::All | Of::Any => self.each(at, |this, child| this.time(child, now, leaves)),
@@ -383,9 +384,9 @@ impl Correlator {
 
     /// An event for a node; whether it is done.
     fn offer(&mut self, at: usize, head: &Head, now: Time, leaves: &mut u64) -> bool {
-        let Some(node) = self.nodes.get(at).cloned() else { return false };
+        let Some(node) = self.nodes.get(at).copied() else { return false };
         let done = match node.of {
-            Of::One(pattern) => node.done | self.keep_if(pattern.has(head), at, leaves),
+            Of::One(pattern) => node.done | node.take_if(pattern.has(head), leaves),
             Of::Silence(pattern, _) => {
                 if let Some(node) = self.nodes.get_mut(at).filter(|node| !node.done && pattern.has(head)) {
                     node.mark = Some(now);
@@ -412,15 +413,6 @@ impl Correlator {
             node.done |= done;
         }
         done
-    }
-
-    /// A leaf has what it waits for.
-    fn keep_if(&mut self, is: bool, at: usize, leaves: &mut u64) -> bool {
-        if let Some(node) = self.nodes.get(at).filter(|_| is) {
-            self.held |= 1 << node.leaf;
-            *leaves |= 1 << node.leaf;
-        }
-        is
     }
 
     /// Asks all children of a group; whether all or, of `Any`, one is done.

@@ -1,16 +1,23 @@
 //! One consumer: what it has seen of what it waits for, and the events of its jobs until they run.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use takt_linux::PiMutex;
 use takt_model::Time;
 
+use super::channel::{Change, Inner, checked};
+use super::error::SubscribeError;
 use super::filter::{Correlator, Filter, Head};
-use crate::dispatch::{Handle, Job, PushError};
+use crate::dispatch::{Handle, Job};
 
 /// The type of the event that stands for a [`Filter::Timeout`] or a [`Filter::Silence`]; no supplier has it.
 pub const TIMEOUT: u32 = u32::MAX;
+/// What is known of an event that is a time.
+const fn of_time(due: Time) -> Head {
+    Head { kind: TIMEOUT, source: 0, number: 0, sent: due, expires: Time::MAX }
+}
+
 /// Room for jobs of one subscription: bits of a set.
 pub(super) const SLOTS_MAX: u32 = 64;
 /// Beyond the backlog, for suppliers that are about to learn that it is full.
@@ -37,8 +44,7 @@ pub(super) struct Stored {
 
 impl Stored {
     pub(super) fn room(payload_max: usize) -> Stored {
-        let head = Head { kind: TIMEOUT, source: 0, number: 0, sent: Time::ZERO, expires: Time::MAX };
-        Stored { head, length: 0, data: vec![0; payload_max].into_boxed_slice() }
+        Stored { head: of_time(Time::ZERO), length: 0, data: vec![0; payload_max].into_boxed_slice() }
     }
 
     /// Takes an event's place. A payload that is too long is cut: the channel has refused it before.
@@ -71,8 +77,7 @@ impl Delivery<'_> {
     /// The first of them: the only one of a filter for single events.
     #[must_use]
     pub fn first(&self) -> Event<'_> {
-        let none = Head { kind: TIMEOUT, source: 0, number: 0, sent: Time::ZERO, expires: Time::MAX };
-        self.events().next().unwrap_or(Event { head: none, payload: &[], leaf: 0 })
+        self.events().next().unwrap_or(Event { head: of_time(Time::ZERO), payload: &[], leaf: 0 })
     }
 }
 
@@ -144,7 +149,7 @@ pub(super) enum Offered {
     /// The last part: its operation was pushed.
     Taken,
     /// The last part, but the operation was not pushed.
-    Rejected(PushError),
+    Rejected,
 }
 
 impl Inbox {
@@ -165,9 +170,7 @@ impl Inbox {
 
     /// Begins to wait.
     pub(super) fn begin(&self, now: Time) {
-        let mut state = self.state.lock();
-        let State { correlator, .. } = &mut *state;
-        correlator.restart(now);
+        self.state.lock().correlator.restart(now);
     }
 
     /// When time itself may be what it waits for.
@@ -183,8 +186,7 @@ impl Inbox {
             let due = if state.suspended { None } else { state.correlator.next_time() };
             let Some(due) = due.filter(|due| *due <= now) else { return };
             let taken = state.correlator.pass_time(due);
-            let head = Head { kind: TIMEOUT, source: 0, number: 0, sent: due, expires: Time::MAX };
-            keep(&mut state, taken.leaves, &head, &[]);
+            keep(&mut state, taken.leaves, &of_time(due), &[]);
             if taken.complete {
                 let leaves = state.correlator.collect(due);
                 let _ = self.complete(leaves, &state, handle);
@@ -214,7 +216,7 @@ impl Inbox {
         count(&self.tally.complete);
         let Some((at, slot)) = self.take_slot(handle) else {
             count(&self.tally.rejected);
-            return Offered::Rejected(PushError::Full);
+            return Offered::Rejected;
         };
         {
             let mut events = slot.events.lock();
@@ -231,10 +233,10 @@ impl Inbox {
         };
         match handle.push_with(named) {
             Ok(_) => Offered::Taken,
-            Err(error) => {
+            Err(_) => {
                 count(&self.tally.rejected);
                 self.release(at);
-                Offered::Rejected(error)
+                Offered::Rejected
             }
         }
     }
@@ -330,7 +332,7 @@ impl Drop for Release<'_> {
 #[derive(Clone)]
 pub struct Subscription {
     pub(super) inbox: Arc<Inbox>,
-    pub(super) channel: std::sync::Weak<super::channel::Inner>,
+    pub(super) channel: Weak<Inner>,
 }
 
 impl Subscription {
@@ -352,7 +354,7 @@ impl Subscription {
     /// Events pass it by until it is resumed; what it has of a group is forgotten then.
     pub fn suspend(&self) {
         self.inbox.state.lock().suspended = true;
-        self.tell(super::channel::Change::Suspended);
+        self.tell(Change::Suspended);
     }
 
     /// It waits again, from now on.
@@ -362,20 +364,20 @@ impl Subscription {
         state.suspended = false;
         state.correlator.restart(now);
         drop(state);
-        self.tell(super::channel::Change::Resumed);
+        self.tell(Change::Resumed);
     }
 
     /// It waits for something else from now on; what waits for its handler stays.
     ///
     /// # Errors
     /// The filter is wrong, or waits for more events than there is room for.
-    pub fn reconnect(&self, filter: &Filter) -> Result<(), super::SubscribeError> {
-        super::channel::checked(&self.inbox.operation, filter, self.inbox.events_max)?;
+    pub fn reconnect(&self, filter: &Filter) -> Result<(), SubscribeError> {
+        checked(&self.inbox.operation, filter, self.inbox.events_max)?;
         let mut correlator = Correlator::new(filter, self.now());
         std::mem::swap(&mut self.inbox.state.lock().correlator, &mut correlator);
         // The old one is freed without the lock.
         drop(correlator);
-        self.tell(super::channel::Change::Reconnected);
+        self.tell(Change::Reconnected);
         Ok(())
     }
 
@@ -383,7 +385,7 @@ impl Subscription {
         self.channel.upgrade().map_or(Time::ZERO, |channel| channel.now())
     }
 
-    fn tell(&self, change: super::channel::Change) {
+    fn tell(&self, change: Change) {
         if let Some(channel) = self.channel.upgrade() {
             channel.changed(&self.inbox.operation, change);
         }

@@ -197,11 +197,8 @@ fn plan(region: usize, variant: Variant) -> Result<Plan, Failure> {
         task.exec =
             takt_model::Exec::Uniform { min: Span::from_ms(least).max(Span::from_ns(1)), max: Span::from_ms(most) };
     }
-    for row in plan.rows.iter_mut().chain(plan.modes.iter_mut().flat_map(|mode| &mut mode.rows)) {
-        // A simulation lets any number wait.
-        row.backlog = 1 << 14;
-    }
-    Ok(plan)
+    // A simulation lets any number wait.
+    Ok(plan.with_backlog(1 << 14))
 }
 
 /// The controller of a plan: critical operations are in danger when their responses under its guard leave no more time.
