@@ -105,16 +105,47 @@ pub fn pause(span: Span) {
     let _ = Epoch::now_is_zero().sleep_until(Time::ZERO.saturating_add(span));
 }
 
-/// CLOCK_MONOTONIC.
+/// CLOCK_MONOTONIC, in nanoseconds.
 #[inline]
-pub(crate) fn monotonic_ns() -> u64 {
+#[must_use]
+pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
+}
+
+/// CLOCK_TAI, in nanoseconds: what PTP synchronises between machines, without leap seconds once its offset is set.
+#[inline]
+#[must_use]
+pub fn tai_ns() -> u64 {
+    read(libc::CLOCK_TAI)
+}
+
+/// CLOCK_REALTIME, in nanoseconds since 1970. It may be set back.
+#[must_use]
+pub fn realtime_ns() -> u64 {
+    read(libc::CLOCK_REALTIME)
+}
+
+/// A number that all processes have in common that share a CLOCK_MONOTONIC, and others, in all likelihood, do not: of the boot and the time namespace.
+/// `None` where the kernel does not tell, as without /proc.
+#[must_use]
+pub fn monotonic_id() -> Option<u64> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    // A kernel without time namespaces has one.
+    let space = std::fs::read_link("/proc/self/ns/time").map(|link| link.to_string_lossy().into_owned());
+    id_of(&boot, &space.unwrap_or_default())
+}
+
+/// The uuid's halves and the namespace's inode.
+fn id_of(boot: &str, space: &str) -> Option<u64> {
+    let boot = u128::from_str_radix(&boot.trim().replace('-', ""), 16).ok()?;
+    let inode = space.trim_start_matches("time:[").trim_end_matches(']').parse::<u64>().unwrap_or(0);
+    Some((boot as u64 ^ (boot >> 64) as u64).wrapping_add(inode)).filter(|id| *id != 0)
 }
 
 #[inline]
 fn read(clock: libc::clockid_t) -> u64 {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `at` is valid for writing. Both clocks that this file passes exist since Linux 2.6.12, so the call
+    // SAFETY: `at` is valid for writing. All clocks that this file passes exist since Linux 3.10, so the call
     // cannot fail; were it to, `at` stays zero.
     unsafe { libc::clock_gettime(clock, &raw mut at) };
     (at.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(at.tv_nsec as u64)
@@ -148,6 +179,16 @@ mod tests {
             spun += 1;
         }
         assert!(spun < u64::MAX && thread_cpu() > before);
+    }
+
+    #[test]
+    fn processes_that_share_a_clock_have_its_number() {
+        let boot = "00000000-0000-0001-0000-000000000002\n";
+        assert_eq!(id_of(boot, ""), Some(3));
+        assert_eq!(id_of(boot, "time:[4026531834]"), Some(4_026_531_837));
+        assert_eq!(id_of("no uuid", ""), None);
+        assert!(monotonic_id().is_none() || monotonic_id() == monotonic_id());
+        assert!(tai_ns() >= realtime_ns().saturating_sub(1_000_000_000) && realtime_ns() > 0);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod cpuset;
+pub mod datagram;
 pub mod doctor;
 pub mod futex;
 pub mod group;

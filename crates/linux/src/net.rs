@@ -83,7 +83,9 @@ pub struct End {
 
 /// The addresses are private ones, which nobody else sees.
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
-const PREFIX: u8 = 30;
+/// One that neither end has.
+const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
+const PREFIX: u8 = 29;
 
 impl Cable {
     /// Makes both namespaces; with `threaded`, a kernel thread takes in what comes to the right end. Devices send packets of at most one
@@ -112,6 +114,11 @@ impl Cable {
     #[must_use]
     pub fn right(&self) -> &End {
         &self.right
+    }
+    /// An address on the cable that neither end has.
+    #[must_use]
+    pub fn nobody(&self) -> Ipv4Addr {
+        NOBODY
     }
 }
 

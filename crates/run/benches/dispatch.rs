@@ -10,12 +10,16 @@ use std::collections::BinaryHeap;
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use takt_linux::{Class, ClassGuard, Epoch, PiMutex, futex, sched};
+use takt_linux::{Epoch, PiMutex, sched};
 use takt_log::NullSink;
-use takt_model::{Builtin, Span, Time};
+use takt_model::{Builtin, Span};
 use takt_run::dispatch::{Dispatcher, Limits, Operation, Operations, Queues};
+
+use common::{bare, hand_overs, in_turns, median, row};
+
+mod common;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
@@ -31,15 +35,6 @@ fn main() -> ExitCode {
     println!();
     hand_over(rounds);
     ExitCode::SUCCESS
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-fn quantile(sorted: &[u64], percent: usize) -> f64 {
-    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).map_or(f64::NAN, |ns| *ns as f64)
 }
 
 /// So many of one operation are timed at once: a look at the clock costs as much as a queue.
@@ -128,11 +123,6 @@ fn queues(rounds: usize) {
     }
 }
 
-/// Hand-overs of a round.
-const HAND_OVERS: usize = 500;
-/// From one to the next.
-const PAUSE: Span = Span::from_us(300);
-
 fn hand_over(rounds: usize) {
     let cpus = sched::affinity();
     println!(
@@ -143,44 +133,11 @@ fn hand_over(rounds: usize) {
             println!("{name}: skipped: this process may use one CPU");
             continue;
         }
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            match (dispatched(to as u32), bare(&cpus, to)) {
-                (Some(mut dispatched), Some(mut bare)) => {
-                    dispatched.sort_unstable();
-                    bare.sort_unstable();
-                    ours.push((quantile(&dispatched, 50), quantile(&dispatched, 99)));
-                    theirs.push((quantile(&bare, 50), quantile(&bare, 99)));
-                }
-                _ => {
-                    println!("{name}: skipped: SCHED_FIFO is not permitted here");
-                    return;
-                }
-            }
+        match in_turns(rounds, || dispatched(to as u32), || bare(&cpus, to)) {
+            Some(rounds) => row(name, &rounds),
+            None => println!("{name}: skipped: SCHED_FIFO is not permitted here"),
         }
-        let of = |all: &[(f64, f64)], pick: fn(&(f64, f64)) -> f64| median(all.iter().map(pick).collect()) / 1e3;
-        let ratio = |pick: fn(&(f64, f64)) -> f64| {
-            median(ours.iter().zip(&theirs).map(|(ours, theirs)| pick(ours) / pick(theirs)).collect())
-        };
-        println!(
-            "{name:<38} {:>13.2} {:>8.2} {:>13.2} {:>8.2} {:>10.2} {:>6.2}",
-            of(&ours, |turn| turn.0),
-            of(&ours, |turn| turn.1),
-            of(&theirs, |turn| turn.0),
-            of(&theirs, |turn| turn.1),
-            ratio(|turn| turn.0),
-            ratio(|turn| turn.1),
-        );
     }
-}
-
-/// Who pushes, on the first CPU, below the handler's priority.
-fn pusher<R: Send>(cpu: u32, body: impl FnOnce() -> R + Send) -> Option<R> {
-    let permitted = || {
-        sched::set_affinity(&[cpu]).ok()?;
-        ClassGuard::enter(&Class::Fifo { priority: 10 }).ok()
-    };
-    std::thread::scope(|scope| scope.spawn(|| permitted().map(|_class| body())).join().ok().flatten())
 }
 
 fn dispatched(to: u32) -> Option<Vec<u64>> {
@@ -194,70 +151,10 @@ fn dispatched(to: u32) -> Option<Vec<u64>> {
     let handler = move |_: &takt_run::dispatch::Job<'_>| writer.store(clock.now().as_ns(), Ordering::Release);
     let dispatching = Dispatcher::new(plan).on("event", handler).ok()?.start().ok()?;
     let event = dispatching.operation("event")?;
-    let times = pusher(*cpus.first()?, || {
-        let mut times = Vec::with_capacity(HAND_OVERS);
-        for _ in 0..HAND_OVERS {
-            let _ = clock.sleep_until(clock.now().saturating_add(PAUSE));
-            seen.store(0, Ordering::Release);
-            let before = clock.now();
-            let _ = event.push();
-            times.push(until_seen(&seen, clock).saturating_since(before).as_ns());
-        }
-        times
-    });
+    let push = || {
+        let _ = event.push();
+    };
+    let times = hand_overs(*cpus.first()?, clock, &seen, push);
     let _ = dispatching.stop(&mut NullSink);
     times
-}
-
-/// When the other side looked at the clock; at most 10 ms are waited for it.
-fn until_seen(seen: &AtomicU64, epoch: Epoch) -> Time {
-    let patience = epoch.now().saturating_add(Span::from_ms(10));
-    loop {
-        match seen.load(Ordering::Acquire) {
-            0 if epoch.now() < patience => std::hint::spin_loop(),
-            0 => return patience,
-            at => return Time::from_ns(at),
-        }
-    }
-}
-
-/// The same with nothing but a futex.
-fn bare(cpus: &[u32], to: usize) -> Option<Vec<u64>> {
-    let (word, stop, seen) = (AtomicU32::new(0), AtomicBool::new(false), AtomicU64::new(0));
-    let clock = Epoch::now_is_zero();
-    let (first, target) = (*cpus.first()?, *cpus.get(to)?);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            if sched::set_affinity(&[target]).is_err() {
-                return;
-            }
-            let Ok(_class) = ClassGuard::enter(&Class::Fifo { priority: 47 }) else { return };
-            let mut last = word.load(Ordering::Acquire);
-            while !stop.load(Ordering::Acquire) {
-                futex::wait(&word, last, clock, clock.now().saturating_add(Span::from_ms(100)));
-                let now = word.load(Ordering::Acquire);
-                if now != last {
-                    last = now;
-                    seen.store(clock.now().as_ns(), Ordering::Release);
-                }
-            }
-        });
-        takt_linux::clock::pause(Span::from_ms(5));
-        let times = pusher(first, || {
-            let mut times = Vec::with_capacity(HAND_OVERS);
-            for _ in 0..HAND_OVERS {
-                let _ = clock.sleep_until(clock.now().saturating_add(PAUSE));
-                seen.store(0, Ordering::Release);
-                let before = clock.now();
-                word.fetch_add(1, Ordering::AcqRel);
-                futex::wake_all(&word);
-                times.push(until_seen(&seen, clock).saturating_since(before).as_ns());
-            }
-            times
-        });
-        stop.store(true, Ordering::Release);
-        word.fetch_add(1, Ordering::AcqRel);
-        futex::wake_all(&word);
-        times
-    })
 }

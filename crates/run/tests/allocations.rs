@@ -2,7 +2,7 @@
 
 use takt_model::{Builtin, Span};
 use takt_run::dispatch::{self, Dispatcher, Limits, Operation, Operations, PushError, Queues};
-use takt_run::event::{Channel, Filter, Options, Pattern};
+use takt_run::event::{Channel, Filter, Full, Level, Node, Options, Pattern, Sending};
 
 #[test]
 fn jobs_come_and_go_without_allocation() {
@@ -57,16 +57,25 @@ fn events_are_pushed_without_allocation() {
     let best_effort = dispatch::Options { best_effort: true, ..dispatch::Options::default() };
     let built = Dispatcher::new(plan).with(best_effort).on("one", one.handler(|_, _| ())).unwrap();
     let dispatching = built.on("two", two.handler(|_, _| ())).unwrap().start().unwrap();
-    let connected = channel.connect(&dispatching).unwrap();
+    // Also to other nodes, of which none is there.
+    let level = |name, kind, sending| {
+        let level = Level::new(name, ([127, 0, 0, 1], 0).into()).peer(([127, 0, 0, 1], 9).into());
+        level.sends(Pattern::kind(kind)).sending(sending)
+    };
+    let node = Node::new(1).with(level("direct", 1, Sending::Direct));
+    let node = node.with(level("queued", 2, Sending::Queued { room: 8, full: Full::Oldest }));
+    let connected = channel.connect_as(&node, &dispatching).unwrap();
     let supplier = channel.supplier(1);
-    let mut taken = 0;
+    let (mut taken, mut sent) = (0, 0);
     let allocated = allocation_counter::measure(|| {
         for round in 0..2000u32 {
-            taken += supplier.push(round % 5, b"payload").unwrap().taken;
+            let pushed = supplier.push(round % 5, b"payload").unwrap();
+            taken += pushed.taken;
+            sent += pushed.sent;
         }
     });
     assert_eq!(allocated.count_total, 0);
-    assert!(taken > 0 && two.counts().complete > 0, "{taken} {:?}", two.counts());
+    assert!(sent > 400 && taken > 0 && two.counts().complete > 0, "{taken} {:?}", two.counts());
     drop(connected);
     dispatching.stop(&mut takt_log::NullSink).unwrap();
 }

@@ -299,3 +299,43 @@ fn who_cannot_subscribe_is_told_why() {
     let _first = channel.subscribe(&plan, "one", any()).unwrap();
     assert_eq!(refused("one", any()), SubscribeError::Twice("one".to_owned()));
 }
+
+/// Whether the handler of a critical event ran while that of a noncritical one was still busy, on one CPU.
+fn preempts(strategy: Builtin) -> Option<bool> {
+    let once = |name| Operation::sporadic(name, Span::from_s(100)).wcet(ms(1));
+    let operations = Operations::new("inversion").with(once("critical")).with(once("rest").noncritical());
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let plan = operations.compute(&strategy.strategy(), &limits).unwrap();
+    let channel = Channel::new(Options::default());
+    let critical = channel.subscribe(&plan, "critical", Pattern::kind(1).into()).unwrap();
+    let rest = channel.subscribe(&plan, "rest", Pattern::kind(2).into()).unwrap();
+    let (ran, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (told, supplier) = (ran.clone(), channel.supplier(8));
+    let critical = critical.handler(move |_, _| {
+        told.fetch_add(1, Ordering::AcqRel);
+    });
+    let (look, result) = (ran.clone(), seen.clone());
+    let busy = rest.handler(move |_, _| {
+        supplier.push(1, b"now").unwrap();
+        let begin = takt_linux::clock::thread_cpu();
+        // So much work of its own, unless it sees the other.
+        while look.load(Ordering::Acquire) == 0 && takt_linux::clock::thread_cpu().saturating_sub(begin) < ms(20) {}
+        result.store(1 + look.load(Ordering::Acquire), Ordering::Release);
+    });
+    let dispatching = started(Dispatcher::new(plan).on("critical", critical).unwrap().on("rest", busy).unwrap())?;
+    let connected = channel.connect(&dispatching).unwrap();
+    channel.supplier(7).push(2, b"long").unwrap();
+    until(|| ran.load(Ordering::Acquire) == 1 && seen.load(Ordering::Acquire) > 0);
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+    Some(seen.load(Ordering::Acquire) == 2)
+}
+
+#[test]
+fn with_one_level_for_all_a_critical_event_waits_for_a_noncritical_one_and_with_levels_it_does_not() {
+    let _alone = alone();
+    // One queue and one thread, as in an executor without priorities: an inversion.
+    let Some(without) = preempts(Builtin::Fifo) else { return };
+    assert!(!without);
+    assert_eq!(preempts(Builtin::Muf), Some(true));
+}

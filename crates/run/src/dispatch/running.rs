@@ -194,9 +194,10 @@ impl Dispatcher {
             refused: AtomicU64::new(0),
         });
         let merger = Merger::new(plan.node.0, lanes);
+        let cpus = cpus.into_iter().take(node).collect();
         let mut dispatching =
-            Dispatching { shared, threads: Vec::new(), merger: Some(merger), places, plan, _locked: None };
-        dispatching.hire(&cpus, workers, options.best_effort)?;
+            Dispatching { shared, threads: Vec::new(), merger: Some(merger), places, cpus, plan, _locked: None };
+        dispatching.hire(workers, options.best_effort)?;
         dispatching._locked = match memory::lock() {
             Ok(locked) => Some(locked),
             Err(_) if options.best_effort => None,
@@ -300,6 +301,8 @@ pub struct Dispatching {
     threads: Vec<Thread>,
     merger: Option<Merger>,
     places: Places,
+    /// The kernel's numbers of the plan's CPUs.
+    cpus: Vec<u32>,
     plan: Plan,
     _locked: Option<Locked>,
 }
@@ -346,13 +349,12 @@ pub struct Stopped {
 }
 
 impl Dispatching {
-    fn hire(&mut self, cpus: &[u32], workers: usize, best_effort: bool) -> Result<(), StartError> {
+    fn hire(&mut self, workers: usize, best_effort: bool) -> Result<(), StartError> {
         let (send, ready) = mpsc::channel::<(usize, Result<(), SchedError>)>();
         let priorities = priorities(&self.plan);
         let class = |priority: u8| if best_effort { Class::Other } else { Class::Fifo { priority } };
-        let names: Vec<String> = cpus.iter().take(self.shared.stations.len()).map(u32::to_string).collect();
-        for (cpu, (kernel_cpu, name)) in cpus.iter().zip(&names).enumerate() {
-            let (cpu, kernel_cpu) = (cpu as u32, *kernel_cpu);
+        for (cpu, kernel_cpu) in self.cpus.clone().into_iter().enumerate() {
+            let (cpu, name) = (cpu as u32, kernel_cpu.to_string());
             let (shared, sent, index) = (self.shared.clone(), send.clone(), self.threads.len());
             let timer = class(self.plan.timer_priority);
             self.spawn(format!("takt timer {name}"), move || {
@@ -414,10 +416,23 @@ impl Dispatching {
         self.shared.epoch()
     }
 
+    /// The kernel's numbers of the plan's CPUs.
+    pub(crate) fn cpus(&self) -> &[u32] {
+        &self.cpus
+    }
+
     /// The class of its timer threads.
     pub(crate) fn timer_class(&self) -> Class {
         let priority = self.plan.timer_priority;
         if self.shared.priorities.is_empty() { Class::Other } else { Class::Fifo { priority } }
+    }
+
+    /// The class of the threads of a level of its plan.
+    pub(crate) fn level_class(&self, level: usize) -> Class {
+        match self.plan.levels.get(level) {
+            Some(level) if !self.shared.priorities.is_empty() => Class::Fifo { priority: level.priority },
+            _ => Class::Other,
+        }
     }
 
     /// The time since its start; zero until then.

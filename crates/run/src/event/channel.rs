@@ -4,12 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use takt_linux::{ClassGuard, Epoch, PiMutex, futex};
+use takt_linux::{Class, ClassGuard, Epoch, PiMutex, futex, sched};
 use takt_model::{Arrival, Span, Time};
 
 use super::error::{ConnectError, EventError, SubscribeError};
 use super::filter::{Filter, Head, Pattern};
-use super::inbox::{Event, Inbox, Offered, SLOTS_MAX, SPARE, Stored, Subscription};
+use super::inbox::{Event, Inbox, Offered, RESERVED, SLOTS_MAX, SPARE, Stored, Subscription};
+use super::lane::Lane;
+use super::node::{Node, Traffic};
 use crate::dispatch::{Dispatching, Handle, IDLE_MAX, Plan, StartError, rouse};
 use crate::start::{READY_MAX, STACK_BYTES};
 
@@ -54,6 +56,10 @@ pub struct Pushed {
     pub kept: usize,
     /// Consumers whose operation was not pushed, for want of room or time: their subscriptions count it.
     pub rejected: usize,
+    /// Peers of other nodes that it was sent to, or waits in a queue for.
+    pub sent: usize,
+    /// Peers that it should have gone to and did not: see [`Connected::traffic`].
+    pub unsent: usize,
 }
 
 type Observer = Box<dyn Fn(&str, Change) + Send>;
@@ -62,7 +68,7 @@ pub(super) struct Inner {
     options: Options,
     inboxes: PiMutex<Vec<Arc<Inbox>>>,
     live: PiMutex<Option<Arc<Live>>>,
-    history: PiMutex<History>,
+    history: Arc<PiMutex<History>>,
     observers: PiMutex<Vec<Observer>>,
 }
 
@@ -74,7 +80,9 @@ struct History {
 }
 
 /// A channel that is connected.
-struct Live {
+pub(super) struct Live {
+    history: Option<Arc<PiMutex<History>>>,
+    lanes: Vec<Lane>,
     consumers: Vec<(Arc<Inbox>, Handle)>,
     clock: Epoch,
     /// A futex of the thread of timeouts.
@@ -85,13 +93,66 @@ struct Live {
 }
 
 impl Live {
-    fn now(&self) -> Time {
+    pub(super) fn now(&self) -> Time {
         self.clock.now()
+    }
+
+    pub(super) fn clock(&self) -> Epoch {
+        self.clock
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Offers an event to all consumers in the order in which they subscribed.
+    pub(super) fn offer(&self, head: &Head, payload: &[u8]) -> Pushed {
+        if let Some(history) = &self.history {
+            history.lock().remember(head, payload);
+        }
+        let now = self.now();
+        let mut pushed = Pushed { number: head.number, ..Pushed::default() };
+        let mut next = Time::MAX;
+        for (inbox, handle) in &self.consumers {
+            let (offered, due) = inbox.offer(head, payload, handle, now);
+            match offered {
+                Offered::Passed => {}
+                Offered::Kept => pushed.kept += 1,
+                Offered::Taken => pushed.taken += 1,
+                Offered::Rejected => pushed.rejected += 1,
+            }
+            next = due.map_or(next, |due| due.min(next));
+        }
+        if next.as_ns() < self.until.load(Ordering::Acquire) {
+            self.rouse();
+        }
+        pushed
+    }
+
+    /// The same, and to other nodes.
+    fn push(&self, head: &Head, payload: &[u8]) -> Pushed {
+        let mut pushed = self.offer(head, payload);
+        for lane in self.lanes.iter().filter(|lane| lane.wants(head)) {
+            let outcome = lane.push(self, head, payload);
+            pushed.sent += outcome.sent;
+            pushed.unsent += outcome.dropped;
+        }
+        pushed
+    }
+
+    /// Ends its threads.
+    fn stop(&self, threads: &mut Vec<JoinHandle<()>>) {
+        self.stopped.store(true, Ordering::Release);
+        self.rouse();
+        self.lanes.iter().for_each(Lane::rouse);
+        for thread in threads.drain(..) {
+            let _ = thread.join();
+        }
     }
 
     /// The thread of timeouts, for its whole life.
     fn keep_time(&self) {
-        while !self.stopped.load(Ordering::Acquire) {
+        while !self.is_stopped() {
             let seen = self.timer.load(Ordering::Acquire);
             let now = self.now();
             for (inbox, handle) in &self.consumers {
@@ -119,13 +180,14 @@ impl Channel {
     /// Without subscriptions.
     #[must_use]
     pub fn new(options: Options) -> Channel {
-        let history = History { events: vec![Stored::room(options.payload_max); options.history], next: 0, count: 0 };
+        let events = vec![Stored::room(options.payload_max); options.history];
+        let history = Arc::new(PiMutex::new(History { events, next: 0, count: 0 }));
         Channel {
             inner: Arc::new(Inner {
                 options,
                 inboxes: PiMutex::new(Vec::new()),
                 live: PiMutex::new(None),
-                history: PiMutex::new(history),
+                history,
                 observers: PiMutex::new(Vec::new()),
             }),
         }
@@ -167,6 +229,24 @@ impl Channel {
     /// # Errors
     /// The dispatcher does not have the operations, or the thread of timeouts was refused.
     pub fn connect(&self, dispatching: &Dispatching) -> Result<Connected, ConnectError> {
+        self.start(dispatching, Vec::new())
+    }
+
+    /// The same, and shares events with other nodes. Its sockets are opened in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// As [`Channel::connect`]; the node is wrong, or its sockets or threads were refused.
+    pub fn connect_as(&self, node: &Node, dispatching: &Dispatching) -> Result<Connected, ConnectError> {
+        let (payload_max, cpus) = (self.inner.options.payload_max, dispatching.cpus());
+        if let Some(wrong) = node.wrong(dispatching.plan().levels.len(), cpus.len() as u32, payload_max) {
+            return Err(wrong.into());
+        }
+        let open = |level| Lane::open(node, level, cpus, payload_max);
+        let lanes = node.levels.iter().map(open).collect::<Result<_, _>>()?;
+        self.start(dispatching, lanes)
+    }
+
+    fn start(&self, dispatching: &Dispatching, lanes: Vec<Lane>) -> Result<Connected, ConnectError> {
         let mut slot = self.inner.live.lock();
         if slot.is_some() {
             return Err(ConnectError::Twice);
@@ -183,15 +263,21 @@ impl Channel {
             inbox.begin(now);
         }
         let live = Arc::new(Live {
+            history: (self.inner.options.history > 0).then(|| self.inner.history.clone()),
+            lanes,
             consumers,
             clock,
             timer: AtomicU32::new(0),
             until: AtomicU64::new(u64::MAX),
             stopped: AtomicBool::new(false),
         });
-        let thread = keeper(live.clone(), dispatching)?;
+        let threads = threads(&live, dispatching)?;
         *slot = Some(live.clone());
-        Ok(Connected { inner: self.inner.clone(), live, thread: Some(thread) })
+        Ok(Connected { inner: self.inner.clone(), live, threads })
+    }
+
+    pub(super) fn payload_max(&self) -> usize {
+        self.inner.options.payload_max
     }
 
     /// Who pushes events, under this number.
@@ -229,15 +315,47 @@ pub(super) fn checked(operation: &str, filter: &Filter, events_max: usize) -> Re
     Ok(())
 }
 
-/// Starts the thread of timeouts.
-fn keeper(live: Arc<Live>, dispatching: &Dispatching) -> Result<JoinHandle<()>, StartError> {
-    let name = "takt events".to_owned();
-    let class = dispatching.timer_class();
+/// Starts all threads of a channel, or none.
+fn threads(live: &Arc<Live>, dispatching: &Dispatching) -> Result<Vec<JoinHandle<()>>, StartError> {
+    type Body = fn(&Live, usize);
+    let mut wanted: Vec<(String, Class, Option<u32>, Body, usize)> = Vec::new();
+    wanted.push(("takt events".to_owned(), dispatching.timer_class(), None, |live, _| live.keep_time(), 0));
+    for (at, lane) in live.lanes.iter().enumerate() {
+        let class = dispatching.level_class(lane.level);
+        let listen: Body = |live, at| live.lanes.get(at).into_iter().for_each(|lane| lane.listen(live));
+        wanted.push((format!("takt from {}", lane.name()), class, lane.cpu, listen, at));
+        if lane.queues() {
+            let empty: Body = |live, at| live.lanes.get(at).into_iter().for_each(|lane| lane.empty(live));
+            wanted.push((format!("takt to {}", lane.name()), class, lane.cpu, empty, at));
+        }
+    }
+    let mut threads = Vec::new();
+    for (name, class, cpu, body, at) in wanted {
+        let own = live.clone();
+        match thread(name, class, cpu, move || body(&own, at)) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                live.stop(&mut threads);
+                return Err(error);
+            }
+        }
+    }
+    Ok(threads)
+}
+
+/// Starts one.
+fn thread(
+    name: String,
+    class: Class,
+    cpu: Option<u32>,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, StartError> {
     let (send, ready) = mpsc::channel();
-    let body = move || match ClassGuard::enter(&class) {
+    let pinned = move || cpu.map_or(Ok(()), |cpu| sched::set_affinity(&[cpu]));
+    let body = move || match pinned().and_then(|()| ClassGuard::enter(&class)) {
         Ok(_class) => {
             let _ = send.send(Ok(()));
-            live.keep_time();
+            body();
         }
         Err(error) => drop(send.send(Err(error))),
     };
@@ -271,17 +389,21 @@ impl Inner {
 pub struct Connected {
     inner: Arc<Inner>,
     live: Arc<Live>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Connected {
+    /// What was sent to other nodes and what came from them, by level.
+    #[must_use]
+    pub fn traffic(&self) -> Vec<Traffic> {
+        self.live.lanes.iter().map(Lane::traffic).collect()
+    }
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
         *self.inner.live.lock() = None;
-        self.live.stopped.store(true, Ordering::Release);
-        self.live.rouse();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.live.stop(&mut self.threads);
     }
 }
 
@@ -296,43 +418,30 @@ impl Supplier {
     /// Pushes an event that does not expire.
     ///
     /// # Errors
-    /// The payload is too long, or the channel is not connected.
+    /// As [`Supplier::push_for`].
     pub fn push(&self, kind: u32, payload: &[u8]) -> Result<Pushed, EventError> {
         self.push_for(kind, payload, Span::MAX)
     }
 
-    /// Pushes an event that is of no use after `ttl`. It is offered to all consumers in the order in which they subscribed.
+    /// Pushes an event that is of no use after `ttl`. It is offered to all consumers in the order in which they subscribed, and then sent to the other
+    /// nodes that are to have it ([`Level::sends`](super::Level::sends)); whether that may wait is for the level to say ([`Sending`](super::Sending)).
     ///
     /// # Errors
-    /// The payload is too long, or the channel is not connected.
+    /// The payload is too long, the type is one of the channel's own, or the channel is not connected.
     pub fn push_for(&self, kind: u32, payload: &[u8], ttl: Span) -> Result<Pushed, EventError> {
         let most = self.inner.options.payload_max;
         if payload.len() > most {
             return Err(EventError::TooLong { length: payload.len(), most });
         }
+        if kind >= RESERVED {
+            return Err(EventError::Reserved(kind));
+        }
         let live = self.inner.live.lock().clone();
-        let live = live.filter(|live| !live.stopped.load(Ordering::Acquire)).ok_or(EventError::NotConnected)?;
+        let live = live.filter(|live| !live.is_stopped()).ok_or(EventError::NotConnected)?;
         let now = live.now();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let head = Head { kind, source: self.source, number, sent: now, expires: now.saturating_add(ttl) };
-        if self.inner.options.history > 0 {
-            self.inner.history.lock().remember(&head, payload);
-        }
-        let mut pushed = Pushed { number, ..Pushed::default() };
-        let mut next = Time::MAX;
-        for (inbox, handle) in &live.consumers {
-            match inbox.offer(&head, payload, handle, now) {
-                Offered::Passed => {}
-                Offered::Kept => pushed.kept += 1,
-                Offered::Taken => pushed.taken += 1,
-                Offered::Rejected => pushed.rejected += 1,
-            }
-            next = inbox.next_time().map_or(next, |time| time.min(next));
-        }
-        if next.as_ns() < live.until.load(Ordering::Acquire) {
-            live.rouse();
-        }
-        Ok(pushed)
+        Ok(live.push(&head, payload))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::node::NodeError;
 use crate::dispatch::StartError;
 
 /// Why an operation cannot subscribe, or not to that.
@@ -52,7 +53,7 @@ pub enum SubscribeError {
 }
 
 /// Why a channel was not connected to a dispatcher.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Debug, Error)]
 pub enum ConnectError {
     /// It has been before.
     #[error("the channel is connected already")]
@@ -60,9 +61,12 @@ pub enum ConnectError {
     /// The dispatcher has another plan than the operations subscribed with.
     #[error("the dispatcher has no operation \"{0}\", which has subscribed")]
     Unknown(String),
-    /// The thread of timeouts could not be had.
+    /// A thread could not be had: that of timeouts, or one of a level between nodes.
     #[error(transparent)]
     Thread(#[from] StartError),
+    /// It cannot be that node.
+    #[error(transparent)]
+    Node(#[from] NodeError),
 }
 
 /// Why an event was not taken by the channel.
@@ -76,6 +80,9 @@ pub enum EventError {
         /// How long it may be.
         most: usize,
     },
+    /// The type is one of the channel's own.
+    #[error("events of type {0} are the channel's own (TIMEOUT, PEER_LOST, PEER_FOUND): choose a smaller one")]
+    Reserved(u32),
     /// No dispatcher is there to deliver.
     #[error("the channel is not connected to a dispatcher, or not any more")]
     NotConnected,

@@ -13,6 +13,14 @@ use crate::dispatch::{Handle, Job};
 
 /// The type of the event that stands for a [`Filter::Timeout`] or a [`Filter::Silence`]; no supplier has it.
 pub const TIMEOUT: u32 = u32::MAX;
+/// The type of the event that a peer of this [node](super::Node) is lost: it has been silent for too long, or has ended. Its source is the peer's place
+/// in its level, its payload the peer's number (8 bytes, big-endian; zero before it was heard).
+pub const PEER_LOST: u32 = u32::MAX - 1;
+/// The type of the event that a peer of this node is there, for the first time or again. Source and payload as for [`PEER_LOST`].
+pub const PEER_FOUND: u32 = u32::MAX - 2;
+/// The first type that suppliers cannot have.
+pub(super) const RESERVED: u32 = PEER_FOUND;
+
 /// What is known of an event that is a time.
 const fn of_time(due: Time) -> Head {
     Head { kind: TIMEOUT, source: 0, number: 0, sent: due, expires: Time::MAX }
@@ -121,6 +129,12 @@ struct State {
     suspended: bool,
 }
 
+impl State {
+    fn next_time(&self) -> Option<Time> {
+        if self.suspended { None } else { self.correlator.next_time() }
+    }
+}
+
 struct Slot {
     /// One more than the number of the job whose events it has; zero while that is not known, [`RUNS`] once its handler has them.
     job: AtomicU64,
@@ -175,40 +189,44 @@ impl Inbox {
 
     /// When time itself may be what it waits for.
     pub(super) fn next_time(&self) -> Option<Time> {
-        let state = self.state.lock();
-        if state.suspended { None } else { state.correlator.next_time() }
+        self.state.lock().next_time()
     }
 
     /// Sees to what has come by time.
     pub(super) fn pass_time(&self, handle: &Handle, now: Time) {
-        loop {
-            let mut state = self.state.lock();
-            let due = if state.suspended { None } else { state.correlator.next_time() };
-            let Some(due) = due.filter(|due| *due <= now) else { return };
+        self.catch_up(&mut self.state.lock(), handle, now);
+    }
+
+    fn catch_up(&self, state: &mut State, handle: &Handle, now: Time) {
+        while let Some(due) = state.next_time().filter(|due| *due <= now) {
             let taken = state.correlator.pass_time(due);
-            keep(&mut state, taken.leaves, &of_time(due), &[]);
+            keep(state, taken.leaves, &of_time(due), &[]);
             if taken.complete {
                 let leaves = state.correlator.collect(due);
-                let _ = self.complete(leaves, &state, handle);
+                let _ = self.complete(leaves, state, handle);
             }
         }
     }
 
-    /// An event; what has come by time before it is to be seen to first.
-    pub(super) fn offer(&self, head: &Head, payload: &[u8], handle: &Handle, now: Time) -> Offered {
-        self.pass_time(handle, now);
+    /// An event; what has come by time before it is seen to first. Also when time itself may be what it waits for then.
+    pub(super) fn offer(&self, head: &Head, payload: &[u8], handle: &Handle, now: Time) -> (Offered, Option<Time>) {
         let mut state = self.state.lock();
+        self.catch_up(&mut state, handle, now);
         if state.suspended {
             count(&self.tally.suspended);
-            return Offered::Passed;
+            return (Offered::Passed, None);
         }
         let taken = state.correlator.event(head, now);
         keep(&mut state, taken.leaves, head, payload);
-        if taken.complete {
+        let offered = if taken.complete {
             let leaves = state.correlator.collect(now);
-            return self.complete(leaves, &state, handle);
-        }
-        if taken.leaves == 0 { Offered::Passed } else { Offered::Kept }
+            self.complete(leaves, &state, handle)
+        } else if taken.leaves == 0 {
+            Offered::Passed
+        } else {
+            Offered::Kept
+        };
+        (offered, state.next_time())
     }
 
     /// The filter is complete: its events wait in a slot for the job that is pushed.
@@ -254,6 +272,16 @@ impl Inbox {
         })
     }
 
+    /// Slots that are not free.
+    fn taken(&self) -> impl Iterator<Item = (usize, &Slot)> {
+        let mut rest = !self.free.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            let at = rest.trailing_zeros() as usize;
+            rest &= rest.wrapping_sub(1);
+            Some((at, self.slots.get(at)?))
+        })
+    }
+
     fn release(&self, at: usize) {
         if let Some(slot) = self.slots.get(at) {
             slot.job.store(0, Ordering::Release);
@@ -263,7 +291,7 @@ impl Inbox {
 
     /// Jobs before this number are gone; those whose events still wait were omitted.
     fn forget_before(&self, oldest: u64) {
-        for (at, slot) in self.slots.iter().enumerate() {
+        for (at, slot) in self.taken() {
             let job = slot.job.load(Ordering::Acquire);
             if job == 0 || job == RUNS || job > oldest {
                 continue;
@@ -282,7 +310,7 @@ impl Inbox {
         let of_job = |slot: &Slot| {
             slot.job.compare_exchange(job.number() + 1, RUNS, Ordering::AcqRel, Ordering::Acquire).is_ok()
         };
-        let Some((at, slot)) = self.slots.iter().enumerate().find(|(_, slot)| of_job(slot)) else { return };
+        let Some((at, slot)) = self.taken().find(|(_, slot)| of_job(slot)) else { return };
         // From here on it is this job's alone, a panic of the handler included.
         let _release = Release { inbox: self, at };
         let events = slot.events.lock();

@@ -38,6 +38,11 @@ mod channel;
 mod error;
 mod filter;
 mod inbox;
+mod lane;
+mod node;
+pub mod peer;
+mod replication;
+pub mod wire;
 
 /// The examples of docs/events.md compile.
 #[cfg(doctest)]
@@ -47,4 +52,6 @@ mod manual {}
 pub use channel::{Change, Channel, Connected, Options, Pushed, Supplier};
 pub use error::{ConnectError, EventError, SubscribeError};
 pub use filter::{Bits, Correlator, Filter, Head, LEAVES_MAX, Pattern, Taken};
-pub use inbox::{Counts, Delivery, Event, Subscription, TIMEOUT};
+pub use inbox::{Counts, Delivery, Event, PEER_FOUND, PEER_LOST, Subscription, TIMEOUT};
+pub use node::{Clock, Full, Level, Node, NodeError, Peer, Sending, Traffic};
+pub use replication::{Applied, Entry, Flushes, Known, Published, Replica, ReplicationError, entries};

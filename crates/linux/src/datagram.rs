@@ -1,0 +1,225 @@
+//! Datagram sockets (UDP) for messages with deadlines: a priority for what leaves, a bound on every wait, and what was dropped.
+
+use std::io::{self, IoSlice};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+use takt_model::Span;
+use thiserror::Error;
+
+/// Why there is no socket.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The kernel refused the address.
+    #[error("datagrams to {at} cannot be received: {cause}")]
+    Address {
+        /// Which.
+        at: SocketAddr,
+        /// What it answered.
+        cause: io::Error,
+    },
+    /// The priority is only for the privileged.
+    #[error(
+        "datagrams from {at} cannot have the priority {priority}: {cause}; those from 0 to 6 are for everybody, others need CAP_NET_ADMIN"
+    )]
+    Priority {
+        /// Whose.
+        at: SocketAddr,
+        /// Which was asked for.
+        priority: u32,
+        /// What it answered.
+        cause: io::Error,
+    },
+}
+
+/// Whether a datagram left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// The kernel has it. What happens to it in queues of devices and on the way is not known here.
+    Yes,
+    /// The socket had no room for it.
+    Full,
+    /// The kernel refused it for another cause: no way to the address, a device that is down, or more bytes than the network takes.
+    Refused,
+}
+
+/// An address to send to.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    at: SocketAddr,
+    raw: SockAddr,
+}
+
+impl From<SocketAddr> for Destination {
+    fn from(at: SocketAddr) -> Destination {
+        Destination { at, raw: at.into() }
+    }
+}
+
+impl Destination {
+    /// It.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.at
+    }
+}
+
+/// A socket that is bound to an address, in the network namespace of the thread that made it.
+#[derive(Debug)]
+pub struct Datagrams {
+    socket: UdpSocket,
+}
+
+impl Datagrams {
+    /// What comes to `at`, and what leaves from there with SO_PRIORITY `priority`, which queueing disciplines go by. The kernel is asked for buffers
+    /// of `buffer` bytes each way (socket(7): it doubles that, and has its bounds). A wait for what comes ends after `wait`, in steps of the kernel's ticks.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn bind(at: SocketAddr, priority: u32, buffer: usize, wait: Span) -> Result<Datagrams, BindError> {
+        let refused = |cause| BindError::Address { at, cause };
+        let socket = Socket::new(Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP)).map_err(refused)?;
+        socket.set_priority(priority).map_err(|cause| BindError::Priority { at, priority, cause })?;
+        socket.set_recv_buffer_size(buffer).map_err(refused)?;
+        socket.set_send_buffer_size(buffer).map_err(refused)?;
+        // Zero would be for ever.
+        let wait = Duration::from_nanos(wait.as_ns().max(1_000));
+        socket.set_read_timeout(Some(wait)).map_err(refused)?;
+        socket.bind(&at.into()).map_err(refused)?;
+        Ok(Datagrams { socket: socket.into() })
+    }
+
+    /// Its address, with the port that the kernel chose where it was asked to.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Sends one datagram of these parts, waiting for room in the socket for `wait` at most; zero: not at all.
+    pub fn send(&self, parts: [&[u8]; 2], to: &Destination, wait: Span) -> Sent {
+        let parts = parts.map(IoSlice::new);
+        let until = crate::clock::monotonic_ns().saturating_add(wait.as_ns());
+        loop {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            let Err(error) = SockRef::from(&self.socket).send_to_vectored_with_flags(&parts, &to.raw, flags) else {
+                return Sent::Yes;
+            };
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EAGAIN | libc::ENOBUFS) => {
+                    let left = until.saturating_sub(crate::clock::monotonic_ns());
+                    if left == 0 {
+                        return Sent::Full;
+                    }
+                    self.await_room(left);
+                }
+                _ => return Sent::Refused,
+            }
+        }
+    }
+
+    /// Sleeps until the socket has room, or about `ns`.
+    fn await_room(&self, ns: u64) {
+        let mut asked = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+        let second = 1_000_000_000;
+        let timeout = libc::timespec {
+            tv_sec: libc::time_t::try_from(ns / second).unwrap_or(libc::time_t::MAX),
+            tv_nsec: (ns % second) as libc::c_long,
+        };
+        // SAFETY: `asked` is one pollfd and `timeout` a timespec, both valid for the whole call; no signal mask is passed.
+        unsafe { libc::ppoll(&raw mut asked, 1, &raw const timeout, std::ptr::null()) };
+    }
+
+    /// What came: how many bytes, and from where; of a longer datagram, as many as there is room for. `None` after the wait that was asked for, or at a signal.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn receive(&self, into: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
+        match self.socket.recv_from(into) {
+            Ok(came) => Ok(Some(came)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Datagrams that came and found no room in the socket, since it was made; `None` where the kernel does not tell (before Linux 4.12).
+    #[must_use]
+    pub fn dropped(&self) -> Option<u32> {
+        /// Which of the values of SO_MEMINFO counts drops.
+        const DROPS: usize = 8;
+        let mut values = [0_u32; DROPS + 1];
+        let mut size = size_of_val(&values) as libc::socklen_t;
+        // SAFETY: `values` has `size` bytes that the call may write, and both outlive it.
+        let result = unsafe {
+            let into = values.as_mut_ptr().cast();
+            libc::getsockopt(self.socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, into, &raw mut size)
+        };
+        (result == 0 && size as usize == size_of_val(&values)).then(|| values.last().copied()).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::Cable;
+
+    const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+    #[test]
+    fn datagrams_come_from_where_they_were_sent_and_waits_end() {
+        let wait = Span::from_ms(20);
+        let (one, two) = (Datagrams::bind(HERE, 6, 4096, wait).unwrap(), Datagrams::bind(HERE, 0, 4096, wait).unwrap());
+        let mut bytes = [0; 16];
+        assert_eq!(two.receive(&mut bytes).unwrap(), None);
+        assert_eq!(one.send([b"no", b"rth"], &two.address().unwrap().into(), Span::ZERO), Sent::Yes);
+        let came = (0..100).find_map(|_| two.receive(&mut bytes).unwrap());
+        assert_eq!(came, Some((5, one.address().unwrap())));
+        assert_eq!(&bytes[..5], b"north");
+        let nowhere = SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 9));
+        assert_eq!(one.send([b"x", b""], &nowhere.into(), Span::ZERO), Sent::Refused, "another family");
+        let taken = Datagrams::bind(two.address().unwrap(), 0, 4096, wait).unwrap_err();
+        assert!(taken.to_string().ends_with("cannot be received: Address already in use (os error 98)"), "{taken}");
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted_by_the_receiver() {
+        let wait = Span::from_ms(20);
+        let (one, two) = (Datagrams::bind(HERE, 0, 1 << 20, wait).unwrap(), Datagrams::bind(HERE, 0, 1, wait).unwrap());
+        let to = two.address().unwrap().into();
+        let sent = (0..100).filter(|_| one.send([&[0; 512], &[]], &to, Span::ZERO) == Sent::Yes).count() as u32;
+        let mut came = 0;
+        while two.receive(&mut [0; 512]).unwrap().is_some() {
+            came += 1;
+        }
+        assert!(came < sent && came > 0, "{came} of {sent}");
+        assert_eq!(two.dropped(), Some(sent - came));
+    }
+
+    #[test]
+    fn a_full_socket_is_told_and_waited_for() {
+        let cable = match Cable::lay(false) {
+            Ok(cable) => cable,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let send = || {
+            cable.left().enter().unwrap();
+            let at = SocketAddr::from((cable.left().address(), 0));
+            let socket = Datagrams::bind(at, 0, 1, Span::from_ms(20)).unwrap();
+            // A neighbour that nobody is: the kernel keeps what is for it while it asks for it, which takes some seconds.
+            let nobody: Destination = SocketAddr::from((cable.nobody(), 9)).into();
+            let all: Vec<Sent> = (0..10).map(|_| socket.send([&[0; 1024], &[]], &nobody, Span::ZERO)).collect();
+            let waited = socket.send([&[0; 1024], &[]], &nobody, Span::from_s(60));
+            (all, waited)
+        };
+        let (all, waited) = std::thread::scope(|scope| scope.spawn(send).join().unwrap());
+        assert_eq!((all.first(), all.last()), (Some(&Sent::Yes), Some(&Sent::Full)));
+        assert_ne!(waited, Sent::Full, "the kernel gave up on them, and there was room");
+    }
+}

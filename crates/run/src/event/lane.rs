@@ -1,0 +1,432 @@
+//! A level between nodes while it runs: what it sends, what comes, and the threads that see to both.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use takt_linux::datagram::{Datagrams, Destination, Sent};
+use takt_linux::{PiMutex, clock, futex};
+use takt_model::{Span, Time};
+
+use super::channel::Live;
+use super::filter::{Head, Pattern};
+use super::inbox::{PEER_FOUND, PEER_LOST, Stored};
+use super::node::{Clock, Full, Level, Node, NodeError, Peer, Sending, Traffic};
+use super::peer::{Left, Origins, Presence, Seen, Turn};
+use super::wire::{Body, Datagram, HEAD};
+use crate::dispatch::{IDLE_MAX, rouse};
+
+/// Through how many nodes an event goes at most.
+const HOPS_MAX: u8 = 16;
+/// How long a thread sleeps at most before it looks whether it is to end.
+const LOOK_MAX: Span = Span::from_ms(50);
+
+/// A peer, and whether it is there.
+struct Row {
+    at: Destination,
+    state: PiMutex<(Presence, Option<u64>)>,
+}
+
+#[derive(Default)]
+struct Tally {
+    sent: AtomicU64,
+    full: AtomicU64,
+    refused: AtomicU64,
+    stale: AtomicU64,
+    late: AtomicU64,
+    unsynchronized: AtomicU64,
+    skewed: AtomicU64,
+    forwarded: AtomicU64,
+    duplicates: AtomicU64,
+    old: AtomicU64,
+    loops: AtomicU64,
+    strangers: AtomicU64,
+    malformed: AtomicU64,
+}
+
+fn count(tally: &AtomicU64) {
+    tally.fetch_add(1, Ordering::Relaxed);
+}
+
+/// To how many peers an event went, and to how many it did not.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Outcome {
+    pub(super) sent: usize,
+    pub(super) dropped: usize,
+}
+
+pub(super) struct Lane {
+    name: String,
+    pub(super) level: usize,
+    /// The kernel's number.
+    pub(super) cpu: Option<u32>,
+    sends: Vec<Pattern>,
+    sending: Sending,
+    node: u64,
+    incarnation: u64,
+    clock: Clock,
+    clock_number: u64,
+    beat: Span,
+    forwards: bool,
+    payload_max: usize,
+    socket: Datagrams,
+    peers: Vec<Row>,
+    /// The number of the next event.
+    next: AtomicU64,
+    origins: PiMutex<Origins>,
+    outbox: Option<Outbox>,
+    tally: Tally,
+}
+
+/// Events that wait for the thread that sends.
+struct Outbox {
+    waiting: PiMutex<Waiting>,
+    word: AtomicU32,
+    full: Full,
+}
+
+/// A ring.
+struct Waiting {
+    rows: Vec<(u64, Stored)>,
+    first: usize,
+    count: usize,
+}
+
+impl Lane {
+    /// Opens its socket; `cpus` are the kernel's numbers of the plan's. In the network namespace of the calling thread.
+    pub(super) fn open(node: &Node, level: &Level, cpus: &[u32], payload_max: usize) -> Result<Lane, NodeError> {
+        let wait = node.beat.min(LOOK_MAX);
+        let socket = Datagrams::bind(level.at, level.so_priority, level.buffer, wait)
+            .map_err(|cause| NodeError::Bind { name: level.name.clone(), cause })?;
+        let peer =
+            |at: &SocketAddr| Row { at: (*at).into(), state: PiMutex::new((Presence::new(node.lost_after), None)) };
+        let outbox = |room: usize, full: Full| Outbox {
+            waiting: PiMutex::new(Waiting { rows: vec![(0, Stored::room(payload_max)); room], first: 0, count: 0 }),
+            word: AtomicU32::new(0),
+            full,
+        };
+        Ok(Lane {
+            name: level.name.clone(),
+            level: level.level,
+            cpu: level.cpu.and_then(|cpu| cpus.get(cpu as usize).copied()),
+            sends: level.sends.clone(),
+            sending: level.sending,
+            node: node.id,
+            incarnation: clock::realtime_ns(),
+            clock: node.clock,
+            clock_number: node.clock.number(),
+            beat: node.beat,
+            forwards: node.forwards,
+            payload_max,
+            socket,
+            peers: level.peers.iter().map(peer).collect(),
+            next: AtomicU64::new(0),
+            origins: PiMutex::new(Origins::new(node.nodes_max, node.lost_after)),
+            outbox: match level.sending {
+                Sending::Queued { room, full } => Some(outbox(room, full)),
+                Sending::Direct | Sending::Patient(_) => None,
+            },
+            tally: Tally::default(),
+        })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn queues(&self) -> bool {
+        self.outbox.is_some()
+    }
+
+    /// Whether an event that was pushed here goes to the peers.
+    pub(super) fn wants(&self, head: &Head) -> bool {
+        self.sends.iter().any(|pattern| pattern.has(head))
+    }
+
+    /// Sends an event that was pushed here, or puts it where it waits for that.
+    pub(super) fn push(&self, live: &Live, head: &Head, payload: &[u8]) -> Outcome {
+        let sequence = self.next.fetch_add(1, Ordering::Relaxed);
+        let Some(outbox) = &self.outbox else { return self.send(live, sequence, head, payload) };
+        let kept = outbox.waiting.lock().push(outbox.full, sequence, head, payload);
+        if !kept {
+            self.tally.full.fetch_add(self.peers.len() as u64, Ordering::Relaxed);
+        }
+        rouse(&outbox.word);
+        let refused = !kept && outbox.full == Full::Newest;
+        let peers = self.peers.len();
+        if refused { Outcome { sent: 0, dropped: peers } } else { Outcome { sent: peers, dropped: 0 } }
+    }
+
+    /// Sends an event of this node's to all peers, now.
+    fn send(&self, live: &Live, sequence: u64, head: &Head, payload: &[u8]) -> Outcome {
+        let now = live.now();
+        if head.expires < now {
+            count(&self.tally.stale);
+            return Outcome { sent: 0, dropped: self.peers.len() };
+        }
+        let remaining = if head.expires == Time::MAX { Span::MAX } else { head.expires.saturating_since(now) };
+        let body = Body::Event { kind: head.kind, source: head.source, number: head.number, payload };
+        let datagram = self.datagram(sequence, remaining, body);
+        let wait = match self.sending {
+            Sending::Direct => Span::ZERO,
+            Sending::Patient(span) => span.min(remaining),
+            Sending::Queued { .. } => remaining,
+        };
+        let until = now.saturating_add(wait);
+        let sent = self.peers.iter().filter(|row| self.send_to(live, &row.at, &datagram, until)).count();
+        Outcome { sent, dropped: self.peers.len() - sent }
+    }
+
+    fn datagram<'a>(&self, sequence: u64, remaining: Span, body: Body<'a>) -> Datagram<'a> {
+        let (node, incarnation, clock) = (self.node, self.incarnation, self.clock_number);
+        Datagram { hops: 0, node, incarnation, sequence, clock, sent: self.clock.now(), remaining, body }
+    }
+
+    /// Sends an event, and waits for room until then: in steps, so that a channel that is disconnected does not wait. Whether it was sent.
+    fn send_to(&self, live: &Live, at: &Destination, datagram: &Datagram<'_>, until: Time) -> bool {
+        loop {
+            // What it waited counts against its time.
+            let waited = Span::from_ns(self.clock.now().saturating_sub(datagram.sent));
+            let remaining = match datagram.remaining {
+                Span::MAX => Span::MAX,
+                remaining => remaining.saturating_sub(waited),
+            };
+            let now = Datagram { sent: datagram.sent.saturating_add(waited.as_ns()), remaining, ..*datagram };
+            let step = until.saturating_since(live.now()).min(LOOK_MAX);
+            match self.transmit(at, &now, step) {
+                Sent::Yes => {
+                    count(&self.tally.sent);
+                    return true;
+                }
+                Sent::Full if step > Span::ZERO && !live.is_stopped() => {}
+                Sent::Full => {
+                    count(&self.tally.full);
+                    return false;
+                }
+                Sent::Refused => {
+                    count(&self.tally.refused);
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn transmit(&self, at: &Destination, datagram: &Datagram<'_>, wait: Span) -> Sent {
+        let (head, length) = datagram.head();
+        self.socket.send([head.get(..length).unwrap_or_default(), datagram.payload()], at, wait)
+    }
+
+    /// The thread that sends what waits, for its whole life.
+    pub(super) fn empty(&self, live: &Live) {
+        let Some(outbox) = &self.outbox else { return };
+        let mut row = (0, Stored::room(self.payload_max));
+        while !live.is_stopped() {
+            let seen = outbox.word.load(Ordering::Acquire);
+            if outbox.waiting.lock().pop(&mut row) {
+                let (sequence, event) = &row;
+                self.send(live, *sequence, &event.head, event.payload());
+            } else {
+                futex::wait(&outbox.word, seen, live.clock(), live.now().saturating_add(IDLE_MAX));
+            }
+        }
+    }
+
+    /// Wakes the thread that sends.
+    pub(super) fn rouse(&self) {
+        if let Some(outbox) = &self.outbox {
+            rouse(&outbox.word);
+        }
+    }
+
+    /// The thread that receives, for its whole life; it also tells the peers that this node is there.
+    pub(super) fn listen(&self, live: &Live) {
+        // One byte more than any has: longer ones are to be seen as such.
+        let mut bytes = vec![0; HEAD + self.payload_max + 1];
+        let mut beat = live.now();
+        while !live.is_stopped() {
+            let now = live.now();
+            if now >= beat {
+                self.tell(Body::Beat);
+                for (at, row) in self.peers.iter().enumerate() {
+                    let turn = row.state.lock().0.pass(now);
+                    self.turned(live, at, turn);
+                }
+                // Without a burst after a pause.
+                beat = now.saturating_add(self.beat);
+            }
+            match self.socket.receive(&mut bytes) {
+                Ok(Some((length, from))) => self.take(live, bytes.get(..length).unwrap_or_default(), from),
+                Ok(None) => {}
+                // Whatever it is, it is not to become a loop that never sleeps.
+                Err(_) => clock::pause(LOOK_MAX),
+            }
+        }
+        self.tell(Body::Bye);
+    }
+
+    /// Tells all peers that this node is there, or ends.
+    fn tell(&self, body: Body<'_>) {
+        let datagram = self.datagram(self.next.load(Ordering::Relaxed), Span::MAX, body);
+        for row in &self.peers {
+            // Where there is no room, the next one will do as well.
+            let _ = self.transmit(&row.at, &datagram, Span::ZERO);
+        }
+    }
+
+    /// Tells those who subscribed what changed about a peer.
+    fn turned(&self, live: &Live, at: usize, turn: Option<Turn>) {
+        let kind = match turn {
+            None => return,
+            Some(Turn::Found) => PEER_FOUND,
+            Some(Turn::Lost) => PEER_LOST,
+        };
+        let node = self.peers.get(at).and_then(|row| row.state.lock().1).unwrap_or_default();
+        let now = live.now();
+        let head = Head { kind, source: at as u32, number: 0, sent: now, expires: Time::MAX };
+        let payload = node.to_be_bytes();
+        live.offer(&head, payload.get(..self.payload_max.min(8)).unwrap_or_default());
+    }
+
+    /// Something came.
+    fn take(&self, live: &Live, bytes: &[u8], from: SocketAddr) {
+        let Some(at) = self.peers.iter().position(|row| same(row.at.address(), from)) else {
+            return count(&self.tally.strangers);
+        };
+        let datagram = match Datagram::read(bytes) {
+            Ok(datagram) if datagram.payload().len() <= self.payload_max => datagram,
+            _ => return count(&self.tally.malformed),
+        };
+        if datagram.node == self.node {
+            return count(&self.tally.loops);
+        }
+        let now = live.now();
+        if let Some(row) = self.peers.get(at) {
+            let turn = {
+                let mut state = row.state.lock();
+                if datagram.hops == 0 {
+                    state.1 = Some(datagram.node);
+                }
+                if datagram.body == Body::Bye { state.0.end() } else { state.0.hear(now) }
+            };
+            self.turned(live, at, turn);
+        }
+        let mut origins = self.origins.lock();
+        let stream = origins.of(datagram.node, datagram.incarnation, datagram.sequence, now);
+        let Body::Event { kind, source, number, payload } = datagram.body else {
+            if let Some(stream) = stream {
+                stream.expect(datagram.sequence);
+            }
+            return;
+        };
+        let seen = stream.map_or(Seen::Old, |stream| stream.see(datagram.sequence));
+        drop(origins);
+        match seen {
+            Seen::New => {}
+            Seen::Duplicate => return count(&self.tally.duplicates),
+            Seen::Old => return count(&self.tally.old),
+        }
+        let own = self.clock.now();
+        let left = Left::of(datagram.remaining, datagram.clock, datagram.sent, self.clock_number, own);
+        if left.skewed {
+            count(&self.tally.skewed);
+        }
+        if left.transit.is_none() {
+            count(&self.tally.unsynchronized);
+        }
+        if left.remaining == Span::ZERO && datagram.remaining > Span::ZERO {
+            return count(&self.tally.late);
+        }
+        let sent = now.saturating_sub(left.transit.unwrap_or(Span::ZERO));
+        let expires = if left.remaining == Span::MAX { Time::MAX } else { now.saturating_add(left.remaining) };
+        live.offer(&Head { kind, source, number, sent, expires }, payload);
+        if self.forwards {
+            self.forward(live, &Datagram { remaining: left.remaining, ..datagram }, own, from);
+        }
+    }
+
+    /// Sends on what came, to the other peers.
+    fn forward(&self, live: &Live, datagram: &Datagram<'_>, came: u64, from: SocketAddr) {
+        if datagram.hops >= HOPS_MAX {
+            return count(&self.tally.loops);
+        }
+        let (hops, clock) = (datagram.hops + 1, self.clock_number);
+        let others = || self.peers.iter().filter(|row| !same(row.at.address(), from));
+        if others().next().is_some() {
+            count(&self.tally.forwarded);
+        }
+        for row in others() {
+            // `sent` is when it came: the time until it leaves counts against its own.
+            let datagram = Datagram { hops, clock, sent: came, ..*datagram };
+            self.send_to(live, &row.at, &datagram, Time::ZERO);
+        }
+    }
+
+    pub(super) fn traffic(&self) -> Traffic {
+        let load = |tally: &AtomicU64| tally.load(Ordering::Relaxed);
+        let tally = &self.tally;
+        let sums = self.origins.lock().sums();
+        let peer = |row: &Row| {
+            let (presence, node) = *row.state.lock();
+            Peer { at: row.at.address(), node, is_there: presence.is_there() }
+        };
+        Traffic {
+            name: self.name.clone(),
+            at: self.socket.address().ok(),
+            sent: load(&tally.sent),
+            full: load(&tally.full),
+            refused: load(&tally.refused),
+            stale: load(&tally.stale),
+            events: sums.received,
+            late: load(&tally.late),
+            unsynchronized: load(&tally.unsynchronized),
+            skewed: load(&tally.skewed),
+            forwarded: load(&tally.forwarded),
+            lost: sums.lost,
+            duplicates: load(&tally.duplicates),
+            old: load(&tally.old),
+            loops: load(&tally.loops),
+            strangers: load(&tally.strangers),
+            malformed: load(&tally.malformed),
+            overflowed: self.socket.dropped(),
+            peers: self.peers.iter().map(peer).collect(),
+        }
+    }
+}
+
+impl Waiting {
+    /// Whether nothing had to go for it, itself included.
+    fn push(&mut self, full: Full, sequence: u64, head: &Head, payload: &[u8]) -> bool {
+        let room = self.rows.len();
+        let fits = self.count < room;
+        if !fits {
+            if full == Full::Newest {
+                return false;
+            }
+            self.first = (self.first + 1) % room;
+            self.count -= 1;
+        }
+        if let Some((number, event)) = self.rows.get_mut((self.first + self.count) % room) {
+            *number = sequence;
+            event.set(head, payload);
+            self.count += 1;
+        }
+        fits
+    }
+
+    /// Exchanges the oldest for `into`; whether there was any.
+    fn pop(&mut self, into: &mut (u64, Stored)) -> bool {
+        if self.count == 0 {
+            return false;
+        }
+        if let Some(row) = self.rows.get_mut(self.first) {
+            std::mem::swap(row, into);
+        }
+        self.first = (self.first + 1) % self.rows.len();
+        self.count -= 1;
+        true
+    }
+}
+
+/// An address of IPv6 has more to it than says who sends.
+fn same(one: SocketAddr, other: SocketAddr) -> bool {
+    (one.ip(), one.port()) == (other.ip(), other.port())
+}

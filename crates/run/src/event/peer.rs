@@ -1,0 +1,322 @@
+//! What a node knows of another one: which of its events have come, and whether it is there. Pure: it is told the time.
+
+use takt_model::{Span, Time};
+
+/// How many numbers behind the newest one are remembered; what comes later than that is not told from what came twice.
+pub const WINDOW: u64 = 1024;
+const WORDS: usize = (WINDOW / 64) as usize;
+
+/// What a sequence number says of its event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// It comes for the first time.
+    New,
+    /// It has come before.
+    Duplicate,
+    /// It is too old to say, or of a former run of its node.
+    Old,
+}
+
+/// The events of one node on one level.
+///
+/// ```
+/// use takt_run::event::peer::{Seen, Stream};
+///
+/// let mut stream = Stream::new(1, 10);
+/// assert_eq!([10, 12, 12, 11].map(|number| stream.see(number)), [Seen::New, Seen::New, Seen::Duplicate, Seen::New]);
+/// stream.expect(15);
+/// assert_eq!((stream.received(), stream.lost()), (3, 2));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Stream {
+    incarnation: u64,
+    /// The first number that counts.
+    base: u64,
+    /// One beyond the newest.
+    next: u64,
+    received: u64,
+    /// Bit `number % WINDOW` of the numbers from `next - WINDOW` on.
+    seen: [u64; WORDS],
+}
+
+impl Stream {
+    /// Of a node's run, of which nothing before the event `base` counts.
+    #[must_use]
+    pub const fn new(incarnation: u64, base: u64) -> Stream {
+        Stream { incarnation, base, next: base, received: 0, seen: [0; WORDS] }
+    }
+
+    /// Which run of the node it is.
+    #[must_use]
+    pub const fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// An event came.
+    pub fn see(&mut self, number: u64) -> Seen {
+        if number < self.base || number.saturating_add(WINDOW) < self.next {
+            return Seen::Old;
+        }
+        self.expect(number.saturating_add(1));
+        let (bit, word) = (1 << (number % 64), self.seen.get_mut((number % WINDOW / 64) as usize));
+        let Some(word) = word.filter(|word| **word & bit == 0) else { return Seen::Duplicate };
+        *word |= bit;
+        self.received += 1;
+        Seen::New
+    }
+
+    /// All events before this one have been sent.
+    pub fn expect(&mut self, next: u64) {
+        if next <= self.next {
+            return;
+        }
+        if next - self.next >= WINDOW {
+            self.seen = [0; WORDS];
+        } else {
+            for number in self.next..next {
+                if let Some(word) = self.seen.get_mut((number % WINDOW / 64) as usize) {
+                    *word &= !(1 << (number % 64));
+                }
+            }
+        }
+        self.next = next;
+    }
+
+    /// Events that came, each counted once.
+    #[must_use]
+    pub const fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Events that were sent and have not come, yet or at all.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.next - self.base - self.received
+    }
+}
+
+/// What changed about a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// It is there.
+    Found,
+    /// It has been silent for too long, or has said that it ends.
+    Lost,
+}
+
+/// Whether a peer is there: it is when something of it came within the last `lost_after`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Presence {
+    lost_after: Span,
+    /// `None` while it is not there.
+    heard: Option<Time>,
+}
+
+impl Presence {
+    /// Of one that has not been heard.
+    #[must_use]
+    pub const fn new(lost_after: Span) -> Presence {
+        Presence { lost_after, heard: None }
+    }
+
+    /// Whether it is there, as far as is known.
+    #[must_use]
+    pub const fn is_there(&self) -> bool {
+        self.heard.is_some()
+    }
+
+    /// Something of it came.
+    pub fn hear(&mut self, now: Time) -> Option<Turn> {
+        let before = self.heard.replace(now);
+        before.is_none().then_some(Turn::Found)
+    }
+
+    /// It said that it ends.
+    pub fn end(&mut self) -> Option<Turn> {
+        self.heard.take().map(|_| Turn::Lost)
+    }
+
+    /// Time passes.
+    pub fn pass(&mut self, now: Time) -> Option<Turn> {
+        let silent = self.heard.is_some_and(|heard| heard.saturating_add(self.lost_after) < now);
+        if silent { self.end() } else { None }
+    }
+}
+
+/// The nodes whose events come on one level, themselves or forwarded: a bounded number.
+#[derive(Debug)]
+pub(super) struct Origins {
+    rows: Vec<Origin>,
+    most: usize,
+    /// After so long a silence a row may be another's, and a node may begin anew.
+    forgotten_after: Span,
+    /// Of streams that have ended.
+    ended: Sums,
+}
+
+#[derive(Debug)]
+struct Origin {
+    node: u64,
+    heard: Time,
+    stream: Stream,
+}
+
+/// What [`Origins`] count.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Sums {
+    pub(super) received: u64,
+    pub(super) lost: u64,
+}
+
+impl Origins {
+    pub(super) fn new(most: usize, forgotten_after: Span) -> Origins {
+        Origins { rows: Vec::with_capacity(most), most, forgotten_after, ended: Sums::default() }
+    }
+
+    /// The numbers of a node's run; `None` where there is no room, or that run is over.
+    ///
+    /// `first` is where its numbers begin to count, should it be new.
+    pub(super) fn of(&mut self, node: u64, incarnation: u64, first: u64, now: Time) -> Option<&mut Stream> {
+        let after = self.forgotten_after;
+        let silent = |row: &Origin| row.heard.saturating_add(after) < now;
+        let row = Origin { node, heard: now, stream: Stream::new(incarnation, first) };
+        let at = match self.rows.iter().position(|row| row.node == node) {
+            Some(at) => at,
+            None if self.rows.len() < self.most => {
+                self.rows.push(row);
+                return self.rows.last_mut().map(|row| &mut row.stream);
+            }
+            None => self.rows.iter().position(silent)?,
+        };
+        let known = self.rows.get_mut(at)?;
+        if known.node == node && incarnation < known.stream.incarnation && !silent(known) {
+            return None;
+        }
+        if known.node != node || known.stream.incarnation != incarnation {
+            self.ended = self.ended.and(&known.stream);
+            *known = row;
+        }
+        known.heard = now;
+        Some(&mut known.stream)
+    }
+
+    pub(super) fn sums(&self) -> Sums {
+        self.rows.iter().fold(self.ended, |sums, row| sums.and(&row.stream))
+    }
+}
+
+impl Sums {
+    fn and(self, stream: &Stream) -> Sums {
+        Sums { received: self.received + stream.received(), lost: self.lost + stream.lost() }
+    }
+}
+
+/// What is left of an event's time when it has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Left {
+    pub(super) remaining: Span,
+    /// How long it was under way; `None` where sender and receiver have no clock in common.
+    pub(super) transit: Option<Span>,
+    /// The clock that they say they have in common says that it came before it was sent.
+    pub(super) skewed: bool,
+}
+
+impl Left {
+    /// `now` is the time by the own clock `own`, in ns.
+    pub(super) fn of(remaining: Span, clock: u64, sent: u64, own: u64, now: u64) -> Left {
+        if clock != own {
+            return Left { remaining, transit: None, skewed: false };
+        }
+        let transit = Span::from_ns(now.saturating_sub(sent));
+        let left = if remaining == Span::MAX { remaining } else { remaining.saturating_sub(transit) };
+        Left { remaining: left, transit: Some(transit), skewed: sent > now }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Beside a set of all numbers that ever came.
+        #[test]
+        fn a_stream_agrees_with_one_that_remembers_all(
+            base in 0_u64..3,
+            steps in prop::collection::vec((0_i64..6, 0_u64..2400, any::<bool>()), 1..200),
+        ) {
+            let mut stream = Stream::new(7, base);
+            let mut all = BTreeSet::new();
+            let mut next = base;
+            for (back, far, beat) in steps {
+                // Around the newest number, and now and then far from it.
+                let number = if back == 0 { (next + far).saturating_sub(1200) } else { (next + 3).saturating_sub(back as u64) };
+                if beat {
+                    stream.expect(number);
+                    next = next.max(number);
+                    continue;
+                }
+                let expected = if number < base || number + WINDOW < next {
+                    Seen::Old
+                } else if all.insert(number) {
+                    Seen::New
+                } else {
+                    Seen::Duplicate
+                };
+                next = if expected == Seen::Old { next } else { next.max(number + 1) };
+                prop_assert_eq!(stream.see(number), expected);
+                prop_assert_eq!(stream.received(), all.len() as u64);
+                prop_assert_eq!(stream.lost(), next - base - all.len() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn a_peer_is_there_until_it_has_been_silent_for_too_long() {
+        let at = |ms: u64| Time::ZERO + Span::from_ms(ms);
+        let mut presence = Presence::new(Span::from_ms(30));
+        assert_eq!(presence.pass(at(1000)), None, "nobody was there");
+        assert_eq!(presence.hear(at(1000)), Some(Turn::Found));
+        assert_eq!(presence.hear(at(1020)), None);
+        assert_eq!(presence.pass(at(1050)), None, "exactly as long as it may");
+        assert_eq!(presence.pass(at(1051)), Some(Turn::Lost));
+        assert_eq!(presence.pass(at(1052)), None, "once");
+        assert_eq!(presence.hear(at(1060)), Some(Turn::Found));
+        assert_eq!(presence.end(), Some(Turn::Lost));
+        assert_eq!(presence.end(), None);
+    }
+
+    #[test]
+    fn runs_of_a_node_are_told_apart_and_room_is_bounded() {
+        let at = |ms: u64| Time::ZERO + Span::from_ms(ms);
+        let mut origins = Origins::new(2, Span::from_ms(100));
+        let mut see = |node, incarnation, number, ms| {
+            origins.of(node, incarnation, number, at(ms)).map(|stream| stream.see(number))
+        };
+        assert_eq!(see(1, 5, 100, 0), Some(Seen::New));
+        assert_eq!(see(1, 6, 3, 1), Some(Seen::New), "it began anew");
+        assert_eq!(see(1, 5, 101, 2), None, "what its former run sent comes late");
+        assert_eq!(see(1, 6, 3, 3), Some(Seen::Duplicate));
+        assert_eq!(see(1, 4, 0, 104), Some(Seen::New), "its clock was set back: after a silence, that is its new run");
+        assert_eq!(see(2, 1, 0, 104), Some(Seen::New));
+        assert_eq!(see(3, 1, 0, 105), None, "no room");
+        assert_eq!(see(3, 1, 0, 205), Some(Seen::New), "that of a silent one");
+    }
+
+    #[test]
+    fn time_left_counts_the_way_only_where_both_ends_have_one_clock() {
+        let ms = Span::from_ms;
+        let left = |clock, sent, now| Left::of(Span::from_ns(50), clock, sent, 1, now);
+        assert_eq!(
+            left(1, 100, 130),
+            Left { remaining: Span::from_ns(20), transit: Some(Span::from_ns(30)), skewed: false }
+        );
+        assert_eq!(left(1, 100, 151).remaining, Span::ZERO);
+        assert_eq!(left(1, 100, 90), Left { remaining: Span::from_ns(50), transit: Some(Span::ZERO), skewed: true });
+        assert_eq!(left(2, 100, 990), Left { remaining: Span::from_ns(50), transit: None, skewed: false });
+        assert_eq!(Left::of(Span::MAX, 1, 0, 1, ms(5).as_ns()).remaining, Span::MAX);
+    }
+}
