@@ -1,6 +1,7 @@
 //! Datagram sockets (UDP) for messages with deadlines: a priority for what leaves, a bound on every wait, and what was dropped.
 
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -111,12 +112,17 @@ impl Datagrams {
             };
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
-                Some(libc::EAGAIN | libc::ENOBUFS) => {
+                Some(cause @ (libc::EAGAIN | libc::ENOBUFS)) => {
                     let left = until.saturating_sub(crate::clock::monotonic_ns());
                     if left == 0 {
                         return Sent::Full;
                     }
-                    self.await_room(left);
+                    // Where it is memory that is missing, the socket has room all the while.
+                    if cause == libc::ENOBUFS {
+                        crate::clock::pause(Span::from_ms(1).min(Span::from_ns(left)));
+                    } else {
+                        self.await_room(left);
+                    }
                 }
                 _ => return Sent::Refused,
             }
@@ -144,6 +150,22 @@ impl Datagrams {
             Ok(came) => Ok(Some(came)),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// The same without a wait.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn receive_now(&self, into: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
+        // SAFETY: bytes that are initialised may be seen as ones that may not be; the call writes whole bytes, so that they stay initialised.
+        let into = unsafe { &mut *(std::ptr::from_mut(into) as *mut [MaybeUninit<u8>]) };
+        match SockRef::from(&self.socket).recv_from_with_flags(into, libc::MSG_DONTWAIT) {
+            Ok((length, from)) => Ok(from.as_socket().map(|from| (length, from))),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
                 _ => Err(error),
             },
         }
@@ -182,6 +204,13 @@ mod tests {
         let came = (0..100).find_map(|_| two.receive(&mut bytes).unwrap());
         assert_eq!(came, Some((5, one.address().unwrap())));
         assert_eq!(&bytes[..5], b"north");
+        assert_eq!(two.receive_now(&mut bytes).unwrap(), None);
+        assert_eq!(one.send([b"west", b""], &two.address().unwrap().into(), Span::ZERO), Sent::Yes);
+        let came = (0..1000).find_map(|_| {
+            crate::clock::pause(Span::from_ms(1));
+            two.receive_now(&mut bytes).unwrap()
+        });
+        assert_eq!((came, &bytes[..4]), (Some((4, one.address().unwrap())), &b"west"[..]));
         let nowhere = SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 9));
         assert_eq!(one.send([b"x", b""], &nowhere.into(), Span::ZERO), Sent::Refused, "another family");
         let taken = Datagrams::bind(two.address().unwrap(), 0, 4096, wait).unwrap_err();

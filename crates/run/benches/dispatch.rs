@@ -17,7 +17,7 @@ use takt_log::NullSink;
 use takt_model::{Builtin, Span};
 use takt_run::dispatch::{Dispatcher, Limits, Operation, Operations, Queues};
 
-use common::{bare, hand_overs, in_turns, median, row};
+use common::{Hands, bare, hand_overs, in_turns, median, row};
 
 mod common;
 
@@ -135,12 +135,12 @@ fn hand_over(rounds: usize) {
         }
         match in_turns(rounds, || dispatched(to as u32), || bare(&cpus, to)) {
             Some(rounds) => row(name, &rounds),
-            None => println!("{name}: skipped: SCHED_FIFO is not permitted here"),
+            None => println!("{name}: skipped: SCHED_FIFO, a thread or a socket was refused"),
         }
     }
 }
 
-fn dispatched(to: u32) -> Option<Vec<u64>> {
+fn dispatched(to: u32) -> Option<Hands> {
     let cpus = sched::affinity();
     let operations = Operations::new("hand-over").cpus(to + 1).with(
         Operation::sporadic("event", Span::from_us(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1)).on_cpu(to),

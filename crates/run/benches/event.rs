@@ -19,7 +19,7 @@ use takt_model::{Builtin, Span};
 use takt_run::dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations};
 use takt_run::event::{Channel, Level, Node, Options, Pattern, wire};
 
-use common::{bare, hand_overs, in_turns, row};
+use common::{Hands, bare, hand_overs, in_turns, row};
 
 mod common;
 
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     for (name, to) in &targets {
         match in_turns(rounds, || within(*to as u32), || bare(&cpus, *to)) {
             Some(rounds) => row(name, &rounds),
-            None => println!("{name}: skipped: SCHED_FIFO is not permitted here"),
+            None => println!("{name}: skipped: SCHED_FIFO, a thread or a socket was refused"),
         }
     }
     println!();
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         };
         match in_turns(rounds, || between(&cable, *to as u32), || plain(&cable, &cpus, *to)) {
             Some(rounds) => row(name, &rounds),
-            None => println!("{name}: skipped: SCHED_FIFO is not permitted here"),
+            None => println!("{name}: skipped: SCHED_FIFO, a thread or a socket was refused"),
         }
     }
     ExitCode::SUCCESS
@@ -79,7 +79,7 @@ fn consumer(to: u32, clock: Epoch, seen: &Arc<AtomicU64>) -> Option<(Channel, Di
     Some((channel, Dispatcher::new(plan).on("event", handler).ok()?.start().ok()?))
 }
 
-fn within(to: u32) -> Option<Vec<u64>> {
+fn within(to: u32) -> Option<Hands> {
     let (seen, clock) = (Arc::new(AtomicU64::new(0)), Epoch::now_is_zero());
     let (channel, dispatching) = consumer(to, clock, &seen)?;
     let connected = channel.connect(&dispatching).ok()?;
@@ -106,7 +106,7 @@ fn there<R: Send>(end: &End, make: impl FnOnce() -> Option<R> + Send) -> Option<
     std::thread::scope(|scope| scope.spawn(inside).join().ok().flatten())
 }
 
-fn between(cable: &Cable, to: u32) -> Option<Vec<u64>> {
+fn between(cable: &Cable, to: u32) -> Option<Hands> {
     let (left, right) = (address(cable.left(), 7000), address(cable.right(), 7000));
     let (seen, clock) = (Arc::new(AtomicU64::new(0)), Epoch::now_is_zero());
     let (receiver, dispatching) = consumer(to, clock, &seen)?;
@@ -114,7 +114,7 @@ fn between(cable: &Cable, to: u32) -> Option<Vec<u64>> {
     let receives = there(cable.right(), || receiver.connect_as(&node, &dispatching).ok())?;
     // The sender's own consumer gets nothing of that: it is another channel, without consumers.
     let (sender, idle) = (Channel::new(Options::default()), consumer(0, clock, &Arc::default())?.1);
-    let node = Node::new(1).with(Level::new("events", left).peer(right).sends(Pattern::kind(TRACK)));
+    let node = Node::new(1).with(Level::new("events", left).peer(right).sends(Pattern::kind(TRACK)).on_cpu(0));
     let sends = there(cable.left(), || sender.connect_as(&node, &idle).ok())?;
     let supplier = sender.supplier(7);
     let push = || {
@@ -126,7 +126,7 @@ fn between(cable: &Cable, to: u32) -> Option<Vec<u64>> {
     times
 }
 
-fn plain(cable: &Cable, cpus: &[u32], to: usize) -> Option<Vec<u64>> {
+fn plain(cable: &Cable, cpus: &[u32], to: usize) -> Option<Hands> {
     let (first, target) = (*cpus.first()?, *cpus.get(to)?);
     let bytes = [0_u8; PAYLOAD.len() + wire::HEAD];
     let socket = |end: &End| there(end, || UdpSocket::bind(address(end, 7001)).ok());

@@ -173,7 +173,7 @@ fn events_reach_the_other_node_at_their_level_with_what_is_left_of_their_time() 
     assert_eq!(traffic(&here, 1).events, 20);
     for (head, ..) in right.seen[0].lock().unwrap().iter().filter(|(head, ..)| head.kind == TRACK) {
         let whole = head.expires.saturating_since(head.sent);
-        assert!(whole <= Span::from_s(30) && whole > Span::ZERO, "the way counts against its time: {whole}");
+        assert!(whole <= Span::from_s(30) && whole > Span::ZERO, "{whole}");
     }
     // One that ends says so.
     drop(here);
@@ -245,10 +245,19 @@ fn what_is_not_to_be_is_counted_and_dropped() {
         traffic.lost += 5000 - 6;
     });
     send(&peer, &sent(5, 10, 4, track(b"g")), &|traffic| traffic.old += 1);
-    assert_eq!(right.payloads(0, TRACK), [b"a", b"d", b"b", b"f"].map(|one| one.to_vec()));
-    // It says that it ends, and comes again: what was found once is lost and found again.
+    let seen = [b"a", b"d", b"b", b"f"].map(|one| one.to_vec());
+    assert!(until(|| right.payloads(0, TRACK) == seen), "{:?}", right.payloads(0, TRACK));
+    // What it said before its last word, and comes after it, is no news of it; a new run is.
     send(&peer, &sent(5, 10, 5001, Body::Bye), &|_| ());
     assert!(until(|| right.count(0, PEER_LOST) == 1));
+    send(&peer, &sent(5, 10, 4999, track(b"z")), &|traffic| {
+        new(traffic);
+        traffic.lost -= 1;
+    });
+    send(&peer, &sent(5, 11, 0, Body::Beat), &|_| ());
+    assert!(until(|| right.count(0, PEER_FOUND) == 2));
+    send(&peer, &sent(5, 12, 0, Body::Beat), &|_| ());
+    assert!(until(|| right.count(0, PEER_FOUND) == 3 && right.count(0, PEER_LOST) == 2), "it was started again");
 }
 
 #[test]
@@ -297,28 +306,41 @@ fn time_that_is_over_on_the_way_is_late_where_the_clock_is_one() {
         peer.send_to(&bytes[..length], to).unwrap();
         assert!(until(|| traffic(&there, 0).events == sequence + 1));
     };
-    let long_ago = clock::monotonic_ns() - 60_000_000_000;
-    send(shared, 0, long_ago, Span::from_s(59));
-    assert_eq!(traffic(&there, 0).late, 1, "a minute ago, for 59 s");
-    send(shared, 1, long_ago, Span::from_s(600));
-    send(shared.wrapping_add(1), 2, long_ago, Span::from_s(59));
-    assert_eq!(traffic(&there, 0).unsynchronized, 1, "another clock: nobody knows how long it took");
+    let before = clock::monotonic_ns() - 2_000_000_000;
+    send(shared, 0, before, Span::from_s(1));
+    assert!(until(|| traffic(&there, 0).late == 1), "two seconds ago, for one");
+    send(shared, 1, before, Span::from_s(600));
+    send(shared.wrapping_add(1), 2, before, Span::from_s(59));
+    assert!(until(|| traffic(&there, 0).unsynchronized == 1), "another clock: nobody knows how long it took");
     send(shared, 3, u64::MAX - 5, Span::from_s(59));
-    assert_eq!(traffic(&there, 0).skewed, 1, "it came before it was sent");
+    assert!(until(|| traffic(&there, 0).skewed == 1), "it came before it was sent");
+    send(shared, 4, clock::monotonic_ns(), Span::ZERO);
+    assert!(until(|| traffic(&there, 0).late == 2), "it has no time at all");
     assert!(until(|| right.count(0, TRACK) == 3), "all but the late one");
-    assert_eq!(traffic(&there, 0).late, 1);
     let seen = right.seen[0].lock().unwrap();
     let left: Vec<Span> = seen
         .iter()
         .filter(|(head, ..)| head.kind == TRACK)
         .map(|(head, ..)| head.expires.saturating_since(head.sent))
         .collect();
+    // When it was sent is known of the first (but for what lies before the start), and counts; the others have all of their time from when they came.
+    assert!(left[0] <= Span::from_s(600) && left[0] > Span::from_s(500), "{left:?}");
     assert_eq!(left[1..], [Span::from_s(59), Span::from_s(59)]);
     drop(seen);
     drop(there);
     // A node that tells no clock gets none told.
     let there = right.join(cable.right(), &node(2, cable.right(), cable.left()).clock(Clock::Own));
     while clock_of(&there, &peer) != 0 {}
+    drop(there);
+    // Nor do two of them have one in common.
+    drop(peer);
+    let Some(left) = process("left") else { return };
+    let here = left.join(cable.left(), &node(1, cable.left(), cable.right()).clock(Clock::Own));
+    let there = right.join(cable.right(), &node(2, cable.right(), cable.left()).clock(Clock::Own));
+    left.channel.supplier(7).push_for(TRACK, b"own", Span::from_s(60)).unwrap();
+    assert!(until(|| traffic(&there, 0).unsynchronized == 1 && right.count(0, TRACK) == 4));
+    assert_eq!((traffic(&there, 0).late, traffic(&there, 0).skewed), (0, 0));
+    drop(here);
 }
 
 #[test]
@@ -381,10 +403,18 @@ fn what_came_through_too_many_nodes_or_from_here_goes_no_further() {
     let (node, sequence, hops, remaining) = came.unwrap();
     assert_eq!((node, sequence, hops), (5, 0, 4));
     assert!(remaining <= Span::from_s(60) && remaining > Span::ZERO, "{remaining}");
-    assert_eq!(traffic(&there, 0).forwarded, 1);
+    assert!(until(|| traffic(&there, 0).forwarded == 1 && right.count(0, TRACK) == 1));
+    assert_eq!(right.count(0, PEER_FOUND), 0, "what a peer sends on tells nothing of that peer");
+    peer.send_to(&sent(6, 1, 0, Body::Beat), at(cable.right(), 7000)).unwrap();
+    assert!(until(|| right.count(0, PEER_FOUND) == 1));
+    assert_eq!(right.payloads(0, PEER_FOUND)[0], 6_u64.to_be_bytes());
     send(16, 1);
-    assert_eq!((traffic(&there, 0).forwarded, traffic(&there, 0).loops), (1, 1));
-    assert!(until(|| right.count(0, TRACK) == 2), "given to those who wait for it all the same");
+    assert!(until(|| right.count(0, TRACK) == 2), "it is given to those who wait for it");
+    let mut bytes = [0; 256];
+    let too_far = Datagram { hops: 17, ..Datagram::read(&sent(5, 1, 2, track(b"x"))).unwrap() }.write(&mut bytes);
+    peer.send_to(&bytes[..too_far.unwrap()], at(cable.right(), 7000)).unwrap();
+    assert!(until(|| traffic(&there, 0).loops == 1));
+    assert_eq!((traffic(&there, 0).forwarded, right.count(0, TRACK)), (1, 2), "and went no further");
 }
 
 #[test]
@@ -400,7 +430,7 @@ fn policies_do_what_they_say_when_there_is_no_room() {
     };
     let connect = |sending| {
         let level = level("narrow", 7000, sending).sends(Pattern::kind(MAP));
-        left.join(cable.left(), &Node::new(1).with(level).beat(Span::from_s(60), Span::from_s(90)))
+        left.join(cable.left(), &Node::new(1).with(level).beat(Span::from_s(60), Span::from_s(240)))
     };
     let supplier = left.channel.supplier(7);
     let push = |count: usize, ttl: Span| -> usize {
@@ -424,11 +454,9 @@ fn policies_do_what_they_say_when_there_is_no_room() {
     for full in [Full::Newest, Full::Oldest] {
         let queued = connect(Sending::Queued { room: 4, full });
         let taken = push(50, Span::MAX);
-        let refused = if full == Full::Newest { 50 - taken } else { 0 };
-        assert_eq!(taken, 50 - refused);
-        assert!(traffic(&queued, 0).full > 0, "{full:?}");
-        assert_eq!(refused > 0, full == Full::Newest);
-        assert!(traffic(&queued, 0).sent + traffic(&queued, 0).full + 5 >= 50);
+        assert_eq!(taken < 50, full == Full::Newest, "{full:?}: {taken}");
+        let counted = traffic(&queued, 0);
+        assert!(counted.full > 0 && counted.sent + counted.full <= 50 && counted.sent + counted.full + 5 >= 50);
         drop(queued);
     }
     // What expires while it waits does not leave.
@@ -481,8 +509,8 @@ fn values_that_operations_write_come_to_the_other_node_when_they_are_flushed_and
     let sizes = [8, 200, 200];
     let sporadic = |name| Operation::sporadic(name, ms(1)).wcet(Span::from_us(1)).deadline(Span::from_s(60)).backlog(8);
     let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-    // The writers: one in time, one that takes longer than its deadline; and who flushes.
-    let operations = Operations::new("writers").with(sporadic("steer")).with(sporadic("flush"));
+    // The writers: one that may be in time, one that takes longer than its deadline; and who flushes.
+    let operations = Operations::new("writers").with(sporadic("steer").deadline(ms(20))).with(sporadic("flush"));
     let operations = operations.with(sporadic("slow").deadline(ms(1)).noncritical());
     let plan = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap();
     let left = Channel::new(Options::default());
@@ -507,14 +535,17 @@ fn values_that_operations_write_come_to_the_other_node_when_they_are_flushed_and
         .unwrap()
         .on("flush", move |job| assert!(flush.flush(Span::from_s(60), job).is_ok()))
         .unwrap();
-    let writers = match built.start() {
+    let mut writers = match built.start() {
         Ok(writers) => writers,
-        Err(error) => return println!("skipped: {error}"),
+        Err(StartError::Privilege { missing }) => return println!("skipped: {missing}"),
+        Err(error) => panic!("{error}"),
     };
-    let operations = Operations::new("readers").with(sporadic("apply"));
+    // As many at once as a flush takes.
+    let apply = Operation::sporadic("apply", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(60));
+    let operations = Operations::new("readers").with(apply.backlog(values.events_max() as u32));
     let plan = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap();
     let right = Channel::new(Options::default());
-    let replica = Replica::new(&sizes);
+    let replica = Replica::new(1, VALUES, &sizes);
     let taker = replica.clone();
     let apply = right.subscribe(&plan, "apply", Pattern::kind(VALUES).into()).unwrap();
     let apply = apply.handler(move |delivery, job| taker.apply(delivery, job));
@@ -537,12 +568,12 @@ fn values_that_operations_write_come_to_the_other_node_when_they_are_flushed_and
         assert!(until(|| writers.operation(name).unwrap().push().is_ok()));
         assert!(until(|| writers.counts().iter().map(|(_, counts)| counts.completed).sum::<u64>() > before));
     };
-    let read = |value: usize| {
-        let mut bytes = [0; 200];
-        replica.read(value, &mut bytes).map(|known| (known.version, bytes[..known.length].to_vec()))
-    };
+    let read =
+        |value: usize| replica.view(|values| values.get(value).map(|known| (known.version, known.bytes.to_vec())));
     run("steer");
-    assert_eq!(read(0), None, "nothing is sent before the flush");
+    assert_eq!((values.counts().events, traffic(&writers_node, 0).sent), (0, 0), "nothing is sent before the flush");
+    // The flush is at the deadline.
+    clock::pause(ms(25));
     run("flush");
     assert!(until(|| (0..3).all(|value| read(value) == Some((1, vec![0; 8])))));
     run("slow");
@@ -550,12 +581,20 @@ fn values_that_operations_write_come_to_the_other_node_when_they_are_flushed_and
     assert!(until(|| read(1) == Some((2, vec![99; 200]))), "late, with the next flush");
     run("steer");
     run("steer");
+    clock::pause(ms(25));
     run("flush");
     assert!(until(|| (0..3).all(|value| read(value).is_some_and(|read| read.1 == vec![2; 8]))));
     let counts = values.counts();
-    assert_eq!((counts.written, counts.late, counts.replaced), (10, 1, 3));
+    assert_eq!((counts.written, counts.replaced, counts.repeated), (10, 3, 0));
     assert_eq!((counts.flushed, counts.flushes, counts.missed), (7, 3, 0));
-    assert_eq!(results.lock().unwrap().iter().filter(|in_time| !**in_time).count(), 1);
+    // That of "slow", and those of a machine that paused.
+    let late = results.lock().unwrap().iter().filter(|in_time| !**in_time).count() as u64;
+    assert!(late >= 1 && counts.late == late, "{late} {counts:?}");
     assert_eq!((replica.counts().applied, replica.counts().malformed), (7, 0));
+    values.refresh();
+    run("flush");
+    assert!(until(|| replica.counts().old == 3), "they had come: {:?} {:?}", replica.counts(), values.counts());
+    assert_eq!(values.counts().repeated, 3);
+    writers.drain(&mut takt_log::NullSink);
     drop((readers_node, writers_node));
 }

@@ -10,17 +10,17 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-pub(crate) fn quantile(sorted: &[u64], percent: usize) -> f64 {
+fn quantile(sorted: &[u64], percent: usize) -> f64 {
     sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).map_or(f64::NAN, |ns| *ns as f64)
 }
 
 /// Hand-overs of a round.
-pub(crate) const HAND_OVERS: usize = 500;
+const HAND_OVERS: usize = 500;
 /// From one to the next.
-pub(crate) const PAUSE: Span = Span::from_us(300);
+const PAUSE: Span = Span::from_us(300);
 
 /// Who pushes, on the first CPU, below the handler's priority.
-pub(crate) fn pusher<R: Send>(cpu: u32, body: impl FnOnce() -> R + Send) -> Option<R> {
+fn pusher<R: Send>(cpu: u32, body: impl FnOnce() -> R + Send) -> Option<R> {
     let permitted = || {
         sched::set_affinity(&[cpu]).ok()?;
         ClassGuard::enter(&Class::Fifo { priority: 10 }).ok()
@@ -28,45 +28,86 @@ pub(crate) fn pusher<R: Send>(cpu: u32, body: impl FnOnce() -> R + Send) -> Opti
     std::thread::scope(|scope| scope.spawn(|| permitted().map(|_class| body())).join().ok().flatten())
 }
 
-/// How long each of [`HAND_OVERS`] took, in ns: from before `push`, on this CPU, to what the other side wrote into `seen`.
-pub(crate) fn hand_overs(cpu: u32, clock: Epoch, seen: &AtomicU64, mut push: impl FnMut() + Send) -> Option<Vec<u64>> {
+/// What hand-overs took.
+pub(crate) struct Hands {
+    /// In ns.
+    times: Vec<u64>,
+    /// Those that nobody answered within [`PATIENCE`].
+    missed: usize,
+}
+
+/// How long each of [`HAND_OVERS`] took: from before `push`, on this CPU, to what the other side wrote into `seen`.
+pub(crate) fn hand_overs(cpu: u32, clock: Epoch, seen: &AtomicU64, mut push: impl FnMut() + Send) -> Option<Hands> {
     pusher(cpu, move || {
-        let mut times = Vec::with_capacity(HAND_OVERS);
+        let mut hands = Hands { times: Vec::with_capacity(HAND_OVERS), missed: 0 };
         for _ in 0..HAND_OVERS {
             let _ = clock.sleep_until(clock.now().saturating_add(PAUSE));
             seen.store(0, Ordering::Release);
             let before = clock.now();
             push();
-            times.push(until_seen(seen, clock).saturating_since(before).as_ns());
+            match until_seen(seen, clock, PATIENCE) {
+                Some(at) => hands.times.push(at.saturating_since(before).as_ns()),
+                None => {
+                    hands.missed += 1;
+                    // What comes late is not to be taken for the next one.
+                    let _ = until_seen(seen, clock, GIVEN_UP);
+                }
+            }
         }
-        times
+        hands
     })
 }
 
-/// p50 and p99 of each round, in ns; `None` where a round was not permitted.
-pub(crate) type Rounds = Vec<(f64, f64)>;
+/// p50 and p99 of each round in ns, and how many hand-overs were missed.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    quantiles: Vec<(f64, f64)>,
+    missed: usize,
+}
 
-/// Runs both in turns.
+impl Rounds {
+    fn add(&mut self, mut hands: Hands) {
+        hands.times.sort_unstable();
+        self.quantiles.push((quantile(&hands.times, 50), quantile(&hands.times, 99)));
+        self.missed += hands.missed;
+    }
+}
+
+/// Runs both in turns; `None` where something was refused.
 pub(crate) fn in_turns(
     rounds: usize,
-    ours: impl Fn() -> Option<Vec<u64>>,
-    theirs: impl Fn() -> Option<Vec<u64>>,
+    ours: impl Fn() -> Option<Hands>,
+    theirs: impl Fn() -> Option<Hands>,
 ) -> Option<(Rounds, Rounds)> {
-    let quantiles = |mut times: Vec<u64>| {
-        times.sort_unstable();
-        (quantile(&times, 50), quantile(&times, 99))
-    };
-    (0..rounds).map(|_| Some((quantiles(ours()?), quantiles(theirs()?)))).collect()
+    let mut all = (Rounds::default(), Rounds::default());
+    for _ in 0..rounds {
+        all.0.add(ours()?);
+        all.1.add(theirs()?);
+    }
+    Some(all)
 }
 
 /// A row of a table: the medians over rounds in microseconds, and the medians of the rounds' ratios.
 pub(crate) fn row(name: &str, (ours, theirs): &(Rounds, Rounds)) {
-    let of = |all: &Rounds, pick: fn(&(f64, f64)) -> f64| median(all.iter().map(pick).collect()) / 1e3;
+    let all = ours.quantiles.len() * HAND_OVERS;
+    if ours.missed.max(theirs.missed) * 100 > all {
+        println!(
+            "{name}: not measured: of {all} each, {} and {} took longer than {PATIENCE}",
+            ours.missed, theirs.missed
+        );
+        return;
+    }
+    let of = |rounds: &Rounds, pick: fn(&(f64, f64)) -> f64| median(rounds.quantiles.iter().map(pick).collect()) / 1e3;
     let ratio = |pick: fn(&(f64, f64)) -> f64| {
-        median(ours.iter().zip(theirs).map(|(ours, theirs)| pick(ours) / pick(theirs)).collect())
+        let pairs = ours.quantiles.iter().zip(&theirs.quantiles);
+        median(pairs.map(|(ours, theirs)| pick(ours) / pick(theirs)).collect())
+    };
+    let missed = match (ours.missed, theirs.missed) {
+        (0, 0) => String::new(),
+        (ours, theirs) => format!("  (without {ours} and {theirs} beyond {PATIENCE})"),
     };
     println!(
-        "{name:<38} {:>13.2} {:>8.2} {:>13.2} {:>8.2} {:>10.2} {:>6.2}",
+        "{name:<38} {:>13.2} {:>8.2} {:>13.2} {:>8.2} {:>10.2} {:>6.2}{missed}",
         of(ours, |turn| turn.0),
         of(ours, |turn| turn.1),
         of(theirs, |turn| turn.0),
@@ -76,20 +117,25 @@ pub(crate) fn row(name: &str, (ours, theirs): &(Rounds, Rounds)) {
     );
 }
 
-/// When the other side looked at the clock; at most 10 ms are waited for it.
-pub(crate) fn until_seen(seen: &AtomicU64, epoch: Epoch) -> Time {
-    let patience = epoch.now().saturating_add(Span::from_ms(10));
+/// A machine that takes longer pauses.
+const PATIENCE: Span = Span::from_ms(10);
+/// After that it is lost.
+const GIVEN_UP: Span = Span::from_ms(500);
+
+/// When the other side looked at the clock, if that is within so long.
+fn until_seen(seen: &AtomicU64, epoch: Epoch, patience: Span) -> Option<Time> {
+    let until = epoch.now().saturating_add(patience);
     loop {
         match seen.load(Ordering::Acquire) {
-            0 if epoch.now() < patience => std::hint::spin_loop(),
-            0 => return patience,
-            at => return Time::from_ns(at),
+            0 if epoch.now() < until => std::hint::spin_loop(),
+            0 => return None,
+            at => return Some(Time::from_ns(at)),
         }
     }
 }
 
 /// The same with nothing but a futex.
-pub(crate) fn bare(cpus: &[u32], to: usize) -> Option<Vec<u64>> {
+pub(crate) fn bare(cpus: &[u32], to: usize) -> Option<Hands> {
     let (word, stop, seen) = (AtomicU32::new(0), AtomicBool::new(false), AtomicU64::new(0));
     let clock = Epoch::now_is_zero();
     let (first, target) = (*cpus.first()?, *cpus.get(to)?);

@@ -62,12 +62,14 @@ pub struct Pushed {
     pub unsent: usize,
 }
 
-type Observer = Box<dyn Fn(&str, Change) + Send>;
+type Observer = Arc<dyn Fn(&str, Change) + Send + Sync>;
 
 pub(super) struct Inner {
     options: Options,
     inboxes: PiMutex<Vec<Arc<Inbox>>>,
     live: PiMutex<Option<Arc<Live>>>,
+    /// Held while threads start, which pushes need not wait for.
+    connecting: PiMutex<()>,
     history: Arc<PiMutex<History>>,
     observers: PiMutex<Vec<Observer>>,
 }
@@ -152,8 +154,13 @@ impl Live {
 
     /// The thread of timeouts, for its whole life.
     fn keep_time(&self) {
-        while !self.is_stopped() {
+        loop {
             let seen = self.timer.load(Ordering::Acquire);
+            if self.is_stopped() {
+                return;
+            }
+            // Whoever brings a due time into being meanwhile wakes it.
+            self.until.store(u64::MAX, Ordering::SeqCst);
             let now = self.now();
             for (inbox, handle) in &self.consumers {
                 inbox.pass_time(handle, now);
@@ -187,6 +194,7 @@ impl Channel {
                 options,
                 inboxes: PiMutex::new(Vec::new()),
                 live: PiMutex::new(None),
+                connecting: PiMutex::new(()),
                 history,
                 observers: PiMutex::new(Vec::new()),
             }),
@@ -211,6 +219,7 @@ impl Channel {
         let options = &self.inner.options;
         checked(operation, &filter, options.events_max)?;
         let inbox = Arc::new(Inbox::new(operation, &filter, row.backlog, options.payload_max, options.events_max));
+        let connecting = self.inner.connecting.lock();
         if self.inner.live.lock().is_some() {
             return Err(SubscribeError::Connected);
         }
@@ -220,6 +229,7 @@ impl Channel {
         }
         inboxes.push(inbox.clone());
         drop(inboxes);
+        drop(connecting);
         self.inner.changed(operation, Change::Subscribed);
         Ok(Subscription { inbox, channel: Arc::downgrade(&self.inner) })
     }
@@ -229,7 +239,7 @@ impl Channel {
     /// # Errors
     /// The dispatcher does not have the operations, or the thread of timeouts was refused.
     pub fn connect(&self, dispatching: &Dispatching) -> Result<Connected, ConnectError> {
-        self.start(dispatching, Vec::new())
+        self.start(dispatching, || Ok(Vec::new()))
     }
 
     /// The same, and shares events with other nodes. Its sockets are opened in the calling thread's network namespace.
@@ -241,16 +251,20 @@ impl Channel {
         if let Some(wrong) = node.wrong(dispatching.plan().levels.len(), cpus.len() as u32, payload_max) {
             return Err(wrong.into());
         }
-        let open = |level| Lane::open(node, level, cpus, payload_max);
-        let lanes = node.levels.iter().map(open).collect::<Result<_, _>>()?;
-        self.start(dispatching, lanes)
+        let open = |place| Lane::open(node, place, cpus, payload_max).map_err(ConnectError::Node);
+        self.start(dispatching, || (0..node.levels.len()).map(open).collect())
     }
 
-    fn start(&self, dispatching: &Dispatching, lanes: Vec<Lane>) -> Result<Connected, ConnectError> {
-        let mut slot = self.inner.live.lock();
-        if slot.is_some() {
+    fn start(
+        &self,
+        dispatching: &Dispatching,
+        lanes: impl FnOnce() -> Result<Vec<Lane>, ConnectError>,
+    ) -> Result<Connected, ConnectError> {
+        let _connecting = self.inner.connecting.lock();
+        if self.inner.live.lock().is_some() {
             return Err(ConnectError::Twice);
         }
+        let lanes = lanes()?;
         let consumer = |inbox: &Arc<Inbox>| match dispatching.operation(&inbox.operation) {
             Some(handle) => Ok((inbox.clone(), handle)),
             None => Err(ConnectError::Unknown(inbox.operation.clone())),
@@ -272,7 +286,7 @@ impl Channel {
             stopped: AtomicBool::new(false),
         });
         let threads = threads(&live, dispatching)?;
-        *slot = Some(live.clone());
+        *self.inner.live.lock() = Some(live.clone());
         Ok(Connected { inner: self.inner.clone(), live, threads })
     }
 
@@ -287,17 +301,20 @@ impl Channel {
     }
 
     /// Tells `observer` of every change of a subscription, on the thread that makes it.
-    pub fn observe(&self, observer: impl Fn(&str, Change) + Send + 'static) {
-        self.inner.observers.lock().push(Box::new(observer));
+    pub fn observe(&self, observer: impl Fn(&str, Change) + Send + Sync + 'static) {
+        self.inner.observers.lock().push(Arc::new(observer));
     }
 
-    /// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first. Suppliers wait meanwhile: be short.
+    /// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first: as they were when it was called. They are copied for that, while suppliers wait.
     pub fn history(&self, pattern: Pattern, mut show: impl FnMut(&Event<'_>)) {
         let now = self.inner.now();
-        let history = self.inner.history.lock();
-        let (newer, older) = history.events.split_at(history.next.min(history.events.len()));
-        let there = older.iter().chain(newer).skip(history.events.len() - history.count);
-        for stored in there.filter(|stored| pattern.has(&stored.head) && stored.head.expires >= now) {
+        let copies: Vec<Stored> = {
+            let history = self.inner.history.lock();
+            let (newer, older) = history.events.split_at(history.next.min(history.events.len()));
+            let there = older.iter().chain(newer).skip(history.events.len() - history.count);
+            there.filter(|stored| pattern.has(&stored.head) && stored.head.expires >= now).cloned().collect()
+        };
+        for stored in &copies {
             show(&Event { head: stored.head, payload: stored.payload(), leaf: 0 });
         }
     }
@@ -378,7 +395,9 @@ impl Inner {
         if let Some(live) = live {
             live.rouse();
         }
-        for observer in self.observers.lock().iter() {
+        // An observer may change something, too.
+        let observers = self.observers.lock().clone();
+        for observer in observers {
             observer(operation, change);
         }
     }

@@ -12,7 +12,7 @@ pub struct Head {
     pub source: u32,
     /// Zero for the first event of its supplier.
     pub number: u64,
-    /// When it was pushed.
+    /// When it was pushed; of another node's event, when the last node sent it, or, without a clock in common, when it came.
     pub sent: Time,
     /// After this it is of no use: it is not handled any more, and counted as expired.
     pub expires: Time,

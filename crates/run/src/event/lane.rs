@@ -10,20 +10,22 @@ use takt_model::{Span, Time};
 use super::channel::Live;
 use super::filter::{Head, Pattern};
 use super::inbox::{PEER_FOUND, PEER_LOST, Stored};
-use super::node::{Clock, Full, Level, Node, NodeError, Peer, Sending, Traffic};
+use super::node::{Clock, Full, Node, NodeError, Peer, Sending, Traffic, same};
 use super::peer::{Left, Origins, Presence, Seen, Turn};
 use super::wire::{Body, Datagram, HEAD};
 use crate::dispatch::{IDLE_MAX, rouse};
 
 /// Through how many nodes an event goes at most.
 const HOPS_MAX: u8 = 16;
+/// Datagrams that are taken at once, before silent peers are looked for.
+const BURST_MAX: usize = 1024;
 /// How long a thread sleeps at most before it looks whether it is to end.
 const LOOK_MAX: Span = Span::from_ms(50);
 
 /// A peer, and whether it is there.
 struct Row {
     at: Destination,
-    state: PiMutex<(Presence, Option<u64>)>,
+    presence: PiMutex<Presence>,
 }
 
 #[derive(Default)]
@@ -56,6 +58,8 @@ pub(super) struct Outcome {
 
 pub(super) struct Lane {
     name: String,
+    /// Its place among the node's levels.
+    place: u64,
     pub(super) level: usize,
     /// The kernel's number.
     pub(super) cpu: Option<u32>,
@@ -89,23 +93,31 @@ struct Waiting {
     rows: Vec<(u64, Stored)>,
     first: usize,
     count: usize,
+    /// The number of what is being sent.
+    leaving: Option<u64>,
 }
 
 impl Lane {
     /// Opens its socket; `cpus` are the kernel's numbers of the plan's. In the network namespace of the calling thread.
-    pub(super) fn open(node: &Node, level: &Level, cpus: &[u32], payload_max: usize) -> Result<Lane, NodeError> {
+    pub(super) fn open(node: &Node, place: usize, cpus: &[u32], payload_max: usize) -> Result<Lane, NodeError> {
+        let level = node.levels.get(place).ok_or(NodeError::Nobody)?;
         let wait = node.beat.min(LOOK_MAX);
         let socket = Datagrams::bind(level.at, level.so_priority, level.buffer, wait)
             .map_err(|cause| NodeError::Bind { name: level.name.clone(), cause })?;
-        let peer =
-            |at: &SocketAddr| Row { at: (*at).into(), state: PiMutex::new((Presence::new(node.lost_after), None)) };
+        let peer = |at: &SocketAddr| Row { at: (*at).into(), presence: PiMutex::new(Presence::new(node.lost_after)) };
         let outbox = |room: usize, full: Full| Outbox {
-            waiting: PiMutex::new(Waiting { rows: vec![(0, Stored::room(payload_max)); room], first: 0, count: 0 }),
+            waiting: PiMutex::new(Waiting {
+                rows: vec![(0, Stored::room(payload_max)); room],
+                first: 0,
+                count: 0,
+                leaving: None,
+            }),
             word: AtomicU32::new(0),
             full,
         };
         Ok(Lane {
             name: level.name.clone(),
+            place: place as u64,
             level: level.level,
             cpu: level.cpu.and_then(|cpu| cpus.get(cpu as usize).copied()),
             sends: level.sends.clone(),
@@ -144,9 +156,14 @@ impl Lane {
 
     /// Sends an event that was pushed here, or puts it where it waits for that.
     pub(super) fn push(&self, live: &Live, head: &Head, payload: &[u8]) -> Outcome {
-        let sequence = self.next.fetch_add(1, Ordering::Relaxed);
-        let Some(outbox) = &self.outbox else { return self.send(live, sequence, head, payload) };
-        let kept = outbox.waiting.lock().push(outbox.full, sequence, head, payload);
+        let Some(outbox) = &self.outbox else {
+            return self.send(live, self.next.fetch_add(1, Ordering::AcqRel), head, payload);
+        };
+        let kept = {
+            let mut waiting = outbox.waiting.lock();
+            // Under the lock, so that the order of what waits is that of its numbers.
+            waiting.push(outbox.full, self.next.fetch_add(1, Ordering::AcqRel), head, payload)
+        };
         if !kept {
             self.tally.full.fetch_add(self.peers.len() as u64, Ordering::Relaxed);
         }
@@ -159,10 +176,6 @@ impl Lane {
     /// Sends an event of this node's to all peers, now.
     fn send(&self, live: &Live, sequence: u64, head: &Head, payload: &[u8]) -> Outcome {
         let now = live.now();
-        if head.expires < now {
-            count(&self.tally.stale);
-            return Outcome { sent: 0, dropped: self.peers.len() };
-        }
         let remaining = if head.expires == Time::MAX { Span::MAX } else { head.expires.saturating_since(now) };
         let body = Body::Event { kind: head.kind, source: head.source, number: head.number, payload };
         let datagram = self.datagram(sequence, remaining, body);
@@ -190,6 +203,10 @@ impl Lane {
                 Span::MAX => Span::MAX,
                 remaining => remaining.saturating_sub(waited),
             };
+            if remaining == Span::ZERO {
+                count(&self.tally.stale);
+                return false;
+            }
             let now = Datagram { sent: datagram.sent.saturating_add(waited.as_ns()), remaining, ..*datagram };
             let step = until.saturating_since(live.now()).min(LOOK_MAX);
             match self.transmit(at, &now, step) {
@@ -219,8 +236,11 @@ impl Lane {
     pub(super) fn empty(&self, live: &Live) {
         let Some(outbox) = &self.outbox else { return };
         let mut row = (0, Stored::room(self.payload_max));
-        while !live.is_stopped() {
+        loop {
             let seen = outbox.word.load(Ordering::Acquire);
+            if live.is_stopped() {
+                return;
+            }
             if outbox.waiting.lock().pop(&mut row) {
                 let (sequence, event) = &row;
                 self.send(live, *sequence, &event.head, event.payload());
@@ -246,8 +266,13 @@ impl Lane {
             let now = live.now();
             if now >= beat {
                 self.tell(Body::Beat);
+                // What came while this thread had no CPU counts against no peer's silence.
+                for _ in 0..BURST_MAX {
+                    let Ok(Some((length, from))) = self.socket.receive_now(&mut bytes) else { break };
+                    self.take(live, bytes.get(..length).unwrap_or_default(), from);
+                }
                 for (at, row) in self.peers.iter().enumerate() {
-                    let turn = row.state.lock().0.pass(now);
+                    let turn = row.presence.lock().pass(now);
                     self.turned(live, at, turn);
                 }
                 // Without a burst after a pause.
@@ -265,7 +290,10 @@ impl Lane {
 
     /// Tells all peers that this node is there, or ends.
     fn tell(&self, body: Body<'_>) {
-        let datagram = self.datagram(self.next.load(Ordering::Relaxed), Span::MAX, body);
+        // What waits here has not been sent.
+        let waiting = self.outbox.as_ref().and_then(|outbox| outbox.waiting.lock().oldest());
+        let next = waiting.unwrap_or_else(|| self.next.load(Ordering::Acquire));
+        let datagram = self.datagram(next, Span::MAX, body);
         for row in &self.peers {
             // Where there is no room, the next one will do as well.
             let _ = self.transmit(&row.at, &datagram, Span::ZERO);
@@ -273,41 +301,32 @@ impl Lane {
     }
 
     /// Tells those who subscribed what changed about a peer.
-    fn turned(&self, live: &Live, at: usize, turn: Option<Turn>) {
-        let kind = match turn {
-            None => return,
-            Some(Turn::Found) => PEER_FOUND,
-            Some(Turn::Lost) => PEER_LOST,
-        };
-        let node = self.peers.get(at).and_then(|row| row.state.lock().1).unwrap_or_default();
-        let now = live.now();
-        let head = Head { kind, source: at as u32, number: 0, sent: now, expires: Time::MAX };
+    fn turned(&self, live: &Live, at: usize, turn: Option<(Turn, u64)>) {
+        let Some((turn, node)) = turn else { return };
+        let kind = if turn == Turn::Found { PEER_FOUND } else { PEER_LOST };
+        let head = Head { kind, source: at as u32, number: self.place, sent: live.now(), expires: Time::MAX };
         let payload = node.to_be_bytes();
         live.offer(&head, payload.get(..self.payload_max.min(8)).unwrap_or_default());
     }
 
     /// Something came.
     fn take(&self, live: &Live, bytes: &[u8], from: SocketAddr) {
-        let Some(at) = self.peers.iter().position(|row| same(row.at.address(), from)) else {
+        let Some((at, peer)) = self.peers.iter().enumerate().find(|(_, row)| same(row.at.address(), from)) else {
             return count(&self.tally.strangers);
         };
         let datagram = match Datagram::read(bytes) {
             Ok(datagram) if datagram.payload().len() <= self.payload_max => datagram,
             _ => return count(&self.tally.malformed),
         };
-        if datagram.node == self.node {
+        if datagram.node == self.node || datagram.hops > HOPS_MAX {
             return count(&self.tally.loops);
         }
         let now = live.now();
-        if let Some(row) = self.peers.get(at) {
-            let turn = {
-                let mut state = row.state.lock();
-                if datagram.hops == 0 {
-                    state.1 = Some(datagram.node);
-                }
-                if datagram.body == Body::Bye { state.0.end() } else { state.0.hear(now) }
-            };
-            self.turned(live, at, turn);
+        // What it sends on tells nothing of itself.
+        if datagram.hops == 0 {
+            let ends = datagram.body == Body::Bye;
+            let turns = peer.presence.lock().hear(datagram.node, datagram.incarnation, ends, now);
+            turns.into_iter().for_each(|turn| self.turned(live, at, turn));
         }
         let mut origins = self.origins.lock();
         let stream = origins.of(datagram.node, datagram.incarnation, datagram.sequence, now);
@@ -332,7 +351,7 @@ impl Lane {
         if left.transit.is_none() {
             count(&self.tally.unsynchronized);
         }
-        if left.remaining == Span::ZERO && datagram.remaining > Span::ZERO {
+        if left.remaining == Span::ZERO {
             return count(&self.tally.late);
         }
         let sent = now.saturating_sub(left.transit.unwrap_or(Span::ZERO));
@@ -345,18 +364,15 @@ impl Lane {
 
     /// Sends on what came, to the other peers.
     fn forward(&self, live: &Live, datagram: &Datagram<'_>, came: u64, from: SocketAddr) {
+        // The next node would drop it.
         if datagram.hops >= HOPS_MAX {
-            return count(&self.tally.loops);
+            return;
         }
-        let (hops, clock) = (datagram.hops + 1, self.clock_number);
-        let others = || self.peers.iter().filter(|row| !same(row.at.address(), from));
-        if others().next().is_some() {
+        // `sent` is when it came: the time until it leaves counts against its own.
+        let datagram = Datagram { hops: datagram.hops + 1, clock: self.clock_number, sent: came, ..*datagram };
+        let others = self.peers.iter().filter(|row| !same(row.at.address(), from));
+        if others.filter(|row| self.send_to(live, &row.at, &datagram, Time::ZERO)).count() > 0 {
             count(&self.tally.forwarded);
-        }
-        for row in others() {
-            // `sent` is when it came: the time until it leaves counts against its own.
-            let datagram = Datagram { hops, clock, sent: came, ..*datagram };
-            self.send_to(live, &row.at, &datagram, Time::ZERO);
         }
     }
 
@@ -365,8 +381,8 @@ impl Lane {
         let tally = &self.tally;
         let sums = self.origins.lock().sums();
         let peer = |row: &Row| {
-            let (presence, node) = *row.state.lock();
-            Peer { at: row.at.address(), node, is_there: presence.is_there() }
+            let presence = *row.presence.lock();
+            Peer { at: row.at.address(), node: presence.node(), is_there: presence.is_there() }
         };
         Traffic {
             name: self.name.clone(),
@@ -393,6 +409,12 @@ impl Lane {
 }
 
 impl Waiting {
+    /// The first number that has not been sent, where there is any.
+    fn oldest(&self) -> Option<u64> {
+        let first = || self.rows.get(self.first).filter(|_| self.count > 0).map(|row| row.0);
+        self.leaving.or_else(first)
+    }
+
     /// Whether nothing had to go for it, itself included.
     fn push(&mut self, full: Full, sequence: u64, head: &Head, payload: &[u8]) -> bool {
         let room = self.rows.len();
@@ -414,11 +436,13 @@ impl Waiting {
 
     /// Exchanges the oldest for `into`; whether there was any.
     fn pop(&mut self, into: &mut (u64, Stored)) -> bool {
+        self.leaving = None;
         if self.count == 0 {
             return false;
         }
         if let Some(row) = self.rows.get_mut(self.first) {
             std::mem::swap(row, into);
+            self.leaving = Some(into.0);
         }
         self.first = (self.first + 1) % self.rows.len();
         self.count -= 1;
@@ -426,7 +450,28 @@ impl Waiting {
     }
 }
 
-/// An address of IPv6 has more to it than says who sends.
-fn same(one: SocketAddr, other: SocketAddr) -> bool {
-    (one.ip(), one.port()) == (other.ip(), other.port())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_keeps_what_its_policy_says_and_knows_what_has_not_been_sent() {
+        for (full, left) in [(Full::Newest, [0, 1, 2]), (Full::Oldest, [2, 3, 4])] {
+            let mut waiting = Waiting { rows: vec![(0, Stored::room(8)); 3], first: 0, count: 0, leaving: None };
+            let mut row = (0, Stored::room(8));
+            assert_eq!(waiting.oldest(), None);
+            for number in 0..5 {
+                let head = Head { kind: 1, source: 1, number, sent: Time::ZERO, expires: Time::MAX };
+                assert_eq!(waiting.push(full, number, &head, &[number as u8]), number < 3);
+            }
+            assert_eq!(waiting.oldest(), Some(left[0]));
+            for number in left {
+                assert!(waiting.pop(&mut row));
+                // It is in the sender's hand until that asks for the next.
+                assert_eq!((row.0, row.1.payload(), waiting.oldest()), (number, &[number as u8][..], Some(number)));
+            }
+            assert!(!waiting.pop(&mut row));
+            assert_eq!(waiting.oldest(), None);
+        }
+    }
 }

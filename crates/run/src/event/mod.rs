@@ -3,7 +3,8 @@
 //!
 //! An event has a type, a source, a payload of bytes and a time to live. A subscription says what an operation waits for ([`Filter`]); when that is there
 //! the operation is pushed, and its handler is given the events: at the operation's level, with its deadline, on its thread. A push copies the payload, takes locks
-//! with priority inheritance for moments, allocates nothing and never waits: what finds no room is counted, and told to whoever pushed.
+//! with priority inheritance for moments, allocates nothing and never waits for consumers: what finds no room is counted, and told to whoever pushed. Events go to other
+//! processes as well ([`Node`]), and values that operations write ([`Published`]).
 //!
 //! ```no_run
 //! use takt_model::{Builtin, Span};
@@ -54,4 +55,4 @@ pub use error::{ConnectError, EventError, SubscribeError};
 pub use filter::{Bits, Correlator, Filter, Head, LEAVES_MAX, Pattern, Taken};
 pub use inbox::{Counts, Delivery, Event, PEER_FOUND, PEER_LOST, Subscription, TIMEOUT};
 pub use node::{Clock, Full, Level, Node, NodeError, Peer, Sending, Traffic};
-pub use replication::{Applied, Entry, Flushes, Known, Published, Replica, ReplicationError, entries};
+pub use replication::{Applied, Entry, Flushes, Known, Published, Replica, ReplicationError, Values, entries};

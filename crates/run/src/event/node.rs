@@ -8,6 +8,7 @@ use takt_model::Span;
 use thiserror::Error;
 
 use super::filter::Pattern;
+use super::peer::NO_CLOCK;
 
 /// By which clock a node tells when its datagrams leave. Nodes with the same one know how long they were under way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,9 +20,6 @@ pub enum Clock {
     /// None in common with anybody.
     Own,
 }
-
-/// The number of [`Clock::Own`], which nobody shares.
-const NO_CLOCK: u64 = 0;
 
 impl Clock {
     /// Its number in datagrams, and none where there is nothing in common.
@@ -52,7 +50,7 @@ pub enum Sending {
     Patient(Span),
     /// It is sent by another thread of the level, in the order of the pushes, and waits in a queue for that.
     Queued {
-        /// How many can wait; at least one.
+        /// How many can wait, 1 to 65,536. They are dropped when the channel is disconnected.
         room: usize,
         /// What becomes of one too many.
         full: Full,
@@ -78,12 +76,13 @@ impl Sending {
         }
     }
 
-    /// Whether an event may be dropped for want of room here. The network may drop any of them: the peers count that.
+    /// Whether an event that does not expire may be dropped for want of room here. (One whose time is over is of no use, and never sent. What is on the way the network may drop
+    /// whatever the policy: the peers count that.)
     #[must_use]
     pub const fn may_drop(self) -> bool {
         match self {
             Sending::Direct | Sending::Queued { .. } => true,
-            // Then a push of an event that does not expire waits for as long as it takes.
+            // Then a push waits for as long as it takes.
             Sending::Patient(span) => span.as_ns() < Span::MAX.as_ns(),
         }
     }
@@ -100,7 +99,7 @@ pub struct Level {
     pub peers: Vec<SocketAddr>,
     /// Which events go to all the peers. Default none: it only receives.
     pub sends: Vec<Pattern>,
-    /// The level of the dispatcher's plan as whose threads its own is scheduled. Default 0, the most urgent.
+    /// The level of the dispatcher's plan as whose threads its own is scheduled, as long as the channel is connected, whatever plan is switched to. Default 0, the most urgent.
     pub level: usize,
     /// The plan's CPU on which its threads run. Default any.
     pub cpu: Option<u32>,
@@ -181,7 +180,7 @@ impl Level {
 /// let (here, there) = ("10.0.0.1:7000".parse()?, "10.0.0.2:7000".parse()?);
 /// let node = Node::new(1)
 ///     .with(Level::new("critical", here).peer(there).sends(Pattern::kind(1)))
-///     .beat(Span::from_ms(20), Span::from_ms(70));
+///     .beat(Span::from_ms(20), Span::from_ms(80));
 /// assert!(!node.levels[0].sending.may_block() && node.levels[0].sending.may_drop());
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
@@ -191,9 +190,9 @@ pub struct Node {
     pub id: u64,
     /// By which clock it tells times. Default [`Clock::Machine`].
     pub clock: Clock,
-    /// How often it tells its peers that it is there, on each level. Default 100 ms.
+    /// How often it tells its peers that it is there, on each level; at least 10 ms. It may take twice as long where something else comes all the time. Default 100 ms.
     pub beat: Span,
-    /// After how long a silence a peer is lost. Default 350 ms.
+    /// After how long a silence a peer is lost; at least four beats. Default 400 ms.
     pub lost_after: Span,
     /// Of how many other nodes a level keeps apart whose events have come. Default 64.
     pub nodes_max: usize,
@@ -211,7 +210,7 @@ impl Node {
             id,
             clock: Clock::Machine,
             beat: Span::from_ms(100),
-            lost_after: Span::from_ms(350),
+            lost_after: Span::from_ms(400),
             nodes_max: 64,
             forwards: false,
             levels: Vec::new(),
@@ -251,14 +250,21 @@ impl Node {
         if self.beat < BEAT_MIN {
             return Some(NodeError::Beat(self.beat));
         }
-        if self.lost_after <= self.beat {
+        if self.lost_after.as_ns() / BEATS_MIN < self.beat.as_ns() {
             return Some(NodeError::Silence { beat: self.beat, lost_after: self.lost_after });
         }
         if payload_max > super::wire::PAYLOAD_MAX {
             return Some(NodeError::Payload(payload_max));
         }
+        if self.nodes_max == 0 {
+            return Some(NodeError::Nobody);
+        }
         let of = |level: &Level| {
             let name = || level.name.clone();
+            let again = |(at, peer): (usize, &SocketAddr)| level.peers.iter().take(at).any(|other| same(*other, *peer));
+            if let Some((_, peer)) = level.peers.iter().enumerate().find(|row| again(*row)) {
+                return Some(NodeError::Peer { name: name(), peer: *peer });
+            }
             if level.level >= levels {
                 return Some(NodeError::Level { name: name(), level: level.level, levels });
             }
@@ -278,8 +284,10 @@ impl Node {
     }
 }
 
-/// More often would be a load of its own.
-const BEAT_MIN: Span = Span::from_ms(1);
+/// More often would be a load of its own, and finer than the ticks by which sockets wait.
+const BEAT_MIN: Span = Span::from_ms(10);
+/// One that is late by a beat and one that is lost do not make a lost peer.
+const BEATS_MIN: u64 = 4;
 /// Events that can wait at a level.
 const ROOM_MAX: usize = 1 << 16;
 
@@ -288,11 +296,11 @@ const ROOM_MAX: usize = 1 << 16;
 #[non_exhaustive]
 pub enum NodeError {
     /// It would do nothing else.
-    #[error("a node that tells its peers every {0} that it is there: 1ms is the least")]
+    #[error("a node that tells its peers every {0} that it is there: 10ms is the least")]
     Beat(Span),
     /// Every peer would be lost again and again.
     #[error(
-        "a peer that is told of every {beat} cannot be lost after {lost_after} of silence: that is to be longer, three times as long for instance"
+        "a peer that is told of every {beat} cannot be lost after {lost_after} of silence: that is to be four beats at least"
     )]
     Silence {
         /// How often it tells.
@@ -303,6 +311,17 @@ pub enum NodeError {
     /// Longer payloads than a datagram takes.
     #[error("events of this channel have up to {0} bytes, and a datagram has room for {most} (Options::payload_max)", most = super::wire::PAYLOAD_MAX)]
     Payload(usize),
+    /// Nothing could come.
+    #[error("a node that hears of no others (nodes_max = 0): 64 is the default")]
+    Nobody,
+    /// An address that is a peer's already.
+    #[error("level \"{name}\" has the peer {peer} twice")]
+    Peer {
+        /// Its name.
+        name: String,
+        /// The address.
+        peer: SocketAddr,
+    },
     /// The plan has no such level.
     #[error("level \"{name}\" is to be scheduled as level {level} of the plan, which has {levels}")]
     Level {
@@ -344,9 +363,20 @@ pub enum NodeError {
     },
 }
 
+/// Whether two addresses are one host's, for who receives and who sends: IPv4 may be written as IPv6, and IPv6 has more to it than says who sends.
+pub(super) fn same(one: SocketAddr, other: SocketAddr) -> bool {
+    let scope = |address: SocketAddr| match address {
+        SocketAddr::V6(address) => address.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let (ours, theirs) = (scope(one), scope(other));
+    let hosts = one.ip().to_canonical() == other.ip().to_canonical() && one.port() == other.port();
+    hosts && (ours == theirs || ours == 0 || theirs == 0)
+}
+
 /// What a level between nodes has counted.
 ///
-/// Of the datagrams that came, `events` + `duplicates` + `old` + `loops` were events of peers, the others were beats, or dropped as `strangers` or `malformed`.
+/// A datagram that came is one of `events`, `duplicates`, `old`, `loops`, `strangers` and `malformed`, or a peer's beat.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
     /// The level's name.
@@ -359,7 +389,7 @@ pub struct Traffic {
     pub full: u64,
     /// That the kernel refused to send for another cause.
     pub refused: u64,
-    /// Events whose time was over before they could leave.
+    /// Datagrams with events that did not leave because their time was over.
     pub stale: u64,
     /// Events that came, each counted once.
     pub events: u64,
@@ -369,7 +399,7 @@ pub struct Traffic {
     pub unsynchronized: u64,
     /// Of these, those that came before they were sent, says the clock in common.
     pub skewed: u64,
-    /// Of these, those that went on to other peers.
+    /// Of these, those that went on to another peer.
     pub forwarded: u64,
     /// Events that peers sent and that have not come: dropped there, on the way or here, or still under way.
     pub lost: u64,
@@ -377,7 +407,7 @@ pub struct Traffic {
     pub duplicates: u64,
     /// Events so old that nobody knows whether they came before, of a former run of their node, or of one node too many ([`Node::nodes_max`]).
     pub old: u64,
-    /// This node's own events, and those that went through too many nodes.
+    /// What was this node's own, or had gone through more than 16 nodes.
     pub loops: u64,
     /// Datagrams from others than the level's peers.
     pub strangers: u64,
@@ -415,11 +445,11 @@ mod tests {
         assert_eq!(said(&node), "");
         assert_eq!(
             said(&node.clone().beat(Span::ZERO, ms(5))),
-            "a node that tells its peers every 0ns that it is there: 1ms is the least"
+            "a node that tells its peers every 0ns that it is there: 10ms is the least"
         );
         assert_eq!(
-            said(&node.clone().beat(ms(5), ms(5))),
-            "a peer that is told of every 5ms cannot be lost after 5ms of silence: that is to be longer, three times as long for instance"
+            said(&node.clone().beat(ms(10), ms(39))),
+            "a peer that is told of every 10ms cannot be lost after 39ms of silence: that is to be four beats at least"
         );
         let level = Level::new("a", here(1));
         assert_eq!(
@@ -450,6 +480,17 @@ mod tests {
         ];
         assert_eq!(all.map(Sending::may_block), [false, false, true, true, false]);
         assert_eq!(all.map(Sending::may_drop), [true, true, true, false, true]);
+    }
+
+    #[test]
+    fn a_host_is_known_by_its_address_however_it_is_written() {
+        let of = |text: &str| text.parse::<SocketAddr>().unwrap();
+        assert!(same(of("10.0.0.2:7"), of("[::ffff:10.0.0.2]:7")) && same(of("[fe80::1%2]:7"), of("[fe80::1]:7")));
+        assert!(!same(of("[fe80::1%2]:7"), of("[fe80::1%3]:7")) && !same(of("10.0.0.2:7"), of("10.0.0.2:8")));
+        let level = Level::new("a", here(1)).peer(of("10.0.0.2:7")).peer(of("[::ffff:10.0.0.2]:7"));
+        let wrong = Node::new(1).with(level).wrong(1, 1, 256).unwrap();
+        assert_eq!(wrong.to_string(), "level \"a\" has the peer [::ffff:10.0.0.2]:7 twice");
+        assert!(Node { nodes_max: 0, ..Node::new(1) }.wrong(1, 1, 256).is_some());
     }
 
     #[test]

@@ -34,16 +34,19 @@ pub struct Stream {
     base: u64,
     /// One beyond the newest.
     next: u64,
+    /// Of those that count.
     received: u64,
+    /// Of those before.
+    before: u64,
     /// Bit `number % WINDOW` of the numbers from `next - WINDOW` on.
     seen: [u64; WORDS],
 }
 
 impl Stream {
-    /// Of a node's run, of which nothing before the event `base` counts.
+    /// Of a node's run, of which events before `base` are not missed, though they may come.
     #[must_use]
     pub const fn new(incarnation: u64, base: u64) -> Stream {
-        Stream { incarnation, base, next: base, received: 0, seen: [0; WORDS] }
+        Stream { incarnation, base, next: base, received: 0, before: 0, seen: [0; WORDS] }
     }
 
     /// Which run of the node it is.
@@ -54,14 +57,18 @@ impl Stream {
 
     /// An event came.
     pub fn see(&mut self, number: u64) -> Seen {
-        if number < self.base || number.saturating_add(WINDOW) < self.next {
+        if number.saturating_add(WINDOW) < self.next {
             return Seen::Old;
         }
         self.expect(number.saturating_add(1));
         let (bit, word) = (1 << (number % 64), self.seen.get_mut((number % WINDOW / 64) as usize));
         let Some(word) = word.filter(|word| **word & bit == 0) else { return Seen::Duplicate };
         *word |= bit;
-        self.received += 1;
+        if number < self.base {
+            self.before += 1;
+        } else {
+            self.received += 1;
+        }
         Seen::New
     }
 
@@ -85,7 +92,7 @@ impl Stream {
     /// Events that came, each counted once.
     #[must_use]
     pub const fn received(&self) -> u64 {
-        self.received
+        self.received + self.before
     }
 
     /// Events that were sent and have not come, yet or at all.
@@ -104,42 +111,64 @@ pub enum Turn {
     Lost,
 }
 
-/// Whether a peer is there: it is when something of it came within the last `lost_after`.
+/// Whether a peer is there: it is when something of it came within the last `lost_after`; and which run of which node it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Presence {
     lost_after: Span,
-    /// `None` while it is not there.
-    heard: Option<Time>,
+    /// Of what was heard last.
+    heard: Time,
+    is_there: bool,
+    /// The node and its incarnation, once it was heard.
+    known: Option<(u64, u64)>,
 }
 
 impl Presence {
     /// Of one that has not been heard.
     #[must_use]
     pub const fn new(lost_after: Span) -> Presence {
-        Presence { lost_after, heard: None }
+        Presence { lost_after, heard: Time::ZERO, is_there: false, known: None }
     }
 
     /// Whether it is there, as far as is known.
     #[must_use]
     pub const fn is_there(&self) -> bool {
-        self.heard.is_some()
+        self.is_there
     }
 
-    /// Something of it came.
-    pub fn hear(&mut self, now: Time) -> Option<Turn> {
-        let before = self.heard.replace(now);
-        before.is_none().then_some(Turn::Found)
+    /// The node's number, once it was heard.
+    #[must_use]
+    pub fn node(&self) -> Option<u64> {
+        self.known.map(|(node, _)| node)
     }
 
-    /// It said that it ends.
-    pub fn end(&mut self) -> Option<Turn> {
-        self.heard.take().map(|_| Turn::Lost)
+    /// Something of its own came, from a run of a node; its last word, if it `ends`. What changed, with the node that it concerns: a new run in the place of one that was there is both.
+    ///
+    /// What a former run sent, and what comes after a run's last word, is too late to say anything, until a silence has passed.
+    pub fn hear(&mut self, node: u64, incarnation: u64, ends: bool, now: Time) -> [Option<(Turn, u64)>; 2] {
+        let silent = self.heard.saturating_add(self.lost_after) < now;
+        let turns = match self.known {
+            Some((known, run))
+                if known == node && (run > incarnation || run == incarnation && !self.is_there) && !silent =>
+            {
+                return [None; 2];
+            }
+            Some(known) if known == (node, incarnation) && self.is_there => [None; 2],
+            Some((known, _)) if self.is_there => [Some((Turn::Lost, known)), Some((Turn::Found, node))],
+            _ => [None, Some((Turn::Found, node))],
+        };
+        (self.known, self.heard, self.is_there) = (Some((node, incarnation)), now, !ends);
+        match turns {
+            [first, Some((Turn::Found, _))] if ends => [first, None],
+            [None, None] if ends => [Some((Turn::Lost, node)), None],
+            turns => turns,
+        }
     }
 
     /// Time passes.
-    pub fn pass(&mut self, now: Time) -> Option<Turn> {
-        let silent = self.heard.is_some_and(|heard| heard.saturating_add(self.lost_after) < now);
-        if silent { self.end() } else { None }
+    pub fn pass(&mut self, now: Time) -> Option<(Turn, u64)> {
+        let silent = self.is_there && self.heard.saturating_add(self.lost_after) < now;
+        self.is_there &= !silent;
+        silent.then_some((Turn::Lost, self.node().unwrap_or_default()))
     }
 }
 
@@ -207,9 +236,16 @@ impl Origins {
 
 impl Sums {
     fn and(self, stream: &Stream) -> Sums {
-        Sums { received: self.received + stream.received(), lost: self.lost + stream.lost() }
+        // A peer can say any number.
+        Sums {
+            received: self.received.saturating_add(stream.received()),
+            lost: self.lost.saturating_add(stream.lost()),
+        }
     }
 }
+
+/// The number of a clock that nobody has in common with anybody.
+pub(super) const NO_CLOCK: u64 = 0;
 
 /// What is left of an event's time when it has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -224,7 +260,7 @@ pub(super) struct Left {
 impl Left {
     /// `now` is the time by the own clock `own`, in ns.
     pub(super) fn of(remaining: Span, clock: u64, sent: u64, own: u64, now: u64) -> Left {
-        if clock != own {
+        if clock != own || own == NO_CLOCK {
             return Left { remaining, transit: None, skewed: false };
         }
         let transit = Span::from_ns(now.saturating_sub(sent));
@@ -245,7 +281,7 @@ mod tests {
         /// Beside a set of all numbers that ever came.
         #[test]
         fn a_stream_agrees_with_one_that_remembers_all(
-            base in 0_u64..3,
+            base in 0_u64..2000,
             steps in prop::collection::vec((0_i64..6, 0_u64..2400, any::<bool>()), 1..200),
         ) {
             let mut stream = Stream::new(7, base);
@@ -259,7 +295,7 @@ mod tests {
                     next = next.max(number);
                     continue;
                 }
-                let expected = if number < base || number + WINDOW < next {
+                let expected = if number + WINDOW < next {
                     Seen::Old
                 } else if all.insert(number) {
                     Seen::New
@@ -269,7 +305,7 @@ mod tests {
                 next = if expected == Seen::Old { next } else { next.max(number + 1) };
                 prop_assert_eq!(stream.see(number), expected);
                 prop_assert_eq!(stream.received(), all.len() as u64);
-                prop_assert_eq!(stream.lost(), next - base - all.len() as u64);
+                prop_assert_eq!(stream.lost(), next - base - all.range(base..).count() as u64);
             }
         }
     }
@@ -278,15 +314,24 @@ mod tests {
     fn a_peer_is_there_until_it_has_been_silent_for_too_long() {
         let at = |ms: u64| Time::ZERO + Span::from_ms(ms);
         let mut presence = Presence::new(Span::from_ms(30));
+        let (found, lost) = (|node| [None, Some((Turn::Found, node))], |node| Some((Turn::Lost, node)));
         assert_eq!(presence.pass(at(1000)), None, "nobody was there");
-        assert_eq!(presence.hear(at(1000)), Some(Turn::Found));
-        assert_eq!(presence.hear(at(1020)), None);
+        assert_eq!(presence.hear(5, 1, false, at(1000)), found(5));
+        assert_eq!(presence.hear(5, 1, false, at(1020)), [None; 2]);
         assert_eq!(presence.pass(at(1050)), None, "exactly as long as it may");
-        assert_eq!(presence.pass(at(1051)), Some(Turn::Lost));
+        assert_eq!(presence.pass(at(1051)), lost(5));
         assert_eq!(presence.pass(at(1052)), None, "once");
-        assert_eq!(presence.hear(at(1060)), Some(Turn::Found));
-        assert_eq!(presence.end(), Some(Turn::Lost));
-        assert_eq!(presence.end(), None);
+        assert_eq!(presence.hear(5, 1, false, at(1060)), found(5));
+        assert_eq!(presence.hear(5, 1, true, at(1061)), [lost(5), None], "its last word");
+        assert_eq!(presence.hear(5, 1, false, at(1062)), [None; 2], "what it sent before comes late");
+        assert_eq!(presence.hear(5, 2, false, at(1063)), found(5), "it began anew");
+        assert_eq!(presence.hear(5, 1, true, at(1064)), [None; 2], "the last word of its former run comes late");
+        assert_eq!(presence.hear(5, 3, false, at(1065)), [lost(5), Some((Turn::Found, 5))], "nobody saw it go");
+        assert_eq!(presence.hear(6, 1, false, at(1066)), [lost(5), Some((Turn::Found, 6))], "another in its place");
+        assert_eq!(presence.hear(6, 0, false, at(1090)), [None; 2], "its clock was set back");
+        assert_eq!(presence.pass(at(1097)), lost(6));
+        assert_eq!(presence.hear(6, 0, false, at(1098)), found(6), "after a silence that is its new run");
+        assert_eq!(presence.hear(6, 1, true, at(1099)), [lost(6), None], "a run of which nothing is left");
     }
 
     #[test]
@@ -304,6 +349,11 @@ mod tests {
         assert_eq!(see(2, 1, 0, 104), Some(Seen::New));
         assert_eq!(see(3, 1, 0, 105), None, "no room");
         assert_eq!(see(3, 1, 0, 205), Some(Seen::New), "that of a silent one");
+        // Whatever numbers a peer says.
+        assert_eq!(see(3, 1, u64::MAX - 1, 206), Some(Seen::New));
+        assert_eq!([see(3, 2, 0, 207), see(3, 2, u64::MAX - 1, 208)], [Some(Seen::New); 2]);
+        assert_eq!(see(3, 3, 0, 209), Some(Seen::New));
+        assert_eq!(origins.sums().lost, u64::MAX);
     }
 
     #[test]
@@ -316,6 +366,8 @@ mod tests {
         );
         assert_eq!(left(1, 100, 151).remaining, Span::ZERO);
         assert_eq!(left(1, 100, 90), Left { remaining: Span::from_ns(50), transit: Some(Span::ZERO), skewed: true });
+        let own = Left::of(Span::from_ns(50), NO_CLOCK, 100, NO_CLOCK, 990);
+        assert_eq!(own, left(2, 100, 990), "two without a clock have none in common");
         assert_eq!(left(2, 100, 990), Left { remaining: Span::from_ns(50), transit: None, skewed: false });
         assert_eq!(Left::of(Span::MAX, 1, 0, 1, ms(5).as_ns()).remaining, Span::MAX);
     }

@@ -1,20 +1,20 @@
-//! A replication service on top of the channel, after [KOKYU II-A]: values that operations write go to other nodes (or to other operations of this one) at the
-//! end of a frame, all that were written in it together.
+//! A replication service on top of the channel, after [KOKYU II-A]: values that operations write go to other nodes (or to other operations of this one) when
+//! their frame ends.
 //!
-//! An operation's deadline is the instant at which its values are flushed. A value that is written later is late: it goes with the next flush, and is counted.
-//! What flushes is an operation of the plan like others, with the period of the frame: its handler calls [`Published::flush`].
+//! An operation's deadline is the instant by which its values are to be flushed. What flushes is an operation of the plan like others, periodic with the frame's period: its handler calls
+//! [`Published::flush`], which sends the values whose deadline is not after the flushing job's arrival, the end of a frame. Values of jobs that still have time wait for the flush at their own deadline. A value that
+//! is written after its job's deadline is late: it goes with the next flush, and is counted; and so is a flush that ends after its own deadline, which is to be a short one.
 //!
 //! An event of a flush has the payload: 8 bytes that tell runs of the publisher apart, 8 with the flush's number, then, for each value, its index (2), its length (2),
 //! how often it was written (8), and its bytes. Numbers are big-endian.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use takt_linux::{PiMutex, clock};
 use takt_model::{Span, Time};
 use thiserror::Error;
 
-use super::channel::{Channel, Supplier};
+use super::channel::{Channel, Pushed, Supplier};
 use super::error::EventError;
 use super::inbox::Delivery;
 use crate::dispatch::Job;
@@ -25,6 +25,8 @@ const HEAD: usize = 16;
 const ROW: usize = 12;
 /// Values of one publisher.
 const VALUES_MAX: usize = 1 << 16;
+/// After so long without a flush of the run that it knows, a replica believes an earlier one: the publisher's clock was set back.
+const SILENCE: Span = Span::from_s(2);
 
 /// Why values are not replicated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -45,6 +47,9 @@ pub enum ReplicationError {
     /// Too many values.
     #[error("{0} values; a publisher has {VALUES_MAX} at most")]
     TooMany(usize),
+    /// Not even the smallest value fits into an event.
+    #[error("an event of this channel has room for {0} bytes, and a value needs {least} besides its own (Options::payload_max)", least = HEAD + ROW)]
+    NoRoom(usize),
     /// No such value.
     #[error("there is no value {value}; there are {there}, counted from 0")]
     Unknown {
@@ -68,67 +73,47 @@ pub enum ReplicationError {
     Event(#[from] EventError),
 }
 
-/// What a publisher has counted.
+/// What a publisher has counted. `written` = `flushed` + `replaced` + what waits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Flushes {
     /// Values written.
     pub written: u64,
     /// Of these, those written after their job's deadline: they missed the flush that they were for.
     pub late: u64,
-    /// Of these, those that another one followed before any flush; only that one was sent.
+    /// Values that another one followed before they were sent for the first time.
     pub replaced: u64,
-    /// Values sent.
+    /// Values sent, each counted once.
     pub flushed: u64,
+    /// Values sent again: for want of somebody who got them, or by [`Published::refresh`].
+    pub repeated: u64,
     /// Events that they were sent in.
     pub events: u64,
+    /// Of these, those that a consumer or a peer did not get for want of room, as far as the push could tell.
+    pub missed: u64,
     /// Flushes, with values or without.
     pub flushes: u64,
     /// Of these, those that ended after the flushing job's deadline.
     pub late_flushes: u64,
-    /// Of `events`, those that a consumer or a peer did not get, for want of room: their values go with the next flush again.
-    pub missed: u64,
 }
 
-#[derive(Default)]
-struct Tally {
-    written: AtomicU64,
-    late: AtomicU64,
-    replaced: AtomicU64,
-    flushed: AtomicU64,
-    events: AtomicU64,
-    flushes: AtomicU64,
-    late_flushes: AtomicU64,
-    missed: AtomicU64,
+/// Whether a value is to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Due {
+    /// It has been.
+    No,
+    /// For the first time, by a flush at or after this.
+    At(Time),
+    /// Again, by any flush.
+    Again,
 }
 
-/// A value, where it is written or where it is read.
-struct Value {
+/// A value where it is written.
+struct Row {
     bytes: Box<[u8]>,
     length: usize,
-    /// How often it was written; zero: never.
+    /// How often it was written.
     version: u64,
-    /// Where it is written: whether it is to be sent.
-    fresh: bool,
-    /// Where it is read: when it came.
-    came: Time,
-}
-
-fn room(size: usize) -> PiMutex<Value> {
-    let bytes = vec![0; size].into_boxed_slice();
-    PiMutex::new(Value { bytes, length: 0, version: 0, fresh: false, came: Time::ZERO })
-}
-
-impl Value {
-    fn set(&mut self, bytes: &[u8]) -> bool {
-        let Some(to) = self.bytes.get_mut(..bytes.len()) else { return false };
-        to.copy_from_slice(bytes);
-        self.length = bytes.len();
-        true
-    }
-
-    fn get(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or_default()
-    }
+    due: Due,
 }
 
 /// Values that operations of this process write. A copy is the same one.
@@ -139,17 +124,18 @@ impl Value {
 /// use takt_run::event::{Channel, Options, Published};
 ///
 /// const VALUES: u32 = 9;
-/// let frame = Span::from_ms(50);
+/// let (frame, ms) = (Span::from_ms(50), Span::from_ms);
 /// let operations = Operations::new("mission")
-///     .with(Operation::periodic("steer", frame).wcet(Span::from_ms(5)))
-///     .with(Operation::periodic("flush", frame).wcet(Span::from_ms(1)));
-/// let plan = operations.compute(&Builtin::Muf.strategy(), &Limits::default())?;
+///     .with(Operation::periodic("flush", frame).wcet(ms(1)).deadline(ms(3)))
+///     .with(Operation::periodic("steer", frame).wcet(ms(5)));
+/// let plan = operations.compute(&Builtin::Rm.strategy(), &Limits::default())?;
 /// let channel = Channel::new(Options::default());
 /// // Two values of 8 bytes each.
 /// let values = Published::new(&channel, 1, VALUES, &[8, 8])?;
 /// let (written, flushed) = (values.clone(), values.clone());
 /// let dispatching = Dispatcher::new(plan)
 ///     .on("steer", move |job| drop(written.write(0, &7_u64.to_be_bytes(), job)))?
+///     // What steer wrote in a frame is sent when the next one begins; it is of use for a frame.
 ///     .on("flush", move |job| drop(flushed.flush(frame, job)))?
 ///     .start()?;
 /// let connected = channel.connect(&dispatching)?;
@@ -165,9 +151,17 @@ struct Publishing {
     supplier: Supplier,
     kind: u32,
     run: u64,
-    values: Vec<PiMutex<Value>>,
+    sizes: Vec<usize>,
+    payload_max: usize,
+    /// Of the values, which are few and short: writers and flushes are in it for moments.
+    rows: PiMutex<Rows>,
+    /// Of the flush: one at a time.
     packet: PiMutex<Packet>,
-    tally: Tally,
+}
+
+struct Rows {
+    rows: Vec<Row>,
+    counts: Flushes,
 }
 
 /// An event's payload while it is put together.
@@ -176,153 +170,180 @@ struct Packet {
     number: u64,
     bytes: Box<[u8]>,
     end: usize,
-}
-
-fn count(tally: &AtomicU64) {
-    tally.fetch_add(1, Ordering::Relaxed);
+    /// Where the next flush begins: so that, should there be room for some events only, each value has its turn.
+    begin: usize,
 }
 
 impl Published {
-    /// One value for each of `sizes`, the most bytes that it can have. They go as events of this source and type.
+    /// One value for each of `sizes`, the most bytes that it can have. They go as events of this source and type, which nobody else is to supply.
     ///
     /// # Errors
     /// A value that fits into no event, or too many.
     pub fn new(channel: &Channel, source: u32, kind: u32, sizes: &[usize]) -> Result<Published, ReplicationError> {
         let payload_max = channel.payload_max();
-        let most = payload_max.saturating_sub(HEAD + ROW).min(usize::from(u16::MAX));
+        let most = payload_max.checked_sub(HEAD + ROW).ok_or(ReplicationError::NoRoom(payload_max))?;
+        let most = most.min(usize::from(u16::MAX));
         if sizes.len() > VALUES_MAX {
             return Err(ReplicationError::TooMany(sizes.len()));
         }
         if let Some((value, size)) = sizes.iter().enumerate().find(|(_, size)| **size > most) {
             return Err(ReplicationError::Size { value, size: *size, most });
         }
+        let row = |size: &usize| Row { bytes: vec![0; *size].into(), length: 0, version: 0, due: Due::No };
         let inner = Publishing {
             supplier: channel.supplier(source),
             kind,
             run: clock::realtime_ns(),
-            values: sizes.iter().copied().map(room).collect(),
-            packet: PiMutex::new(Packet { number: 0, bytes: vec![0; payload_max].into_boxed_slice(), end: 0 }),
-            tally: Tally::default(),
+            sizes: sizes.to_vec(),
+            payload_max,
+            rows: PiMutex::new(Rows { rows: sizes.iter().map(row).collect(), counts: Flushes::default() }),
+            packet: PiMutex::new(Packet { number: 0, bytes: vec![0; payload_max].into(), end: 0, begin: 0 }),
         };
         Ok(Published { inner: Arc::new(inner) })
     }
 
-    /// An operation's job writes a value, which goes with the next flush; whether it is in time for the job's deadline.
+    /// The most events that a flush takes: the backlog that a consumer of them needs, its least distance being as short as can be.
+    #[must_use]
+    pub fn events_max(&self) -> usize {
+        // A value that does not fit behind others leaves less room unused than it takes itself: no two neighbouring events fit into one.
+        let all: usize = self.inner.sizes.iter().map(|size| size + ROW).sum();
+        (2 * all).div_ceil((self.inner.payload_max - HEAD).max(1)).clamp(1, self.inner.sizes.len().max(1))
+    }
+
+    /// An operation's job writes a value, to be sent by the flush at the job's deadline. Whether it is in time for that.
     ///
     /// # Errors
     /// There is no such value, or it cannot have so many bytes.
     pub fn write(&self, value: usize, bytes: &[u8], job: &Job<'_>) -> Result<bool, ReplicationError> {
-        let in_time = job.now() <= job.deadline();
-        self.put(value, bytes)?;
-        if !in_time {
-            count(&self.inner.tally.late);
-        }
+        self.put(value, bytes, job.deadline(), || job.now())
+    }
+
+    fn put(
+        &self,
+        value: usize,
+        bytes: &[u8],
+        deadline: Time,
+        now: impl Fn() -> Time,
+    ) -> Result<bool, ReplicationError> {
+        let mut rows = self.inner.rows.lock();
+        let Rows { rows, counts } = &mut *rows;
+        let there = rows.len();
+        let row = rows.get_mut(value).ok_or(ReplicationError::Unknown { value, there })?;
+        let (length, most) = (bytes.len(), row.bytes.len());
+        let to = row.bytes.get_mut(..length).ok_or(ReplicationError::TooLong { value, length, most })?;
+        to.copy_from_slice(bytes);
+        // From here on a flush finds it.
+        let in_time = now() <= deadline;
+        row.length = length;
+        row.version += 1;
+        counts.written += 1;
+        counts.late += u64::from(!in_time);
+        counts.replaced += u64::from(matches!(row.due, Due::At(_)));
+        row.due = Due::At(deadline);
         Ok(in_time)
     }
 
-    fn put(&self, value: usize, bytes: &[u8]) -> Result<(), ReplicationError> {
-        let inner = &*self.inner;
-        let there = inner.values.len();
-        let mut row = inner.values.get(value).ok_or(ReplicationError::Unknown { value, there })?.lock();
-        if !row.set(bytes) {
-            let (length, most) = (bytes.len(), row.bytes.len());
-            return Err(ReplicationError::TooLong { value, length, most });
-        }
-        row.version += 1;
-        count(&inner.tally.written);
-        if std::mem::replace(&mut row.fresh, true) {
-            count(&inner.tally.replaced);
-        }
-        Ok(())
-    }
-
-    /// Sends all values that were written since the last flush, in as few events as they fit into; they are of use for `ttl`. How many there were.
+    /// Sends all values that are due at this job's arrival, in as few events as they fit into; they are of use for `ttl`. How many there were. For one operation: two that flush at a
+    /// time wait for each other, and one that sends with [`Sending::Patient`](super::Sending::Patient) waits for the network.
     ///
     /// # Errors
     /// The channel is not connected, or does not take events of that type. Values that were not sent go with the next flush.
     pub fn flush(&self, ttl: Span, job: &Job<'_>) -> Result<usize, ReplicationError> {
-        let sent = self.send(ttl);
-        if job.now() > job.deadline() {
-            count(&self.inner.tally.late_flushes);
-        }
+        let inner = &*self.inner;
+        let sent = self.send(job.arrival(), |bytes| inner.supplier.push_for(inner.kind, bytes, ttl));
+        let late = job.now() > job.deadline();
+        inner.rows.lock().counts.late_flushes += u64::from(late);
         sent
     }
 
-    fn send(&self, ttl: Span) -> Result<usize, ReplicationError> {
-        let inner = &*self.inner;
-        let mut packet = inner.packet.lock();
+    fn send(
+        &self,
+        boundary: Time,
+        mut push: impl FnMut(&[u8]) -> Result<Pushed, EventError>,
+    ) -> Result<usize, ReplicationError> {
+        let mut packet = self.inner.packet.lock();
         packet.number += 1;
-        count(&inner.tally.flushes);
-        let (mut next, mut sent) = (0, 0);
-        while next < inner.values.len() {
-            let values;
-            (values, next) = self.fill(&mut packet, next);
-            if values == 0 {
-                continue;
+        let values = self.inner.sizes.len();
+        self.inner.rows.lock().counts.flushes += 1;
+        let (mut looked, mut sent) = (0, 0);
+        while looked < values {
+            let begin = packet.begin;
+            let (first, again, step) = self.fill(&mut packet, boundary, begin, values - looked);
+            if first + again == 0 {
+                break;
             }
             let bytes = packet.bytes.get(..packet.end).unwrap_or_default();
-            let pushed = inner.supplier.push_for(inner.kind, bytes, ttl);
-            if pushed.is_err() || pushed.is_ok_and(|pushed| pushed.rejected + pushed.unsent > 0) {
-                walk(bytes, |entry| self.again(entry.value));
+            let pushed = push(bytes);
+            let reached = pushed.is_ok_and(|pushed| pushed.taken + pushed.kept + pushed.sent > 0);
+            let counts = &mut *self.inner.rows.lock();
+            if reached {
+                counts.counts.events += 1;
+                counts.counts.flushed += first;
+                counts.counts.repeated += again;
+                counts.counts.missed += u64::from(pushed.is_ok_and(|pushed| pushed.rejected + pushed.unsent > 0));
+                sent += first + again;
+            } else {
+                walk(bytes, |entry| counts.keep(&entry, boundary));
             }
-            let pushed = pushed?;
-            count(&inner.tally.events);
-            if pushed.rejected + pushed.unsent > 0 {
-                count(&inner.tally.missed);
-            }
-            inner.tally.flushed.fetch_add(values as u64, Ordering::Relaxed);
-            sent += values;
+            pushed?;
+            looked += step;
+            packet.begin = (begin + step) % values;
         }
-        Ok(sent)
+        Ok(sent as usize)
     }
 
-    /// Puts values that are to be sent into a packet, from this one on: how many, and the first that was not looked at.
-    fn fill(&self, packet: &mut Packet, from: usize) -> (usize, usize) {
+    /// Puts values that are due into a packet, this one first: how many for the first time and how many again, and how many were looked at.
+    fn fill(&self, packet: &mut Packet, boundary: Time, begin: usize, most: usize) -> (u64, u64, usize) {
         let head = self.inner.run.to_be_bytes().into_iter().chain(packet.number.to_be_bytes());
         for (to, from) in packet.bytes.iter_mut().zip(head) {
             *to = from;
         }
         packet.end = HEAD;
-        let mut values = 0;
-        for (value, row) in self.inner.values.iter().enumerate().skip(from) {
-            let mut row = row.lock();
-            if !row.fresh {
-                continue;
-            }
-            let entry = Entry { value, version: row.version, bytes: row.get() };
-            let Some(end) = entry.write(&mut packet.bytes, packet.end) else { return (values, value) };
+        let (mut first, mut again) = (0, 0);
+        let mut rows = self.inner.rows.lock();
+        let values = rows.rows.len();
+        for step in 0..most {
+            let value = (begin + step) % values;
+            let Some(row) = rows.rows.get_mut(value) else { continue };
+            let counter = match row.due {
+                Due::At(due) if due <= boundary => &mut first,
+                Due::Again => &mut again,
+                Due::At(_) | Due::No => continue,
+            };
+            let bytes = row.bytes.get(..row.length).unwrap_or_default();
+            let entry = Entry { value, version: row.version, bytes };
+            let Some(end) = entry.write(&mut packet.bytes, packet.end) else { return (first, again, step) };
             packet.end = end;
-            row.fresh = false;
-            values += 1;
+            row.due = Due::No;
+            *counter += 1;
         }
-        (values, self.inner.values.len())
+        (first, again, most)
     }
 
-    fn again(&self, value: usize) {
-        if let Some(row) = self.inner.values.get(value) {
-            let mut row = row.lock();
-            row.fresh = row.version > 0;
-        }
-    }
-
-    /// All values that were ever written go with the next flush: for a peer that is new, or that lost some.
+    /// All values that were ever sent go with the next flush again: for a peer that is new, or that lost some.
     pub fn refresh(&self) {
-        (0..self.inner.values.len()).for_each(|value| self.again(value));
+        for row in &mut self.inner.rows.lock().rows {
+            if row.version > 0 && row.due == Due::No {
+                row.due = Due::Again;
+            }
+        }
     }
 
     /// What was written and sent.
     #[must_use]
     pub fn counts(&self) -> Flushes {
-        let (load, tally) = (|tally: &AtomicU64| tally.load(Ordering::Relaxed), &self.inner.tally);
-        Flushes {
-            written: load(&tally.written),
-            late: load(&tally.late),
-            replaced: load(&tally.replaced),
-            flushed: load(&tally.flushed),
-            events: load(&tally.events),
-            flushes: load(&tally.flushes),
-            late_flushes: load(&tally.late_flushes),
-            missed: load(&tally.missed),
+        self.inner.rows.lock().counts
+    }
+}
+
+impl Rows {
+    /// Nobody got a value: it is to be sent still, unless another one has taken its place.
+    fn keep(&mut self, entry: &Entry<'_>, boundary: Time) {
+        let Some(row) = self.rows.get_mut(entry.value) else { return };
+        if row.due == Due::No && row.version == entry.version {
+            row.due = Due::At(boundary);
+        } else {
+            self.counts.replaced += 1;
         }
     }
 }
@@ -377,18 +398,18 @@ fn walk<'a>(payload: &'a [u8], mut show: impl FnMut(Entry<'a>)) -> bool {
 pub struct Applied {
     /// Values that it took.
     pub applied: u64,
-    /// Values that it had already, or newer ones of.
+    /// Values that it had already, or newer ones of, or of a former run.
     pub old: u64,
-    /// Events that are none of a flush, or of other values than these.
+    /// Events of its publisher's source and type that are none of a flush, or of other values than these.
     pub malformed: u64,
 }
 
 /// What is known of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Known {
-    /// How many bytes it has.
-    pub length: usize,
-    /// How often it was written where it comes from.
+pub struct Known<'a> {
+    /// It.
+    pub bytes: &'a [u8],
+    /// How often it was written where it comes from, in that run.
     pub version: u64,
     /// When it came here.
     pub came: Time,
@@ -397,84 +418,103 @@ pub struct Known {
 /// Values of a publisher as they are known here. A copy is the same one.
 #[derive(Clone)]
 pub struct Replica {
-    inner: Arc<Replicating>,
+    source: u32,
+    kind: u32,
+    values: Arc<PiMutex<Values>>,
 }
 
-struct Replicating {
-    /// Of the publisher.
-    run: PiMutex<u64>,
-    values: Vec<PiMutex<Value>>,
-    applied: AtomicU64,
-    old: AtomicU64,
-    malformed: AtomicU64,
+/// The values of a replica while nobody changes them.
+pub struct Values {
+    /// Of the publisher, and when something of it came.
+    run: u64,
+    heard: Time,
+    copies: Vec<Kept>,
+    counts: Applied,
+}
+
+/// A value where it is read.
+struct Kept {
+    bytes: Box<[u8]>,
+    length: usize,
+    /// In the run that is known; zero: not yet.
+    version: u64,
+    known: Option<(u64, Time)>,
 }
 
 impl Replica {
-    /// Of a publisher with these sizes.
+    /// Of the publisher with this source, type and sizes.
     #[must_use]
-    pub fn new(sizes: &[usize]) -> Replica {
-        let inner = Replicating {
-            run: PiMutex::new(0),
-            values: sizes.iter().copied().map(room).collect(),
-            applied: AtomicU64::new(0),
-            old: AtomicU64::new(0),
-            malformed: AtomicU64::new(0),
-        };
-        Replica { inner: Arc::new(inner) }
+    pub fn new(source: u32, kind: u32, sizes: &[usize]) -> Replica {
+        let copy = |size: &usize| Kept { bytes: vec![0; *size].into(), length: 0, version: 0, known: None };
+        let copies = sizes.iter().map(copy).collect();
+        let values = Values { run: 0, heard: Time::ZERO, copies, counts: Applied::default() };
+        Replica { source, kind, values: Arc::new(PiMutex::new(values)) }
     }
 
-    /// Takes the values of a flush's event: from the handler of the operation that subscribed to them.
+    /// Takes the values of a flush's event, and leaves other events: from the handler of the operation that subscribed to them.
     pub fn apply(&self, delivery: &Delivery<'_>, job: &Job<'_>) {
-        for event in delivery.events() {
-            self.take(event.payload, job.now());
+        for event in delivery.events().filter(|event| (event.head.source, event.head.kind) == (self.source, self.kind))
+        {
+            self.values.lock().take(event.payload, job.now());
         }
     }
 
-    fn take(&self, payload: &[u8], now: Time) {
-        let inner = &*self.inner;
-        let fits = |entry: &Entry<'_>| {
-            inner.values.get(entry.value).is_some_and(|row| entry.bytes.len() <= row.lock().bytes.len())
-        };
-        let mut all_fit = true;
-        if !walk(payload, |entry| all_fit &= fits(&entry)) || !all_fit {
-            return count(&inner.malformed);
-        }
-        let run = payload.first_chunk::<8>().map_or(0, |run| u64::from_be_bytes(*run));
-        let mut known = inner.run.lock();
-        if run > *known {
-            // The publisher began anew, and counts from one again.
-            *known = run;
-            inner.values.iter().for_each(|row| row.lock().version = 0);
-        }
-        let former = run < *known;
-        walk(payload, |entry| {
-            let Some(mut row) = inner.values.get(entry.value).map(PiMutex::lock) else { return };
-            if former || entry.version <= row.version {
-                return count(&inner.old);
-            }
-            row.set(entry.bytes);
-            (row.version, row.came) = (entry.version, now);
-            count(&inner.applied);
-        });
-    }
-
-    /// Copies a value into `into`, as many bytes as it has and there is room for. `None`: it has not come yet, or there is none of that index.
-    #[must_use]
-    pub fn read(&self, value: usize, into: &mut [u8]) -> Option<Known> {
-        let row = self.inner.values.get(value)?.lock();
-        for (to, from) in into.iter_mut().zip(row.get()) {
-            *to = *from;
-        }
-        let known = Known { length: row.length, version: row.version, came: row.came };
-        (known.version > 0).then_some(known)
+    /// Looks at values, all as they were after the same event.
+    pub fn view<R>(&self, look: impl FnOnce(&Values) -> R) -> R {
+        look(&self.values.lock())
     }
 
     /// What it took.
     #[must_use]
     pub fn counts(&self) -> Applied {
-        let load = |tally: &AtomicU64| tally.load(Ordering::Relaxed);
-        let inner = &*self.inner;
-        Applied { applied: load(&inner.applied), old: load(&inner.old), malformed: load(&inner.malformed) }
+        self.values.lock().counts
+    }
+}
+
+impl Values {
+    /// A value, if it has come.
+    #[must_use]
+    pub fn get(&self, value: usize) -> Option<Known<'_>> {
+        let copy = self.copies.get(value)?;
+        let (version, came) = copy.known?;
+        Some(Known { bytes: copy.bytes.get(..copy.length)?, version, came })
+    }
+
+    fn take(&mut self, payload: &[u8], now: Time) {
+        let fits =
+            |entry: &Entry<'_>| self.copies.get(entry.value).is_some_and(|copy| entry.bytes.len() <= copy.bytes.len());
+        let (mut all_fit, mut values) = (true, 0);
+        let whole = walk(payload, |entry| {
+            all_fit &= fits(&entry);
+            values += 1;
+        });
+        if !whole || !all_fit || values == 0 {
+            self.counts.malformed += 1;
+            return;
+        }
+        let run = payload.first_chunk::<8>().map_or(0, |run| u64::from_be_bytes(*run));
+        if run < self.run && self.heard.saturating_add(SILENCE) >= now {
+            self.counts.old += values;
+            return;
+        }
+        self.heard = now;
+        if run != self.run {
+            // The publisher began anew, and counts from one again.
+            self.run = run;
+            self.copies.iter_mut().for_each(|copy| copy.version = 0);
+        }
+        walk(payload, |entry| {
+            let Some(copy) = self.copies.get_mut(entry.value).filter(|copy| entry.version > copy.version) else {
+                self.counts.old += 1;
+                return;
+            };
+            if let Some(to) = copy.bytes.get_mut(..entry.bytes.len()) {
+                to.copy_from_slice(entry.bytes);
+            }
+            copy.length = entry.bytes.len();
+            (copy.version, copy.known) = (entry.version, Some((entry.version, now)));
+            self.counts.applied += 1;
+        });
     }
 }
 
@@ -490,73 +530,116 @@ mod tests {
         Published::new(&channel, 1, 9, sizes).unwrap()
     }
 
-    /// The payloads of a flush, as they would be sent.
-    fn flush(published: &Published) -> Vec<Vec<u8>> {
-        let (mut packet, mut next, mut all) = (published.inner.packet.lock(), 0, Vec::new());
-        packet.number += 1;
-        while next < published.inner.values.len() {
-            let values;
-            (values, next) = published.fill(&mut packet, next);
-            if values > 0 {
-                all.push(packet.bytes[..packet.end].to_vec());
-            }
-        }
+    fn at(at: u64) -> Time {
+        Time::from_ns(at)
+    }
+
+    fn put(published: &Published, value: usize, bytes: &[u8], deadline: u64) {
+        assert!(published.put(value, bytes, at(deadline), || Time::ZERO).unwrap());
+    }
+
+    fn got() -> Result<Pushed, EventError> {
+        Ok(Pushed { sent: 1, ..Pushed::default() })
+    }
+
+    /// The payloads of a flush at this instant, all of which somebody gets.
+    fn flush(published: &Published, boundary: u64) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        let push = |bytes: &[u8]| {
+            all.push(bytes.to_vec());
+            got()
+        };
+        published.send(at(boundary), push).unwrap();
         all
+    }
+
+    fn read(replica: &Replica, value: usize) -> Option<Vec<u8>> {
+        replica.view(|values| values.get(value).map(|known| known.bytes.to_vec()))
     }
 
     #[derive(Clone, Debug)]
     enum Step {
-        Write(usize, Vec<u8>),
-        Flush { lost: bool },
+        /// Which value, what, and in how many flushes it is due.
+        Write(usize, Vec<u8>, u64),
+        /// For each event: it comes, it is lost on the way, it finds no room, or the channel is not there.
+        Flush(Vec<u8>),
         Refresh,
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let write = (0..6_usize, prop::collection::vec(any::<u8>(), 0..=20))
-            .prop_map(|(value, bytes)| Step::Write(value, bytes));
-        let flush = prop::bool::weighted(0.2).prop_map(|lost| Step::Flush { lost });
+        let bytes = prop::collection::vec(any::<u8>(), 0..=20);
+        let write = (0..6_usize, bytes, 0..3_u64).prop_map(|(value, bytes, due)| Step::Write(value, bytes, due));
+        let flush = prop::collection::vec(0..4_u8, 6).prop_map(Step::Flush);
         prop::collection::vec(prop_oneof![6 => write, 3 => flush, 1 => Just(Step::Refresh)], 1..60)
     }
 
     proptest! {
-        /// Beside a table of what was written before the last flush that came.
+        /// Beside a table: what was written, what is due when, and what came.
         #[test]
-        fn a_replica_has_what_was_written_before_the_last_flush_that_came(steps in steps()) {
+        fn a_replica_has_what_came_and_a_publisher_keeps_what_nobody_got(steps in steps()) {
             let sizes = [20; 6];
-            let (published, replica) = (published(80, &sizes), Replica::new(&sizes));
+            let (published, replica) = (published(80, &sizes), Replica::new(1, 9, &sizes));
             let (mut written, mut known) = (vec![None; 6], vec![None; 6]);
-            let mut pending = [false; 6];
+            // When each is due; `None`: it need not be sent.
+            let mut due: [Option<u64>; 6] = [None; 6];
+            let mut now = 0;
             for step in steps {
                 match step {
-                    Step::Write(value, bytes) => {
-                        published.put(value, &bytes).unwrap();
-                        written[value] = Some(bytes);
-                        pending[value] = true;
+                    Step::Write(value, bytes, flushes) => {
+                        put(&published, value, &bytes, now + 1 + flushes);
+                        (written[value], due[value]) = (Some(bytes), Some(now + 1 + flushes));
                     }
                     Step::Refresh => {
                         published.refresh();
-                        (0..6).for_each(|value| pending[value] = written[value].is_some());
+                        for value in (0..6).filter(|value| written[*value].is_some()) {
+                            due[value] = due[value].or(Some(0));
+                        }
                     }
-                    Step::Flush { lost } => {
-                        let events = flush(&published);
-                        prop_assert!(events.iter().all(|event| event.len() <= 80));
-                        for event in events.iter().filter(|_| !lost) {
-                            replica.take(event, Time::ZERO);
-                            // It does no harm twice.
-                            replica.take(event, Time::ZERO);
-                        }
-                        for value in 0..6 {
-                            if std::mem::take(&mut pending[value]) && !lost {
-                                known[value].clone_from(&written[value]);
+                    Step::Flush(fates) => {
+                        now += 1;
+                        let (mut events, mut fates) = (0, fates.into_iter());
+                        let values: Vec<usize> = (0..6).filter(|value| due[*value].is_some_and(|due| due <= now)).collect();
+                        let mut all = Vec::new();
+                        let result = published.send(at(now), |bytes| {
+                            events += 1;
+                            assert!(bytes.len() <= 80);
+                            let fate = fates.next().unwrap_or(0);
+                            let here = entries(bytes).unwrap();
+                            for entry in &here {
+                                assert_eq!(Some(entry.bytes), written[entry.value].as_deref());
+                                all.push(entry.value);
+                                if fate < 2 {
+                                    due[entry.value] = None;
+                                }
+                                if fate == 0 {
+                                    known[entry.value] = Some(entry.bytes.to_vec());
+                                }
                             }
+                            match fate {
+                                0 => {
+                                    // It does no harm twice.
+                                    (0..2).for_each(|_| replica.values.lock().take(bytes, at(now)));
+                                    got()
+                                }
+                                1 => got(),
+                                2 => Ok(Pushed { rejected: 1, ..Pushed::default() }),
+                                _ => Err(EventError::NotConnected),
+                            }
+                        });
+                        all.sort_unstable();
+                        if result.is_ok() {
+                            prop_assert_eq!(&all, &values, "all that is due, each once");
                         }
+                        prop_assert!(events <= published.events_max());
                     }
                 }
                 for (value, known) in known.iter().enumerate() {
-                    let mut bytes = [0; 20];
-                    let read = replica.read(value, &mut bytes).map(|read| bytes[..read.length].to_vec());
-                    prop_assert_eq!(&read, known);
+                    prop_assert_eq!(&read(&replica, value), known);
                 }
+                let counts = published.counts();
+                let waits = published.inner.rows.lock().rows.iter().filter(|row| matches!(row.due, Due::At(_))).count() as u64;
+                // One that nobody got when it was sent again counts as sent before.
+                prop_assert!(counts.written <= counts.flushed + counts.replaced + waits);
             }
             let counts = replica.counts();
             prop_assert!(counts.malformed == 0 && counts.old >= counts.applied);
@@ -564,51 +647,109 @@ mod tests {
     }
 
     #[test]
+    fn each_written_value_is_sent_or_replaced_or_waits() {
+        let published = published(64, &[4, 4]);
+        put(&published, 0, b"a", 10);
+        put(&published, 0, b"b", 10);
+        put(&published, 1, b"c", 20);
+        assert_eq!(flush(&published, 9).len(), 0, "nothing is due");
+        let events = flush(&published, 10);
+        assert_eq!(entries(&events[0]).unwrap()[0].bytes, b"b");
+        published.refresh();
+        put(&published, 0, b"d", 30);
+        assert_eq!(flush(&published, 19).len(), 0, "what was written anew waits for its own deadline");
+        assert_eq!(entries(&flush(&published, 30)[0]).unwrap().len(), 2);
+        let counts = published.counts();
+        assert_eq!((counts.written, counts.flushed, counts.replaced, counts.repeated), (4, 3, 1, 0));
+        published.refresh();
+        assert_eq!(entries(&flush(&published, 31)[0]).unwrap().len(), 2);
+        assert_eq!((published.counts().repeated, published.counts().flushes), (2, 5));
+        assert!(!published.put(0, b"e", at(40), || at(41)).unwrap());
+        assert_eq!(published.counts().late, 1);
+    }
+
+    #[test]
+    fn with_room_for_one_event_only_each_value_has_its_turn() {
+        let published = published(40, &[8; 4]);
+        let mut seen = Vec::new();
+        for boundary in 1..=4 {
+            (0..4).for_each(|value| put(&published, value, b"x", boundary));
+            let mut room = 1;
+            let _ = published.send(at(boundary), |bytes| {
+                if room == 0 {
+                    return Err(EventError::NotConnected);
+                }
+                room -= 1;
+                seen.push(entries(bytes).unwrap()[0].value);
+                got()
+            });
+        }
+        assert_eq!(seen, [0, 1, 2, 3]);
+    }
+
+    #[test]
     fn a_publisher_that_begins_anew_is_believed_and_its_former_run_is_not() {
-        let (sizes, mut bytes) = ([4], [0; 4]);
-        let (first, replica) = (published(64, &sizes), Replica::new(&sizes));
-        (0..5).for_each(|_| first.put(0, b"old").unwrap());
-        let former = flush(&first);
-        replica.take(&former[0], Time::ZERO);
-        let second = published(64, &sizes);
-        second.put(0, b"new").unwrap();
-        replica.take(&flush(&second)[0], Time::ZERO);
-        assert_eq!(replica.read(0, &mut bytes).unwrap().version, 1);
-        replica.take(&former[0], Time::ZERO);
-        assert_eq!((&bytes[..3], replica.counts()), (&b"new"[..], Applied { applied: 2, old: 1, malformed: 0 }));
+        let (sizes, replica) = ([4], Replica::new(1, 9, &[4]));
+        let event = |run: u64, bytes: &[u8]| {
+            let published = published(64, &sizes);
+            put(&published, 0, bytes, 0);
+            let mut event = flush(&published, 0).remove(0);
+            event[..8].copy_from_slice(&run.to_be_bytes());
+            event
+        };
+        let take = |event: &[u8], now: Time| replica.values.lock().take(event, now);
+        take(&event(7, b"old"), at(0));
+        take(&event(8, b"new"), at(1));
+        take(&event(7, b"old"), at(2));
+        assert_eq!((read(&replica, 0).unwrap(), replica.counts().old), (b"new".to_vec(), 1));
+        // What is known stays known until something newer comes.
+        let later = at(1) + SILENCE;
+        take(&event(3, b"set"), later);
+        assert_eq!(read(&replica, 0).unwrap(), b"new", "not before a silence");
+        take(&event(3, b"set"), later + Span::from_ns(1));
+        assert_eq!(read(&replica, 0).unwrap(), b"set", "its clock was set back");
     }
 
     #[test]
     fn what_is_no_flush_of_these_values_is_not_taken_in_part() {
-        let (sizes, replica) = ([4, 4], Replica::new(&[4]));
-        let published = published(64, &sizes);
-        published.put(0, b"a").unwrap();
-        published.put(1, b"b").unwrap();
-        let payload = flush(&published).remove(0);
-        replica.take(&payload, Time::ZERO);
-        (0..payload.len()).for_each(|length| replica.take(&payload[..length], Time::ZERO));
-        // Cut after its head it is a flush without values, and after the first value one of that alone.
-        let whole = (0..payload.len()).filter(|length| entries(&payload[..*length]).is_some()).count();
-        assert_eq!(whole, 2);
-        let counts = Applied { applied: 1, old: 0, malformed: payload.len() as u64 - 1 };
+        let (published, replica) = (published(64, &[4, 4]), Replica::new(1, 9, &[4]));
+        put(&published, 0, b"a", 0);
+        put(&published, 1, b"b", 0);
+        let payload = flush(&published, 0).remove(0);
+        let take = |payload: &[u8]| replica.values.lock().take(payload, Time::ZERO);
+        take(&payload);
+        (0..payload.len()).for_each(|length| take(&payload[..length]));
+        // Cut after the first value it is a flush of that alone; after its head, one of nothing.
+        let counts = Applied { applied: 1, old: 0, malformed: payload.len() as u64 };
         assert_eq!(replica.counts(), counts);
+        assert!(entries(&payload[..HEAD]).is_some_and(|none| none.is_empty()));
     }
 
     #[test]
     fn what_cannot_be_replicated_is_refused() {
-        let channel = Channel::new(Options { payload_max: 30, ..Options::default() });
-        let refused = |sizes: &[usize]| Published::new(&channel, 1, 9, sizes).err().map(|error| error.to_string());
+        let channel = |payload_max| Channel::new(Options { payload_max, ..Options::default() });
+        let refused = |sizes: &[usize]| Published::new(&channel(30), 1, 9, sizes).err().map(|error| error.to_string());
         assert_eq!(refused(&[2]), None);
         assert_eq!(
             refused(&[0, 3]).unwrap(),
             "value 1 has up to 3 bytes, and an event of this channel has room for 2 (Options::payload_max)"
         );
         assert_eq!(refused(&vec![0; VALUES_MAX + 1]).unwrap(), "65537 values; a publisher has 65536 at most");
+        assert_eq!(
+            Published::new(&channel(27), 1, 9, &[0]).err().unwrap().to_string(),
+            "an event of this channel has room for 27 bytes, and a value needs 28 besides its own (Options::payload_max)"
+        );
         let published = published(64, &[4]);
-        assert_eq!(published.put(1, b"").unwrap_err().to_string(), "there is no value 1; there are 1, counted from 0");
-        assert_eq!(published.put(0, b"12345").unwrap_err().to_string(), "value 0 has 5 bytes now, and can have 4");
-        published.put(0, b"1234").unwrap();
-        assert_eq!(published.send(Span::MAX), Err(ReplicationError::Event(EventError::NotConnected)));
-        assert_eq!(flush(&published).len(), 1, "it is still to be sent");
+        let wrong = |value: usize, bytes: &[u8]| {
+            published.put(value, bytes, Time::ZERO, || Time::ZERO).unwrap_err().to_string()
+        };
+        assert_eq!(wrong(1, b""), "there is no value 1; there are 1, counted from 0");
+        assert_eq!(wrong(0, b"12345"), "value 0 has 5 bytes now, and can have 4");
+        put(&published, 0, b"1234", 0);
+        let none = |_: &[u8]| Err(EventError::NotConnected);
+        assert_eq!(published.send(at(1), none), Err(ReplicationError::Event(EventError::NotConnected)));
+        assert_eq!(flush(&published, 1).len(), 1, "it is still to be sent");
+        let nothing = Published::new(&channel(64), 1, 9, &[]).unwrap();
+        assert_eq!(nothing.send(at(1), none), Ok(0));
     }
 }
