@@ -34,6 +34,11 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("make bench", ".ci/run"),
     ("make soak", ".ci/run"),
     ("cargo install --path crates/cli", ".ci/run"),
+    ("cargo build --release --package takt-c", ".ci/run"),
+    (
+        "cc -I crates/c/include crates/c/examples/radar.c target/release/libtakt_c.a -lpthread -ldl -lm -o target/radar",
+        ".ci/run",
+    ),
     ("sudo setcap cap_sys_nice,cap_ipc_lock+ep \"$(command -v takt)\"", ".ci/run"),
     ("ulimit -r 98", ".ci/run"),
     ("ulimit -l unlimited", ".ci/run"),

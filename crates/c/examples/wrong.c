@@ -1,0 +1,40 @@
+/* Calls that are wrong, each answered with a status and a text. */
+#include <stdio.h>
+#include <string.h>
+
+#include "takt.h"
+
+static void show(takt_status status) { printf("%d: %s\n", (int)status, takt_last_error()); }
+
+int main(void) {
+    takt_operations *operations = NULL;
+    takt_plan *plan = NULL;
+    takt_dispatcher *dispatcher = NULL;
+    takt_operation operation;
+    const char *before = "b";
+
+    show(takt_operations_new(NULL, 1, false, &operations));
+    if (takt_operations_new("x", 1, false, &operations) != TAKT_STATUS_OK) {
+        return 1;
+    }
+    memset(&operation, 0, sizeof operation);
+    operation.name = "a";
+    operation.after = &before;
+    operation.after_count = 1;
+    show(takt_operations_add(operations, &operation));
+    operation.arrival = 77;
+    show(takt_operations_add(operations, &operation));
+    show(takt_plan_new(operations, "best", &plan));
+    show(takt_plan_new(operations, "muf", &plan));
+    /* Null pointers are answered, and freeing them is no harm. */
+    if (takt_dispatcher_new(NULL, &dispatcher) != TAKT_STATUS_INVALID ||
+        takt_dispatcher_start(NULL, NULL) != TAKT_STATUS_INVALID || takt_operation_push(NULL) != TAKT_STATUS_INVALID ||
+        takt_supplier_push(NULL, 1, NULL, 0, 0, NULL) != TAKT_STATUS_INVALID || takt_plan_text(NULL, NULL, 0) != 0 ||
+        takt_dispatcher_now_ns(NULL) != 0) {
+        return 1;
+    }
+    takt_plan_free(plan);
+    takt_dispatcher_free(dispatcher);
+    takt_operations_free(operations);
+    return 0;
+}

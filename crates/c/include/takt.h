@@ -1,0 +1,375 @@
+/* takt for C: operations under a scheduling strategy on SCHED_FIFO threads, and a real-time event channel between them.
+ *
+ * Generated from crates/c/src by cbindgen; `TAKT_HEADER=write cargo test -p takt-c` writes it anew.
+ *
+ * Times are nanoseconds; those of a dispatcher count from its start. Strings are UTF-8 and end with a zero byte; takt copies
+ * what it keeps. A call that can fail returns a takt_status, and takt_last_error() tells what was wrong and what to do.
+ * Unless a call says otherwise, pointers must not be null (a call that is given one answers TAKT_STATUS_INVALID), and an object is
+ * used by one thread at a time; takt_operation_push and takt_supplier_push may be called by any thread, and from handlers. */
+
+#ifndef TAKT_H
+#define TAKT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// What became of a call.
+typedef enum {
+  // It did what it says.
+  TAKT_STATUS_OK = 0,
+  // A null pointer, a name that nothing has, a value out of its range, or a call that comes too early or too late.
+  TAKT_STATUS_INVALID = 1,
+  // The operations are no plan under that strategy; all that is wrong is told.
+  TAKT_STATUS_UNPLANNABLE = 2,
+  // A privilege is missing; what to grant is told.
+  TAKT_STATUS_PRIVILEGE = 3,
+  // The kernel refused something else.
+  TAKT_STATUS_REFUSED = 4,
+  // A push: as many jobs as the operation's backlog allows wait or run.
+  TAKT_STATUS_FULL = 5,
+  // A push: the operation's least distance is not over.
+  TAKT_STATUS_TOO_EARLY = 6,
+  // A push: the dispatcher, or the channel, is not there any more, or not yet.
+  TAKT_STATUS_STOPPED = 7,
+  // A handler does not return, or a file could not be written.
+  TAKT_STATUS_TROUBLE = 8,
+  // A defect of takt.
+  TAKT_STATUS_PANIC = 9,
+} takt_status;
+
+// When an operation's jobs are released.
+typedef enum {
+  // By a timer, each period.
+  TAKT_ARRIVAL_PERIODIC = 0,
+  // By takt_operation_push or an event, never twice within the least distance.
+  TAKT_ARRIVAL_SPORADIC = 1,
+  // When all its predecessors are complete.
+  TAKT_ARRIVAL_AFTER = 2,
+} takt_arrival;
+
+// How the patterns of a subscription belong together.
+typedef enum {
+  // The first event that one of them means.
+  TAKT_GROUP_ANY = 0,
+  // An event for each of them, in any order.
+  TAKT_GROUP_ALL = 1,
+  // An event for each of them, one after the other.
+  TAKT_GROUP_SEQUENCE = 2,
+} takt_group;
+
+// A channel.
+typedef struct takt_channel takt_channel;
+
+// A dispatcher, before it starts, while it runs, and when it has stopped.
+typedef struct takt_dispatcher takt_dispatcher;
+
+// An operation of a dispatcher that runs, to push jobs of.
+typedef struct takt_handle takt_handle;
+
+// The job that a handler is called for; of use during that call.
+typedef struct takt_job takt_job;
+
+// A set of operations.
+typedef struct takt_operations takt_operations;
+
+// Who runs when.
+typedef struct takt_plan takt_plan;
+
+// What an operation waits for.
+typedef struct takt_subscription takt_subscription;
+
+// Who pushes events of one source.
+typedef struct takt_supplier takt_supplier;
+
+// What an operation is like. Zero is a value for all that may be left out.
+typedef struct {
+  // Its name, which no other operation has.
+  const char *name;
+  // When its jobs are released: a takt_arrival.
+  uint32_t arrival;
+  // The period, or the least distance; unused where it comes after others.
+  uint64_t period_ns;
+  // When the first job of a periodic one is released.
+  uint64_t offset_ns;
+  // The longest that a job executes.
+  uint64_t wcet_ns;
+  // By when after its release a job must be complete; zero: the period.
+  uint64_t deadline_ns;
+  // Whether it is missed without harm.
+  bool noncritical;
+  // Larger is more important.
+  uint32_t importance;
+  // For fixed priorities; 1 is the most important, zero: none.
+  uint32_t priority;
+  // The plan's CPU that it runs on, from 0.
+  uint32_t cpu;
+  // How many of its jobs may wait or run at once; zero: one.
+  uint32_t backlog;
+  // The names of its predecessors; may be null where there are none.
+  const char *const *after;
+  // How many there are.
+  size_t after_count;
+} takt_operation;
+
+// The code of an operation, called once a job on a real-time thread: it should not wait. `user` is what was given with it.
+typedef void (*takt_handler)(const takt_job *job, void *user);
+
+// How a dispatcher runs. All zero is the default.
+typedef struct {
+  // Run without privilege and without any guarantee, as ordinary threads. Without it a missing privilege is TAKT_STATUS_PRIVILEGE.
+  bool best_effort;
+  // Timers release no job at or after this; zero: they go on.
+  uint64_t duration_ns;
+  // Facts that each CPU keeps between two calls of takt_dispatcher_drain; more are lost and counted. Zero: 65,536.
+  size_t records;
+} takt_options;
+
+// What became of an operation's jobs. released = completed + cancelled + rejected + unfinished.
+typedef struct {
+  // Jobs released.
+  uint64_t released;
+  // Jobs that came to their end.
+  uint64_t completed;
+  // Of these, after their deadline.
+  uint64_t late;
+  // Jobs omitted, or shed with a predecessor.
+  uint64_t cancelled;
+  // Jobs not queued, for too many of the operation waited or ran.
+  uint64_t rejected;
+  // Jobs that wait, run, were dropped at their deadline, or failed.
+  uint64_t unfinished;
+} takt_counts;
+
+// Which events are meant: those whose type and source agree with these values in all bits of the masks. A mask of zero means any.
+typedef struct {
+  // The bits of the type that are wanted.
+  uint32_t kind;
+  // The bits of the type that count.
+  uint32_t kind_mask;
+  // The bits of the source that are wanted.
+  uint32_t source;
+  // The bits of the source that count.
+  uint32_t source_mask;
+} takt_pattern;
+
+// An event as a handler is given it; of use during that call.
+typedef struct {
+  // Its type.
+  uint32_t kind;
+  // Its source.
+  uint32_t source;
+  // Zero for the first event of its supplier.
+  uint64_t number;
+  // When it was pushed.
+  uint64_t sent_ns;
+  // After this it is of no use; all ones: never.
+  uint64_t expires_ns;
+  // What its supplier said.
+  const uint8_t *payload;
+  // How many bytes.
+  size_t length;
+  // Which pattern of the subscription it is for, from 0.
+  size_t pattern;
+} takt_event;
+
+// The code of an operation that consumes events: `count` of them, one for each pattern that took part.
+typedef void (*takt_event_handler)(const takt_event *events, size_t count, const takt_job *job, void *user);
+
+// What a push came to.
+typedef struct {
+  // Consumers whose operation was pushed.
+  size_t taken;
+  // Consumers that wait for more.
+  size_t kept;
+  // Consumers whose operation was not pushed, for want of room or time.
+  size_t rejected;
+} takt_pushed;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// What the last call of this thread that failed said: what was wrong, where, and what to do. It stays until another one fails.
+const char *takt_last_error(void);
+
+// An empty set of operations for so many CPUs, at least one. With `cancel`, noncritical jobs that can no longer be in time are omitted.
+// `name` is a string, `into` may be written.
+takt_status takt_operations_new(const char *name,
+                                uint32_t cpus,
+                                bool cancel,
+                                takt_operations **into);
+
+// Adds an operation. What is wrong with it is told when the plan is made.
+// `operations` came from takt_operations_new; `operation` and what it points to can be read.
+takt_status takt_operations_add(takt_operations *operations, const takt_operation *operation);
+
+// Frees a set of operations; a null pointer is no harm. Plans made of it stay.
+// It came from takt_operations_new, and is not used any more.
+void takt_operations_free(takt_operations *operations);
+
+// The plan of a set of operations under a strategy: "rm", "dm", "edf", "mlf", "muf", "rms+mlf", "fifo", as in a system file.
+// `operations` came from takt_operations_new, `strategy` is a string, `into` may be written.
+takt_status takt_plan_new(const takt_operations *operations,
+                          const char *strategy,
+                          takt_plan **into);
+
+// The plan of the first node of a system file's text, with its strategy and its modes.
+// `toml` is a string, `into` may be written.
+takt_status takt_plan_of_system(const char *toml, takt_plan **into);
+
+// Copies the plan's table into `into`, cut to `size` bytes and ended by a zero byte; how many bytes it has without that. `into` may be null: to learn how many.
+// Zero where the plan is a null pointer.
+// `plan` is null or came from a call that makes plans; `into` is null, or `size` bytes of it may be written.
+size_t takt_plan_text(const takt_plan *plan,
+                      char *into,
+                      size_t size);
+
+// Frees a plan; a null pointer is no harm. Dispatchers and channels made of it stay.
+// It came from a call that makes plans, and is not used any more.
+void takt_plan_free(takt_plan *plan);
+
+// A dispatcher for a plan, which it copies.
+// `plan` came from a call that makes plans, `into` may be written.
+takt_status takt_dispatcher_new(const takt_plan *plan, takt_dispatcher **into);
+
+// Gives an operation its handler, which is called with `user`. To be called before the start; every operation needs one.
+// `dispatcher` came from takt_dispatcher_new, `operation` is a string. `handler` does not unwind, and with `user` it may be called on any of the dispatcher's threads,
+// one call of it at a time, until the dispatcher has stopped.
+takt_status takt_dispatcher_on(takt_dispatcher *dispatcher,
+                               const char *operation,
+                               takt_handler handler,
+                               void *user);
+
+// Writes all that happens to a log, which `takt stats`, `takt chart` and the others read. To be called before the start; takt_dispatcher_drain writes on.
+// `dispatcher` came from takt_dispatcher_new, `path` is a string.
+takt_status takt_dispatcher_log(takt_dispatcher *dispatcher,
+                                const char *path);
+
+// Starts all threads and returns at their time zero. `options` may be null.
+// `dispatcher` came from takt_dispatcher_new; `options` is null or can be read.
+takt_status takt_dispatcher_start(takt_dispatcher *dispatcher, const takt_options *options);
+
+// An operation of a dispatcher that runs, to push jobs of it. It may outlive the dispatcher; pushes answer TAKT_STATUS_STOPPED then.
+// `dispatcher` came from takt_dispatcher_new, `operation` is a string, `into` may be written.
+takt_status takt_dispatcher_operation(const takt_dispatcher *dispatcher,
+                                      const char *operation,
+                                      takt_handle **into);
+
+// Releases a job now, by any thread. Takes a lock with priority inheritance for a moment, allocates nothing, never waits for room.
+// `operation` came from takt_dispatcher_operation.
+takt_status takt_operation_push(const takt_handle *operation);
+
+// Frees what takt_dispatcher_operation gave; a null pointer is no harm.
+// It came from there, and is not used any more.
+void takt_operation_free(takt_handle *operation);
+
+// The time since the dispatcher's start; zero where it does not run.
+// `dispatcher` is null or came from takt_dispatcher_new.
+uint64_t takt_dispatcher_now_ns(const takt_dispatcher *dispatcher);
+
+// Another plan holds from now on: 0 is that of the node's strategy, k that of its k-th mode. Nothing is lost or told twice.
+// `dispatcher` came from takt_dispatcher_new.
+takt_status takt_dispatcher_switch(const takt_dispatcher *dispatcher,
+                                   size_t plan);
+
+// Writes what has happened since the last time to the log, or forgets it where there is none. To be called often enough that `records` are not exceeded.
+// `dispatcher` came from takt_dispatcher_new.
+takt_status takt_dispatcher_drain(takt_dispatcher *dispatcher);
+
+// What became of an operation's jobs: so far, or in the end.
+// `dispatcher` came from takt_dispatcher_new, `operation` is a string, `into` may be written.
+takt_status takt_dispatcher_counts(const takt_dispatcher *dispatcher, const char *operation, takt_counts *into);
+
+// Stops: no job starts any more, those that run may return (5 s at most). The log is complete then. Not to be called from a handler.
+// `dispatcher` came from takt_dispatcher_new.
+takt_status takt_dispatcher_stop(takt_dispatcher *dispatcher);
+
+// Stops a dispatcher if it runs, and frees it; a null pointer is no harm.
+// It came from takt_dispatcher_new, and is not used any more, nor is a channel connected to it.
+void takt_dispatcher_free(takt_dispatcher *dispatcher);
+
+// The job's number among those of its operation, from 0.
+// `job` is what a handler was called with, during that call; so for the calls below.
+uint64_t takt_job_number(const takt_job *job);
+
+// When the job was released.
+// As takt_job_number.
+uint64_t takt_job_arrival_ns(const takt_job *job);
+
+// By when it must be complete.
+// As takt_job_number.
+uint64_t takt_job_deadline_ns(const takt_job *job);
+
+// How long it is until then; zero once it is over.
+// As takt_job_number.
+uint64_t takt_job_time_left_ns(const takt_job *job);
+
+// Whether the job is to return at once: it was dropped at its deadline, or the dispatcher stops. A long handler asks now and then.
+// As takt_job_number.
+bool takt_job_must_stop(const takt_job *job);
+
+// A channel for payloads of up to `payload_max` bytes, groups of up to `events_max` events, and a history of so many. Zero: 256 bytes, 8 events, none.
+// `into` may be written.
+takt_status takt_channel_new(size_t payload_max,
+                             size_t events_max,
+                             size_t history,
+                             takt_channel **into);
+
+// A sporadic operation of a plan waits for `count` patterns, which `group` (a takt_group) joins. To be called before the channel is connected.
+// `channel` and `plan` came from calls that make them, `operation` is a string, `patterns` points to `count` of them, `into` may be written.
+takt_status takt_channel_subscribe(const takt_channel *channel,
+                                   const takt_plan *plan,
+                                   const char *operation,
+                                   uint32_t group,
+                                   const takt_pattern *patterns,
+                                   size_t count,
+                                   takt_subscription **into);
+
+// Gives an operation that subscribed its handler, which is called with `user`. To be called before the start.
+// `dispatcher` and `subscription` came from calls that make them, `operation` is a string, that of the subscription. `handler` and `user` are as for takt_dispatcher_on.
+takt_status takt_dispatcher_on_events(takt_dispatcher *dispatcher,
+                                      const char *operation,
+                                      const takt_subscription *subscription,
+                                      takt_event_handler handler,
+                                      void *user);
+
+// Frees what takt_channel_subscribe gave; a null pointer is no harm. The operation goes on waiting.
+// It came from there, and is not used any more.
+void takt_subscription_free(takt_subscription *subscription);
+
+// Delivers from now on to the operations of a dispatcher that runs, until takt_channel_disconnect.
+// `channel` and `dispatcher` came from calls that make them.
+takt_status takt_channel_connect(takt_channel *channel, const takt_dispatcher *dispatcher);
+
+// Delivers no more. To be called before the dispatcher stops; a channel that is not connected is no harm.
+// `channel` came from takt_channel_new.
+takt_status takt_channel_disconnect(takt_channel *channel);
+
+// Disconnects and frees a channel; a null pointer is no harm. Pushes of its suppliers answer TAKT_STATUS_STOPPED then.
+// It came from takt_channel_new, and is not used any more.
+void takt_channel_free(takt_channel *channel);
+
+// Who pushes events under this number.
+// `channel` came from takt_channel_new, `into` may be written.
+takt_status takt_channel_supplier(const takt_channel *channel, uint32_t source, takt_supplier **into);
+
+// Pushes an event, by any thread, which is of no use after `ttl_ns` (zero: it does not expire). Allocates nothing, and waits for nothing. `pushed` may be null.
+// A payload that is too long, or a type of the channel's own (the three largest), is TAKT_STATUS_INVALID.
+// `supplier` came from takt_channel_supplier, `payload` points to `length` bytes (it may be null where that is zero), `pushed` is null or may be written.
+takt_status takt_supplier_push(const takt_supplier *supplier,
+                               uint32_t kind,
+                               const uint8_t *payload,
+                               size_t length,
+                               uint64_t ttl_ns,
+                               takt_pushed *pushed);
+
+// Frees what takt_channel_supplier gave; a null pointer is no harm.
+// It came from there, and is not used any more.
+void takt_supplier_free(takt_supplier *supplier);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* TAKT_H */

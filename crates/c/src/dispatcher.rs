@@ -1,0 +1,434 @@
+//! A dispatcher: handlers of a plan's operations on SCHED_FIFO threads.
+
+use std::ffi::{c_char, c_void};
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+
+use takt_log::{BackEnd, Definitions, Header, NullSink, Writer};
+use takt_model::{Span, Time};
+use takt_run::dispatch::{self, Dispatcher, Dispatching, Handle, Job, KINDS, Options, PushError, StartError};
+
+use crate::plan::takt_plan;
+use crate::status::{Wrong, call, free, give, object, object_mut, takt_status, text};
+
+/// The job that a handler is called for; of use during that call.
+pub struct takt_job {
+    _private: [u8; 0],
+}
+
+/// The code of an operation, called once a job on a real-time thread: it should not wait. `user` is what was given with it.
+pub type takt_handler = Option<unsafe extern "C" fn(job: *const takt_job, user: *mut c_void)>;
+
+/// What a handler is called with, on the dispatcher's threads.
+pub(crate) struct User(pub(crate) *mut c_void);
+
+// SAFETY: whoever gives it to a handler says, by the condition of that call, that it may be used on the dispatcher's threads.
+unsafe impl Send for User {}
+
+impl User {
+    /// By a method, so that a closure takes the whole.
+    pub(crate) fn get(&self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// As C sees it.
+pub(crate) fn job_of(job: &Job<'_>) -> *const takt_job {
+    std::ptr::from_ref(job).cast()
+}
+
+/// How a dispatcher runs. All zero is the default.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct takt_options {
+    /// Run without privilege and without any guarantee, as ordinary threads. Without it a missing privilege is TAKT_STATUS_PRIVILEGE.
+    pub best_effort: bool,
+    /// Timers release no job at or after this; zero: they go on.
+    pub duration_ns: u64,
+    /// Facts that each CPU keeps between two calls of takt_dispatcher_drain; more are lost and counted. Zero: 65,536.
+    pub records: usize,
+}
+
+/// What became of an operation's jobs. released = completed + cancelled + rejected + unfinished.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(C)]
+pub struct takt_counts {
+    /// Jobs released.
+    pub released: u64,
+    /// Jobs that came to their end.
+    pub completed: u64,
+    /// Of these, after their deadline.
+    pub late: u64,
+    /// Jobs omitted, or shed with a predecessor.
+    pub cancelled: u64,
+    /// Jobs not queued, for too many of the operation waited or ran.
+    pub rejected: u64,
+    /// Jobs that wait, run, were dropped at their deadline, or failed.
+    pub unfinished: u64,
+}
+
+type Log = Writer<BufWriter<File>>;
+
+/// A dispatcher, before it starts, while it runs, and when it has stopped.
+pub struct takt_dispatcher {
+    built: Option<Dispatcher>,
+    pub(crate) running: Option<Dispatching>,
+    log: Option<Log>,
+    /// At the end.
+    counts: Vec<(String, dispatch::Counts)>,
+}
+
+/// An operation of a dispatcher that runs, to push jobs of.
+pub struct takt_handle(Handle);
+
+/// A dispatcher for a plan, which it copies.
+///
+/// # Safety
+/// `plan` came from a call that makes plans, `into` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_new(plan: *const takt_plan, into: *mut *mut takt_dispatcher) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let plan = unsafe { object(plan, "the plan") }?;
+        let built = Some(Dispatcher::new(plan.0.clone()));
+        // SAFETY: as above.
+        unsafe { give(into, takt_dispatcher { built, running: None, log: None, counts: Vec::new() }) }
+    })
+}
+
+impl takt_dispatcher {
+    /// Gives a handler to an operation.
+    pub(crate) fn handle(
+        &mut self,
+        operation: &str,
+        handler: impl FnMut(&Job<'_>) + Send + 'static,
+    ) -> Result<(), Wrong> {
+        let Some(built) = self.built.take() else {
+            return Err(Wrong::invalid("the dispatcher has started: handlers are given before that"));
+        };
+        if !built.plan().rows.iter().any(|row| row.name == operation) {
+            self.built = Some(built);
+            return Err(Wrong::invalid(format_args!("the plan has no operation \"{operation}\" to handle")));
+        }
+        self.built = Some(built.on(operation, handler).map_err(Wrong::invalid)?);
+        Ok(())
+    }
+}
+
+/// Gives an operation its handler, which is called with `user`. To be called before the start; every operation needs one.
+///
+/// # Safety
+/// `dispatcher` came from takt_dispatcher_new, `operation` is a string. `handler` does not unwind, and with `user` it may be called on any of the dispatcher's threads,
+/// one call of it at a time, until the dispatcher has stopped.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_on(
+    dispatcher: *mut takt_dispatcher,
+    operation: *const c_char,
+    handler: takt_handler,
+    user: *mut c_void,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let dispatcher = unsafe { object_mut(dispatcher, "the dispatcher") }?;
+        // SAFETY: as above.
+        let operation = unsafe { text(operation, "the operation's name") }?;
+        let handler = handler.ok_or_else(|| Wrong::invalid("the handler is a null pointer"))?;
+        let user = User(user);
+        // SAFETY: as above; the job lives during the call.
+        dispatcher.handle(operation, move |job| unsafe { handler(job_of(job), user.get()) })
+    })
+}
+
+/// Writes all that happens to a log, which `takt stats`, `takt chart` and the others read. To be called before the start; takt_dispatcher_drain writes on.
+///
+/// # Safety
+/// `dispatcher` came from takt_dispatcher_new, `path` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_log(dispatcher: *mut takt_dispatcher, path: *const c_char) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let dispatcher = unsafe { object_mut(dispatcher, "the dispatcher") }?;
+        // SAFETY: as above.
+        let path = unsafe { text(path, "the path") }?;
+        let built = dispatcher.built.as_ref();
+        let plan =
+            built.ok_or_else(|| Wrong::invalid("the dispatcher has started: a log is opened before that"))?.plan();
+        let wrong = |error: &dyn std::fmt::Display| Wrong::new(takt_status::Trouble, format_args!("{path}: {error}"));
+        let file = File::create(path).map_err(|error| wrong(&error))?;
+        let header = Header::new(String::new(), None, BackEnd::Run, KINDS);
+        let definitions = Definitions::of(&plan.system);
+        let writer = Writer::new(BufWriter::new(file), &header, &definitions).map_err(|error| wrong(&error))?;
+        dispatcher.log = Some(writer);
+        Ok(())
+    })
+}
+
+/// Starts all threads and returns at their time zero. `options` may be null.
+///
+/// # Safety
+/// `dispatcher` came from takt_dispatcher_new; `options` is null or can be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_start(
+    dispatcher: *mut takt_dispatcher,
+    options: *const takt_options,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let dispatcher = unsafe { object_mut(dispatcher, "the dispatcher") }?;
+        // SAFETY: as above.
+        let wanted = unsafe { options.as_ref() };
+        let built = dispatcher.built.take().ok_or_else(|| Wrong::invalid("the dispatcher has started before"))?;
+        let default = Options::default();
+        let options = wanted.map_or(default, |wanted| Options {
+            best_effort: wanted.best_effort,
+            duration: (wanted.duration_ns > 0).then(|| Span::from_ns(wanted.duration_ns)),
+            records: if wanted.records > 0 { wanted.records } else { default.records },
+            ..default
+        });
+        let started = built.with(options).start();
+        dispatcher.running = Some(started.map_err(|error| {
+            let status = match error {
+                StartError::Privilege { .. } => takt_status::Privilege,
+                StartError::Refused { .. } | StartError::Spawn { .. } => takt_status::Refused,
+                _ => takt_status::Invalid,
+            };
+            Wrong::new(status, error)
+        })?);
+        Ok(())
+    })
+}
+
+/// An operation of a dispatcher that runs, to push jobs of it. It may outlive the dispatcher; pushes answer TAKT_STATUS_STOPPED then.
+///
+/// # Safety
+/// `dispatcher` came from takt_dispatcher_new, `operation` is a string, `into` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_operation(
+    dispatcher: *const takt_dispatcher,
+    operation: *const c_char,
+    into: *mut *mut takt_handle,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let dispatcher = unsafe { object(dispatcher, "the dispatcher") }?;
+        // SAFETY: as above.
+        let name = unsafe { text(operation, "the operation's name") }?;
+        let running = dispatcher.running.as_ref();
+        let running = running.ok_or_else(|| Wrong::new(takt_status::Stopped, "the dispatcher does not run"))?;
+        let handle = running.operation(name);
+        let handle = handle.ok_or_else(|| Wrong::invalid(format_args!("the plan has no operation \"{name}\"")))?;
+        // SAFETY: as above.
+        unsafe { give(into, takt_handle(handle)) }
+    })
+}
+
+/// Releases a job now, by any thread. Takes a lock with priority inheritance for a moment, allocates nothing, never waits for room.
+///
+/// # Safety
+/// `operation` came from takt_dispatcher_operation.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_operation_push(operation: *const takt_handle) -> takt_status {
+    // SAFETY: by this function's condition.
+    match unsafe { operation.as_ref() }.map(|operation| operation.0.push()) {
+        Some(Ok(_)) => takt_status::Ok,
+        // Without a text: that would be an allocation.
+        Some(Err(PushError::Full)) => takt_status::Full,
+        Some(Err(PushError::TooEarly { .. })) => takt_status::TooEarly,
+        Some(Err(PushError::Stopped)) => takt_status::Stopped,
+        Some(Err(PushError::NotPushed)) | None => takt_status::Invalid,
+    }
+}
+
+/// Frees what takt_dispatcher_operation gave; a null pointer is no harm.
+///
+/// # Safety
+/// It came from there, and is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_operation_free(operation: *mut takt_handle) {
+    // SAFETY: by this function's condition.
+    unsafe { free(operation) }
+}
+
+/// The time since the dispatcher's start; zero where it does not run.
+///
+/// # Safety
+/// `dispatcher` is null or came from takt_dispatcher_new.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_now_ns(dispatcher: *const takt_dispatcher) -> u64 {
+    // SAFETY: by this function's condition.
+    let running = unsafe { dispatcher.as_ref() }.and_then(|dispatcher| dispatcher.running.as_ref());
+    running.map_or(0, |running| running.now().as_ns())
+}
+
+/// Another plan holds from now on: 0 is that of the node's strategy, k that of its k-th mode. Nothing is lost or told twice.
+///
+/// # Safety
+/// `dispatcher` came from takt_dispatcher_new.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_switch(dispatcher: *const takt_dispatcher, plan: usize) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition.
+        let dispatcher = unsafe { object(dispatcher, "the dispatcher") }?;
+        let running = dispatcher.running.as_ref();
+        let running = running.ok_or_else(|| Wrong::new(takt_status::Stopped, "the dispatcher does not run"))?;
+        let modes = running.plan().modes.len();
+        let none =
+            || Wrong::invalid(format_args!("there is no plan {plan}: this one has {modes} modes, counted from 1"));
+        running.switch(plan).map(drop).ok_or_else(none)
+    })
+}
+
+/// Writes what has happened since the last time to the log, or forgets it where there is none. To be called often enough that `records` are not exceeded.
+///
+/// # Safety
+/// `dispatcher` came from takt_dispatcher_new.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_drain(dispatcher: *mut takt_dispatcher) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition.
+        let dispatcher = unsafe { object_mut(dispatcher, "the dispatcher") }?;
+        let takt_dispatcher { running: Some(running), log, .. } = dispatcher else {
+            return Err(Wrong::new(takt_status::Stopped, "the dispatcher does not run"));
+        };
+        match log {
+            Some(log) => running.drain(log),
+            None => running.drain(&mut NullSink),
+        }
+        Ok(())
+    })
+}
+
+/// What became of an operation's jobs: so far, or in the end.
+///
+/// # Safety
+/// `dispatcher` came from takt_dispatcher_new, `operation` is a string, `into` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_counts(
+    dispatcher: *const takt_dispatcher,
+    operation: *const c_char,
+    into: *mut takt_counts,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let dispatcher = unsafe { object(dispatcher, "the dispatcher") }?;
+        // SAFETY: as above.
+        let name = unsafe { text(operation, "the operation's name") }?;
+        // SAFETY: as above.
+        let into = unsafe { object_mut(into, "the pointer to the counts") }?;
+        let now = dispatcher.running.as_ref().map(Dispatching::counts);
+        let all = now.as_ref().unwrap_or(&dispatcher.counts);
+        let found = all.iter().find(|(operation, _)| operation == name);
+        let (_, counts) = found.ok_or_else(|| {
+            Wrong::invalid(format_args!("nothing is counted of an operation \"{name}\": there is none, or nothing ran"))
+        })?;
+        *into = takt_counts {
+            released: counts.released,
+            completed: counts.completed,
+            late: counts.late,
+            cancelled: counts.cancelled,
+            rejected: counts.rejected,
+            unfinished: counts.unfinished(),
+        };
+        Ok(())
+    })
+}
+
+/// Stops: no job starts any more, those that run may return (5 s at most). The log is complete then. Not to be called from a handler.
+///
+/// # Safety
+/// `dispatcher` came from takt_dispatcher_new.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_stop(dispatcher: *mut takt_dispatcher) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition.
+        let dispatcher = unsafe { object_mut(dispatcher, "the dispatcher") }?;
+        let running = dispatcher.running.take();
+        let running = running.ok_or_else(|| Wrong::new(takt_status::Stopped, "the dispatcher does not run"))?;
+        let trouble = |error: &dyn std::fmt::Display| Wrong::new(takt_status::Trouble, error);
+        // Should a handler not return, these are the last that are known.
+        dispatcher.counts = running.counts();
+        let mut log = dispatcher.log.take();
+        let stopped = match &mut log {
+            Some(log) => running.stop(log),
+            None => running.stop(&mut NullSink),
+        };
+        let end: Result<Time, Wrong> = stopped.map_err(|error| trouble(&error)).map(|stopped| {
+            dispatcher.counts = stopped.counts;
+            stopped.end
+        });
+        if let (Some(log), Ok(end)) = (log, &end) {
+            let mut file = log.finish(*end).map_err(|error| trouble(&error))?;
+            file.flush().map_err(|error| trouble(&error))?;
+        }
+        end.map(drop)
+    })
+}
+
+/// Stops a dispatcher if it runs, and frees it; a null pointer is no harm.
+///
+/// # Safety
+/// It came from takt_dispatcher_new, and is not used any more, nor is a channel connected to it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_free(dispatcher: *mut takt_dispatcher) {
+    // SAFETY: by this function's condition.
+    unsafe { free(dispatcher) }
+}
+
+/// What `of` says of a handler's job.
+///
+/// # Safety
+/// `job` is what a handler was called with, during that call.
+unsafe fn of_job<R>(job: *const takt_job, of: impl FnOnce(&Job<'_>) -> R) -> R {
+    // SAFETY: `job_of` made it of a job that lives during the handler's call.
+    of(unsafe { &*job.cast::<Job<'_>>() })
+}
+
+/// The job's number among those of its operation, from 0.
+///
+/// # Safety
+/// `job` is what a handler was called with, during that call; so for the calls below.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_job_number(job: *const takt_job) -> u64 {
+    // SAFETY: by this function's condition.
+    unsafe { of_job(job, |job| job.number()) }
+}
+
+/// When the job was released.
+///
+/// # Safety
+/// As takt_job_number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_job_arrival_ns(job: *const takt_job) -> u64 {
+    // SAFETY: by this function's condition.
+    unsafe { of_job(job, |job| job.arrival().as_ns()) }
+}
+
+/// By when it must be complete.
+///
+/// # Safety
+/// As takt_job_number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_job_deadline_ns(job: *const takt_job) -> u64 {
+    // SAFETY: by this function's condition.
+    unsafe { of_job(job, |job| job.deadline().as_ns()) }
+}
+
+/// How long it is until then; zero once it is over.
+///
+/// # Safety
+/// As takt_job_number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_job_time_left_ns(job: *const takt_job) -> u64 {
+    // SAFETY: by this function's condition.
+    unsafe { of_job(job, |job| job.time_left().as_ns()) }
+}
+
+/// Whether the job is to return at once: it was dropped at its deadline, or the dispatcher stops. A long handler asks now and then.
+///
+/// # Safety
+/// As takt_job_number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_job_must_stop(job: *const takt_job) -> bool {
+    // SAFETY: by this function's condition.
+    unsafe { of_job(job, |job| job.must_stop()) }
+}

@@ -1,0 +1,221 @@
+//! Operations, and the plan that a strategy makes of them.
+
+use std::ffi::c_char;
+
+use takt_model::{Builtin, NodeId, Span, file};
+use takt_run::dispatch::{Limits, Operation, Operations, Plan};
+
+use crate::status::{Wrong, call, copy, free, give, object, object_mut, takt_status, text};
+
+/// When an operation's jobs are released.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub enum takt_arrival {
+    /// By a timer, each period.
+    Periodic = 0,
+    /// By takt_operation_push or an event, never twice within the least distance.
+    Sporadic = 1,
+    /// When all its predecessors are complete.
+    After = 2,
+}
+
+impl takt_arrival {
+    fn of(number: u32) -> Option<takt_arrival> {
+        [takt_arrival::Periodic, takt_arrival::Sporadic, takt_arrival::After]
+            .into_iter()
+            .find(|arrival| *arrival as u32 == number)
+    }
+}
+
+/// What an operation is like. Zero is a value for all that may be left out.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct takt_operation {
+    /// Its name, which no other operation has.
+    pub name: *const c_char,
+    /// When its jobs are released: a takt_arrival.
+    pub arrival: u32,
+    /// The period, or the least distance; unused where it comes after others.
+    pub period_ns: u64,
+    /// When the first job of a periodic one is released.
+    pub offset_ns: u64,
+    /// The longest that a job executes.
+    pub wcet_ns: u64,
+    /// By when after its release a job must be complete; zero: the period.
+    pub deadline_ns: u64,
+    /// Whether it is missed without harm.
+    pub noncritical: bool,
+    /// Larger is more important.
+    pub importance: u32,
+    /// For fixed priorities; 1 is the most important, zero: none.
+    pub priority: u32,
+    /// The plan's CPU that it runs on, from 0.
+    pub cpu: u32,
+    /// How many of its jobs may wait or run at once; zero: one.
+    pub backlog: u32,
+    /// The names of its predecessors; may be null where there are none.
+    pub after: *const *const c_char,
+    /// How many there are.
+    pub after_count: usize,
+}
+
+/// A set of operations.
+pub struct takt_operations(Operations);
+
+/// Who runs when.
+pub struct takt_plan(pub(crate) Plan);
+
+/// An empty set of operations for so many CPUs, at least one. With `cancel`, noncritical jobs that can no longer be in time are omitted.
+///
+/// # Safety
+/// `name` is a string, `into` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_operations_new(
+    name: *const c_char,
+    cpus: u32,
+    cancel: bool,
+    into: *mut *mut takt_operations,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition.
+        let name = unsafe { text(name, "the name") }?;
+        // SAFETY: by this function's condition.
+        unsafe { give(into, takt_operations(Operations::new(name).cpus(cpus.max(1)).cancel(cancel))) }
+    })
+}
+
+/// Adds an operation. What is wrong with it is told when the plan is made.
+///
+/// # Safety
+/// `operations` came from takt_operations_new; `operation` and what it points to can be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_operations_add(
+    operations: *mut takt_operations,
+    operation: *const takt_operation,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let operations = unsafe { object_mut(operations, "the operations") }?;
+        // SAFETY: as above.
+        let wanted = unsafe { object(operation, "the operation") }?;
+        // SAFETY: as above.
+        let name = unsafe { text(wanted.name, "the operation's name") }?;
+        let mut after = Vec::new();
+        if wanted.after_count > 0 && wanted.after.is_null() {
+            return Err(Wrong::invalid(format_args!("the predecessors of \"{name}\" are a null pointer")));
+        }
+        for at in 0..wanted.after_count {
+            // SAFETY: `after` points to `after_count` pointers.
+            let predecessor = unsafe { wanted.after.add(at).read() };
+            // SAFETY: each is a string.
+            after.push(unsafe { text(predecessor, "a predecessor's name") }?);
+        }
+        let (period, ns) = (Span::from_ns(wanted.period_ns), Span::from_ns);
+        let arrival = takt_arrival::of(wanted.arrival);
+        let arrival =
+            arrival.ok_or_else(|| Wrong::invalid(format_args!("operation \"{name}\" has no takt_arrival")))?;
+        let operation = match arrival {
+            takt_arrival::Periodic => Operation::periodic(name, period).offset(ns(wanted.offset_ns)),
+            takt_arrival::Sporadic => Operation::sporadic(name, period),
+            takt_arrival::After => Operation::after(name, after.clone()),
+        };
+        if arrival != takt_arrival::After && !after.is_empty() {
+            let why = "has predecessors: its arrival is to be TAKT_ARRIVAL_AFTER";
+            return Err(Wrong::invalid(format_args!("operation \"{name}\" {why}")));
+        }
+        let mut operation = operation.wcet(ns(wanted.wcet_ns)).importance(wanted.importance);
+        operation = operation.on_cpu(wanted.cpu).backlog(wanted.backlog.max(1));
+        if wanted.deadline_ns > 0 {
+            operation = operation.deadline(ns(wanted.deadline_ns));
+        }
+        if wanted.priority > 0 {
+            operation = operation.priority(wanted.priority);
+        }
+        operations.0.add(if wanted.noncritical { operation.noncritical() } else { operation });
+        Ok(())
+    })
+}
+
+/// Frees a set of operations; a null pointer is no harm. Plans made of it stay.
+///
+/// # Safety
+/// It came from takt_operations_new, and is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_operations_free(operations: *mut takt_operations) {
+    // SAFETY: by this function's condition.
+    unsafe { free(operations) }
+}
+
+/// The plan of a set of operations under a strategy: "rm", "dm", "edf", "mlf", "muf", "rms+mlf", "fifo", as in a system file.
+///
+/// # Safety
+/// `operations` came from takt_operations_new, `strategy` is a string, `into` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_plan_new(
+    operations: *const takt_operations,
+    strategy: *const c_char,
+    into: *mut *mut takt_plan,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let operations = unsafe { object(operations, "the operations") }?;
+        // SAFETY: as above.
+        let name = unsafe { text(strategy, "the strategy") }?;
+        let Some(strategy) = Builtin::by_name(name) else {
+            let known: Vec<&str> = Builtin::ALL.iter().map(|builtin| builtin.name()).collect();
+            return Err(Wrong::invalid(format_args!(
+                "there is no strategy \"{name}\"; there are: {}",
+                known.join(", ")
+            )));
+        };
+        let plan = operations.0.compute(&strategy.strategy(), &Limits::default());
+        let plan = plan.map_err(|anomalies| Wrong::new(takt_status::Unplannable, anomalies))?;
+        // SAFETY: as above.
+        unsafe { give(into, takt_plan(plan)) }
+    })
+}
+
+/// The plan of the first node of a system file's text, with its strategy and its modes.
+///
+/// # Safety
+/// `toml` is a string, `into` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_plan_of_system(toml: *const c_char, into: *mut *mut takt_plan) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition.
+        let toml = unsafe { text(toml, "the system") }?;
+        let system = file::parse(toml, "system").map_err(Wrong::invalid)?;
+        let plan = Plan::compute(&system, NodeId(0), &Limits::default());
+        let plan = plan.map_err(|anomalies| Wrong::new(takt_status::Unplannable, anomalies))?;
+        // SAFETY: by this function's condition.
+        unsafe { give(into, takt_plan(plan)) }
+    })
+}
+
+/// Copies the plan's table into `into`, cut to `size` bytes and ended by a zero byte; how many bytes it has without that. `into` may be null: to learn how many.
+/// Zero where the plan is a null pointer.
+///
+/// # Safety
+/// `plan` is null or came from a call that makes plans; `into` is null, or `size` bytes of it may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_plan_text(plan: *const takt_plan, into: *mut c_char, size: usize) -> usize {
+    let mut length = 0;
+    let _ = call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let plan = unsafe { object(plan, "the plan") }?;
+        // SAFETY: as above.
+        length = unsafe { copy(&plan.0.to_string(), into, size) };
+        Ok(())
+    });
+    length
+}
+
+/// Frees a plan; a null pointer is no harm. Dispatchers and channels made of it stay.
+///
+/// # Safety
+/// It came from a call that makes plans, and is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_plan_free(plan: *mut takt_plan) {
+    // SAFETY: by this function's condition.
+    unsafe { free(plan) }
+}

@@ -1,0 +1,146 @@
+//! What a call answers, and what it says of a failure.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What became of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub enum takt_status {
+    /// It did what it says.
+    Ok = 0,
+    /// A null pointer, a name that nothing has, a value out of its range, or a call that comes too early or too late.
+    Invalid = 1,
+    /// The operations are no plan under that strategy; all that is wrong is told.
+    Unplannable = 2,
+    /// A privilege is missing; what to grant is told.
+    Privilege = 3,
+    /// The kernel refused something else.
+    Refused = 4,
+    /// A push: as many jobs as the operation's backlog allows wait or run.
+    Full = 5,
+    /// A push: the operation's least distance is not over.
+    TooEarly = 6,
+    /// A push: the dispatcher, or the channel, is not there any more, or not yet.
+    Stopped = 7,
+    /// A handler does not return, or a file could not be written.
+    Trouble = 8,
+    /// A defect of takt.
+    Panic = 9,
+}
+
+/// Why a call failed.
+pub(crate) struct Wrong {
+    pub(crate) status: takt_status,
+    pub(crate) text: String,
+}
+
+impl Wrong {
+    pub(crate) fn new(status: takt_status, text: impl Display) -> Wrong {
+        Wrong { status, text: text.to_string() }
+    }
+
+    pub(crate) fn invalid(text: impl Display) -> Wrong {
+        Wrong::new(takt_status::Invalid, text)
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// Runs the body of a call: what it says of a failure stays for `takt_last_error`, and no panic leaves it.
+pub(crate) fn call(body: impl FnOnce() -> Result<(), Wrong>) -> takt_status {
+    let wrong = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => return takt_status::Ok,
+        Ok(Err(wrong)) => wrong,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+            Wrong::new(takt_status::Panic, format_args!("a defect of takt: {text}"))
+        }
+    };
+    let text: Vec<u8> = wrong.text.into_bytes().into_iter().filter(|byte| *byte != 0).collect();
+    LAST.with(|last| *last.borrow_mut() = CString::new(text).unwrap_or_default());
+    wrong.status
+}
+
+/// What the last call of this thread that failed said: what was wrong, where, and what to do. It stays until another one fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn takt_last_error() -> *const c_char {
+    LAST.with(|last| last.borrow().as_ptr())
+}
+
+/// A string of C's.
+///
+/// # Safety
+/// `text` is null, or ends with a zero byte and lives as long as what is returned.
+pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Wrong> {
+    if text.is_null() {
+        return Err(Wrong::invalid(format_args!("{what} is a null pointer")));
+    }
+    // SAFETY: it is not null, so that by this function's condition it ends with a zero byte.
+    let bytes = unsafe { CStr::from_ptr(text) };
+    bytes.to_str().map_err(|_| Wrong::invalid(format_args!("{what} is not UTF-8")))
+}
+
+/// What a pointer of C's points to.
+///
+/// # Safety
+/// `pointer` is null, or points to a value that nobody changes while what is returned lives.
+pub(crate) unsafe fn object<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Wrong> {
+    // SAFETY: by this function's condition.
+    unsafe { pointer.as_ref() }.ok_or_else(|| Wrong::invalid(format_args!("{what} is a null pointer")))
+}
+
+/// The same, to change it.
+///
+/// # Safety
+/// `pointer` is null, or points to a value that nobody else uses while what is returned lives.
+pub(crate) unsafe fn object_mut<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut T, Wrong> {
+    // SAFETY: by this function's condition.
+    unsafe { pointer.as_mut() }.ok_or_else(|| Wrong::invalid(format_args!("{what} is a null pointer")))
+}
+
+/// Hands a new object to C.
+///
+/// # Safety
+/// `into` is null or may be written.
+pub(crate) unsafe fn give<T>(into: *mut *mut T, value: T) -> Result<(), Wrong> {
+    if into.is_null() {
+        return Err(Wrong::invalid("the pointer to the new object is null"));
+    }
+    // SAFETY: it is not null, so that by this function's condition it may be written.
+    unsafe { into.write(Box::into_raw(Box::new(value))) };
+    Ok(())
+}
+
+/// Takes an object back from C and frees it.
+///
+/// # Safety
+/// `object` is null or came from [`give`] and is not used any more.
+pub(crate) unsafe fn free<T>(object: *mut T) {
+    if !object.is_null() {
+        // A destructor that panics ends with its object.
+        // SAFETY: by this function's condition it is a box that nobody else has.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(unsafe { Box::from_raw(object) })));
+    }
+}
+
+/// Copies a text to C, cut to fit and ended by a zero byte; how many bytes it has without that.
+///
+/// # Safety
+/// `into` is null, or `size` bytes of it may be written.
+pub(crate) unsafe fn copy(text: &str, into: *mut c_char, size: usize) -> usize {
+    let length = text.len().min(size.saturating_sub(1));
+    if !into.is_null() && size > 0 {
+        // SAFETY: `length + 1 <= size` bytes may be written by this function's condition, and Rust's text is another memory.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr().cast(), into, length);
+            into.add(length).write(0);
+        }
+    }
+    text.len()
+}

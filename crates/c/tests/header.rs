@@ -1,0 +1,89 @@
+//! The header says what the crate offers, and a program in C that uses it builds, runs, and says what it should.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_header_is_that_of_the_code() {
+    let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
+    let sources = ["status", "plan", "dispatcher", "channel"].map(|name| root().join(format!("src/{name}.rs")));
+    let builder = sources.iter().fold(cbindgen::Builder::new(), |builder, source| builder.with_src(source));
+    let mut text = Vec::new();
+    builder.with_config(config).generate().unwrap().write(&mut text);
+    // What Rust calls a section is a condition of the call to C.
+    let text = String::from_utf8(text).unwrap().replace("//\n// # Safety\n", "");
+    let header = root().join("include/takt.h");
+    if std::env::var_os("TAKT_HEADER").is_some_and(|value| value == "write") {
+        std::fs::write(&header, &text).unwrap();
+    }
+    let there = std::fs::read_to_string(&header).unwrap_or_default();
+    assert!(there == text, "{}: TAKT_HEADER=write cargo test -p takt-c writes it anew", header.display());
+}
+
+/// The folder of the library that was built for this test.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.ancestors().find(|folder| folder.join("libtakt_c.a").exists());
+    folder.unwrap_or_else(|| panic!("no libtakt_c.a above {}", test.display())).to_owned()
+}
+
+/// Compiles an example, as C and with all warnings, or `None` and why on the screen where there is no compiler.
+fn compiled(name: &str, compiler: &str, standard: &str, folder: &Path) -> Option<PathBuf> {
+    if Command::new(compiler).arg("--version").output().is_err() {
+        println!("skipped: no {compiler}");
+        return None;
+    }
+    let program = folder.join(format!("{name}-{compiler}"));
+    let output = Command::new(compiler)
+        .args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-x", if compiler == "c++" { "c++" } else { "c" }])
+        .arg(root().join(format!("examples/{name}.c")))
+        .args(["-x", "none", "-I"])
+        .arg(root().join("include"))
+        .arg(library().join("libtakt_c.a"))
+        .args(["-lpthread", "-ldl", "-lm", "-o"])
+        .arg(&program)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(program)
+}
+
+#[test]
+fn the_example_in_c_builds_and_runs_and_so_it_does_as_cpp() {
+    let folder = tempfile::tempdir().unwrap();
+    for (compiler, standard) in [("cc", "-std=c11"), ("c++", "-std=c++17")] {
+        let Some(program) = compiled("radar", compiler, standard, folder.path()) else { continue };
+        let log = folder.path().join("radar.takt");
+        let output = Command::new(program).arg(&log).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("level  discipline  priority") && said.contains("every job is accounted for"), "{said}");
+        let mut reader = takt_log::Reader::new(std::io::BufReader::new(std::fs::File::open(&log).unwrap())).unwrap();
+        let stats = takt_log::stats::Collector::read(&mut reader).unwrap();
+        let steer = stats.tasks.iter().find(|task| task.task == "steer").unwrap();
+        assert!(steer.completed > 0 && reader.end().as_ns() > 0, "{steer:?}");
+    }
+}
+
+#[test]
+fn each_wrong_call_is_answered_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("wrong", "cc", "-std=c11", folder.path()) else { return };
+    let output = Command::new(program).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(
+        said,
+        "\
+1: the name is a null pointer
+1: operation \"a\" has predecessors: its arrival is to be TAKT_ARRIVAL_AFTER
+1: operation \"a\" has no takt_arrival
+1: there is no strategy \"best\"; there are: fp, rm, dm, edf, mlf, muf, rms+mlf, fifo
+2: the set \"x\" has no operation to dispatch; add at least one
+"
+    );
+}
