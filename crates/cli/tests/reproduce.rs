@@ -254,6 +254,14 @@ fn strategies_are_compared_in_twelve_regions() {
     }
     let rm = column(&missed, "rm", "simulated");
     assert!(rm[..7].iter().all(|missed| *missed == Some(0.0)) && rm[9] > Some(0.0), "{rm:?}");
+    let free = table("Noncritical deadlines made, no costs");
+    let dear = table("Noncritical deadlines made, ten times those costs");
+    assert_eq!(column(&free, "muf", "simulated"), column(&table("Noncritical deadlines made"), "muf", "simulated"));
+    assert!(column(&dear, "muf", "simulated")[6] < column(&free, "muf", "simulated")[6]);
+    for title in ["Mean enqueue latency", "Mean dequeue latency"] {
+        let measured = column(&table(title), "rm", "measured");
+        assert!(measured.iter().all(|ns| *ns > Some(0.0)) && measured.len() == 12, "{measured:?}");
+    }
     // The same arrivals for all: while nothing is shed all are asked for the same.
     assert_eq!(column(&enqueued, "rm", "simulated")[..6], column(&enqueued, "muf", "simulated")[..6]);
 }
