@@ -22,14 +22,17 @@ fmt:
 
 clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --package takt-run --features tokio --all-targets -- -D warnings
 
 ## The API's documentation, without a warning, in target/doc.
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --lib
 
-## Unit, integration, property and documentation tests; the invariants and their self-test; the commands of README and docs/.
+## Unit, integration, property and documentation tests; the invariants and their self-test; the commands of README and docs/; what is behind a feature.
 unit:
 	$(CARGO) test --locked --workspace --no-fail-fast
+	$(CARGO) test --locked --package takt-run --features tokio --test tokio
+	$(CARGO) test --locked --package takt-run --features tokio --doc bridge
 
 ## The four invariants of ARCHITECTURE.md.
 invariants:

@@ -22,6 +22,8 @@
 //! ```
 
 mod account;
+#[cfg(feature = "tokio")]
+pub mod bridge;
 pub mod dispatch;
 mod dispatched;
 mod error;

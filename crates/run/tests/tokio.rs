@@ -1,0 +1,161 @@
+//! Tasks of tokio ask operations on threads of this kernel. Nothing here asserts how long anything took.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use takt_linux::{Class, clock, sched};
+use takt_log::NullSink;
+use takt_model::{Builtin, Span};
+use takt_run::bridge::{AskError, BridgeError, Requests};
+use takt_run::dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, PushError, StartError};
+use tokio::runtime::{Builder, Runtime};
+
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap()
+}
+
+fn operation(name: &str, backlog: u32) -> Operation {
+    let ns = Span::from_ns(1);
+    Operation::sporadic(name, ns).wcet(ns).deadline(Span::from_s(60)).backlog(backlog)
+}
+
+/// A dispatcher with one operation, which answers so.
+fn started<Q: Send + 'static, A: Send + 'static>(
+    requests: &Requests<Q, A>,
+    operation: Operation,
+    cancel: bool,
+    answer: impl FnMut(Q, &takt_run::dispatch::Job<'_>) -> A + Send + 'static,
+) -> Option<Dispatching> {
+    let name = operation.name.clone();
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let operations = Operations::new("asked").cancel(cancel).with(operation);
+    let plan = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap();
+    match Dispatcher::new(plan).on(&name, requests.handler(answer)).unwrap().start() {
+        Ok(dispatching) => Some(dispatching),
+        Err(StartError::Privilege { missing }) => {
+            println!("skipped: {missing}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn each_question_gets_its_own_answer_from_a_real_time_thread() {
+    let _alone = alone();
+    let requests: Requests<u64, (u64, Class)> = Requests::new("square", 64);
+    let Some(dispatching) =
+        started(&requests, operation("square", 64), false, |number, _| (number * number, sched::current()))
+    else {
+        return;
+    };
+    let bridge = requests.connect(&dispatching).unwrap();
+    assert_eq!(requests.connect(&dispatching).err(), Some(BridgeError::Twice("square".to_owned())));
+    let priority = dispatching.plan().levels[0].priority;
+    runtime().block_on(async {
+        let tasks: Vec<_> = (0..8_u64)
+            .map(|task| {
+                let requests = requests.clone();
+                tokio::spawn(async move {
+                    for number in task * 100..task * 100 + 100 {
+                        let (answer, class) = requests.ask(number).await.unwrap();
+                        assert_eq!((answer, class), (number * number, Class::Fifo { priority }));
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    assert_eq!(requests.omitted(), 0);
+    drop(bridge);
+    assert_eq!(runtime().block_on(requests.ask(1)), Err(AskError::NotConnected));
+    let again = requests.connect(&dispatching).unwrap();
+    assert_eq!(runtime().block_on(requests.ask(3)).map(|(answer, _)| answer), Ok(9));
+    drop(again);
+    let stopped = dispatching.stop(&mut NullSink).unwrap();
+    assert_eq!(stopped.counts[0].1.completed, 801);
+}
+
+#[test]
+fn who_does_not_get_an_answer_is_told() {
+    let _alone = alone();
+    // What is too long for its deadline is omitted.
+    let requests: Requests<u32, u32> = Requests::new("late", 4);
+    let late = Operation::sporadic("late", Span::from_ns(1)).wcet(Span::from_ms(1)).deadline(Span::from_ms(1));
+    let late = late.backlog(4).noncritical();
+    let Some(dispatching) = started(&requests, late, true, |number, _| number) else { return };
+    let bridge = requests.connect(&dispatching).unwrap();
+    assert_eq!(runtime().block_on(requests.ask(1)), Err(AskError::Omitted));
+    assert_eq!(requests.omitted(), 1);
+    drop(bridge);
+    drop(dispatching);
+
+    // One that panics answers nobody, and the next one does.
+    let requests: Requests<u32, u32> = Requests::new("fragile", 4);
+    let answer = |number: u32, _: &takt_run::dispatch::Job<'_>| match number {
+        13 => panic!("of this test"),
+        number => number,
+    };
+    let dispatching = started(&requests, operation("fragile", 4), false, answer).unwrap();
+    let bridge = requests.connect(&dispatching).unwrap();
+    runtime().block_on(async {
+        assert_eq!(requests.ask(13).await, Err(AskError::Omitted));
+        assert_eq!(requests.ask(14).await, Ok(14));
+    });
+    assert_eq!(
+        Requests::<u32, u32>::new("nobody", 1).connect(&dispatching).err(),
+        Some(BridgeError::Unknown("nobody".to_owned()))
+    );
+    drop(bridge);
+    drop(dispatching);
+}
+
+#[test]
+fn a_full_backlog_is_told_and_what_is_open_at_the_end_is_given_up() {
+    let _alone = alone();
+    let requests: Requests<u32, u32> = Requests::new("slow", 2);
+    let (open, gate) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (entered, may) = (open.clone(), gate.clone());
+    let answer = move |number: u32, _: &takt_run::dispatch::Job<'_>| {
+        entered.fetch_add(1, Ordering::AcqRel);
+        while may.load(Ordering::Acquire) == 0 {
+            clock::pause(Span::from_ms(1));
+        }
+        number
+    };
+    let Some(dispatching) = started(&requests, operation("slow", 2), false, answer) else { return };
+    let bridge = requests.connect(&dispatching).unwrap();
+    runtime().block_on(async {
+        let ask = |number| {
+            let requests = requests.clone();
+            tokio::spawn(async move { requests.ask(number).await })
+        };
+        let (first, second) = (ask(1), ask(2));
+        // Both are the operation's now: one runs, one waits.
+        let waiting = || dispatching.counts()[0].1.released == 2 && open.load(Ordering::Acquire) == 1;
+        while !waiting() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        assert_eq!(requests.ask(3).await, Err(AskError::Push(PushError::Full)));
+        // A task that does not wait any more.
+        first.abort();
+        gate.store(1, Ordering::Release);
+        assert_eq!(second.await.unwrap(), Ok(2));
+        gate.store(0, Ordering::Release);
+        let third = ask(4);
+        while open.load(Ordering::Acquire) < 3 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        drop(bridge);
+        assert_eq!(third.await.unwrap(), Err(AskError::Omitted), "nobody is there to bring the answer");
+        gate.store(1, Ordering::Release);
+    });
+    dispatching.stop(&mut NullSink).unwrap();
+}
