@@ -18,6 +18,16 @@ static int failed(const char *what) {
     return 1;
 }
 
+/* A push leaves no text. */
+#define PUSH(call)                                                                        \
+    do {                                                                                  \
+        takt_status answer = (call);                                                      \
+        if (answer != TAKT_STATUS_OK) {                                                   \
+            fprintf(stderr, "%s: %s\n", #call, takt_status_text((uint32_t)answer));       \
+            return 1;                                                                     \
+        }                                                                                 \
+    } while (0)
+
 #define TRY(call)                \
     do {                         \
         if ((call) != TAKT_STATUS_OK) { \
@@ -125,8 +135,8 @@ int main(int argc, char **argv) {
     for (int sweep = 0; sweep < 20; ++sweep) {
         struct timespec pause = {0, 5 * 1000 * 1000};
         takt_pushed pushed;
-        TRY(takt_supplier_push(radar, TRACK, (const uint8_t *)"north", 5, 100 * MS, &pushed));
-        TRY(takt_supplier_push(radar, WEATHER, NULL, 0, 0, NULL));
+        PUSH(takt_supplier_push(radar, TRACK, (const uint8_t *)"north", 5, 100 * MS, &pushed));
+        PUSH(takt_supplier_push(radar, WEATHER, NULL, 0, 0, NULL));
         nanosleep(&pause, NULL);
         TRY(takt_dispatcher_drain(dispatcher));
     }
@@ -139,7 +149,11 @@ int main(int argc, char **argv) {
             TRY(takt_dispatcher_counts(dispatcher, names[at], &counts));
             printf("%-8s released %llu, completed %llu, late %llu\n", names[at], (unsigned long long)counts.released,
                    (unsigned long long)counts.completed, (unsigned long long)counts.late);
-            if (counts.released != counts.completed + counts.cancelled + counts.rejected + counts.unfinished) {
+            /* Each handler was called once for each job that is complete, but for events that expired; one may have run when
+             * the dispatcher stopped. */
+            if ((at == 0 && (steps < counts.completed || steps > counts.completed + 1)) ||
+                (at == 1 && seen > counts.completed + 1)) {
+                fprintf(stderr, "%lu steps, %lu tracks\n", steps, seen);
                 return 1;
             }
         }

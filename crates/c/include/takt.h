@@ -3,7 +3,8 @@
  * Generated from crates/c/src by cbindgen; `TAKT_HEADER=write cargo test -p takt-c` writes it anew.
  *
  * Times are nanoseconds; those of a dispatcher count from its start. Strings are UTF-8 and end with a zero byte; takt copies
- * what it keeps. A call that can fail returns a takt_status, and takt_last_error() tells what was wrong and what to do.
+ * what it keeps. A call that can fail returns a takt_status, and takt_last_error() tells what was wrong and what to do (of a
+ * push, takt_status_text).
  * Unless a call says otherwise, pointers must not be null (a call that is given one answers TAKT_STATUS_INVALID), and an object is
  * used by one thread at a time; takt_operation_push and takt_supplier_push may be called by any thread, and from handlers. */
 
@@ -190,8 +191,12 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// What the last call of this thread that failed said: what was wrong, where, and what to do. It stays until another one fails.
+// What the last call of this thread that failed said: what was wrong, where, and what to do. It stays until another one fails. Pushes, which are for real-time threads, leave no text:
+// takt_status_text tells what their status means.
 const char *takt_last_error(void);
+
+// What a status means, in a few words; for any number.
+const char *takt_status_text(uint32_t status);
 
 // An empty set of operations for so many CPUs, at least one. With `cancel`, noncritical jobs that can no longer be in time are omitted.
 // `name` is a string, `into` may be written.
@@ -235,7 +240,7 @@ takt_status takt_dispatcher_new(const takt_plan *plan, takt_dispatcher **into);
 
 // Gives an operation its handler, which is called with `user`. To be called before the start; every operation needs one.
 // `dispatcher` came from takt_dispatcher_new, `operation` is a string. `handler` does not unwind, and with `user` it may be called on any of the dispatcher's threads,
-// one call of it at a time, until the dispatcher has stopped.
+// one call of it at a time, until takt_dispatcher_stop has answered TAKT_STATUS_OK.
 takt_status takt_dispatcher_on(takt_dispatcher *dispatcher,
                                const char *operation,
                                takt_handler handler,
@@ -281,16 +286,17 @@ takt_status takt_dispatcher_drain(takt_dispatcher *dispatcher);
 // `dispatcher` came from takt_dispatcher_new, `operation` is a string, `into` may be written.
 takt_status takt_dispatcher_counts(const takt_dispatcher *dispatcher, const char *operation, takt_counts *into);
 
-// Stops: no job starts any more, those that run may return (5 s at most). The log is complete then. Not to be called from a handler.
+// Stops: no job starts any more, those that run may return (5 s at most). The log is complete then. After TAKT_STATUS_OK no handler runs any more; after TAKT_STATUS_TROUBLE one may, and what it uses is to stay.
+// Not to be called from a handler.
 // `dispatcher` came from takt_dispatcher_new.
 takt_status takt_dispatcher_stop(takt_dispatcher *dispatcher);
 
-// Stops a dispatcher if it runs, and frees it; a null pointer is no harm.
+// Stops a dispatcher if it runs, as takt_dispatcher_stop, and frees it; a null pointer is no harm. Whether a handler runs on only takt_dispatcher_stop tells.
 // It came from takt_dispatcher_new, and is not used any more, nor is a channel connected to it.
 void takt_dispatcher_free(takt_dispatcher *dispatcher);
 
 // The job's number among those of its operation, from 0.
-// `job` is what a handler was called with, during that call; so for the calls below.
+// `job` is what a handler was called with, during that call (of a null pointer all is zero); so for the calls below.
 uint64_t takt_job_number(const takt_job *job);
 
 // When the job was released.
@@ -309,7 +315,8 @@ uint64_t takt_job_time_left_ns(const takt_job *job);
 // As takt_job_number.
 bool takt_job_must_stop(const takt_job *job);
 
-// A channel for payloads of up to `payload_max` bytes, groups of up to `events_max` events, and a history of so many. Zero: 256 bytes, 8 events, none.
+// A channel for payloads of up to `payload_max` bytes (64 KiB at most), groups of up to `events_max` events (64 at most), and a history of so many. Zero: 256 bytes, 8 events, none. A
+// subscription takes room for the groups of up to 64 jobs; that and the history may take 64 MiB together.
 // `into` may be written.
 takt_status takt_channel_new(size_t payload_max,
                              size_t events_max,
@@ -354,7 +361,7 @@ void takt_channel_free(takt_channel *channel);
 // `channel` came from takt_channel_new, `into` may be written.
 takt_status takt_channel_supplier(const takt_channel *channel, uint32_t source, takt_supplier **into);
 
-// Pushes an event, by any thread, which is of no use after `ttl_ns` (zero: it does not expire). Allocates nothing, and waits for nothing. `pushed` may be null.
+// Pushes an event, by any thread, which is of no use after `ttl_ns` (zero: it does not expire). Takes locks with priority inheritance for moments and copies the payload, allocates nothing, and never waits for room. `pushed` may be null.
 // A payload that is too long, or a type of the channel's own (the three largest), is TAKT_STATUS_INVALID.
 // `supplier` came from takt_channel_supplier, `payload` points to `length` bytes (it may be null where that is zero), `pushed` is null or may be written.
 takt_status takt_supplier_push(const takt_supplier *supplier,

@@ -4,12 +4,12 @@ use std::ffi::{c_char, c_void};
 
 use takt_model::Span;
 use takt_run::event::{
-    Bits, Channel, Connected, Delivery, EventError, Filter, Options, Pattern, Subscription, Supplier,
+    Bits, Channel, ConnectError, Connected, Delivery, EventError, Filter, Options, Pattern, Subscription, Supplier,
 };
 
-use crate::dispatcher::{User, job_of, takt_dispatcher, takt_job};
+use crate::dispatcher::{User, job_of, refused, takt_dispatcher, takt_job};
 use crate::plan::takt_plan;
-use crate::status::{Wrong, call, free, give, object, object_mut, takt_status, text};
+use crate::status::{Wrong, call, free, give, object, object_mut, place, takt_status, text};
 
 /// A channel.
 pub struct takt_channel {
@@ -90,7 +90,8 @@ pub struct takt_pushed {
 /// A handler is given so many events at most.
 const EVENTS_MAX: usize = 64;
 
-/// A channel for payloads of up to `payload_max` bytes, groups of up to `events_max` events, and a history of so many. Zero: 256 bytes, 8 events, none.
+/// A channel for payloads of up to `payload_max` bytes (64 KiB at most), groups of up to `events_max` events (64 at most), and a history of so many. Zero: 256 bytes, 8 events, none. A
+/// subscription takes room for the groups of up to 64 jobs; that and the history may take 64 MiB together.
 ///
 /// # Safety
 /// `into` may be written.
@@ -105,9 +106,12 @@ pub unsafe extern "C" fn takt_channel_new(
         let default = Options::default();
         let or = |value: usize, default: usize| if value > 0 { value } else { default };
         let (payload_max, events_max) = (or(payload_max, default.payload_max), or(events_max, default.events_max));
-        if payload_max > PAYLOAD_MAX || events_max > EVENTS_MAX || history > HISTORY_MAX {
-            let most = format_args!("{PAYLOAD_MAX} bytes, {EVENTS_MAX} events and a history of {HISTORY_MAX}");
-            return Err(Wrong::invalid(format_args!("a channel is for at most {most}")));
+        // A subscription has room for its group in each job that may wait.
+        let events = events_max.saturating_mul(JOBS_MAX).saturating_add(history);
+        if payload_max > PAYLOAD_MAX || events_max > EVENTS_MAX || payload_max.saturating_mul(events) > ROOM_MAX {
+            let text =
+                "64 KiB a payload, 64 events a group, and 64 MiB for the history and the groups of 64 jobs together";
+            return Err(Wrong::invalid(format_args!("a channel is for at most {text}")));
         }
         let channel = Channel::new(Options { payload_max, events_max, history });
         // SAFETY: by this function's condition.
@@ -116,8 +120,9 @@ pub unsafe extern "C" fn takt_channel_new(
 }
 
 /// What a channel of C's has room for at most.
-const PAYLOAD_MAX: usize = 1 << 20;
-const HISTORY_MAX: usize = 1 << 16;
+const PAYLOAD_MAX: usize = 1 << 16;
+const JOBS_MAX: usize = 64;
+const ROOM_MAX: usize = 64 << 20;
 
 /// A sporadic operation of a plan waits for `count` patterns, which `group` (a takt_group) joins. To be called before the channel is connected.
 ///
@@ -162,6 +167,7 @@ pub unsafe extern "C" fn takt_channel_subscribe(
         } else {
             return Err(Wrong::invalid(format_args!("the subscription of \"{operation}\" has no takt_group")));
         };
+        place(into)?;
         let subscription = channel.channel.subscribe(&plan.0, operation, filter).map_err(Wrong::invalid)?;
         // SAFETY: as above.
         unsafe { give(into, takt_subscription(subscription)) }
@@ -247,7 +253,11 @@ pub unsafe extern "C" fn takt_channel_connect(
         let dispatcher = unsafe { object(dispatcher, "the dispatcher") }?;
         let running = dispatcher.running.as_ref();
         let running = running.ok_or_else(|| Wrong::new(takt_status::Stopped, "the dispatcher does not run"))?;
-        channel.connected = Some(channel.channel.connect(running).map_err(Wrong::invalid)?);
+        let connected = channel.channel.connect(running).map_err(|error| match &error {
+            ConnectError::Thread(cause) => refused(cause),
+            _ => Wrong::invalid(error),
+        });
+        channel.connected = Some(connected?);
         Ok(())
     })
 }
@@ -293,7 +303,7 @@ pub unsafe extern "C" fn takt_channel_supplier(
     })
 }
 
-/// Pushes an event, by any thread, which is of no use after `ttl_ns` (zero: it does not expire). Allocates nothing, and waits for nothing. `pushed` may be null.
+/// Pushes an event, by any thread, which is of no use after `ttl_ns` (zero: it does not expire). Takes locks with priority inheritance for moments and copies the payload, allocates nothing, and never waits for room. `pushed` may be null.
 /// A payload that is too long, or a type of the channel's own (the three largest), is TAKT_STATUS_INVALID.
 ///
 /// # Safety

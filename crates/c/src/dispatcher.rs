@@ -73,6 +73,8 @@ type Log = Writer<BufWriter<File>>;
 pub struct takt_dispatcher {
     built: Option<Dispatcher>,
     pub(crate) running: Option<Dispatching>,
+    /// Where the log goes, before the start.
+    file: Option<(String, File)>,
     log: Option<Log>,
     /// At the end.
     counts: Vec<(String, dispatch::Counts)>,
@@ -92,7 +94,7 @@ pub unsafe extern "C" fn takt_dispatcher_new(plan: *const takt_plan, into: *mut 
         let plan = unsafe { object(plan, "the plan") }?;
         let built = Some(Dispatcher::new(plan.0.clone()));
         // SAFETY: as above.
-        unsafe { give(into, takt_dispatcher { built, running: None, log: None, counts: Vec::new() }) }
+        unsafe { give(into, takt_dispatcher { built, running: None, file: None, log: None, counts: Vec::new() }) }
     })
 }
 
@@ -119,7 +121,7 @@ impl takt_dispatcher {
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new, `operation` is a string. `handler` does not unwind, and with `user` it may be called on any of the dispatcher's threads,
-/// one call of it at a time, until the dispatcher has stopped.
+/// one call of it at a time, until takt_dispatcher_stop has answered TAKT_STATUS_OK.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_dispatcher_on(
     dispatcher: *mut takt_dispatcher,
@@ -150,17 +152,26 @@ pub unsafe extern "C" fn takt_dispatcher_log(dispatcher: *mut takt_dispatcher, p
         let dispatcher = unsafe { object_mut(dispatcher, "the dispatcher") }?;
         // SAFETY: as above.
         let path = unsafe { text(path, "the path") }?;
-        let built = dispatcher.built.as_ref();
-        let plan =
-            built.ok_or_else(|| Wrong::invalid("the dispatcher has started: a log is opened before that"))?.plan();
-        let wrong = |error: &dyn std::fmt::Display| Wrong::new(takt_status::Trouble, format_args!("{path}: {error}"));
-        let file = File::create(path).map_err(|error| wrong(&error))?;
-        let header = Header::new(String::new(), None, BackEnd::Run, KINDS);
-        let definitions = Definitions::of(&plan.system);
-        let writer = Writer::new(BufWriter::new(file), &header, &definitions).map_err(|error| wrong(&error))?;
-        dispatcher.log = Some(writer);
+        if dispatcher.built.is_none() {
+            return Err(Wrong::invalid("the dispatcher has started: a log is opened before that"));
+        }
+        dispatcher.file = Some((path.to_owned(), File::create(path).map_err(|error| trouble(path, &error))?));
         Ok(())
     })
+}
+
+fn trouble(path: &str, error: &dyn std::fmt::Display) -> Wrong {
+    Wrong::new(takt_status::Trouble, format_args!("{path}: {error}"))
+}
+
+/// What became of a start.
+pub(crate) fn refused(error: &StartError) -> Wrong {
+    let status = match error {
+        StartError::Privilege { .. } => takt_status::Privilege,
+        StartError::Refused { .. } | StartError::Spawn { .. } => takt_status::Refused,
+        _ => takt_status::Invalid,
+    };
+    Wrong::new(status, error)
 }
 
 /// Starts all threads and returns at their time zero. `options` may be null.
@@ -185,15 +196,14 @@ pub unsafe extern "C" fn takt_dispatcher_start(
             records: if wanted.records > 0 { wanted.records } else { default.records },
             ..default
         });
-        let started = built.with(options).start();
-        dispatcher.running = Some(started.map_err(|error| {
-            let status = match error {
-                StartError::Privilege { .. } => takt_status::Privilege,
-                StartError::Refused { .. } | StartError::Spawn { .. } => takt_status::Refused,
-                _ => takt_status::Invalid,
-            };
-            Wrong::new(status, error)
-        })?);
+        if let Some((path, file)) = dispatcher.file.take() {
+            let back_end = if options.best_effort { BackEnd::RunBestEffort } else { BackEnd::Run };
+            let header = Header::new(String::new(), None, back_end, KINDS);
+            let definitions = Definitions::of(&built.plan().system);
+            let writer = Writer::new(BufWriter::new(file), &header, &definitions);
+            dispatcher.log = Some(writer.map_err(|error| trouble(&path, &error))?);
+        }
+        dispatcher.running = Some(built.with(options).start().map_err(|error| refused(&error))?);
         Ok(())
     })
 }
@@ -333,7 +343,8 @@ pub unsafe extern "C" fn takt_dispatcher_counts(
     })
 }
 
-/// Stops: no job starts any more, those that run may return (5 s at most). The log is complete then. Not to be called from a handler.
+/// Stops: no job starts any more, those that run may return (5 s at most). The log is complete then. After TAKT_STATUS_OK no handler runs any more; after TAKT_STATUS_TROUBLE one may, and what it uses is to stay.
+/// Not to be called from a handler.
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new.
@@ -342,18 +353,24 @@ pub unsafe extern "C" fn takt_dispatcher_stop(dispatcher: *mut takt_dispatcher) 
     call(|| {
         // SAFETY: by this function's condition.
         let dispatcher = unsafe { object_mut(dispatcher, "the dispatcher") }?;
-        let running = dispatcher.running.take();
+        dispatcher.stop()
+    })
+}
+
+impl takt_dispatcher {
+    fn stop(&mut self) -> Result<(), Wrong> {
+        let running = self.running.take();
         let running = running.ok_or_else(|| Wrong::new(takt_status::Stopped, "the dispatcher does not run"))?;
         let trouble = |error: &dyn std::fmt::Display| Wrong::new(takt_status::Trouble, error);
         // Should a handler not return, these are the last that are known.
-        dispatcher.counts = running.counts();
-        let mut log = dispatcher.log.take();
+        self.counts = running.counts();
+        let mut log = self.log.take();
         let stopped = match &mut log {
             Some(log) => running.stop(log),
             None => running.stop(&mut NullSink),
         };
         let end: Result<Time, Wrong> = stopped.map_err(|error| trouble(&error)).map(|stopped| {
-            dispatcher.counts = stopped.counts;
+            self.counts = stopped.counts;
             stopped.end
         });
         if let (Some(log), Ok(end)) = (log, &end) {
@@ -361,32 +378,37 @@ pub unsafe extern "C" fn takt_dispatcher_stop(dispatcher: *mut takt_dispatcher) 
             file.flush().map_err(|error| trouble(&error))?;
         }
         end.map(drop)
-    })
+    }
 }
 
-/// Stops a dispatcher if it runs, and frees it; a null pointer is no harm.
+/// Stops a dispatcher if it runs, as takt_dispatcher_stop, and frees it; a null pointer is no harm. Whether a handler runs on only takt_dispatcher_stop tells.
 ///
 /// # Safety
 /// It came from takt_dispatcher_new, and is not used any more, nor is a channel connected to it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_dispatcher_free(dispatcher: *mut takt_dispatcher) {
-    // SAFETY: by this function's condition.
+    let _ = call(|| {
+        // SAFETY: by this function's condition.
+        let dispatcher = unsafe { object_mut(dispatcher, "the dispatcher") }?;
+        if dispatcher.running.is_some() { dispatcher.stop() } else { Ok(()) }
+    });
+    // SAFETY: as above.
     unsafe { free(dispatcher) }
 }
 
 /// What `of` says of a handler's job.
 ///
 /// # Safety
-/// `job` is what a handler was called with, during that call.
-unsafe fn of_job<R>(job: *const takt_job, of: impl FnOnce(&Job<'_>) -> R) -> R {
-    // SAFETY: `job_of` made it of a job that lives during the handler's call.
-    of(unsafe { &*job.cast::<Job<'_>>() })
+/// `job` is null, or what a handler was called with, during that call.
+unsafe fn of_job<R: Default>(job: *const takt_job, of: impl FnOnce(&Job<'_>) -> R) -> R {
+    // SAFETY: it is null, or `job_of` made it of a job that lives during the handler's call.
+    unsafe { job.cast::<Job<'_>>().as_ref() }.map(of).unwrap_or_default()
 }
 
 /// The job's number among those of its operation, from 0.
 ///
 /// # Safety
-/// `job` is what a handler was called with, during that call; so for the calls below.
+/// `job` is what a handler was called with, during that call (of a null pointer all is zero); so for the calls below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_job_number(job: *const takt_job) -> u64 {
     // SAFETY: by this function's condition.

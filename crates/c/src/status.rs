@@ -67,10 +67,33 @@ pub(crate) fn call(body: impl FnOnce() -> Result<(), Wrong>) -> takt_status {
     wrong.status
 }
 
-/// What the last call of this thread that failed said: what was wrong, where, and what to do. It stays until another one fails.
+/// What the last call of this thread that failed said: what was wrong, where, and what to do. It stays until another one fails. Pushes, which are for real-time threads, leave no text:
+/// takt_status_text tells what their status means.
 #[unsafe(no_mangle)]
 pub extern "C" fn takt_last_error() -> *const c_char {
     LAST.with(|last| last.borrow().as_ptr())
+}
+
+/// What a status means, in a few words; for any number.
+#[unsafe(no_mangle)]
+pub extern "C" fn takt_status_text(status: u32) -> *const c_char {
+    let known = |known: takt_status| known as u32 == status;
+    let text = match () {
+        () if known(takt_status::Ok) => c"done",
+        () if known(takt_status::Invalid) => {
+            c"a null pointer, an unknown name, a value out of its range, or a call at the wrong time"
+        }
+        () if known(takt_status::Unplannable) => c"the operations are no plan under that strategy",
+        () if known(takt_status::Privilege) => c"a privilege is missing",
+        () if known(takt_status::Refused) => c"the kernel refused",
+        () if known(takt_status::Full) => c"the operation's backlog is full",
+        () if known(takt_status::TooEarly) => c"the operation's least distance is not over",
+        () if known(takt_status::Stopped) => c"the dispatcher or the channel is not there",
+        () if known(takt_status::Trouble) => c"a handler does not return, or a file could not be written",
+        () if known(takt_status::Panic) => c"a defect of takt",
+        () => c"no status of takt",
+    };
+    text.as_ptr()
 }
 
 /// A string of C's.
@@ -109,12 +132,15 @@ pub(crate) unsafe fn object_mut<'a, T>(pointer: *mut T, what: &str) -> Result<&'
 /// # Safety
 /// `into` is null or may be written.
 pub(crate) unsafe fn give<T>(into: *mut *mut T, value: T) -> Result<(), Wrong> {
-    if into.is_null() {
-        return Err(Wrong::invalid("the pointer to the new object is null"));
-    }
+    place(into)?;
     // SAFETY: it is not null, so that by this function's condition it may be written.
     unsafe { into.write(Box::into_raw(Box::new(value))) };
     Ok(())
+}
+
+/// Whether there is a place for a new object: to be asked before anything is done for it.
+pub(crate) fn place<T>(into: *mut *mut T) -> Result<(), Wrong> {
+    if into.is_null() { Err(Wrong::invalid("the pointer to the new object is null")) } else { Ok(()) }
 }
 
 /// Takes an object back from C and frees it.
@@ -134,7 +160,9 @@ pub(crate) unsafe fn free<T>(object: *mut T) {
 /// # Safety
 /// `into` is null, or `size` bytes of it may be written.
 pub(crate) unsafe fn copy(text: &str, into: *mut c_char, size: usize) -> usize {
-    let length = text.len().min(size.saturating_sub(1));
+    let most = text.len().min(size.saturating_sub(1));
+    // Not within a character.
+    let length = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     if !into.is_null() && size > 0 {
         // SAFETY: `length + 1 <= size` bytes may be written by this function's condition, and Rust's text is another memory.
         unsafe {

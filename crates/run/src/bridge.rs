@@ -73,22 +73,32 @@ pub enum BridgeError {
     Thread(String),
 }
 
-/// Where a question is.
+/// Where a question is. A slot is its job's until that has left its handler.
 enum Slot<Q, A> {
     Free,
     /// It waits for its job, whose number is known once that was pushed.
     Asked(Option<u64>, Q, Sender<A>),
     Runs(u64, Sender<A>),
-    Answered(A, Sender<A>),
+    /// It runs for nobody: it was dropped at its deadline, or the requests were disconnected.
+    Abandoned,
+    /// The handler has left: with an answer, or by a panic.
+    Done(Option<A>, Option<Sender<A>>),
+}
+
+/// Requests while they are connected.
+struct Link<Q, A> {
+    handle: Handle,
+    epoch: Epoch,
+    slots: Vec<PiMutex<Slot<Q, A>>>,
+    /// A futex of the bridge's thread.
+    word: AtomicU32,
+    stopped: AtomicBool,
 }
 
 struct Inner<Q, A> {
     operation: String,
-    slots: Vec<PiMutex<Slot<Q, A>>>,
-    handle: PiMutex<Option<Handle>>,
-    /// A futex of the bridge's thread.
-    word: AtomicU32,
-    stopped: AtomicBool,
+    backlog: u32,
+    link: PiMutex<Option<Arc<Link<Q, A>>>>,
     omitted: AtomicU64,
 }
 
@@ -107,14 +117,8 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
     /// To a sporadic operation with this backlog, which nobody else pushes.
     #[must_use]
     pub fn new(operation: &str, backlog: u32) -> Self {
-        let inner = Inner {
-            operation: operation.to_owned(),
-            slots: (0..backlog.saturating_add(SPARE)).map(|_| PiMutex::new(Slot::Free)).collect(),
-            handle: PiMutex::new(None),
-            word: AtomicU32::new(0),
-            stopped: AtomicBool::new(false),
-            omitted: AtomicU64::new(0),
-        };
+        let operation = operation.to_owned();
+        let inner = Inner { operation, backlog, link: PiMutex::new(None), omitted: AtomicU64::new(0) };
         Requests { inner: Arc::new(inner) }
     }
 
@@ -125,9 +129,12 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
     ) -> impl FnMut(&Job<'_>) + Send + 'static {
         let inner = self.inner.clone();
         move |job| {
-            let Some((slot, question)) = inner.take(job.number()) else { return };
-            let given = answer(question, job);
-            inner.give(slot, given);
+            let link = inner.link.lock().clone();
+            // Jobs of another dispatcher have the same numbers.
+            let Some(link) = link.filter(|link| link.epoch == job.epoch()) else { return };
+            let Some((slot, question)) = link.take(job.number()) else { return };
+            let mut leaving = Leaving { link: &link, slot, answer: None };
+            leaving.answer = Some(answer(question, job));
         }
     }
 
@@ -137,23 +144,31 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
     /// It has no such operation, or no thread could be had.
     pub fn connect(&self, dispatching: &Dispatching) -> Result<Bridge, BridgeError> {
         let operation = || self.inner.operation.clone();
-        let mut slot = self.inner.handle.lock();
-        if slot.is_some() {
+        let mut place = self.inner.link.lock();
+        if place.is_some() {
             return Err(BridgeError::Twice(operation()));
         }
         let handle = dispatching.operation(&self.inner.operation).ok_or_else(|| BridgeError::Unknown(operation()))?;
-        self.inner.stopped.store(false, Ordering::Release);
-        let (inner, own) = (self.inner.clone(), handle.clone());
+        let slots = self.inner.backlog.saturating_add(SPARE);
+        let link = Arc::new(Link {
+            handle,
+            epoch: dispatching.epoch(),
+            slots: (0..slots).map(|_| PiMutex::new(Slot::Free)).collect(),
+            word: AtomicU32::new(0),
+            stopped: AtomicBool::new(false),
+        });
+        let (inner, own) = (self.inner.clone(), link.clone());
         let thread = std::thread::Builder::new().name("takt bridge".to_owned()).stack_size(STACK_BYTES);
-        let thread = thread.spawn(move || inner.carry(&own)).map_err(|error| BridgeError::Thread(error.to_string()))?;
-        *slot = Some(handle);
+        let carry = move || own.carry(&inner.omitted);
+        let thread = thread.spawn(carry).map_err(|error| BridgeError::Thread(error.to_string()))?;
+        *place = Some(link.clone());
         let inner = self.inner.clone();
-        let end = move || {
-            *inner.handle.lock() = None;
-            inner.stopped.store(true, Ordering::Release);
-            rouse(&inner.word);
+        let stop = move || {
+            link.stopped.store(true, Ordering::Release);
+            rouse(&link.word);
         };
-        Ok(Bridge { end: Some(Box::new(end)), thread: Some(thread) })
+        let forget = move || drop(inner.link.lock().take());
+        Ok(Bridge { stop: Some(Box::new(stop)), thread: Some(thread), forget: Some(Box::new(forget)) })
     }
 
     /// Pushes the operation with a question, and waits for its answer. Dropped before that, the job runs all the same, and its answer is for nobody.
@@ -162,7 +177,14 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
     /// The operation was not pushed, or its job did not come to its end.
     pub async fn ask(&self, question: Q) -> Result<A, AskError> {
         let (sender, receiver) = oneshot::channel();
-        self.inner.ask(question, sender)?;
+        let link = self.inner.link.lock().clone();
+        let link = link.filter(|link| !link.stopped.load(Ordering::Acquire)).ok_or(AskError::NotConnected)?;
+        link.ask(question, sender)?;
+        // Nobody may look at it any more.
+        if link.stopped.load(Ordering::Acquire) {
+            link.finish(&self.inner.omitted);
+        }
+        drop(link);
         receiver.await.map_err(|_| AskError::Omitted)
     }
 
@@ -173,19 +195,16 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
     }
 }
 
-impl<Q, A> Inner<Q, A> {
+impl<Q, A> Link<Q, A> {
     fn ask(&self, question: Q, sender: Sender<A>) -> Result<(), AskError> {
-        let handle = self.handle.lock().clone().ok_or(AskError::NotConnected)?;
         let mut asked = Some((question, sender));
         let put = |slot: &&PiMutex<Slot<Q, A>>| {
             let mut slot = slot.lock();
-            if !matches!(*slot, Slot::Free) {
-                return false;
-            }
-            if let Some((question, sender)) = asked.take() {
+            let free = matches!(*slot, Slot::Free);
+            if let Some((question, sender)) = asked.take_if(|_| free) {
                 *slot = Slot::Asked(None, question, sender);
             }
-            true
+            free
         };
         let slot = self.slots.iter().find(put).ok_or(AskError::Full)?;
         let named = |job: u64, _| {
@@ -193,18 +212,12 @@ impl<Q, A> Inner<Q, A> {
                 *number = Some(job);
             }
         };
-        if let Err(error) = handle.push_with(named) {
-            let mut state = slot.lock();
-            if matches!(*state, Slot::Asked(None, ..)) {
-                *state = Slot::Free;
-            }
+        if let Err(error) = self.handle.push_with(named) {
+            exchange(slot, |state| matches!(state, Slot::Asked(None, ..)));
             return Err(error.into());
         }
         // So that it looks whether the job was omitted.
         rouse(&self.word);
-        if self.stopped.load(Ordering::Acquire) {
-            self.give_up(|_| true);
-        }
         Ok(())
     }
 
@@ -221,78 +234,107 @@ impl<Q, A> Inner<Q, A> {
         })
     }
 
-    fn give(&self, slot: &PiMutex<Slot<Q, A>>, answer: A) {
-        {
-            let mut state = slot.lock();
-            if let Slot::Runs(_, sender) = std::mem::replace(&mut *state, Slot::Free) {
-                *state = Slot::Answered(answer, sender);
-            }
-        }
-        rouse(&self.word);
-    }
-
     /// The bridge's thread, for its whole life.
-    fn carry(&self, handle: &Handle) {
+    fn carry(&self, omitted: &AtomicU64) {
         let clock = Epoch::now_is_zero();
         loop {
             let seen = self.word.load(Ordering::Acquire);
-            let stopped = self.stopped.load(Ordering::Acquire);
+            if self.stopped.load(Ordering::Acquire) {
+                return self.finish(omitted);
+            }
             // Before the slots: what ends after this is looked at the next time.
-            let oldest = handle.oldest().unwrap_or(u64::MAX);
-            for slot in &self.slots {
-                let taken = {
-                    let mut state = slot.lock();
-                    match *state {
-                        Slot::Answered(..) => std::mem::replace(&mut *state, Slot::Free),
-                        _ => Slot::Free,
-                    }
-                };
-                if let Slot::Answered(answer, sender) = taken {
-                    // A task that does not wait any more.
-                    let _ = sender.send(answer);
-                }
-            }
-            self.give_up(|number| number.is_some_and(|number| number < oldest));
-            if stopped {
-                return self.give_up(|_| true);
-            }
+            let oldest = self.handle.oldest().unwrap_or(u64::MAX);
+            let over = self.handle.is_stopping();
+            self.deliver(omitted);
+            self.give_up(omitted, |job| over || job.is_some_and(|job| job < oldest), |job| job < oldest);
             let waits = self.slots.iter().any(|slot| !matches!(*slot.lock(), Slot::Free));
             futex::wait(&self.word, seen, clock, clock.now().saturating_add(if waits { LOOK } else { IDLE_MAX }));
         }
     }
 
-    /// Frees the slots whose job is gone: their tasks are told.
-    fn give_up(&self, gone: impl Fn(Option<u64>) -> bool) {
+    /// Takes answers to their tasks, and frees the slots.
+    fn deliver(&self, omitted: &AtomicU64) {
+        for slot in &self.slots {
+            match exchange(slot, |state| matches!(state, Slot::Done(..))) {
+                // Of a task that does not wait any more, it is dropped.
+                Slot::Done(Some(answer), Some(sender)) => drop(sender.send(answer)),
+                Slot::Done(None, Some(_)) => {
+                    omitted.fetch_add(1, Ordering::Relaxed);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Tells the tasks whose job will not run, or runs for nobody any more.
+    fn give_up(&self, omitted: &AtomicU64, waits: impl Fn(Option<u64>) -> bool, runs: impl Fn(u64) -> bool) {
         for slot in &self.slots {
             let given_up = {
                 let mut state = slot.lock();
                 match &*state {
-                    Slot::Asked(number, ..) if gone(*number) => std::mem::replace(&mut *state, Slot::Free),
-                    Slot::Runs(number, _) if gone(Some(*number)) => std::mem::replace(&mut *state, Slot::Free),
-                    _ => Slot::Free,
+                    Slot::Asked(job, ..) if waits(*job) => std::mem::replace(&mut *state, Slot::Free),
+                    Slot::Runs(job, _) if runs(*job) => std::mem::replace(&mut *state, Slot::Abandoned),
+                    _ => continue,
                 }
             };
-            if !matches!(given_up, Slot::Free) {
-                self.omitted.fetch_add(1, Ordering::Relaxed);
-            }
+            drop(given_up);
+            omitted.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Nobody looks at the slots after this.
+    fn finish(&self, omitted: &AtomicU64) {
+        self.deliver(omitted);
+        self.give_up(omitted, |_| true, |_| true);
+        // What was answered in between.
+        self.deliver(omitted);
     }
 }
 
-/// Questions are asked and answered while this is there. To be dropped before its dispatcher.
+/// Frees a slot in such a state, and gives what was in it: to be dropped without its lock.
+fn exchange<Q, A>(slot: &PiMutex<Slot<Q, A>>, such: impl FnOnce(&Slot<Q, A>) -> bool) -> Slot<Q, A> {
+    let mut state = slot.lock();
+    if such(&state) { std::mem::replace(&mut *state, Slot::Free) } else { Slot::Free }
+}
+
+/// A handler that runs: when it leaves, by a panic too, its slot is the bridge's again.
+struct Leaving<'a, Q, A> {
+    link: &'a Link<Q, A>,
+    slot: &'a PiMutex<Slot<Q, A>>,
+    answer: Option<A>,
+}
+
+impl<Q, A> Drop for Leaving<'_, Q, A> {
+    fn drop(&mut self) {
+        let answer = self.answer.take();
+        {
+            let mut state = self.slot.lock();
+            let before = std::mem::replace(&mut *state, Slot::Free);
+            let sender = if let Slot::Runs(_, sender) = before { Some(sender) } else { None };
+            *state = Slot::Done(answer, sender);
+        }
+        rouse(&self.link.word);
+    }
+}
+
+/// Questions are asked and answered while this is there.
 #[must_use = "the requests are disconnected when this is dropped"]
 pub struct Bridge {
-    end: Option<Box<dyn FnOnce() + Send>>,
+    stop: Option<Box<dyn FnOnce() + Send>>,
     thread: Option<JoinHandle<()>>,
+    forget: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        if let Some(end) = self.end.take() {
-            end();
+        if let Some(stop) = self.stop.take() {
+            stop();
         }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+        if let Some(forget) = self.forget.take() {
+            forget();
         }
     }
 }

@@ -650,6 +650,12 @@ impl Job<'_> {
         &self.operation.name
     }
 
+    /// The time zero of its dispatcher.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     /// Zero for the operation's first job; jobs that were rejected or cancelled have numbers, too.
     #[must_use]
     pub fn number(&self) -> u64 {

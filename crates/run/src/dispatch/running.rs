@@ -328,6 +328,13 @@ impl Handle {
         self.shared.push(self.place, named)
     }
 
+    /// Whether no job starts any more.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_stopping(&self) -> bool {
+        let station = self.shared.stations.get(self.place.cpu as usize);
+        station.is_none_or(|station| station.held.lock().is_stopping())
+    }
+
     /// No job with a number before this one waits or runs.
     pub(crate) fn oldest(&self) -> Option<u64> {
         let station = self.shared.stations.get(self.place.cpu as usize)?;

@@ -64,7 +64,8 @@ fn latencies(context: &Context, findings: &mut Findings) -> Result<(), Failure> 
             points: regions.iter().enumerate().map(|(region, both)| (region as f64, pick(both))).collect(),
             ..super::series(variant, at / 2)
         });
-        let caption = "takt's queues on this machine, their lock and two looks at the clock included.";
+        let caption =
+            "takt's queues on this machine, their lock and a look at the clock for each included; medians of rounds.";
         findings.figures.push(super::Drawn::of(
             file,
             &figure(title, "ns", series.collect()),
@@ -84,26 +85,32 @@ fn latencies(context: &Context, findings: &mut Findings) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Mean nanoseconds of an enqueue and of a dequeue, all operations of a region waiting in turn.
+/// Nanoseconds of an enqueue and of a dequeue: the mean over a region's operations, all of which wait in turn, and of that the median over rounds.
 fn latency(region: usize, variant: Variant, rounds: u32) -> Result<(f64, f64), Failure> {
     let wrong = |what: &dyn std::fmt::Display| Failure::trouble(format_args!("region {region}: {what}"));
     let mut plan = plan(region, variant)?;
     // Each is pushed by this loop, as often as it likes, and none is ever late: the queues alone are measured.
+    let mut periods: Vec<Span> = plan.system.tasks.iter().map(|task| task.period).collect();
+    periods.sort_unstable();
+    periods.dedup();
     for task in &mut plan.system.tasks {
-        (task.arrival, task.period, task.offset) = (Arrival::Sporadic, Span::from_ns(1), Span::ZERO);
+        // As many periods as before, in their order: by them strategies tell levels apart.
+        let rank = periods.partition_point(|period| *period < task.period) as u64;
+        (task.arrival, task.period, task.offset) = (Arrival::Sporadic, Span::from_ns(1 + rank), Span::ZERO);
         task.deadline = task.deadline.saturating_add(Span::from_s(1000));
         task.after.clear();
     }
     let (operations, levels) = (plan.rows.len() as u32, plan.levels.len() as u32);
     let queues = Queues::new(&plan, 0).map_err(|error| wrong(&error))?;
     let clock = Epoch::now_is_zero();
-    let (mut enqueue, mut dequeue, mut count) = (Span::ZERO, Span::ZERO, 0_u64);
+    let mut all: (Vec<f64>, Vec<f64>) = Default::default();
     for _ in 0..rounds {
+        let (mut dequeue, mut count) = (Span::ZERO, 0);
         let before = clock.now();
         for slot in 0..operations {
             queues.push(slot).map_err(|error| wrong(&error))?;
         }
-        enqueue = enqueue.saturating_add(clock.now().saturating_since(before));
+        let enqueue = clock.now().saturating_since(before);
         for level in 0..levels {
             let before = clock.now();
             let mut next = queues.take(level);
@@ -113,9 +120,20 @@ fn latency(region: usize, variant: Variant, rounds: u32) -> Result<(f64, f64), F
             }
             dequeue = dequeue.saturating_add(clock.now().saturating_since(before));
         }
+        if count != operations {
+            return Err(wrong(&format_args!("{count} of {operations} operations came out of their queues")));
+        }
+        let mean = |span: Span| span.as_ns() as f64 / f64::from(operations);
+        all.0.push(mean(enqueue));
+        all.1.push(mean(dequeue));
     }
-    let mean = |span: Span| span.as_ns() as f64 / count.max(1) as f64;
-    Ok((mean(enqueue), mean(dequeue)))
+    Ok((median(all.0), median(all.1)))
+}
+
+/// Of rounds: a machine that pauses in one of them says nothing of queues.
+fn median(mut rounds: Vec<f64>) -> f64 {
+    rounds.sort_unstable_by(f64::total_cmp);
+    rounds.get(rounds.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The same regions with a charge for each request.
