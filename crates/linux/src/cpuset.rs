@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use takt_model::{Span, Time};
+use takt_model::Span;
 use thiserror::Error;
 
 use crate::clock::Epoch;
@@ -74,7 +74,7 @@ impl Partitions {
     ///
     /// `settle` is the longest period of the SCHED_DEADLINE threads that will run in them. The bandwidth of a thread that
     /// ended stays booked for up to that long; were the domains made anew before, the kernel would count its return twice
-    /// and total_bw would fall below what is reserved. So restoring waits that long first.
+    /// and total_bw would fall below what is reserved. So restoring waits twice that long first.
     ///
     /// # Errors
     /// Why not; then nothing has changed.
@@ -251,13 +251,35 @@ const LOAD_BALANCE: &str = "cpuset.sched_load_balance";
 
 /// Puts the machine back as `state` says it was. Done twice it does nothing the second time.
 pub(crate) fn undo(state: &State) -> Result<(), CpusetError> {
-    let epoch = Epoch::now_is_zero();
-    let settled = Time::ZERO.saturating_add(state.settle.min(SETTLE_MAX)).saturating_add(Span::from_ms(10));
-    // A signal may cut a sleep short, not the waiting.
-    while !epoch.sleep_until(settled) && epoch.now() < settled {}
+    // A sleep on each CPU must not move the caller for good; where no thread can be had, one CPU's sleep is better than none.
+    let period = state.settle.min(SETTLE_MAX);
+    match std::thread::Builder::new().spawn(move || settle(period)) {
+        Ok(settling) => drop(settling.join()),
+        Err(_) => settle(period),
+    }
     match &state.hierarchy {
         Hierarchy::V1 { load_balance } => undo_v1(state, load_balance),
         Hierarchy::V2 { enabled } => v2::undo(&Kernel, &state.root, &state.created, *enabled),
+    }
+}
+
+/// Until the bandwidth of ended threads, of periods up to `period`, is booked no more.
+///
+/// Their exit may wait for one more budget, and their zero-lag time is a period later at most. Then a timer of the CPU where a thread ended takes the
+/// bandwidth back; a CPU that a hypervisor or more important work holds serves it late, in order of time. So the caller sleeps once more on each CPU:
+/// that timer is served when the sleep ends.
+fn settle(period: Span) {
+    let epoch = Epoch::now_is_zero();
+    let wait = |span: Span| {
+        let end = epoch.now().saturating_add(span);
+        // A signal may cut a sleep short, not the waiting.
+        while !epoch.sleep_until(end) && epoch.now() < end {}
+    };
+    wait(period.saturating_add(period).saturating_add(Span::from_ms(10)));
+    for cpu in crate::sched::affinity() {
+        if crate::sched::set_affinity(&[cpu]).is_ok() {
+            wait(Span::from_us(50));
+        }
     }
 }
 
