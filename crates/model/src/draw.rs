@@ -137,6 +137,14 @@ impl<'a> Arrivals<'a> {
         arrivals
     }
 
+    /// The arrivals of `task` from job `number` on, which arrives at `arrival`: for a task whose period changes, or which has paused.
+    #[must_use]
+    pub fn resumed(task: &'a Task, draw: Draw, number: u64, arrival: Time) -> Self {
+        let mut arrivals = Self::new(task, draw);
+        arrivals.next = Some(arrivals.arriving(number, arrival, Time::ZERO));
+        arrivals
+    }
+
     /// The next job, without going on to the one after it.
     #[inline]
     #[must_use]
@@ -247,6 +255,15 @@ mod tests {
         let short = Arrivals::new(&task, Draw::new(3, "t"));
         let long = Arrivals { even: None, ..short.clone() };
         assert!(short.even.is_some() && short.take(9).eq(long.take(9)));
+    }
+
+    #[test]
+    fn arrivals_that_are_resumed_go_on_as_if_nothing_had_been() {
+        let task = Task { jitter: Span::from_ns(3), arrival: Arrival::Sporadic, ..task() };
+        let mut whole = Arrivals::new(&task, Draw::new(3, "t")).skip(4).peekable();
+        let fifth = *whole.peek().unwrap();
+        let resumed = Arrivals::resumed(&task, Draw::new(3, "t"), fifth.number, fifth.arrival);
+        assert!(resumed.take(9).eq(whole.take(9)));
     }
 
     #[test]

@@ -111,7 +111,14 @@ impl Levels {
     /// # Errors
     /// A strategy that does not fit the tasks, or a task that is bound to no CPU, or to several.
     pub fn new(system: &System, node: NodeId, cpu: u32) -> Result<Levels, PolicyError> {
-        let plans = plans(system, node)?;
+        Levels::with_plans(system, node, cpu, plans(system, node)?)
+    }
+
+    /// The same under these plans, the first of which holds at first: for modes in which tasks have other periods than in the System.
+    ///
+    /// # Errors
+    /// A task that is bound to no CPU, or to several.
+    pub fn with_plans(system: &System, node: NodeId, cpu: u32, plans: Vec<Plan>) -> Result<Levels, PolicyError> {
         let spec = system.nodes.get(node.index()).ok_or(PolicyError::NoNode { node: node.0 })?;
         let all = CpuSet::first(spec.cpus);
         let mut slots = Vec::new();

@@ -2,6 +2,8 @@
 //!
 //! - A job queued and taken again, with the time of both, while 64 or 1024 others wait: beside std's `BinaryHeap` behind the same lock with
 //!   two looks at the clock, which knows neither levels, nor backlogs, nor chains, nor counts.
+//! - A switch of plans under load: how long all queues are locked, and the whole call, beside the bare system calls that give as many threads their new
+//!   priorities.
 //! - From a push to the handler's first look at the clock, on the same CPU and across CPUs: beside a bare futex, at the same priorities.
 //!
 //! `cargo bench -p takt-run --bench dispatch -- [--rounds 5]`
@@ -10,12 +12,13 @@ use std::collections::BinaryHeap;
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use takt_linux::{Epoch, PiMutex, sched};
+use takt_linux::thread::Tid;
+use takt_linux::{Class, ClassGuard, Epoch, PiMutex, futex, sched};
 use takt_log::NullSink;
 use takt_model::{Builtin, Span};
-use takt_run::dispatch::{Dispatcher, Limits, Operation, Operations, Queues};
+use takt_run::dispatch::{Dispatcher, Limits, OperatingMode, Operation, Operations, Queues};
 
 use common::{Hands, bare, hand_overs, in_turns, median, row};
 
@@ -34,6 +37,8 @@ fn main() -> ExitCode {
     queues(rounds);
     println!();
     hand_over(rounds);
+    println!();
+    switch(rounds);
     ExitCode::SUCCESS
 }
 
@@ -157,4 +162,93 @@ fn dispatched(to: u32) -> Option<Hands> {
     let times = hand_overs(*cpus.first()?, clock, &seen, push);
     let _ = dispatching.stop(&mut NullSink);
     times
+}
+
+/// Switches of a round.
+const SWITCHES: usize = 200;
+
+/// Between a plan with one level a rate and one with a level a criticality, in which every other operation takes no part.
+fn switch(rounds: usize) {
+    println!(
+        "a switch of plans, {rounds} rounds      operations  locked p50 us   p99 us  call p50 us   p99 us  bare calls p50 us"
+    );
+    for count in [8u64, 64] {
+        match switched(rounds, count) {
+            Some([locked, call, bare]) => println!(
+                "{:<38} {count:>8} {:>13.1} {:>8.1} {:>12.1} {:>8.1} {:>18.1}",
+                "rm to muf and back", locked.0, locked.1, call.0, call.1, bare.0
+            ),
+            None => println!("{count} operations: skipped: SCHED_FIFO or a thread was refused"),
+        }
+    }
+}
+
+/// p50 and p99 in us: queues locked, the whole call, the priorities alone.
+fn switched(rounds: usize, count: u64) -> Option<[(f64, f64); 3]> {
+    let mut operations = Operations::new("switch");
+    let mut other = OperatingMode::new("other", Builtin::Muf.strategy());
+    for at in 0..count {
+        let name = format!("o{at}");
+        operations.add(Operation::periodic(&name, Span::from_ms(5 + at % 8)).wcet(Span::from_us(20)).backlog(4));
+        other = if at % 2 == 1 { other.without(&name) } else { other };
+    }
+    let plan = operations.mode(other).compute(&Builtin::Rm.strategy(), &Limits::default()).ok()?;
+    let threads = plan.levels.len();
+    let mut built = Dispatcher::new(plan);
+    for at in 0..count {
+        built = built
+            .on(&format!("o{at}"), |job| while job.now() < job.arrival().saturating_add(Span::from_us(20)) {})
+            .ok()?;
+    }
+    let dispatching = built.start().ok()?;
+    let clock = Epoch::now_is_zero();
+    let (mut locked, mut call, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+    for at in 0..rounds * SWITCHES {
+        let before = clock.now();
+        let switched = dispatching.switch((at + 1) % 2)?;
+        call.push(clock.now().saturating_since(before).as_ns());
+        locked.push(switched.locked.as_ns());
+        let _ = clock.sleep_until(clock.now().saturating_add(Span::from_us(700)));
+    }
+    let _ = dispatching.stop(&mut NullSink);
+    bare.extend(reprioritized(threads)?);
+    Some([locked, call, bare].map(|mut times| {
+        times.sort_unstable();
+        let at = |percent: usize| times.get(times.len() * percent / 100).map_or(f64::NAN, |ns| *ns as f64 / 1e3);
+        (at(50), at(99))
+    }))
+}
+
+/// What it takes to give so many sleeping threads another priority, by the bare system call, in ns.
+fn reprioritized(threads: usize) -> Option<Vec<u64>> {
+    let over = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let (send, tids) = std::sync::mpsc::channel();
+        for _ in 0..threads {
+            let (send, over) = (send.clone(), &over);
+            scope.spawn(move || {
+                let class = ClassGuard::enter(&Class::Fifo { priority: 10 });
+                let _ = send.send(class.is_ok().then(Tid::current));
+                while over.load(Ordering::Acquire) == 0 {
+                    let clock = Epoch::now_is_zero();
+                    futex::wait(over, 0, clock, clock.now().saturating_add(Span::from_s(1)));
+                }
+            });
+        }
+        let tids: Option<Vec<Tid>> = (0..threads).map(|_| tids.recv().ok().flatten()).collect();
+        let clock = Epoch::now_is_zero();
+        let times = tids.map(|tids| {
+            let once = |round: usize| {
+                let before = clock.now();
+                for tid in &tids {
+                    let _ = sched::reprioritize(*tid, 10 + (round % 2) as u8);
+                }
+                clock.now().saturating_since(before).as_ns()
+            };
+            (0..SWITCHES).map(once).collect()
+        });
+        over.store(1, Ordering::Release);
+        futex::wake_all(&over);
+        times
+    })
 }

@@ -1,7 +1,7 @@
 //! After its construction the dispatcher's queues allocate nothing: pushes, rejections, ends, cancellations, chains; nor does a push of an event.
 
 use takt_model::{Builtin, Span};
-use takt_run::dispatch::{self, Dispatcher, Limits, Operation, Operations, PushError, Queues};
+use takt_run::dispatch::{self, Dispatcher, Limits, OperatingMode, Operation, Operations, PushError, Queues};
 use takt_run::event::{Channel, Filter, Full, Level, Node, Options, Pattern, Sending};
 
 #[test]
@@ -78,4 +78,32 @@ fn events_are_pushed_without_allocation() {
     assert!(sent > 400 && taken > 0 && two.counts().complete > 0, "{taken} {:?}", two.counts());
     drop(connected);
     dispatching.stop(&mut takt_log::NullSink).unwrap();
+}
+
+#[test]
+fn a_switch_of_plans_allocates_nothing() {
+    let ms = Span::from_ms;
+    let operations = Operations::new("modes")
+        .with(Operation::periodic("fast", ms(2)).wcet(Span::from_us(10)).backlog(3))
+        .with(Operation::periodic("slow", ms(5)).wcet(Span::from_us(10)).noncritical())
+        .with(Operation::after("end", ["slow"]).wcet(Span::from_us(10)).noncritical())
+        .mode(OperatingMode::new("other", Builtin::Muf.strategy()).every("fast", ms(1)).without("slow").without("end"));
+    let plan = operations.compute(&Builtin::Rm.strategy(), &Limits::default()).unwrap();
+    let best_effort = dispatch::Options { best_effort: true, ..dispatch::Options::default() };
+    let mut allocated = 0;
+    let mut built = Dispatcher::new(plan).with(best_effort);
+    for name in ["fast", "slow", "end"] {
+        built = built.on(name, |_| ()).unwrap();
+    }
+    let dispatching = built.start().unwrap();
+    for round in 0..20 {
+        let measured = allocation_counter::measure(|| {
+            dispatching.switch(round % 2).unwrap();
+        });
+        allocated += measured.count_total;
+        takt_linux::clock::pause(ms(3));
+    }
+    assert_eq!(allocated, 0);
+    let counts = dispatching.stop(&mut takt_log::NullSink).unwrap().counts;
+    assert!(counts.iter().all(|(_, counts)| counts.released > 1), "{counts:?}");
 }

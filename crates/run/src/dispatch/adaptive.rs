@@ -104,6 +104,11 @@ impl Adaptive {
         if self.window.is_zero() || self.dwell == 0 || self.dwell_max < self.dwell {
             return Some("window and dwell are to be above zero, and dwell_max no less than dwell".to_owned());
         }
+        if plan.varies() {
+            return Some(
+                "it chooses between strategies, and the plan's modes differ in rates or in who takes part".to_owned(),
+            );
+        }
         let unknown = self.responses.keys().find(|name| !plan.rows.iter().any(|row| row.name == **name));
         unknown
             .map(|name| format!("the plan has no operation \"{name}\" of a response"))

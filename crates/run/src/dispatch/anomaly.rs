@@ -141,6 +141,48 @@ pub enum Anomaly {
         /// That one's period.
         other_period: Span,
     },
+    /// What is wrong with one of the set's modes.
+    #[error("in mode \"{mode}\": {anomaly}")]
+    InMode {
+        /// Its name.
+        mode: String,
+        /// What is wrong in it.
+        anomaly: Box<Anomaly>,
+    },
+    /// Two modes of one name.
+    #[error("a second mode is called \"{mode}\"; give each its own name")]
+    DuplicateMode {
+        /// The name.
+        mode: String,
+    },
+    /// A mode that names an operation that does not exist.
+    #[error("{mode} speaks of operation \"{operation}\", which does not exist; add it, or correct the name")]
+    UnknownInMode {
+        /// The mode, or the start.
+        mode: String,
+        /// What it names.
+        operation: String,
+    },
+    /// A chain of which only a part takes part in a mode.
+    #[error(
+        "{mode} leaves out \"{absent}\" and not \"{present}\", of the same chain; a chain takes part as a whole or not at all"
+    )]
+    TornChain {
+        /// The mode, or the start.
+        mode: String,
+        /// The operation that is left out.
+        absent: String,
+        /// The one before or after it that is not.
+        present: String,
+    },
+    /// A mode that gives a period to an operation that has none of its own.
+    #[error("mode \"{mode}\" gives a period to operation \"{operation}\", which comes after others; give it to those")]
+    RateOfFollower {
+        /// The mode.
+        mode: String,
+        /// The operation.
+        operation: String,
+    },
     /// An operation that no level takes.
     #[error(
         "strategy \"{strategy}\" has no level for operation \"{operation}\"; end its levels with one that takes the rest"
@@ -306,12 +348,13 @@ impl Anomaly {
     /// Whether it says only that deadlines can be missed: such a plan can be run all the same.
     #[must_use]
     pub fn is_lateness(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Anomaly::CriticalUtilization { .. }
-                | Anomaly::TotalUtilization { .. }
-                | Anomaly::WcetAboveDeadline { .. }
-                | Anomaly::Blocking { .. }
-        )
+            | Anomaly::TotalUtilization { .. }
+            | Anomaly::WcetAboveDeadline { .. }
+            | Anomaly::Blocking { .. } => true,
+            Anomaly::InMode { anomaly, .. } => anomaly.is_lateness(),
+            _ => false,
+        }
     }
 }

@@ -105,6 +105,8 @@ pub(crate) enum Rejected {
     TooEarly(Time),
     /// There is no such operation, or it is released by others.
     NotYours,
+    /// The operation takes no part in the mode that holds.
+    Absent,
 }
 
 impl Rejected {
@@ -114,6 +116,7 @@ impl Rejected {
             Rejected::Full => PushError::Full,
             Rejected::TooEarly(earliest) => PushError::TooEarly { wait: earliest.saturating_since(now) },
             Rejected::NotYours => PushError::NotPushed,
+            Rejected::Absent => PushError::Absent,
         }
     }
 }
@@ -157,8 +160,8 @@ enum After {
 
 struct Operation {
     deadline: Span,
-    /// The least distance of jobs that the program pushes.
-    distance: Span,
+    /// The least distance of jobs that the program pushes, and whether it may, by plan.
+    distances: Vec<(Span, bool)>,
     backlog_max: usize,
     waiting: VecDeque<Instance>,
     /// The job in its slot of `levels`.
@@ -212,23 +215,31 @@ pub(crate) struct Core<T> {
     /// The plan under which jobs that are not complete so long after their arrival are in danger, by slot.
     watched: Option<usize>,
     dangers: Vec<Option<Span>>,
+    /// Whether plans differ in their rates, and then the switches that who releases by time has not been told of, the oldest first.
+    varies: bool,
+    switches: VecDeque<(Time, usize)>,
     tell: T,
 }
+
+/// Switches that are kept for a timer that is late. Of more, those before the last held for less time than the timer was late, and what would have been
+/// released under them alone is not.
+const SWITCHES_MAX: usize = 16;
 
 /// The most levels: bits of a set.
 pub(crate) const LEVELS_MAX: usize = 128;
 
 impl<T: Tell> Core<T> {
-    /// The operations of `cpu`; `followers` knows where those are that follow a task, and `backlog` how many jobs of it may be there at once.
+    /// The operations of `cpu` under these plans; `distances` knows the least distance of a task and whether it takes part, by plan, `followers` where
+    /// those are that follow it, and `backlog` how many jobs of it may be there at once.
     pub(crate) fn new(
-        system: &System,
-        node: NodeId,
-        cpu: u32,
+        (system, node, cpu): (&System, NodeId, u32),
+        plans: Vec<takt_model::Plan>,
+        distances: impl Fn(TaskId) -> Vec<(Span, bool)>,
         followers: impl Fn(TaskId) -> Vec<Place>,
         backlog: impl Fn(TaskId) -> u32,
         tell: T,
     ) -> Result<Self, PolicyError> {
-        let levels = Levels::new(system, node, cpu)?;
+        let levels = Levels::with_plans(system, node, cpu, plans)?;
         let slots = 0..levels.slot_count() as u32;
         let tasks = slots.filter_map(|slot| levels.task(slot));
         let backlogs = |after: &[TaskId]| after.iter().map(|before| backlog(*before) as usize).max().unwrap_or(0);
@@ -240,7 +251,7 @@ impl<T: Tell> Core<T> {
                 let backlog_max = backlog(id).max(1) as usize;
                 Operation {
                     deadline: task.deadline,
-                    distance: if sporadic { task.period } else { Span::ZERO },
+                    distances: if sporadic { distances(id) } else { Vec::new() },
                     backlog_max,
                     waiting: VecDeque::with_capacity(backlog_max),
                     current: None,
@@ -277,6 +288,8 @@ impl<T: Tell> Core<T> {
             busy_since: Time::ZERO,
             busy: Span::ZERO,
             watched: None,
+            varies: false,
+            switches: VecDeque::new(),
             dangers: Vec::new(),
             tell,
         })
@@ -365,7 +378,11 @@ impl<T: Tell> Core<T> {
         let operation = self.operations.get(slot as usize);
         let operation =
             operation.filter(|operation| matches!(operation.after, After::Push)).ok_or(Rejected::NotYours)?;
-        let earliest = operation.last_arrival.map(|last| last.saturating_add(operation.distance));
+        let (distance, takes_part) = operation.distances.get(self.levels.plan()).copied().unwrap_or((Span::ZERO, true));
+        if !takes_part {
+            return Err(Rejected::Absent);
+        }
+        let earliest = operation.last_arrival.map(|last| last.saturating_add(distance));
         if let Some(earliest) = earliest.filter(|earliest| *earliest > now) {
             return Err(Rejected::TooEarly(earliest));
         }
@@ -582,6 +599,22 @@ impl<T: Tell> Core<T> {
         }
     }
 
+    /// Plans differ in their rates, or in who takes part: who releases by time is told of switches.
+    pub(crate) fn vary(&mut self) {
+        self.varies = true;
+        self.switches.reserve_exact(SWITCHES_MAX);
+    }
+
+    /// The first switch of plans that who releases by time has not seen to: when, and to which plan.
+    pub(crate) fn next_switch(&self) -> Option<(Time, usize)> {
+        self.switches.front().copied()
+    }
+
+    /// That one is seen to.
+    pub(crate) fn take_switch(&mut self) {
+        self.switches.pop_front();
+    }
+
     /// A job of one predecessor of the operation in `slot` ended; what was waiting for it is released, or shed, by [`Core::settle`].
     pub(crate) fn follow(&mut self, slot: u32, ended: Ended) {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
@@ -671,6 +704,12 @@ impl<T: Tell> Core<T> {
             let number =
                 self.operations.get(*slot as usize).and_then(|operation| operation.current).map(|job| job.number);
             self.take_note(*slot, number.unwrap_or(0), *passed, now);
+        }
+        if self.varies {
+            if self.switches.len() == SWITCHES_MAX {
+                self.switches.pop_back();
+            }
+            self.switches.push_back((now, plan));
         }
         // After what it drops: who has the CPU then follows from the rest.
         let next = self.first_waiting();

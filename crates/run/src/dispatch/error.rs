@@ -100,6 +100,9 @@ pub enum PushError {
     /// It is released by a timer or by its predecessors, not by the program.
     #[error("the operation is released by a timer or by the end of others, not by a push")]
     NotPushed,
+    /// It takes no part in the mode that holds.
+    #[error("the operation takes no part in the mode that holds")]
+    Absent,
     /// The dispatcher does not run.
     #[error("the dispatcher has not started, or was stopped")]
     Stopped,

@@ -10,15 +10,15 @@ use std::sync::{Arc, OnceLock};
 
 use takt_linux::thread::Tid;
 use takt_linux::{Class, ClassGuard, Epoch, PiGuard, PiMutex, SchedError, futex, sched};
-use takt_model::draw::{Arrivals, Draw};
-use takt_model::{Arrival, Span, System, TaskId, Time};
+use takt_model::draw::Draw;
+use takt_model::{Span, Task, Time};
 use takt_policy::Passed;
 
 use super::adaptive::Controller;
 use super::core::{Core, End, Place, Upcall};
 use super::error::PushError;
+use super::source::{Source, release};
 use super::told::Teller;
-use crate::record::Releases;
 use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED, wait_for_go};
 
 /// What an operation does, once a job.
@@ -26,7 +26,6 @@ pub(crate) type Handler = Box<dyn FnMut(&Job<'_>) + Send>;
 
 /// What all threads of a dispatcher share.
 pub(crate) struct Shared {
-    pub(crate) system: Arc<System>,
     pub(crate) seed: u64,
     /// Whether timers draw the arrivals of sporadic operations; otherwise the program pushes them.
     pub(crate) draws_sporadic: bool,
@@ -63,7 +62,8 @@ pub(crate) struct Station {
 
 /// An operation, as the threads that run it see it.
 pub(crate) struct Running {
-    pub(crate) task: TaskId,
+    /// By plan; nothing of one in which it takes no part.
+    pub(crate) tasks: Vec<Option<Arc<Task>>>,
     pub(crate) name: String,
     pub(crate) followers: Vec<Place>,
     pub(crate) handler: PiMutex<Handler>,
@@ -534,14 +534,11 @@ impl Shared {
         ready: impl FnOnce(Result<(), SchedError>),
     ) {
         let Some(station) = self.stations.get(cpu as usize) else { return };
-        let mut sources: Vec<(u32, Releases<'_>)> = Vec::with_capacity(station.operations.len());
+        let mut sources: Vec<Source<'_>> = Vec::with_capacity(station.operations.len());
         for (operation, slot) in station.operations.iter().zip(0..) {
-            let Some(task) = self.system.tasks.get(operation.task.index()) else { continue };
-            let pushed = task.arrival == Arrival::Sporadic && !self.draws_sporadic;
-            if task.after.is_empty() && !pushed {
-                let arrivals = Arrivals::new(task, Draw::new(self.seed, &task.name));
-                sources.push((slot, Releases::new(arrivals, self.duration)));
-            }
+            let draw = Draw::new(self.seed, &operation.name);
+            let source = Source::new(slot, &operation.tasks, draw, self.duration);
+            sources.extend(source.filter(|source| self.draws_sporadic || !source.is_sporadic()));
         }
         let Some((_class, epoch)) = self.enter(kernel_cpu, &class, || (), ready) else { return };
         let mut switches = self.switches.iter().filter(|_| cpu == 0).peekable();
@@ -557,25 +554,8 @@ impl Shared {
             }
             let now = held.now(epoch);
             held.core.pass_deadlines(now);
-            let mut arrivals = 0;
             let mut next = switches.peek().map_or(Time::MAX, |(at, _)| *at);
-            for (slot, releases) in &mut sources {
-                while let Some(due) = releases.peek() {
-                    if due.release > now || arrivals >= ARRIVALS_MAX {
-                        next = next.min(due.release);
-                        break;
-                    }
-                    arrivals += 1;
-                    releases.advance();
-                    let overtaken = releases.peek().is_some_and(|after| after.release <= now);
-                    if overtaken && held.core.skips(*slot) {
-                        held.core.pass_over(*slot, due.arrival, now);
-                    } else {
-                        // A job without room is counted and told as rejected.
-                        let _ = held.core.arrive(*slot, due.arrival, now);
-                    }
-                }
-            }
+            next = next.min(release(&mut held.core, &mut sources, now).1);
             // Not before all arrivals of the run are told, however late this thread got its CPU.
             if now >= self.duration && next >= self.duration {
                 held.core.settle(now);
@@ -626,9 +606,6 @@ impl Shared {
         Some((guard, epoch))
     }
 }
-
-/// Arrivals that a timer tells in one hold of the lock: after a pause of the machine there may be many.
-const ARRIVALS_MAX: u32 = 64;
 
 /// A thread with nothing to do looks up this often, whoever may have forgotten to wake it.
 pub(crate) const IDLE_MAX: Span = Span::from_s(1);

@@ -10,7 +10,8 @@ use takt_model::{
 
 use super::anomaly::{Anomalies, Anomaly};
 use super::graph::{Sorted, sorted};
-use super::plan::{Limits, Plan, judge, misfits, run_to_completion};
+use super::mode::OperatingMode;
+use super::plan::{Limits, Plan, judge_rates, misfits, run_to_completion};
 
 /// What a job does is the program's business; this is what a plan must know of it.
 ///
@@ -168,13 +169,18 @@ pub struct Operations {
     pub cancel: bool,
     /// The operations; their order breaks ties.
     pub operations: Vec<Operation>,
+    /// The names of those that take no part until a mode lets them.
+    pub absent: Vec<String>,
+    /// What the program can switch to: plan k is that of the k-th.
+    pub modes: Vec<OperatingMode>,
 }
 
 impl Operations {
     /// An empty set on one CPU.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Operations { name: name.to_owned(), cpus: 1, cancel: false, operations: Vec::new() }
+        let name = name.to_owned();
+        Operations { name, cpus: 1, cancel: false, operations: Vec::new(), absent: Vec::new(), modes: Vec::new() }
     }
 
     /// How many CPUs it uses, model CPUs 0 to `cpus` - 1.
@@ -202,20 +208,42 @@ impl Operations {
         self
     }
 
-    /// The plan of this set under `strategy`, each level run to completion.
+    /// With an operation that takes no part until a mode lets it.
+    #[must_use]
+    pub fn at_first_without(mut self, operation: &str) -> Self {
+        self.absent.push(operation.to_owned());
+        self
+    }
+
+    /// With one more mode that the program can switch to ([`Dispatching::switch`](super::Dispatching::switch)).
+    #[must_use]
+    pub fn mode(mut self, mode: OperatingMode) -> Self {
+        self.modes.push(mode);
+        self
+    }
+
+    /// The plan of this set under `strategy`, and one for each of its modes, each level run to completion.
     ///
     /// # Errors
     /// All that is wrong. Where some operations are wrong in themselves, the others are judged among each other.
     pub fn compute(&self, strategy: &Strategy, limits: &Limits) -> Result<Plan, Anomalies> {
-        let (system, mut anomalies) = self.build(strategy);
-        let (plan, more) = judge(&system, NodeId(0), limits);
+        let (mut system, mut anomalies) = self.build(strategy);
+        let rates = self.rates(&system, &mut anomalies);
+        if anomalies.is_empty() {
+            self.enter_modes(&mut system);
+        }
+        let (plan, more) = judge_rates(&system, NodeId(0), limits, &rates);
         // What is wrong with everything in a set has been said: then there is nothing to judge.
         let said = !anomalies.is_empty() && system.tasks.is_empty();
         anomalies.extend(more.into_iter().filter(|anomaly| !said || !matches!(anomaly, Anomaly::Empty { .. })));
         match plan {
             Some(mut plan) if anomalies.is_empty() => {
-                for (row, operation) in plan.rows.iter_mut().zip(&self.operations) {
-                    row.backlog = operation.backlog;
+                plan.name_modes(self.modes.iter().map(|mode| mode.name.clone()));
+                let modes = plan.modes.iter_mut().map(|mode| &mut mode.rows);
+                for rows in std::iter::once(&mut plan.rows).chain(modes) {
+                    for (row, operation) in rows.iter_mut().zip(&self.operations) {
+                        row.backlog = operation.backlog;
+                    }
                 }
                 Ok(plan)
             }
@@ -224,7 +252,7 @@ impl Operations {
     }
 
     /// The System that says the same: one node "local", each operation a task bound to its CPU, under an own strategy whose
-    /// levels all run to completion. The backlogs alone find no place in it.
+    /// levels all run to completion. The backlogs and the modes find no place in it.
     ///
     /// # Errors
     /// What keeps it from being a System. What is only hopeless (an overload, a wcet above its deadline) is not: `takt check`
@@ -238,7 +266,7 @@ impl Operations {
     }
 
     /// The System of all operations that are sound in themselves, and what is wrong with the others and with the set.
-    fn build(&self, strategy: &Strategy) -> (System, Vec<Anomaly>) {
+    pub(super) fn build(&self, strategy: &Strategy) -> (System, Vec<Anomaly>) {
         let mut anomalies = self.wrong_set();
         let by_name = self.by_name(&mut anomalies);
         let mut sound = Vec::with_capacity(self.operations.len());
@@ -385,7 +413,7 @@ impl Operations {
 }
 
 /// What is wrong with a name; the file's own rule.
-fn name_fault(name: &str) -> Option<&'static str> {
+pub(super) fn name_fault(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         Some("is empty; give it one")
     } else if name.chars().any(char::is_control) {

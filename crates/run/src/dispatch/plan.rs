@@ -8,12 +8,13 @@ use takt_linux::sched::FIFO_PRIORITY_MAX;
 use takt_model::file::validate;
 use takt_model::plan::{Order, PlanError};
 use takt_model::{
-    Arrival, Builtin, Late, Level, NodeId, NodeSpec, Placement, Preemption, Strategy, StrategyId, StrategyRef, System,
-    Task, TaskId, Time, plan,
+    Arrival, Builtin, Late, Level, NodeId, NodeSpec, Placement, Preemption, Span, Strategy, StrategyId, StrategyRef,
+    System, Task, TaskId, Time, plan,
 };
 
 use super::anomaly::{Anomalies, Anomaly};
 use super::bounds;
+use super::mode::{Rate, Rates, at_rates};
 
 /// What a plan may use.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,13 +96,19 @@ pub struct Row {
     pub shift_ns: i64,
     /// How many of its jobs may wait or run at once. A System does not say: 1.
     pub backlog: u32,
+    /// Its period or least distance; of a follower that of its source.
+    pub period: Span,
+    /// Whether it releases jobs.
+    pub takes_part: bool,
 }
 
 /// What the node obeys from one of its modes on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanMode {
-    /// From when.
-    pub at: Time,
+    /// What the program calls it; of a System's mode nothing.
+    pub name: Option<String>,
+    /// From when; nothing where only the program switches to it.
+    pub at: Option<Time>,
     /// The name of the strategy in [`Plan::system`].
     pub strategy: String,
     /// As [`Plan::levels`].
@@ -118,6 +125,48 @@ impl Plan {
             row.backlog = backlog;
         }
         self
+    }
+
+    /// The rows of one of the plans: 0 is that of the start, k that of the k-th mode.
+    pub(super) fn rows_in(&self, plan: usize) -> Option<&[Row]> {
+        match plan.checked_sub(1) {
+            None => Some(&self.rows),
+            Some(mode) => Some(&self.modes.get(mode)?.rows),
+        }
+    }
+
+    /// Modes that only the program switches to.
+    pub(super) fn name_modes(&mut self, names: impl Iterator<Item = String>) {
+        for (mode, name) in self.modes.iter_mut().zip(names) {
+            (mode.name, mode.at) = (Some(name), None);
+        }
+    }
+
+    /// Whether the plans differ in who takes part, or in rates.
+    pub(super) fn varies(&self) -> bool {
+        let parts = |rows: &[Row]| rows.iter().map(|row| (row.period, row.takes_part)).collect::<Vec<_>>();
+        let all = std::iter::once(&self.rows).chain(self.modes.iter().map(|mode| &mode.rows));
+        let first = parts(&self.rows);
+        all.into_iter().any(|rows| rows.iter().any(|row| !row.takes_part) || parts(rows) != first)
+    }
+
+    /// The levels of all plans, each for the rates that hold in it.
+    pub(super) fn levels(&self) -> Result<Vec<plan::Plan>, PlanError> {
+        let Some(spec) = self.system.nodes.get(self.node.index()) else { return Ok(Vec::new()) };
+        let strategies = strategies(&self.system, self.node, spec);
+        let rates = |plan| {
+            let rows = self.rows_in(plan)?;
+            Some(rows.iter().map(|row| Rate { period: row.period, takes_part: row.takes_part }).collect())
+        };
+        let resolve = |(plan, (_, strategy)): (usize, (Option<Time>, StrategyRef))| {
+            let rates: Option<Vec<Rate>> = if self.varies() { rates(plan) } else { None };
+            let strategy = self.system.strategy(strategy);
+            match rates {
+                Some(rates) => plan::Plan::resolve(&at_rates(&self.system, Some(&rates)), self.node, &strategy),
+                None => plan::Plan::resolve(&self.system, self.node, &strategy),
+            }
+        };
+        strategies.into_iter().enumerate().map(resolve).collect()
     }
 
     /// The plan of one node of a System, each level of the node's strategy and of its modes' strategies run to completion.
@@ -171,10 +220,14 @@ fn plain(strategy: &Strategy) -> &str {
 
 /// A strategy of the node, from when on it holds, and its levels for the node's tasks.
 pub(super) struct Scheme {
+    /// Of its plan: 0 of the node's strategy, k of its k-th mode.
+    number: usize,
     /// `None`: from the start.
     at: Option<Time>,
     strategy: Strategy,
     pub(super) plan: plan::Plan,
+    /// By task; none where they are the System's.
+    rates: Vec<Rate>,
 }
 
 impl Scheme {
@@ -188,26 +241,61 @@ impl Scheme {
 
 /// The plan, and what says that deadlines can be missed; without a plan all that is wrong. The System's indices must be good, and its chains without a circle.
 pub(super) fn judge(system: &System, node: NodeId, limits: &Limits) -> (Option<Plan>, Vec<Anomaly>) {
+    judge_rates(system, node, limits, &Rates::default())
+}
+
+/// The same where the plans of modes have other rates, or fewer tasks. Of these the System has one node.
+pub(super) fn judge_rates(
+    system: &System,
+    node: NodeId,
+    limits: &Limits,
+    rates: &Rates,
+) -> (Option<Plan>, Vec<Anomaly>) {
     let Some(spec) = system.nodes.get(node.index()) else { return (None, vec![Anomaly::NoNode(node.0)]) };
     let mut anomalies = unserved(system, node, spec);
     anomalies.extend(wrong_limits(limits));
     let mut schemes = Vec::new();
-    for (at, reference) in strategies(system, node, spec) {
+    let mut varied = Vec::new();
+    for (k, (at, reference)) in strategies(system, node, spec).into_iter().enumerate() {
         let strategy = system.strategy(reference);
         let wrong = misfits(system, node, &strategy);
         anomalies.extend(wrong.into_iter().filter(|one| !anomalies.contains(one)).collect::<Vec<_>>());
-        if let Ok(plan) = plan::Plan::resolve(system, node, &strategy) {
-            schemes.push(Scheme { at, strategy, plan });
+        varied.push(at_rates(system, rates.plans.get(k)));
+        if let Some(plan) = varied.last().and_then(|system| plan::Plan::resolve(system, node, &strategy).ok()) {
+            schemes.push(Scheme {
+                number: k,
+                at,
+                strategy,
+                plan,
+                rates: rates.plans.get(k).cloned().unwrap_or_default(),
+            });
         }
     }
     anomalies.extend(too_few(&schemes, limits));
-    let placed: Vec<bounds::Placed> =
-        system.tasks_of(node).filter_map(|(id, task)| Some((id, task, cpu_of(spec, task)?))).collect();
-    anomalies.extend(bounds::utilization(&placed, limits));
-    anomalies.extend(bounds::above_deadline(&placed));
+    let placed: Vec<Vec<bounds::Placed>> = varied
+        .iter()
+        .enumerate()
+        .map(|(k, system)| {
+            let part = |id: TaskId| {
+                rates.plans.get(k).and_then(|rates| rates.get(id.index())).is_none_or(|rate| rate.takes_part)
+            };
+            let tasks = system.tasks_of(node).filter(|(id, _)| part(*id));
+            tasks.filter_map(|(id, task)| Some((id, task, cpu_of(spec, task)?))).collect()
+        })
+        .collect();
+    // What is wrong in several plans alike is said once.
+    let mut say = |plan: usize, wrong: Vec<Anomaly>| {
+        let new: Vec<Anomaly> = wrong.into_iter().filter(|one| !anomalies.contains(one)).collect();
+        anomalies.extend(new.into_iter().map(|one| rates.wrong_in(plan, one)));
+    };
+    for (k, placed) in placed.iter().enumerate().filter(|(k, _)| *k == 0 || !rates.plans.is_empty()) {
+        say(k, bounds::utilization(placed, limits));
+        say(k, bounds::above_deadline(placed));
+    }
     for scheme in &schemes {
-        let blocked = bounds::blocking(system, &placed, scheme);
-        anomalies.extend(blocked.into_iter().filter(|one| !anomalies.contains(one)).collect::<Vec<_>>());
+        if let Some((system, placed)) = varied.get(scheme.number).zip(placed.get(scheme.number)) {
+            say(scheme.number, bounds::blocking(system, placed, scheme));
+        }
     }
     if !anomalies.iter().all(Anomaly::is_lateness) {
         return (None, anomalies);
@@ -316,9 +404,9 @@ fn table(system: &System, node: NodeId, limits: &Limits, schemes: &[Scheme]) -> 
             None => planned.nodes.get_mut(node.index())?.strategy = completing,
             Some(at) => planned.modes.iter_mut().find(|mode| mode.node == node && mode.at == at)?.strategy = completing,
         }
-        let (levels, rows) = rows(system, node, limits, &scheme.plan)?;
+        let (levels, rows) = rows(system, node, limits, scheme)?;
         let strategy = planned.strategy_name(completing).to_owned();
-        modes.push(PlanMode { at: scheme.at.unwrap_or(Time::ZERO), strategy, levels, rows });
+        modes.push(PlanMode { name: None, at: scheme.at, strategy, levels, rows });
     }
     let spec = planned.nodes.get_mut(node.index())?;
     let cancel = spec.cancel;
@@ -335,7 +423,7 @@ fn table(system: &System, node: NodeId, limits: &Limits, schemes: &[Scheme]) -> 
 }
 
 /// A strategy of the System that is equal to this one; where there is none it is added, under a name that is free.
-fn enter(system: &mut System, mut strategy: Strategy) -> StrategyRef {
+pub(super) fn enter(system: &mut System, mut strategy: Strategy) -> StrategyRef {
     let name = strategy.name.clone();
     let mut count = 1;
     let at = loop {
@@ -361,13 +449,9 @@ fn priority(limits: &Limits, level: u32) -> Option<u8> {
 }
 
 /// Levels and rows of one scheme.
-fn rows(
-    system: &System,
-    node: NodeId,
-    limits: &Limits,
-    resolved: &plan::Plan,
-) -> Option<(Vec<PlanLevelRow>, Vec<Row>)> {
+fn rows(system: &System, node: NodeId, limits: &Limits, scheme: &Scheme) -> Option<(Vec<PlanLevelRow>, Vec<Row>)> {
     let spec = system.nodes.get(node.index())?;
+    let resolved = &scheme.plan;
     let mut levels = Vec::with_capacity(resolved.levels.len());
     for (at, level) in (0..).zip(&resolved.levels) {
         levels.push(PlanLevelRow {
@@ -384,6 +468,7 @@ fn rows(
         let task = system.tasks.get(placed.task.index())?;
         let level = levels.get(placed.level as usize)?;
         let importance = if level.importance_ties { task.importance } else { 0 };
+        let rate = scheme.rates.get(placed.task.index());
         places.push((placed.level, u32::MAX - importance, rows.len()));
         rows.push(Row {
             task: placed.task,
@@ -395,6 +480,8 @@ fn rows(
             subpriority: 0,
             shift_ns: placed.shift_ns,
             backlog: 1,
+            period: rate.map_or(task.period, |rate| rate.period),
+            takes_part: rate.is_none_or(|rate| rate.takes_part),
         });
     }
     places.sort_unstable();
@@ -417,7 +504,10 @@ impl fmt::Display for Plan {
         f.write_str("\n")?;
         self.show(f, &self.rows)?;
         for mode in &self.modes {
-            writeln!(f, "from {} on strategy {}", mode.at, mode.strategy)?;
+            match (&mode.name, mode.at) {
+                (Some(name), _) => writeln!(f, "mode {name}: strategy {}", mode.strategy)?,
+                (None, at) => writeln!(f, "from {} on strategy {}", at.unwrap_or(Time::ZERO), mode.strategy)?,
+            }
             self.show(f, &mode.rows)?;
         }
         Ok(())
@@ -440,7 +530,7 @@ const COLUMNS: [(&str, bool); 10] = [
 
 impl Plan {
     fn show(&self, f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
-        let mut sorted: Vec<&Row> = rows.iter().collect();
+        let mut sorted: Vec<&Row> = rows.iter().filter(|row| row.takes_part).collect();
         sorted.sort_by_key(|row| (row.level, row.subpriority));
         let lines: Vec<[String; 10]> = sorted.into_iter().filter_map(|row| self.cells(row)).collect();
         let several = self.system.nodes.get(self.node.index()).is_some_and(|node| node.cpus > 1);
@@ -462,6 +552,10 @@ impl Plan {
             }
             writeln!(f, "{}", text.trim_end())?;
         }
+        let absent: Vec<&str> = rows.iter().filter(|row| !row.takes_part).map(|row| row.name.as_str()).collect();
+        if !absent.is_empty() {
+            writeln!(f, "without {}", absent.join(", "))?;
+        }
         Ok(())
     }
 
@@ -480,7 +574,7 @@ impl Plan {
             row.priority.to_string(),
             row.subpriority.to_string(),
             row.name.clone(),
-            format!("{sporadic}{}", task.period),
+            format!("{sporadic}{}", row.period),
             task.wcet.to_string(),
             task.deadline.to_string(),
             task.criticality.to_string(),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use takt_log::Sink;
-use takt_model::draw::{Arrivals, Draw};
+use takt_model::draw::Draw;
 use takt_model::{Span, System, Task, Time};
 use takt_policy::{Passed, PolicyError};
 
@@ -12,9 +12,9 @@ use super::adaptive::{Adaptive, Controller};
 use super::core::{Core, Counts, End, Upcall};
 use super::error::StartError;
 use super::plan::{Plan, Row};
-use super::running::{Places, core, followers, known, places};
+use super::running::{Places, core, followers, known, places, tasks};
+use super::source::{Source, release};
 use super::told::{Merger, Teller};
-use crate::record::Releases;
 use crate::ring::Ring;
 
 /// Facts of one instant, on one CPU; more are lost and counted.
@@ -30,7 +30,7 @@ struct Started {
 struct Cpu<'a> {
     core: Core<Teller>,
     tasks: Vec<&'a Task>,
-    sources: Vec<(u32, Releases<'a>)>,
+    sources: Vec<Source<'a>>,
     /// Jobs that have started and are not over.
     started: Vec<Started>,
     /// The slot of the one that runs, since when.
@@ -51,7 +51,22 @@ impl Plan {
         seed: u64,
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<Vec<(String, Counts)>, PolicyError> {
-        self.rehearse_with(None, duration, seed, sink)
+        let at = self.modes.iter().zip(1..).filter_map(|(mode, plan)| Some((mode.at?, plan)));
+        self.rehearse_with(None, &at.collect::<Vec<_>>(), duration, seed, sink)
+    }
+
+    /// The same with these switches, in order of time, instead of those of a System's modes: when, and to which plan (0: of the start, k: of the k-th mode).
+    ///
+    /// # Errors
+    /// The plan's tasks cannot be queued.
+    pub fn rehearse_switched(
+        &self,
+        switches: &[(Time, usize)],
+        duration: Span,
+        seed: u64,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> Result<Vec<(String, Counts)>, PolicyError> {
+        self.rehearse_with(None, switches, duration, seed, sink)
     }
 
     /// The same with a controller that moves between two plans, and no switch at the times of modes.
@@ -67,13 +82,14 @@ impl Plan {
     ) -> Result<Vec<(String, Counts)>, StartError> {
         match law.wrong(self) {
             Some(wrong) => Err(StartError::Adaptive(wrong)),
-            None => Ok(self.rehearse_with(Some(law), duration, seed, sink)?),
+            None => Ok(self.rehearse_with(Some(law), &[], duration, seed, sink)?),
         }
     }
 
     fn rehearse_with(
         &self,
         law: Option<&Adaptive>,
+        switches: &[(Time, usize)],
         duration: Span,
         seed: u64,
         sink: &mut (impl Sink + ?Sized),
@@ -82,6 +98,8 @@ impl Plan {
         let nodes = self.system.nodes.get(self.node.index());
         let places = places(self);
         let (mut cpus, mut lanes) = (Vec::new(), Vec::new());
+        let rates = |cpu| self.rows.iter().filter(move |row| row.cpu == cpu).map(|row| tasks(self, row.task)).collect();
+        let rates: Vec<Vec<_>> = (0..nodes.map_or(1, |node| node.cpus)).map(rates).collect();
         for cpu in 0..nodes.map_or(1, |node| node.cpus) {
             let ring = Arc::new(Ring::new(RECORDS));
             let mut core = core(self, &places, cpu, Teller(ring.clone()))?;
@@ -89,11 +107,19 @@ impl Plan {
                 core.watch(law.calm, law.dangers(self, cpu));
             }
             lanes.push((ring, known(self, cpu)));
-            cpus.push(Cpu::new(core, &self.system, self.rows.iter().filter(|row| row.cpu == cpu), seed, end));
+            let here = self.rows.iter().filter(|row| row.cpu == cpu);
+            cpus.push(Cpu::new(
+                core,
+                &self.system,
+                here,
+                rates.get(cpu as usize).map_or(&[], Vec::as_slice),
+                seed,
+                end,
+            ));
         }
         let mut merger = Merger::new(self.node.0, lanes);
         let mut controller = law.map(|law| Controller::new(law.clone(), cpus.len()));
-        let mut modes = self.modes.iter().zip(1..).filter(|_| law.is_none()).peekable();
+        let mut switches = switches.iter().copied().peekable();
         let mut now = Time::ZERO;
         loop {
             let mut first = true;
@@ -112,8 +138,10 @@ impl Plan {
                 for cpu in &mut cpus {
                     quiet &= !cpu.release(now);
                 }
-                while first && let Some((_, plan)) = modes.next_if(|(mode, _)| mode.at <= now) {
+                while first && let Some((_, plan)) = switches.next_if(|(at, _)| *at <= now) {
                     switch(&mut cpus, plan, now);
+                    // What arrives may be other than before.
+                    quiet = false;
                 }
                 if let Some(plan) = controller.as_mut().and_then(|controller| control(controller, &cpus, now)) {
                     switch(&mut cpus, plan, now);
@@ -129,7 +157,7 @@ impl Plan {
                 }
             }
             merger.drain(|_| now, sink);
-            let next = cpus.iter().filter_map(|cpu| cpu.next(now)).chain(modes.peek().map(|(mode, _)| mode.at));
+            let next = cpus.iter().filter_map(|cpu| cpu.next(now)).chain(switches.peek().map(|(at, _)| *at));
             let next = next.chain(controller.as_ref().map(Controller::window_end)).min();
             match next.filter(|next| *next < end) {
                 Some(next) => now = next,
@@ -188,14 +216,14 @@ impl<'a> Cpu<'a> {
         core: Core<Teller>,
         system: &'a System,
         rows: impl Iterator<Item = &'r Row>,
+        rates: &'a [Vec<Option<Arc<Task>>>],
         seed: u64,
         end: Time,
     ) -> Cpu<'a> {
         let tasks: Vec<&Task> = rows.filter_map(|row| system.tasks.get(row.task.index())).collect();
         let draws: Vec<Draw> = tasks.iter().map(|task| Draw::new(seed, &task.name)).collect();
-        let sources = tasks.iter().zip(&draws).zip(0..).filter(|((task, _), _)| task.after.is_empty());
-        let sources =
-            sources.map(|((task, draw), slot)| (slot, Releases::new(Arrivals::new(task, *draw), end))).collect();
+        let sources = rates.iter().zip(&draws).zip(0..);
+        let sources = sources.filter_map(|((tasks, draw), slot)| Source::new(slot, tasks, *draw, end)).collect();
         Cpu { core, tasks, sources, started: Vec::new(), running: None, draws, changes: Vec::new() }
     }
 
@@ -229,15 +257,7 @@ impl<'a> Cpu<'a> {
     }
 
     fn release(&mut self, now: Time) -> bool {
-        let mut any = false;
-        for (slot, releases) in &mut self.sources {
-            while let Some(due) = releases.peek().filter(|due| due.release <= now) {
-                releases.advance();
-                let _ = self.core.arrive(*slot, due.arrival, now);
-                any = true;
-            }
-        }
-        any
+        release(&mut self.core, &mut self.sources, now).0 > 0
     }
 
     /// Lets the job of the most important level run that has one: started, or else the first of its queue; whether one started.
@@ -267,7 +287,7 @@ impl<'a> Cpu<'a> {
     /// When something happens here next.
     fn next(&self, now: Time) -> Option<Time> {
         let runs = self.running.and_then(|(slot, since)| since.checked_add(self.started.get(self.at(slot)?)?.left));
-        let releases = self.sources.iter().filter_map(|(_, releases)| Some(releases.peek()?.release)).min();
+        let releases = self.sources.iter().filter_map(|source| Some(source.peek()?.release)).min();
         let deadline = self.core.next_deadline().filter(|deadline| *deadline > now);
         let danger = self.core.next_danger().filter(|danger| *danger > now);
         runs.into_iter().chain(releases).chain(deadline).chain(danger).min()

@@ -10,7 +10,7 @@ use takt_linux::memory::{self, Locked};
 use takt_linux::sched::SchedError;
 use takt_linux::{Class, Epoch, PiMutex, clock, futex, sched};
 use takt_log::{Kind, KindSet, Sink};
-use takt_model::{Span, TaskId, Time};
+use takt_model::{Span, Task, TaskId, Time};
 use takt_policy::PolicyError;
 
 use super::adaptive::{Adaptive, Controller};
@@ -144,7 +144,6 @@ impl Dispatcher {
             }
         }
         let places = places(&plan);
-        let system = Arc::new(plan.system.clone());
         let mut stations = Vec::with_capacity(node);
         let mut lanes = Vec::with_capacity(node);
         let threads = plan.levels.iter().map(|level| level.threads).max().unwrap_or(1).max(1);
@@ -161,7 +160,7 @@ impl Dispatcher {
             for row in plan.rows.iter().filter(|row| row.cpu == cpu) {
                 let handler = handlers.remove(&row.task).ok_or_else(|| StartError::NoHandler(row.name.clone()))?;
                 operations.push(Running {
-                    task: row.task,
+                    tasks: tasks(&plan, row.task),
                     name: row.name.clone(),
                     followers: followers(&plan, &places, row.task),
                     handler: PiMutex::new(handler),
@@ -175,7 +174,6 @@ impl Dispatcher {
             lanes.push((ring, known(&plan, cpu)));
         }
         let shared = Arc::new(Shared {
-            system,
             seed: options.seed,
             draws_sporadic: options.draws_sporadic,
             duration: options.duration.map_or(Time::MAX, |duration| Time::ZERO.saturating_add(duration)),
@@ -188,7 +186,7 @@ impl Dispatcher {
                 .iter()
                 .zip(1..)
                 .filter(|_| options.timed_modes && adaptive.is_none())
-                .map(|(mode, k)| (mode.at, k))
+                .filter_map(|(mode, k)| Some((mode.at?, k)))
                 .collect(),
             controller: adaptive.map(|law| PiMutex::new(Controller::new(law, node))),
             refused: AtomicU64::new(0),
@@ -244,7 +242,28 @@ pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
 pub(crate) fn core<T: Tell>(plan: &Plan, places: &Places, cpu: u32, tell: T) -> Result<Core<T>, PolicyError> {
     let row = |task| plan.rows.iter().find(|row| row.task == task);
     let backlog = |task| row(task).map_or(1, |row| row.backlog);
-    Core::new(&plan.system, plan.node, cpu, |task| followers(plan, places, task), backlog, tell)
+    let distances = |task| {
+        let of = |k| plan.rows_in(k)?.iter().find(|row| row.task == task);
+        (0..=plan.modes.len()).filter_map(of).map(|row| (row.period, row.takes_part)).collect()
+    };
+    let place = (&plan.system, plan.node, cpu);
+    let mut core = Core::new(place, plan.levels()?, distances, |task| followers(plan, places, task), backlog, tell)?;
+    if plan.varies() {
+        core.vary();
+    }
+    Ok(core)
+}
+
+/// A task at the rate of each plan; nothing of a plan in which it takes no part.
+pub(crate) fn tasks(plan: &Plan, task: TaskId) -> Vec<Option<Arc<Task>>> {
+    let Some(base) = plan.system.tasks.get(task.index()).map(|task| Arc::new(task.clone())) else { return Vec::new() };
+    let at = |row: &Row| {
+        let same = row.period == base.period;
+        let task = if same { base.clone() } else { Arc::new(Task { period: row.period, ..Task::clone(&base) }) };
+        row.takes_part.then_some(task)
+    };
+    let row = |k| plan.rows_in(k)?.iter().find(|row| row.task == task);
+    (0..=plan.modes.len()).filter_map(row).map(at).collect()
 }
 
 /// Where the operations are that follow a task.

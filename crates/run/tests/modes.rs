@@ -1,0 +1,435 @@
+//! Modes of a program's own, in which other operations take part, at other rates, under another strategy: in virtual time on random sets, and on threads of this
+//! kernel. Arrivals are held against a rule that looks at one operation alone, starts against an order that looks at all jobs that wait.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use takt_linux::clock;
+use takt_log::{CancelCause, Event, NullSink};
+use takt_model::plan::Order;
+use takt_model::{Builtin, Span, TaskId, Time};
+use takt_run::dispatch::{
+    Adaptive, Anomaly, Arrives, Counts, Dispatcher, Limits, OperatingMode, Operation, Operations, Options, Plan,
+    PushError, Row, StartError,
+};
+
+type Events = Vec<(u32, Time, Event)>;
+
+fn us(us: u64) -> Span {
+    Span::from_us(us)
+}
+
+fn compute(operations: &Operations) -> Plan {
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let system = operations.compute(&Builtin::Rm.strategy(), &limits);
+    system.unwrap_or_else(|anomalies| panic!("{anomalies}"))
+}
+
+fn rows(plan: &Plan, at: usize) -> &[Row] {
+    at.checked_sub(1).map_or(&plan.rows, |mode| &plan.modes[mode].rows)
+}
+
+/// The arrivals of an operation that a timer releases, in nanoseconds: (period by plan, nothing where it takes no part).
+fn expected(periods: &[Option<Span>], offset: Span, switches: &[(Time, usize)], end: Time) -> Vec<u64> {
+    let period = |plan: usize| periods[plan].map(Span::as_ns);
+    let (mut plan, mut last, mut next) = (0, None, period(0).map(|_| offset.as_ns()));
+    // Whether it arrived since it takes part.
+    let mut begun = false;
+    let mut arrivals = Vec::new();
+    for (at, to) in switches.iter().copied().chain([(end, usize::MAX)]) {
+        while let Some(arrival) = next.filter(|next| *next <= at.as_ns() && *next < end.as_ns()) {
+            arrivals.push(arrival);
+            (last, begun) = (Some(arrival), true);
+            next = period(plan).map(|period| arrival + period);
+        }
+        if to == usize::MAX {
+            break;
+        }
+        let earliest = |period: u64| last.map_or(0, |last| last + period);
+        next = match (period(plan), period(to)) {
+            (_, None) => None,
+            (Some(before), Some(after)) if before == after => next,
+            (Some(_), Some(after)) if begun => Some(earliest(after).max(at.as_ns())),
+            (Some(_), Some(after)) => next.map(|next| next.max(earliest(after))),
+            (None, Some(after)) => Some(earliest(after).max(at.as_ns() + offset.as_ns())),
+        };
+        begun &= period(to).is_some();
+        plan = to;
+    }
+    arrivals
+}
+
+fn switches(events: &Events) -> Vec<(Time, usize)> {
+    let mode = |(_, at, event): &(u32, Time, Event)| match event {
+        Event::ModeChange { mode } => Some((*at, *mode as usize)),
+        _ => None,
+    };
+    events.iter().filter_map(mode).collect()
+}
+
+/// Arrivals by operation, jobs numbered in turn.
+fn arrivals(events: &Events) -> BTreeMap<TaskId, Vec<u64>> {
+    let mut arrivals: BTreeMap<TaskId, Vec<u64>> = BTreeMap::new();
+    for (_, _, event) in events {
+        if let Event::Release { job, arrival, .. } = event {
+            let before = arrivals.entry(job.task).or_default();
+            assert_eq!(job.number, before.len() as u64, "each job once, in turn");
+            before.push(arrival.as_ns());
+        }
+    }
+    arrivals
+}
+
+/// All arrivals of timers are as the switches in the log say.
+fn arrives(operations: &Operations, plan: &Plan, events: &Events, end: Time) {
+    let (switches, told) = (switches(events), arrivals(events));
+    for (at, operation) in operations.operations.iter().enumerate() {
+        let Arrives::Periodic { offset, .. } = operation.arrival else { continue };
+        let period = |row: &Row| row.takes_part.then_some(row.period);
+        let periods: Vec<_> = (0..=plan.modes.len()).map(|k| period(&rows(plan, k)[at])).collect();
+        let wanted = expected(&periods, offset, &switches, end);
+        let told = told.get(&TaskId(at as u32)).cloned().unwrap_or_default();
+        assert_eq!(told, wanted, "\"{}\" with {periods:?}, switches {switches:?}", operation.name);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Waiting {
+    number: u64,
+    arrival: Time,
+    release: Time,
+}
+
+/// No job starts before one that waits on its CPU and goes first by the plan that holds.
+fn starts_in_order(operations: &Operations, plan: &Plan, events: &Events) {
+    let mut holds = 0;
+    // By operation: jobs that are released and have not started, and whether one of it has started and is not over.
+    let mut waiting: BTreeMap<u32, Vec<Waiting>> = BTreeMap::new();
+    let mut running: BTreeMap<u32, u64> = BTreeMap::new();
+    // When one was omitted: who is chosen instead is chosen without the next one of the same operation, as by the policy kernel.
+    let mut omitted: BTreeMap<u32, Time> = BTreeMap::new();
+    for (_, at, event) in events {
+        match *event {
+            Event::ModeChange { mode } => holds = mode as usize,
+            Event::Release { job, arrival, .. } => {
+                waiting.entry(job.task.0).or_default().push(Waiting { number: job.number, arrival, release: *at });
+            }
+            Event::Cancel { job, .. } => {
+                waiting.entry(job.task.0).or_default().retain(|one| one.number != job.number);
+                omitted.insert(job.task.0, *at);
+            }
+            Event::Complete { job, .. } => assert_eq!(running.remove(&job.task.0), Some(job.number)),
+            Event::Start { job, cpu } => {
+                let rank = |task: u32, one: &Waiting| {
+                    let (row, operation) = (&rows(plan, holds)[task as usize], &operations.operations[task as usize]);
+                    let deadline = one.arrival + operation.deadline.unwrap();
+                    let key = match row.order {
+                        Order::Fifo => one.release.as_ns() as i64,
+                        Order::Deadline => deadline.as_ns() as i64,
+                        Order::Laxity => deadline.as_ns() as i64 - operation.wcet.as_ns() as i64,
+                    };
+                    let levels = holds.checked_sub(1).map_or(&plan.levels, |mode| &plan.modes[mode].levels);
+                    let ties = levels[row.level as usize].importance_ties;
+                    let importance = if ties { operation.importance } else { 0 };
+                    (row.level, key, u32::MAX - importance, one.arrival, task)
+                };
+                let first = waiting[&job.task.0][0];
+                assert_eq!(first.number, job.number, "jobs of an operation start in turn");
+                let started = rank(job.task.0, &first);
+                for (task, others) in waiting.iter().filter(|(task, _)| **task != job.task.0) {
+                    let here = operations.operations[*task as usize].cpu == cpu && !running.contains_key(task);
+                    if let Some(other) = others.first().filter(|_| here && omitted.get(task) != Some(at)) {
+                        assert!(
+                            rank(*task, other) > started,
+                            "{job:?} starts at {at} before {task} under plan {holds}"
+                        );
+                    }
+                }
+                waiting.get_mut(&job.task.0).unwrap().remove(0);
+                running.insert(job.task.0, job.number);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn whole(counts: &[(String, Counts)], events: &Events) {
+    for ((name, counts), task) in counts.iter().zip(0..) {
+        let of = |wanted: fn(&Event) -> bool| {
+            let mine = |event: &Event| match event {
+                Event::Release { job, .. } | Event::Complete { job, .. } | Event::Cancel { job, .. } => {
+                    job.task.0 == task
+                }
+                _ => false,
+            };
+            events.iter().filter(|(_, _, event)| mine(event) && wanted(event)).count() as u64
+        };
+        let rejected = |event: &Event| matches!(event, Event::Cancel { cause: CancelCause::Rejected, .. });
+        let told = (
+            of(|event| matches!(event, Event::Release { .. })),
+            of(|event| matches!(event, Event::Complete { .. })),
+            of(rejected),
+        );
+        assert_eq!(told, (counts.released, counts.completed, counts.rejected), "{name}: {counts:?}");
+    }
+}
+
+const STRATEGIES: [Builtin; 6] = [Builtin::Rm, Builtin::Dm, Builtin::Edf, Builtin::Mlf, Builtin::Muf, Builtin::RmsMlf];
+
+#[derive(Clone, Debug)]
+struct Drawn {
+    /// Period and offset in 100 us, wcet in 10 us, importance, critical, CPU, backlog, follows the one before it.
+    operations: Vec<(u64, u64, u64, u32, bool, u32, u32, bool)>,
+    /// By mode: strategy, who is absent (bits), periods (zero: the set's).
+    modes: Vec<(usize, u32, Vec<u64>)>,
+    absent: u32,
+    cancel: bool,
+    /// After so many 10 us, to which plan.
+    switches: Vec<(u64, usize)>,
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let operation =
+        (5u64..60, 0u64..30, 5u64..150, 0u32..3, any::<bool>(), 0u32..2, 1u32..4, prop::bool::weighted(0.2));
+    let operations = prop::collection::vec(operation, 1..6);
+    let mode = (0..STRATEGIES.len(), any::<u32>(), prop::collection::vec(0u64..60, 6));
+    let modes = prop::collection::vec(mode, 1..4);
+    let switches = prop::collection::vec((0u64..1500, 0usize..4), 0..12);
+    (operations, modes, any::<u32>(), any::<bool>(), switches)
+        .prop_map(|(operations, modes, absent, cancel, switches)| Drawn { operations, modes, absent, cancel, switches })
+}
+
+impl Drawn {
+    /// Whether an operation follows the one before it: not the first, and on the same CPU or not.
+    fn follows(&self, at: usize) -> bool {
+        at > 0 && self.operations[at].7
+    }
+    /// The first of its chain.
+    fn source(&self, at: usize) -> usize {
+        (0..=at).rev().find(|at| !self.follows(*at)).unwrap()
+    }
+    /// Chains as a whole, and never all.
+    fn absent(&self, bits: u32) -> Vec<String> {
+        let absent = |at: &usize| bits >> self.source(*at) & 3 == 3 && self.source(*at) > 0;
+        (0..self.operations.len()).filter(absent).map(|at| format!("o{at}")).collect()
+    }
+    fn set(&self) -> Operations {
+        let mut set = Operations::new("drawn").cpus(2).cancel(self.cancel);
+        for (at, (period, offset, wcet, importance, critical, cpu, backlog, _)) in self.operations.iter().enumerate() {
+            let name = format!("o{at}");
+            let operation = if self.follows(at) {
+                Operation::after(&name, [format!("o{}", at - 1)])
+            } else {
+                Operation::periodic(&name, us(period * 100)).offset(us(offset * 100))
+            };
+            let operation = operation.wcet(us(wcet * 10)).deadline(us(period * 80)).importance(*importance);
+            let operation = operation.on_cpu(*cpu).backlog(*backlog);
+            set.add(if *critical { operation } else { operation.noncritical() });
+        }
+        for name in self.absent(self.absent) {
+            set = set.at_first_without(&name);
+        }
+        for (at, (strategy, absent, periods)) in self.modes.iter().enumerate() {
+            let mut mode = OperatingMode::new(&format!("m{at}"), STRATEGIES[*strategy].strategy());
+            for name in self.absent(*absent) {
+                mode = mode.without(&name);
+            }
+            for (at, period) in periods.iter().enumerate().filter(|(at, _)| *at < self.operations.len()) {
+                if *period >= 5 && !self.follows(at) {
+                    mode = mode.every(&format!("o{at}"), us(period * 100));
+                }
+            }
+            set = set.mode(mode);
+        }
+        set
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_switch_leaves_all_jobs_in_turn_and_in_order(drawn in drawn(), seed in 0u64..9) {
+        let set = drawn.set();
+        let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+        // Those that can be late are of interest, too.
+        let plan = match set.compute(&Builtin::Rm.strategy(), &limits) {
+            Ok(plan) => plan,
+            Err(anomalies) => {
+                prop_assert!(anomalies.iter().all(Anomaly::is_lateness), "{}", anomalies);
+                return Ok(());
+            }
+        };
+        let mut at = 0;
+        let switches: Vec<(Time, usize)> = drawn.switches.iter()
+            .map(|(after, plan)| { at += after; (Time::ZERO + us(at * 10), *plan) })
+            .filter(|(_, to)| *to <= plan.modes.len())
+            .collect();
+        let (mut events, duration) = (Events::new(), us(60_000));
+        let counts = plan.rehearse_switched(&switches, duration, seed, &mut events).unwrap();
+        arrives(&set, &plan, &events, Time::ZERO + duration);
+        starts_in_order(&set, &plan, &events);
+        whole(&counts, &events);
+        for (plan_at, name) in (0..).zip(["the start"].into_iter().chain(plan.modes.iter().map(|mode| mode.name.as_deref().unwrap()))) {
+            let steady = plan.steady(plan_at).unwrap();
+            prop_assert!(takt_model::file::validate(&steady).is_ok(), "{}: {:?}", name, takt_model::file::validate(&steady).err());
+            prop_assert_eq!(steady.tasks.len(), rows(&plan, plan_at).iter().filter(|row| row.takes_part).count());
+        }
+    }
+}
+
+fn flight() -> Operations {
+    Operations::new("flight")
+        .with(Operation::periodic("control", us(4_000)).wcet(us(200)).deadline(us(2_000)))
+        .with(Operation::periodic("route", us(10_000)).wcet(us(1_000)).deadline(us(8_000)).noncritical())
+        .with(Operation::after("display", ["route"]).wcet(us(300)).deadline(us(8_000)).noncritical())
+        .with(Operation::periodic("gear", us(5_000)).wcet(us(200)).deadline(us(4_000)).offset(us(1_000)))
+        .with(Operation::sporadic("alarm", us(3_000)).wcet(us(100)).deadline(us(2_000)))
+        .at_first_without("gear")
+        .mode(
+            OperatingMode::new("landing", Builtin::Muf.strategy())
+                .without("route")
+                .without("display")
+                .every("control", us(2_000))
+                .every("alarm", us(7_000)),
+        )
+        .mode(OperatingMode::new("taxi", Builtin::RmsMlf.strategy()).without("alarm").every("control", us(9_000)))
+}
+
+#[test]
+fn operations_come_and_go_on_threads_too() {
+    let set = flight();
+    let plan = compute(&set);
+    let (landing, taxi) = (plan.mode("landing").unwrap(), plan.mode("taxi").unwrap());
+    assert_eq!((landing, taxi, plan.mode("start")), (1, 2, None));
+    let mut dispatcher =
+        Dispatcher::new(plan.clone()).with(Options { duration: Some(Span::from_ms(600)), ..Options::default() });
+    for operation in &set.operations {
+        let work = Span::from_ns(operation.wcet.as_ns() / 4);
+        let handler = move |job: &takt_run::dispatch::Job<'_>| {
+            let until = job.now() + work;
+            while job.now() < until {}
+        };
+        dispatcher = dispatcher.on(&operation.name, handler).unwrap();
+    }
+    let mut dispatching = match dispatcher.start() {
+        Ok(dispatching) => dispatching,
+        Err(StartError::Privilege { missing }) => return println!("skipped: {missing}"),
+        Err(error) => panic!("{error}"),
+    };
+    let alarm = dispatching.operation("alarm").unwrap();
+    let (mut events, mut absent, mut round) = (Events::new(), 0, 0);
+    let order = [landing, taxi, 0, taxi, landing, landing, 0];
+    while !dispatching.is_over() {
+        round += 1;
+        if round % 9 == 0 {
+            assert!(dispatching.switch(order[round / 9 % order.len()]).is_some());
+        }
+        if round % 50 == 0 {
+            // Twice before any timer can look.
+            dispatching.switch(taxi).unwrap();
+            dispatching.switch(landing).unwrap();
+        }
+        match alarm.push() {
+            Err(PushError::Absent) => absent += 1,
+            Ok(_) | Err(PushError::TooEarly { .. } | PushError::Full | PushError::Stopped) => {}
+            Err(error) => panic!("{error}"),
+        }
+        clock::pause(us(700));
+        dispatching.drain(&mut events);
+    }
+    assert_eq!(dispatching.switch(3), None);
+    let stopped = dispatching.stop(&mut events).unwrap();
+    assert!(absent > 0, "without alarm in mode taxi");
+    assert_eq!((stopped.lost, stopped.refused), (0, 0));
+    arrives(&set, &plan, &events, Time::ZERO + Span::from_ms(600));
+    whole(&stopped.counts, &events);
+    // What the program pushes keeps the least distance of the mode in which it comes.
+    let (switches, alarms) = (switches(&events), arrivals(&events)[&TaskId(4)].clone());
+    assert!(switches.len() > 5 && alarms.len() > 5, "{switches:?} {alarms:?}");
+    for pair in alarms.windows(2) {
+        let holds = switches.iter().rev().find(|(at, _)| at.as_ns() <= pair[1]).map_or(0, |(_, plan)| *plan);
+        assert!(pair[1] - pair[0] >= rows(&plan, holds)[4].period.as_ns(), "{pair:?} under plan {holds}");
+        assert!(rows(&plan, holds)[4].takes_part);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_modes_is_told() {
+    let rm = || Builtin::Rm.strategy();
+    let set = flight()
+        .at_first_without("nobody")
+        .mode(OperatingMode::new("landing", rm()))
+        .mode(OperatingMode::new("torn", rm()).without("display").every("display", us(9)).every("none", us(5)))
+        .mode(
+            OperatingMode::new("", rm())
+                .without("control")
+                .without("route")
+                .without("display")
+                .without("gear")
+                .without("alarm"),
+        );
+    let anomalies = set.compute(&rm(), &Limits::default()).unwrap_err();
+    assert_eq!(
+        anomalies.to_string(),
+        "\
+the start speaks of operation \"nobody\", which does not exist; add it, or correct the name
+a second mode is called \"landing\"; give each its own name
+mode \"torn\" leaves out \"display\" and not \"route\", of the same chain; a chain takes part as a whole or not at all
+mode \"torn\" gives a period to operation \"display\", which comes after others; give it to those
+mode \"torn\" speaks of operation \"none\", which does not exist; add it, or correct the name
+the name of a mode is empty; give it one
+mode \"\" has no operation to dispatch; add at least one"
+    );
+    let set = flight().mode(OperatingMode::new("fast", rm()).every("control", us(150)).every("gear", Span::ZERO));
+    let anomalies = set.compute(&rm(), &Limits::default()).unwrap_err();
+    assert_eq!(
+        anomalies.to_string(),
+        "in mode \"fast\": period 0ns of operation \"gear\" is out of range; it must be above zero"
+    );
+    let set = flight().mode(OperatingMode::new("fast", rm()).without("gear").every("control", us(150)));
+    let anomalies = set.compute(&rm(), &Limits::default()).unwrap_err();
+    assert!(
+        anomalies
+            .to_string()
+            .starts_with("in mode \"fast\": critical operations need 136.6667 % of CPU 0, and may have 100 %;"),
+        "{anomalies}"
+    );
+    assert!(anomalies.iter().all(Anomaly::is_lateness));
+    let dispatcher = Dispatcher::new(compute(&flight())).adaptive(Adaptive::between(0, 1));
+    let refused = ["control", "route", "display", "gear", "alarm"]
+        .into_iter()
+        .try_fold(dispatcher, |dispatcher, name| dispatcher.on(name, |_| ()))
+        .and_then(Dispatcher::start);
+    match refused {
+        Err(StartError::Adaptive(why)) => assert!(why.contains("differ in rates"), "{why}"),
+        other => panic!("{:?}", other.map(|dispatching| dispatching.stop(&mut NullSink))),
+    }
+}
+
+#[test]
+fn a_plan_with_modes_reads_well() {
+    assert_eq!(
+        compute(&flight()).to_string(),
+        "\
+strategy rm, run to completion; SCHED_FIFO: timers 48
+level  discipline  priority  subpriority  operation  period   wcet  deadline  criticality
+    0  fifo              47            0  alarm       >=3ms  100us       2ms  high
+    1  fifo              46            0  control       4ms  200us       2ms  high
+    3  fifo              44            0  route        10ms    1ms       8ms  low
+    3  fifo              44            1  display      10ms  300us       8ms  low
+without gear
+mode landing: strategy muf, run to completion
+level  discipline  priority  subpriority  operation  period   wcet  deadline  criticality
+    0  laxity            47            0  control       2ms  200us       2ms  high
+    0  laxity            47            1  gear          5ms  200us       4ms  high
+    0  laxity            47            2  alarm       >=7ms  100us       2ms  high
+without route, display
+mode taxi: strategy rms+mlf, run to completion
+level  discipline  priority  subpriority  operation  period   wcet  deadline  criticality
+    1  fifo              46            0  gear          5ms  200us       4ms  high
+    2  fifo              45            0  control       9ms  200us       2ms  high
+    3  laxity            44            0  route        10ms    1ms       8ms  low
+    3  laxity            44            1  display      10ms  300us       8ms  low
+without alarm
+"
+    );
+}
