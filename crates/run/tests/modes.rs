@@ -176,10 +176,12 @@ fn whole(counts: &[(String, Counts)], events: &Events) {
 
 const STRATEGIES: [Builtin; 6] = [Builtin::Rm, Builtin::Dm, Builtin::Edf, Builtin::Mlf, Builtin::Muf, Builtin::RmsMlf];
 
+/// Period and offset in 100 us, wcet in 10 us, importance, critical, CPU, backlog, follows the one before it.
+type DrawnOperation = (u64, u64, u64, u32, bool, u32, u32, bool);
+
 #[derive(Clone, Debug)]
 struct Drawn {
-    /// Period and offset in 100 us, wcet in 10 us, importance, critical, CPU, backlog, follows the one before it.
-    operations: Vec<(u64, u64, u64, u32, bool, u32, u32, bool)>,
+    operations: Vec<DrawnOperation>,
     /// By mode: strategy, who is absent (bits), periods (zero: the set's).
     modes: Vec<(usize, u32, Vec<u64>)>,
     absent: u32,
