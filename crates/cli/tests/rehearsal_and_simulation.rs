@@ -129,7 +129,7 @@ fn by_instant(events: &[(u32, Time, Event)]) -> BTreeMap<Time, Vec<String>> {
 /// Two jobs of one CPU that a switch of plans put on one level after both had started: there the simulator goes by their order, and the kernel
 /// by which thread it queued first.
 fn is_ambiguous(system: &System, plan: &Plan, events: &[(u32, Time, Event)]) -> bool {
-    let Some((mode, changed)) = plan.modes.first().map(|mode| (mode.at, &mode.rows)) else { return false };
+    let Some((mode, changed)) = plan.modes.first().and_then(|mode| Some((mode.at?, &mode.rows))) else { return false };
     let mut started: BTreeMap<JobKey, u32> = BTreeMap::new();
     for (_, at, event) in events {
         if *at > mode {

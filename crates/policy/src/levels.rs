@@ -343,7 +343,9 @@ impl Levels {
         self.plan = plan;
         let Some(plan) = self.plans.get(plan) else { return };
         for slot in &mut self.slots {
-            let placed = plan.tasks.iter().find(|placed| placed.task == slot.task);
+            // They stand in file order.
+            let placed = plan.tasks.binary_search_by_key(&slot.task, |placed| placed.task);
+            let placed = placed.ok().and_then(|at| plan.tasks.get(at));
             let level = placed.and_then(|placed| plan.levels.get(placed.level as usize));
             let (Some(placed), Some(level)) = (placed, level) else { continue };
             (slot.level, slot.shift_ns) = (placed.level, placed.shift_ns);

@@ -15,6 +15,10 @@ use takt_run::dispatch::{
 
 type Events = Vec<(u32, Time, Event)>;
 
+#[path = "common/arrivals.rs"]
+mod arrivals;
+use arrivals::expected;
+
 fn us(us: u64) -> Span {
     Span::from_us(us)
 }
@@ -27,36 +31,6 @@ fn compute(operations: &Operations) -> Plan {
 
 fn rows(plan: &Plan, at: usize) -> &[Row] {
     at.checked_sub(1).map_or(&plan.rows, |mode| &plan.modes[mode].rows)
-}
-
-/// The arrivals of an operation that a timer releases, in nanoseconds: (period by plan, nothing where it takes no part).
-fn expected(periods: &[Option<Span>], offset: Span, switches: &[(Time, usize)], end: Time) -> Vec<u64> {
-    let period = |plan: usize| periods[plan].map(Span::as_ns);
-    let (mut plan, mut last, mut next) = (0, None, period(0).map(|_| offset.as_ns()));
-    // Whether it arrived since it takes part.
-    let mut begun = false;
-    let mut arrivals = Vec::new();
-    for (at, to) in switches.iter().copied().chain([(end, usize::MAX)]) {
-        while let Some(arrival) = next.filter(|next| *next <= at.as_ns() && *next < end.as_ns()) {
-            arrivals.push(arrival);
-            (last, begun) = (Some(arrival), true);
-            next = period(plan).map(|period| arrival + period);
-        }
-        if to == usize::MAX {
-            break;
-        }
-        let earliest = |period: u64| last.map_or(0, |last| last + period);
-        next = match (period(plan), period(to)) {
-            (_, None) => None,
-            (Some(before), Some(after)) if before == after => next,
-            (Some(_), Some(after)) if begun => Some(earliest(after).max(at.as_ns())),
-            (Some(_), Some(after)) => next.map(|next| next.max(earliest(after))),
-            (None, Some(after)) => Some(earliest(after).max(at.as_ns() + offset.as_ns())),
-        };
-        begun &= period(to).is_some();
-        plan = to;
-    }
-    arrivals
 }
 
 fn switches(events: &Events) -> Vec<(Time, usize)> {
@@ -191,8 +165,16 @@ struct Drawn {
 }
 
 fn drawn() -> impl Strategy<Value = Drawn> {
-    let operation =
-        (5u64..60, 0u64..30, 5u64..150, 0u32..3, any::<bool>(), 0u32..2, 1u32..4, prop::bool::weighted(0.2));
+    let operation = (
+        5u64..60,
+        0u64..30,
+        5u64..150,
+        0u32..3,
+        prop::bool::weighted(0.2),
+        0u32..2,
+        1u32..4,
+        prop::bool::weighted(0.2),
+    );
     let operations = prop::collection::vec(operation, 1..6);
     let mode = (0..STRATEGIES.len(), any::<u32>(), prop::collection::vec(0u64..60, 6));
     let modes = prop::collection::vec(mode, 1..4);
@@ -224,7 +206,8 @@ impl Drawn {
             } else {
                 Operation::periodic(&name, us(period * 100)).offset(us(offset * 100))
             };
-            let operation = operation.wcet(us(wcet * 10)).deadline(us(period * 80)).importance(*importance);
+            let operation =
+                operation.wcet(us((wcet * 10).min(period * 80))).deadline(us(period * 80)).importance(*importance);
             let operation = operation.on_cpu(*cpu).backlog(*backlog);
             set.add(if *critical { operation } else { operation.noncritical() });
         }
@@ -276,6 +259,77 @@ proptest! {
             prop_assert_eq!(steady.tasks.len(), rows(&plan, plan_at).iter().filter(|row| row.takes_part).count());
         }
     }
+}
+
+/// One waits for two sources on two CPUs; whatever a switch does, job k of both are one instance.
+#[test]
+fn what_waits_for_several_gets_those_that_belong_together() {
+    let set = Operations::new("join")
+        .cpus(2)
+        .with(Operation::periodic("left", us(1_000)).offset(us(300)).wcet(us(100)).backlog(9))
+        .with(Operation::periodic("right", us(1_000)).offset(us(300)).wcet(us(250)).on_cpu(1).backlog(9))
+        .with(Operation::after("join", ["left", "right"]).wcet(us(50)).on_cpu(1).backlog(9))
+        .mode(OperatingMode::new("away", Builtin::Edf.strategy()).without("left").without("right").without("join"))
+        .mode(OperatingMode::new("fast", Builtin::Edf.strategy()).every("left", us(400)).every("right", us(400)));
+    let anomalies = set.compute(&Builtin::Rm.strategy(), &Limits::default()).unwrap_err();
+    assert!(anomalies.to_string().starts_with("mode \"away\" has no operation"), "{anomalies}");
+    let set = set.with(Operation::periodic("other", us(900)).wcet(us(50)));
+    let plan = compute(&set);
+    for seed in 0..200u64 {
+        let mut at = 0;
+        let switch = |step: u64| {
+            at += (seed * 7919 + step * 104_729) % 1_700;
+            (Time::ZERO + us(at), ((seed + step * step) % 3) as usize)
+        };
+        let switches: Vec<_> = (0..30).map(switch).collect();
+        let mut events = Events::new();
+        plan.rehearse_switched(&switches, us(40_000), seed, &mut events).unwrap();
+        let told = arrivals(&events);
+        assert_eq!(told[&TaskId(0)], told[&TaskId(1)], "{switches:?}");
+        for (_, _, event) in &events {
+            if let Event::Release { job, parent: Some(parent), .. } = event {
+                assert_eq!(parent.origin.as_ns(), told[&TaskId(0)][job.number as usize], "{switches:?}");
+            }
+        }
+    }
+    let mut apart = set;
+    apart.operations[1] = apart.operations[1].clone().offset(us(500));
+    let anomalies = apart.compute(&Builtin::Rm.strategy(), &Limits::default()).unwrap_err();
+    assert!(
+        anomalies
+            .to_string()
+            .starts_with("operation \"join\" waits for \"left\" and \"right\", which have different offsets"),
+        "{anomalies}"
+    );
+}
+
+#[test]
+fn a_mode_alone_is_a_system_whatever_its_strategies_name() {
+    use takt_model::{Discipline, Filter, Level};
+    let named = |names: &[&str]| Filter::Named(names.iter().map(|name| (*name).to_owned()).collect());
+    let shift = [("gear".to_owned(), takt_model::Lateness::from_ns(-5))].into();
+    let strategy = takt_model::Strategy {
+        name: "named".to_owned(),
+        levels: vec![
+            Level::new(named(&["gear"]), Discipline::Fifo),
+            Level::new(named(&["control", "route"]), Discipline::Deadline),
+            Level::new(Filter::Rest, Discipline::Gel { shift }),
+        ],
+    };
+    let set = Operations { modes: Vec::new(), ..flight() }
+        .mode(OperatingMode::new("landing", strategy).without("route").without("display").every("control", us(2_000)));
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let plan = set.compute(&Builtin::Dm.strategy(), &limits).unwrap_or_else(|wrong| panic!("{wrong}"));
+    for (at, names) in [(0, vec!["control", "route", "display", "alarm"]), (1, vec!["control", "gear", "alarm"])] {
+        let steady = plan.steady(at).unwrap();
+        takt_model::file::validate(&steady).unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(steady.tasks.iter().map(|task| task.name.as_str()).collect::<Vec<_>>(), names);
+        // Whoever a switch moves has no phase that a proof could use.
+        let phased = |task: &&takt_model::Task| task.arrival == takt_model::Arrival::Periodic && task.after.is_empty();
+        assert_eq!(steady.tasks.iter().filter(phased).count(), 0);
+    }
+    assert_eq!(plan.steady(1).unwrap().tasks[0].period, us(2_000));
+    assert!(plan.steady(2).is_none());
 }
 
 fn flight() -> Operations {

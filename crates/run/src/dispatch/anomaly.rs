@@ -183,6 +183,18 @@ pub enum Anomaly {
         /// The operation.
         operation: String,
     },
+    /// What waits for several operations that a mode moves apart.
+    #[error(
+        "operation \"{operation}\" waits for \"{first}\" and \"{other}\", which have different offsets and change with a mode: a switch between them would pair what does not belong together; give them one offset"
+    )]
+    PartedJoin {
+        /// The operation.
+        operation: String,
+        /// One of the sources of its chains.
+        first: String,
+        /// Another one.
+        other: String,
+    },
     /// An operation that no level takes.
     #[error(
         "strategy \"{strategy}\" has no level for operation \"{operation}\"; end its levels with one that takes the rest"

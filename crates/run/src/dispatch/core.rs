@@ -221,8 +221,7 @@ pub(crate) struct Core<T> {
     tell: T,
 }
 
-/// Switches that are kept for a timer that is late. Of more, those before the last held for less time than the timer was late, and what would have been
-/// released under them alone is not.
+/// Switches that are kept for a timer that is late. Of more the last takes the place of the one before: until then arrivals go by the plan before that.
 const SWITCHES_MAX: usize = 16;
 
 /// The most levels: bits of a set.
@@ -690,6 +689,7 @@ impl<T: Tell> Core<T> {
     /// Another plan holds from now on; how many waiting jobs went to another level, or were dropped. Nothing happens where there is no such plan.
     pub(crate) fn switch(&mut self, plan: usize, now: Time, changes: &mut Vec<(u32, Passed)>) -> usize {
         changes.clear();
+        let before = self.levels.plan();
         let (levels, operations) = (&mut self.levels, &self.operations);
         let room = operations.len();
         let there = levels.switch(plan, now, |slot, passed| {
@@ -705,7 +705,7 @@ impl<T: Tell> Core<T> {
                 self.operations.get(*slot as usize).and_then(|operation| operation.current).map(|job| job.number);
             self.take_note(*slot, number.unwrap_or(0), *passed, now);
         }
-        if self.varies {
+        if self.varies && before != plan {
             if self.switches.len() == SWITCHES_MAX {
                 self.switches.pop_back();
             }

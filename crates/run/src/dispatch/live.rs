@@ -5,11 +5,11 @@
 //! a switch of plans, which takes them in order. A level's thread asks for a job only when it has the CPU: the kernel decides which level goes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use takt_linux::thread::Tid;
-use takt_linux::{Class, ClassGuard, Epoch, PiGuard, PiMutex, SchedError, futex, sched};
+use takt_linux::{Class, ClassGuard, Epoch, SchedError, futex, sched};
 use takt_model::draw::Draw;
 use takt_model::{Span, Task, Time};
 use takt_policy::Passed;
@@ -17,8 +17,9 @@ use takt_policy::Passed;
 use super::adaptive::Controller;
 use super::core::{Core, End, Place, Upcall};
 use super::error::PushError;
-use super::source::{Source, release};
+use super::source::{Overtaken, Source, release};
 use super::told::Teller;
+use crate::sync::{self, AtomicU64, PiGuard, PiMutex, Word, rouse};
 use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED, wait_for_go};
 
 /// What an operation does, once a job.
@@ -51,9 +52,9 @@ pub(crate) struct Station {
     /// Held by who tells other CPUs what ended here, and taken before any CPU's lock: they learn it in the order in which it happened.
     pub(crate) courier: PiMutex<()>,
     /// By level, and for spare threads: a futex, changed when a thread of it is woken.
-    pub(crate) signals: Vec<AtomicU32>,
+    pub(crate) signals: Vec<Word>,
     /// The timer thread's futex.
-    pub(crate) timer: AtomicU32,
+    pub(crate) timer: Word,
     /// Levels whose threads are to be woken and perhaps have not been: who decided so may have lost its CPU in between, and then the next one
     /// that leaves the lock does it.
     pub(crate) pending: [AtomicU64; 2],
@@ -200,12 +201,6 @@ fn bits(mut set: u128) -> impl Iterator<Item = u32> {
         set &= set - 1;
         Some(lowest)
     })
-}
-
-/// Wakes who sleeps here, and whoever is just about to.
-pub(crate) fn rouse(signal: &AtomicU32) {
-    signal.fetch_add(1, Ordering::AcqRel);
-    futex::wake_all(signal);
 }
 
 impl Station {
@@ -492,7 +487,7 @@ impl Shared {
                     *idle += 1;
                 }
                 self.leave(cpu, station, held);
-                futex::wait(signal, seen, epoch, epoch.now().saturating_add(IDLE_MAX));
+                sync::wait(signal, seen, epoch, epoch.now().saturating_add(IDLE_MAX));
                 if let Some(idle) = station.held.lock().idle.get_mut(role as usize) {
                     *idle = idle.saturating_sub(1);
                 }
@@ -555,7 +550,7 @@ impl Shared {
             let now = held.now(epoch);
             held.core.pass_deadlines(now);
             let mut next = switches.peek().map_or(Time::MAX, |(at, _)| *at);
-            next = next.min(release(&mut held.core, &mut sources, now).1);
+            next = next.min(release(&mut held.core, &mut sources, now, Overtaken::PassedOver).1);
             // Not before all arrivals of the run are told, however late this thread got its CPU.
             if now >= self.duration && next >= self.duration {
                 held.core.settle(now);
@@ -575,7 +570,7 @@ impl Shared {
             let until = instants.into_iter().flatten().fold(self.duration, Time::min);
             held.timer_until = until;
             self.leave(cpu, station, held);
-            futex::wait(&station.timer, seen, epoch, until.min(epoch.now().saturating_add(IDLE_MAX)));
+            sync::wait(&station.timer, seen, epoch, until.min(epoch.now().saturating_add(IDLE_MAX)));
         }
     }
 

@@ -47,10 +47,14 @@
 mod adaptive;
 mod anomaly;
 mod bounds;
+mod build;
+
 mod core;
 mod error;
 mod graph;
 mod live;
+#[cfg(all(test, takt_shuttle))]
+mod live_model;
 mod mode;
 mod operation;
 mod plan;
@@ -64,7 +68,7 @@ pub use self::core::Counts;
 pub use adaptive::Adaptive;
 pub use anomaly::{Anomalies, Anomaly};
 pub use error::{PushError, StartError, StopError};
-pub(crate) use live::{IDLE_MAX, rouse};
+pub(crate) use live::IDLE_MAX;
 pub use live::{Job, Switched};
 pub use mode::OperatingMode;
 pub use operation::{Arrives, Operation, Operations};

@@ -1,13 +1,15 @@
 //! Modes that a program switches to: which operations take part, how often, and in which order. After the mode changes of the literature
-//! (Real and Crespo, 2004): what an operation released before a switch is completed, and what it releases after the switch keeps the new least distance from
+//! (Real and Crespo, 2004): what an operation released before a switch goes on, and what it releases after the switch keeps the new least distance from
 //! what it released before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use takt_model::{Filter, Mode, NodeId, Span, Strategy, System, Task, TaskId, Time};
+use takt_model::{
+    Arrival, Discipline, Filter, Mode, NodeId, Span, Strategy, StrategyId, StrategyRef, System, Task, TaskId, Time,
+};
 
 use super::anomaly::Anomaly;
-use super::operation::{Arrives, Operations, name_fault};
+use super::operation::{Arrives, Operation, Operations, name_fault};
 use super::plan::{Plan, enter, run_to_completion};
 
 /// Another way to run a set of operations: with other rates, without some of them, under another strategy. Deadlines stay what they are: state those that
@@ -87,6 +89,21 @@ pub(super) struct Rates {
 }
 
 impl Rates {
+    /// Whether a switch moves the arrivals of a task.
+    fn moves(&self, task: usize) -> bool {
+        let mut rates = self.plans.iter().filter_map(|rates| rates.get(task));
+        rates.next().is_some_and(|first| rates.any(|other| other != first))
+    }
+
+    /// The System in which the node's tasks have the rates of a plan. What a switch moves has no phase after one: it may arrive at any time.
+    pub(super) fn system(&self, system: &System, plan: usize) -> System {
+        let mut system = at_rates(system, self.plans.get(plan));
+        for (_, task) in system.tasks.iter_mut().enumerate().filter(|(at, _)| plan > 0 && self.moves(*at)) {
+            without_phase(task);
+        }
+        system
+    }
+
     /// What is wrong with one of the plans.
     pub(super) fn wrong_in(&self, plan: usize, anomaly: Anomaly) -> Anomaly {
         match plan.checked_sub(1).and_then(|mode| self.modes.get(mode)) {
@@ -105,6 +122,13 @@ pub(super) fn at_rates(system: &System, rates: Option<&Vec<Rate>>) -> System {
     system
 }
 
+/// A task that a switch moves: it arrives at any time, as often as ever.
+fn without_phase(task: &mut Task) {
+    if task.after.is_empty() {
+        (task.arrival, task.offset) = (Arrival::Sporadic, Span::ZERO);
+    }
+}
+
 impl Operations {
     /// The rates of all plans, for the tasks of `system`, which was built of this set.
     pub(super) fn rates(&self, system: &System, anomalies: &mut Vec<Anomaly>) -> Rates {
@@ -119,7 +143,7 @@ impl Operations {
             self.wrong_members(&mode.label(), &mode.absent, anomalies);
             self.wrong_periods(mode, anomalies);
         }
-        if !anomalies.is_empty() || self.modes.is_empty() && self.absent.is_empty() {
+        if self.modes.is_empty() && self.absent.is_empty() || system.tasks.len() != self.operations.len() {
             return Rates::default();
         }
         let of = |tasks: &[Task], absent: &[String]| -> Vec<Rate> {
@@ -128,12 +152,16 @@ impl Operations {
         };
         let modes = self.modes.iter().map(|mode| mode.name.clone()).collect();
         let mut rates = Rates { plans: vec![of(&system.tasks, &self.absent)], modes };
+        if !anomalies.is_empty() {
+            return rates;
+        }
         for mode in &self.modes {
             let (altered, wrong) = self.altered(mode, system).build(&mode.strategy);
             let wrong = wrong.into_iter().filter(|one| !anomalies.contains(one)).collect::<Vec<_>>();
             anomalies.extend(wrong.into_iter().map(|one| in_mode(&mode.name, one)));
             rates.plans.push(of(&altered.tasks, &mode.absent));
         }
+        self.parted_joins(&rates, anomalies);
         rates
     }
 
@@ -173,6 +201,38 @@ impl Operations {
         }
     }
 
+    /// What waits for several sources, of which a switch can come between arrivals of one instance: those that arrive at different times.
+    fn parted_joins(&self, rates: &Rates, anomalies: &mut Vec<Anomaly>) {
+        for operation in self.operations.iter().filter(|operation| operation.after.len() > 1) {
+            let mut sources = Vec::new();
+            self.sources(operation, &mut sources);
+            let offset = |at: &usize| match self.operations.get(*at)?.arrival {
+                Arrives::Periodic { offset, .. } => Some(offset),
+                _ => None,
+            };
+            let moved = sources.iter().any(|at| rates.moves(*at));
+            let Some(first) = sources.iter().find(|at| offset(at).is_some()).filter(|_| moved) else { continue };
+            let parted = |at: &&usize| offset(at).is_some_and(|other| Some(other) != offset(first));
+            let name = |at: &usize| self.operations.get(*at).map_or(String::new(), |operation| operation.name.clone());
+            if let Some(other) = sources.iter().find(parted) {
+                let operation = operation.name.clone();
+                anomalies.push(Anomaly::PartedJoin { operation, first: name(first), other: name(other) });
+            }
+        }
+    }
+
+    /// The first operations of all chains that end in one.
+    fn sources(&self, operation: &Operation, sources: &mut Vec<usize>) {
+        for before in &operation.after {
+            let Some(at) = self.operations.iter().position(|other| other.name == *before) else { continue };
+            match self.operations.get(at) {
+                Some(before) if !before.after.is_empty() => self.sources(before, sources),
+                _ if !sources.contains(&at) => sources.push(at),
+                _ => {}
+            }
+        }
+    }
+
     fn wrong_periods(&self, mode: &OperatingMode, anomalies: &mut Vec<Anomaly>) {
         for name in mode.periods.keys() {
             match self.operations.iter().find(|operation| operation.name == *name) {
@@ -207,8 +267,9 @@ impl Plan {
         Some(1 + self.modes.iter().position(|mode| mode.name.as_deref() == Some(name))?)
     }
 
-    /// The System of one of the plans alone (0: of the start, k: of the k-th mode), as if it had always held: those operations that take part, at their
-    /// rates. To be proven by `takt check`. What is left from before a switch is no part of it, so that the proof does not cover the time until that is done.
+    /// The System of one of the plans alone (0: of the start, k: of the k-th mode): those operations that take part, at their rates. To be proven by `takt check`,
+    /// for as long as the plan holds and nothing is left from before the switch: that comes on top for a while, and the proof does not cover it. What a switch
+    /// moves has no phase that one could know, and is sporadic here.
     ///
     /// `None` where there is no such plan.
     #[must_use]
@@ -219,26 +280,41 @@ impl Plan {
         let mut modes: Vec<&Mode> = self.system.modes.iter().filter(|mode| mode.node == self.node).collect();
         modes.sort_by_key(|mode| mode.at);
         references.extend(modes.iter().map(|mode| mode.strategy));
-        system.nodes.get_mut(self.node.index())?.strategy = *references.get(plan)?;
+        let strategy = *references.get(plan)?;
+        system.nodes.get_mut(self.node.index())?.strategy = strategy;
         system.modes.retain(|mode| mode.node != self.node);
+        if !self.varies() {
+            return Some(system);
+        }
+        // Stated by a program: there is one node, and its tasks are all.
         let mut places: Vec<Option<TaskId>> = Vec::with_capacity(system.tasks.len());
-        for row in rows {
+        for (at, row) in rows.iter().enumerate() {
             let there = places.iter().flatten().count() as u32;
             places.push(row.takes_part.then_some(TaskId(there)));
-            system.tasks.get_mut(row.task.index())?.period = row.period;
-        }
-        if places.iter().any(Option::is_none) {
-            let absent: Vec<&str> = rows.iter().filter(|row| !row.takes_part).map(|row| row.name.as_str()).collect();
-            system.tasks.retain(|task| !absent.contains(&task.name.as_str()));
-            for before in system.tasks.iter_mut().flat_map(|task| &mut task.after) {
-                *before = places.get(before.index()).copied().flatten()?;
-            }
-            for level in system.strategies.iter_mut().flat_map(|strategy| &mut strategy.levels) {
-                if let Filter::Named(names) = &mut level.filter {
-                    names.retain(|name| !absent.contains(&name.as_str()));
-                }
+            let task = system.tasks.get_mut(row.task.index())?;
+            task.period = row.period;
+            let others = (0..=self.modes.len()).filter_map(|plan| self.rows_in(plan)?.get(at));
+            if others.into_iter().any(|other| (other.period, other.takes_part) != (row.period, row.takes_part)) {
+                without_phase(task);
             }
         }
+        let absent: Vec<&str> = rows.iter().filter(|row| !row.takes_part).map(|row| row.name.as_str()).collect();
+        system.tasks.retain(|task| !absent.contains(&task.name.as_str()));
+        for before in system.tasks.iter_mut().flat_map(|task| &mut task.after) {
+            *before = places.get(before.index()).copied().flatten()?;
+        }
+        let mut strategy = system.strategy(strategy);
+        for level in &mut strategy.levels {
+            if let Filter::Named(names) = &mut level.filter {
+                names.retain(|name| !absent.contains(&name.as_str()));
+            }
+            if let Discipline::Gel { shift } = &mut level.discipline {
+                shift.retain(|name, _| !absent.contains(&name.as_str()));
+            }
+        }
+        strategy.levels.retain(|level| level.filter != Filter::Named(Vec::new()));
+        system.strategies = vec![strategy];
+        system.nodes.get_mut(self.node.index())?.strategy = StrategyRef::Own(StrategyId(0));
         Some(system)
     }
 }

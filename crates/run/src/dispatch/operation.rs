@@ -252,7 +252,7 @@ impl Operations {
     }
 
     /// The System that says the same: one node "local", each operation a task bound to its CPU, under an own strategy whose
-    /// levels all run to completion. The backlogs and the modes find no place in it.
+    /// levels all run to completion. The backlogs and the modes find no place in it, and all operations take part.
     ///
     /// # Errors
     /// What keeps it from being a System. What is only hopeless (an overload, a wcet above its deadline) is not: `takt check`

@@ -260,7 +260,7 @@ pub(super) fn judge_rates(
         let strategy = system.strategy(reference);
         let wrong = misfits(system, node, &strategy);
         anomalies.extend(wrong.into_iter().filter(|one| !anomalies.contains(one)).collect::<Vec<_>>());
-        varied.push(at_rates(system, rates.plans.get(k)));
+        varied.push(rates.system(system, k));
         if let Some(plan) = varied.last().and_then(|system| plan::Plan::resolve(system, node, &strategy).ok()) {
             schemes.push(Scheme {
                 number: k,
@@ -271,7 +271,7 @@ pub(super) fn judge_rates(
             });
         }
     }
-    anomalies.extend(too_few(&schemes, limits));
+    anomalies.extend(too_few(&schemes, limits).map(|(plan, one)| rates.wrong_in(plan, one)));
     let placed: Vec<Vec<bounds::Placed>> = varied
         .iter()
         .enumerate()
@@ -379,19 +379,16 @@ pub(super) fn misfits(system: &System, node: NodeId, strategy: &Strategy) -> Vec
     anomalies
 }
 
-/// How many priorities the schemes need together: one for timers, one a level, one for what is demoted.
-fn too_few(schemes: &[Scheme], limits: &Limits) -> Option<Anomaly> {
+/// How many priorities the schemes need together: one for timers, one a level, one for what is demoted. With the number of the plan that needs most; levels of
+/// operations that take no part count, for what they released before.
+fn too_few(schemes: &[Scheme], limits: &Limits) -> Option<(usize, Anomaly)> {
     let largest = schemes.iter().max_by_key(|scheme| (scheme.plan.levels.len(), std::cmp::Reverse(scheme.at)))?;
     let demoted = schemes.iter().any(Scheme::demotes);
     let levels = largest.plan.levels.len();
     let (needed, there) = (1 + levels + usize::from(demoted), limits.priorities.len());
-    (needed > there).then(|| Anomaly::TooFewPriorities {
-        strategy: largest.name().to_owned(),
-        levels,
-        demoted,
-        needed,
-        there,
-    })
+    let strategy = largest.name().to_owned();
+    let anomaly = Anomaly::TooFewPriorities { strategy, levels, demoted, needed, there };
+    (needed > there).then_some((largest.number, anomaly))
 }
 
 /// The plan of a node with which nothing is wrong.

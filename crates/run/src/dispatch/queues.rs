@@ -4,10 +4,10 @@ use takt_linux::{Epoch, PiMutex};
 use takt_model::{Late, Time};
 use takt_policy::PolicyError;
 
+use super::build::{core, places};
 use super::core::{Core, Counts, End, Tell, Told, Upcall};
 use super::error::PushError;
 use super::plan::Plan;
-use super::running::{core, places};
 
 /// Keeps no log.
 struct Silent;

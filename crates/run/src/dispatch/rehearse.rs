@@ -9,11 +9,11 @@ use takt_model::{Span, System, Task, Time};
 use takt_policy::{Passed, PolicyError};
 
 use super::adaptive::{Adaptive, Controller};
+use super::build::{Places, core, followers, known, places, tasks};
 use super::core::{Core, Counts, End, Upcall};
 use super::error::StartError;
 use super::plan::{Plan, Row};
-use super::running::{Places, core, followers, known, places, tasks};
-use super::source::{Source, release};
+use super::source::{Overtaken, Source, release};
 use super::told::{Merger, Teller};
 use crate::ring::Ring;
 
@@ -140,8 +140,10 @@ impl Plan {
                 }
                 while first && let Some((_, plan)) = switches.next_if(|(at, _)| *at <= now) {
                     switch(&mut cpus, plan, now);
-                    // What arrives may be other than before.
-                    quiet = false;
+                    // What arrives now may be other than before.
+                    for cpu in &mut cpus {
+                        cpu.release(now);
+                    }
                 }
                 if let Some(plan) = controller.as_mut().and_then(|controller| control(controller, &cpus, now)) {
                     switch(&mut cpus, plan, now);
@@ -257,7 +259,14 @@ impl<'a> Cpu<'a> {
     }
 
     fn release(&mut self, now: Time) -> bool {
-        release(&mut self.core, &mut self.sources, now).0 > 0
+        let mut any = false;
+        loop {
+            let (count, next) = release(&mut self.core, &mut self.sources, now, Overtaken::Queued);
+            any |= count > 0;
+            if next > now {
+                return any;
+            }
+        }
     }
 
     /// Lets the job of the most important level run that has one: started, or else the first of its queue; whether one started.

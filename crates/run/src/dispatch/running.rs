@@ -1,32 +1,30 @@
 //! A dispatcher as a program holds it: built from a plan and handlers, started, pushed to, stopped.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use takt_linux::memory::{self, Locked};
 use takt_linux::sched::SchedError;
-use takt_linux::{Class, Epoch, PiMutex, clock, futex, sched};
+use takt_linux::{Class, Epoch, clock, futex, sched};
 use takt_log::{Kind, KindSet, Sink};
-use takt_model::{Span, Task, TaskId, Time};
-use takt_policy::PolicyError;
+use takt_model::{Span, TaskId, Time};
 
-use super::adaptive::{Adaptive, Controller};
-use super::core::{Core, Counts, LEVELS_MAX, Place, Tell};
+use super::adaptive::Adaptive;
+use super::build::{Built, Places, build, levels_max, places, priorities};
+use super::core::{Counts, LEVELS_MAX, Place};
 use super::error::{PushError, StartError, StopError};
-use super::live::{Handler, Held, Job, Running, Shared, Station, Switched};
+use super::live::{Handler, Job, Shared, Station, Switched};
 use super::plan::{Plan, Row};
-use super::told::{Known, Merger, Teller};
-use crate::ring::Ring;
+use super::told::Merger;
 use crate::start::{GRACE, READY_MAX, STACK_BYTES};
-use crate::threads::{GO_RUN, GO_WAIT};
+use crate::sync::PiMutex;
+use crate::threads::GO_RUN;
 
 /// From the last thread's readiness to time zero, so that all are asleep when it comes.
 const LEAD: Span = Span::from_ms(20);
-/// Facts that a ring holds at most: 512 MiB.
-const RECORDS_MAX: usize = 1 << 24;
 /// CPUs of one dispatcher: bits of a set.
 const CPUS_MAX: usize = 64;
 
@@ -136,7 +134,7 @@ impl Dispatcher {
         if node > cpus.len() {
             return Err(StartError::Cpus { wanted: node, there: cpus.len() });
         }
-        let levels = plan.modes.iter().map(|mode| mode.levels.len()).chain([plan.levels.len()]).max().unwrap_or(0);
+        let levels = levels_max(&plan);
         for (what, there, most) in [("the plan's CPUs", node, CPUS_MAX), ("the plan's levels", levels, LEVELS_MAX - 1)]
         {
             if there > most {
@@ -144,53 +142,7 @@ impl Dispatcher {
             }
         }
         let places = places(&plan);
-        let mut stations = Vec::with_capacity(node);
-        let mut lanes = Vec::with_capacity(node);
-        let threads = plan.levels.iter().map(|level| level.threads).max().unwrap_or(1).max(1);
-        // After a switch every thread may run a job while each level wants one besides.
-        let sets = if plan.modes.is_empty() { 1 } else { 2 };
-        let workers = (levels + 1) * threads as usize * sets;
-        for cpu in 0..node as u32 {
-            let ring = Arc::new(Ring::new(options.records.clamp(2, RECORDS_MAX)));
-            let mut core = core(&plan, &places, cpu, Teller(ring.clone()))?;
-            if let Some(law) = &adaptive {
-                core.watch(law.calm, law.dangers(&plan, cpu));
-            }
-            let mut operations = Vec::new();
-            for row in plan.rows.iter().filter(|row| row.cpu == cpu) {
-                let handler = handlers.remove(&row.task).ok_or_else(|| StartError::NoHandler(row.name.clone()))?;
-                operations.push(Running {
-                    tasks: tasks(&plan, row.task),
-                    name: row.name.clone(),
-                    followers: followers(&plan, &places, row.task),
-                    handler: PiMutex::new(handler),
-                    stop_before: AtomicU64::new(0),
-                });
-            }
-            let signals = (0..=core.level_count()).map(|_| AtomicU32::new(0)).collect();
-            let held = PiMutex::new(Held::new(core, threads, workers));
-            let (courier, timer) = (PiMutex::new(()), AtomicU32::new(0));
-            stations.push(Station { held, courier, signals, timer, pending: Default::default(), operations });
-            lanes.push((ring, known(&plan, cpu)));
-        }
-        let shared = Arc::new(Shared {
-            seed: options.seed,
-            draws_sporadic: options.draws_sporadic,
-            duration: options.duration.map_or(Time::MAX, |duration| Time::ZERO.saturating_add(duration)),
-            epoch: OnceLock::new(),
-            go: AtomicU32::new(GO_WAIT),
-            stations,
-            priorities: if options.best_effort { Vec::new() } else { priorities(&plan) },
-            switches: plan
-                .modes
-                .iter()
-                .zip(1..)
-                .filter(|_| options.timed_modes && adaptive.is_none())
-                .filter_map(|(mode, k)| Some((mode.at?, k)))
-                .collect(),
-            controller: adaptive.map(|law| PiMutex::new(Controller::new(law, node))),
-            refused: AtomicU64::new(0),
-        });
+        let Built { shared, lanes, workers } = build(&plan, &places, &mut handlers, &options, adaptive)?;
         let merger = Merger::new(plan.node.0, lanes);
         let cpus = cpus.into_iter().take(node).collect();
         let mut dispatching =
@@ -209,103 +161,6 @@ impl Dispatcher {
         while !epoch.sleep_until(Time::from_ns(1)) {}
         Ok(dispatching)
     }
-}
-
-/// Where each operation is.
-pub(crate) type Places = BTreeMap<TaskId, Place>;
-
-/// Slots count the operations of a CPU in order.
-pub(crate) fn places(plan: &Plan) -> Places {
-    let mut next: BTreeMap<u32, u32> = BTreeMap::new();
-    let place = |row: &Row| {
-        let slot = next.entry(row.cpu).or_default();
-        *slot += 1;
-        (row.task, Place { cpu: row.cpu, slot: *slot - 1 })
-    };
-    plan.rows.iter().map(place).collect()
-}
-
-/// What the log's side knows of the operations of a CPU.
-pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
-    let hops = hops(plan);
-    let known = |row: &Row| {
-        let deadline = plan.system.tasks.get(row.task.index()).map_or(Span::MAX, |task| task.deadline);
-        let at = plan.rows.iter().position(|other| other.task == row.task);
-        let changed = plan.modes.iter().filter_map(|mode| mode.rows.get(at?));
-        let levels = std::iter::once(row).chain(changed).map(|row| row.level).collect();
-        Known { task: row.task, deadline, hop: hops.get(row.task.index()).copied().unwrap_or(0), levels }
-    };
-    plan.rows.iter().filter(|row| row.cpu == cpu).map(known).collect()
-}
-
-/// What is decided for one CPU of a plan.
-pub(crate) fn core<T: Tell>(plan: &Plan, places: &Places, cpu: u32, tell: T) -> Result<Core<T>, PolicyError> {
-    let row = |task| plan.rows.iter().find(|row| row.task == task);
-    let backlog = |task| row(task).map_or(1, |row| row.backlog);
-    let distances = |task| {
-        let of = |k| plan.rows_in(k)?.iter().find(|row| row.task == task);
-        (0..=plan.modes.len()).filter_map(of).map(|row| (row.period, row.takes_part)).collect()
-    };
-    let place = (&plan.system, plan.node, cpu);
-    let mut core = Core::new(place, plan.levels()?, distances, |task| followers(plan, places, task), backlog, tell)?;
-    if plan.varies() {
-        core.vary();
-    }
-    Ok(core)
-}
-
-/// A task at the rate of each plan; nothing of a plan in which it takes no part.
-pub(crate) fn tasks(plan: &Plan, task: TaskId) -> Vec<Option<Arc<Task>>> {
-    let Some(base) = plan.system.tasks.get(task.index()).map(|task| Arc::new(task.clone())) else { return Vec::new() };
-    let at = |row: &Row| {
-        let same = row.period == base.period;
-        let task = if same { base.clone() } else { Arc::new(Task { period: row.period, ..Task::clone(&base) }) };
-        row.takes_part.then_some(task)
-    };
-    let row = |k| plan.rows_in(k)?.iter().find(|row| row.task == task);
-    (0..=plan.modes.len()).filter_map(row).map(at).collect()
-}
-
-/// Where the operations are that follow a task.
-pub(crate) fn followers(plan: &Plan, places: &Places, task: TaskId) -> Vec<Place> {
-    let after = |row: &&Row| plan.system.tasks.get(row.task.index()).is_some_and(|other| other.after.contains(&task));
-    plan.rows.iter().filter(after).filter_map(|row| places.get(&row.task).copied()).collect()
-}
-
-/// Links before each task of the System on the longest way from a source.
-fn hops(plan: &Plan) -> Vec<u32> {
-    let tasks = &plan.system.tasks;
-    let mut hops = vec![0; tasks.len()];
-    // A chain has as many links as tasks at most; a round in which nothing changes is the last.
-    for _ in 0..tasks.len() {
-        let mut changed = false;
-        for (at, task) in tasks.iter().enumerate() {
-            let before = task.after.iter().filter_map(|before| hops.get(before.index()));
-            let hop = before.max().map_or(0, |before: &u32| before + 1);
-            if let Some(known) = hops.get_mut(at).filter(|known| **known != hop) {
-                *known = hop;
-                changed = true;
-            }
-        }
-        if !changed {
-            break;
-        }
-    }
-    hops
-}
-
-/// By plan, by level, that of demoted jobs last.
-fn priorities(plan: &Plan) -> Vec<Vec<u8>> {
-    let all = std::iter::once(&plan.levels).chain(plan.modes.iter().map(|mode| &mode.levels));
-    let most = all.clone().map(Vec::len).max().unwrap_or(0);
-    let least = all.clone().flatten().map(|level| level.priority).min().unwrap_or(1);
-    let of = |levels: &Vec<super::plan::PlanLevelRow>| {
-        let given = levels.iter().map(|level| level.priority);
-        let mut all: Vec<u8> = given.chain(std::iter::repeat(least)).take(most).collect();
-        all.push(plan.demoted_priority.unwrap_or(least));
-        all
-    };
-    all.map(of).collect()
 }
 
 /// A thread of the dispatcher.

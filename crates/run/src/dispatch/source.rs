@@ -87,9 +87,22 @@ impl<'a> Source<'a> {
 /// Arrivals that a timer tells in one hold of the lock: after a pause of the machine there may be many.
 const ARRIVALS_MAX: u32 = 64;
 
+/// What becomes of an arrival that another one has overtaken already, of an operation of which one job at a time may be there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overtaken {
+    Queued,
+    /// Only the last one is queued, so that a late timer makes no burst.
+    PassedOver,
+}
+
 /// Releases what is due at `now`, each arrival at the rate of the plan that held then: how many, and when the next is due, which is at once where there was too
 /// much for one hold of a lock.
-pub(crate) fn release<T: Tell>(core: &mut Core<T>, sources: &mut [Source<'_>], now: Time) -> (u32, Time) {
+pub(crate) fn release<T: Tell>(
+    core: &mut Core<T>,
+    sources: &mut [Source<'_>],
+    now: Time,
+    rule: Overtaken,
+) -> (u32, Time) {
     let mut arrivals = 0;
     loop {
         let switch = core.next_switch();
@@ -104,7 +117,7 @@ pub(crate) fn release<T: Tell>(core: &mut Core<T>, sources: &mut [Source<'_>], n
                 arrivals += 1;
                 source.advance();
                 let overtaken = source.peek().filter(held_then).is_some_and(|after| after.release <= now);
-                if overtaken && core.skips(source.slot) {
+                if overtaken && rule == Overtaken::PassedOver && core.skips(source.slot) {
                     core.pass_over(source.slot, due.arrival, now);
                 } else {
                     // A job without room is counted and told as rejected.
@@ -122,3 +135,7 @@ pub(crate) fn release<T: Tell>(core: &mut Core<T>, sources: &mut [Source<'_>], n
         }
     }
 }
+
+#[cfg(test)]
+#[path = "source_tests.rs"]
+mod tests;

@@ -12,8 +12,9 @@ use super::filter::{Filter, Head, Pattern};
 use super::inbox::{Event, Inbox, Offered, RESERVED, SLOTS_MAX, SPARE, Stored, Subscription};
 use super::lane::Lane;
 use super::node::{Node, Traffic};
-use crate::dispatch::{Dispatching, Handle, IDLE_MAX, Plan, StartError, rouse};
+use crate::dispatch::{Dispatching, Handle, IDLE_MAX, Plan, StartError};
 use crate::start::{READY_MAX, STACK_BYTES};
+use crate::sync::rouse;
 
 /// What a channel has room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

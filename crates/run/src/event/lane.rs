@@ -13,7 +13,8 @@ use super::inbox::{PEER_FOUND, PEER_LOST, Stored};
 use super::node::{Clock, Full, Node, NodeError, Peer, Sending, Traffic, same};
 use super::peer::{Left, Origins, Presence, Seen, Turn};
 use super::wire::{Body, Datagram, HEAD};
-use crate::dispatch::{IDLE_MAX, rouse};
+use crate::dispatch::IDLE_MAX;
+use crate::sync::rouse;
 
 /// Through how many nodes an event goes at most.
 const HOPS_MAX: u8 = 16;

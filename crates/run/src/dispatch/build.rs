@@ -1,0 +1,193 @@
+//! What the threads of a dispatcher share, built from its plan and handlers before any of them is there.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock};
+
+use takt_model::{Span, Task, TaskId, Time};
+use takt_policy::PolicyError;
+
+use super::adaptive::{Adaptive, Controller};
+use super::core::{Core, Place, Tell};
+use super::error::StartError;
+use super::live::{Handler, Held, Running, Shared, Station};
+use super::plan::{Plan, PlanLevelRow, Row};
+use super::running::Options;
+use super::told::{Known, Teller};
+use crate::ring::Ring;
+use crate::sync::{AtomicU64, PiMutex, Word};
+use crate::threads::GO_WAIT;
+
+/// Facts that a ring holds at most: 512 MiB.
+const RECORDS_MAX: usize = 1 << 24;
+
+/// All that threads need.
+pub(super) struct Built {
+    pub(super) shared: Arc<Shared>,
+    /// What each CPU tells, and what is known of its operations.
+    pub(super) lanes: Vec<(Arc<Ring>, Vec<Known>)>,
+    /// Threads that run jobs, on each CPU.
+    pub(super) workers: usize,
+}
+
+/// For a plan whose CPUs and levels are not too many.
+pub(super) fn build(
+    plan: &Plan,
+    places: &Places,
+    handlers: &mut BTreeMap<TaskId, Handler>,
+    options: &Options,
+    adaptive: Option<Adaptive>,
+) -> Result<Built, StartError> {
+    let node = plan.system.nodes.get(plan.node.index()).map_or(1, |node| node.cpus as usize);
+    let levels = levels_max(plan);
+    let mut stations = Vec::with_capacity(node);
+    let mut lanes = Vec::with_capacity(node);
+    let threads = plan.levels.iter().map(|level| level.threads).max().unwrap_or(1).max(1);
+    // After a switch every thread may run a job while each level wants one besides.
+    let sets = if plan.modes.is_empty() { 1 } else { 2 };
+    let workers = (levels + 1) * threads as usize * sets;
+    for cpu in 0..node as u32 {
+        let ring = Arc::new(Ring::new(options.records.clamp(2, RECORDS_MAX)));
+        let mut core = core(plan, places, cpu, Teller(ring.clone()))?;
+        if let Some(law) = &adaptive {
+            core.watch(law.calm, law.dangers(plan, cpu));
+        }
+        let mut operations = Vec::new();
+        for row in plan.rows.iter().filter(|row| row.cpu == cpu) {
+            let handler = handlers.remove(&row.task).ok_or_else(|| StartError::NoHandler(row.name.clone()))?;
+            operations.push(Running {
+                tasks: tasks(plan, row.task),
+                name: row.name.clone(),
+                followers: followers(plan, places, row.task),
+                handler: PiMutex::new(handler),
+                stop_before: AtomicU64::new(0),
+            });
+        }
+        let signals = (0..=core.level_count()).map(|_| Word::new(0)).collect();
+        let held = PiMutex::new(Held::new(core, threads, workers));
+        let (courier, timer) = (PiMutex::new(()), Word::new(0));
+        stations.push(Station { held, courier, signals, timer, pending: Default::default(), operations });
+        lanes.push((ring, known(plan, cpu)));
+    }
+    let shared = Arc::new(Shared {
+        seed: options.seed,
+        draws_sporadic: options.draws_sporadic,
+        duration: options.duration.map_or(Time::MAX, |duration| Time::ZERO.saturating_add(duration)),
+        epoch: OnceLock::new(),
+        go: AtomicU32::new(GO_WAIT),
+        stations,
+        priorities: if options.best_effort { Vec::new() } else { priorities(plan) },
+        switches: plan
+            .modes
+            .iter()
+            .zip(1..)
+            .filter(|_| options.timed_modes && adaptive.is_none())
+            .filter_map(|(mode, k)| Some((mode.at?, k)))
+            .collect(),
+        controller: adaptive.map(|law| PiMutex::new(Controller::new(law, node))),
+        refused: AtomicU64::new(0),
+    });
+    Ok(Built { shared, lanes, workers })
+}
+
+/// Of the plan with the most.
+pub(super) fn levels_max(plan: &Plan) -> usize {
+    plan.modes.iter().map(|mode| mode.levels.len()).chain([plan.levels.len()]).max().unwrap_or(0)
+}
+
+/// Where each operation is.
+pub(crate) type Places = BTreeMap<TaskId, Place>;
+
+/// Slots count the operations of a CPU in order.
+pub(crate) fn places(plan: &Plan) -> Places {
+    let mut next: BTreeMap<u32, u32> = BTreeMap::new();
+    let place = |row: &Row| {
+        let slot = next.entry(row.cpu).or_default();
+        *slot += 1;
+        (row.task, Place { cpu: row.cpu, slot: *slot - 1 })
+    };
+    plan.rows.iter().map(place).collect()
+}
+
+/// What the log's side knows of the operations of a CPU.
+pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
+    let hops = hops(plan);
+    let known = |row: &Row| {
+        let deadline = plan.system.tasks.get(row.task.index()).map_or(Span::MAX, |task| task.deadline);
+        let at = plan.rows.iter().position(|other| other.task == row.task);
+        let changed = plan.modes.iter().filter_map(|mode| mode.rows.get(at?));
+        let levels = std::iter::once(row).chain(changed).map(|row| row.level).collect();
+        Known { task: row.task, deadline, hop: hops.get(row.task.index()).copied().unwrap_or(0), levels }
+    };
+    plan.rows.iter().filter(|row| row.cpu == cpu).map(known).collect()
+}
+
+/// What is decided for one CPU of a plan.
+pub(crate) fn core<T: Tell>(plan: &Plan, places: &Places, cpu: u32, tell: T) -> Result<Core<T>, PolicyError> {
+    let row = |task| plan.rows.iter().find(|row| row.task == task);
+    let backlog = |task| row(task).map_or(1, |row| row.backlog);
+    let distances = |task| {
+        let of = |k| plan.rows_in(k)?.iter().find(|row| row.task == task);
+        (0..=plan.modes.len()).filter_map(of).map(|row| (row.period, row.takes_part)).collect()
+    };
+    let place = (&plan.system, plan.node, cpu);
+    let mut core = Core::new(place, plan.levels()?, distances, |task| followers(plan, places, task), backlog, tell)?;
+    if plan.varies() {
+        core.vary();
+    }
+    Ok(core)
+}
+
+/// A task at the rate of each plan; nothing of a plan in which it takes no part.
+pub(crate) fn tasks(plan: &Plan, task: TaskId) -> Vec<Option<Arc<Task>>> {
+    let Some(base) = plan.system.tasks.get(task.index()).map(|task| Arc::new(task.clone())) else { return Vec::new() };
+    let at = |row: &Row| {
+        let same = row.period == base.period;
+        let task = if same { base.clone() } else { Arc::new(Task { period: row.period, ..Task::clone(&base) }) };
+        row.takes_part.then_some(task)
+    };
+    let row = |k| plan.rows_in(k)?.iter().find(|row| row.task == task);
+    (0..=plan.modes.len()).filter_map(row).map(at).collect()
+}
+
+/// Where the operations are that follow a task.
+pub(crate) fn followers(plan: &Plan, places: &Places, task: TaskId) -> Vec<Place> {
+    let after = |row: &&Row| plan.system.tasks.get(row.task.index()).is_some_and(|other| other.after.contains(&task));
+    plan.rows.iter().filter(after).filter_map(|row| places.get(&row.task).copied()).collect()
+}
+
+/// Links before each task of the System on the longest way from a source.
+fn hops(plan: &Plan) -> Vec<u32> {
+    let tasks = &plan.system.tasks;
+    let mut hops = vec![0; tasks.len()];
+    // A chain has as many links as tasks at most; a round in which nothing changes is the last.
+    for _ in 0..tasks.len() {
+        let mut changed = false;
+        for (at, task) in tasks.iter().enumerate() {
+            let before = task.after.iter().filter_map(|before| hops.get(before.index()));
+            let hop = before.max().map_or(0, |before: &u32| before + 1);
+            if let Some(known) = hops.get_mut(at).filter(|known| **known != hop) {
+                *known = hop;
+                changed = true;
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+    hops
+}
+
+/// By plan, by level, that of demoted jobs last.
+pub(super) fn priorities(plan: &Plan) -> Vec<Vec<u8>> {
+    let all = std::iter::once(&plan.levels).chain(plan.modes.iter().map(|mode| &mode.levels));
+    let most = all.clone().map(Vec::len).max().unwrap_or(0);
+    let least = all.clone().flatten().map(|level| level.priority).min().unwrap_or(1);
+    let of = |levels: &Vec<PlanLevelRow>| {
+        let given = levels.iter().map(|level| level.priority);
+        let mut all: Vec<u8> = given.chain(std::iter::repeat(least)).take(most).collect();
+        all.push(plan.demoted_priority.unwrap_or(least));
+        all
+    };
+    all.map(of).collect()
+}

@@ -1,0 +1,224 @@
+//! The dispatcher's threads under a model checker, which chooses at each lock, wake-up and atomic who goes next: no wake-up is lost (timeouts never come here, so
+//! that one would be a deadlock), each job is handled once and in turn, and every start is the one that the policy's order demands of its level, while plans are
+//! switched. Built and run by `make model`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex as StdMutex};
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::sync::{Condvar, Mutex};
+use shuttle::{Config, Runner, thread};
+use takt_linux::{Class, Epoch, sched};
+use takt_log::Event;
+use takt_model::plan::Order;
+use takt_model::{Builtin, Span, TaskId, Time};
+
+use super::build::{Built, Places, build, places};
+use super::live::Handler;
+use super::told::Merger;
+use super::{Limits, OperatingMode, Operation, Operations, Options, Plan, PushError, Row};
+use crate::threads::GO_RUN;
+
+type Events = Vec<(u32, Time, Event)>;
+
+fn plan() -> (Operations, Plan) {
+    let deadline = |operation: Operation, s| operation.wcet(Span::from_us(1)).deadline(Span::from_s(s)).backlog(4);
+    let sporadic = |name, s| deadline(Operation::sporadic(name, Span::from_ns(1)), s);
+    let set = Operations::new("model")
+        .cpus(2)
+        .with(sporadic("a", 100))
+        .with(sporadic("b", 50).backlog(1).noncritical())
+        .with(deadline(Operation::after("c", ["a"]), 100).on_cpu(1))
+        .with(deadline(Operation::after("d", ["c"]), 20).noncritical())
+        .with(sporadic("e", 30).on_cpu(1).backlog(1).noncritical())
+        .mode(OperatingMode::new("one level", Builtin::Edf.strategy()))
+        .mode(OperatingMode::new("without e", Builtin::Mlf.strategy()).without("e"));
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let plan = set.compute(&Builtin::Muf.strategy(), &limits).unwrap_or_else(|wrong| panic!("{wrong}"));
+    (set, plan)
+}
+
+/// Numbers of jobs, by operation.
+type Numbers = Arc<StdMutex<BTreeMap<u32, Vec<u64>>>>;
+
+struct Model {
+    set: Operations,
+    plan: Plan,
+    places: Places,
+    built: Built,
+    handled: Numbers,
+    /// Handlers that were called, and who waits for that.
+    calls: Arc<(Mutex<usize>, Condvar)>,
+}
+
+fn model() -> Model {
+    let (set, plan) = plan();
+    let places = places(&plan);
+    let (handled, calls) = (Numbers::default(), Arc::new((Mutex::new(0), Condvar::new())));
+    let handler = |task: TaskId| -> Handler {
+        let (handled, calls) = (handled.clone(), calls.clone());
+        Box::new(move |job| {
+            handled.lock().unwrap().entry(task.0).or_default().push(job.number());
+            *calls.0.lock().unwrap() += 1;
+            calls.1.notify_all();
+        })
+    };
+    let mut handlers = plan.rows.iter().map(|row| (row.task, handler(row.task))).collect();
+    let options = Options { best_effort: true, records: 1024, ..Options::default() };
+    let built = build(&plan, &places, &mut handlers, &options, None).unwrap();
+    built.shared.epoch.set(Epoch::now_is_zero()).unwrap();
+    built.shared.go.store(GO_RUN, Ordering::Release);
+    Model { set, plan, places, built, handled, calls }
+}
+
+impl Model {
+    fn serve(&self) -> Vec<thread::JoinHandle<()>> {
+        let kernel_cpu = sched::affinity()[0];
+        let workers = (0..2).flat_map(|cpu| (0..self.built.workers).map(move |worker| (cpu, worker)));
+        let serve = |(cpu, worker)| {
+            let shared = self.built.shared.clone();
+            thread::spawn(move || shared.serve(cpu, worker, kernel_cpu, Class::Other, |ready| ready.unwrap()))
+        };
+        workers.map(serve).collect()
+    }
+
+    /// Pushes `count` jobs of an operation; the numbers of those that were taken.
+    fn pusher(&self, name: &str, count: usize) -> thread::JoinHandle<Vec<u64>> {
+        let task = self.plan.rows.iter().find(|row| row.name == name).unwrap().task;
+        let (shared, place) = (self.built.shared.clone(), self.places[&task]);
+        let push = move |_| match shared.push(place, |_, _| ()) {
+            Ok(number) => Some(number),
+            Err(PushError::Full | PushError::TooEarly { .. } | PushError::Absent | PushError::Stopped) => None,
+            Err(error) => panic!("{error}"),
+        };
+        thread::spawn(move || (0..count).filter_map(push).collect())
+    }
+
+    fn switcher(&self, plans: &'static [usize]) -> thread::JoinHandle<()> {
+        let shared = self.built.shared.clone();
+        thread::spawn(move || plans.iter().for_each(|plan| drop(shared.switch(*plan))))
+    }
+}
+
+fn rows(plan: &Plan, holds: usize) -> &[Row] {
+    holds.checked_sub(1).map_or(&plan.rows, |mode| &plan.modes[mode].rows)
+}
+
+/// Within its level no job starts before one that waits there and goes first by the plan that holds.
+fn starts_in_order(set: &Operations, plan: &Plan, events: &Events) {
+    let mut holds = 0;
+    let mut waiting: BTreeMap<u32, Vec<(u64, Time, Time)>> = BTreeMap::new();
+    let mut running: BTreeMap<u32, u64> = BTreeMap::new();
+    for (_, at, event) in events {
+        match *event {
+            Event::ModeChange { mode } => holds = mode as usize,
+            Event::Release { job, arrival, .. } => {
+                waiting.entry(job.task.0).or_default().push((job.number, arrival, *at))
+            }
+            Event::Cancel { job, .. } => waiting.entry(job.task.0).or_default().retain(|one| one.0 != job.number),
+            Event::Complete { job, .. } => assert_eq!(running.remove(&job.task.0), Some(job.number)),
+            Event::Start { job, .. } => {
+                let place = |task: u32| (rows(plan, holds)[task as usize].level, set.operations[task as usize].cpu);
+                let rank = |task: u32, one: &(u64, Time, Time)| {
+                    let (row, operation) = (&rows(plan, holds)[task as usize], &set.operations[task as usize]);
+                    let deadline = (one.1 + operation.deadline.unwrap()).as_ns();
+                    let key = match row.order {
+                        Order::Fifo => one.2.as_ns(),
+                        Order::Deadline => deadline,
+                        Order::Laxity => deadline - operation.wcet.as_ns(),
+                    };
+                    (key, one.1, task)
+                };
+                let first = waiting[&job.task.0][0];
+                assert_eq!(first.0, job.number, "jobs of an operation start in turn");
+                for (task, others) in &waiting {
+                    let beside =
+                        *task != job.task.0 && place(*task) == place(job.task.0) && !running.contains_key(task);
+                    if let Some(other) = others.first().filter(|_| beside) {
+                        assert!(
+                            rank(*task, other) > rank(job.task.0, &first),
+                            "{job:?} before {task} under plan {holds}"
+                        );
+                    }
+                }
+                waiting.get_mut(&job.task.0).unwrap().remove(0);
+                running.insert(job.task.0, job.number);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Everything is handled, once and in turn, whoever goes first.
+fn all_is_handled(plans: &'static [usize]) {
+    let model = model();
+    let threads = model.serve();
+    let pushers = [("a", 3), ("b", 2), ("e", 2)].map(|(name, count)| model.pusher(name, count));
+    let switcher = model.switcher(plans);
+    let [a, b, e] = pushers.map(|pusher| pusher.join().unwrap());
+    switcher.join().unwrap();
+    let wanted = 3 * a.len() + b.len() + e.len();
+    let (calls, called) = (&model.calls.0, &model.calls.1);
+    let mut count = calls.lock().unwrap();
+    while *count < wanted {
+        count = called.wait(count).unwrap();
+    }
+    drop(count);
+    let end = model.built.shared.stop();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let handled = model.handled.lock().unwrap();
+    let of = |task| handled.get(&task).cloned().unwrap_or_default();
+    // There is room for all that follows.
+    assert_eq!([of(0), of(1), of(2), of(3), of(4)], [a.clone(), b, a.clone(), a, e]);
+    let mut events = Events::new();
+    let (lost, _) = Merger::new(0, model.built.lanes).finish(end, &mut events);
+    assert_eq!(lost, 0);
+    starts_in_order(&model.set, &model.plan, &events);
+}
+
+/// All threads end, whatever they are about.
+fn a_stop_ends_all() {
+    let model = model();
+    let threads = model.serve();
+    let pushers = [("a", 2), ("b", 2)].map(|(name, count)| model.pusher(name, count));
+    let switcher = model.switcher(&[1, 2]);
+    model.built.shared.stop();
+    pushers.map(|pusher| drop(pusher.join().unwrap()));
+    switcher.join().unwrap();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let handled = model.handled.lock().unwrap();
+    assert!(handled.values().all(|numbers| numbers.is_sorted_by(|one, next| one < next)), "{handled:?}");
+}
+
+/// `TAKT_MODEL_RUNS` schedules, 2000 where it is not set.
+fn runs() -> usize {
+    std::env::var("TAKT_MODEL_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2000)
+}
+
+fn explore<S: Scheduler + 'static>(scheduler: S, body: impl Fn() + Send + Sync + 'static) {
+    let mut config = Config::new();
+    // Threads touch their stacks before they begin.
+    config.stack_size = 1 << 20;
+    let before = sched::affinity();
+    Runner::new(scheduler, config).run(body);
+    sched::set_affinity(&before).unwrap();
+}
+
+#[test]
+fn shuttle_no_wake_up_is_lost_and_jobs_go_in_order() {
+    explore(RandomScheduler::new(runs()), || all_is_handled(&[]));
+    explore(PctScheduler::new(3, runs()), || all_is_handled(&[]));
+}
+
+#[test]
+fn shuttle_switches_lose_and_double_and_reorder_nothing() {
+    explore(RandomScheduler::new(runs()), || all_is_handled(&[1, 2, 0]));
+    explore(PctScheduler::new(3, runs()), || all_is_handled(&[2, 1]));
+}
+
+#[test]
+fn shuttle_a_stop_ends_all() {
+    explore(RandomScheduler::new(runs()), a_stop_ends_all);
+    explore(PctScheduler::new(3, runs()), a_stop_ends_all);
+}

@@ -1,0 +1,89 @@
+//! A timer that is late: many arrivals and switches before it looks.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use takt_model::{Builtin, Span};
+
+use super::super::build::{core, places, tasks};
+use super::super::core::{Fact, Told};
+use super::super::{Limits, OperatingMode, Operation, Operations};
+use super::*;
+
+#[path = "../../tests/common/arrivals.rs"]
+mod arrivals;
+
+/// Arrivals, by slot.
+#[derive(Default)]
+struct Arrived(Arc<std::sync::Mutex<BTreeMap<u32, Vec<u64>>>>);
+
+impl Tell for Arrived {
+    fn tell(&mut self, told: Told) {
+        if let Fact::Release { arrival, .. } = told.fact {
+            self.0.lock().unwrap().entry(told.slot).or_default().push(arrival.as_ns());
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_late_timer_tells_all_that_arrived_under_the_plan_that_held_then(
+        periods in prop::collection::vec(prop::collection::vec(0u64..9, 3), 1..5),
+        offsets in prop::collection::vec(0u64..5, 5),
+        // How long until the next switch, to which plan, and whether the timer looks before.
+        steps in prop::collection::vec((0u64..40, 0usize..3, prop::bool::weighted(0.2)), 0..30),
+    ) {
+        let ms = Span::from_ms;
+        // One that always takes part, so that no mode is empty.
+        let mut set = Operations::new("late").with(Operation::periodic("always", ms(7)).wcet(Span::from_us(1)));
+        let mut modes = [1, 2].map(|mode| OperatingMode::new(&format!("m{mode}"), Builtin::Edf.strategy()));
+        for (at, periods) in periods.iter().enumerate() {
+            let name = format!("o{at}");
+            let first = periods[0].max(1);
+            let operation = Operation::periodic(&name, ms(first)).offset(ms(offsets[at])).wcet(Span::from_us(1)).deadline(ms(50));
+            set.add(operation.backlog(if at % 2 == 0 { 1 } else { 5 }));
+            if periods[0] == 0 {
+                set = set.at_first_without(&name);
+            }
+            for (mode, period) in modes.iter_mut().zip(&periods[1..]) {
+                *mode = if *period == 0 { mode.clone().without(&name) } else { mode.clone().every(&name, ms(*period)) };
+            }
+        }
+        let plan = modes.into_iter().fold(set.clone(), Operations::mode).compute(&Builtin::Rm.strategy(), &Limits::default());
+        let plan = plan.unwrap_or_else(|wrong| panic!("{wrong}"));
+        let told = Arrived::default();
+        let arrived = told.0.clone();
+        let mut core = core(&plan, &places(&plan), 0, told).unwrap();
+        let tasks: Vec<_> = plan.rows.iter().map(|row| tasks(&plan, row.task)).collect();
+        let draw = Draw::new(0, "none");
+        let mut sources: Vec<Source<'_>> =
+            tasks.iter().zip(0..).filter_map(|(tasks, slot)| Source::new(slot, tasks, draw, Time::MAX)).collect();
+        let (mut now, mut unseen, mut holds, mut switches) = (Time::ZERO, 0, 0, Vec::new());
+        let look = |core: &mut crate::dispatch::core::Core<Arrived>, sources: &mut [Source<'_>], now: Time| {
+            while release(core, sources, now, Overtaken::PassedOver).1 <= now {}
+        };
+        for (after, to, looks) in steps {
+            now = now + ms(after);
+            if looks || unseen == 15 {
+                look(&mut core, &mut sources, now);
+                unseen = 0;
+            }
+            core.switch(to, now, &mut Vec::with_capacity(8));
+            if to != holds {
+                switches.push((now, to));
+                (unseen, holds) = (unseen + 1, to);
+            }
+        }
+        now = now + ms(20);
+        look(&mut core, &mut sources, now);
+        let arrived = arrived.lock().unwrap();
+        for (slot, row) in plan.rows.iter().enumerate() {
+            let period = |k: usize| plan.rows_in(k).map(|rows| &rows[slot]).filter(|row| row.takes_part).map(|row| row.period);
+            let periods: Vec<_> = (0..3).map(period).collect();
+            let offset = plan.system.tasks[row.task.index()].offset;
+            // What arrives now is there, too.
+            let wanted = arrivals::expected(&periods, offset, &switches, now + Span::from_ns(1));
+            prop_assert_eq!(arrived.get(&(slot as u32)).cloned().unwrap_or_default(), wanted, "{} {:?}", row.name, switches);
+        }
+    }
+}

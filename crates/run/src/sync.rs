@@ -1,0 +1,63 @@
+//! What the dispatcher's threads synchronise with: locks with priority inheritance and futexes. Built with `--cfg takt_shuttle` they are those of a model checker
+//! that chooses who goes next at each of them (dispatch/live_model.rs); then timeouts never come, so that a lost wake-up is a deadlock.
+
+#[cfg(not(takt_shuttle))]
+pub(crate) use real::*;
+#[cfg(takt_shuttle)]
+pub(crate) use shuttled::*;
+
+use std::sync::atomic::Ordering;
+
+/// Wakes who sleeps here, and whoever is just about to.
+pub(crate) fn rouse(signal: &Word) {
+    signal.fetch_add(1, Ordering::AcqRel);
+    wake_all(signal);
+}
+
+#[cfg(not(takt_shuttle))]
+mod real {
+    pub(crate) use std::sync::atomic::{AtomicU32 as Word, AtomicU64};
+
+    pub(crate) use takt_linux::futex::{wait, wake_all};
+    pub(crate) use takt_linux::{PiGuard, PiMutex};
+}
+
+#[cfg(takt_shuttle)]
+mod shuttled {
+    use std::sync::PoisonError;
+    use std::sync::atomic::Ordering;
+
+    pub(crate) use shuttle::sync::atomic::{AtomicU32 as Word, AtomicU64};
+    use shuttle::sync::{Condvar, Mutex, MutexGuard};
+    use takt_linux::Epoch;
+    use takt_model::Time;
+
+    pub(crate) struct PiMutex<T>(Mutex<T>);
+    pub(crate) type PiGuard<'a, T> = MutexGuard<'a, T>;
+
+    impl<T> PiMutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            PiMutex(Mutex::new(value))
+        }
+        pub(crate) fn lock(&self) -> PiGuard<'_, T> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    shuttle::lazy_static! {
+        /// All futexes have one queue: who is woken for another's sake looks again.
+        static ref SLEEPERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+    }
+
+    pub(crate) fn wait(word: &Word, expected: u32, _: Epoch, _: Time) {
+        let mut asleep = SLEEPERS.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while word.load(Ordering::Acquire) == expected {
+            asleep = SLEEPERS.1.wait(asleep).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(crate) fn wake_all(_: &Word) {
+        let _asleep = SLEEPERS.0.lock().unwrap_or_else(PoisonError::into_inner);
+        SLEEPERS.1.notify_all();
+    }
+}
