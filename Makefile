@@ -67,4 +67,4 @@ SOAK_CASES ?= 200000
 SOAK_SETS ?= 1000000
 soak:
 	FUZZ_RUNS=$(SOAK_RUNS) .ci/fuzz
-	PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) TAKT_SETS=$(SOAK_SETS) $(CARGO) test --locked --workspace --profile soak
+	TAKT_MODEL_RUNS=$$(( $(SOAK_CASES) / 20 )) PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) TAKT_SETS=$(SOAK_SETS) $(CARGO) test --locked --workspace --profile soak

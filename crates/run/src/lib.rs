@@ -27,8 +27,6 @@ pub mod bridge;
 pub mod dispatch;
 mod dispatched;
 mod error;
-// Its threads wait in ways that the model checker does not know.
-#[cfg(not(takt_shuttle))]
 pub mod event;
 mod kernel;
 pub mod load;

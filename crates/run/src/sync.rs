@@ -1,9 +1,10 @@
-//! What the dispatcher's threads synchronise with: locks with priority inheritance and futexes. Built with `--cfg takt_shuttle` they are those of a model checker
-//! that chooses who goes next at each of them (dispatch/live_model.rs); then timeouts never come, so that a lost wake-up is a deadlock.
+//! What the dispatcher's threads synchronise with: locks with priority inheritance and futexes. In this crate's unit tests they are those of a model checker,
+//! which chooses who goes next at each of them (dispatch/live_model.rs): there timeouts never come, so that a lost wake-up is a deadlock. Tests of real threads
+//! stand in tests/.
 
-#[cfg(not(takt_shuttle))]
+#[cfg(not(test))]
 pub(crate) use real::*;
-#[cfg(takt_shuttle)]
+#[cfg(test)]
 pub(crate) use shuttled::*;
 
 use std::sync::atomic::Ordering;
@@ -14,7 +15,7 @@ pub(crate) fn rouse(signal: &Word) {
     wake_all(signal);
 }
 
-#[cfg(not(takt_shuttle))]
+#[cfg(not(test))]
 mod real {
     pub(crate) use std::sync::atomic::{AtomicU32 as Word, AtomicU64};
 
@@ -22,7 +23,7 @@ mod real {
     pub(crate) use takt_linux::{PiGuard, PiMutex};
 }
 
-#[cfg(takt_shuttle)]
+#[cfg(test)]
 mod shuttled {
     use std::sync::PoisonError;
     use std::sync::atomic::Ordering;

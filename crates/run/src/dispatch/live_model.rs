@@ -1,6 +1,6 @@
 //! The dispatcher's threads under a model checker, which chooses at each lock, wake-up and atomic who goes next: no wake-up is lost (timeouts never come here, so
 //! that one would be a deadlock), each job is handled once and in turn, and every start is the one that the policy's order demands of its level, while plans are
-//! switched. Built and run by `make model`.
+//! switched. `TAKT_MODEL_RUNS` says how many schedules of each kind.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -97,7 +97,11 @@ impl Model {
 
     fn switcher(&self, plans: &'static [usize]) -> thread::JoinHandle<()> {
         let shared = self.built.shared.clone();
-        thread::spawn(move || plans.iter().for_each(|plan| drop(shared.switch(*plan))))
+        thread::spawn(move || {
+            plans.iter().for_each(|plan| {
+                let _ = shared.switch(*plan);
+            })
+        })
     }
 }
 
@@ -184,16 +188,18 @@ fn a_stop_ends_all() {
     let pushers = [("a", 2), ("b", 2)].map(|(name, count)| model.pusher(name, count));
     let switcher = model.switcher(&[1, 2]);
     model.built.shared.stop();
-    pushers.map(|pusher| drop(pusher.join().unwrap()));
+    for pusher in pushers {
+        pusher.join().unwrap();
+    }
     switcher.join().unwrap();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let handled = model.handled.lock().unwrap();
     assert!(handled.values().all(|numbers| numbers.is_sorted_by(|one, next| one < next)), "{handled:?}");
 }
 
-/// `TAKT_MODEL_RUNS` schedules, 2000 where it is not set.
+/// Schedules of each kind.
 fn runs() -> usize {
-    std::env::var("TAKT_MODEL_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2000)
+    std::env::var("TAKT_MODEL_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(150)
 }
 
 fn explore<S: Scheduler + 'static>(scheduler: S, body: impl Fn() + Send + Sync + 'static) {

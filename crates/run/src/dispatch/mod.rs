@@ -53,7 +53,7 @@ mod core;
 mod error;
 mod graph;
 mod live;
-#[cfg(all(test, takt_shuttle))]
+#[cfg(test)]
 mod live_model;
 mod mode;
 mod operation;

@@ -1,10 +1,10 @@
 //! The channel: who subscribes, who supplies, and the thread for which time is an event.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use takt_linux::{Class, ClassGuard, Epoch, PiMutex, futex, sched};
+use takt_linux::{Class, ClassGuard, Epoch, PiMutex, sched};
 use takt_model::{Arrival, Span, Time};
 
 use super::error::{ConnectError, EventError, SubscribeError};
@@ -14,7 +14,7 @@ use super::lane::Lane;
 use super::node::{Node, Traffic};
 use crate::dispatch::{Dispatching, Handle, IDLE_MAX, Plan, StartError};
 use crate::start::{READY_MAX, STACK_BYTES};
-use crate::sync::rouse;
+use crate::sync::{self, Word, rouse};
 
 /// What a channel has room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,7 +89,7 @@ pub(super) struct Live {
     consumers: Vec<(Arc<Inbox>, Handle)>,
     clock: Epoch,
     /// A futex of the thread of timeouts.
-    timer: AtomicU32,
+    timer: Word,
     /// Until when it sleeps, in ns.
     until: AtomicU64,
     stopped: AtomicBool,
@@ -169,7 +169,7 @@ impl Live {
             let next = self.consumers.iter().filter_map(|(inbox, _)| inbox.next_time()).min().unwrap_or(Time::MAX);
             let until = next.min(now.saturating_add(IDLE_MAX));
             self.until.store(until.as_ns(), Ordering::Release);
-            futex::wait(&self.timer, seen, self.clock, until);
+            sync::wait(&self.timer, seen, self.clock, until);
         }
     }
 
@@ -282,7 +282,7 @@ impl Channel {
             lanes,
             consumers,
             clock,
-            timer: AtomicU32::new(0),
+            timer: Word::new(0),
             until: AtomicU64::new(u64::MAX),
             stopped: AtomicBool::new(false),
         });

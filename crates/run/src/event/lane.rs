@@ -1,10 +1,10 @@
 //! A level between nodes while it runs: what it sends, what comes, and the threads that see to both.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use takt_linux::datagram::{Datagrams, Destination, Sent};
-use takt_linux::{PiMutex, clock, futex};
+use takt_linux::{PiMutex, clock};
 use takt_model::{Span, Time};
 
 use super::channel::Live;
@@ -14,7 +14,7 @@ use super::node::{Clock, Full, Node, NodeError, Peer, Sending, Traffic, same};
 use super::peer::{Left, Origins, Presence, Seen, Turn};
 use super::wire::{Body, Datagram, HEAD};
 use crate::dispatch::IDLE_MAX;
-use crate::sync::rouse;
+use crate::sync::{self, Word, rouse};
 
 /// Through how many nodes an event goes at most.
 const HOPS_MAX: u8 = 16;
@@ -85,7 +85,7 @@ pub(super) struct Lane {
 /// Events that wait for the thread that sends.
 struct Outbox {
     waiting: PiMutex<Waiting>,
-    word: AtomicU32,
+    word: Word,
     full: Full,
 }
 
@@ -113,7 +113,7 @@ impl Lane {
                 count: 0,
                 leaving: None,
             }),
-            word: AtomicU32::new(0),
+            word: Word::new(0),
             full,
         };
         Ok(Lane {
@@ -246,7 +246,7 @@ impl Lane {
                 let (sequence, event) = &row;
                 self.send(live, *sequence, &event.head, event.payload());
             } else {
-                futex::wait(&outbox.word, seen, live.clock(), live.now().saturating_add(IDLE_MAX));
+                sync::wait(&outbox.word, seen, live.clock(), live.now().saturating_add(IDLE_MAX));
             }
         }
     }
