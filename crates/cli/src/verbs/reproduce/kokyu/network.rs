@@ -519,6 +519,10 @@ impl Network {
     }
 
     fn notes(&self, findings: &mut Findings) {
+        findings.differences.push(
+            "The paper has no network latency. Its values are flushed to other processors at their deadlines; here each leaves when its job is complete, with the time that its deadline leaves, so that the latency takes from that. Live, a thread between two cables holds each datagram for as long as the latency, which many kernels' queueing disciplines cannot (netem)."
+                .to_owned(),
+        );
         let way = |(latency, ways): (&u64, &Histogram)| {
             let us = ways.percentile(50)? as f64 / 1e3;
             Some(format!("{us:.0} us where {} us are added", latency * 1000 / SHRINK))
