@@ -17,6 +17,7 @@
 //! ```
 
 mod bodies;
+mod busy;
 mod player;
 mod served;
 
@@ -36,6 +37,7 @@ use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED};
 use crate::work::{Work, Worked};
 
 pub use bodies::{Finished, Ran, greedy, periodic};
+pub use busy::Busy;
 pub use player::{Film, Shown, player};
 pub use served::{Driver, Line, Reader, driver, reader};
 

@@ -14,6 +14,7 @@ const CALIBRATION_NS: u64 = 500_000;
 const LINE: usize = 8;
 
 /// One task's working set and the speed at which this CPU walks through it.
+#[derive(Clone)]
 pub(crate) struct Work {
     set: Vec<u64>,
     position: usize,

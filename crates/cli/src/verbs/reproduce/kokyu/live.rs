@@ -1,0 +1,474 @@
+//! The same regions on this machine's kernel: the dispatcher's SCHED_FIFO threads on one CPU, in windows so short that the kernel lets them fill it, beside
+//! a simulation of the same windows.
+//!
+//! All times are those of the application divided by [`SHRINK`], so that a window holds more than one period of its slowest operations. Arrivals, execution times and their
+//! draws are the simulation's. What happened is read from the dispatcher after a window's end; nothing looks at it before.
+
+use std::collections::BTreeMap;
+
+use takt_linux::clock;
+use takt_log::{Event, JobKey, Sink};
+use takt_model::draw::Draw;
+use takt_model::{Builtin, Criticality, Exec, Span, System, TaskId, Time};
+use takt_report::{Form, Series};
+use takt_run::dispatch::{Dispatcher, Dispatching, Job, Options, Plan, StartError};
+use takt_run::load::Busy;
+use takt_sim::{SimOptions, simulate};
+
+use super::pauses::{Pause, Watch, paused};
+use super::{
+    Class, Comparison, Context, Counter, Drawn, Failure, Findings, Outcome, PAPERS, REGIONS, Row, Variant, figure,
+    plan_of, variants,
+};
+use crate::failure::Status;
+use crate::progress;
+
+/// A time of the application is so many times as long as it is here.
+pub(super) const SHRINK: u64 = 2;
+/// SCHED_FIFO threads can fill a CPU for 950 ms of a second before the kernel takes it from them, by default.
+const WINDOW_MAX: Span = Span::from_ms(850);
+/// What the kernel's limit is to leave them of each second.
+const RUNTIME_MIN_PERCENT: u64 = 90;
+/// After a window the CPU is left to others for so many parts of it.
+const REST: u64 = 3;
+/// How long after its end a window may take to end.
+const GRACE: Span = Span::from_s(2);
+/// Jobs of an operation that may wait: more than a window has.
+const BACKLOG: u32 = 256;
+/// Regions with --short: one that is feasible, and one in which rm loses critical deadlines at once.
+const SHORT: [usize; 2] = [5, 10];
+/// What the machine did so long before a job was released can still make it late.
+const FRAME: Span = Span::from_ns(super::FRAME.as_ns() / SHRINK);
+/// In per mille of the critical deadlines: what pauses that the watch saw do not explain, and yet shows no wrong order.
+const STRAY: u64 = 10;
+
+/// How long a window lasts here.
+pub(super) fn window(context: &Context) -> Span {
+    let usual = context.duration(Span::MAX, Span::from_ms(600));
+    Span::from_ns(usual.as_ns() / SHRINK).min(WINDOW_MAX).max(Span::from_ms(1))
+}
+
+/// Leaves the CPU to others after a window.
+pub(super) fn rest(window: Span) {
+    clock::pause(Span::from_ns(window.as_ns() / REST));
+}
+
+/// All times of an application as they are here; `later` is when it begins.
+pub(super) fn shrink(system: &mut System, later: Span) {
+    let part = |span: Span| Span::from_ns((span.as_ns() / SHRINK).max(1));
+    for task in &mut system.tasks {
+        if task.after.is_empty() {
+            task.offset = Span::from_ns(task.offset.as_ns() / SHRINK).saturating_add(later);
+        }
+        (task.period, task.deadline, task.wcet) = (part(task.period), part(task.deadline), part(task.wcet));
+        if let Exec::Uniform { min, max } = &mut task.exec {
+            (*min, *max) = (part(*min), part(*max));
+        }
+    }
+}
+
+/// What speaks against filling a CPU for a window; the CPU that is filled and another one otherwise.
+pub(super) fn cpus(context: &Context) -> Result<[u32; 2], Failure> {
+    let [first, second, ..] = *context.machine.cpus.as_slice() else {
+        return Err(Failure::cannot("it takes two CPUs: one is full for a while, and somebody has to watch"));
+    };
+    let limits = context.machine.limits;
+    if limits.rt_percent() < RUNTIME_MIN_PERCENT || limits.rt_period_us < 1_000_000 {
+        return Err(Failure::cannot(format_args!(
+            "real-time threads may use {} us of {} us of a CPU here, less than a window takes: as root, sysctl kernel.sched_rt_period_us=1000000 kernel.sched_rt_runtime_us=950000",
+            limits.rt_runtime_us, limits.rt_period_us
+        )));
+    }
+    Ok([first, second])
+}
+
+/// What a handler does after its job's work.
+pub(super) type After = Box<dyn FnMut(&Job<'_>) + Send>;
+
+/// Runs a plan for a window on this process's first CPU. `began` is called once it runs, and what it returns is kept until the window is over; `after` makes what follows each job of a
+/// task. Returns pauses of the CPU meanwhile, and how many facts were lost.
+pub(super) fn run<K>(
+    plan: &Plan,
+    duration: Span,
+    seed: u64,
+    sink: &mut impl Sink,
+    after: impl Fn(TaskId) -> After,
+    began: impl FnOnce(&Dispatching) -> Result<K, Failure>,
+) -> Result<(Vec<Pause>, u64), Failure> {
+    let busy = Busy::new().ok_or_else(|| Failure::trouble("no memory for the work of a job"))?;
+    let options = Options { duration: Some(duration), seed, ..Options::default() };
+    let mut dispatcher = Dispatcher::new(plan.clone().with_backlog(BACKLOG)).with(options);
+    for row in &plan.rows {
+        let Some(task) = plan.system.tasks.get(row.task.index()).cloned() else { continue };
+        let (mut busy, mut after, draw) = (busy.clone(), after(row.task), Draw::new(seed, &task.name));
+        let handler = move |job: &Job<'_>| {
+            if busy.work(draw.exec(&task, job.number()), || job.must_stop()) {
+                after(job);
+            }
+        };
+        dispatcher = dispatcher.on(&row.name, handler).map_err(refused)?;
+    }
+    let Some(cpu) = takt_linux::sched::affinity().first().copied() else {
+        return Err(Failure::trouble("the kernel does not tell this process's CPUs"));
+    };
+    let watch = Watch::start(cpu)?;
+    let dispatching = dispatcher.start().map_err(refused)?;
+    let (zero, began) = (watch.now().saturating_since(dispatching.now()), began(&dispatching)?);
+    let end = Time::ZERO.saturating_add(duration);
+    clock::pause(end.saturating_since(dispatching.now()));
+    while !dispatching.is_over() && dispatching.now() < end.saturating_add(GRACE) {
+        clock::pause(Span::from_ms(1));
+    }
+    drop(began);
+    let stopped = dispatching.stop(sink).map_err(Failure::trouble)?;
+    let here = |at: Time| at.saturating_sub(zero);
+    Ok((watch.stop()?.into_iter().map(|(from, to)| (here(from), here(to))).collect(), stopped.lost))
+}
+
+/// Why nothing ran, with the exit status that fits.
+pub(super) fn refused(error: StartError) -> Failure {
+    match error {
+        StartError::Privilege { missing } => Failure::cannot(format_args!("{missing}: run as root")),
+        StartError::Refused { .. } | StartError::Cpus { .. } => Failure::cannot(error),
+        _ => Failure::trouble(error),
+    }
+}
+
+/// Counts as for a simulation, and remembers the critical deadlines that were missed: from when to when their jobs were there.
+struct Seen<'a> {
+    counter: Counter<'a>,
+    arrivals: BTreeMap<JobKey, Time>,
+    critical: Vec<(Time, Time)>,
+}
+
+impl Sink for Seen<'_> {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        match *event {
+            Event::Release { job, arrival, .. } => drop(self.arrivals.insert(job, arrival)),
+            Event::Miss { job } => {
+                let task = self.counter.system.tasks.get(job.task.index());
+                let arrival = self.arrivals.get(&job).copied();
+                if let Some(arrival) = arrival.filter(|_| task.is_some_and(|task| task.criticality != Criticality::Low))
+                {
+                    self.critical.push((arrival, now));
+                }
+            }
+            _ => {}
+        }
+        self.counter.event(stream, now, event);
+    }
+}
+
+/// A window, simulated and live.
+#[derive(Clone, Default)]
+struct Both {
+    simulated: Outcome,
+    live: Outcome,
+    /// Critical deadlines that were missed live while the machine did not pause.
+    stray: u64,
+    /// What the watch saw.
+    paused: Span,
+    lost: u64,
+}
+
+fn counter(plan: &Plan) -> Counter<'_> {
+    Counter { system: &plan.system, outcome: Outcome::default(), missed: Vec::new() }
+}
+
+fn both(region: usize, variant: Variant, duration: Span, seed: u64) -> Result<Both, Failure> {
+    let plan = plan_of(region, variant, |system| shrink(system, Span::ZERO))?;
+    let mut simulated = counter(&plan);
+    let seed = seed + region as u64;
+    let options = SimOptions { duration, seed, node: None };
+    simulate(&plan.clone().with_backlog(1 << 14).system, &options, &mut simulated).map_err(Failure::trouble)?;
+    let mut seen = Seen { counter: counter(&plan), arrivals: BTreeMap::new(), critical: Vec::new() };
+    let nothing = |_| -> After { Box::new(|_| ()) };
+    let (pauses, lost) = run(&plan, duration, seed, &mut seen, nothing, |_| Ok(()))?;
+    let explained = |(arrival, at): &&(Time, Time)| {
+        paused(&pauses, Time::from_ns(arrival.as_ns().saturating_sub(FRAME.as_ns())), *at)
+    };
+    let stray = (seen.critical.len() - seen.critical.iter().filter(explained).count()) as u64;
+    let paused = pauses.iter().fold(Span::ZERO, |sum, (from, to)| sum.saturating_add(to.saturating_since(*from)));
+    Ok(Both { simulated: simulated.outcome, live: seen.counter.outcome, stray, paused, lost })
+}
+
+/// What was measured: by variant, by region in the order of `regions`.
+struct Live {
+    regions: Vec<usize>,
+    variants: Vec<Variant>,
+    all: Vec<Vec<Both>>,
+    window: Span,
+}
+
+/// Runs all windows and adds what they tell; where this machine or user cannot, why.
+pub(super) fn add(context: &Context, findings: &mut Findings) -> Result<(), Failure> {
+    let regions: Vec<usize> = if context.short { SHORT.to_vec() } else { (0..REGIONS.len()).collect() };
+    let variants: Vec<Variant> = variants().into_iter().take(PAPERS).collect();
+    let window = window(context);
+    let mut live = Live { all: vec![Vec::new(); variants.len()], regions, variants, window };
+    match live.measure(context) {
+        Ok(()) => {}
+        Err(failure) if failure.status == Status::Cannot => {
+            undecided(findings, &CLAIMS, &failure);
+            return Ok(());
+        }
+        Err(failure) => return Err(failure),
+    }
+    if context.stopped() {
+        return Ok(());
+    }
+    live.tables(findings);
+    live.figures(findings);
+    live.claims(findings);
+    live.notes(findings);
+    Ok(())
+}
+
+/// Claims of what could not be measured.
+pub(super) fn undecided(findings: &mut Findings, claims: &[(&'static str, &str)], failure: &Failure) {
+    let why = failure.message.trim_start_matches("takt: ").replace('\n', "; ");
+    for (name, claim) in claims {
+        findings.claim(name, *claim, format!("not measured here: {why}"), None);
+    }
+}
+
+/// What is decided live: names and claims.
+const CLAIMS: [(&str, &str); 3] = [
+    (
+        "live_rm_loses_critical",
+        "on this kernel rm loses critical deadlines in each region in which it loses two or more in the simulation of the same window",
+    ),
+    (
+        "live_hybrids_keep_critical",
+        "on this kernel muf and rms+mlf, with cancellation and without, miss 1 % of the critical deadlines at the most, not counting those of jobs that were there while the machine paused or in the frame after",
+    ),
+    (
+        "live_cancellation_reduces_misses",
+        "on this kernel cancellation halves the noncritical deadlines that muf misses, or better, in the regions in which rm loses critical ones",
+    ),
+];
+
+impl Live {
+    fn measure(&mut self, context: &Context) -> Result<(), Failure> {
+        cpus(context)?;
+        let bar = progress::bar("windows", (self.regions.len() * self.variants.len()) as u64);
+        for region in &self.regions {
+            // The same window under all strategies in turn: what the machine does meanwhile is alike for all.
+            for (variant, into) in self.variants.iter().zip(&mut self.all) {
+                if context.stopped() {
+                    return Ok(());
+                }
+                into.push(both(*region, *variant, self.window, context.seed)?);
+                rest(self.window);
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.variants.iter().map(|variant| variant.name()).collect()
+    }
+
+    fn of(&self, strategy: Builtin, cancel: bool) -> &[Both] {
+        let wanted = Variant { strategy: Some(strategy), cancel };
+        let at = self.variants.iter().position(|variant| *variant == wanted);
+        at.and_then(|at| self.all.get(at)).map_or(&[], Vec::as_slice)
+    }
+
+    fn tables(&self, findings: &mut Findings) {
+        type Count = fn(&Outcome) -> u64;
+        const COUNTS: [(&str, &str, Count); 5] = [
+            ("critical deadlines made", "critical made", |outcome| outcome.critical.made),
+            ("critical deadlines missed", "critical missed", |outcome| outcome.critical.missed),
+            ("noncritical deadlines made", "noncritical made", |outcome| outcome.noncritical.made),
+            ("noncritical deadlines missed", "noncritical missed", |outcome| outcome.noncritical.missed),
+            ("noncritical operations cancelled", "cancelled", |outcome| outcome.noncritical.cancelled),
+        ];
+        let sources = vec!["simulated", "live"];
+        for (what, _, count) in COUNTS {
+            let row = |(at, region): (usize, &usize)| {
+                let values = |pick: fn(&Both) -> &Outcome| {
+                    self.all.iter().map(|regions| regions.get(at).map(|both| count(pick(both)) as f64)).collect()
+                };
+                Row {
+                    name: region.to_string(),
+                    values: vec![values(|both| &both.simulated), values(|both| &both.live)],
+                }
+            };
+            findings.tables.push(Comparison {
+                title: format!("On this kernel: {what}"),
+                cite: "Figs. 7 to 9",
+                unit: "jobs in a window",
+                digits: 0,
+                row_head: "region",
+                columns: self.names(),
+                sources: sources.clone(),
+                rows: self.regions.iter().enumerate().map(row).collect(),
+            });
+        }
+        let row = |(variant, regions): (&Variant, &Vec<Both>)| {
+            let sums = |pick: fn(&Both) -> &Outcome| {
+                let sum = |count: Count| regions.iter().map(|both| count(pick(both))).sum::<u64>() as f64;
+                COUNTS.map(|(_, _, count)| Some(sum(count))).to_vec()
+            };
+            Row { name: variant.name(), values: vec![sums(|both| &both.simulated), sums(|both| &both.live)] }
+        };
+        findings.tables.push(Comparison {
+            title: "On this kernel: all regions together".to_owned(),
+            cite: "Figs. 7 to 9",
+            unit: "jobs",
+            digits: 0,
+            row_head: "strategy",
+            columns: COUNTS.map(|(_, what, _)| what.to_owned()).to_vec(),
+            sources,
+            rows: self.variants.iter().zip(&self.all).map(row).collect(),
+        });
+    }
+
+    fn figures(&self, findings: &mut Findings) {
+        type Value = fn(&Outcome) -> u64;
+        let figures: [(&str, &str, bool, Value); 2] = [
+            ("live-critical.svg", "Critical deadlines missed", false, |outcome| outcome.critical.missed),
+            ("live-noncritical.svg", "Noncritical deadlines made", true, |outcome| outcome.noncritical.made),
+        ];
+        for (file, what, cancel, value) in figures {
+            let mut all = Vec::new();
+            for (colour, strategy) in [Builtin::Rm, Builtin::Muf, Builtin::RmsMlf].into_iter().enumerate() {
+                let name = Variant { strategy: Some(strategy), cancel }.name();
+                let points = |pick: fn(&Both) -> &Outcome| {
+                    let regions = self.regions.iter().zip(self.of(strategy, cancel));
+                    regions.map(|(region, both)| (*region as f64, value(pick(both)) as f64)).collect()
+                };
+                let simulated = points(|both| &both.simulated);
+                all.push(Series { name: format!("{name}, simulated"), points: simulated, form: Form::Dashed, colour });
+                let live = points(|both| &both.live);
+                all.push(Series { name: format!("{name}, live"), points: live, form: Form::Rings, colour });
+            }
+            let title = format!("On this kernel: {}", what.to_lowercase());
+            findings.figures.push(Drawn::of(
+                file,
+                &figure(&title, "deadlines in a window", all),
+                title.clone(),
+                "The same windows, simulated and on this kernel.",
+            ));
+        }
+    }
+
+    fn claims(&self, findings: &mut Findings) {
+        let rm = self.of(Builtin::Rm, false);
+        let lost: Vec<usize> = (0..rm.len()).filter(|at| rm[*at].simulated.critical.missed >= 2).collect();
+        let list = |all: &[usize]| match all {
+            [] => "none".to_owned(),
+            all => all.iter().map(|at| self.regions[*at].to_string()).collect::<Vec<_>>().join(", "),
+        };
+        let also: Vec<usize> = lost.iter().copied().filter(|at| rm[*at].live.critical.missed > 0).collect();
+        let [first, second, third] = CLAIMS;
+        findings.claim(
+            first.0,
+            first.1,
+            format!("simulated in regions {}, live in {} of them", list(&lost), also.len()),
+            (!lost.is_empty()).then_some(also.len() == lost.len()),
+        );
+        let hybrids = || self.variants.iter().zip(&self.all).filter(|(variant, _)| variant.is_aware());
+        let windows = || hybrids().flat_map(|(_, regions)| regions);
+        let due: u64 = windows().map(|both| decided(&both.live.critical)).sum();
+        let missed: u64 = windows().map(|both| both.live.critical.missed).sum();
+        let stray: u64 = windows().map(|both| both.stray).sum();
+        findings.claim(
+            second.0,
+            second.1,
+            format!("{missed} of {due} critical deadlines missed, {stray} of them without a pause"),
+            (due > 0).then_some(stray * 1000 <= due * STRAY),
+        );
+        let sum = |cancel| {
+            let of = self.of(Builtin::Muf, cancel);
+            lost.iter().filter_map(|at| of.get(*at)).map(|both| both.live.noncritical.missed).sum::<u64>()
+        };
+        let (with, without) = (sum(true), sum(false));
+        findings.claim(
+            third.0,
+            third.1,
+            format!("{with} missed instead of {without}"),
+            (without > 0).then_some(with * 2 <= without),
+        );
+    }
+
+    fn notes(&self, findings: &mut Findings) {
+        let all = || self.all.iter().flatten();
+        let window = Span::from_ns(self.window.as_ns() * SHRINK);
+        findings.differences.push(format!(
+            "On this kernel all times are divided by {SHRINK}, and a region is a window of {window} of the application (here {}), which begins idle, instead of minutes: SCHED_FIFO threads that fill a CPU for longer are stopped by the kernel. After each window the CPU is left to others. Misses are told with the watch that explains some of them: a thread more important than the dispatcher's, which wakes up each ms and tells when it was late by more than 0.5 ms. That, and what the dispatcher itself costs, is a load that the simulation does not have: where the application just fits, it no longer does.",
+            self.window
+        ));
+        let paused = all().fold(Span::ZERO, |sum, both| sum.saturating_add(both.paused));
+        let most = all().map(|both| both.paused).max().unwrap_or(Span::ZERO);
+        findings.notes.push(format!(
+            "The CPU of the live windows paused for {} of {}, in the worst window for {}.",
+            paused.four_digits(),
+            Span::from_ns(self.window.as_ns() * all().count() as u64),
+            most.four_digits()
+        ));
+        let shares = |class: fn(&Outcome) -> &Class| -> String {
+            let share = |(variant, regions): (&Variant, &Vec<Both>)| {
+                let sum = |pick: fn(&Both) -> &Outcome| regions.iter().map(|both| class(pick(both)).made).sum::<u64>();
+                let (live, simulated) = (sum(|both| &both.live), sum(|both| &both.simulated));
+                format!("{} {:.1} %", variant.name(), 100.0 * live as f64 / simulated.max(1) as f64)
+            };
+            self.variants.iter().zip(&self.all).map(share).collect::<Vec<_>>().join("; ")
+        };
+        findings.notes.push(format!(
+            "Deadlines made live, of those made in the simulation of the same windows: critical {}; noncritical {}. The simulation has no costs of switches, interrupts or a hypervisor.",
+            shares(|outcome| &outcome.critical),
+            shares(|outcome| &outcome.noncritical)
+        ));
+        let lost: u64 = all().map(|both| both.lost).sum();
+        if lost > 0 {
+            findings.notes.push(format!("{lost} facts of live windows found no room, and are missing in the counts."));
+        }
+    }
+}
+
+/// Deadlines that were made, missed or cancelled.
+fn decided(class: &Class) -> u64 {
+    class.made + class.missed + class.cancelled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_here_are_a_part_of_the_applications_and_draws_are_the_same() {
+        let variant = Variant { strategy: Some(Builtin::Muf), cancel: true };
+        let (whole, part) =
+            (super::super::plan(11, variant).unwrap(), plan_of(11, variant, |s| shrink(s, FRAME)).unwrap());
+        for (one, other) in whole.system.tasks.iter().zip(&part.system.tasks) {
+            let half = |span: Span| Span::from_ns(span.as_ns() / SHRINK);
+            assert_eq!([one.period, one.deadline, one.wcet].map(half), [other.period, other.deadline, other.wcet]);
+            if other.after.is_empty() {
+                assert_eq!(half(one.offset).saturating_add(FRAME), other.offset);
+            }
+            let (one, other) = ((one, Draw::new(7, &one.name)), (other, Draw::new(7, &other.name)));
+            for number in 0..50 {
+                let [whole, part] = [one, other].map(|(task, draw)| draw.exec(task, number).as_ns());
+                assert!(whole.abs_diff(part * SHRINK) <= 2 * SHRINK, "{whole} {part}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_missed_critical_deadline_is_remembered_with_its_release() {
+        let plan = plan_of(0, Variant { strategy: Some(Builtin::Rm), cancel: false }, |_| ()).unwrap();
+        let mut seen = Seen { counter: counter(&plan), arrivals: BTreeMap::new(), critical: Vec::new() };
+        let at = Time::from_ns;
+        for (name, number) in [("sensors", 0), ("display", 0)] {
+            let job = JobKey { task: plan.system.task_by_name(name).unwrap(), number };
+            seen.event(0, at(5), &Event::Release { job, arrival: at(4), parent: None });
+            seen.event(0, at(9), &Event::Miss { job });
+        }
+        assert_eq!(seen.critical, [(at(4), at(9))]);
+        assert_eq!((seen.counter.outcome.critical.missed, seen.counter.outcome.noncritical.missed), (1, 1));
+    }
+}

@@ -1,0 +1,583 @@
+//! [KOKYU VI] asks how network latency changes the picture: what each operation produces is needed on another node by its deadline, and the way there takes time.
+//!
+//! The dispatcher is told of the latency by earlier deadlines: what is complete that much before arrives in time. Simulated, arrival is completion and latency; live, each job's end is an event
+//! that leaves for another node with the time that its deadline leaves, over a link with that latency between two network namespaces.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use takt_linux::clock;
+use takt_log::stats::Histogram;
+use takt_log::{CancelCause, Event, JobKey, Sink};
+use takt_model::{Builtin, Criticality, Span, TaskId, Time};
+use takt_report::{Figure, Form, Series};
+use takt_run::dispatch::{Dispatcher, Dispatching, Job, Limits, Operation, Operations, Plan};
+use takt_run::event::{Channel, Connected, Delivery, Level, Node, Options, Pattern};
+use takt_sim::{SimOptions, simulate};
+
+use super::delay::Link;
+use super::live::{After, SHRINK, cpus, refused, rest, run, shrink, undecided, window};
+use super::{Comparison, Context, Drawn, Failure, Findings, Row, Variant, figure, plan_of};
+use crate::failure::Status;
+use crate::progress;
+
+/// In ms of the application.
+const LATENCIES: [u64; 5] = [0, 1, 5, 10, 20];
+/// With --short, live.
+const SHORT: [u64; 2] = [0, 10];
+/// One in which rm meets all deadlines, and one in which it does not.
+const REGIONS: [usize; 2] = [6, 10];
+const VARIANTS: [Variant; 5] = [
+    Variant { strategy: Some(Builtin::Rm), cancel: false },
+    Variant { strategy: Some(Builtin::Muf), cancel: false },
+    Variant { strategy: Some(Builtin::Muf), cancel: true },
+    Variant { strategy: Some(Builtin::RmsMlf), cancel: false },
+    Variant { strategy: Some(Builtin::RmsMlf), cancel: true },
+];
+/// The nodes know each other by then.
+const LATER: Span = Span::from_ms(50);
+/// The last events come by then, here.
+const AFTER: Span = Span::from_ms(50);
+const PORT: u16 = 7000;
+/// Events that say that a job is complete.
+const END: u32 = 1;
+/// Events that wait for the other node's consumer.
+const BACKLOG: u32 = 56;
+
+/// What became of the deadlines on the other node.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Met {
+    due: u64,
+    met: u64,
+}
+
+/// By criticality, the critical ones first.
+type Both = [Met; 2];
+
+/// When jobs were there, from the events of a run.
+#[derive(Default)]
+struct Ends(BTreeMap<JobKey, (Time, Option<Time>)>);
+
+impl Sink for Ends {
+    fn event(&mut self, _: u32, now: Time, event: &Event) {
+        match *event {
+            Event::Release { job, arrival, .. } => drop(self.0.insert(job, (arrival, None))),
+            Event::Complete { job, .. } => {
+                if let Some(row) = self.0.get_mut(&job) {
+                    row.1 = Some(now);
+                }
+            }
+            // It was never requested.
+            Event::Cancel { job, cause: CancelCause::Shed } => drop(self.0.remove(&job)),
+            _ => {}
+        }
+    }
+}
+
+impl Ends {
+    /// Counts the jobs whose deadline is not after the end; `came` knows which arrived in time.
+    fn count(&self, plan: &Remote, end: Time, came: impl Fn(JobKey, Time, Option<Time>) -> bool) -> Both {
+        let mut both = Both::default();
+        for (job, (arrival, completed)) in &self.0 {
+            let Some(deadline) = plan.deadlines.get(job.task.index()) else { continue };
+            let deadline = arrival.saturating_add(*deadline);
+            if deadline > end {
+                continue;
+            }
+            let low = plan.plan.system.tasks.get(job.task.index()).map(|task| task.criticality);
+            let [critical, noncritical] = &mut both;
+            let class = if low == Some(Criticality::Low) { noncritical } else { critical };
+            class.due += 1;
+            class.met += u64::from(came(*job, deadline, *completed));
+        }
+        both
+    }
+}
+
+/// A plan, and the deadlines of its tasks on the other node.
+struct Remote {
+    plan: Plan,
+    deadlines: Vec<Span>,
+}
+
+/// The application of a region, as it is or with the times that it has here, whose dispatcher knows the latency if `told`.
+fn remote(region: usize, variant: Variant, latency: Span, told: bool, here: bool) -> Result<Remote, Failure> {
+    let mut deadlines = Vec::new();
+    let change = |system: &mut takt_model::System| {
+        if here {
+            shrink(system, Span::from_ns(LATER.as_ns() / SHRINK));
+        }
+        for task in &mut system.tasks {
+            deadlines.push(task.deadline);
+            if told {
+                // Nothing is left where the way alone takes as long: such a job is omitted where jobs are cancelled.
+                task.deadline = task.deadline.saturating_sub(latency).max(Span::from_ns(1));
+            }
+        }
+    };
+    let plan = plan_of(region, variant, change)?;
+    Ok(Remote { plan, deadlines })
+}
+
+fn simulated(remote: &Remote, latency: Span, duration: Span, seed: u64) -> Result<Both, Failure> {
+    let mut ends = Ends::default();
+    let options = SimOptions { duration, seed, node: None };
+    simulate(&remote.plan.system, &options, &mut ends).map_err(Failure::trouble)?;
+    let in_time =
+        |_, deadline, completed: Option<Time>| completed.is_some_and(|at| at.saturating_add(latency) <= deadline);
+    Ok(ends.count(remote, Time::ZERO.saturating_add(duration), in_time))
+}
+
+/// Whose end came in time, and how long the ways took.
+#[derive(Default)]
+struct Arrived {
+    jobs: BTreeSet<JobKey>,
+    ways: Histogram,
+}
+
+/// Task, job and the time of sending, in an event's payload.
+fn payload(job: JobKey, sent_ns: u64) -> [u8; 20] {
+    let mut bytes = [0; 20];
+    let fields = job.task.0.to_be_bytes().into_iter().chain(job.number.to_be_bytes()).chain(sent_ns.to_be_bytes());
+    bytes.iter_mut().zip(fields).for_each(|(to, from)| *to = from);
+    bytes
+}
+
+fn parsed(payload: &[u8]) -> Option<(JobKey, u64)> {
+    let (task, rest) = payload.split_first_chunk::<4>()?;
+    let (number, rest) = rest.split_first_chunk::<8>()?;
+    let sent = rest.first_chunk::<8>()?;
+    let job = JobKey { task: TaskId(u32::from_be_bytes(*task)), number: u64::from_be_bytes(*number) };
+    Some((job, u64::from_be_bytes(*sent)))
+}
+
+/// The other node: an operation that is given each job's end, on the second CPU.
+struct Terminal {
+    arrived: Arc<Mutex<Arrived>>,
+    connected: Connected,
+    dispatching: Dispatching,
+}
+
+impl Terminal {
+    fn start(link: &Link) -> Result<Terminal, Failure> {
+        let take = Operation::sporadic("take", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1));
+        let operations = Operations::new("terminal").cpus(2).with(take.backlog(BACKLOG).on_cpu(1));
+        let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+        let plan = operations.compute(&Builtin::Muf.strategy(), &limits).map_err(Failure::trouble)?;
+        let channel = Channel::new(Options::default());
+        let taken = channel.subscribe(&plan, "take", Pattern::kind(END).into()).map_err(Failure::trouble)?;
+        let arrived: Arc<Mutex<Arrived>> = Arc::default();
+        let into = Arc::clone(&arrived);
+        let handler = taken.handler(move |delivery: &Delivery<'_>, _: &Job<'_>| {
+            let now = clock::monotonic_ns();
+            if let Some((job, sent)) = parsed(delivery.first().payload) {
+                let mut arrived = into.lock().unwrap_or_else(PoisonError::into_inner);
+                arrived.jobs.insert(job);
+                arrived.ways.record(now.saturating_sub(sent));
+            }
+        });
+        let dispatching = Dispatcher::new(plan).on("take", handler).map_err(refused)?.start().map_err(refused)?;
+        let (end, here, from) = link.receiver();
+        let node = Node::new(2).with(Level::new("ends", here).peer(from).on_cpu(1));
+        let connected = connect(end, &channel, &node, &dispatching)?;
+        Ok(Terminal { arrived, connected, dispatching })
+    }
+
+    fn stop(self) -> Result<Arrived, Failure> {
+        drop(self.connected);
+        self.dispatching.stop(&mut takt_log::NullSink).map_err(Failure::trouble)?;
+        Ok(std::mem::take(&mut *self.arrived.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+/// Becomes a node in the namespace of an end.
+fn connect(
+    end: &takt_linux::net::End,
+    channel: &Channel,
+    node: &Node,
+    dispatching: &Dispatching,
+) -> Result<Connected, Failure> {
+    let inside = || {
+        end.enter().map_err(|error| super::super::traffic::refused(&error))?;
+        channel.connect_as(node, dispatching).map_err(Failure::trouble)
+    };
+    std::thread::scope(|scope| scope.spawn(inside).join())
+        .unwrap_or_else(|_| Err(Failure::trouble("a thread ended by a panic; this is a bug of takt")))
+}
+
+/// A window of the application on one node, whose jobs' ends go to another one.
+fn live(
+    link: &Link,
+    remote: &Remote,
+    latency: Span,
+    cpu: u32,
+    duration: Span,
+    seed: u64,
+) -> Result<(Both, Histogram), Failure> {
+    let _delay = link.delay(latency, cpu)?;
+    let terminal = Terminal::start(link)?;
+    let channel = Channel::new(Options::default());
+    let after = |task: TaskId| -> After {
+        let (supplier, deadline) = (channel.supplier(task.0), remote.deadlines.get(task.index()).copied());
+        let deadline = deadline.unwrap_or(Span::ZERO);
+        Box::new(move |job| {
+            let left = job.arrival().saturating_add(deadline).saturating_since(job.now());
+            if !left.is_zero() {
+                let key = JobKey { task, number: job.number() };
+                // What finds no room does not come, and is missed.
+                let _ = supplier.push_for(END, &payload(key, clock::monotonic_ns()), left);
+            }
+        })
+    };
+    let began = |dispatching: &Dispatching| {
+        let (end, here, to) = link.sender();
+        let node = Node::new(1).with(Level::new("ends", here).peer(to).sends(Pattern::kind(END)).on_cpu(0));
+        connect(end, &channel, &node, dispatching)
+    };
+    let mut ends = Ends::default();
+    run(&remote.plan, duration, seed, &mut ends, after, began)?;
+    clock::pause(latency.saturating_add(AFTER));
+    let arrived = terminal.stop()?;
+    let end = Time::ZERO.saturating_add(duration);
+    Ok((ends.count(remote, end, |job, _, _| arrived.jobs.contains(&job)), arrived.ways))
+}
+
+/// In ms: from there on it is to pay that the dispatcher knows the latency.
+const TELLING: u64 = 5;
+/// In per cent: so many of the critical deadlines are met live, for a machine may pause.
+const KEPT: u64 = 95;
+/// What is decided live.
+const LIVE: (&str, &str) = (
+    "live_network",
+    "between two nodes on this kernel rms+mlf meets 95 % of the critical deadlines or more, of all latencies together, and rm a smaller share of them in overload at each",
+);
+
+/// Which of [`VARIANTS`].
+fn position(wanted: Variant) -> usize {
+    VARIANTS.iter().position(|variant| *variant == wanted).unwrap_or(VARIANTS.len())
+}
+
+/// By region, by latency, by variant.
+type All<T> = Vec<Vec<Vec<T>>>;
+
+/// What was found.
+struct Network {
+    /// Simulated at length, told of the latency and not, and how long.
+    length: [All<Both>; 2],
+    seconds: f64,
+    /// The windows of the kernel, simulated and live, and how long they are for the application.
+    simulated: All<Both>,
+    live: All<Option<Both>>,
+    /// By latency: how long ways took.
+    ways: Vec<Histogram>,
+    window_seconds: f64,
+}
+
+/// Of each region, latency and variant.
+fn each<T>(mut value: impl FnMut(usize, usize, Variant) -> Result<T, Failure>) -> Result<All<T>, Failure> {
+    let mut all = Vec::new();
+    for region in REGIONS {
+        let mut latencies = Vec::new();
+        for latency in 0..LATENCIES.len() {
+            let of = |variant: &Variant| value(region, latency, *variant);
+            latencies.push(VARIANTS.iter().map(of).collect::<Result<Vec<T>, Failure>>()?);
+        }
+        all.push(latencies);
+    }
+    Ok(all)
+}
+
+/// Simulates, measures and adds what is found; where this machine or user cannot measure, why.
+pub(super) fn add(context: &Context, duration: Span, findings: &mut Findings) -> Result<(), Failure> {
+    let at_length = |told| {
+        each(|region, latency, variant| {
+            let latency = Span::from_ms(LATENCIES[latency]);
+            let remote = remote(region, variant, latency, told, false)?;
+            simulated(&remote, latency, duration, context.seed + region as u64)
+        })
+    };
+    let window = window(context);
+    let here = |latency: usize| Span::from_ns(Span::from_ms(LATENCIES[latency]).as_ns() / SHRINK);
+    let in_windows = each(|region, latency, variant| {
+        let remote = remote(region, variant, here(latency), true, true)?;
+        simulated(&remote, here(latency), window, context.seed + region as u64)
+    })?;
+    let mut network = Network {
+        length: [at_length(true)?, at_length(false)?],
+        seconds: duration.as_ns() as f64 / 1e9,
+        simulated: in_windows,
+        live: each(|_, _, _| Ok(None))?,
+        ways: vec![Histogram::default(); LATENCIES.len()],
+        window_seconds: window.as_ns() as f64 * SHRINK as f64 / 1e9,
+    };
+    let refused = match network.measure(context, window, here) {
+        Err(failure) if failure.status != Status::Cannot => return Err(failure),
+        measured => measured.err(),
+    };
+    if context.stopped() {
+        return Ok(());
+    }
+    network.tables(findings, refused.is_none());
+    network.figures(findings);
+    network.claims(findings);
+    match refused {
+        Some(failure) => undecided(findings, &[LIVE], &failure),
+        None => network.claim_live(findings),
+    }
+    network.notes(findings);
+    Ok(())
+}
+
+impl Network {
+    fn measure(&mut self, context: &Context, window: Span, here: impl Fn(usize) -> Span) -> Result<(), Failure> {
+        let [_, other] = cpus(context)?;
+        let link = Link::lay(PORT)?;
+        let bar = progress::bar("windows", (REGIONS.len() * LATENCIES.len() * VARIANTS.len()) as u64);
+        let regions = REGIONS.iter().zip(&mut self.live).skip(usize::from(context.short));
+        for (region, latencies) in regions {
+            for (latency, of) in latencies.iter_mut().enumerate() {
+                if context.short && !SHORT.contains(&LATENCIES[latency]) {
+                    continue;
+                }
+                for (variant, into) in VARIANTS.iter().zip(of) {
+                    if context.stopped() {
+                        return Ok(());
+                    }
+                    let remote = remote(*region, *variant, here(latency), true, true)?;
+                    let seed = context.seed + *region as u64;
+                    let (met, ways) = live(&link, &remote, here(latency), other, window, seed)?;
+                    *into = Some(met);
+                    self.ways[latency].merge(&ways);
+                    rest(window);
+                    bar.inc(1);
+                }
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+}
+
+/// A value of a table: of both classes and a time in seconds.
+type Value = fn(&Both, f64) -> f64;
+
+const CRITICAL: (&str, &str, Value) =
+    ("Critical deadlines met on another node", "% of those due", |both, _| percent(both[0]));
+const NONCRITICAL: (&str, &str, Value) =
+    ("Noncritical deadlines met on another node", "deadlines/s of the application", |both, seconds| {
+        both[1].met as f64 / seconds
+    });
+
+fn percent(met: Met) -> f64 {
+    if met.due == 0 { 100.0 } else { 100.0 * met.met as f64 / met.due as f64 }
+}
+
+impl Network {
+    fn tables(&self, findings: &mut Findings, live: bool) {
+        for (title, unit, value) in [CRITICAL, NONCRITICAL] {
+            let of = |all: &All<Both>, at: (usize, usize), seconds: f64| {
+                all[at.0][at.1].iter().map(|both| Some(value(both, seconds))).collect::<Vec<_>>()
+            };
+            let table = |title: String,
+                         sources: Vec<&'static str>,
+                         values: &dyn Fn((usize, usize)) -> Vec<Vec<Option<f64>>>| {
+                let all =
+                    (0..REGIONS.len()).flat_map(|region| (0..LATENCIES.len()).map(move |latency| (region, latency)));
+                let name = |at: (usize, usize)| format!("{}, {} ms", REGIONS[at.0], LATENCIES[at.1]);
+                let rows = all.map(|at| Row { name: name(at), values: values(at) }).collect();
+                let columns = VARIANTS.iter().map(|variant| variant.name()).collect();
+                let (cite, row_head) = ("section VI", "region, latency");
+                Comparison { title, cite, unit, digits: 1, row_head, columns, sources, rows }
+            };
+            let [told, untold] = &self.length;
+            findings.tables.push(table(
+                format!("{title}, simulated: told of the latency, and not"),
+                vec!["told", "untold"],
+                &|at| vec![of(told, at, self.seconds), of(untold, at, self.seconds)],
+            ));
+            if live {
+                findings.tables.push(table(format!("{title}, on this kernel"), vec!["simulated", "live"], &|at| {
+                    let live =
+                        self.live[at.0][at.1].iter().map(|both| both.map(|both| value(&both, self.window_seconds)));
+                    vec![of(&self.simulated, at, self.window_seconds), live.collect()]
+                }));
+            }
+        }
+    }
+
+    fn figures(&self, findings: &mut Findings) {
+        let region = REGIONS.len() - 1;
+        for (file, (title, unit, value)) in
+            [("network-critical.svg", CRITICAL), ("network-noncritical.svg", NONCRITICAL)]
+        {
+            let mut all = Vec::new();
+            for (colour, variant) in VARIANTS.iter().enumerate() {
+                let points = |of: &dyn Fn(usize) -> Option<Both>| {
+                    let met =
+                        |(at, latency): (usize, &u64)| Some((*latency as f64, value(&of(at)?, self.window_seconds)));
+                    LATENCIES.iter().enumerate().filter_map(met).collect::<Vec<_>>()
+                };
+                let simulated = points(&|at| Some(self.simulated[region][at][colour]));
+                let live = points(&|at| self.live[region][at][colour]);
+                let name = variant.name();
+                all.push(Series { name: format!("{name}, simulated"), points: simulated, form: Form::Dashed, colour });
+                if !live.is_empty() {
+                    all.push(Series { name: format!("{name}, live"), points: live, form: Form::Rings, colour });
+                }
+            }
+            let title = format!("{title}, region {}", REGIONS[region]);
+            let figure = Figure { x: "latency in ms of the application".to_owned(), ..figure(&title, unit, all) };
+            findings.figures.push(Drawn::of(
+                file,
+                &figure,
+                title,
+                "What each job produces is needed there by its deadline; the dispatcher knows the latency. The same windows, simulated and on this kernel, between two network namespaces.",
+            ));
+        }
+    }
+
+    /// What a simulation at length decides.
+    fn claims(&self, findings: &mut Findings) {
+        let [told, untold] = &self.length;
+        let (feasible, overload) = (0, REGIONS.len() - 1);
+        let losing = |variant: Variant| {
+            let at = position(variant);
+            told.iter().flatten().filter(|of| of.get(at).is_some_and(|both| both[0].met < both[0].due)).count()
+        };
+        let muf = Variant { strategy: Some(Builtin::Muf), cancel: true };
+        let hybrids = [false, true].map(|cancel| Variant { strategy: Some(Builtin::RmsMlf), cancel });
+        let lost: usize = hybrids.iter().map(|variant| losing(*variant)).sum();
+        let cases = hybrids.len() * REGIONS.len() * LATENCIES.len();
+        let farthest = |region: &Vec<Vec<Both>>| Some(percent((*region.last()?.get(position(muf))?)[0]));
+        let least = told.iter().filter_map(farthest).fold(f64::INFINITY, f64::min);
+        findings.claim(
+            "network_rms_mlf_keeps_critical",
+            format!(
+                "what the paper asks, of network latency: up to {} ms of it rms+mlf keeps the critical deadlines on another node, and muf, whose critical operations wait for each other in one level, does not",
+                LATENCIES[LATENCIES.len() - 1]
+            ),
+            format!("rms+mlf loses some in {lost} of {cases} cases; muf meets {least:.1} % at the longest"),
+            Some(lost == 0 && least < 100.0),
+        );
+        let met = |all: &All<Both>, region: usize, latency: usize, at: usize| all[region][latency][at][1].met;
+        let rm: Vec<u64> = (0..LATENCIES.len()).map(|latency| met(told, feasible, latency, 0)).collect();
+        let best = |latency: usize| (0..VARIANTS.len()).all(|at| met(told, feasible, latency, at) <= rm[latency]);
+        let share = |at: usize| {
+            100.0 * met(told, feasible, LATENCIES.len() - 1, at) as f64 / met(told, feasible, 0, at).max(1) as f64
+        };
+        findings.claim(
+            "network_rm_is_best_while_feasible",
+            "what the paper asks, of network latency: while the load is feasible no strategy meets more noncritical deadlines on another node than rm, at any latency",
+            format!("from the shortest to the longest latency rm keeps {:.1} % of them, rms+mlf {:.1} %", share(0), share(position(hybrids[0]))),
+            Some(rm.iter().all(|met| *met > 0) && (0..LATENCIES.len()).all(best)),
+        );
+        let cancelling: Vec<usize> = (0..VARIANTS.len()).filter(|at| VARIANTS[*at].cancel).collect();
+        let mut gains = Vec::new();
+        for latency in (0..LATENCIES.len()).filter(|latency| LATENCIES[*latency] >= TELLING) {
+            for at in &cancelling {
+                let (with, without) = (met(told, overload, latency, *at), met(untold, overload, latency, *at));
+                gains.push(with as f64 / without.max(1) as f64);
+            }
+        }
+        let (least, most) =
+            gains.iter().fold((f64::INFINITY, 0.0), |(a, b), gain| (f64::min(a, *gain), f64::max(b, *gain)));
+        findings.claim(
+            "network_telling_pays",
+            format!(
+                "what the paper asks, of network latency: in overload with cancellation, a dispatcher that is told of {TELLING} ms of latency or more meets more noncritical deadlines on another node than one that is not"
+            ),
+            format!("{least:.2} to {most:.2} times as many"),
+            Some(least > 1.0),
+        );
+    }
+
+    /// What is decided between two nodes on this kernel. A pause of the machine loses deadlines of one window of many.
+    fn claim_live(&self, findings: &mut Findings) {
+        let measured = || self.live.iter().flatten();
+        let hybrids: Vec<usize> =
+            (0..VARIANTS.len()).filter(|at| VARIANTS[*at].strategy == Some(Builtin::RmsMlf)).collect();
+        let mut all = Met::default();
+        for both in measured().flat_map(|of| hybrids.iter().filter_map(|at| *of.get(*at)?)) {
+            (all.due, all.met) = (all.due + both[0].due, all.met + both[0].met);
+        }
+        let overload = self.live.last().into_iter().flatten();
+        let critical = |of: &[Option<Both>], at: usize| Some(percent((*of.get(at)?)?[0]));
+        let pairs: Vec<(f64, f64)> =
+            overload.filter_map(|of| critical(of, 0).zip(hybrids.first().and_then(|at| critical(of, *at)))).collect();
+        let fewer = pairs.iter().filter(|(rm, hybrid)| rm < hybrid).count();
+        findings.claim(
+            LIVE.0,
+            LIVE.1,
+            format!(
+                "rms+mlf meets {} of {}; rm meets a smaller share in overload at {fewer} of {} latencies",
+                all.met,
+                all.due,
+                pairs.len()
+            ),
+            (all.due > 0 && !pairs.is_empty()).then_some(all.met * 100 >= all.due * KEPT && fewer == pairs.len()),
+        );
+    }
+
+    fn notes(&self, findings: &mut Findings) {
+        findings.differences.push(
+            "The paper has no network latency. Its values are flushed to other processors at their deadlines; here each leaves when its job is complete, with the time that its deadline leaves, so that the latency takes from that. Live, a thread between two cables holds each datagram for as long as the latency, which many kernels' queueing disciplines cannot (netem)."
+                .to_owned(),
+        );
+        let way = |(latency, ways): (&u64, &Histogram)| {
+            let us = ways.percentile(50)? as f64 / 1e3;
+            Some(format!("{us:.0} us where {} us are added", latency * 1000 / SHRINK))
+        };
+        let ways: Vec<String> = LATENCIES.iter().zip(&self.ways).filter_map(way).collect();
+        if !ways.is_empty() {
+            findings.notes.push(format!("An end of a job is on the other node after (medians) {}.", ways.join("; ")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_says_whose_end_it_is() {
+        let job = JobKey { task: TaskId(7), number: 1 << 40 };
+        let bytes = payload(job, 12_345);
+        assert_eq!(parsed(&bytes), Some((job, 12_345)));
+        assert!((0..bytes.len()).all(|length| parsed(&bytes[..length]).is_none()));
+    }
+
+    #[test]
+    fn latency_is_taken_from_deadlines_where_the_dispatcher_is_told_of_it() {
+        let variant = VARIANTS[2];
+        let ms = Span::from_ms;
+        let told = remote(10, variant, ms(20), true, false).unwrap();
+        let untold = remote(10, variant, ms(20), false, false).unwrap();
+        assert_eq!(told.deadlines, untold.deadlines);
+        for (task, deadline) in told.plan.system.tasks.iter().zip(&told.deadlines) {
+            assert_eq!(task.deadline, deadline.saturating_sub(ms(20)).max(Span::from_ns(1)));
+        }
+        let plain: Vec<Span> = untold.plan.system.tasks.iter().map(|task| task.deadline).collect();
+        assert_eq!(plain, untold.deadlines);
+    }
+
+    #[test]
+    fn a_deadline_is_met_on_the_other_node_when_the_way_is_over_by_then() {
+        let remote = remote(0, VARIANTS[0], Span::ZERO, true, false).unwrap();
+        let job = |number| JobKey { task: remote.plan.system.task_by_name("sensors").unwrap(), number };
+        let (at, ms) = (|ms: u64| Time::ZERO.saturating_add(Span::from_ms(ms)), Span::from_ms);
+        let mut ends = Ends::default();
+        // In time, too late for the way, never complete, not due yet, and never requested.
+        for (number, complete) in [(0, Some(20)), (1, Some(46)), (2, None), (4, Some(101)), (3, None)] {
+            let arrival = at(25 * number);
+            ends.event(0, arrival, &Event::Release { job: job(number), arrival, parent: None });
+            if let Some(complete) = complete {
+                ends.event(0, at(complete), &Event::Complete { job: job(number), cpu: 0 });
+            }
+        }
+        ends.event(0, at(75), &Event::Cancel { job: job(3), cause: CancelCause::Shed });
+        let in_time =
+            |_, deadline, completed: Option<Time>| completed.is_some_and(|at| at.saturating_add(ms(5)) <= deadline);
+        assert_eq!(ends.count(&remote, at(110), in_time), [Met { due: 3, met: 1 }, Met::default()]);
+        assert_eq!([percent(Met { due: 4, met: 1 }), percent(Met::default())], [25.0, 100.0]);
+    }
+}

@@ -1,0 +1,107 @@
+//! When the machine paused: a thread that is more important than all that is measured wakes up at even distances, and tells when it was late.
+//!
+//! A virtual machine's CPU is taken away for up to 140 ms at a time. Nothing within tells but a clock: what was to run then was late, whatever its strategy.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use takt_linux::Epoch;
+use takt_linux::sched::{Class, ClassGuard, SchedError, set_affinity};
+use takt_model::{Span, Time};
+
+use crate::failure::Failure;
+
+/// More important than a dispatcher's timers, less than the interrupt threads of PREEMPT_RT.
+const PRIORITY: u8 = 49;
+/// From one wake-up to the next.
+const STEP: Span = Span::from_ms(1);
+/// So late is a pause. Timers of an idle machine are late by a tenth of it.
+const LATE: Span = Span::from_us(500);
+/// Of one watch; further ones are not told.
+const PAUSES_MAX: usize = 4096;
+
+/// From when to when.
+pub(super) type Pause = (Time, Time);
+
+/// A watch on a CPU, until it is stopped or dropped.
+pub(super) struct Watch {
+    epoch: Epoch,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Vec<Pause>, SchedError>>>,
+}
+
+impl Watch {
+    /// On this CPU (the kernel's number).
+    pub(super) fn start(cpu: u32) -> Result<Watch, Failure> {
+        let (epoch, over) = (Epoch::now_is_zero(), Arc::new(AtomicBool::new(false)));
+        let told = Arc::clone(&over);
+        let body = move || {
+            set_affinity(&[cpu])?;
+            let _class = ClassGuard::enter(&Class::Fifo { priority: PRIORITY })?;
+            Ok(watch(epoch, &told))
+        };
+        let thread = std::thread::Builder::new().name("takt pauses".to_owned()).spawn(body);
+        let thread = thread.map_err(|error| Failure::trouble(format_args!("cannot start a thread: {error}")))?;
+        Ok(Watch { epoch, over, thread: Some(thread) })
+    }
+
+    /// The time of its clock, in which it tells pauses.
+    pub(super) fn now(&self) -> Time {
+        self.epoch.now()
+    }
+
+    /// What it saw.
+    pub(super) fn stop(mut self) -> Result<Vec<Pause>, Failure> {
+        self.over.store(true, Ordering::Release);
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(Ok(pauses))) => Ok(pauses),
+            Some(Ok(Err(refused))) => Err(Failure::cannot(refused)),
+            _ => Err(Failure::trouble("a thread ended by a panic; this is a bug of takt")),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch(epoch: Epoch, over: &AtomicBool) -> Vec<Pause> {
+    let mut pauses = Vec::with_capacity(PAUSES_MAX);
+    let mut next = epoch.now();
+    while !over.load(Ordering::Acquire) {
+        next = next.saturating_add(STEP);
+        while !epoch.sleep_until(next) {}
+        let now = epoch.now();
+        if now.saturating_since(next) > LATE {
+            if pauses.len() < PAUSES_MAX {
+                pauses.push((next, now));
+            }
+            next = now;
+        }
+    }
+    pauses
+}
+
+/// Whether the machine paused at any time between these two.
+pub(super) fn paused(pauses: &[Pause], from: Time, to: Time) -> bool {
+    pauses.iter().any(|(begin, end)| *begin <= to && *end >= from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_concerns_what_it_overlaps() {
+        let at = Time::from_ns;
+        let pauses = [(at(10), at(20)), (at(40), at(41))];
+        assert!(paused(&pauses, at(0), at(10)) && paused(&pauses, at(15), at(16)) && paused(&pauses, at(20), at(30)));
+        assert!(!paused(&pauses, at(21), at(39)) && !paused(&pauses, at(42), at(99)) && !paused(&[], at(0), at(99)));
+    }
+}

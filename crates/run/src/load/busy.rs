@@ -1,0 +1,44 @@
+//! Work for handlers of a program's own: CPU time to be used up, on whichever thread asks for it.
+
+use takt_linux::{Epoch, clock};
+use takt_model::{Bytes, Span, Time};
+
+use crate::work::{Work, Worked};
+
+/// What uses up CPU time as the jobs of `takt run` do. A copy works by itself, and was calibrated with its original.
+#[derive(Clone)]
+pub struct Busy {
+    work: Work,
+    epoch: Epoch,
+}
+
+impl Busy {
+    /// Calibrated on the calling thread; `None` without memory.
+    #[must_use]
+    pub fn new() -> Option<Busy> {
+        let mut work = Work::new(Bytes::default())?;
+        work.calibrate();
+        Some(Busy { work, epoch: Epoch::now_is_zero() })
+    }
+
+    /// Uses `demand` of the calling thread's CPU time, however often it is preempted; `false` where `stop` said so before. It is asked every 20 us.
+    pub fn work(&mut self, demand: Span, stop: impl Fn() -> bool) -> bool {
+        let until = clock::thread_cpu().saturating_add(demand);
+        let end = || if stop() { Time::ZERO } else { Time::MAX };
+        self.work.until(until, self.epoch, end) == Worked::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_is_used_unless_it_is_to_stop() {
+        let mut busy = Busy::new().unwrap();
+        let before = clock::thread_cpu();
+        assert!(busy.clone().work(Span::from_ms(1), || false));
+        assert!(clock::thread_cpu() >= before.saturating_add(Span::from_ms(1)));
+        assert!(!busy.work(Span::MAX, || true));
+    }
+}
