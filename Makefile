@@ -5,7 +5,7 @@ CARGO ?= cargo
 DEMO_FOR ?= 3s
 TAKT := target/release/takt
 
-.PHONY: all agreement demo test fmt clippy doc unit invariants invariants-selftest deny bench soak fuzz clean-demo
+.PHONY: all agreement demo test fmt clippy doc unit invariants invariants-selftest deny bench soak fuzz zenoh clean-demo
 
 all: test
 
@@ -55,6 +55,17 @@ agreement:
 ## All benchmark programs, and the peers that they are compared with (BENCH=short: only that they run).
 bench:
 	.ci/bench
+
+## The gateway to Zenoh, a package apart: what `make test` does for all others, and its example. (The first build takes minutes: some 300 packages.)
+ZENOH := --locked --manifest-path crates/zenoh/Cargo.toml --target-dir target/zenoh
+zenoh:
+	$(CARGO) fmt --manifest-path crates/zenoh/Cargo.toml --check
+	$(CARGO) clippy $(ZENOH) --all-targets -- -D warnings
+	$(CARGO) clippy $(ZENOH) --lib -- -D warnings -F clippy::disallowed_methods -F clippy::disallowed_types -D clippy::print_stdout -D clippy::print_stderr
+	$(CARGO) test --locked --manifest-path crates/zenoh/Cargo.toml --target-dir target/zenoh
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(ZENOH) --no-deps --lib
+	$(CARGO) run --quiet $(ZENOH) --example fleet
+	if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked --manifest-path crates/zenoh/Cargo.toml check --hide-inclusion-graph licenses sources; fi
 
 ## A minute for each fuzz target (FUZZ_SECONDS changes that).
 fuzz:
