@@ -5,7 +5,7 @@ CARGO ?= cargo
 DEMO_FOR ?= 3s
 TAKT := target/release/takt
 
-.PHONY: all agreement demo test fmt clippy doc unit invariants invariants-selftest deny bench soak fuzz clean-demo
+.PHONY: all agreement demo test fmt clippy doc unit invariants invariants-selftest deny bench soak fuzz zenoh clean-demo
 
 all: test
 
@@ -56,15 +56,27 @@ agreement:
 bench:
 	.ci/bench
 
+## The gateway to Zenoh, a package apart: what `make test` does for all others, and its example. (The first build takes minutes: some 300 packages.)
+ZENOH := --locked --manifest-path crates/zenoh/Cargo.toml --target-dir target/zenoh
+zenoh:
+	$(CARGO) fmt --manifest-path crates/zenoh/Cargo.toml --check
+	$(CARGO) clippy $(ZENOH) --all-targets -- -D warnings
+	$(CARGO) clippy $(ZENOH) --lib -- -D warnings -F clippy::disallowed_methods -F clippy::disallowed_types -D clippy::print_stdout -D clippy::print_stderr
+	$(CARGO) test --locked --manifest-path crates/zenoh/Cargo.toml --target-dir target/zenoh
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(ZENOH) --no-deps --lib
+	$(CARGO) run --quiet $(ZENOH) --example fleet
+	if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked --manifest-path crates/zenoh/Cargo.toml check --hide-inclusion-graph licenses sources; fi
+
 ## A minute for each fuzz target (FUZZ_SECONDS changes that).
 fuzz:
 	.ci/fuzz
 
 ## 10^6 executions of each fuzz target, the property tests with many more cases, and 10^6 random sets through all tests against the
-## exhaustive search (SOAK_RUNS, SOAK_CASES and SOAK_SETS change that).
+## exhaustive search (SOAK_RUNS, SOAK_CASES, SOAK_SETS and SOAK_PROFILE, of the build, change that).
 SOAK_RUNS ?= 1000000
 SOAK_CASES ?= 200000
 SOAK_SETS ?= 1000000
+SOAK_PROFILE ?= soak
 soak:
 	FUZZ_RUNS=$(SOAK_RUNS) .ci/fuzz
-	TAKT_MODEL_RUNS=$$(( $(SOAK_CASES) / 20 )) PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) TAKT_SETS=$(SOAK_SETS) $(CARGO) test --locked --workspace --profile soak
+	TAKT_MODEL_RUNS=$$(( $(SOAK_CASES) / 20 )) PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) TAKT_SETS=$(SOAK_SETS) $(CARGO) test --locked --workspace --profile $(SOAK_PROFILE)

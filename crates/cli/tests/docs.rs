@@ -33,6 +33,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("make invariants", "make test"),
     ("make bench", ".ci/run"),
     ("make soak", ".ci/run"),
+    ("make zenoh", ".ci/run"),
+    ("cargo run --manifest-path crates/zenoh/Cargo.toml --target-dir target/zenoh --example fleet", "make zenoh"),
     ("cargo install --path crates/cli", ".ci/run"),
     ("cargo build --release --package takt-c", ".ci/run"),
     (

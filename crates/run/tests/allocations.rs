@@ -57,6 +57,8 @@ fn events_are_pushed_without_allocation() {
     let best_effort = dispatch::Options { best_effort: true, ..dispatch::Options::default() };
     let built = Dispatcher::new(plan).with(best_effort).on("one", one.handler(|_, _| ())).unwrap();
     let dispatching = built.on("two", two.handler(|_, _| ())).unwrap().start().unwrap();
+    // Also to another carrier, which takes none of them.
+    let outlet = channel.outlet(&[Pattern::ANY], 4, Full::Oldest).unwrap();
     // Also to other nodes, of which none is there.
     let level = |name, kind, sending| {
         let level = Level::new(name, ([127, 0, 0, 1], 0).into()).peer(([127, 0, 0, 1], 9).into());
@@ -75,6 +77,7 @@ fn events_are_pushed_without_allocation() {
         }
     });
     assert_eq!(allocated.count_total, 0);
+    assert!(outlet.passed().full > 0, "its queue was full");
     assert!(sent > 400 && taken > 0 && two.counts().complete > 0, "{taken} {:?}", two.counts());
     drop(connected);
     dispatching.stop(&mut takt_log::NullSink).unwrap();

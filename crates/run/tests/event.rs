@@ -8,8 +8,10 @@ use takt_linux::{Class, Epoch, clock, sched};
 use takt_log::NullSink;
 use takt_model::{Builtin, Span, Time};
 use takt_run::dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan, StartError};
+use takt_run::event::peer::{Left, Turn};
 use takt_run::event::{
-    Change, Channel, Connected, EventError, Filter, Options, Pattern, SubscribeError, Subscription, TIMEOUT,
+    Change, Channel, Connected, EventError, Filter, Full, Options, PEER_FOUND, PEER_LOST, Passed, Pattern,
+    SubscribeError, Subscription, TIMEOUT,
 };
 
 fn ms(ms: u64) -> Span {
@@ -60,6 +62,9 @@ fn check(subscription: &Subscription) {
 }
 
 type Seen = Arc<Mutex<Vec<(u32, u32, u64, Vec<u8>)>>>;
+
+/// What came to a handler: what is known of an event, and its payload.
+type Came = Arc<Mutex<Vec<(takt_run::event::Head, Vec<u8>)>>>;
 
 type Two = (Channel, [Subscription; 2], [Seen; 2], Dispatching, Connected);
 
@@ -340,4 +345,74 @@ fn with_one_level_for_all_a_critical_event_waits_for_a_noncritical_one_and_with_
     let Some(without) = preempts(Builtin::Fifo) else { return };
     assert!(!without);
     assert_eq!(preempts(Builtin::Muf), Some(true));
+}
+
+#[test]
+fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of_its_time() {
+    let _alone = alone();
+    let plan_of = Operations::new("carrier").with(sporadic("steer"));
+    let plan = plan(&plan_of);
+    let channel = Channel::new(Options::default());
+    let wanted = Filter::any([1, PEER_FOUND, PEER_LOST].map(|kind| Pattern::kind(kind).into()));
+    let steer = channel.subscribe(&plan, "steer", wanted).unwrap();
+    let seen: Came = Arc::default();
+    let taker = seen.clone();
+    let handler = steer.handler(move |delivery, _| {
+        taker.lock().unwrap().push((delivery.first().head, delivery.first().payload.to_vec()));
+    });
+    let (newest, oldest) = (Pattern::kind(2), Pattern::kind(3));
+    let newest = channel.outlet(&[newest, Pattern::kind(1)], 2, Full::Newest).unwrap();
+    let oldest = channel.outlet(&[oldest], 2, Full::Oldest).unwrap();
+    let inlet = channel.inlet();
+    let left = |remaining| Left { remaining, transit: None, skewed: false };
+    assert_eq!(inlet.offer(1, 7, 0, &left(Span::MAX), b""), Err(EventError::NotConnected));
+    let Some(dispatching) = started(Dispatcher::new(plan).on("steer", handler).unwrap()) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    assert!(channel.outlet(&[], 1, Full::Newest).is_err(), "too late");
+    let supplier = channel.supplier(9);
+    let sent = |kind| {
+        let pushed = supplier.push_for(kind, &[kind as u8], Span::from_s(30)).unwrap();
+        (pushed.sent, pushed.unsent)
+    };
+    assert_eq!([2, 2, 2, 2].map(sent), [(1, 0), (1, 0), (0, 1), (0, 1)], "two find no room");
+    assert_eq!([3, 3, 3].map(sent), [(1, 0); 3], "the oldest goes for it");
+    assert_eq!(sent(4), (0, 0), "by none");
+    assert_eq!((newest.passed(), oldest.passed()), (Passed { pushed: 4, full: 2 }, Passed { pushed: 3, full: 1 }));
+    let mut leaving = newest.leaving();
+    for number in 0..2 {
+        assert!(newest.next(&mut leaving, Span::ZERO));
+        let head = leaving.head();
+        assert_eq!((head.kind, head.source, head.number, leaving.payload()), (2, 9, number, &[2][..]));
+        assert!(leaving.remaining() <= Span::from_s(30));
+    }
+    assert!(!newest.next(&mut leaving, Span::ZERO));
+    let mut number = || oldest.next(&mut leaving, Span::ZERO).then(|| leaving.head().number);
+    let numbers = [number(), number(), number()];
+    assert_eq!(numbers, [Some(5), Some(6), None]);
+    supplier.push(1, b"for ever").unwrap();
+    assert!(newest.next(&mut leaving, Span::from_s(20)) && leaving.remaining() == Span::MAX);
+    // What comes goes to consumers alone.
+    assert_eq!(inlet.offer(1, 7, 41, &left(Span::from_s(30)), b"came").unwrap().sent, 0);
+    assert_eq!(inlet.offer(PEER_LOST, 7, 0, &left(Span::MAX), b""), Err(EventError::Reserved(PEER_LOST)));
+    assert!(matches!(inlet.offer(1, 7, 0, &left(Span::MAX), &[0; 257]), Err(EventError::TooLong { .. })));
+    inlet.tell(Turn::Found, 5, 77).unwrap();
+    inlet.tell(Turn::Lost, 5, 77).unwrap();
+    until(|| seen.lock().unwrap().len() == 4);
+    let seen = seen.lock().unwrap().clone();
+    let of = |kind: u32, source: u32| {
+        let row = seen.iter().find(|(head, _)| (head.kind, head.source) == (kind, source)).unwrap();
+        (row.0.number, row.1.clone(), row.0.expires != Time::MAX)
+    };
+    assert_eq!((of(1, 9), of(1, 7)), ((7 + 1, b"for ever".to_vec(), false), (41, b"came".to_vec(), true)));
+    let node = 5_u64.to_be_bytes().to_vec();
+    assert_eq!((of(PEER_FOUND, 77), of(PEER_LOST, 77)), ((0, node.clone(), false), (0, node, false)));
+    // One that is dropped takes nothing more.
+    drop(newest);
+    assert_eq!((sent(2), sent(3)), ((0, 0), (1, 0)));
+    oldest.close();
+    assert_eq!(sent(3), (0, 0));
+    assert!(oldest.next(&mut leaving, Span::from_s(20)), "what waits can still be taken");
+    assert!(!oldest.next(&mut leaving, Span::from_s(20)), "and nobody waits for more");
+    drop(connected);
+    check(&steer);
 }

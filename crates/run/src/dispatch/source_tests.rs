@@ -63,7 +63,7 @@ proptest! {
             while release(core, sources, now, Overtaken::PassedOver).1 <= now {}
         };
         for (after, to, looks) in steps {
-            now = now + ms(after);
+            now += ms(after);
             if looks || unseen == 15 {
                 look(&mut core, &mut sources, now);
                 unseen = 0;
@@ -74,7 +74,7 @@ proptest! {
                 (unseen, holds) = (unseen + 1, to);
             }
         }
-        now = now + ms(20);
+        now += ms(20);
         look(&mut core, &mut sources, now);
         let arrived = arrived.lock().unwrap();
         for (slot, row) in plan.rows.iter().enumerate() {

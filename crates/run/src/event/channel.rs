@@ -1,17 +1,18 @@
 //! The channel: who subscribes, who supplies, and the thread for which time is an event.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread::JoinHandle;
 
 use takt_linux::{Class, ClassGuard, Epoch, PiMutex, sched};
 use takt_model::{Arrival, Span, Time};
 
+use super::carrier::{Inlet, Out, Outlet};
 use super::error::{ConnectError, EventError, SubscribeError};
 use super::filter::{Filter, Head, Pattern};
 use super::inbox::{Event, Inbox, Offered, RESERVED, SLOTS_MAX, SPARE, Stored, Subscription};
 use super::lane::Lane;
-use super::node::{Node, Traffic};
+use super::node::{Full, Node, Traffic};
 use crate::dispatch::{Dispatching, Handle, IDLE_MAX, Plan, StartError};
 use crate::start::{READY_MAX, STACK_BYTES};
 use crate::sync::{self, Word, rouse};
@@ -57,9 +58,9 @@ pub struct Pushed {
     pub kept: usize,
     /// Consumers whose operation was not pushed, for want of room or time: their subscriptions count it.
     pub rejected: usize,
-    /// Peers of other nodes that it was sent to, or waits in a queue for.
+    /// Peers of other nodes that it was sent to, or waits in a queue for, and outlets that have it.
     pub sent: usize,
-    /// Peers that it should have gone to and did not: see [`Connected::traffic`].
+    /// Peers and outlets that it should have gone to and did not: see [`Connected::traffic`] and [`Outlet::passed`].
     pub unsent: usize,
 }
 
@@ -68,6 +69,8 @@ type Observer = Arc<dyn Fn(&str, Change) + Send + Sync>;
 pub(super) struct Inner {
     options: Options,
     inboxes: PiMutex<Vec<Arc<Inbox>>>,
+    /// Of those that are dropped nothing is left.
+    outlets: PiMutex<Vec<Weak<Out>>>,
     live: PiMutex<Option<Arc<Live>>>,
     /// Held while threads start, which pushes need not wait for.
     connecting: PiMutex<()>,
@@ -86,6 +89,7 @@ struct History {
 pub(super) struct Live {
     history: Option<Arc<PiMutex<History>>>,
     lanes: Vec<Lane>,
+    outlets: Vec<Arc<Out>>,
     consumers: Vec<(Arc<Inbox>, Handle)>,
     clock: Epoch,
     /// A futex of the thread of timeouts.
@@ -139,6 +143,11 @@ impl Live {
             let outcome = lane.push(self, head, payload);
             pushed.sent += outcome.sent;
             pushed.unsent += outcome.dropped;
+        }
+        for outlet in self.outlets.iter().filter(|outlet| outlet.wants(head)) {
+            let kept = outlet.push(head, payload, self.now());
+            pushed.sent += usize::from(kept);
+            pushed.unsent += usize::from(!kept);
         }
         pushed
     }
@@ -194,6 +203,7 @@ impl Channel {
             inner: Arc::new(Inner {
                 options,
                 inboxes: PiMutex::new(Vec::new()),
+                outlets: PiMutex::new(Vec::new()),
                 live: PiMutex::new(None),
                 connecting: PiMutex::new(()),
                 history,
@@ -272,6 +282,7 @@ impl Channel {
         };
         let consumers: Vec<(Arc<Inbox>, Handle)> =
             self.inner.inboxes.lock().iter().map(consumer).collect::<Result<_, _>>()?;
+        let outlets = self.inner.outlets.lock().iter().filter_map(Weak::upgrade).collect();
         let clock = dispatching.epoch();
         let now = clock.now();
         for (inbox, _) in &consumers {
@@ -280,6 +291,7 @@ impl Channel {
         let live = Arc::new(Live {
             history: (self.inner.options.history > 0).then(|| self.inner.history.clone()),
             lanes,
+            outlets,
             consumers,
             clock,
             timer: Word::new(0),
@@ -291,8 +303,37 @@ impl Channel {
         Ok(Connected { inner: self.inner.clone(), live, threads })
     }
 
+    /// Where events that match one of these patterns, and are pushed here, wait for a thread that takes them elsewhere. To be called before the channel is
+    /// connected. `room` is for 1 to 65,536 events, whatever else is asked for.
+    ///
+    /// # Errors
+    /// The channel is connected.
+    pub fn outlet(&self, sends: &[Pattern], room: usize, full: Full) -> Result<Outlet, ConnectError> {
+        let _connecting = self.inner.connecting.lock();
+        if self.inner.live.lock().is_some() {
+            return Err(ConnectError::Twice);
+        }
+        let outlet = Outlet::new(sends, room, full, self.payload_max());
+        let mut outlets = self.inner.outlets.lock();
+        outlets.retain(|outlet| outlet.strong_count() > 0);
+        outlets.push(outlet.shared());
+        Ok(outlet)
+    }
+
+    /// Where events of others are brought that came in another way than by datagrams.
+    #[must_use]
+    pub fn inlet(&self) -> Inlet {
+        Inlet::new(self.inner.clone())
+    }
+
+    /// What it has room for.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        self.inner.options
+    }
+
     pub(super) fn payload_max(&self) -> usize {
-        self.inner.options.payload_max
+        self.inner.payload_max()
     }
 
     /// Who pushes events, under this number.
@@ -387,6 +428,24 @@ fn thread(
 }
 
 impl Inner {
+    /// The channel while it is connected.
+    pub(super) fn live(&self) -> Option<Arc<Live>> {
+        self.live.lock().clone().filter(|live| !live.is_stopped())
+    }
+
+    pub(super) fn payload_max(&self) -> usize {
+        self.options.payload_max
+    }
+
+    /// Whether an event can be one of this channel.
+    pub(super) fn takes(&self, kind: u32, payload: &[u8]) -> Result<(), EventError> {
+        let most = self.options.payload_max;
+        if payload.len() > most {
+            return Err(EventError::TooLong { length: payload.len(), most });
+        }
+        if kind >= RESERVED { Err(EventError::Reserved(kind)) } else { Ok(()) }
+    }
+
     pub(super) fn now(&self) -> Time {
         self.live.lock().as_ref().map_or(Time::ZERO, |live| live.now())
     }
@@ -449,15 +508,8 @@ impl Supplier {
     /// # Errors
     /// The payload is too long, the type is one of the channel's own, or the channel is not connected.
     pub fn push_for(&self, kind: u32, payload: &[u8], ttl: Span) -> Result<Pushed, EventError> {
-        let most = self.inner.options.payload_max;
-        if payload.len() > most {
-            return Err(EventError::TooLong { length: payload.len(), most });
-        }
-        if kind >= RESERVED {
-            return Err(EventError::Reserved(kind));
-        }
-        let live = self.inner.live.lock().clone();
-        let live = live.filter(|live| !live.is_stopped()).ok_or(EventError::NotConnected)?;
+        self.inner.takes(kind, payload)?;
+        let live = self.inner.live().ok_or(EventError::NotConnected)?;
         let now = live.now();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let head = Head { kind, source: self.source, number, sent: now, expires: now.saturating_add(ttl) };

@@ -15,6 +15,7 @@ use crate::dispatch::{Handle, Job};
 pub const TIMEOUT: u32 = u32::MAX;
 /// The type of the event that a peer of this [node](super::Node) is lost: it has been silent for too long, or has ended, or began anew. Its source is the peer's place
 /// in its level, its number the level's among the node's, both from zero; its payload is the peer's number (8 bytes, big-endian).
+/// Of a peer behind another carrier ([`Inlet`](super::Inlet)) the source is what the carrier says.
 pub const PEER_LOST: u32 = u32::MAX - 1;
 /// The type of the event that a peer of this node is there, for the first time or again. Source and payload as for [`PEER_LOST`].
 pub const PEER_FOUND: u32 = u32::MAX - 2;

@@ -11,13 +11,12 @@ use super::channel::Live;
 use super::filter::{Head, Pattern};
 use super::inbox::{PEER_FOUND, PEER_LOST, Stored};
 use super::node::{Clock, Full, Node, NodeError, Peer, Sending, Traffic, same};
-use super::peer::{Left, Origins, Presence, Seen, Turn};
+use super::peer::{HOPS_MAX, Left, Origins, Presence, Seen, Turn};
+use super::waiting::Waiting;
 use super::wire::{Body, Datagram, HEAD};
 use crate::dispatch::IDLE_MAX;
 use crate::sync::{self, Word, rouse};
 
-/// Through how many nodes an event goes at most.
-const HOPS_MAX: u8 = 16;
 /// Datagrams that are taken at once, before silent peers are looked for.
 const BURST_MAX: usize = 1024;
 /// How long a thread sleeps at most before it looks whether it is to end.
@@ -89,15 +88,6 @@ struct Outbox {
     full: Full,
 }
 
-/// A ring.
-struct Waiting {
-    rows: Vec<(u64, Stored)>,
-    first: usize,
-    count: usize,
-    /// The number of what is being sent.
-    leaving: Option<u64>,
-}
-
 impl Lane {
     /// Opens its socket; `cpus` are the kernel's numbers of the plan's. In the network namespace of the calling thread.
     pub(super) fn open(node: &Node, place: usize, cpus: &[u32], payload_max: usize) -> Result<Lane, NodeError> {
@@ -107,12 +97,7 @@ impl Lane {
             .map_err(|cause| NodeError::Bind { name: level.name.clone(), cause })?;
         let peer = |at: &SocketAddr| Row { at: (*at).into(), presence: PiMutex::new(Presence::new(node.lost_after)) };
         let outbox = |room: usize, full: Full| Outbox {
-            waiting: PiMutex::new(Waiting {
-                rows: vec![(0, Stored::room(payload_max)); room],
-                first: 0,
-                count: 0,
-                leaving: None,
-            }),
+            waiting: PiMutex::new(Waiting::new(room, payload_max)),
             word: Word::new(0),
             full,
         };
@@ -355,9 +340,7 @@ impl Lane {
         if left.remaining == Span::ZERO {
             return count(&self.tally.late);
         }
-        let sent = now.saturating_sub(left.transit.unwrap_or(Span::ZERO));
-        let expires = if left.remaining == Span::MAX { Time::MAX } else { now.saturating_add(left.remaining) };
-        live.offer(&Head { kind, source, number, sent, expires }, payload);
+        live.offer(&left.head(kind, source, number, now), payload);
         if self.forwards {
             self.forward(live, &Datagram { remaining: left.remaining, ..datagram }, own, from);
         }
@@ -405,74 +388,6 @@ impl Lane {
             malformed: load(&tally.malformed),
             overflowed: self.socket.dropped(),
             peers: self.peers.iter().map(peer).collect(),
-        }
-    }
-}
-
-impl Waiting {
-    /// The first number that has not been sent, where there is any.
-    fn oldest(&self) -> Option<u64> {
-        let first = || self.rows.get(self.first).filter(|_| self.count > 0).map(|row| row.0);
-        self.leaving.or_else(first)
-    }
-
-    /// Whether nothing had to go for it, itself included.
-    fn push(&mut self, full: Full, sequence: u64, head: &Head, payload: &[u8]) -> bool {
-        let room = self.rows.len();
-        let fits = self.count < room;
-        if !fits {
-            if full == Full::Newest {
-                return false;
-            }
-            self.first = (self.first + 1) % room;
-            self.count -= 1;
-        }
-        if let Some((number, event)) = self.rows.get_mut((self.first + self.count) % room) {
-            *number = sequence;
-            event.set(head, payload);
-            self.count += 1;
-        }
-        fits
-    }
-
-    /// Exchanges the oldest for `into`; whether there was any.
-    fn pop(&mut self, into: &mut (u64, Stored)) -> bool {
-        self.leaving = None;
-        if self.count == 0 {
-            return false;
-        }
-        if let Some(row) = self.rows.get_mut(self.first) {
-            std::mem::swap(row, into);
-            self.leaving = Some(into.0);
-        }
-        self.first = (self.first + 1) % self.rows.len();
-        self.count -= 1;
-        true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_queue_keeps_what_its_policy_says_and_knows_what_has_not_been_sent() {
-        for (full, left) in [(Full::Newest, [0, 1, 2]), (Full::Oldest, [2, 3, 4])] {
-            let mut waiting = Waiting { rows: vec![(0, Stored::room(8)); 3], first: 0, count: 0, leaving: None };
-            let mut row = (0, Stored::room(8));
-            assert_eq!(waiting.oldest(), None);
-            for number in 0..5 {
-                let head = Head { kind: 1, source: 1, number, sent: Time::ZERO, expires: Time::MAX };
-                assert_eq!(waiting.push(full, number, &head, &[number as u8]), number < 3);
-            }
-            assert_eq!(waiting.oldest(), Some(left[0]));
-            for number in left {
-                assert!(waiting.pop(&mut row));
-                // It is in the sender's hand until that asks for the next.
-                assert_eq!((row.0, row.1.payload(), waiting.oldest()), (number, &[number as u8][..], Some(number)));
-            }
-            assert!(!waiting.pop(&mut row));
-            assert_eq!(waiting.oldest(), None);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! An event has a type, a source, a payload of bytes and a time to live. A subscription says what an operation waits for ([`Filter`]); when that is there
 //! the operation is pushed, and its handler is given the events: at the operation's level, with its deadline, on its thread. A push copies the payload, takes locks
 //! with priority inheritance for moments, allocates nothing and never waits for consumers: what finds no room is counted, and told to whoever pushed. Events go to other
-//! processes as well ([`Node`]), and values that operations write ([`Published`]).
+//! processes as well ([`Node`]), and values that operations write ([`Published`]). Other carriers than datagrams take them from an [`Outlet`] and bring them to an [`Inlet`].
 //!
 //! ```no_run
 //! use takt_model::{Builtin, Span};
@@ -35,6 +35,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod carrier;
 mod channel;
 mod error;
 mod filter;
@@ -43,6 +44,7 @@ mod lane;
 mod node;
 pub mod peer;
 mod replication;
+mod waiting;
 pub mod wire;
 
 /// The examples of docs/events.md compile.
@@ -50,6 +52,7 @@ pub mod wire;
 #[doc = include_str!("../../../../docs/events.md")]
 mod manual {}
 
+pub use carrier::{Inlet, Leaving, Outlet, Passed};
 pub use channel::{Change, Channel, Connected, Options, Pushed, Supplier};
 pub use error::{ConnectError, EventError, SubscribeError};
 pub use filter::{Bits, Correlator, Filter, Head, LEAVES_MAX, Pattern, Taken};

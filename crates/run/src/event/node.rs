@@ -22,8 +22,9 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Its number in datagrams, and none where there is nothing in common.
-    pub(super) fn number(self) -> u64 {
+    /// Its number in datagrams; 0 where there is nothing in common.
+    #[must_use]
+    pub fn number(self) -> u64 {
         match self {
             Clock::Machine => clock::monotonic_id().unwrap_or(NO_CLOCK),
             // Apart from those of machines, in all likelihood.
@@ -33,7 +34,8 @@ impl Clock {
     }
 
     /// Its time in ns.
-    pub(super) fn now(self) -> u64 {
+    #[must_use]
+    pub fn now(self) -> u64 {
         match self {
             Clock::Machine | Clock::Own => clock::monotonic_ns(),
             Clock::Synchronized(_) => clock::tai_ns(),
@@ -289,7 +291,7 @@ const BEAT_MIN: Span = Span::from_ms(10);
 /// One that is late by a beat and one that is lost do not make a lost peer.
 const BEATS_MIN: u64 = 4;
 /// Events that can wait at a level.
-const ROOM_MAX: usize = 1 << 16;
+pub(super) const ROOM_MAX: usize = 1 << 16;
 
 /// Why a node could not begin.
 #[derive(Debug, Error)]

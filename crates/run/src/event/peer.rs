@@ -2,6 +2,10 @@
 
 use takt_model::{Span, Time};
 
+use super::filter::Head;
+
+/// Through how many nodes an event goes at most.
+pub const HOPS_MAX: u8 = 16;
 /// How many numbers behind the newest one are remembered; what comes later than that is not told from what came twice.
 pub const WINDOW: u64 = 1024;
 const WORDS: usize = (WINDOW / 64) as usize;
@@ -174,7 +178,7 @@ impl Presence {
 
 /// The nodes whose events come on one level, themselves or forwarded: a bounded number.
 #[derive(Debug)]
-pub(super) struct Origins {
+pub struct Origins {
     rows: Vec<Origin>,
     most: usize,
     /// After so long a silence a row may be another's, and a node may begin anew.
@@ -192,20 +196,24 @@ struct Origin {
 
 /// What [`Origins`] count.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Sums {
-    pub(super) received: u64,
-    pub(super) lost: u64,
+pub struct Sums {
+    /// Events that came, each counted once.
+    pub received: u64,
+    /// Events that were sent and have not come, yet or at all.
+    pub lost: u64,
 }
 
 impl Origins {
-    pub(super) fn new(most: usize, forgotten_after: Span) -> Origins {
+    /// So many nodes at most; after so long a silence one is forgotten.
+    #[must_use]
+    pub fn new(most: usize, forgotten_after: Span) -> Origins {
         Origins { rows: Vec::with_capacity(most), most, forgotten_after, ended: Sums::default() }
     }
 
     /// The numbers of a node's run; `None` where there is no room, or that run is over.
     ///
     /// `first` is where its numbers begin to count, should it be new.
-    pub(super) fn of(&mut self, node: u64, incarnation: u64, first: u64, now: Time) -> Option<&mut Stream> {
+    pub fn of(&mut self, node: u64, incarnation: u64, first: u64, now: Time) -> Option<&mut Stream> {
         let after = self.forgotten_after;
         let silent = |row: &Origin| row.heard.saturating_add(after) < now;
         let row = Origin { node, heard: now, stream: Stream::new(incarnation, first) };
@@ -229,7 +237,9 @@ impl Origins {
         Some(&mut known.stream)
     }
 
-    pub(super) fn sums(&self) -> Sums {
+    /// What all of them have counted.
+    #[must_use]
+    pub fn sums(&self) -> Sums {
         self.rows.iter().fold(self.ended, |sums, row| sums.and(&row.stream))
     }
 }
@@ -249,23 +259,32 @@ pub(super) const NO_CLOCK: u64 = 0;
 
 /// What is left of an event's time when it has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Left {
-    pub(super) remaining: Span,
+pub struct Left {
+    /// How long it is still of use; [`Span::MAX`]: for ever.
+    pub remaining: Span,
     /// How long it was under way; `None` where sender and receiver have no clock in common.
-    pub(super) transit: Option<Span>,
+    pub transit: Option<Span>,
     /// The clock that they say they have in common says that it came before it was sent.
-    pub(super) skewed: bool,
+    pub skewed: bool,
 }
 
 impl Left {
-    /// `now` is the time by the own clock `own`, in ns.
-    pub(super) fn of(remaining: Span, clock: u64, sent: u64, own: u64, now: u64) -> Left {
+    /// Of an event that was sent at `sent` by `clock` (0: one of the sender's own); `now` is the time by the own clock `own`, in ns.
+    #[must_use]
+    pub fn of(remaining: Span, clock: u64, sent: u64, own: u64, now: u64) -> Left {
         if clock != own || own == NO_CLOCK {
             return Left { remaining, transit: None, skewed: false };
         }
         let transit = Span::from_ns(now.saturating_sub(sent));
         let left = if remaining == Span::MAX { remaining } else { remaining.saturating_sub(transit) };
         Left { remaining: left, transit: Some(transit), skewed: sent > now }
+    }
+
+    /// What consumers are told of the event, when it came at `now`.
+    pub(super) fn head(&self, kind: u32, source: u32, number: u64, now: Time) -> Head {
+        let sent = now.saturating_sub(self.transit.unwrap_or(Span::ZERO));
+        let expires = if self.remaining == Span::MAX { Time::MAX } else { now.saturating_add(self.remaining) };
+        Head { kind, source, number, sent, expires }
     }
 }
 

@@ -1,0 +1,57 @@
+//! A gateway between [event channels](takt_run::event) and [Zenoh](https://zenoh.io), for fleets: discovery, routing, encryption and storage are Zenoh's job, and its configuration's.
+//!
+//! This package stands apart from takt's workspace, with a lock file of its own: Zenoh brings an asynchronous runtime and some 300 packages, none of which anything else of takt is to depend on. Whoever
+//! wants the gateway depends on takt-zenoh, and nobody else builds it.
+//!
+//! **What goes this way has no guarantee.** A real-time thread that pushes an event copies it into a bounded queue, and no more; an ordinary thread of the gateway publishes it; Zenoh's own threads, ordinary
+//! ones, send and receive it; another ordinary thread offers it to the consumers over there, whose handlers run on their own real-time threads. What must be in time goes
+//! by [datagrams](takt_run::event::Node).
+//!
+//! ```no_run
+//! use takt_model::{Builtin, Span};
+//! use takt_run::dispatch::{Dispatcher, Limits, Operation, Operations};
+//! use takt_run::event::{Channel, Filter, Options, PEER_LOST, Pattern};
+//! use takt_zenoh::zenoh::{self, Wait};
+//! use takt_zenoh::{Gateway, Route};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! const POSE: u32 = 1;
+//! let ms = Span::from_ms;
+//! let operations = Operations::new("robot").with(Operation::sporadic("avoid", ms(5)).wcet(ms(1)).backlog(8));
+//! let plan = operations.compute(&Builtin::Muf.strategy(), &Limits::default())?;
+//! let channel = Channel::new(Options::default());
+//! let wanted = Filter::any([POSE, PEER_LOST].map(|kind| Pattern::kind(kind).into()));
+//! let avoid = channel.subscribe(&plan, "avoid", wanted)?;
+//!
+//! let session = zenoh::open(zenoh::Config::default()).wait().map_err(|error| error.to_string())?;
+//! let gateway = Gateway::new(1, "fleet").with(Route::new("poses").sends(Pattern::kind(POSE).from(1))).hears("fleet/*/1");
+//! let opened = gateway.open(&session, &channel, &plan)?;
+//!
+//! let dispatching = Dispatcher::new(plan).on("avoid", avoid.handler(|_, _| {}))?.start()?;
+//! let connected = channel.connect(&dispatching)?;
+//! channel.supplier(1).push_for(POSE, b"12.5 7.0", ms(200))?;
+//! println!("{:?}", opened.traffic());
+//! # drop(connected);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Units: nanoseconds, on the channel's and the gateway's clocks. Every event that was pushed is counted ([`RouteTraffic`]), as is every sample that came ([`Traffic`]).
+
+mod gateway;
+pub mod header;
+mod peers;
+mod priority;
+mod running;
+
+/// The examples of docs/zenoh.md compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/zenoh.md")]
+mod manual {}
+
+pub use gateway::{Foreign, Gateway, OpenError, Route, RouteTraffic, Traffic};
+pub use priority::{priorities, priority};
+pub use running::Opened;
+/// Zenoh itself, of the version that the gateway is built with.
+pub use zenoh;
+pub use zenoh::qos::{CongestionControl, Priority};

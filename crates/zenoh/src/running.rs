@@ -1,0 +1,485 @@
+//! A gateway while it runs: what Zenoh is told, and the threads between its queues and the channel.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use takt_linux::{Epoch, clock, sched};
+use takt_model::Span;
+use takt_run::dispatch::Plan;
+use takt_run::event::peer::{HOPS_MAX, Left, Origins, Seen, Turn};
+use takt_run::event::wire::{Body, Datagram};
+use takt_run::event::{Channel, EventError, Inlet, Leaving, Outlet};
+use zenoh::liveliness::LivelinessToken;
+use zenoh::pubsub::Subscriber;
+use zenoh::qos::{CongestionControl, Priority};
+use zenoh::sample::{Locality, Sample, SampleKind};
+use zenoh::{Session, Wait};
+
+use crate::gateway::{Gateway, OpenError, Route, RouteTraffic, Traffic};
+use crate::header::{self, ROUTES_MAX};
+use crate::peers::Peers;
+
+/// How long a thread sleeps at most before it looks whether it is to end.
+const LOOK_MAX: Span = Span::from_ms(200);
+/// Tokens that can wait.
+const TOKENS_MAX: usize = 1024;
+
+#[derive(Default)]
+struct Tally {
+    events: AtomicU64,
+    foreign: AtomicU64,
+    late: AtomicU64,
+    unsynchronized: AtomicU64,
+    skewed: AtomicU64,
+    unconnected: AtomicU64,
+    forwarded: AtomicU64,
+    duplicates: AtomicU64,
+    old: AtomicU64,
+    loops: AtomicU64,
+    malformed: AtomicU64,
+    overflowed: AtomicU64,
+    found: AtomicU64,
+    lost: AtomicU64,
+    twins: AtomicU64,
+}
+
+fn count(tally: &AtomicU64) {
+    tally.fetch_add(1, Ordering::Relaxed);
+}
+
+fn load(tally: &AtomicU64) -> u64 {
+    tally.load(Ordering::Relaxed)
+}
+
+/// A route while it runs.
+struct Way {
+    route: Route,
+    /// Its place among the gateway's routes.
+    place: u16,
+    priority: Priority,
+    express: bool,
+    outlet: Outlet,
+    sent: AtomicU64,
+    stale: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// What all threads of a gateway share.
+struct Shared {
+    gateway: Gateway,
+    session: Session,
+    inlet: Inlet,
+    payload_max: usize,
+    incarnation: u64,
+    clock_number: u64,
+    epoch: Epoch,
+    ways: Vec<Way>,
+    peers: Mutex<Peers>,
+    stopped: AtomicBool,
+    tally: Tally,
+}
+
+/// A sample, and when it came by the gateway's clock.
+struct Came {
+    at: u64,
+    sample: Sample,
+}
+
+/// A gateway is open while it has this. Dropped, it stops, and Zenoh forgets it; the session stays.
+#[must_use = "the gateway is closed when this is dropped"]
+pub struct Opened {
+    shared: Arc<Shared>,
+    /// Its token and subscribers, which are taken back first.
+    declared: Option<(LivelinessToken, Vec<Subscriber<()>>)>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Gateway {
+    /// Opens it, between a session of Zenoh's and a channel that is not connected yet; `plan` is that of the channel's dispatcher. To be called by an ordinary thread that
+    /// is none of an asynchronous runtime.
+    ///
+    /// # Errors
+    /// The gateway is wrong, the calling thread is a real-time one, or Zenoh or the kernel refused something.
+    pub fn open(&self, session: &Session, channel: &Channel, plan: &Plan) -> Result<Opened, OpenError> {
+        let payload_max = channel.options().payload_max;
+        if let Some(wrong) = self.wrong(plan, payload_max, &sched::current()) {
+            return Err(wrong);
+        }
+        let way = |(place, (route, (priority, express))): (usize, (&Route, (Priority, bool)))| {
+            let outlet = channel.outlet(&route.sends, route.room, route.full).map_err(|_| OpenError::Connected)?;
+            let counts = || AtomicU64::new(0);
+            let (sent, stale, refused) = (counts(), counts(), counts());
+            let route = route.clone();
+            Ok(Way { route, place: place as u16, priority, express, outlet, sent, stale, refused })
+        };
+        let ways = self.routes.iter().zip(self.ways(plan)).enumerate().map(way).collect::<Result<_, OpenError>>()?;
+        let shared = Arc::new(Shared {
+            gateway: self.clone(),
+            session: session.clone(),
+            inlet: channel.inlet(),
+            payload_max,
+            incarnation: clock::realtime_ns(),
+            clock_number: self.clock.number(),
+            epoch: Epoch::now_is_zero(),
+            ways,
+            peers: Mutex::new(Peers::new(self.nodes_max)),
+            stopped: AtomicBool::new(false),
+            tally: Tally::default(),
+        });
+        let mut opened = Opened { shared: shared.clone(), declared: None, threads: Vec::new() };
+        for place in 0..shared.ways.len() {
+            let name = format!("zenoh {}", self.routes.get(place).map_or("", |route| &route.name));
+            opened.spawn(name, move |shared| shared.ways.get(place).into_iter().for_each(|way| shared.empty(way)))?;
+        }
+        let (samples, came) = mpsc::sync_channel(self.room);
+        opened.spawn("takt from zenoh".to_owned(), move |shared| {
+            let mut room = Room::new(shared);
+            shared.listen(&came, |shared, came| shared.take(came, &mut room));
+        })?;
+        let (tokens, told) = mpsc::sync_channel(TOKENS_MAX);
+        opened.spawn("takt peers".to_owned(), move |shared| shared.listen(&told, Shared::tell))?;
+        opened.declare(&samples, &tokens)?;
+        Ok(opened)
+    }
+}
+
+impl Opened {
+    fn spawn(&mut self, name: String, body: impl FnOnce(&Shared) + Send + 'static) -> Result<(), OpenError> {
+        let own = self.shared.clone();
+        let spawned = std::thread::Builder::new().name(name.clone()).spawn(move || body(&own));
+        self.threads.push(spawned.map_err(|cause| OpenError::Thread { thread: name, cause: cause.to_string() })?);
+        Ok(())
+    }
+
+    /// Tells Zenoh what the gateway hears, and that it is there.
+    fn declare(&mut self, samples: &SyncSender<Came>, tokens: &SyncSender<Came>) -> Result<(), OpenError> {
+        let shared = &self.shared;
+        let (gateway, session) = (&shared.gateway, &shared.session);
+        let refused = |what: String| move |cause: zenoh::Error| OpenError::Refused { what, cause: cause.to_string() };
+        let mut subscribers = Vec::new();
+        for key in &gateway.hears {
+            let subscriber = session.declare_subscriber(key).allowed_origin(Locality::Remote);
+            let subscriber = subscriber.callback(shared.into_queue(samples)).wait();
+            subscribers.push(subscriber.map_err(refused(format!("a subscriber to \"{key}\"")))?);
+        }
+        let all = format!("{}/*/alive/*", gateway.prefix);
+        let subscriber = session.liveliness().declare_subscriber(&all).history(true);
+        let subscriber = subscriber.callback(shared.into_queue(tokens)).wait();
+        subscribers.push(subscriber.map_err(refused(format!("a liveliness subscriber to \"{all}\"")))?);
+        let own = format!("{}/{}/alive/{}", gateway.prefix, gateway.node, shared.incarnation);
+        let token = session.liveliness().declare_token(&own).wait();
+        let token = token.map_err(refused(format!("the liveliness token \"{own}\"")))?;
+        self.declared = Some((token, subscribers));
+        Ok(())
+    }
+
+    /// What it has counted so far.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let (shared, tally) = (&self.shared, &self.shared.tally);
+        Traffic {
+            routes: shared.ways.iter().map(Way::traffic).collect(),
+            events: load(&tally.events),
+            foreign: load(&tally.foreign),
+            late: load(&tally.late),
+            unsynchronized: load(&tally.unsynchronized),
+            skewed: load(&tally.skewed),
+            unconnected: load(&tally.unconnected),
+            forwarded: load(&tally.forwarded),
+            duplicates: load(&tally.duplicates),
+            old: load(&tally.old),
+            loops: load(&tally.loops),
+            malformed: load(&tally.malformed),
+            overflowed: load(&tally.overflowed),
+            found: load(&tally.found),
+            lost: load(&tally.lost),
+            twins: load(&tally.twins),
+            peers: shared.peers().nodes(),
+        }
+    }
+
+    /// Closes it, and tells what it has counted in the end. Where a route's thread waits for room in Zenoh's queue ([`Route::congestion`]), that is waited for.
+    #[must_use = "dropping it closes it, too"]
+    pub fn close(mut self) -> Traffic {
+        self.stop();
+        self.traffic()
+    }
+
+    fn stop(&mut self) {
+        // Taken back while the threads still run: what Zenoh calls meanwhile finds them.
+        drop(self.declared.take());
+        self.shared.stopped.store(true, Ordering::Release);
+        self.shared.ways.iter().for_each(|way| way.outlet.close());
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Way {
+    fn traffic(&self) -> RouteTraffic {
+        let (sent, stale, refused) = (load(&self.sent), load(&self.stale), load(&self.refused));
+        // After them: what was counted as sent was pushed.
+        let passed = self.outlet.passed();
+        RouteTraffic {
+            name: self.route.name.clone(),
+            priority: self.priority,
+            express: self.express,
+            pushed: passed.pushed,
+            sent,
+            full: passed.full,
+            stale,
+            refused,
+            waiting: passed.pushed.saturating_sub(passed.full + sent + stale + refused),
+        }
+    }
+}
+
+/// What the thread that offers events keeps of those that came.
+struct Room {
+    /// By route: each counts for itself.
+    origins: Vec<Origins>,
+    bytes: Vec<u8>,
+    /// The number of the next sample without an attachment.
+    next: u64,
+}
+
+impl Room {
+    fn new(shared: &Shared) -> Room {
+        let origins = || Origins::new(shared.gateway.nodes_max, shared.gateway.forgotten_after);
+        Room { origins: (0..ROUTES_MAX).map(|_| origins()).collect(), bytes: Vec::new(), next: 0 }
+    }
+}
+
+impl Shared {
+    fn peers(&self) -> MutexGuard<'_, Peers> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// What Zenoh's own threads do with a sample: they leave it in a queue.
+    fn into_queue(self: &Arc<Self>, queue: &SyncSender<Came>) -> impl Fn(Sample) + Send + Sync + 'static {
+        let (own, queue) = (self.clone(), queue.clone());
+        move |sample| {
+            if queue.try_send(Came { at: own.gateway.clock.now(), sample }).is_err() {
+                count(&own.tally.overflowed);
+            }
+        }
+    }
+
+    /// A thread that takes from such a queue, for its whole life.
+    fn listen(&self, queue: &Receiver<Came>, mut take: impl FnMut(&Shared, &Came)) {
+        while !self.is_stopped() {
+            match queue.recv_timeout(Duration::from_nanos(LOOK_MAX.as_ns())) {
+                Ok(came) => take(self, &came),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// The thread of a route, for its whole life.
+    fn empty(&self, way: &Way) {
+        let mut leaving = way.outlet.leaving();
+        let mut sequence = 0;
+        while !self.is_stopped() {
+            if way.outlet.next(&mut leaving, LOOK_MAX) {
+                count(self.publish(way, sequence, &leaving));
+                sequence += 1;
+            }
+        }
+    }
+
+    /// Publishes an event of this node's; which of its route's counts it is one of.
+    fn publish<'a>(&self, way: &'a Way, sequence: u64, leaving: &Leaving) -> &'a AtomicU64 {
+        let (head, payload, remaining) = (leaving.head(), leaving.payload(), leaving.remaining());
+        if remaining == Span::ZERO {
+            return &way.stale;
+        }
+        let body = Body::Event { kind: head.kind, source: head.source, number: head.number, payload };
+        let (node, sent) = (self.gateway.node, self.gateway.clock.now());
+        let (incarnation, clock) = (self.incarnation, self.clock_number);
+        let datagram = Datagram { hops: 0, node, incarnation, sequence, clock, sent, remaining, body };
+        let taken = self.put(&datagram, way.place, way.priority, way.express, way.route.congestion);
+        if taken { &way.sent } else { &way.refused }
+    }
+
+    /// Whether Zenoh took it.
+    fn put(
+        &self,
+        datagram: &Datagram<'_>,
+        route: u16,
+        priority: Priority,
+        express: bool,
+        congestion: CongestionControl,
+    ) -> bool {
+        let Body::Event { kind, payload, .. } = datagram.body else { return false };
+        let put = self.session.put(self.gateway.key(kind), payload);
+        let put = put.priority(priority).express(express).congestion_control(congestion);
+        put.attachment(header::write(datagram, route)).allowed_destination(Locality::Remote).wait().is_ok()
+    }
+
+    /// A sample came.
+    fn take(&self, came: &Came, room: &mut Room) {
+        let (sample, tally) = (&came.sample, &self.tally);
+        let payload = sample.payload().to_bytes();
+        // `<node>/<type>`, where the key has that many parts.
+        let mut parts = sample.key_expr().as_str().rsplit('/');
+        let (kind, node) = (parts.next().and_then(decimal::<u32>), parts.next().and_then(decimal::<u64>));
+        let Some(kind) = kind.filter(|_| sample.kind() == SampleKind::Put && payload.len() <= self.payload_max) else {
+            return count(&tally.malformed);
+        };
+        let Some(attachment) = sample.attachment() else {
+            return self.take_foreign(came, kind, &payload, room);
+        };
+        let Room { origins, bytes, .. } = room;
+        let Ok((datagram, route)) = header::read(&attachment.to_bytes(), &payload, bytes) else {
+            return count(&tally.malformed);
+        };
+        // Who may publish what is decided by keys.
+        let own_key = datagram.hops > 0 || node == Some(datagram.node);
+        if !matches!(datagram.body, Body::Event { kind: inner, .. } if inner == kind) || !own_key {
+            return count(&tally.malformed);
+        }
+        if datagram.node == self.gateway.node || datagram.hops > HOPS_MAX {
+            return count(&tally.loops);
+        }
+        let origins = origins.get_mut(route);
+        let stream = origins
+            .and_then(|origins| origins.of(datagram.node, datagram.incarnation, datagram.sequence, self.epoch.now()));
+        match stream.map_or(Seen::Old, |stream| stream.see(datagram.sequence)) {
+            Seen::New => count(&tally.events),
+            Seen::Duplicate => return count(&tally.duplicates),
+            Seen::Old => return count(&tally.old),
+        }
+        if let Some(left) = self.left(&datagram, came.at) {
+            self.offer(&datagram, &left);
+            self.forward(&datagram, &left, route as u16, sample);
+        }
+    }
+
+    /// What is left of an event's time; nothing where that is over.
+    fn left(&self, datagram: &Datagram<'_>, came: u64) -> Option<Left> {
+        let now = self.gateway.clock.now();
+        let mut left = Left::of(datagram.remaining, datagram.clock, datagram.sent, self.clock_number, now);
+        if left.skewed {
+            count(&self.tally.skewed);
+        }
+        if left.transit.is_none() {
+            count(&self.tally.unsynchronized);
+            // What it waited here is known all the same.
+            left.remaining = less(left.remaining, now.saturating_sub(came));
+        }
+        if left.remaining == Span::ZERO {
+            count(&self.tally.late);
+            return None;
+        }
+        Some(left)
+    }
+
+    /// A sample of a program that knows nothing of takt.
+    fn take_foreign(&self, came: &Came, kind: u32, payload: &[u8], room: &mut Room) {
+        let Some(foreign) = self.gateway.foreign else { return count(&self.tally.malformed) };
+        let remaining = less(foreign.ttl, self.gateway.clock.now().saturating_sub(came.at));
+        if remaining == Span::ZERO {
+            count(&self.tally.foreign);
+            return count(&self.tally.late);
+        }
+        let left = Left { remaining, transit: None, skewed: false };
+        match self.inlet.offer(kind, foreign.source, room.next, &left, payload) {
+            Err(EventError::TooLong { .. } | EventError::Reserved(_)) => return count(&self.tally.malformed),
+            Err(EventError::NotConnected) => count(&self.tally.unconnected),
+            Ok(_) => {}
+        }
+        room.next += 1;
+        count(&self.tally.foreign);
+    }
+
+    fn offer(&self, datagram: &Datagram<'_>, left: &Left) {
+        let Body::Event { kind, source, number, payload } = datagram.body else { return };
+        // Its type and length are those of an event: only a channel that is not connected refuses it.
+        if self.inlet.offer(kind, source, number, left, payload).is_err() {
+            count(&self.tally.unconnected);
+        }
+    }
+
+    /// Publishes what came anew.
+    fn forward(&self, datagram: &Datagram<'_>, left: &Left, route: u16, sample: &Sample) {
+        // The next node would drop it.
+        if !self.gateway.forwards || datagram.hops >= HOPS_MAX {
+            return;
+        }
+        let (clock, sent, hops) = (self.clock_number, self.gateway.clock.now(), datagram.hops + 1);
+        let datagram = Datagram { hops, clock, sent, remaining: left.remaining, ..*datagram };
+        // Never waiting: the next sample waits behind it.
+        if self.put(&datagram, route, sample.priority(), sample.express(), CongestionControl::Drop) {
+            count(&self.tally.forwarded);
+        }
+    }
+
+    /// A token came or went.
+    fn tell(&self, came: &Came) {
+        let (key, tally) = (came.sample.key_expr().as_str(), &self.tally);
+        let mut parts = key.rsplit('/');
+        let (run, _, node) = (parts.next(), parts.next(), parts.next());
+        let Some((run, node)) = run.and_then(decimal::<u64>).zip(node.and_then(decimal::<u64>)) else {
+            return count(&tally.malformed);
+        };
+        let comes = came.sample.kind() == SampleKind::Put;
+        if node == self.gateway.node {
+            if comes && run != self.incarnation {
+                count(&tally.twins);
+            }
+            return;
+        }
+        let turns = {
+            let mut peers = self.peers();
+            let gone = |gone: bool| if gone { &[Turn::Lost][..] } else { &[] };
+            if comes { peers.come(node, run) } else { Some(gone(peers.go(node, run))) }
+        };
+        let Some(turns) = turns else { return count(&tally.overflowed) };
+        for turn in turns {
+            count(if *turn == Turn::Found { &tally.found } else { &tally.lost });
+            // Nobody is there to be told before the channel is connected: `Opened::traffic` tells.
+            let _ = self.inlet.tell(*turn, node, self.gateway.source);
+        }
+    }
+}
+
+/// A number as keys have it: one way to write each.
+fn decimal<N: std::str::FromStr + ToString>(text: &str) -> Option<N> {
+    text.parse().ok().filter(|number: &N| number.to_string() == text)
+}
+
+fn less(remaining: Span, waited: u64) -> Span {
+    if remaining == Span::MAX { remaining } else { remaining.saturating_sub(Span::from_ns(waited)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_has_one_way_to_be_written() {
+        assert_eq!(["0", "7", "4294967295"].map(decimal::<u32>), [Some(0), Some(7), Some(u32::MAX)]);
+        assert_eq!(["", "07", "+7", "-1", "4294967296", "x", "*"].map(decimal::<u32>), [None; 7]);
+    }
+
+    #[test]
+    fn what_never_expires_never_does() {
+        assert_eq!(less(Span::MAX, 5), Span::MAX);
+        assert_eq!((less(Span::from_ns(7), 5), less(Span::from_ns(5), 7)), (Span::from_ns(2), Span::ZERO));
+    }
+}
