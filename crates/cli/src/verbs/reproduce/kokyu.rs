@@ -145,7 +145,11 @@ impl Sink for Counter<'_> {
                 None => self.class(job).made += 1,
             },
             // A shed leg was never requested: its predecessor requests it.
-            Event::Cancel { job, cause: CancelCause::Shed } => self.class(job).enqueued -= 1,
+            Event::Cancel { job, cause: CancelCause::Shed } => {
+                // Its release may have been lost.
+                let class = self.class(job);
+                class.enqueued = class.enqueued.saturating_sub(1);
+            }
             Event::Cancel { job, .. } => {
                 let at = self.missed.iter().position(|missed| *missed == job);
                 if let Some(at) = at {

@@ -15,7 +15,6 @@ use takt_linux::net::{Cable, End};
 use takt_linux::sched::{Class, ClassGuard, set_affinity};
 use takt_model::{Span, Time};
 
-use super::super::traffic::refused;
 use crate::failure::Failure;
 
 /// As a dispatcher gives to its most important level.
@@ -35,7 +34,7 @@ pub(super) struct Link {
 impl Link {
     /// Nothing is delayed on it yet.
     pub(super) fn lay(port: u16) -> Result<Link, Failure> {
-        let lay = || Cable::lay(false).map(Arc::new).map_err(|error| refused(&error));
+        let lay = || Cable::lay(false).map(Arc::new).map_err(Failure::cannot);
         Ok(Link { first: lay()?, second: lay()?, port })
     }
 
@@ -112,7 +111,7 @@ impl Delay {
         self.threads.push(thread.map_err(|error| Failure::trouble(format_args!("cannot start a thread: {error}")))?);
         match ready.recv_timeout(Duration::from_secs(10)) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Failure::trouble(format_args!("no link between the namespaces: {error}"))),
+            Ok(Err(error)) => Err(Failure::cannot(format_args!("no link between the namespaces: {error}"))),
             Err(_) => Err(Failure::trouble("no link between the namespaces: a thread did not start within 10 s")),
         }
     }

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
 use takt_linux::Epoch;
@@ -36,14 +37,21 @@ impl Watch {
     pub(super) fn start(cpu: u32) -> Result<Watch, Failure> {
         let (epoch, over) = (Epoch::now_is_zero(), Arc::new(AtomicBool::new(false)));
         let told = Arc::clone(&over);
+        let (ready, is_ready) = channel();
         let body = move || {
             set_affinity(&[cpu])?;
             let _class = ClassGuard::enter(&Class::Fifo { priority: PRIORITY })?;
+            let _ = ready.send(());
             Ok(watch(epoch, &told))
         };
         let thread = std::thread::Builder::new().name("takt pauses".to_owned()).spawn(body);
         let thread = thread.map_err(|error| Failure::trouble(format_args!("cannot start a thread: {error}")))?;
-        Ok(Watch { epoch, over, thread: Some(thread) })
+        let watch = Watch { epoch, over, thread: Some(thread) };
+        // What is to be watched may leave it no CPU before it has its class.
+        match is_ready.recv() {
+            Ok(()) => Ok(watch),
+            Err(_) => Err(watch.stop().err().unwrap_or_else(|| Failure::trouble("a watch ended at once"))),
+        }
     }
 
     /// The time of its clock, in which it tells pauses.
