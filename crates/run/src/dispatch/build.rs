@@ -127,8 +127,8 @@ pub(crate) fn core<T: Tell>(plan: &Plan, places: &Places, cpu: u32, tell: T) -> 
     let row = |task| plan.rows.iter().find(|row| row.task == task);
     let backlog = |task| row(task).map_or(1, |row| row.backlog);
     let distances = |task| {
-        let of = |k| plan.rows_in(k)?.iter().find(|row| row.task == task);
-        (0..=plan.modes.len()).filter_map(of).map(|row| (row.period, row.takes_part)).collect()
+        let distance = |task: Option<Arc<Task>>| task.map_or((Span::ZERO, false), |task| (task.period, true));
+        tasks(plan, task).into_iter().map(distance).collect()
     };
     let place = (&plan.system, plan.node, cpu);
     let mut core = Core::new(place, plan.levels()?, distances, |task| followers(plan, places, task), backlog, tell)?;
@@ -141,6 +141,9 @@ pub(crate) fn core<T: Tell>(plan: &Plan, places: &Places, cpu: u32, tell: T) -> 
 /// A task at the rate of each plan; nothing of a plan in which it takes no part.
 pub(crate) fn tasks(plan: &Plan, task: TaskId) -> Vec<Option<Arc<Task>>> {
     let Some(base) = plan.system.tasks.get(task.index()).map(|task| Arc::new(task.clone())) else { return Vec::new() };
+    if !plan.varies() {
+        return vec![Some(base); plan.modes.len() + 1];
+    }
     let at = |row: &Row| {
         let same = row.period == base.period;
         let task = if same { base.clone() } else { Arc::new(Task { period: row.period, ..Task::clone(&base) }) };
