@@ -19,7 +19,7 @@ use zenoh::sample::{Locality, Sample, SampleKind};
 use zenoh::{Session, Wait};
 
 use crate::gateway::{Gateway, OpenError, Route, RouteTraffic, Traffic};
-use crate::header::{self, ROUTES_MAX};
+use crate::header::{self, ATTACHMENT, ROUTES_MAX};
 use crate::peers::Peers;
 
 /// How long a thread sleeps at most before it looks whether it is to end.
@@ -162,7 +162,7 @@ impl Opened {
         let mut subscribers = Vec::new();
         for key in &gateway.hears {
             let subscriber = session.declare_subscriber(key).allowed_origin(Locality::Remote);
-            let subscriber = subscriber.callback(shared.into_queue(samples)).wait();
+            let subscriber = subscriber.callback(shared.checked(shared.into_queue(samples))).wait();
             subscribers.push(subscriber.map_err(refused(format!("a subscriber to \"{key}\"")))?);
         }
         let all = format!("{}/*/alive/*", gateway.prefix);
@@ -269,6 +269,22 @@ impl Shared {
         self.stopped.load(Ordering::Acquire)
     }
 
+    /// What is too long, before it waits or is copied: room in the queue is for so many samples, not bytes.
+    fn checked(
+        self: &Arc<Self>,
+        then: impl Fn(Sample) + Send + Sync + 'static,
+    ) -> impl Fn(Sample) + Send + Sync + 'static {
+        let own = self.clone();
+        move |sample| {
+            let attached = sample.attachment().is_none_or(|attachment| attachment.len() == ATTACHMENT);
+            if attached && sample.payload().len() <= own.payload_max {
+                then(sample);
+            } else {
+                count(&own.tally.malformed);
+            }
+        }
+    }
+
     /// What Zenoh's own threads do with a sample: they leave it in a queue.
     fn into_queue(self: &Arc<Self>, queue: &SyncSender<Came>) -> impl Fn(Sample) + Send + Sync + 'static {
         let (own, queue) = (self.clone(), queue.clone());
@@ -304,13 +320,14 @@ impl Shared {
 
     /// Publishes an event of this node's; which of its route's counts it is one of.
     fn publish<'a>(&self, way: &'a Way, sequence: u64, leaving: &Leaving) -> &'a AtomicU64 {
+        // The clock first: a pause in between counts against the event, never for it.
+        let sent = self.gateway.clock.now();
         let (head, payload, remaining) = (leaving.head(), leaving.payload(), leaving.remaining());
         if remaining == Span::ZERO {
             return &way.stale;
         }
         let body = Body::Event { kind: head.kind, source: head.source, number: head.number, payload };
-        let (node, sent) = (self.gateway.node, self.gateway.clock.now());
-        let (incarnation, clock) = (self.incarnation, self.clock_number);
+        let (node, incarnation, clock) = (self.gateway.node, self.incarnation, self.clock_number);
         let datagram = Datagram { hops: 0, node, incarnation, sequence, clock, sent, remaining, body };
         let taken = self.put(&datagram, way.place, way.priority, way.express, way.route.congestion);
         if taken { &way.sent } else { &way.refused }
@@ -334,11 +351,12 @@ impl Shared {
     /// A sample came.
     fn take(&self, came: &Came, room: &mut Room) {
         let (sample, tally) = (&came.sample, &self.tally);
+        // No longer than the channel's: that was seen before it waited.
         let payload = sample.payload().to_bytes();
         // `<node>/<type>`, where the key has that many parts.
         let mut parts = sample.key_expr().as_str().rsplit('/');
         let (kind, node) = (parts.next().and_then(decimal::<u32>), parts.next().and_then(decimal::<u64>));
-        let Some(kind) = kind.filter(|_| sample.kind() == SampleKind::Put && payload.len() <= self.payload_max) else {
+        let Some(kind) = kind.filter(|_| sample.kind() == SampleKind::Put) else {
             return count(&tally.malformed);
         };
         let Some(attachment) = sample.attachment() else {
@@ -348,9 +366,10 @@ impl Shared {
         let Ok((datagram, route)) = header::read(&attachment.to_bytes(), &payload, bytes) else {
             return count(&tally.malformed);
         };
-        // Who may publish what is decided by keys.
-        let own_key = datagram.hops > 0 || node == Some(datagram.node);
-        if !matches!(datagram.body, Body::Event { kind: inner, .. } if inner == kind) || !own_key {
+        // Who may publish what is decided by keys. This node's own events may come back by any that forwards; they go no further.
+        let forwarded = self.gateway.hears_forwarded || datagram.node == self.gateway.node;
+        let may = node == Some(datagram.node) || datagram.hops > 0 && forwarded;
+        if !matches!(datagram.body, Body::Event { kind: inner, .. } if inner == kind) || !may {
             return count(&tally.malformed);
         }
         if datagram.node == self.gateway.node || datagram.hops > HOPS_MAX {
@@ -364,15 +383,15 @@ impl Shared {
             Seen::Duplicate => return count(&tally.duplicates),
             Seen::Old => return count(&tally.old),
         }
-        if let Some(left) = self.left(&datagram, came.at) {
+        let now = self.gateway.clock.now();
+        if let Some(left) = self.left(&datagram, came.at, now) {
             self.offer(&datagram, &left);
-            self.forward(&datagram, &left, route as u16, sample);
+            self.forward(&datagram, &left, now, route as u16, sample);
         }
     }
 
-    /// What is left of an event's time; nothing where that is over.
-    fn left(&self, datagram: &Datagram<'_>, came: u64) -> Option<Left> {
-        let now = self.gateway.clock.now();
+    /// What is left `now` of an event's time; nothing where that is over.
+    fn left(&self, datagram: &Datagram<'_>, came: u64, now: u64) -> Option<Left> {
         let mut left = Left::of(datagram.remaining, datagram.clock, datagram.sent, self.clock_number, now);
         if left.skewed {
             count(&self.tally.skewed);
@@ -415,15 +434,15 @@ impl Shared {
         }
     }
 
-    /// Publishes what came anew.
-    fn forward(&self, datagram: &Datagram<'_>, left: &Left, route: u16, sample: &Sample) {
+    /// Publishes what came anew; so much was left of its time at `sent`.
+    fn forward(&self, datagram: &Datagram<'_>, left: &Left, sent: u64, route: u16, sample: &Sample) {
         // The next node would drop it.
         if !self.gateway.forwards || datagram.hops >= HOPS_MAX {
             return;
         }
-        let (clock, sent, hops) = (self.clock_number, self.gateway.clock.now(), datagram.hops + 1);
+        let (clock, hops) = (self.clock_number, datagram.hops + 1);
         let datagram = Datagram { hops, clock, sent, remaining: left.remaining, ..*datagram };
-        // Never waiting: the next sample waits behind it.
+        // With `Drop`, because the next sample waits behind it: where no sample of its priority blocks (`Route::congestion`), not for long.
         if self.put(&datagram, route, sample.priority(), sample.express(), CongestionControl::Drop) {
             count(&self.tally.forwarded);
         }
