@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use takt_linux::{Epoch, clock, sched};
-use takt_model::Span;
+use takt_model::{Span, Time};
 use takt_run::dispatch::Plan;
 use takt_run::event::peer::{HOPS_MAX, Left, Origins, Seen, Turn};
 use takt_run::event::wire::{Body, Datagram};
@@ -20,7 +20,7 @@ use zenoh::{Session, Wait};
 
 use crate::gateway::{Gateway, OpenError, Route, RouteTraffic, Traffic};
 use crate::header::{self, ATTACHMENT, ROUTES_MAX};
-use crate::peers::Peers;
+use crate::peers::{Peers, Told};
 
 /// How long a thread sleeps at most before it looks whether it is to end.
 const LOOK_MAX: Span = Span::from_ms(200);
@@ -137,10 +137,18 @@ impl Gateway {
         let (samples, came) = mpsc::sync_channel(self.room);
         opened.spawn("takt from zenoh".to_owned(), move |shared| {
             let mut room = Room::new(shared);
-            shared.listen(&came, |shared, came| shared.take(came, &mut room));
+            shared.listen(&came, |shared, came| came.into_iter().for_each(|came| shared.take(came, &mut room)));
         })?;
         let (tokens, told) = mpsc::sync_channel(TOKENS_MAX);
-        opened.spawn("takt peers".to_owned(), move |shared| shared.listen(&told, Shared::tell))?;
+        opened.spawn("takt peers".to_owned(), move |shared| {
+            let mut known = Told::default();
+            shared.listen(&told, |shared, came| {
+                // Before, too: who was there when the channel was connected, and goes now, is found and lost.
+                shared.tell(&mut known);
+                came.into_iter().for_each(|came| shared.turn(came, &known));
+                shared.tell(&mut known);
+            });
+        })?;
         opened.declare(&samples, &tokens)?;
         Ok(opened)
     }
@@ -295,12 +303,12 @@ impl Shared {
         }
     }
 
-    /// A thread that takes from such a queue, for its whole life.
-    fn listen(&self, queue: &Receiver<Came>, mut take: impl FnMut(&Shared, &Came)) {
+    /// A thread that takes from such a queue, for its whole life; now and then it is called without anything.
+    fn listen(&self, queue: &Receiver<Came>, mut take: impl FnMut(&Shared, Option<&Came>)) {
         while !self.is_stopped() {
             match queue.recv_timeout(Duration::from_nanos(LOOK_MAX.as_ns())) {
-                Ok(came) => take(self, &came),
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(came) => take(self, Some(&came)),
+                Err(RecvTimeoutError::Timeout) => take(self, None),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -383,9 +391,10 @@ impl Shared {
             Seen::Duplicate => return count(&tally.duplicates),
             Seen::Old => return count(&tally.old),
         }
-        let now = self.gateway.clock.now();
+        // The clocks first: a pause after that counts against the event, never for it.
+        let (at, now) = (self.inlet.now(), self.gateway.clock.now());
         if let Some(left) = self.left(&datagram, came.at, now) {
-            self.offer(&datagram, &left);
+            self.offer(&datagram, &left, at);
             self.forward(&datagram, &left, now, route as u16, sample);
         }
     }
@@ -411,13 +420,14 @@ impl Shared {
     /// A sample of a program that knows nothing of takt.
     fn take_foreign(&self, came: &Came, kind: u32, payload: &[u8], room: &mut Room) {
         let Some(foreign) = self.gateway.foreign else { return count(&self.tally.malformed) };
+        let at = self.inlet.now();
         let remaining = less(foreign.ttl, self.gateway.clock.now().saturating_sub(came.at));
         if remaining == Span::ZERO {
             count(&self.tally.foreign);
             return count(&self.tally.late);
         }
         let left = Left { remaining, transit: None, skewed: false };
-        match self.inlet.offer(kind, foreign.source, room.next, &left, payload) {
+        match self.inlet.offer(kind, foreign.source, room.next, &left, at, payload) {
             Err(EventError::TooLong { .. } | EventError::Reserved(_)) => return count(&self.tally.malformed),
             Err(EventError::NotConnected) => count(&self.tally.unconnected),
             Ok(_) => {}
@@ -426,10 +436,10 @@ impl Shared {
         count(&self.tally.foreign);
     }
 
-    fn offer(&self, datagram: &Datagram<'_>, left: &Left) {
+    fn offer(&self, datagram: &Datagram<'_>, left: &Left, at: Time) {
         let Body::Event { kind, source, number, payload } = datagram.body else { return };
         // Its type and length are those of an event: only a channel that is not connected refuses it.
-        if self.inlet.offer(kind, source, number, left, payload).is_err() {
+        if self.inlet.offer(kind, source, number, left, at, payload).is_err() {
             count(&self.tally.unconnected);
         }
     }
@@ -449,7 +459,7 @@ impl Shared {
     }
 
     /// A token came or went.
-    fn tell(&self, came: &Came) {
+    fn turn(&self, came: &Came, told: &Told) {
         let (key, tally) = (came.sample.key_expr().as_str(), &self.tally);
         let mut parts = key.rsplit('/');
         let (run, _, node) = (parts.next(), parts.next(), parts.next());
@@ -471,8 +481,24 @@ impl Shared {
         let Some(turns) = turns else { return count(&tally.overflowed) };
         for turn in turns {
             count(if *turn == Turn::Found { &tally.found } else { &tally.lost });
-            // Nobody is there to be told before the channel is connected: `Opened::traffic` tells.
+        }
+        // `tell` sees who is there, and not that it is another run.
+        let anew = turns.len() > 1 && self.inlet.connection().is_some_and(|number| told.begins_anew(number, node));
+        for turn in turns.iter().filter(|_| anew) {
             let _ = self.inlet.tell(*turn, node, self.gateway.source);
+        }
+    }
+
+    /// Tells consumers what they do not know yet of who is there: those of a channel that was connected later, too.
+    fn tell(&self, told: &mut Told) {
+        let Some(connection) = self.inlet.connection() else { return };
+        let there = self.peers().nodes();
+        for (turn, node) in told.turns(connection, &there) {
+            if self.inlet.tell(turn, node, self.gateway.source).is_err() {
+                // The channel is connected no more: its next connection is told.
+                return;
+            }
+            told.told(turn, node);
         }
     }
 }

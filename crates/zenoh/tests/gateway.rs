@@ -491,6 +491,29 @@ fn a_gateway_that_ends_or_is_killed_is_lost_and_that_is_an_event() {
 }
 
 #[test]
+fn who_was_there_before_the_channel_was_connected_is_told_on_each_connection() {
+    let _alone = alone();
+    let (session, port) = listening();
+    let channel = Channel::new(Options::default());
+    let other = gateway(1).open(&session, &channel, &plan()).unwrap();
+    let session = connected_to(port);
+    // `robot` connects the channel after it has opened the gateway, and the second time long after.
+    let Some(mut robot) = robot(&session, &gateway(2)) else { return };
+    assert!(until(|| robot.traffic().peers == [1] && robot.count(0, PEER_FOUND) == 1));
+    for connections in 2..4 {
+        drop(robot.connected.take());
+        robot.connected = Some(robot.channel.connect(&robot.dispatching).unwrap());
+        assert!(until(|| robot.count(0, PEER_FOUND) == connections), "there before");
+    }
+    assert_eq!((robot.traffic().found, robot.count(0, PEER_LOST)), (1, 0));
+    drop(robot.connected.take());
+    drop(other);
+    assert!(until(|| robot.traffic().peers.is_empty()));
+    robot.connected = Some(robot.channel.connect(&robot.dispatching).unwrap());
+    assert!(until(|| robot.count(0, PEER_LOST) == 1), "gone meanwhile");
+}
+
+#[test]
 fn two_gateways_with_one_number_are_told_of_it() {
     let _alone = alone();
     let (session, port) = listening();
