@@ -365,9 +365,12 @@ fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of
     let oldest = channel.outlet(&[oldest], 2, Full::Oldest).unwrap();
     let inlet = channel.inlet();
     let left = |remaining| Left { remaining, transit: None, skewed: false };
-    assert_eq!(inlet.offer(1, 7, 0, &left(Span::MAX), b""), Err(EventError::NotConnected));
+    let at = inlet.now();
+    assert_eq!(inlet.offer(1, 7, 0, &left(Span::MAX), at, b""), Err(EventError::NotConnected));
+    assert_eq!(inlet.connection(), None);
     let Some(dispatching) = started(Dispatcher::new(plan).on("steer", handler).unwrap()) else { return };
     let connected = channel.connect(&dispatching).unwrap();
+    assert_eq!(inlet.connection(), Some(0));
     assert!(channel.outlet(&[], 1, Full::Newest).is_err(), "too late");
     let supplier = channel.supplier(9);
     let sent = |kind| {
@@ -392,9 +395,9 @@ fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of
     supplier.push(1, b"for ever").unwrap();
     assert!(newest.next(&mut leaving, Span::from_s(20)) && leaving.remaining() == Span::MAX);
     // What comes goes to consumers alone.
-    assert_eq!(inlet.offer(1, 7, 41, &left(Span::from_s(30)), b"came").unwrap().sent, 0);
-    assert_eq!(inlet.offer(PEER_LOST, 7, 0, &left(Span::MAX), b""), Err(EventError::Reserved(PEER_LOST)));
-    assert!(matches!(inlet.offer(1, 7, 0, &left(Span::MAX), &[0; 257]), Err(EventError::TooLong { .. })));
+    assert_eq!(inlet.offer(1, 7, 41, &left(Span::from_s(30)), at, b"came").unwrap().sent, 0);
+    assert_eq!(inlet.offer(PEER_LOST, 7, 0, &left(Span::MAX), at, b""), Err(EventError::Reserved(PEER_LOST)));
+    assert!(matches!(inlet.offer(1, 7, 0, &left(Span::MAX), at, &[0; 257]), Err(EventError::TooLong { .. })));
     inlet.tell(Turn::Found, 5, 77).unwrap();
     inlet.tell(Turn::Lost, 5, 77).unwrap();
     until(|| seen.lock().unwrap().len() == 4);

@@ -24,6 +24,8 @@ const HAND_OVERS: usize = 500;
 const PAUSE: Span = Span::from_us(500);
 /// A machine that takes longer pauses: in steps of [`PAUSE`].
 const PATIENCE: usize = 200;
+/// How often is looked at most whether the two know each other, or a first sample has come: for 20 s or more.
+const LOOKS_MAX: usize = 40_000;
 
 /// The times of a round in ns, sorted, and how many hand-overs nobody answered.
 type Round = (Vec<u64>, usize);
@@ -48,7 +50,13 @@ fn main() -> ExitCode {
             println!("skipped: SCHED_FIFO or a thread was refused");
             return ExitCode::SUCCESS;
         };
-        all.push(pair);
+        match pair {
+            (Ok(by_gateway), Ok(raw)) => all.push((by_gateway, raw)),
+            (Err(what), _) | (_, Err(what)) => {
+                eprintln!("given up after {LOOKS_MAX} looks: {what}");
+                return ExitCode::FAILURE;
+            }
+        }
     }
     let of = |pick: &dyn Fn(&(Round, Round)) -> f64| median(all.iter().map(pick).collect());
     println!("64 bytes to another session, {rounds} rounds           p50 us   p99 us  missed");
@@ -120,7 +128,16 @@ fn consumer(channel: &Channel, plan: &Plan, epoch: Epoch, seen: &Arc<AtomicU64>)
     Dispatcher::new(plan.clone()).on("event", handler).ok()?.start().ok()
 }
 
-fn by_gateway(one: &Session, two: &Session) -> Option<Round> {
+/// Looks until something is so.
+fn until(mut so: impl FnMut() -> bool) -> bool {
+    (0..LOOKS_MAX).any(|_| {
+        clock::pause(PAUSE);
+        so()
+    })
+}
+
+/// `None`: something that it needs was refused. An error: what never came.
+fn by_gateway(one: &Session, two: &Session) -> Option<Result<Round, &'static str>> {
     let (epoch, seen, plan) = (Epoch::now_is_zero(), Arc::new(AtomicU64::new(0)), plan()?);
     let (from, to) = (Channel::new(Options::default()), Channel::new(Options::default()));
     let route = Route::new("tracks").sends(Pattern::kind(TRACK));
@@ -128,8 +145,8 @@ fn by_gateway(one: &Session, two: &Session) -> Option<Round> {
     let receives = Gateway::new(2, "bench").hears("bench/1/*").open(two, &to, &plan).ok()?;
     let (idle, dispatching) = (consumer(&from, &plan, epoch, &Arc::default())?, consumer(&to, &plan, epoch, &seen)?);
     let connected = (from.connect(&idle).ok()?, to.connect(&dispatching).ok()?);
-    while !(sends.traffic().peers == [2] && receives.traffic().peers == [1]) {
-        clock::pause(PAUSE);
+    if !until(|| sends.traffic().peers == [2] && receives.traffic().peers == [1]) {
+        return Some(Err("the gateways do not hear of each other"));
     }
     let supplier = from.supplier(7);
     let round = hand_overs(epoch, &seen, || {
@@ -137,10 +154,10 @@ fn by_gateway(one: &Session, two: &Session) -> Option<Round> {
     });
     drop((connected, sends, receives));
     let _ = (idle.stop(&mut NullSink), dispatching.stop(&mut NullSink));
-    Some(round)
+    Some(Ok(round))
 }
 
-fn raw(one: &Session, two: &Session) -> Option<Round> {
+fn raw(one: &Session, two: &Session) -> Option<Result<Round, &'static str>> {
     let (epoch, seen) = (Epoch::now_is_zero(), Arc::new(AtomicU64::new(0)));
     let stamp = seen.clone();
     let subscriber = two.declare_subscriber("raw/1/*");
@@ -150,11 +167,14 @@ fn raw(one: &Session, two: &Session) -> Option<Round> {
         let _ = put.priority(Priority::RealTime).express(true).wait();
     };
     // Until the subscription has come there.
-    while seen.load(Ordering::Acquire) == 0 {
+    let came = until(|| {
         put();
-        clock::pause(Span::from_ms(5));
+        seen.load(Ordering::Acquire) > 0
+    });
+    if !came {
+        return Some(Err("no put comes to the subscriber"));
     }
     let round = hand_overs(epoch, &seen, put);
     drop(subscriber);
-    Some(round)
+    Some(Ok(round))
 }

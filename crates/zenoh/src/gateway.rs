@@ -14,7 +14,7 @@ use crate::priority::priorities;
 /// Which events leave at which of Zenoh's priorities: a bounded queue, and an ordinary thread that empties it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// Its name, in errors and in what is counted.
+    /// Its name, in errors and in what is counted: up to 64 bytes, none of them zero.
     pub name: String,
     /// Which events leave by it. No event may be meant by two routes.
     pub sends: Vec<Pattern>,
@@ -24,8 +24,9 @@ pub struct Route {
     pub priority: Option<Priority>,
     /// Whether a sample is sent at once and not put together with others. Default: if its priority is `RealTime`.
     pub express: Option<bool>,
-    /// What Zenoh does where its own queue is full. Default `Drop`: after a short wait (`wait_before_drop`, 1 ms) it drops the sample, *and tells nobody*. With `Block` the route's thread waits, the
-    /// route's queue fills, and what finds no room in that is counted; but Zenoh closes a link that is full for longer than its `wait_before_close` (5 s).
+    /// What Zenoh does where its own queue is full. Default `Drop`: after a short wait (`wait_before_drop`, 1 ms) it drops the sample. With `Block` the route's thread waits, the
+    /// route's queue fills, and what finds no room in that is counted; but after its `wait_before_close` (5 s) Zenoh gives the sample up and closes the link, with all that waits there.
+    /// *Of what it drops it tells nobody, with either*: [`RouteTraffic::sent`] is what Zenoh took. While a `Block` sample waits, a `Drop` one of the same priority waits behind it.
     pub congestion: CongestionControl,
     /// How many events can wait for its thread, 1 to 65,536. Default 256.
     pub room: usize,
@@ -90,12 +91,6 @@ impl Route {
         (self.room, self.full) = (room, full);
         self
     }
-
-    /// Whether Zenoh may drop what was counted as sent, before it left this machine, and tell nobody.
-    #[must_use]
-    pub fn drops_untold(&self) -> bool {
-        self.congestion == CongestionControl::Drop
-    }
 }
 
 /// What becomes of samples without takt's attachment.
@@ -116,7 +111,6 @@ pub struct Foreign {
 /// let tracks = Route::new("tracks").sends(Pattern::kind(1));
 /// let gateway = Gateway::new(1, "fleet/red").with(tracks).hears("fleet/red/*/1");
 /// assert_eq!(gateway.key(5), "fleet/red/1/5");
-/// assert!(gateway.routes[0].drops_untold());
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gateway {
@@ -128,17 +122,20 @@ pub struct Gateway {
     pub clock: Clock,
     /// What leaves. Default nothing: it only hears.
     pub routes: Vec<Route>,
-    /// The key expressions that it hears. A sample's key ends in `/<node>/<type>`.
+    /// The key expressions that it hears, up to 64. A sample's key ends in `/<node>/<type>`. No key may be meant by two of them.
     pub hears: Vec<String>,
-    /// Samples of programs that know nothing of takt: the type is the last part of their key. Default: they count as malformed.
+    /// Whether it takes what other nodes forward: events of one node under the key of another. Default no, they count as malformed: an event of a node comes only from who may publish that node's
+    /// key. If so, whoever may publish any key that is heard can say that it forwards, and so speak for every node.
+    pub hears_forwarded: bool,
+    /// Samples without an attachment, of programs that know nothing of takt: the type is the last part of their key. Default: they count as malformed. They are not forwarded.
     pub foreign: Option<Foreign>,
-    /// Whether what comes from one node is published anew under this one's keys, for those that hear no others. Default no: Zenoh routes.
+    /// Whether what comes from one node is published anew under this one's keys, for those that hear no others and take what is forwarded ([`Gateway::hears_forwarded`]). Default no: Zenoh routes.
     pub forwards: bool,
-    /// Of how many other nodes are kept apart who is there and which events have come. Default 64.
+    /// Of how many other nodes are kept apart who is there and which events have come, 1 to 4096. Default 64.
     pub nodes_max: usize,
     /// After how long a silence of a node its numbers may begin anew, should its clock have been set back. Default 2 s.
     pub forgotten_after: Span,
-    /// How many samples can wait for the thread that offers them to consumers. Default 1024.
+    /// How many samples can wait for the thread that offers them to consumers, 1 to 65,536. Default 1024.
     pub room: usize,
     /// The source of the events [`PEER_FOUND`](takt_run::event::PEER_FOUND) and [`PEER_LOST`](takt_run::event::PEER_LOST). Default 0.
     pub source: u32,
@@ -154,6 +151,7 @@ impl Gateway {
             clock: Clock::Machine,
             routes: Vec::new(),
             hears: Vec::new(),
+            hears_forwarded: false,
             foreign: None,
             forwards: false,
             nodes_max: 64,
@@ -174,6 +172,13 @@ impl Gateway {
     #[must_use]
     pub fn hears(mut self, key: &str) -> Gateway {
         self.hears.push(key.to_owned());
+        self
+    }
+
+    /// Taking what other nodes forward, or not.
+    #[must_use]
+    pub fn hears_forwarded(mut self, so: bool) -> Gateway {
+        self.hears_forwarded = so;
         self
     }
 
@@ -212,14 +217,25 @@ impl Gateway {
         if payload_max > wire::PAYLOAD_MAX {
             return Some(OpenError::Payload(payload_max));
         }
-        if self.room == 0 || self.nodes_max == 0 {
-            return Some(OpenError::Nobody);
+        if !(1..=ROOM_MAX).contains(&self.room) {
+            return Some(OpenError::Samples(self.room));
+        }
+        if !(1..=NODES_MAX).contains(&self.nodes_max) {
+            return Some(OpenError::Nodes(self.nodes_max));
         }
         if keyexpr::new(&self.prefix).map_or(true, keyexpr::is_wild) {
             return Some(OpenError::Prefix(self.prefix.clone()));
         }
-        if let Some(key) = self.hears.iter().find(|key| keyexpr::new(key.as_str()).is_err()) {
-            return Some(OpenError::Key(key.clone()));
+        if self.hears.len() > HEARS_MAX {
+            return Some(OpenError::Hears(self.hears.len()));
+        }
+        let mut heard: Vec<&keyexpr> = Vec::new();
+        for key in &self.hears {
+            let Ok(key) = keyexpr::new(key.as_str()) else { return Some(OpenError::Key(key.clone())) };
+            if let Some(one) = heard.iter().find(|other| other.intersects(key)) {
+                return Some(OpenError::HeardTwice { one: one.to_string(), other: key.to_string() });
+            }
+            heard.push(key);
         }
         if self.routes.len() > ROUTES_MAX {
             return Some(OpenError::Routes(self.routes.len()));
@@ -227,6 +243,9 @@ impl Gateway {
         let levels = plan.levels.len();
         let of = |(at, route): (usize, &Route)| {
             let name = || route.name.clone();
+            if route.name.len() > NAME_MAX || route.name.contains('\0') {
+                return Some(OpenError::Name(name()));
+            }
             if self.routes.iter().take(at).any(|other| other.name == route.name) {
                 return Some(OpenError::Twice(name()));
             }
@@ -254,8 +273,14 @@ impl Gateway {
     }
 }
 
-/// Events that can wait on a route.
+/// Events that can wait on a route, and samples that can wait for the thread that offers them.
 const ROOM_MAX: usize = 1 << 16;
+/// Nodes that are kept apart.
+const NODES_MAX: usize = 1 << 12;
+/// Key expressions that are heard.
+const HEARS_MAX: usize = 64;
+/// Bytes of a route's name.
+const NAME_MAX: usize = 64;
 
 /// Whether some event is meant by a pattern of both.
 fn overlap(one: &[Pattern], other: &[Pattern]) -> bool {
@@ -286,9 +311,26 @@ pub enum OpenError {
     /// Longer payloads than a header can tell.
     #[error("events of this channel have up to {0} bytes, and a sample of the gateway has room for {most} (Options::payload_max)", most = wire::PAYLOAD_MAX)]
     Payload(usize),
-    /// Nothing could come.
-    #[error("a gateway that hears of nobody (room or nodes_max = 0): 1024 and 64 are the defaults")]
-    Nobody,
+    /// Room for no sample, or for too many.
+    #[error("the gateway has room for {0} samples; it can be for 1 to {ROOM_MAX} (Gateway::room)")]
+    Samples(usize),
+    /// No nodes, or too many.
+    #[error("the gateway keeps {0} nodes apart; it can be 1 to {NODES_MAX} (Gateway::nodes_max)")]
+    Nodes(usize),
+    /// Too many key expressions.
+    #[error("{0} key expressions: a gateway hears {HEARS_MAX} at most")]
+    Hears(usize),
+    /// A sample would come twice.
+    #[error("\"{one}\" and \"{other}\", both heard, have keys in common: narrow one of them")]
+    HeardTwice {
+        /// One.
+        one: String,
+        /// The other.
+        other: String,
+    },
+    /// A name that no thread can have.
+    #[error("{0:?} names no route: up to {NAME_MAX} bytes, none of them zero")]
+    Name(String),
     /// Too many routes.
     #[error("{0} routes: a gateway has {ROUTES_MAX} at most")]
     Routes(usize),
@@ -372,7 +414,8 @@ pub struct Traffic {
     pub old: u64,
     /// What was this node's own, or had gone through more than 16 nodes.
     pub loops: u64,
-    /// What is no sample of a gateway: no or a wrong attachment, a key that is not that of the event in it, a payload longer than the channel's, a deletion.
+    /// What is no sample of a gateway: no attachment ([`Gateway::foreign`]) or another one than takt's, a key that is not that of the event in it ([`Gateway::hears_forwarded`]), a payload longer
+    /// than the channel's, a deletion.
     pub malformed: u64,
     /// Samples, and tokens, that found no room in the queue here, or among the nodes that are kept apart.
     pub overflowed: u64,
@@ -433,7 +476,14 @@ mod tests {
         };
         let gateway = Gateway::new(1, "fleet");
         let route = |name| Route::new(name).sends(Pattern::kind(1));
-        assert_eq!(said(&gateway.clone().with(route("a")).hears("fleet/*/1").hears("fleet/**")), "");
+        assert_eq!(said(&gateway.clone().with(route("a")).hears("fleet/*/1").hears("fleet/*/2")), "");
+        assert_eq!(
+            said(&gateway.clone().hears("fleet/*/2").hears("fleet/*/1").hears("*/5/1")),
+            "\"fleet/*/1\" and \"*/5/1\", both heard, have keys in common: narrow one of them"
+        );
+        assert!(said(&gateway.clone().hears("fleet/**").hears("fleet/**")).contains("in common"));
+        let keys = (0..65).map(|at| format!("fleet/*/{at}")).collect();
+        assert_eq!(said(&Gateway { hears: keys, ..gateway.clone() }), "65 key expressions: a gateway hears 64 at most");
         for prefix in ["", "/fleet", "fleet/", "fleet//red", "fleet/*", "fleet/**", "fleet/a$*", "fleet?", "fleet#"] {
             assert!(said(&Gateway::new(1, prefix)).contains("begins no key"), "{prefix}");
         }
@@ -457,7 +507,21 @@ mod tests {
         );
         let many = (0..17).map(|at| Route::new(&at.to_string()));
         assert_eq!(said(&many.fold(gateway.clone(), Gateway::with)), "17 routes: a gateway has 16 at most");
-        assert!(said(&Gateway { room: 0, ..gateway.clone() }).contains("hears of nobody"));
+        assert_eq!(
+            said(&gateway.clone().with(route("a\0b"))),
+            "\"a\\0b\" names no route: up to 64 bytes, none of them zero"
+        );
+        assert!(said(&gateway.clone().with(route(&"a".repeat(65)))).contains("names no route"));
+        for room in [0, 65_537, usize::MAX] {
+            let expected = format!("the gateway has room for {room} samples; it can be for 1 to 65536 (Gateway::room)");
+            assert_eq!(said(&Gateway { room, ..gateway.clone() }), expected);
+        }
+        for nodes_max in [0, 4097, usize::MAX] {
+            let expected =
+                format!("the gateway keeps {nodes_max} nodes apart; it can be 1 to 4096 (Gateway::nodes_max)");
+            assert_eq!(said(&Gateway { nodes_max, ..gateway.clone() }), expected);
+        }
+        assert_eq!(said(&Gateway { room: 65_536, nodes_max: 4096, ..gateway.clone() }), "");
         assert!(matches!(gateway.wrong(&plan, 70_000, &Class::Other), Some(OpenError::Payload(70_000))));
         let urgent = gateway.wrong(&plan, 256, &Class::Fifo { priority: 3 }).unwrap();
         assert!(urgent.to_string().contains("by an ordinary thread"), "{urgent}");

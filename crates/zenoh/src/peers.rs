@@ -14,6 +14,38 @@ pub(crate) struct Peers {
     most: usize,
 }
 
+/// What consumers have been told of who is there.
+#[derive(Default, Debug)]
+pub(crate) struct Told {
+    /// On which connection of the channel, if any.
+    connection: Option<u64>,
+    nodes: BTreeSet<u64>,
+}
+
+impl Told {
+    /// What is to be told now that a connection has these peers: on a new one, who has gone since, and everybody who is there.
+    pub(crate) fn turns(&mut self, connection: u64, there: &[u64]) -> Vec<(Turn, u64)> {
+        let anew = self.connection.replace(connection) != Some(connection);
+        let nodes: BTreeSet<u64> = there.iter().copied().collect();
+        let lost = self.nodes.difference(&nodes).map(|node| (Turn::Lost, *node));
+        let found = nodes.iter().filter(|node| anew || !self.nodes.contains(node)).map(|node| (Turn::Found, *node));
+        lost.chain(found).collect()
+    }
+
+    /// That was told.
+    pub(crate) fn told(&mut self, turn: Turn, node: u64) {
+        match turn {
+            Turn::Found => self.nodes.insert(node),
+            Turn::Lost => self.nodes.remove(&node),
+        };
+    }
+
+    /// A node that was told of begins anew: whether both are to be told.
+    pub(crate) fn begins_anew(&self, connection: u64, node: u64) -> bool {
+        self.connection == Some(connection) && self.nodes.contains(&node)
+    }
+}
+
 impl Peers {
     /// So many at most.
     pub(crate) fn new(most: usize) -> Peers {
@@ -58,6 +90,24 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_connection_is_told_who_is_there_and_who_has_gone() {
+        use Turn::{Found, Lost};
+        let mut told = Told::default();
+        let tell = |told: &mut Told, connection, there: &[u64]| {
+            let turns = told.turns(connection, there);
+            turns.iter().for_each(|(turn, node)| told.told(*turn, *node));
+            turns
+        };
+        assert_eq!(tell(&mut told, 0, &[1, 2]), [(Found, 1), (Found, 2)], "there before");
+        assert!(told.begins_anew(0, 1) && !told.begins_anew(0, 3) && !told.begins_anew(1, 1));
+        assert_eq!(tell(&mut told, 0, &[1, 2]), []);
+        assert_eq!(tell(&mut told, 0, &[2, 3]), [(Lost, 1), (Found, 3)]);
+        assert_eq!(told.turns(0, &[3]), [(Lost, 2)], "which nobody hears: the channel is connected no more");
+        assert_eq!(tell(&mut told, 1, &[3]), [(Lost, 2), (Found, 3)], "another connection");
+        assert_eq!(tell(&mut told, 1, &[]), [(Lost, 3)]);
+    }
 
     #[test]
     fn a_node_is_there_while_any_of_its_runs_is_and_a_new_run_is_told() {

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use takt_linux::{Epoch, clock, sched};
-use takt_model::Span;
+use takt_model::{Span, Time};
 use takt_run::dispatch::Plan;
 use takt_run::event::peer::{HOPS_MAX, Left, Origins, Seen, Turn};
 use takt_run::event::wire::{Body, Datagram};
@@ -19,8 +19,8 @@ use zenoh::sample::{Locality, Sample, SampleKind};
 use zenoh::{Session, Wait};
 
 use crate::gateway::{Gateway, OpenError, Route, RouteTraffic, Traffic};
-use crate::header::{self, ROUTES_MAX};
-use crate::peers::Peers;
+use crate::header::{self, ATTACHMENT, ROUTES_MAX};
+use crate::peers::{Peers, Told};
 
 /// How long a thread sleeps at most before it looks whether it is to end.
 const LOOK_MAX: Span = Span::from_ms(200);
@@ -137,10 +137,18 @@ impl Gateway {
         let (samples, came) = mpsc::sync_channel(self.room);
         opened.spawn("takt from zenoh".to_owned(), move |shared| {
             let mut room = Room::new(shared);
-            shared.listen(&came, |shared, came| shared.take(came, &mut room));
+            shared.listen(&came, |shared, came| came.into_iter().for_each(|came| shared.take(came, &mut room)));
         })?;
         let (tokens, told) = mpsc::sync_channel(TOKENS_MAX);
-        opened.spawn("takt peers".to_owned(), move |shared| shared.listen(&told, Shared::tell))?;
+        opened.spawn("takt peers".to_owned(), move |shared| {
+            let mut known = Told::default();
+            shared.listen(&told, |shared, came| {
+                // Before, too: who was there when the channel was connected, and goes now, is found and lost.
+                shared.tell(&mut known);
+                came.into_iter().for_each(|came| shared.turn(came, &known));
+                shared.tell(&mut known);
+            });
+        })?;
         opened.declare(&samples, &tokens)?;
         Ok(opened)
     }
@@ -162,7 +170,7 @@ impl Opened {
         let mut subscribers = Vec::new();
         for key in &gateway.hears {
             let subscriber = session.declare_subscriber(key).allowed_origin(Locality::Remote);
-            let subscriber = subscriber.callback(shared.into_queue(samples)).wait();
+            let subscriber = subscriber.callback(shared.checked(shared.into_queue(samples))).wait();
             subscribers.push(subscriber.map_err(refused(format!("a subscriber to \"{key}\"")))?);
         }
         let all = format!("{}/*/alive/*", gateway.prefix);
@@ -269,6 +277,22 @@ impl Shared {
         self.stopped.load(Ordering::Acquire)
     }
 
+    /// What is too long, before it waits or is copied: room in the queue is for so many samples, not bytes.
+    fn checked(
+        self: &Arc<Self>,
+        then: impl Fn(Sample) + Send + Sync + 'static,
+    ) -> impl Fn(Sample) + Send + Sync + 'static {
+        let own = self.clone();
+        move |sample| {
+            let attached = sample.attachment().is_none_or(|attachment| attachment.len() == ATTACHMENT);
+            if attached && sample.payload().len() <= own.payload_max {
+                then(sample);
+            } else {
+                count(&own.tally.malformed);
+            }
+        }
+    }
+
     /// What Zenoh's own threads do with a sample: they leave it in a queue.
     fn into_queue(self: &Arc<Self>, queue: &SyncSender<Came>) -> impl Fn(Sample) + Send + Sync + 'static {
         let (own, queue) = (self.clone(), queue.clone());
@@ -279,12 +303,12 @@ impl Shared {
         }
     }
 
-    /// A thread that takes from such a queue, for its whole life.
-    fn listen(&self, queue: &Receiver<Came>, mut take: impl FnMut(&Shared, &Came)) {
+    /// A thread that takes from such a queue, for its whole life; now and then it is called without anything.
+    fn listen(&self, queue: &Receiver<Came>, mut take: impl FnMut(&Shared, Option<&Came>)) {
         while !self.is_stopped() {
             match queue.recv_timeout(Duration::from_nanos(LOOK_MAX.as_ns())) {
-                Ok(came) => take(self, &came),
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(came) => take(self, Some(&came)),
+                Err(RecvTimeoutError::Timeout) => take(self, None),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -304,13 +328,14 @@ impl Shared {
 
     /// Publishes an event of this node's; which of its route's counts it is one of.
     fn publish<'a>(&self, way: &'a Way, sequence: u64, leaving: &Leaving) -> &'a AtomicU64 {
+        // The clock first: a pause in between counts against the event, never for it.
+        let sent = self.gateway.clock.now();
         let (head, payload, remaining) = (leaving.head(), leaving.payload(), leaving.remaining());
         if remaining == Span::ZERO {
             return &way.stale;
         }
         let body = Body::Event { kind: head.kind, source: head.source, number: head.number, payload };
-        let (node, sent) = (self.gateway.node, self.gateway.clock.now());
-        let (incarnation, clock) = (self.incarnation, self.clock_number);
+        let (node, incarnation, clock) = (self.gateway.node, self.incarnation, self.clock_number);
         let datagram = Datagram { hops: 0, node, incarnation, sequence, clock, sent, remaining, body };
         let taken = self.put(&datagram, way.place, way.priority, way.express, way.route.congestion);
         if taken { &way.sent } else { &way.refused }
@@ -334,11 +359,12 @@ impl Shared {
     /// A sample came.
     fn take(&self, came: &Came, room: &mut Room) {
         let (sample, tally) = (&came.sample, &self.tally);
+        // No longer than the channel's: that was seen before it waited.
         let payload = sample.payload().to_bytes();
         // `<node>/<type>`, where the key has that many parts.
         let mut parts = sample.key_expr().as_str().rsplit('/');
         let (kind, node) = (parts.next().and_then(decimal::<u32>), parts.next().and_then(decimal::<u64>));
-        let Some(kind) = kind.filter(|_| sample.kind() == SampleKind::Put && payload.len() <= self.payload_max) else {
+        let Some(kind) = kind.filter(|_| sample.kind() == SampleKind::Put) else {
             return count(&tally.malformed);
         };
         let Some(attachment) = sample.attachment() else {
@@ -348,9 +374,10 @@ impl Shared {
         let Ok((datagram, route)) = header::read(&attachment.to_bytes(), &payload, bytes) else {
             return count(&tally.malformed);
         };
-        // Who may publish what is decided by keys.
-        let own_key = datagram.hops > 0 || node == Some(datagram.node);
-        if !matches!(datagram.body, Body::Event { kind: inner, .. } if inner == kind) || !own_key {
+        // Who may publish what is decided by keys. This node's own events may come back by any that forwards; they go no further.
+        let forwarded = self.gateway.hears_forwarded || datagram.node == self.gateway.node;
+        let may = node == Some(datagram.node) || datagram.hops > 0 && forwarded;
+        if !matches!(datagram.body, Body::Event { kind: inner, .. } if inner == kind) || !may {
             return count(&tally.malformed);
         }
         if datagram.node == self.gateway.node || datagram.hops > HOPS_MAX {
@@ -364,15 +391,16 @@ impl Shared {
             Seen::Duplicate => return count(&tally.duplicates),
             Seen::Old => return count(&tally.old),
         }
-        if let Some(left) = self.left(&datagram, came.at) {
-            self.offer(&datagram, &left);
-            self.forward(&datagram, &left, route as u16, sample);
+        // The clocks first: a pause after that counts against the event, never for it.
+        let (at, now) = (self.inlet.now(), self.gateway.clock.now());
+        if let Some(left) = self.left(&datagram, came.at, now) {
+            self.offer(&datagram, &left, at);
+            self.forward(&datagram, &left, now, route as u16, sample);
         }
     }
 
-    /// What is left of an event's time; nothing where that is over.
-    fn left(&self, datagram: &Datagram<'_>, came: u64) -> Option<Left> {
-        let now = self.gateway.clock.now();
+    /// What is left `now` of an event's time; nothing where that is over.
+    fn left(&self, datagram: &Datagram<'_>, came: u64, now: u64) -> Option<Left> {
         let mut left = Left::of(datagram.remaining, datagram.clock, datagram.sent, self.clock_number, now);
         if left.skewed {
             count(&self.tally.skewed);
@@ -392,13 +420,14 @@ impl Shared {
     /// A sample of a program that knows nothing of takt.
     fn take_foreign(&self, came: &Came, kind: u32, payload: &[u8], room: &mut Room) {
         let Some(foreign) = self.gateway.foreign else { return count(&self.tally.malformed) };
+        let at = self.inlet.now();
         let remaining = less(foreign.ttl, self.gateway.clock.now().saturating_sub(came.at));
         if remaining == Span::ZERO {
             count(&self.tally.foreign);
             return count(&self.tally.late);
         }
         let left = Left { remaining, transit: None, skewed: false };
-        match self.inlet.offer(kind, foreign.source, room.next, &left, payload) {
+        match self.inlet.offer(kind, foreign.source, room.next, &left, at, payload) {
             Err(EventError::TooLong { .. } | EventError::Reserved(_)) => return count(&self.tally.malformed),
             Err(EventError::NotConnected) => count(&self.tally.unconnected),
             Ok(_) => {}
@@ -407,30 +436,30 @@ impl Shared {
         count(&self.tally.foreign);
     }
 
-    fn offer(&self, datagram: &Datagram<'_>, left: &Left) {
+    fn offer(&self, datagram: &Datagram<'_>, left: &Left, at: Time) {
         let Body::Event { kind, source, number, payload } = datagram.body else { return };
         // Its type and length are those of an event: only a channel that is not connected refuses it.
-        if self.inlet.offer(kind, source, number, left, payload).is_err() {
+        if self.inlet.offer(kind, source, number, left, at, payload).is_err() {
             count(&self.tally.unconnected);
         }
     }
 
-    /// Publishes what came anew.
-    fn forward(&self, datagram: &Datagram<'_>, left: &Left, route: u16, sample: &Sample) {
+    /// Publishes what came anew; so much was left of its time at `sent`.
+    fn forward(&self, datagram: &Datagram<'_>, left: &Left, sent: u64, route: u16, sample: &Sample) {
         // The next node would drop it.
         if !self.gateway.forwards || datagram.hops >= HOPS_MAX {
             return;
         }
-        let (clock, sent, hops) = (self.clock_number, self.gateway.clock.now(), datagram.hops + 1);
+        let (clock, hops) = (self.clock_number, datagram.hops + 1);
         let datagram = Datagram { hops, clock, sent, remaining: left.remaining, ..*datagram };
-        // Never waiting: the next sample waits behind it.
+        // With `Drop`, because the next sample waits behind it: where no sample of its priority blocks (`Route::congestion`), not for long.
         if self.put(&datagram, route, sample.priority(), sample.express(), CongestionControl::Drop) {
             count(&self.tally.forwarded);
         }
     }
 
     /// A token came or went.
-    fn tell(&self, came: &Came) {
+    fn turn(&self, came: &Came, told: &Told) {
         let (key, tally) = (came.sample.key_expr().as_str(), &self.tally);
         let mut parts = key.rsplit('/');
         let (run, _, node) = (parts.next(), parts.next(), parts.next());
@@ -452,8 +481,24 @@ impl Shared {
         let Some(turns) = turns else { return count(&tally.overflowed) };
         for turn in turns {
             count(if *turn == Turn::Found { &tally.found } else { &tally.lost });
-            // Nobody is there to be told before the channel is connected: `Opened::traffic` tells.
+        }
+        // `tell` sees who is there, and not that it is another run.
+        let anew = turns.len() > 1 && self.inlet.connection().is_some_and(|number| told.begins_anew(number, node));
+        for turn in turns.iter().filter(|_| anew) {
             let _ = self.inlet.tell(*turn, node, self.gateway.source);
+        }
+    }
+
+    /// Tells consumers what they do not know yet of who is there: those of a channel that was connected later, too.
+    fn tell(&self, told: &mut Told) {
+        let Some(connection) = self.inlet.connection() else { return };
+        let there = self.peers().nodes();
+        for (turn, node) in told.turns(connection, &there) {
+            if self.inlet.tell(turn, node, self.gateway.source).is_err() {
+                // The channel is connected no more: its next connection is told.
+                return;
+            }
+            told.told(turn, node);
         }
     }
 }

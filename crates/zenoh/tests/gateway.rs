@@ -296,7 +296,12 @@ fn what_is_not_to_be_is_counted_and_dropped() {
     put("fleet/5/1", &long, written(&by_hand(5, 0, 0, 0, Span::MAX, &long)), &malformed);
     put("fleet/5/1", b"a", Some(header::write(&forever(5, 0), 16).to_vec()), &malformed);
     put("fleet/2/1", b"a", written(&forever(2, 0)), &|traffic| traffic.loops += 1);
-    put("fleet/9/1", b"a", written(&Datagram { hops: 17, ..forever(5, 0) }), &|traffic| traffic.loops += 1);
+    put("fleet/9/1", b"a", written(&Datagram { hops: 1, ..forever(2, 0) }), &|traffic| traffic.loops += 1);
+    put("fleet/5/1", b"a", written(&Datagram { hops: 17, ..forever(5, 0) }), &|traffic| traffic.loops += 1);
+    // Who may publish the keys of node 9 only.
+    for hops in [0, 1, 17] {
+        put("fleet/9/1", b"a", written(&Datagram { hops, ..forever(5, u64::MAX - 1) }), &malformed);
+    }
     let new = |traffic: &mut Traffic| {
         traffic.events += 1;
         traffic.unsynchronized += 1;
@@ -304,13 +309,42 @@ fn what_is_not_to_be_is_counted_and_dropped() {
     put("fleet/5/1", b"a", written(&forever(5, 10)), &new);
     put("fleet/5/1", b"a", written(&forever(5, 10)), &|traffic| traffic.duplicates += 1);
     put("fleet/5/1", b"a", Some(header::write(&forever(5, 10), 1).to_vec()), &new);
-    put("fleet/9/1", b"a", written(&Datagram { hops: 1, ..forever(5, 10) }), &|traffic| traffic.duplicates += 1);
     put("fleet/5/1", b"a", written(&Datagram { incarnation: 4, ..forever(5, 11) }), &|traffic| traffic.old += 1);
     put("fleet/5/1", b"a", written(&forever(5, 5000)), &new);
     put("fleet/5/1", b"a", written(&forever(5, 11)), &|traffic| traffic.old += 1);
     raw.delete("fleet/5/1").wait().unwrap();
-    assert!(until(|| robot.traffic().malformed == base.malformed + 10), "a deletion is no event");
+    assert!(until(|| robot.traffic().malformed == base.malformed + 13), "a deletion is no event");
     assert!(until(|| robot.count(0, TRACK) == 3));
+}
+
+#[test]
+fn what_others_forward_is_taken_where_that_is_wanted() {
+    let _alone = alone();
+    // Peers of Zenoh route nothing: what the raw session says comes to node 3 only, which forwards it to node 2.
+    let (session, port) = listening();
+    let Some(third) = robot(&session, &gateway(3).forwarding()) else { return };
+    let Some(right) = robot(&connected_to(port), &gateway(2).hears_forwarded(true)) else { return };
+    assert!(until(|| third.traffic().peers == [2] && right.traffic().peers == [3]));
+    let raw = connected_to(port);
+    let put = |by: &Session, key: &str, hops, sequence| {
+        let datagram = Datagram { hops, ..by_hand(5, sequence, 0, 0, Span::MAX, b"a") };
+        by.put(key, b"a").attachment(header::write(&datagram, 0).to_vec()).wait().unwrap();
+    };
+    let mut sequence = 0;
+    // The subscriptions come there one after the other.
+    while right.traffic().events == 0 && sequence < 4_000 {
+        put(&raw, "fleet/5/1", 0, sequence);
+        sequence += 1;
+        clock::pause(Span::from_ms(5));
+    }
+    assert!(until(|| right.traffic().events > 0 && right.traffic().events == third.traffic().forwarded));
+    let events = right.traffic().events;
+    put(&session, "fleet/9/1", 1, sequence);
+    assert!(until(|| right.traffic().events == events + 1), "whoever says that it forwards: {:?}", right.traffic());
+    put(&session, "fleet/9/1", 0, sequence + 1);
+    put(&session, "fleet/9/1", 17, sequence + 1);
+    assert!(until(|| right.traffic().malformed == 1 && right.traffic().loops == 1), "{:?}", right.traffic());
+    assert_eq!(right.traffic().events, events + 1);
 }
 
 #[test]
@@ -393,8 +427,12 @@ fn programs_that_know_nothing_of_takt_are_heard_where_that_is_wanted() {
     for (key, payload) in [("fleet/camera/x", "frame".to_owned()), ("fleet/camera/1", "x".repeat(257))] {
         raw.put(key, payload).wait().unwrap();
     }
+    // Attachments of their own are not takt's.
+    for length in [1, header::ATTACHMENT] {
+        raw.put("fleet/camera/1", "frame").attachment(vec![7; length]).wait().unwrap();
+    }
     raw.put(format!("fleet/camera/{PEER_LOST}"), "").wait().unwrap();
-    assert!(until(|| robot.traffic().malformed == 3), "{:?}", robot.traffic());
+    assert!(until(|| robot.traffic().malformed == 5), "{:?}", robot.traffic());
 }
 
 /// The port of a test's session, for the process that it starts.
@@ -450,6 +488,29 @@ fn a_gateway_that_ends_or_is_killed_is_lost_and_that_is_an_event() {
     other.kill();
     assert!(until(|| robot.traffic().peers.is_empty() && robot.count(0, PEER_LOST) == 1), "{:?}", robot.traffic());
     assert_eq!(robot.payloads(0, PEER_LOST)[0], 9_u64.to_be_bytes());
+}
+
+#[test]
+fn who_was_there_before_the_channel_was_connected_is_told_on_each_connection() {
+    let _alone = alone();
+    let (session, port) = listening();
+    let channel = Channel::new(Options::default());
+    let other = gateway(1).open(&session, &channel, &plan()).unwrap();
+    let session = connected_to(port);
+    // `robot` connects the channel after it has opened the gateway, and the second time long after.
+    let Some(mut robot) = robot(&session, &gateway(2)) else { return };
+    assert!(until(|| robot.traffic().peers == [1] && robot.count(0, PEER_FOUND) == 1));
+    for connections in 2..4 {
+        drop(robot.connected.take());
+        robot.connected = Some(robot.channel.connect(&robot.dispatching).unwrap());
+        assert!(until(|| robot.count(0, PEER_FOUND) == connections), "there before");
+    }
+    assert_eq!((robot.traffic().found, robot.count(0, PEER_LOST)), (1, 0));
+    drop(robot.connected.take());
+    drop(other);
+    assert!(until(|| robot.traffic().peers.is_empty()));
+    robot.connected = Some(robot.channel.connect(&robot.dispatching).unwrap());
+    assert!(until(|| robot.count(0, PEER_LOST) == 1), "gone meanwhile");
 }
 
 #[test]

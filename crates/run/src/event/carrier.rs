@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 use takt_linux::{Epoch, PiMutex};
 use takt_model::{Span, Time};
 
-use super::channel::{Inner, Pushed};
+use super::channel::{Inner, Live, Pushed};
 use super::error::EventError;
 use super::filter::{Head, Pattern};
 use super::inbox::{PEER_FOUND, PEER_LOST, Stored};
@@ -52,11 +52,12 @@ impl Out {
     }
 
     /// Whether it waits now.
-    pub(super) fn push(&self, head: &Head, payload: &[u8], now: Time) -> bool {
+    pub(super) fn push(&self, head: &Head, payload: &[u8], live: &Live) -> bool {
+        // Before what remains is read: a pause in between counts against the event, never for it.
         let here = self.clock.now();
         let expires = match head.expires {
             Time::MAX => Time::MAX,
-            expires => here.saturating_add(expires.saturating_since(now)),
+            expires => here.saturating_add(expires.saturating_since(live.now())),
         };
         let number = self.pushed.fetch_add(1, Ordering::Relaxed);
         let kept = self.waiting.lock().push(self.full, number, &Head { sent: here, expires, ..*head }, payload);
@@ -177,14 +178,28 @@ impl Drop for Outlet {
 /// Offers events that came from elsewhere to the consumers of a channel. They go to no peers of its node, and to no outlet.
 pub struct Inlet {
     inner: Arc<Inner>,
+    /// A clock of its own: that of the channel's dispatcher may be another with each connection.
+    clock: Epoch,
 }
 
 impl Inlet {
     pub(super) fn new(inner: Arc<Inner>) -> Inlet {
-        Inlet { inner }
+        Inlet { inner, clock: Epoch::now_is_zero() }
     }
 
-    /// An event came, with what is left of its time.
+    /// The time, for [`Inlet::offer`].
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Which connection of the channel this is, if it is connected: another number each time.
+    #[must_use]
+    pub fn connection(&self) -> Option<u64> {
+        self.inner.live().map(|live| live.number())
+    }
+
+    /// An event came, of whose time so much was left at `at` by [`Inlet::now`]: to be read before what is left is reckoned, so that no pause since then extends it.
     ///
     /// # Errors
     /// Its payload is too long, its type is one of the channel's own, or the channel is not connected.
@@ -194,11 +209,14 @@ impl Inlet {
         source: u32,
         number: u64,
         left: &Left,
+        at: Time,
         payload: &[u8],
     ) -> Result<Pushed, EventError> {
         self.inner.takes(kind, payload)?;
         let live = self.inner.live().ok_or(EventError::NotConnected)?;
-        Ok(live.offer(&left.head(kind, source, number, live.now()), payload))
+        let now = live.now();
+        let then = now.saturating_sub(self.clock.now().saturating_since(at));
+        Ok(live.offer(&left.head(kind, source, number, then), payload))
     }
 
     /// Tells those who subscribed to [`PEER_FOUND`] and [`PEER_LOST`] what changed about a node. The event has this source, and the number 0.

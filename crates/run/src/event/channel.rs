@@ -74,6 +74,8 @@ pub(super) struct Inner {
     live: PiMutex<Option<Arc<Live>>>,
     /// Held while threads start, which pushes need not wait for.
     connecting: PiMutex<()>,
+    /// How often it was connected.
+    connections: AtomicU64,
     history: Arc<PiMutex<History>>,
     observers: PiMutex<Vec<Observer>>,
 }
@@ -87,6 +89,8 @@ struct History {
 
 /// A channel that is connected.
 pub(super) struct Live {
+    /// Which connection of its channel it is.
+    number: u64,
     history: Option<Arc<PiMutex<History>>>,
     lanes: Vec<Lane>,
     outlets: Vec<Arc<Out>>,
@@ -106,6 +110,10 @@ impl Live {
 
     pub(super) fn clock(&self) -> Epoch {
         self.clock
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -145,7 +153,7 @@ impl Live {
             pushed.unsent += outcome.dropped;
         }
         for outlet in self.outlets.iter().filter(|outlet| outlet.wants(head)) {
-            let kept = outlet.push(head, payload, self.now());
+            let kept = outlet.push(head, payload, self);
             pushed.sent += usize::from(kept);
             pushed.unsent += usize::from(!kept);
         }
@@ -206,6 +214,7 @@ impl Channel {
                 outlets: PiMutex::new(Vec::new()),
                 live: PiMutex::new(None),
                 connecting: PiMutex::new(()),
+                connections: AtomicU64::new(0),
                 history,
                 observers: PiMutex::new(Vec::new()),
             }),
@@ -289,6 +298,7 @@ impl Channel {
             inbox.begin(now);
         }
         let live = Arc::new(Live {
+            number: self.inner.connections.fetch_add(1, Ordering::Relaxed),
             history: (self.inner.options.history > 0).then(|| self.inner.history.clone()),
             lanes,
             outlets,

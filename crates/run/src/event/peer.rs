@@ -59,9 +59,14 @@ impl Stream {
         self.incarnation
     }
 
+    /// Whether a number is too old to say anything of it.
+    const fn is_old(&self, number: u64) -> bool {
+        number.saturating_add(WINDOW) < self.next
+    }
+
     /// An event came.
     pub fn see(&mut self, number: u64) -> Seen {
-        if number.saturating_add(WINDOW) < self.next {
+        if self.is_old(number) {
             return Seen::Old;
         }
         self.expect(number.saturating_add(1));
@@ -212,7 +217,8 @@ impl Origins {
 
     /// The numbers of a node's run; `None` where there is no room, or that run is over.
     ///
-    /// `first` is where its numbers begin to count, should it be new.
+    /// `first` is where its numbers begin to count, should it be new: the number that came. One that is too old is no sign of the run that it would have to be of: where nothing else comes for long
+    /// enough, the numbers begin anew with it.
     pub fn of(&mut self, node: u64, incarnation: u64, first: u64, now: Time) -> Option<&mut Stream> {
         let after = self.forgotten_after;
         let silent = |row: &Origin| row.heard.saturating_add(after) < now;
@@ -229,11 +235,13 @@ impl Origins {
         if known.node == node && incarnation < known.stream.incarnation && !silent(known) {
             return None;
         }
-        if known.node != node || known.stream.incarnation != incarnation {
+        let old = known.node == node && known.stream.incarnation == incarnation && known.stream.is_old(first);
+        if known.node != node || known.stream.incarnation != incarnation || old && silent(known) {
             self.ended = self.ended.and(&known.stream);
             *known = row;
+        } else if !old {
+            known.heard = now;
         }
-        known.heard = now;
         Some(&mut known.stream)
     }
 
@@ -373,6 +381,16 @@ mod tests {
         assert_eq!([see(3, 2, 0, 207), see(3, 2, u64::MAX - 1, 208)], [Some(Seen::New); 2]);
         assert_eq!(see(3, 3, 0, 209), Some(Seen::New));
         assert_eq!(origins.sums().lost, u64::MAX);
+    }
+
+    #[test]
+    fn a_number_far_too_great_silences_a_node_for_a_while_only() {
+        let at = |ms: u64| Time::ZERO + Span::from_ms(ms);
+        let mut origins = Origins::new(2, Span::from_ms(100));
+        let mut see = |number, ms| origins.of(1, 5, number, at(ms)).map(|stream| stream.see(number));
+        assert_eq!([see(4, 0), see(u64::MAX - 1, 1)], [Some(Seen::New); 2]);
+        assert_eq!([see(5, 50), see(6, 101)], [Some(Seen::Old); 2], "what is too old keeps no run alive");
+        assert_eq!([see(7, 102), see(7, 103), see(8, 104)], [Seen::New, Seen::Duplicate, Seen::New].map(Some));
     }
 
     #[test]
