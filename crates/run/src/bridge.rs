@@ -24,16 +24,17 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use takt_linux::{Epoch, PiMutex, futex};
+use takt_linux::{Epoch, PiMutex};
 use takt_model::Span;
 use thiserror::Error;
 use tokio::sync::oneshot::{self, Sender};
 
-use crate::dispatch::{Dispatching, Handle, IDLE_MAX, Job, PushError, rouse};
+use crate::dispatch::{Dispatching, Handle, IDLE_MAX, Job, PushError};
 use crate::start::STACK_BYTES;
+use crate::sync::{self, Word, rouse};
 
 /// How often the bridge looks for jobs that were omitted, while any is awaited.
 const LOOK: Span = Span::from_ms(10);
@@ -91,7 +92,7 @@ struct Link<Q, A> {
     epoch: Epoch,
     slots: Vec<PiMutex<Slot<Q, A>>>,
     /// A futex of the bridge's thread.
-    word: AtomicU32,
+    word: Word,
     stopped: AtomicBool,
 }
 
@@ -154,7 +155,7 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
             handle,
             epoch: dispatching.epoch(),
             slots: (0..slots).map(|_| PiMutex::new(Slot::Free)).collect(),
-            word: AtomicU32::new(0),
+            word: Word::new(0),
             stopped: AtomicBool::new(false),
         });
         let (inner, own) = (self.inner.clone(), link.clone());
@@ -248,7 +249,7 @@ impl<Q, A> Link<Q, A> {
             self.deliver(omitted);
             self.give_up(omitted, |job| over || job.is_some_and(|job| job < oldest), |job| job < oldest);
             let waits = self.slots.iter().any(|slot| !matches!(*slot.lock(), Slot::Free));
-            futex::wait(&self.word, seen, clock, clock.now().saturating_add(if waits { LOOK } else { IDLE_MAX }));
+            sync::wait(&self.word, seen, clock, clock.now().saturating_add(if waits { LOOK } else { IDLE_MAX }));
         }
     }
 
