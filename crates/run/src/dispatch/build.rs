@@ -131,7 +131,7 @@ pub(crate) fn core<T: Tell>(plan: &Plan, places: &Places, cpu: u32, tell: T) -> 
         tasks(plan, task).into_iter().map(distance).collect()
     };
     let place = (&plan.system, plan.node, cpu);
-    let mut core = Core::new(place, plan.levels()?, distances, |task| followers(plan, places, task), backlog, tell)?;
+    let mut core = Core::new(place, plan.resolved()?, distances, |task| followers(plan, places, task), backlog, tell)?;
     if plan.varies() {
         core.vary();
     }

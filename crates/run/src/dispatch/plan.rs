@@ -151,7 +151,7 @@ impl Plan {
     }
 
     /// The levels of all plans, each for the rates that hold in it.
-    pub(super) fn levels(&self) -> Result<Vec<plan::Plan>, PlanError> {
+    pub(super) fn resolved(&self) -> Result<Vec<plan::Plan>, PlanError> {
         let Some(spec) = self.system.nodes.get(self.node.index()) else { return Ok(Vec::new()) };
         let strategies = strategies(&self.system, self.node, spec);
         let rates = |plan| {
