@@ -393,8 +393,12 @@ impl Shared {
         switched.locked = switched.locked.max(self.epoch().now().saturating_since(locked));
     }
 
-    /// Each thread has the priority of the level that it serves by the plan in force.
+    /// Each thread has the priority of the level that it serves by the plan in force. Not after the stop: then threads end, and the kernel may have given
+    /// the number of one to a thread of somebody else.
     fn set_priorities(&self, held: &mut Held) {
+        if held.stopping.is_some() {
+            return;
+        }
         let Some(priorities) = self.priorities.get(held.core.plan()) else { return };
         for worker in &mut held.workers {
             let wanted = priorities.get(worker.role as usize).copied();

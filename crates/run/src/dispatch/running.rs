@@ -192,7 +192,8 @@ impl Handle {
     /// Releases a job now; its number. Its deadline counts from here. Takes one lock for a moment, allocates nothing, never waits for room.
     ///
     /// # Errors
-    /// Why the job was not queued.
+    /// Why the job was not queued. Where it was for room ([`PushError::Full`]), a rejected job is counted and told, and the least distance of a sporadic
+    /// operation counts from the last job that found room: one may try again at once.
     pub fn push(&self) -> Result<u64, PushError> {
         self.shared.push(self.place, |_, _| ())
     }
