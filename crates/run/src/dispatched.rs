@@ -11,11 +11,14 @@ use takt_log::Sink;
 use takt_model::draw::Draw;
 use takt_model::{NodeId, Span, System, Task, Time};
 
-use crate::dispatch::{Anomaly, Dispatcher, Limits, Options, Plan, StartError, StopError, Stopped};
+use crate::dispatch::{
+    Anomaly, Dispatcher, Dispatching, Evidence, Evident, LEAD, Limits, Options, Plan, StartError, StopError, Stopped,
+};
 use crate::error::{RunError, grant};
-use crate::start::{GRACE, LOOK, Progress, note_of_lost, note_of_steal, records};
+use crate::kernel::{self, Kernel, Outcome};
+use crate::start::{GRACE, LOOK, Progress, note_of_lost, note_of_steal, notes_of_kernel, records};
 use crate::work::{Work, Worked};
-use crate::{Prepared, RunOptions, RunSummary, TaskSummary};
+use crate::{Prepared, Recorded, RunOptions, RunSummary, TaskSummary};
 
 /// Jobs of one task that may wait: as `sim` does, a late task catches up.
 const BACKLOG: u32 = 1024;
@@ -60,6 +63,7 @@ impl Prepared {
     pub(crate) fn run_dispatched(
         &self,
         plan: &Plan,
+        kernel: Option<Kernel>,
         sink: &mut impl Sink,
         progress: &mut Progress<'_>,
     ) -> Result<RunSummary, RunError> {
@@ -106,44 +110,118 @@ impl Prepared {
             dispatcher = dispatcher.on(&task.name, handler).map_err(refused)?;
         }
         let steal_before = clock::steal();
-        let mut dispatching = dispatcher.start().map_err(refused)?;
+        let dispatching = dispatcher.ready().map_err(refused)?;
+        let mut account = Account::new(plan, &dispatching, kernel)?;
+        let epoch = Epoch::in_future(LEAD);
+        account.begin(epoch);
+        dispatching.go(epoch);
+        let mut dispatching = dispatching;
         let end = Time::ZERO.saturating_add(self.options.duration);
         let mut interrupted = None;
         // A timer thread that gets its CPU late has arrivals to tell still.
         while !dispatching.is_over() && dispatching.now() < end.saturating_add(GRACE) && interrupted.is_none() {
-            clock::pause(LOOK.min(end.saturating_since(dispatching.now())).max(Span::from_ms(1)));
-            dispatching.drain(sink);
+            let pause = LOOK.min(end.saturating_since(dispatching.now())).max(Span::from_ms(1));
+            account.look(pause, &mut dispatching, sink);
             progress(dispatching.now().min(end));
             interrupted = signals.caught();
         }
-        let stopped = dispatching.stop(sink).map_err(|error| match error {
+        let told = account.finish(dispatching, sink).map_err(|error| match error {
             StopError::Stuck { operation, grace } => RunError::Stuck { task: operation, grace },
             StopError::Panicked { thread } => RunError::Panicked { task: thread },
         })?;
+        let Told { stopped, kernel, evident } = told;
         let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
         notes.extend(note_of_steal(steal));
         notes.extend(note_of_lost(stopped.lost));
+        notes.extend(kernel.iter().flat_map(notes_of_kernel));
         if stopped.refused > 0 {
             notes.push(format!(
                 "the kernel refused {} changes of a thread's priority: jobs that ran when a mode began kept their level",
                 stopped.refused
             ));
         }
+        let last = evident.as_ref().map_or(Time::ZERO, |evident| evident.last);
         Ok(RunSummary {
             node: self.node,
             best_effort: false,
-            end: stopped.end.max(if interrupted.is_some() { Time::ZERO } else { end }),
+            end: stopped.end.max(last).max(if interrupted.is_some() { Time::ZERO } else { end }),
             interrupted,
             notes,
-            tasks: summaries(plan, &stopped, &used),
+            tasks: summaries(plan, &stopped, &used, evident),
             lost: stopped.lost,
-            recorded: None,
+            recorded: kernel.map(|kernel| Recorded {
+                events: kernel.events,
+                lost: kernel.lost,
+                missing: kernel.missing,
+            }),
             steal,
         })
     }
 }
 
-fn summaries(plan: &Plan, stopped: &Stopped, used: &[Arc<Used>]) -> Vec<TaskSummary> {
+/// Takes what there is to take of a run, and tells it.
+enum Account {
+    Told,
+    /// With what the kernel saw.
+    Both {
+        kernel: Box<Kernel>,
+        evidence: Box<Evidence>,
+    },
+}
+
+/// What came of it.
+struct Told {
+    stopped: Stopped,
+    kernel: Option<Outcome>,
+    evident: Option<Evident>,
+}
+
+impl Account {
+    fn new(plan: &Plan, dispatching: &Dispatching, kernel: Option<Kernel>) -> Result<Account, RunError> {
+        let Some(mut kernel) = kernel else { return Ok(Account::Told) };
+        let (tids, lanes): (Vec<_>, Vec<_>) = dispatching.threads().into_iter().unzip();
+        let ids = tids.iter().zip(0..).filter_map(|(tid, lane)| Some((u32::try_from(tid.get()).ok()?, lane)));
+        let watched = ids.map(|(id, lane)| kernel::Watched { id, lane, reserved: false }).collect();
+        kernel.watch(watched, dispatching.cpus())?;
+        Ok(Account::Both { kernel: Box::new(kernel), evidence: Box::new(Evidence::new(plan, lanes)) })
+    }
+
+    fn begin(&mut self, epoch: Epoch) {
+        if let Account::Both { kernel, .. } = self {
+            kernel.begin(epoch);
+        }
+    }
+
+    /// Waits for at most `timeout`, and tells what is certain.
+    fn look(&mut self, timeout: Span, dispatching: &mut Dispatching, sink: &mut impl Sink) {
+        match self {
+            Account::Told => {
+                clock::pause(timeout);
+                dispatching.drain(sink);
+            }
+            Account::Both { kernel, evidence } => {
+                let seen = kernel.look(timeout, &mut **evidence);
+                let told = dispatching.drain_until(&mut **evidence);
+                evidence.advance(seen.min(told), sink);
+            }
+        }
+    }
+
+    fn finish(self, dispatching: Dispatching, sink: &mut impl Sink) -> Result<Told, StopError> {
+        match self {
+            Account::Told => Ok(Told { stopped: dispatching.stop(sink)?, kernel: None, evident: None }),
+            Account::Both { kernel, mut evidence } => {
+                let stopped = dispatching.stop(&mut *evidence)?;
+                let outcome = kernel.finish(&mut *evidence);
+                let evident = evidence.finish(stopped.end, sink);
+                let outcome = Outcome { missing: evident.missing, ..outcome };
+                Ok(Told { stopped, kernel: Some(outcome), evident: Some(evident) })
+            }
+        }
+    }
+}
+
+fn summaries(plan: &Plan, stopped: &Stopped, used: &[Arc<Used>], evident: Option<Evident>) -> Vec<TaskSummary> {
     let rows = plan.rows.iter().zip(&stopped.counts).zip(used);
     rows.map(|((row, (name, counts)), used)| {
         let load = |of: &AtomicU64| of.load(Ordering::Relaxed);
@@ -156,6 +234,7 @@ fn summaries(plan: &Plan, stopped: &Stopped, used: &[Arc<Used>]) -> Vec<TaskSumm
             throttled: None,
             overhead: Span::from_ns(beyond / counts.completed.max(1)),
             stamps: None,
+            late: evident.as_ref().map(|evident| evident.late.get(&row.task).cloned().unwrap_or_default()),
         }
     })
     .collect()

@@ -68,11 +68,6 @@ pub enum RunError {
         /// What the dispatcher finds wrong, a line each.
         anomalies: String,
     },
-    /// The kernel is to be recorded, and what runs is the dispatcher.
-    #[error(
-        "the kernel's account of a run under takt's own dispatcher is not recorded by this version; leave out --trace, or record beside it: takt observe -- takt run FILE"
-    )]
-    NoTraceOfDispatcher,
     /// The dispatcher did not start.
     #[error("the dispatcher did not start: {0}")]
     Dispatch(String),
@@ -230,7 +225,6 @@ impl RunError {
             | RunError::Unenforceable { .. }
             | RunError::Undispatchable { .. }
             | RunError::Dispatch(_)
-            | RunError::NoTraceOfDispatcher
             | RunError::Cpus { .. }
             | RunError::Levels { .. }
             | RunError::Deadline { .. }

@@ -8,7 +8,7 @@ use takt_trace::{Feed, FormatError, KernelEvent, Left, Thread, Waking};
 use thiserror::Error;
 
 use crate::record::model_cpu;
-use crate::witness::{Seen, What, Why, Witness};
+use crate::witness::{Onlooker, Seen, What, Why};
 
 /// Why the kernel's account is not to be had.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -59,11 +59,11 @@ pub(crate) struct Outcome {
 
 impl Kernel {
     /// Makes the instance; nothing is recorded before [`Kernel::watch`].
-    pub(crate) fn open(tasks: &[&Task], guard: Guard) -> Result<Kernel, TraceError> {
+    pub(crate) fn open(tasks: &[&Task], events_per_job: u64, guard: Guard) -> Result<Kernel, TraceError> {
         let events =
             ["sched_switch", "sched_waking"].map(|name| Event { essential: true, ..Event::new("sched", name) });
         let threads = Threads::These { ids: Vec::new(), children: false };
-        let options = Options { events: events.to_vec(), threads, buffer: Some(buffer(tasks)), guard };
+        let options = Options { events: events.to_vec(), threads, buffer: Some(buffer(tasks, events_per_job)), guard };
         let recorder = Recorder::prepare(&options)?;
         let about = recorder.descriptions();
         let feed = Feed::described(&about.header_page, about.events.iter().map(|event| event.text.as_str()))?;
@@ -98,7 +98,7 @@ impl Kernel {
     }
 
     /// Waits for at most `timeout`, and tells the witness what has happened; up to when that is all, on the run's clock.
-    pub(crate) fn look(&mut self, timeout: Span, witness: &mut Witness) -> Time {
+    pub(crate) fn look(&mut self, timeout: Span, witness: &mut impl Onlooker) -> Time {
         let Some(epoch) = self.epoch else { return Time::ZERO };
         let Some(recorder) = &mut self.recorder else {
             takt_linux::clock::pause(timeout);
@@ -121,7 +121,7 @@ impl Kernel {
     }
 
     /// The threads are through: tells the witness the rest, and removes the instance.
-    pub(crate) fn finish(mut self, witness: &mut Witness) -> Outcome {
+    pub(crate) fn finish(mut self, witness: &mut impl Onlooker) -> Outcome {
         let mut outcome = Outcome { events: 0, lost: 0, missing: 0, failed: None };
         if let Some(recorder) = self.recorder.take() {
             let feed = &mut self.feed;
@@ -139,7 +139,7 @@ impl Kernel {
     }
 
     /// From here on nothing is known.
-    fn fail(&mut self, error: TraceError, witness: &mut Witness) {
+    fn fail(&mut self, error: TraceError, witness: &mut impl Onlooker) {
         self.give(self.read, witness);
         if let Some(epoch) = self.epoch {
             witness.see(Seen { at: epoch.at(self.given), what: What::Blind { count: 0 } });
@@ -148,7 +148,7 @@ impl Kernel {
     }
 
     /// Tells what happened before `until`.
-    fn give(&mut self, until: Time, witness: &mut Witness) {
+    fn give(&mut self, until: Time, witness: &mut impl Onlooker) {
         let Some(epoch) = self.epoch else { return };
         let (threads, cpus, last, given) = (&mut self.threads, &self.cpus, &mut self.last, self.given);
         let mut seen = Vec::new();
@@ -184,9 +184,11 @@ fn see(
                     threads.retain(|thread| thread.id != prev.pid);
                 }
             }
-            if let Some(thread) = lane(threads, next.pid) {
-                seen.push(Seen { at, what: What::In { lane: thread.lane, cpu } });
-            }
+            let what = match lane(threads, next.pid) {
+                Some(thread) => What::In { lane: thread.lane, cpu },
+                None => What::Other { cpu, thread: next },
+            };
+            seen.push(Seen { at, what });
         }
         takt_trace::What::Wake { thread, waking: Waking::Begins, .. } => {
             if let Some(thread) = lane(threads, thread.pid) {
@@ -224,11 +226,10 @@ fn why(thread: &Watched, left: Left, next: &Thread) -> Why {
     }
 }
 
-/// Holds what the threads' jobs make the kernel record in four seconds, in case ordinary threads get no CPU that long: a wake-up and two
-/// switches a job, two more where it preempts another one, each less than 80 bytes.
-fn buffer(tasks: &[&Task]) -> Bytes {
+/// Holds what the threads' jobs make the kernel record in four seconds, in case ordinary threads get no CPU that long: so many events a job, each less than 80 bytes.
+fn buffer(tasks: &[&Task], events_per_job: u64) -> Bytes {
     let jobs = tasks.iter().map(|task| 4_000_000_000 / task.period.as_ns().max(1)).fold(0, u64::saturating_add);
-    Bytes::new(jobs.saturating_mul(5 * 80).clamp(1 << 20, takt_linux::tracing::BUFFER.get()))
+    Bytes::new(jobs.saturating_mul(events_per_job * 80).clamp(1 << 20, takt_linux::tracing::BUFFER.get()))
 }
 
 #[cfg(test)]

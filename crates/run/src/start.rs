@@ -15,11 +15,11 @@ use takt_linux::{Class, Epoch, SchedError, clock, futex, memory, sched, thread};
 use takt_log::stats::Histogram;
 use takt_log::{BackEnd, Kind, KindSet, Sink};
 use takt_model::draw::{Arrivals, Draw};
-use takt_model::{CpuSet, Span, System, Task, Time};
+use takt_model::{CpuSet, Span, System, Task, TaskId, Time};
 
 use crate::account::{Account, Told, watched};
 use crate::error::{RunError, grant};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Outcome};
 use crate::mapping::{MappedTask, Mapping};
 use crate::record::{Known, Releases};
 use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, Lane, Shared, live};
@@ -72,16 +72,16 @@ impl Prepared {
     /// It cannot be had, and the options insist.
     pub fn open(&self) -> Result<Ready, RunError> {
         let mut ready = Ready { prepared: self.clone(), kernel: None };
-        if self.dispatched.is_some() && self.options.trace == Trace::Always {
-            return Err(RunError::NoTraceOfDispatcher);
-        }
-        if self.options.trace == Trace::Never || self.dispatched.is_some() {
+        if self.options.trace == Trace::Never {
             return Ok(ready);
         }
-        let tasks: Vec<&Task> =
-            self.mapping.tasks.iter().filter_map(|task| self.system.tasks.get(task.id.index())).collect();
+        let task = |id: TaskId| self.system.tasks.get(id.index());
+        let (tasks, events): (Vec<&Task>, u64) = match &self.dispatched {
+            None => (self.mapping.tasks.iter().filter_map(|mapped| task(mapped.id)).collect(), EVENTS_OF_THREAD),
+            Some(plan) => (plan.rows.iter().filter_map(|row| task(row.task)).collect(), EVENTS_OF_DISPATCHER),
+        };
         let guard = if self.options.guardian { Guard::ThisProgram } else { Guard::NextStart };
-        match Kernel::open(&tasks, guard) {
+        match Kernel::open(&tasks, events, guard) {
             Ok(kernel) => ready.kernel = Some(kernel),
             Err(error) if self.options.trace == Trace::Always => return Err(RunError::Trace(error)),
             Err(error) => ready.prepared.mapping.notes.push(format!(
@@ -123,7 +123,8 @@ impl Ready {
     #[must_use]
     pub fn kinds(&self) -> KindSet {
         match (&self.prepared.dispatched, &self.kernel) {
-            (Some(_), _) => dispatch::KINDS,
+            (Some(_), None) => dispatch::KINDS,
+            (Some(_), Some(_)) => dispatch::KINDS.with(Kind::Block).with(Kind::Wake),
             (None, Some(_)) => WITNESSED,
             (None, None) => STAMPED,
         }
@@ -138,7 +139,7 @@ impl Ready {
     pub fn run(self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
         let Ready { prepared, kernel } = self;
         if let Some(plan) = &prepared.dispatched {
-            return prepared.run_dispatched(plan, sink, progress);
+            return prepared.run_dispatched(plan, kernel, sink, progress);
         }
         let mut mapping = prepared.mapping.clone();
         if let Recovery::Repaired { what, .. } = recover()? {
@@ -330,22 +331,29 @@ fn longest_reservation(tasks: &[MappedTask]) -> Span {
 
 fn add_notes(notes: &mut Vec<String>, told: &Told, steal: Option<Span>) {
     notes.extend(note_of_lost(told.lost));
-    if let Some(kernel) = told.kernel.as_ref().filter(|kernel| kernel.lost > 0) {
+    notes.extend(told.kernel.iter().flat_map(notes_of_kernel));
+    notes.extend(note_of_steal(steal));
+}
+
+/// What is missing of the kernel's account.
+pub(crate) fn notes_of_kernel(kernel: &Outcome) -> Vec<String> {
+    let mut notes = Vec::new();
+    if kernel.lost > 0 {
         let lost = kernel.lost;
         notes.push(format!(
             "the kernel lost {lost} events: preemptions and CPU times of the jobs that were open then are unknown"
         ));
     }
-    if let Some(kernel) = told.kernel.as_ref().filter(|kernel| kernel.missing > 0) {
+    if kernel.missing > 0 {
         notes.push(format!(
             "the kernel kept {} switches of this run's threads to itself: a job that began by one starts as its thread stamped; preemptions and CPU times of a job that had one within are unknown",
             kernel.missing
         ));
     }
-    if let Some(error) = told.kernel.as_ref().and_then(|kernel| kernel.failed.as_ref()) {
+    if let Some(error) = &kernel.failed {
         notes.push(format!("from some moment on nothing is known of preemptions, migrations and CPU times: {error}"));
     }
-    notes.extend(note_of_steal(steal));
+    notes
 }
 
 /// Records that found a full buffer, if any did.
@@ -358,6 +366,11 @@ pub(crate) fn note_of_steal(steal: Option<Span>) -> Option<String> {
     let steal = steal.filter(|steal| !steal.is_zero())?;
     Some(format!("the hypervisor took {steal} of CPU time during the run: the figures hold that too"))
 }
+
+/// What a job makes the kernel record: a wake-up and two switches of its thread, two more where it preempts another one.
+const EVENTS_OF_THREAD: u64 = 5;
+/// The same under the dispatcher, whose timer is woken for it, too.
+const EVENTS_OF_DISPATCHER: u64 = 10;
 
 /// So many tasks are named in one note.
 const NAMED_MAX: usize = 6;
@@ -427,6 +440,7 @@ fn summary_of(task: &Task, lane: &Lane, stamped: Option<&Stamped>) -> TaskSummar
             complete: Histogram::summary(&stamped.complete),
             release_latency: Histogram::summary(&stamped.release),
         }),
+        late: None,
     }
 }
 

@@ -24,6 +24,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use takt_log::stats::Histogram;
 use takt_log::{Event, JobKey, Sink};
 use takt_model::{Span, Time};
+use takt_trace::Thread;
 
 use crate::record::{Stamp, Stamps};
 
@@ -43,10 +44,18 @@ pub(crate) enum What {
     In { lane: usize, cpu: u32 },
     /// It left its CPU.
     Out { lane: usize, cpu: u32, why: Why },
+    /// A thread that is not the run's got the CPU; of those, the first after one that is.
+    Other { cpu: u32, thread: Thread },
     /// From here on events are missing; how many, 0 where nobody knows.
     Blind { count: u64 },
     /// Up to here events were missing.
     Sighted,
+}
+
+/// Who is told what the kernel saw.
+pub(crate) trait Onlooker {
+    /// What came next, but for what comes too late to be told in its place.
+    fn see(&mut self, seen: Seen);
 }
 
 /// Why a thread left its CPU.
@@ -221,13 +230,6 @@ impl Witness {
         }
     }
 
-    /// What the kernel saw next; not before the one before.
-    pub(crate) fn see(&mut self, seen: Seen) {
-        // What comes too late to be put in its place is told as soon as may be.
-        let last = self.seen.back().map_or(self.settled, |last| last.at);
-        self.seen.push_back(Seen { at: seen.at.max(last), ..seen });
-    }
-
     /// Nothing more will be seen before `seen_until`; tells what is settled. What the kernel does after `end` does not count.
     pub(crate) fn advance(&mut self, seen_until: Time, end: Time, sink: &mut impl Sink) {
         self.end = end;
@@ -374,6 +376,7 @@ impl Witness {
                 self.line(seen.at, FREES, Event::Lost { count });
                 self.lanes.iter_mut().for_each(Lane::forget);
             }
+            What::Other { .. } => {}
             What::Sighted => {
                 self.blind = self.blind.saturating_sub(1);
                 self.lanes.iter_mut().for_each(Lane::forget);
@@ -497,7 +500,7 @@ impl Witness {
                 }
                 self.say(lane, seen.at, TAKES, Event::Resume { job, cpu });
             }
-            What::Blind { .. } | What::Sighted => {}
+            What::Other { .. } | What::Blind { .. } | What::Sighted => {}
         }
     }
 }
@@ -592,6 +595,14 @@ impl Awake {
         }
         let Some((k, start)) = found else { return (None, Vec::new()) };
         (Some(start), switches.split_off(k + 1))
+    }
+}
+
+impl Onlooker for Witness {
+    fn see(&mut self, seen: Seen) {
+        // What comes too late to be put in its place is told as soon as may be.
+        let last = self.seen.back().map_or(self.settled, |last| last.at);
+        self.seen.push_back(Seen { at: seen.at.max(last), ..seen });
     }
 }
 

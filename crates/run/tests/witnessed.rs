@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use takt_linux::sched;
+use takt_linux::{Class, Epoch, sched};
 use takt_log::{Event, JobKey};
-use takt_model::{Builtin, Exec, Span, System, Task, Time};
+use takt_model::{Builtin, Criticality, Exec, Span, System, Task, Time};
+use takt_run::dispatch::Cause;
 use takt_run::{RunError, RunOptions, RunSummary, Trace, run};
 
 mod common;
@@ -27,13 +28,19 @@ fn task(name: &str, period_ms: u64, wcet_ms: u64) -> Task {
     Task::periodic(name, ms(period_ms), ms(wcet_ms))
 }
 
-/// A run with the kernel's account, or `None` and the reason on the screen.
+/// A run with the kernel's account that is sound, or `None` and the reason on the screen.
 fn witnessed(system: &System, options: RunOptions) -> Option<(RunSummary, Events)> {
+    let (summary, events) = recorded(system, options)?;
+    check(system, &summary, &events);
+    Some((summary, events))
+}
+
+/// The same of any run.
+fn recorded(system: &System, options: RunOptions) -> Option<(RunSummary, Events)> {
     let mut events = Events::new();
     match run(system, &RunOptions { trace: Trace::Always, ..options }, &mut events) {
         Ok(summary) => {
             println!("{summary:#?}");
-            check(system, &summary, &events);
             assert!(summary.recorded.is_some_and(|recorded| recorded.events > 0));
             Some((summary, events))
         }
@@ -179,4 +186,53 @@ fn whoever_wants_no_record_gets_none() {
     let summary = run(&system, &options, &mut events).unwrap();
     check(&system, &summary, &events);
     assert!(summary.recorded.is_none() && count(&events, preempted).is_empty());
+}
+
+/// A thread that takes the first CPU from all others for 5 ms every 27 ms, a dozen times.
+fn disturber(cpu: u32) -> std::thread::JoinHandle<()> {
+    let disturb = move || {
+        let _class = sched::ClassGuard::enter(&Class::Fifo { priority: 90 });
+        let _ = sched::set_affinity(&[cpu]);
+        let epoch = Epoch::now_is_zero();
+        for round in 0..12 {
+            let begin = Time::ZERO + ms(27 * round);
+            while !epoch.sleep_until(begin) {}
+            while epoch.now() < begin + ms(5) {
+                std::hint::spin_loop();
+            }
+        }
+    };
+    std::thread::Builder::new().name("disturber".to_owned()).spawn(disturb).unwrap()
+}
+
+#[test]
+fn under_the_dispatcher_the_kernel_tells_why_jobs_were_late() {
+    let _alone = alone();
+    let video = Task { criticality: Criticality::Low, ..task("video", 40, 8) };
+    // Alone, "control" takes 4 ms and "video" 12 ms at most: nothing is late by the load of the plan.
+    let tasks = vec![Task { deadline: ms(6), ..task("control", 20, 4) }, video];
+    let system = System::local(1, Builtin::Muf, tasks);
+    let cpu = sched::affinity()[0];
+    for attempt in 0.. {
+        let disturbs = disturber(cpu);
+        let ran = recorded(&system, RunOptions::new(ms(400)));
+        disturbs.join().unwrap();
+        let Some((summary, events)) = ran else { return };
+        let mut others = 0;
+        for (task, id) in summary.tasks.iter().zip(0..) {
+            let late = task.late.as_ref().expect("the kernel was recorded");
+            let missed = |(_, _, event): &&(u32, Time, Event)| matches!(event, Event::Miss { job } if job.task.0 == id);
+            assert_eq!(late.jobs, events.iter().filter(missed).count() as u64, "{}", task.name);
+            assert_eq!(late.by_load, 0, "{}", task.name);
+            assert_eq!(Cause::ALL.map(|cause| late.mainly(cause)).iter().sum::<u64>(), late.jobs);
+            others +=
+                late.mainly(Cause::Others) * u64::from(late.others[..].iter().any(|(name, _)| name == "disturber"));
+        }
+        let preempted = count(&events, preempted).len();
+        // A machine that pauses has other causes.
+        if others > 0 && preempted > 0 {
+            break;
+        }
+        assert!(attempt < 10, "nothing was disturbed: {summary:#?}");
+    }
 }

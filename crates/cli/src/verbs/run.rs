@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use takt_log::stats::{Stats, Summary};
 use takt_log::{Definitions, Header};
 use takt_model::{Span, file};
+use takt_run::dispatch::{Cause, Late};
 use takt_run::{Margin, Ready, RunError, RunOptions, RunSummary, Stamps, Trace, prepare};
 
 use super::sim::verdict;
@@ -55,7 +56,8 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     if json {
         print_json(&with_summary(&stats, &summary))?;
     } else if !to_stdout {
-        print(&format!("{}\n{}{}", numbers(&stats, Silence::Plain), threads(&summary), stamps(&summary)))?;
+        let numbers = numbers(&stats, Silence::Plain);
+        print(&format!("{numbers}\n{}{}{}", threads(&summary), stamps(&summary), late(&summary)))?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
 }
@@ -104,7 +106,7 @@ fn threads(summary: &RunSummary) -> String {
 
 /// How the threads' stamps look to the kernel.
 fn stamps(summary: &RunSummary) -> String {
-    if summary.recorded.is_none() {
+    if summary.tasks.iter().all(|task| task.stamps.is_none()) {
         return String::new();
     }
     let columns = ["stamps", "checked", "contradicted", "start p50", "max", "end p50", "max"];
@@ -125,6 +127,34 @@ fn stamps(summary: &RunSummary) -> String {
         ]);
     }
     format!("\n{}", table.render(""))
+}
+
+/// Why jobs were late under takt's dispatcher.
+fn late(summary: &RunSummary) -> String {
+    let columns: Vec<&str> =
+        ["late", "jobs", "by load"].into_iter().chain(Cause::ALL.map(Cause::name)).chain(["others, longest"]).collect();
+    let mut table = Table::new(&columns);
+    let mut any = false;
+    for task in &summary.tasks {
+        let Some(late) = task.late.as_ref().filter(|late| late.jobs > 0) else { continue };
+        any = true;
+        let mut row = vec![task.name.clone(), late.jobs.to_string(), late.by_load.to_string()];
+        row.extend(Cause::ALL.map(|cause| late.mainly(cause).to_string()));
+        row.push(late.others.first().map_or_else(|| "-".to_owned(), |(name, span)| format!("{name} {}", time(*span))));
+        table.row(row);
+    }
+    if any { format!("\n{}", table.without_empty_columns().render("")) } else { String::new() }
+}
+
+fn late_json(late: &Late) -> Value {
+    let key = |cause: Cause| cause.name().replace(' ', "_");
+    let mainly: serde_json::Map<_, _> =
+        Cause::ALL.into_iter().map(|cause| (key(cause), late.mainly(cause).into())).collect();
+    let lasted: serde_json::Map<_, _> =
+        Cause::ALL.into_iter().map(|cause| (key(cause) + "_ns", late.disturbance.of(cause).as_ns().into())).collect();
+    let named = |(name, span): &(String, Span)| json!({ "name": name, "ns": span.as_ns() });
+    let others: Vec<Value> = late.others.iter().map(named).collect();
+    json!({ "jobs": late.jobs, "by_load": late.by_load, "mainly": mainly, "disturbance": lasted, "longest": others })
 }
 
 fn stamps_json(stamps: &Stamps) -> Value {
@@ -162,6 +192,7 @@ fn with_summary<'a>(stats: &'a Stats, summary: &'a RunSummary) -> Answer<'a> {
                 "throttled": task.throttled,
                 "overhead_ns": task.overhead.as_ns(),
                 "stamps": task.stamps.as_ref().map(stamps_json),
+                "late": task.late.as_ref().map(late_json),
             })
         })
         .collect();

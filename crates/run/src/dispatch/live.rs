@@ -78,6 +78,8 @@ pub(crate) struct Held {
     /// Threads that sleep, by role.
     idle: Vec<u32>,
     workers: Vec<Worker>,
+    /// Who keeps the time.
+    timer: Option<Tid>,
     /// Threads that each level shall have.
     threads: u32,
     changes: Vec<(u32, Passed)>,
@@ -111,6 +113,7 @@ impl Held {
             workers: (0..workers)
                 .map(|worker| Worker { role: role(worker), tid: None, priority: None, slot: None })
                 .collect(),
+            timer: None,
             threads,
             changes: Vec::with_capacity(core.slot_count()),
             core,
@@ -123,6 +126,12 @@ impl Held {
     /// Whether nothing is released, started or counted any more.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.is_some()
+    }
+
+    /// Its threads, once they have started, and which of them run jobs.
+    pub(crate) fn tids(&self) -> impl Iterator<Item = (Tid, bool)> + '_ {
+        let workers = self.workers.iter().filter_map(|worker| Some((worker.tid?, true)));
+        self.timer.map(|tid| (tid, false)).into_iter().chain(workers)
     }
 
     /// The level of a worker, for its start.
@@ -539,7 +548,8 @@ impl Shared {
             let source = Source::new(slot, &operation.tasks, draw, self.duration);
             sources.extend(source.filter(|source| self.draws_sporadic || !source.is_sporadic()));
         }
-        let Some((_class, epoch)) = self.enter(kernel_cpu, &class, || (), ready) else { return };
+        let register = || station.held.lock().timer = Some(Tid::current());
+        let Some((_class, epoch)) = self.enter(kernel_cpu, &class, register, ready) else { return };
         let mut switches = self.switches.iter().filter(|_| cpu == 0).peekable();
         loop {
             let seen = station.timer.load(Ordering::Acquire);

@@ -51,7 +51,9 @@ mod build;
 
 mod core;
 mod error;
+mod evidence;
 mod graph;
+mod late;
 mod live;
 #[cfg(test)]
 mod live_model;
@@ -68,12 +70,15 @@ pub use self::core::Counts;
 pub use adaptive::Adaptive;
 pub use anomaly::{Anomalies, Anomaly};
 pub use error::{PushError, StartError, StopError};
+pub(crate) use evidence::{Evidence, Evident};
+pub use late::{Cause, Disturbance, Late};
 pub(crate) use live::IDLE_MAX;
 pub use live::{Job, Switched};
 pub use mode::OperatingMode;
 pub use operation::{Arrives, Operation, Operations};
 pub use plan::{Limits, Plan, PlanLevelRow, PlanMode, Row};
 pub use queues::{Queues, Ticket};
+pub(crate) use running::LEAD;
 pub use running::{Dispatcher, Dispatching, Handle, KINDS, Options, Stopped};
 
 /// The examples of docs/dispatcher.md compile.

@@ -128,7 +128,7 @@ impl Plan {
     }
 
     /// The rows of one of the plans: 0 is that of the start, k that of the k-th mode.
-    pub(super) fn rows_in(&self, plan: usize) -> Option<&[Row]> {
+    pub(crate) fn rows_in(&self, plan: usize) -> Option<&[Row]> {
         match plan.checked_sub(1) {
             None => Some(&self.rows),
             Some(mode) => Some(&self.modes.get(mode)?.rows),

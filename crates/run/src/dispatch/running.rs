@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use takt_linux::memory::{self, Locked};
 use takt_linux::sched::SchedError;
+use takt_linux::thread::Tid;
 use takt_linux::{Class, Epoch, clock, futex, sched};
 use takt_log::{Kind, KindSet, Sink};
 use takt_model::{Span, TaskId, Time};
@@ -16,6 +17,7 @@ use super::adaptive::Adaptive;
 use super::build::{Built, Places, build, levels_max, places, priorities};
 use super::core::{Counts, LEVELS_MAX, Place};
 use super::error::{PushError, StartError, StopError};
+use super::evidence::Watched;
 use super::live::{Handler, Job, Shared, Station, Switched};
 use super::plan::{Plan, Row};
 use super::told::Merger;
@@ -24,11 +26,11 @@ use crate::sync::PiMutex;
 use crate::threads::GO_RUN;
 
 /// From the last thread's readiness to time zero, so that all are asleep when it comes.
-const LEAD: Span = Span::from_ms(20);
+pub(crate) const LEAD: Span = Span::from_ms(20);
 /// CPUs of one dispatcher: bits of a set.
 const CPUS_MAX: usize = 64;
 
-/// Which kinds of event a dispatcher tells. Of migrations there are none: its threads keep to their CPUs.
+/// Which kinds of event a dispatcher tells by itself. Of migrations there are none: its threads keep to their CPUs.
 pub const KINDS: KindSet = KindSet::of(&[
     Kind::Release,
     Kind::Start,
@@ -125,6 +127,13 @@ impl Dispatcher {
     /// # Errors
     /// An operation without handler, a controller that does not fit, too few CPUs, a missing privilege, or a refusal of the kernel; nothing runs then.
     pub fn start(self) -> Result<Dispatching, StartError> {
+        let dispatching = self.ready()?;
+        dispatching.go(Epoch::in_future(LEAD));
+        Ok(dispatching)
+    }
+
+    /// Starts all threads, which wait for [`Dispatching::go`].
+    pub(crate) fn ready(self) -> Result<Dispatching, StartError> {
         let Dispatcher { plan, mut handlers, options, adaptive } = self;
         if let Some(wrong) = adaptive.as_ref().and_then(|law| law.wrong(&plan)) {
             return Err(StartError::Adaptive(wrong));
@@ -153,12 +162,6 @@ impl Dispatcher {
             Err(_) if options.best_effort => None,
             Err(error) => return Err(StartError::Privilege { missing: error.to_string() }),
         };
-        let epoch = Epoch::in_future(LEAD);
-        let _ = dispatching.shared.epoch.set(epoch);
-        dispatching.shared.go.store(GO_RUN, Ordering::Release);
-        futex::wake_all(&dispatching.shared.go);
-        // A push before time zero would have no time of its own.
-        while !epoch.sleep_until(Time::from_ns(1)) {}
         Ok(dispatching)
     }
 }
@@ -231,6 +234,15 @@ pub struct Stopped {
 }
 
 impl Dispatching {
+    /// Lets the threads run from their time zero on, and returns then.
+    pub(crate) fn go(&self, epoch: Epoch) {
+        let _ = self.shared.epoch.set(epoch);
+        self.shared.go.store(GO_RUN, Ordering::Release);
+        futex::wake_all(&self.shared.go);
+        // A push before time zero would have no time of its own.
+        while !epoch.sleep_until(Time::from_ns(1)) {}
+    }
+
     fn hire(&mut self, workers: usize, best_effort: bool) -> Result<(), StartError> {
         let (send, ready) = mpsc::channel::<(usize, Result<(), SchedError>)>();
         let priorities = priorities(&self.plan);
@@ -365,10 +377,22 @@ impl Dispatching {
     /// Tells `sink` what has happened since the last time; the stream is the number of the plan's node. To be called often
     /// enough that [`Options::records`] are not exceeded, from a thread that is in no hurry.
     pub fn drain(&mut self, sink: &mut (impl Sink + ?Sized)) {
+        self.drain_until(sink);
+    }
+
+    /// The same; until when nothing older will be told.
+    pub(crate) fn drain_until(&mut self, sink: &mut (impl Sink + ?Sized)) -> Time {
         let shared = &self.shared;
-        if let Some(merger) = &mut self.merger {
-            merger.drain(|cpu| shared.floor(cpu), sink);
-        }
+        self.merger.as_mut().map_or(Time::ZERO, |merger| merger.drain(|cpu| shared.floor(cpu), sink))
+    }
+
+    /// Its threads: their numbers, their model CPUs, and which of them run jobs.
+    pub(crate) fn threads(&self) -> Vec<(Tid, Watched)> {
+        let of = |(station, cpu): (&Station, u32)| -> Vec<(Tid, Watched)> {
+            let watched = |(tid, works)| (tid, Watched { cpu, works });
+            station.held.lock().tids().map(watched).collect()
+        };
+        self.shared.stations.iter().zip(0..).flat_map(of).collect()
     }
 
     /// Stops: no job starts any more, those that run may return (5 s at most), jobs that wait are unfinished. `sink` is told the rest.

@@ -132,8 +132,8 @@ impl Merger {
         Merger { lanes, stream, last: Time::ZERO, mode: 0 }
     }
 
-    /// Tells what is certain by now; `floor` says of each CPU since when nothing older can come.
-    pub(crate) fn drain(&mut self, floor: impl Fn(usize) -> Time, sink: &mut (impl Sink + ?Sized)) {
+    /// Tells what is certain by now; `floor` says of each CPU since when nothing older can come. Until when that is all.
+    pub(crate) fn drain(&mut self, floor: impl Fn(usize) -> Time, sink: &mut (impl Sink + ?Sized)) -> Time {
         for (index, lane) in self.lanes.iter_mut().enumerate() {
             // First the floor: what is told meanwhile is no older.
             let at_least = floor(index);
@@ -145,6 +145,7 @@ impl Merger {
         }
         let until = self.lanes.iter().map(|lane| lane.floor).min().unwrap_or(Time::ZERO);
         self.tell_until(until, sink);
+        until
     }
 
     fn tell_until(&mut self, until: Time, sink: &mut (impl Sink + ?Sized)) {

@@ -1,0 +1,378 @@
+//! Both accounts of a virtual machine: a plan is rehearsed, somebody else takes the CPU now and then, and the kernel's account is written down by someone who knows
+//! who has it.
+
+use proptest::prelude::*;
+use takt_model::Builtin;
+use takt_trace::{Comm, Thread};
+
+use super::*;
+use crate::dispatch::{Cause, Limits, Operation, Operations};
+
+const NS: fn(u64) -> Time = Time::from_ns;
+
+type Events = Vec<(Time, Event)>;
+
+struct Log(Events);
+
+impl Sink for Log {
+    fn event(&mut self, _stream: u32, now: Time, event: &Event) {
+        assert!(self.0.last().is_none_or(|(last, _)| *last <= now), "in the order of time");
+        self.0.push((now, *event));
+    }
+}
+
+fn us(us: u64) -> Span {
+    Span::from_us(us)
+}
+
+fn thread(pid: u32, comm: &str) -> Thread {
+    Thread { pid, comm: Comm::new(comm.as_bytes()), prio: Some(0) }
+}
+
+fn plan(operations: &[(u64, u64, bool)], strategy: Builtin) -> Plan {
+    let mut set = Operations::new("plant");
+    for (at, (period, wcet, critical)) in operations.iter().enumerate() {
+        let operation = Operation::periodic(&format!("o{at}"), us(*period)).wcet(us(*wcet)).backlog(64);
+        set = set.with(if *critical { operation } else { operation.noncritical() });
+    }
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let system = set.to_system(&strategy.strategy()).unwrap();
+    Plan::compute_regardless(&system, takt_model::NodeId(0), &limits).unwrap().0.with_backlog(64)
+}
+
+/// A run of a plan on one CPU of which somebody takes the CPU at these times (before holes) for so long.
+struct Play {
+    /// What the dispatcher tells.
+    told: Events,
+    seen: Vec<Seen>,
+    /// What the log should say.
+    truth: Events,
+    /// When the others had the CPU from a thread of the plan, from and to.
+    holes: Vec<(Time, Time)>,
+    end: Time,
+}
+
+fn play(plan: &Plan, duration: Span, holes: &[(u64, u64)]) -> Play {
+    let mut log = Log(Vec::new());
+    plan.rehearse(duration, 7, &mut SinkOf(&mut log)).unwrap();
+    let level = |job: JobKey| plan.rows.iter().find(|row| row.task == job.task).unwrap().level as usize;
+    let deadline = |job: JobKey| plan.system.tasks[job.task.index()].deadline;
+    let warp = |at: Time| {
+        let before = holes.iter().filter(|(hole, _)| NS(*hole) < at);
+        at.saturating_add(before.fold(Span::ZERO, |sum, (_, length)| sum.saturating_add(Span::from_ns(*length))))
+    };
+    let end = warp(NS(duration.as_ns()));
+    let mut play = Play { told: Vec::new(), seen: Vec::new(), truth: Vec::new(), holes: Vec::new(), end };
+    let (mut on, mut open) = (None::<JobKey>, Vec::new());
+    let mut left: Vec<(u64, u64)> = holes.to_vec();
+    left.reverse();
+    let see = |play: &mut Play, at: Time, what: What| play.seen.push(Seen { at, what });
+    let last = (NS(duration.as_ns() + 1), None);
+    for (at, event) in log.0.iter().map(|(at, event)| (*at, Some(*event))).chain([last]) {
+        while let Some((hole, length)) = left.pop_if(|(hole, _)| NS(*hole) < at) {
+            // Events at the hole's own time are before it.
+            let from = warp(NS(hole));
+            let to = from.saturating_add(Span::from_ns(length));
+            if let Some(job) = on {
+                let lane = level(job);
+                see(&mut play, from, What::Out { lane, cpu: 0, why: Why::Taken });
+                see(&mut play, from, What::Other { cpu: 0, thread: thread(9, "pauser") });
+                see(&mut play, to, What::In { lane, cpu: 0 });
+                play.truth.extend([(from, Event::Preempt { job, cpu: 0 }), (to, Event::Resume { job, cpu: 0 })]);
+                play.holes.push((from, to));
+            }
+        }
+        let Some(event) = event else { break };
+        let at = warp(at);
+        let told = match event {
+            Event::Release { job, arrival, parent } => {
+                let arrival = warp(arrival);
+                open.push((job, arrival));
+                Event::Release { job, arrival, parent }
+            }
+            Event::Miss { .. } => continue,
+            other => other,
+        };
+        match told {
+            Event::Start { job, .. } => {
+                if let Some(before) = on.replace(job) {
+                    see(&mut play, at, What::Out { lane: level(before), cpu: 0, why: Why::Taken });
+                }
+                see(&mut play, at, What::In { lane: level(job), cpu: 0 });
+            }
+            Event::Resume { job, .. } => {
+                on = Some(job);
+                see(&mut play, at, What::In { lane: level(job), cpu: 0 });
+            }
+            Event::Complete { job, .. } => {
+                on = None;
+                open.retain(|(other, _)| *other != job);
+                see(&mut play, at, What::Out { lane: level(job), cpu: 0, why: Why::Asleep });
+                see(&mut play, at, What::Other { cpu: 0, thread: thread(0, "swapper/0") });
+            }
+            _ => {}
+        }
+        play.told.push((at, told));
+        play.truth.push((at, told));
+    }
+    // Deadlines that pass while a job waits or runs.
+    let released = play.told.clone();
+    for (_, event) in &released {
+        let Event::Release { job, arrival, .. } = *event else { continue };
+        let due = arrival.saturating_add(deadline(job));
+        let over =
+            released.iter().find(|(_, event)| matches!(event, Event::Complete { job: done, .. } if *done == job));
+        if over.map_or(end, |(at, _)| *at) > due {
+            for log in [&mut play.told, &mut play.truth] {
+                let at = log.partition_point(|(at, _)| *at <= due);
+                log.insert(at, (due, Event::Miss { job }));
+            }
+        }
+    }
+    play
+}
+
+/// A sink for what tells a stream of its own.
+struct SinkOf<'a>(&'a mut Log);
+
+impl Sink for SinkOf<'_> {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        self.0.event(stream, now, event);
+    }
+}
+
+fn merged(plan: &Plan, play: &Play, looks: u64) -> (Events, Evident) {
+    let levels = plan.rows.iter().map(|row| row.level).max().unwrap() as usize + 1;
+    let mut evidence = Evidence::new(plan, vec![Watched { cpu: 0, works: true }; levels]);
+    let mut log = Log(Vec::new());
+    let (mut told, mut seen) = (play.told.iter().peekable(), play.seen.iter().peekable());
+    for look in 1..=looks {
+        let until = NS(play.end.as_ns() / looks * look);
+        while let Some((at, event)) = told.next_if(|(at, _)| *at < until) {
+            evidence.event(0, *at, event);
+        }
+        while let Some(one) = seen.next_if(|seen| seen.at < until) {
+            evidence.see(*one);
+        }
+        evidence.advance(until, &mut log);
+    }
+    told.for_each(|(at, event)| evidence.event(0, *at, event));
+    seen.for_each(|one| evidence.see(*one));
+    let evident = evidence.finish(play.end, &mut log);
+    (log.0, evident)
+}
+
+/// In the order of time, and of one time in any.
+fn sorted(events: &Events) -> Vec<(Time, String)> {
+    let mut lines: Vec<_> = events.iter().map(|(at, event)| (*at, format!("{event:?}"))).collect();
+    lines.sort();
+    lines
+}
+
+/// How many jobs of each task were late, and how long others had the CPU in their busy periods: found without any account of turns.
+fn reference(plan: &Plan, play: &Play) -> BTreeMap<TaskId, (u64, Span)> {
+    let level = |job: &JobKey| plan.rows.iter().find(|row| row.task == job.task).unwrap().level;
+    let mut jobs: BTreeMap<JobKey, (Time, Time, bool)> = BTreeMap::new();
+    for (at, event) in &play.told {
+        match event {
+            Event::Release { job, arrival, .. } => drop(jobs.insert(*job, (*arrival, play.end, false))),
+            Event::Complete { job, .. } => jobs.get_mut(job).unwrap().1 = *at,
+            Event::Miss { job } => jobs.get_mut(job).unwrap().2 = true,
+            _ => {}
+        }
+    }
+    let mut found: BTreeMap<TaskId, (u64, Span)> = BTreeMap::new();
+    for (job, (arrival, end, _)) in jobs.iter().filter(|(_, (_, _, missed))| *missed) {
+        // Back from its arrival, as long as some job of its level or a more important one is there.
+        let mut since = *arrival;
+        loop {
+            let there = |(other, (arrival, end, _)): (&JobKey, &(Time, Time, bool))| {
+                (level(other) <= level(job) && *arrival < since && *end > since && *end > *arrival).then_some(*arrival)
+            };
+            let Some(earlier) = jobs.iter().filter_map(there).min() else { break };
+            since = earlier;
+        }
+        let overlap = |(from, to): &(Time, Time)| (*to).min(*end).saturating_since((*from).max(since));
+        let others = play.holes.iter().map(overlap).fold(Span::ZERO, Span::saturating_add);
+        let sum = found.entry(job.task).or_default();
+        *sum = (sum.0 + 1, sum.1.saturating_add(others));
+    }
+    found
+}
+
+proptest! {
+    #[test]
+    fn the_kernel_tells_who_had_the_cpu_and_why_jobs_were_late(
+        operations in prop::collection::vec((300_u64..3_000, 20_u64..600, any::<bool>()), 1..6),
+        strategy in prop::sample::select(vec![Builtin::Rm, Builtin::Edf, Builtin::Mlf, Builtin::Muf, Builtin::RmsMlf]),
+        holes in prop::collection::btree_map(1_u64..20_000_000, 1_000_u64..2_000_000, 0..6),
+        looks in 1_u64..9,
+    ) {
+        let plan = plan(&operations, strategy);
+        let holes: Vec<(u64, u64)> = holes.into_iter().collect();
+        let play = play(&plan, Span::from_ms(20), &holes);
+        let (log, evident) = merged(&plan, &play, looks);
+        prop_assert_eq!(sorted(&log), sorted(&play.truth));
+        prop_assert_eq!(evident.missing, 0);
+        let reference = reference(&plan, &play);
+        prop_assert_eq!(reference.keys().collect::<Vec<_>>(), evident.late.keys().collect::<Vec<_>>());
+        for (task, late) in &evident.late {
+            let (jobs, others) = reference[task];
+            prop_assert_eq!((late.jobs, late.disturbance.of(Cause::Others)), (jobs, others), "{:?}", task);
+            for cause in [Cause::BeyondWcet, Cause::LessImportant, Cause::Unknown, Cause::Dispatching, Cause::Idle] {
+                prop_assert_eq!(late.disturbance.of(cause), Span::ZERO, "{:?} {:?}", task, cause);
+            }
+            prop_assert_eq!(late.by_load + late.mainly(Cause::Others), late.jobs);
+            prop_assert!(others > Span::ZERO || late.by_load == late.jobs);
+        }
+    }
+
+    #[test]
+    fn what_would_have_been_late_anyway_is_late_by_load(
+        operations in prop::collection::vec((300_u64..3_000, 20_u64..600, any::<bool>()), 1..6),
+        strategy in prop::sample::select(vec![Builtin::Rm, Builtin::Edf, Builtin::Mlf, Builtin::Muf, Builtin::RmsMlf]),
+    ) {
+        let plan = plan(&operations, strategy);
+        // Of what has not ended nobody knows what would have gone before it.
+        let late = |holes: &[(u64, u64)]| {
+            let mut play = play(&plan, Span::from_ms(20), holes);
+            let ended = |(_, event): &(Time, Event)| if let Event::Complete { job, .. } = event { Some(*job) } else { None };
+            let ended: Vec<JobKey> = play.told.iter().filter_map(ended).collect();
+            play.told.retain(|(_, event)| !matches!(event, Event::Miss { job } if !ended.contains(job)));
+            merged(&plan, &play, 3).1.late
+        };
+        let before = late(&[]);
+        // One nanosecond, while the first job runs: in microseconds nothing else changes.
+        for (task, late) in late(&[(1, 1)]) {
+            let load = before.get(&task).map_or(0, |late| late.jobs);
+            prop_assert_eq!((late.by_load, late.mainly(Cause::Others)), (load, late.jobs - load), "{:?}", task);
+        }
+    }
+}
+
+/// A plan of one critical task (period 10 ms, WCET 2 ms, deadline 10 ms), with its worker (lane 0) and its timer (lane 1).
+fn told(events: &[(u64, Event)], seen: &[(u64, What)]) -> (Vec<String>, Evident) {
+    let plan = plan(&[(10_000, 2_000, true)], Builtin::Rm);
+    let lanes = vec![Watched { cpu: 0, works: true }, Watched { cpu: 0, works: false }];
+    let mut evidence = Evidence::new(&plan, lanes);
+    let mut log = Log(Vec::new());
+    for (at, event) in events {
+        evidence.event(0, NS(*at * 1000), event);
+    }
+    for (at, what) in seen {
+        evidence.see(Seen { at: NS(*at * 1000), what: *what });
+    }
+    let evident = evidence.finish(NS(30_000_000), &mut log);
+    let line = |(at, event): &(Time, Event)| format!("{} {event:?}", at.as_ns() / 1000);
+    (log.0.iter().map(line).map(|line| line.replace("JobKey { task: TaskId(0), number: 0 }", "J")).collect(), evident)
+}
+
+const J: JobKey = JobKey { task: TaskId(0), number: 0 };
+
+fn job(release: u64, start: u64, complete: u64) -> Vec<(u64, Event)> {
+    let mut events = vec![
+        (release, Event::Release { job: J, arrival: Time::ZERO, parent: None }),
+        (start, Event::Start { job: J, cpu: 0 }),
+        (10_000, Event::Miss { job: J }),
+        (complete, Event::Complete { job: J, cpu: 0 }),
+    ];
+    events.sort_by_key(|(at, _)| *at);
+    events
+}
+
+#[test]
+fn each_cause_has_its_name() {
+    let other = |pid, name| What::Other { cpu: 0, thread: thread(pid, name) };
+    let (worker, timer) = (What::In { lane: 0, cpu: 0 }, What::In { lane: 1, cpu: 0 });
+    let left = |lane, why| What::Out { lane, cpu: 0, why };
+    let seen = [
+        // Idle until 1 ms, the timer until 2 ms, its thread until it starts at 3 ms; somebody else from 4 to 5 ms; it sleeps from 6 to 7 ms.
+        (0, left(1, Why::Asleep)),
+        (0, other(0, "swapper/0")),
+        (1_000, timer),
+        (2_000, left(1, Why::Asleep)),
+        (2_000, worker),
+        (4_000, left(0, Why::Taken)),
+        (4_000, other(7, "make")),
+        (5_000, worker),
+        (6_000, left(0, Why::Asleep)),
+        (6_000, other(0, "swapper/0")),
+        (7_000, What::Woken { lane: 0 }),
+        (7_000, worker),
+        (12_000, left(0, Why::Asleep)),
+        (12_000, other(0, "swapper/0")),
+    ];
+    let (log, evident) = told(&job(1_500, 3_000, 12_000), &seen);
+    assert_eq!(
+        log,
+        [
+            "1500 Release { job: J, arrival: Time(0), parent: None }",
+            "3000 Start { job: J, cpu: 0 }",
+            "4000 Preempt { job: J, cpu: 0 }",
+            "5000 Resume { job: J, cpu: 0 }",
+            "6000 Block { job: J, cpu: 0 }",
+            "7000 Wake { job: J }",
+            "7000 Resume { job: J, cpu: 0 }",
+            "10000 Miss { job: J }",
+            "12000 Complete { job: J, cpu: 0 }",
+        ]
+    );
+    let late = &evident.late[&TaskId(0)];
+    let lasted = Cause::ALL.map(|cause| (cause.name(), late.disturbance.of(cause).as_ns() / 1000));
+    let expected = [
+        ("others", 1_000),
+        ("beyond wcet", 5_000),
+        ("idle", 2_000),
+        ("less important", 0),
+        ("takt", 2_000),
+        ("unknown", 0),
+    ];
+    assert_eq!((lasted, evident.missing), (expected, 0));
+    assert_eq!((late.jobs, late.by_load, late.mainly(Cause::BeyondWcet)), (1, 0, 1));
+    assert_eq!(late.others, [("make".to_owned(), us(1_000))]);
+}
+
+#[test]
+fn what_the_kernel_did_not_tell_is_unknown() {
+    let left = |lane, why| What::Out { lane, cpu: 0, why };
+    // Of the switch to its thread nothing is told, and events are lost from 4 to 6 ms.
+    let seen = [
+        (3_500, left(0, Why::Taken)),
+        (3_500, What::Other { cpu: 0, thread: thread(7, "make") }),
+        (3_800, What::In { lane: 0, cpu: 0 }),
+        (4_000, What::Blind { count: 3 }),
+        (6_000, What::Sighted),
+        (12_000, left(0, Why::Asleep)),
+    ];
+    let (log, evident) = told(&job(0, 3_000, 11_000), &seen);
+    let expected = [
+        "3500 Preempt { job: J, cpu: 0 }",
+        "3800 Resume { job: J, cpu: 0 }",
+        "4000 Lost { count: 3 }",
+        "4000 Gap { job: J }",
+    ];
+    assert_eq!(log[2..6], expected, "{log:?}");
+    assert_eq!(evident.missing, 1);
+    let late = &evident.late[&TaskId(0)];
+    assert_eq!(late.disturbance.of(Cause::Unknown), us(3_000 + 7_000), "before its start, and from the loss on");
+    assert_eq!(late.mainly(Cause::Unknown), 1);
+}
+
+#[test]
+fn a_job_that_is_dropped_or_never_ends_is_late_too() {
+    let mut events = job(0, 0, 10_000);
+    events.pop();
+    events.push((10_000, Event::Cancel { job: J, cause: CancelCause::Late }));
+    let seen = [
+        (0, What::In { lane: 0, cpu: 0 }),
+        (1_000, What::Out { lane: 0, cpu: 0, why: Why::Taken }),
+        (1_000, What::Other { cpu: 0, thread: thread(7, "make") }),
+    ];
+    let (_, evident) = told(&events, &seen);
+    let late = &evident.late[&TaskId(0)];
+    assert_eq!((late.jobs, late.mainly(Cause::Others), late.disturbance.of(Cause::Others)), (1, 1, us(9_000)));
+    events.pop();
+    let (_, evident) = told(&events, &seen);
+    let late = &evident.late[&TaskId(0)];
+    assert_eq!((late.jobs, late.mainly(Cause::Others), late.disturbance.of(Cause::Others)), (1, 1, us(29_000)));
+}
