@@ -44,7 +44,7 @@ pub(crate) fn plan(
         plan.map_err(|anomalies| RunError::Undispatchable { why: why.to_string(), anomalies: anomalies.to_string() })?;
     let plan = plan.with_backlog(BACKLOG);
     let mut notes = vec![format!(
-        "takt's own dispatcher runs it: one SCHED_FIFO thread a level on each CPU, and within a level jobs run to completion (strategy \"{}\"); preemptions are those by other jobs of this run",
+        "takt's own dispatcher runs it: one SCHED_FIFO thread a level on each CPU, and within a level jobs run to completion (strategy \"{}\")",
         plan.strategy
     )];
     notes.extend(lateness.iter().map(|anomaly| format!("deadlines can be missed: {anomaly}")));

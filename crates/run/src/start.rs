@@ -36,6 +36,9 @@ const LEAD: Span = Span::from_ms(50);
 pub(crate) const LOOK: Span = Span::from_ms(10);
 /// How long after the end a thread may take to end; it looks at the clock every 20 us of its CPU time, and a handler as often as it likes.
 pub(crate) const GRACE: Span = Span::from_s(5);
+/// The same of a SCHED_DEADLINE thread. Where a hypervisor holds its CPU for a while, the kernel charges that to the thread, and throttles it until as many
+/// budgets are paid back: 100 ms at 1.2 ms every 50 ms take four seconds.
+const GRACE_RESERVED: Span = Span::from_s(60);
 /// How long a thread may take to get its CPUs and its class.
 pub(crate) const READY_MAX: Duration = Duration::from_secs(30);
 /// A thread needs little; what it touches is prefaulted and locked.
@@ -72,7 +75,14 @@ impl Prepared {
     /// It cannot be had, and the options insist.
     pub fn open(&self) -> Result<Ready, RunError> {
         let mut ready = Ready { prepared: self.clone(), kernel: None };
+        let unrecorded = match self.dispatched {
+            None => "preemptions, migrations and CPU times of jobs are unknown",
+            Some(_) => "preemptions are those by other jobs of this run, and CPU times hold what other threads took",
+        };
         if self.options.trace == Trace::Never {
+            if self.dispatched.is_some() {
+                ready.prepared.mapping.notes.push(unrecorded.to_owned());
+            }
             return Ok(ready);
         }
         let task = |id: TaskId| self.system.tasks.get(id.index());
@@ -84,9 +94,10 @@ impl Prepared {
         match Kernel::open(&tasks, events, guard) {
             Ok(kernel) => ready.kernel = Some(kernel),
             Err(error) if self.options.trace == Trace::Always => return Err(RunError::Trace(error)),
-            Err(error) => ready.prepared.mapping.notes.push(format!(
-                "preemptions, migrations and CPU times of jobs are unknown, for the kernel is not recorded: {error}"
-            )),
+            Err(error) => {
+                let notes = &mut ready.prepared.mapping.notes;
+                notes.push(format!("{unrecorded}, for the kernel is not recorded: {error}"));
+            }
         }
         Ok(ready)
     }
@@ -221,7 +232,7 @@ impl Prepared {
             if now >= shared.end() {
                 crew.interrupt();
             }
-            if now > shared.end().saturating_add(GRACE) {
+            if now > shared.end().saturating_add(crew.grace()) {
                 return Err(crew.stuck());
             }
         }
@@ -541,7 +552,13 @@ impl Crew {
 
     fn stuck(&self) -> RunError {
         let stuck = self.shared.lanes.iter().position(|lane| !lane.done.load(Ordering::Acquire));
-        RunError::Stuck { task: self.name(stuck.unwrap_or(0)), grace: GRACE }
+        RunError::Stuck { task: self.name(stuck.unwrap_or(0)), grace: self.grace() }
+    }
+
+    /// How long after the end its threads may take to end.
+    fn grace(&self) -> Span {
+        let reserved = self.shared.lanes.iter().any(|lane| matches!(lane.class, Class::Deadline(_)));
+        if reserved { GRACE_RESERVED } else { GRACE }
     }
 
     fn join(&mut self) -> Result<(), RunError> {
@@ -567,7 +584,7 @@ impl Drop for Crew {
         }
         let patience = Epoch::now_is_zero();
         let finished = |crew: &Crew| crew.handles.iter().flatten().all(JoinHandle::is_finished);
-        while !finished(self) && patience.now() < Time::ZERO.saturating_add(GRACE) {
+        while !finished(self) && patience.now() < Time::ZERO.saturating_add(self.grace()) {
             self.interrupt();
             clock::pause(Span::from_ms(2));
         }

@@ -324,7 +324,7 @@ fn each_cause_has_its_name() {
         ("beyond wcet", 5_000),
         ("idle", 2_000),
         ("less important", 0),
-        ("takt", 2_000),
+        ("dispatcher", 2_000),
         ("unknown", 0),
     ];
     assert_eq!((lasted, evident.missing), (expected, 0));

@@ -63,7 +63,7 @@ impl Cause {
             Cause::BeyondWcet => "beyond wcet",
             Cause::Idle => "idle",
             Cause::LessImportant => "less important",
-            Cause::Dispatching => "takt",
+            Cause::Dispatching => "dispatcher",
             Cause::Unknown => "unknown",
         }
     }
