@@ -154,3 +154,71 @@ fn without_privilege_it_says_so_and_never_falls_back() {
     assert!(told.contains("SCHED_FIFO") && told.contains("setcap"), "{told}");
     assert!(ran.stdout.is_empty());
 }
+
+/// A control group whose real-time threads have 20 ms of each CPU every 100 ms. Gone when dropped.
+struct Throttled(std::path::PathBuf);
+
+impl Throttled {
+    /// `None` where control groups of version 1 do not limit real-time threads here.
+    fn make() -> Option<Throttled> {
+        let root = Path::new("/sys/fs/cgroup/cpu");
+        if !root.join("cpu.rt_runtime_us").exists() {
+            return None;
+        }
+        let group = Throttled(root.join(format!("takt-test-{}", std::process::id())));
+        fs::create_dir(&group.0).ok()?;
+        fs::write(group.0.join("cpu.rt_period_us"), "100000").ok()?;
+        fs::write(group.0.join("cpu.rt_runtime_us"), "20000").ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for Throttled {
+    fn drop(&mut self) {
+        for _ in 0..100 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn real_time_threads_that_the_kernel_throttles_are_late_and_the_run_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let system = r#"
+takt = 1
+name = "throttled"
+[[node]]
+name = "n"
+strategy = "muf"
+[[task]]
+name = "control"
+period = "100ms"
+wcet = "40ms"
+deadline = "60ms"
+"#;
+    fs::write(folder.path().join("s.toml"), system).unwrap();
+    let Some(group) = Throttled::make() else { return println!("skipped: no control group for real-time threads") };
+    let join = format!("echo $$ > {}/tasks && exec \"$0\" run s.toml --for 1s --trace --json", group.0.display());
+    for attempt in 0.. {
+        let takt = env!("CARGO_BIN_EXE_takt");
+        let ran = Command::new("sh").args(["-c", &join, takt]).current_dir(folder.path()).output().unwrap();
+        let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+        if ran.status.code() == Some(3) || told.contains("tasks") {
+            return println!("skipped: {told}");
+        }
+        assert!(ran.status.success(), "{told}");
+        let answer: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+        let late = &answer["threads"][0]["late"];
+        let missed = answer["tasks"][0]["missed"].as_u64().unwrap();
+        assert_eq!((late["jobs"].as_u64(), late["by_load"].as_u64()), (Some(missed), Some(0)), "{answer:#}");
+        // A CPU on which nobody else wants to run is idle meanwhile; on others they have it.
+        let mainly = |cause: &str| late["mainly"][cause].as_u64().unwrap();
+        if missed > 0 && mainly("idle") + mainly("others") > 0 {
+            break;
+        }
+        assert!(attempt < 5, "{answer:#}");
+    }
+}
