@@ -16,7 +16,7 @@ use crate::dispatch::{
 };
 use crate::error::{RunError, grant};
 use crate::kernel::{self, Kernel, Outcome};
-use crate::start::{GRACE, LOOK, Progress, note_of_lost, note_of_steal, notes_of_kernel, records};
+use crate::start::{GRACE, LOOK, Progress, TOLD_NOTHING, note_of_lost, note_of_steal, notes_of_kernel, records};
 use crate::work::{Work, Worked};
 use crate::{Prepared, Recorded, RunOptions, RunSummary, TaskSummary};
 
@@ -134,6 +134,9 @@ impl Prepared {
         notes.extend(note_of_steal(steal));
         notes.extend(note_of_lost(stopped.lost));
         notes.extend(kernel.iter().flat_map(notes_of_kernel));
+        if kernel.as_ref().is_some_and(|kernel| kernel.events == 0) {
+            notes.push(TOLD_NOTHING.to_owned());
+        }
         if stopped.refused > 0 {
             notes.push(format!(
                 "the kernel refused {} changes of a thread's priority: jobs that ran when a mode began kept their level",
@@ -211,9 +214,11 @@ impl Account {
         match self {
             Account::Told => Ok(Told { stopped: dispatching.stop(sink)?, kernel: None, evident: None }),
             Account::Both { kernel, mut evidence } => {
-                let stopped = dispatching.stop(&mut *evidence)?;
+                // What is known is told also where a thread is stuck.
+                let stopped = dispatching.stop(&mut *evidence);
                 let outcome = kernel.finish(&mut *evidence);
-                let evident = evidence.finish(stopped.end, sink);
+                let evident = evidence.finish(stopped.as_ref().map_or(Time::MAX, |stopped| stopped.end), sink);
+                let stopped = stopped?;
                 let outcome = Outcome { missing: evident.missing, ..outcome };
                 Ok(Told { stopped, kernel: Some(outcome), evident: Some(evident) })
             }

@@ -176,7 +176,9 @@ fn see(
     match event.what {
         takt_trace::What::Switch { prev, left, next } => {
             let cpu = model_cpu(cpus, event.cpu);
-            if let Some(thread) = lane(threads, prev.pid) {
+            let from = lane(threads, prev.pid);
+            let ours = from.is_some();
+            if let Some(thread) = from {
                 let why = why(&thread, left, &next);
                 seen.push(Seen { at, what: What::Out { lane: thread.lane, cpu, why } });
                 if why == Why::Ended {
@@ -185,7 +187,12 @@ fn see(
                 }
             }
             let what = match lane(threads, next.pid) {
-                Some(thread) => What::In { lane: thread.lane, cpu },
+                Some(thread) => {
+                    if !ours {
+                        seen.push(Seen { at, what: What::Gave { cpu, thread: prev } });
+                    }
+                    What::In { lane: thread.lane, cpu }
+                }
                 None => What::Other { cpu, thread: next },
             };
             seen.push(Seen { at, what });

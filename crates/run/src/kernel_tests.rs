@@ -27,10 +27,38 @@ fn seen(events: &[KernelEvent], given: u64) -> Vec<(u64, What)> {
     all.iter().map(|seen| (seen.at.as_ns(), seen.what)).collect()
 }
 
+/// Without what concerns others.
+fn ours(events: &[KernelEvent], given: u64) -> Vec<(u64, What)> {
+    let others = |what: &What| matches!(what, What::Other { .. } | What::Gave { .. });
+    seen(events, given).into_iter().filter(|(_, what)| !others(what)).collect()
+}
+
+#[test]
+fn who_has_the_cpu_before_and_after_the_runs_threads_is_told() {
+    let (make, swapper) = (thread(9, 120, "make"), thread(0, 120, "swapper/4"));
+    let found = seen(
+        &[
+            switch(1, 4, 70, Left::Blocked, make),
+            event(2, 4, takt_trace::What::Switch { prev: swapper, left: Left::Ready, next: thread(71, 51, "takt") }),
+            switch(3, 4, 71, Left::Blocked, thread(70, 51, "takt")),
+        ],
+        0,
+    );
+    let expected = [
+        (1, What::Out { lane: 0, cpu: 0, why: Why::Asleep }),
+        (1, What::Other { cpu: 0, thread: make }),
+        (2, What::Gave { cpu: 0, thread: swapper }),
+        (2, What::In { lane: 1, cpu: 0 }),
+        (3, What::Out { lane: 1, cpu: 0, why: Why::Asleep }),
+        (3, What::In { lane: 0, cpu: 0 }),
+    ];
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn a_switch_tells_of_both_threads_and_why_one_left() {
     let out = |lane, cpu, why| What::Out { lane, cpu, why };
-    let found = seen(
+    let found = ours(
         &[
             switch(1, 4, 70, Left::Ready, thread(71, -1, "takt")),
             switch(2, 4, 71, Left::Preempted, thread(9, 120, "make")),
@@ -64,9 +92,9 @@ fn a_gap_begins_where_its_cpu_was_last_heard_of() {
     let other = switch(25, 2, 70, Left::Blocked, thread(8, 120, "other"));
     let blind = What::Blind { count: 12 };
     let left = What::Out { lane: 0, cpu: 1, why: Why::Asleep };
-    assert_eq!(seen(&[heard, other, lost(30)], 0), [(20, blind), (25, left), (30, What::Sighted)]);
+    assert_eq!(ours(&[heard, other, lost(30)], 0), [(20, blind), (25, left), (30, What::Sighted)]);
     // What was given out before was whole.
-    assert_eq!(seen(&[heard, other, lost(30)], 22), [(22, blind), (25, left), (30, What::Sighted)]);
+    assert_eq!(ours(&[heard, other, lost(30)], 22), [(22, blind), (25, left), (30, What::Sighted)]);
 }
 
 #[test]

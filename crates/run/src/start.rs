@@ -417,10 +417,11 @@ fn contradicted(tasks: &[TaskSummary]) -> Option<String> {
         ));
     }
     let unseen = completed > 0 && stamps().next().is_some() && stamps().all(|stamps| stamps.checked == 0);
-    unseen.then(|| {
-        "the kernel told nothing of the threads of this run, as where takt has process numbers of its own (a container): preemptions, migrations and CPU times are unknown".to_owned()
-    })
+    unseen.then(|| TOLD_NOTHING.to_owned())
 }
+
+/// What a recording without an event means.
+pub(crate) const TOLD_NOTHING: &str = "the kernel told nothing of the threads of this run, as where takt has process numbers of its own (a container): preemptions, migrations and CPU times are unknown";
 
 /// Buffers hold what a thread writes in four seconds, in case ordinary threads get no CPU that long.
 pub(crate) fn records(period: Span) -> usize {

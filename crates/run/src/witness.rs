@@ -46,6 +46,8 @@ pub(crate) enum What {
     Out { lane: usize, cpu: u32, why: Why },
     /// A thread that is not the run's got the CPU; of those, the first after one that is.
     Other { cpu: u32, thread: Thread },
+    /// A thread that is not the run's gives the CPU to one that is, which comes next.
+    Gave { cpu: u32, thread: Thread },
     /// From here on events are missing; how many, 0 where nobody knows.
     Blind { count: u64 },
     /// Up to here events were missing.
@@ -376,7 +378,7 @@ impl Witness {
                 self.line(seen.at, FREES, Event::Lost { count });
                 self.lanes.iter_mut().for_each(Lane::forget);
             }
-            What::Other { .. } => {}
+            What::Other { .. } | What::Gave { .. } => {}
             What::Sighted => {
                 self.blind = self.blind.saturating_sub(1);
                 self.lanes.iter_mut().for_each(Lane::forget);
@@ -500,7 +502,7 @@ impl Witness {
                 }
                 self.say(lane, seen.at, TAKES, Event::Resume { job, cpu });
             }
-            What::Other { .. } | What::Blind { .. } | What::Sighted => {}
+            What::Other { .. } | What::Gave { .. } | What::Blind { .. } | What::Sighted => {}
         }
     }
 }

@@ -15,7 +15,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use takt_log::{CancelCause, Event, JobKey, Sink};
-use takt_model::{Span, TaskId, Time};
+use takt_model::{Span, Task, TaskId, Time};
+use takt_trace::{Comm, Thread};
 
 use super::late::{Course, Doing, Late, Ran, Tally};
 use super::plan::Plan;
@@ -36,8 +37,10 @@ struct Known {
     cpu: u32,
     wcet: Span,
     deadline: Span,
-    /// By plan.
-    levels: Vec<u32>,
+    /// By how much the plan itself may release later than the nominal arrival.
+    jitter: Span,
+    /// By plan: its level, and whether that demotes late jobs that have not started.
+    levels: Vec<(u32, bool)>,
 }
 
 /// What came of both accounts.
@@ -72,8 +75,20 @@ pub(crate) struct Evidence {
 
 struct Pending {
     arrival: Time,
+    /// When it would have come had nothing been disturbed: a source's at its release or when its jitter is over, a follower's with its origin.
+    due: Time,
     missed: bool,
+    /// It was late before it started, and goes after all others.
+    demoted: bool,
 }
+
+/// The kernel's priorities of ordinary threads begin here; those of SCHED_DEADLINE and real-time threads are below.
+const ORDINARY: i32 = 100;
+
+/// The level of demoted jobs, here: below all.
+const DEMOTED: u32 = u32::MAX;
+/// With more jobs waiting at the end, it is not reckoned which of them were late by load.
+const WAITING_MAX: usize = 4096;
 
 /// Who has a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +97,7 @@ enum Holder {
     /// A thread of the dispatcher; nothing of one that runs jobs and of which the switch was not told.
     Ours(Option<usize>),
     Idle,
-    Other(takt_trace::Comm),
+    Other(Comm),
 }
 
 /// A job that has started and is not over.
@@ -101,6 +116,8 @@ struct Open {
 
 struct Cpu {
     holder: Holder,
+    /// The kernel has told of it since the beginning, or since events were lost.
+    heard: bool,
     open: Vec<Open>,
     course: Course,
     /// When the last turn began, and whose job's it is.
@@ -117,13 +134,21 @@ impl Evidence {
         let mut known = BTreeMap::new();
         for (at, row) in plan.rows.iter().enumerate() {
             let Some(task) = task(at) else { continue };
-            let levels = (0..=plan.modes.len()).filter_map(|k| Some(plan.rows_in(k)?.get(at)?.level)).collect();
-            known.insert(row.task, Known { cpu: row.cpu, wcet: task.wcet, deadline: task.deadline, levels });
+            let level = |k: usize| {
+                let level = plan.rows_in(k)?.get(at)?.level;
+                let levels = k.checked_sub(1).map_or(Some(&plan.levels), |mode| Some(&plan.modes.get(mode)?.levels));
+                Some((level, levels?.get(level as usize)?.late == takt_model::Late::Demote))
+            };
+            let levels = (0..=plan.modes.len()).filter_map(level).collect();
+            let Task { wcet, deadline, jitter, .. } = *task;
+            known.insert(row.task, Known { cpu: row.cpu, wcet, deadline, jitter, levels });
         }
-        let levels = known.values().flat_map(|known| &known.levels).max().map_or(1, |level| *level as usize + 1);
+        let levels = known.values().flat_map(|known| &known.levels).map(|(level, _)| *level as usize + 1).max();
+        let levels = levels.unwrap_or(1);
         let cpus = known.values().map(|known| known.cpu + 1).chain(lanes.iter().map(|lane| lane.cpu + 1)).max();
         let cpu = |_| Cpu {
             holder: Holder::Unknown,
+            heard: false,
             open: Vec::new(),
             course: Course::new(),
             since: Time::ZERO,
@@ -173,10 +198,12 @@ impl Evidence {
 
     /// Both accounts are whole, and the run ended at `end`: tells the rest.
     pub(crate) fn finish(mut self, end: Time, sink: &mut (impl Sink + ?Sized)) -> Evident {
+        // What the kernel did afterwards is not the run's.
+        self.seen.retain(|seen| seen.at <= end);
         self.advance(Time::MAX, sink);
         let missed: Vec<JobKey> = self.pending.iter().filter(|(_, job)| job.missed).map(|(job, _)| *job).collect();
         for job in missed {
-            self.explain(job, end.max(self.told), false);
+            self.explain(job, end, false);
         }
         let late = self.late.into_iter().map(|(task, tally)| (task, tally.told())).collect();
         Evident { last: self.told, late, missing: self.missing }
@@ -189,7 +216,7 @@ impl Evidence {
 
     fn level(&self, task: TaskId) -> Option<(u32, usize)> {
         let known = self.known.get(&task)?;
-        Some((*known.levels.get(self.plan)?, known.cpu as usize))
+        Some((known.levels.get(self.plan)?.0, known.cpu as usize))
     }
 
     /// The job of a lane that has started and is not over.
@@ -204,15 +231,17 @@ impl Evidence {
 impl Evidence {
     fn heard(&mut self, at: Time, event: Event, sink: &mut (impl Sink + ?Sized)) {
         match event {
-            Event::Release { job, arrival, .. } => {
-                self.pending.insert(job, Pending { arrival, missed: false });
+            Event::Release { job, arrival, parent } => {
+                let jitter = self.known.get(&job.task).map_or(Span::ZERO, |known| known.jitter);
+                let begins = if parent.is_some() { arrival } else { at.min(arrival.saturating_add(jitter)) };
+                let due = parent.map_or(begins, |parent| parent.origin);
+                self.pending.insert(job, Pending { arrival, due, missed: false, demoted: false });
                 if let Some((level, cpu)) = self.level(job.task)
                     && let Some(cpu) = self.cpus.get_mut(cpu)
                 {
                     for (jobs, since) in cpu.busy.iter_mut().skip(level as usize) {
-                        if *jobs == 0 {
-                            *since = arrival;
-                        }
+                        // A late timer tells arrivals of one look in any order.
+                        *since = if *jobs == 0 { begins } else { begins.min(*since) };
                         *jobs += 1;
                     }
                 }
@@ -223,18 +252,16 @@ impl Evidence {
                 self.start(at, job, cpu, sink);
             }
             Event::Complete { job, .. } => {
-                self.end(at, job, false, sink);
+                self.end(at, job, None, sink);
                 self.say(at, event, sink);
             }
             Event::Cancel { job, cause } => {
-                self.end(at, job, cause == CancelCause::Late, sink);
+                self.end(at, job, Some(cause), sink);
                 self.say(at, event, sink);
             }
             Event::Miss { job } => {
-                if let Some(pending) = self.pending.get_mut(&job) {
-                    pending.missed = true;
-                }
                 self.say(at, event, sink);
+                self.miss(at, job);
             }
             Event::ModeChange { mode } => {
                 self.say(at, event, sink);
@@ -256,8 +283,49 @@ impl Evidence {
         }
     }
 
+    fn miss(&mut self, at: Time, job: JobKey) {
+        let Some(pending) = self.pending.get_mut(&job) else { return };
+        pending.missed = true;
+        let Some(known) = self.known.get(&job.task) else { return };
+        let demotes = known.levels.get(self.plan).is_some_and(|(_, demotes)| *demotes);
+        let started = self.cpus.get(known.cpu as usize).is_some_and(|cpu| cpu.open.iter().any(|open| open.job == job));
+        if !demotes || started {
+            return;
+        }
+        // What goes before it from now on goes before it by the plan: it is late for what was until now.
+        self.explain(job, at, false);
+        self.leave(job);
+        if let Some(pending) = self.pending.get_mut(&job) {
+            (pending.missed, pending.demoted) = (false, true);
+        }
+    }
+
+    /// A job is not among those any more that make its level busy.
+    fn leave(&mut self, job: JobKey) {
+        let demoted = self.pending.get(&job).is_none_or(|pending| pending.demoted);
+        let Some((level, cpu)) = self.level(job.task).filter(|_| !demoted) else { return };
+        let Some(here) = self.cpus.get_mut(cpu) else { return };
+        for (jobs, _) in here.busy.iter_mut().skip(level as usize) {
+            *jobs = jobs.saturating_sub(1);
+        }
+    }
+
+    /// Jobs of a task end in turn: what was before this one and is still here ended untold.
+    fn forget_before(&mut self, job: JobKey) {
+        let first = JobKey { number: 0, ..job };
+        while let Some(stale) = self.pending.range(first..job).next().map(|(stale, _)| *stale) {
+            self.leave(stale);
+            self.pending.remove(&stale);
+            for cpu in &mut self.cpus {
+                cpu.open.retain(|open| open.job != stale);
+            }
+        }
+    }
+
     fn start(&mut self, at: Time, job: JobKey, cpu: u32, sink: &mut (impl Sink + ?Sized)) {
-        let level = self.level(job.task).map_or(0, |(level, _)| level);
+        self.forget_before(job);
+        let demoted = self.pending.get(&job).is_some_and(|pending| pending.demoted);
+        let level = if demoted { DEMOTED } else { self.level(job.task).map_or(0, |(level, _)| level) };
         let blind = self.blind > 0;
         let Some(here) = self.cpus.get_mut(cpu as usize) else { return };
         let works = |lane: usize| self.lanes.get(lane).is_some_and(|lane| lane.works);
@@ -267,11 +335,13 @@ impl Evidence {
             }
             _ => None,
         };
-        let unseen = lane.is_none() && here.holder != Holder::Ours(None);
+        let unseen = lane.is_none() && here.holder != Holder::Ours(None) && here.heard;
         // Whoever had the CPU by the log lost it unseen.
         let mut gaps = here.lose_unseen(None);
         here.open.push(Open { job, level, lane, runs: true, waits: false, ran: Span::ZERO });
-        here.hold(at, Holder::Ours(lane), &self.known);
+        // Where the kernel tells nothing, nobody knows how long the job keeps the CPU.
+        let holder = if here.heard && !blind { Holder::Ours(lane) } else { Holder::Unknown };
+        here.hold(at, holder, &self.known);
         self.missing += u64::from(unseen && !blind);
         if blind {
             gaps.push(job);
@@ -281,7 +351,12 @@ impl Evidence {
         }
     }
 
-    fn end(&mut self, at: Time, job: JobKey, dropped: bool, sink: &mut (impl Sink + ?Sized)) {
+    /// A job completed, or was cancelled for this cause.
+    fn end(&mut self, at: Time, job: JobKey, cause: Option<CancelCause>, sink: &mut (impl Sink + ?Sized)) {
+        if cause.is_none() {
+            self.forget_before(job);
+        }
+        let dropped = cause == Some(CancelCause::Late);
         let Some(Known { cpu, wcet, .. }) = self.known.get(&job.task) else { return };
         let (cpu, wcet) = (*cpu as usize, *wcet);
         let mut unseen = false;
@@ -290,32 +365,32 @@ impl Evidence {
         {
             unseen = !open.runs && !dropped;
             let holder = match open.lane {
-                Some(lane) if !dropped => Holder::Ours(Some(lane)),
+                Some(lane) if !dropped && here.heard && self.blind == 0 => Holder::Ours(Some(lane)),
                 _ => here.holder,
             };
             here.hold(at, holder, &self.known);
         }
         if unseen {
-            self.missing += u64::from(self.blind == 0);
+            let heard = self.cpus.get(cpu).is_some_and(|cpu| cpu.heard);
+            self.missing += u64::from(self.blind == 0 && heard);
             self.say(at, Event::Gap { job }, sink);
         }
-        if dropped || self.pending.get(&job).is_some_and(|pending| pending.missed) {
-            self.explain(job, at, !dropped);
+        let missed = self.pending.get(&job).is_some_and(|pending| pending.missed);
+        match cause {
+            Some(CancelCause::Late) => self.explain(job, at, false),
+            None | Some(CancelCause::Failed) if missed => self.explain(job, at, true),
+            // What never began, or was not to begin any more, is counted as cancelled.
+            _ => {}
         }
-        let level = self.level(job.task).map(|(level, _)| level as usize);
+        self.leave(job);
         let Some(here) = self.cpus.get_mut(cpu) else { return };
         let pending = self.pending.remove(&job);
         if let Some(at) = here.open.iter().position(|open| open.job == job) {
             let Open { level, ran, .. } = here.open.remove(at);
-            let arrival = pending.as_ref().map_or(Time::ZERO, |pending| pending.arrival);
+            let arrival = pending.as_ref().map_or(Time::ZERO, |pending| pending.due);
             here.course.ended(Ran { level, arrival, took: ran.min(wcet) });
         }
         here.hold(at, here.holder, &self.known);
-        if pending.is_some() {
-            for (jobs, _) in here.busy.iter_mut().skip(level.unwrap_or(usize::MAX)) {
-                *jobs = jobs.saturating_sub(1);
-            }
-        }
     }
 
     /// A job was late and ended now, or it was dropped at its deadline, or is not over at the end of the run.
@@ -332,32 +407,48 @@ impl Evidence {
             let started = || here.open.iter().any(|open| open.job == *other);
             of < level || (of == level && ((other.task == job.task && other.number < job.number) || started()))
         };
-        let ahead = self.pending.iter().filter(|(other, _)| !ended && **other != job).filter_map(|(other, pending)| {
+        let waiting = self.pending.iter().filter(|(other, pending)| !ended && **other != job && !pending.demoted);
+        let ahead = waiting.filter_map(|(other, pending)| {
             let known = self.known.get(&other.task).filter(|known| known.cpu as usize == cpu)?;
-            let level = known.levels.get(self.plan).copied().filter(|of| first(other, *of))?;
-            Some(Ran { level, arrival: pending.arrival, took: known.wcet })
+            let (level, _) = known.levels.get(self.plan).copied().filter(|(of, _)| first(other, *of))?;
+            Some(Ran { level, arrival: pending.due, took: known.wcet })
         });
         let this = Ran { level, arrival: pending.arrival, took };
-        let undisturbed = here.course.undisturbed(this, ahead, since);
-        let by_load = undisturbed > pending.arrival.saturating_add(known.deadline);
-        let disturbance = here.course.disturbance(level, since, now);
-        self.late.entry(job.task).or_default().count(by_load, &disturbance);
+        let few = ended || self.pending.len() <= WAITING_MAX;
+        let undisturbed = if few { here.course.undisturbed(this, ahead, since) } else { None };
+        let late = self.late.entry(job.task).or_default();
+        match undisturbed {
+            Some(end) if end > pending.arrival.saturating_add(known.deadline) => {
+                late.by_load(&here.course.disturbance(level, since, now));
+            }
+            Some(_) => late.disturbed(&here.course.disturbance(level, since, now)),
+            None => late.unknown(),
+        }
     }
 
     /// Another plan holds: jobs are of other levels.
     fn adopt(&mut self, at: Time, plan: usize) {
         self.plan = plan;
-        let mut jobs: Vec<(usize, u32)> = Vec::with_capacity(self.pending.len());
-        jobs.extend(self.pending.keys().filter_map(|job| self.level(job.task)).map(|(level, cpu)| (cpu, level)));
-        for (index, here) in self.cpus.iter_mut().enumerate() {
-            // Of a level that was not busy before the busy period begins as the earliest of any that was.
-            let earliest = here.busy.iter().filter(|(jobs, _)| *jobs > 0).map(|(_, since)| *since).min();
-            for (level, (count, since)) in here.busy.iter_mut().enumerate() {
-                *count = jobs.iter().filter(|(cpu, of)| *cpu == index && *of as usize <= level).count() as u64;
-                *since = earliest.unwrap_or(at);
+        let mut fresh: Vec<Vec<(u64, Time)>> =
+            self.cpus.iter().map(|cpu| vec![(0, Time::MAX); cpu.busy.len()]).collect();
+        for (job, pending) in self.pending.iter().filter(|(_, pending)| !pending.demoted) {
+            let Some((level, cpu)) = self.level(job.task) else { continue };
+            let of = fresh.get_mut(cpu).map_or(&mut [][..], |levels| levels.as_mut_slice());
+            for (jobs, earliest) in of.iter_mut().skip(level as usize) {
+                *jobs += 1;
+                *earliest = pending.arrival.min(*earliest);
+            }
+        }
+        for (here, fresh) in self.cpus.iter_mut().zip(fresh) {
+            for ((jobs, since), (now_jobs, earliest)) in here.busy.iter_mut().zip(fresh) {
+                if *jobs == 0 && now_jobs > 0 {
+                    *since = earliest;
+                }
+                *jobs = now_jobs;
             }
             for open in &mut here.open {
-                if let Some(level) = self.known.get(&open.job.task).and_then(|known| known.levels.get(plan)) {
+                let level = self.known.get(&open.job.task).and_then(|known| known.levels.get(plan));
+                if let Some((level, _)) = level.filter(|_| open.level != DEMOTED) {
                     open.level = *level;
                 }
             }
@@ -382,9 +473,14 @@ impl Evidence {
             What::In { lane, cpu } => self.came(at, lane, cpu, sink),
             What::Out { lane, cpu, why } => self.left(at, lane, cpu, why, sink),
             What::Other { cpu, thread } => {
-                let holder = if thread.pid == 0 { Holder::Idle } else { Holder::Other(thread.comm) };
                 if let Some(here) = self.cpus.get_mut(cpu as usize) {
-                    here.hold(at, holder, &self.known);
+                    here.heard |= self.blind == 0;
+                    here.hold(at, Holder::of(&thread), &self.known);
+                }
+            }
+            What::Gave { cpu, thread } => {
+                if let Some(here) = self.cpus.get_mut(cpu as usize) {
+                    here.gave(at, &thread, &self.known);
                 }
             }
             What::Blind { count } => {
@@ -392,20 +488,25 @@ impl Evidence {
                 self.say(at, Event::Lost { count }, sink);
                 let mut gaps = Vec::new();
                 for cpu in &mut self.cpus {
-                    cpu.hold(at, Holder::Unknown, &self.known);
+                    cpu.forget(at, &self.known);
                     gaps.extend(cpu.open.iter().map(|open| open.job));
                 }
                 for job in gaps {
                     self.say(at, Event::Gap { job }, sink);
                 }
             }
-            What::Sighted => self.blind = self.blind.saturating_sub(1),
+            What::Sighted => {
+                self.blind = self.blind.saturating_sub(1);
+                self.cpus.iter_mut().for_each(|cpu| cpu.forget(at, &self.known));
+            }
         }
     }
 
     /// A thread got its CPU.
     fn came(&mut self, at: Time, lane: usize, cpu: u32, sink: &mut (impl Sink + ?Sized)) {
+        let blind = self.blind > 0;
         let Some(here) = self.cpus.get_mut(cpu as usize) else { return };
+        let sure = std::mem::replace(&mut here.heard, !blind);
         here.hold(at, Holder::Ours(Some(lane)), &self.known);
         // Whose job had the CPU by the log lost it unseen.
         let mut lines: Vec<Event> = here.lose_unseen(Some(lane)).into_iter().map(|job| Event::Gap { job }).collect();
@@ -421,7 +522,7 @@ impl Evidence {
             });
         }
         let gap = |line: &&Event| matches!(line, Event::Gap { .. });
-        self.missing += lines.iter().filter(gap).count() as u64 * u64::from(self.blind == 0);
+        self.missing += lines.iter().filter(gap).count() as u64 * u64::from(!blind && sure);
         for line in lines {
             self.say(at, line, sink);
         }
@@ -430,7 +531,9 @@ impl Evidence {
     /// A thread left its CPU.
     fn left(&mut self, at: Time, lane: usize, cpu: u32, why: Why, sink: &mut (impl Sink + ?Sized)) {
         let works = self.lanes.get(lane).is_some_and(|lane| lane.works);
+        let blind = self.blind > 0;
         let Some(here) = self.cpus.get_mut(cpu as usize) else { return };
+        let sure = std::mem::replace(&mut here.heard, !blind);
         // That it came was not told: a job that began meanwhile is its.
         if works && here.holder != Holder::Ours(Some(lane)) && here.open.iter().all(|open| open.lane != Some(lane)) {
             let mut unplaced = here.open.iter_mut().filter(|open| open.lane.is_none());
@@ -443,7 +546,7 @@ impl Evidence {
         if let Some(open) = here.open.iter_mut().find(|open| open.lane == Some(lane)) {
             let job = open.job;
             open.waits = matches!(why, Why::Asleep | Why::Held);
-            unseen = !std::mem::take(&mut open.runs);
+            unseen = !std::mem::take(&mut open.runs) && sure;
             line = match why {
                 Why::Ended => None,
                 _ if unseen => Some(Event::Gap { job }),
@@ -452,14 +555,55 @@ impl Evidence {
             };
         }
         here.hold(at, Holder::Unknown, &self.known);
-        self.missing += u64::from(unseen && self.blind == 0);
+        self.missing += u64::from(unseen && !blind);
         if let Some(line) = line {
             self.say(at, line, sink);
         }
     }
 }
 
+impl Holder {
+    /// A thread that is not the dispatcher's.
+    fn of(thread: &Thread) -> Holder {
+        if thread.pid == 0 { Holder::Idle } else { Holder::Other(thread.comm) }
+    }
+
+    /// Without a job.
+    fn doing(self) -> Doing {
+        match self {
+            Holder::Ours(_) => Doing::Dispatching,
+            Holder::Idle => Doing::Idle,
+            Holder::Other(comm) => Doing::Other(comm),
+            Holder::Unknown => Doing::Unknown,
+        }
+    }
+}
+
 impl Cpu {
+    /// Events were lost, or were until now.
+    fn forget(&mut self, at: Time, known: &BTreeMap<TaskId, Known>) {
+        self.hold(at, Holder::Unknown, known);
+        self.heard = false;
+        for open in &mut self.open {
+            (open.runs, open.waits) = (false, false);
+        }
+    }
+
+    /// Who had the CPU last before a thread of the dispatcher gets it. Switches among others are not recorded: when the one came after the other nobody knows.
+    fn gave(&mut self, at: Time, last: &Thread, known: &BTreeMap<TaskId, Known>) {
+        let holder = Holder::of(last);
+        let can_delay = last.prio.is_none_or(|prio| prio < ORDINARY);
+        match (self.holder, holder) {
+            // After somebody's moment: nobody wanted it when the dispatcher's thread woke.
+            (Holder::Other(_), Holder::Idle) => {}
+            // Whoever is ordinary cannot have kept it from the dispatcher.
+            (Holder::Idle, Holder::Other(_)) if can_delay => {}
+            _ => return,
+        }
+        self.course.relabel(holder.doing());
+        self.hold(at, holder, known);
+    }
+
     /// The jobs of threads but this one that had the CPU by the log have it no more.
     fn lose_unseen(&mut self, but: Option<usize>) -> Vec<JobKey> {
         let mut lost = Vec::new();
@@ -492,9 +636,7 @@ impl Cpu {
         let doing = match (holder, job) {
             (Holder::Ours(_), Some(open)) => Doing::Job { level: open.level },
             (Holder::Ours(_), None) => Doing::Dispatching,
-            (Holder::Idle, _) => Doing::Idle,
-            (Holder::Other(comm), _) => Doing::Other(comm),
-            (Holder::Unknown, _) => Doing::Unknown,
+            (other, _) => other.doing(),
         };
         (self.since, self.turn_of) = (at, job.map(|open| open.job));
         self.course.turn(at, doing);

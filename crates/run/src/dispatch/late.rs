@@ -12,7 +12,7 @@ use takt_trace::Comm;
 
 /// Turns of a CPU that are remembered: of a busy period with more of them the older part is counted as unknown.
 const TURNS_MAX: usize = 8192;
-/// Jobs of a CPU that are remembered: a job with a busy period of more counts as late by load.
+/// Jobs of a CPU that are remembered: why a job with a busy period of more was late is unknown.
 const JOBS_MAX: usize = 4096;
 
 /// What a CPU did for a while.
@@ -46,7 +46,7 @@ pub enum Cause {
     LessImportant,
     /// The dispatcher had it: timers, queues, switches of its threads.
     Dispatching,
-    /// The kernel's account has nothing of it.
+    /// The kernel's account has nothing of it, or it is too long ago; or the job came late from another CPU.
     Unknown,
 }
 
@@ -135,15 +135,31 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// A job was late, with these disturbances in its busy period.
-    pub(crate) fn count(&mut self, by_load: bool, (disturbance, others): &(Disturbance, BTreeMap<Comm, Span>)) {
+    /// A job was late by load, with these disturbances in its busy period, too.
+    pub(crate) fn by_load(&mut self, disturbances: &(Disturbance, BTreeMap<Comm, Span>)) {
+        self.late.by_load += 1;
+        self.sum(disturbances);
+    }
+
+    /// A job was late for these disturbances in its busy period. Where there were none, its predecessors came too close to each other from another CPU.
+    pub(crate) fn disturbed(&mut self, disturbances: &(Disturbance, BTreeMap<Comm, Span>)) {
+        self.mainly(disturbances.0.most().unwrap_or(Cause::Unknown));
+        self.sum(disturbances);
+    }
+
+    /// A job was late, and nobody knows any more what was before it.
+    pub(crate) fn unknown(&mut self) {
+        self.mainly(Cause::Unknown);
+        self.late.jobs += 1;
+    }
+
+    fn mainly(&mut self, cause: Cause) {
+        self.late.mainly.iter_mut().skip(cause as usize).take(1).for_each(|jobs| *jobs += 1);
+    }
+
+    fn sum(&mut self, (disturbance, others): &(Disturbance, BTreeMap<Comm, Span>)) {
         let late = &mut self.late;
         late.jobs += 1;
-        // What nothing disturbed was late by load.
-        match disturbance.most().filter(|_| !by_load) {
-            None => late.by_load += 1,
-            Some(cause) => late.mainly.iter_mut().skip(cause as usize).take(1).for_each(|jobs| *jobs += 1),
-        }
         for cause in Cause::ALL {
             late.disturbance.add(cause, disturbance.of(cause));
         }
@@ -176,29 +192,35 @@ pub(crate) struct Course {
     turns: VecDeque<(Time, Doing)>,
     /// In the order in which they ended.
     jobs: VecDeque<Ran>,
-    /// No job that is forgotten arrived later.
-    forgotten: Option<Time>,
+    /// By level: no job of it that is forgotten arrived later.
+    forgotten: BTreeMap<u32, Time>,
 }
 
 impl Course {
     pub(crate) fn new() -> Course {
-        Course { turns: VecDeque::from([(Time::ZERO, Doing::Unknown)]), jobs: VecDeque::new(), forgotten: None }
+        Course {
+            turns: VecDeque::from([(Time::ZERO, Doing::Unknown)]),
+            jobs: VecDeque::new(),
+            forgotten: BTreeMap::new(),
+        }
     }
 
     /// A job is over.
     pub(crate) fn ended(&mut self, job: Ran) {
-        if self.jobs.len() == JOBS_MAX {
-            let oldest = self.jobs.pop_front().map(|job| job.arrival);
-            self.forgotten = self.forgotten.max(oldest);
+        if self.jobs.len() == JOBS_MAX
+            && let Some(oldest) = self.jobs.pop_front()
+        {
+            let last = self.forgotten.entry(oldest.level).or_default();
+            *last = oldest.arrival.max(*last);
         }
         self.jobs.push_back(job);
     }
 
     /// When `job`, whose busy period began at `since`, would have ended had the CPU been the plan's, after those that ended and `others`, which have not;
-    /// [`Time::MAX`] where too much is forgotten.
-    pub(crate) fn undisturbed(&self, job: Ran, others: impl Iterator<Item = Ran>, since: Time) -> Time {
-        if self.forgotten.is_some_and(|last| last >= since) {
-            return Time::MAX;
+    /// `None` where too much is forgotten.
+    pub(crate) fn undisturbed(&self, job: Ran, others: impl Iterator<Item = Ran>, since: Time) -> Option<Time> {
+        if self.forgotten.range(..=job.level).any(|(_, last)| *last >= since) {
+            return None;
         }
         let before = self.jobs.iter().copied().filter(|other| other.level <= job.level && other.arrival >= since);
         let mut before: Vec<(Time, Span)> = before.chain(others).map(|job| (job.arrival, job.took)).collect();
@@ -217,7 +239,14 @@ impl Course {
             until = until.saturating_add(*took);
             rest = after;
         }
-        until
+        Some(until)
+    }
+
+    /// The last turn was of another kind than was thought.
+    pub(crate) fn relabel(&mut self, doing: Doing) {
+        if let Some(last) = self.turns.back_mut() {
+            last.1 = doing;
+        }
     }
 
     /// What the CPU does from `at` on, which is not before the last.
@@ -242,6 +271,9 @@ impl Course {
         let (mut sum, mut others) = (Disturbance::default(), BTreeMap::new());
         let mut until = to;
         for (since, doing) in self.turns.iter().rev() {
+            if until <= from {
+                break;
+            }
             let span = until.saturating_since((*since).max(from));
             until = until.min(*since).max(from);
             let cause = match doing {
@@ -260,9 +292,6 @@ impl Course {
                 Doing::Unknown => Cause::Unknown,
             };
             sum.add(cause, span);
-            if *since <= from {
-                break;
-            }
         }
         // What is not remembered.
         sum.add(Cause::Unknown, until.saturating_since(from));
