@@ -156,22 +156,34 @@ fn both_players_of_figure_5_show_the_whole_film() {
 
 #[test]
 fn the_driver_is_measured_in_each_reservation_of_tables_6_and_7() {
-    let Some((answer, folder)) = reproduce("sdd-throughput", &["--for", "50ms", "--repeat", "1"]) else { return };
-    let [six, seven] = [0, 1].map(|i| &answer["tables"][i]);
-    let paper = column(six, "", "paper");
-    assert_eq!((paper.len(), paper[0], paper[12], paper[19]), (20, Some(1.9858), Some(100.), Some(100.)));
-    assert_eq!(paper.iter().flatten().sum::<f64>().round(), 860.);
-    let measured = column(six, "", "measured");
-    let admitted = measured.iter().flatten().count();
-    let refused = answer["differences"].to_string().contains("did not admit");
-    assert!(admitted == 20 || refused, "{answer}");
-    assert_eq!(column(seven, "Average", "paper")[..2], [Some(16.89), Some(52.85)]);
-    assert_eq!(column(seven, "Min", "paper")[7], Some(17.55));
-    assert!(column(seven, "Average", "measured").iter().filter(|seconds| seconds.is_some()).count() >= 7, "{answer}");
-    for figure in ["fig7.svg", "fig8.svg"] {
-        let text = fs::read_to_string(folder.path().join("out").join(figure)).expect("the figure");
-        let values = text.split(" values<").next().and_then(|before| before.rsplit('>').next());
-        assert!(values.is_some_and(|count| count.parse::<u32>().is_ok_and(|count| count >= 5)), "{figure}: {values:?}");
+    // In so short a time a machine that pauses shows the driver's thread in too few periods to draw: then once more.
+    let mut tries = 0;
+    loop {
+        let Some((answer, folder)) = reproduce("sdd-throughput", &["--for", "50ms", "--repeat", "1"]) else { return };
+        let [six, seven] = [0, 1].map(|i| &answer["tables"][i]);
+        let paper = column(six, "", "paper");
+        assert_eq!((paper.len(), paper[0], paper[12], paper[19]), (20, Some(1.9858), Some(100.), Some(100.)));
+        assert_eq!(paper.iter().flatten().sum::<f64>().round(), 860.);
+        let measured = column(six, "", "measured");
+        let admitted = measured.iter().flatten().count();
+        let refused = answer["differences"].to_string().contains("did not admit");
+        assert!(admitted == 20 || refused, "{answer}");
+        assert_eq!(column(seven, "Average", "paper")[..2], [Some(16.89), Some(52.85)]);
+        assert_eq!(column(seven, "Min", "paper")[7], Some(17.55));
+        assert!(
+            column(seven, "Average", "measured").iter().filter(|seconds| seconds.is_some()).count() >= 7,
+            "{answer}"
+        );
+        let drawn = ["fig7.svg", "fig8.svg"].map(|figure| {
+            let text = fs::read_to_string(folder.path().join("out").join(figure)).expect("the figure");
+            let values = text.split(" values<").next().and_then(|before| before.rsplit('>').next());
+            values.and_then(|count| count.parse::<u32>().ok())
+        });
+        tries += 1;
+        if drawn.iter().all(|values| values.is_some_and(|values| values >= 5)) {
+            break;
+        }
+        assert!(tries < 5, "{drawn:?}");
     }
 }
 
