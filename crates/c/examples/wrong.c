@@ -26,10 +26,13 @@ int main(void) {
     show(takt_operations_add(operations, &operation));
     show(takt_plan_new(operations, "best", &plan));
     show(takt_plan_new(operations, "muf", &plan));
+    show(takt_mode_absent(operations, "landing", "a"));
+    show(takt_operations_mode(operations, "landing", "best"));
     /* Null pointers are answered, and freeing them is no harm. */
     if (takt_dispatcher_new(NULL, &dispatcher) != TAKT_STATUS_INVALID ||
         takt_dispatcher_start(NULL, NULL) != TAKT_STATUS_INVALID || takt_operation_push(NULL) != TAKT_STATUS_INVALID ||
         takt_supplier_push(NULL, 1, NULL, 0, 0, NULL) != TAKT_STATUS_INVALID || takt_plan_text(NULL, NULL, 0) != 0 ||
+        takt_plan_mode(NULL, "landing") != SIZE_MAX || takt_plan_guarded(NULL, 1, "a", NULL, 0) != 0 || takt_dispatcher_adaptive(NULL, 1, NULL, 0) != TAKT_STATUS_INVALID ||
         takt_dispatcher_now_ns(NULL) != 0) {
         return 1;
     }

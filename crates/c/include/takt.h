@@ -116,6 +116,15 @@ typedef struct {
 // The code of an operation, called once a job on a real-time thread: it should not wait. `user` is what was given with it.
 typedef void (*takt_handler)(const takt_job *job, void *user);
 
+// The longest response of a critical operation under the guard of takt_dispatcher_adaptive, with the others released as late as the first plan may have put them off:
+// takt_plan_guarded gives the system file of which `takt check` finds it. A smaller one, as of the guard's plan by itself, can lose critical deadlines.
+typedef struct {
+  // The operation's name.
+  const char *operation;
+  // From its arrival to its completion, at the most.
+  uint64_t longest_ns;
+} takt_response;
+
 // How a dispatcher runs. All zero is the default.
 typedef struct {
   // Run without privilege and without any guarantee, as ordinary threads. Without it a missing privilege is TAKT_STATUS_PRIVILEGE.
@@ -209,6 +218,25 @@ takt_status takt_operations_new(const char *name,
 // `operations` came from takt_operations_new; `operation` and what it points to can be read.
 takt_status takt_operations_add(takt_operations *operations, const takt_operation *operation);
 
+// Lets an operation take no part at first: until a switch to a mode of which takt_mode_absent does not say the same. A chain takes part as a whole.
+// `operations` came from takt_operations_new, `operation` is a string.
+takt_status takt_operations_absent(takt_operations *operations,
+                                   const char *operation);
+
+// Adds a mode, to which takt_dispatcher_switch switches: the same operations at the same rates under this strategy. What is wrong with it is told when the plan is made.
+// `operations` came from takt_operations_new, `mode` and `strategy` are strings.
+takt_status takt_operations_mode(takt_operations *operations,
+                                 const char *mode,
+                                 const char *strategy);
+
+// Lets an operation take no part in a mode.
+// `operations` came from takt_operations_new, `mode` and `operation` are strings.
+takt_status takt_mode_absent(takt_operations *operations, const char *mode, const char *operation);
+
+// Gives an operation another period in a mode, or least distance. What follows it comes as often.
+// `operations` came from takt_operations_new, `mode` and `operation` are strings.
+takt_status takt_mode_period(takt_operations *operations, const char *mode, const char *operation, uint64_t period_ns);
+
 // Frees a set of operations; a null pointer is no harm. Plans made of it stay.
 // It came from takt_operations_new, and is not used any more.
 void takt_operations_free(takt_operations *operations);
@@ -222,6 +250,20 @@ takt_status takt_plan_new(const takt_operations *operations,
 // The plan of the first node of a system file's text, with its strategy and its modes.
 // `toml` is a string, `into` may be written.
 takt_status takt_plan_of_system(const char *toml, takt_plan **into);
+
+// The number of a mode's plan, from 1, for takt_dispatcher_switch: that of takt_operations_mode of this name. SIZE_MAX where there is none, which a switch refuses.
+// `plan` came from a call that makes plans, `mode` is a string.
+size_t takt_plan_mode(const takt_plan *plan,
+                      const char *mode);
+
+// A system file of which `takt check` finds the longest response of a critical operation under a guard, for takt_dispatcher_adaptive: the critical operations of its CPU alone, the others of them released as
+// late as the first plan may have put them off. Copied as takt_plan_text does it; how many bytes it has, zero where there is no such plan or critical operation.
+// `plan` came from a call that makes plans, `operation` is a string; `into` is null, or `size` bytes of it may be written.
+size_t takt_plan_guarded(const takt_plan *plan,
+                         size_t guard,
+                         const char *operation,
+                         char *into,
+                         size_t size);
 
 // Copies the plan's table into `into`, cut to `size` bytes and ended by a zero byte; how many bytes it has without that. `into` may be null: to learn how many.
 // Zero where the plan is a null pointer.
@@ -245,6 +287,15 @@ takt_status takt_dispatcher_on(takt_dispatcher *dispatcher,
                                const char *operation,
                                takt_handler handler,
                                void *user);
+
+// Moves by itself between two plans: to the guard, a mode's, while a critical job is in danger, and back to the first (0) after two windows of a second with idle time. A job is in danger when the
+// time that is left before its deadline is no more than its operation's response under the guard, 500 us for the switch, and what the first plan may leave started in several levels; of an operation
+// without a response half of the deadline is taken, which promises nothing. To be called before the start, of a plan whose modes differ in their strategies alone. Whether the controller fits the plan is told at the start.
+// `dispatcher` came from takt_dispatcher_new; `responses` points to `count` of them, or `count` is zero.
+takt_status takt_dispatcher_adaptive(takt_dispatcher *dispatcher,
+                                     size_t guard,
+                                     const takt_response *responses,
+                                     size_t count);
 
 // Writes all that happens to a log, which `takt stats`, `takt chart` and the others read. To be called before the start; takt_dispatcher_drain writes on.
 // `dispatcher` came from takt_dispatcher_new, `path` is a string.
@@ -273,10 +324,15 @@ void takt_operation_free(takt_handle *operation);
 // `dispatcher` is null or came from takt_dispatcher_new.
 uint64_t takt_dispatcher_now_ns(const takt_dispatcher *dispatcher);
 
-// Another plan holds from now on: 0 is that of the node's strategy, k that of its k-th mode. Nothing is lost or told twice.
+// Another plan holds from now on: 0 is that of the node's strategy, k that of its k-th mode. Nothing is lost or told twice. A controller (takt_dispatcher_adaptive) goes on from there: a plan that is
+// neither of its two puts it to rest until one of them holds again.
 // `dispatcher` came from takt_dispatcher_new.
 takt_status takt_dispatcher_switch(const takt_dispatcher *dispatcher,
                                    size_t plan);
+
+// Which plan holds, counted as for takt_dispatcher_switch; zero where the dispatcher does not run. A controller may have changed it since.
+// `dispatcher` is null or came from takt_dispatcher_new.
+size_t takt_dispatcher_holds(const takt_dispatcher *dispatcher);
 
 // Writes what has happened since the last time to the log, or forgets it where there is none. To be called often enough that `records` are not exceeded.
 // `dispatcher` came from takt_dispatcher_new.

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write as _};
 
 use takt_log::{BackEnd, Definitions, Header, NullSink, Writer};
 use takt_model::{Span, Time};
-use takt_run::dispatch::{self, Dispatcher, Dispatching, Handle, Job, KINDS, Options, PushError, StartError};
+use takt_run::dispatch::{self, Adaptive, Dispatcher, Dispatching, Handle, Job, KINDS, Options, PushError, StartError};
 
 use crate::plan::takt_plan;
 use crate::status::{Wrong, call, free, give, object, object_mut, takt_status, text};
@@ -141,6 +141,52 @@ pub unsafe extern "C" fn takt_dispatcher_on(
     })
 }
 
+/// The longest response of a critical operation under the guard of takt_dispatcher_adaptive, with the others released as late as the first plan may have put them off:
+/// takt_plan_guarded gives the system file of which `takt check` finds it. A smaller one, as of the guard's plan by itself, can lose critical deadlines.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct takt_response {
+    /// The operation's name.
+    pub operation: *const c_char,
+    /// From its arrival to its completion, at the most.
+    pub longest_ns: u64,
+}
+
+/// Moves by itself between two plans: to the guard, a mode's, while a critical job is in danger, and back to the first (0) after two windows of a second with idle time. A job is in danger when the
+/// time that is left before its deadline is no more than its operation's response under the guard, 500 us for the switch, and what the first plan may leave started in several levels; of an operation
+/// without a response half of the deadline is taken, which promises nothing. To be called before the start, of a plan whose modes differ in their strategies alone. Whether the controller fits the plan is told at the start.
+///
+/// # Safety
+/// `dispatcher` came from takt_dispatcher_new; `responses` points to `count` of them, or `count` is zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_adaptive(
+    dispatcher: *mut takt_dispatcher,
+    guard: usize,
+    responses: *const takt_response,
+    count: usize,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition.
+        let dispatcher = unsafe { object_mut(dispatcher, "the dispatcher") }?;
+        if count > 0 && responses.is_null() {
+            return Err(Wrong::invalid("the responses are a null pointer"));
+        }
+        let mut law = Adaptive::between(0, guard);
+        for at in 0..count {
+            // SAFETY: `responses` points to `count` of them.
+            let takt_response { operation, longest_ns } = unsafe { responses.add(at).read() };
+            // SAFETY: by this function's condition.
+            law = law
+                .response(unsafe { text(operation, "the name of a response's operation") }?, Span::from_ns(longest_ns));
+        }
+        let built = dispatcher.built.take();
+        let built =
+            built.ok_or_else(|| Wrong::invalid("the dispatcher has started: its controller is given before"))?;
+        dispatcher.built = Some(built.adaptive(law));
+        Ok(())
+    })
+}
+
 /// Writes all that happens to a log, which `takt stats`, `takt chart` and the others read. To be called before the start; takt_dispatcher_drain writes on.
 ///
 /// # Safety
@@ -270,7 +316,8 @@ pub unsafe extern "C" fn takt_dispatcher_now_ns(dispatcher: *const takt_dispatch
     running.map_or(0, |running| running.now().as_ns())
 }
 
-/// Another plan holds from now on: 0 is that of the node's strategy, k that of its k-th mode. Nothing is lost or told twice.
+/// Another plan holds from now on: 0 is that of the node's strategy, k that of its k-th mode. Nothing is lost or told twice. A controller (takt_dispatcher_adaptive) goes on from there: a plan that is
+/// neither of its two puts it to rest until one of them holds again.
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new.
@@ -286,6 +333,17 @@ pub unsafe extern "C" fn takt_dispatcher_switch(dispatcher: *const takt_dispatch
             || Wrong::invalid(format_args!("there is no plan {plan}: this one has {modes} modes, counted from 1"));
         running.switch(plan).map(drop).ok_or_else(none)
     })
+}
+
+/// Which plan holds, counted as for takt_dispatcher_switch; zero where the dispatcher does not run. A controller may have changed it since.
+///
+/// # Safety
+/// `dispatcher` is null or came from takt_dispatcher_new.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_holds(dispatcher: *const takt_dispatcher) -> usize {
+    // SAFETY: by this function's condition.
+    let running = unsafe { dispatcher.as_ref() }.and_then(|dispatcher| dispatcher.running.as_ref());
+    running.map_or(0, Dispatching::holds)
 }
 
 /// Writes what has happened since the last time to the log, or forgets it where there is none. To be called often enough that `records` are not exceeded.

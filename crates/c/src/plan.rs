@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use takt_model::{Builtin, NodeId, Span, file};
-use takt_run::dispatch::{Limits, Operation, Operations, Plan};
+use takt_run::dispatch::{Limits, OperatingMode, Operation, Operations, Plan};
 
 use crate::status::{Wrong, call, copy, free, give, object, object_mut, takt_status, text};
 
@@ -136,6 +136,114 @@ pub unsafe extern "C" fn takt_operations_add(
     })
 }
 
+/// Lets an operation take no part at first: until a switch to a mode of which takt_mode_absent does not say the same. A chain takes part as a whole.
+///
+/// # Safety
+/// `operations` came from takt_operations_new, `operation` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_operations_absent(
+    operations: *mut takt_operations,
+    operation: *const c_char,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let operations = unsafe { object_mut(operations, "the operations") }?;
+        // SAFETY: as above.
+        operations.0.absent.push(unsafe { text(operation, "the operation's name") }?.to_owned());
+        Ok(())
+    })
+}
+
+/// Adds a mode, to which takt_dispatcher_switch switches: the same operations at the same rates under this strategy. What is wrong with it is told when the plan is made.
+///
+/// # Safety
+/// `operations` came from takt_operations_new, `mode` and `strategy` are strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_operations_mode(
+    operations: *mut takt_operations,
+    mode: *const c_char,
+    strategy: *const c_char,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let operations = unsafe { object_mut(operations, "the operations") }?;
+        // SAFETY: as above.
+        let mode = unsafe { text(mode, "the mode's name") }?;
+        // SAFETY: as above.
+        let strategy = builtin(unsafe { text(strategy, "the strategy") }?)?;
+        operations.0.modes.push(OperatingMode::new(mode, strategy.strategy()));
+        Ok(())
+    })
+}
+
+/// Lets an operation take no part in a mode.
+///
+/// # Safety
+/// `operations` came from takt_operations_new, `mode` and `operation` are strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_mode_absent(
+    operations: *mut takt_operations,
+    mode: *const c_char,
+    operation: *const c_char,
+) -> takt_status {
+    // SAFETY: by this function's condition.
+    unsafe { in_mode(operations, mode, operation, |mode, operation| mode.absent.push(operation)) }
+}
+
+/// Gives an operation another period in a mode, or least distance. What follows it comes as often.
+///
+/// # Safety
+/// `operations` came from takt_operations_new, `mode` and `operation` are strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_mode_period(
+    operations: *mut takt_operations,
+    mode: *const c_char,
+    operation: *const c_char,
+    period_ns: u64,
+) -> takt_status {
+    let period = Span::from_ns(period_ns);
+    // SAFETY: by this function's condition.
+    unsafe {
+        in_mode(operations, mode, operation, |mode, operation| {
+            mode.periods.insert(operation, period);
+        })
+    }
+}
+
+/// Changes what a mode says of an operation.
+///
+/// # Safety
+/// `operations` is null or came from takt_operations_new, `mode` and `operation` are null or strings.
+unsafe fn in_mode(
+    operations: *mut takt_operations,
+    mode: *const c_char,
+    operation: *const c_char,
+    change: impl FnOnce(&mut OperatingMode, String),
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let operations = unsafe { object_mut(operations, "the operations") }?;
+        // SAFETY: as above.
+        let name = unsafe { text(mode, "the mode's name") }?;
+        // SAFETY: as above.
+        let operation = unsafe { text(operation, "the operation's name") }?;
+        let mode = operations.0.modes.iter_mut().find(|mode| mode.name == name);
+        let mode = mode.ok_or_else(|| {
+            Wrong::invalid(format_args!("there is no mode \"{name}\": takt_operations_mode adds one"))
+        })?;
+        change(mode, operation.to_owned());
+        Ok(())
+    })
+}
+
+/// A built-in strategy.
+fn builtin(name: &str) -> Result<Builtin, Wrong> {
+    Builtin::by_name(name).ok_or_else(|| {
+        let known: Vec<&str> = Builtin::ALL.iter().map(|builtin| builtin.name()).collect();
+        Wrong::invalid(format_args!("there is no strategy \"{name}\"; there are: {}", known.join(", ")))
+    })
+}
+
 /// Frees a set of operations; a null pointer is no harm. Plans made of it stay.
 ///
 /// # Safety
@@ -160,14 +268,7 @@ pub unsafe extern "C" fn takt_plan_new(
         // SAFETY: by this function's condition, here and below.
         let operations = unsafe { object(operations, "the operations") }?;
         // SAFETY: as above.
-        let name = unsafe { text(strategy, "the strategy") }?;
-        let Some(strategy) = Builtin::by_name(name) else {
-            let known: Vec<&str> = Builtin::ALL.iter().map(|builtin| builtin.name()).collect();
-            return Err(Wrong::invalid(format_args!(
-                "there is no strategy \"{name}\"; there are: {}",
-                known.join(", ")
-            )));
-        };
+        let strategy = builtin(unsafe { text(strategy, "the strategy") }?)?;
         let plan = operations.0.compute(&strategy.strategy(), &Limits::default());
         let plan = plan.map_err(|anomalies| Wrong::new(takt_status::Unplannable, anomalies))?;
         // SAFETY: as above.
@@ -190,6 +291,54 @@ pub unsafe extern "C" fn takt_plan_of_system(toml: *const c_char, into: *mut *mu
         // SAFETY: by this function's condition.
         unsafe { give(into, takt_plan(plan)) }
     })
+}
+
+/// The number of a mode's plan, from 1, for takt_dispatcher_switch: that of takt_operations_mode of this name. SIZE_MAX where there is none, which a switch refuses.
+///
+/// # Safety
+/// `plan` came from a call that makes plans, `mode` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_plan_mode(plan: *const takt_plan, mode: *const c_char) -> usize {
+    let mut number = usize::MAX;
+    let _ = call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let plan = unsafe { object(plan, "the plan") }?;
+        // SAFETY: as above.
+        let name = unsafe { text(mode, "the mode's name") }?;
+        let found = plan.0.mode(name);
+        number = found.ok_or_else(|| Wrong::invalid(format_args!("the plan has no mode \"{name}\"")))?;
+        Ok(())
+    });
+    number
+}
+
+/// A system file of which `takt check` finds the longest response of a critical operation under a guard, for takt_dispatcher_adaptive: the critical operations of its CPU alone, the others of them released as
+/// late as the first plan may have put them off. Copied as takt_plan_text does it; how many bytes it has, zero where there is no such plan or critical operation.
+///
+/// # Safety
+/// `plan` came from a call that makes plans, `operation` is a string; `into` is null, or `size` bytes of it may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_plan_guarded(
+    plan: *const takt_plan,
+    guard: usize,
+    operation: *const c_char,
+    into: *mut c_char,
+    size: usize,
+) -> usize {
+    let mut length = 0;
+    let _ = call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let plan = unsafe { object(plan, "the plan") }?;
+        // SAFETY: as above.
+        let operation = unsafe { text(operation, "the operation's name") }?;
+        let guarded = plan.0.guarded(guard, operation);
+        let guarded = guarded
+            .ok_or_else(|| Wrong::invalid(format_args!("plan {guard} has no critical operation \"{operation}\"")))?;
+        // SAFETY: as above.
+        length = unsafe { copy(&file::write(&guarded), into, size) };
+        Ok(())
+    });
+    length
 }
 
 /// Copies the plan's table into `into`, cut to `size` bytes and ended by a zero byte; how many bytes it has without that. `into` may be null: to learn how many.

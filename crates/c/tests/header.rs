@@ -70,6 +70,17 @@ fn the_example_in_c_builds_and_runs_and_so_it_does_as_cpp() {
 }
 
 #[test]
+fn modes_are_switched_by_a_program_in_c_and_by_the_controller() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("landing", "cc", "-std=c11", folder.path()) else { return };
+    let output = Command::new(program).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("mode landing: strategy muf") && said.contains("landed: gear is out"), "{said}");
+    assert!(said.contains("the guard came"), "{said}");
+}
+
+#[test]
 fn each_wrong_call_is_answered_and_told() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("wrong", "cc", "-std=c11", folder.path()) else { return };
@@ -84,6 +95,8 @@ fn each_wrong_call_is_answered_and_told() {
 1: operation \"a\" has no takt_arrival
 1: there is no strategy \"best\"; there are: fp, rm, dm, edf, mlf, muf, rms+mlf, fifo
 2: the set \"x\" has no operation to dispatch; add at least one
+1: there is no mode \"landing\": takt_operations_mode adds one
+1: there is no strategy \"best\"; there are: fp, rm, dm, edf, mlf, muf, rms+mlf, fifo
 "
     );
 }
