@@ -278,8 +278,9 @@ impl<Q, A> Link<Q, A> {
                     _ => continue,
                 }
             };
-            drop(given_up);
+            // Before the task is woken, which may look at it.
             omitted.fetch_add(1, Ordering::Relaxed);
+            drop(given_up);
         }
     }
 

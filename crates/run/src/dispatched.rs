@@ -9,39 +9,34 @@ use takt_linux::signals::StopSignals;
 use takt_linux::{Class, Epoch, clock};
 use takt_log::Sink;
 use takt_model::draw::Draw;
-use takt_model::{NodeId, Span, System, Task, Time};
+use takt_model::{Span, Task, Time};
 
-use crate::dispatch::{
-    Anomaly, Dispatcher, Dispatching, Evidence, Evident, LEAD, Limits, Options, Plan, StartError, StopError, Stopped,
-};
+use crate::dispatch::{Anomalies, Anomaly, Dispatcher, Limits, Options, Plan, StartError, StopError, Stopped};
 use crate::error::{RunError, grant};
-use crate::kernel::{self, Kernel, Outcome};
+use crate::kernel::Kernel;
 use crate::start::{GRACE, LOOK, Progress, TOLD_NOTHING, note_of_lost, note_of_steal, notes_of_kernel, records};
 use crate::work::{Work, Worked};
-use crate::{Prepared, Recorded, RunOptions, RunSummary, TaskSummary};
+use crate::{Prepared, RunOptions, RunSummary, TaskSummary};
 
-/// Jobs of one task that may wait: as `sim` does, a late task catches up.
-const BACKLOG: u32 = 1024;
+/// Jobs of one task that may wait under the dispatcher: as in a simulation, a late task catches up.
+pub const BACKLOG: u32 = 1024;
 
-/// The plan of a node that asks for what the kernel does not have (`why`), and what is to be said of it.
+/// The plan that `compute` makes, and what is to be said of it.
 pub(crate) fn plan(
-    system: &System,
-    node: NodeId,
     options: &RunOptions,
-    why: &RunError,
-) -> Result<(Plan, Vec<String>), RunError> {
+    compute: impl Fn(&Limits) -> Result<(Plan, Vec<Anomaly>), Anomalies>,
+) -> Result<(Plan, Vec<String>), Anomalies> {
     // More levels than fit below the priority asked for raise it, as without a dispatcher.
     let mut top = options.top_priority;
     let plan = loop {
-        let plan = Plan::compute_regardless(system, node, &Limits { priorities: 1..=top, ..Limits::default() });
+        let plan = compute(&Limits { priorities: 1..=top, ..Limits::default() });
         let few = |anomaly: &Anomaly| matches!(anomaly, Anomaly::TooFewPriorities { .. });
         match &plan {
             Err(anomalies) if top < FIFO_PRIORITY_MAX && anomalies.0.iter().any(few) => top += 1,
             _ => break plan,
         }
     };
-    let (plan, lateness) =
-        plan.map_err(|anomalies| RunError::Undispatchable { why: why.to_string(), anomalies: anomalies.to_string() })?;
+    let (plan, lateness) = plan?;
     let plan = plan.with_backlog(BACKLOG);
     let mut notes = vec![format!(
         "takt's own dispatcher runs it: one SCHED_FIFO thread a level on each CPU, and within a level jobs run to completion (strategy \"{}\")",
@@ -89,6 +84,9 @@ impl Prepared {
             ..Options::default()
         };
         let mut dispatcher = Dispatcher::new(plan.clone()).with(options);
+        if let Some(law) = &self.adaptive {
+            dispatcher = dispatcher.adaptive(law.clone());
+        }
         let used: Vec<Arc<Used>> = tasks.iter().map(|_| Arc::default()).collect();
         for (task, used) in tasks.iter().zip(&used) {
             let (used, draw, of) = (used.clone(), Draw::new(self.options.seed, &task.name), (*task).clone());
@@ -110,32 +108,30 @@ impl Prepared {
             dispatcher = dispatcher.on(&task.name, handler).map_err(refused)?;
         }
         let steal_before = clock::steal();
-        let dispatching = dispatcher.ready().map_err(refused)?;
-        let mut account = Account::new(plan, &dispatching, kernel)?;
-        let epoch = Epoch::in_future(LEAD);
-        account.begin(epoch);
-        dispatching.go(epoch);
-        let mut dispatching = dispatching;
+        if let Some(kernel) = kernel {
+            dispatcher = dispatcher.watched(kernel);
+        }
+        let mut dispatching = dispatcher.start().map_err(refused)?;
         let end = Time::ZERO.saturating_add(self.options.duration);
         let mut interrupted = None;
         // A timer thread that gets its CPU late has arrivals to tell still.
         while !dispatching.is_over() && dispatching.now() < end.saturating_add(GRACE) && interrupted.is_none() {
-            let pause = LOOK.min(end.saturating_since(dispatching.now())).max(Span::from_ms(1));
-            account.look(pause, &mut dispatching, sink);
+            clock::pause(LOOK.min(end.saturating_since(dispatching.now())).max(Span::from_ms(1)));
+            dispatching.drain(sink);
             progress(dispatching.now().min(end));
             interrupted = signals.caught();
         }
-        let told = account.finish(dispatching, sink).map_err(|error| match error {
+        let stopped = dispatching.stop(sink).map_err(|error| match error {
             StopError::Stuck { operation, grace } => RunError::Stuck { task: operation, grace },
             StopError::Panicked { thread } => RunError::Panicked { task: thread },
         })?;
-        let Told { stopped, kernel, evident } = told;
         let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
         notes.extend(note_of_steal(steal));
         notes.extend(note_of_lost(stopped.lost));
-        notes.extend(kernel.iter().flat_map(notes_of_kernel));
-        if kernel.as_ref().is_some_and(|kernel| kernel.events == 0) {
-            notes.push(TOLD_NOTHING.to_owned());
+        if let Some(recorded) = &stopped.recorded {
+            notes.extend(notes_of_kernel(recorded, stopped.unrecorded.as_ref()));
+            let silent = recorded.events == 0 && stopped.unrecorded.is_none();
+            notes.extend(silent.then(|| TOLD_NOTHING.to_owned()));
         }
         if stopped.refused > 0 {
             notes.push(format!(
@@ -143,92 +139,23 @@ impl Prepared {
                 stopped.refused
             ));
         }
-        let last = evident.as_ref().map_or(Time::ZERO, |evident| evident.last);
         Ok(RunSummary {
             node: self.node,
             best_effort: false,
-            end: stopped.end.max(last).max(if interrupted.is_some() { Time::ZERO } else { end }),
+            end: stopped.end.max(if interrupted.is_some() { Time::ZERO } else { end }),
             interrupted,
             notes,
-            tasks: summaries(plan, &stopped, &used, evident),
+            tasks: summaries(plan, &stopped, &used),
             lost: stopped.lost,
-            recorded: kernel.map(|kernel| Recorded {
-                events: kernel.events,
-                lost: kernel.lost,
-                missing: kernel.missing,
-            }),
+            recorded: stopped.recorded,
             steal,
         })
     }
 }
 
-/// Takes what there is to take of a run, and tells it.
-enum Account {
-    Told,
-    /// With what the kernel saw.
-    Both {
-        kernel: Box<Kernel>,
-        evidence: Box<Evidence>,
-    },
-}
-
-/// What came of it.
-struct Told {
-    stopped: Stopped,
-    kernel: Option<Outcome>,
-    evident: Option<Evident>,
-}
-
-impl Account {
-    fn new(plan: &Plan, dispatching: &Dispatching, kernel: Option<Kernel>) -> Result<Account, RunError> {
-        let Some(mut kernel) = kernel else { return Ok(Account::Told) };
-        let (tids, lanes): (Vec<_>, Vec<_>) = dispatching.threads().into_iter().unzip();
-        let ids = tids.iter().zip(0..).filter_map(|(tid, lane)| Some((u32::try_from(tid.get()).ok()?, lane)));
-        let watched = ids.map(|(id, lane)| kernel::Watched { id, lane, reserved: false }).collect();
-        kernel.watch(watched, dispatching.cpus())?;
-        Ok(Account::Both { kernel: Box::new(kernel), evidence: Box::new(Evidence::new(plan, lanes)) })
-    }
-
-    fn begin(&mut self, epoch: Epoch) {
-        if let Account::Both { kernel, .. } = self {
-            kernel.begin(epoch);
-        }
-    }
-
-    /// Waits for at most `timeout`, and tells what is certain.
-    fn look(&mut self, timeout: Span, dispatching: &mut Dispatching, sink: &mut impl Sink) {
-        match self {
-            Account::Told => {
-                clock::pause(timeout);
-                dispatching.drain(sink);
-            }
-            Account::Both { kernel, evidence } => {
-                let seen = kernel.look(timeout, &mut **evidence);
-                let told = dispatching.drain_until(&mut **evidence);
-                evidence.advance(seen.min(told), sink);
-            }
-        }
-    }
-
-    fn finish(self, dispatching: Dispatching, sink: &mut impl Sink) -> Result<Told, StopError> {
-        match self {
-            Account::Told => Ok(Told { stopped: dispatching.stop(sink)?, kernel: None, evident: None }),
-            Account::Both { kernel, mut evidence } => {
-                // What is known is told also where a thread is stuck.
-                let stopped = dispatching.stop(&mut *evidence);
-                let outcome = kernel.finish(&mut *evidence);
-                let evident = evidence.finish(stopped.as_ref().map_or(Time::MAX, |stopped| stopped.end), sink);
-                let stopped = stopped?;
-                let outcome = Outcome { missing: evident.missing, ..outcome };
-                Ok(Told { stopped, kernel: Some(outcome), evident: Some(evident) })
-            }
-        }
-    }
-}
-
-fn summaries(plan: &Plan, stopped: &Stopped, used: &[Arc<Used>], evident: Option<Evident>) -> Vec<TaskSummary> {
-    let rows = plan.rows.iter().zip(&stopped.counts).zip(used);
-    rows.map(|((row, (name, counts)), used)| {
+fn summaries(plan: &Plan, stopped: &Stopped, used: &[Arc<Used>]) -> Vec<TaskSummary> {
+    let rows = plan.rows.iter().zip(&stopped.counts).zip(used).zip(0..);
+    rows.map(|(((row, (name, counts)), used), at)| {
         let load = |of: &AtomicU64| of.load(Ordering::Relaxed);
         let beyond = load(&used.used_ns).saturating_sub(load(&used.demanded_ns));
         TaskSummary {
@@ -239,7 +166,7 @@ fn summaries(plan: &Plan, stopped: &Stopped, used: &[Arc<Used>], evident: Option
             throttled: None,
             overhead: Span::from_ns(beyond / counts.completed.max(1)),
             stamps: None,
-            late: evident.as_ref().map(|evident| evident.late.get(&row.task).cloned().unwrap_or_default()),
+            late: stopped.late.as_ref().and_then(|late: &Vec<_>| late.get(at).cloned()),
         }
     })
     .collect()
@@ -249,6 +176,7 @@ fn refused(error: StartError) -> RunError {
     match error {
         StartError::Privilege { missing } => RunError::Privilege { missing, grant: grant(true) },
         StartError::Refused { thread, cause } => RunError::Refused { task: thread, cause },
+        StartError::Trace(cause) => RunError::Trace(cause),
         StartError::Spawn { thread, cause } => RunError::Spawn { task: thread, cause },
         other => RunError::Dispatch(other.to_string()),
     }

@@ -68,6 +68,15 @@ pub enum RunError {
         /// What the dispatcher finds wrong, a line each.
         anomalies: String,
     },
+    /// A part that takt's dispatcher cannot express, where it was asked for.
+    #[error("takt's own dispatcher cannot run it:\n{anomalies}")]
+    Unplanned {
+        /// What it finds wrong, a line each.
+        anomalies: String,
+    },
+    /// A controller that does not fit.
+    #[error("the adaptive controller does not fit: {0}")]
+    Adaptive(String),
     /// The dispatcher did not start.
     #[error("the dispatcher did not start: {0}")]
     Dispatch(String),
@@ -214,6 +223,7 @@ impl RunError {
             | RunError::Duration { .. }
             | RunError::TopPriority(_)
             | RunError::Unplaced { .. }
+            | RunError::Adaptive(_)
             | RunError::NoTrace { .. } => 2,
             RunError::Plan(PlanError::Table { .. }) => 3,
             RunError::Plan(_) => 2,
@@ -224,6 +234,7 @@ impl RunError {
             RunError::Unsupported { .. }
             | RunError::Unenforceable { .. }
             | RunError::Undispatchable { .. }
+            | RunError::Unplanned { .. }
             | RunError::Dispatch(_)
             | RunError::Cpus { .. }
             | RunError::Levels { .. }

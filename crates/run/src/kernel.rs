@@ -7,6 +7,7 @@ use takt_model::{Bytes, Span, Task, Time};
 use takt_trace::{Feed, FormatError, KernelEvent, Left, Thread, Waking};
 use thiserror::Error;
 
+use crate::Recorded;
 use crate::record::model_cpu;
 use crate::witness::{Onlooker, Seen, What, Why};
 
@@ -55,6 +56,13 @@ pub(crate) struct Outcome {
     /// Switches that were kept back.
     pub(crate) missing: u64,
     pub(crate) failed: Option<TraceError>,
+}
+
+impl Outcome {
+    /// For those who asked for it.
+    pub(crate) fn recorded(&self) -> Recorded {
+        Recorded { events: self.events, lost: self.lost, missing: self.missing }
+    }
 }
 
 impl Kernel {

@@ -44,9 +44,10 @@ use takt_log::Sink;
 use takt_log::stats::Summary;
 use takt_model::{NodeId, Span, System, Time};
 
+pub use dispatched::BACKLOG;
 pub use error::RunError;
 pub use kernel::TraceError;
-pub use mapping::prepare;
+pub use mapping::{prepare, prepare_adaptive};
 pub use start::Progress;
 pub use takt_linux::signals::Signal;
 
@@ -132,6 +133,8 @@ pub struct Prepared {
     pub(crate) mapping: mapping::Mapping,
     /// What the kernel's classes cannot express runs under the dispatcher.
     pub(crate) dispatched: Option<Box<dispatch::Plan>>,
+    /// Who moves between the strategies of the plan.
+    pub(crate) adaptive: Option<dispatch::Adaptive>,
 }
 
 impl Prepared {
@@ -139,6 +142,18 @@ impl Prepared {
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.node
+    }
+
+    /// What takt's dispatcher will do, where it runs it.
+    #[must_use]
+    pub fn plan(&self) -> Option<&dispatch::Plan> {
+        self.dispatched.as_deref()
+    }
+
+    /// Who moves between the strategies of [`Prepared::plan`], where one does.
+    #[must_use]
+    pub fn adaptive(&self) -> Option<&dispatch::Adaptive> {
+        self.adaptive.as_ref()
     }
 }
 

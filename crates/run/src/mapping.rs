@@ -16,11 +16,12 @@ use takt_linux::sched::{FIFO_PRIORITY_MAX, RUNTIME_MIN_NS};
 use takt_linux::{Class, Reservation};
 use takt_model::plan::{Order, PlanTask};
 use takt_model::{
-    Arrival, CpuSet, Exec, Late, NodeId, NodeSpec, Placement, Plan, Preemption, Probability, Span, System, Task, TaskId,
+    Arrival, CpuSet, Exec, Late, NodeId, NodeSpec, Placement, Plan, Preemption, Probability, Span, StrategyRef, System,
+    Task, TaskId,
 };
 
 use crate::error::RunError;
-use crate::{Margin, Prepared, RunOptions};
+use crate::{Margin, Prepared, RunOptions, dispatch};
 
 /// What each thread gets.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,17 +80,19 @@ pub(crate) struct MappedTask {
 /// Everything that can be said before a thread is started: what this version cannot run, a bad choice of node, too few
 /// CPUs, an overload. A missing privilege shows when [`Prepared::run`] asks for it.
 pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunError> {
-    let node = choose_node(system, options.node)?;
-    if options.duration.is_zero() || options.duration > Span::FILE_MAX {
-        return Err(RunError::Duration { duration: options.duration });
-    }
-    if !(1..=FIFO_PRIORITY_MAX).contains(&options.top_priority) {
-        return Err(RunError::TopPriority(options.top_priority));
-    }
+    let node = choose(system, options)?;
     let there = takt_linux::sched::affinity().len();
     let limits = Limits::read();
     let mut mapping = match map(system, node, options, &limits, there) {
-        Err(why @ RunError::Unenforceable { .. }) => return dispatched(system, node, options, &limits, &why),
+        Err(why @ RunError::Unenforceable { .. }) => {
+            let compute = |limits: &_| dispatch::Plan::compute_regardless(system, node, limits);
+            let undispatchable = |anomalies: dispatch::Anomalies| RunError::Undispatchable {
+                why: why.to_string(),
+                anomalies: anomalies.to_string(),
+            };
+            let (plan, notes) = crate::dispatched::plan(options, compute).map_err(undispatchable)?;
+            return dispatched(system, node, options, &limits, plan, notes);
+        }
         mapping => mapping?,
     };
     refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
@@ -100,7 +103,50 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
         None if there < takt_linux::machine().cpus_online.len() => mapping.confine(there),
         _ => {}
     }
-    Ok(Prepared { system: Arc::new(system.clone()), options: *options, node, mapping, dispatched: None })
+    let system = Arc::new(system.clone());
+    Ok(Prepared { system, options: *options, node, mapping, dispatched: None, adaptive: None })
+}
+
+/// The same under takt's own dispatcher, with a controller between the node's strategy and `guard`. `law` makes the controller of the plan, whose
+/// mode 1 is the guard ([`dispatch::Plan::compute_adaptive`]).
+///
+/// # Errors
+/// As of [`prepare`]; a node with modes, best effort, or a controller that does not fit the plan.
+pub fn prepare_adaptive(
+    system: &System,
+    guard: StrategyRef,
+    options: &RunOptions,
+    law: impl FnOnce(&dispatch::Plan) -> dispatch::Adaptive,
+) -> Result<Prepared, RunError> {
+    let node = choose(system, options)?;
+    if options.best_effort {
+        return Err(RunError::Adaptive("best effort enforces no strategy, so that there is none to choose".to_owned()));
+    }
+    let compute = |limits: &_| dispatch::Plan::compute_adaptive(system, node, guard, limits);
+    let unplanned = |anomalies: dispatch::Anomalies| match anomalies.are_input() {
+        true => RunError::Adaptive(anomalies.to_string()),
+        false => RunError::Unplanned { anomalies: anomalies.to_string() },
+    };
+    let (plan, mut notes) = crate::dispatched::plan(options, compute).map_err(unplanned)?;
+    let law = law(&plan);
+    if let Some(wrong) = law.wrong(&plan) {
+        return Err(RunError::Adaptive(wrong));
+    }
+    notes.extend(dispatch::notes_of_guard(&law, &plan, system.strategy_name(guard)));
+    let prepared = dispatched(system, node, options, &Limits::read(), plan, notes)?;
+    Ok(Prepared { adaptive: Some(law), ..prepared })
+}
+
+/// The node to run, for options that are sound.
+fn choose(system: &System, options: &RunOptions) -> Result<NodeId, RunError> {
+    let node = choose_node(system, options.node)?;
+    if options.duration.is_zero() || options.duration > Span::FILE_MAX {
+        return Err(RunError::Duration { duration: options.duration });
+    }
+    if !(1..=FIFO_PRIORITY_MAX).contains(&options.top_priority) {
+        return Err(RunError::TopPriority(options.top_priority));
+    }
+    Ok(node)
 }
 
 /// What the kernel's classes cannot express, under takt's own dispatcher.
@@ -109,14 +155,14 @@ fn dispatched(
     node: NodeId,
     options: &RunOptions,
     limits: &Limits,
-    why: &RunError,
+    plan: dispatch::Plan,
+    notes: Vec<String>,
 ) -> Result<Prepared, RunError> {
-    let (plan, notes) = crate::dispatched::plan(system, node, options, why)?;
     let there = takt_linux::sched::affinity().len();
     if let Some(spec) = system.nodes.get(node.index()).filter(|spec| spec.cpus as usize > there) {
         return Err(RunError::Cpus { node: spec.name.clone(), wanted: spec.cpus, there });
     }
-    let task = |row: &crate::dispatch::Row| MappedTask {
+    let task = |row: &dispatch::Row| MappedTask {
         id: row.task,
         class: Class::Fifo { priority: row.priority },
         cpus: [row.cpu].into_iter().collect(),
@@ -132,7 +178,7 @@ fn dispatched(
     }
     refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
     let system = Arc::new(plan.system.clone());
-    Ok(Prepared { system, options: *options, node, mapping, dispatched: Some(Box::new(plan)) })
+    Ok(Prepared { system, options: *options, node, mapping, dispatched: Some(Box::new(plan)), adaptive: None })
 }
 
 fn choose_node(system: &System, chosen: Option<NodeId>) -> Result<NodeId, RunError> {

@@ -19,7 +19,7 @@ use takt_model::{CpuSet, Span, System, Task, TaskId, Time};
 
 use crate::account::{Account, Told, watched};
 use crate::error::{RunError, grant};
-use crate::kernel::{Kernel, Outcome};
+use crate::kernel::{Kernel, TraceError};
 use crate::mapping::{MappedTask, Mapping};
 use crate::record::{Known, Releases};
 use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, Lane, Shared, live};
@@ -88,7 +88,7 @@ impl Prepared {
         let task = |id: TaskId| self.system.tasks.get(id.index());
         let (tasks, events): (Vec<&Task>, u64) = match &self.dispatched {
             None => (self.mapping.tasks.iter().filter_map(|mapped| task(mapped.id)).collect(), EVENTS_OF_THREAD),
-            Some(plan) => (plan.rows.iter().filter_map(|row| task(row.task)).collect(), EVENTS_OF_DISPATCHER),
+            Some(plan) => (plan.tasks(), dispatch::EVENTS_PER_JOB),
         };
         let guard = if self.options.guardian { Guard::ThisProgram } else { Guard::NextStart };
         match Kernel::open(&tasks, events, guard) {
@@ -135,7 +135,7 @@ impl Ready {
     pub fn kinds(&self) -> KindSet {
         match (&self.prepared.dispatched, &self.kernel) {
             (Some(_), None) => dispatch::KINDS,
-            (Some(_), Some(_)) => dispatch::KINDS.with(Kind::Block).with(Kind::Wake),
+            (Some(_), Some(_)) => dispatch::RECORDED_KINDS,
             (None, Some(_)) => WITNESSED,
             (None, None) => STAMPED,
         }
@@ -257,11 +257,7 @@ impl Prepared {
             notes,
             tasks,
             lost: told.lost,
-            recorded: told.kernel.map(|kernel| Recorded {
-                events: kernel.events,
-                lost: kernel.lost,
-                missing: kernel.missing,
-            }),
+            recorded: told.kernel.map(|kernel| kernel.recorded()),
             steal,
         })
     }
@@ -342,12 +338,12 @@ fn longest_reservation(tasks: &[MappedTask]) -> Span {
 
 fn add_notes(notes: &mut Vec<String>, told: &Told, steal: Option<Span>) {
     notes.extend(note_of_lost(told.lost));
-    notes.extend(told.kernel.iter().flat_map(notes_of_kernel));
+    notes.extend(told.kernel.iter().flat_map(|kernel| notes_of_kernel(&kernel.recorded(), kernel.failed.as_ref())));
     notes.extend(note_of_steal(steal));
 }
 
 /// What is missing of the kernel's account.
-pub(crate) fn notes_of_kernel(kernel: &Outcome) -> Vec<String> {
+pub(crate) fn notes_of_kernel(kernel: &Recorded, failed: Option<&TraceError>) -> Vec<String> {
     let mut notes = Vec::new();
     if kernel.lost > 0 {
         let lost = kernel.lost;
@@ -361,7 +357,7 @@ pub(crate) fn notes_of_kernel(kernel: &Outcome) -> Vec<String> {
             kernel.missing
         ));
     }
-    if let Some(error) = &kernel.failed {
+    if let Some(error) = failed {
         notes.push(format!("from some moment on nothing is known of preemptions, migrations and CPU times: {error}"));
     }
     notes
@@ -380,8 +376,6 @@ pub(crate) fn note_of_steal(steal: Option<Span>) -> Option<String> {
 
 /// What a job makes the kernel record: a wake-up and two switches of its thread, two more where it preempts another one.
 const EVENTS_OF_THREAD: u64 = 5;
-/// The same under the dispatcher, whose timer is woken for it, too.
-const EVENTS_OF_DISPATCHER: u64 = 10;
 
 /// So many tasks are named in one note.
 const NAMED_MAX: usize = 6;

@@ -60,6 +60,12 @@ pub(crate) trait Onlooker {
     fn see(&mut self, seen: Seen);
 }
 
+/// Behind what was seen before. What comes too late to be put in its place, for all before `settled` has been looked at, is told as soon as may be.
+pub(crate) fn enqueue(queue: &mut VecDeque<Seen>, settled: Time, seen: Seen) {
+    let last = queue.back().map_or(settled, |last| last.at);
+    queue.push_back(Seen { at: seen.at.max(last), ..seen });
+}
+
 /// Why a thread left its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Why {
@@ -602,9 +608,7 @@ impl Awake {
 
 impl Onlooker for Witness {
     fn see(&mut self, seen: Seen) {
-        // What comes too late to be put in its place is told as soon as may be.
-        let last = self.seen.back().map_or(self.settled, |last| last.at);
-        self.seen.push_back(Seen { at: seen.at.max(last), ..seen });
+        enqueue(&mut self.seen, self.settled, seen);
     }
 }
 

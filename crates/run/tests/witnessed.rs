@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use takt_linux::{Class, Epoch, sched};
-use takt_log::{Event, JobKey};
+use takt_linux::{Class, Epoch, clock, sched};
+use takt_log::{CancelCause, Event, JobKey, Kind};
 use takt_model::{Builtin, Criticality, Exec, Span, System, Task, Time};
-use takt_run::dispatch::Cause;
-use takt_run::{RunError, RunOptions, RunSummary, Trace, run};
+use takt_run::dispatch::{Cause, Dispatcher, Limits, Operation, Operations, Options, StartError};
+use takt_run::{RunError, RunOptions, RunSummary, Trace, TraceError, run};
 
 mod common;
 use common::{Events, check, whole};
@@ -44,7 +44,9 @@ fn recorded(system: &System, options: RunOptions) -> Option<(RunSummary, Events)
             assert!(summary.recorded.is_some_and(|recorded| recorded.events > 0));
             Some((summary, events))
         }
-        Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. } | RunError::Trace(_))) => {
+        Err(
+            error @ (RunError::Privilege { .. } | RunError::Cpus { .. } | RunError::Trace(TraceError::Recorder(_))),
+        ) => {
             println!("skipped: {error}");
             None
         }
@@ -234,5 +236,62 @@ fn under_the_dispatcher_the_kernel_tells_why_jobs_were_late() {
             break;
         }
         assert!(attempt < 10, "nothing was disturbed: {summary:#?}");
+    }
+}
+
+#[test]
+fn a_program_is_told_why_its_jobs_were_late() {
+    let _alone = alone();
+    let operations = Operations::new("plant")
+        .with(Operation::periodic("control", ms(20)).wcet(ms(4)).deadline(ms(6)))
+        .with(Operation::periodic("video", ms(40)).wcet(ms(8)).noncritical());
+    let plan = operations.compute(&Builtin::Muf.strategy(), &Limits::default()).unwrap();
+    for attempt in 0.. {
+        let options = Options { duration: Some(ms(400)), ..Options::default() };
+        let mut dispatcher = match Dispatcher::new(plan.clone()).with(options).recorded(false) {
+            Ok(dispatcher) => dispatcher,
+            Err(error @ TraceError::Recorder(_)) => return println!("skipped: {error}"),
+            Err(error) => panic!("{error}"),
+        };
+        for (name, work) in [("control", ms(3)), ("video", ms(7))] {
+            let handler = move |job: &takt_run::dispatch::Job<'_>| {
+                let until = job.now() + work;
+                while job.now() < until {
+                    std::hint::spin_loop();
+                }
+            };
+            dispatcher = dispatcher.on(name, handler).unwrap();
+        }
+        assert!(dispatcher.kinds().contains(Kind::Block));
+        let mut dispatching = match dispatcher.start() {
+            Ok(dispatching) => dispatching,
+            Err(error @ StartError::Privilege { .. }) => return println!("skipped: {error}"),
+            Err(error) => panic!("{error}"),
+        };
+        let disturbs = disturber(sched::affinity()[0]);
+        let mut events = Events::new();
+        while !dispatching.is_over() {
+            clock::pause(ms(5));
+            dispatching.drain(&mut events);
+        }
+        let stopped = dispatching.stop(&mut events).unwrap();
+        disturbs.join().unwrap();
+        assert!(stopped.recorded.is_some_and(|recorded| recorded.events > 0) && stopped.unrecorded.is_none());
+        let late = stopped.late.expect("recorded");
+        // An arrival that finds its job running still is passed over, and has nothing to be late with.
+        let passed_over = |job: JobKey| {
+            let rejected = Event::Cancel { job, cause: CancelCause::Rejected };
+            events.iter().any(|(_, _, event)| *event == rejected)
+        };
+        let missed = |(_, _, event): &&(u32, Time, Event)| matches!(event, Event::Miss { job } if !passed_over(*job));
+        let misses = events.iter().filter(missed).count() as u64;
+        assert_eq!(late.iter().map(|late| late.jobs).sum::<u64>(), misses);
+        assert_eq!(late.iter().map(|late| late.by_load).sum::<u64>(), 0, "{late:?}");
+        assert!(events.windows(2).all(|pair| pair[0].1 <= pair[1].1));
+        if late[0].mainly(Cause::Others) > 0 && late[0].others.iter().any(|(name, _)| name == "disturber") {
+            break;
+        }
+        // A machine that pauses has other causes.
+        assert!(attempt < 10, "{late:?}");
     }
 }

@@ -20,14 +20,15 @@
 use std::collections::BTreeMap;
 
 use takt_model::system::Mode;
-use takt_model::{Arrival, Criticality, NodeId, NodeSpec, Placement, Span, System, Task, TaskId, Time};
+use takt_model::{Arrival, Criticality, NodeId, NodeSpec, Placement, Span, StrategyRef, System, Task, TaskId, Time};
 
-use super::plan::{Plan, Row};
+use super::anomaly::{Anomalies, Anomaly};
+use super::plan::{Limits, Plan, Row};
 
 /// Which plans, and when to change. See the module's source for the law and its argument: docs/dispatcher.md says it for users.
 ///
 /// ```
-/// use takt_model::{Builtin, Span, StrategyRef, Time, system::Mode};
+/// use takt_model::{Builtin, NodeId, Span, StrategyRef};
 /// use takt_run::dispatch::{Adaptive, Limits, Operation, Operations, Plan};
 ///
 /// let ms = Span::from_ms;
@@ -36,11 +37,9 @@ use super::plan::{Plan, Row};
 ///     .with(Operation::periodic("control", ms(100)).wcet(ms(20)))
 ///     .with(Operation::periodic("route", ms(20)).wcet(ms(15)).noncritical())
 ///     .with(Operation::periodic("map", ms(40)).wcet(ms(20)).noncritical());
-/// let mut system = operations.to_system(&Builtin::Rm.strategy())?;
-/// // The second plan: that of a mode, whose time does not matter here.
-/// let strategy = StrategyRef::Builtin(Builtin::RmsMlf);
-/// system.modes.push(Mode { node: takt_model::NodeId(0), at: Time::from_ns(1), strategy });
-/// let (plan, _) = Plan::compute_regardless(&system, takt_model::NodeId(0), &Limits::default())?;
+/// let system = operations.to_system(&Builtin::Rm.strategy())?;
+/// let guard = StrategyRef::Builtin(Builtin::RmsMlf);
+/// let (plan, _) = Plan::compute_adaptive(&system, NodeId(0), guard, &Limits::default())?;
 /// let law = Adaptive::between(0, 1).response("control", ms(20));
 /// let counts = plan.rehearse_adaptive(&law, Span::from_s(10), 0, &mut takt_log::NullSink)?;
 /// let (_, control) = &counts[0];
@@ -91,6 +90,16 @@ impl Adaptive {
         self
     }
 
+    /// Critical operations without a bound: of them half of the deadline is taken, which promises nothing.
+    pub fn unbounded<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = &'a str> {
+        let critical = |row: &&Row| {
+            let task = plan.system.tasks.get(row.task.index());
+            task.is_some_and(|task| task.criticality == Criticality::High)
+        };
+        let names = plan.rows.iter().filter(critical).map(|row| row.name.as_str());
+        names.filter(|name| !self.responses.contains_key(*name))
+    }
+
     /// What is wrong with it for this plan; nothing where all is right.
     #[must_use]
     pub fn wrong(&self, plan: &Plan) -> Option<String> {
@@ -118,13 +127,16 @@ impl Adaptive {
     /// Why the guard cannot keep the critical deadlines.
     fn unguarded(&self, plan: &Plan) -> Option<String> {
         let cpus = plan.system.nodes.get(plan.node.index()).map_or(1, |node| node.cpus);
+        if !(0..cpus).any(|cpu| self.placed(plan, cpu).iter().any(Placed::is_critical)) {
+            return Some("no operation is critical, so that there is nothing to guard".to_owned());
+        }
         (0..cpus).find_map(|cpu| {
             let here = self.placed(plan, cpu);
             let (critical, others): (Vec<_>, Vec<_>) = here.iter().partition(|placed| placed.is_critical());
             let last = critical.iter().max_by_key(|placed| placed.guard)?;
             if let Some(other) = others.iter().find(|other| other.guard <= last.guard) {
                 return Some(format!(
-                    "under plan {} the noncritical operation \"{}\" is in the level of the critical \"{}\" or above: a guard keeps critical operations above all others",
+                    "under the guard (plan {}) the noncritical operation \"{}\" is in the level of the critical \"{}\" or above: a guard keeps critical operations above all others",
                     self.guard, other.task.name, last.task.name
                 ));
             }
@@ -155,7 +167,19 @@ impl Adaptive {
         })
     }
 
-    /// After which time from its arrival a job is in danger, by slot of a CPU; `None` of what is not critical.
+    /// After which time from its arrival a job of this critical operation is in danger: its deadline, less its longest response under the guard, less what calm may leave
+    /// started in several levels, less the margin. `None` of others, and where the controller does not fit the plan.
+    #[must_use]
+    pub fn danger(&self, plan: &Plan, operation: &str) -> Option<Span> {
+        if self.wrong(plan).is_some() {
+            return None;
+        }
+        let cpu = plan.rows.iter().find(|row| row.name == operation)?.cpu;
+        let slot = plan.rows.iter().filter(|row| row.cpu == cpu).position(|row| row.name == operation)?;
+        self.dangers(plan, cpu).into_iter().nth(slot)?
+    }
+
+    /// The same by slot of a CPU; `None` of what is not critical.
     pub(crate) fn dangers(&self, plan: &Plan, cpu: u32) -> Vec<Option<Span>> {
         let here = self.placed(plan, cpu);
         let danger = |placed: &Placed<'_>| {
@@ -186,6 +210,35 @@ impl Adaptive {
 }
 
 impl Plan {
+    /// What [`Adaptive::between`]`(0, 1)` moves between: the plan of the node's strategy, and as its only mode, "guard", that of `guard`, to which no time switches. What says
+    /// that deadlines can be missed though the guard holds is told beside it, as by [`Plan::compute_regardless`].
+    ///
+    /// # Errors
+    /// All else that is wrong. A node with modes is refused: either their times choose, or the controller does.
+    pub fn compute_adaptive(
+        system: &System,
+        node: NodeId,
+        guard: StrategyRef,
+        limits: &Limits,
+    ) -> Result<(Plan, Vec<Anomaly>), Anomalies> {
+        if let Some(mode) = system.modes.iter().find(|mode| mode.node == node) {
+            let name = system.strategy_name(mode.strategy).to_owned();
+            let why = "a controller chooses when to change the strategy; remove the node's modes, or do without it";
+            return Err(Anomalies(vec![Anomaly::Unsupported { part: "mode", name, why }]));
+        }
+        let mut both = system.clone();
+        // A System's mode has a time: this one is beyond all runs.
+        both.modes.push(Mode { node, at: Time::ZERO.saturating_add(Span::FILE_MAX), strategy: guard });
+        let (mut plan, _) = Plan::compute_regardless(&both, node, limits)?;
+        plan.name_modes(std::iter::once("guard".to_owned()));
+        let mut guarded = system.clone();
+        if let Some(spec) = guarded.nodes.get_mut(node.index()) {
+            spec.strategy = guard;
+        }
+        let (_, lateness) = Plan::compute_regardless(&guarded, node, limits)?;
+        Ok((plan, lateness))
+    }
+
     /// The System of which the longest response of a critical operation is to be computed for [`Adaptive::response`]: the critical operations of its CPU,
     /// under this plan (0: of the node's strategy, k: of its k-th mode). The others are released as late as calm may have put them off, and what follows others
     /// counts as released by itself, within the deadlines of those: its bound contains these. `None` where there is no such plan or critical operation.
@@ -246,6 +299,17 @@ impl Plan {
         };
         task.after.iter().map(way).max().unwrap_or(Span::ZERO)
     }
+}
+
+/// What is to be said of a run or a simulation with a controller, whose guard is called so.
+pub fn notes_of_guard(law: &Adaptive, plan: &Plan, guard: &str) -> Vec<String> {
+    let mut notes = vec![format!("while a critical deadline is in danger it goes by strategy \"{guard}\"")];
+    notes.extend(law.unbounded(plan).map(|operation| {
+        format!(
+            "no test bounds the response of \"{operation}\" under the guard: half of its deadline is taken for it, which promises nothing"
+        )
+    }));
+    notes
 }
 
 /// An operation and its levels under both plans.

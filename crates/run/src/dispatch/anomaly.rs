@@ -46,6 +46,20 @@ impl fmt::Display for Anomalies {
 
 impl std::error::Error for Anomalies {}
 
+impl Anomalies {
+    /// Whether all of it is a System, or a strategy, that nothing could run.
+    #[must_use]
+    pub fn are_input(&self) -> bool {
+        let input = |anomaly: &Anomaly| {
+            matches!(
+                anomaly,
+                Anomaly::System(_) | Anomaly::Empty { .. } | Anomaly::NoLevel { .. } | Anomaly::NoPriority { .. }
+            )
+        };
+        self.0.iter().all(input)
+    }
+}
+
 /// One thing that is wrong. Its text says what, where, and what to do.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]

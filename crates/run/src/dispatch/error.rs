@@ -5,6 +5,8 @@ use takt_model::Span;
 use takt_policy::PolicyError;
 use thiserror::Error;
 
+use crate::kernel::TraceError;
+
 /// Why a dispatcher did not start.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum StartError {
@@ -54,6 +56,9 @@ pub enum StartError {
         /// The cause.
         cause: SchedError,
     },
+    /// The kernel's account was to be recorded, and cannot be.
+    #[error("the kernel is not recorded: {0}")]
+    Trace(#[from] TraceError),
     /// A thread could not be had.
     #[error("{thread} could not be started: {cause}")]
     Spawn {

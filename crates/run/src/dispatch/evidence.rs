@@ -20,7 +20,7 @@ use takt_trace::{Comm, Thread};
 
 use super::late::{Course, Doing, Late, Ran, Tally};
 use super::plan::Plan;
-use crate::witness::{Onlooker, Seen, What, Why};
+use crate::witness::{Onlooker, Seen, What, Why, enqueue};
 
 /// A thread of the dispatcher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +32,6 @@ pub(crate) struct Watched {
 }
 
 /// What is known of a task beforehand.
-#[derive(Clone)]
 struct Known {
     cpu: u32,
     wcet: Span,
@@ -125,9 +124,19 @@ struct Cpu {
     turn_of: Option<JobKey>,
     /// By level: how many jobs of it and of more important ones wait or run, and since when there are any.
     busy: Vec<(u64, Time)>,
+    /// Whether ordinary threads can keep it from the dispatcher's.
+    contested: bool,
 }
 
 impl Evidence {
+    /// The dispatcher's threads are ordinary, too.
+    pub(crate) fn of_ordinary_threads(mut self) -> Evidence {
+        for cpu in &mut self.cpus {
+            cpu.contested = true;
+        }
+        self
+    }
+
     /// Of a plan, with its threads.
     pub(crate) fn new(plan: &Plan, lanes: Vec<Watched>) -> Evidence {
         let task = |at: usize| plan.rows.get(at).and_then(|row| plan.system.tasks.get(row.task.index()));
@@ -136,8 +145,7 @@ impl Evidence {
             let Some(task) = task(at) else { continue };
             let level = |k: usize| {
                 let level = plan.rows_in(k)?.get(at)?.level;
-                let levels = k.checked_sub(1).map_or(Some(&plan.levels), |mode| Some(&plan.modes.get(mode)?.levels));
-                Some((level, levels?.get(level as usize)?.late == takt_model::Late::Demote))
+                Some((level, plan.levels_in(k)?.get(level as usize)?.late == takt_model::Late::Demote))
             };
             let levels = (0..=plan.modes.len()).filter_map(level).collect();
             let Task { wcet, deadline, jitter, .. } = *task;
@@ -154,6 +162,7 @@ impl Evidence {
             since: Time::ZERO,
             turn_of: None,
             busy: vec![(0, Time::ZERO); levels],
+            contested: false,
         };
         Evidence {
             stream: plan.node.0,
@@ -220,10 +229,9 @@ impl Evidence {
     }
 
     /// The job of a lane that has started and is not over.
-    fn open(&mut self, lane: usize) -> Option<(usize, &mut Open)> {
+    fn open(&mut self, lane: usize) -> Option<&mut Open> {
         let cpu = self.lanes.get(lane)?.cpu as usize;
-        let open = self.cpus.get_mut(cpu)?.open.iter_mut().find(|open| open.lane == Some(lane))?;
-        Some((cpu, open))
+        self.cpus.get_mut(cpu)?.open.iter_mut().find(|open| open.lane == Some(lane))
     }
 }
 
@@ -463,7 +471,7 @@ impl Evidence {
         let at = seen.at;
         match seen.what {
             What::Woken { lane } => {
-                if let Some((_, open)) = self.open(lane)
+                if let Some(open) = self.open(lane)
                     && std::mem::take(&mut open.waits)
                 {
                     let job = open.job;
@@ -592,11 +600,11 @@ impl Cpu {
     /// Who had the CPU last before a thread of the dispatcher gets it. Switches among others are not recorded: when the one came after the other nobody knows.
     fn gave(&mut self, at: Time, last: &Thread, known: &BTreeMap<TaskId, Known>) {
         let holder = Holder::of(last);
-        let can_delay = last.prio.is_none_or(|prio| prio < ORDINARY);
+        let can_delay = self.contested || last.prio.is_none_or(|prio| prio < ORDINARY);
         match (self.holder, holder) {
             // After somebody's moment: nobody wanted it when the dispatcher's thread woke.
             (Holder::Other(_), Holder::Idle) => {}
-            // Whoever is ordinary cannot have kept it from the dispatcher.
+            // Whoever is ordinary cannot have kept it from real-time threads.
             (Holder::Idle, Holder::Other(_)) if can_delay => {}
             _ => return,
         }
@@ -651,9 +659,7 @@ impl Sink for Evidence {
 
 impl Onlooker for Evidence {
     fn see(&mut self, seen: Seen) {
-        // What comes too late to be put in its place is told as soon as may be.
-        let last = self.seen.back().map_or(self.settled, |last| last.at);
-        self.seen.push_back(Seen { at: seen.at.max(last), ..seen });
+        enqueue(&mut self.seen, self.settled, seen);
     }
 }
 

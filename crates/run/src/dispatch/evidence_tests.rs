@@ -55,7 +55,7 @@ struct Play {
 
 fn play(plan: &Plan, duration: Span, holes: &[(u64, u64)]) -> Play {
     let mut log = Log(Vec::new());
-    plan.rehearse(duration, 7, &mut SinkOf(&mut log)).unwrap();
+    plan.rehearse(duration, 7, &mut log).unwrap();
     let level = |job: JobKey| plan.rows.iter().find(|row| row.task == job.task).unwrap().level as usize;
     let deadline = |job: JobKey| plan.system.tasks[job.task.index()].deadline;
     let warp = |at: Time| {
@@ -134,15 +134,6 @@ fn play(plan: &Plan, duration: Span, holes: &[(u64, u64)]) -> Play {
         }
     }
     play
-}
-
-/// A sink for what tells a stream of its own.
-struct SinkOf<'a>(&'a mut Log);
-
-impl Sink for SinkOf<'_> {
-    fn event(&mut self, stream: u32, now: Time, event: &Event) {
-        self.0.event(stream, now, event);
-    }
 }
 
 fn merged(plan: &Plan, play: &Play, looks: u64) -> (Events, Evident) {

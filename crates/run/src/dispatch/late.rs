@@ -128,7 +128,7 @@ impl Late {
 }
 
 /// [`Late`] while it grows.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Tally {
     late: Late,
     others: BTreeMap<Comm, Span>,

@@ -44,6 +44,7 @@
 //! # Ok::<(), takt_run::dispatch::Anomalies>(())
 //! ```
 
+mod account;
 mod adaptive;
 mod anomaly;
 mod bounds;
@@ -67,19 +68,18 @@ mod source;
 mod told;
 
 pub use self::core::Counts;
-pub use adaptive::Adaptive;
+pub use adaptive::{Adaptive, notes_of_guard};
 pub use anomaly::{Anomalies, Anomaly};
 pub use error::{PushError, StartError, StopError};
-pub(crate) use evidence::{Evidence, Evident};
 pub use late::{Cause, Disturbance, Late};
 pub(crate) use live::IDLE_MAX;
 pub use live::{Job, Switched};
 pub use mode::OperatingMode;
 pub use operation::{Arrives, Operation, Operations};
-pub use plan::{Limits, Plan, PlanLevelRow, PlanMode, Row};
+pub use plan::{Limits, Plan, PlanLevelRow, PlanMode, Row, TO_COMPLETION};
 pub use queues::{Queues, Ticket};
-pub(crate) use running::LEAD;
 pub use running::{Dispatcher, Dispatching, Handle, KINDS, Options, Stopped};
+pub(crate) use running::{EVENTS_PER_JOB, RECORDED_KINDS};
 
 /// The examples of docs/dispatcher.md compile.
 #[cfg(doctest)]

@@ -127,11 +127,24 @@ impl Plan {
         self
     }
 
+    /// The tasks of its operations.
+    pub(crate) fn tasks(&self) -> Vec<&Task> {
+        self.rows.iter().filter_map(|row| self.system.tasks.get(row.task.index())).collect()
+    }
+
     /// The rows of one of the plans: 0 is that of the start, k that of the k-th mode.
-    pub(crate) fn rows_in(&self, plan: usize) -> Option<&[Row]> {
+    pub(super) fn rows_in(&self, plan: usize) -> Option<&[Row]> {
         match plan.checked_sub(1) {
             None => Some(&self.rows),
             Some(mode) => Some(&self.modes.get(mode)?.rows),
+        }
+    }
+
+    /// The levels of the same.
+    pub(super) fn levels_in(&self, plan: usize) -> Option<&[PlanLevelRow]> {
+        match plan.checked_sub(1) {
+            None => Some(&self.levels),
+            Some(mode) => Some(&self.modes.get(mode)?.levels),
         }
     }
 
@@ -203,7 +216,7 @@ impl Plan {
 }
 
 /// What is appended to the name of a strategy whose levels were preemptive.
-const TO_COMPLETION: &str = ", run to completion";
+pub const TO_COMPLETION: &str = ", run to completion";
 
 /// The same strategy with jobs that no other of their level preempts. It has another name, unless it was one already.
 pub(super) fn run_to_completion(strategy: &Strategy) -> Strategy {

@@ -9,24 +9,29 @@ use std::thread::JoinHandle;
 use takt_linux::memory::{self, Locked};
 use takt_linux::sched::SchedError;
 use takt_linux::thread::Tid;
+use takt_linux::tracing::Guard;
 use takt_linux::{Class, Epoch, clock, futex, sched};
 use takt_log::{Kind, KindSet, Sink};
 use takt_model::{Span, TaskId, Time};
 
+use super::account::{Account, Told};
 use super::adaptive::Adaptive;
 use super::build::{Built, Places, build, levels_max, places, priorities};
 use super::core::{Counts, LEVELS_MAX, Place};
 use super::error::{PushError, StartError, StopError};
 use super::evidence::Watched;
+use super::late::Late;
 use super::live::{Handler, Job, Shared, Station, Switched};
 use super::plan::{Plan, Row};
 use super::told::Merger;
+use crate::Recorded;
+use crate::kernel::{Kernel, Outcome, TraceError};
 use crate::start::{GRACE, READY_MAX, STACK_BYTES};
 use crate::sync::PiMutex;
 use crate::threads::GO_RUN;
 
 /// From the last thread's readiness to time zero, so that all are asleep when it comes.
-pub(crate) const LEAD: Span = Span::from_ms(20);
+const LEAD: Span = Span::from_ms(20);
 /// CPUs of one dispatcher: bits of a set.
 const CPUS_MAX: usize = 64;
 
@@ -44,6 +49,11 @@ pub const KINDS: KindSet = KindSet::of(&[
     Kind::Gap,
     Kind::Lost,
 ]);
+
+/// The same where the kernel's account of it is recorded.
+pub(crate) const RECORDED_KINDS: KindSet = KINDS.with(Kind::Block).with(Kind::Wake);
+/// What a job makes the kernel record: wake-ups and switches of the timer's thread and of its own, and of those that it preempts.
+pub(crate) const EVENTS_PER_JOB: u64 = 10;
 
 /// How a dispatcher runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,13 +91,14 @@ pub struct Dispatcher {
     handlers: BTreeMap<TaskId, Handler>,
     options: Options,
     adaptive: Option<Adaptive>,
+    kernel: Option<Kernel>,
 }
 
 impl Dispatcher {
     /// For this plan, with default options.
     #[must_use]
     pub fn new(plan: Plan) -> Dispatcher {
-        Dispatcher { plan, handlers: BTreeMap::new(), options: Options::default(), adaptive: None }
+        Dispatcher { plan, handlers: BTreeMap::new(), options: Options::default(), adaptive: None, kernel: None }
     }
 
     /// With these options.
@@ -102,6 +113,33 @@ impl Dispatcher {
     pub fn adaptive(mut self, law: Adaptive) -> Dispatcher {
         self.adaptive = Some(law);
         self
+    }
+
+    /// Records the kernel's account of its threads, too, through a trace instance of its own, which is removed at the stop: it takes root. Preemptions in the log
+    /// are the kernel's then, with blocks and wake-ups, and [`Stopped::late`] says why jobs were late. Each job pays some microseconds for it. [`Dispatching::drain`] reads it, and
+    /// is to be called some times a second: the kernel has room for what the jobs of four seconds make, at most.
+    ///
+    /// `guardian` says whether the program has called [`takt_linux::tracing::guardian`] first of all, so that a child process of it removes the instance when the
+    /// program is killed; otherwise the next recording does.
+    ///
+    /// # Errors
+    /// The kernel cannot be recorded. Nothing of the machine has changed then; the dispatcher is gone, handlers and all.
+    pub fn recorded(self, guardian: bool) -> Result<Dispatcher, TraceError> {
+        let guard = if guardian { Guard::ThisProgram } else { Guard::NextStart };
+        let kernel = Kernel::open(&self.plan.tasks(), EVENTS_PER_JOB, guard)?;
+        Ok(self.watched(kernel))
+    }
+
+    /// The same with a recorder that is open.
+    pub(crate) fn watched(mut self, kernel: Kernel) -> Dispatcher {
+        self.kernel = Some(kernel);
+        self
+    }
+
+    /// Which kinds of event it will tell.
+    #[must_use]
+    pub fn kinds(&self) -> KindSet {
+        if self.kernel.is_some() { RECORDED_KINDS } else { KINDS }
     }
 
     /// The code of an operation, called once a job. It runs on a real-time thread: it should not wait, and a long one looks at
@@ -127,14 +165,7 @@ impl Dispatcher {
     /// # Errors
     /// An operation without handler, a controller that does not fit, too few CPUs, a missing privilege, or a refusal of the kernel; nothing runs then.
     pub fn start(self) -> Result<Dispatching, StartError> {
-        let dispatching = self.ready()?;
-        dispatching.go(Epoch::in_future(LEAD));
-        Ok(dispatching)
-    }
-
-    /// Starts all threads, which wait for [`Dispatching::go`].
-    pub(crate) fn ready(self) -> Result<Dispatching, StartError> {
-        let Dispatcher { plan, mut handlers, options, adaptive } = self;
+        let Dispatcher { plan, mut handlers, options, adaptive, kernel } = self;
         if let Some(wrong) = adaptive.as_ref().and_then(|law| law.wrong(&plan)) {
             return Err(StartError::Adaptive(wrong));
         }
@@ -152,16 +183,16 @@ impl Dispatcher {
         }
         let places = places(&plan);
         let Built { shared, lanes, workers } = build(&plan, &places, &mut handlers, &options, adaptive)?;
-        let merger = Merger::new(plan.node.0, lanes);
+        let account = Some(Account::new(Merger::new(plan.node.0, lanes)));
         let cpus = cpus.into_iter().take(node).collect();
-        let mut dispatching =
-            Dispatching { shared, threads: Vec::new(), merger: Some(merger), places, cpus, plan, _locked: None };
+        let mut dispatching = Dispatching { shared, threads: Vec::new(), account, places, cpus, plan, _locked: None };
         dispatching.hire(workers, options.best_effort)?;
         dispatching._locked = match memory::lock() {
             Ok(locked) => Some(locked),
             Err(_) if options.best_effort => None,
             Err(error) => return Err(StartError::Privilege { missing: error.to_string() }),
         };
+        dispatching.go(kernel)?;
         Ok(dispatching)
     }
 }
@@ -176,7 +207,8 @@ struct Thread {
 pub struct Dispatching {
     shared: Arc<Shared>,
     threads: Vec<Thread>,
-    merger: Option<Merger>,
+    /// Until the stop.
+    account: Option<Account>,
     places: Places,
     /// The kernel's numbers of the plan's CPUs.
     cpus: Vec<u32>,
@@ -231,16 +263,40 @@ pub struct Stopped {
     pub lost: u64,
     /// Changes of a thread's priority at a switch of plans that the kernel refused.
     pub refused: u64,
+    /// How the recording of the kernel went; `None` where there was none ([`Dispatcher::recorded`]).
+    pub recorded: Option<Recorded>,
+    /// Why the kernel could not be recorded any more from some moment on.
+    pub unrecorded: Option<TraceError>,
+    /// Why jobs were late, by operation in the order of the plan; `None` where the kernel was not recorded.
+    pub late: Option<Vec<Late>>,
 }
 
 impl Dispatching {
     /// Lets the threads run from their time zero on, and returns then.
-    pub(crate) fn go(&self, epoch: Epoch) {
+    fn go(&mut self, kernel: Option<Kernel>) -> Result<(), TraceError> {
+        let threads = self.watched();
+        if let Some((account, kernel)) = self.account.as_mut().zip(kernel) {
+            account.watch(kernel, &self.plan, threads, &self.cpus, self.shared.priorities.is_empty())?;
+        }
+        let epoch = Epoch::in_future(LEAD);
+        if let Some(account) = &mut self.account {
+            account.begin(epoch);
+        }
         let _ = self.shared.epoch.set(epoch);
         self.shared.go.store(GO_RUN, Ordering::Release);
         futex::wake_all(&self.shared.go);
         // A push before time zero would have no time of its own.
         while !epoch.sleep_until(Time::from_ns(1)) {}
+        Ok(())
+    }
+
+    /// Its threads: their numbers, their model CPUs, and which of them run jobs.
+    fn watched(&self) -> Vec<(Tid, Watched)> {
+        let of = |(station, cpu): (&Station, u32)| -> Vec<(Tid, Watched)> {
+            let watched = |(tid, works)| (tid, Watched { cpu, works });
+            station.held.lock().tids().map(watched).collect()
+        };
+        self.shared.stations.iter().zip(0..).flat_map(of).collect()
     }
 
     fn hire(&mut self, workers: usize, best_effort: bool) -> Result<(), StartError> {
@@ -343,7 +399,8 @@ impl Dispatching {
     }
 
     /// Another plan holds on all CPUs from one instant on: 0 is that of the node's strategy, k that of its k-th mode. Jobs that wait are
-    /// ordered by it, none is lost or told twice; jobs that run go on, at the level that it gives them.
+    /// ordered by it, none is lost or told twice; jobs that run go on, at the level that it gives them. A controller goes on from there: a plan that is neither of its two puts
+    /// it to rest until one of them holds again, and from calm it may bring the guard at once.
     ///
     /// `None` where there is no such plan.
     pub fn switch(&self, plan: usize) -> Option<Switched> {
@@ -355,6 +412,12 @@ impl Dispatching {
             controller.set(plan);
         }
         Some(self.shared.switch(plan))
+    }
+
+    /// Which plan holds: 0 is that of the node's strategy, k that of its k-th mode. A controller, or a mode's time, may have changed it since.
+    #[must_use]
+    pub fn holds(&self) -> usize {
+        self.shared.stations.first().map_or(0, |station| station.held.lock().core.plan())
     }
 
     /// Whether its [`Options::duration`] has passed on all CPUs and every arrival in it is told: only [`Dispatching::stop`] is left to do.
@@ -377,22 +440,10 @@ impl Dispatching {
     /// Tells `sink` what has happened since the last time; the stream is the number of the plan's node. To be called often
     /// enough that [`Options::records`] are not exceeded, from a thread that is in no hurry.
     pub fn drain(&mut self, sink: &mut (impl Sink + ?Sized)) {
-        self.drain_until(sink);
-    }
-
-    /// The same; until when nothing older will be told.
-    pub(crate) fn drain_until(&mut self, sink: &mut (impl Sink + ?Sized)) -> Time {
         let shared = &self.shared;
-        self.merger.as_mut().map_or(Time::ZERO, |merger| merger.drain(|cpu| shared.floor(cpu), sink))
-    }
-
-    /// Its threads: their numbers, their model CPUs, and which of them run jobs.
-    pub(crate) fn threads(&self) -> Vec<(Tid, Watched)> {
-        let of = |(station, cpu): (&Station, u32)| -> Vec<(Tid, Watched)> {
-            let watched = |(tid, works)| (tid, Watched { cpu, works });
-            station.held.lock().tids().map(watched).collect()
-        };
-        self.shared.stations.iter().zip(0..).flat_map(of).collect()
+        if let Some(account) = &mut self.account {
+            account.drain(|cpu| shared.floor(cpu), sink);
+        }
     }
 
     /// Stops: no job starts any more, those that run may return (5 s at most), jobs that wait are unfinished. `sink` is told the rest.
@@ -403,10 +454,18 @@ impl Dispatching {
         let end = self.shared.stop();
         let ended = self.end_threads();
         let counts = self.counts();
-        let mut stopped = Stopped { end, counts, lost: 0, refused: self.shared.refused.load(Ordering::Relaxed) };
-        if let Some(merger) = self.merger.take() {
-            let (lost, last) = merger.finish(end, sink);
+        let refused = self.shared.refused.load(Ordering::Relaxed);
+        let mut stopped = Stopped { end, counts, lost: 0, refused, recorded: None, unrecorded: None, late: None };
+        if let Some(account) = self.account.take() {
+            let Told { lost, last, kernel, late } = account.finish(end, sink);
             (stopped.lost, stopped.end) = (lost, end.max(last));
+            stopped.recorded = kernel.as_ref().map(Outcome::recorded);
+            stopped.unrecorded = kernel.and_then(|kernel| kernel.failed);
+            let of = |late: BTreeMap<TaskId, Late>| {
+                let row = |row: &Row| late.get(&row.task).cloned().unwrap_or_default();
+                self.plan.rows.iter().map(row).collect()
+            };
+            stopped.late = late.map(of);
         }
         ended.map(|()| stopped)
     }
