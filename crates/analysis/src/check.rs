@@ -297,8 +297,12 @@ fn check_node(
             let name = system.strategy_name(mode.strategy);
             let scope = format!("{}@{}:{name}", spec.name, mode.at);
             let why = format!(
-                "the switch to \"{name}\" at {} is not covered: each strategy is checked as if it always ruled",
-                mode.at
+                "the switch to \"{name}\" {} is not covered: each strategy is checked as if it always ruled",
+                if mode.at == takt_model::Time::ZERO.saturating_add(Span::FILE_MAX) {
+                    "by a controller".to_owned()
+                } else {
+                    format!("at {}", mode.at)
+                }
             );
             reports.push(plain(TestId::Unsupported, &scope, why));
             answer = answer.and(Answer::Unknown);

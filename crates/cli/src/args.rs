@@ -301,7 +301,8 @@ Examples:
   takt sim robot.toml
   takt sim robot.toml --for 60s --seed 7 -o robot.takt
   takt sim robot.toml -o - | takt stats -
-  takt sim robot.toml --runs 100 --json      100 seeds, merged, with confidence intervals")]
+  takt sim robot.toml --runs 100 --json      100 seeds, merged, with confidence intervals
+  takt sim flight.toml --adaptive rms+mlf    strategy = \"rm\" while nothing critical is in danger")]
 pub(crate) struct Sim {
     /// The system file; - is standard input.
     #[arg(value_hint = ValueHint::FilePath)]
@@ -322,6 +323,11 @@ pub(crate) struct Sim {
     /// Only this node.
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
+
+    /// Go by this strategy, which keeps critical tasks above all others (muf, rms+mlf, an own one), while a critical deadline is in danger, and by the
+    /// node's when there is idle time again. Levels run to completion, as under takt run.
+    #[arg(long, value_name = "STRATEGY")]
+    pub(crate) adaptive: Option<String>,
 
     /// Write the log here; - is standard output (and then no statistics are printed).
     #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]
@@ -344,7 +350,8 @@ Examples:
   sudo takt run robot.toml
   sudo takt run robot.toml --for 30s -o run.takt
   takt run robot.toml --best-effort
-  sudo takt run plant.toml --node n1")]
+  sudo takt run plant.toml --node n1
+  sudo takt run flight.toml --adaptive muf")]
 pub(crate) struct Run {
     /// The system file; - is standard input.
     #[arg(value_hint = ValueHint::FilePath)]
@@ -387,6 +394,11 @@ pub(crate) struct Run {
     /// Do not record the kernel.
     #[arg(long)]
     pub(crate) no_trace: bool,
+
+    /// Go by this strategy, which keeps critical tasks above all others (muf, rms+mlf, an own one), while a critical deadline is in danger, and by the
+    /// node's when there is idle time again. Levels run to completion.
+    #[arg(long, value_name = "STRATEGY", conflicts_with = "best_effort")]
+    pub(crate) adaptive: Option<String>,
 
     /// Write the log here; - is standard output (and then no statistics are printed).
     #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]

@@ -4,6 +4,7 @@
 //! errors go to standard error. The exit status is 0 for yes, 1 for no, 2 for bad usage or input, 3 for what this
 //! machine or version cannot do, 4 for I/O errors, bounds and bugs.
 
+mod adaptive;
 mod args;
 mod failure;
 mod input;

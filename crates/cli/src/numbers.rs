@@ -13,6 +13,8 @@ use crate::table::{Table, or_dash, time};
 pub(crate) enum Silence {
     /// A simulation of a system for which one proves nothing.
     NoProof,
+    /// The same, of what `takt check` does not judge.
+    NoProofAtAll,
     /// Nothing more is to be said of it.
     Plain,
 }
@@ -235,6 +237,9 @@ fn closing(stats: &Stats, silence: Silence) -> String {
         Some(0) if stats.tasks.iter().all(|task| task.released == 0) => over,
         Some(0) if silence == Silence::NoProof => {
             format!("{over}, no deadline missed; that proves nothing by itself: takt check proves")
+        }
+        Some(0) if silence == Silence::NoProofAtAll => {
+            format!("{over}, no deadline missed; that proves nothing by itself")
         }
         Some(0) => format!("{over}, no deadline missed"),
         Some(1) => format!("{over}, 1 deadline missed"),

@@ -92,6 +92,7 @@ fn what_is_certified_does_not_miss() {
 #[test]
 fn the_examples_are_certified() {
     let expected = [
+        ("adaptive", "no"),
         ("avionics-muf", "unknown"),
         ("avionics", "unknown"),
         ("multicore-global", "no"),

@@ -6,12 +6,14 @@ use serde_json::{Value, json};
 use takt_analysis::{CheckOptions, CheckReport};
 use takt_log::stats::{ChainStats, TaskStats};
 use takt_log::{BackEnd, Definitions, Header, KindSet};
-use takt_model::{NodeId, Span, System, Time, file};
+use takt_model::{Mode, NodeId, Span, StrategyRef, System, Time, file};
 use takt_report::{ReportInput, Source, SourceBuilder, findings, html};
+use takt_run::dispatch::TO_COMPLETION;
 use takt_sim::SimOptions;
 
 use super::check::{answers, word};
 use super::sim::simulated;
+use crate::adaptive;
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Content, Log};
@@ -31,7 +33,11 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
         Ok(placed) => (placed, None),
         Err(failure) => (system, Some(failure)),
     };
-    let check = takt_analysis::check(&placed, &CheckOptions::default());
+    let guarded = log.as_ref().and_then(|(_, log)| Guarded::of(&placed, log.definitions()));
+    let check = match &guarded {
+        Some(guarded) => takt_analysis::check(&guarded.both(&placed), &CheckOptions::default()),
+        None => takt_analysis::check(&placed, &CheckOptions::default()),
+    };
     let measured = match &mut log {
         Some((path, log)) => {
             let source = source(path, log, &placed.name)?;
@@ -73,8 +79,15 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
         note(format_args!("note: no simulation: {why}"));
         notes.push(format!("No simulation: {why}."));
     }
+    if let Some(Guarded { calm, guard, .. }) = &guarded {
+        notes.push(format!(
+            "In this log a controller moved between strategy \"{calm}\" and its guard \"{guard}\". No bound of one of them alone holds for it; what is simulated beside a run is \"{calm}\" alone."
+        ));
+    }
     let simulated = simulated.ok();
-    let commands = Commands { options, back_end, seed, duration, length, node, simulates: simulated.is_some() }.all();
+    let guard = guarded.as_ref().map(|guarded| guarded.guard.as_str());
+    let commands =
+        Commands { options, back_end, seed, duration, length, node, guard, simulates: simulated.is_some() }.all();
     let page_input = ReportInput {
         title: "",
         system: Some(&placed),
@@ -200,6 +213,41 @@ fn only_node<'a>(system: &'a System, source: &Source) -> Option<&'a str> {
     (system.nodes.len() > 1 && seen.next().is_none()).then_some(first.name.as_str())
 }
 
+/// A controller that moved between two strategies of a node in a log: its guard is a mode that the System has not.
+struct Guarded {
+    node: NodeId,
+    calm: String,
+    guard: String,
+    strategy: StrategyRef,
+}
+
+impl Guarded {
+    fn of(system: &System, definitions: &Definitions) -> Option<Guarded> {
+        let (at, spec) = system.nodes.iter().enumerate().find(|(at, _)| {
+            let node = NodeId(*at as u32);
+            let told = definitions.modes.iter().filter(|mode| mode.node == node).count();
+            told > system.modes.iter().filter(|mode| mode.node == node).count()
+        })?;
+        let node = NodeId(at as u32);
+        let told = definitions.modes.iter().rfind(|mode| mode.node == node)?;
+        let named = adaptive::strategy(system, &told.strategy);
+        let plain = told.strategy.strip_suffix(TO_COMPLETION).unwrap_or(&told.strategy);
+        // Of a file that has no such strategy: that bounds do not hold is true with any.
+        let strategy = named.or_else(|_| adaptive::strategy(system, plain)).unwrap_or(spec.strategy);
+        let calm = system.strategy_name(spec.strategy);
+        let calm = calm.strip_suffix(TO_COMPLETION).unwrap_or(calm).to_owned();
+        Some(Guarded { node, calm, guard: plain.to_owned(), strategy })
+    }
+
+    /// The System with a switch to the guard, so that nothing is proven that one of the two alone would keep.
+    fn both(&self, system: &System) -> System {
+        let mut both = system.clone();
+        let at = Time::ZERO.saturating_add(Span::FILE_MAX);
+        both.modes.push(Mode { node: self.node, at, strategy: self.strategy });
+        both
+    }
+}
+
 /// How to get the same page again, step by step.
 struct Commands<'a> {
     options: &'a args::Report,
@@ -210,6 +258,8 @@ struct Commands<'a> {
     /// Of the log.
     length: Option<Span>,
     node: Option<&'a str>,
+    /// Of the controller that the log was made with.
+    guard: Option<&'a str>,
     /// Whether there is a simulation to make.
     simulates: bool,
 }
@@ -232,6 +282,7 @@ impl Commands<'_> {
         lines.push(format!("takt check {system}"));
         let log = log.map(|log| if log == "-" { "log.takt".to_owned() } else { quoted(log) });
         let node = self.node.map(|node| format!(" --node {}", quoted(node))).unwrap_or_default();
+        let node = node + &self.guard.map(|guard| format!(" --adaptive {}", quoted(guard))).unwrap_or_default();
         let sim = format!("takt sim {system} --for {duration} --seed {seed}");
         let sim = Some(sim).filter(|_| self.simulates);
         let again = match (self.back_end, &log) {

@@ -4,11 +4,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use takt_log::stats::{Stats, Summary};
 use takt_log::{Definitions, Header};
-use takt_model::{Span, file};
+use takt_model::{Span, Time, file};
 use takt_run::dispatch::{Cause, Late};
-use takt_run::{Margin, Ready, RunError, RunOptions, RunSummary, Stamps, Trace, prepare};
+use takt_run::{Margin, Ready, RunError, RunOptions, RunSummary, Stamps, Trace, prepare, prepare_adaptive};
 
 use super::sim::verdict;
+use crate::adaptive::{self, Account, Asked, Stays};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
@@ -41,12 +42,23 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         (_, true) => Trace::Never,
         _ => Trace::WherePossible,
     };
-    let ready = prepare(&system, &run).and_then(|prepared| prepared.open()).map_err(|error| failure(&error))?;
+    let asked = options.adaptive.as_deref().map(|guard| Asked::new(&system, node, guard)).transpose()?;
+    let prepared = match &asked {
+        Some(asked) => prepare_adaptive(&system, asked.strategy, &run, adaptive::law),
+        None => prepare(&system, &run),
+    };
+    let prepared = prepared.map_err(|error| failure(&error))?;
+    let controlled = prepared.plan().cloned().zip(prepared.adaptive().cloned());
+    let ready = prepared.open().map_err(|error| failure(&error))?;
     for sentence in ready.prepared().notes() {
         note(format_args!("note: {sentence}"));
     }
     let noted = ready.prepared().notes().len();
-    let (stats, summary) = record(ready, duration, options.output.as_ref())?;
+    let (stats, summary, stays) = record(ready, duration, options.output.as_ref())?;
+    let account = asked.zip(controlled).map(|(asked, (plan, law))| {
+        let lasted = summary.end.saturating_since(Time::ZERO);
+        Account::new(&asked, &plan, &law, stays.until(summary.end), lasted)
+    });
     for sentence in summary.notes.iter().skip(noted) {
         note(format_args!("note: {sentence}"));
     }
@@ -54,10 +66,11 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         note(format_args!("note: interrupted by {signal} after {}", Span::from_ns(summary.end.as_ns())));
     }
     if json {
-        print_json(&with_summary(&stats, &summary))?;
+        print_json(&with_summary(&stats, &summary, account.as_ref()))?;
     } else if !to_stdout {
         let numbers = numbers(&stats, Silence::Plain);
-        print(&format!("{numbers}\n{}{}{}", threads(&summary), stamps(&summary), late(&summary)))?;
+        let adaptive = account.as_ref().map_or_else(String::new, Account::text);
+        print(&format!("{numbers}\n{}{adaptive}{}{}", threads(&summary), stamps(&summary), late(&summary)))?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
 }
@@ -75,18 +88,23 @@ pub(super) fn failure(error: &RunError) -> Failure {
 /// How much of a run a crash can take from its log, at most.
 const FLUSH: Span = Span::from_s(1);
 
-fn record(ready: Ready, duration: Span, target: Option<&Target>) -> Result<(Stats, RunSummary), Failure> {
+fn record(ready: Ready, duration: Span, target: Option<&Target>) -> Result<(Stats, RunSummary, Stays), Failure> {
     let prepared = ready.prepared();
     let system = prepared.system();
     let definitions = Definitions::of(system).about(Some(prepared.node()));
-    let mut header = Header::new(file::write(system), Some(prepared.seed()), prepared.back_end(), ready.kinds());
+    let text = match prepared.plan().filter(|_| prepared.adaptive().is_some()) {
+        Some(plan) => file::write(&adaptive::written(plan)),
+        None => file::write(system),
+    };
+    let mut header = Header::new(text, Some(prepared.seed()), prepared.back_end(), ready.kinds());
     header.notes = prepared.notes().to_vec();
-    let mut recorder = Recorded::start(target, &header, &definitions, FLUSH, None)?;
+    let mut sinks = (Recorded::start(target, &header, &definitions, FLUSH, None)?, Stays::default());
     let bar = progress::bar("running", duration.as_ns());
-    let result = ready.run(&mut recorder, &mut |now| bar.set_position(now.as_ns()));
+    let result = ready.run(&mut sinks, &mut |now| bar.set_position(now.as_ns()));
     bar.finish_and_clear();
     let summary = result.map_err(|error| failure(&error))?;
-    Ok((recorder.finish(summary.end)?, summary))
+    let (recorder, stays) = sinks;
+    Ok((recorder.finish(summary.end)?, summary, stays))
 }
 
 /// The class of each thread, and what the kernel did to it.
@@ -178,9 +196,11 @@ struct Answer<'a> {
     steal_ns: Option<u64>,
     recorded: Option<Value>,
     threads: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adaptive: Option<&'a Account>,
 }
 
-fn with_summary<'a>(stats: &'a Stats, summary: &'a RunSummary) -> Answer<'a> {
+fn with_summary<'a>(stats: &'a Stats, summary: &'a RunSummary, adaptive: Option<&'a Account>) -> Answer<'a> {
     let threads = summary
         .tasks
         .iter()
@@ -206,5 +226,6 @@ fn with_summary<'a>(stats: &'a Stats, summary: &'a RunSummary) -> Answer<'a> {
             .recorded
             .map(|recorded| json!({ "events": recorded.events, "lost": recorded.lost, "missing": recorded.missing })),
         threads,
+        adaptive,
     }
 }

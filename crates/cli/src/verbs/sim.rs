@@ -4,18 +4,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use serde::Serialize;
 use takt_log::stats::{Collector, Merged, Replications, Stats};
 use takt_log::{BackEnd, Definitions, Header, KindSet, Sink, WriteError, Writer};
 use takt_model::plan::PlanError;
-use takt_model::{Span, System, file};
+use takt_model::{Costs, NodeId, Span, System, file};
 use takt_policy::PolicyError;
+use takt_run::BACKLOG;
+use takt_run::dispatch::{Adaptive, Limits, Plan, StartError, notes_of_guard};
 use takt_sim::{SimError, SimOptions, simulate};
 
+use crate::adaptive::{self, Account, Asked, Stays};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::numbers::{Silence, merged, numbers};
-use crate::output::{Target, print, print_json};
+use crate::output::{Target, note, print, print_json};
 use crate::progress::{self, Watched};
 
 pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
@@ -30,29 +34,136 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     let node = input::node(&system, options.node.as_deref())?;
     let duration = input::duration(&system, options.duration)?;
     let sim = SimOptions { duration, seed: options.seed, node };
+    let subject = subject(&system, node, options.adaptive.as_deref())?;
+    let silence = match subject {
+        Subject::System(system) => silence(system, duration),
+        Subject::Adaptive(_) => Silence::NoProofAtAll,
+    };
     if options.runs > 1 {
-        let all = replicate(&system, &sim, options.runs)?;
+        let (all, stays) = replicate(&subject, &sim, options.runs)?;
+        let lasted = Span::from_ns(duration.as_ns().saturating_mul(options.runs.into()));
+        let account = subject.account(stays, lasted);
         if json {
-            print_json(&all)?;
+            print_json(&Answer { numbers: &all, adaptive: account.as_ref() })?;
         } else {
-            print(&merged(&all, silence(&system, duration)))?;
+            print(&(merged(&all, silence) + &text(account.as_ref())))?;
         }
         return Ok(verdict(&all.stats, options.fail_on_miss));
     }
-    let stats = match &options.output {
-        Some(target) => logged(&system, &sim, target)?,
+    let (stats, stays) = match &options.output {
+        Some(target) => logged(&subject, &sim, target)?,
         None => {
-            let collector = Collector::new(&Definitions::of(&system).about(node), KindSet::JOBS);
-            let collector = simulated(&system, &sim, collector)?;
-            collector.finish(end(&sim))
+            let collector = Collector::new(&Definitions::of(subject.system()).about(node), KindSet::JOBS);
+            let (collector, stays) = subject.simulated(&sim, (collector, Stays::default()))?;
+            (collector.finish(end(&sim)), stays)
         }
     };
+    let account = subject.account(stays.until(end(&sim)), duration);
     if json {
-        print_json(&stats)?;
+        print_json(&Answer { numbers: &stats, adaptive: account.as_ref() })?;
     } else if !to_stdout {
-        print(&numbers(&stats, silence(&system, duration)))?;
+        print(&(numbers(&stats, silence) + &text(account.as_ref())))?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
+}
+
+/// What is simulated.
+enum Subject<'a> {
+    System(&'a System),
+    /// What takt's dispatcher makes of one of its nodes, with a controller.
+    Adaptive(Box<Adapted>),
+}
+
+struct Adapted {
+    asked: Asked,
+    plan: Plan,
+    law: Adaptive,
+    notes: Vec<String>,
+}
+
+fn subject<'a>(system: &'a System, node: Option<NodeId>, guard: Option<&str>) -> Result<Subject<'a>, Failure> {
+    let Some(guard) = guard else { return Ok(Subject::System(system)) };
+    let asked = Asked::new(system, node, guard)?;
+    // As many levels as a run could have at the most.
+    let limits = Limits { priorities: 1..=98, ..Limits::default() };
+    let plan = Plan::compute_adaptive(system, asked.node, asked.strategy, &limits);
+    let (plan, lateness) = plan.map_err(|anomalies| {
+        let status = if anomalies.are_input() { Failure::input } else { Failure::cannot };
+        status(format!("takt's own dispatcher, which --adaptive is of, cannot run it:\n{anomalies}"))
+    })?;
+    let plan = plan.with_backlog(BACKLOG);
+    let law = adaptive::law(&plan);
+    if let Some(wrong) = law.wrong(&plan) {
+        return Err(Failure::input(format_args!("the adaptive controller does not fit: {wrong}")));
+    }
+    let mut notes = notes_of_guard(&law, &plan, guard);
+    notes.extend(lateness.iter().map(|anomaly| format!("deadlines can be missed: {anomaly}")));
+    if plan.system.nodes.get(plan.node.index()).and_then(|node| node.costs).is_some_and(|costs| costs != Costs::NONE) {
+        notes.push("the node's costs are in the bounds of the controller, and not in this simulation".to_owned());
+    }
+    for sentence in &notes {
+        note(format_args!("note: {sentence}"));
+    }
+    Ok(Subject::Adaptive(Box::new(Adapted { asked, plan, law, notes })))
+}
+
+impl Subject<'_> {
+    fn system(&self) -> &System {
+        match self {
+            Subject::System(system) => system,
+            Subject::Adaptive(adapted) => &adapted.plan.system,
+        }
+    }
+
+    fn simulate(&self, sim: &SimOptions, sink: &mut impl Sink) -> Result<(), Failure> {
+        match self {
+            Subject::System(system) => simulate(system, sim, sink).map(drop).map_err(|error| failure(&error)),
+            Subject::Adaptive(adapted) => {
+                let rehearsed = adapted.plan.rehearse_adaptive(&adapted.law, sim.duration, sim.seed, sink);
+                rehearsed.map(drop).map_err(|error| match error {
+                    StartError::Policy(policy) => policy_failure(&policy),
+                    other => Failure::input(other),
+                })
+            }
+        }
+    }
+
+    /// The same, with a bar where somebody watches.
+    fn simulated<S: Sink>(&self, sim: &SimOptions, mut sink: S) -> Result<S, Failure> {
+        if progress::watched() {
+            let mut watched = Watched::new(sink, sim.duration);
+            let result = self.simulate(sim, &mut watched);
+            sink = watched.finish();
+            result?;
+        } else {
+            self.simulate(sim, &mut sink)?;
+        }
+        Ok(sink)
+    }
+
+    /// What the controller did.
+    fn account(&self, stays: Stays, lasted: Span) -> Option<Account> {
+        match self {
+            Subject::System(_) => None,
+            Subject::Adaptive(adapted) => {
+                let Adapted { asked, plan, law, .. } = &**adapted;
+                Some(Account::new(asked, plan, law, stays, lasted))
+            }
+        }
+    }
+}
+
+fn text(account: Option<&Account>) -> String {
+    account.map_or_else(String::new, Account::text)
+}
+
+/// Numbers, and what the controller did where there was one.
+#[derive(Serialize)]
+struct Answer<'a, T> {
+    #[serde(flatten)]
+    numbers: &'a T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adaptive: Option<&'a Account>,
 }
 
 /// What a simulation without a miss says.
@@ -69,29 +180,28 @@ fn end(sim: &SimOptions) -> takt_model::Time {
     takt_model::Time::ZERO.saturating_add(sim.duration)
 }
 
-/// Simulates into a sink, with a bar where somebody watches.
-pub(crate) fn simulated<S: Sink>(system: &System, sim: &SimOptions, mut sink: S) -> Result<S, Failure> {
-    if progress::watched() {
-        let mut watched = Watched::new(sink, sim.duration);
-        let result = simulate(system, sim, &mut watched);
-        sink = watched.finish();
-        result.map_err(|error| failure(&error))?;
-    } else {
-        simulate(system, sim, &mut sink).map_err(|error| failure(&error))?;
-    }
-    Ok(sink)
+/// Simulates a system into a sink, with a bar where somebody watches.
+pub(crate) fn simulated<S: Sink>(system: &System, sim: &SimOptions, sink: S) -> Result<S, Failure> {
+    Subject::System(system).simulated(sim, sink)
 }
 
 /// Simulates into a log, counting on the way.
-fn logged(system: &System, sim: &SimOptions, target: &Target) -> Result<Stats, Failure> {
-    let definitions = Definitions::of(system).about(sim.node);
-    let header = Header::new(file::write(system), Some(sim.seed), BackEnd::Sim, KindSet::JOBS);
+fn logged(subject: &Subject<'_>, sim: &SimOptions, target: &Target) -> Result<(Stats, Stays), Failure> {
+    let definitions = Definitions::of(subject.system()).about(sim.node);
+    let header = match subject {
+        Subject::System(system) => Header::new(file::write(system), Some(sim.seed), BackEnd::Sim, KindSet::JOBS),
+        Subject::Adaptive(adapted) => {
+            let system = adaptive::written(&adapted.plan);
+            let header = Header::new(file::write(&system), Some(sim.seed), BackEnd::Sim, takt_sim::KINDS);
+            Header { notes: adapted.notes.clone(), ..header }
+        }
+    };
     let failed = |error| write_failure(target, error);
     let writer = Writer::new(target.open()?, &header, &definitions).map_err(failed)?;
     let collector = Collector::new(&definitions, KindSet::JOBS);
-    let (writer, collector) = simulated(system, sim, (writer, collector))?;
+    let ((writer, collector), stays) = subject.simulated(sim, ((writer, collector), Stays::default()))?;
     writer.finish(end(sim)).map_err(failed)?;
-    Ok(collector.finish(end(sim)))
+    Ok((collector.finish(end(sim)), stays))
 }
 
 /// An error of writing a log as a failure.
@@ -124,13 +234,13 @@ const AHEAD_MAX: usize = 8;
 
 /// Simulates with the seeds seed, seed + 1, ... on all CPUs. The statistics are merged in the order of the seeds, so
 /// that the result does not depend on the number of threads.
-fn replicate(system: &System, sim: &SimOptions, runs: u32) -> Result<Merged, Failure> {
+fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merged, Stays), Failure> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(runs as usize);
-    let definitions = Definitions::of(system).about(sim.node);
+    let definitions = Definitions::of(subject.system()).about(sim.node);
     let bar = progress::bar("replications", u64::from(runs));
     let next = AtomicU32::new(0);
     let outcome = thread::scope(|scope| {
-        let (send, receive) = mpsc::sync_channel::<(u32, Result<Stats, SimError>)>(threads * AHEAD_MAX);
+        let (send, receive) = mpsc::sync_channel::<(u32, Simulated)>(threads * AHEAD_MAX);
         for _ in 0..threads {
             let (send, next, definitions) = (send.clone(), &next, &definitions);
             scope.spawn(move || {
@@ -140,8 +250,9 @@ fn replicate(system: &System, sim: &SimOptions, runs: u32) -> Result<Merged, Fai
                         return;
                     }
                     let options = SimOptions { seed: sim.seed.wrapping_add(u64::from(run)), ..sim.clone() };
-                    let mut collector = Collector::new(definitions, KindSet::JOBS);
-                    let result = simulate(system, &options, &mut collector).map(|_| collector.finish(end(sim)));
+                    let mut sinks = (Collector::new(definitions, KindSet::JOBS), Stays::default());
+                    let result = subject.simulate(&options, &mut sinks);
+                    let result = result.map(|()| (sinks.0.finish(end(sim)), sinks.1.until(end(sim))));
                     if send.send((run, result)).is_err() {
                         return;
                     }
@@ -152,24 +263,30 @@ fn replicate(system: &System, sim: &SimOptions, runs: u32) -> Result<Merged, Fai
         merge(receive, |done| bar.set_position(done))
     });
     bar.finish_and_clear();
-    outcome?.finish().ok_or_else(|| Failure::trouble("no replication came to an end"))
+    let (merged, stays) = outcome?;
+    let merged = merged.finish().ok_or_else(|| Failure::trouble("no replication came to an end"))?;
+    Ok((merged, stays))
 }
+
+/// What a replication comes to.
+type Simulated = Result<(Stats, Stays), Failure>;
 
 /// Merges what comes in any order in the order of the numbers.
 fn merge(
-    receive: mpsc::Receiver<(u32, Result<Stats, SimError>)>,
+    receive: mpsc::Receiver<(u32, Simulated)>,
     mut progress: impl FnMut(u64),
-) -> Result<Replications, Failure> {
+) -> Result<(Replications, Stays), Failure> {
     let mut waiting = std::collections::BTreeMap::new();
-    let mut merged = Replications::new();
+    let (mut merged, mut all_stays) = (Replications::new(), Stays::default());
     let mut wanted = 0;
     for (run, result) in receive {
-        waiting.insert(run, result.map_err(|error| failure(&error))?);
-        while let Some(stats) = waiting.remove(&wanted) {
+        waiting.insert(run, result?);
+        while let Some((stats, stays)) = waiting.remove(&wanted) {
             merged.add(&stats).map_err(Failure::trouble)?;
+            all_stays = all_stays.and(stays);
             wanted += 1;
             progress(u64::from(wanted));
         }
     }
-    Ok(merged)
+    Ok((merged, all_stays))
 }

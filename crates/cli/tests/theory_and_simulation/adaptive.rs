@@ -4,7 +4,6 @@ use super::random::Dice;
 use super::{replay, seeds};
 use takt_analysis::{CheckOptions, check};
 use takt_log::{Event, Sink};
-use takt_model::system::Mode;
 use takt_model::*;
 use takt_run::dispatch::{Adaptive, Limits, Operation, Operations, Plan};
 
@@ -37,11 +36,9 @@ fn operations(dice: &mut Dice) -> Operations {
 
 /// The plan of some of the operations under a strategy and, as a mode, another.
 fn plan(set: &Operations, calm: Builtin, guard: Builtin) -> Plan {
-    let mut system = set.to_system(&calm.strategy()).unwrap();
-    let strategy = StrategyRef::Builtin(guard);
-    system.modes.push(Mode { node: NodeId(0), at: Time::from_ns(1), strategy });
+    let system = set.to_system(&calm.strategy()).unwrap();
     let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-    let (plan, _) = Plan::compute_regardless(&system, NodeId(0), &limits).unwrap();
+    let (plan, _) = Plan::compute_adaptive(&system, NodeId(0), StrategyRef::Builtin(guard), &limits).unwrap();
     plan.with_backlog(1000)
 }
 

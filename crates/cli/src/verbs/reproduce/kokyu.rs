@@ -4,17 +4,16 @@
 //! operations at 10, 5 and 1 Hz whose execution times vary, and a noncritical chain of route legs at 20 Hz that grows from region to region. The paper gives neither the application's execution times
 //! nor a leg's: they are chosen so that the total load exceeds the CPU where the paper's did, from region 7 on. Arrivals and execution times are the same for each strategy.
 
-use takt_analysis::{CheckOptions, check};
 use takt_log::{CancelCause, Event, JobKey, Sink};
-use takt_model::system::Mode;
 use takt_model::{Builtin, Criticality, NodeId, Span, StrategyRef, System, Time};
 use takt_report::{Figure, Form, Series};
-use takt_run::dispatch::{Adaptive, Limits, Operation, Operations, Plan};
+use takt_run::dispatch::{Limits, Operation, Operations, Plan};
 use takt_sim::{SimOptions, simulate};
 
 use super::context::Context;
 use super::findings::{Comparison, Drawn, Findings, MEASURED, Row};
 use super::{Experiment, KOKYU};
+use crate::adaptive::law;
 use crate::failure::Failure;
 
 mod delay;
@@ -202,32 +201,19 @@ fn plan_of(region: usize, variant: Variant, change: impl FnOnce(&mut System)) ->
     let operations = operations(region, variant.cancel);
     let strategy = variant.strategy.unwrap_or(Builtin::Rm);
     let mut system = operations.to_system(&strategy.strategy()).map_err(|error| wrong(&error))?;
-    if variant.strategy.is_none() {
-        let strategy = StrategyRef::Builtin(Builtin::RmsMlf);
-        system.modes.push(Mode { node: NodeId(0), at: Time::from_ns(1), strategy });
-    }
     change(&mut system);
     let limits = Limits::default();
-    let (mut plan, _) = Plan::compute_regardless(&system, NodeId(0), &limits).map_err(|error| wrong(&error))?;
+    let plan = match variant.strategy {
+        Some(_) => Plan::compute_regardless(&system, NodeId(0), &limits),
+        None => Plan::compute_adaptive(&system, NodeId(0), StrategyRef::Builtin(Builtin::RmsMlf), &limits),
+    };
+    let (mut plan, _) = plan.map_err(|error| wrong(&error))?;
     let (least, most, _) = REGIONS[region];
     for task in plan.system.tasks.iter_mut().filter(|task| task.name.starts_with("surrogate")) {
         let min = Span::from_ns((task.wcet.as_ns() * least / most.max(1)).max(1));
         task.exec = takt_model::Exec::Uniform { min, max: task.wcet };
     }
     Ok(plan)
-}
-
-/// The controller of a plan: critical operations are in danger when their responses under its guard leave no more time.
-fn law(plan: &Plan) -> Adaptive {
-    let response = |law: Adaptive, row: &takt_run::dispatch::Row| {
-        let Some(guarded) = plan.guarded(law.guard, &row.name) else { return law };
-        let report = check(&guarded, &CheckOptions::default());
-        match guarded.task_by_name(&row.name).and_then(|task| report.bound_of(task)) {
-            Some(bound) => law.response(&row.name, bound),
-            None => law,
-        }
-    };
-    plan.rows.iter().fold(Adaptive::between(0, 1), response)
 }
 
 fn outcome(region: usize, variant: Variant, duration: Span, seed: u64) -> Result<Outcome, Failure> {

@@ -1,0 +1,191 @@
+//! `--adaptive`: the controller between a node's strategy and a guard, for `sim` and `run`, and what they say of it.
+
+use serde::Serialize;
+use takt_analysis::{CheckOptions, check};
+use takt_log::{Event, Sink};
+use takt_model::{Builtin, Criticality, NodeId, Span, StrategyId, StrategyRef, System, Task, Time, file};
+use takt_run::dispatch::{Adaptive, Plan};
+
+use crate::failure::Failure;
+use crate::numbers::percent;
+use crate::table::{Table, or_dash, time};
+
+/// A controller that was asked for.
+pub(crate) struct Asked {
+    pub(crate) node: NodeId,
+    /// The strategy that keeps critical deadlines.
+    pub(crate) strategy: StrategyRef,
+    calm: String,
+    guard: String,
+}
+
+impl Asked {
+    /// Of one node, with the strategy of this name as its guard.
+    pub(crate) fn new(system: &System, node: Option<NodeId>, guard: &str) -> Result<Asked, Failure> {
+        let (node, spec) = match (node, system.nodes.as_slice()) {
+            (Some(node), nodes) => (node, nodes.get(node.index())),
+            (None, [only]) => (NodeId(0), Some(only)),
+            (None, _) => (NodeId(0), None),
+        };
+        let Some(spec) = spec else {
+            return Err(Failure::input("--adaptive is of one node, and the system has several: choose with --node"));
+        };
+        if system.modes.iter().any(|mode| mode.node == node) {
+            return Err(Failure::input(
+                "--adaptive: a controller chooses when to change the strategy; remove the [[mode]]s of the node, or do without it",
+            ));
+        }
+        let calm = system.strategy_name(spec.strategy).to_owned();
+        Ok(Asked { node, strategy: strategy(system, guard)?, calm, guard: guard.to_owned() })
+    }
+}
+
+/// The strategy of this name.
+pub(crate) fn strategy(system: &System, name: &str) -> Result<StrategyRef, Failure> {
+    let own = || system.strategies.iter().zip(0..).find(|(own, _)| own.name == name);
+    let own = || own().map(|(_, id)| StrategyRef::Own(StrategyId(id)));
+    Builtin::by_name(name).map(StrategyRef::Builtin).or_else(own).ok_or_else(|| {
+        let built_in = Builtin::ALL.iter().map(|builtin| builtin.name());
+        let names: Vec<&str> = built_in.chain(system.strategies.iter().map(|own| own.name.as_str())).collect();
+        let name = file::one_line(name);
+        Failure::input(format_args!("--adaptive {name}: there is no such strategy; there is {}", names.join(", ")))
+    })
+}
+
+/// The controller of a plan whose mode 1 is the guard. A critical operation is in danger when the longest response that the analysis finds for it under the guard leaves
+/// no more time.
+pub(crate) fn law(plan: &Plan) -> Adaptive {
+    let law = Adaptive::between(0, 1);
+    let response = |law: Adaptive, row: &takt_run::dispatch::Row| {
+        let Some(guarded) = plan.guarded(law.guard, &row.name) else { return law };
+        let report = check(&guarded, &CheckOptions::default());
+        match guarded.task_by_name(&row.name).and_then(|task| report.bound_of(task)) {
+            Some(bound) => law.response(&row.name, bound),
+            None => law,
+        }
+    };
+    plan.rows.iter().fold(law, response)
+}
+
+/// What the controller did, and when it sees danger.
+#[derive(Serialize)]
+pub(crate) struct Account {
+    calm: String,
+    guard: String,
+    to_guard: u64,
+    to_calm: u64,
+    with_guard_ns: u64,
+    of_the_time: f64,
+    critical: Vec<Guarded>,
+}
+
+/// A critical operation.
+#[derive(Serialize)]
+struct Guarded {
+    task: String,
+    response_ns: Option<u64>,
+    deadline_ns: u64,
+    danger_ns: Option<u64>,
+}
+
+impl Account {
+    /// Of runs that lasted so long together.
+    pub(crate) fn new(asked: &Asked, plan: &Plan, law: &Adaptive, stays: Stays, lasted: Span) -> Account {
+        let critical = plan.rows.iter().filter_map(|row| {
+            let Task { name, deadline, criticality, .. } = plan.system.tasks.get(row.task.index())?;
+            let response_ns = law.responses.get(name).map(|response| response.as_ns());
+            (*criticality == Criticality::High).then(|| Guarded {
+                task: name.clone(),
+                response_ns,
+                deadline_ns: deadline.as_ns(),
+                danger_ns: law.danger(plan, name).map(Span::as_ns),
+            })
+        });
+        Account {
+            calm: asked.calm.clone(),
+            guard: asked.guard.clone(),
+            to_guard: stays.to_guard,
+            to_calm: stays.to_calm,
+            with_guard_ns: stays.with_guard.as_ns(),
+            of_the_time: stays.with_guard.as_ns() as f64 / lasted.as_ns().max(1) as f64,
+            critical: critical.collect(),
+        }
+    }
+
+    /// Two tables, the first after an empty line.
+    pub(crate) fn text(&self) -> String {
+        let mut stays = Table::new(&["strategy", "guard", "to the guard", "back", "with the guard", "of the time"]);
+        stays.row(vec![
+            self.calm.clone(),
+            self.guard.clone(),
+            self.to_guard.to_string(),
+            self.to_calm.to_string(),
+            time(Span::from_ns(self.with_guard_ns)),
+            percent(self.of_the_time),
+        ]);
+        let mut critical = Table::new(&["critical", "response under the guard", "deadline", "in danger after"]);
+        let shown = |ns: Option<u64>| or_dash(ns.map(|ns| time(Span::from_ns(ns))));
+        for of in &self.critical {
+            let deadline = time(Span::from_ns(of.deadline_ns));
+            critical.row(vec![of.task.clone(), shown(of.response_ns), deadline, shown(of.danger_ns)]);
+        }
+        format!("\n{}\n{}", stays.render(""), critical.render(""))
+    }
+}
+
+/// The System that a log's head holds: without the guard's mode, which no time switches to. The log's definitions name it.
+pub(crate) fn written(plan: &Plan) -> System {
+    let mut system = plan.system.clone();
+    system.modes.retain(|mode| mode.node != plan.node);
+    system
+}
+
+/// Counts the moves between the two plans of a node.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Stays {
+    to_guard: u64,
+    to_calm: u64,
+    with_guard: Span,
+    /// Since when the guard holds.
+    since: Option<Time>,
+}
+
+impl Stays {
+    /// The run is over.
+    pub(crate) fn until(mut self, end: Time) -> Stays {
+        if let Some(since) = self.since.take() {
+            self.with_guard = self.with_guard.saturating_add(end.saturating_since(since));
+        }
+        self
+    }
+
+    /// Those of two runs.
+    pub(crate) fn and(self, other: Stays) -> Stays {
+        Stays {
+            to_guard: self.to_guard + other.to_guard,
+            to_calm: self.to_calm + other.to_calm,
+            with_guard: self.with_guard.saturating_add(other.with_guard),
+            since: None,
+        }
+    }
+}
+
+impl Sink for Stays {
+    fn event(&mut self, _: u32, now: Time, event: &Event) {
+        match event {
+            Event::ModeChange { mode: 0 } => {
+                self.to_calm += 1;
+                *self = self.until(now);
+            }
+            Event::ModeChange { .. } => {
+                self.to_guard += 1;
+                self.since = self.since.or(Some(now));
+            }
+            _ => {}
+        }
+    }
+
+    fn wants_misses(&self) -> bool {
+        false
+    }
+}
