@@ -230,15 +230,20 @@ fn preemption(version: &str, debug: Option<String>) -> Option<String> {
     chosen.or_else(|| words().next().map(|word| word.to_ascii_lowercase()))
 }
 
-/// `0-2,5` as numbers; what is no list gives what came before it.
+/// One beyond the largest number of a CPU that a kernel is built for (`NR_CPUS`).
+const CPUS_MAX: usize = 8192;
+
+/// `0-2,5` as numbers, each once and in order; what is no list gives what came before it, and what no kernel counts up to is left out.
 pub(crate) fn parse_cpu_list(text: &str) -> Vec<u32> {
-    let mut cpus = Vec::new();
+    let mut named = vec![false; CPUS_MAX];
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else { break };
-        cpus.extend(first..=last.min(first.saturating_add(8191)));
+        let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) else { break };
+        if let Some(range) = named.get_mut(first..=last.min(CPUS_MAX - 1)) {
+            range.fill(true);
+        }
     }
-    cpus
+    (0..).zip(named).filter_map(|(cpu, named)| named.then_some(cpu)).collect()
 }
 
 #[cfg(test)]
@@ -248,6 +253,8 @@ mod tests {
     #[test]
     fn the_kernels_texts_are_read() {
         assert_eq!(parse_cpu_list("0-2,5\n"), [0, 1, 2, 5]);
+        assert_eq!(parse_cpu_list("5,0-2,2,x,7"), [0, 1, 2, 5]);
+        assert_eq!(parse_cpu_list("3-2,8191-4294967295,4294967295,18446744073709551615"), [8191]);
         assert_eq!(parse_cpu_list(""), Vec::<u32>::new());
         let debug = "dl_rq[0]:\n  .dl_bw->bw                     : 996147\n  .dl_bw->total_bw               : 104856\n";
         assert_eq!(total_bandwidth(debug), Some(vec![104_856]));

@@ -142,8 +142,8 @@ pub(super) fn list(cpus: &[u32]) -> String {
     let mut text = String::new();
     let mut rest = cpus;
     while let [first, ..] = rest {
-        let run = rest.iter().zip(*first..).take_while(|(cpu, expected)| *cpu == expected).count();
-        let last = first + u32::try_from(run).unwrap_or(1) - 1;
+        let run = rest.iter().zip(*first..=u32::MAX).take_while(|(cpu, expected)| *cpu == expected).count();
+        let last = rest.get(run - 1).unwrap_or(first);
         if !text.is_empty() {
             text.push(',');
         }

@@ -72,7 +72,7 @@ const RUN_PRIORITY: u32 = 48;
 
 /// A duration in microseconds with the largest unit that shows it whole.
 fn us(us: u64) -> String {
-    takt_model::Span::from_us(us).to_string()
+    takt_model::Span::from_ns(us.saturating_mul(1_000)).to_string()
 }
 
 #[cfg(test)]
@@ -90,12 +90,36 @@ mod tests {
         }
     }
 
+    const MACHINES: [&str; 4] = ["laptop", "server", "controller", "container"];
+
+    fn text_of(machine: &str) -> String {
+        std::fs::read_to_string(format!("{}/../../examples/machines/{machine}.txt", env!("CARGO_MANIFEST_DIR")))
+            .unwrap()
+    }
+
+    /// No number of a snapshot is trusted to be one that a kernel would tell.
+    #[test]
+    fn any_number_in_any_place_is_judged() {
+        let extremes = [0, 1, 9_999_999, u64::from(u32::MAX), 1 << 58, u64::MAX];
+        for (text, extreme) in MACHINES.iter().flat_map(|machine| extremes.map(|extreme| (text_of(machine), extreme))) {
+            let (mut one, mut at) = (text.clone(), text.find('\n').unwrap());
+            let mut all = text[..at].to_owned();
+            while let Some(from) = text[at..].find(|c: char| c.is_ascii_digit()).map(|digit| at + digit) {
+                let to = text[from..].find(|c: char| !c.is_ascii_digit()).map_or(text.len(), |end| from + end);
+                one.replace_range(.., &format!("{}{extreme}{}", &text[..from], &text[to..]));
+                let _ = findings(&Snapshot::parse(&one).unwrap());
+                all.push_str(&format!("{}{extreme}", &text[at..from]));
+                at = to;
+            }
+            all.push_str(&text[at..]);
+            let _ = findings(&Snapshot::parse(&all).unwrap());
+        }
+    }
+
     #[test]
     fn what_spoils_has_a_cost_and_a_remedy() {
-        for path in ["laptop", "server", "controller", "container"] {
-            let path = format!("{}/../../examples/machines/{path}.txt", env!("CARGO_MANIFEST_DIR"));
-            let machine = Snapshot::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
-            for finding in findings(&machine) {
+        for machine in MACHINES {
+            for finding in findings(&Snapshot::parse(&text_of(machine)).unwrap()) {
                 let name = finding.name;
                 if matches!(finding.state, State::Problem | State::Warning) {
                     assert!(!finding.cost.is_empty() && !finding.mend.is_empty(), "{name}");

@@ -4,6 +4,7 @@ use takt_model::Span;
 
 use super::super::facts::{Facts, list};
 use super::super::{Finding, State};
+use super::us;
 
 const PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
 
@@ -172,7 +173,7 @@ pub(super) fn watchdogs(machine: Facts<'_>) -> Finding {
     // kernel/watchdog.c: the timer's period is two fifths of the threshold.
     let soft = format!(
         "a timer and the thread migration/N, above all classes, each {} on each CPU",
-        Span::from_ms(each.saturating_mul(400))
+        us(each.saturating_mul(400_000))
     );
     if on(NMI) {
         return shown(Finding::new(

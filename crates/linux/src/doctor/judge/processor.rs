@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use takt_model::Span;
-
 use super::super::facts::{Facts, list};
 use super::super::{Finding, State};
+use super::us;
 use crate::machine::parse_cpu_list;
 
 const CPUS: &str = "/sys/devices/system/cpu/cpu";
@@ -76,7 +75,7 @@ pub(super) fn frequency(machine: Facts<'_>) -> Finding {
         (Some(low @ 1..), Some(high)) => format!(
             "work takes up to {}.{:02} times as long until the governor has noticed it (from the least rate to the greatest)",
             high / low,
-            high * 100 / low % 100
+            u128::from(high) * 100 / u128::from(low) % 100
         ),
         _ => "work takes longer until the governor has noticed it".to_owned(),
     };
@@ -150,10 +149,7 @@ pub(super) fn idle_states(machine: Facts<'_>) -> Finding {
         );
     }
     finding(State::Warning, format!("the deepest, {name} ({driver}), takes {latency} us to leave"))
-        .costs(format!(
-            "up to {} more before a thread runs that wakes up an idle CPU, as the driver says",
-            Span::from_us(latency)
-        ))
+        .costs(format!("up to {} more before a thread runs that wakes up an idle CPU, as the driver says", us(latency)))
         .mend("sudo sh -c 'exec 3>/dev/cpu_dma_latency; head -c 4 /dev/zero >&3; sleep infinity' (as long as it runs)")
         .mend(format!("sudo cpupower idle-set -D {EXIT_MAX_US} (until the next boot)"))
         .mend("processor.max_cstate=1 intel_idle.max_cstate=1 (boot parameters)")
@@ -213,7 +209,8 @@ pub(super) fn interrupts(machine: Facts<'_>) -> Finding {
     let mut loudest: Vec<(u64, &Device<'_>)> = Vec::new();
     let mut per_cpu: Vec<(u32, u64)> = Vec::new();
     for (column, cpu) in table.cpus.iter().enumerate() {
-        let count: u64 = table.devices.iter().filter_map(|device| device.counts.get(column)).sum();
+        let counts = table.devices.iter().filter_map(|device| device.counts.get(column));
+        let count = counts.fold(0_u64, |sum, count| sum.saturating_add(*count));
         per_cpu.push((*cpu, count));
         if own.contains(cpu) || isolated.contains(cpu) {
             let most = table.devices.iter().max_by_key(|device| device.counts.get(column).copied().unwrap_or(0));
@@ -369,7 +366,8 @@ pub(super) fn steal(machine: Facts<'_>) -> Finding {
         .and_then(|line| line.split_ascii_whitespace().map(|word| word.parse().ok()).collect());
     let Some(fields) = fields else { return Finding::new(State::Unknown, "the kernel does not tell") };
     // user nice system idle iowait irq softirq steal; guest time is in user and nice.
-    let (total, stolen) = (fields.iter().take(8).sum::<u64>(), fields.get(7).copied().unwrap_or(0));
+    let total = fields.iter().take(8).fold(0_u64, |sum, ticks| sum.saturating_add(*ticks));
+    let stolen = fields.get(7).copied().unwrap_or(0);
     if stolen == 0 {
         let found = if hypervisor(machine).is_some() { "none, if the hypervisor tells of it" } else { "none" };
         return Finding::new(State::Ok, found);
