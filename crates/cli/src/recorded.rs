@@ -1,24 +1,62 @@
 //! Where the events of what really happens go: a log where one is wanted, and the statistics.
 
-use std::io::Write;
+use std::cell::Cell;
+use std::io::{self, Write};
+use std::rc::Rc;
 
 use takt_log::stats::{Collector, Stats};
 use takt_log::{Definition, Definitions, Event, Header, Sink, Writer};
-use takt_model::{Span, Time};
+use takt_model::{Bytes, Span, Time};
 
 use crate::failure::Failure;
 use crate::live::Live;
 use crate::output::Target;
 use crate::verbs::write_failure;
 
-/// Counts, and writes a log where one is wanted. What a crash can take from the log is what happened since the last flush.
+/// Counts, and writes a log where one is wanted: its head at once, so that it can be read whenever its writer is killed. What a crash can take from it is what happened since the last flush.
 pub(crate) struct Recorded<'a> {
     target: Option<&'a Target>,
     writer: Option<Writer<Box<dyn Write>>>,
     numbers: Numbers,
     every: Span,
-    /// Up to where the log stands in its file, which is no log before the first event.
-    flushed: Option<Time>,
+    /// The event before which it was flushed last.
+    flushed: Time,
+    /// Whether its file has all of it.
+    is_flushed: bool,
+    limit: Option<Limit>,
+}
+
+/// The most that a log takes.
+struct Limit {
+    bytes: u64,
+    written: Rc<Cell<u64>>,
+    /// The first event that found no room, nor does any later one.
+    reached: Option<Time>,
+}
+
+impl Limit {
+    /// The least that has room for some threads and their jobs.
+    const LEAST: Bytes = Bytes::new(64 << 10);
+    /// What an event and its block take at most.
+    const EVENT: u64 = 256;
+}
+
+/// Counts what is written.
+struct Counted<W> {
+    out: W,
+    written: Rc<Cell<u64>>,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.written.set(self.written.get().saturating_add(written as u64));
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 /// Who counts.
@@ -29,7 +67,7 @@ enum Numbers {
 }
 
 impl<'a> Recorded<'a> {
-    /// For a log with this head; it is flushed `every` so often, by the log's own time. With `live` others see the numbers meanwhile.
+    /// For a log with this head, which stands in its file at once; it is flushed `every` so often, by the log's own time. With `live` others see the numbers meanwhile.
     pub(crate) fn start(
         target: Option<&'a Target>,
         header: &Header,
@@ -37,10 +75,34 @@ impl<'a> Recorded<'a> {
         every: Span,
         live: Option<Live>,
     ) -> Result<Recorded<'a>, Failure> {
+        Recorded::limited(target, None, header, definitions, every, live)
+    }
+
+    /// The same for a log that takes no more than `limit`.
+    pub(crate) fn limited(
+        target: Option<&'a Target>,
+        limit: Option<Bytes>,
+        header: &Header,
+        definitions: &Definitions,
+        every: Span,
+        live: Option<Live>,
+    ) -> Result<Recorded<'a>, Failure> {
+        if let Some(limit) = limit.filter(|limit| *limit < Limit::LEAST) {
+            return Err(Failure::input(format_args!(
+                "--limit {limit} has no room for a log; give {} or more",
+                Limit::LEAST
+            )));
+        }
+        let written = Rc::new(Cell::new(0));
         let writer = match target {
             Some(target) => {
-                let writer = Writer::new(target.open()?, header, definitions);
-                Some(writer.map_err(|error| write_failure(target, error))?)
+                let out: Box<dyn Write> = match limit {
+                    Some(_) => Box::new(Counted { out: target.open()?, written: Rc::clone(&written) }),
+                    None => target.open()?,
+                };
+                let mut writer = Writer::new(out, header, definitions).map_err(|error| write_failure(target, error))?;
+                let _ = writer.flush();
+                Some(writer)
             }
             None => None,
         };
@@ -51,7 +113,35 @@ impl<'a> Recorded<'a> {
             }
             None => Numbers::Own(Box::new(Collector::for_log(header, definitions))),
         };
-        Ok(Recorded { target, writer, numbers, every, flushed: None })
+        let limit = limit.map(|limit| Limit { bytes: limit.get(), written, reached: None });
+        Ok(Recorded { target, writer, numbers, every, flushed: Time::ZERO, is_flushed: true, limit })
+    }
+
+    /// Writes what there is: for when no event comes that would see to it.
+    pub(crate) fn flush(&mut self) {
+        if self.is_flushed {
+            return;
+        }
+        self.is_flushed = true;
+        if let Some(writer) = &mut self.writer {
+            // An error stays with the writer until it finishes.
+            let _ = writer.flush();
+        }
+    }
+
+    /// When the log came to its limit; what happened from then on is neither in it nor counted.
+    pub(crate) fn full_at(&self) -> Option<Time> {
+        self.limit.as_ref()?.reached
+    }
+
+    /// Whether there is room for an event, and `more` bytes with it.
+    fn has_room(&mut self, now: Time, more: usize) -> bool {
+        let (Some(limit), Some(writer)) = (&mut self.limit, &self.writer) else { return true };
+        let taken = limit.written.get() + writer.pending() as u64 + more as u64 + Limit::EVENT;
+        if limit.reached.is_none() && taken > limit.bytes {
+            limit.reached = Some(now);
+        }
+        limit.reached.is_none()
     }
 
     /// Whether the log can no longer be written: nobody reads it any more, or the disk is full.
@@ -61,6 +151,7 @@ impl<'a> Recorded<'a> {
 
     /// Ends the log, and sums up.
     pub(crate) fn finish(self, end: Time) -> Result<Stats, Failure> {
+        let end = self.full_at().unwrap_or(end);
         if let (Some(writer), Some(target)) = (self.writer, self.target) {
             writer.finish(end).map_err(|error| write_failure(target, error))?;
         }
@@ -73,12 +164,15 @@ impl<'a> Recorded<'a> {
 
 impl Sink for Recorded<'_> {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        if !self.has_room(now, 0) {
+            return;
+        }
+        if now >= self.flushed.saturating_add(self.every) {
+            self.flushed = now;
+            self.flush();
+        }
         if let Some(writer) = &mut self.writer {
-            if self.flushed.is_none_or(|flushed| now >= flushed.saturating_add(self.every)) {
-                self.flushed = Some(now);
-                // An error stays with the writer until it finishes.
-                let _ = writer.flush();
-            }
+            self.is_flushed = false;
             writer.event(stream, now, event);
         }
         match &mut self.numbers {
@@ -88,7 +182,11 @@ impl Sink for Recorded<'_> {
     }
 
     fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        if self.limit.is_some() && !self.has_room(now, definition.encoded_len()) {
+            return;
+        }
         if let Some(writer) = &mut self.writer {
+            self.is_flushed = false;
             writer.define(stream, now, definition);
         }
         match &mut self.numbers {

@@ -1,10 +1,11 @@
-//! What a killed recording leaves is removed: by the command as a guardian, and by its next start. Where nobody may look into
-//! tracefs, each test says so and passes.
+//! What a killed recording leaves: a log that can be read, and no instance, which the command removes as a guardian, and at its next start. And what a log is
+//! limited to. Where nobody may look into tracefs, each test says so and passes.
 
 use std::fs;
-use std::io::Read as _;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use takt_linux::tracing::{Guard, Options, Recorder};
 use takt_model::Bytes;
@@ -62,4 +63,123 @@ fn the_next_start_removes_what_is_left() {
         !folder.exists()
     }));
     println!("{name}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The process, killed where the test ends early.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `takt observe` into a log, once that can be read; `None` where nobody may record.
+fn recording(log: &Path, arguments: &[&str]) -> Option<Killed> {
+    let mut command = takt();
+    command.args(["observe", "--for", "60s", "-o"]).arg(log).args(arguments).stdout(Stdio::null());
+    let mut recorder = Killed(command.stderr(Stdio::piped()).spawn().unwrap());
+    while fs::metadata(log).map_or(0, |of| of.len()) == 0 {
+        if let Some(status) = recorder.0.try_wait().unwrap() {
+            let mut said = String::new();
+            recorder.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            assert_eq!(status.code(), Some(3), "{said}");
+            println!("skipped: {said}");
+            return None;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    Some(recorder)
+}
+
+fn statistics(log: &Path) -> serde_json::Value {
+    let output = takt().args(["stats", "--json"]).arg(log).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn a_recorder_killed_at_any_instant_leaves_a_log_that_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("a.takt");
+    for delay_ms in [0, 1, 10, 100, 600] {
+        // One that was there is replaced.
+        let _ = fs::OpenOptions::new().write(true).truncate(true).open(&log);
+        let Some(recorder) = recording(&log, &[]) else { return };
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        drop(recorder);
+        let found = statistics(&log);
+        println!("killed after {delay_ms} ms: {} bytes, {} tasks", fs::metadata(&log).unwrap().len(), found["tasks"]);
+    }
+}
+
+#[test]
+fn what_was_recorded_stands_in_the_log_though_nothing_follows() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("a.takt");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "while read line; do sleep 0; done"]).stdin(Stdio::piped());
+    let mut shell = Killed(shell.spawn().unwrap());
+    let id = shell.0.id();
+    let Some(recorder) = recording(&log, &["--tid", &id.to_string()]) else { return };
+    let completed = |log| {
+        let found = statistics(log);
+        let tasks = found["tasks"].as_array().unwrap().iter();
+        let own = tasks.filter(|task| task["task"].as_str().unwrap().ends_with(&format!("-{id}")));
+        own.map(|task| task["completed"].as_u64().unwrap()).sum::<u64>()
+    };
+    // It may not have begun when its log does.
+    let mut input = shell.0.stdin.take().unwrap();
+    for _ in 0..20 {
+        (0..3).for_each(|_| input.write_all(b"line\n").unwrap());
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(100));
+            if completed(&log) > 0 {
+                return drop(recorder);
+            }
+        }
+    }
+    panic!("nothing of thread {id} came into the log");
+}
+
+#[test]
+fn a_log_takes_no_more_than_its_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("a.takt");
+    let busy = "for i in $(seq 2000); do sleep 0; done";
+    let observe = |limit: &str| {
+        let mut command = takt();
+        command.args(["observe", "--json", "--for", "60s", "--limit", limit, "-o"]).arg(&log);
+        command.args(["--", "sh", "-c", busy]).output().unwrap()
+    };
+    let small = observe("64KiB");
+    let said = String::from_utf8_lossy(&small.stderr);
+    if small.status.code() == Some(3) {
+        return println!("skipped: {said}");
+    }
+    assert!(small.status.success() && said.contains("the log came to --limit after"), "{said}");
+    let answer: serde_json::Value = serde_json::from_slice(&small.stdout).unwrap();
+    assert_eq!(answer["observed"]["limit_reached"], true);
+    let bytes = fs::metadata(&log).unwrap().len();
+    assert!((60 << 10..=64 << 10).contains(&bytes), "{bytes} bytes");
+    // What is told is what the log has.
+    let found = statistics(&log);
+    assert_eq!(found["tasks"], answer["tasks"]);
+    assert_eq!(found["duration_ns"], answer["duration_ns"]);
+
+    let large = observe("1GiB");
+    let answer: serde_json::Value = serde_json::from_slice(&large.stdout).unwrap();
+    assert_eq!((&answer["observed"]["limit_reached"], &answer["observed"]["command_status"]), (&false.into(), &0.into()));
+
+    let none = observe("1KiB");
+    assert_eq!(none.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("give 64KiB or more"));
+}
+
+#[test]
+fn a_thread_that_is_not_there_is_told() {
+    let output = takt().args(["observe", "--for", "100ms", "--tid", "4294967295"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("there is no thread 4294967295"), "{said}");
 }

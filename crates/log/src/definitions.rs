@@ -7,6 +7,8 @@ pub use takt_model::chain_name;
 use takt_model::{Auto, Lateness, NodeId, Span, System, TaskId, Time};
 use thiserror::Error;
 
+use crate::format::encode_definition;
+
 /// All definitions that hold at one point of a log. Lists are indexed by the numbers in events.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Definitions {
@@ -171,6 +173,16 @@ pub enum Definition {
     Only(NodeId),
     /// An interrupt or softirq.
     Interrupt(u32, InterruptDef),
+}
+
+impl Definition {
+    /// Bytes that it takes in a log, but for the record's own.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        let mut body = Vec::new();
+        encode_definition(self, &mut body);
+        body.len()
+    }
 }
 
 /// A definition whose id leaves a gap.

@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::definitions::{Definition, Definitions};
 use crate::event::{Event, Sink};
 use crate::format::{
-    BLOCK_MAX, BlockHead, BlockKind, DEFINITION_MAX, HEAD_MAX, MAGIC, SLOTS_LOG2, STREAMS_MAX, encode_definition,
+    BLOCK_HEAD, BLOCK_MAX, BlockHead, BlockKind, DEFINITION_MAX, HEAD_MAX, MAGIC, SLOTS_LOG2, STREAMS_MAX, encode_definition,
     encode_end, encode_head,
 };
 use crate::header::Header;
@@ -20,6 +20,8 @@ const BLOCK_AIM: usize = 64 << 10;
 const GROUP_STREAMS_MAX: usize = 16;
 /// A group is written at this size even if the time stands still.
 const GROUP_FULL: usize = 16 << 20;
+/// Bytes of the longest number.
+const UINT_MAX: usize = 10;
 /// A stream's first buffer.
 const BUFFER_FIRST: usize = 4 << 10;
 
@@ -144,6 +146,13 @@ impl<W: io::Write> Writer<W> {
             self.fail(error.into());
         }
         self.failed.as_ref().map_or(Ok(()), Err)
+    }
+
+    /// By how many bytes the output grows at most, if the log is finished now.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        // A head for each stream's block and for the end's, which holds the time and, for each stream, its number and its records.
+        self.buffered + self.streams.len() * (BLOCK_HEAD + 2 * UINT_MAX) + BLOCK_HEAD + UINT_MAX
     }
 
     /// The first error, if there was one; [`Writer::finish`] will return it.

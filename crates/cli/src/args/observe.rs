@@ -39,9 +39,13 @@ pub(crate) struct Observe {
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with = "file")]
     pub(crate) duration: Option<Span>,
 
-    /// Only threads of this process (of a trace: this thread), and what they start; may be given several times.
+    /// Only threads of this process, and what they start; may be given several times. A trace does not say which threads a process has: of one, as --tid.
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub(crate) pid: Vec<u32>,
+
+    /// Only this thread, and what it starts; may be given several times.
+    #[arg(long, value_name = "TID", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
+    pub(crate) tid: Vec<u32>,
 
     /// Only threads of this name, in which * stands for any characters; may be given several times.
     #[arg(long, value_name = "NAME")]
@@ -76,6 +80,10 @@ pub(crate) struct Observe {
     #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
 
+    /// The most that the log takes (64KiB or more): recording ends when it has come to that. Default: whatever it takes.
+    #[arg(long, value_name = "SIZE", value_parser = bytes, allow_hyphen_values = true, requires = "output", conflicts_with = "file")]
+    pub(crate) limit: Option<Bytes>,
+
     /// Also write what the kernel says as it is, for trace-cmd and KernelShark, and to be read by `takt observe` again: a trace.dat.
     #[arg(long, value_name = "FILE", conflicts_with = "file", value_hint = ValueHint::FilePath)]
     pub(crate) raw: Option<String>,
@@ -104,6 +112,7 @@ impl Observe {
             file: None,
             duration: None,
             pid: Vec::new(),
+            tid: Vec::new(),
             comm: Vec::new(),
             cgroup: Vec::new(),
             irq: Vec::new(),
@@ -112,6 +121,7 @@ impl Observe {
             monotonic: false,
             buffer: None,
             output: None,
+            limit: None,
             raw: None,
             raw_limit: Bytes::new(0),
             serve: None,

@@ -129,7 +129,7 @@ fn rebuild(options: &args::Observe) -> Options {
     Options {
         suspensions: options.suspensions,
         filter: Filter {
-            pids: options.pid.iter().copied().collect(),
+            pids: options.pid.iter().chain(&options.tid).copied().collect(),
             names: options.comm.clone(),
             interrupts: options.irq.clone(),
         },

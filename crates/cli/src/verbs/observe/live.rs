@@ -1,6 +1,7 @@
 //! This kernel, while it runs.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command};
 
 use indicatif::ProgressBar;
@@ -49,6 +50,8 @@ pub(in crate::verbs) struct Recording {
     cpu_per_event_ns: Option<f64>,
     /// What recording an event costs the threads that are recorded, measured right after; null where it could not be.
     cost_per_event_ns: Option<f64>,
+    /// Whether the log came to `--limit`, which ended the recording.
+    limit_reached: bool,
     /// The signal that ended it.
     interrupted: Option<String>,
     /// The command's exit status.
@@ -88,6 +91,9 @@ impl Recording {
         let mut all = self.defects();
         if let Some(signal) = &self.interrupted {
             all.push(format!("interrupted by {signal} after {}", self.duration));
+        }
+        if self.limit_reached {
+            all.push(format!("the log came to --limit after {}: recording ended", self.duration));
         }
         if let Some(status) = self.command_status.filter(|status| *status != 0) {
             all.push(format!("the command ended with status {status}"));
@@ -135,6 +141,12 @@ fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&Held>) -
             return Err(Failure::input(format_args!("there is no process {pid}; \"ps -e\" lists those there are")));
         }
         ids.append(&mut threads);
+    }
+    for tid in &options.tid {
+        if !Path::new(&format!("/proc/{tid}")).exists() {
+            return Err(Failure::input(format_args!("there is no thread {tid}; \"ps -eL\" lists those there are (column LWP)")));
+        }
+        ids.push(*tid);
     }
     for group in &options.cgroup {
         ids.append(&mut threads_of_group(group)?);
@@ -207,7 +219,8 @@ pub(in crate::verbs) fn record(
     let mut rebuilder = Rebuilder::new(rebuild);
     let recorded = recorder.descriptions().events.iter().map(|event| event.name.as_str());
     let header = Header::new(String::new(), None, BackEnd::Observe, kinds(recorded));
-    let mut sink = Recorded::start(options.output.as_ref(), &header, &rebuilder.definitions(), FLUSH, live)?;
+    let target = options.output.as_ref();
+    let mut sink = Recorded::limited(target, options.limit, &header, &rebuilder.definitions(), FLUSH, live)?;
 
     // So that a machine full of ordinary work does not keep buffers from being emptied.
     let promoted = tracing::reading::promote();
@@ -218,7 +231,7 @@ pub(in crate::verbs) fn record(
     let end = options.duration.map(|duration| started.saturating_add(duration));
     let bar =
         options.duration.map_or_else(ProgressBar::hidden, |duration| progress::bar("recording", duration.as_ns()));
-    let mut asked = started;
+    let (mut asked, mut flushed) = (started, started);
     let mut status = None;
     let interrupted = loop {
         let now = tracing::now();
@@ -228,7 +241,7 @@ pub(in crate::verbs) fn record(
         }
         let over = end.is_some_and(|end| now >= end);
         let interrupted = stop();
-        if over || status.is_some() || interrupted.is_some() || sink.has_failed() {
+        if over || status.is_some() || interrupted.is_some() || sink.has_failed() || sink.full_at().is_some() {
             break interrupted;
         }
         let wait = end.map_or(SWEEP, |end| SWEEP.min(end.saturating_since(now)));
@@ -238,6 +251,10 @@ pub(in crate::verbs) fn record(
         });
         let sweep = sweep.map_err(|error| refused(&error))?;
         feed.until(sweep.until, |event| rebuilder.event(event, &mut sink));
+        if now >= flushed.saturating_add(FLUSH) {
+            flushed = now;
+            sink.flush();
+        }
         if now >= asked.saturating_add(ASK) {
             asked = now;
             ask(&mut rebuilder, &mut sink);
@@ -262,6 +279,7 @@ pub(in crate::verbs) fn record(
     let raw_cut = raw.finish()?;
     // Not where somebody waits for the end.
     let cost = if interrupted.is_none() { tracing::cost(&recording).ok() } else { None };
+    let limit_reached = sink.full_at().is_some();
     let stats = sink.finish(rebuilder.end())?;
     let events: u64 = counts.iter().map(|cpu| cpu.read).sum();
     let recording = Recording {
@@ -273,6 +291,7 @@ pub(in crate::verbs) fn record(
         cpu_ns: cpu.as_ns(),
         cpu_per_event_ns: (events > 0).then(|| cpu.as_ns() as f64 / events as f64),
         cost_per_event_ns: cost.map(|cost| cost.traced_ns),
+        limit_reached,
         interrupted,
         command_status: status.and_then(|status| status.code()),
         duration,
