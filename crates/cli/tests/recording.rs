@@ -170,7 +170,10 @@ fn a_log_takes_no_more_than_its_limit() {
 
     let large = observe("1GiB");
     let answer: serde_json::Value = serde_json::from_slice(&large.stdout).unwrap();
-    assert_eq!((&answer["observed"]["limit_reached"], &answer["observed"]["command_status"]), (&false.into(), &0.into()));
+    assert_eq!(
+        (&answer["observed"]["limit_reached"], &answer["observed"]["command_status"]),
+        (&false.into(), &0.into())
+    );
 
     let none = observe("1KiB");
     assert_eq!(none.status.code(), Some(2));

@@ -8,8 +8,8 @@ use thiserror::Error;
 use crate::definitions::{Definition, Definitions};
 use crate::event::{Event, Sink};
 use crate::format::{
-    BLOCK_HEAD, BLOCK_MAX, BlockHead, BlockKind, DEFINITION_MAX, HEAD_MAX, MAGIC, SLOTS_LOG2, STREAMS_MAX, encode_definition,
-    encode_end, encode_head,
+    BLOCK_HEAD, BLOCK_MAX, BlockHead, BlockKind, DEFINITION_MAX, HEAD_MAX, MAGIC, SLOTS_LOG2, STREAMS_MAX,
+    encode_definition, encode_end, encode_head,
 };
 use crate::header::Header;
 use crate::record::{Context, WINDOW};

@@ -2,12 +2,14 @@
 //! bytes, words of 4 or 8 bytes, plain or compressed (zstd, zlib).
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use thiserror::Error;
 
 use crate::bytes::{Cursor, Endian};
 use crate::damage::Damages;
 use crate::format::{Format, PageLayout};
+use crate::recording::Loss;
 
 /// What a file says, before its events are read.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(crate) struct Dat<'a> {
     pub(crate) times: Times,
     /// Where the pages of each CPU are.
     pub(crate) buffers: Vec<Buffer<'a>>,
+    /// What was lost.
+    pub(crate) losses: Losses,
 }
 
 /// The pages that one trace instance recorded.
@@ -171,6 +175,7 @@ impl<'a> File<'a> {
             clock: String::new(),
             times: Times::PLAIN,
             buffers: Vec::new(),
+            losses: Losses::default(),
         };
         let (mut instances, mut cpus) = (Vec::new(), cpus);
         if kind == b"options  \0" {
@@ -240,6 +245,7 @@ impl<'a> File<'a> {
             clock: String::new(),
             times: Times::PLAIN,
             buffers: Vec::new(),
+            losses: Losses::default(),
         };
         let mut sections_left = SECTIONS_MAX;
         while options != 0 && sections_left > 0 {
@@ -364,6 +370,7 @@ impl<'a> File<'a> {
 impl Dat<'_> {
     fn option(&mut self, id: u64, data: &[u8]) {
         match id {
+            CPUSTAT => self.losses.add(data),
             TRACE_CLOCK if self.clock.is_empty() => self.clock = clock_in_use(data),
             OFFSET => {
                 let text = String::from_utf8_lossy(data);
@@ -380,6 +387,7 @@ impl Dat<'_> {
     }
 }
 
+const CPUSTAT: u64 = 2;
 const BUFFER: u64 = 3;
 const TRACE_CLOCK: u64 = 4;
 const OFFSET: u64 = 7;
@@ -390,6 +398,43 @@ const FTRACE_EVENTS: u64 = 17;
 const EVENT_FORMATS: u64 = 18;
 /// The most sections of options that are followed.
 const SECTIONS_MAX: u32 = 1 << 16;
+
+/// What the kernel's counters said when recording ended: texts of `per_cpu/cpuN/stats`, each behind a line `CPU: N`, those of an instance behind a line `Buffer: NAME`.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    /// The instance whose CPUs are told now; empty: the first one.
+    instance: String,
+    told: Vec<(String, u32, u64)>,
+}
+
+impl Losses {
+    fn add(&mut self, text: &[u8]) {
+        let mut cpu = None;
+        for line in String::from_utf8_lossy(text).trim_end_matches('\0').lines() {
+            let Some((key, value)) = line.split_once(':') else { continue };
+            match (key.trim(), value.trim()) {
+                ("Buffer", name) => (self.instance, cpu) = (name.to_owned(), None),
+                ("CPU", number) => cpu = number.parse().ok(),
+                ("overrun" | "commit overrun" | "dropped events", count) => {
+                    if let (Some(cpu), Ok(count @ 1..)) = (cpu, count.parse()) {
+                        self.told.push((self.instance.clone(), cpu, count));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Those of an instance, by CPU.
+    pub(crate) fn of(&self, instance: &str) -> Vec<Loss> {
+        let mut by_cpu = BTreeMap::<u32, u64>::new();
+        for (_, cpu, count) in self.told.iter().filter(|(name, ..)| name == instance) {
+            let events = by_cpu.entry(*cpu).or_default();
+            *events = events.saturating_add(*count);
+        }
+        by_cpu.into_iter().map(|(cpu, events)| Loss { cpu: Some(cpu), events }).collect()
+    }
+}
 
 /// `local [global] mono`: the one in brackets; a name alone: that one.
 fn clock_in_use(text: &[u8]) -> String {

@@ -47,4 +47,4 @@ pub use event::{Comm, Context, KernelEvent, Left, Names, Pid, Thread, Waking, Wh
 pub use feed::{Feed, WAITING_MAX};
 pub use format::{Field, FieldKind, Format, FormatError, PageLayout};
 pub use page::{Entry, Page};
-pub use recording::{Form, OpenError, Recording, unpacked};
+pub use recording::{Form, Loss, OpenError, Recording, unpacked};

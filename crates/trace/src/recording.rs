@@ -70,6 +70,18 @@ pub fn unpacked(bytes: &[u8]) -> Result<Cow<'_, [u8]>, OpenError> {
     if out.len() > dat::UNPACKED_MAX { Err(OpenError::Gzip) } else { Ok(Cow::Owned(out)) }
 }
 
+/// How far into a text its heading is looked for; systrace's pages have their scripts before it.
+const HEADING_MAX: usize = 1 << 16;
+
+/// Events that a trace says were lost while it was recorded, whether it tells where or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loss {
+    /// Of which CPU, where the trace says so.
+    pub cpu: Option<u32>,
+    /// How many: overwritten by later ones or dropped, in a full buffer.
+    pub events: u64,
+}
+
 /// An open trace.
 #[derive(Debug)]
 pub struct Recording<'a> {
@@ -79,6 +91,7 @@ pub struct Recording<'a> {
     damages: Damages,
     source: Source<'a>,
     passed_over: Vec<String>,
+    losses: Vec<Loss>,
 }
 
 #[derive(Debug)]
@@ -99,12 +112,13 @@ impl<'a> Recording<'a> {
             let mut dat = Dat::open(bytes, &mut damages)?;
             let chosen = dat.buffers.iter().position(|buffer| !buffer.cpus.is_empty()).unwrap_or(0);
             let buffer = (chosen < dat.buffers.len()).then(|| dat.buffers.swap_remove(chosen));
+            let losses = dat.losses.of(buffer.as_ref().map_or("", |buffer| &buffer.instance));
             let others = dat.buffers.iter().filter(|buffer| !buffer.cpus.is_empty());
             let passed_over = others.map(|buffer| buffer.instance.clone()).collect();
             let cpus = buffer.map(|buffer| buffer.cpus).unwrap_or_default();
             let mut recording = Self::pages(&dat.formats, dat.layout, dat.endian, Vec::new());
             (recording.form, recording.clock, recording.passed_over) = (Form::Dat(dat.version), dat.clock, passed_over);
-            recording.damages = damages;
+            (recording.damages, recording.losses) = (damages, losses);
             if let Source::Pages { cpus: of_source, times, .. } = &mut recording.source {
                 (*of_source, *times) = (cpus, dat.times);
             }
@@ -119,17 +133,21 @@ impl<'a> Recording<'a> {
                 names: Names::default(),
                 damages,
                 passed_over: std::mem::take(&mut trace.passed_over),
+                losses: Vec::new(),
                 source: Source::Perfetto(trace),
             });
         }
         if !lines(bytes).any(|line| matches!(text::line(line), Line::Event { .. } | Line::Unreadable(_))) {
             // A trace in which nothing happened still says that it is one.
-            let head = &bytes[..bytes.len().min(1 << 16)];
+            let head = bytes.get(..HEADING_MAX).unwrap_or(bytes);
             let empty = memchr::memmem::find(head, b"# tracer:").is_some();
             if !empty {
                 return Err(OpenError::NoEvent);
             }
         }
+        // It stands before the first event.
+        let overwritten = lines(bytes.get(..HEADING_MAX).unwrap_or(bytes)).find_map(text::overwritten);
+        let losses = overwritten.filter(|events| *events > 0).map(|events| Loss { cpu: None, events });
         let source = Source::Text(bytes);
         Ok(Recording {
             form: Form::Text,
@@ -138,6 +156,7 @@ impl<'a> Recording<'a> {
             damages,
             source,
             passed_over: Vec::new(),
+            losses: losses.into_iter().collect(),
         })
     }
 
@@ -149,7 +168,15 @@ impl<'a> Recording<'a> {
         let decoder = Decoder::new(formats, endian, &mut names, &mut damages);
         let cpus = cpus.into_iter().map(|(cpu, data)| (cpu, Pages::plain(data, endian))).collect();
         let source = Source::Pages { decoder, layout, times: Times::PLAIN, cpus };
-        Recording { form: Form::Pages, clock: String::new(), names, damages, source, passed_over: Vec::new() }
+        Recording {
+            form: Form::Pages,
+            clock: String::new(),
+            names,
+            damages,
+            source,
+            passed_over: Vec::new(),
+            losses: Vec::new(),
+        }
     }
 
     /// Which form it has.
@@ -189,6 +216,13 @@ impl<'a> Recording<'a> {
     #[must_use]
     pub fn passed_over(&self) -> &[String] {
         &self.passed_over
+    }
+
+    /// What the trace's own counters say was lost, by CPU where they are: of the kernel's buffers, when recording ended. Some of it may stand among the events, too
+    /// ([`What::Lost`]), with its time.
+    #[must_use]
+    pub fn losses(&self) -> &[Loss] {
+        &self.losses
     }
 
     /// Gives each event to `take`, in the order of time; at one time those of one CPU in their order, CPUs in the order of

@@ -46,7 +46,7 @@ pub(crate) fn line(text: &[u8]) -> Line<'_> {
     let text = text.strip_suffix(b"\r").unwrap_or(text);
     let text = text.strip_suffix(b"\\n\\").unwrap_or(text);
     if text.starts_with(b"#") {
-        return Line::Other;
+        return buffer_started(text).unwrap_or(Line::Other);
     }
     if text.starts_with(b"CPU:") {
         return lost(text).unwrap_or(Line::Other);
@@ -82,6 +82,23 @@ pub(crate) fn when(text: &[u8]) -> Option<u64> {
     }
     let (_, _, rest) = head(text)?;
     time(rest).map(|(time, _, _)| time)
+}
+
+/// `##### CPU 2 buffer started ####`: what came before on that CPU was overwritten. The kernel prints it of none of the CPUs where nothing was, and not of the first.
+fn buffer_started(text: &[u8]) -> Option<Line<'static>> {
+    let start = text.iter().position(|byte| *byte != b'#')?;
+    let rest = text.get(start..)?.strip_prefix(b" CPU ")?;
+    let (cpu, rest) = number(rest)?;
+    rest.starts_with(b" buffer started").then_some(())?;
+    Some(Line::Lost { cpu: u32::try_from(cpu).ok()?, count: None })
+}
+
+/// How many events the kernel had overwritten when it printed its buffers: of `# entries-in-buffer/entries-written: 12/40   #P:2` it is 28.
+pub(crate) fn overwritten(line: &[u8]) -> Option<u64> {
+    let rest = line.strip_prefix(b"#")?.trim_ascii_start();
+    let (held, rest) = number(rest.strip_prefix(b"entries-in-buffer/entries-written:")?.trim_ascii_start())?;
+    let (written, _) = number(rest.strip_prefix(b"/")?)?;
+    written.checked_sub(held)
 }
 
 /// `CPU:2 [LOST 12 EVENTS]` of the kernel, `CPU:2 [12 EVENTS DROPPED]` and `CPU:2 [EVENTS DROPPED]` of trace-cmd.

@@ -117,6 +117,10 @@ fn lost_events_and_what_is_no_event() {
     assert_eq!(line(b"CPU:2 [LOST 1234 EVENTS]"), Line::Lost { cpu: 2, count: Some(1234) });
     assert_eq!(line(b"CPU:11 [77 EVENTS DROPPED]"), Line::Lost { cpu: 11, count: Some(77) });
     assert_eq!(line(b"CPU:0 [EVENTS DROPPED]"), Line::Lost { cpu: 0, count: None });
+    assert_eq!(line(b"##### CPU 3 buffer started ####"), Line::Lost { cpu: 3, count: None });
+    assert_eq!(line(b"##### CPU x buffer started ####"), Line::Other);
+    assert_eq!(line(b"##### CPU 3 is here ####"), Line::Other);
+    assert_eq!(line(b"#####"), Line::Other);
     for text in [
         "",
         "# tracer: nop",
@@ -140,4 +144,12 @@ fn lost_events_and_what_is_no_event() {
     ] {
         assert!(matches!(line(text.as_bytes()), Line::Unreadable(_)), "{text}: {:?}", line(text.as_bytes()));
     }
+}
+
+#[test]
+fn a_heading_says_what_was_overwritten() {
+    assert_eq!(overwritten(b"# entries-in-buffer/entries-written: 12/40   #P:2"), Some(28));
+    assert_eq!(overwritten(b"# entries-in-buffer/entries-written: 40/12   #P:2"), None);
+    assert_eq!(overwritten(b"# entries-in-buffer/entries-written: 12/   #P:2"), None);
+    assert_eq!(overwritten(b"# tracer: nop"), None);
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use takt_model::Time;
-use takt_trace::{Endian, Entry, Form, KernelEvent, Left, Page, PageLayout, Recording, What, unpacked};
+use takt_trace::{Endian, Entry, Form, KernelEvent, Left, Loss, Page, PageLayout, Recording, What, unpacked};
 
 /// A trace as it is read: every event with its name, and how many places are broken.
 fn read(file: &str) -> (Form, Vec<(KernelEvent, String)>, u64) {
@@ -53,6 +53,42 @@ fn counts_are_those_that_are_known() {
         let understood = read.iter().filter(|(event, _)| matches!(event.what, What::Switch { .. })).count();
         assert_eq!(understood, switches, "{file}: every sched_switch is read");
     }
+}
+
+/// The kernel's counters of each CPU stand in a trace.dat; here all are zero.
+#[test]
+fn what_counters_say_was_lost_is_told() {
+    let path = format!("{}/tests/data/lisa-sched_load_trace.dat.gz", env!("CARGO_MANIFEST_DIR"));
+    let packed = std::fs::read(path).expect("the fixture is there");
+    let mut bytes = unpacked(&packed).expect("the fixture is sound").into_owned();
+    assert_eq!(Recording::open(&bytes).expect("a trace").losses(), []);
+    let places = |bytes: &[u8], what: &[u8]| -> Vec<usize> {
+        let found = bytes.windows(what.len()).enumerate().filter(|(_, window)| *window == what);
+        found.map(|(at, _)| at + what.len() - 1).collect()
+    };
+    let (overrun, dropped) = (places(&bytes, b"\noverrun: 0"), places(&bytes, b"\ndropped events: 0"));
+    assert!(overrun.len() > 2 && overrun.len() == dropped.len());
+    (bytes[overrun[0]], bytes[dropped[0]], bytes[dropped[2]]) = (b'7', b'1', b'3');
+    let told = [Loss { cpu: Some(0), events: 8 }, Loss { cpu: Some(2), events: 3 }];
+    assert_eq!(Recording::open(&bytes).expect("a trace").losses(), told);
+}
+
+/// Of a buffer that went round, the kernel's text says how much, and where each CPU begins.
+#[test]
+fn a_buffer_that_went_round_is_told() {
+    let text = b"# tracer: nop\n#\n# entries-in-buffer/entries-written: 2/32   #P:2\n#\n\
+        \x20   a-1     [000] d..2.     1.000100: sched_waking: comm=b pid=2 prio=120 target_cpu=001\n\
+        ##### CPU 1 buffer started ####\n\
+        \x20   a-1     [001] d..2.     1.000200: sched_waking: comm=b pid=2 prio=120 target_cpu=001\n";
+    let mut recording = Recording::open(text).expect("a trace");
+    let mut lost = Vec::new();
+    recording.each(|event| {
+        if let What::Lost { count } = event.what {
+            lost.push((event.cpu, event.time, count));
+        }
+    });
+    assert_eq!(lost, [(1, Time::from_ns(1_000_100_000), None)]);
+    assert_eq!(recording.losses(), [Loss { cpu: None, events: 30 }]);
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub(super) struct Trace {
     events: u64,
     /// How many of each name.
     names: BTreeMap<String, u64>,
+    /// What the trace's own counters say was lost.
+    lost: Vec<Lost>,
     /// Places that cannot be read.
     damaged: u64,
     damages: Vec<String>,
@@ -46,6 +48,13 @@ pub(super) struct Trace {
     untold: u64,
 }
 
+#[derive(Serialize)]
+struct Lost {
+    /// Null where the trace does not say.
+    cpu: Option<u32>,
+    events: u64,
+}
+
 impl Trace {
     pub(super) fn sentence(&self) -> String {
         let clock = self.clock.as_deref().map_or(String::new(), |clock| format!(", clock {clock}"));
@@ -55,6 +64,10 @@ impl Trace {
     pub(super) fn warnings(&self) -> Vec<String> {
         let path = input::shown(&self.path);
         let mut all: Vec<String> = self.damages.iter().map(|damage| format!("{path}: {damage}")).collect();
+        for Lost { cpu, events } in &self.lost {
+            let of = cpu.map_or(String::new(), |cpu| format!(" of CPU {cpu}"));
+            all.push(format!("{path}: {events} events{of} were lost while it was recorded: overwritten, or without room in the kernel's buffer"));
+        }
         let more = self.damaged.saturating_sub(self.damages.len() as u64);
         if more > 0 {
             all.push(format!("{path}: {more} more places cannot be read"));
@@ -157,6 +170,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
         begins_ns: first.map_or(0, Time::as_ns),
         events: counts.iter().sum(),
         names,
+        lost: recording.losses().iter().map(|loss| Lost { cpu: loss.cpu, events: loss.events }).collect(),
         damaged,
         damages,
         path: path.to_owned(),

@@ -144,7 +144,9 @@ fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&Held>) -
     }
     for tid in &options.tid {
         if !Path::new(&format!("/proc/{tid}")).exists() {
-            return Err(Failure::input(format_args!("there is no thread {tid}; \"ps -eL\" lists those there are (column LWP)")));
+            return Err(Failure::input(format_args!(
+                "there is no thread {tid}; \"ps -eL\" lists those there are (column LWP)"
+            )));
         }
         ids.push(*tid);
     }
