@@ -420,6 +420,7 @@ impl<T: Tell> Core<T> {
         self.reject(slot, arrival, arrival, now);
     }
 
+    #[inline]
     fn release(&mut self, slot: u32, arrival: Time, origin: Time, now: Time) -> Result<u64, Rejected> {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return Err(Rejected::NotYours) };
         let there = operation.waiting.len() + usize::from(operation.current.is_some());
@@ -440,12 +441,14 @@ impl<T: Tell> Core<T> {
         if operation.current.is_some() || !operation.waiting.is_empty() {
             operation.waiting.push_back(job);
         } else {
-            self.queue(slot, job, now);
+            operation.current = Some(job);
+            self.queue(slot, now);
             self.fill(now);
         }
         Ok(number)
     }
 
+    #[cold]
     fn reject(&mut self, slot: u32, arrival: Time, origin: Time, now: Time) {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
         let number = operation.number();
@@ -455,12 +458,11 @@ impl<T: Tell> Core<T> {
         self.follow_up(slot, number, false, origin);
     }
 
-    /// A job is its operation's next: it goes into the queue of its level.
+    /// The current job of an operation goes into the queue of its level.
     #[inline]
-    fn queue(&mut self, slot: u32, job: Instance, now: Time) {
-        let Some(operation) = self.operations.get_mut(slot as usize) else { return };
-        operation.current = Some(job);
-        let Instance { arrival, release, deadline, .. } = job;
+    fn queue(&mut self, slot: u32, now: Time) {
+        let Some(operation) = self.operations.get(slot as usize) else { return };
+        let Some(Instance { arrival, release, deadline, .. }) = operation.current else { return };
         match self.levels.ready(now, Job { slot, release, arrival, deadline }) {
             Queued::Level(level) => self.woken |= 1 << level,
             Queued::Dropped => self.drop_job(slot, now),
@@ -470,12 +472,19 @@ impl<T: Tell> Core<T> {
     /// Queues the next job of each freed slot.
     #[inline]
     fn fill(&mut self, now: Time) {
+        if !self.freed.is_empty() {
+            self.fill_freed(now);
+        }
+    }
+
+    fn fill_freed(&mut self, now: Time) {
         while let Some(slot) = self.freed.pop() {
             let Some(operation) = self.operations.get_mut(slot as usize) else { continue };
             if operation.current.is_none()
                 && let Some(next) = operation.waiting.pop_front()
             {
-                self.queue(slot, next, now);
+                operation.current = Some(next);
+                self.queue(slot, now);
             }
         }
     }
@@ -563,6 +572,7 @@ impl<T: Tell> Core<T> {
         self.freed.push(slot);
     }
 
+    #[cold]
     fn drop_job(&mut self, slot: u32, now: Time) {
         self.cancel(slot, CancelCause::Late, now);
     }
@@ -588,6 +598,7 @@ impl<T: Tell> Core<T> {
         !nothing && self.settle_all(now)
     }
 
+    #[inline(never)]
     fn settle_all(&mut self, now: Time) -> bool {
         let mut shed = 0;
         loop {
