@@ -82,6 +82,7 @@ struct Slot {
 }
 
 impl Slot {
+    #[inline]
     fn rank(&self, slot: u32) -> Rank {
         let deadline_ns = self.job.deadline.as_ns() as i64;
         let key = match self.order {
@@ -91,6 +92,17 @@ impl Slot {
             Order::Laxity => deadline_ns.saturating_sub(self.wcet.as_ns() as i64),
         };
         Rank::new(self.level, Phase::Fresh, ordered(key), self.ties, self.job.arrival.as_ns(), slot)
+    }
+
+    /// Its job goes into a queue.
+    #[inline]
+    fn join(&self, slot: u32, queue: Option<&mut ReadyQueue>) {
+        let rank = self.rank(slot);
+        match queue {
+            Some(queue) if self.order == Order::Fifo => queue.append(rank),
+            Some(queue) => queue.push(rank),
+            None => {}
+        }
     }
 }
 
@@ -146,7 +158,13 @@ impl Levels {
             });
         }
         let most = plans.iter().map(|plan| plan.levels.len()).max().unwrap_or(0);
-        let queues = (0..=most).map(|_| ReadyQueue::new(slots.len())).collect();
+        let is_fifo =
+            |plan: &Plan, level: usize| plan.levels.get(level).is_some_and(|level| level.order == Order::Fifo);
+        let queue = |level| match plans.iter().any(|plan| is_fifo(plan, level)) {
+            true => ReadyQueue::with_row(slots.len()),
+            false => ReadyQueue::new(slots.len()),
+        };
+        let queues = (0..=most).map(queue).collect();
         let mut levels = Levels { slots, queues, plans, plan: 0 };
         levels.adopt(0);
         Ok(levels)
@@ -225,17 +243,14 @@ impl Levels {
         at.demoted = late;
         let queue = if late { demoted } else { at.level };
         at.state = State::Waiting { queue };
-        let rank = at.rank(job.slot);
-        if let Some(queue) = self.queues.get_mut(queue as usize) {
-            queue.push(rank);
-        }
+        at.join(job.slot, self.queues.get_mut(queue as usize));
         Queued::Level(queue)
     }
 
     /// What the thread of `level`, which has the CPU and nothing to do, shall do at `now`; nothing where no job waits.
     #[inline]
     pub fn take(&mut self, level: u32, now: Time) -> Option<Taken> {
-        let slot = self.queues.get_mut(level as usize)?.pop()?.slot();
+        let slot = self.queues.get_mut(level as usize)?.pop_before_push()?.slot();
         let at = self.slots.get_mut(slot as usize)?;
         if at.cancellable && at.wcet > at.job.deadline.saturating_since(now) {
             at.state = State::Empty;
@@ -331,10 +346,7 @@ impl Levels {
         let Some(at) = self.slots.get_mut(slot as usize) else { return demoted };
         let queue = if at.demoted { demoted } else { at.level };
         at.state = State::Waiting { queue };
-        let rank = at.rank(slot);
-        if let Some(queue) = self.queues.get_mut(queue as usize) {
-            queue.push(rank);
-        }
+        at.join(slot, self.queues.get_mut(queue as usize));
         queue
     }
 

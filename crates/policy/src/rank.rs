@@ -40,10 +40,30 @@ impl Rank {
         Rank { major, arrival_ns, slot }
     }
 
+    /// `self < other`, for loops: one comparison, and a branch that is hardly ever taken.
+    #[inline]
+    pub(crate) fn precedes(&self, other: &Rank) -> bool {
+        if self.major == other.major {
+            return (self.arrival_ns, self.slot) < (other.arrival_ns, other.slot);
+        }
+        self.major < other.major
+    }
+
     /// The task's slot.
     #[inline]
     pub(crate) fn slot(&self) -> u32 {
         self.slot
+    }
+
+    /// In its place in an order, for no job any more.
+    pub(crate) fn gone(self) -> Rank {
+        Rank { slot: u32::MAX, ..self }
+    }
+
+    /// Whether it stands for no job.
+    #[inline]
+    pub(crate) fn is_gone(&self) -> bool {
+        self.slot == u32::MAX
     }
 
     /// The same job in another phase.
@@ -79,6 +99,7 @@ mod tests {
             rank(2, Phase::Fresh, 0, 0, 0, 0),
         ];
         assert!(order.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(order.iter().all(|one| order.iter().all(|other| one.precedes(other) == (one < other))));
         assert_eq!(order[3].with_phase(Phase::Running), rank(1, Phase::Running, 3, 0, 9, 9));
         assert!(ordered(-1) < ordered(0) && ordered(i64::MIN) == 0);
     }

@@ -155,12 +155,13 @@ enum After {
     /// The program.
     Push,
     /// The ends of the jobs of its number of others.
-    Jobs(Link),
+    Jobs(Box<Link>),
 }
 
 struct Operation {
     deadline: Span,
-    /// The least distance of jobs that the program pushes, and whether it may, by plan.
+    /// The least distance of jobs that the program pushes, and whether it may: by the plan in force, and by plan.
+    distance: (Span, bool),
     distances: Vec<(Span, bool)>,
     backlog_max: usize,
     waiting: VecDeque<Instance>,
@@ -174,6 +175,11 @@ struct Operation {
     remote: bool,
     last_arrival: Option<Time>,
     counts: Counts,
+}
+
+/// The least distance under a plan, and whether the operation takes part in it.
+fn distance(distances: &[(Span, bool)], plan: usize) -> (Span, bool) {
+    distances.get(plan).copied().unwrap_or((Span::ZERO, true))
 }
 
 impl Operation {
@@ -248,9 +254,11 @@ impl<T: Tell> Core<T> {
                 let followers = followers(id);
                 let sporadic = task.arrival == Arrival::Sporadic;
                 let backlog_max = backlog(id).max(1) as usize;
+                let distances = if sporadic { distances(id) } else { Vec::new() };
                 Operation {
                     deadline: task.deadline,
-                    distances: if sporadic { distances(id) } else { Vec::new() },
+                    distance: distance(&distances, levels.plan()),
+                    distances,
                     backlog_max,
                     waiting: VecDeque::with_capacity(backlog_max),
                     current: None,
@@ -260,7 +268,7 @@ impl<T: Tell> Core<T> {
                         0 => After::Timer,
                         several => {
                             let ahead = backlogs(&task.after).saturating_add(INSTANCES_MAX);
-                            After::Jobs(Link::bounded(several as u32, ahead))
+                            After::Jobs(Box::new(Link::bounded(several as u32, ahead)))
                         }
                     },
                     remote: followers.iter().any(|place| place.cpu != cpu),
@@ -377,7 +385,7 @@ impl<T: Tell> Core<T> {
         let operation = self.operations.get(slot as usize);
         let operation =
             operation.filter(|operation| matches!(operation.after, After::Push)).ok_or(Rejected::NotYours)?;
-        let (distance, takes_part) = operation.distances.get(self.levels.plan()).copied().unwrap_or((Span::ZERO, true));
+        let (distance, takes_part) = operation.distance;
         if !takes_part {
             return Err(Rejected::Absent);
         }
@@ -412,6 +420,7 @@ impl<T: Tell> Core<T> {
         self.reject(slot, arrival, arrival, now);
     }
 
+    #[inline]
     fn release(&mut self, slot: u32, arrival: Time, origin: Time, now: Time) -> Result<u64, Rejected> {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return Err(Rejected::NotYours) };
         let there = operation.waiting.len() + usize::from(operation.current.is_some());
@@ -432,12 +441,14 @@ impl<T: Tell> Core<T> {
         if operation.current.is_some() || !operation.waiting.is_empty() {
             operation.waiting.push_back(job);
         } else {
-            self.queue(slot, job, now);
+            operation.current = Some(job);
+            self.queue(slot, now);
             self.fill(now);
         }
         Ok(number)
     }
 
+    #[cold]
     fn reject(&mut self, slot: u32, arrival: Time, origin: Time, now: Time) {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
         let number = operation.number();
@@ -447,12 +458,11 @@ impl<T: Tell> Core<T> {
         self.follow_up(slot, number, false, origin);
     }
 
-    /// A job is its operation's next: it goes into the queue of its level.
+    /// The current job of an operation goes into the queue of its level.
     #[inline]
-    fn queue(&mut self, slot: u32, job: Instance, now: Time) {
-        let Some(operation) = self.operations.get_mut(slot as usize) else { return };
-        operation.current = Some(job);
-        let Instance { arrival, release, deadline, .. } = job;
+    fn queue(&mut self, slot: u32, now: Time) {
+        let Some(operation) = self.operations.get(slot as usize) else { return };
+        let Some(Instance { arrival, release, deadline, .. }) = operation.current else { return };
         match self.levels.ready(now, Job { slot, release, arrival, deadline }) {
             Queued::Level(level) => self.woken |= 1 << level,
             Queued::Dropped => self.drop_job(slot, now),
@@ -462,12 +472,19 @@ impl<T: Tell> Core<T> {
     /// Queues the next job of each freed slot.
     #[inline]
     fn fill(&mut self, now: Time) {
+        if !self.freed.is_empty() {
+            self.fill_freed(now);
+        }
+    }
+
+    fn fill_freed(&mut self, now: Time) {
         while let Some(slot) = self.freed.pop() {
             let Some(operation) = self.operations.get_mut(slot as usize) else { continue };
             if operation.current.is_none()
                 && let Some(next) = operation.waiting.pop_front()
             {
-                self.queue(slot, next, now);
+                operation.current = Some(next);
+                self.queue(slot, now);
             }
         }
     }
@@ -513,6 +530,7 @@ impl<T: Tell> Core<T> {
     }
 
     /// An upcall ended.
+    #[inline]
     pub(crate) fn end(&mut self, upcall: Upcall, end: End, now: Time) {
         let Upcall { slot, job } = upcall;
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
@@ -521,6 +539,7 @@ impl<T: Tell> Core<T> {
             return;
         }
         operation.current = None;
+        let is_last = operation.waiting.is_empty();
         let completed = end == End::Completed;
         if completed {
             operation.counts.completed += 1;
@@ -533,7 +552,9 @@ impl<T: Tell> Core<T> {
         let fact = if completed { Fact::Complete } else { Fact::Cancel(CancelCause::Failed) };
         self.tell.tell(Told { at: now, slot, number: job.number, fact });
         self.follow_up(slot, job.number, completed, job.origin);
-        self.freed.push(slot);
+        if !is_last {
+            self.freed.push(slot);
+        }
         self.fill(now);
     }
 
@@ -551,10 +572,12 @@ impl<T: Tell> Core<T> {
         self.freed.push(slot);
     }
 
+    #[cold]
     fn drop_job(&mut self, slot: u32, now: Time) {
         self.cancel(slot, CancelCause::Late, now);
     }
 
+    #[inline]
     fn follow_up(&mut self, slot: u32, number: u64, completed: bool, origin: Time) {
         let Some(operation) = self.operations.get(slot as usize) else { return };
         let ended = Ended { slot, number, completed, origin };
@@ -570,6 +593,13 @@ impl<T: Tell> Core<T> {
     /// have much to be told first, or for there is much to shed at once, is for the next call; whether that may come at once.
     #[inline]
     pub(crate) fn settle(&mut self, now: Time) -> bool {
+        // So it is after most jobs.
+        let nothing = self.ended.is_empty() && self.due.is_empty();
+        !nothing && self.settle_all(now)
+    }
+
+    #[inline(never)]
+    fn settle_all(&mut self, now: Time) -> bool {
         let mut shed = 0;
         loop {
             // One job may have let many be shed: what follows each is seen to before the next.
@@ -699,6 +729,9 @@ impl<T: Tell> Core<T> {
         });
         if !there {
             return 0;
+        }
+        for operation in &mut self.operations {
+            operation.distance = distance(&operation.distances, plan);
         }
         for (slot, passed) in changes.iter() {
             let number =

@@ -184,11 +184,15 @@ impl Held {
         self.last
     }
 
+    /// Whether a thread of a level sleeps, or is about to.
+    fn sleeps(&self, level: u32) -> bool {
+        self.idle.get(level as usize).is_some_and(|idle| *idle > 0)
+    }
+
     /// Levels that are to be woken, and whether the timer is.
     fn wakes(&mut self) -> Wakes {
         let woken = self.core.take_woken();
-        let sleeps = |level: &u32| self.idle.get(*level as usize).is_some_and(|idle| *idle > 0);
-        let levels = bits(woken).filter(sleeps).fold(0, |levels, level| levels | 1 << level);
+        let levels = bits(woken).filter(|level| self.sleeps(*level)).fold(0, |levels, level| levels | 1 << level);
         let next = || self.core.next_deadline().into_iter().chain(self.core.next_danger()).min();
         let timer = woken != 0 && next().is_some_and(|next| next < self.timer_until);
         Wakes { levels, timer }
@@ -225,11 +229,22 @@ impl Station {
         }
     }
 
-    /// To be called under the lock, before [`Station::wake`] without it.
-    fn announce(&self, wakes: Wakes) {
-        for (word, half) in self.pending.iter().zip([wakes.levels as u64, (wakes.levels >> 64) as u64]) {
-            if half != 0 {
-                word.fetch_or(half, Ordering::AcqRel);
+    /// To be called under the lock, before [`Station::wake`] without it. What others announced is taken back where no thread of the level sleeps any
+    /// more: who woke it lost its CPU to it within the system call, and would be answered by another one.
+    fn announce(&self, held: &Held, wakes: Wakes) {
+        for (word, first) in self.pending.iter().zip([0, 64]) {
+            let announced = word.load(Ordering::Acquire);
+            let new = (wakes.levels >> first) as u64;
+            if announced | new == 0 {
+                continue;
+            }
+            let awake = bits(u128::from(announced)).filter(|level| !held.sleeps(first + level));
+            let awake = awake.fold(0, |awake, level| awake | 1 << level);
+            if awake != 0 {
+                word.fetch_and(!awake, Ordering::AcqRel);
+            }
+            if new != 0 {
+                word.fetch_or(new, Ordering::AcqRel);
             }
         }
     }
@@ -259,7 +274,7 @@ impl Station {
         let wakes = held.wakes();
         self.stop_dropped(&mut held);
         let ended = held.core.has_ended();
-        self.announce(wakes);
+        self.announce(&held, wakes);
         drop(held);
         self.wake(wakes);
         ended
@@ -470,14 +485,19 @@ impl Shared {
         };
         let Some((_class, epoch)) = self.enter(kernel_cpu, &class, register, ready) else { return };
         let mut ran: Option<(Upcall, End)> = None;
+        let mut slept: Option<u32> = None;
         loop {
             let mut held = station.held.lock();
+            if let Some(idle) = slept.take().and_then(|role| held.idle.get_mut(role as usize)) {
+                *idle = idle.saturating_sub(1);
+            }
             if held.stopping.is_some() {
                 // What ends after the stop, perhaps because of it, is not complete.
                 return;
             }
+            // The end of one job is when the next is looked for.
+            let now = held.now(epoch);
             if let Some((upcall, end)) = ran.take() {
-                let now = held.now(epoch);
                 held.core.end(upcall, end, now);
                 held.core.settle(now);
                 if let Some(before) = held.free(worker) {
@@ -490,7 +510,6 @@ impl Shared {
                     continue;
                 }
             }
-            let now = held.now(epoch);
             let Some(role) = held.role(worker) else { return };
             let next = if role == held.spare() { None } else { held.core.next(role, now) };
             let Some(upcall) = next else {
@@ -501,9 +520,7 @@ impl Shared {
                 }
                 self.leave(cpu, station, held);
                 sync::wait(signal, seen, epoch, epoch.now().saturating_add(IDLE_MAX));
-                if let Some(idle) = station.held.lock().idle.get_mut(role as usize) {
-                    *idle = idle.saturating_sub(1);
-                }
+                slept = Some(role);
                 continue;
             };
             if let Some(this) = held.workers.get_mut(worker) {
