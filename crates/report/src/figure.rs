@@ -28,7 +28,7 @@ pub enum Form {
 pub struct Series {
     /// For the key.
     pub name: String,
-    /// (x, y), by ascending x unless they are dots.
+    /// (x, y), by ascending x unless they are dots. What is not finite is not drawn.
     pub points: Vec<(f64, f64)>,
     /// How to draw them.
     pub form: Form,
@@ -191,7 +191,7 @@ impl Figure {
             );
         }
         let _ = writeln!(out, "<path class=\"grid\" d=\"{grid}\"/>\n<g class=\"ticks\">{labels}</g>");
-        for (what, at) in &self.rules {
+        for (what, at) in self.rules.iter().filter(|(_, at)| at.is_finite()) {
             let y = Px(frame.y(*at));
             let _ = writeln!(
                 out,
@@ -216,7 +216,9 @@ impl Figure {
 }
 
 fn draw(out: &mut String, series: &Series, frame: &Frame) {
-    if series.points.is_empty() {
+    let finite = |(x, y): &&(f64, f64)| x.is_finite() && y.is_finite();
+    let points: Vec<(f64, f64)> = series.points.iter().filter(finite).copied().collect();
+    if points.is_empty() {
         return;
     }
     let _ = write!(out, "<g class=\"p{}\">", series.colour % COLOURS);
@@ -225,13 +227,13 @@ fn draw(out: &mut String, series: &Series, frame: &Frame) {
         Form::Line | Form::Dashed => {
             let class = if series.form == Form::Line { "line" } else { "line dashed" };
             let line: Vec<String> =
-                thinned(&series.points, frame).iter().map(|(x, y)| format!("{} {}", Px(*x), Px(*y))).collect();
+                thinned(&points, frame).iter().map(|(x, y)| format!("{} {}", Px(*x), Px(*y))).collect();
             let _ = write!(out, "<path class=\"{class}\" d=\"M{}\"/>", line.join("L"));
         }
         Form::Steps => {
-            let (x, _) = at(&series.points[0]);
+            let (x, _) = at(&points[0]);
             let mut path = format!("M{} {}H{}", Px(LEFT), Px(frame.bottom), Px(x));
-            for point in &series.points {
+            for point in &points {
                 let (x, y) = at(point);
                 let _ = write!(path, "H{}V{}", Px(x), Px(y));
             }
@@ -239,7 +241,7 @@ fn draw(out: &mut String, series: &Series, frame: &Frame) {
         }
         Form::Dots | Form::Rings => {
             let (class, r) = if series.form == Form::Dots { ("dot", "3.4") } else { ("ring", "4.6") };
-            for point in &series.points {
+            for point in &points {
                 let (x, y) = at(point);
                 let _ = write!(
                     out,
@@ -254,7 +256,7 @@ fn draw(out: &mut String, series: &Series, frame: &Frame) {
         }
         Form::Bars => {
             let mut path = String::new();
-            for point in &series.points {
+            for point in &points {
                 let (x, y) = at(point);
                 let _ = write!(path, "M{} {}V{}", Px(x), Px(frame.bottom), Px(y));
             }
@@ -324,10 +326,14 @@ mod tests {
 
     #[test]
     fn nothing_and_one_value_are_figures_too() {
-        for points in [&[][..], &[(0.0, 0.0)], &[(7.0, 7.0)], &[(f64::NAN, 1.0)], &[(-3.0, -2.0)]] {
+        let nowhere = [(f64::NAN, 1.0), (1.0, f64::NAN), (f64::INFINITY, 2.0), (3.0, f64::NEG_INFINITY)];
+        let some = [nowhere[0], (7.0, 7.0), nowhere[1], nowhere[2], nowhere[3]];
+        for points in [&[][..], &[(0.0, 0.0)], &[(7.0, 7.0)], &nowhere, &some, &[(-3.0, -2.0)]] {
             let svg = figure(&FORMS, points).svg("f", false);
             assert!(roxmltree::Document::parse(&svg).is_ok(), "{points:?}");
-            assert!(points.iter().any(|(x, _)| x.is_nan()) || !svg.contains("NaN"), "{svg}");
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+            let finite = points.iter().filter(|(x, y)| x.is_finite() && y.is_finite()).count();
+            assert_eq!(svg.matches("<title>&lt;Dots&gt;: ").count(), finite);
         }
     }
 
