@@ -16,6 +16,9 @@ use crate::recording::AHEAD;
 /// bounded.
 pub const WAITING_MAX: usize = 4 << 20;
 
+/// No time is later.
+const END: Time = Time::from_ns(u64::MAX);
+
 /// Decodes pages as they come and merges CPUs.
 ///
 /// A recorder gives each CPU's pages in their order ([`Feed::pages`]), and then says up to which time it has given all
@@ -117,15 +120,16 @@ impl Feed {
 
     /// Gives out all that is left.
     pub fn finish(&mut self, take: impl FnMut(&KernelEvent)) {
-        self.give(Time::from_ns(u64::MAX), take);
+        self.give(END, take);
     }
 
+    /// Gives out what happened before `until`; before [`END`]: or then.
     fn give(&mut self, until: Time, mut take: impl FnMut(&KernelEvent)) {
         loop {
             // The CPU whose turn it is, and up to when: runs of one CPU are long.
             let (mut first, mut bound) = (None, until);
             for (at, cpu) in self.cpus.iter().enumerate() {
-                let Some(head) = cpu.events.front().map(|event| event.time).filter(|time| *time < until) else {
+                let Some(head) = cpu.events.front().map(|event| event.time).filter(|time| *time < until || until == END) else {
                     continue;
                 };
                 match first {
