@@ -129,7 +129,9 @@ impl Feed {
             // The CPU whose turn it is, and up to when: runs of one CPU are long.
             let (mut first, mut bound) = (None, until);
             for (at, cpu) in self.cpus.iter().enumerate() {
-                let Some(head) = cpu.events.front().map(|event| event.time).filter(|time| *time < until || until == END) else {
+                let Some(head) =
+                    cpu.events.front().map(|event| event.time).filter(|time| *time < until || until == END)
+                else {
                     continue;
                 };
                 match first {
