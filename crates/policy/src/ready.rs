@@ -238,7 +238,8 @@ impl ReadyQueue {
         let first = BELOW * at + 1;
         let below = self.heap.get(first..)?;
         let Some([a, b, c, d]) = below.first_chunk::<BELOW>() else {
-            let first_of = |one: (usize, _), other: (usize, _)| if Rank::precedes(other.1, one.1) { other } else { one };
+            let first_of =
+                |one: (usize, _), other: (usize, _)| if Rank::precedes(other.1, one.1) { other } else { one };
             return (first..).zip(below).reduce(first_of);
         };
         let (left, one) = if b.precedes(a) { (first + 1, b) } else { (first, a) };
