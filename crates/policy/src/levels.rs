@@ -114,6 +114,8 @@ pub struct Levels {
     queues: Vec<ReadyQueue>,
     plans: Vec<Plan>,
     plan: usize,
+    /// Whether a slot's level drops or demotes late jobs.
+    late_rules: bool,
 }
 
 impl Levels {
@@ -165,7 +167,7 @@ impl Levels {
             false => ReadyQueue::new(slots.len()),
         };
         let queues = (0..=most).map(queue).collect();
-        let mut levels = Levels { slots, queues, plans, plan: 0 };
+        let mut levels = Levels { slots, queues, plans, plan: 0, late_rules: false };
         levels.adopt(0);
         Ok(levels)
     }
@@ -206,6 +208,13 @@ impl Levels {
     #[must_use]
     pub fn plan_count(&self) -> usize {
         self.plans.len()
+    }
+
+    /// Whether it must be told when the deadline of any job passes, under the plan in force.
+    #[inline]
+    #[must_use]
+    pub fn wants_deadlines(&self) -> bool {
+        self.late_rules
     }
 
     /// Whether it must be told when the deadline of a slot's job passes, under the plan in force.
@@ -364,5 +373,6 @@ impl Levels {
             (slot.order, slot.late) = (level.order, level.late);
             slot.ties = if level.importance_ties { slot.importance } else { 0 };
         }
+        self.late_rules = self.slots.iter().any(|slot| slot.late != Late::Continue);
     }
 }

@@ -682,6 +682,9 @@ impl<T: Tell> Core<T> {
 
     /// The next deadline that [`Core::pass_deadlines`] is to be called at.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
+        if !self.levels.wants_deadlines() {
+            return None;
+        }
         let jobs = self.operations.iter().zip(0..).filter(|(_, slot)| self.levels.wants_deadline(*slot));
         jobs.filter_map(|(operation, _)| operation.current.filter(|job| !job.passed).map(|job| job.deadline)).min()
     }

@@ -42,17 +42,17 @@ fn plan() -> (Operations, Plan) {
 /// Numbers of jobs, by operation.
 type Numbers = Arc<StdMutex<BTreeMap<u32, Vec<u64>>>>;
 
-struct Model {
+pub(super) struct Model {
     set: Operations,
     plan: Plan,
     places: Places,
-    built: Built,
+    pub(super) built: Built,
     handled: Numbers,
     /// Handlers that were called, and who waits for that.
     calls: Arc<(Mutex<usize>, Condvar)>,
 }
 
-fn model() -> Model {
+pub(super) fn model() -> Model {
     let (set, plan) = plan();
     let places = places(&plan);
     let (handled, calls) = (Numbers::default(), Arc::new((Mutex::new(0), Condvar::new())));
