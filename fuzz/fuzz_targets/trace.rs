@@ -1,12 +1,14 @@
-//! Arbitrary bytes as a trace: nothing panics, memory stays in proportion, events come in the order of time, and reading twice
-//! gives the same.
+//! Arbitrary bytes as a trace: nothing panics, memory stays in proportion, events come in the order of time, reading twice
+//! gives the same, and the jobs that are rebuilt of them add up.
 //!
 //! The first byte chooses how the rest is taken: as a file, as a packed file, as pages of either order of bytes, or as the
 //! description of an event, a NUL, and pages with such events.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use takt_log::stats::Collector;
 use takt_model::Time;
+use takt_trace::jobs::{Options, Rebuilder, kinds};
 use takt_trace::{Endian, Format, PageLayout, Recording, unpacked};
 
 fuzz_target!(|data: &[u8]| {
@@ -48,11 +50,16 @@ fn pages(formats: &[Format], bytes: &[u8]) {
 /// How many events there are, and how many broken places.
 fn read(recording: &mut Recording) -> (u64, u64) {
     let (mut events, mut latest) = (0, Time::ZERO);
+    let mut rebuilder = Rebuilder::new(Options { monotonic: true, ..Options::default() });
+    let mut collector = Collector::new(&rebuilder.definitions(), kinds(["sched_switch"]));
     recording.each(|event| {
         assert!(event.time >= latest);
         latest = event.time;
         events += 1;
+        rebuilder.event(event, &mut collector);
     });
-
+    for task in collector.finish(rebuilder.end()).tasks {
+        assert_eq!(task.released, task.completed + task.cancelled + task.rejected + task.unfinished - task.carried);
+    }
     (events, recording.damages().count())
 }

@@ -3,6 +3,7 @@
 //!
 //! `cargo bench -p takt-linux --bench record -- [--seconds 5] [--buffer MIB]`
 
+use std::fs::File;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,8 +11,11 @@ use takt_linux::Epoch;
 use takt_linux::clock::pause;
 use takt_linux::sched::{affinity, set_affinity};
 use takt_linux::tracing::{CpuCount, Event, Options, Recorder, RecorderError, cost, guardian, handover_ns, reading};
-use takt_model::{Bytes, Span};
-use takt_trace::Abi;
+use takt_log::stats::Collector;
+use takt_log::{BackEnd, Definition, Header, KindSet, Sink, Writer};
+use takt_model::{Bytes, Span, Time};
+use takt_trace::jobs::{self, Rebuilder};
+use takt_trace::{Abi, Feed};
 
 fn main() -> ExitCode {
     if guardian(std::env::args_os()) {
@@ -41,14 +45,16 @@ fn all(seconds: u64, buffer: Option<Bytes>) -> Result<(), RecorderError> {
         "load, and the reader's class", "events/s", "lost", "MB/s", "reader ns/ev"
     );
     let calls = vec![Event::new("raw_syscalls", "sys_enter"), Event::new("raw_syscalls", "sys_exit")];
-    for (name, load, events, promoted) in [
-        ("system calls, all of them; FIFO 1", Load::Calls, calls, true),
-        ("handovers, usual events; FIFO 1", Load::Handovers, Event::usual(&Abi::NATIVE.calls()), true),
-        ("handovers beside busy threads, usual events; FIFO 1", Load::Busy, Event::usual(&Abi::NATIVE.calls()), true),
-        ("handovers beside busy threads, usual events; OTHER", Load::Busy, Event::usual(&Abi::NATIVE.calls()), false),
+    let usual = || Event::usual(&Abi::NATIVE.calls());
+    for (name, load, events, promoted, log) in [
+        ("system calls, all of them; FIFO 1", Load::Calls, calls, true, false),
+        ("handovers, usual events; FIFO 1", Load::Handovers, usual(), true, false),
+        ("the same, rebuilt into a log and its statistics", Load::Handovers, usual(), true, true),
+        ("handovers beside busy threads, usual events; FIFO 1", Load::Busy, usual(), true, false),
+        ("handovers beside busy threads, usual events; OTHER", Load::Busy, usual(), false, false),
     ] {
         let options = Options { events, buffer, ..Options::default() };
-        saturate(name, load, &options, seconds, promoted)?;
+        saturate(name, load, &options, seconds, promoted, log)?;
     }
     costs()?;
     peers()
@@ -99,11 +105,68 @@ enum Load {
     Busy,
 }
 
-fn saturate(name: &str, load: Load, options: &Options, seconds: u64, promoted: bool) -> Result<(), RecorderError> {
+/// What `takt observe` makes of pages while they come.
+struct Observed {
+    feed: Feed,
+    rebuilder: Rebuilder,
+    told: Told,
+}
+
+/// A log in a file that nobody sees, and its statistics.
+struct Told(Writer<File>, Collector);
+
+impl Sink for Told {
+    fn event(&mut self, stream: u32, now: Time, event: &takt_log::Event) {
+        self.0.event(stream, now, event);
+        self.1.event(stream, now, event);
+    }
+    fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        self.0.define(stream, now, definition);
+        self.1.define(stream, now, definition);
+    }
+}
+
+impl Observed {
+    fn new(recorder: &Recorder) -> Observed {
+        let about = recorder.descriptions();
+        let feed = Feed::described(&about.header_page, about.events.iter().map(|event| event.text.as_str()));
+        let rebuilder = Rebuilder::new(jobs::Options { monotonic: true, ..jobs::Options::default() });
+        let header = Header::new(String::new(), None, BackEnd::Observe, KindSet::ALL);
+        let definitions = rebuilder.definitions();
+        let path = std::env::temp_dir().join(format!("takt-bench-{}.takt", std::process::id()));
+        let file = File::create(&path).expect("a temporary file");
+        let _ = std::fs::remove_file(&path);
+        let writer = Writer::new(file, &header, &definitions).expect("room for a log");
+        let told = Told(writer, Collector::for_log(&header, &definitions));
+        Observed { feed: feed.expect("this kernel's descriptions"), rebuilder, told }
+    }
+
+    fn until(&mut self, until: Option<Time>) {
+        self.feed.until(until, |event| self.rebuilder.event(event, &mut self.told));
+    }
+
+    /// How many jobs completed.
+    fn finish(mut self) -> u64 {
+        self.feed.finish(|event| self.rebuilder.event(event, &mut self.told));
+        let end = self.rebuilder.end();
+        self.told.0.finish(end).expect("room for a log");
+        self.told.1.finish(end).tasks.iter().map(|task| task.completed).sum()
+    }
+}
+
+fn saturate(
+    name: &str,
+    load: Load,
+    options: &Options,
+    seconds: u64,
+    promoted: bool,
+    log: bool,
+) -> Result<(), RecorderError> {
     let stop = AtomicBool::new(false);
     let rounds = AtomicU64::new(0);
     let mut recorder = Recorder::prepare(options)?;
     let buffer = recorder.buffer();
+    let mut observed = log.then(|| Observed::new(&recorder));
     let (counts, took, cpu, bytes) = std::thread::scope(|scope| {
         for cpu in affinity() {
             start(scope, load, cpu, &stop, &rounds);
@@ -114,17 +177,32 @@ fn saturate(name: &str, load: Load, options: &Options, seconds: u64, promoted: b
             let epoch = Epoch::now_is_zero();
             let mut bytes = 0;
             let mut sum = 0u64;
+            let cpu_before = takt_linux::clock::thread_cpu();
             while epoch.now().as_ns() < seconds * 1_000_000_000 {
-                recorder.sweep(Span::from_ms(100), &mut |_, pages| {
+                let sweep = recorder.sweep(Span::from_ms(100), &mut |cpu, pages| {
                     bytes += pages.len();
-                    sum = pages.iter().step_by(64).fold(sum, |sum, byte| sum.wrapping_add(u64::from(*byte)));
+                    match &mut observed {
+                        Some(observed) => observed.feed.pages(cpu, pages),
+                        None => {
+                            sum = pages.iter().step_by(64).fold(sum, |sum, byte| sum.wrapping_add(u64::from(*byte)));
+                        }
+                    }
                 })?;
+                if let Some(observed) = &mut observed {
+                    observed.until(sweep.until);
+                }
             }
             std::hint::black_box(sum);
             recorder.stop()?;
             let took = epoch.now().as_ns();
-            let cpu = recorder.reader_cpu();
-            let counts = recorder.finish(&mut |_, pages| bytes += pages.len())?;
+            let all = takt_linux::clock::thread_cpu().saturating_sub(cpu_before);
+            let cpu = if log { all } else { recorder.reader_cpu() };
+            let counts = recorder.finish(&mut |cpu, pages| {
+                bytes += pages.len();
+                if let Some(observed) = &mut observed {
+                    observed.feed.pages(cpu, pages);
+                }
+            })?;
             Ok::<_, RecorderError>((counts, took, cpu, bytes))
         })();
         stop.store(true, Ordering::Relaxed);
@@ -134,8 +212,9 @@ fn saturate(name: &str, load: Load, options: &Options, seconds: u64, promoted: b
     let read: u64 = counts.iter().map(|cpu| cpu.read).sum();
     let lost: u64 = counts.iter().map(CpuCount::lost).sum();
     let seconds = took as f64 / 1e9;
+    let jobs = observed.map_or(String::new(), |observed| format!(", {} jobs", observed.finish()));
     println!(
-        "{name:<52} {:>10.0} {lost:>8} {:>8.1} {:>13.1}  (buffer {} MiB a CPU, {} rounds)",
+        "{name:<52} {:>10.0} {lost:>8} {:>8.1} {:>13.1}  (buffer {} MiB a CPU, {} rounds{jobs})",
         read as f64 / seconds,
         bytes as f64 / 1e6 / seconds,
         cpu.as_ns() as f64 / read as f64,

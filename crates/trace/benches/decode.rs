@@ -1,18 +1,21 @@
 //! How fast traces are decoded: `cargo bench -p takt-trace`, only some with `cargo bench -p takt-trace --bench decode -- text`.
 //!
-//! Plain figures, best of several rounds; nothing is asserted. Pages, text and Perfetto's packets hold the same events: on each of two CPUs
+//! `trace-cmd report` prints the same pages, where it is installed. Plain figures, best of several rounds; nothing is asserted. Pages, text and Perfetto's packets hold the same events: on each of two CPUs
 //! a thread is woken, runs, and leaves, as in a machine that is busy with short jobs.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::fmt::Write as _;
+use std::fs::File;
 use std::hint::black_box;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use takt_log::{BackEnd, Definition, Event, Header, Sink, Writer};
 use takt_model::Time;
 use takt_trace::jobs::{self, Options, Rebuilder};
-use takt_trace::{Endian, Format, PageLayout, Recording};
+use takt_trace::{DatHead, DatWriter, Endian, Format, PageLayout, Recording};
 
 const PAGES: usize = 2000;
 const ROUNDS: u32 = 30;
@@ -53,6 +56,9 @@ fn main() {
         recording.each(|event| rebuilder.event(event, &mut log));
         log.finish(rebuilder.end()).expect("to nowhere");
     });
+    if let Err(why) = trace_cmd(count, &one) {
+        println!("{PEER:<34} not available: {why}");
+    }
     for (what, compact) in [("Perfetto, compact", true), ("Perfetto, whole events", false)] {
         let trace = packets(count as u32, compact);
         measure(what, count, trace.len(), || {
@@ -70,6 +76,70 @@ fn main() {
     });
 }
 
+const PEER: &str = "pages of one CPU, trace-cmd report";
+
+/// How fast trace-cmd prints the same pages.
+fn trace_cmd(count: u64, pages: &[u8]) -> Result<(), String> {
+    let folder = std::env::temp_dir().join(format!("takt-decode-{}", std::process::id()));
+    std::fs::create_dir(&folder).map_err(|error| error.to_string())?;
+    let file = folder.join("trace.dat");
+    let done = write_dat(&file, pages).and_then(|()| {
+        let report = || {
+            let mut command = Command::new("trace-cmd");
+            command.arg("report").arg("-i").arg(&file).stdin(Stdio::null()).stderr(Stdio::null());
+            command
+        };
+        let output = report().output().map_err(|error| error.to_string())?;
+        let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| line.contains(&b'[')).count() as u64;
+        if !output.status.success() || lines != count {
+            return Err(format!("it printed {lines} of {count} events, {}", output.status));
+        }
+        measure_rounds(PEER, count, pages.len(), 3, || {
+            let _ = report().stdout(Stdio::null()).status();
+        });
+        Ok(())
+    });
+    let _ = std::fs::remove_dir_all(&folder);
+    done
+}
+
+fn write_dat(file: &Path, pages: &[u8]) -> Result<(), String> {
+    let head = DatHead {
+        endian: Endian::Little,
+        word: 8,
+        page: 4096,
+        header_page: HEADER_PAGE,
+        header_event: HEADER_EVENT,
+        own: Vec::new(),
+        events: vec![("sched", SWITCH), ("sched", WAKING)],
+        threads: Vec::new(),
+        clock: "[mono]",
+        cpus: 1,
+    };
+    let options = File::options().read(true).write(true).create(true).truncate(true).clone();
+    let out = options.open(file).map_err(|error| error.to_string())?;
+    let mut writer = DatWriter::new(out, &head, u64::MAX).map_err(|error| error.to_string())?;
+    writer.pages(0, pages).map_err(|error| error.to_string())?;
+    let (out, end) = writer.finish().map_err(|error| error.to_string())?;
+    out.set_len(end).map_err(|error| error.to_string())
+}
+
+const HEADER_PAGE: &str = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;
+\tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;
+\tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;
+\tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;
+";
+const HEADER_EVENT: &str = "# compressed entry header
+\ttype_len    :    5 bits
+\ttime_delta  :   27 bits
+\tarray       :   32 bits
+
+\tpadding     : type == 29
+\ttime_extend : type == 30
+\ttime_stamp : type == 31
+\tdata max type_len  == 28
+";
+
 /// Counts the events of jobs.
 struct Count(u64);
 
@@ -82,12 +152,16 @@ impl Sink for Count {
 }
 
 /// The fastest of the rounds.
-fn measure(what: &str, events: u64, bytes: usize, mut work: impl FnMut()) {
+fn measure(what: &str, events: u64, bytes: usize, work: impl FnMut()) {
+    measure_rounds(what, events, bytes, ROUNDS, work);
+}
+
+fn measure_rounds(what: &str, events: u64, bytes: usize, rounds: u32, mut work: impl FnMut()) {
     let chosen: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     if !chosen.is_empty() && !chosen.iter().any(|part| what.contains(part.as_str())) {
         return;
     }
-    let best = (0..ROUNDS)
+    let best = (0..rounds)
         .map(|_| {
             let start = Instant::now();
             work();

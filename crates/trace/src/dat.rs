@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::bytes::{Cursor, Endian};
 use crate::damage::Damages;
+use crate::event::CPUS_MAX;
 use crate::format::{Format, PageLayout};
 use crate::recording::Loss;
 
@@ -114,7 +115,6 @@ pub enum DatError {
 pub(crate) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 /// The most bytes that one compressed section or chunk may unpack to.
 pub const UNPACKED_MAX: usize = 1 << 30;
-const CPUS_MAX: u32 = 1 << 16;
 
 impl<'a> Dat<'a> {
     /// Reads everything but the events.
@@ -321,6 +321,10 @@ impl<'a> File<'a> {
                 damages.at_byte(section, "the table of CPUs is cut");
                 break;
             };
+            if cpu >= CPUS_MAX {
+                damages.at_byte(section, "no kernel has a CPU of that number");
+                continue;
+            }
             self.add(&mut buffer, cpu, place, size, packing, damages);
         }
         dat.buffers.push(buffer);

@@ -7,6 +7,9 @@ use takt_model::Time;
 /// A thread's id, as the kernel's scheduler knows it; 0 is the idle thread of any CPU.
 pub type Pid = u32;
 
+/// No kernel has a CPU of this number or a larger one; broken traces do, and what they tell of it is damage.
+pub const CPUS_MAX: u32 = 1 << 16;
+
 /// A thread's name, at most 15 bytes, as the kernel keeps it. Not always UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Comm([u8; 16]);

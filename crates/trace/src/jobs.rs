@@ -39,12 +39,15 @@ use takt_log::{
 use takt_model::{NodeId, Span, TaskId, Time};
 
 use crate::calls::{Abi, Class};
-use crate::event::{Comm, Context, KernelEvent, Left, Pid, Thread as Seen, Waking, What};
+use crate::event::{CPUS_MAX, Comm, Context, KernelEvent, Left, Pid, Thread as Seen, Waking, What};
 pub use filter::{Filter, is_like};
 use thread::{Call, Place, Stage, Thread, Threads};
 
-/// More threads than these have no jobs told.
-pub const TASKS_MAX: usize = 1 << 20;
+/// So many threads with jobs are tasks of their own. One that comes later takes over the task of one of its name that has ended, if there is one, so that
+/// what is kept of a recording of any length stays bounded.
+pub const TASKS_OWN: usize = 1 << 12;
+/// So many tasks there are at most. When all are taken, a thread takes over that of any that has ended; where none has, its jobs are not told.
+pub const TASKS_MAX: usize = 1 << 15;
 /// The only node of a recording, and its only stream.
 const NODE: NodeId = NodeId(0);
 const STREAM: u32 = 0;
@@ -143,6 +146,10 @@ pub struct Rebuilder {
     interrupts: BTreeMap<(InterruptKind, u32), Option<u32>>,
     /// How many of them are told.
     interrupts_told: u32,
+    /// Every thread is told, and no list of them kept.
+    all: bool,
+    /// Threads that took over a task.
+    heirs: u64,
     /// Threads without jobs, for there are too many.
     untold: u64,
 }
@@ -153,6 +160,7 @@ impl Rebuilder {
     pub fn new(options: Options) -> Self {
         let node = NodeDef { name: "local".to_owned(), cpus: options.cpus.max(1), strategy: "kernel".to_owned() };
         Rebuilder {
+            all: options.filter.is_empty(),
             options,
             zero: Time::ZERO,
             now: Time::ZERO,
@@ -164,6 +172,7 @@ impl Rebuilder {
             chains: 0,
             interrupts: BTreeMap::new(),
             interrupts_told: 0,
+            heirs: 0,
             untold: 0,
         }
     }
@@ -180,7 +189,13 @@ impl Rebuilder {
         self.now
     }
 
-    /// How many threads had jobs that are not told, for there are more than [`TASKS_MAX`].
+    /// How many threads took over the task of one that had ended ([`TASKS_OWN`]).
+    #[must_use]
+    pub fn heirs(&self) -> u64 {
+        self.heirs
+    }
+
+    /// How many threads had jobs that are not told, for [`TASKS_MAX`] had tasks at that time.
     #[must_use]
     pub fn untold(&self) -> u64 {
         self.untold
@@ -200,7 +215,7 @@ impl Rebuilder {
         if let Some(thread) = self.threads.get_mut(pid)
             && let Some(task) = thread.task
         {
-            let def = task_def(pid, &thread.comm, Some(&known));
+            let def = task_def(thread, Some(&known));
             sink.define(STREAM, self.now, &Definition::Task(task, def));
         }
     }
@@ -297,8 +312,11 @@ impl Rebuilder {
     /// Which thread was on the CPU, now that `pid` is, the first one of which it is known.
     #[cold]
     fn first_on(&mut self, cpu: u32, pid: Pid) -> Option<Pid> {
-        self.current.resize(cpu as usize + 1, None);
-        self.current[cpu as usize].replace(pid)
+        let at = cpu as usize;
+        if cpu < CPUS_MAX && self.current.len() <= at {
+            self.current.resize(at + 1, None);
+        }
+        self.current.get_mut(at)?.replace(pid)
     }
 
     /// A thread should be on a CPU and is not: some of its events are missing.
@@ -397,12 +415,18 @@ impl Rebuilder {
                 if open {
                     sink.event(STREAM, now, &Event::Complete { job, cpu });
                 }
-                self.threads.remove(prev.pid);
-                self.options.known.remove(&prev.pid);
+                self.bury(prev.pid);
                 return;
             }
         }
         thread.woken = None;
+    }
+
+    /// A thread has ended: its id will be another one's.
+    fn bury(&mut self, pid: Pid) {
+        self.threads.remove(pid);
+        self.options.known.remove(&pid);
+        self.options.filter.pids.remove(&pid);
     }
 
     /// A thread went to sleep and had been woken before.
@@ -467,13 +491,11 @@ impl Rebuilder {
         }
         let waker = (event.context == Context::Thread && event.pid != 0 && event.pid != seen.pid).then_some(event.pid);
         let now = self.now;
-        let (slot, thread) = self.meet(seen, sink);
         if waking == Waking::New {
-            // What it does until its first boundary is its beginning, and no job.
-            thread.forget();
-            thread.place = Place::Ready;
+            self.begin(seen, sink);
             return;
         }
+        let (slot, thread) = self.meet(seen, sink);
         let released = match thread.place {
             Place::Asleep => self.rouse(slot, sink),
             Place::Unknown => {
@@ -493,6 +515,19 @@ impl Rebuilder {
         if released {
             self.release_at_wake(slot, now, waker, sink);
         }
+    }
+
+    /// A thread begins. What it does until its first boundary is its beginning, and no job.
+    #[cold]
+    fn begin(&mut self, seen: &Seen, sink: &mut impl Sink) {
+        if self.threads.get_mut(seen.pid).is_some_and(|thread| thread.task.is_some()) {
+            // Neither the end of the one that had its id was seen, nor its birth.
+            self.threads.remove(seen.pid);
+            self.options.known.remove(&seen.pid);
+        }
+        let (_, thread) = self.meet(seen, sink);
+        thread.forget();
+        thread.place = Place::Ready;
     }
 
     /// A sleeping thread was woken; says whether that releases its next job.
@@ -579,18 +614,33 @@ impl Rebuilder {
 
     #[cold]
     fn define_task(&mut self, slot: usize, sink: &mut impl Sink) -> Option<TaskId> {
+        let (pid, comm) = (self.threads.at(slot).pid, self.threads.at(slot).comm);
+        let admitted = self.all || self.options.filter.admits(pid, &comm);
+        let tasks = self.tasks as usize;
+        let left = match tasks {
+            _ if !admitted => None,
+            ..TASKS_OWN => None,
+            TASKS_OWN..TASKS_MAX => self.threads.left_by(&comm),
+            _ => self.threads.left_by(&comm).or_else(|| self.threads.left_by_anyone()),
+        };
         let thread = self.threads.at(slot);
-        let admitted = self.options.filter.admits(thread.pid, &thread.comm);
-        if !admitted || self.tasks as usize >= TASKS_MAX {
+        let task = if let Some(left) = left {
+            self.heirs += 1;
+            let task = left.task;
+            thread.take_over(left);
+            task
+        } else if admitted && tasks < TASKS_MAX {
+            self.tasks += 1;
+            let task = TaskId(tasks as u32);
+            (thread.task, thread.job.task) = (Some(task), task);
+            task
+        } else {
             self.untold += u64::from(admitted);
             thread.passed_over = true;
             thread.stage = Stage::Partial;
             return None;
-        }
-        let task = TaskId(self.tasks);
-        self.tasks += 1;
-        (thread.task, thread.job.task) = (Some(task), task);
-        let def = task_def(thread.pid, &thread.comm, self.options.known.get(&thread.pid));
+        };
+        let def = task_def(thread, self.options.known.get(&pid));
         self.threads.name(task, slot);
         sink.define(STREAM, self.now, &Definition::Task(task, def));
         Some(task)
@@ -607,7 +657,7 @@ impl Rebuilder {
         };
         let path = if other { Vec::new() } else { thread.path.clone() };
         thread.chain = Some((id, path.clone()));
-        let last = thread_name(thread.pid, &thread.comm);
+        let last = thread.name();
         let mut names: Vec<String> = path.iter().map(|task| self.threads.name_of(*task)).collect();
         if other {
             names.push("...".to_owned());
@@ -733,12 +783,11 @@ impl Rebuilder {
     }
 
     fn fork(&mut self, parent: Pid, child: Pid, comm: Comm) {
+        // The number may have been another thread's.
+        self.bury(child);
         if self.options.filter.pids.contains(&parent) {
             self.options.filter.pids.insert(child);
         }
-        // The number may have been another thread's.
-        self.threads.remove(child);
-        self.options.known.remove(&child);
         let slot = self.threads.meet(&Seen { pid: child, comm, prio: None });
         self.threads.at(slot).place = Place::Ready;
     }
@@ -749,7 +798,7 @@ impl Rebuilder {
         thread.comm = comm;
         thread.passed_over = false;
         if let Some(task) = thread.task {
-            let def = task_def(thread.pid, &comm, self.options.known.get(&thread.pid));
+            let def = task_def(thread, self.options.known.get(&thread.pid));
             self.threads.name(task, slot);
             sink.define(STREAM, self.now, &Definition::Task(task, def));
         }
@@ -766,20 +815,9 @@ impl Rebuilder {
     }
 }
 
-/// `NAME-PID`, as the kernel's traces have it.
-fn thread_name(pid: Pid, comm: &Comm) -> String {
-    format!("{comm}-{pid}")
-}
-
-fn task_def(pid: Pid, comm: &Comm, known: Option<&Known>) -> TaskDef {
+fn task_def(thread: &Thread, known: Option<&Known>) -> TaskDef {
     let known = known.copied().unwrap_or_default();
-    TaskDef {
-        name: thread_name(pid, comm),
-        node: NODE,
-        period: known.period,
-        deadline: known.deadline,
-        wcet: known.runtime,
-    }
+    TaskDef { name: thread.name(), node: NODE, period: known.period, deadline: known.deadline, wcet: known.runtime }
 }
 
 #[cfg(test)]

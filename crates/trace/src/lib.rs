@@ -43,7 +43,7 @@ pub use calls::Abi;
 pub use damage::{Damage, Damages, Place};
 pub use dat::{DatError, UNPACKED_MAX};
 pub use dat_write::{DatHead, DatWriteError, DatWriter};
-pub use event::{Comm, Context, KernelEvent, Left, Names, Pid, Thread, Waking, What};
+pub use event::{CPUS_MAX, Comm, Context, KernelEvent, Left, Names, Pid, Thread, Waking, What};
 pub use feed::{Feed, WAITING_MAX};
 pub use format::{Field, FieldKind, Format, FormatError, PageLayout};
 pub use page::{Entry, Page};

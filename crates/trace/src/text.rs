@@ -6,7 +6,7 @@
 use memchr::{memchr, memmem};
 
 use crate::decode::States;
-use crate::event::{Comm, Context, Left, Pid, Thread, Waking, What};
+use crate::event::{CPUS_MAX, Comm, Context, Left, Pid, Thread, Waking, What};
 
 /// What a line is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +54,9 @@ pub(crate) fn line(text: &[u8]) -> Line<'_> {
     let Some((pid, cpu, rest)) = head(text) else {
         return Line::Other;
     };
+    if cpu >= CPUS_MAX {
+        return Line::Unreadable("no kernel has a CPU of that number");
+    }
     let Some((time, context, rest)) = time(rest) else {
         return Line::Unreadable("no time of the form SECONDS.FRACTION: follows the CPU");
     };
@@ -90,7 +93,7 @@ fn buffer_started(text: &[u8]) -> Option<Line<'static>> {
     let rest = text.get(start..)?.strip_prefix(b" CPU ")?;
     let (cpu, rest) = number(rest)?;
     rest.starts_with(b" buffer started").then_some(())?;
-    Some(Line::Lost { cpu: u32::try_from(cpu).ok()?, count: None })
+    Some(Line::Lost { cpu: u32::try_from(cpu).ok().filter(|cpu| *cpu < CPUS_MAX)?, count: None })
 }
 
 /// How many events the kernel had overwritten when it printed its buffers: of `# entries-in-buffer/entries-written: 12/40   #P:2` it is 28.
@@ -107,7 +110,7 @@ fn lost(text: &[u8]) -> Option<Line<'static>> {
     memmem::find(rest, b"LOST").or_else(|| memmem::find(rest, b"DROPPED"))?;
     let digits = rest.iter().position(u8::is_ascii_digit);
     let count = digits.and_then(|at| number(&rest[at..])).map(|(count, _)| count);
-    Some(Line::Lost { cpu: u32::try_from(cpu).ok()?, count })
+    Some(Line::Lost { cpu: u32::try_from(cpu).ok().filter(|cpu| *cpu < CPUS_MAX)?, count })
 }
 
 /// The thread and the CPU, and what follows them.

@@ -118,20 +118,16 @@ fn lost_events_and_what_is_no_event() {
     assert_eq!(line(b"CPU:11 [77 EVENTS DROPPED]"), Line::Lost { cpu: 11, count: Some(77) });
     assert_eq!(line(b"CPU:0 [EVENTS DROPPED]"), Line::Lost { cpu: 0, count: None });
     assert_eq!(line(b"##### CPU 3 buffer started ####"), Line::Lost { cpu: 3, count: None });
+    for text in ["  a-1  [4000000000] d..2.  7.000001: x: y", "  a-1  [65536] d..2.  7.000001: x: y"] {
+        assert_eq!(line(text.as_bytes()), Line::Unreadable("no kernel has a CPU of that number"));
+    }
+    assert_eq!(line(b"CPU:65536 [LOST 1 EVENTS]"), Line::Other);
     assert_eq!(line(b"##### CPU x buffer started ####"), Line::Other);
     assert_eq!(line(b"##### CPU 3 is here ####"), Line::Other);
     assert_eq!(line(b"#####"), Line::Other);
-    for text in [
-        "",
-        "# tracer: nop",
-        "version = 6",
-        "CPU 3 is empty",
-        "cpus=6",
-        " gid=4",
-        "</html>",
-        "##### CPU 2 buffer started ####",
-        "a[0]-b [x] 1.0: e:",
-    ] {
+    for text in
+        ["", "# tracer: nop", "version = 6", "CPU 3 is empty", "cpus=6", " gid=4", "</html>", "a[0]-b [x] 1.0: e:"]
+    {
         assert_eq!(line(text.as_bytes()), Line::Other, "{text}");
     }
     for text in [

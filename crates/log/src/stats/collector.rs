@@ -207,9 +207,28 @@ impl Collector {
                     return;
                 }
                 let (bases, _) = bases(&self.definitions.nodes);
+                let chain = match self.tasks.get(id.index()) {
+                    Some(known) => known.chain,
+                    None => {
+                        let before = self.definitions.chains.iter().rposition(|chain| chain.sink == *id);
+                        before.map_or(NO_CHAIN, |chain| chain as u32)
+                    }
+                };
                 self.place(id.index(), def, bases.get(def.node.index()).copied().unwrap_or_default());
-                let chain = self.definitions.chains.iter().rposition(|chain| chain.sink == *id);
-                self.tasks[id.index()].chain = chain.map_or(NO_CHAIN, |chain| chain as u32);
+                self.tasks[id.index()].chain = chain;
+            }
+            // And as many chains; the last one that ends in a task is the task's.
+            Definition::Chain(id, def)
+                if self.definitions.chains.get(*id as usize).is_none_or(|known| known.sink == def.sink) =>
+            {
+                let is_new = *id as usize == self.definitions.chains.len();
+                if self.definitions.apply(definition.clone()).is_err() || !is_new {
+                    return;
+                }
+                self.chains.push(Histogram::default());
+                if let Some(state) = self.tasks.get_mut(def.sink.index()) {
+                    state.chain = *id;
+                }
             }
             // A gap leaves them as they are.
             Definition::Interrupt(..) => self.definitions.apply(definition.clone()).unwrap_or_default(),

@@ -17,10 +17,14 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// Whether all is told.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pids.is_empty() && self.names.is_empty() && self.interrupts.is_empty()
+    }
+
+    /// Of a filter that is not empty.
     pub(super) fn admits(&self, pid: Pid, comm: &Comm) -> bool {
-        (self.pids.is_empty() && self.names.is_empty() && self.interrupts.is_empty())
-            || self.pids.contains(&pid)
-            || self.names.iter().any(|pattern| matches(pattern.as_bytes(), comm.bytes()))
+        self.pids.contains(&pid) || self.names.iter().any(|pattern| matches(pattern.as_bytes(), comm.bytes()))
     }
 
     /// Whether an interrupt of that name, a number before it or not, is told.

@@ -15,6 +15,28 @@ const HOPS_MAX: usize = 16;
 /// No thread.
 const NONE: u32 = u32::MAX;
 
+/// Whose jobs a task has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Whose {
+    /// One thread's.
+    #[default]
+    One,
+    /// Those of threads that had this name, one after the other.
+    Namesakes,
+    /// Those of any threads, one after the other.
+    Anyone,
+}
+
+/// A task whose thread has ended: another one may take it over.
+#[derive(Debug)]
+pub(super) struct Vacant {
+    pub(super) task: TaskId,
+    pub(super) whose: Whose,
+    /// The number of its next job.
+    pub(super) next: u64,
+    chain: Option<(u32, Vec<TaskId>)>,
+}
+
 /// Where a thread is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
@@ -55,6 +77,8 @@ pub(super) struct Thread {
     pub(super) comm: Comm,
     pub(super) prio: i32,
     pub(super) task: Option<TaskId>,
+    /// Whose that task is.
+    pub(super) whose: Whose,
     /// It is not told.
     pub(super) passed_over: bool,
     pub(super) place: Place,
@@ -97,6 +121,7 @@ impl Thread {
             comm: seen.comm,
             prio: seen.prio.unwrap_or(120),
             task: None,
+            whose: Whose::One,
             passed_over: false,
             place: Place::Unknown,
             stage: Stage::Partial,
@@ -158,6 +183,19 @@ impl Thread {
         unseen
     }
 
+    /// Its jobs are those of a task that another thread had.
+    pub(super) fn take_over(&mut self, left: Vacant) {
+        let Vacant { task, whose, next, chain } = left;
+        (self.task, self.whose, self.chain) = (Some(task), whose, chain);
+        // A number between, for the distance to the job before is none of one thread.
+        (self.job, self.next) = (JobKey { task, number: next }, next.saturating_add(1));
+    }
+
+    /// The name of its task.
+    pub(super) fn name(&self) -> String {
+        name(self.pid, &self.comm, self.whose)
+    }
+
     /// Nothing is known of it any more.
     pub(super) fn forget(&mut self) {
         (self.place, self.stage, self.yielded) = (Place::Unknown, Stage::Partial, false);
@@ -179,8 +217,21 @@ pub(super) struct Threads {
     by_pid: Vec<u32>,
     /// Ids that no kernel gives, as broken traces have.
     others: BTreeMap<Pid, u32>,
-    /// Which thread a task was last.
-    of_task: Vec<(Pid, Comm)>,
+    /// Which thread a task was last, and whose it is.
+    of_task: Vec<(Pid, Comm, Whose)>,
+    /// Tasks whose threads have ended, by their names.
+    left: BTreeMap<Comm, Vec<Vacant>>,
+    /// Such tasks that are anyone's already.
+    anyones: Vec<Vacant>,
+}
+
+/// `NAME-PID`, as the kernel's traces have it; of several threads `NAME-*`.
+fn name(pid: Pid, comm: &Comm, whose: Whose) -> String {
+    match whose {
+        Whose::One => format!("{comm}-{pid}"),
+        Whose::Namesakes => format!("{comm}-*"),
+        Whose::Anyone => "*-*".to_owned(),
+    }
 }
 
 impl Threads {
@@ -215,7 +266,7 @@ impl Threads {
 
     /// Threads that have tasks, and still are these.
     pub(super) fn tasks(&self) -> impl Iterator<Item = (Pid, &Thread)> {
-        self.of_task.iter().enumerate().filter_map(|(task, (pid, _))| {
+        self.of_task.iter().enumerate().filter_map(|(task, (pid, ..))| {
             let thread = self.slots.get(self.slot(*pid)?)?;
             (thread.task.map(TaskId::index) == Some(task)).then_some((*pid, thread))
         })
@@ -269,22 +320,50 @@ impl Threads {
                 self.others.remove(&pid);
             }
         }
-        self.slots[slot].forget();
+        let thread = &mut self.slots[slot];
+        thread.forget();
+        if let Some(task) = thread.task.take() {
+            let left = Vacant { task, whose: thread.whose, next: thread.next, chain: thread.chain.take() };
+            match thread.whose {
+                Whose::Anyone => self.anyones.push(left),
+                Whose::One | Whose::Namesakes => self.left.entry(thread.comm).or_default().push(left),
+            }
+        }
         self.free.push(slot as u32);
+    }
+
+    /// The task of the thread of that name that ended last; it is the namesakes' now.
+    pub(super) fn left_by(&mut self, comm: &Comm) -> Option<Vacant> {
+        let of_name = self.left.get_mut(comm)?;
+        let left = of_name.pop()?;
+        if of_name.is_empty() {
+            self.left.remove(comm);
+        }
+        Some(Vacant { whose: Whose::Namesakes, ..left })
+    }
+
+    /// The task of any thread that has ended; it is anyone's now.
+    pub(super) fn left_by_anyone(&mut self) -> Option<Vacant> {
+        if let Some(left) = self.anyones.pop() {
+            return Some(left);
+        }
+        let (comm, _) = self.left.first_key_value()?;
+        let comm = *comm;
+        self.left_by(&comm).map(|left| Vacant { whose: Whose::Anyone, ..left })
     }
 
     /// The name of a task's thread.
     pub(super) fn name_of(&self, task: TaskId) -> String {
-        self.of_task.get(task.index()).map_or_else(String::new, |(pid, comm)| super::thread_name(*pid, comm))
+        self.of_task.get(task.index()).map_or_else(String::new, |(pid, comm, whose)| name(*pid, comm, *whose))
     }
 
     /// Remembers which thread a task is.
     pub(super) fn name(&mut self, task: TaskId, slot: usize) {
         if self.of_task.len() <= task.index() {
-            self.of_task.resize(task.index() + 1, (0, Comm::default()));
+            self.of_task.resize(task.index() + 1, (0, Comm::default(), Whose::One));
         }
         let thread = &self.slots[slot];
-        self.of_task[task.index()] = (thread.pid, thread.comm);
+        self.of_task[task.index()] = (thread.pid, thread.comm, thread.whose);
     }
 
     /// Puts the next job of the thread at `to` behind the open job of `waker`; `None` where it has none, or where the job would follow

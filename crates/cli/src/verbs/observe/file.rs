@@ -9,7 +9,7 @@ use takt_log::stats::Stats;
 use takt_log::{BackEnd, Header};
 use takt_model::Time;
 use takt_trace::jobs::{Rebuilder, kinds};
-use takt_trace::{Form, Format, OpenError, PageLayout, Place, Recording, unpacked};
+use takt_trace::{CPUS_MAX, Form, Format, OpenError, PageLayout, Place, Recording, unpacked};
 
 use super::{About, FLUSH, rebuild};
 use crate::args;
@@ -79,7 +79,10 @@ impl Trace {
             ));
         }
         if self.untold > 0 {
-            all.push(format!("{path}: {} threads more than a log can name have no jobs", self.untold));
+            all.push(format!(
+                "{path}: {} threads have no jobs in the log: more than 32768 were there at a time",
+                self.untold
+            ));
         }
         all
     }
@@ -222,7 +225,9 @@ fn folder(path: &str) -> Result<Folder, Failure> {
                 )));
             }
             let above = entry.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
-            let cpu = |name: &str| name.strip_prefix("cpu").and_then(|number| number.parse::<u32>().ok());
+            let cpu = |name: &str| {
+                name.strip_prefix("cpu").and_then(|number| number.parse().ok().filter(|cpu| *cpu < CPUS_MAX))
+            };
             let text = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             let shown = entry.display();
             let trouble = |error| Failure::trouble(format_args!("cannot read {shown}: {error}"));

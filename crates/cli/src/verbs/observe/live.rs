@@ -118,7 +118,7 @@ impl Recording {
         }
         all.extend(self.raw_cut.clone());
         if self.untold > 0 {
-            all.push(format!("{} threads more than a log can name have no jobs", self.untold));
+            all.push(format!("{} threads have no jobs in the log: more than 32768 were there at a time", self.untold));
         }
         all
     }

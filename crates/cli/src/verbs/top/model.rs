@@ -46,6 +46,7 @@ struct Row {
     laxity_min: Option<i64>,
     budget: Option<u64>,
     period: Option<u64>,
+    deadline: Option<u64>,
     preemptions: Option<u64>,
     migrations: Option<u64>,
 }
@@ -62,6 +63,8 @@ impl Model {
             if several { format!("{} {}", cpu.node, cpu.cpu) } else { format!("cpu {}", cpu.cpu) }
         };
         self.cpus = stats.cpus.iter().map(|cpu| (name(cpu), cpu.utilization)).collect();
+        // One that is not told any more has another name now.
+        self.rows.iter_mut().for_each(|row| (row.utilization, row.missed_now) = (None, false));
         let mut seen = BTreeMap::new();
         for task in &stats.tasks {
             let nth = seen.entry((&task.node, &task.task)).or_insert(0usize);
@@ -181,7 +184,7 @@ impl Row {
         self.response_max = self.response_max.max(task.response_ns.map(|summary| summary.max));
         let laxity = task.laxity_ns.map(|laxity| laxity.min);
         self.laxity_min = [self.laxity_min, laxity].into_iter().flatten().min();
-        (self.budget, self.period) = (task.wcet_ns, task.period_ns);
+        (self.budget, self.period, self.deadline) = (task.wcet_ns, task.period_ns, task.deadline_ns);
     }
 
     fn before(&self, other: &Row, sort: Sort) -> Ordering {
@@ -210,6 +213,7 @@ fn table(rows: &[&Row]) -> Table {
         "MAX",
         "BUDGET",
         "PERIOD",
+        "DEADLINE",
         "RESP MEAN",
         "P99",
         "MAX",
@@ -229,6 +233,7 @@ fn table(rows: &[&Row]) -> Table {
             span(execution.map(|summary| summary.max)),
             span(row.budget),
             span(row.period),
+            span(row.deadline),
             span(response.map(|summary| summary.mean)),
             span(response.map(|summary| summary.p99)),
             span(response.map(|summary| summary.max)),

@@ -1,7 +1,7 @@
 //! The screen from statistics, and what keys make of it.
 
 use takt_log::stats::Collector;
-use takt_log::{Definitions, Event, JobKey, KindSet, Sink as _};
+use takt_log::{Definition, Definitions, Event, JobKey, KindSet, Sink as _, TaskDef};
 use takt_model::{Builtin, Span, System, Task, TaskId, Time};
 
 use super::keys::{Key, keys};
@@ -44,16 +44,41 @@ fn the_screen_tells_the_interval_and_the_whole() {
 takt top: at 220ms, last 100ms, 3 tasks, 1 deadline missed
 cpu 0 25.0 %   cpu 1 0.0 %
 
-TASK         CPU  EXEC MEAN    MAX  BUDGET  PERIOD  RESP MEAN    P99    MAX  LAXITY MIN  MISSED  DONE  PREEMPT  MIGRATE
-audio     25.0 %     17.5ms   25ms    10ms    50ms     17.5ms   25ms   25ms        25ms       0     2        0        0
-bulk       0.0 %      120ms  120ms    40ms   100ms      120ms  120ms  120ms       -20ms       1     1        0        0
-idle\u{fffd}[2J   0.0 %          -      -     1ms   500ms          -      -      -           -       0     0        0        0
+TASK         CPU  EXEC MEAN    MAX  BUDGET  PERIOD  DEADLINE  RESP MEAN    P99    MAX  LAXITY MIN  MISSED  DONE  PREEMPT  MIGRATE
+audio     25.0 %     17.5ms   25ms    10ms    50ms      50ms     17.5ms   25ms   25ms        25ms       0     2        0        0
+bulk       0.0 %      120ms  120ms    40ms   100ms     100ms      120ms  120ms  120ms       -20ms       1     1        0        0
+idle\u{fffd}[2J   0.0 %          -      -     1ms   500ms     500ms          -      -      -           -       0     0        0        0
 
 q quit  u x r l m n sort  R turn  / filter  space pause";
     let found = texts(&model(), &mut view, 200, 9).join("\n");
     assert_eq!(found, expected);
     let kinds: Vec<Kind> = model().screen(&mut view, 200, 9).into_iter().map(|line| line.kind).collect();
     assert_eq!((kinds[3], kinds[4], kinds[5]), (Kind::Head, Kind::Plain, Kind::Missed));
+}
+
+/// The kernel's threads may change their names.
+#[test]
+fn what_has_another_name_now_does_nothing_under_the_old_one() {
+    let tasks = vec![Task::periodic("sh-7", Span::from_ms(50), Span::from_ms(10))];
+    let definitions = Definitions::of(&System::local(1, Builtin::Edf, tasks));
+    let mut collector = Collector::new(&definitions, KindSet::JOBS);
+    let run = |collector: &mut Collector, number, from: u64| {
+        let job = JobKey { task: TaskId(0), number };
+        collector.event(0, ms(from), &Event::Release { job, arrival: ms(from), parent: None });
+        collector.event(0, ms(from), &Event::Start { job, cpu: 0 });
+        collector.event(0, ms(from + 60), &Event::Complete { job, cpu: 0 });
+    };
+    let mut model = Model::default();
+    run(&mut collector, 0, 0);
+    model.take(ms(100), &collector.cut(ms(100)));
+    let renamed = TaskDef { name: "sleep-7".to_owned(), ..definitions.tasks[0].clone() };
+    collector.define(0, ms(100), &Definition::Task(TaskId(0), renamed));
+    run(&mut collector, 1, 100);
+    model.take(ms(200), &collector.cut(ms(200)));
+    let screen = model.screen(&mut View::new(Sort::Utilization, ""), 200, 8);
+    let row = |at: usize| (screen[at].text.split_whitespace().take(2).collect::<Vec<_>>().join(" "), screen[at].kind);
+    assert_eq!(row(4), ("sleep-7 60.0".to_owned(), Kind::Missing));
+    assert_eq!(row(5), ("sh-7 -".to_owned(), Kind::Missed));
 }
 
 #[test]
