@@ -268,15 +268,20 @@ mod tests {
 
     #[test]
     fn periods_are_slept_through_even_by_who_is_late() {
-        let epoch = Epoch::now_is_zero();
-        let mut periods = Periods::new(epoch, Span::from_ms(2), Span::ZERO, Span::from_ms(10));
-        let first = periods.next(Span::from_us(500)).unwrap();
-        let busy = first.saturating_add(Span::from_ms(3));
-        while epoch.now() < busy {}
-        let next = periods.next(Span::from_us(500)).unwrap();
-        assert!(next >= first.saturating_add(Span::from_ms(4)), "{first} {next}");
-        assert!(epoch.now() >= next.saturating_add(Span::from_us(500)));
-        while periods.next(Span::ZERO).is_some() {}
-        assert!(epoch.now() >= Time::from_ns(8_000_000));
+        // A pause of the machine may last beyond the end.
+        let all_came = (0..100).any(|_| {
+            let epoch = Epoch::now_is_zero();
+            let mut periods = Periods::new(epoch, Span::from_ms(2), Span::ZERO, Span::from_ms(10));
+            let Some(first) = periods.next(Span::from_us(500)) else { return false };
+            let busy = first.saturating_add(Span::from_ms(3));
+            while epoch.now() < busy {}
+            let Some(next) = periods.next(Span::from_us(500)) else { return false };
+            assert!(next >= first.saturating_add(Span::from_ms(4)), "{first} {next}");
+            assert!(epoch.now() >= next.saturating_add(Span::from_us(500)));
+            while periods.next(Span::ZERO).is_some() {}
+            assert!(epoch.now() >= Time::from_ns(8_000_000));
+            true
+        });
+        assert!(all_came);
     }
 }
