@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use takt_linux::file::{name, nameless};
 
 use crate::failure::Failure;
 
@@ -41,10 +43,20 @@ impl Target {
     /// Opens it for writing; a file is created, or replaced when the first bytes come: a verb that is refused leaves what was
     /// there.
     pub(crate) fn open(&self) -> Result<Box<dyn Write>, Failure> {
+        self.opened(false)
+    }
+
+    /// Like [`Target::open`]; what is written before the first flush stands in the file as soon as there is one, where the folder lets it:
+    /// whenever a recorder is killed, there is what was there before, or a log.
+    pub(crate) fn open_at_once(&self) -> Result<Box<dyn Write>, Failure> {
+        self.opened(true)
+    }
+
+    fn opened(&self, at_once: bool) -> Result<Box<dyn Write>, Failure> {
         if self.is_stdout() {
             return Ok(Box::new(BufWriter::with_capacity(1 << 16, io::stdout().lock())));
         }
-        match Fresh::open(Path::new(&self.0)) {
+        match Fresh::open(Path::new(&self.0), at_once) {
             Ok(fresh) => Ok(Box::new(fresh)),
             Err(error) => {
                 let folder =
@@ -76,41 +88,123 @@ impl Target {
 struct Fresh {
     file: File,
     buffer: Vec<u8>,
-    /// The path, where the file is new and nothing has been written yet.
-    unused: Option<PathBuf>,
-    started: bool,
+    path: PathBuf,
+    /// `None` once something has been written.
+    before: Option<Before>,
+    /// Whether all that comes before the first flush is written at once.
+    at_once: bool,
+}
+
+/// What is at the path before the first bytes are.
+#[derive(Clone, Copy)]
+enum Before {
+    /// Nothing: the file gets its name with them.
+    Nothing,
+    /// An empty file, where the file system knows none without a name.
+    Empty,
+    /// A file that is written over.
+    Old,
+    /// A file that another one takes the place of.
+    Replaced,
 }
 
 impl Fresh {
     const BUFFER: usize = 1 << 16;
 
-    fn open(path: &Path) -> io::Result<Fresh> {
+    fn open(path: &Path, at_once: bool) -> io::Result<Fresh> {
+        let (file, before) = Self::begin(path, at_once)?;
+        Ok(Fresh {
+            file,
+            buffer: Vec::with_capacity(Fresh::BUFFER),
+            path: path.to_owned(),
+            before: Some(before),
+            at_once,
+        })
+    }
+
+    fn begin(path: &Path, at_once: bool) -> io::Result<(File, Before)> {
+        let missing = fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if missing
+            && !path.as_os_str().as_bytes().ends_with(b"/")
+            && let Ok(file) = nameless(path.parent().unwrap_or(Path::new("")))
+        {
+            return Ok((file, Before::Nothing));
+        }
         let mut options = File::options();
         options.write(true);
-        let (file, unused) = match options.clone().create_new(true).open(path) {
-            Ok(file) => (file, Some(path.to_owned())),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (options.create(true).open(path)?, None),
-            Err(error) => return Err(error),
-        };
-        Ok(Fresh { file, buffer: Vec::with_capacity(Fresh::BUFFER), unused, started: false })
+        match options.clone().create_new(true).open(path) {
+            Ok(file) => Ok((file, Before::Empty)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let before = if at_once { Before::Replaced } else { Before::Old };
+                Ok((options.create(true).open(path)?, before))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn drain(&mut self) -> io::Result<()> {
-        if !self.started {
-            (self.started, self.unused) = (true, None);
-            // Devices and pipes have no length.
-            if self.file.metadata()?.is_file() {
-                self.file.set_len(0)?;
-            }
-        }
-        let result = self.file.write_all(&self.buffer);
+        let result = match self.before.take() {
+            None => self.file.write_all(&self.buffer),
+            Some(before) => self.first(before),
+        };
         self.buffer.clear();
         result
+    }
+
+    /// Writes the first bytes.
+    fn first(&mut self, before: Before) -> io::Result<()> {
+        match before {
+            Before::Nothing => {
+                self.file.write_all(&self.buffer)?;
+                if name(&self.file, &self.path).is_ok() {
+                    return Ok(());
+                }
+                // Somebody else's has the name by now.
+                self.file = File::options().write(true).create(true).truncate(false).open(&self.path)?;
+            }
+            Before::Replaced => {
+                if let Some(file) = self.successor() {
+                    self.file = file;
+                    return Ok(());
+                }
+            }
+            Before::Empty | Before::Old => {}
+        }
+        // Devices and pipes have no length.
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        self.file.write_all(&self.buffer)
+    }
+
+    /// Puts another file of the same owner and rights, with these first bytes, in the place of the old one; `None` where the old one is to be
+    /// written over: it has other names, or is none that could be another one.
+    fn successor(&self) -> Option<File> {
+        let about = self.file.metadata().ok().filter(|about| about.is_file() && about.nlink() == 1)?;
+        let path = fs::canonicalize(&self.path).ok()?;
+        let mut file = nameless(path.parent()?).ok()?;
+        fchown(&file, Some(about.uid()), Some(about.gid())).ok()?;
+        file.set_permissions(about.permissions()).ok()?;
+        file.write_all(&self.buffer).ok()?;
+        // Only a name is renamed to another one: for a moment it has one of its own.
+        let mut own = path.file_name()?.to_owned();
+        own.push(format!(".{}.new", std::process::id()));
+        let own = path.with_file_name(own);
+        name(&file, &own).ok()?;
+        if fs::rename(&own, &path).is_err() {
+            let _ = fs::remove_file(&own);
+            return None;
+        }
+        Some(file)
     }
 }
 
 impl Write for Fresh {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.at_once && self.before.is_some() {
+            self.buffer.extend_from_slice(bytes);
+            return Ok(bytes.len());
+        }
         if self.buffer.len() + bytes.len() > Fresh::BUFFER {
             self.drain()?;
         }
@@ -130,10 +224,14 @@ impl Write for Fresh {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        if self.started {
-            let _ = self.drain();
-        } else if let Some(path) = &self.unused {
-            let _ = fs::remove_file(path);
+        match self.before {
+            None => {
+                let _ = self.drain();
+            }
+            Some(Before::Empty) => {
+                let _ = fs::remove_file(&self.path);
+            }
+            Some(Before::Nothing | Before::Old | Before::Replaced) => {}
         }
     }
 }
@@ -179,4 +277,98 @@ pub(crate) fn terminal_width() -> Option<usize> {
 /// Whether to colour standard output: on a terminal, unless NO_COLOR is set.
 pub(crate) fn color() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn target(path: &Path) -> Target {
+        Target(path.to_string_lossy().into_owned())
+    }
+
+    /// Whoever looks at any time finds nothing or the old file, and then what begins with the head.
+    #[test]
+    fn a_file_that_is_there_at_once_is_never_without_its_head() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        if nameless(folder.path()).is_err() {
+            return println!("skipped: this file system has no files without a name");
+        }
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let looks = scope.spawn(|| {
+                let mut looks = (0_u64, 0_u64);
+                while !over.load(Ordering::Relaxed) {
+                    match fs::read(&path) {
+                        Ok(bytes) if bytes.starts_with(b"head") && bytes.contains(&b'!') => looks.1 += 1,
+                        Ok(bytes) => assert_eq!(bytes, b"old", "neither the old one nor the new one"),
+                        Err(error) => assert_eq!(error.kind(), io::ErrorKind::NotFound),
+                    }
+                    looks.0 += 1;
+                }
+                looks
+            });
+            for round in 0..400 {
+                // An old one comes by a rename as well.
+                let (gone, old) = (folder.path().join("gone"), folder.path().join("old"));
+                if round % 2 == 0 {
+                    fs::write(&old, "old").unwrap();
+                    fs::rename(&old, &path).unwrap();
+                } else if path.exists() {
+                    fs::rename(&path, &gone).unwrap();
+                }
+                let mut out = target(&path).open_at_once().unwrap();
+                // However long it is.
+                let long = vec![b'.'; if round % 3 == 0 { 3 * Fresh::BUFFER } else { 3 }];
+                let head = [b"head", long.as_slice(), b"!"].concat();
+                out.write_all(b"head").and_then(|()| out.write_all(&long)).unwrap();
+                out.write_all(b"!").and_then(|()| out.flush()).unwrap();
+                assert_eq!(fs::read(&path).unwrap(), head);
+                out.write_all(b", more").unwrap();
+                drop(out);
+                assert_eq!(fs::read(&path).unwrap(), [&head[..], b", more"].concat());
+            }
+            over.store(true, Ordering::Relaxed);
+            let (all, new) = looks.join().unwrap();
+            println!("{all} looks, {new} at a new one");
+        });
+        let mut names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["gone", "log"], "nothing else stays");
+    }
+
+    #[test]
+    fn what_takes_an_old_files_place_has_its_rights_and_every_name_leads_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, link, other] = ["log", "link", "other"].map(|name| folder.path().join(name));
+        let write = |path: &Path, text: &str| {
+            let mut out = target(path).open_at_once().unwrap();
+            out.write_all(text.as_bytes()).unwrap();
+        };
+        let write_and_flush = |path: &Path, text: &str| {
+            let mut out = target(path).open_at_once().unwrap();
+            out.write_all(text.as_bytes()).and_then(|()| out.flush()).unwrap();
+        };
+        let text = |path: &Path| fs::read_to_string(path).unwrap();
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink("log", &link).unwrap();
+        write_and_flush(&link, "a");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!((text(&path).as_str(), fs::metadata(&path).unwrap().mode() & 0o777), ("a", 0o640));
+        // A file of two names keeps both.
+        fs::hard_link(&path, &other).unwrap();
+        write_and_flush(&path, "b");
+        assert_eq!((text(&path).as_str(), text(&other).as_str()), ("b", "b"));
+        // What was not flushed was never begun.
+        write(&path, "c");
+        assert_eq!(text(&path), "b");
+        let missing = folder.path().join("missing");
+        write(&missing, "c");
+        assert!(!missing.exists());
+    }
 }

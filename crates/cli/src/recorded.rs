@@ -97,8 +97,8 @@ impl<'a> Recorded<'a> {
         let writer = match target {
             Some(target) => {
                 let out: Box<dyn Write> = match limit {
-                    Some(_) => Box::new(Counted { out: target.open()?, written: Rc::clone(&written) }),
-                    None => target.open()?,
+                    Some(_) => Box::new(Counted { out: target.open_at_once()?, written: Rc::clone(&written) }),
+                    None => target.open_at_once()?,
                 };
                 let mut writer = Writer::new(out, header, definitions).map_err(|error| write_failure(target, error))?;
                 let _ = writer.flush();

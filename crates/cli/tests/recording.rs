@@ -80,7 +80,7 @@ fn recording(log: &Path, arguments: &[&str]) -> Option<Killed> {
     let mut command = takt();
     command.args(["observe", "--for", "60s", "-o"]).arg(log).args(arguments).stdout(Stdio::null());
     let mut recorder = Killed(command.stderr(Stdio::piped()).spawn().unwrap());
-    while fs::metadata(log).map_or(0, |of| of.len()) == 0 {
+    while fs::read(log).map_or(true, |bytes| bytes == OLD) {
         if let Some(status) = recorder.0.try_wait().unwrap() {
             let mut said = String::new();
             recorder.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -99,18 +99,40 @@ fn statistics(log: &Path) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// What stands where a log is replaced.
+const OLD: &[u8] = b"what was there before";
+
 #[test]
 fn a_recorder_killed_at_any_instant_leaves_a_log_that_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("a.takt");
-    for delay_ms in [0, 1, 10, 100, 600] {
-        // One that was there is replaced.
-        let _ = fs::OpenOptions::new().write(true).truncate(true).open(&log);
-        let Some(recorder) = recording(&log, &[]) else { return };
-        std::thread::sleep(Duration::from_millis(delay_ms));
-        drop(recorder);
-        let found = statistics(&log);
-        println!("killed after {delay_ms} ms: {} bytes, {} tasks", fs::metadata(&log).unwrap().len(), found["tasks"]);
+    for old in [None, Some(OLD)] {
+        for delay_ms in [0, 1, 10, 100, 600] {
+            let _ = fs::remove_file(&log);
+            old.map(|old| fs::write(&log, old).unwrap());
+            let Some(recorder) = recording(&log, &[]) else { return };
+            std::thread::sleep(Duration::from_millis(delay_ms));
+            drop(recorder);
+            let found = statistics(&log);
+            println!(
+                "killed {delay_ms} ms later: {} bytes, {} tasks",
+                fs::metadata(&log).unwrap().len(),
+                found["tasks"]
+            );
+        }
+        // Before there is a log there is what was there.
+        for delay_us in (0..60_000).step_by(3_000) {
+            let _ = fs::remove_file(&log);
+            old.map(|old| fs::write(&log, old).unwrap());
+            let mut command = takt();
+            command.args(["observe", "--for", "60s", "-o"]).arg(&log).stdout(Stdio::null()).stderr(Stdio::null());
+            let recorder = Killed(command.spawn().unwrap());
+            std::thread::sleep(Duration::from_micros(delay_us));
+            drop(recorder);
+            if fs::read(&log).ok().as_deref() != old {
+                statistics(&log);
+            }
+        }
     }
 }
 

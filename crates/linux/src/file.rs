@@ -1,0 +1,59 @@
+//! Files that have content before they have a name.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// A new file for writing, in `folder`, without a name: until [`name`] gives it one it is gone as soon as it is closed, however the process ends.
+///
+/// # Errors
+/// The kernel's refusal; also that this file system has no such files (EOPNOTSUPP, EISDIR).
+pub fn nameless(folder: &Path) -> io::Result<File> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(folder)
+}
+
+/// Gives a [`nameless`] file its name: whoever finds it there finds what has been written to it.
+///
+/// # Errors
+/// The kernel's refusal: something has this name (EEXIST), there is no /proc, the folder lies in another file system.
+pub fn name(file: &File, path: &Path) -> io::Result<()> {
+    let from = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    let to = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: both are C strings that outlive the call.
+    let named =
+        unsafe { libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW) };
+    if named == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_appears_with_its_content() {
+        let folder = std::env::temp_dir().join(format!("takt-nameless-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("a");
+        match nameless(&folder) {
+            Ok(mut file) => {
+                file.write_all(b"content").unwrap();
+                assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+                name(&file, &path).unwrap();
+                assert_eq!(fs::read(&path).unwrap(), b"content");
+                file.write_all(b", more").unwrap();
+                assert_eq!(fs::read(&path).unwrap(), b"content, more");
+                assert_eq!(name(&nameless(&folder).unwrap(), &path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+            }
+            Err(error) => println!("skipped: {error}"),
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
