@@ -228,6 +228,7 @@ fn a_dry_run_changes_nothing_and_json_has_its_keys() {
 
 #[test]
 fn refusals_say_what_and_what_to_do() {
+    let _alone = alone();
     let refused = |arguments: &[&str]| {
         let (status, stdout, stderr) = run(arguments);
         assert_eq!(stdout, "");
@@ -415,7 +416,10 @@ fn player() {
             return;
         }
         while !epoch.sleep_until(arrival) {}
-        let work = Span::from_us(2000 + job.wrapping_mul(0x9E37_79B9_7F4A_7C15) % 1000);
+        // The finalizer of SplitMix64: nothing of one is seen in the next.
+        let mixed = (job.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5851_F42D).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let work = Span::from_us(2000 + (mixed ^ mixed >> 31) % 1000);
         let until = takt_linux::clock::thread_cpu().saturating_add(work);
         while takt_linux::clock::thread_cpu() < until {}
     }
@@ -477,9 +481,12 @@ fn auto_finds_the_period_and_a_disturbed_thread_misses_no_more_than_before() {
         ]);
         let output = command.arg(&player.thread).stdin(Stdio::null()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        let refused = ["depend on one another", "it takes", "usually up to", "is not periodic"]
-            .iter()
-            .any(|why| said.contains(why));
+        // A machine that pauses for long hides a period; not each time.
+        if attempt < 5 && said.contains("is not periodic") {
+            assert_eq!((output.status.code(), class_of(id)), (Some(1), Some(Class::Other)), "{said}");
+            continue;
+        }
+        let refused = ["it takes", "usually up to"].iter().any(|why| said.contains(why));
         if output.status.code() == Some(3) || (output.status.code() == Some(1) && refused) {
             assert_eq!(class_of(id), Some(Class::Other), "nothing is applied where nothing is known");
             return println!("skipped: {said}");
@@ -499,6 +506,58 @@ fn auto_finds_the_period_and_a_disturbed_thread_misses_no_more_than_before() {
             break;
         }
         assert!(attempt < 5, "{:#}\n{:#}", json["before"], json["after"]);
+    }
+    drop(player.process);
+}
+
+#[test]
+fn auto_limits_by_a_control_group_what_sched_deadline_cannot_take() {
+    let _alone = alone();
+    if !can_reserve() || !can_limit() {
+        return;
+    }
+    if takt_linux::sched::affinity().len() < 2 {
+        return println!("skipped: of one CPU no thread is excluded from others");
+    }
+    let player = Player::start();
+    let id: u32 = player.thread.parse().unwrap();
+    let pinned = Command::new("taskset").args(["-pc", "0", &player.thread]).stdout(Stdio::null()).status().unwrap();
+    assert!(pinned.success());
+    let before = group_of(id).unwrap();
+    let auto = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
+        command.args(["--json", "reserve", "--auto", "--probability", "0.9", "--observe", "3s", "--for", "2s"]);
+        command.args(more).arg("--pid").arg(&player.thread).stdin(Stdio::null()).output().unwrap()
+    };
+    for attempt in 1.. {
+        let output = auto(&[]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((class_of(id), group_of(id).as_ref()), (Some(Class::Other), Some(&before)), "{said}");
+        if output.status.code() == Some(1) && attempt < 5 {
+            // A machine that pauses for long hides a period; not each time.
+            println!("once more: {said}");
+            continue;
+        }
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains("so a control group limits it instead (--budget deadline refuses that)"), "{said}");
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let (wish, sized) = (&json["reservation"], &json["sized"]);
+        assert_eq!((&wish["budget"], &wish["deadline_ns"]), (&"cgroup".into(), &serde_json::Value::Null));
+        assert_eq!(sized["period_ns"], PERIOD.as_ns());
+        assert!(json["notes"][0].as_str().unwrap().contains("may use CPUs 0 only"), "{}", json["notes"]);
+        assert_eq!(json["threads"][0]["after"], "restored");
+        assert!(json["threads"][0]["throttled"]["periods"].as_u64().unwrap() > 10, "{json:#}");
+        assert!(json["after"]["jobs"].as_u64().unwrap() > 20);
+        break;
+    }
+    for attempt in 1.. {
+        let output = auto(&["--budget", "deadline", "--dry-run"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(1) && attempt < 5 {
+            continue;
+        }
+        assert!(output.status.code() == Some(3) && said.contains("--budget cgroup"), "{said}");
+        break;
     }
     drop(player.process);
 }

@@ -61,9 +61,10 @@ pub(crate) struct Reserve {
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true, conflicts_with = "threads")]
     pub(crate) observe: Option<Span>,
 
-    /// By what. A control group only limits, and prefers: for threads that SCHED_DEADLINE does not take.
-    #[arg(long, value_name = "BY", value_enum, default_value_t = By::Deadline)]
-    pub(crate) budget: By,
+    /// By what. A control group only limits, and prefers: for threads that SCHED_DEADLINE does not take. Default: deadline; with --auto cgroup
+    /// where SCHED_DEADLINE cannot take the thread, which is said then.
+    #[arg(long, value_name = "BY", value_enum)]
+    pub(crate) budget: Option<By>,
 
     /// Also use what reservations of others leave unused, beyond RUNTIME (GRUB).
     #[arg(long)]
@@ -106,6 +107,18 @@ pub(crate) enum By {
     Deadline,
     /// A control group of its own: at most RUNTIME in every PERIOD, before other ordinary threads; guarantees nothing.
     Cgroup,
+}
+
+impl Reserve {
+    /// By what, unless --auto finds that it cannot be.
+    pub(crate) fn by(&self) -> Budget {
+        self.budget.map_or(Budget::Deadline, Budget::from)
+    }
+
+    /// Whether a control group may take the place of SCHED_DEADLINE: nobody asked for what only that has.
+    pub(crate) fn may_be_limited_instead(&self) -> bool {
+        self.auto && self.budget.is_none() && !self.reclaim && !self.all_cpus
+    }
 }
 
 impl From<By> for Budget {

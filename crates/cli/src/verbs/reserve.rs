@@ -25,7 +25,7 @@ pub(crate) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     if options.observe.is_some_and(Span::is_zero) {
         return Err(Failure::input("--observe 0ns is no time; give a duration like 10s"));
     }
-    if Budget::from(options.budget) == Budget::Group {
+    if options.by() == Budget::Group {
         let set = [
             ("--reclaim", options.reclaim),
             ("--all-cpus", options.all_cpus),
@@ -75,8 +75,7 @@ fn wished(options: &args::Reserve) -> Result<Wish, Failure> {
 
 /// So much, in the way that the command line says.
 fn wish_of(options: &args::Reserve, runtime: Span, period: Span) -> Wish {
-    let budget = options.budget.into();
-    Wish { reclaim: options.reclaim, widen: options.all_cpus, budget, ..Wish::new(runtime, period) }
+    Wish { reclaim: options.reclaim, widen: options.all_cpus, budget: options.by(), ..Wish::new(runtime, period) }
 }
 
 /// Whether the kernel takes these threads.

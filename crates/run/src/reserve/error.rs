@@ -253,6 +253,22 @@ impl ReserveError {
         }
     }
 
+    /// Whether it is SCHED_DEADLINE that cannot take the thread, and a control group might limit it: the thread may not use all CPUs of its
+    /// domain, or no bandwidth is left there. Not of wrong parameters, a missing privilege or a thread that is gone.
+    #[must_use]
+    pub fn is_of_deadline_class(&self) -> bool {
+        match self {
+            ReserveError::Affinity { .. }
+            | ReserveError::OwnAffinity { .. }
+            | ReserveError::Bound { .. }
+            | ReserveError::Admission { .. } => true,
+            ReserveError::Refused { cause, .. } => {
+                matches!(cause, SchedError::Affinity { .. } | SchedError::Admission { .. } | SchedError::Missing { .. })
+            }
+            _ => false,
+        }
+    }
+
     pub(super) fn refused(name: &str, cause: SchedError, facts: &Facts) -> ReserveError {
         let hint = match &cause {
             SchedError::Admission { .. } if facts.room.is_some() => {

@@ -12,11 +12,20 @@ use takt_model::Span;
 
 use super::decide::Plan;
 use super::error::ReserveError;
-use super::{Facts, Target, Wish};
+use super::{Budget, Facts, Target, Wish};
 
 /// Of ordinary threads: quota and period.
 const SHORTEST: Span = Span::from_ms(1);
 const LONGEST: Span = Span::from_s(1);
+
+/// The same share of a CPU as a group takes it for ordinary threads: of several periods together where the runtime of one is too short.
+#[must_use]
+pub fn as_limit(wish: &Wish) -> Wish {
+    let periods = SHORTEST.as_ns().div_ceil(wish.runtime.as_ns().max(1)).max(1);
+    let [runtime, deadline, period] =
+        [wish.runtime, wish.deadline, wish.period].map(|span| Span::from_ns(span.as_ns().saturating_mul(periods)));
+    Wish { runtime, deadline, period, budget: Budget::Group, ..*wish }
+}
 
 /// Whether a group limits it by its budget for real-time threads.
 pub(super) fn is_real_time(class: &Class) -> bool {

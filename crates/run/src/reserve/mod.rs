@@ -39,7 +39,7 @@ use takt_model::Span;
 
 pub use decide::{Plan, plan, plan_command};
 pub use error::ReserveError;
-pub use limit::{plan_command_limit, plan_limit};
+pub use limit::{as_limit, plan_command_limit, plan_limit};
 pub use serving::{Served, Serving};
 
 /// How a thread is given CPU time.

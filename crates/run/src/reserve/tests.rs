@@ -8,7 +8,7 @@ use takt_linux::process::Identity;
 use takt_linux::sched::{Class, Reservation};
 use takt_model::Span;
 
-use super::{Budget, Facts, Outcome, Plan, ReserveError, Target, Wish, plan, plan_command, plan_limit};
+use super::{Budget, Facts, Outcome, Plan, ReserveError, Target, Wish, as_limit, plan, plan_command, plan_limit};
 
 const CPU: u64 = 1 << 20;
 
@@ -46,6 +46,47 @@ fn one(wish: &Wish, facts: &Facts) -> Result<Plan, ReserveError> {
 fn says(result: Result<Plan, ReserveError>) -> (u8, String) {
     let error = result.unwrap_err();
     (error.exit_code(), error.to_string())
+}
+
+#[test]
+fn what_sched_deadline_cannot_take_is_told_from_what_nobody_can() {
+    let wish = Wish::new(ms(10), ms(40));
+    let pinned = plan(&wish, vec![target(7, &[1])], &facts(0)).unwrap_err();
+    let full = one(&wish, &facts(2 * CPU)).unwrap_err();
+    let refused = |cause| ReserveError::refused("player", cause, &facts(0));
+    let class = || "SCHED_DEADLINE".to_owned();
+    for error in [
+        pinned,
+        full,
+        ReserveError::bound(&target(7, &[1]), &[0, 1]),
+        refused(SchedError::Admission { class: class(), percent: 95 }),
+        refused(SchedError::Affinity { class: class() }),
+    ] {
+        assert!(error.is_of_deadline_class(), "{error}");
+    }
+    let nobody = one(&wish, &Facts { cap_sys_nice: false, ..facts(0) }).unwrap_err();
+    let parameters = one(&Wish::new(ms(50), ms(40)), &facts(0)).unwrap_err();
+    let privilege = refused(SchedError::Privilege { class: class(), missing: "CAP_SYS_NICE".to_owned() });
+    for error in [nobody, parameters, privilege, ReserveError::NoThread { id: 7 }] {
+        assert!(!error.is_of_deadline_class(), "{error}");
+    }
+}
+
+#[test]
+fn a_limit_has_the_share_that_was_reserved_in_periods_that_a_group_takes() {
+    let of = |runtime, period| as_limit(&Wish::new(runtime, period));
+    let group = |runtime, period| Wish { budget: Budget::Group, ..Wish::new(runtime, period) };
+    assert_eq!(of(ms(10), ms(40)), group(ms(10), ms(40)));
+    assert_eq!(of(Span::from_us(1), ms(1)), group(ms(1), Span::from_s(1)));
+    assert_eq!(of(Span::from_us(300), ms(10)), group(Span::from_us(1200), ms(40)));
+    assert_eq!(of(Span::from_us(999), ms(10)), group(Span::from_us(1998), ms(20)));
+    let thread =
+        |limit: Wish| plan_limit(&limit, vec![target(7, &[1])], Some(vec![place(Version::V1, None, None)]), &facts(0));
+    for (runtime, period) in [(Span::from_us(999), ms(10)), (Span::from_us(2), ms(1)), (ms(1), Span::from_s(1))] {
+        assert!(thread(of(runtime, period)).is_ok());
+    }
+    assert!(matches!(thread(of(Span::from_us(1), ms(2))), Err(ReserveError::Quota { .. })), "too long a period");
+    assert_eq!(as_limit(&Wish::new(Span::ZERO, ms(1))).runtime, Span::ZERO);
 }
 
 #[test]

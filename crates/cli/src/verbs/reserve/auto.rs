@@ -8,7 +8,7 @@ use takt_linux::guardian::Guard;
 use takt_linux::process::{Held as Waiting, Identity};
 use takt_linux::signals::StopSignals;
 use takt_model::Span;
-use takt_run::reserve::{Budget, Plan, Reserved, Target, find};
+use takt_run::reserve::{Budget, Plan, ReserveError, Reserved, Target, Wish, as_limit, find};
 
 use super::compare::{Numbers, table};
 use super::hold::{Running, finish, hand_on, tell_reserved};
@@ -37,7 +37,10 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
         None => wished(options)?,
     };
     let deadline = sized.as_ref().map_or(wish.deadline, |sized| sized.deadline);
-    let plan = plan_for(&wish, vec![target.clone()]).map_err(|error| refused(&error))?;
+    let mut plan = match plan_for(&wish, vec![target.clone()]) {
+        Ok(plan) => plan,
+        Err(error) => instead(options, &wish, &target, &error)?,
+    };
     for sentence in notes(&plan, &before, sized.as_ref()) {
         note(format_args!("note: {sentence}"));
     }
@@ -54,7 +57,18 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
         }
         return Ok(Status::Yes);
     }
-    let reserved = Reserved::apply(&plan, &Guard::ThisProgram).map_err(|error| refused(&error))?;
+    let reserved = match Reserved::apply(&plan, &Guard::ThisProgram) {
+        Ok(reserved) => reserved,
+        Err(error) if plan.wish.budget == Budget::Group => return Err(refused(&error)),
+        // What is booked is not always known before.
+        Err(error) => {
+            plan = instead(options, &wish, &target, &error)?;
+            for sentence in &plan.notes {
+                note(format_args!("note: {sentence}"));
+            }
+            Reserved::apply(&plan, &Guard::ThisProgram).map_err(|error| refused(&error))?
+        }
+    };
     if let (Some(sized), false) = (&sized, json) {
         print(&describe(&target, sized, plan.wish.budget))?;
     }
@@ -67,7 +81,7 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     }
     let after_numbers = Numbers::of(&after, deadline);
     if !json {
-        print(&format!("\n{}\n", side_by_side(&before_numbers, &after_numbers, deadline, wish.budget)))?;
+        print(&format!("\n{}\n", side_by_side(&before_numbers, &after_numbers, deadline, plan.wish.budget)))?;
     }
     let held = finish(&plan, reserved, child, options.duration, &signals, epoch);
     for sentence in held.warnings() {
@@ -166,9 +180,31 @@ fn size(target: &Target, before: &Phase, options: &args::Reserve) -> Result<Size
     judge(&name, before, &want).map_err(Failure::no)
 }
 
+/// A control group for a thread that SCHED_DEADLINE cannot take, where the command line leaves that open.
+fn instead(options: &args::Reserve, wish: &Wish, target: &Target, error: &ReserveError) -> Result<Plan, Failure> {
+    if !options.may_be_limited_instead() || !error.is_of_deadline_class() {
+        return Err(refused(error));
+    }
+    let said = error.to_string();
+    let reason = said.lines().next().unwrap_or_default();
+    let limit = as_limit(wish);
+    let mut plan = plan_for(&limit, vec![target.clone()]).map_err(|other| Failure {
+        message: format!("takt: {said}\nand a control group cannot limit it: {other}"),
+        ..refused(error)
+    })?;
+    plan.notes.insert(0, format!("{reason}; so a control group limits it instead (--budget deadline refuses that)"));
+    Ok(plan)
+}
+
 fn notes(plan: &Plan, before: &Phase, sized: Option<&Sized>) -> Vec<String> {
     let mut all: Vec<String> = before.defects.clone();
     all.extend(plan.notes.iter().cloned());
+    if let Some(sized) = sized.filter(|sized| sized.longest && sized.independence.is_doubtful()) {
+        all.push(format!(
+            "executions depend on one another (correlation {:.2} of neighbours), so a share of them says nothing of those that come together: sized for the longest seen, as --probability 1 does",
+            sized.independence.lag_1
+        ));
+    }
     if let Some(sized) = sized.filter(|sized| sized.late > 0 && sized.latest > sized.jitter) {
         all.push(format!(
             "{} of {} releases came more than {} after their timers, the latest {}: no reservation helps against that (\"takt doctor\")",
@@ -191,10 +227,19 @@ fn describe(target: &Target, sized: &Sized, budget: Budget) -> String {
             (" under SCHED_DEADLINE", "a control group guarantees none of it; what comes of it the second look shows\n")
         }
     };
+    let supposed = if sized.independence.is_doubtful() {
+        "that is for the longest seen: executions depend on one another, and how many later ones take longer, these do not tell"
+            .to_owned()
+    } else {
+        let later = share(sized.confidence);
+        format!(
+            "if executions are independent, as no test denies; at least {later} of later jobs need no more than the longest seen, 95 % sure"
+        )
+    };
     format!(
         "{} ({}) comes every {}, usually up to {} late; {} jobs executed {} to {}, {} on average\n\
          with {} for each, {} every {} suffices{}: at least {} of such jobs are done within {} of their arrival\n\
-         (if executions are independent, as no test denies; at least {} of later jobs need no more than the longest seen, 95 % sure)\n{}",
+         ({})\n{}",
         target.name,
         target.thread.pid,
         sized.period,
@@ -209,7 +254,7 @@ fn describe(target: &Target, sized: &Sized, budget: Budget) -> String {
         proven,
         share(sized.reserved.probability.low),
         time(sized.deadline),
-        share(sized.confidence),
+        supposed,
         limited,
     )
 }
@@ -220,7 +265,7 @@ fn describe_json(sized: &Sized) -> Value {
         "period_ns": sized.period.as_ns(), "deadline_ns": sized.deadline.as_ns(), "jitter_ns": sized.jitter.as_ns(),
         "late_releases": sized.late, "latest_ns": sized.latest.as_ns(), "jobs": sized.jobs,
         "exec_min_ns": min.as_ns(), "exec_mean_ns": mean.as_ns(), "wcet_ns": max.as_ns(), "margin_ns": sized.margin.as_ns(),
-        "in_time": sized.reserved.probability.low, "utilization": sized.reserved.utilization, "exec_confidence": sized.confidence,
+        "in_time": sized.reserved.probability.low, "longest": sized.longest, "utilization": sized.reserved.utilization, "exec_confidence": sized.confidence,
         "independence": {
             "samples": sized.independence.samples, "lag_1": sized.independence.lag_1,
             "ljung_box_p": sized.independence.ljung_box, "runs_p": sized.independence.runs, "doubtful": sized.independence.is_doubtful(),

@@ -8,6 +8,8 @@
 //!
 //! **J** is the usual lateness: deviations from the grid without outliers, and what 19 of 20 releases came after their timers. Later releases are counted and told: no reservation helps against a timer that is late.
 //!
+//! **Dependent executions.** The model supposes that executions are independent. Where a test denies it the reservation is for the longest seen, whatever their order: never a smaller one.
+//!
 //! **Enough jobs.** n jobs can speak for the share p only where 0.05^(1/n) >= p: then at least the share p of later jobs needs no more than the longest seen, at 95 % confidence (Wilks).
 
 use takt_analysis::reservation::costs::Charge;
@@ -48,7 +50,9 @@ pub(super) struct Sized {
     pub(super) margin: Span,
     pub(super) reserved: Reserved,
     pub(super) independence: Independence,
-    /// At least this share of later jobs needs no more than the longest seen.
+    /// It is for the longest seen: that is asked for, or executions depend on one another, of which the share that is asked for says nothing.
+    pub(super) longest: bool,
+    /// If executions are independent, at least this share of later jobs needs no more than the longest seen.
     pub(super) confidence: f64,
 }
 
@@ -127,8 +131,10 @@ pub(super) fn judge(name: &str, phase: &Phase, want: &Want) -> Result<Sized, Str
     let period = Span::from_ns((least.as_ns() / parts / 1000 * 1000).max(1000));
     let quantum = Span::from_ns((period.as_ns() / 100 / 1000 * 1000).max(1000));
     let margin = want.margin.unwrap_or_else(|| Span::from_us(200).max(Span::from_ns(exec.max.as_ns() / 20)));
-    let independence = independent(name, &executions, quantum, want.probability)?;
-    let reserved = size(&executions, least, room, period, quantum, margin, want.probability)
+    let independence = independent(&executions, quantum);
+    let longest = want.probability == Probability::ONE || independence.is_doubtful();
+    let probability = if longest { Probability::ONE } else { want.probability };
+    let reserved = size(&executions, least, room, period, quantum, margin, probability)
         .map_err(|error| format!("{name}: {error}"))?;
     Ok(Sized {
         period: grid.period,
@@ -141,6 +147,7 @@ pub(super) fn judge(name: &str, phase: &Phase, want: &Want) -> Result<Sized, Str
         margin,
         reserved,
         independence,
+        longest,
         confidence: holds_for(executions.len() as u64, 0),
     })
 }
@@ -173,23 +180,10 @@ fn size(
     })
 }
 
-/// What the model knows of executions are whole quanta: whether those depend on one another.
-fn independent(
-    name: &str,
-    executions: &[u64],
-    quantum: Span,
-    probability: Probability,
-) -> Result<Independence, String> {
+/// Whether executions depend on one another, in whole quanta: no more of them does the model know.
+fn independent(executions: &[u64], quantum: Span) -> Independence {
     let quanta: Vec<u64> = executions.iter().map(|exec| exec.div_ceil(quantum.as_ns().max(1))).collect();
-    let test = Independence::of(&quanta);
-    // For all jobs it is sized by the longest, whatever their order.
-    if test.is_doubtful() && probability < Probability::ONE {
-        return Err(format!(
-            "the executions of {name} depend on one another (correlation {:.2} of neighbours): long ones come together, and then fewer jobs would be in time than the share that is asked for; reserve for the longest seen: --probability 1",
-            test.lag_1
-        ));
-    }
-    Ok(test)
+    Independence::of(&quanta)
 }
 
 /// The usual lateness of releases after the grid, how many were later, and the largest.

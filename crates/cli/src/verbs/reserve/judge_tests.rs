@@ -95,6 +95,17 @@ fn usual_lateness_is_taken_off_and_unusual_lateness_is_told() {
 }
 
 #[test]
+fn executions_that_depend_on_one_another_are_sized_for_by_the_longest() {
+    let bursts = phase((0..400).map(|k| (k * 40 * MS, 0, if k / 20 % 2 == 0 { 3 * MS } else { 9 * MS })));
+    let found = sized(&bursts, &want(500_000_000));
+    assert!(found.independence.is_doubtful() && found.longest && found.independence.lag_1 > 0.9);
+    assert_eq!(found.reserved, sized(&bursts, &want(1_000_000_000)).reserved);
+    assert!(found.reserved.budget >= Span::from_ms(9) && found.reserved.probability.low >= 1.0 - 1e-9);
+    let independent = sized(&player(400), &want(500_000_000));
+    assert!(!independent.longest && sized(&player(400), &want(1_000_000_000)).longest);
+}
+
+#[test]
 fn what_cannot_be_judged_is_told_with_what_to_do() {
     let refused = |phase: &Phase, want: &Want| judge("player (7)", phase, want).unwrap_err();
     let asleep = Phase { duration: Span::from_s(10), ..Phase::default() };
@@ -119,12 +130,6 @@ fn what_cannot_be_judged_is_told_with_what_to_do() {
     let text = refused(&sporadic, &want(990_000_000));
     assert!(text.starts_with("player (7) is not periodic, as far as 400 jobs in 24."), "{text}");
     assert!(text.ends_with("reserve what you know it needs, --runtime and --period"), "{text}");
-    let bursts = phase((0..400).map(|k| (k * 40 * MS, 0, if k / 20 % 2 == 0 { 3 * MS } else { 9 * MS })));
-    let text = refused(&bursts, &want(990_000_000));
-    assert!(text.starts_with("the executions of player (7) depend on one another (correlation 0.9"), "{text}");
-    assert!(text.ends_with("reserve for the longest seen: --probability 1"), "{text}");
-    let longest = sized(&bursts, &want(1_000_000_000));
-    assert!(longest.reserved.budget >= Span::from_ms(9) && longest.independence.is_doubtful());
     let late = phase((0..400).map(|k| (k * 40 * MS, 5 * MS + scattered(k, 10 * MS), 3 * MS)));
     let text = refused(&late, &want(990_000_000));
     assert!(text.contains("leaves too little of its deadline of 40ms"), "{text}");
