@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use takt_analysis::{CheckOptions, check};
-use takt_log::{BackEnd, Definitions, Header};
+use takt_log::{BackEnd, Definitions, Header, TaskDef, Writer};
 use takt_model::draw::Draw;
 use takt_model::generate::{Generator, Periods, Random, Spec};
 use takt_model::*;
 use takt_sim::{SimOptions, simulate};
-use takt_trace::infer::{Inferred, InferredTask, Kind, Sample, Sampler, SystemOptions};
+use takt_trace::infer::{Inferred, InferredTask, Kind, Sample, Sampler, SystemOptions, TASKS_MAX};
 
 /// How many random systems; TAKT_CASES overrides.
 fn cases(default: u64) -> u64 {
@@ -298,4 +298,21 @@ fn the_loop_closes_through_pipes() {
     let (status, output, errors) = takt(folder.path(), &["infer", "-", "--period-of", "a"], &log[..log.len() * 9 / 10]);
     assert_eq!((status, String::from_utf8_lossy(&output).as_ref()), (0, "7ms\n"), "{errors}");
     assert!(errors.contains("warning"), "{errors}");
+}
+
+#[test]
+fn tasks_that_are_not_looked_at_are_told() {
+    let system = System::local(1, Builtin::Edf, mix(0).tasks);
+    let header = Header::new(file::write(&system), None, BackEnd::Sim, takt_sim::KINDS);
+    let own = Definitions::of(&system);
+    for (count, told) in [(TASKS_MAX, false), (TASKS_MAX + 7, true)] {
+        let task = TaskDef { name: "t".to_owned(), ..own.tasks[0].clone() };
+        let definitions = Definitions { tasks: vec![task; count], chains: Vec::new(), ..own.clone() };
+        let mut log = tempfile::NamedTempFile::new().unwrap();
+        Writer::new(&mut log, &header, &definitions).unwrap().finish(Time::ZERO).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_takt")).arg("infer").arg(log.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let sentence = format!("only the first {TASKS_MAX} of its {count} tasks are looked at");
+        assert_eq!(said.contains(&sentence), told, "{said}");
+    }
 }

@@ -59,24 +59,41 @@ task = [
 
 #[test]
 fn the_kernel_tells_of_a_run_what_its_threads_stamped() {
+    // What is seen is always sound; a machine that pauses makes jobs of it late, and so does not show each of them by itself.
+    for attempt in 1..=5 {
+        match seen_as_stamped() {
+            None | Some((0, 0)) => return,
+            Some((hidden, merges)) => {
+                println!(
+                    "attempt {attempt}: {hidden} jobs were not seen by themselves, {merges} were seen as one with others"
+                );
+            }
+        }
+    }
+    panic!("in none of five runs was each job seen");
+}
+
+/// Of one run, how many jobs that stood apart the kernel did not tell apart, and how many it saw as one with the one before; `None` where nobody
+/// may record.
+fn seen_as_stamped() -> Option<(usize, u32)> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     std::fs::write(path("s.toml"), SYSTEM).unwrap();
     let tried = takt(&["run", &path("s.toml"), "--for", "50ms"]);
     if tried.status.code() == Some(3) {
         println!("skipped: {}", String::from_utf8_lossy(&tried.stderr));
-        return;
+        return None;
     }
     assert!(tried.status.success(), "{}", String::from_utf8_lossy(&tried.stderr));
     let run = [env!("CARGO_BIN_EXE_takt"), "run", &path("s.toml"), "--for", "1500ms", "-o", &path("run.takt")];
     let observed = takt(&[&["observe", "-o", &path("seen.takt"), "--"][..], &run].concat());
     if observed.status.code() == Some(3) {
         println!("skipped: {}", String::from_utf8_lossy(&observed.stderr));
-        return;
+        return None;
     }
     assert!(observed.status.success(), "{}", String::from_utf8_lossy(&observed.stderr));
     let (stamped, seen) = (jobs(Path::new(&path("run.takt"))), jobs(Path::new(&path("seen.takt"))));
-    let (mut zero, mut merges) = (None, 0);
+    let (mut zero, mut merges, mut hidden) = (None, 0, 0);
     for (task, stamped) in &stamped {
         let thread = seen.iter().find(|(name, _)| name.starts_with(&format!("takt {task}-")));
         let (_, seen) = thread.unwrap_or_else(|| panic!("{task} is not among {:?}", seen.keys()));
@@ -95,11 +112,8 @@ fn the_kernel_tells_of_a_run_what_its_threads_stamped() {
             .map(|pair| &pair[1])
             .collect();
         let found = apart.iter().filter(|job| by_arrival.contains_key(&(job.arrival + shift))).count();
-        assert!(
-            stamped.len() >= 20 && !apart.is_empty() && found * 2 >= apart.len(),
-            "{task}: {found} of {}",
-            apart.len()
-        );
+        assert!(stamped.len() >= 20, "{task}: {} jobs", stamped.len());
+        hidden += apart.len() - found;
         for (k, stamped) in stamped.iter().enumerate() {
             let Some(done) = stamped.done.map(|done| done + shift) else { continue };
             let arrival = stamped.arrival + shift;
@@ -127,6 +141,7 @@ fn the_kernel_tells_of_a_run_what_its_threads_stamped() {
         let found = (task["kind"].as_str(), task["period_ns"].as_u64());
         assert!(merges > 0 || found == (Some("periodic"), Some(period)), "{name}: {merges} merges, {task}");
     }
+    Some((hidden, merges))
 }
 
 /// When the thread said that its job started.

@@ -300,7 +300,8 @@ fn peers() -> Result<(), RecorderError> {
                 recorder.finish(&mut |_, _| {})?;
                 Ok(during)
             } else {
-                beside(Command::new(program).args(arguments).arg(&file).args(more))
+                // trace-cmd mounts debugfs, and leaves it so: not in these mounts.
+                beside(Command::new("unshare").args(["--mount", program]).args(arguments).arg(&file).args(more))
             };
             match during {
                 Ok(during) => {

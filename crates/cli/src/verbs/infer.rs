@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use takt_log::Sink as _;
 use takt_model::{Builtin, Span, file};
-use takt_trace::infer::{Inferred, InferredTask, Kind, Sampler, SystemOptions, parse_releases};
+use takt_trace::infer::{Inferred, InferredTask, Kind, Sampler, SystemOptions, TASKS_MAX, parse_releases};
 
 use crate::args::Infer;
 use crate::failure::{Failure, Outcome, Status};
@@ -60,6 +60,13 @@ fn of_log(path: &str, nominal: bool) -> Result<Inferred, Failure> {
         sampler.event(record.stream, record.time, &record.event);
     }
     input::warn_of_damage(path, &log.damage());
+    let tasks = log.definitions().tasks.len();
+    if tasks > TASKS_MAX {
+        note(format_args!(
+            "warning: {}: only the first {TASKS_MAX} of its {tasks} tasks are looked at; observe fewer threads (--comm, --pid, --cgroup)",
+            input::shown(path)
+        ));
+    }
     let samples = sampler.finish(log.definitions());
     Ok(Inferred::of_log(&samples, log.header(), log.definitions()))
 }

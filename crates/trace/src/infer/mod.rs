@@ -50,7 +50,7 @@ pub use arrivals::{Apart, Arrivals, Grid, Kind, holds_for};
 pub use chains::{Link, Links, links};
 pub use exec::Execution;
 pub use releases::{ReleasesError, parse_releases};
-pub use sample::{JOBS_MAX, JobSeen, Sample, Sampler};
+pub use sample::{JOBS_MAX, JobSeen, Sample, Sampler, TASKS_MAX};
 pub use system::{SystemOptions, Written};
 
 use takt_log::{BackEnd, Definitions, Header, NodeDef};

@@ -10,7 +10,7 @@ use takt_model::{Span, TaskId, Time};
 pub const JOBS_MAX: usize = 1 << 20;
 
 /// Tasks that are told apart; what a log says of later ones is not looked at.
-const TASKS_MAX: usize = 1 << 16;
+pub const TASKS_MAX: usize = 1 << 16;
 
 /// Jobs of one task that may be open at once; of more the oldest are given up.
 const OPEN_MAX: usize = 1 << 12;
