@@ -105,7 +105,7 @@ typedef struct {
   uint32_t priority;
   // The plan's CPU that it runs on, from 0.
   uint32_t cpu;
-  // How many of its jobs may wait or run at once; zero: one.
+  // How many of its jobs may wait or run at once; zero: as many as may be where all operations keep their deadlines.
   uint32_t backlog;
   // The names of its predecessors; may be null where there are none.
   const char *const *after;

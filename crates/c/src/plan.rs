@@ -51,7 +51,7 @@ pub struct takt_operation {
     pub priority: u32,
     /// The plan's CPU that it runs on, from 0.
     pub cpu: u32,
-    /// How many of its jobs may wait or run at once; zero: one.
+    /// How many of its jobs may wait or run at once; zero: as many as may be where all operations keep their deadlines.
     pub backlog: u32,
     /// The names of its predecessors; may be null where there are none.
     pub after: *const *const c_char,
@@ -124,7 +124,10 @@ pub unsafe extern "C" fn takt_operations_add(
             return Err(Wrong::invalid(format_args!("operation \"{name}\" {why}")));
         }
         let mut operation = operation.wcet(ns(wanted.wcet_ns)).importance(wanted.importance);
-        operation = operation.on_cpu(wanted.cpu).backlog(wanted.backlog.max(1));
+        operation = operation.on_cpu(wanted.cpu);
+        if wanted.backlog > 0 {
+            operation = operation.backlog(wanted.backlog);
+        }
         if wanted.deadline_ns > 0 {
             operation = operation.deadline(ns(wanted.deadline_ns));
         }

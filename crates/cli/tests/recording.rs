@@ -109,7 +109,9 @@ fn a_recorder_killed_at_any_instant_leaves_a_log_that_can_be_read() {
     for old in [None, Some(OLD)] {
         for delay_ms in [0, 1, 10, 100, 600] {
             let _ = fs::remove_file(&log);
-            old.map(|old| fs::write(&log, old).unwrap());
+            if let Some(old) = old {
+                fs::write(&log, old).unwrap();
+            }
             let Some(recorder) = recording(&log, &[]) else { return };
             std::thread::sleep(Duration::from_millis(delay_ms));
             drop(recorder);
@@ -123,7 +125,9 @@ fn a_recorder_killed_at_any_instant_leaves_a_log_that_can_be_read() {
         // Before there is a log there is what was there.
         for delay_us in (0..60_000).step_by(3_000) {
             let _ = fs::remove_file(&log);
-            old.map(|old| fs::write(&log, old).unwrap());
+            if let Some(old) = old {
+                fs::write(&log, old).unwrap();
+            }
             let mut command = takt();
             command.args(["observe", "--for", "60s", "-o"]).arg(&log).stdout(Stdio::null()).stderr(Stdio::null());
             let recorder = Killed(command.spawn().unwrap());

@@ -269,7 +269,7 @@ fn pushes_are_refused_truthfully_and_a_backlog_is_bounded() {
     let operations = Operations::new("pushes")
         .with(Operation::sporadic("alarm", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(ms(50)).backlog(3))
         .with(Operation::sporadic("rare", Span::from_s(100)).wcet(us(100)))
-        .with(Operation::after("echo", ["alarm"]).wcet(Span::from_ns(1)).deadline(ms(50)).backlog(3));
+        .with(Operation::after("echo", ["alarm"]).wcet(Span::from_ns(1)).deadline(ms(50)).backlog(3).noncritical());
     let go = Arc::new(AtomicU64::new(0));
     let held = go.clone();
     let built = dispatcher(&operations, Builtin::Edf.strategy())

@@ -10,8 +10,8 @@ use takt_model::{Builtin, Span, Time};
 use takt_run::dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan, StartError};
 use takt_run::event::peer::{Left, Turn};
 use takt_run::event::{
-    Change, Channel, Connected, EventError, Filter, Full, Options, PEER_FOUND, PEER_LOST, Passed, Pattern,
-    SubscribeError, Subscription, TIMEOUT,
+    Change, Channel, ConnectError, Connected, EventError, Filter, Full, Options, PEER_FOUND, PEER_LOST, Passed,
+    Pattern, SubscribeError, Subscription, TIMEOUT,
 };
 
 fn ms(ms: u64) -> Span {
@@ -203,6 +203,76 @@ fn subscriptions_are_suspended_resumed_and_reconnected() {
     [first, second].iter().for_each(check);
 }
 
+/// What waits for a job when its dispatcher stops is omitted: a later dispatcher, whose jobs have the same numbers, is given none of it.
+#[test]
+fn a_later_dispatcher_is_given_no_event_of_a_former_one() {
+    let _alone = alone();
+    let operations = Operations::new("again").with(sporadic("slow").backlog(8));
+    let plan = plan(&operations);
+    let channel = Channel::new(Options { history: 8, ..Options::default() });
+    let subscription = channel.subscribe(&plan, "slow", Pattern::kind(1).into()).unwrap();
+    let (seen, entered, go) =
+        (Arc::<Mutex<Vec<u8>>>::default(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let start = || {
+        let (seen, entered, go) = (seen.clone(), entered.clone(), go.clone());
+        let handler = subscription.handler(move |delivery, job| {
+            seen.lock().unwrap().extend(delivery.first().payload);
+            entered.fetch_add(1, Ordering::SeqCst);
+            let epoch = takt_linux::Epoch::now_is_zero();
+            while go.load(Ordering::SeqCst) == 0 && !job.must_stop() {
+                let _ = epoch.sleep_until(epoch.now() + Span::from_us(300));
+            }
+        });
+        started(Dispatcher::new(plan.clone()).on("slow", handler).unwrap())
+    };
+    let Some(first) = start() else { return };
+    let supplier = channel.supplier(0);
+    let connected = channel.connect(&first).unwrap();
+    for number in 1..=5 {
+        assert_eq!(supplier.push(1, &[number]).unwrap().taken, 1);
+    }
+    until(|| entered.load(Ordering::SeqCst) == 1);
+    let remembered = || {
+        let mut payloads = Vec::new();
+        channel.history(Pattern::ANY, |event| payloads.extend(event.payload));
+        payloads
+    };
+    assert_eq!(remembered(), [1, 2, 3, 4, 5]);
+    // Connected anew to the same one, it goes on with what waits.
+    drop(connected);
+    let connected = channel.connect(&first).unwrap();
+    assert_eq!((subscription.counts().omitted, remembered()), (0, vec![1, 2, 3, 4, 5]));
+    drop(connected);
+    first.stop(&mut NullSink).unwrap();
+    assert_eq!(*seen.lock().unwrap(), [1]);
+
+    let second = start().expect("the first could start");
+    go.store(1, Ordering::SeqCst);
+    let connected = channel.connect(&second).unwrap();
+    assert_eq!((subscription.counts().omitted, remembered()), (4, vec![]));
+    assert_eq!(supplier.push(1, &[10]).unwrap().taken, 1);
+    until(|| entered.load(Ordering::SeqCst) == 2);
+    drop(connected);
+    second.stop(&mut NullSink).unwrap();
+    assert_eq!(*seen.lock().unwrap(), [1, 10]);
+    let counts = subscription.counts();
+    assert_eq!((counts.complete, counts.handled, counts.omitted), (6, 2, 4));
+}
+
+#[test]
+fn a_subscription_without_a_handler_is_told_when_it_is_connected() {
+    let _alone = alone();
+    let plan = plan(&Operations::new("none").with(sporadic("one")));
+    let channel = Channel::new(Options::default());
+    let subscription = channel.subscribe(&plan, "one", Pattern::ANY.into()).unwrap();
+    let Some(dispatching) = started(Dispatcher::new(plan).on("one", |_| ()).unwrap()) else { return };
+    let Err(refused) = channel.connect(&dispatching) else { panic!("nobody would handle its events") };
+    assert!(matches!(&refused, ConnectError::NoHandler(name) if name == "one"), "{refused}");
+    drop(subscription.handler(|_, _| ()));
+    drop(channel.connect(&dispatching).unwrap());
+    dispatching.stop(&mut NullSink).unwrap();
+}
+
 #[test]
 fn what_expires_is_not_handled_and_what_is_omitted_takes_no_room() {
     let _alone = alone();
@@ -302,7 +372,7 @@ fn who_cannot_subscribe_is_told_why() {
     assert_eq!(refused("timer", any()), SubscribeError::NotPushed("timer".to_owned()));
     assert!(refused("many", any()).to_string().contains("has a backlog of 57; a consumer has at most 56"));
     assert!(refused("one", Filter::all([any(), any(), any()])).to_string().contains("waits for 3 events"));
-    assert!(refused("one", Filter::Timeout(Span::ZERO)).to_string().contains("above zero"));
+    assert!(refused("one", Filter::Timeout(Span::ZERO)).to_string().contains("is to be 100us or more, and is 0ns"));
     let _first = channel.subscribe(&plan, "one", any()).unwrap();
     assert_eq!(refused("one", any()), SubscribeError::Twice("one".to_owned()));
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::random::Dice;
 use super::{checked, replay, seeds, simulated};
 use takt_analysis::Answer;
+use takt_log::Event;
 use takt_log::stats::Stats;
 use takt_model::*;
-use takt_run::dispatch::{Anomalies, Anomaly, Limits, Operation, Operations};
+use takt_run::dispatch::{Anomalies, Anomaly, Limits, Operation, Operations, Plan};
 
 /// Two to five operations of one CPU, short periods.
 fn operations(dice: &mut Dice) -> Operations {
@@ -25,7 +26,9 @@ fn operations(dice: &mut Dice) -> Operations {
         operation = operation.wcet(Span::from_ns(wcet)).importance(dice.roll(0, 2) as u32);
         operation = operation.priority(dice.roll(1, 3) as u32);
         if dice.chance(50) {
-            operation = operation.deadline(dice.ns(wcet, period));
+            // Several jobs may be there where the deadline is beyond the period.
+            let most = if dice.chance(30) { 4 * period } else { period };
+            operation = operation.deadline(dice.ns(wcet, most));
         }
         set.add(if dice.chance(30) { operation.noncritical() } else { operation });
     }
@@ -49,7 +52,7 @@ fn missed(stats: &Stats, system: &System, criticality: Criticality) -> u64 {
 
 #[test]
 fn a_plan_that_check_accepts_misses_no_critical_deadline() {
-    let (mut proven, mut blocked, mut shown) = (0, 0, 0);
+    let (mut proven, mut blocked, mut shown, mut several) = (0, 0, 0, 0);
     let seeds = seeds(600);
     let all = seeds.clone();
     for seed in seeds {
@@ -74,13 +77,66 @@ fn a_plan_that_check_accepts_misses_no_critical_deadline() {
         for round in 0..3 {
             let stats = simulated(&system, seed + round, 2000);
             assert_eq!(missed(&stats, &system, Criticality::High), 0, "{replay}\n{plan}{system:#?}");
+            several += rehearsed(&plan, &system, seed + round, &replay);
             for task in &mut system.tasks {
                 task.exec = Exec::Uniform { min: Span::from_ns(1), max: task.wcet };
             }
         }
     }
-    let enough = all.end - all.start < 600 || (proven > 40 && blocked > 40 && shown > 20);
-    assert!(enough, "{proven} proven, {blocked} blocked, {shown} shown");
+    let enough = all.end - all.start < 600 || (proven > 40 && blocked > 40 && shown > 20 && several > 5);
+    assert!(enough, "{proven} proven, {blocked} blocked, {shown} shown, {several} with several jobs at once");
+}
+
+/// Rehearses a proven plan with the backlogs that it has: no critical job is late, omitted or finds no room. Of how many operations several jobs
+/// were there at once.
+fn rehearsed(plan: &Plan, system: &System, seed: u64, replay: &str) -> u64 {
+    let plan = Plan { system: system.clone(), ..plan.clone() };
+    let mut events: Vec<(u32, Time, Event)> = Vec::new();
+    let counts = plan.rehearse(Span::from_ns(2000), seed, &mut events).expect("a plan that runs");
+    let mut several = 0;
+    for row in &plan.rows {
+        let count = &counts.iter().find(|(name, _)| *name == row.name).expect("an operation of the plan").1;
+        if system.tasks[row.task.index()].criticality == Criticality::High {
+            assert_eq!((count.rejected, count.late), (0, 0), "{}\n{replay}\n{plan}{system:#?}", row.name);
+        }
+        let (mut there, mut most) = (0u32, 0);
+        for (_, _, event) in &events {
+            match event {
+                Event::Release { job, .. } if job.task == row.task => there += 1,
+                Event::Complete { job, .. } | Event::Cancel { job, .. } if job.task == row.task => there -= 1,
+                _ => {}
+            }
+            most = there.max(most);
+        }
+        several += u64::from(most > 1);
+    }
+    several
+}
+
+/// A deadline of several periods below a long job: four jobs are there at once.
+#[test]
+fn a_backlog_of_one_would_reject_what_is_proven_in_time() {
+    let ms = Span::from_ms;
+    let set = |backlog: Option<u32>| {
+        let short = Operation::periodic("short", ms(10)).wcet(ms(6)).deadline(ms(40)).priority(2);
+        let long = Operation::periodic("long", ms(100)).wcet(ms(20)).priority(1);
+        Operations::new("set").with(long).with(Operation { backlog, ..short })
+    };
+    let fp = Builtin::Fp.strategy();
+    let plan = set(None).compute(&fp, &Limits::default()).unwrap_or_else(|wrong| panic!("{wrong}"));
+    assert_eq!(plan.rows.iter().map(|row| row.backlog).collect::<Vec<_>>(), [1, 4]);
+    assert_eq!(checked(&plan.system).schedulable, Answer::Yes);
+    let rejected = |plan: &Plan| {
+        let mut events: Vec<(u32, Time, Event)> = Vec::new();
+        let counts = plan.rehearse(Span::from_s(1), 0, &mut events).unwrap();
+        counts.iter().find(|(name, _)| name == "short").unwrap().1.rejected
+    };
+    assert_eq!(rejected(&plan), 0);
+    assert!(rejected(&plan.with_backlog(1)) > 0);
+    let short = set(Some(3)).compute(&fp, &Limits::default()).unwrap_err();
+    let wanted = Anomaly::Backlog { operation: "short".to_owned(), backlog: 3, needed: 4 };
+    assert_eq!(short, Anomalies(vec![wanted]));
+    assert!(set(Some(4)).compute(&fp, &Limits::default()).is_ok());
 }
 
 /// What is said to go wrong is not proven to go well; how often something blocks.

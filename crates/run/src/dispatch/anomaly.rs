@@ -320,6 +320,18 @@ pub enum Anomaly {
         /// Its relative deadline.
         deadline: Span,
     },
+    /// A critical operation of which a job can be rejected though none is late.
+    #[error(
+        "of critical operation \"{operation}\" {needed} jobs may be there at once, though none is late, and its backlog is {backlog}: the next one would be rejected; give it a backlog of {needed}, or none, or an earlier deadline (to what it comes after, too)"
+    )]
+    Backlog {
+        /// The operation.
+        operation: String,
+        /// How many jobs find a place.
+        backlog: u32,
+        /// How many may be there.
+        needed: u32,
+    },
     /// A node number that the System does not have.
     #[error("the system has no node number {0}")]
     NoNode(u32),
@@ -378,6 +390,7 @@ impl Anomaly {
             Anomaly::CriticalUtilization { .. }
             | Anomaly::TotalUtilization { .. }
             | Anomaly::WcetAboveDeadline { .. }
+            | Anomaly::Backlog { .. }
             | Anomaly::Blocking { .. } => true,
             Anomaly::InMode { anomaly, .. } => anomaly.is_lateness(),
             _ => false,

@@ -170,6 +170,33 @@ pub(super) fn blocking(system: &System, placed: &[Placed], scheme: &Scheme) -> V
     anomalies
 }
 
+/// Of each task, as many jobs as may be there at once where all keep their deadlines: ceil((D + J) / T). J is by how much a release may come later
+/// than its period says: the jitter of a source; of a follower the longest J + D of what it comes after, for it is released when that is complete.
+/// A job that is released finds no more than this, itself included: each of the others was released less than D before.
+pub(super) fn backlogs(system: &System, period: impl Fn(TaskId) -> Option<Span>) -> Vec<u32> {
+    let before: Vec<Vec<usize>> =
+        system.tasks.iter().map(|task| task.after.iter().map(|id| id.index()).collect()).collect();
+    // By when after its source's nominal arrival a job is complete.
+    let mut complete = vec![Span::ZERO; before.len()];
+    let mut backlogs = vec![1; before.len()];
+    for at in sorted(&before).order {
+        let (Some(task), Some(sources)) = (system.tasks.get(at), before.get(at)) else { continue };
+        let released = sources.iter().filter_map(|source| complete.get(*source)).max().copied();
+        let end = released.unwrap_or(task.jitter).saturating_add(task.deadline);
+        let least = match &task.arrival {
+            Arrival::Pmf(pmf) => pmf.iter().map(|(span, _)| *span).min(),
+            Arrival::Trace(trace) => trace.values.iter().min().copied(),
+            Arrival::Periodic | Arrival::Sporadic => None,
+        };
+        let apart = least.or_else(|| period(TaskId(u32::try_from(at).ok()?))).unwrap_or(task.period);
+        let there = end.as_ns().div_ceil(apart.as_ns().max(1)).max(1);
+        if let (Some(slot), Some(kept)) = (backlogs.get_mut(at), complete.get_mut(at)) {
+            (*slot, *kept) = (u32::try_from(there).unwrap_or(u32::MAX), end);
+        }
+    }
+    backlogs
+}
+
 /// What a task comes after, directly or not.
 #[derive(Clone, Default)]
 struct Before {

@@ -1,7 +1,7 @@
 //! What the threads of a dispatcher share, built from its plan and handlers before any of them is there.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use takt_model::{Span, Task, TaskId, Time};
@@ -21,6 +21,9 @@ use crate::threads::GO_WAIT;
 /// Facts that a ring holds at most: 512 MiB.
 const RECORDS_MAX: usize = 1 << 24;
 
+/// Dispatchers of this process so far.
+static BUILT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
 /// All that threads need.
 pub(super) struct Built {
     pub(super) shared: Arc<Shared>,
@@ -38,6 +41,7 @@ pub(super) fn build(
     options: &Options,
     adaptive: Option<Adaptive>,
 ) -> Result<Built, StartError> {
+    let number = BUILT.fetch_add(1, Ordering::Relaxed);
     let node = plan.system.nodes.get(plan.node.index()).map_or(1, |node| node.cpus as usize);
     let levels = levels_max(plan);
     let mut stations = Vec::with_capacity(node);
@@ -58,6 +62,7 @@ pub(super) fn build(
             operations.push(Running {
                 tasks: tasks(plan, row.task),
                 name: row.name.clone(),
+                dispatching: number,
                 followers: followers(plan, places, row.task),
                 handler: PiMutex::new(handler),
                 stop_before: AtomicU64::new(0),
@@ -70,6 +75,7 @@ pub(super) fn build(
         lanes.push((ring, known(plan, cpu)));
     }
     let shared = Arc::new(Shared {
+        number,
         seed: options.seed,
         draws_sporadic: options.draws_sporadic,
         duration: options.duration.map_or(Time::MAX, |duration| Time::ZERO.saturating_add(duration)),

@@ -69,6 +69,16 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// Of a thread whose class or CPU was refused.
+    pub(crate) fn of(thread: String, cause: SchedError) -> StartError {
+        match cause {
+            SchedError::Privilege { .. } => StartError::Privilege { missing: cause.to_string() },
+            cause => StartError::Refused { thread, cause },
+        }
+    }
+}
+
 /// Why a dispatcher did not end well.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum StopError {

@@ -27,6 +27,8 @@ pub(crate) type Handler = Box<dyn FnMut(&Job<'_>) + Send>;
 
 /// What all threads of a dispatcher share.
 pub(crate) struct Shared {
+    /// No other dispatcher of this process has it.
+    pub(crate) number: u64,
     pub(crate) seed: u64,
     /// Whether timers draw the arrivals of sporadic operations; otherwise the program pushes them.
     pub(crate) draws_sporadic: bool,
@@ -66,6 +68,8 @@ pub(crate) struct Running {
     /// By plan; nothing of one in which it takes no part.
     pub(crate) tasks: Vec<Option<Arc<Task>>>,
     pub(crate) name: String,
+    /// [`Shared::number`].
+    pub(crate) dispatching: u64,
     pub(crate) followers: Vec<Place>,
     pub(crate) handler: PiMutex<Handler>,
     /// Jobs before this number shall stop: they were dropped.
@@ -657,6 +661,11 @@ impl Job<'_> {
     #[cfg(feature = "tokio")]
     pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// Which dispatcher's job it is: the same as [`Handle::dispatching`](super::Handle).
+    pub(crate) fn dispatching(&self) -> u64 {
+        self.operation.dispatching
     }
 
     /// Zero for the operation's first job; jobs that were rejected or cancelled have numbers, too.

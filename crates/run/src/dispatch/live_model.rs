@@ -23,8 +23,8 @@ use crate::threads::GO_RUN;
 type Events = Vec<(u32, Time, Event)>;
 
 fn plan() -> (Operations, Plan) {
-    let deadline = |operation: Operation, s| operation.wcet(Span::from_us(1)).deadline(Span::from_s(s)).backlog(4);
-    let sporadic = |name, s| deadline(Operation::sporadic(name, Span::from_ns(1)), s);
+    let deadline = |operation: Operation, s| operation.wcet(Span::from_us(1)).deadline(Span::from_s(s));
+    let sporadic = |name, s| deadline(Operation::sporadic(name, Span::from_ns(1)), s).backlog(4);
     let set = Operations::new("model")
         .cpus(2)
         .with(sporadic("a", 100))
@@ -35,7 +35,12 @@ fn plan() -> (Operations, Plan) {
         .mode(OperatingMode::new("one level", Builtin::Edf.strategy()))
         .mode(OperatingMode::new("without e", Builtin::Mlf.strategy()).without("e"));
     let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-    let plan = set.compute(&Builtin::Muf.strategy(), &limits).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let mut plan = set.compute(&Builtin::Muf.strategy(), &limits).unwrap_or_else(|wrong| panic!("{wrong}"));
+    // Followers are rejected where their own backlog is full, too, which no set would be given.
+    let plans = plan.modes.iter_mut().map(|mode| &mut mode.rows);
+    for row in std::iter::once(&mut plan.rows).chain(plans).flatten() {
+        row.backlog = row.backlog.min(4);
+    }
     (set, plan)
 }
 

@@ -11,7 +11,7 @@ use takt_model::{
 use super::anomaly::{Anomalies, Anomaly};
 use super::graph::{Sorted, sorted};
 use super::mode::OperatingMode;
-use super::plan::{Limits, Plan, judge_rates, misfits, run_to_completion};
+use super::plan::{BACKLOG_MAX, Limits, Plan, judge_rates, misfits, run_to_completion};
 
 /// What a job does is the program's business; this is what a plan must know of it.
 ///
@@ -43,8 +43,9 @@ pub struct Operation {
     pub after: Vec<String>,
     /// The model CPU that it runs on.
     pub cpu: u32,
-    /// How many of its jobs may wait or run at once, at least 1; one more is rejected.
-    pub backlog: u32,
+    /// How many of its jobs may wait or run at once, at least 1; one more is rejected. `None`: as many as may be where all operations keep their
+    /// deadlines ([`Row::backlog`](super::Row::backlog)): 1 where its deadline is within its period and it follows nobody.
+    pub backlog: Option<u32>,
 }
 
 /// When the jobs of an operation are released.
@@ -78,7 +79,7 @@ impl Operation {
             priority: None,
             after: Vec::new(),
             cpu: 0,
-            backlog: 1,
+            backlog: None,
         }
     }
 
@@ -147,10 +148,10 @@ impl Operation {
         Operation { cpu, ..self }
     }
 
-    /// How many of its jobs may wait or run at once.
+    /// How many of its jobs may wait or run at once. Of a critical operation that nobody pushes no fewer than its deadline may need.
     #[must_use]
     pub fn backlog(self, backlog: u32) -> Self {
-        Operation { backlog, ..self }
+        Operation { backlog: Some(backlog), ..self }
     }
 
     fn owner(&self) -> String {
@@ -238,17 +239,36 @@ impl Operations {
         anomalies.extend(more.into_iter().filter(|anomaly| !said || !matches!(anomaly, Anomaly::Empty { .. })));
         match plan {
             Some(mut plan) if anomalies.is_empty() => {
+                anomalies.extend(self.short_backlogs(&plan));
+                if !anomalies.is_empty() {
+                    return Err(Anomalies(anomalies));
+                }
                 plan.name_modes(self.modes.iter().map(|mode| mode.name.clone()));
                 let modes = plan.modes.iter_mut().map(|mode| &mut mode.rows);
                 for rows in std::iter::once(&mut plan.rows).chain(modes) {
                     for (row, operation) in rows.iter_mut().zip(&self.operations) {
-                        row.backlog = operation.backlog;
+                        row.backlog = operation.backlog.unwrap_or(row.backlog);
                     }
                 }
                 Ok(plan)
             }
             _ => Err(Anomalies(anomalies)),
         }
+    }
+
+    /// Critical operations of which a job may be rejected, and nobody told, though none is late; the plan's rows have what they need. Whoever pushes a
+    /// sporadic one is told when it is full, and may want that.
+    fn short_backlogs(&self, plan: &Plan) -> Vec<Anomaly> {
+        let short = self.operations.iter().zip(&plan.rows).filter_map(|(operation, row)| {
+            let backlog = operation.backlog.filter(|backlog| *backlog < row.backlog)?;
+            let pushed = matches!(operation.arrival, Arrives::Sporadic { .. });
+            (operation.criticality == Criticality::High && !pushed).then(|| Anomaly::Backlog {
+                operation: operation.name.clone(),
+                backlog,
+                needed: row.backlog,
+            })
+        });
+        short.collect()
     }
 
     /// The System that says the same: one node "local", each operation a task bound to its CPU, under an own strategy whose
@@ -427,9 +447,6 @@ fn value(operation: &Operation, key: &'static str, given: impl ToString, right: 
     Anomaly::Value { of: operation.owner(), key, given: given.to_string(), right: right.to_owned() }
 }
 
-/// Jobs of one operation that may wait.
-const BACKLOG_MAX: u32 = 65_536;
-
 fn wrong_values(operation: &Operation, anomalies: &mut Vec<Anomaly>) {
     let mut span = |key, span: Span, zero: bool| {
         if span > Span::FILE_MAX {
@@ -454,11 +471,13 @@ fn wrong_values(operation: &Operation, anomalies: &mut Vec<Anomaly>) {
     if operation.priority == Some(0) {
         anomalies.push(value(operation, "priority", 0, "1 is the most important"));
     }
-    if operation.backlog == 0 {
-        anomalies.push(value(operation, "backlog", 0, "at least 1 job must find a place"));
-    } else if operation.backlog > BACKLOG_MAX {
-        let right = format!("room for {BACKLOG_MAX} jobs is all there is");
-        anomalies.push(value(operation, "backlog", operation.backlog, &right));
+    match operation.backlog {
+        Some(0) => anomalies.push(value(operation, "backlog", 0, "at least 1 job must find a place")),
+        Some(backlog) if backlog > BACKLOG_MAX => {
+            let right = format!("room for {BACKLOG_MAX} jobs is all there is");
+            anomalies.push(value(operation, "backlog", backlog, &right));
+        }
+        _ => {}
     }
 }
 

@@ -94,7 +94,8 @@ pub struct Row {
     pub subpriority: u32,
     /// Constant that its level adds to its absolute deadlines (discipline `gel`), in nanoseconds; zero elsewhere.
     pub shift_ns: i64,
-    /// How many of its jobs may wait or run at once. A System does not say: 1.
+    /// How many of its jobs may wait or run at once. A System does not say: as many as may be where all keep their deadlines, at most
+    /// [`BACKLOG_MAX`].
     pub backlog: u32,
     /// Its period or least distance; of a follower that of its source.
     pub period: Span,
@@ -404,6 +405,9 @@ fn too_few(schemes: &[Scheme], limits: &Limits) -> Option<(usize, Anomaly)> {
     (needed > there).then_some((largest.number, anomaly))
 }
 
+/// No operation has room for more jobs.
+pub const BACKLOG_MAX: u32 = 65_536;
+
 /// The plan of a node with which nothing is wrong.
 fn table(system: &System, node: NodeId, limits: &Limits, schemes: &[Scheme]) -> Option<Plan> {
     let mut planned = system.clone();
@@ -418,6 +422,10 @@ fn table(system: &System, node: NodeId, limits: &Limits, schemes: &[Scheme]) -> 
         let strategy = planned.strategy_name(completing).to_owned();
         modes.push(PlanMode { name: None, at: scheme.at, strategy, levels, rows });
     }
+    let needed = needed_backlogs(system, schemes);
+    for row in modes.iter_mut().flat_map(|mode| &mut mode.rows) {
+        row.backlog = needed.get(row.task.index()).map_or(1, |needed| BACKLOG_MAX.min(*needed));
+    }
     let spec = planned.nodes.get_mut(node.index())?;
     let cancel = spec.cancel;
     if spec.cpus > 1 {
@@ -430,6 +438,18 @@ fn table(system: &System, node: NodeId, limits: &Limits, schemes: &[Scheme]) -> 
     let PlanMode { strategy, levels, rows, .. } = modes.remove(0);
     let timer_priority = *limits.priorities.end();
     Some(Plan { system: planned, node, strategy, cancel, levels, rows, modes, timer_priority, demoted_priority })
+}
+
+/// Of each task, as many jobs as may be there at once in any of the plans where all keep their deadlines.
+fn needed_backlogs(system: &System, schemes: &[Scheme]) -> Vec<u32> {
+    let mut needed = vec![1; system.tasks.len()];
+    for scheme in schemes {
+        let of_plan = bounds::backlogs(system, |task| Some(scheme.rates.get(task.index())?.period));
+        for (most, own) in needed.iter_mut().zip(of_plan) {
+            *most = own.max(*most);
+        }
+    }
+    needed
 }
 
 /// A strategy of the System that is equal to this one; where there is none it is added, under a name that is free.

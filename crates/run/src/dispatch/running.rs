@@ -245,6 +245,11 @@ impl Handle {
         station.is_none_or(|station| station.held.lock().is_stopping())
     }
 
+    /// Which dispatcher's operation it is: another number for each of this process.
+    pub(crate) fn dispatching(&self) -> u64 {
+        self.shared.number
+    }
+
     /// No job with a number before this one waits or runs.
     pub(crate) fn oldest(&self) -> Option<u64> {
         let station = self.shared.stations.get(self.place.cpu as usize)?;
@@ -348,11 +353,8 @@ impl Dispatching {
     }
 
     fn refused(&self, index: usize, cause: SchedError) -> StartError {
-        if let SchedError::Privilege { .. } = cause {
-            return StartError::Privilege { missing: cause.to_string() };
-        }
         let thread = self.threads.get(index).map_or_else(String::new, |thread| thread.name.clone());
-        StartError::Refused { thread, cause }
+        StartError::of(thread, cause)
     }
 
     /// The plan that it runs.

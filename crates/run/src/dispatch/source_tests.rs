@@ -41,7 +41,7 @@ proptest! {
             let name = format!("o{at}");
             let first = periods[0].max(1);
             let operation = Operation::periodic(&name, ms(first)).offset(ms(offsets[at])).wcet(Span::from_us(1)).deadline(ms(50));
-            set.add(operation.backlog(if at % 2 == 0 { 1 } else { 5 }));
+            set.add(operation.noncritical().backlog(if at % 2 == 0 { 1 } else { 5 }));
             if periods[0] == 0 {
                 set = set.at_first_without(&name);
             }

@@ -76,6 +76,8 @@ pub(super) struct Inner {
     connecting: PiMutex<()>,
     /// How often it was connected.
     connections: AtomicU64,
+    /// Which dispatcher it was connected to last.
+    dispatching: AtomicU64,
     history: Arc<PiMutex<History>>,
     observers: PiMutex<Vec<Observer>>,
 }
@@ -215,6 +217,7 @@ impl Channel {
                 live: PiMutex::new(None),
                 connecting: PiMutex::new(()),
                 connections: AtomicU64::new(0),
+                dispatching: AtomicU64::new(u64::MAX),
                 history,
                 observers: PiMutex::new(Vec::new()),
             }),
@@ -286,6 +289,7 @@ impl Channel {
         }
         let lanes = lanes()?;
         let consumer = |inbox: &Arc<Inbox>| match dispatching.operation(&inbox.operation) {
+            Some(_) if !inbox.has_handler() => Err(ConnectError::NoHandler(inbox.operation.clone())),
             Some(handle) => Ok((inbox.clone(), handle)),
             None => Err(ConnectError::Unknown(inbox.operation.clone())),
         };
@@ -294,8 +298,14 @@ impl Channel {
         let outlets = self.inner.outlets.lock().iter().filter_map(Weak::upgrade).collect();
         let clock = dispatching.epoch();
         let now = clock.now();
-        for (inbox, _) in &consumers {
-            inbox.begin(now);
+        for (inbox, handle) in &consumers {
+            inbox.begin(handle, now);
+        }
+        if let Some(number) = consumers.first().map(|(_, handle)| handle.dispatching())
+            && self.inner.dispatching.swap(number, Ordering::Relaxed) != number
+        {
+            // Its times are from another zero.
+            self.inner.history.lock().forget();
         }
         let live = Arc::new(Live {
             number: self.inner.connections.fetch_add(1, Ordering::Relaxed),
@@ -432,7 +442,7 @@ fn thread(
     let thread = spawned.map_err(|error| StartError::Spawn { thread: name.clone(), cause: error.to_string() })?;
     match ready.recv_timeout(READY_MAX) {
         Ok(Ok(())) => Ok(thread),
-        Ok(Err(cause)) => Err(StartError::Refused { thread: name, cause }),
+        Ok(Err(cause)) => Err(StartError::of(name, cause)),
         Err(_) => Err(StartError::Spawn { thread: name, cause: "it did not come up".to_owned() }),
     }
 }
@@ -528,6 +538,10 @@ impl Supplier {
 }
 
 impl History {
+    fn forget(&mut self) {
+        (self.next, self.count) = (0, 0);
+    }
+
     fn remember(&mut self, head: &Head, payload: &[u8]) {
         let room = self.events.len();
         if let Some(stored) = self.events.get_mut(self.next) {

@@ -61,6 +61,11 @@ pub enum ConnectError {
     /// The dispatcher has another plan than the operations subscribed with.
     #[error("the dispatcher has no operation \"{0}\", which has subscribed")]
     Unknown(String),
+    /// An operation whose jobs would have nobody to give their events to.
+    #[error(
+        "operation \"{0}\" has subscribed, and no handler was made of its subscription: give the dispatcher Subscription::handler(..) for it"
+    )]
+    NoHandler(String),
     /// A thread could not be had: that of timeouts, or one of a level between nodes.
     #[error(transparent)]
     Thread(#[from] StartError),

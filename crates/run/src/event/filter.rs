@@ -115,10 +115,10 @@ pub enum Filter {
     Silence {
         /// Which events.
         of: Pattern,
-        /// For how long; above zero.
+        /// For how long; [`TIME_MIN`] or more.
         span: Span,
     },
-    /// So long after it began to wait.
+    /// So long after it began to wait; [`TIME_MIN`] or more.
     Timeout(Span),
 }
 
@@ -175,8 +175,8 @@ impl Filter {
                 empty.or_else(|| filters.iter().find_map(Filter::wrong))
             }
             Filter::Without { filter, .. } => filter.wrong(),
-            Filter::Silence { span, .. } => zero("a silence", *span),
-            Filter::Timeout(span) => zero("a timeout", *span),
+            Filter::Silence { span, .. } => short("a silence", *span),
+            Filter::Timeout(span) => short("a timeout", *span),
         }
         .or_else(|| {
             let leaves = self.leaves();
@@ -185,9 +185,12 @@ impl Filter {
     }
 }
 
-fn zero(what: &str, span: Span) -> Option<String> {
-    span.is_zero().then(|| format!("the time of {what} is to be above zero"))
+fn short(what: &str, span: Span) -> Option<String> {
+    (span < TIME_MIN).then(|| format!("the time of {what} is to be {TIME_MIN} or more, and is {span}"))
 }
+
+/// The shortest [`Filter::Timeout`] and [`Filter::Silence`]: the channel's thread that waits for them has a priority above all levels, and must sleep.
+pub const TIME_MIN: Span = Span::from_us(100);
 
 /// The most events that one filter waits for: bits of a set.
 pub const LEAVES_MAX: usize = 64;
@@ -346,6 +349,16 @@ impl Correlator {
     pub fn collect(&mut self, now: Time) -> u64 {
         let held = self.held_by(0);
         self.reset(0, now);
+        held
+    }
+
+    /// The same for what fell due then, and is seen `now`: waits anew from then on, so that what repeats keeps its distance; where the next time has passed
+    /// as well, from now on. However much was missed, it completes once.
+    pub fn collect_due(&mut self, due: Time, now: Time) -> u64 {
+        let held = self.collect(due);
+        if self.next_time().is_some_and(|next| next <= now) {
+            self.reset(0, now);
+        }
         held
     }
 

@@ -93,9 +93,11 @@ fn what_makes_no_sense_is_told() {
     let wrong = |filter: Filter| filter.wrong().unwrap();
     assert_eq!(wrong(Filter::all([])), "a group is to have at least one member");
     assert_eq!(wrong(Filter::sequence([one(1), Filter::any([])])), "a group is to have at least one member");
-    assert_eq!(wrong(Filter::Timeout(Span::ZERO)), "the time of a timeout is to be above zero");
-    let silence = Filter::Silence { of: Pattern::ANY, span: Span::ZERO };
-    assert_eq!(wrong(Filter::any([one(1), silence])), "the time of a silence is to be above zero");
+    assert_eq!(wrong(Filter::Timeout(Span::ZERO)), "the time of a timeout is to be 100us or more, and is 0ns");
+    let silence = Filter::Silence { of: Pattern::ANY, span: Span::from_ns(99_999) };
+    let short = "the time of a silence is to be 100us or more, and is 99.999us";
+    assert_eq!(wrong(Filter::any([one(1), silence])), short);
+    assert_eq!(Filter::Timeout(TIME_MIN).wrong(), None);
     assert_eq!(wrong(Filter::all((0..65).map(one))), "it waits for 65 events; 64 are the most");
     assert_eq!(Filter::all((0..64).map(one)).wrong(), None);
 }
@@ -183,4 +185,22 @@ proptest! {
         let found: Vec<u64> = completions(&filter, &events, end).into_iter().map(|(at, _)| at).collect();
         prop_assert_eq!(found, expected);
     }
+}
+
+#[test]
+fn what_repeats_keeps_its_distance_and_completes_once_however_much_was_missed() {
+    let ms = |ms| Time::ZERO + Span::from_ms(ms);
+    let mut timeout = Correlator::new(&Filter::Timeout(Span::from_ms(10)), Time::ZERO);
+    let mut completed = Vec::new();
+    // Looked at in time, a little late, and after a long pause.
+    for now in [10, 24, 30, 95, 100, 105] {
+        while timeout.next_time().is_some_and(|due| due <= ms(now)) {
+            let due = timeout.next_time().unwrap();
+            assert!(timeout.pass_time(due).complete);
+            assert_eq!(timeout.collect_due(due, ms(now)), 1);
+            completed.push((now, due));
+        }
+    }
+    assert_eq!(completed, [(10, ms(10)), (24, ms(20)), (30, ms(30)), (95, ms(40)), (105, ms(105))]);
+    assert_eq!(timeout.next_time(), Some(ms(115)));
 }

@@ -1,6 +1,6 @@
 //! One consumer: what it has seen of what it waits for, and the events of its jobs until they run.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use takt_linux::PiMutex;
@@ -137,12 +137,25 @@ impl State {
 }
 
 struct Slot {
-    /// One more than the number of the job whose events it has; zero while that is not known, [`RUNS`] once its handler has them.
+    /// The [`key`] of the job whose events it has; zero while that is not known, [`RUNS`] once its handler has them.
     job: AtomicU64,
     events: PiMutex<(u64, Vec<Stored>)>,
 }
 
 const RUNS: u64 = u64::MAX;
+
+/// Bits of a key that tell the job; those above tell its dispatcher.
+const JOB_BITS: u32 = 48;
+
+/// A job of a dispatcher: neither zero nor [`RUNS`]. A later dispatcher's jobs have the same numbers, and other keys.
+const fn key(dispatching: u64, number: u64) -> u64 {
+    dispatching << JOB_BITS | (number + 1) & ((1 << JOB_BITS) - 1)
+}
+
+/// Whether a job that waits in a slot can no longer be handled: it is before this one, or another dispatcher's.
+const fn is_gone(job: u64, oldest: u64) -> bool {
+    job < oldest || job >> JOB_BITS != oldest >> JOB_BITS
+}
 
 pub(super) struct Inbox {
     pub(super) operation: String,
@@ -152,6 +165,7 @@ pub(super) struct Inbox {
     /// Slots without a job, by bit.
     free: AtomicU64,
     tally: Tally,
+    has_handler: AtomicBool,
 }
 
 /// What an event was for a consumer.
@@ -180,12 +194,20 @@ impl Inbox {
             slots: (0..slots).map(|_| slot()).collect(),
             free: AtomicU64::new(u64::MAX >> (64 - slots)),
             tally: Tally::default(),
+            has_handler: AtomicBool::new(false),
         }
     }
 
-    /// Begins to wait.
-    pub(super) fn begin(&self, now: Time) {
-        self.state.lock().correlator.restart(now);
+    pub(super) fn has_handler(&self) -> bool {
+        self.has_handler.load(Ordering::Relaxed)
+    }
+
+    /// Begins to wait, for a dispatcher that may be another one than before: that one's jobs were omitted.
+    pub(super) fn begin(&self, handle: &Handle, now: Time) {
+        let mut state = self.state.lock();
+        state.correlator.restart(now);
+        let oldest = handle.oldest().unwrap_or_default();
+        self.forget(|job| is_gone(job, key(handle.dispatching(), oldest)));
     }
 
     /// When time itself may be what it waits for.
@@ -203,7 +225,7 @@ impl Inbox {
             let taken = state.correlator.pass_time(due);
             keep(state, taken.leaves, &of_time(due), &[]);
             if taken.complete {
-                let leaves = state.correlator.collect(due);
+                let leaves = state.correlator.collect_due(due, now);
                 let _ = self.complete(leaves, state, handle);
             }
         }
@@ -247,8 +269,8 @@ impl Inbox {
             }
         }
         let named = |number: u64, oldest: u64| {
-            slot.job.store(number + 1, Ordering::Release);
-            self.forget_before(oldest);
+            slot.job.store(key(handle.dispatching(), number), Ordering::Release);
+            self.forget(|job| is_gone(job, key(handle.dispatching(), oldest)));
         };
         match handle.push_with(named) {
             Ok(_) => Offered::Taken,
@@ -268,7 +290,8 @@ impl Inbox {
             Some((at, self.slots.get(at)?))
         };
         take().or_else(|| {
-            self.forget_before(handle.oldest().unwrap_or(u64::MAX));
+            let oldest = key(handle.dispatching(), handle.oldest().unwrap_or_default());
+            self.forget(|job| is_gone(job, oldest));
             take()
         })
     }
@@ -290,11 +313,11 @@ impl Inbox {
         }
     }
 
-    /// Jobs before this number are gone; those whose events still wait were omitted.
-    fn forget_before(&self, oldest: u64) {
+    /// Jobs whose keys are of those are gone: where events of theirs still wait, they were omitted.
+    fn forget(&self, is_gone: impl Fn(u64) -> bool) {
         for (at, slot) in self.taken() {
             let job = slot.job.load(Ordering::Acquire);
-            if job == 0 || job == RUNS || job > oldest {
+            if job == 0 || job == RUNS || !is_gone(job) {
                 continue;
             }
             // Whoever puts the zero there releases it.
@@ -307,10 +330,10 @@ impl Inbox {
 
     /// Calls the handler with the events of its job.
     fn handle(&self, job: &Job<'_>, handler: &mut impl FnMut(&Delivery<'_>, &Job<'_>)) {
-        self.forget_before(job.number());
-        let of_job = |slot: &Slot| {
-            slot.job.compare_exchange(job.number() + 1, RUNS, Ordering::AcqRel, Ordering::Acquire).is_ok()
-        };
+        let own = key(job.dispatching(), job.number());
+        // Its dispatcher's: another one may have taken its place.
+        self.forget(|other| other >> JOB_BITS == own >> JOB_BITS && other < own);
+        let of_job = |slot: &Slot| slot.job.compare_exchange(own, RUNS, Ordering::AcqRel, Ordering::Acquire).is_ok();
         let Some((at, slot)) = self.taken().find(|(_, slot)| of_job(slot)) else { return };
         // From here on it is this job's alone, a panic of the handler included.
         let _release = Release { inbox: self, at };
@@ -371,6 +394,7 @@ impl Subscription {
         mut handler: impl FnMut(&Delivery<'_>, &Job<'_>) + Send + 'static,
     ) -> impl FnMut(&Job<'_>) + Send + 'static {
         let inbox = self.inbox.clone();
+        inbox.has_handler.store(true, Ordering::Relaxed);
         move |job| inbox.handle(job, &mut handler)
     }
 
