@@ -93,6 +93,14 @@ impl Datagrams {
         Ok(Datagrams { socket: socket.into() })
     }
 
+    /// The SO_PRIORITY of what it sends, as the kernel has it.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn priority(&self) -> io::Result<u32> {
+        SockRef::from(&self.socket).priority()
+    }
+
     /// Its address, with the port that the kernel chose where it was asked to.
     ///
     /// # Errors
@@ -250,5 +258,21 @@ mod tests {
         let (all, waited) = std::thread::scope(|scope| scope.spawn(send).join().unwrap());
         assert_eq!((all.first(), all.last()), (Some(&Sent::Yes), Some(&Sent::Full)));
         assert_ne!(waited, Sent::Full, "the kernel gave up on them, and there was room");
+    }
+
+    #[test]
+    fn what_is_sent_has_the_priority_that_was_asked_for() {
+        let bind = |priority| {
+            let at = SocketAddr::from(([127, 0, 0, 1], 0));
+            Datagrams::bind(at, priority, 1 << 16, Span::from_ms(1))
+        };
+        for priority in 0..=6 {
+            assert_eq!(bind(priority).unwrap().priority().unwrap(), priority);
+        }
+        // More takes CAP_NET_ADMIN.
+        match bind(7) {
+            Ok(socket) => assert_eq!(socket.priority().unwrap(), 7),
+            Err(error) => assert!(matches!(error, BindError::Priority { priority: 7, .. }), "{error}"),
+        }
     }
 }

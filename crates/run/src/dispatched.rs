@@ -11,7 +11,7 @@ use takt_log::Sink;
 use takt_model::draw::Draw;
 use takt_model::{Span, Task, Time};
 
-use crate::dispatch::{Anomalies, Anomaly, Dispatcher, Limits, Options, Plan, StartError, StopError, Stopped};
+use crate::dispatch::{Anomalies, Anomaly, Dispatcher, Limits, Options, Plan, StartError, StopError, Stopped, bound};
 use crate::error::{RunError, grant};
 use crate::kernel::Kernel;
 use crate::start::{GRACE, LOOK, Progress, TOLD_NOTHING, note_of_lost, note_of_steal, notes_of_kernel, records};
@@ -43,6 +43,9 @@ pub(crate) fn plan(
         plan.strategy
     )];
     notes.extend(lateness.iter().map(|anomaly| format!("deadlines can be missed: {anomaly}")));
+    if !options.best_effort {
+        notes.extend(bound::beyond(&plan, bound::bound()));
+    }
     Ok((plan, notes))
 }
 
@@ -122,7 +125,7 @@ impl Prepared {
             interrupted = signals.caught();
         }
         let stopped = dispatching.stop(sink).map_err(|error| match error {
-            StopError::Stuck { operation, grace } => RunError::Stuck { task: operation, grace },
+            StopError::Stuck { operation, grace, .. } => RunError::Stuck { task: operation, grace },
             StopError::Panicked { thread } => RunError::Panicked { task: thread },
         })?;
         let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));

@@ -12,7 +12,7 @@ use takt_model::system::Mode;
 use takt_model::{Builtin, NodeId, Span, Strategy, StrategyRef, TaskId, Time};
 use takt_run::dispatch::{
     Adaptive, Counts, Dispatcher, Dispatching, Job, Limits, Operation, Operations, Options, Plan, PushError,
-    StartError, Stopped,
+    StartError, StopError, Stopped,
 };
 
 type Events = Vec<(u32, Time, Event)>;
@@ -218,6 +218,7 @@ fn a_panic_is_counted_and_stops_nobody() {
         "{follower:?} {shaky:?}"
     );
     assert!(count(&stopped, "steady").completed > 0);
+    assert_eq!(stopped.panics, [("shaky".to_owned(), "odd".to_owned())]);
 }
 
 #[test]
@@ -524,4 +525,162 @@ fn a_dispatcher_that_is_dropped_stops() {
     assert!(after > 0);
     clock::pause(ms(20));
     assert_eq!(ticks.load(Ordering::SeqCst), after);
+}
+
+/// Of a level with two threads two jobs are in progress at once, where they wait; of one with a thread one after the other.
+#[test]
+fn each_level_has_the_threads_that_the_plan_says() {
+    let _alone = alone();
+    let names = ["critical 1", "critical 2", "rest 1", "rest 2"];
+    let sporadic = |name: &str| Operation::sporadic(name, ms(1)).wcet(us(1)).deadline(Span::from_s(1));
+    let set = Operations::new("pools")
+        .with(sporadic(names[0]))
+        .with(sporadic(names[1]))
+        .with(sporadic(names[2]).noncritical())
+        .with(sporadic(names[3]).noncritical());
+    let plan = set.compute(&Builtin::Muf.strategy(), &Limits::default()).unwrap().with_threads(0, 1, 2);
+    assert_eq!(plan.levels.iter().map(|level| level.threads).collect::<Vec<_>>(), [1, 2]);
+    let inside = Arc::new([const { AtomicU64::new(0) }; 2]);
+    let most = Arc::new([const { AtomicU64::new(0) }; 2]);
+    let mut built = Dispatcher::new(plan);
+    for (at, name) in names.iter().enumerate() {
+        let (inside, most) = (inside.clone(), most.clone());
+        let handler = move |job: &takt_run::dispatch::Job<'_>| {
+            let now = 1 + inside[at / 2].fetch_add(1, Ordering::SeqCst);
+            most[at / 2].fetch_max(now, Ordering::SeqCst);
+            // For the other of its level, if that comes.
+            let epoch = Epoch::now_is_zero();
+            while most[at / 2].load(Ordering::SeqCst) < 2 && epoch.now() < Time::ZERO + ms(100) && !job.must_stop() {
+                let _ = epoch.sleep_until(epoch.now() + us(500));
+            }
+            inside[at / 2].fetch_sub(1, Ordering::SeqCst);
+        };
+        built = built.on(name, handler).unwrap();
+    }
+    let Some(dispatching) = started(built) else { return };
+    for name in names {
+        dispatching.operation(name).unwrap().push().unwrap();
+    }
+    let (stopped, _) = run(dispatching, |dispatching| dispatching.counts().iter().all(|(_, of)| of.completed == 1));
+    assert!(names.iter().all(|name| count(&stopped, name).completed == 1));
+    assert_eq!([0, 1].map(|level: usize| most[level].load(Ordering::SeqCst)), [1, 2]);
+}
+
+/// What another user may have; a test of its own where this is not that user.
+const AS_NOBODY: &str = "TAKT_TEST_AS_NOBODY";
+
+/// In a process without privileges: `priorities` up to `top`; whether it starts.
+fn starts_up_to(top: u8) -> Result<(), StartError> {
+    let set = Operations::new("nobody").with(Operation::periodic("a", ms(5)).wcet(us(100)));
+    let limits = Limits { priorities: 1..=top, ..Limits::default() };
+    let plan = set.compute(&Builtin::Rm.strategy(), &limits).unwrap();
+    let seen = Arc::new(Mutex::new(None));
+    let told = seen.clone();
+    let built = Dispatcher::new(plan).on("a", move |_| *told.lock().unwrap() = Some(sched::current())).unwrap();
+    let result = built.start();
+    let wanted = match &result {
+        Ok(dispatching) => {
+            let epoch = Epoch::now_is_zero();
+            while dispatching.counts()[0].1.completed == 0 && epoch.now() < Time::ZERO + Span::from_s(20) {
+                clock::pause(ms(5));
+            }
+            Some(Class::Fifo { priority: top - 1 })
+        }
+        Err(_) => None,
+    };
+    let result = result.map(drop);
+    assert_eq!(*seen.lock().unwrap(), wanted, "never a job on a thread of another class");
+    result
+}
+
+/// Not a test by itself: what [`what_a_user_may_have_is_used_and_what_is_missing_is_told`] starts as another user.
+#[test]
+fn as_nobody() {
+    let Ok(limits) = std::env::var(AS_NOBODY) else { return };
+    let privilege = |result: Result<(), StartError>| match result {
+        Err(StartError::Privilege { missing }) => missing,
+        other => panic!("{other:?}"),
+    };
+    match limits.as_str() {
+        "none" => {
+            let missing = privilege(starts_up_to(10));
+            assert!(missing.contains("CAP_SYS_NICE") && missing.contains("RLIMIT_RTPRIO is 0, not "), "{missing}");
+        }
+        "ten" => {
+            starts_up_to(10).unwrap();
+            let missing = privilege(starts_up_to(11));
+            assert!(missing.contains("RLIMIT_RTPRIO is 10, not 11"), "{missing}");
+        }
+        _ => {
+            let missing = privilege(starts_up_to(10));
+            assert!(missing.contains("RLIMIT_MEMLOCK") || missing.contains("memory"), "{missing}");
+        }
+    }
+    println!("as nobody: {limits}");
+}
+
+#[test]
+fn what_a_user_may_have_is_used_and_what_is_missing_is_told() {
+    let _alone = alone();
+    let own = std::env::current_exe().unwrap();
+    // A copy that every user may run.
+    struct Removed(std::path::PathBuf);
+    impl Drop for Removed {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+    let copy = Removed(std::env::temp_dir().join(format!("takt-dispatch-{}", std::process::id())));
+    std::fs::copy(&own, &copy.0).unwrap();
+    std::fs::set_permissions(&copy.0, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // Limits are raised with CAP_SYS_RESOURCE only.
+    for (limits, set) in [
+        ("none", &["--rtprio=0"][..]),
+        ("ten", &["--rtprio=10", "--memlock=unlimited"]),
+        ("memory", &["--rtprio=10", "--memlock=65536"]),
+    ] {
+        let mut command = std::process::Command::new("prlimit");
+        command.args(set);
+        command.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy.0);
+        command.args(["--exact", "as_nobody", "--nocapture", "--test-threads=1"]).env(AS_NOBODY, limits);
+        let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        if !said.contains("running 1 test") {
+            println!("skipped, no other user can have \"{limits}\" here: {said}");
+            continue;
+        }
+        assert!(output.status.success() && said.contains(&format!("as nobody: {limits}")), "{said}");
+    }
+}
+
+#[test]
+fn a_handler_that_does_not_return_is_named_and_what_happened_is_told_all_the_same() {
+    let _alone = alone();
+    let set = Operations::new("stuck")
+        .with(Operation::sporadic("stuck", ms(1)).wcet(us(100)))
+        .with(Operation::periodic("steady", ms(5)).wcet(us(100)));
+    let go = Arc::new(AtomicU64::new(0));
+    let held = go.clone();
+    let built = dispatcher(&set, Builtin::Rm.strategy())
+        .on("stuck", move |_| {
+            while held.load(Ordering::SeqCst) == 0 {
+                clock::pause(ms(2));
+            }
+        })
+        .and_then(|built| built.on("steady", |_| ()));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    dispatching.operation("stuck").unwrap().push().unwrap();
+    let epoch = Epoch::now_is_zero();
+    while dispatching.counts()[1].1.completed < 3 && epoch.now() < Time::ZERO + Span::from_s(20) {
+        clock::pause(ms(5));
+    }
+    let mut events = Events::new();
+    let error = dispatching.stop(&mut events).unwrap_err();
+    go.store(1, Ordering::SeqCst);
+    assert!(error.to_string().starts_with("operation \"stuck\" has not returned for 5s"), "{error}");
+    let StopError::Stuck { operation, stopped, .. } = error else { panic!("{error}") };
+    assert_eq!(operation, "stuck");
+    assert_eq!((count(&stopped, "stuck").released, count(&stopped, "stuck").unfinished()), (1, 1));
+    assert!(count(&stopped, "steady").completed >= 3);
+    check(&stopped, &events);
 }

@@ -43,13 +43,12 @@ pub(super) fn build(
 ) -> Result<Built, StartError> {
     let number = BUILT.fetch_add(1, Ordering::Relaxed);
     let node = plan.system.nodes.get(plan.node.index()).map_or(1, |node| node.cpus as usize);
-    let levels = levels_max(plan);
+    let threads = threads(plan);
     let mut stations = Vec::with_capacity(node);
     let mut lanes = Vec::with_capacity(node);
-    let threads = plan.levels.iter().map(|level| level.threads).max().unwrap_or(1).max(1);
     // After a switch every thread may run a job while each level wants one besides.
     let sets = if plan.modes.is_empty() { 1 } else { 2 };
-    let workers = (levels + 1) * threads as usize * sets;
+    let workers = sets * threads.iter().map(|levels| levels.iter().sum::<u32>() as usize).max().unwrap_or(1);
     for cpu in 0..node as u32 {
         let ring = Arc::new(Ring::new(options.records.clamp(2, RECORDS_MAX)));
         let mut core = core(plan, places, cpu, Teller(ring.clone()))?;
@@ -65,11 +64,12 @@ pub(super) fn build(
                 dispatching: number,
                 followers: followers(plan, places, row.task),
                 handler: PiMutex::new(handler),
+                panic: PiMutex::new(None),
                 stop_before: AtomicU64::new(0),
             });
         }
         let signals = (0..=core.level_count()).map(|_| Word::new(0)).collect();
-        let held = PiMutex::new(Held::new(core, threads, workers));
+        let held = PiMutex::new(Held::new(core, threads.clone(), workers));
         let (courier, timer) = (PiMutex::new(()), Word::new(0));
         stations.push(Station { held, courier, signals, timer, pending: Default::default(), operations });
         lanes.push((ring, known(plan, cpu)));
@@ -99,6 +99,17 @@ pub(super) fn build(
 /// Of the plan with the most.
 pub(super) fn levels_max(plan: &Plan) -> usize {
     plan.modes.iter().map(|mode| mode.levels.len()).chain([plan.levels.len()]).max().unwrap_or(0)
+}
+
+/// By plan, by level (that of demoted jobs last): the threads that it has. A level that only other plans have has one, for what a switch leaves in it.
+fn threads(plan: &Plan) -> Vec<Vec<u32>> {
+    let most = levels_max(plan);
+    let of = |levels: &Vec<PlanLevelRow>| {
+        let given = levels.iter().map(|level| level.threads.max(1));
+        let pool = given.clone().max().unwrap_or(1);
+        given.chain(std::iter::repeat(1)).take(most).chain([pool]).collect()
+    };
+    std::iter::once(&plan.levels).chain(plan.modes.iter().map(|mode| &mode.levels)).map(of).collect()
 }
 
 /// Where each operation is.

@@ -5,6 +5,7 @@ use takt_model::Span;
 use takt_policy::PolicyError;
 use thiserror::Error;
 
+use super::running::Stopped;
 use crate::kernel::TraceError;
 
 /// Why a dispatcher did not start.
@@ -87,6 +88,8 @@ pub enum StopError {
         "operation \"{operation}\" has not returned for {grace} since the stop; its thread goes on: let long handlers look at must_stop()"
     )]
     Stuck {
+        /// What became of the jobs until then; the log has it, too.
+        stopped: Box<Stopped>,
         /// Whose handler.
         operation: String,
         /// How long it had.

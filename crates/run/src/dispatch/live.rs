@@ -72,6 +72,8 @@ pub(crate) struct Running {
     pub(crate) dispatching: u64,
     pub(crate) followers: Vec<Place>,
     pub(crate) handler: PiMutex<Handler>,
+    /// What its handler's first panic said.
+    pub(crate) panic: PiMutex<Option<String>>,
     /// Jobs before this number shall stop: they were dropped.
     pub(crate) stop_before: AtomicU64,
 }
@@ -84,8 +86,8 @@ pub(crate) struct Held {
     workers: Vec<Worker>,
     /// Who keeps the time.
     timer: Option<Tid>,
-    /// Threads that each level shall have.
-    threads: u32,
+    /// By plan, by level: the threads that it shall have.
+    threads: Vec<Vec<u32>>,
     changes: Vec<(u32, Passed)>,
     /// Since when nothing is released, started or counted any more.
     stopping: Option<Time>,
@@ -107,16 +109,16 @@ struct Worker {
 }
 
 impl Held {
-    /// `workers` threads, so many of them for each level, and the others to spare: a switch of plans can leave started jobs
-    /// anywhere, and each level wants a thread besides.
-    pub(crate) fn new(core: Core<Teller>, threads: u32, workers: usize) -> Held {
+    /// `workers` threads: as many for each level as the first of the plans wants, and the others to spare, for a switch of plans can leave started
+    /// jobs anywhere, and each level wants its threads besides.
+    pub(crate) fn new(core: Core<Teller>, threads: Vec<Vec<u32>>, workers: usize) -> Held {
         let levels = core.level_count() as u32;
-        let role = |worker: usize| (worker as u32 / threads.max(1)).min(levels);
+        let first = threads.first().map_or(&[][..], Vec::as_slice);
+        let roles = (0..levels).zip(first).flat_map(|(level, threads)| std::iter::repeat_n(level, *threads as usize));
+        let roles = roles.chain(std::iter::repeat(levels)).take(workers);
         Held {
             idle: vec![0; levels as usize + 1],
-            workers: (0..workers)
-                .map(|worker| Worker { role: role(worker), tid: None, priority: None, slot: None })
-                .collect(),
+            workers: roles.map(|role| Worker { role, tid: None, priority: None, slot: None }).collect(),
             timer: None,
             threads,
             changes: Vec::with_capacity(core.slot_count()),
@@ -151,16 +153,22 @@ impl Held {
         self.workers.iter().filter(|worker| worker.role == level).count()
     }
 
+    /// How many threads a level shall have under the plan in force.
+    fn wanted(&self, level: u32) -> usize {
+        let levels = self.threads.get(self.core.plan());
+        levels.and_then(|levels| levels.get(level as usize)).map_or(1, |threads| *threads as usize)
+    }
+
     /// A worker has no job any more: where its level has enough threads without it, it serves one that lacks them, or is to spare. Returns its
     /// level before, if that changed.
     fn free(&mut self, worker: usize) -> Option<u32> {
         let this = self.workers.get_mut(worker)?;
         this.slot = None;
         let role = this.role;
-        if self.serving(role) <= self.threads as usize {
+        if self.serving(role) <= self.wanted(role) {
             return None;
         }
-        let lacking = (0..self.spare()).find(|level| self.serving(*level) < self.threads as usize);
+        let lacking = (0..self.spare()).find(|level| self.serving(*level) < self.wanted(*level));
         let new = lacking.unwrap_or(self.spare());
         self.workers.get_mut(worker)?.role = new;
         Some(role)
@@ -174,7 +182,7 @@ impl Held {
             worker.role = worker.slot.and_then(|slot| self.core.level(slot)).unwrap_or(spare);
         }
         for level in 0..spare {
-            while self.serving(level) < self.threads as usize {
+            while self.serving(level) < self.wanted(level) {
                 let free = self.workers.iter_mut().find(|worker| worker.role == spare && worker.slot.is_none());
                 let Some(free) = free else { return };
                 free.role = level;
@@ -547,6 +555,10 @@ impl Shared {
         match catch_unwind(AssertUnwindSafe(|| handler(&job))) {
             Ok(()) => End::Completed,
             Err(payload) => {
+                let said = payload.downcast_ref::<&str>().map(|said| (*said).to_owned());
+                let said = said.or_else(|| payload.downcast_ref::<String>().cloned());
+                let said = said.unwrap_or_else(|| "a panic without a text".to_owned());
+                job.operation.panic.lock().get_or_insert(said);
                 // To drop it could panic again.
                 std::mem::forget(payload);
                 End::Failed

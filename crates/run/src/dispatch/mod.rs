@@ -47,6 +47,7 @@
 mod account;
 mod adaptive;
 mod anomaly;
+pub(crate) mod bound;
 mod bounds;
 mod build;
 
@@ -76,7 +77,7 @@ pub(crate) use live::IDLE_MAX;
 pub use live::{Job, Switched};
 pub use mode::OperatingMode;
 pub use operation::{Arrives, Operation, Operations};
-pub use plan::{BACKLOG_MAX, Limits, Plan, PlanLevelRow, PlanMode, Row, TO_COMPLETION};
+pub use plan::{BACKLOG_MAX, Limits, Plan, PlanLevelRow, PlanMode, Row, THREADS_MAX, TO_COMPLETION};
 pub use queues::{Queues, Ticket};
 pub use running::{Dispatcher, Dispatching, Handle, KINDS, Options, Stopped};
 pub(crate) use running::{EVENTS_PER_JOB, RECORDED_KINDS};

@@ -119,6 +119,20 @@ pub struct PlanMode {
 }
 
 impl Plan {
+    /// The same, with so many threads, at least one, on each CPU for one level of one of the plans (0 is that of the start, k that of the k-th mode): as many of its jobs
+    /// are in progress at once, and the kernel takes them one after the other. A level that the plan does not have is left.
+    #[must_use]
+    pub fn with_threads(mut self, plan: usize, level: usize, threads: u32) -> Plan {
+        let levels = match plan {
+            0 => Some(&mut self.levels),
+            mode => self.modes.get_mut(mode - 1).map(|mode| &mut mode.levels),
+        };
+        if let Some(level) = levels.and_then(|levels| levels.get_mut(level)) {
+            level.threads = threads.clamp(1, THREADS_MAX);
+        }
+        self
+    }
+
     /// The same, with so many jobs of each operation that may wait or run at once.
     #[must_use]
     pub fn with_backlog(mut self, backlog: u32) -> Plan {
@@ -367,9 +381,9 @@ fn cpu_of(spec: &NodeSpec, task: &Task) -> Option<u32> {
 
 fn wrong_limits(limits: &Limits) -> Option<Anomaly> {
     let (least, most) = (*limits.priorities.start(), *limits.priorities.end());
-    if limits.threads == 0 {
-        let right = "a level needs at least 1 on each CPU".to_owned();
-        return Some(Anomaly::Value { of: "the limits".to_owned(), key: "threads", given: "0".to_owned(), right });
+    if !(1..=THREADS_MAX).contains(&limits.threads) {
+        let (right, given) = (format!("a level has 1 to {THREADS_MAX} on each CPU"), limits.threads.to_string());
+        return Some(Anomaly::Value { of: "the limits".to_owned(), key: "threads", given, right });
     }
     (least == 0 || most > FIFO_PRIORITY_MAX).then_some(Anomaly::Priorities { least, most })
 }
@@ -404,6 +418,9 @@ fn too_few(schemes: &[Scheme], limits: &Limits) -> Option<(usize, Anomaly)> {
     let anomaly = Anomaly::TooFewPriorities { strategy, levels, demoted, needed, there };
     (needed > there).then_some((largest.number, anomaly))
 }
+
+/// No level has more threads on a CPU.
+pub const THREADS_MAX: u32 = 256;
 
 /// No operation has room for more jobs.
 pub const BACKLOG_MAX: u32 = 65_536;

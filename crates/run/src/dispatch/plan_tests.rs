@@ -315,7 +315,7 @@ fn limits_are_kept_or_refused() {
     let nothing = Limits { priorities: RangeInclusive::new(5, 4), threads: 0, ..Limits::default() };
     assert_eq!(
         none.compute(&Builtin::Edf.strategy(), &nothing).unwrap_err().to_string(),
-        "threads 0 of the limits is out of range; a level needs at least 1 on each CPU\n\
+        "threads 0 of the limits is out of range; a level has 1 to 256 on each CPU\n\
          strategy \"edf\" needs 2 SCHED_FIFO priorities (1 for levels, 1 for timers), and there are 0; allow more, or choose a strategy with fewer levels"
     );
 }

@@ -16,6 +16,7 @@ use takt_model::{Span, TaskId, Time};
 
 use super::account::{Account, Told};
 use super::adaptive::Adaptive;
+use super::bound;
 use super::build::{Built, Places, build, levels_max, places, priorities};
 use super::core::{Counts, LEVELS_MAX, Place};
 use super::error::{PushError, StartError, StopError};
@@ -185,7 +186,9 @@ impl Dispatcher {
         let Built { shared, lanes, workers } = build(&plan, &places, &mut handlers, &options, adaptive)?;
         let account = Some(Account::new(Merger::new(plan.node.0, lanes)));
         let cpus = cpus.into_iter().take(node).collect();
-        let mut dispatching = Dispatching { shared, threads: Vec::new(), account, places, cpus, plan, _locked: None };
+        let warnings = if options.best_effort { Vec::new() } else { bound::beyond(&plan, bound::bound()) };
+        let threads = Vec::new();
+        let mut dispatching = Dispatching { shared, threads, account, places, cpus, plan, warnings, _locked: None };
         dispatching.hire(workers, options.best_effort)?;
         dispatching._locked = match memory::lock() {
             Ok(locked) => Some(locked),
@@ -195,6 +198,12 @@ impl Dispatcher {
         dispatching.go(kernel)?;
         Ok(dispatching)
     }
+}
+
+/// How its threads did not end.
+enum End {
+    Stuck { operation: String },
+    Panicked { thread: String },
 }
 
 /// A thread of the dispatcher.
@@ -213,6 +222,7 @@ pub struct Dispatching {
     /// The kernel's numbers of the plan's CPUs.
     cpus: Vec<u32>,
     plan: Plan,
+    warnings: Vec<String>,
     _locked: Option<Locked>,
 }
 
@@ -266,6 +276,8 @@ pub struct Stopped {
     pub counts: Vec<(String, Counts)>,
     /// Facts that found a full buffer: the log has a `Lost` where they would stand.
     pub lost: u64,
+    /// What the first panic of an operation's handler said, by operation; how often they panicked stands in the counts.
+    pub panics: Vec<(String, String)>,
     /// Changes of a thread's priority at a switch of plans that the kernel refused.
     pub refused: u64,
     /// How the recording of the kernel went; `None` where there was none ([`Dispatcher::recorded`]).
@@ -357,6 +369,13 @@ impl Dispatching {
         StartError::of(thread, cause)
     }
 
+    /// What may keep its threads from their CPUs though nothing else is more important, as the kernel was set at the start: sentences. Operations that may use more of a CPU
+    /// than the kernel leaves real-time threads (RT throttling, its fair server, a control group's budget).
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     /// The plan that it runs.
     #[must_use]
     pub fn plan(&self) -> &Plan {
@@ -439,6 +458,13 @@ impl Dispatching {
         self.plan.rows.iter().filter_map(of).collect()
     }
 
+    /// What the first panic of an operation's handler said, by operation: nothing of those that have not panicked.
+    #[must_use]
+    pub fn panics(&self) -> Vec<(String, String)> {
+        let operations = self.shared.stations.iter().flat_map(|station| &station.operations);
+        operations.filter_map(|operation| Some((operation.name.clone(), operation.panic.lock().clone()?))).collect()
+    }
+
     /// Tells `sink` what has happened since the last time; the stream is the number of the plan's node. To be called often
     /// enough that [`Options::records`] are not exceeded, from a thread that is in no hurry.
     pub fn drain(&mut self, sink: &mut (impl Sink + ?Sized)) {
@@ -457,7 +483,16 @@ impl Dispatching {
         let ended = self.end_threads();
         let counts = self.counts();
         let refused = self.shared.refused.load(Ordering::Relaxed);
-        let mut stopped = Stopped { end, counts, lost: 0, refused, recorded: None, unrecorded: None, late: None };
+        let mut stopped = Stopped {
+            end,
+            counts,
+            lost: 0,
+            panics: self.panics(),
+            refused,
+            recorded: None,
+            unrecorded: None,
+            late: None,
+        };
         if let Some(account) = self.account.take() {
             let Told { lost, last, kernel, late } = account.finish(end, sink);
             (stopped.lost, stopped.end) = (lost, end.max(last));
@@ -469,10 +504,16 @@ impl Dispatching {
             };
             stopped.late = late.map(of);
         }
-        ended.map(|()| stopped)
+        match ended {
+            Ok(()) => Ok(stopped),
+            Err(End::Panicked { thread }) => Err(StopError::Panicked { thread }),
+            Err(End::Stuck { operation }) => {
+                Err(StopError::Stuck { operation, grace: GRACE, stopped: Box::new(stopped) })
+            }
+        }
     }
 
-    fn end_threads(&mut self) -> Result<(), StopError> {
+    fn end_threads(&mut self) -> Result<(), End> {
         let epoch = Epoch::now_is_zero();
         let mut result = Ok(());
         for Thread { name, handle } in self.threads.drain(..) {
@@ -480,9 +521,9 @@ impl Dispatching {
                 clock::pause(Span::from_ms(1));
             }
             if !handle.is_finished() {
-                result = Err(StopError::Stuck { operation: self.shared.running().unwrap_or(name), grace: GRACE });
+                result = Err(End::Stuck { operation: self.shared.running().unwrap_or(name) });
             } else if handle.join().is_err() {
-                result = Err(StopError::Panicked { thread: name });
+                result = Err(End::Panicked { thread: name });
             }
         }
         result
