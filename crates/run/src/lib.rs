@@ -44,6 +44,11 @@ use takt_log::Sink;
 use takt_log::stats::Summary;
 use takt_model::{NodeId, Span, System, Time};
 
+/// Where events go: the crate of [`log::Sink`] and its kind.
+pub use takt_log as log;
+/// What Systems, strategies and times are made of: the crate that this one's types come from.
+pub use takt_model as model;
+
 pub use dispatched::BACKLOG;
 pub use error::RunError;
 pub use kernel::TraceError;

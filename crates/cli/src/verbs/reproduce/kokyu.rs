@@ -480,35 +480,44 @@ impl Outcomes {
     fn claims_of_the_controller(&self, findings: &mut Findings) {
         let adaptive = self.under(Variant { strategy: None, cancel: true });
         let missed: u64 = adaptive.iter().map(|outcome| outcome.critical.missed).sum();
-        let best: Vec<(usize, Outcome)> = (0..REGIONS.len()).filter_map(|region| self.best_single(region)).collect();
-        let (names, best): (Vec<usize>, Vec<Outcome>) = best.into_iter().unzip();
-        let kept = |(adaptive, best): (&Outcome, &Outcome)| adaptive.critical.missed <= best.critical.missed;
+        let regions = || 0..REGIONS.len();
+        let papers: Vec<(usize, Outcome)> = regions().filter_map(|region| self.best(region)).collect();
+        let singles: Vec<(usize, Outcome)> = regions().filter_map(|region| self.best_single(region)).collect();
+        let kept =
+            |(adaptive, (_, best)): (&Outcome, &(usize, Outcome))| adaptive.critical.missed <= best.critical.missed;
         findings.claim(
             "adaptive_keeps_critical",
             "not in the paper: the controller, with cancellation, keeps every critical deadline that any single strategy keeps",
             format!("{missed} critical deadlines missed, of all regions"),
-            Some(adaptive.len() == best.len() && adaptive.iter().zip(&best).all(kept)),
+            Some(adaptive.len() == singles.len() && adaptive.iter().zip(&singles).all(kept)),
         );
-        let share = |(adaptive, best): (&Outcome, &Outcome)| {
-            100.0 * adaptive.noncritical.made as f64 / best.noncritical.made.max(1) as f64
+        let shares = |best: &[(usize, Outcome)]| -> Vec<(f64, String)> {
+            let share = |(adaptive, (at, best)): (&Outcome, &(usize, Outcome))| {
+                let share = 100.0 * adaptive.noncritical.made as f64 / best.noncritical.made.max(1) as f64;
+                (share, self.variants.get(*at).map_or_else(String::new, |variant| variant.name()))
+            };
+            adaptive.iter().zip(best).map(share).collect()
         };
-        let shares: Vec<f64> = adaptive.iter().zip(&best).map(share).collect();
-        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        let told = |shares: &[(f64, String)]| {
+            let one = |(share, name): &(f64, String)| format!("{share:.2} % of {name}");
+            shares.iter().map(one).collect::<Vec<_>>().join("; ") + " by region"
+        };
+        let close =
+            |shares: &[(f64, String)]| shares.len() == REGIONS.len() && shares.iter().all(|(share, _)| *share >= 98.0);
+        let of_papers = shares(&papers);
+        findings.claim(
+            "adaptive_is_close_to_the_papers_best",
+            "not in the paper: the controller makes 98 % or more of the noncritical deadlines of the best of the paper's strategies in each region",
+            told(&of_papers),
+            Some(close(&of_papers)),
+        );
+        // In seconds, a strategy that knows no criticality may lose no critical deadline by luck.
+        let of_all = shares(&singles);
         findings.claim(
             "adaptive_is_close_to_the_best",
-            "not in the paper: the controller makes 98 % or more of the noncritical deadlines of each region's best single strategy, edf and mlf among them",
-            format!(
-                "{} by region",
-                shares
-                    .iter()
-                    .zip(names)
-                    .map(|(share, at)| {
-                        format!("{share:.2} % of {}", self.variants.get(at).map_or_else(String::new, |one| one.name()))
-                    })
-                    .collect::<Vec<_>>()
-                    .join("; ")
-            ),
-            Some(adaptive.len() == best.len() && least >= 98.0),
+            "not in the paper: the same of all single strategies, edf and mlf among them, which know no criticality and keep it by luck where the overload is small (decided of regions of 100 s or more)",
+            told(&of_all),
+            (self.seconds >= 100.0).then(|| close(&of_all)),
         );
     }
 }
