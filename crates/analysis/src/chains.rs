@@ -9,7 +9,7 @@
 //! long as no deadline has been missed; a test that proves under this assumption that none is missed first proves it.
 
 use takt_model::plan::Order;
-use takt_model::{Arrival, Late, PlanLevel, System, TaskId, chain_name};
+use takt_model::{Arrival, PlanLevel, System, TaskId, chain_name};
 
 use crate::compositional;
 use crate::fp::levels::{Analysis, Level, LevelTask, Levels, Order as LevelOrder, Response, Theft, Worst};
@@ -204,7 +204,7 @@ pub(crate) fn responses(unit: &Unit, analysis: &mut Analysis, carried: &Carried)
         .iter()
         .map(|task| if unknown.is_none_or(|level| task.level < level) { bounds.next().flatten() } else { None })
         .collect();
-    let demotes = |task: &UnitTask| unit.levels[task.level as usize].late == Late::Demote;
+    let demotes = |task: &UnitTask| unit.levels[task.level as usize].demotes;
     let late =
         |response: &Option<Response>, task: &UnitTask| response.is_none_or(|response| response.from_arrival > task.d);
     let demoted = unit.tasks.iter().zip(&all).filter(|(task, response)| demotes(task) && late(response, task));
@@ -270,7 +270,7 @@ fn thefts(unit: &Unit, tasks: &[LevelTask]) -> Vec<Theft> {
     let contended = |(level, here): (&PlanLevel, u32)| level.order == Order::Laxity && level.preemptive && here > 1;
     let first = unit.levels.iter().zip(unit.tasks_by_level()).position(contended);
     let Some(level) = first.filter(|_| switch > 0).map(|level| level as u32) else { return thefts };
-    let ends = 1 + usize::from(unit.levels.iter().any(|level| level.late != Late::Continue));
+    let ends = 1 + usize::from(!unit.levels.iter().all(PlanLevel::continues));
     for task in tasks {
         let wander = task.wander.saturating_add(task.j);
         thefts.extend(std::iter::repeat_n(Theft { c: switch, t: task.t, wander, level }, ends));

@@ -49,6 +49,18 @@ typedef enum {
   TAKT_ARRIVAL_AFTER = 2,
 } takt_arrival;
 
+// What becomes of an operation's late jobs.
+typedef enum {
+  // What the strategy's level says.
+  TAKT_LATE_LEVEL = 0,
+  // They go on.
+  TAKT_LATE_CONTINUE = 1,
+  // They are dropped at their deadlines.
+  TAKT_LATE_DROP = 2,
+  // They go on below all levels.
+  TAKT_LATE_DEMOTE = 3,
+} takt_late;
+
 // How the patterns of a subscription belong together.
 typedef enum {
   // The first event that one of them means.
@@ -107,6 +119,8 @@ typedef struct {
   uint32_t cpu;
   // How many of its jobs may wait or run at once; zero: as many as may be where all operations keep their deadlines.
   uint32_t backlog;
+  // What becomes of its late jobs: a takt_late.
+  uint32_t late;
   // The names of its predecessors; may be null where there are none.
   const char *const *after;
   // How many there are.

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use takt_model::{Builtin, NodeId, Span, file};
+use takt_model::{Builtin, Late, NodeId, Span, file};
 use takt_run::dispatch::{Limits, OperatingMode, Operation, Operations, Plan};
 
 use crate::status::{Wrong, call, copy, free, give, object, object_mut, takt_status, text};
@@ -24,6 +24,33 @@ impl takt_arrival {
         [takt_arrival::Periodic, takt_arrival::Sporadic, takt_arrival::After]
             .into_iter()
             .find(|arrival| *arrival as u32 == number)
+    }
+}
+
+/// What becomes of an operation's late jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub enum takt_late {
+    /// What the strategy's level says.
+    Level = 0,
+    /// They go on.
+    Continue = 1,
+    /// They are dropped at their deadlines.
+    Drop = 2,
+    /// They go on below all levels.
+    Demote = 3,
+}
+
+impl takt_late {
+    /// The rule of this number; nothing of one that leaves it to the level.
+    fn of(number: u32) -> Option<Option<Late>> {
+        let rules = [
+            (takt_late::Level, None),
+            (takt_late::Continue, Some(Late::Continue)),
+            (takt_late::Drop, Some(Late::Drop)),
+            (takt_late::Demote, Some(Late::Demote)),
+        ];
+        rules.into_iter().find(|(late, _)| *late as u32 == number).map(|(_, rule)| rule)
     }
 }
 
@@ -53,6 +80,8 @@ pub struct takt_operation {
     pub cpu: u32,
     /// How many of its jobs may wait or run at once; zero: as many as may be where all operations keep their deadlines.
     pub backlog: u32,
+    /// What becomes of its late jobs: a takt_late.
+    pub late: u32,
     /// The names of its predecessors; may be null where there are none.
     pub after: *const *const c_char,
     /// How many there are.
@@ -131,6 +160,9 @@ pub unsafe extern "C" fn takt_operations_add(
         if wanted.deadline_ns > 0 {
             operation = operation.deadline(ns(wanted.deadline_ns));
         }
+        let late = takt_late::of(wanted.late);
+        let late = late.ok_or_else(|| Wrong::invalid(format_args!("operation \"{name}\" has no takt_late")))?;
+        operation = Operation { late, ..operation };
         if wanted.priority > 0 {
             operation = operation.priority(wanted.priority);
         }

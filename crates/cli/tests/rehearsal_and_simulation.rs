@@ -63,6 +63,7 @@ fn random_system(random: &mut Random) -> System {
         let mut task = Task {
             deadline: d,
             importance: random.between(0, 2) as u32,
+            late: [None, None, None, Some(Late::Continue), Some(Late::Drop)][random.between(0, 4) as usize],
             cpus: Some([random.between(0, u64::from(cpus) - 1) as u32].into_iter().collect()),
             ..Task::periodic(&format!("t{i}"), t, c)
         };

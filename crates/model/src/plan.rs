@@ -25,10 +25,22 @@ pub struct PlanLevel {
     pub order: Order,
     /// Whether jobs of the level preempt each other.
     pub preemptive: bool,
-    /// What becomes of late jobs.
+    /// What becomes of late jobs of a task that does not say so itself.
     pub late: Late,
+    /// Whether late jobs of some task of the level are dropped.
+    pub drops: bool,
+    /// Whether late jobs of some task of the level are demoted.
+    pub demotes: bool,
     /// Whether importance breaks ties first.
     pub importance_ties: bool,
+}
+
+impl PlanLevel {
+    /// Whether late jobs of all its tasks go on as if they were not.
+    #[must_use]
+    pub fn continues(&self) -> bool {
+        !self.drops && !self.demotes
+    }
 }
 
 /// The order within a resolved level.
@@ -51,6 +63,8 @@ pub struct PlanTask {
     pub level: u32,
     /// Constant added to the absolute deadline (`gel`), zero elsewhere.
     pub shift_ns: i64,
+    /// What becomes of its late jobs.
+    pub late: Late,
 }
 
 /// Why a strategy does not fit a node's tasks.
@@ -117,18 +131,24 @@ impl Plan {
         let mut keys: Vec<(usize, u64)> = placed.iter().map(|(_, _, level, split)| (*level, *split)).collect();
         keys.sort_unstable();
         keys.dedup();
-        let levels = keys
+        let mut levels: Vec<PlanLevel> = keys
             .iter()
             .map(|(level, _)| resolve_level(strategy, &strategy.levels[*level]))
             .collect::<Result<_, _>>()?;
-        let tasks = placed
+        let tasks: Vec<PlanTask> = placed
             .into_iter()
             .map(|(id, task, level, split)| PlanTask {
                 task: id,
                 level: keys.binary_search(&(level, split)).unwrap_or(0) as u32,
                 shift_ns: shift_ns(&strategy.levels[level].discipline, task),
+                late: task.late.unwrap_or(strategy.levels[level].late),
             })
             .collect();
+        for task in &tasks {
+            let level = &mut levels[task.level as usize];
+            level.drops |= task.late == Late::Drop;
+            level.demotes |= task.late == Late::Demote;
+        }
         Ok(Plan { name: strategy.name.clone(), levels, tasks })
     }
 }
@@ -168,7 +188,8 @@ fn resolve_level(strategy: &Strategy, level: &Level) -> Result<PlanLevel, PlanEr
         Discipline::Laxity => Order::Laxity,
         Discipline::Table => return Err(PlanError::Table { strategy: strategy.name.clone() }),
     };
-    Ok(PlanLevel { order, preemptive: level.preemptive, late: level.late, importance_ties: level.importance_ties })
+    let (preemptive, late, importance_ties) = (level.preemptive, level.late, level.importance_ties);
+    Ok(PlanLevel { order, preemptive, late, drops: false, demotes: false, importance_ties })
 }
 
 fn shift_ns(discipline: &Discipline, task: &Task) -> i64 {
@@ -203,6 +224,27 @@ mod tests {
         assert_eq!(levels(Builtin::RmsMlf, vec![low(5), task(20), task(10), low(40)]), [2, 1, 0, 2]);
         let fp = |period, priority| Task { priority: Some(priority), ..task(period) };
         assert_eq!(levels(Builtin::Fp, vec![fp(10, 7), fp(20, 1)]), [1, 0]);
+    }
+
+    #[test]
+    fn a_tasks_own_rule_for_late_jobs_goes_before_its_levels() {
+        let task = |name: &str, late| Task { late, ..Task::periodic(name, Span::from_ms(10), Span::from_ms(1)) };
+        let tasks = vec![task("a", None), task("b", Some(Late::Continue)), task("c", Some(Late::Demote))];
+        let system = System::local(1, Builtin::Edf, tasks);
+        let resolved = |late| {
+            let mut strategy = Builtin::Edf.strategy();
+            strategy.levels[0].late = late;
+            let plan = Plan::resolve(&system, NodeId(0), &strategy).unwrap();
+            let level = plan.levels[0];
+            (plan.tasks.iter().map(|task| task.late).collect::<Vec<_>>(), level.late, level.drops, level.demotes)
+        };
+        let (drop, demote) = (Late::Drop, Late::Demote);
+        assert_eq!(resolved(drop), (vec![drop, Late::Continue, demote], drop, true, true));
+        assert_eq!(
+            resolved(Late::Continue),
+            (vec![Late::Continue, Late::Continue, demote], Late::Continue, false, true)
+        );
+        assert_eq!(resolved(demote), (vec![demote, Late::Continue, demote], demote, false, true));
     }
 
     #[test]

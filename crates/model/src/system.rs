@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::cpus::CpuSet;
-use crate::strategy::{Builtin, Strategy};
+use crate::strategy::{Builtin, Late, Strategy};
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Probability, Rate};
 
@@ -410,6 +410,8 @@ pub struct Task {
     pub importance: u32,
     /// For fixed priority; 1 is the most important.
     pub priority: Option<u32>,
+    /// What becomes of its late jobs; `None`: what its level says.
+    pub late: Option<Late>,
     /// Where its jobs may be preempted.
     pub preemption: Preemption,
     /// Memory that each job touches in a live run.
@@ -594,6 +596,7 @@ impl Task {
             criticality: Criticality::High,
             importance: 0,
             priority: None,
+            late: None,
             preemption: Preemption::Anywhere,
             wss: Bytes::default(),
             after: Vec::new(),

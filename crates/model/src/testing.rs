@@ -248,6 +248,7 @@ impl Tape<'_> {
             task.importance = self.pick(&[0, 1, u32::MAX]);
             // Strategies by priority need one of every task.
             task.priority = Some(self.pick(&[1, 2, 99, u32::MAX]));
+            task.late = self.pick(&[None, Some(Late::Continue), Some(Late::Drop), Some(Late::Demote)]);
             task.preemption = match self.below(3) {
                 0 => Preemption::Anywhere,
                 1 => Preemption::Until(self.span(false, task.wcet)),

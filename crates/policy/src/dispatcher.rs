@@ -1,7 +1,7 @@
 //! A node's dispatcher: events in, decisions out.
 
 use takt_model::plan::{Order, PlanError};
-use takt_model::{CpuSet, Criticality, Late, NodeId, Plan, Preemption, Span, System, Time};
+use takt_model::{CpuSet, Criticality, Late, NodeId, Plan, PlanLevel, Preemption, Span, System, Time};
 use thiserror::Error;
 
 use crate::cluster::Cluster;
@@ -394,7 +394,7 @@ impl Dispatcher {
     /// Whether it must be told when a deadline passes: some plan drops or demotes late jobs.
     #[must_use]
     pub fn wants_deadlines(&self) -> bool {
-        self.plans.iter().flat_map(|plan| &plan.levels).any(|level| level.late != Late::Continue)
+        !self.plans.iter().flat_map(|plan| &plan.levels).all(PlanLevel::continues)
     }
 
     /// Takes note of an event. Decisions made at once (drops) are appended to `decisions`; the others come
@@ -609,7 +609,7 @@ impl Dispatcher {
                 order: level.order,
                 shift_ns: task.shift_ns,
                 preemptive: level.preemptive,
-                late: level.late,
+                late: task.late,
                 importance: if level.importance_ties { *importance } else { 0 },
             };
         }

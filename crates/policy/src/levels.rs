@@ -370,7 +370,7 @@ impl Levels {
             let level = placed.and_then(|placed| plan.levels.get(placed.level as usize));
             let (Some(placed), Some(level)) = (placed, level) else { continue };
             (slot.level, slot.shift_ns) = (placed.level, placed.shift_ns);
-            (slot.order, slot.late) = (level.order, level.late);
+            (slot.order, slot.late) = (level.order, placed.late);
             slot.ties = if level.importance_ties { slot.importance } else { 0 };
         }
         self.late_rules = self.slots.iter().any(|slot| slot.late != Late::Continue);

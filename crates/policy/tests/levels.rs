@@ -84,7 +84,7 @@ fn by_dispatcher(world: &World) -> Log {
     let (mut running, mut started) = (None::<u32>, vec![false; dispatcher.slot_count()]);
     // A started job keeps its level to its end.
     let plan = Plan::resolve(&world.system, NodeId(0), &world.system.strategies[0]).unwrap();
-    let demotes = |slot: u32| plan.levels[plan.tasks[slot as usize].level as usize].late == Late::Demote;
+    let demotes = |slot: u32| plan.tasks[slot as usize].late == Late::Demote;
     let mut decisions = Vec::new();
     for now in 0..END {
         let at = Time::from_ns(now);
@@ -286,7 +286,8 @@ fn worlds() -> impl Strategy<Value = World> {
         // A started job that is demoted by a switch goes on as it was here, and below all levels there.
         let lates =
             if modes { vec![Late::Continue, Late::Drop] } else { vec![Late::Continue, Late::Drop, Late::Demote] };
-        let task = (1u64..4, 1u64..12, 4u64..40, any::<bool>(), 0u32..3);
+        let own = prop::option::weighted(0.2, prop::sample::select(lates.clone()));
+        let task = (1u64..4, 1u64..12, 4u64..40, any::<bool>(), 0u32..3, own);
         let jobs = prop::collection::vec((0u64..90, 1u64..14), 0..7);
         (
             prop::collection::vec((task, jobs), 1..7),
@@ -298,11 +299,12 @@ fn worlds() -> impl Strategy<Value = World> {
             .prop_map(move |(drawn, first, second, cancel, switch)| {
                 let mut tasks = Vec::new();
                 let mut jobs = Vec::new();
-                for (index, ((rate, wcet, deadline, high, importance), mut of)) in drawn.into_iter().enumerate() {
+                for (index, ((rate, wcet, deadline, high, importance, late), mut of)) in drawn.into_iter().enumerate() {
                     let ns = Span::from_ns;
                     tasks.push(Task {
                         deadline: ns(deadline),
                         importance,
+                        late,
                         criticality: if high { Criticality::High } else { Criticality::Low },
                         ..Task::periodic(&format!("t{index}"), ns(10 * rate), ns(wcet))
                     });

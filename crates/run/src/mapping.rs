@@ -16,8 +16,8 @@ use takt_linux::sched::{FIFO_PRIORITY_MAX, RUNTIME_MIN_NS};
 use takt_linux::{Class, Reservation};
 use takt_model::plan::{Order, PlanTask};
 use takt_model::{
-    Arrival, CpuSet, Exec, Late, NodeId, NodeSpec, Placement, Plan, Preemption, Probability, Span, StrategyRef, System,
-    Task, TaskId,
+    Arrival, CpuSet, Exec, NodeId, NodeSpec, Placement, Plan, PlanLevel, Preemption, Probability, Span, StrategyRef,
+    System, Task, TaskId,
 };
 
 use crate::error::RunError;
@@ -296,7 +296,7 @@ fn not_enforced(system: &System, node: NodeId, spec: &NodeSpec, plan: &Plan) -> 
     if spec.cancel {
         note.push_str("; no job is cancelled");
     }
-    if plan.levels.iter().any(|level| level.late != Late::Continue) {
+    if !plan.levels.iter().all(PlanLevel::continues) {
         note.push_str("; late jobs go on");
     }
     note
@@ -316,10 +316,11 @@ fn refuse_levels(plan: &Plan) -> Result<(), RunError> {
             }
             Order::Deadline | Order::Fifo => {}
         }
-        match level.late {
-            Late::Continue => {}
-            Late::Drop => return refuse("late = \"drop\" wants takt's own dispatcher"),
-            Late::Demote => return refuse("late = \"demote\" wants takt's own dispatcher"),
+        if level.drops {
+            return refuse("late = \"drop\" wants takt's own dispatcher");
+        }
+        if level.demotes {
+            return refuse("late = \"demote\" wants takt's own dispatcher");
         }
         if level.importance_ties {
             return refuse("the kernel breaks ties by wake-up, not by importance");

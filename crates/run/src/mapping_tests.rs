@@ -1,7 +1,7 @@
 use super::*;
 use takt_model::{
-    Builtin, Bytes, Criticality, Discipline, Filter, Level, Probability, Split, Strategy, StrategyId, StrategyRef,
-    Trace,
+    Builtin, Bytes, Criticality, Discipline, Filter, Late, Level, Probability, Split, Strategy, StrategyId,
+    StrategyRef, Trace,
 };
 
 const LIMITS: Limits = Limits {
@@ -88,6 +88,11 @@ fn what_the_kernel_cannot_do_is_refused_by_name() {
     let fifo = || Level::new(Filter::Rest, Discipline::Fifo);
     assert!(refused(&own(vec![Level { late: Late::Drop, ..fifo() }], tasks())).contains("late = \"drop\""));
     assert!(refused(&own(vec![Level { late: Late::Demote, ..fifo() }], tasks())).contains("late = \"demote\""));
+    // A task's own rule goes before its level's.
+    let said = |late| tasks().into_iter().map(|task| Task { late, ..task }).collect::<Vec<_>>();
+    assert!(refused(&own(vec![fifo()], said(Some(Late::Drop)))).contains("late = \"drop\""));
+    let dropping = Level { late: Late::Drop, ..fifo() };
+    assert!(mapped(&own(vec![dropping], said(Some(Late::Continue)))).is_ok());
     assert!(refused(&own(vec![Level { importance_ties: true, ..fifo() }], tasks())).contains("ties"));
     let shift = [("a".to_owned(), takt_model::Lateness::from_ns(-5))].into_iter().collect();
     let gel = Level::new(Filter::Rest, Discipline::Gel { shift });

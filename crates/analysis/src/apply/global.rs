@@ -14,7 +14,6 @@ use crate::global::{bak, bar, bcl, bcl_iterative, da_lc, ff_dbf, gfb, rta_global
 use crate::report::TestReport;
 use crate::scope::{Unit, UnitTask, ns};
 use crate::verdict::{Answer, Bound, Verdict};
-use takt_model::Late;
 use takt_model::plan::Order;
 
 mod preemptions;
@@ -363,7 +362,7 @@ fn gel_tasks(unit: &Unit) -> Result<Vec<Gel>, Inapplicable> {
     if level.order != Order::Deadline || !level.preemptive {
         return Err("needs one deadline level, preemptive".to_owned());
     }
-    if level.late != Late::Continue {
+    if !level.continues() {
         return Err("needs a level whose late jobs continue".to_owned());
     }
     if unit.m < 2 {

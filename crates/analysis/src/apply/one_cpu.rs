@@ -1,7 +1,7 @@
 //! Tests of one CPU: EDF that runs jobs to their end, fixed offsets, priorities that would work.
 
 use serde_json::{Map, json};
-use takt_model::Late;
+use takt_model::PlanLevel;
 use takt_model::plan::Order;
 
 use super::{Inapplicable, Outcome, demand_is_exact, edf_tasks, exact_for, find, of_demand, one_cpu, task_report, yes};
@@ -46,7 +46,7 @@ pub(super) fn blockers(unit: &Unit, tasks: &[EdfTask]) -> Vec<Blocker> {
 /// Bounds that count on last sections of the tasks' own, which nothing preempts, where they are closer.
 pub(super) fn sharpen(unit: &Unit, responses: &mut [Option<Response>]) {
     let plain = unit.free_of_costs()
-        && unit.levels.iter().all(|level| level.order == Order::Fifo && level.late != Late::Demote)
+        && unit.levels.iter().all(|level| level.order == Order::Fifo && !level.demotes)
         && unit.tasks.iter().all(|task| task.b == task.held && !task.chained);
     if !plain || unit.tasks.iter().all(|task| task.last <= 1) {
         return;
@@ -110,7 +110,7 @@ pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
     let mut witness = None;
     // A late job that is dropped or demoted changes the schedule from then on.
     let misses = unit.tasks.iter().zip(&responses).any(|(task, (response, _))| *response > task.d);
-    let bounded = !misses || unit.levels.iter().all(|level| level.late == Late::Continue);
+    let bounded = !misses || unit.levels.iter().all(PlanLevel::continues);
     let mut bounds = Vec::new();
     let mut reports = Vec::new();
     for (task, (response, number)) in unit.tasks.iter().zip(responses) {

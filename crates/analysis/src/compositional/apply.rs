@@ -1,7 +1,6 @@
 //! `prm` and `edp`: the tests of a component under its server's supply.
 
 use serde_json::{Map, Value, json};
-use takt_model::Late;
 
 use super::rules::{Above, Served};
 use super::tree::above;
@@ -50,7 +49,7 @@ impl Tasks {
                 Ok(Tasks::Edf(tasks))
             }
             Above::Fixed => {
-                if unit.levels.iter().any(|level| level.late == Late::Demote) {
+                if unit.levels.iter().any(|level| level.demotes) {
                     return Err("needs levels that demote no late job".to_owned());
                 }
                 let mut tasks = Vec::with_capacity(unit.tasks.len());

@@ -18,7 +18,7 @@
 
 use super::{Claim, Keys, Part, Work, fits};
 use takt_model::plan::Order;
-use takt_model::{Late, TaskId};
+use takt_model::{PlanLevel, TaskId};
 
 /// ceil((x + more) / t) C.
 pub(super) fn releases(x: u128, more: u128, t: u128, c: u128) -> Option<u128> {
@@ -37,7 +37,7 @@ impl Part {
             spec.order == Order::Laxity && spec.preemptive && several
         };
         if switch > 0 && (0..=level).any(laxity) {
-            let ends = 1 + u128::from(self.levels.iter().any(|level| level.late != Late::Continue));
+            let ends = 1 + u128::from(!self.levels.iter().all(PlanLevel::continues));
             for task in &self.tasks {
                 sum = sum.checked_add(releases(w, task.spread(), task.t.into(), ends * switch)?)?;
             }

@@ -367,11 +367,7 @@ impl Builder<'_> {
             },
             discipline,
             preemptive: f.bool("preemptive").unwrap_or(true),
-            late: match f.text("late") {
-                Some("drop") => Late::Drop,
-                Some("demote") => Late::Demote,
-                _ => Late::Continue,
-            },
+            late: f.text("late").map(late).unwrap_or_default(),
             importance_ties: f.text("ties") == Some("importance"),
         }
     }
@@ -449,6 +445,7 @@ impl Builder<'_> {
             criticality: f.text("criticality").map(criticality).unwrap_or_default(),
             importance: f.int("importance").unwrap_or(0),
             priority: f.int("priority"),
+            late: f.text("late").map(late),
             preemption: self.preemption(f, &owner),
             wss: size(f, "wss"),
             after,
@@ -571,6 +568,14 @@ fn owner(f: &Fields, index: usize) -> String {
 
 fn criticality(word: &str) -> Criticality {
     if word == "low" { Criticality::Low } else { Criticality::High }
+}
+
+fn late(word: &str) -> Late {
+    match word {
+        "drop" => Late::Drop,
+        "demote" => Late::Demote,
+        _ => Late::Continue,
+    }
 }
 
 fn size(f: &Fields, key: &str) -> Bytes {

@@ -491,6 +491,8 @@ static TASK_TABLE: Table = Table {
         key("importance", IMPORTANCE, "Tie-breaker or level of strategies that use it; larger is more important.")
             .default("0"),
         key("priority", PRIORITY, "For fixed priority; 1 is the most important.").default("none"),
+        key("late", Kind::Choice(LATES), "What becomes of its late jobs, whatever its level says of them.")
+            .default("its level's"),
         key("wss", Kind::Size, "Working set in a live run: a job walks through as much of it as its execution time allows, on from where the last one stopped.").default("\"0B\""),
     ],
 };

@@ -226,6 +226,9 @@ impl<'a> Writer<'a> {
         if let Some(priority) = task.priority {
             self.key("priority", priority);
         }
+        if let Some(late) = task.late {
+            self.key("late", format_args!("\"{}\"", LATES[late as usize]));
+        }
         if task.wss != Bytes::default() {
             self.key("wss", format_args!("\"{}\"", task.wss));
         }

@@ -144,8 +144,8 @@ impl Evidence {
         for (at, row) in plan.rows.iter().enumerate() {
             let Some(task) = task(at) else { continue };
             let level = |k: usize| {
-                let level = plan.rows_in(k)?.get(at)?.level;
-                Some((level, plan.levels_in(k)?.get(level as usize)?.late == takt_model::Late::Demote))
+                let row = plan.rows_in(k)?.get(at)?;
+                Some((row.level, row.late == takt_model::Late::Demote))
             };
             let levels = (0..=plan.modes.len()).filter_map(level).collect();
             let Task { wcet, deadline, jitter, .. } = *task;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use takt_model::file::validate;
 use takt_model::{
-    Arrival, CpuSet, Criticality, NodeId, NodeSpec, Placement, Span, Strategy, StrategyId, StrategyRef, System, Task,
-    TaskId,
+    Arrival, CpuSet, Criticality, Late, NodeId, NodeSpec, Placement, Span, Strategy, StrategyId, StrategyRef, System,
+    Task, TaskId,
 };
 
 use super::anomaly::{Anomalies, Anomaly};
@@ -39,6 +39,8 @@ pub struct Operation {
     pub importance: u32,
     /// For fixed priorities; 1 is the most important.
     pub priority: Option<u32>,
+    /// What becomes of its late jobs; `None`: what its level says.
+    pub late: Option<Late>,
     /// The names of its predecessors: its job k is released when job k of all of them is complete.
     pub after: Vec<String>,
     /// The model CPU that it runs on.
@@ -77,6 +79,7 @@ impl Operation {
             criticality: Criticality::High,
             importance: 0,
             priority: None,
+            late: None,
             after: Vec::new(),
             cpu: 0,
             backlog: None,
@@ -140,6 +143,12 @@ impl Operation {
     #[must_use]
     pub fn priority(self, priority: u32) -> Self {
         Operation { priority: Some(priority), ..self }
+    }
+
+    /// What becomes of its late jobs, whatever its level says of them.
+    #[must_use]
+    pub fn late(self, late: Late) -> Self {
+        Operation { late: Some(late), ..self }
     }
 
     /// The model CPU that it runs on.
@@ -417,6 +426,7 @@ impl Operations {
             task.deadline = operation.deadline.unwrap_or(period);
             task.criticality = operation.criticality;
             task.importance = operation.importance;
+            task.late = operation.late;
             task.priority = operation.priority;
             tasks.push(task);
         }

@@ -66,7 +66,7 @@ pub struct PlanLevelRow {
     pub priority: u8,
     /// The order in which its jobs start.
     pub discipline: Order,
-    /// What becomes of late jobs.
+    /// What becomes of late jobs of operations that do not say so themselves.
     pub late: Late,
     /// Whether importance breaks ties of the discipline, before the nominal arrival does.
     pub importance_ties: bool,
@@ -97,6 +97,8 @@ pub struct Row {
     /// How many of its jobs may wait or run at once. A System does not say: as many as may be where all keep their deadlines, at most
     /// [`BACKLOG_MAX`].
     pub backlog: u32,
+    /// What becomes of its late jobs.
+    pub late: Late,
     /// Its period or least distance; of a follower that of its source.
     pub period: Span,
     /// Whether it releases jobs.
@@ -152,14 +154,6 @@ impl Plan {
         match plan.checked_sub(1) {
             None => Some(&self.rows),
             Some(mode) => Some(&self.modes.get(mode)?.rows),
-        }
-    }
-
-    /// The levels of the same.
-    pub(super) fn levels_in(&self, plan: usize) -> Option<&[PlanLevelRow]> {
-        match plan.checked_sub(1) {
-            None => Some(&self.levels),
-            Some(mode) => Some(&self.modes.get(mode)?.levels),
         }
     }
 
@@ -263,7 +257,7 @@ impl Scheme {
         plain(&self.strategy)
     }
     fn demotes(&self) -> bool {
-        self.plan.levels.iter().any(|level| level.late == Late::Demote)
+        self.plan.levels.iter().any(|level| level.demotes)
     }
 }
 
@@ -526,6 +520,7 @@ fn rows(system: &System, node: NodeId, limits: &Limits, scheme: &Scheme) -> Opti
             priority: level.priority,
             subpriority: 0,
             shift_ns: placed.shift_ns,
+            late: placed.late,
             backlog: 1,
             period: rate.map_or(task.period, |rate| rate.period),
             takes_part: rate.is_none_or(|rate| rate.takes_part),

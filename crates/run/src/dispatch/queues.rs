@@ -88,7 +88,7 @@ impl Queues {
         places.retain(|_, place| place.cpu == cpu);
         let core = core(plan, &places, cpu, Silent)?;
         let names = plan.rows.iter().filter(|row| row.cpu == cpu).map(|row| row.name.clone()).collect();
-        let late_rules = plan.levels.iter().any(|level| level.late != Late::Continue);
+        let late_rules = plan.rows.iter().any(|row| row.late != Late::Continue);
         Ok(Queues { core: PiMutex::new(core), epoch: Epoch::now_is_zero(), names, late_rules })
     }
 

@@ -219,8 +219,8 @@ impl<'a> Reference<'a> {
     }
 
     fn late_rule(&self, task: usize) -> Late {
-        let strategy = &self.strategies[self.mode];
-        strategy.levels[place(strategy, &self.system.tasks[task]).0].late
+        let (strategy, task) = (&self.strategies[self.mode], &self.system.tasks[task]);
+        task.late.unwrap_or(strategy.levels[place(strategy, task).0].late)
     }
 
     fn drop_late(&mut self, task: usize) {
