@@ -189,7 +189,7 @@ fn too_long() -> Inapplicable {
 fn necessary(unit: &Unit) -> Outcome {
     // A job that may be omitted is no miss: only the others must get their time.
     // Nor must a server get its budget: its tasks may need less.
-    let must = |task: &&UnitTask| !(task.server || (unit.cancel && task.low));
+    let must = |task: &&UnitTask| !(task.server || task.low);
     let loads = unit.tasks.iter().filter(must).map(|task| (task.wcet, task.t));
     let hopeless = |task: &UnitTask| must(&task) && task.j.saturating_add(task.wcet) > task.d;
     let tasks: Vec<TaskReport> =
@@ -505,13 +505,13 @@ fn unbounded(unit: &Unit, task: &UnitTask, carried: &Carried) -> String {
 
 /// Whether too much demand under EDF means a miss.
 fn demand_is_exact(unit: &Unit) -> bool {
-    synchronous(unit.tasks.iter()) && unit.free_of_costs() && !(unit.cancel && unit.tasks.iter().any(|task| task.low))
+    synchronous(unit.tasks.iter()) && unit.free_of_costs() && !unit.tasks.iter().any(|task| task.low)
 }
 
 /// Whether a bound on a shared level, first come first served, comes about but for ties: tasks that arrive at any time do so as the bound supposes.
 fn shared_is_exact(unit: &Unit, task: &UnitTask) -> bool {
     let mut hep = unit.tasks.iter().filter(|other| other.level <= task.level);
-    let omitted = unit.cancel && unit.tasks.iter().any(|other| other.low && other.level <= task.level);
+    let omitted = unit.tasks.iter().any(|other| other.low && other.level <= task.level);
     unit.levels[task.level as usize].order == Order::Fifo
         && unit.levels[..=task.level as usize].iter().all(|level| level.late == Late::Continue)
         && unit.free_of_costs()
@@ -526,5 +526,5 @@ fn exact_for(unit: &Unit, task: &UnitTask) -> bool {
     unit.free_of_costs()
         && synchronous(hep.clone())
         && hep.all(|other| other.level < task.level || other.id == task.id)
-        && !(unit.cancel && unit.tasks.iter().any(|other| other.low && other.level <= task.level))
+        && !(unit.tasks.iter().any(|other| other.low && other.level <= task.level))
 }

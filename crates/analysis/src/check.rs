@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use serde_json::{Map, Value, json};
-use takt_model::{Arrival, Criticality, Exec, NodeId, Span, StrategyRef, System, Task};
+use takt_model::{Arrival, Exec, NodeId, Span, StrategyRef, System};
 
 use crate::apply::{PORTFOLIO, apply, explain, explain_kernel, explain_placement, of_components, percent};
 use crate::catalogue::TestId;
@@ -411,8 +411,7 @@ fn unsupported(system: &System, node: NodeId, distributed: Option<&Distributed>)
 fn overload(system: &System, node: NodeId) -> Option<TestReport> {
     let spec = &system.nodes[node.index()];
     system.components.iter().find(|component| component.node == node)?;
-    let must = |task: &Task| !(spec.cancel && task.criticality == Criticality::Low);
-    let must = system.tasks_of(node).filter(|(_, task)| must(task));
+    let must = system.tasks_of(node).filter(|(_, task)| !system.may_cancel(task));
     let loads: Vec<(u64, u64)> = must.map(|(_, task)| (task.wcet.as_ns(), task.period.as_ns())).collect();
     if compare_sum(loads.iter().copied(), u64::from(spec.cpus)) != Some(Ordering::Greater) {
         return None;

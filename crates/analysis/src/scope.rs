@@ -5,8 +5,7 @@
 
 use takt_model::plan::{Order, PlanError};
 use takt_model::{
-    Arrival, Costs, CpuSet, Criticality, NodeId, NodeSpec, Placement, Plan, PlanLevel, Span, StrategyRef, System, Task,
-    TaskId,
+    Arrival, Costs, CpuSet, NodeId, NodeSpec, Placement, Plan, PlanLevel, Span, StrategyRef, System, Task, TaskId,
 };
 
 use crate::compositional::Served;
@@ -58,8 +57,6 @@ pub(crate) struct Unit {
     pub(crate) costs: Option<Costs>,
     /// What ordinary threads take.
     pub(crate) ordinary: Option<Ordinary>,
-    /// Whether noncritical jobs may be omitted.
-    pub(crate) cancel: bool,
     /// The grid on which laxities are compared besides, in ns.
     pub(crate) laxity_quantum: Option<u64>,
     /// What the unit runs in; `None`: its CPUs are its own.
@@ -123,6 +120,7 @@ pub(crate) struct UnitTask {
     pub(crate) shift: i64,
     /// Whether it is released by others.
     pub(crate) chained: bool,
+    /// Whether its jobs may be omitted.
     pub(crate) low: bool,
     /// Whether its arrivals can be as dense as its period allows at any time.
     pub(crate) dense: bool,
@@ -221,10 +219,10 @@ impl Unit {
             .collect();
         let levels = plan.levels.clone();
         let laxity_quantum = spec.laxity_quantum.map(|quantum| quantum.as_ns().max(1));
-        let (costs, cancel, ordinary) = (spec.costs, spec.cancel, Ordinary::of(spec.costs));
+        let (costs, ordinary) = (spec.costs, Ordinary::of(spec.costs));
         let (served, fluid, late, open) = (None, false, 0, None);
         let mut unit =
-            Unit { scope, m, whole, levels, tasks, costs, ordinary, cancel, laxity_quantum, served, fluid, late, open };
+            Unit { scope, m, whole, levels, tasks, costs, ordinary, laxity_quantum, served, fluid, late, open };
         unit.drop_empty_levels();
         unit.block();
         unit
@@ -398,7 +396,7 @@ impl UnitTask {
             level: 0,
             shift: 0,
             chained: !task.after.is_empty(),
-            low: task.criticality == Criticality::Low,
+            low: system.may_cancel(task),
             dense: matches!(task.arrival, Arrival::Periodic | Arrival::Sporadic),
             periodic: task.arrival == Arrival::Periodic,
             sporadic: task.arrival == Arrival::Sporadic,

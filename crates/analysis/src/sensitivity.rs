@@ -418,7 +418,7 @@ fn sustainable(system: &System, in_periods: bool) -> bool {
             let spec = &system.nodes[index];
             let tasks = || system.tasks_of(node).map(|(_, task)| task);
             let offsets_alike = tasks().zip(tasks().skip(1)).all(|(a, b)| a.offset == b.offset);
-            let one = spec.cpus == 1 && spec.placement == Placement::Global && !spec.cancel;
+            let one = spec.cpus == 1 && spec.placement == Placement::Global && !system.cancels(node);
             let whole = spec.receive.is_none() && spec.send.is_none();
             one && whole && offsets_alike && ordered(system, node, in_periods)
         })

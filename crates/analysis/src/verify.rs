@@ -30,7 +30,7 @@ mod one_cpu;
 mod schedule;
 
 use takt_model::plan::Order;
-use takt_model::{Arrival, ComponentId, Costs, CpuSet, Criticality, NodeId, Plan, PlanLevel, System, TaskId};
+use takt_model::{Arrival, ComponentId, Costs, CpuSet, NodeId, Plan, PlanLevel, System, TaskId};
 
 use component::Supply;
 
@@ -468,7 +468,7 @@ fn whole_part(
         supply: None,
         inside: component.is_some(),
         quantum,
-        cancel: spec.cancel,
+        cancel: system.cancels(node),
         fluid,
         replays: 1,
     };
@@ -519,7 +519,7 @@ fn refuted(system: &System, witness: &Witness) -> Result<(String, &'static str),
             let task = &system.tasks[id.index()];
             let node = &system.nodes[task.node.index()];
             let (c, j) = (u128::from(task.wcet.as_ns()), u128::from(system.release_jitter(id).as_ns()));
-            let must = !(node.cancel && task.criticality == Criticality::Low);
+            let must = !system.may_cancel(task);
             if must && c + j > task.deadline.as_ns().into() {
                 return Ok((node.name.clone(), "too-long"));
             }
@@ -530,7 +530,7 @@ fn refuted(system: &System, witness: &Witness) -> Result<(String, &'static str),
             let (spec, cpus) = (&system.nodes[id.index()], set(cpus)?);
             let mut sum = 0u128;
             for (id, task) in system.tasks_of(id) {
-                let must = !(spec.cancel && task.criticality == Criticality::Low);
+                let must = !system.may_cancel(task);
                 let dense = matches!(task.arrival, Arrival::Periodic | Arrival::Sporadic);
                 if must && dense && allowed(system, None, id)?.is_subset(&cpus) {
                     // Rounded down: above the limit here is above it.

@@ -61,6 +61,16 @@ typedef enum {
   TAKT_LATE_DEMOTE = 3,
 } takt_late;
 
+// Whether an operation's jobs are omitted once they can no longer be in time; only of noncritical ones.
+typedef enum {
+  // As the set says.
+  TAKT_CANCEL_SET = 0,
+  // Never.
+  TAKT_CANCEL_NEVER = 1,
+  // Always.
+  TAKT_CANCEL_ALWAYS = 2,
+} takt_cancel;
+
 // How the patterns of a subscription belong together.
 typedef enum {
   // The first event that one of them means.
@@ -121,6 +131,8 @@ typedef struct {
   uint32_t backlog;
   // What becomes of its late jobs: a takt_late.
   uint32_t late;
+  // Whether its jobs are omitted once they can no longer be in time: a takt_cancel.
+  uint32_t cancel;
   // The names of its predecessors; may be null where there are none.
   const char *const *after;
   // How many there are.

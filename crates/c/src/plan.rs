@@ -54,6 +54,26 @@ impl takt_late {
     }
 }
 
+/// Whether an operation's jobs are omitted once they can no longer be in time; only of noncritical ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub enum takt_cancel {
+    /// As the set says.
+    Set = 0,
+    /// Never.
+    Never = 1,
+    /// Always.
+    Always = 2,
+}
+
+impl takt_cancel {
+    /// The rule of this number; nothing of one that leaves it to the set.
+    fn of(number: u32) -> Option<Option<bool>> {
+        let rules = [(takt_cancel::Set, None), (takt_cancel::Never, Some(false)), (takt_cancel::Always, Some(true))];
+        rules.into_iter().find(|(cancel, _)| *cancel as u32 == number).map(|(_, rule)| rule)
+    }
+}
+
 /// What an operation is like. Zero is a value for all that may be left out.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -82,6 +102,8 @@ pub struct takt_operation {
     pub backlog: u32,
     /// What becomes of its late jobs: a takt_late.
     pub late: u32,
+    /// Whether its jobs are omitted once they can no longer be in time: a takt_cancel.
+    pub cancel: u32,
     /// The names of its predecessors; may be null where there are none.
     pub after: *const *const c_char,
     /// How many there are.
@@ -162,7 +184,9 @@ pub unsafe extern "C" fn takt_operations_add(
         }
         let late = takt_late::of(wanted.late);
         let late = late.ok_or_else(|| Wrong::invalid(format_args!("operation \"{name}\" has no takt_late")))?;
-        operation = Operation { late, ..operation };
+        let cancel = takt_cancel::of(wanted.cancel);
+        let cancel = cancel.ok_or_else(|| Wrong::invalid(format_args!("operation \"{name}\" has no takt_cancel")))?;
+        operation = Operation { late, cancel, ..operation };
         if wanted.priority > 0 {
             operation = operation.priority(wanted.priority);
         }

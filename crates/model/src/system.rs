@@ -412,6 +412,8 @@ pub struct Task {
     pub priority: Option<u32>,
     /// What becomes of its late jobs; `None`: what its level says.
     pub late: Option<Late>,
+    /// Whether its jobs are omitted once they can no longer be in time, if it is of low criticality; `None`: what its node says.
+    pub cancel: Option<bool>,
     /// Where its jobs may be preempted.
     pub preemption: Preemption,
     /// Memory that each job touches in a live run.
@@ -597,6 +599,7 @@ impl Task {
             importance: 0,
             priority: None,
             late: None,
+            cancel: None,
             preemption: Preemption::Anywhere,
             wss: Bytes::default(),
             after: Vec::new(),
@@ -655,6 +658,20 @@ impl System {
         let costs = self.nodes.get(task.node.index()).and_then(|node| node.costs);
         let latency = costs.filter(|_| task.after.is_empty()).map_or(Span::ZERO, |costs| costs.latency);
         task.jitter.saturating_add(latency)
+    }
+
+    /// Whether jobs of a task of this System may be omitted: it is of low criticality, and the task says so, or its node where it does not.
+    #[must_use]
+    pub fn may_cancel(&self, task: &Task) -> bool {
+        let of_node = || self.nodes.get(task.node.index()).is_some_and(|node| node.cancel);
+        task.criticality == Criticality::Low && task.cancel.unwrap_or_else(of_node)
+    }
+
+    /// Whether a node may omit jobs, were there such as it may: it says so, or one of its tasks.
+    #[must_use]
+    pub fn cancels(&self, node: NodeId) -> bool {
+        self.nodes.get(node.index()).is_some_and(|node| node.cancel)
+            || self.tasks_of(node).any(|(_, task)| task.cancel == Some(true))
     }
 
     /// The tasks of a node in file order.

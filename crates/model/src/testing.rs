@@ -245,6 +245,9 @@ impl Tape<'_> {
                 task.cpus = Some(set);
             }
             task.criticality = self.pick(&[Criticality::High, Criticality::Low]);
+            if task.criticality == Criticality::Low {
+                task.cancel = self.pick(&[None, Some(false), Some(true)]);
+            }
             task.importance = self.pick(&[0, 1, u32::MAX]);
             // Strategies by priority need one of every task.
             task.priority = Some(self.pick(&[1, 2, 99, u32::MAX]));

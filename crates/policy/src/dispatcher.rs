@@ -1,7 +1,7 @@
 //! A node's dispatcher: events in, decisions out.
 
 use takt_model::plan::{Order, PlanError};
-use takt_model::{CpuSet, Criticality, Late, NodeId, Plan, PlanLevel, Preemption, Span, System, Time};
+use takt_model::{CpuSet, Late, NodeId, Plan, PlanLevel, Preemption, Span, System, Time};
 use thiserror::Error;
 
 use crate::cluster::Cluster;
@@ -350,7 +350,7 @@ impl Dispatcher {
             state: State::Empty,
             job: Job { slot: 0, release: Time::ZERO, arrival: Time::ZERO, deadline: Time::ZERO },
             cluster: *cluster as u32,
-            cancellable: spec.cancel && task.criticality == Criticality::Low,
+            cancellable: system.may_cancel(task),
             demoted: false,
             last_cpu: None,
             since: Time::ZERO,

@@ -9,7 +9,7 @@
 //! started keeps its thread, and so its level, to its end: through demotion and through a change of plan, too.
 
 use takt_model::plan::Order;
-use takt_model::{CpuSet, Criticality, Late, NodeId, Plan, Span, System, TaskId, Time};
+use takt_model::{CpuSet, Late, NodeId, Plan, Span, System, TaskId, Time};
 
 use crate::dispatcher::{Job, PolicyError, plans};
 use crate::rank::{Phase, Rank, ordered};
@@ -152,7 +152,7 @@ impl Levels {
                 late: Late::Continue,
                 ties: 0,
                 importance: task.importance,
-                cancellable: spec.cancel && task.criticality == Criticality::Low,
+                cancellable: system.may_cancel(task),
                 wcet: task.wcet,
                 demoted: false,
                 state: State::Empty,

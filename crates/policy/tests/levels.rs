@@ -287,7 +287,9 @@ fn worlds() -> impl Strategy<Value = World> {
         let lates =
             if modes { vec![Late::Continue, Late::Drop] } else { vec![Late::Continue, Late::Drop, Late::Demote] };
         let own = prop::option::weighted(0.2, prop::sample::select(lates.clone()));
-        let task = (1u64..4, 1u64..12, 4u64..40, any::<bool>(), 0u32..3, own);
+        // Of low criticality: its own rule of cancellation.
+        let rules = (own, prop::option::weighted(0.3, any::<bool>()));
+        let task = (1u64..4, 1u64..12, 4u64..40, any::<bool>(), 0u32..3, rules);
         let jobs = prop::collection::vec((0u64..90, 1u64..14), 0..7);
         (
             prop::collection::vec((task, jobs), 1..7),
@@ -299,12 +301,15 @@ fn worlds() -> impl Strategy<Value = World> {
             .prop_map(move |(drawn, first, second, cancel, switch)| {
                 let mut tasks = Vec::new();
                 let mut jobs = Vec::new();
-                for (index, ((rate, wcet, deadline, high, importance, late), mut of)) in drawn.into_iter().enumerate() {
+                for (index, ((rate, wcet, deadline, high, importance, (late, cancel)), mut of)) in
+                    drawn.into_iter().enumerate()
+                {
                     let ns = Span::from_ns;
                     tasks.push(Task {
                         deadline: ns(deadline),
                         importance,
                         late,
+                        cancel: cancel.filter(|_| !high),
                         criticality: if high { Criticality::High } else { Criticality::Low },
                         ..Task::periodic(&format!("t{index}"), ns(10 * rate), ns(wcet))
                     });

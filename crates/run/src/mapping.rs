@@ -233,7 +233,7 @@ fn map(
     }
     let mut mapping = Mapping { tasks, domains: Vec::new(), notes: Vec::new() };
     if options.best_effort {
-        mapping.notes.push(not_enforced(system, node, spec, &plan));
+        mapping.notes.push(not_enforced(system, node, &plan));
     } else {
         if !options.force {
             refuse_overload(system, &mapping.tasks, limits)?;
@@ -274,7 +274,7 @@ fn refuse_dispatching(system: &System, node: NodeId, spec: &NodeSpec) -> Result<
     if has_modes(system, node) {
         return Err(unenforceable("mode of node", &spec.name, "the kernel keeps one strategy"));
     }
-    if spec.cancel {
+    if system.cancels(node) {
         return Err(unenforceable("node", &spec.name, "cancel = true wants takt's own dispatcher"));
     }
     Ok(())
@@ -285,7 +285,7 @@ fn has_modes(system: &System, node: NodeId) -> bool {
 }
 
 /// What SCHED_OTHER makes of it, for the log and the screen.
-fn not_enforced(system: &System, node: NodeId, spec: &NodeSpec, plan: &Plan) -> String {
+fn not_enforced(system: &System, node: NodeId, plan: &Plan) -> String {
     let mut note = format!(
         "best effort: all threads run under SCHED_OTHER, which guarantees nothing; strategy \"{}\" is not enforced",
         plan.name
@@ -293,7 +293,7 @@ fn not_enforced(system: &System, node: NodeId, spec: &NodeSpec, plan: &Plan) -> 
     if has_modes(system, node) {
         note.push_str(", nor are its modes");
     }
-    if spec.cancel {
+    if system.cancels(node) {
         note.push_str("; no job is cancelled");
     }
     if !plan.levels.iter().all(PlanLevel::continues) {

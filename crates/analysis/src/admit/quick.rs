@@ -204,7 +204,7 @@ fn is_quick(system: &System, node: NodeId) -> bool {
     let spec = &system.nodes[node.index()];
     let known = matches!(spec.strategy, StrategyRef::Builtin(Builtin::Edf | Builtin::Rm | Builtin::Dm | Builtin::Fp));
     // Timers that are late are jitter of every task.
-    let clear = !spec.cancel
+    let clear = !system.cancels(node)
         && spec.costs.is_none_or(|costs| costs.latency.is_zero() && costs.ordinary.is_zero())
         && spec.receive.is_none()
         && spec.send.is_none()

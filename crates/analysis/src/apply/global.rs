@@ -473,8 +473,7 @@ pub(super) fn apply_exact(unit: &Unit) -> Result<Outcome, Inapplicable> {
     if !unit.free_of_costs() {
         return Err("needs a node without costs".to_owned());
     }
-    if unit.levels.iter().any(|level| level.importance_ties) || (unit.cancel && unit.tasks.iter().any(|task| task.low))
-    {
+    if unit.levels.iter().any(|level| level.importance_ties) || unit.tasks.iter().any(|task| task.low) {
         return Err("needs ties by arrival, and jobs that are never omitted".to_owned());
     }
     let tasks = plain(unit);

@@ -90,7 +90,7 @@ pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
             "needs levels that are fifo, or preemptive and by deadline, with ties by arrival: that of \"{name}\" is not"
         ));
     }
-    if unit.cancel && unit.tasks.iter().any(|task| task.low) {
+    if unit.tasks.iter().any(|task| task.low) {
         return Err("needs a node that omits no job (cancel)".to_owned());
     }
     let key = |task: &UnitTask| match unit.levels[task.level as usize].order {

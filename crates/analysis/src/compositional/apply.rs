@@ -263,7 +263,7 @@ pub(crate) fn mpr(unit: &Unit, carried: &Carried) -> Result<Said, String> {
 /// Whether the tasks need more than the server ever gives.
 pub(crate) fn overload(unit: &Unit, served: &Served) -> Option<String> {
     let (period, budget) = served.interface.filter(|_| served.capped)?;
-    let must = unit.tasks.iter().filter(|task| !task.server && task.dense && !(unit.cancel && task.low));
+    let must = unit.tasks.iter().filter(|task| !task.server && task.dense && !task.low);
     let loads = must.map(|task| (task.wcet, task.t));
     let most = u128::from(unit.m) * u128::from(period);
     // Of a component on many CPUs with long periods this is not worth telling.

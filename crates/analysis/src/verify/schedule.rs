@@ -57,7 +57,7 @@ pub fn first_miss(
     {
         return Err(format!("node \"{}\" holds more than tasks under one strategy", spec.name));
     }
-    if spec.cancel || !spec.costs.as_ref().is_none_or(free) {
+    if system.cancels(node) || !spec.costs.as_ref().is_none_or(free) {
         return Err(format!("node \"{}\" may cancel jobs, or has costs", spec.name));
     }
     let part = whole_part(system, None, node, None, cpus, &vec![0; system.tasks.len()])?;

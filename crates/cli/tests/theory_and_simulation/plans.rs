@@ -30,7 +30,11 @@ fn operations(dice: &mut Dice) -> Operations {
             let most = if dice.chance(30) { 4 * period } else { period };
             operation = operation.deadline(dice.ns(wcet, most));
         }
-        set.add(if dice.chance(30) { operation.noncritical() } else { operation });
+        if dice.chance(30) {
+            operation = operation.noncritical();
+            operation.cancel = dice.pick(&[None, None, Some(false), Some(true)]);
+        }
+        set.add(operation);
     }
     set
 }

@@ -446,6 +446,7 @@ impl Builder<'_> {
             importance: f.int("importance").unwrap_or(0),
             priority: f.int("priority"),
             late: f.text("late").map(late),
+            cancel: f.bool("cancel"),
             preemption: self.preemption(f, &owner),
             wss: size(f, "wss"),
             after,

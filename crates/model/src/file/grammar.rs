@@ -493,6 +493,8 @@ static TASK_TABLE: Table = Table {
         key("priority", PRIORITY, "For fixed priority; 1 is the most important.").default("none"),
         key("late", Kind::Choice(LATES), "What becomes of its late jobs, whatever its level says of them.")
             .default("its level's"),
+        key("cancel", Kind::Bool, "Whether a job is omitted once it can no longer be in time, whatever its node says; only of `criticality = \"low\"`.")
+            .default("its node's"),
         key("wss", Kind::Size, "Working set in a live run: a job walks through as much of it as its execution time allows, on from where the last one stopped.").default("\"0B\""),
     ],
 };

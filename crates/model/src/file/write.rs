@@ -229,6 +229,9 @@ impl<'a> Writer<'a> {
         if let Some(late) = task.late {
             self.key("late", format_args!("\"{}\"", LATES[late as usize]));
         }
+        if let Some(cancel) = task.cancel {
+            self.key("cancel", cancel);
+        }
         if task.wss != Bytes::default() {
             self.key("wss", format_args!("\"{}\"", task.wss));
         }

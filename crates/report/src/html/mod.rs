@@ -231,7 +231,8 @@ pub fn is_no_proof(system: &System, duration: Span) -> bool {
             || !task.jitter.is_zero()
             || !task.after.is_empty()
     });
-    let cancels = system.nodes.iter().any(|node| node.cancel);
+    let cancels =
+        system.nodes.iter().any(|node| node.cancel) || system.tasks.iter().any(|task| task.cancel == Some(true));
     let touchy = |strategy: StrategyRef| {
         system.strategy(strategy).levels.iter().any(|level| !level.preemptive || level.discipline == Discipline::Laxity)
     };

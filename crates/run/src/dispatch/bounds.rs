@@ -227,8 +227,6 @@ struct Meetings<'a> {
     roots: Vec<Rc<BTreeSet<TaskId>>>,
     /// How many tasks the node has.
     count: u64,
-    /// Whether noncritical jobs that can no longer be in time are omitted.
-    cancel: bool,
     /// Of each task that is released while a job of its level and CPU runs, for all before it is on other CPUs or more important: how
     /// many are before it at most. `None` of a follower that is released when its level is between two jobs.
     interrupting: Vec<Option<u64>>,
@@ -236,8 +234,6 @@ struct Meetings<'a> {
 
 impl<'a> Meetings<'a> {
     fn of(system: &'a System, placed: &[Placed], levels: &BTreeMap<TaskId, u32>) -> Self {
-        let node = placed.first().and_then(|(_, task, _)| system.nodes.get(task.node.index()));
-        let cancel = node.is_some_and(|node| node.cancel);
         let before: Vec<Vec<usize>> =
             system.tasks.iter().map(|task| task.after.iter().map(|id| id.index()).collect()).collect();
         let places: BTreeMap<TaskId, (u32, u32)> =
@@ -269,7 +265,7 @@ impl<'a> Meetings<'a> {
                 (*slot, *kept) = (from, all);
             }
         }
-        Meetings { system, roots, count: placed.len() as u64, cancel, interrupting }
+        Meetings { system, roots, count: placed.len() as u64, interrupting }
     }
 
     /// The task of a queue, sorted by C, that makes a job late by blocking it longest, and for how long.
@@ -292,7 +288,7 @@ impl<'a> Meetings<'a> {
     /// Whether a job may be cancelled though only others that execute next to nothing run before it.
     fn may_be_cancelled(&self, task: &Task) -> bool {
         let spare = task.deadline.saturating_sub(task.wcet);
-        self.cancel && task.criticality == Criticality::Low && spare < Span::from_ns(self.count)
+        self.system.may_cancel(task) && spare < Span::from_ns(self.count)
     }
 
     /// How long before a release of `one` a job of `by` is sure to start in some run, at least 1 ns; the others then execute

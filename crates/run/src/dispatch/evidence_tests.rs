@@ -438,7 +438,7 @@ fn followers_that_a_disturbance_brings_together_are_no_load() {
 #[test]
 fn a_demoted_job_is_late_for_what_was_before_it_was_demoted() {
     let mut plan = plan(&[(100_000, 4_000, true), (100_000, 4_000, true), (10_000, 5_000, true)], Builtin::Edf);
-    plan.levels[0].late = takt_model::Late::Demote;
+    plan.rows.iter_mut().for_each(|row| row.late = takt_model::Late::Demote);
     // Others have the CPU until 11 ms; all come then, and the one that is late by then goes last.
     let mut seen = vec![(0, What::Other { cpu: 0, thread: thread(9, "other") })];
     let late = JobKey { task: TaskId(2), number: 0 };

@@ -41,6 +41,8 @@ pub struct Operation {
     pub priority: Option<u32>,
     /// What becomes of its late jobs; `None`: what its level says.
     pub late: Option<Late>,
+    /// Whether its jobs are omitted once they can no longer be in time, if it is noncritical; `None`: what the set says.
+    pub cancel: Option<bool>,
     /// The names of its predecessors: its job k is released when job k of all of them is complete.
     pub after: Vec<String>,
     /// The model CPU that it runs on.
@@ -80,6 +82,7 @@ impl Operation {
             importance: 0,
             priority: None,
             late: None,
+            cancel: None,
             after: Vec::new(),
             cpu: 0,
             backlog: None,
@@ -149,6 +152,12 @@ impl Operation {
     #[must_use]
     pub fn late(self, late: Late) -> Self {
         Operation { late: Some(late), ..self }
+    }
+
+    /// Whether its jobs are omitted once they can no longer be in time, whatever the set says; only of a noncritical one.
+    #[must_use]
+    pub fn cancel(self, cancel: bool) -> Self {
+        Operation { cancel: Some(cancel), ..self }
     }
 
     /// The model CPU that it runs on.
@@ -427,6 +436,7 @@ impl Operations {
             task.criticality = operation.criticality;
             task.importance = operation.importance;
             task.late = operation.late;
+            task.cancel = operation.cancel;
             task.priority = operation.priority;
             tasks.push(task);
         }
@@ -480,6 +490,9 @@ fn wrong_values(operation: &Operation, anomalies: &mut Vec<Anomaly>) {
     }
     if operation.priority == Some(0) {
         anomalies.push(value(operation, "priority", 0, "1 is the most important"));
+    }
+    if operation.cancel == Some(true) && operation.criticality == Criticality::High {
+        anomalies.push(value(operation, "cancel", true, "critical jobs are never cancelled: make it noncritical"));
     }
     match operation.backlog {
         Some(0) => anomalies.push(value(operation, "backlog", 0, "at least 1 job must find a place")),

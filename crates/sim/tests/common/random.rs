@@ -165,6 +165,9 @@ fn task(dice: &mut Dice, system: &System, prefix: &str, number: usize) -> Task {
     }
     task.cpus = affinity(dice, &system.nodes[0]);
     task.late = if dice.chance(25) { Some(dice.pick(&[Late::Continue, Late::Drop, Late::Demote])) } else { None };
+    if task.criticality == Criticality::Low && dice.chance(30) {
+        task.cancel = Some(dice.chance(50));
+    }
     task
 }
 

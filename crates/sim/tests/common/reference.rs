@@ -452,7 +452,8 @@ impl<'a> Reference<'a> {
             }
             let (spec, job) = (&self.system.tasks[task], &self.jobs[task][0]);
             let left = job.deadline.saturating_sub(self.now);
-            let may_cancel = self.spec().cancel && spec.criticality == Criticality::Low && !job.started;
+            let may_cancel =
+                spec.criticality == Criticality::Low && spec.cancel.unwrap_or(self.spec().cancel) && !job.started;
             if may_cancel && spec.wcet.as_ns() > left {
                 omitted.push(task);
             } else {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Check, Part};
 use crate::cpus::CpuSet;
 use crate::file::read::name_fault;
-use crate::system::{Arrival, Exec, Preemption, Task, Trace};
+use crate::system::{Arrival, Criticality, Exec, Preemption, Task, Trace};
 use crate::time::Span;
 use crate::units::Probability;
 
@@ -26,6 +26,12 @@ impl Check<'_> {
             if task.priority == Some(0) {
                 let owner = self.owner(part);
                 self.error(part, "priority", format!("priority 0 of {owner} is out of range; 1 is the most important"));
+            }
+            if task.cancel == Some(true) && task.criticality != Criticality::Low {
+                let owner = self.owner(part);
+                let message =
+                    format!("cancel = true of {owner} wants criticality = \"low\": critical jobs are never cancelled");
+                self.error(part, "cancel", message);
             }
             self.task_place(part, task);
             self.preemption(part, task);
