@@ -67,7 +67,7 @@ fn operations(count: u32) -> Operations {
     for at in 0..u64::from(count) {
         // Deadlines without order, all in the far future, so that none passes meanwhile.
         let deadline = Span::from_s(1000).saturating_add(Span::from_us(at * 7919 % 104_729));
-        operations.add(Operation::sporadic(&format!("o{at}"), ns(1)).wcet(ns(1)).deadline(deadline));
+        operations.add(Operation::sporadic(&format!("o{at}"), ns(1)).wcet(ns(1)).deadline(deadline).backlog(1));
     }
     operations
 }
@@ -148,7 +148,11 @@ fn hand_over(rounds: usize) {
 fn dispatched(to: u32) -> Option<Hands> {
     let cpus = sched::affinity();
     let operations = Operations::new("hand-over").cpus(to + 1).with(
-        Operation::sporadic("event", Span::from_us(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1)).on_cpu(to),
+        Operation::sporadic("event", Span::from_us(1))
+            .wcet(Span::from_ns(1))
+            .deadline(Span::from_s(1))
+            .backlog(1)
+            .on_cpu(to),
     );
     let plan = operations.compute(&Builtin::Edf.strategy(), &Limits::default()).ok()?;
     let (seen, clock) = (Arc::new(AtomicU64::new(0)), Epoch::now_is_zero());

@@ -68,8 +68,11 @@ fn main() -> ExitCode {
 
 /// A channel whose only consumer says when it was called.
 fn consumer(to: u32, clock: Epoch, seen: &Arc<AtomicU64>) -> Option<(Channel, Dispatching)> {
-    let event =
-        Operation::sporadic("event", Span::from_us(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1)).on_cpu(to);
+    let event = Operation::sporadic("event", Span::from_us(1))
+        .wcet(Span::from_ns(1))
+        .deadline(Span::from_s(1))
+        .backlog(1)
+        .on_cpu(to);
     let plan = Operations::new("events").cpus(to + 1).with(event);
     let plan = plan.compute(&Builtin::Edf.strategy(), &Limits::default()).ok()?;
     let channel = Channel::new(Options::default());

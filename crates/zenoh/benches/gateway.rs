@@ -116,7 +116,8 @@ fn hand_overs(epoch: Epoch, seen: &AtomicU64, mut push: impl FnMut()) -> Round {
 }
 
 fn plan() -> Option<Plan> {
-    let event = Operation::sporadic("event", Span::from_us(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1));
+    let event =
+        Operation::sporadic("event", Span::from_us(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1)).backlog(1);
     Operations::new("events").with(event).compute(&Builtin::Edf.strategy(), &Limits::default()).ok()
 }
 

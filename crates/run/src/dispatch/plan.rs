@@ -94,8 +94,8 @@ pub struct Row {
     pub subpriority: u32,
     /// Constant that its level adds to its absolute deadlines (discipline `gel`), in nanoseconds; zero elsewhere.
     pub shift_ns: i64,
-    /// How many of its jobs may wait or run at once. A System does not say: as many as may be where all keep their deadlines, at most
-    /// [`BACKLOG_MAX`].
+    /// How many of its jobs may wait or run at once. A System does not say: as many as may be where all keep their deadlines, 1024 at
+    /// most.
     pub backlog: u32,
     /// What becomes of its late jobs.
     pub late: Late,
@@ -416,6 +416,9 @@ fn too_few(schemes: &[Scheme], limits: &Limits) -> Option<(usize, Anomaly)> {
 /// No level has more threads on a CPU.
 pub const THREADS_MAX: u32 = 256;
 
+/// No longer backlog is made for an operation that names none: each job that may wait has its place from the start.
+const BACKLOG_OWN: u32 = 1024;
+
 /// No operation has room for more jobs.
 pub const BACKLOG_MAX: u32 = 65_536;
 
@@ -435,7 +438,7 @@ fn table(system: &System, node: NodeId, limits: &Limits, schemes: &[Scheme]) -> 
     }
     let needed = needed_backlogs(system, schemes);
     for row in modes.iter_mut().flat_map(|mode| &mut mode.rows) {
-        row.backlog = needed.get(row.task.index()).map_or(1, |needed| BACKLOG_MAX.min(*needed));
+        row.backlog = needed.get(row.task.index()).map_or(1, |needed| BACKLOG_OWN.min(*needed));
     }
     let spec = planned.nodes.get_mut(node.index())?;
     let cancel = spec.cancel;
