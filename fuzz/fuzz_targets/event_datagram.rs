@@ -39,5 +39,5 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn beat() -> Datagram<'static> {
     let remaining = takt_model::Span::MAX;
-    Datagram { hops: 0, node: 1, incarnation: 0, sequence: 0, clock: 0, sent: 0, remaining, body: Body::Beat }
+    Datagram { hops: 0, node: 1, incarnation: 0, sequence: 0, clock: 0, sent: 0, remaining, due: remaining, body: Body::Beat }
 }

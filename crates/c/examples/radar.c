@@ -133,13 +133,24 @@ int main(int argc, char **argv) {
     TRY(takt_channel_supplier(channel, 7, &radar));
 
     for (int sweep = 0; sweep < 20; ++sweep) {
+        if (sweep == 10) {
+            /* From now on tracks of the newest sweep only, of 50 ms at most. */
+            takt_pattern track = {TRACK, UINT32_MAX, 0, 0};
+            takt_quality fresh;
+            memset(&fresh, 0, sizeof fresh);
+            fresh.ttl_ns = 50 * MS;
+            fresh.latest = true;
+            TRY(takt_subscription_reconnect(steers, TAKT_GROUP_ANY, &track, 1, &fresh));
+            TRY(takt_subscription_suspend(draws));
+        }
         struct timespec pause = {0, 5 * 1000 * 1000};
         takt_pushed pushed;
-        PUSH(takt_supplier_push(radar, TRACK, (const uint8_t *)"north", 5, 100 * MS, &pushed));
-        PUSH(takt_supplier_push(radar, WEATHER, NULL, 0, 0, NULL));
+        PUSH(takt_supplier_push(radar, TRACK, (const uint8_t *)"north", 5, 20 * MS, 100 * MS, &pushed));
+        PUSH(takt_supplier_push(radar, WEATHER, NULL, 0, 0, 0, NULL));
         nanosleep(&pause, NULL);
         TRY(takt_dispatcher_drain(dispatcher));
     }
+    TRY(takt_subscription_resume(draws));
     TRY(takt_channel_disconnect(channel));
     TRY(takt_dispatcher_stop(dispatcher));
     {
@@ -156,6 +167,18 @@ int main(int argc, char **argv) {
                 fprintf(stderr, "%lu steps, %lu tracks\n", steps, seen);
                 return 1;
             }
+        }
+    }
+    {
+        takt_event_counts tracks, weather;
+        TRY(takt_subscription_counts(steers, &tracks));
+        TRY(takt_subscription_counts(draws, &weather));
+        printf("tracks: %llu complete, %llu handled, of these %llu late; %llu passed the display by\n",
+               (unsigned long long)tracks.complete, (unsigned long long)tracks.handled, (unsigned long long)tracks.late,
+               (unsigned long long)weather.suspended);
+        if (tracks.complete != 20 || tracks.handled != seen || weather.suspended != 20) {
+            fprintf(stderr, "%lu tracks seen\n", seen);
+            return 1;
         }
     }
     if (steps == 0 || seen == 0) {

@@ -31,9 +31,12 @@ int main(void) {
     /* Null pointers are answered, and freeing them is no harm. */
     if (takt_dispatcher_new(NULL, &dispatcher) != TAKT_STATUS_INVALID ||
         takt_dispatcher_start(NULL, NULL) != TAKT_STATUS_INVALID || takt_operation_push(NULL) != TAKT_STATUS_INVALID ||
-        takt_supplier_push(NULL, 1, NULL, 0, 0, NULL) != TAKT_STATUS_INVALID || takt_plan_text(NULL, NULL, 0) != 0 ||
+        takt_supplier_push(NULL, 1, NULL, 0, 0, 0, NULL) != TAKT_STATUS_INVALID || takt_plan_text(NULL, NULL, 0) != 0 ||
         takt_plan_mode(NULL, "landing") != SIZE_MAX || takt_plan_guarded(NULL, 1, "a", NULL, 0) != 0 || takt_dispatcher_adaptive(NULL, 1, NULL, 0) != TAKT_STATUS_INVALID ||
-        takt_dispatcher_now_ns(NULL) != 0) {
+        takt_dispatcher_now_ns(NULL) != 0 ||
+        takt_subscription_reconnect(NULL, TAKT_GROUP_ANY, NULL, 0, NULL) != TAKT_STATUS_INVALID ||
+        takt_subscription_suspend(NULL) != TAKT_STATUS_INVALID || takt_subscription_resume(NULL) != TAKT_STATUS_INVALID ||
+        takt_subscription_counts(NULL, NULL) != TAKT_STATUS_INVALID) {
         return 1;
     }
     takt_plan_free(plan);

@@ -189,6 +189,36 @@ typedef struct {
   uint32_t source_mask;
 } takt_pattern;
 
+// With what quality of service a subscription has its events, beside its operation's level and deadline. All zeros: as a new subscription.
+typedef struct {
+  // How soon after its push an event should have been handled, in ns; its own deadline holds where that is earlier. Zero: its own.
+  uint64_t deadline_ns;
+  // How long after its push an event is of use here, in ns; its own time to live holds where that is shorter. Zero: its own.
+  uint64_t ttl_ns;
+  // Whether the newest events take the place of those that wait, and wait for the least distance (the operation has a backlog of 2 or more).
+  bool latest;
+} takt_quality;
+
+// What became of the sets of events that a subscription waited for: complete = handled + expired + rejected + omitted + replaced + what waits.
+typedef struct {
+  // Times that its patterns were there.
+  uint64_t complete;
+  // Of these, those that its handler was called for.
+  uint64_t handled;
+  // Of those handled, those whose handler returned after a deadline of their events.
+  uint64_t late;
+  // Whose time to live was over when its job ran.
+  uint64_t expired;
+  // That the operation was not pushed for.
+  uint64_t rejected;
+  // Whose job was omitted or dropped.
+  uint64_t omitted;
+  // Whose place newer ones took.
+  uint64_t replaced;
+  // Events that came while it was suspended.
+  uint64_t suspended;
+} takt_event_counts;
+
 // An event as a handler is given it; of use during that call.
 typedef struct {
   // Its type.
@@ -199,6 +229,8 @@ typedef struct {
   uint64_t number;
   // When it was pushed.
   uint64_t sent_ns;
+  // Its deadline; all ones: it has none of its own.
+  uint64_t due_ns;
   // After this it is of no use; all ones: never.
   uint64_t expires_ns;
   // What its supplier said.
@@ -415,6 +447,26 @@ takt_status takt_channel_subscribe(const takt_channel *channel,
                                    size_t count,
                                    takt_subscription **into);
 
+// It waits for these patterns from now on, and with this quality of service (null: that of a new subscription); what waits for its handler stays. By any thread.
+// `subscription` came from takt_channel_subscribe, `patterns` points to `count` of them, `quality` is null or points to one.
+takt_status takt_subscription_reconnect(const takt_subscription *subscription,
+                                        uint32_t group,
+                                        const takt_pattern *patterns,
+                                        size_t count,
+                                        const takt_quality *quality);
+
+// Events pass it by until takt_subscription_resume; what it has of a group is forgotten then. By any thread.
+// `subscription` came from takt_channel_subscribe.
+takt_status takt_subscription_suspend(const takt_subscription *subscription);
+
+// It waits again, from now on. By any thread.
+// `subscription` came from takt_channel_subscribe.
+takt_status takt_subscription_resume(const takt_subscription *subscription);
+
+// What became of what it waited for, so far.
+// `subscription` came from takt_channel_subscribe, `into` may be written.
+takt_status takt_subscription_counts(const takt_subscription *subscription, takt_event_counts *into);
+
 // Gives an operation that subscribed its handler, which is called with `user`. To be called before the start.
 // `dispatcher` and `subscription` came from calls that make them, `operation` is a string, that of the subscription. `handler` and `user` are as for takt_dispatcher_on.
 takt_status takt_dispatcher_on_events(takt_dispatcher *dispatcher,
@@ -443,13 +495,14 @@ void takt_channel_free(takt_channel *channel);
 // `channel` came from takt_channel_new, `into` may be written.
 takt_status takt_channel_supplier(const takt_channel *channel, uint32_t source, takt_supplier **into);
 
-// Pushes an event, by any thread, which is of no use after `ttl_ns` (zero: it does not expire). Takes locks with priority inheritance for moments and copies the payload, allocates nothing, and never waits for room. `pushed` may be null.
+// Pushes an event, by any thread, whose handlers should have returned after `deadline_ns` (zero: it has no deadline of its own), and which is of no use after `ttl_ns` (zero: it does not expire). Takes locks with priority inheritance for moments and copies the payload, allocates nothing, and never waits for room. `pushed` may be null.
 // A payload that is too long, or a type of the channel's own (the three largest), is TAKT_STATUS_INVALID.
 // `supplier` came from takt_channel_supplier, `payload` points to `length` bytes (it may be null where that is zero), `pushed` is null or may be written.
 takt_status takt_supplier_push(const takt_supplier *supplier,
                                uint32_t kind,
                                const uint8_t *payload,
                                size_t length,
+                               uint64_t deadline_ns,
                                uint64_t ttl_ns,
                                takt_pushed *pushed);
 

@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_void};
 
 use takt_model::Span;
 use takt_run::event::{
-    Bits, Channel, ConnectError, Connected, Delivery, EventError, Filter, Options, Pattern, Subscription, Supplier,
+    Bits, Channel, ConnectError, Connected, Delivery, EventError, Filter, Keep, Options, Pattern, Quality,
+    Subscription, Supplier, Terms,
 };
 
 use crate::dispatcher::{User, job_of, refused, takt_dispatcher, takt_job};
@@ -61,6 +62,8 @@ pub struct takt_event {
     pub number: u64,
     /// When it was pushed.
     pub sent_ns: u64,
+    /// Its deadline; all ones: it has none of its own.
+    pub due_ns: u64,
     /// After this it is of no use; all ones: never.
     pub expires_ns: u64,
     /// What its supplier said.
@@ -69,6 +72,40 @@ pub struct takt_event {
     pub length: usize,
     /// Which pattern of the subscription it is for, from 0.
     pub pattern: usize,
+}
+
+/// With what quality of service a subscription has its events, beside its operation's level and deadline. All zeros: as a new subscription.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(C)]
+pub struct takt_quality {
+    /// How soon after its push an event should have been handled, in ns; its own deadline holds where that is earlier. Zero: its own.
+    pub deadline_ns: u64,
+    /// How long after its push an event is of use here, in ns; its own time to live holds where that is shorter. Zero: its own.
+    pub ttl_ns: u64,
+    /// Whether the newest events take the place of those that wait, and wait for the least distance (the operation has a backlog of 2 or more).
+    pub latest: bool,
+}
+
+/// What became of the sets of events that a subscription waited for: complete = handled + expired + rejected + omitted + replaced + what waits.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(C)]
+pub struct takt_event_counts {
+    /// Times that its patterns were there.
+    pub complete: u64,
+    /// Of these, those that its handler was called for.
+    pub handled: u64,
+    /// Of those handled, those whose handler returned after a deadline of their events.
+    pub late: u64,
+    /// Whose time to live was over when its job ran.
+    pub expired: u64,
+    /// That the operation was not pushed for.
+    pub rejected: u64,
+    /// Whose job was omitted or dropped.
+    pub omitted: u64,
+    /// Whose place newer ones took.
+    pub replaced: u64,
+    /// Events that came while it was suspended.
+    pub suspended: u64,
 }
 
 /// The code of an operation that consumes events: `count` of them, one for each pattern that took part.
@@ -145,32 +182,121 @@ pub unsafe extern "C" fn takt_channel_subscribe(
         let plan = unsafe { object(plan, "the plan") }?;
         // SAFETY: as above.
         let operation = unsafe { text(operation, "the operation's name") }?;
-        if patterns.is_null() || count == 0 || count > EVENTS_MAX {
-            return Err(Wrong::invalid(format_args!("a subscription has from 1 to {EVENTS_MAX} patterns")));
-        }
-        // SAFETY: as above, and the pointer is not null.
-        let patterns = unsafe { std::slice::from_raw_parts(patterns, count) };
-        let one = |pattern: &takt_pattern| {
-            let (kind, source) = (
-                Bits { value: pattern.kind, mask: pattern.kind_mask },
-                Bits { value: pattern.source, mask: pattern.source_mask },
-            );
-            Filter::One(Pattern { kind, source })
-        };
-        let all: Vec<Filter> = patterns.iter().map(one).collect();
-        let filter = if group == takt_group::Any as u32 {
-            Filter::any(all)
-        } else if group == takt_group::All as u32 {
-            Filter::all(all)
-        } else if group == takt_group::Sequence as u32 {
-            Filter::sequence(all)
-        } else {
-            return Err(Wrong::invalid(format_args!("the subscription of \"{operation}\" has no takt_group")));
-        };
+        // SAFETY: as above.
+        let filter = unsafe { filter_of(operation, group, patterns, count) }?;
         place(into)?;
         let subscription = channel.channel.subscribe(&plan.0, operation, filter).map_err(Wrong::invalid)?;
         // SAFETY: as above.
         unsafe { give(into, takt_subscription(subscription)) }
+    })
+}
+
+/// What the patterns come to.
+///
+/// # Safety
+/// `patterns` points to `count` of them.
+unsafe fn filter_of(operation: &str, group: u32, patterns: *const takt_pattern, count: usize) -> Result<Filter, Wrong> {
+    if patterns.is_null() || count == 0 || count > EVENTS_MAX {
+        return Err(Wrong::invalid(format_args!("a subscription has from 1 to {EVENTS_MAX} patterns")));
+    }
+    // SAFETY: by this function's condition, and the pointer is not null.
+    let patterns = unsafe { std::slice::from_raw_parts(patterns, count) };
+    let one = |pattern: &takt_pattern| {
+        let kind = Bits { value: pattern.kind, mask: pattern.kind_mask };
+        Filter::One(Pattern { kind, source: Bits { value: pattern.source, mask: pattern.source_mask } })
+    };
+    let all: Vec<Filter> = patterns.iter().map(one).collect();
+    if group == takt_group::Any as u32 {
+        Ok(Filter::any(all))
+    } else if group == takt_group::All as u32 {
+        Ok(Filter::all(all))
+    } else if group == takt_group::Sequence as u32 {
+        Ok(Filter::sequence(all))
+    } else {
+        Err(Wrong::invalid(format_args!("the subscription of \"{operation}\" has no takt_group")))
+    }
+}
+
+/// It waits for these patterns from now on, and with this quality of service (null: that of a new subscription); what waits for its handler stays. By any thread.
+///
+/// # Safety
+/// `subscription` came from takt_channel_subscribe, `patterns` points to `count` of them, `quality` is null or points to one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_subscription_reconnect(
+    subscription: *const takt_subscription,
+    group: u32,
+    patterns: *const takt_pattern,
+    count: usize,
+    quality: *const takt_quality,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let subscription = &unsafe { object(subscription, "the subscription") }?.0;
+        // SAFETY: as above.
+        let filter = unsafe { filter_of(subscription.operation(), group, patterns, count) }?;
+        // SAFETY: as above.
+        let asked = unsafe { quality.as_ref() }.copied().unwrap_or_default();
+        let keep = if asked.latest { Keep::Latest } else { Keep::All };
+        let quality = Quality { filter, deadline: or_never(asked.deadline_ns), ttl: or_never(asked.ttl_ns), keep };
+        subscription.reconnect(quality).map_err(Wrong::invalid)
+    })
+}
+
+/// Where C says zero for a time that has no end.
+fn or_never(ns: u64) -> Span {
+    if ns == 0 { Span::MAX } else { Span::from_ns(ns) }
+}
+
+/// Events pass it by until takt_subscription_resume; what it has of a group is forgotten then. By any thread.
+///
+/// # Safety
+/// `subscription` came from takt_channel_subscribe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_subscription_suspend(subscription: *const takt_subscription) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition.
+        unsafe { object(subscription, "the subscription") }?.0.suspend();
+        Ok(())
+    })
+}
+
+/// It waits again, from now on. By any thread.
+///
+/// # Safety
+/// `subscription` came from takt_channel_subscribe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_subscription_resume(subscription: *const takt_subscription) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition.
+        unsafe { object(subscription, "the subscription") }?.0.resume();
+        Ok(())
+    })
+}
+
+/// What became of what it waited for, so far.
+///
+/// # Safety
+/// `subscription` came from takt_channel_subscribe, `into` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_subscription_counts(
+    subscription: *const takt_subscription,
+    into: *mut takt_event_counts,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let counts = unsafe { object(subscription, "the subscription") }?.0.counts();
+        // SAFETY: as above.
+        *unsafe { object_mut(into, "the pointer to the counts") }? = takt_event_counts {
+            complete: counts.complete,
+            handled: counts.handled,
+            late: counts.late,
+            expired: counts.expired,
+            rejected: counts.rejected,
+            omitted: counts.omitted,
+            replaced: counts.replaced,
+            suspended: counts.suspended,
+        };
+        Ok(())
     })
 }
 
@@ -201,6 +327,7 @@ pub unsafe extern "C" fn takt_dispatcher_on_events(
                 source: 0,
                 number: 0,
                 sent_ns: 0,
+                due_ns: 0,
                 expires_ns: 0,
                 payload: std::ptr::null(),
                 length: 0,
@@ -213,6 +340,7 @@ pub unsafe extern "C" fn takt_dispatcher_on_events(
                     source: event.head.source,
                     number: event.head.number,
                     sent_ns: event.head.sent.as_ns(),
+                    due_ns: event.head.due.as_ns(),
                     expires_ns: event.head.expires.as_ns(),
                     payload: event.payload.as_ptr(),
                     length: event.payload.len(),
@@ -303,7 +431,7 @@ pub unsafe extern "C" fn takt_channel_supplier(
     })
 }
 
-/// Pushes an event, by any thread, which is of no use after `ttl_ns` (zero: it does not expire). Takes locks with priority inheritance for moments and copies the payload, allocates nothing, and never waits for room. `pushed` may be null.
+/// Pushes an event, by any thread, whose handlers should have returned after `deadline_ns` (zero: it has no deadline of its own), and which is of no use after `ttl_ns` (zero: it does not expire). Takes locks with priority inheritance for moments and copies the payload, allocates nothing, and never waits for room. `pushed` may be null.
 /// A payload that is too long, or a type of the channel's own (the three largest), is TAKT_STATUS_INVALID.
 ///
 /// # Safety
@@ -314,6 +442,7 @@ pub unsafe extern "C" fn takt_supplier_push(
     kind: u32,
     payload: *const u8,
     length: usize,
+    deadline_ns: u64,
     ttl_ns: u64,
     pushed: *mut takt_pushed,
 ) -> takt_status {
@@ -325,8 +454,8 @@ pub unsafe extern "C" fn takt_supplier_push(
         // SAFETY: as above, and the pointer is not null.
         _ => unsafe { std::slice::from_raw_parts(payload, length) },
     };
-    let ttl = if ttl_ns == 0 { Span::MAX } else { Span::from_ns(ttl_ns) };
-    match supplier.0.push_for(kind, bytes, ttl) {
+    let terms = Terms { deadline: or_never(deadline_ns), ttl: or_never(ttl_ns) };
+    match supplier.0.push_on(kind, bytes, terms) {
         Ok(done) => {
             // SAFETY: as above.
             if let Some(into) = unsafe { pushed.as_mut() } {

@@ -76,7 +76,7 @@ fn consumer(to: u32, clock: Epoch, seen: &Arc<AtomicU64>) -> Option<(Channel, Di
     let plan = Operations::new("events").cpus(to + 1).with(event);
     let plan = plan.compute(&Builtin::Edf.strategy(), &Limits::default()).ok()?;
     let channel = Channel::new(Options::default());
-    let subscription = channel.subscribe(&plan, "event", Pattern::kind(TRACK).into()).ok()?;
+    let subscription = channel.subscribe(&plan, "event", Pattern::kind(TRACK)).ok()?;
     let seen = seen.clone();
     let handler = subscription.handler(move |_, _| seen.store(clock.now().as_ns(), Ordering::Release));
     Some((channel, Dispatcher::new(plan).on("event", handler).ok()?.start().ok()?))

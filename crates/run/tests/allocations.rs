@@ -50,7 +50,7 @@ fn events_are_pushed_without_allocation() {
     let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
     let plan = operations.compute(&Builtin::Edf.strategy(), &limits).unwrap();
     let channel = Channel::new(Options { history: 3, ..Options::default() });
-    let one = channel.subscribe(&plan, "one", Pattern::ANY.into()).unwrap();
+    let one = channel.subscribe(&plan, "one", Pattern::ANY).unwrap();
     let group =
         Filter::sequence([Pattern::kind(1).into(), Filter::all([Pattern::kind(2).into(), Pattern::kind(3).into()])]);
     let two = channel.subscribe(&plan, "two", group.without(Pattern::kind(4))).unwrap();

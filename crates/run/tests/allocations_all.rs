@@ -28,7 +28,7 @@ fn nothing_allocates_while_it_runs() {
         .mode(OperatingMode::new("other", Builtin::Muf.strategy()).every("fast", ms(2)));
     let plan = operations.compute(&Builtin::RmsMlf.strategy(), &Limits::default()).unwrap_or_else(|no| panic!("{no}"));
     let channel = Channel::new(Options { history: 3, ..Options::default() });
-    let one = channel.subscribe(&plan, "one", Pattern::kind(1).into()).unwrap();
+    let one = channel.subscribe(&plan, "one", Pattern::kind(1)).unwrap();
     let group = Filter::all([Pattern::kind(1).into(), Filter::Timeout(ms(2))]);
     let two = channel.subscribe(&plan, "two", group).unwrap();
     let options = dispatch::Options { best_effort: true, ..dispatch::Options::default() };

@@ -10,8 +10,8 @@ use takt_model::{Builtin, Span, Time};
 use takt_run::dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, Plan, StartError};
 use takt_run::event::peer::{Left, Turn};
 use takt_run::event::{
-    Change, Channel, ConnectError, Connected, EventError, Filter, Full, Options, PEER_FOUND, PEER_LOST, Passed,
-    Pattern, SubscribeError, Subscription, TIMEOUT,
+    Change, Channel, ConnectError, Connected, EventError, Filter, Full, Keep, Options, PEER_FOUND, PEER_LOST, Passed,
+    Pattern, Quality, SubscribeError, Subscription, TIMEOUT, Terms,
 };
 
 fn ms(ms: u64) -> Span {
@@ -57,7 +57,7 @@ fn until(so: impl Fn() -> bool) {
 /// All that a subscription completed is somewhere.
 fn check(subscription: &Subscription) {
     let counts = subscription.counts();
-    let known = counts.handled + counts.expired + counts.rejected + counts.omitted;
+    let known = counts.handled + counts.expired + counts.rejected + counts.omitted + counts.replaced;
     assert!(known <= counts.complete && counts.complete - known <= 24, "{counts:?}");
 }
 
@@ -104,8 +104,8 @@ fn events_reach_those_who_subscribed_at_their_level_and_no_others() {
     let changes: Arc<Mutex<Vec<(String, Change)>>> = Arc::default();
     let told = changes.clone();
     channel.observe(move |name, change| told.lock().unwrap().push((name.to_owned(), change)));
-    let steer = channel.subscribe(&plan, "steer", Pattern::kind(1).into()).unwrap();
-    let show = channel.subscribe(&plan, "show", Pattern::source(7).into()).unwrap();
+    let steer = channel.subscribe(&plan, "steer", Pattern::kind(1)).unwrap();
+    let show = channel.subscribe(&plan, "show", Pattern::source(7)).unwrap();
     let seen: Arc<Mutex<Vec<Handled>>> = Arc::default();
     let mut built = Dispatcher::new(plan);
     for (name, subscription) in [("steer", &steer), ("show", &show)] {
@@ -185,12 +185,12 @@ fn subscriptions_are_suspended_resumed_and_reconnected() {
     assert_eq!((push(1), push(1), first.counts().suspended), (0, 0, 2));
     first.resume();
     assert_eq!(push(1), 1);
-    first.reconnect(&Filter::sequence([Pattern::kind(5).into(), Pattern::kind(6).into()])).unwrap();
+    first.reconnect(Filter::sequence([Pattern::kind(5).into(), Pattern::kind(6).into()])).unwrap();
     assert_eq!([1, 6, 5, 6].map(push), [0, 0, 0, 1]);
     let large = Filter::all((0..9).map(|kind| Pattern::kind(kind).into()));
-    let error = first.reconnect(&large).unwrap_err().to_string();
+    let error = first.reconnect(large).unwrap_err().to_string();
     assert!(error.contains("waits for 9 events, and there is room for 8"), "{error}");
-    assert!(first.reconnect(&Filter::any([])).unwrap_err().to_string().contains("at least one member"));
+    assert!(first.reconnect(Filter::any([])).unwrap_err().to_string().contains("at least one member"));
     until(|| seen[0].lock().unwrap().len() == 4);
     let mut kinds = Vec::new();
     channel.history(Pattern::ANY, |event| kinds.push((event.head.kind, event.head.number)));
@@ -203,6 +203,157 @@ fn subscriptions_are_suspended_resumed_and_reconnected() {
     [first, second].iter().for_each(check);
 }
 
+/// Deadlines and times to live are the stricter of the event's and the consumer's; whoever returns after the former is late, whoever begins after the latter does not begin.
+#[test]
+fn events_are_late_and_expire_as_their_suppliers_and_consumers_say() {
+    let _alone = alone();
+    let plan = plan(&Operations::new("terms").with(sporadic("one")));
+    let channel = Channel::new(Options::default());
+    let one = channel.subscribe(&plan, "one", Pattern::ANY).unwrap();
+    let seen = Arc::<Mutex<Vec<(u32, Span)>>>::default();
+    let taker = seen.clone();
+    let handler = one.handler(move |delivery, job| {
+        let head = delivery.first().head;
+        // Those of kind 1 return after their deadline, the others before.
+        let epoch = Epoch::now_is_zero();
+        while head.kind == 1 && job.now() <= delivery.due() {
+            let _ = epoch.sleep_until(epoch.now() + Span::from_us(300));
+        }
+        let due = if head.due == Time::MAX { Span::MAX } else { head.due.saturating_since(head.sent) };
+        taker.lock().unwrap().push((head.kind, due));
+    });
+    let Some(dispatching) = started(Dispatcher::new(plan).on("one", handler).unwrap()) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    let supplier = channel.supplier(0);
+    let push = |kind, deadline, ttl| {
+        let settled = |counts: takt_run::event::Counts| counts.handled + counts.expired;
+        let before = settled(one.counts());
+        supplier.push_on(kind, b"", Terms { deadline, ttl }).unwrap();
+        until(|| settled(one.counts()) == before + 1);
+    };
+    push(1, ms(1), Span::MAX);
+    push(2, Span::from_s(600), Span::MAX);
+    push(2, Span::MAX, Span::MAX);
+    // The job is counted as handled before its handler is called, and as late after.
+    until(|| seen.lock().unwrap().len() == 3);
+    assert_eq!((one.counts().handled, one.counts().late, one.counts().expired), (3, 1, 0));
+    // The consumer asks for more than some suppliers say.
+    one.reconnect(Quality { deadline: ms(2), ..Pattern::ANY.into() }).unwrap();
+    push(1, Span::from_s(600), Span::MAX);
+    push(1, ms(1), Span::MAX);
+    until(|| one.counts().late == 3);
+    one.reconnect(Quality { ttl: Span::ZERO, ..Pattern::ANY.into() }).unwrap();
+    push(3, Span::MAX, Span::MAX);
+    one.reconnect(Pattern::ANY).unwrap();
+    push(3, Span::MAX, Span::ZERO);
+    assert_eq!((one.counts().handled, one.counts().expired), (5, 2));
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+    let expected = [(1, ms(1)), (2, Span::from_s(600)), (2, Span::MAX), (1, ms(2)), (1, ms(1))];
+    assert_eq!(*seen.lock().unwrap(), expected);
+    check(&one);
+}
+
+/// One that keeps the latest is given that after what runs, whatever came in between, and at the operation's own pace.
+#[test]
+fn the_latest_takes_the_place_of_what_waits_and_waits_for_its_time() {
+    let _alone = alone();
+    let operations = Operations::new("latest")
+        .with(sporadic("slow").backlog(2))
+        .with(Operation::sporadic("paced", ms(40)).wcet(Span::from_ns(1)).deadline(Span::from_s(1)).backlog(2))
+        .with(sporadic("alone").backlog(1));
+    let plan = plan(&operations);
+    let channel = Channel::new(Options::default());
+    let latest = |kind| Quality { keep: Keep::Latest, ..Pattern::kind(kind).into() };
+    let refused = channel.subscribe(&plan, "alone", latest(1)).err().unwrap();
+    assert_eq!(refused, SubscribeError::Alone("alone".to_owned()));
+    let slow = channel.subscribe(&plan, "slow", latest(1)).unwrap();
+    let paced = channel.subscribe(&plan, "paced", latest(2)).unwrap();
+    let (entered, go) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let seen: [Arc<Mutex<Vec<u8>>>; 2] = Default::default();
+    let taker = seen.clone().map(|seen| move |byte: &[u8]| seen.lock().unwrap().extend(byte));
+    let [of_slow, of_paced] = taker;
+    let (came, may) = (entered.clone(), go.clone());
+    let built = Dispatcher::new(plan)
+        .on(
+            "slow",
+            slow.handler(move |delivery, job| {
+                of_slow(delivery.first().payload);
+                came.fetch_add(1, Ordering::SeqCst);
+                let epoch = Epoch::now_is_zero();
+                while may.load(Ordering::SeqCst) == 0 && !job.must_stop() {
+                    let _ = epoch.sleep_until(epoch.now() + Span::from_us(300));
+                }
+            }),
+        )
+        .and_then(|built| built.on("paced", paced.handler(move |delivery, _| of_paced(delivery.first().payload))));
+    let Some(dispatching) = started(built.unwrap().on("alone", |_| ()).unwrap()) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    let supplier = channel.supplier(0);
+    assert_eq!(supplier.push(1, &[1]).unwrap().taken, 1);
+    until(|| entered.load(Ordering::SeqCst) == 1);
+    for number in 2..=9 {
+        assert_eq!(supplier.push(1, &[number]).unwrap().taken, 1, "{number}");
+    }
+    assert_eq!((slow.counts().replaced, slow.counts().rejected), (7, 0));
+    go.store(1, Ordering::SeqCst);
+    for number in 1..=9 {
+        assert_eq!(supplier.push(2, &[number]).unwrap().taken, 1, "{number}");
+    }
+    until(|| slow.counts().handled == 2 && paced.counts().handled + paced.counts().replaced == 9);
+    assert_eq!((paced.counts().rejected, seen[1].lock().unwrap().last().copied()), (0, Some(9)));
+    // One that waits for its time belongs to its dispatcher.
+    supplier.push(2, &[10]).unwrap();
+    supplier.push(2, &[11]).unwrap();
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+    assert_eq!(*seen[0].lock().unwrap(), [1, 9]);
+    [slow, paced].iter().for_each(check);
+}
+
+/// Two that push without pause, and a handler that is preempted anywhere: of the latest nothing is lost but what a later one replaced.
+#[test]
+fn the_last_of_many_comes_and_all_others_are_counted() {
+    let _alone = alone();
+    let plan = plan(&Operations::new("storm").with(sporadic("one").backlog(2)));
+    let channel = Channel::new(Options::default());
+    let one = channel.subscribe(&plan, "one", Quality { keep: Keep::Latest, ..Pattern::ANY.into() }).unwrap();
+    let seen = Arc::<Mutex<Vec<(u32, u64)>>>::default();
+    let taker = seen.clone();
+    let handler = one.handler(move |delivery, _| {
+        let head = delivery.first().head;
+        taker.lock().unwrap().push((head.source, head.number));
+    });
+    let Some(dispatching) = started(Dispatcher::new(plan).on("one", handler).unwrap()) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    const EACH: u64 = 3000;
+    std::thread::scope(|scope| {
+        for source in [1, 2] {
+            let supplier = channel.supplier(source);
+            scope.spawn(move || {
+                for number in 0..EACH {
+                    assert_eq!(supplier.push(1, b"").unwrap().taken, 1);
+                    if number % 7 == 0 {
+                        clock::pause(Span::from_us(20));
+                    }
+                }
+            });
+        }
+    });
+    let last = channel.supplier(3);
+    last.push(1, b"").unwrap();
+    until(|| one.counts().handled + one.counts().replaced == 2 * EACH + 1);
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+    let (counts, seen) = (one.counts(), seen.lock().unwrap());
+    assert_eq!((counts.complete, counts.rejected, counts.omitted), (2 * EACH + 1, 0, 0));
+    assert_eq!((seen.len() as u64, seen.last()), (counts.handled, Some(&(3, 0))));
+    for source in [1, 2] {
+        let numbers: Vec<u64> = seen.iter().filter(|(of, _)| *of == source).map(|(_, number)| *number).collect();
+        assert!(numbers.is_sorted_by(|one, other| one < other), "one after the other, each once");
+    }
+}
+
 /// What waits for a job when its dispatcher stops is omitted: a later dispatcher, whose jobs have the same numbers, is given none of it.
 #[test]
 fn a_later_dispatcher_is_given_no_event_of_a_former_one() {
@@ -210,7 +361,7 @@ fn a_later_dispatcher_is_given_no_event_of_a_former_one() {
     let operations = Operations::new("again").with(sporadic("slow").backlog(8));
     let plan = plan(&operations);
     let channel = Channel::new(Options { history: 8, ..Options::default() });
-    let subscription = channel.subscribe(&plan, "slow", Pattern::kind(1).into()).unwrap();
+    let subscription = channel.subscribe(&plan, "slow", Pattern::kind(1)).unwrap();
     let (seen, entered, go) =
         (Arc::<Mutex<Vec<u8>>>::default(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let start = || {
@@ -264,7 +415,7 @@ fn a_subscription_without_a_handler_is_told_when_it_is_connected() {
     let _alone = alone();
     let plan = plan(&Operations::new("none").with(sporadic("one")));
     let channel = Channel::new(Options::default());
-    let subscription = channel.subscribe(&plan, "one", Pattern::ANY.into()).unwrap();
+    let subscription = channel.subscribe(&plan, "one", Pattern::ANY).unwrap();
     let Some(dispatching) = started(Dispatcher::new(plan).on("one", |_| ()).unwrap()) else { return };
     let Err(refused) = channel.connect(&dispatching) else { panic!("nobody would handle its events") };
     assert!(matches!(&refused, ConnectError::NoHandler(name) if name == "one"), "{refused}");
@@ -283,8 +434,8 @@ fn what_expires_is_not_handled_and_what_is_omitted_takes_no_room() {
         .with(sporadic("hopeless").wcet(ms(10)).deadline(ms(10)).backlog(2).noncritical());
     let plan = plan(&operations);
     let channel = Channel::new(Options::default());
-    let stale = channel.subscribe(&plan, "stale", Pattern::kind(1).into()).unwrap();
-    let hopeless = channel.subscribe(&plan, "hopeless", Pattern::kind(2).into()).unwrap();
+    let stale = channel.subscribe(&plan, "stale", Pattern::kind(1)).unwrap();
+    let hopeless = channel.subscribe(&plan, "hopeless", Pattern::kind(2)).unwrap();
     let handled = Arc::new(AtomicU64::new(0));
     let count = handled.clone();
     let built = Dispatcher::new(plan)
@@ -384,8 +535,8 @@ fn preempts(strategy: Builtin) -> Option<bool> {
     let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
     let plan = operations.compute(&strategy.strategy(), &limits).unwrap();
     let channel = Channel::new(Options::default());
-    let critical = channel.subscribe(&plan, "critical", Pattern::kind(1).into()).unwrap();
-    let rest = channel.subscribe(&plan, "rest", Pattern::kind(2).into()).unwrap();
+    let critical = channel.subscribe(&plan, "critical", Pattern::kind(1)).unwrap();
+    let rest = channel.subscribe(&plan, "rest", Pattern::kind(2)).unwrap();
     let (ran, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (told, supplier) = (ran.clone(), channel.supplier(8));
     let critical = critical.handler(move |_, _| {
@@ -434,7 +585,7 @@ fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of
     let newest = channel.outlet(&[newest, Pattern::kind(1)], 2, Full::Newest).unwrap();
     let oldest = channel.outlet(&[oldest], 2, Full::Oldest).unwrap();
     let inlet = channel.inlet();
-    let left = |remaining| Left { remaining, transit: None, skewed: false };
+    let left = |remaining| Left { remaining, due: Span::MAX, transit: None, skewed: false };
     let at = inlet.now();
     assert_eq!(inlet.offer(1, 7, 0, &left(Span::MAX), at, b""), Err(EventError::NotConnected));
     assert_eq!(inlet.connection(), None);

@@ -191,7 +191,8 @@ fn events_reach_the_other_node_at_their_level_with_what_is_left_of_their_time() 
 /// What a peer sends by hand.
 fn sent(node: u64, incarnation: u64, sequence: u64, body: Body<'_>) -> Vec<u8> {
     let mut bytes = vec![0; 1500];
-    let datagram = Datagram { hops: 0, node, incarnation, sequence, clock: 0, sent: 0, remaining: Span::MAX, body };
+    let (remaining, due) = (Span::MAX, Span::MAX);
+    let datagram = Datagram { hops: 0, node, incarnation, sequence, clock: 0, sent: 0, remaining, due, body };
     let length = datagram.write(&mut bytes).unwrap();
     bytes.truncate(length);
     bytes
@@ -300,8 +301,17 @@ fn time_that_is_over_on_the_way_is_late_where_the_clock_is_one() {
     let shared = clock_of(&there, &peer);
     let send = |clock: u64, sequence: u64, sent: u64, remaining: Span| {
         let mut bytes = [0; 256];
-        let datagram =
-            Datagram { hops: 0, node: 5, incarnation: 1, sequence, clock, sent, remaining, body: track(b"x") };
+        let datagram = Datagram {
+            hops: 0,
+            node: 5,
+            incarnation: 1,
+            sequence,
+            clock,
+            sent,
+            remaining,
+            due: Span::from_ns(remaining.as_ns() / 2),
+            body: track(b"x"),
+        };
         let length = datagram.write(&mut bytes).unwrap();
         peer.send_to(&bytes[..length], to).unwrap();
         assert!(until(|| traffic(&there, 0).events == sequence + 1));
@@ -326,6 +336,11 @@ fn time_that_is_over_on_the_way_is_late_where_the_clock_is_one() {
     // When it was sent is known of the first (but for what lies before the start), and counts; the others have all of their time from when they came.
     assert!(left[0] <= Span::from_s(600) && left[0] > Span::from_s(500), "{left:?}");
     assert_eq!(left[1..], [Span::from_s(59), Span::from_s(59)]);
+    // Their deadlines were half as far.
+    let tracks = seen.iter().filter(|(head, ..)| head.kind == TRACK);
+    let due: Vec<Span> = tracks.map(|(head, ..)| head.due.saturating_since(head.sent)).collect();
+    assert!(due[0] <= Span::from_s(300) && due[0] > Span::from_s(200), "{due:?}");
+    assert_eq!(due[1..], [Span::from_ms(29_500), Span::from_ms(29_500)]);
     drop(seen);
     drop(there);
     // A node that tells no clock gets none told.
@@ -387,8 +402,17 @@ fn what_came_through_too_many_nodes_or_from_here_goes_no_further() {
     let send = |hops: u8, sequence: u64| {
         let mut bytes = [0; 256];
         let (clock, remaining) = (0, Span::from_s(60));
-        let datagram =
-            Datagram { hops, node: 5, incarnation: 1, sequence, clock, sent: 0, remaining, body: track(b"x") };
+        let datagram = Datagram {
+            hops,
+            node: 5,
+            incarnation: 1,
+            sequence,
+            clock,
+            sent: 0,
+            remaining,
+            due: Span::from_ns(remaining.as_ns() / 2),
+            body: track(b"x"),
+        };
         let length = datagram.write(&mut bytes).unwrap();
         peer.send_to(&bytes[..length], at(cable.right(), 7000)).unwrap();
         assert!(until(|| traffic(&there, 0).events == sequence + 1));
@@ -547,7 +571,7 @@ fn values_that_operations_write_come_to_the_other_node_when_they_are_flushed_and
     let right = Channel::new(Options::default());
     let replica = Replica::new(1, VALUES, &sizes);
     let taker = replica.clone();
-    let apply = right.subscribe(&plan, "apply", Pattern::kind(VALUES).into()).unwrap();
+    let apply = right.subscribe(&plan, "apply", Pattern::kind(VALUES)).unwrap();
     let apply = apply.handler(move |delivery, job| taker.apply(delivery, job));
     let readers = Dispatcher::new(plan).on("apply", apply).unwrap().start().unwrap();
     let join = |end: &End, channel: &Channel, node: Node, dispatching: &Dispatching| {

@@ -123,7 +123,7 @@ fn plan() -> Option<Plan> {
 
 /// A dispatcher whose operation says when it was called.
 fn consumer(channel: &Channel, plan: &Plan, epoch: Epoch, seen: &Arc<AtomicU64>) -> Option<Dispatching> {
-    let subscription = channel.subscribe(plan, "event", Pattern::kind(TRACK).into()).ok()?;
+    let subscription = channel.subscribe(plan, "event", Pattern::kind(TRACK)).ok()?;
     let seen = seen.clone();
     let handler = subscription.handler(move |_, _| seen.store(epoch.now().as_ns(), Ordering::Release));
     Dispatcher::new(plan.clone()).on("event", handler).ok()?.start().ok()

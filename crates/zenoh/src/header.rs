@@ -1,6 +1,6 @@
 //! What stands in a sample beside its payload: the head of an event as takt's datagrams have it ([`takt_run::event::wire`]), in the sample's attachment. Pure.
 //!
-//! The payload stays what the supplier said, so that programs that know nothing of takt can read it. Of the attachment, the first 74 bytes are a datagram's head, the last two the route's
+//! The payload stays what the supplier said, so that programs that know nothing of takt can read it. Of the attachment, the first 82 bytes are a datagram's head, the last two the route's
 //! number, big-endian: each route of a gateway counts for itself, because Zenoh keeps the order of samples of one priority only.
 
 use takt_run::event::wire::{Body, Datagram, HEAD, WireError};
@@ -19,7 +19,8 @@ pub const ROUTES_MAX: usize = 16;
 /// use takt_zenoh::header;
 ///
 /// let body = Body::Event { kind: 1, source: 7, number: 0, payload: b"north" };
-/// let sent = Datagram { hops: 0, node: 1, incarnation: 5, sequence: 9, clock: 3, sent: 100, remaining: Span::from_ms(2), body };
+/// let (remaining, due) = (Span::from_ms(2), Span::from_ms(1));
+/// let sent = Datagram { hops: 0, node: 1, incarnation: 5, sequence: 9, clock: 3, sent: 100, remaining, due, body };
 /// let mut bytes = Vec::new();
 /// assert_eq!(header::read(&header::write(&sent, 4), b"north", &mut bytes), Ok((sent, 4)));
 /// assert!(header::read(b"", b"north", &mut bytes).is_err());
@@ -63,7 +64,8 @@ mod tests {
 
     fn event(payload: &[u8]) -> Datagram<'_> {
         let body = Body::Event { kind: 1, source: 7, number: 3, payload };
-        Datagram { hops: 2, node: 1, incarnation: 5, sequence: 9, clock: 3, sent: 100, remaining: Span::MAX, body }
+        let (remaining, due) = (Span::MAX, Span::from_ms(7));
+        Datagram { hops: 2, node: 1, incarnation: 5, sequence: 9, clock: 3, sent: 100, remaining, due, body }
     }
 
     #[test]

@@ -330,13 +330,13 @@ impl Shared {
     fn publish<'a>(&self, way: &'a Way, sequence: u64, leaving: &Leaving) -> &'a AtomicU64 {
         // The clock first: a pause in between counts against the event, never for it.
         let sent = self.gateway.clock.now();
-        let (head, payload, remaining) = (leaving.head(), leaving.payload(), leaving.remaining());
+        let (head, payload, remaining, due) = (leaving.head(), leaving.payload(), leaving.remaining(), leaving.due());
         if remaining == Span::ZERO {
             return &way.stale;
         }
         let body = Body::Event { kind: head.kind, source: head.source, number: head.number, payload };
         let (node, incarnation, clock) = (self.gateway.node, self.incarnation, self.clock_number);
-        let datagram = Datagram { hops: 0, node, incarnation, sequence, clock, sent, remaining, body };
+        let datagram = Datagram { hops: 0, node, incarnation, sequence, clock, sent, remaining, due, body };
         let taken = self.put(&datagram, way.place, way.priority, way.express, way.route.congestion);
         if taken { &way.sent } else { &way.refused }
     }
@@ -401,14 +401,14 @@ impl Shared {
 
     /// What is left `now` of an event's time; nothing where that is over.
     fn left(&self, datagram: &Datagram<'_>, came: u64, now: u64) -> Option<Left> {
-        let mut left = Left::of(datagram.remaining, datagram.clock, datagram.sent, self.clock_number, now);
+        let mut left = Left::of(datagram, self.clock_number, now);
         if left.skewed {
             count(&self.tally.skewed);
         }
         if left.transit.is_none() {
             count(&self.tally.unsynchronized);
             // What it waited here is known all the same.
-            left.remaining = less(left.remaining, now.saturating_sub(came));
+            left = left.after(Span::from_ns(now.saturating_sub(came)));
         }
         if left.remaining == Span::ZERO {
             count(&self.tally.late);
@@ -421,12 +421,12 @@ impl Shared {
     fn take_foreign(&self, came: &Came, kind: u32, payload: &[u8], room: &mut Room) {
         let Some(foreign) = self.gateway.foreign else { return count(&self.tally.malformed) };
         let at = self.inlet.now();
-        let remaining = less(foreign.ttl, self.gateway.clock.now().saturating_sub(came.at));
-        if remaining == Span::ZERO {
+        let waited = Span::from_ns(self.gateway.clock.now().saturating_sub(came.at));
+        let left = Left { remaining: foreign.ttl, due: Span::MAX, transit: None, skewed: false }.after(waited);
+        if left.remaining == Span::ZERO {
             count(&self.tally.foreign);
             return count(&self.tally.late);
         }
-        let left = Left { remaining, transit: None, skewed: false };
         match self.inlet.offer(kind, foreign.source, room.next, &left, at, payload) {
             Err(EventError::TooLong { .. } | EventError::Reserved(_)) => return count(&self.tally.malformed),
             Err(EventError::NotConnected) => count(&self.tally.unconnected),
@@ -451,7 +451,7 @@ impl Shared {
             return;
         }
         let (clock, hops) = (self.clock_number, datagram.hops + 1);
-        let datagram = Datagram { hops, clock, sent, remaining: left.remaining, ..*datagram };
+        let datagram = Datagram { hops, clock, sent, remaining: left.remaining, due: left.due, ..*datagram };
         // With `Drop`, because the next sample waits behind it: where no sample of its priority blocks (`Route::congestion`), not for long.
         if self.put(&datagram, route, sample.priority(), sample.express(), CongestionControl::Drop) {
             count(&self.tally.forwarded);
@@ -508,10 +508,6 @@ fn decimal<N: std::str::FromStr + ToString>(text: &str) -> Option<N> {
     text.parse().ok().filter(|number: &N| number.to_string() == text)
 }
 
-fn less(remaining: Span, waited: u64) -> Span {
-    if remaining == Span::MAX { remaining } else { remaining.saturating_sub(Span::from_ns(waited)) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -520,11 +516,5 @@ mod tests {
     fn a_number_has_one_way_to_be_written() {
         assert_eq!(["0", "7", "4294967295"].map(decimal::<u32>), [Some(0), Some(7), Some(u32::MAX)]);
         assert_eq!(["", "07", "+7", "-1", "4294967296", "x", "*"].map(decimal::<u32>), [None; 7]);
-    }
-
-    #[test]
-    fn what_never_expires_never_does() {
-        assert_eq!(less(Span::MAX, 5), Span::MAX);
-        assert_eq!((less(Span::from_ns(7), 5), less(Span::from_ns(5), 7)), (Span::from_ns(2), Span::ZERO));
     }
 }

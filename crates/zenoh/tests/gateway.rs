@@ -248,7 +248,7 @@ fn events_that_all_publish_anew_end_and_are_counted() {
 /// An attachment by hand.
 fn by_hand(node: u64, sequence: u64, clock: u64, sent: u64, remaining: Span, payload: &[u8]) -> Datagram<'_> {
     let body = Body::Event { kind: TRACK, source: 7, number: 0, payload };
-    Datagram { hops: 0, node, incarnation: 5, sequence, clock, sent, remaining, body }
+    Datagram { hops: 0, node, incarnation: 5, sequence, clock, sent, remaining, due: Span::MAX, body }
 }
 
 #[test]

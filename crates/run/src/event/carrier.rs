@@ -24,7 +24,7 @@ use takt_model::{Span, Time};
 
 use super::channel::{Inner, Live, Pushed};
 use super::error::EventError;
-use super::filter::{Head, Pattern};
+use super::filter::{Head, Pattern, until};
 use super::inbox::{PEER_FOUND, PEER_LOST, Stored};
 use super::node::{Full, ROOM_MAX};
 use super::peer::{Left, Turn};
@@ -55,12 +55,11 @@ impl Out {
     pub(super) fn push(&self, head: &Head, payload: &[u8], live: &Live) -> bool {
         // Before what remains is read: a pause in between counts against the event, never for it.
         let here = self.clock.now();
-        let expires = match head.expires {
-            Time::MAX => Time::MAX,
-            expires => here.saturating_add(expires.saturating_since(live.now())),
-        };
+        let now = live.now();
+        let moved = |time: Time| if time == Time::MAX { time } else { here.saturating_add(time.saturating_since(now)) };
+        let head = Head { sent: here, due: moved(head.due), expires: moved(head.expires), ..*head };
         let number = self.pushed.fetch_add(1, Ordering::Relaxed);
-        let kept = self.waiting.lock().push(self.full, number, &Head { sent: here, expires, ..*head }, payload);
+        let kept = self.waiting.lock().push(self.full, number, &head, payload);
         if !kept {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -105,10 +104,13 @@ impl Leaving {
     /// How long it is still of use; [`Span::MAX`]: for ever.
     #[must_use]
     pub fn remaining(&self) -> Span {
-        match self.row.1.head.expires {
-            Time::MAX => Span::MAX,
-            expires => expires.saturating_since(self.clock.now()),
-        }
+        until(self.row.1.head.expires, self.clock.now())
+    }
+
+    /// How long until its deadline; [`Span::MAX`]: it has none.
+    #[must_use]
+    pub fn due(&self) -> Span {
+        until(self.row.1.head.due, self.clock.now())
     }
 }
 
@@ -141,17 +143,17 @@ impl Outlet {
     /// Takes the oldest event that waits, or waits so long for one; whether there was one. An event whose time is over is taken like any other.
     pub fn next(&self, into: &mut Leaving, wait: Span) -> bool {
         let out = &self.out;
-        let until = out.clock.now().saturating_add(wait);
+        let give_up = out.clock.now().saturating_add(wait);
         into.clock = out.clock;
         loop {
             let seen = out.word.load(Ordering::Acquire);
             if out.waiting.lock().pop(&mut into.row) {
                 return true;
             }
-            if out.closed.load(Ordering::Acquire) || out.clock.now() >= until {
+            if out.closed.load(Ordering::Acquire) || out.clock.now() >= give_up {
                 return false;
             }
-            sync::wait(&out.word, seen, out.clock, until);
+            sync::wait(&out.word, seen, out.clock, give_up);
         }
     }
 
@@ -226,7 +228,7 @@ impl Inlet {
     pub fn tell(&self, turn: Turn, node: u64, source: u32) -> Result<Pushed, EventError> {
         let live = self.inner.live().ok_or(EventError::NotConnected)?;
         let kind = if turn == Turn::Found { PEER_FOUND } else { PEER_LOST };
-        let head = Head { kind, source, number: 0, sent: live.now(), expires: Time::MAX };
+        let head = Head { kind, source, number: 0, sent: live.now(), due: Time::MAX, expires: Time::MAX };
         let payload = node.to_be_bytes();
         Ok(live.offer(&head, payload.get(..self.inner.payload_max().min(8)).unwrap_or_default()))
     }

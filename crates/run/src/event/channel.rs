@@ -9,10 +9,11 @@ use takt_model::{Arrival, Span, Time};
 
 use super::carrier::{Inlet, Out, Outlet};
 use super::error::{ConnectError, EventError, SubscribeError};
-use super::filter::{Filter, Head, Pattern};
+use super::filter::{Head, Pattern};
 use super::inbox::{Event, Inbox, Offered, RESERVED, SLOTS_MAX, SPARE, Stored, Subscription};
 use super::lane::Lane;
 use super::node::{Full, Node, Traffic};
+use super::quality::{Keep, Quality, Terms};
 use crate::dispatch::{Dispatching, Handle, IDLE_MAX, Plan, StartError};
 use crate::start::{READY_MAX, STACK_BYTES};
 use crate::sync::{self, Word, rouse};
@@ -43,7 +44,7 @@ pub enum Change {
     Suspended,
     /// It waits again.
     Resumed,
-    /// It waits for something else.
+    /// It waits for something else, or with another quality of service.
     Reconnected,
 }
 
@@ -52,7 +53,7 @@ pub enum Change {
 pub struct Pushed {
     /// The event's number.
     pub number: u64,
-    /// Consumers whose operation was pushed.
+    /// Consumers whose operation was pushed, or will be: for these events, or for a group that they complete.
     pub taken: usize,
     /// Consumers that wait for more.
     pub kept: usize,
@@ -224,11 +225,17 @@ impl Channel {
         }
     }
 
-    /// A sporadic operation of a plan waits for what the filter says. To be called before the channel is connected.
+    /// A sporadic operation of a plan waits for what the quality of service says: a [`Filter`](super::Filter), a [`Pattern`] or more. To be called before the channel is connected.
     ///
     /// # Errors
-    /// The operation cannot consume, or the filter is wrong.
-    pub fn subscribe(&self, plan: &Plan, operation: &str, filter: Filter) -> Result<Subscription, SubscribeError> {
+    /// The operation cannot consume, or not so.
+    pub fn subscribe(
+        &self,
+        plan: &Plan,
+        operation: &str,
+        quality: impl Into<Quality>,
+    ) -> Result<Subscription, SubscribeError> {
+        let quality = quality.into();
         let row = plan.rows.iter().find(|row| row.name == operation);
         let row = row.ok_or_else(|| SubscribeError::Unknown(operation.to_owned()))?;
         let task = plan.system.tasks.get(row.task.index());
@@ -240,8 +247,8 @@ impl Channel {
             return Err(SubscribeError::Backlog { operation: operation.to_owned(), backlog: row.backlog, most });
         }
         let options = &self.inner.options;
-        checked(operation, &filter, options.events_max)?;
-        let inbox = Arc::new(Inbox::new(operation, &filter, row.backlog, options.payload_max, options.events_max));
+        checked(operation, &quality, row.backlog, options.events_max)?;
+        let inbox = Arc::new(Inbox::new(operation, &quality, row.backlog, options.payload_max, options.events_max));
         let connecting = self.inner.connecting.lock();
         if self.inner.live.lock().is_some() {
             return Err(SubscribeError::Connected);
@@ -382,14 +389,22 @@ impl Channel {
     }
 }
 
-/// Whether a filter can be an operation's.
-pub(super) fn checked(operation: &str, filter: &Filter, events_max: usize) -> Result<(), SubscribeError> {
-    let (operation, wanted) = (operation.to_owned(), filter.leaves());
-    if let Some(wrong) = filter.wrong() {
+/// Whether an operation with this backlog can ask for that.
+pub(super) fn checked(
+    operation: &str,
+    quality: &Quality,
+    backlog: u32,
+    events_max: usize,
+) -> Result<(), SubscribeError> {
+    let (operation, wanted) = (operation.to_owned(), quality.filter.leaves());
+    if let Some(wrong) = quality.filter.wrong() {
         return Err(SubscribeError::Filter { operation, wrong });
     }
     if wanted > events_max {
         return Err(SubscribeError::Room { operation, wanted, there: events_max });
+    }
+    if quality.keep == Keep::Latest && backlog < 2 {
+        return Err(SubscribeError::Alone(operation));
     }
     Ok(())
 }
@@ -514,25 +529,34 @@ pub struct Supplier {
 }
 
 impl Supplier {
-    /// Pushes an event that does not expire.
+    /// Pushes an event that does not expire, and has no deadline of its own.
     ///
     /// # Errors
-    /// As [`Supplier::push_for`].
+    /// As [`Supplier::push_on`].
     pub fn push(&self, kind: u32, payload: &[u8]) -> Result<Pushed, EventError> {
-        self.push_for(kind, payload, Span::MAX)
+        self.push_on(kind, payload, Terms::default())
     }
 
-    /// Pushes an event that is of no use after `ttl`. It is offered to all consumers in the order in which they subscribed, and then sent to the other
+    /// Pushes an event that is of no use after `ttl`.
+    ///
+    /// # Errors
+    /// As [`Supplier::push_on`].
+    pub fn push_for(&self, kind: u32, payload: &[u8], ttl: Span) -> Result<Pushed, EventError> {
+        self.push_on(kind, payload, Terms { ttl, ..Terms::default() })
+    }
+
+    /// Pushes an event on these terms. It is offered to all consumers in the order in which they subscribed, and then sent to the other
     /// nodes that are to have it ([`Level::sends`](super::Level::sends)); whether that may wait is for the level to say ([`Sending`](super::Sending)).
     ///
     /// # Errors
     /// The payload is too long, the type is one of the channel's own, or the channel is not connected.
-    pub fn push_for(&self, kind: u32, payload: &[u8], ttl: Span) -> Result<Pushed, EventError> {
+    pub fn push_on(&self, kind: u32, payload: &[u8], terms: Terms) -> Result<Pushed, EventError> {
         self.inner.takes(kind, payload)?;
         let live = self.inner.live().ok_or(EventError::NotConnected)?;
         let now = live.now();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let head = Head { kind, source: self.source, number, sent: now, expires: now.saturating_add(ttl) };
+        let (due, expires) = (now.saturating_add(terms.deadline), now.saturating_add(terms.ttl));
+        let head = Head { kind, source: self.source, number, sent: now, due, expires };
         Ok(live.push(&head, payload))
     }
 }

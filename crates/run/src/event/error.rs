@@ -47,6 +47,11 @@ pub enum SubscribeError {
         /// What it may have.
         most: u32,
     },
+    /// It is to keep the latest events, and has no room for a job that waits beside one that runs.
+    #[error(
+        "operation \"{0}\" has a backlog of 1; a consumer that keeps the latest events (Keep::Latest) has 2 at least"
+    )]
+    Alone(String),
     /// The channel delivers already.
     #[error("the channel is connected: operations subscribe before that")]
     Connected,

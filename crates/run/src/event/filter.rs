@@ -14,8 +14,15 @@ pub struct Head {
     pub number: u64,
     /// When it was pushed; of another node's event, when the last node sent it, or, without a clock in common, when it came.
     pub sent: Time,
+    /// Its deadline: by then the handlers of its consumers should have returned; [`Time::MAX`]: it has none of its own. Zero, or any other time that has passed: it was late on the way.
+    pub due: Time,
     /// After this it is of no use: it is not handled any more, and counted as expired.
     pub expires: Time,
+}
+
+/// How long it is from `now` to a time of an event; of [`Time::MAX`], which means never, [`Span::MAX`].
+pub(super) fn until(time: Time, now: Time) -> Span {
+    if time == Time::MAX { Span::MAX } else { time.saturating_since(now) }
 }
 
 /// Which values of a 32-bit number are meant: those that agree with `value` in all bits of `mask`.

@@ -7,7 +7,7 @@ use super::*;
 const MS: fn(u64) -> Time = |ms| Time::ZERO.saturating_add(Span::from_ms(ms));
 
 fn head(kind: u32, source: u32, at: Time) -> Head {
-    Head { kind, source, number: 0, sent: at, expires: Time::MAX }
+    Head { kind, source, number: 0, sent: at, due: Time::MAX, expires: Time::MAX }
 }
 
 fn one(kind: u32) -> Filter {

@@ -4,14 +4,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use takt_linux::PiMutex;
-use takt_model::Time;
+use takt_model::{Span, Time};
 
 use super::channel::{Change, Inner, checked};
 use super::error::SubscribeError;
-use super::filter::{Correlator, Filter, Head};
-use crate::dispatch::{Handle, Job};
+use super::filter::{Correlator, Head};
+use super::quality::{Asked, Keep, Quality};
+use crate::dispatch::{Handle, Job, PushError};
 
-/// The type of the event that stands for a [`Filter::Timeout`] or a [`Filter::Silence`]; no supplier has it.
+/// The type of the event that stands for a [`Filter::Timeout`](super::Filter::Timeout) or a [`Filter::Silence`](super::Filter::Silence); no supplier has it.
 pub const TIMEOUT: u32 = u32::MAX;
 /// The type of the event that a peer of this [node](super::Node) is lost: it has been silent for too long, or has ended, or began anew. Its source is the peer's place
 /// in its level, its number the level's among the node's, both from zero; its payload is the peer's number (8 bytes, big-endian).
@@ -24,7 +25,7 @@ pub(super) const RESERVED: u32 = PEER_FOUND;
 
 /// What is known of an event that is a time.
 const fn of_time(due: Time) -> Head {
-    Head { kind: TIMEOUT, source: 0, number: 0, sent: due, expires: Time::MAX }
+    Head { kind: TIMEOUT, source: 0, number: 0, sent: due, due: Time::MAX, expires: Time::MAX }
 }
 
 /// Room for jobs of one subscription: bits of a set.
@@ -39,7 +40,7 @@ pub struct Event<'a> {
     pub head: Head,
     /// What its supplier said.
     pub payload: &'a [u8],
-    /// Which [`Filter::One`], `Silence` or `Timeout` of the filter it is for, counted as they are written.
+    /// Which [`Filter::One`](super::Filter::One), `Silence` or `Timeout` of the filter it is for, counted as they are written.
     pub leaf: usize,
 }
 
@@ -88,23 +89,33 @@ impl Delivery<'_> {
     pub fn first(&self) -> Event<'_> {
         self.events().next().unwrap_or(Event { head: of_time(Time::ZERO), payload: &[], leaf: 0 })
     }
+
+    /// The earliest deadline of the events, as their suppliers and this consumer have it; [`Time::MAX`] where there is none. That of the job is [`Job::time_left`]'s.
+    #[must_use]
+    pub fn due(&self) -> Time {
+        self.events().map(|event| event.head.due).min().unwrap_or(Time::MAX)
+    }
 }
 
 /// What became of the sets of events that a subscription waited for.
 ///
-/// `complete` = handled + expired + rejected + omitted + what waits.
+/// `complete` = handled + expired + rejected + omitted + replaced + what waits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Times that its filter was complete.
     pub complete: u64,
     /// Of these, those that its handler was called for.
     pub handled: u64,
+    /// Of those handled, those whose handler returned after a deadline of their events ([`Terms::deadline`](super::Terms::deadline), [`Quality::deadline`]).
+    pub late: u64,
     /// Whose time to live was over when its job ran.
     pub expired: u64,
     /// That the operation was not pushed for: its backlog was full, its least distance was not over, or it had stopped.
     pub rejected: u64,
     /// Whose job was omitted or dropped.
     pub omitted: u64,
+    /// Whose place a newer one took ([`Keep::Latest`]).
+    pub replaced: u64,
     /// Events that came while it was suspended.
     pub suspended: u64,
 }
@@ -113,9 +124,11 @@ pub struct Counts {
 struct Tally {
     complete: AtomicU64,
     handled: AtomicU64,
+    late: AtomicU64,
     expired: AtomicU64,
     rejected: AtomicU64,
     omitted: AtomicU64,
+    replaced: AtomicU64,
     suspended: AtomicU64,
 }
 
@@ -125,14 +138,43 @@ fn count(tally: &AtomicU64) {
 
 struct State {
     correlator: Correlator,
+    asked: Asked,
     /// By leaf.
     kept: Vec<Stored>,
     suspended: bool,
+    /// A set that came too early, and its events by leaf.
+    early: Option<Early>,
+    early_events: Vec<Stored>,
+}
+
+/// A set that waits until its operation may be pushed.
+#[derive(Clone, Copy)]
+struct Early {
+    leaves: u64,
+    until: Time,
+    /// By whose clock.
+    dispatching: u64,
 }
 
 impl State {
     fn next_time(&self) -> Option<Time> {
-        if self.suspended { None } else { self.correlator.next_time() }
+        let time = if self.suspended { None } else { self.correlator.next_time() };
+        self.early.map(|early| early.until).into_iter().chain(time).min()
+    }
+
+    /// The set that is complete now waits until then, in the place of one that does.
+    fn put_off(&mut self, early: Early) {
+        copy(early.leaves, &mut self.early_events, &self.kept);
+        self.early = Some(early);
+    }
+}
+
+/// Copies the events of a set.
+fn copy(leaves: u64, to: &mut [Stored], from: &[Stored]) {
+    for (leaf, (to, from)) in to.iter_mut().zip(from).enumerate() {
+        if leaves & 1 << leaf != 0 {
+            to.set(&from.head, from.payload());
+        }
     }
 }
 
@@ -160,6 +202,7 @@ const fn is_gone(job: u64, oldest: u64) -> bool {
 pub(super) struct Inbox {
     pub(super) operation: String,
     pub(super) events_max: usize,
+    backlog: u32,
     state: PiMutex<State>,
     slots: Vec<Slot>,
     /// Slots without a job, by bit.
@@ -182,14 +225,28 @@ pub(super) enum Offered {
 }
 
 impl Inbox {
-    pub(super) fn new(operation: &str, filter: &Filter, backlog: u32, payload_max: usize, events_max: usize) -> Inbox {
+    pub(super) fn new(
+        operation: &str,
+        quality: &Quality,
+        backlog: u32,
+        payload_max: usize,
+        events_max: usize,
+    ) -> Inbox {
         let room = || vec![Stored::room(payload_max); events_max];
         let slots = (backlog + SPARE).min(SLOTS_MAX);
         let slot = || Slot { job: AtomicU64::new(0), events: PiMutex::new((0, room())) };
-        let state = State { correlator: Correlator::new(filter, Time::ZERO), kept: room(), suspended: false };
+        let state = State {
+            correlator: Correlator::new(&quality.filter, Time::ZERO),
+            asked: Asked::of(quality),
+            kept: room(),
+            suspended: false,
+            early: None,
+            early_events: room(),
+        };
         Inbox {
             operation: operation.to_owned(),
             events_max,
+            backlog,
             state: PiMutex::new(state),
             slots: (0..slots).map(|_| slot()).collect(),
             free: AtomicU64::new(u64::MAX >> (64 - slots)),
@@ -206,6 +263,10 @@ impl Inbox {
     pub(super) fn begin(&self, handle: &Handle, now: Time) {
         let mut state = self.state.lock();
         state.correlator.restart(now);
+        if state.early.is_some_and(|early| early.dispatching != handle.dispatching()) {
+            state.early = None;
+            count(&self.tally.omitted);
+        }
         let oldest = handle.oldest().unwrap_or_default();
         self.forget(|job| is_gone(job, key(handle.dispatching(), oldest)));
     }
@@ -222,11 +283,15 @@ impl Inbox {
 
     fn catch_up(&self, state: &mut State, handle: &Handle, now: Time) {
         while let Some(due) = state.next_time().filter(|due| *due <= now) {
+            if let Some(early) = state.early.filter(|early| early.until == due) {
+                self.push_early(early, state, handle, now);
+                continue;
+            }
             let taken = state.correlator.pass_time(due);
             keep(state, taken.leaves, &of_time(due), &[]);
             if taken.complete {
                 let leaves = state.correlator.collect_due(due, now);
-                let _ = self.complete(leaves, state, handle);
+                let _ = self.complete(leaves, state, handle, now);
             }
         }
     }
@@ -243,7 +308,7 @@ impl Inbox {
         keep(&mut state, taken.leaves, head, payload);
         let offered = if taken.complete {
             let leaves = state.correlator.collect(now);
-            self.complete(leaves, &state, handle)
+            self.complete(leaves, &mut state, handle, now)
         } else if taken.leaves == 0 {
             Offered::Passed
         } else {
@@ -252,34 +317,84 @@ impl Inbox {
         (offered, state.next_time())
     }
 
-    /// The filter is complete: its events wait in a slot for the job that is pushed.
-    fn complete(&self, leaves: u64, state: &State, handle: &Handle) -> Offered {
+    /// The filter is complete.
+    fn complete(&self, leaves: u64, state: &mut State, handle: &Handle, now: Time) -> Offered {
         count(&self.tally.complete);
-        let Some((at, slot)) = self.take_slot(handle) else {
-            count(&self.tally.rejected);
-            return Offered::Rejected;
-        };
+        let latest = state.asked.keep == Keep::Latest;
+        if let Some(early) = state.early {
+            // Its time has not come.
+            count(&self.tally.replaced);
+            state.put_off(Early { leaves, ..early });
+            return Offered::Taken;
+        }
+        match self.push(leaves, &state.kept, latest, handle) {
+            Ok(()) => Offered::Taken,
+            Err(Some(PushError::TooEarly { wait })) if latest => {
+                let until = now.saturating_add(wait);
+                state.put_off(Early { leaves, until, dispatching: handle.dispatching() });
+                Offered::Taken
+            }
+            Err(_) => {
+                count(&self.tally.rejected);
+                Offered::Rejected
+            }
+        }
+    }
+
+    /// The time of a set has come that was put off.
+    fn push_early(&self, early: Early, state: &mut State, handle: &Handle, now: Time) {
+        state.early = None;
+        match self.push(early.leaves, &state.early_events, true, handle) {
+            Ok(()) => {}
+            // Another push came before it, or another mode has greater distances.
+            Err(Some(PushError::TooEarly { wait })) => {
+                let until = now.saturating_add(wait.max(Span::from_ns(1)));
+                state.early = Some(Early { until, ..early });
+            }
+            Err(_) => count(&self.tally.rejected),
+        }
+    }
+
+    /// A set waits in a slot for the job that is pushed; or, where one may be `replaced` that waits, for that one's.
+    fn push(&self, leaves: u64, set: &[Stored], replaced: bool, handle: &Handle) -> Result<(), Option<PushError>> {
+        let (at, slot) = self.take_slot(handle).ok_or(None)?;
         {
             let mut events = slot.events.lock();
             events.0 = leaves;
-            for (leaf, (to, from)) in events.1.iter_mut().zip(&state.kept).enumerate() {
-                if leaves & 1 << leaf != 0 {
-                    to.set(&from.head, from.payload());
-                }
-            }
+            copy(leaves, &mut events.1, set);
+        }
+        if replaced && self.replace(slot, handle) {
+            return Ok(());
         }
         let named = |number: u64, oldest: u64| {
             slot.job.store(key(handle.dispatching(), number), Ordering::Release);
             self.forget(|job| is_gone(job, key(handle.dispatching(), oldest)));
         };
-        match handle.push_with(named) {
-            Ok(_) => Offered::Taken,
-            Err(_) => {
-                count(&self.tally.rejected);
-                self.release(at);
-                Offered::Rejected
-            }
+        let pushed = handle.push_with(named);
+        if pushed.is_err() {
+            self.release(at);
         }
+        pushed.map(|_| ()).map_err(Some)
+    }
+
+    /// Gives the newest job that waits the events of this slot in the place of its own; whether there was one. What its handler has already it keeps, and nobody waits for that.
+    fn replace(&self, slot: &Slot, handle: &Handle) -> bool {
+        let oldest = key(handle.dispatching(), handle.oldest().unwrap_or_default());
+        self.forget(|job| is_gone(job, oldest));
+        let waits = |other: &Slot| Some(other.job.load(Ordering::Acquire)).filter(|job| *job != 0 && *job != RUNS);
+        let newest = self.taken().filter_map(|(at, other)| Some((waits(other)?, at))).max();
+        let Some((job, (at, other))) = newest.and_then(|(job, at)| Some((job, (at, self.slots.get(at)?)))) else {
+            return false;
+        };
+        // Two slots have its events now: its handler takes one of them.
+        slot.job.store(job, Ordering::Release);
+        if other.job.compare_exchange(job, 0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.free.fetch_or(1 << at, Ordering::AcqRel);
+            count(&self.tally.replaced);
+            return true;
+        }
+        // The old ones: these are for another job. Where they cannot be had back, the job was found to be over, and they were counted with it.
+        slot.job.compare_exchange(job, 0, Ordering::AcqRel, Ordering::Acquire).is_err()
     }
 
     fn take_slot(&self, handle: &Handle) -> Option<(usize, &Slot)> {
@@ -346,6 +461,9 @@ impl Inbox {
         }
         count(&self.tally.handled);
         handler(&delivery, job);
+        if job.now() > delivery.due() {
+            count(&self.tally.late);
+        }
     }
 
     fn counts(&self) -> Counts {
@@ -353,15 +471,18 @@ impl Inbox {
         Counts {
             complete: load(&self.tally.complete),
             handled: load(&self.tally.handled),
+            late: load(&self.tally.late),
             expired: load(&self.tally.expired),
             rejected: load(&self.tally.rejected),
             omitted: load(&self.tally.omitted),
+            replaced: load(&self.tally.replaced),
             suspended: load(&self.tally.suspended),
         }
     }
 }
 
 fn keep(state: &mut State, leaves: u64, head: &Head, payload: &[u8]) {
+    let head = &state.asked.of_event(head);
     for (leaf, kept) in state.kept.iter_mut().enumerate() {
         if leaves & 1 << leaf != 0 {
             kept.set(head, payload);
@@ -398,13 +519,19 @@ impl Subscription {
         move |job| inbox.handle(job, &mut handler)
     }
 
+    /// Whose it is.
+    #[must_use]
+    pub fn operation(&self) -> &str {
+        &self.inbox.operation
+    }
+
     /// What became of what it waited for.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.inbox.counts()
     }
 
-    /// Events pass it by until it is resumed; what it has of a group is forgotten then.
+    /// Events pass it by until it is resumed; what it has of a group is forgotten then. What is complete stays.
     pub fn suspend(&self) {
         self.inbox.state.lock().suspended = true;
         self.tell(Change::Suspended);
@@ -420,14 +547,19 @@ impl Subscription {
         self.tell(Change::Resumed);
     }
 
-    /// It waits for something else from now on; what waits for its handler stays.
+    /// It has another quality of service from now on; what waits for its handler stays, as the former had it. Its level and deadline are its operation's: to change these, too, switch to a mode
+    /// that has others.
     ///
     /// # Errors
-    /// The filter is wrong, or waits for more events than there is room for.
-    pub fn reconnect(&self, filter: &Filter) -> Result<(), SubscribeError> {
-        checked(&self.inbox.operation, filter, self.inbox.events_max)?;
-        let mut correlator = Correlator::new(filter, self.now());
-        std::mem::swap(&mut self.inbox.state.lock().correlator, &mut correlator);
+    /// The filter is wrong, or waits for more events than there is room for; or there is no room to keep the latest.
+    pub fn reconnect(&self, quality: impl Into<Quality>) -> Result<(), SubscribeError> {
+        let (inbox, quality) = (&self.inbox, quality.into());
+        checked(&inbox.operation, &quality, inbox.backlog, inbox.events_max)?;
+        let mut correlator = Correlator::new(&quality.filter, self.now());
+        let mut state = inbox.state.lock();
+        state.asked = Asked::of(&quality);
+        std::mem::swap(&mut state.correlator, &mut correlator);
+        drop(state);
         // The old one is freed without the lock.
         drop(correlator);
         self.tell(Change::Reconnected);

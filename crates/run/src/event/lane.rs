@@ -8,7 +8,7 @@ use takt_linux::{PiMutex, clock};
 use takt_model::{Span, Time};
 
 use super::channel::Live;
-use super::filter::{Head, Pattern};
+use super::filter::{Head, Pattern, until};
 use super::inbox::{PEER_FOUND, PEER_LOST, Stored};
 use super::node::{Clock, Full, Node, NodeError, Peer, Sending, Traffic, same};
 use super::peer::{HOPS_MAX, Left, Origins, Presence, Seen, Turn};
@@ -162,38 +162,33 @@ impl Lane {
     /// Sends an event of this node's to all peers, now.
     fn send(&self, live: &Live, sequence: u64, head: &Head, payload: &[u8]) -> Outcome {
         let now = live.now();
-        let remaining = if head.expires == Time::MAX { Span::MAX } else { head.expires.saturating_since(now) };
+        let remaining = until(head.expires, now);
         let body = Body::Event { kind: head.kind, source: head.source, number: head.number, payload };
-        let datagram = self.datagram(sequence, remaining, body);
+        let datagram = self.datagram(sequence, remaining, until(head.due, now), body);
         let wait = match self.sending {
             Sending::Direct => Span::ZERO,
             Sending::Patient(span) => span.min(remaining),
             Sending::Queued { .. } => remaining,
         };
-        let until = now.saturating_add(wait);
-        let sent = self.peers.iter().filter(|row| self.send_to(live, &row.at, &datagram, until)).count();
+        let give_up = now.saturating_add(wait);
+        let sent = self.peers.iter().filter(|row| self.send_to(live, &row.at, &datagram, give_up)).count();
         Outcome { sent, dropped: self.peers.len() - sent }
     }
 
-    fn datagram<'a>(&self, sequence: u64, remaining: Span, body: Body<'a>) -> Datagram<'a> {
+    fn datagram<'a>(&self, sequence: u64, remaining: Span, due: Span, body: Body<'a>) -> Datagram<'a> {
         let (node, incarnation, clock) = (self.node, self.incarnation, self.clock_number);
-        Datagram { hops: 0, node, incarnation, sequence, clock, sent: self.clock.now(), remaining, body }
+        Datagram { hops: 0, node, incarnation, sequence, clock, sent: self.clock.now(), remaining, due, body }
     }
 
     /// Sends an event, and waits for room until then: in steps, so that a channel that is disconnected does not wait. Whether it was sent.
     fn send_to(&self, live: &Live, at: &Destination, datagram: &Datagram<'_>, until: Time) -> bool {
         loop {
             // What it waited counts against its time.
-            let waited = Span::from_ns(self.clock.now().saturating_sub(datagram.sent));
-            let remaining = match datagram.remaining {
-                Span::MAX => Span::MAX,
-                remaining => remaining.saturating_sub(waited),
-            };
-            if remaining == Span::ZERO {
+            let now = datagram.after(Span::from_ns(self.clock.now().saturating_sub(datagram.sent)));
+            if now.remaining == Span::ZERO {
                 count(&self.tally.stale);
                 return false;
             }
-            let now = Datagram { sent: datagram.sent.saturating_add(waited.as_ns()), remaining, ..*datagram };
             let step = until.saturating_since(live.now()).min(LOOK_MAX);
             match self.transmit(at, &now, step) {
                 Sent::Yes => {
@@ -279,7 +274,7 @@ impl Lane {
         // What waits here has not been sent.
         let waiting = self.outbox.as_ref().and_then(|outbox| outbox.waiting.lock().oldest());
         let next = waiting.unwrap_or_else(|| self.next.load(Ordering::Acquire));
-        let datagram = self.datagram(next, Span::MAX, body);
+        let datagram = self.datagram(next, Span::MAX, Span::MAX, body);
         for row in &self.peers {
             // Where there is no room, the next one will do as well.
             let _ = self.transmit(&row.at, &datagram, Span::ZERO);
@@ -290,7 +285,8 @@ impl Lane {
     fn turned(&self, live: &Live, at: usize, turn: Option<(Turn, u64)>) {
         let Some((turn, node)) = turn else { return };
         let kind = if turn == Turn::Found { PEER_FOUND } else { PEER_LOST };
-        let head = Head { kind, source: at as u32, number: self.place, sent: live.now(), expires: Time::MAX };
+        let head =
+            Head { kind, source: at as u32, number: self.place, sent: live.now(), due: Time::MAX, expires: Time::MAX };
         let payload = node.to_be_bytes();
         live.offer(&head, payload.get(..self.payload_max.min(8)).unwrap_or_default());
     }
@@ -330,7 +326,7 @@ impl Lane {
             Seen::Old => return count(&self.tally.old),
         }
         let own = self.clock.now();
-        let left = Left::of(datagram.remaining, datagram.clock, datagram.sent, self.clock_number, own);
+        let left = Left::of(&datagram, self.clock_number, own);
         if left.skewed {
             count(&self.tally.skewed);
         }
@@ -342,7 +338,7 @@ impl Lane {
         }
         live.offer(&left.head(kind, source, number, now), payload);
         if self.forwards {
-            self.forward(live, &Datagram { remaining: left.remaining, ..datagram }, own, from);
+            self.forward(live, &Datagram { remaining: left.remaining, due: left.due, ..datagram }, own, from);
         }
     }
 

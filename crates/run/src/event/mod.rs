@@ -1,7 +1,7 @@
 //! A real-time event channel: suppliers push events, and operations of a [dispatcher](crate::dispatch) consume them, after [KOKYU II-B] and TAO's
 //! event channel.
 //!
-//! An event has a type, a source, a payload of bytes and a time to live. A subscription says what an operation waits for ([`Filter`]); when that is there
+//! An event has a type, a source, a payload of bytes, a deadline and a time to live ([`Terms`]). A subscription says what an operation waits for ([`Filter`], [`Quality`]); when that is there
 //! the operation is pushed, and its handler is given the events: at the operation's level, with its deadline, on its thread. A push copies the payload, takes locks
 //! with priority inheritance for moments, allocates nothing and never waits for consumers: what finds no room is counted, and told to whoever pushed. Events go to other
 //! processes as well ([`Node`]), and values that operations write ([`Published`]). Other carriers than datagrams take them from an [`Outlet`] and bring them to an [`Inlet`].
@@ -18,8 +18,8 @@
 //!     .with(Operation::sporadic("show", ms(5)).wcet(ms(3)).backlog(4).noncritical());
 //! let plan = operations.compute(&Builtin::Muf.strategy(), &Limits::default())?;
 //! let channel = Channel::new(Options::default());
-//! let steer = channel.subscribe(&plan, "steer", Pattern::kind(TRACK).into())?;
-//! let show = channel.subscribe(&plan, "show", Pattern::ANY.into())?;
+//! let steer = channel.subscribe(&plan, "steer", Pattern::kind(TRACK))?;
+//! let show = channel.subscribe(&plan, "show", Pattern::ANY)?;
 //! let dispatching = Dispatcher::new(plan)
 //!     .on("steer", steer.handler(|delivery, job| {
 //!         let event = delivery.first();
@@ -43,6 +43,7 @@ mod inbox;
 mod lane;
 mod node;
 pub mod peer;
+mod quality;
 mod replication;
 mod waiting;
 pub mod wire;
@@ -58,4 +59,5 @@ pub use error::{ConnectError, EventError, SubscribeError};
 pub use filter::{Bits, Correlator, Filter, Head, LEAVES_MAX, Pattern, TIME_MIN, Taken};
 pub use inbox::{Counts, Delivery, Event, PEER_FOUND, PEER_LOST, Subscription, TIMEOUT};
 pub use node::{Clock, Full, Level, Node, NodeError, Peer, Sending, Traffic};
+pub use quality::{Keep, Quality, Terms};
 pub use replication::{Applied, Entry, Flushes, Known, Published, Replica, ReplicationError, Values, entries};

@@ -3,6 +3,7 @@
 use takt_model::{Span, Time};
 
 use super::filter::Head;
+use super::wire::{Datagram, less};
 
 /// Through how many nodes an event goes at most.
 pub const HOPS_MAX: u8 = 16;
@@ -270,6 +271,8 @@ pub(super) const NO_CLOCK: u64 = 0;
 pub struct Left {
     /// How long it is still of use; [`Span::MAX`]: for ever.
     pub remaining: Span,
+    /// How long until its deadline; [`Span::MAX`]: it has none.
+    pub due: Span,
     /// How long it was under way; `None` where sender and receiver have no clock in common.
     pub transit: Option<Span>,
     /// The clock that they say they have in common says that it came before it was sent.
@@ -277,22 +280,28 @@ pub struct Left {
 }
 
 impl Left {
-    /// Of an event that was sent at `sent` by `clock` (0: one of the sender's own); `now` is the time by the own clock `own`, in ns.
+    /// Of an event that a datagram brought (its clock 0: one of the sender's own); `now` is the time by the own clock `own`, in ns.
     #[must_use]
-    pub fn of(remaining: Span, clock: u64, sent: u64, own: u64, now: u64) -> Left {
-        if clock != own || own == NO_CLOCK {
-            return Left { remaining, transit: None, skewed: false };
+    pub fn of(datagram: &Datagram<'_>, own: u64, now: u64) -> Left {
+        if datagram.clock != own || own == NO_CLOCK {
+            return Left { remaining: datagram.remaining, due: datagram.due, transit: None, skewed: false };
         }
-        let transit = Span::from_ns(now.saturating_sub(sent));
-        let left = if remaining == Span::MAX { remaining } else { remaining.saturating_sub(transit) };
-        Left { remaining: left, transit: Some(transit), skewed: sent > now }
+        let transit = Span::from_ns(now.saturating_sub(datagram.sent));
+        let left = datagram.after(transit);
+        Left { remaining: left.remaining, due: left.due, transit: Some(transit), skewed: datagram.sent > now }
+    }
+
+    /// The same after a wait.
+    #[must_use]
+    pub fn after(self, waited: Span) -> Left {
+        Left { remaining: less(self.remaining, waited), due: less(self.due, waited), ..self }
     }
 
     /// What consumers are told of the event, when it came at `now`.
     pub(super) fn head(&self, kind: u32, source: u32, number: u64, now: Time) -> Head {
         let sent = now.saturating_sub(self.transit.unwrap_or(Span::ZERO));
-        let expires = if self.remaining == Span::MAX { Time::MAX } else { now.saturating_add(self.remaining) };
-        Head { kind, source, number, sent, expires }
+        let at = |left: Span| if left == Span::MAX { Time::MAX } else { now.saturating_add(left) };
+        Head { kind, source, number, sent, due: at(self.due), expires: at(self.remaining) }
     }
 }
 
@@ -302,6 +311,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::wire::Body;
     use super::*;
 
     proptest! {
@@ -396,16 +406,32 @@ mod tests {
     #[test]
     fn time_left_counts_the_way_only_where_both_ends_have_one_clock() {
         let ms = Span::from_ms;
-        let left = |clock, sent, now| Left::of(Span::from_ns(50), clock, sent, 1, now);
-        assert_eq!(
-            left(1, 100, 130),
-            Left { remaining: Span::from_ns(20), transit: Some(Span::from_ns(30)), skewed: false }
-        );
+        let (ns, body) = (Span::from_ns, Body::Beat);
+        let of = |(remaining, due), clock, sent| Datagram {
+            hops: 0,
+            node: 1,
+            incarnation: 1,
+            sequence: 0,
+            clock,
+            sent,
+            remaining,
+            due,
+            body,
+        };
+        let left = |clock, sent, now| Left::of(&of((ns(50), ns(35)), clock, sent), 1, now);
+        let told = |remaining, due, transit, skewed| Left { remaining: ns(remaining), due: ns(due), transit, skewed };
+        assert_eq!(left(1, 100, 130), told(20, 5, Some(ns(30)), false));
+        assert_eq!(left(1, 100, 140), told(10, 0, Some(ns(40)), false));
         assert_eq!(left(1, 100, 151).remaining, Span::ZERO);
-        assert_eq!(left(1, 100, 90), Left { remaining: Span::from_ns(50), transit: Some(Span::ZERO), skewed: true });
-        let own = Left::of(Span::from_ns(50), NO_CLOCK, 100, NO_CLOCK, 990);
+        assert_eq!(left(1, 100, 90), told(50, 35, Some(Span::ZERO), true));
+        let own = Left::of(&of((ns(50), ns(35)), NO_CLOCK, 100), NO_CLOCK, 990);
         assert_eq!(own, left(2, 100, 990), "two without a clock have none in common");
-        assert_eq!(left(2, 100, 990), Left { remaining: Span::from_ns(50), transit: None, skewed: false });
-        assert_eq!(Left::of(Span::MAX, 1, 0, 1, ms(5).as_ns()).remaining, Span::MAX);
+        assert_eq!(left(2, 100, 990), told(50, 35, None, false));
+        assert_eq!(left(2, 100, 990).after(ns(40)), told(10, 0, None, false));
+        let forever = Left::of(&of((Span::MAX, Span::MAX), 1, 0), 1, ms(5).as_ns());
+        assert_eq!((forever.remaining, forever.due), (Span::MAX, Span::MAX));
+        let head = left(1, 100, 130).head(1, 2, 3, Time::from_ns(1000));
+        let times = [head.sent, head.due, head.expires].map(Time::as_ns);
+        assert_eq!(times, [970, 1005, 1020]);
     }
 }

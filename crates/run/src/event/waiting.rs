@@ -72,7 +72,8 @@ mod tests {
             let mut row = (0, Stored::room(8));
             assert_eq!(waiting.oldest(), None);
             for number in 0..5 {
-                let head = Head { kind: 1, source: 1, number, sent: Time::ZERO, expires: Time::MAX };
+                let (sent, due, expires) = (Time::ZERO, Time::MAX, Time::MAX);
+                let head = Head { kind: 1, source: 1, number, sent, due, expires };
                 assert_eq!(waiting.push(full, number, &head, &[number as u8]), number < 3);
             }
             assert_eq!(waiting.oldest(), Some(left[0]));

@@ -1,8 +1,8 @@
 //! What goes from node to node: one datagram an event, and small ones by which nodes tell each other that they are there.
 //!
-//! All numbers are big-endian. Bytes 0 to 3 `takt`; 4 the version, 1; 5 what it is (1 event, 2 beat, 3 bye); 6 by how many nodes it was forwarded; 7 zero; then,
-//! of 8 bytes each, the node that the event was pushed on, that node's incarnation, the sequence number, the clock of `sent`, `sent`, and the remaining time
-//! (all ones: it does not expire). A beat and a bye end here. An event goes on with its type and source, of 4 bytes each, its supplier's number of 8, the payload's length of 2, and the payload.
+//! All numbers are big-endian. Bytes 0 to 3 `takt`; 4 the version, 2; 5 what it is (1 event, 2 beat, 3 bye); 6 by how many nodes it was forwarded; 7 zero; then,
+//! of 8 bytes each, the node that the event was pushed on, that node's incarnation, the sequence number, the clock of `sent`, `sent`, the remaining time
+//! (all ones: it does not expire), and the time until its deadline (all ones: it has none). A beat and a bye end here. An event goes on with its type and source, of 4 bytes each, its supplier's number of 8, the payload's length of 2, and the payload.
 //! Times are in nanoseconds.
 
 use takt_model::Span;
@@ -11,13 +11,13 @@ use thiserror::Error;
 use super::inbox::RESERVED;
 
 /// Bytes of a beat.
-pub(super) const SHORT: usize = 56;
+pub(super) const SHORT: usize = 64;
 /// Bytes of an event before its payload.
 pub const HEAD: usize = SHORT + 18;
 /// The longest payload that a datagram of IPv4 has room for.
 pub const PAYLOAD_MAX: usize = 65_507 - HEAD;
 const MAGIC: [u8; 4] = *b"takt";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// A datagram between nodes, as it is read.
 ///
@@ -26,7 +26,8 @@ const VERSION: u8 = 1;
 /// use takt_run::event::wire::{Body, Datagram};
 ///
 /// let body = Body::Event { kind: 1, source: 7, number: 0, payload: b"north" };
-/// let sent = Datagram { hops: 0, node: 1, incarnation: 5, sequence: 9, clock: 3, sent: 100, remaining: Span::from_ms(2), body };
+/// let (remaining, due) = (Span::from_ms(2), Span::from_ms(1));
+/// let sent = Datagram { hops: 0, node: 1, incarnation: 5, sequence: 9, clock: 3, sent: 100, remaining, due, body };
 /// let mut bytes = [0; 128];
 /// let length = sent.write(&mut bytes).unwrap();
 /// assert_eq!(Datagram::read(&bytes[..length]), Ok(sent));
@@ -48,6 +49,8 @@ pub struct Datagram<'a> {
     pub sent: u64,
     /// How long from then the event is of use; [`Span::MAX`]: for ever. Of a beat: [`Span::MAX`].
     pub remaining: Span,
+    /// How long from then until the event's deadline, zero where that has passed; [`Span::MAX`]: it has none. Of a beat: [`Span::MAX`].
+    pub due: Span,
     /// What it says.
     pub body: Body<'a>,
 }
@@ -87,7 +90,7 @@ pub enum WireError {
     #[error("it does not begin with \"takt\" and a zero")]
     Magic,
     /// Of another version of takt.
-    #[error("it is of version {0}, and this is version 1")]
+    #[error("it is of version {0}, and this is version {VERSION}")]
     Version(u8),
     /// None of the three.
     #[error("{0} is neither an event nor a beat nor a bye")]
@@ -116,7 +119,7 @@ impl<'a> Datagram<'a> {
         let mut words = head.chunks_exact(8).skip(1).filter_map(|word| Some(u64::from_be_bytes(word.try_into().ok()?)));
         let mut word = || words.next().unwrap_or_default();
         let (node, incarnation, sequence, clock, sent) = (word(), word(), word(), word(), word());
-        let remaining = Span::from_ns(word());
+        let (remaining, due) = (Span::from_ns(word()), Span::from_ns(word()));
         if sequence == u64::MAX {
             return Err(WireError::Value("sequence number"));
         }
@@ -124,10 +127,12 @@ impl<'a> Datagram<'a> {
             if !rest.is_empty() {
                 return Err(wrong(SHORT));
             }
-            if hops != 0 || remaining != Span::MAX {
-                return Err(WireError::Value(if hops == 0 { "remaining time" } else { "number of hops" }));
+            match (hops, remaining, due) {
+                (0, Span::MAX, Span::MAX) => Ok(body),
+                (0, Span::MAX, _) => Err(WireError::Value("deadline")),
+                (0, ..) => Err(WireError::Value("remaining time")),
+                _ => Err(WireError::Value("number of hops")),
             }
-            Ok(body)
         };
         let body = match what {
             1 => event(rest, there)?,
@@ -135,7 +140,14 @@ impl<'a> Datagram<'a> {
             3 => short(Body::Bye)?,
             _ => return Err(WireError::Kind(what)),
         };
-        Ok(Datagram { hops, node, incarnation, sequence, clock, sent, remaining, body })
+        Ok(Datagram { hops, node, incarnation, sequence, clock, sent, remaining, due, body })
+    }
+
+    /// The same, sent so much later: that counts against its times.
+    #[must_use]
+    pub fn after(self, waited: Span) -> Datagram<'a> {
+        let sent = self.sent.saturating_add(waited.as_ns());
+        Datagram { sent, remaining: less(self.remaining, waited), due: less(self.due, waited), ..self }
     }
 
     /// What comes before its payload, and how many bytes of that count.
@@ -148,9 +160,10 @@ impl<'a> Datagram<'a> {
         };
         let [m0, m1, m2, m3] = MAGIC;
         let first = u64::from_be_bytes([m0, m1, m2, m3, VERSION, what, self.hops, 0]);
-        let words = [first, self.node, self.incarnation, self.sequence, self.clock, self.sent, self.remaining.as_ns()];
+        let times = [self.sent, self.remaining.as_ns(), self.due.as_ns()];
+        let words = [first, self.node, self.incarnation, self.sequence, self.clock].into_iter().chain(times);
         let (kind, source, number, payload) = fields;
-        let bytes = words.into_iter().flat_map(u64::to_be_bytes);
+        let bytes = words.flat_map(u64::to_be_bytes);
         let bytes = bytes.chain(kind.to_be_bytes()).chain(source.to_be_bytes()).chain(number.to_be_bytes());
         let mut head = [0; HEAD];
         for (to, from) in head.iter_mut().zip(bytes.chain(payload.to_be_bytes())) {
@@ -175,6 +188,12 @@ impl<'a> Datagram<'a> {
         rest.get_mut(..payload.len())?.copy_from_slice(payload);
         (payload.len() <= PAYLOAD_MAX).then_some(length + payload.len())
     }
+}
+
+/// What is left of a time after so much of it; of [`Span::MAX`], which means for ever, all of it.
+#[must_use]
+pub fn less(time: Span, waited: Span) -> Span {
+    if time == Span::MAX { time } else { time.saturating_sub(waited) }
 }
 
 /// What follows the head of an event.
@@ -209,9 +228,9 @@ mod tests {
             (0..RESERVED, any::<u32>(), any::<u64>()).prop_map(|(kind, source, number)| Some((kind, source, number))),
             Just(None)
         ];
-        let times = (any::<u64>(), any::<u64>(), any::<u64>());
+        let times = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
         (any::<u8>(), (any::<u64>(), any::<u64>(), 0..u64::MAX), times, body, any::<bool>()).prop_map(
-            move |(hops, (node, incarnation, sequence), (clock, sent, remaining), body, bye)| match body {
+            move |(hops, (node, incarnation, sequence), (clock, sent, remaining, due), body, bye)| match body {
                 Some((kind, source, number)) => Datagram {
                     hops,
                     node,
@@ -220,11 +239,13 @@ mod tests {
                     clock,
                     sent,
                     remaining: Span::from_ns(remaining),
+                    due: Span::from_ns(due),
                     body: Body::Event { kind, source, number, payload },
                 },
                 None => {
                     let body = if bye { Body::Bye } else { Body::Beat };
-                    Datagram { hops: 0, node, incarnation, sequence, clock, sent, remaining: Span::MAX, body }
+                    let (remaining, due) = (Span::MAX, Span::MAX);
+                    Datagram { hops: 0, node, incarnation, sequence, clock, sent, remaining, due, body }
                 }
             },
         )
@@ -246,10 +267,20 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_loses_time_but_for_what_has_no_end() {
+        let (ns, body) = (Span::from_ns, Body::Beat);
+        let (node, incarnation, sequence, clock) = (1, 1, 0, 1);
+        let of =
+            |sent, remaining, due| Datagram { hops: 0, node, incarnation, sequence, clock, sent, remaining, due, body };
+        assert_eq!(of(5, ns(7), Span::MAX).after(ns(2)), of(7, ns(5), Span::MAX));
+        assert_eq!(of(5, Span::MAX, ns(3)).after(ns(4)), of(9, Span::MAX, Span::ZERO));
+    }
+
+    #[test]
     fn each_wrong_byte_is_told() {
         let body = Body::Event { kind: 1, source: 2, number: 3, payload: b"x" };
-        let right =
-            Datagram { hops: 0, node: 1, incarnation: 1, sequence: 0, clock: 1, sent: 1, remaining: Span::ZERO, body };
+        let (remaining, due) = (Span::ZERO, Span::MAX);
+        let right = Datagram { hops: 0, node: 1, incarnation: 1, sequence: 0, clock: 1, sent: 1, remaining, due, body };
         let mut bytes = [0_u8; HEAD + 1];
         right.write(&mut bytes).unwrap();
         let said = |at: usize, value: u8| {
@@ -259,14 +290,22 @@ mod tests {
         };
         assert_eq!(said(0, b'T'), "it does not begin with \"takt\" and a zero");
         assert_eq!(said(7, 1), "it does not begin with \"takt\" and a zero");
-        assert_eq!(said(4, 2), "it is of version 2, and this is version 1");
+        assert_eq!(said(4, 1), "it is of version 1, and this is version 2");
         assert_eq!(said(5, 4), "4 is neither an event nor a beat nor a bye");
-        assert_eq!(said(5, 2), "it has 75 bytes, and should have 56");
-        assert_eq!(said(HEAD - 1, 2), "it has 75 bytes, and should have 76");
-        assert_eq!(Datagram::read(b"takt").unwrap_err().to_string(), "it has 4 bytes, and should have 56");
+        assert_eq!(said(5, 2), "it has 83 bytes, and should have 64");
+        assert_eq!(said(HEAD - 1, 2), "it has 83 bytes, and should have 84");
+        assert_eq!(Datagram::read(b"takt").unwrap_err().to_string(), "it has 4 bytes, and should have 64");
         let timeout = Datagram { body: Body::Event { kind: RESERVED, source: 2, number: 3, payload: b"x" }, ..right };
         timeout.write(&mut bytes).unwrap();
         assert_eq!(Datagram::read(&bytes).unwrap_err().to_string(), "its type is one that none can have");
+        let beat = |remaining, due| {
+            let mut bytes = [0_u8; HEAD];
+            let length = Datagram { remaining, due, body: Body::Beat, ..right }.write(&mut bytes).unwrap();
+            Datagram::read(&bytes[..length]).map(|_| ()).map_err(|wrong| wrong.to_string())
+        };
+        assert!(beat(Span::MAX, Span::MAX).is_ok());
+        assert_eq!(beat(Span::MAX, Span::ZERO).unwrap_err(), "its deadline is one that none can have");
+        assert_eq!(beat(Span::ZERO, Span::MAX).unwrap_err(), "its remaining time is one that none can have");
         let long = vec![0; PAYLOAD_MAX + 1];
         let body = Body::Event { kind: 1, source: 2, number: 3, payload: &long };
         assert_eq!(Datagram { body, ..right }.write(&mut vec![0; 70_000]), None);

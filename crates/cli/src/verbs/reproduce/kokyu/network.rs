@@ -181,7 +181,7 @@ impl Terminal {
         let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
         let plan = operations.compute(&Builtin::Muf.strategy(), &limits).map_err(Failure::trouble)?;
         let channel = Channel::new(Options::default());
-        let taken = channel.subscribe(&plan, "take", Pattern::kind(END).into()).map_err(Failure::trouble)?;
+        let taken = channel.subscribe(&plan, "take", Pattern::kind(END)).map_err(Failure::trouble)?;
         let arrived: Arc<Mutex<Arrived>> = Arc::default();
         let into = Arc::clone(&arrived);
         let handler = taken.handler(move |delivery: &Delivery<'_>, _: &Job<'_>| {
