@@ -2,24 +2,24 @@
 //!
 //! - Within a process, on the same CPU and across CPUs: beside a bare futex between two threads at the same priorities.
 //! - Between two network namespaces: beside the same number of bytes through a plain UDP socket to a thread that waits for them. There is one hand-over more in
-//!   takt's way, from the thread that receives to the handler's.
+//!   takt's way, from the thread that receives to the handler's; so it stands beside such a thread that hands over to another one by a bare futex, too.
 //!
-//! `cargo bench -p takt-run --bench event -- [--rounds 5]`
+//! `cargo bench -p takt-run --bench event -- [--rounds 15]`
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use takt_linux::net::{Cable, End};
-use takt_linux::{Class, ClassGuard, Epoch, clock, sched};
+use takt_linux::{Class, ClassGuard, Epoch, clock, futex, sched};
 use takt_log::NullSink;
 use takt_model::{Builtin, Span};
 use takt_run::dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations};
 use takt_run::event::{Channel, Level, Node, Options, Pattern, wire};
 
-use common::{Hands, bare, hand_overs, in_turns, row};
+use common::{Hands, bare, hand_overs, in_turns, row, waiter};
 
 mod common;
 
@@ -29,7 +29,7 @@ const PAYLOAD: [u8; 64] = [7; 64];
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let rounds = match (arguments.next().as_deref(), arguments.next().map(|value| value.parse())) {
-        (None, _) => 5,
+        (None, _) => 15,
         (Some("--rounds"), Some(Ok(rounds))) if rounds > 0 => rounds,
         _ => {
             eprintln!("--rounds N, above zero, is all there is");
@@ -58,9 +58,12 @@ fn main() -> ExitCode {
                 continue;
             }
         };
-        match in_turns(rounds, || between(&cable, *to as u32), || plain(&cable, &cpus, *to)) {
-            Some(rounds) => row(name, &rounds),
-            None => println!("{name}: skipped: SCHED_FIFO, a thread or a socket was refused"),
+        for (peer, hands_over) in [("", false), (", UDP with a futex", true)] {
+            let name = format!("{name}{peer}");
+            match in_turns(rounds, || between(&cable, *to as u32), || plain(&cable, &cpus, *to, hands_over)) {
+                Some(rounds) => row(&name, &rounds),
+                None => println!("{name}: skipped: SCHED_FIFO, a thread or a socket was refused"),
+            }
         }
     }
     ExitCode::SUCCESS
@@ -129,14 +132,19 @@ fn between(cable: &Cable, to: u32) -> Option<Hands> {
     times
 }
 
-fn plain(cable: &Cable, cpus: &[u32], to: usize) -> Option<Hands> {
+/// Through a plain socket to a thread; or to one that wakes another, which then looks at the clock.
+fn plain(cable: &Cable, cpus: &[u32], to: usize, hands_over: bool) -> Option<Hands> {
     let (first, target) = (*cpus.first()?, *cpus.get(to)?);
     let bytes = [0_u8; PAYLOAD.len() + wire::HEAD];
     let socket = |end: &End| there(end, || UdpSocket::bind(address(end, 7001)).ok());
     let (sender, receiver) = (socket(cable.left())?, socket(cable.right())?);
     receiver.set_read_timeout(Some(Duration::from_millis(100))).ok()?;
     let (stop, seen, clock) = (AtomicBool::new(false), AtomicU64::new(0), Epoch::now_is_zero());
+    let word = AtomicU32::new(0);
     std::thread::scope(|scope| {
+        if hands_over {
+            scope.spawn(|| waiter(target, &word, &stop, clock, &seen));
+        }
         scope.spawn(|| {
             if sched::set_affinity(&[target]).is_err() {
                 return;
@@ -144,7 +152,13 @@ fn plain(cable: &Cable, cpus: &[u32], to: usize) -> Option<Hands> {
             let Ok(_class) = ClassGuard::enter(&Class::Fifo { priority: 47 }) else { return };
             let mut into = [0_u8; 2048];
             while !stop.load(Ordering::Acquire) {
-                if receiver.recv(&mut into).is_ok() {
+                if receiver.recv(&mut into).is_err() {
+                    continue;
+                }
+                if hands_over {
+                    word.fetch_add(1, Ordering::AcqRel);
+                    futex::wake_all(&word);
+                } else {
                     seen.store(clock.now().as_ns(), Ordering::Release);
                 }
             }

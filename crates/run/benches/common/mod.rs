@@ -134,27 +134,30 @@ fn until_seen(seen: &AtomicU64, epoch: Epoch, patience: Span) -> Option<Time> {
     }
 }
 
+/// A thread that waits for a futex, and then looks at the clock.
+pub(crate) fn waiter(cpu: u32, word: &AtomicU32, stop: &AtomicBool, clock: Epoch, seen: &AtomicU64) {
+    if sched::set_affinity(&[cpu]).is_err() {
+        return;
+    }
+    let Ok(_class) = ClassGuard::enter(&Class::Fifo { priority: 47 }) else { return };
+    let mut last = word.load(Ordering::Acquire);
+    while !stop.load(Ordering::Acquire) {
+        futex::wait(word, last, clock, clock.now().saturating_add(Span::from_ms(100)));
+        let now = word.load(Ordering::Acquire);
+        if now != last {
+            last = now;
+            seen.store(clock.now().as_ns(), Ordering::Release);
+        }
+    }
+}
+
 /// The same with nothing but a futex.
 pub(crate) fn bare(cpus: &[u32], to: usize) -> Option<Hands> {
     let (word, stop, seen) = (AtomicU32::new(0), AtomicBool::new(false), AtomicU64::new(0));
     let clock = Epoch::now_is_zero();
     let (first, target) = (*cpus.first()?, *cpus.get(to)?);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            if sched::set_affinity(&[target]).is_err() {
-                return;
-            }
-            let Ok(_class) = ClassGuard::enter(&Class::Fifo { priority: 47 }) else { return };
-            let mut last = word.load(Ordering::Acquire);
-            while !stop.load(Ordering::Acquire) {
-                futex::wait(&word, last, clock, clock.now().saturating_add(Span::from_ms(100)));
-                let now = word.load(Ordering::Acquire);
-                if now != last {
-                    last = now;
-                    seen.store(clock.now().as_ns(), Ordering::Release);
-                }
-            }
-        });
+        scope.spawn(|| waiter(target, &word, &stop, clock, &seen));
         takt_linux::clock::pause(Span::from_ms(5));
         let times = hand_overs(first, clock, &seen, || {
             word.fetch_add(1, Ordering::AcqRel);
