@@ -61,6 +61,7 @@ ZENOH := --locked --manifest-path crates/zenoh/Cargo.toml --target-dir target/ze
 zenoh:
 	$(CARGO) fmt --manifest-path crates/zenoh/Cargo.toml --check
 	$(CARGO) clippy $(ZENOH) --all-targets -- -D warnings
+	$(CARGO) check $(ZENOH) --lib --features transport_tls,transport_quic
 	$(CARGO) clippy $(ZENOH) --lib -- -D warnings -F clippy::disallowed_methods -F clippy::disallowed_types -D clippy::print_stdout -D clippy::print_stderr
 	$(CARGO) test --locked --manifest-path crates/zenoh/Cargo.toml --target-dir target/zenoh
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(ZENOH) --no-deps --lib

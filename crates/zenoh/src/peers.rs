@@ -1,4 +1,6 @@
-//! Which gateways are there, by their liveliness tokens. Pure: it is told what Zenoh says of them.
+//! Which gateways are there, by their liveliness tokens, and what consumers have been told of it. Pure: it is told what Zenoh says of them.
+//!
+//! Tokens that come or go while nobody can be told leave nothing but what holds in the end, and which of those that consumers know went meanwhile: so there is no queue of them that could be full.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,44 +14,17 @@ const RUNS_MAX: usize = 8;
 pub(crate) struct Peers {
     runs: BTreeMap<u64, BTreeSet<u64>>,
     most: usize,
-}
-
-/// What consumers have been told of who is there.
-#[derive(Default, Debug)]
-pub(crate) struct Told {
-    /// On which connection of the channel, if any.
+    /// On which connection of the channel consumers were told last, if on any, and of which nodes they know.
     connection: Option<u64>,
-    nodes: BTreeSet<u64>,
-}
-
-impl Told {
-    /// What is to be told now that a connection has these peers: on a new one, who has gone since, and everybody who is there.
-    pub(crate) fn turns(&mut self, connection: u64, there: &[u64]) -> Vec<(Turn, u64)> {
-        let anew = self.connection.replace(connection) != Some(connection);
-        let nodes: BTreeSet<u64> = there.iter().copied().collect();
-        let lost = self.nodes.difference(&nodes).map(|node| (Turn::Lost, *node));
-        let found = nodes.iter().filter(|node| anew || !self.nodes.contains(node)).map(|node| (Turn::Found, *node));
-        lost.chain(found).collect()
-    }
-
-    /// That was told.
-    pub(crate) fn told(&mut self, turn: Turn, node: u64) {
-        match turn {
-            Turn::Found => self.nodes.insert(node),
-            Turn::Lost => self.nodes.remove(&node),
-        };
-    }
-
-    /// A node that was told of begins anew: whether both are to be told.
-    pub(crate) fn begins_anew(&self, connection: u64, node: u64) -> bool {
-        self.connection == Some(connection) && self.nodes.contains(&node)
-    }
+    known: BTreeSet<u64>,
+    /// Of the nodes that they know, those that went since, though they may be there again.
+    went: BTreeSet<u64>,
 }
 
 impl Peers {
     /// So many at most.
     pub(crate) fn new(most: usize) -> Peers {
-        Peers { runs: BTreeMap::new(), most }
+        Peers { runs: BTreeMap::new(), most, connection: None, known: BTreeSet::new(), went: BTreeSet::new() }
     }
 
     /// The token of a node's run is there: what that changes. A new run in the place of one that was there is both. `None`: there is no room for it.
@@ -66,7 +41,10 @@ impl Peers {
         Some(match (runs.insert(run), first) {
             (false, _) => &[],
             (true, true) => &[Turn::Found],
-            (true, false) => &[Turn::Lost, Turn::Found],
+            (true, false) => {
+                self.goes(node);
+                &[Turn::Lost, Turn::Found]
+            }
         })
     }
 
@@ -77,36 +55,86 @@ impl Peers {
         let gone = runs.is_empty();
         if gone {
             self.runs.remove(&node);
+            self.goes(node);
         }
         gone
+    }
+
+    fn goes(&mut self, node: u64) {
+        if self.known.contains(&node) {
+            self.went.insert(node);
+        }
     }
 
     /// The nodes that are there.
     pub(crate) fn nodes(&self) -> Vec<u64> {
         self.runs.keys().copied().collect()
     }
+
+    /// What consumers are to be told now, on this connection: who went of those that they know, and who is there; on a new connection, everybody who is.
+    pub(crate) fn turns(&mut self, connection: u64) -> Vec<(Turn, u64)> {
+        let anew = self.connection.replace(connection) != Some(connection);
+        let is_there = |node: &u64| self.runs.contains_key(node);
+        let is_lost = |node: &&u64| !is_there(node) || !anew && self.went.contains(node);
+        let lost: BTreeSet<u64> = self.known.iter().filter(is_lost).copied().collect();
+        let is_found = |node: &&u64| anew || !self.known.contains(node) || lost.contains(node);
+        let found = self.runs.keys().filter(is_found).map(|node| (Turn::Found, *node));
+        lost.iter().map(|node| (Turn::Lost, *node)).chain(found).collect()
+    }
+
+    /// That was told.
+    pub(crate) fn told(&mut self, turn: Turn, node: u64) {
+        self.went.remove(&node);
+        match turn {
+            Turn::Found => self.known.insert(node),
+            Turn::Lost => self.known.remove(&node),
+        };
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn tell(peers: &mut Peers, connection: u64) -> Vec<(Turn, u64)> {
+        let turns = peers.turns(connection);
+        turns.iter().for_each(|(turn, node)| peers.told(*turn, *node));
+        turns
+    }
 
     #[test]
     fn each_connection_is_told_who_is_there_and_who_has_gone() {
         use Turn::{Found, Lost};
-        let mut told = Told::default();
-        let tell = |told: &mut Told, connection, there: &[u64]| {
-            let turns = told.turns(connection, there);
-            turns.iter().for_each(|(turn, node)| told.told(*turn, *node));
-            turns
-        };
-        assert_eq!(tell(&mut told, 0, &[1, 2]), [(Found, 1), (Found, 2)], "there before");
-        assert!(told.begins_anew(0, 1) && !told.begins_anew(0, 3) && !told.begins_anew(1, 1));
-        assert_eq!(tell(&mut told, 0, &[1, 2]), []);
-        assert_eq!(tell(&mut told, 0, &[2, 3]), [(Lost, 1), (Found, 3)]);
-        assert_eq!(told.turns(0, &[3]), [(Lost, 2)], "which nobody hears: the channel is connected no more");
-        assert_eq!(tell(&mut told, 1, &[3]), [(Lost, 2), (Found, 3)], "another connection");
-        assert_eq!(tell(&mut told, 1, &[]), [(Lost, 3)]);
+        let mut peers = Peers::new(8);
+        let come = |peers: &mut Peers, node| assert!(peers.come(node, 1).is_some());
+        (1..=2).for_each(|node| come(&mut peers, node));
+        assert_eq!(tell(&mut peers, 0), [(Found, 1), (Found, 2)], "there before");
+        assert_eq!(tell(&mut peers, 0), []);
+        peers.go(1, 1);
+        come(&mut peers, 3);
+        assert_eq!(tell(&mut peers, 0), [(Lost, 1), (Found, 3)]);
+        peers.go(2, 1);
+        assert_eq!(peers.turns(0), [(Lost, 2)], "which nobody hears: the channel is connected no more");
+        assert_eq!(tell(&mut peers, 1), [(Lost, 2), (Found, 3)], "another connection");
+        peers.go(3, 1);
+        assert_eq!(tell(&mut peers, 1), [(Lost, 3)]);
+    }
+
+    #[test]
+    fn a_known_node_that_goes_and_comes_between_two_looks_is_told_as_both() {
+        use Turn::{Found, Lost};
+        let mut peers = Peers::new(8);
+        assert!(peers.come(1, 1).is_some());
+        assert_eq!(tell(&mut peers, 0), [(Found, 1)]);
+        assert!(peers.go(1, 1) && peers.come(1, 2).is_some());
+        assert!(peers.come(2, 1).is_some() && peers.go(2, 1), "nobody knew of this one");
+        assert_eq!(tell(&mut peers, 0), [(Lost, 1), (Found, 1)]);
+        assert_eq!(tell(&mut peers, 0), []);
+        assert_eq!(peers.come(1, 3), Some(&[Lost, Found][..]), "its new run, before the token of the former is gone");
+        assert!(!peers.go(1, 2));
+        assert_eq!(tell(&mut peers, 0), [(Lost, 1), (Found, 1)]);
     }
 
     #[test]
@@ -124,6 +152,45 @@ mod tests {
         assert!(!peers.go(3, 1), "it was never told");
         for run in 0..10 {
             assert_eq!(peers.come(2, run).is_some(), run < RUNS_MAX as u64, "{run}");
+        }
+    }
+
+    proptest! {
+        /// Consumers who are told in turn know who is there, hear of each node in alternation, and of each that went since they were told before.
+        #[test]
+        fn who_is_told_knows_who_is_there(steps in prop::collection::vec((0..4_u8, 0..5_u64, 0..3_u64), 1..60)) {
+            let mut peers = Peers::new(4);
+            let mut known = BTreeSet::new();
+            let mut went = BTreeSet::new();
+            for (what, node, run) in steps {
+                match what {
+                    0 | 1 => {
+                        if peers.come(node, run).is_some_and(|turns| turns.len() > 1) {
+                            went.insert(node);
+                        }
+                    }
+                    2 => {
+                        if peers.go(node, run) {
+                            went.insert(node);
+                        }
+                    }
+                    _ => {
+                        let before = known.clone();
+                        let turns = tell(&mut peers, 0);
+                        for (turn, node) in &turns {
+                            match turn {
+                                Turn::Found => prop_assert!(known.insert(*node), "twice"),
+                                Turn::Lost => prop_assert!(known.remove(node), "never found"),
+                            }
+                        }
+                        prop_assert_eq!(known.iter().copied().collect::<Vec<_>>(), peers.nodes());
+                        let lost: BTreeSet<u64> = turns.iter().filter(|row| row.0 == Turn::Lost).map(|row| row.1).collect();
+                        prop_assert_eq!(lost, before.intersection(&went).copied().collect());
+                        went.clear();
+                    }
+                }
+                prop_assert!(peers.went.len() <= 4 && peers.known.len() <= 5);
+            }
         }
     }
 }

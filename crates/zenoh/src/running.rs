@@ -20,12 +20,10 @@ use zenoh::{Session, Wait};
 
 use crate::gateway::{Gateway, OpenError, Route, RouteTraffic, Traffic};
 use crate::header::{self, ATTACHMENT, ROUTES_MAX};
-use crate::peers::{Peers, Told};
+use crate::peers::Peers;
 
 /// How long a thread sleeps at most before it looks whether it is to end.
 const LOOK_MAX: Span = Span::from_ms(200);
-/// Tokens that can wait.
-const TOKENS_MAX: usize = 1024;
 
 #[derive(Default)]
 struct Tally {
@@ -139,17 +137,12 @@ impl Gateway {
             let mut room = Room::new(shared);
             shared.listen(&came, |shared, came| came.into_iter().for_each(|came| shared.take(came, &mut room)));
         })?;
-        let (tokens, told) = mpsc::sync_channel(TOKENS_MAX);
+        // One is enough: whoever takes it looks at all that has changed.
+        let (turned, turns) = mpsc::sync_channel(1);
         opened.spawn("takt peers".to_owned(), move |shared| {
-            let mut known = Told::default();
-            shared.listen(&told, |shared, came| {
-                // Before, too: who was there when the channel was connected, and goes now, is found and lost.
-                shared.tell(&mut known);
-                came.into_iter().for_each(|came| shared.turn(came, &known));
-                shared.tell(&mut known);
-            });
+            shared.listen(&turns, |shared, _: Option<&()>| shared.tell())
         })?;
-        opened.declare(&samples, &tokens)?;
+        opened.declare(&samples, turned)?;
         Ok(opened)
     }
 }
@@ -163,7 +156,7 @@ impl Opened {
     }
 
     /// Tells Zenoh what the gateway hears, and that it is there.
-    fn declare(&mut self, samples: &SyncSender<Came>, tokens: &SyncSender<Came>) -> Result<(), OpenError> {
+    fn declare(&mut self, samples: &SyncSender<Came>, turned: SyncSender<()>) -> Result<(), OpenError> {
         let shared = &self.shared;
         let (gateway, session) = (&shared.gateway, &shared.session);
         let refused = |what: String| move |cause: zenoh::Error| OpenError::Refused { what, cause: cause.to_string() };
@@ -175,7 +168,13 @@ impl Opened {
         }
         let all = format!("{}/*/alive/*", gateway.prefix);
         let subscriber = session.liveliness().declare_subscriber(&all).history(true);
-        let subscriber = subscriber.callback(shared.into_queue(tokens)).wait();
+        let own = shared.clone();
+        let subscriber = subscriber.callback(move |token| {
+            own.turn(&token);
+            // Where one is there already, nobody has looked since.
+            let _ = turned.try_send(());
+        });
+        let subscriber = subscriber.wait();
         subscribers.push(subscriber.map_err(refused(format!("a liveliness subscriber to \"{all}\"")))?);
         let own = format!("{}/{}/alive/{}", gateway.prefix, gateway.node, shared.incarnation);
         let token = session.liveliness().declare_token(&own).wait();
@@ -304,7 +303,7 @@ impl Shared {
     }
 
     /// A thread that takes from such a queue, for its whole life; now and then it is called without anything.
-    fn listen(&self, queue: &Receiver<Came>, mut take: impl FnMut(&Shared, Option<&Came>)) {
+    fn listen<T>(&self, queue: &Receiver<T>, mut take: impl FnMut(&Shared, Option<&T>)) {
         while !self.is_stopped() {
             match queue.recv_timeout(Duration::from_nanos(LOOK_MAX.as_ns())) {
                 Ok(came) => take(self, Some(&came)),
@@ -458,15 +457,15 @@ impl Shared {
         }
     }
 
-    /// A token came or went.
-    fn turn(&self, came: &Came, told: &Told) {
-        let (key, tally) = (came.sample.key_expr().as_str(), &self.tally);
+    /// A token came or went. On Zenoh's own threads.
+    fn turn(&self, token: &Sample) {
+        let (key, tally) = (token.key_expr().as_str(), &self.tally);
         let mut parts = key.rsplit('/');
         let (run, _, node) = (parts.next(), parts.next(), parts.next());
         let Some((run, node)) = run.and_then(decimal::<u64>).zip(node.and_then(decimal::<u64>)) else {
             return count(&tally.malformed);
         };
-        let comes = came.sample.kind() == SampleKind::Put;
+        let comes = token.kind() == SampleKind::Put;
         if node == self.gateway.node {
             if comes && run != self.incarnation {
                 count(&tally.twins);
@@ -482,23 +481,18 @@ impl Shared {
         for turn in turns {
             count(if *turn == Turn::Found { &tally.found } else { &tally.lost });
         }
-        // `tell` sees who is there, and not that it is another run.
-        let anew = turns.len() > 1 && self.inlet.connection().is_some_and(|number| told.begins_anew(number, node));
-        for turn in turns.iter().filter(|_| anew) {
-            let _ = self.inlet.tell(*turn, node, self.gateway.source);
-        }
     }
 
     /// Tells consumers what they do not know yet of who is there: those of a channel that was connected later, too.
-    fn tell(&self, told: &mut Told) {
+    fn tell(&self) {
         let Some(connection) = self.inlet.connection() else { return };
-        let there = self.peers().nodes();
-        for (turn, node) in told.turns(connection, &there) {
+        let turns = self.peers().turns(connection);
+        for (turn, node) in turns {
             if self.inlet.tell(turn, node, self.gateway.source).is_err() {
                 // The channel is connected no more: its next connection is told.
                 return;
             }
-            told.told(turn, node);
+            self.peers().told(turn, node);
         }
     }
 }

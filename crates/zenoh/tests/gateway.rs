@@ -468,6 +468,7 @@ impl Drop for Killed {
 fn a_gateway_that_ends_or_is_killed_is_lost_and_that_is_an_event() {
     let _alone = alone();
     let Some((mut left, right, _)) = pair(&gateway(1), &gateway(2)) else { return };
+    assert!(until(|| right.count(0, PEER_FOUND) == 1), "who is not known cannot be lost");
     // It says so.
     let last = left.gateway.take().unwrap().close();
     assert_eq!((last.found, last.lost, last.twins), (1, 0, 0));
