@@ -162,9 +162,8 @@ pub unsafe extern "C" fn takt_operations_add(
             after.push(unsafe { text(predecessor, "a predecessor's name") }?);
         }
         let (period, ns) = (Span::from_ns(wanted.period_ns), Span::from_ns);
-        let arrival = takt_arrival::of(wanted.arrival);
-        let arrival =
-            arrival.ok_or_else(|| Wrong::invalid(format_args!("operation \"{name}\" has no takt_arrival")))?;
+        let none = |what: &str| Wrong::invalid(format_args!("operation \"{name}\" has no {what}"));
+        let arrival = takt_arrival::of(wanted.arrival).ok_or_else(|| none("takt_arrival"))?;
         let operation = match arrival {
             takt_arrival::Periodic => Operation::periodic(name, period).offset(ns(wanted.offset_ns)),
             takt_arrival::Sporadic => Operation::sporadic(name, period),
@@ -182,10 +181,8 @@ pub unsafe extern "C" fn takt_operations_add(
         if wanted.deadline_ns > 0 {
             operation = operation.deadline(ns(wanted.deadline_ns));
         }
-        let late = takt_late::of(wanted.late);
-        let late = late.ok_or_else(|| Wrong::invalid(format_args!("operation \"{name}\" has no takt_late")))?;
-        let cancel = takt_cancel::of(wanted.cancel);
-        let cancel = cancel.ok_or_else(|| Wrong::invalid(format_args!("operation \"{name}\" has no takt_cancel")))?;
+        let late = takt_late::of(wanted.late).ok_or_else(|| none("takt_late"))?;
+        let cancel = takt_cancel::of(wanted.cancel).ok_or_else(|| none("takt_cancel"))?;
         operation = Operation { late, cancel, ..operation };
         if wanted.priority > 0 {
             operation = operation.priority(wanted.priority);

@@ -38,7 +38,7 @@ fn bound_of(limits: &Limits, group: Option<u64>) -> Option<Bound> {
 pub(crate) fn beyond(plan: &Plan, bound: Option<Bound>) -> Vec<String> {
     let Some(Bound { ppm: most, by }) = bound else { return Vec::new() };
     let mut used: BTreeMap<u32, u64> = BTreeMap::new();
-    for rows in std::iter::once(&plan.rows).chain(plan.modes.iter().map(|mode| &mode.rows)) {
+    for rows in plan.each_rows() {
         let mut here: BTreeMap<u32, u128> = BTreeMap::new();
         for row in rows.iter().filter(|row| row.takes_part) {
             let wcet = plan.system.tasks.get(row.task.index()).map_or(0, |task| task.wcet.as_ns());

@@ -98,7 +98,7 @@ pub(super) fn build(
 
 /// Of the plan with the most.
 pub(super) fn levels_max(plan: &Plan) -> usize {
-    plan.modes.iter().map(|mode| mode.levels.len()).chain([plan.levels.len()]).max().unwrap_or(0)
+    plan.each_levels().map(Vec::len).max().unwrap_or(0)
 }
 
 /// By plan, by level (that of demoted jobs last): the threads that it has. A level that only other plans have has one, for what a switch leaves in it.
@@ -109,7 +109,7 @@ fn threads(plan: &Plan) -> Vec<Vec<u32>> {
         let pool = given.clone().max().unwrap_or(1);
         given.chain(std::iter::repeat(1)).take(most).chain([pool]).collect()
     };
-    std::iter::once(&plan.levels).chain(plan.modes.iter().map(|mode| &mode.levels)).map(of).collect()
+    plan.each_levels().map(of).collect()
 }
 
 /// Where each operation is.
@@ -200,14 +200,13 @@ fn hops(plan: &Plan) -> Vec<u32> {
 
 /// By plan, by level, that of demoted jobs last.
 pub(super) fn priorities(plan: &Plan) -> Vec<Vec<u8>> {
-    let all = std::iter::once(&plan.levels).chain(plan.modes.iter().map(|mode| &mode.levels));
-    let most = all.clone().map(Vec::len).max().unwrap_or(0);
-    let least = all.clone().flatten().map(|level| level.priority).min().unwrap_or(1);
+    let most = levels_max(plan);
+    let least = plan.each_levels().flatten().map(|level| level.priority).min().unwrap_or(1);
     let of = |levels: &Vec<PlanLevelRow>| {
         let given = levels.iter().map(|level| level.priority);
         let mut all: Vec<u8> = given.chain(std::iter::repeat(least)).take(most).collect();
         all.push(plan.demoted_priority.unwrap_or(least));
         all
     };
-    all.map(of).collect()
+    plan.each_levels().map(of).collect()
 }

@@ -37,10 +37,7 @@ fn plan() -> (Operations, Plan) {
     let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
     let mut plan = set.compute(&Builtin::Muf.strategy(), &limits).unwrap_or_else(|wrong| panic!("{wrong}"));
     // Followers are rejected where their own backlog is full, too, which no set would be given.
-    let plans = plan.modes.iter_mut().map(|mode| &mut mode.rows);
-    for row in std::iter::once(&mut plan.rows).chain(plans).flatten() {
-        row.backlog = row.backlog.min(4);
-    }
+    plan.each_rows_mut().flatten().for_each(|row| row.backlog = row.backlog.min(4));
     (set, plan)
 }
 

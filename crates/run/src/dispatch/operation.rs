@@ -262,8 +262,7 @@ impl Operations {
                     return Err(Anomalies(anomalies));
                 }
                 plan.name_modes(self.modes.iter().map(|mode| mode.name.clone()));
-                let modes = plan.modes.iter_mut().map(|mode| &mut mode.rows);
-                for rows in std::iter::once(&mut plan.rows).chain(modes) {
+                for rows in plan.each_rows_mut() {
                     for (row, operation) in rows.iter_mut().zip(&self.operations) {
                         row.backlog = operation.backlog.unwrap_or(row.backlog);
                     }

@@ -138,10 +138,23 @@ impl Plan {
     /// The same, with so many jobs of each operation that may wait or run at once.
     #[must_use]
     pub fn with_backlog(mut self, backlog: u32) -> Plan {
-        for row in self.rows.iter_mut().chain(self.modes.iter_mut().flat_map(|mode| &mut mode.rows)) {
-            row.backlog = backlog;
-        }
+        self.each_rows_mut().flatten().for_each(|row| row.backlog = backlog);
         self
+    }
+
+    /// The rows of the plan of the start, and of those of its modes in turn.
+    pub(super) fn each_rows(&self) -> impl Iterator<Item = &Vec<Row>> {
+        std::iter::once(&self.rows).chain(self.modes.iter().map(|mode| &mode.rows))
+    }
+
+    /// The same, to be changed.
+    pub(super) fn each_rows_mut(&mut self) -> impl Iterator<Item = &mut Vec<Row>> {
+        std::iter::once(&mut self.rows).chain(self.modes.iter_mut().map(|mode| &mut mode.rows))
+    }
+
+    /// The levels of the plan of the start, and of those of its modes in turn.
+    pub(super) fn each_levels(&self) -> impl Iterator<Item = &Vec<PlanLevelRow>> {
+        std::iter::once(&self.levels).chain(self.modes.iter().map(|mode| &mode.levels))
     }
 
     /// The tasks of its operations.
@@ -167,9 +180,8 @@ impl Plan {
     /// Whether the plans differ in who takes part, or in rates.
     pub(super) fn varies(&self) -> bool {
         let parts = |rows: &[Row]| rows.iter().map(|row| (row.period, row.takes_part)).collect::<Vec<_>>();
-        let all = std::iter::once(&self.rows).chain(self.modes.iter().map(|mode| &mode.rows));
         let first = parts(&self.rows);
-        all.into_iter().any(|rows| rows.iter().any(|row| !row.takes_part) || parts(rows) != first)
+        self.each_rows().any(|rows| rows.iter().any(|row| !row.takes_part) || parts(rows) != first)
     }
 
     /// The levels of all plans, each for the rates that hold in it.

@@ -2,8 +2,8 @@
 //! their frame ends.
 //!
 //! An operation's deadline is the instant by which its values are to be flushed. What flushes is an operation of the plan like others, periodic with the frame's period: its handler calls
-//! [`Published::flush`], which sends the values whose deadline is not after the flushing job's arrival, the end of a frame. Values of jobs that still have time wait for the flush at their own deadline. A value that
-//! is written after its job's deadline is late: it goes with the next flush, and is counted; and so is a flush that ends after its own deadline, which is to be a short one.
+//! [`Published::flush`], which sends the values whose deadline is not after the flushing job's arrival, the end of a frame. Values of jobs that still have time wait for the flush at their own deadline; one that
+//! takes the place of one that waits goes when that one should have. A value that is written after its job's deadline is late: it goes with the next flush, and is counted; and so is a flush that ends after its own deadline, which is to be a short one.
 //!
 //! An event of a flush has the payload: 8 bytes that tell runs of the publisher apart, 8 with the flush's number, then, for each value, its index (2), its length (2),
 //! how often it was written (8), and its bytes. Numbers are big-endian.
@@ -239,7 +239,11 @@ impl Published {
         counts.written += 1;
         counts.late += u64::from(!in_time);
         counts.replaced += u64::from(matches!(row.due, Due::At(_)));
-        row.due = Due::At(deadline);
+        // In the place of one that waits it goes when that one should have: or an operation that writes more often than flushes come would never be heard.
+        row.due = match row.due {
+            Due::At(before) => Due::At(before.min(deadline)),
+            Due::No | Due::Again => Due::At(deadline),
+        };
         Ok(in_time)
     }
 
@@ -587,7 +591,10 @@ mod tests {
                 match step {
                     Step::Write(value, bytes, flushes) => {
                         put(&published, value, &bytes, now + 1 + flushes);
-                        (written[value], due[value]) = (Some(bytes), Some(now + 1 + flushes));
+                        written[value] = Some(bytes);
+                        // Zero: it was sent before, and is to be sent again.
+                        let waits = due[value].filter(|due| *due > 0);
+                        due[value] = Some(waits.unwrap_or(u64::MAX).min(now + 1 + flushes));
                     }
                     Step::Refresh => {
                         published.refresh();
@@ -608,9 +615,7 @@ mod tests {
                             for entry in &here {
                                 assert_eq!(Some(entry.bytes), written[entry.value].as_deref());
                                 all.push(entry.value);
-                                if fate < 2 {
-                                    due[entry.value] = None;
-                                }
+                                due[entry.value] = if fate < 2 { None } else { Some(now) };
                                 if fate == 0 {
                                     known[entry.value] = Some(entry.bytes.to_vec());
                                 }
@@ -666,6 +671,19 @@ mod tests {
         assert_eq!((published.counts().repeated, published.counts().flushes), (2, 5));
         assert!(!published.put(0, b"e", at(40), || at(41)).unwrap());
         assert_eq!(published.counts().late, 1);
+    }
+
+    /// An operation with the flush's period, whose deadlines lie between two flushes: each of its values has been replaced by the flush at its deadline.
+    #[test]
+    fn who_writes_as_often_as_flushes_come_is_heard() {
+        let published = published(64, &[4]);
+        let mut heard = 0;
+        for frame in 0..10 {
+            put(&published, 0, b"a", 10 * frame + 12);
+            heard += flush(&published, 10 * frame + 9).len();
+        }
+        let counts = published.counts();
+        assert_eq!((heard, counts.flushed, counts.replaced), (5, 5, 5), "every other one");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use takt_run::load::Busy;
 use takt_sim::{SimOptions, simulate};
 
 use super::pauses::{Pause, Watch, paused};
+use super::replication::{self, Replicated, Replication};
 use super::{
     Class, Comparison, Context, Counter, Drawn, Failure, Findings, Outcome, PAPERS, REGIONS, Row, Variant, figure,
     plan_of, variants,
@@ -195,6 +196,7 @@ struct Both {
     /// What the watch saw.
     paused: Span,
     lost: u64,
+    replicated: Replicated,
 }
 
 fn counter(plan: &Plan) -> Counter<'_> {
@@ -208,11 +210,14 @@ fn both(region: usize, variant: Variant, duration: Span, seed: u64) -> Result<Bo
     let options = SimOptions { duration, seed, node: None };
     simulate(&plan.clone().with_backlog(1 << 14).system, &options, &mut simulated).map_err(Failure::trouble)?;
     let mut seen = Seen { counter: counter(&plan), critical: BTreeMap::new(), missed: Vec::new() };
-    let nothing = |_| -> After { Box::new(|_| ()) };
-    let (pauses, lost) = run(&plan, duration, seed, &mut seen, nothing, |_| Ok(()))?;
+    let replication = Replication::new(&plan.system)?;
+    let after = |task| replication.after(task);
+    let began = |dispatching: &Dispatching| replication.connect(dispatching);
+    let (pauses, lost) = run(&plan, duration, seed, &mut seen, after, began)?;
     let (clear, stray) = seen.clear(&pauses, Time::ZERO.saturating_add(duration));
     let paused = pauses.iter().fold(Span::ZERO, |sum, (from, to)| sum.saturating_add(to.saturating_since(*from)));
-    Ok(Both { simulated: simulated.outcome, live: seen.counter.outcome, clear, stray, paused, lost })
+    let (simulated, live) = (simulated.outcome, seen.counter.outcome);
+    Ok(Both { simulated, live, clear, stray, paused, lost, replicated: replication.end() })
 }
 
 /// What was measured: by variant, by region in the order of `regions`.
@@ -259,7 +264,7 @@ pub(super) fn undecided(findings: &mut Findings, claims: &[(&'static str, &str)]
 }
 
 /// What is decided live: names and claims.
-const CLAIMS: [(&str, &str); 3] = [
+const CLAIMS: [(&str, &str); 4] = [
     (
         "live_rm_loses_critical",
         "on this kernel rm loses critical deadlines in each region in which it loses two or more in the simulation of the same window",
@@ -271,6 +276,10 @@ const CLAIMS: [(&str, &str); 3] = [
     (
         "live_cancellation_reduces_misses",
         "on this kernel cancellation halves the noncritical deadlines that muf misses, or better, in the regions in which rm loses critical ones",
+    ),
+    (
+        "live_replication",
+        "on this kernel all values that are flushed come, each newer than the one before; and in the regions in which rm loses critical deadlines a smaller share of critical values misses its flush under muf and rms+mlf than under rm",
     ),
 ];
 
@@ -351,6 +360,9 @@ impl Live {
             sources,
             rows: self.variants.iter().zip(&self.all).map(row).collect(),
         });
+        let sum = |regions: &[Both]| regions.iter().fold(Replicated::default(), |sum, both| sum.and(&both.replicated));
+        let sums: Vec<Replicated> = self.all.iter().map(|regions| sum(regions)).collect();
+        findings.tables.push(replication::table(self.names().into_iter().zip(&sums)));
     }
 
     fn figures(&self, findings: &mut Findings) {
@@ -389,7 +401,7 @@ impl Live {
             [] => "none".to_owned(),
             all => all.iter().map(|at| self.regions[*at].to_string()).collect::<Vec<_>>().join(", "),
         };
-        let [first, second, third] = CLAIMS;
+        let [first, second, third, fourth] = CLAIMS;
         let also = |is: fn(&Both) -> bool| lost.iter().filter(|at| is(&rm[**at])).count();
         let (clearly, kept) = (also(|both| both.stray > 0), also(|both| both.live.critical.missed == 0));
         findings.claim(
@@ -425,6 +437,24 @@ impl Live {
             third.1,
             format!("{with} missed instead of {without}"),
             verdict(without > 0 && with * 2 <= without, without > 0 && pauses * QUIET < span),
+        );
+        let late = |regions: &[Both]| {
+            let lost = lost.iter().filter_map(|at| regions.get(*at));
+            lost.fold(Replicated::default(), |sum, both| sum.and(&both.replicated)).critical_late()
+        };
+        let worst = hybrids().map(|(_, regions)| late(regions)).fold(0.0, f64::max);
+        let is_whole = self.all.iter().flatten().all(|both| both.replicated.is_whole());
+        let came: u64 = self.all.iter().flatten().map(|both| both.replicated.came).sum();
+        findings.claim(
+            fourth.0,
+            fourth.1,
+            format!(
+                "{came} values came, {}; {:.1} % of the critical ones were late under rm, at most {:.1} % under the others",
+                if is_whole { "all that were flushed" } else { "not all that were flushed, or not in order" },
+                100.0 * late(rm),
+                100.0 * worst
+            ),
+            verdict(is_whole && worst < late(rm), !is_whole || late(rm) > 0.0),
         );
     }
 
@@ -515,21 +545,22 @@ mod tests {
         let critical = Class { made: 100 - 4 * rm, missed: 4 * rm, ..Class::default() };
         let noncritical = Class { made: 50, missed: if variant.cancel { 4 } else { 40 }, ..Class::default() };
         let outcome = Outcome { critical, noncritical };
-        Both { simulated: outcome, live: outcome, clear: 100, stray: 4 * rm, paused: Span::ZERO, lost: 0 }
+        let replicated = Replicated { written: [100, 50], late: [4 * rm, 0], ..Replicated::default() };
+        Both { simulated: outcome, live: outcome, clear: 100, stray: 4 * rm, paused: Span::ZERO, lost: 0, replicated }
     }
 
     #[test]
     fn pauses_neither_show_nor_refute() {
-        assert_eq!(verdicts(usual), [Some(true); 3]);
+        assert_eq!(verdicts(usual), [Some(true); 4]);
         // All that was missed can be of pauses.
         let paused = |region, variant| Both { clear: 0, stray: 0, paused: Span::from_ms(60), ..usual(region, variant) };
-        assert_eq!(verdicts(paused), [None, None, Some(true)]);
+        assert_eq!(verdicts(paused), [None, None, Some(true), Some(true)]);
         let worse = |region, variant: Variant| {
             let mut both = usual(region, variant);
             (both.stray, both.live.noncritical.missed) = (if variant.is_aware() { 2 } else { 0 }, 40);
             both
         };
-        assert_eq!(verdicts(worse), [None, Some(false), Some(false)]);
+        assert_eq!(verdicts(worse), [None, Some(false), Some(false), Some(true)]);
         assert_eq!(verdicts(|region, variant| Both { paused: Span::from_ms(60), ..worse(region, variant) })[2], None);
         let kept = |region, variant| {
             let mut both = usual(region, variant);
@@ -537,6 +568,17 @@ mod tests {
             both
         };
         assert_eq!(verdicts(kept)[0], Some(false));
+        let replicated = |late: [u64; 2], came| {
+            verdicts(|region, variant| {
+                let mut both = usual(region, variant);
+                both.replicated.late[0] = if variant.is_aware() { late[1] } else { late[0] };
+                both.replicated.came = came;
+                both
+            })[3]
+        };
+        assert_eq!(replicated([4, 3], 0), Some(true));
+        assert_eq!([replicated([4, 4], 0), replicated([0, 0], 0)], [Some(false), None]);
+        assert_eq!(replicated([4, 3], 1), Some(false), "nothing was flushed, and yet one came");
     }
 
     #[test]

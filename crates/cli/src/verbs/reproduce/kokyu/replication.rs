@@ -1,0 +1,184 @@
+//! What operations produce in the windows of this kernel is replicated, as [KOKYU II-A] has it: an operation's job writes its value when it ends, and the application's flush sends, at the end of
+//! a frame, all values whose deadline has come. A value that is written after its deadline misses the flush that it was for.
+//!
+//! The values leave by an outlet of the channel, into room that is there from the start; it is read after the window.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use takt_model::{Criticality, Span, System, TaskId};
+use takt_run::dispatch::Dispatching;
+use takt_run::event::{Channel, Connected, Flushes, Full, Options, Outlet, Pattern, Published, entries};
+
+use super::live::After;
+use super::{Comparison, FLUSH, Failure, Row};
+
+/// The type of the events in which values go.
+const VALUES: u32 = 1;
+/// Room for events: more than a window has frames.
+const ROOM: usize = 4096;
+/// Bytes of an event: of the values of all operations.
+const PAYLOAD: usize = 1024;
+
+/// What became of values, those of critical operations first.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Replicated {
+    /// Values that were written, and those of them that missed their flush.
+    pub(super) written: [u64; 2],
+    pub(super) late: [u64; 2],
+    pub(super) flushes: Flushes,
+    /// Values that came out, and those of them that were not newer than what had come before.
+    pub(super) came: u64,
+    pub(super) stale: u64,
+}
+
+impl Replicated {
+    pub(super) fn and(self, other: &Replicated) -> Replicated {
+        let sum = |one: [u64; 2], other: [u64; 2]| [one[0] + other[0], one[1] + other[1]];
+        let (one, more) = (self.flushes, other.flushes);
+        let flushes = Flushes {
+            written: one.written + more.written,
+            late: one.late + more.late,
+            replaced: one.replaced + more.replaced,
+            flushed: one.flushed + more.flushed,
+            repeated: one.repeated + more.repeated,
+            events: one.events + more.events,
+            missed: one.missed + more.missed,
+            flushes: one.flushes + more.flushes,
+            late_flushes: one.late_flushes + more.late_flushes,
+        };
+        Replicated {
+            written: sum(self.written, other.written),
+            late: sum(self.late, other.late),
+            flushes,
+            came: self.came + other.came,
+            stale: self.stale + other.stale,
+        }
+    }
+
+    /// Whether what was flushed came, each value newer than the one before.
+    pub(super) fn is_whole(&self) -> bool {
+        self.came == self.flushes.flushed && self.stale == 0 && self.flushes.missed == 0
+    }
+
+    /// The share of critical values that missed their flush.
+    pub(super) fn critical_late(&self) -> f64 {
+        self.late[0] as f64 / self.written[0].max(1) as f64
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    written: [AtomicU64; 2],
+    late: [AtomicU64; 2],
+}
+
+/// The replication of a window.
+pub(super) struct Replication {
+    channel: Channel,
+    values: Published,
+    outlet: Outlet,
+    tally: Arc<Tally>,
+    /// Whether a task is noncritical, and the one that flushes.
+    low: Vec<bool>,
+    flush: Option<TaskId>,
+    ttl: Span,
+}
+
+impl Replication {
+    /// A value of eight bytes for each task.
+    pub(super) fn new(system: &System) -> Result<Replication, Failure> {
+        let channel = Channel::new(Options { payload_max: PAYLOAD, ..Options::default() });
+        let values = Published::new(&channel, 1, VALUES, &vec![8; system.tasks.len()]).map_err(Failure::trouble)?;
+        let outlet = channel.outlet(&[Pattern::kind(VALUES)], ROOM, Full::Newest).map_err(Failure::trouble)?;
+        let flush = system.task_by_name(FLUSH);
+        let period = flush.and_then(|task| system.tasks.get(task.index())).map_or(Span::MAX, |task| task.period);
+        Ok(Replication {
+            channel,
+            values,
+            outlet,
+            tally: Arc::default(),
+            low: system.tasks.iter().map(|task| task.criticality == Criticality::Low).collect(),
+            flush,
+            ttl: period,
+        })
+    }
+
+    /// What follows each job of a task.
+    pub(super) fn after(&self, task: TaskId) -> After {
+        let (values, ttl) = (self.values.clone(), self.ttl);
+        if self.flush == Some(task) {
+            return Box::new(move |job| {
+                // What is not sent now goes with the next flush.
+                let _ = values.flush(ttl, job);
+            });
+        }
+        let class = usize::from(self.low.get(task.index()) == Some(&true));
+        let tally = Arc::clone(&self.tally);
+        let count = move |counts: &[AtomicU64; 2]| counts.get(class).map(|count| count.fetch_add(1, Ordering::Relaxed));
+        Box::new(move |job| {
+            if let Ok(in_time) = values.write(task.index(), &job.number().to_be_bytes(), job) {
+                count(&tally.written);
+                if !in_time {
+                    count(&tally.late);
+                }
+            }
+        })
+    }
+
+    /// From here on flushes reach the outlet.
+    pub(super) fn connect(&self, dispatching: &Dispatching) -> Result<Connected, Failure> {
+        self.channel.connect(dispatching).map_err(Failure::trouble)
+    }
+
+    /// What became of it, once the window is over.
+    pub(super) fn end(self) -> Replicated {
+        let load = |counts: &[AtomicU64; 2]| [&counts[0], &counts[1]].map(|count| count.load(Ordering::Relaxed));
+        let mut all = Replicated {
+            written: load(&self.tally.written),
+            late: load(&self.tally.late),
+            flushes: self.values.counts(),
+            ..Replicated::default()
+        };
+        let mut versions = vec![0; self.low.len()];
+        let mut leaving = self.outlet.leaving();
+        while self.outlet.next(&mut leaving, Span::ZERO) {
+            for entry in entries(leaving.payload()).unwrap_or_default() {
+                all.came += 1;
+                match versions.get_mut(entry.value) {
+                    Some(version) if entry.version > *version => *version = entry.version,
+                    _ => all.stale += 1,
+                }
+            }
+        }
+        all
+    }
+}
+
+/// What became of the values of all regions, by variant.
+pub(super) fn table<'a>(all: impl Iterator<Item = (String, &'a Replicated)>) -> Comparison {
+    type Value = fn(&Replicated) -> u64;
+    const COLUMNS: [(&str, Value); 7] = [
+        ("critical written", |all| all.written[0]),
+        ("of these late", |all| all.late[0]),
+        ("noncritical written", |all| all.written[1]),
+        ("of these late", |all| all.late[1]),
+        ("flushes", |all| all.flushes.flushes),
+        ("of these late", |all| all.flushes.late_flushes),
+        ("values flushed", |all| all.flushes.flushed),
+    ];
+    let row = |(name, all): (String, &Replicated)| Row {
+        name,
+        values: vec![COLUMNS.iter().map(|(_, value)| Some(value(all) as f64)).collect()],
+    };
+    Comparison {
+        title: "On this kernel: values written and flushed when their frame ends, all regions together".to_owned(),
+        cite: "II-A",
+        unit: "values, flushes",
+        digits: 0,
+        row_head: "strategy",
+        columns: COLUMNS.map(|(what, _)| what.to_owned()).to_vec(),
+        sources: vec!["live"],
+        rows: all.map(row).collect(),
+    }
+}
