@@ -159,20 +159,20 @@ impl Replication {
 pub(super) fn table<'a>(all: impl Iterator<Item = (String, &'a Replicated)>) -> Comparison {
     type Value = fn(&Replicated) -> u64;
     const COLUMNS: [(&str, Value); 7] = [
-        ("critical written", |all| all.written[0]),
-        ("of these late", |all| all.late[0]),
-        ("noncritical written", |all| all.written[1]),
-        ("of these late", |all| all.late[1]),
+        ("critical", |all| all.written[0]),
+        ("critical late", |all| all.late[0]),
+        ("others", |all| all.written[1]),
+        ("others late", |all| all.late[1]),
         ("flushes", |all| all.flushes.flushes),
-        ("of these late", |all| all.flushes.late_flushes),
-        ("values flushed", |all| all.flushes.flushed),
+        ("flushes late", |all| all.flushes.late_flushes),
+        ("flushed", |all| all.flushes.flushed),
     ];
     let row = |(name, all): (String, &Replicated)| Row {
         name,
         values: vec![COLUMNS.iter().map(|(_, value)| Some(value(all) as f64)).collect()],
     };
     Comparison {
-        title: "On this kernel: values written and flushed when their frame ends, all regions together".to_owned(),
+        title: "On this kernel: values that jobs wrote, and flushes that sent them, all regions together".to_owned(),
         cite: "II-A",
         unit: "values, flushes",
         digits: 0,

@@ -1,0 +1,113 @@
+//! What the log is told of threads, chains and interrupts before their first event.
+
+use takt_log::{ChainDef, Definition, InterruptDef, InterruptKind, Sink, TaskDef};
+use takt_model::TaskId;
+
+use super::thread::{Stage, Thread};
+use super::{Known, NODE, Rebuilder, STREAM, TASKS_MAX, TASKS_OWN};
+use crate::event::Comm;
+
+impl Rebuilder {
+    /// The thread's task, defined where it is new; `None` where the thread is not told.
+    #[inline]
+    pub(super) fn task(&mut self, slot: usize, sink: &mut impl Sink) -> Option<TaskId> {
+        let thread = self.threads.at(slot);
+        match thread.task {
+            Some(task) => Some(task),
+            None if thread.passed_over => None,
+            None => self.define_task(slot, sink),
+        }
+    }
+
+    #[cold]
+    fn define_task(&mut self, slot: usize, sink: &mut impl Sink) -> Option<TaskId> {
+        let (pid, comm) = (self.threads.at(slot).pid, self.threads.at(slot).comm);
+        let admitted = self.all || self.options.filter.admits(pid, &comm);
+        let tasks = self.tasks as usize;
+        let left = match tasks {
+            _ if !admitted => None,
+            ..TASKS_OWN => None,
+            TASKS_OWN..TASKS_MAX => self.threads.left_by(&comm),
+            _ => self.threads.left_by(&comm).or_else(|| self.threads.left_by_anyone()),
+        };
+        let thread = self.threads.at(slot);
+        let task = if let Some(left) = left {
+            self.heirs += 1;
+            let task = left.task;
+            thread.take_over(left);
+            task
+        } else if admitted && tasks < TASKS_MAX {
+            self.tasks += 1;
+            let task = TaskId(tasks as u32);
+            (thread.task, thread.job.task) = (Some(task), task);
+            task
+        } else {
+            self.untold += u64::from(admitted);
+            thread.passed_over = true;
+            thread.stage = Stage::Partial;
+            return None;
+        };
+        let def = task_def(thread, self.options.known.get(&pid));
+        self.threads.name(task, slot);
+        sink.define(STREAM, self.now, &Definition::Task(task, def));
+        Some(task)
+    }
+
+    #[cold]
+    pub(super) fn define_chain(&mut self, slot: usize, task: TaskId, sink: &mut impl Sink) {
+        let thread = self.threads.at(slot);
+        let (id, other) = match &thread.chain {
+            Some((_, path)) if *path == thread.path || path.is_empty() => return,
+            // It is reached on several ways.
+            Some((id, _)) => (*id, true),
+            None => (self.chains, false),
+        };
+        let path = if other { Vec::new() } else { thread.path.clone() };
+        thread.chain = Some((id, path.clone()));
+        let last = thread.name();
+        let mut names: Vec<String> = path.iter().map(|task| self.threads.name_of(*task)).collect();
+        if other {
+            names.push("...".to_owned());
+        } else {
+            self.chains += 1;
+        }
+        names.push(last);
+        sink.define(STREAM, self.now, &Definition::Chain(id, ChainDef { name: names.join(" -> "), sink: task }));
+    }
+
+    #[inline]
+    pub(super) fn interrupt(
+        &mut self,
+        kind: InterruptKind,
+        number: u32,
+        name: &Comm,
+        sink: &mut impl Sink,
+    ) -> Option<u32> {
+        match self.interrupts.get(&(kind, number)) {
+            Some(id) => *id,
+            None => self.define_interrupt(kind, number, name, sink),
+        }
+    }
+
+    #[cold]
+    fn define_interrupt(&mut self, kind: InterruptKind, number: u32, name: &Comm, sink: &mut impl Sink) -> Option<u32> {
+        const SOFT: [&str; 10] =
+            ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+        let name = match (kind, SOFT.get(number as usize)) {
+            (InterruptKind::Soft, Some(name)) => (*name).to_owned(),
+            (InterruptKind::Soft, None) => format!("softirq {number}"),
+            (InterruptKind::Hard, _) => format!("{number} {name}").trim_end().to_owned(),
+        };
+        let id = self.options.filter.admits_interrupt(&name).then_some(self.interrupts_told);
+        self.interrupts.insert((kind, number), id);
+        let id = id?;
+        self.interrupts_told += 1;
+        sink.define(STREAM, self.now, &Definition::Interrupt(id, InterruptDef { name, node: NODE, kind }));
+        Some(id)
+    }
+}
+
+pub(super) fn task_def(thread: &Thread, known: Option<&Known>) -> TaskDef {
+    let known = known.copied().unwrap_or_default();
+    TaskDef { name: thread.name(), node: NODE, period: known.period, deadline: known.deadline, wcet: known.runtime }
+}
