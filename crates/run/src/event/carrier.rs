@@ -56,7 +56,7 @@ impl Out {
         // Before what remains is read: a pause in between counts against the event, never for it.
         let here = self.clock.now();
         let now = live.now();
-        let moved = |time: Time| if time == Time::MAX { time } else { here.saturating_add(time.saturating_since(now)) };
+        let moved = |time: Time| here.saturating_add(until(time, now));
         let head = Head { sent: here, due: moved(head.due), expires: moved(head.expires), ..*head };
         let number = self.pushed.fetch_add(1, Ordering::Relaxed);
         let kept = self.waiting.lock().push(self.full, number, &head, payload);

@@ -329,7 +329,7 @@ impl Inbox {
         }
         match self.push(leaves, &state.kept, latest, handle) {
             Ok(()) => Offered::Taken,
-            Err(Some(PushError::TooEarly { wait })) if latest => {
+            Err(PushError::TooEarly { wait }) if latest => {
                 let until = now.saturating_add(wait);
                 state.put_off(Early { leaves, until, dispatching: handle.dispatching() });
                 Offered::Taken
@@ -347,7 +347,7 @@ impl Inbox {
         match self.push(early.leaves, &state.early_events, true, handle) {
             Ok(()) => {}
             // Another push came before it, or another mode has greater distances.
-            Err(Some(PushError::TooEarly { wait })) => {
+            Err(PushError::TooEarly { wait }) => {
                 let until = now.saturating_add(wait.max(Span::from_ns(1)));
                 state.early = Some(Early { until, ..early });
             }
@@ -356,8 +356,8 @@ impl Inbox {
     }
 
     /// A set waits in a slot for the job that is pushed; or, where one may be `replaced` that waits, for that one's.
-    fn push(&self, leaves: u64, set: &[Stored], replaced: bool, handle: &Handle) -> Result<(), Option<PushError>> {
-        let (at, slot) = self.take_slot(handle).ok_or(None)?;
+    fn push(&self, leaves: u64, set: &[Stored], replaced: bool, handle: &Handle) -> Result<(), PushError> {
+        let (at, slot) = self.take_slot(handle).ok_or(PushError::Full)?;
         {
             let mut events = slot.events.lock();
             events.0 = leaves;
@@ -374,7 +374,7 @@ impl Inbox {
         if pushed.is_err() {
             self.release(at);
         }
-        pushed.map(|_| ()).map_err(Some)
+        pushed.map(|_| ())
     }
 
     /// Gives the newest job that waits the events of this slot in the place of its own; whether there was one. What its handler has already it keeps, and nobody waits for that.
@@ -454,14 +454,15 @@ impl Inbox {
         let _release = Release { inbox: self, at };
         let events = slot.events.lock();
         let delivery = Delivery { leaves: events.0, events: &events.1 };
-        let now = job.now();
-        if delivery.events().any(|event| event.head.expires < now) {
+        // Most events have no end: then nobody asks for the time.
+        let is_over = |time: Time| time < Time::MAX && time < job.now();
+        if delivery.events().any(|event| is_over(event.head.expires)) {
             count(&self.tally.expired);
             return;
         }
         count(&self.tally.handled);
         handler(&delivery, job);
-        if job.now() > delivery.due() {
+        if is_over(delivery.due()) {
             count(&self.tally.late);
         }
     }

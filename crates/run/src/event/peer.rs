@@ -300,8 +300,9 @@ impl Left {
     /// What consumers are told of the event, when it came at `now`.
     pub(super) fn head(&self, kind: u32, source: u32, number: u64, now: Time) -> Head {
         let sent = now.saturating_sub(self.transit.unwrap_or(Span::ZERO));
-        let at = |left: Span| if left == Span::MAX { Time::MAX } else { now.saturating_add(left) };
-        Head { kind, source, number, sent, due: at(self.due), expires: at(self.remaining) }
+        // For ever from now is for ever.
+        let (due, expires) = (now.saturating_add(self.due), now.saturating_add(self.remaining));
+        Head { kind, source, number, sent, due, expires }
     }
 }
 

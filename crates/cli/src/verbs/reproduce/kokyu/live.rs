@@ -360,9 +360,8 @@ impl Live {
             sources,
             rows: self.variants.iter().zip(&self.all).map(row).collect(),
         });
-        let sum = |regions: &[Both]| regions.iter().fold(Replicated::default(), |sum, both| sum.and(&both.replicated));
-        let sums: Vec<Replicated> = self.all.iter().map(|regions| sum(regions)).collect();
-        findings.tables.push(replication::table(self.names().into_iter().zip(&sums)));
+        let sums = self.all.iter().map(|regions| regions.iter().map(|both| both.replicated).sum());
+        findings.tables.push(replication::table(self.names().into_iter().zip(sums)));
     }
 
     fn figures(&self, findings: &mut Findings) {
@@ -440,7 +439,7 @@ impl Live {
         );
         let late = |regions: &[Both]| {
             let lost = lost.iter().filter_map(|at| regions.get(*at));
-            lost.fold(Replicated::default(), |sum, both| sum.and(&both.replicated)).critical_late()
+            lost.map(|both| both.replicated).sum::<Replicated>().critical_late()
         };
         let worst = hybrids().map(|(_, regions)| late(regions)).fold(0.0, f64::max);
         let is_whole = self.all.iter().flatten().all(|both| both.replicated.is_whole());

@@ -3,12 +3,13 @@
 //!
 //! The values leave by an outlet of the channel, into room that is there from the start; it is read after the window.
 
+use std::iter::Sum;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use takt_model::{Criticality, Span, System, TaskId};
 use takt_run::dispatch::Dispatching;
-use takt_run::event::{Channel, Connected, Flushes, Full, Options, Outlet, Pattern, Published, entries};
+use takt_run::event::{Channel, Connected, Full, Options, Outlet, Pattern, Published, entries};
 
 use super::live::After;
 use super::{Comparison, FLUSH, Failure, Row};
@@ -26,39 +27,35 @@ pub(super) struct Replicated {
     /// Values that were written, and those of them that missed their flush.
     pub(super) written: [u64; 2],
     pub(super) late: [u64; 2],
-    pub(super) flushes: Flushes,
+    /// Flushes, and those of them that ended late.
+    pub(super) flushes: [u64; 2],
+    /// Values that they sent, and events that had no room.
+    pub(super) flushed: u64,
+    pub(super) missed: u64,
     /// Values that came out, and those of them that were not newer than what had come before.
     pub(super) came: u64,
     pub(super) stale: u64,
 }
 
-impl Replicated {
-    pub(super) fn and(self, other: &Replicated) -> Replicated {
-        let sum = |one: [u64; 2], other: [u64; 2]| [one[0] + other[0], one[1] + other[1]];
-        let (one, more) = (self.flushes, other.flushes);
-        let flushes = Flushes {
-            written: one.written + more.written,
-            late: one.late + more.late,
-            replaced: one.replaced + more.replaced,
-            flushed: one.flushed + more.flushed,
-            repeated: one.repeated + more.repeated,
-            events: one.events + more.events,
-            missed: one.missed + more.missed,
-            flushes: one.flushes + more.flushes,
-            late_flushes: one.late_flushes + more.late_flushes,
-        };
-        Replicated {
-            written: sum(self.written, other.written),
-            late: sum(self.late, other.late),
-            flushes,
-            came: self.came + other.came,
-            stale: self.stale + other.stale,
-        }
+impl Sum for Replicated {
+    fn sum<I: Iterator<Item = Replicated>>(all: I) -> Replicated {
+        let both = |one: [u64; 2], other: [u64; 2]| [one[0] + other[0], one[1] + other[1]];
+        all.fold(Replicated::default(), |sum, other| Replicated {
+            written: both(sum.written, other.written),
+            late: both(sum.late, other.late),
+            flushes: both(sum.flushes, other.flushes),
+            flushed: sum.flushed + other.flushed,
+            missed: sum.missed + other.missed,
+            came: sum.came + other.came,
+            stale: sum.stale + other.stale,
+        })
     }
+}
 
+impl Replicated {
     /// Whether what was flushed came, each value newer than the one before.
     pub(super) fn is_whole(&self) -> bool {
-        self.came == self.flushes.flushed && self.stale == 0 && self.flushes.missed == 0
+        self.came == self.flushed && self.stale == 0 && self.missed == 0
     }
 
     /// The share of critical values that missed their flush.
@@ -134,10 +131,13 @@ impl Replication {
     /// What became of it, once the window is over.
     pub(super) fn end(self) -> Replicated {
         let load = |counts: &[AtomicU64; 2]| [&counts[0], &counts[1]].map(|count| count.load(Ordering::Relaxed));
+        let counts = self.values.counts();
         let mut all = Replicated {
             written: load(&self.tally.written),
             late: load(&self.tally.late),
-            flushes: self.values.counts(),
+            flushes: [counts.flushes, counts.late_flushes],
+            flushed: counts.flushed,
+            missed: counts.missed,
             ..Replicated::default()
         };
         let mut versions = vec![0; self.low.len()];
@@ -156,20 +156,20 @@ impl Replication {
 }
 
 /// What became of the values of all regions, by variant.
-pub(super) fn table<'a>(all: impl Iterator<Item = (String, &'a Replicated)>) -> Comparison {
+pub(super) fn table(all: impl Iterator<Item = (String, Replicated)>) -> Comparison {
     type Value = fn(&Replicated) -> u64;
     const COLUMNS: [(&str, Value); 7] = [
         ("critical", |all| all.written[0]),
         ("critical late", |all| all.late[0]),
         ("others", |all| all.written[1]),
         ("others late", |all| all.late[1]),
-        ("flushes", |all| all.flushes.flushes),
-        ("flushes late", |all| all.flushes.late_flushes),
-        ("flushed", |all| all.flushes.flushed),
+        ("flushes", |all| all.flushes[0]),
+        ("flushes late", |all| all.flushes[1]),
+        ("flushed", |all| all.flushed),
     ];
-    let row = |(name, all): (String, &Replicated)| Row {
+    let row = |(name, all): (String, Replicated)| Row {
         name,
-        values: vec![COLUMNS.iter().map(|(_, value)| Some(value(all) as f64)).collect()],
+        values: vec![COLUMNS.iter().map(|(_, value)| Some(value(&all) as f64)).collect()],
     };
     Comparison {
         title: "On this kernel: values that jobs wrote, and flushes that sent them, all regions together".to_owned(),
