@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use takt_linux::{Class, Epoch, clock, sched};
 use takt_log::{CancelCause, Event, JobKey};
 use takt_model::system::Mode;
-use takt_model::{Builtin, NodeId, Span, Strategy, StrategyRef, TaskId, Time};
+use takt_model::{Builtin, Late, NodeId, Span, Strategy, StrategyRef, TaskId, Time};
 use takt_run::dispatch::{
     Adaptive, Counts, Dispatcher, Dispatching, Job, Limits, Operation, Operations, Options, Plan, PushError,
     StartError, StopError, Stopped,
@@ -307,6 +307,35 @@ fn pushes_are_refused_truthfully_and_a_backlog_is_bounded() {
     // What follows rejected jobs is shed, however many they are, and what follows the others is not.
     assert_eq!((echoes.completed, echoes.cancelled), (3, 197));
     assert_eq!(alarm.push(), Err(PushError::Stopped));
+}
+
+#[test]
+fn a_deadline_is_seen_to_though_who_pushed_lost_its_cpu() {
+    let _alone = alone();
+    let long = Operation::sporadic("long", us(1)).wcet(us(1)).deadline(ms(20)).late(Late::Drop).noncritical();
+    let operations = Operations::new("late").with(long);
+    let told = Arc::new(AtomicU64::new(0));
+    let telling = told.clone();
+    let built = dispatcher(&operations, Builtin::Edf.strategy()).on("long", move |job| {
+        // Takes the CPU from who pushes it, for much more than its deadline where nobody stops it.
+        let until = clock::thread_cpu().saturating_add(ms(400));
+        while !job.must_stop() && clock::thread_cpu() < until {
+            std::hint::spin_loop();
+        }
+        telling.store(1 + u64::from(job.must_stop()), Ordering::SeqCst);
+    });
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    let long = dispatching.operation("long").unwrap();
+    let cpu = sched::affinity()[0];
+    // At the priority of any program.
+    let pusher = std::thread::spawn(move || {
+        sched::set_affinity(&[cpu]).unwrap();
+        long.push()
+    });
+    let enough = |_: &Dispatching| told.load(Ordering::SeqCst) > 0;
+    let (stopped, _) = run(dispatching, enough);
+    assert_eq!((pusher.join().unwrap(), told.load(Ordering::SeqCst)), (Ok(0), 2), "told to stop");
+    assert_eq!(count(&stopped, "long").dropped, 1);
 }
 
 #[test]

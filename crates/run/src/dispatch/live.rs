@@ -94,6 +94,8 @@ pub(crate) struct Held {
     last: Time,
     /// When the timer thread wakes up by itself.
     timer_until: Time,
+    /// Whether it is to look before that: who found that out may have lost its CPU before it woke the timer, and then the next one that leaves the lock does it.
+    timer_due: bool,
 }
 
 /// A thread that runs jobs, to those who switch plans.
@@ -126,6 +128,7 @@ impl Held {
             stopping: None,
             last: Time::ZERO,
             timer_until: Time::MAX,
+            timer_due: false,
         }
     }
 
@@ -206,8 +209,8 @@ impl Held {
         let woken = self.core.take_woken();
         let levels = bits(woken).filter(|level| self.sleeps(*level)).fold(0, |levels, level| levels | 1 << level);
         let next = || self.core.next_deadline().into_iter().chain(self.core.next_danger()).min();
-        let timer = woken != 0 && next().is_some_and(|next| next < self.timer_until);
-        Wakes { levels, timer }
+        self.timer_due = self.timer_due || woken != 0 && next().is_some_and(|next| next < self.timer_until);
+        Wakes { levels, timer: self.timer_due }
     }
 }
 
@@ -265,15 +268,16 @@ impl Station {
         let [low, high] = [&self.pending[0], &self.pending[1]].map(|word| u128::from(word.load(Ordering::Acquire)));
         // One's own, too: another thread that announced the same may just have taken it back.
         let levels = wakes.levels | low | high << 64;
+        // First: a thread of a level may take this one's CPU until the deadline that the timer is to see to. The timer wakes what is announced.
+        if wakes.timer {
+            rouse(&self.timer);
+        }
         for signal in bits(levels).filter_map(|level| self.signals.get(level as usize)) {
             rouse(signal);
         }
         if levels != 0 {
             self.pending[0].fetch_and(!(levels as u64), Ordering::AcqRel);
             self.pending[1].fetch_and(!((levels >> 64) as u64), Ordering::AcqRel);
-        }
-        if wakes.timer {
-            rouse(&self.timer);
         }
     }
 
@@ -595,6 +599,7 @@ impl Shared {
                 return;
             }
             let now = held.now(epoch);
+            held.timer_due = false;
             held.core.pass_deadlines(now);
             let mut next = switches.peek().map_or(Time::MAX, |(at, _)| *at);
             next = next.min(release(&mut held.core, &mut sources, now, Overtaken::PassedOver).1);
@@ -615,9 +620,10 @@ impl Shared {
             let danger = held.core.next_danger().map(|danger| danger.max(now.saturating_add(AGAIN)));
             let instants = [Some(next), Some(controlled), held.core.next_deadline(), danger];
             let until = instants.into_iter().flatten().fold(self.duration, Time::min);
+            let until = until.min(now.saturating_add(IDLE_MAX));
             held.timer_until = until;
             self.leave(cpu, station, held);
-            sync::wait(&station.timer, seen, epoch, until.min(epoch.now().saturating_add(IDLE_MAX)));
+            sync::wait(&station.timer, seen, epoch, until);
         }
     }
 
