@@ -218,7 +218,7 @@ impl Inlet {
         let live = self.inner.live().ok_or(EventError::NotConnected)?;
         let now = live.now();
         let then = now.saturating_sub(self.clock.now().saturating_since(at));
-        Ok(live.offer(&left.head(kind, source, number, then), payload))
+        Ok(live.offer(&left.head(kind, source, number, then), payload, now))
     }
 
     /// Tells those who subscribed to [`PEER_FOUND`] and [`PEER_LOST`] what changed about a node. The event has this source, and the number 0.
@@ -230,6 +230,6 @@ impl Inlet {
         let kind = if turn == Turn::Found { PEER_FOUND } else { PEER_LOST };
         let head = Head { kind, source, number: 0, sent: live.now(), due: Time::MAX, expires: Time::MAX };
         let payload = node.to_be_bytes();
-        Ok(live.offer(&head, payload.get(..self.inner.payload_max().min(8)).unwrap_or_default()))
+        Ok(live.offer(&head, payload.get(..self.inner.payload_max().min(8)).unwrap_or_default(), head.sent))
     }
 }

@@ -123,12 +123,11 @@ impl Live {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Offers an event to all consumers in the order in which they subscribed.
-    pub(super) fn offer(&self, head: &Head, payload: &[u8]) -> Pushed {
+    /// Offers an event to all consumers in the order in which they subscribed. `now` is about the present time.
+    pub(super) fn offer(&self, head: &Head, payload: &[u8], now: Time) -> Pushed {
         if let Some(history) = &self.history {
             history.lock().remember(head, payload);
         }
-        let now = self.now();
         let mut pushed = Pushed { number: head.number, ..Pushed::default() };
         let mut next = Time::MAX;
         for (inbox, handle) in &self.consumers {
@@ -149,7 +148,7 @@ impl Live {
 
     /// The same, and to other nodes.
     fn push(&self, head: &Head, payload: &[u8]) -> Pushed {
-        let mut pushed = self.offer(head, payload);
+        let mut pushed = self.offer(head, payload, head.sent);
         for lane in self.lanes.iter().filter(|lane| lane.wants(head)) {
             let outcome = lane.push(self, head, payload);
             pushed.sent += outcome.sent;

@@ -61,8 +61,8 @@ impl Stored {
     pub(super) fn set(&mut self, head: &Head, payload: &[u8]) {
         self.head = *head;
         self.length = payload.len().min(self.data.len());
-        for (to, from) in self.data.iter_mut().zip(payload) {
-            *to = *from;
+        if let Some((to, from)) = self.data.get_mut(..self.length).zip(payload.get(..self.length)) {
+            to.copy_from_slice(from);
         }
     }
 
@@ -163,17 +163,32 @@ impl State {
     }
 
     /// The set that is complete now waits until then, in the place of one that does.
-    fn put_off(&mut self, early: Early) {
-        copy(early.leaves, &mut self.early_events, &self.kept);
+    fn put_off(&mut self, early: Early, last: Last<'_>) {
+        Set { leaves: early.leaves, kept: &self.kept, last }.copy(&mut self.early_events);
         self.early = Some(early);
     }
 }
 
-/// Copies the events of a set.
-fn copy(leaves: u64, to: &mut [Stored], from: &[Stored]) {
-    for (leaf, (to, from)) in to.iter_mut().zip(from).enumerate() {
-        if leaves & 1 << leaf != 0 {
-            to.set(&from.head, from.payload());
+/// An event that just came and is all that its set has: it was not kept before.
+type Last<'a> = Option<(&'a Head, &'a [u8])>;
+
+/// What completed a filter.
+#[derive(Clone, Copy)]
+struct Set<'a> {
+    leaves: u64,
+    /// By leaf.
+    kept: &'a [Stored],
+    last: Last<'a>,
+}
+
+impl Set<'_> {
+    /// Copies the events, by leaf.
+    fn copy(&self, to: &mut [Stored]) {
+        for (leaf, (to, kept)) in to.iter_mut().zip(self.kept).enumerate() {
+            if self.leaves & 1 << leaf != 0 {
+                let (head, payload) = self.last.unwrap_or((&kept.head, kept.payload()));
+                to.set(head, payload);
+            }
         }
     }
 }
@@ -291,7 +306,7 @@ impl Inbox {
             keep(state, taken.leaves, &of_time(due), &[]);
             if taken.complete {
                 let leaves = state.correlator.collect_due(due, now);
-                let _ = self.complete(leaves, state, handle, now);
+                let _ = self.complete(leaves, None, state, handle, now);
             }
         }
     }
@@ -305,33 +320,36 @@ impl Inbox {
             return (Offered::Passed, None);
         }
         let taken = state.correlator.event(head, now);
-        keep(&mut state, taken.leaves, head, payload);
-        let offered = if taken.complete {
-            let leaves = state.correlator.collect(now);
-            self.complete(leaves, &mut state, handle, now)
-        } else if taken.leaves == 0 {
-            Offered::Passed
+        let leaves = if taken.complete { state.correlator.collect(now) } else { 0 };
+        let offered = if taken.complete && leaves & !taken.leaves == 0 {
+            let head = &state.asked.of_event(head);
+            self.complete(leaves, Some((head, payload)), &mut state, handle, now)
         } else {
-            Offered::Kept
+            keep(&mut state, taken.leaves, head, payload);
+            match (taken.complete, taken.leaves) {
+                (true, _) => self.complete(leaves, None, &mut state, handle, now),
+                (false, 0) => Offered::Passed,
+                (false, _) => Offered::Kept,
+            }
         };
         (offered, state.next_time())
     }
 
-    /// The filter is complete.
-    fn complete(&self, leaves: u64, state: &mut State, handle: &Handle, now: Time) -> Offered {
+    /// The filter is complete, with what is kept, or with the last event alone.
+    fn complete(&self, leaves: u64, last: Last<'_>, state: &mut State, handle: &Handle, now: Time) -> Offered {
         count(&self.tally.complete);
         let latest = state.asked.keep == Keep::Latest;
         if let Some(early) = state.early {
             // Its time has not come.
             count(&self.tally.replaced);
-            state.put_off(Early { leaves, ..early });
+            state.put_off(Early { leaves, ..early }, last);
             return Offered::Taken;
         }
-        match self.push(leaves, &state.kept, latest, handle) {
+        match self.push(Set { leaves, kept: &state.kept, last }, latest, handle) {
             Ok(()) => Offered::Taken,
             Err(PushError::TooEarly { wait }) if latest => {
                 let until = now.saturating_add(wait);
-                state.put_off(Early { leaves, until, dispatching: handle.dispatching() });
+                state.put_off(Early { leaves, until, dispatching: handle.dispatching() }, last);
                 Offered::Taken
             }
             Err(_) => {
@@ -344,7 +362,7 @@ impl Inbox {
     /// The time of a set has come that was put off.
     fn push_early(&self, early: Early, state: &mut State, handle: &Handle, now: Time) {
         state.early = None;
-        match self.push(early.leaves, &state.early_events, true, handle) {
+        match self.push(Set { leaves: early.leaves, kept: &state.early_events, last: None }, true, handle) {
             Ok(()) => {}
             // Another push came before it, or another mode has greater distances.
             Err(PushError::TooEarly { wait }) => {
@@ -356,12 +374,12 @@ impl Inbox {
     }
 
     /// A set waits in a slot for the job that is pushed; or, where one may be `replaced` that waits, for that one's.
-    fn push(&self, leaves: u64, set: &[Stored], replaced: bool, handle: &Handle) -> Result<(), PushError> {
+    fn push(&self, set: Set<'_>, replaced: bool, handle: &Handle) -> Result<(), PushError> {
         let (at, slot) = self.take_slot(handle).ok_or(PushError::Full)?;
         {
             let mut events = slot.events.lock();
-            events.0 = leaves;
-            copy(leaves, &mut events.1, set);
+            events.0 = set.leaves;
+            set.copy(&mut events.1);
         }
         if replaced && self.replace(slot, handle) {
             return Ok(());

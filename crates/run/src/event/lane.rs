@@ -288,7 +288,7 @@ impl Lane {
         let head =
             Head { kind, source: at as u32, number: self.place, sent: live.now(), due: Time::MAX, expires: Time::MAX };
         let payload = node.to_be_bytes();
-        live.offer(&head, payload.get(..self.payload_max.min(8)).unwrap_or_default());
+        live.offer(&head, payload.get(..self.payload_max.min(8)).unwrap_or_default(), head.sent);
     }
 
     /// Something came.
@@ -336,7 +336,7 @@ impl Lane {
         if left.remaining == Span::ZERO {
             return count(&self.tally.late);
         }
-        live.offer(&left.head(kind, source, number, now), payload);
+        live.offer(&left.head(kind, source, number, now), payload, now);
         if self.forwards {
             self.forward(live, &Datagram { remaining: left.remaining, due: left.due, ..datagram }, own, from);
         }
