@@ -321,16 +321,17 @@ impl Inbox {
         }
         let taken = state.correlator.event(head, now);
         let leaves = if taken.complete { state.correlator.collect(now) } else { 0 };
-        let offered = if taken.complete && leaves & !taken.leaves == 0 {
-            let head = &state.asked.of_event(head);
-            self.complete(leaves, Some((head, payload)), &mut state, handle, now)
-        } else {
+        let alone = taken.complete && leaves & !taken.leaves == 0;
+        if !alone {
             keep(&mut state, taken.leaves, head, payload);
-            match (taken.complete, taken.leaves) {
-                (true, _) => self.complete(leaves, None, &mut state, handle, now),
-                (false, 0) => Offered::Passed,
-                (false, _) => Offered::Kept,
-            }
+        }
+        let offered = if taken.complete {
+            let head = &state.asked.of_event(head);
+            self.complete(leaves, alone.then_some((head, payload)), &mut state, handle, now)
+        } else if taken.leaves == 0 {
+            Offered::Passed
+        } else {
+            Offered::Kept
         };
         (offered, state.next_time())
     }
