@@ -29,10 +29,9 @@ doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --lib
 
 ## Unit, integration, property and documentation tests; the invariants and their self-test; the commands of README and docs/; what is behind a feature.
+## Says at its end what was skipped, and why (TAKT_DEMAND_LIVE=1: that is a failure).
 unit:
-	$(CARGO) test --locked --workspace --no-fail-fast
-	$(CARGO) test --locked --package takt-run --features tokio --test tokio
-	$(CARGO) test --locked --package takt-run --features tokio --doc bridge
+	CARGO="$(CARGO)" .ci/unit
 
 ## The four invariants of ARCHITECTURE.md.
 invariants:
