@@ -26,7 +26,7 @@ pub(crate) struct Cluster {
     cpu_count: usize,
     idle_count: usize,
     idle: CpuSet,
-    ready: ReadyQueue,
+    ready: ReadyQueue<Rank>,
     /// Jobs that came since the last dispatch: most of them run at once and never see the queue.
     arrived: Vec<Rank>,
     /// The job on each CPU from `base` on, [`Rank::NOBODY`] where none runs.
@@ -165,7 +165,7 @@ impl Cluster {
                     match self.least_important() {
                         Some((cpu, least)) if came < least => self.preempt(least, cpu, now, slots, decisions),
                         _ => {
-                            self.ready.push(came);
+                            self.ready.push(came, ());
                             return true;
                         }
                     }
@@ -191,7 +191,7 @@ impl Cluster {
 
     fn dispatch_restricted(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         while let Some(rank) = self.arrived.pop() {
-            self.ready.push(rank);
+            self.ready.push(rank, ());
         }
         // Where a waiting job gets its CPU decides what else fits, so choose until nothing changes. Each
         // round settles at least one more of the most important jobs.
@@ -256,7 +256,7 @@ impl Cluster {
             self.chosen.push((first, None));
         }
         while let Some(rank) = self.arrived.pop() {
-            self.ready.push(rank);
+            self.ready.push(rank, ());
         }
         self.settled = true;
         self.run_chosen(now, slots, decisions);
@@ -302,7 +302,7 @@ impl Cluster {
             }
         }
         while let Some(rank) = self.unfit.pop() {
-            self.ready.push(rank);
+            self.ready.push(rank, ());
         }
     }
 
@@ -319,7 +319,7 @@ impl Cluster {
     #[inline]
     fn preempt(&mut self, rank: Rank, cpu: u32, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         self.release_cpu(cpu);
-        self.ready.push(slots.stopped(rank, now));
+        self.ready.push(slots.stopped(rank, now), ());
         decisions.push(Decision::Preempt { slot: rank.slot(), cpu });
     }
 
@@ -334,7 +334,7 @@ impl Cluster {
         };
         let Some(cpu) = found else {
             debug_assert!(false, "a chosen job has no CPU");
-            self.ready.push(rank);
+            self.ready.push(rank, ());
             return;
         };
         self.idle.remove(cpu);

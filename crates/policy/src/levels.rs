@@ -12,7 +12,7 @@ use takt_model::plan::Order;
 use takt_model::{CpuSet, Late, NodeId, Plan, Span, System, TaskId, Time};
 
 use crate::dispatcher::{Job, PolicyError, plans};
-use crate::rank::{Phase, Rank, ordered};
+use crate::rank::{Entry, Phase, Rank, Short, ordered};
 use crate::ready::ReadyQueue;
 
 /// What became of a job that is its operation's next to run.
@@ -63,46 +63,58 @@ enum State {
     Running,
 }
 
+/// What each job of an operation touches: a line of a cache.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 struct Slot {
-    task: TaskId,
+    release: Time,
+    arrival: Time,
+    deadline: Time,
+    wcet: Span,
     /// What the plan in force says of it.
-    level: u32,
-    order: Order,
     shift_ns: i64,
-    late: Late,
+    level: u32,
     /// Zero where the level does not break ties by importance.
     ties: u32,
-    importance: u32,
-    cancellable: bool,
-    wcet: Span,
-    demoted: bool,
     state: State,
-    job: Job,
+    order: Order,
+    late: Late,
+    cancellable: bool,
+    demoted: bool,
+}
+
+/// What only a change of plans touches.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    task: TaskId,
+    importance: u32,
 }
 
 impl Slot {
+    /// Orders it among others of its level.
     #[inline]
-    fn rank(&self, slot: u32) -> Rank {
-        let deadline_ns = self.job.deadline.as_ns() as i64;
-        let key = match self.order {
-            Order::Fifo => self.job.release.as_ns() as i64,
+    fn key(&self) -> u64 {
+        let deadline_ns = self.deadline.as_ns() as i64;
+        ordered(match self.order {
+            Order::Fifo => self.release.as_ns() as i64,
             Order::Deadline => deadline_ns.saturating_add(self.shift_ns),
             // It has not started, so that all of it remains.
             Order::Laxity => deadline_ns.saturating_sub(self.wcet.as_ns() as i64),
-        };
-        Rank::new(self.level, Phase::Fresh, ordered(key), self.ties, self.job.arrival.as_ns(), slot)
+        })
     }
 
-    /// Its job goes into a queue.
+    /// Its job goes into its level's queue.
     #[inline]
-    fn join(&self, slot: u32, queue: Option<&mut ReadyQueue>) {
-        let rank = self.rank(slot);
-        match queue {
-            Some(queue) if self.order == Order::Fifo => queue.append(rank),
-            Some(queue) => queue.push(rank),
-            None => {}
-        }
+    fn join(&self, slot: u32, queue: &mut ReadyQueue<Short>) {
+        let (rank, tie) = (Short { key: self.key(), slot }, (u32::MAX - self.ties, self.arrival.as_ns()));
+        if self.order == Order::Fifo { queue.append(rank, tie) } else { queue.push(rank, tie) }
+    }
+
+    /// Its job goes to those of all levels that were demoted.
+    #[cold]
+    fn join_demoted(&self, slot: u32, queue: &mut ReadyQueue<Rank>) {
+        let arrival_ns = self.arrival.as_ns();
+        queue.push(Rank::new(self.level, Phase::Fresh, self.key(), self.ties, arrival_ns, slot), ());
     }
 }
 
@@ -110,8 +122,11 @@ impl Slot {
 #[derive(Clone, Debug)]
 pub struct Levels {
     slots: Vec<Slot>,
-    /// One per level of the plan with the most, and one for demoted jobs.
-    queues: Vec<ReadyQueue>,
+    known: Vec<Known>,
+    /// One per level of the plan with the most.
+    queues: Vec<ReadyQueue<Short>>,
+    /// Below them all: jobs that were demoted, by the level that they had first.
+    last: ReadyQueue<Rank>,
     plans: Vec<Plan>,
     plan: usize,
     /// Whether a slot's level drops or demotes late jobs.
@@ -135,7 +150,7 @@ impl Levels {
     pub fn with_plans(system: &System, node: NodeId, cpu: u32, plans: Vec<Plan>) -> Result<Levels, PolicyError> {
         let spec = system.nodes.get(node.index()).ok_or(PolicyError::NoNode { node: node.0 })?;
         let all = CpuSet::first(spec.cpus);
-        let mut slots = Vec::new();
+        let (mut slots, mut known) = (Vec::new(), Vec::new());
         for (id, task) in system.tasks_of(node).filter(|(_, task)| task.component.is_none()) {
             let allowed = task.cpus.unwrap_or(all).intersection(&all);
             if allowed.len() != 1 {
@@ -144,19 +159,20 @@ impl Levels {
             if allowed.lowest() != Some(cpu) {
                 continue;
             }
+            known.push(Known { task: id, importance: task.importance });
             slots.push(Slot {
-                task: id,
-                level: 0,
-                order: Order::Fifo,
-                shift_ns: 0,
-                late: Late::Continue,
-                ties: 0,
-                importance: task.importance,
-                cancellable: system.may_cancel(task),
+                release: Time::ZERO,
+                arrival: Time::ZERO,
+                deadline: Time::ZERO,
                 wcet: task.wcet,
-                demoted: false,
+                shift_ns: 0,
+                level: 0,
+                ties: 0,
                 state: State::Empty,
-                job: Job { slot: slots.len() as u32, release: Time::ZERO, arrival: Time::ZERO, deadline: Time::ZERO },
+                order: Order::Fifo,
+                late: Late::Continue,
+                cancellable: system.may_cancel(task),
+                demoted: false,
             });
         }
         let most = plans.iter().map(|plan| plan.levels.len()).max().unwrap_or(0);
@@ -166,8 +182,8 @@ impl Levels {
             true => ReadyQueue::with_row(slots.len()),
             false => ReadyQueue::new(slots.len()),
         };
-        let queues = (0..=most).map(queue).collect();
-        let mut levels = Levels { slots, queues, plans, plan: 0, late_rules: false };
+        let (queues, last) = ((0..most).map(queue).collect(), ReadyQueue::new(slots.len()));
+        let mut levels = Levels { slots, known, queues, last, plans, plan: 0, late_rules: false };
         levels.adopt(0);
         Ok(levels)
     }
@@ -181,13 +197,13 @@ impl Levels {
     /// Levels of the plan with the most, and one for demoted jobs: what a thread can be needed for.
     #[must_use]
     pub fn level_count(&self) -> usize {
-        self.queues.len()
+        self.queues.len() + 1
     }
 
     /// The task of a slot.
     #[must_use]
     pub fn task(&self, slot: u32) -> Option<TaskId> {
-        self.slots.get(slot as usize).map(|at| at.task)
+        self.known.get(slot as usize).map(|known| known.task)
     }
 
     /// The level of a slot's job, or of its next one: the plan's in force, or that of demoted jobs. A thread that runs a job
@@ -227,7 +243,10 @@ impl Levels {
     #[inline]
     #[must_use]
     pub fn is_waiting(&self, level: u32) -> bool {
-        self.queues.get(level as usize).is_some_and(|queue| !queue.is_empty())
+        match self.queues.get(level as usize) {
+            Some(queue) => !queue.is_empty(),
+            None => level == self.demoted() && !self.last.is_empty(),
+        }
     }
 
     /// Whether a slot holds a job.
@@ -244,7 +263,7 @@ impl Levels {
             debug_assert!(false, "slot {} is not there, or holds a job", job.slot);
             return Queued::Dropped;
         };
-        at.job = job;
+        (at.release, at.arrival, at.deadline) = (job.release, job.arrival, job.deadline);
         let late = at.late != Late::Continue && job.deadline <= now;
         if late && at.late == Late::Drop {
             return Queued::Dropped;
@@ -252,16 +271,22 @@ impl Levels {
         at.demoted = late;
         let queue = if late { demoted } else { at.level };
         at.state = State::Waiting { queue };
-        at.join(job.slot, self.queues.get_mut(queue as usize));
+        match self.queues.get_mut(queue as usize) {
+            Some(queue) => at.join(job.slot, queue),
+            None => at.join_demoted(job.slot, &mut self.last),
+        }
         Queued::Level(queue)
     }
 
     /// What the thread of `level`, which has the CPU and nothing to do, shall do at `now`; nothing where no job waits.
     #[inline]
     pub fn take(&mut self, level: u32, now: Time) -> Option<Taken> {
-        let slot = self.queues.get_mut(level as usize)?.pop_before_push()?.slot();
+        let slot = match self.queues.get_mut(level as usize) {
+            Some(queue) => queue.pop_before_push()?.slot(),
+            None => self.take_demoted(level)?,
+        };
         let at = self.slots.get_mut(slot as usize)?;
-        if at.cancellable && at.wcet > at.job.deadline.saturating_since(now) {
+        if at.cancellable && at.wcet > at.deadline.saturating_since(now) {
             at.state = State::Empty;
             return Some(Taken::Cancel { slot });
         }
@@ -313,13 +338,14 @@ impl Levels {
         for queue in &mut self.queues {
             queue.drain(|_| {});
         }
+        self.last.drain(|_| {});
         for slot in 0..self.slots.len() as u32 {
             let Some(at) = self.slots.get_mut(slot as usize) else { continue };
             let before = at.state;
             if before == State::Empty {
                 continue;
             }
-            let late = at.job.deadline <= now;
+            let late = at.deadline <= now;
             if late && at.late == Late::Drop {
                 at.state = State::Empty;
                 each(slot, Passed::Dropped { running: before == State::Running });
@@ -340,13 +366,20 @@ impl Levels {
     /// The queue of demoted jobs.
     #[inline]
     fn demoted(&self) -> u32 {
-        self.queues.len() as u32 - 1
+        self.queues.len() as u32
+    }
+
+    #[cold]
+    fn take_demoted(&mut self, level: u32) -> Option<u32> {
+        let rank = if level == self.demoted() { self.last.pop() } else { None };
+        rank.map(|rank| rank.slot())
     }
 
     fn unqueue(&mut self, queue: u32, slot: u32) {
-        if let Some(queue) = self.queues.get_mut(queue as usize) {
-            queue.remove(slot);
-        }
+        match self.queues.get_mut(queue as usize) {
+            Some(queue) => queue.remove(slot),
+            None => self.last.remove(slot),
+        };
     }
 
     /// Puts the waiting job of a slot where it belongs; which queue that is.
@@ -355,7 +388,10 @@ impl Levels {
         let Some(at) = self.slots.get_mut(slot as usize) else { return demoted };
         let queue = if at.demoted { demoted } else { at.level };
         at.state = State::Waiting { queue };
-        at.join(slot, self.queues.get_mut(queue as usize));
+        match self.queues.get_mut(queue as usize) {
+            Some(queue) => at.join(slot, queue),
+            None => at.join_demoted(slot, &mut self.last),
+        }
         queue
     }
 
@@ -363,15 +399,15 @@ impl Levels {
     fn adopt(&mut self, plan: usize) {
         self.plan = plan;
         let Some(plan) = self.plans.get(plan) else { return };
-        for slot in &mut self.slots {
+        for (slot, known) in self.slots.iter_mut().zip(&self.known) {
             // They stand in file order.
-            let placed = plan.tasks.binary_search_by_key(&slot.task, |placed| placed.task);
+            let placed = plan.tasks.binary_search_by_key(&known.task, |placed| placed.task);
             let placed = placed.ok().and_then(|at| plan.tasks.get(at));
             let level = placed.and_then(|placed| plan.levels.get(placed.level as usize));
             let (Some(placed), Some(level)) = (placed, level) else { continue };
             (slot.level, slot.shift_ns) = (placed.level, placed.shift_ns);
             (slot.order, slot.late) = (level.order, placed.late);
-            slot.ties = if level.importance_ties { slot.importance } else { 0 };
+            slot.ties = if level.importance_ties { known.importance } else { 0 };
         }
         self.late_rules = self.slots.iter().any(|slot| slot.late != Late::Continue);
     }

@@ -2,8 +2,9 @@
 //! taken, since jobs are dropped and modes change. Beside it, where jobs come in their order, a row of them.
 
 use std::collections::VecDeque;
+use std::hint::select_unpredictable;
 
-use crate::rank::Rank;
+use crate::rank::Entry;
 
 const ABSENT: u32 = u32::MAX;
 /// In a position: in the row, at the place with this number.
@@ -13,21 +14,23 @@ const BELOW: usize = 4;
 
 /// A heap of ranks with the position of each slot.
 #[derive(Clone, Debug)]
-pub(crate) struct ReadyQueue {
-    heap: Vec<Rank>,
+pub(crate) struct ReadyQueue<R: Entry> {
+    heap: Vec<R>,
     /// Whether the first place is free, which then holds a job that was taken: the next one that comes may fill it. Never where no other waits.
     hollow: bool,
     /// Jobs that came after all of these, in their order; those taken out of the middle leave a gap. No gap is the first.
-    row: VecDeque<Rank>,
+    row: VecDeque<R>,
     row_max: usize,
     gaps: usize,
     /// The number of the row's first place, below [`IN_ROW`].
     row_first: u32,
     /// Position in `heap` or in `row`, by slot.
     position: Vec<u32>,
+    /// What a slot's rank leaves open, where it leaves anything.
+    ties: Vec<R::Tie>,
 }
 
-impl ReadyQueue {
+impl<R: Entry> ReadyQueue<R> {
     /// A queue for slots 0 to `slots` - 1.
     pub(crate) fn new(slots: usize) -> Self {
         ReadyQueue {
@@ -38,6 +41,7 @@ impl ReadyQueue {
             gaps: 0,
             row_first: 0,
             position: vec![ABSENT; slots],
+            ties: vec![R::LAST; slots],
         }
     }
 
@@ -58,27 +62,33 @@ impl ReadyQueue {
 
     /// The most important waiting job.
     #[inline]
-    pub(crate) fn peek(&self) -> Option<&Rank> {
-        let top = if self.hollow { self.heap.iter().take(1 + BELOW).skip(1).min() } else { self.heap.first() };
-        match (top, self.row.front()) {
-            (Some(top), Some(first)) => Some(top.min(first)),
-            (top, first) => top.or(first),
-        }
+    pub(crate) fn peek(&self) -> Option<&R> {
+        let first_of = |one, other| if self.precedes(other, one) { other } else { one };
+        let top =
+            if self.hollow { self.heap.iter().take(1 + BELOW).skip(1).reduce(first_of) } else { self.heap.first() };
+        top.into_iter().chain(self.row.front()).reduce(first_of)
+    }
+
+    /// Whether one goes before the other; both are in the queue, or just about to be.
+    #[inline(always)]
+    fn precedes(&self, one: &R, other: &R) -> bool {
+        if one.key() == other.key() { self.breaks_tie(one, other) } else { one.key() < other.key() }
+    }
+
+    #[cold]
+    fn breaks_tie(&self, one: &R, other: &R) -> bool {
+        one.breaks_tie(other, |slot| self.ties.get(slot as usize).copied().unwrap_or(R::LAST))
     }
 
     // Inlined, so that the rank stays in registers: one that was just written by halves is slow to be read as a whole.
+    /// A job waits from now on; `tie` is what its rank leaves open.
     #[inline(always)]
-    pub(crate) fn push(&mut self, rank: Rank) {
+    pub(crate) fn push(&mut self, rank: R, tie: R::Tie) {
         debug_assert_eq!(self.position[rank.slot() as usize], ABSENT, "a task has one job in the queue");
+        self.set_tie(rank.slot(), tie);
         if self.hollow {
             self.hollow = false;
-            // As often as not it goes first of those in the heap, as the one before it did.
-            match self.heap.get(1..).and_then(<[Rank]>::first_chunk::<BELOW>) {
-                Some(below) if below.iter().all(|below| rank.precedes(below)) => self.place(0, rank),
-                _ => {
-                    self.sift_down(0, rank);
-                }
-            }
+            self.sift_down(0, rank);
         } else {
             self.heap.push(rank);
             self.sift_up(self.heap.len() - 1, rank);
@@ -87,11 +97,11 @@ impl ReadyQueue {
 
     /// The same for a job that most likely comes after all that wait.
     #[inline(always)]
-    pub(crate) fn append(&mut self, rank: Rank) {
-        if self.row.len() == self.row_max || self.row.back().is_some_and(|last| !last.precedes(&rank)) {
-            return self.push(rank);
+    pub(crate) fn append(&mut self, rank: R, tie: R::Tie) {
+        self.set_tie(rank.slot(), tie);
+        if self.row.len() == self.row_max || self.row.back().is_some_and(|last| !self.precedes(last, &rank)) {
+            return self.push(rank, tie);
         }
-        debug_assert_eq!(self.position[rank.slot() as usize], ABSENT, "a task has one job in the queue");
         let number = self.row_first.wrapping_add(self.row.len() as u32) % IN_ROW;
         self.set_position(rank.slot(), IN_ROW | number);
         self.row.push_back(rank);
@@ -99,7 +109,7 @@ impl ReadyQueue {
 
     /// Takes the most important job out.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<Rank> {
+    pub(crate) fn pop(&mut self) -> Option<R> {
         let top = self.pop_before_push()?;
         self.close();
         Some(top)
@@ -107,10 +117,10 @@ impl ReadyQueue {
 
     /// The same, cheaper where a push comes next: that takes the free place and does the work of both.
     #[inline]
-    pub(crate) fn pop_before_push(&mut self) -> Option<Rank> {
+    pub(crate) fn pop_before_push(&mut self) -> Option<R> {
         self.close();
         if let Some(first) = self.row.front()
-            && self.heap.first().is_none_or(|top| first.precedes(top))
+            && self.heap.first().is_none_or(|top| self.precedes(first, top))
         {
             let first = *first;
             self.set_position(first.slot(), ABSENT);
@@ -130,8 +140,8 @@ impl ReadyQueue {
     /// Takes the job of `slot` out, if it waits here.
     pub(crate) fn remove(&mut self, slot: u32) -> bool {
         self.close();
-        match self.position.get(slot as usize) {
-            Some(&at) if at != ABSENT && at >= IN_ROW => {
+        match self.position.get(slot as usize).copied() {
+            Some(at) if at != ABSENT && at >= IN_ROW => {
                 self.set_position(slot, ABSENT);
                 let place = (at - IN_ROW).wrapping_sub(self.row_first) % IN_ROW;
                 if place == 0 {
@@ -142,7 +152,7 @@ impl ReadyQueue {
                 }
                 true
             }
-            Some(&at) if at != ABSENT => {
+            Some(at) if at != ABSENT => {
                 self.set_position(slot, ABSENT);
                 let last = self.heap.pop();
                 if let Some(last) = last.filter(|_| (at as usize) < self.heap.len())
@@ -174,7 +184,7 @@ impl ReadyQueue {
         loop {
             self.row.pop_front();
             self.row_first = (self.row_first + 1) % IN_ROW;
-            if self.gaps == 0 || !self.row.front().is_some_and(Rank::is_gone) {
+            if self.gaps == 0 || !self.row.front().is_some_and(R::is_gone) {
                 return;
             }
             self.gaps -= 1;
@@ -199,8 +209,15 @@ impl ReadyQueue {
         }
     }
 
+    #[inline]
+    fn set_tie(&mut self, slot: u32, tie: R::Tie) {
+        if let Some(place) = self.ties.get_mut(slot as usize) {
+            *place = tie;
+        }
+    }
+
     #[inline(always)]
-    fn place(&mut self, at: usize, rank: Rank) {
+    fn place(&mut self, at: usize, rank: R) {
         if let Some(place) = self.heap.get_mut(at) {
             *place = rank;
         }
@@ -209,10 +226,10 @@ impl ReadyQueue {
 
     /// Puts a job into this free place or one above it.
     #[inline]
-    fn sift_up(&mut self, mut at: usize, rank: Rank) {
+    fn sift_up(&mut self, mut at: usize, rank: R) {
         while at > 0 {
             let above = (at - 1) / BELOW;
-            let Some(other) = self.heap.get(above).copied().filter(|other| rank.precedes(other)) else { break };
+            let Some(other) = self.heap.get(above).copied().filter(|other| self.precedes(&rank, other)) else { break };
             self.place(at, other);
             at = above;
         }
@@ -220,9 +237,9 @@ impl ReadyQueue {
     }
 
     /// Puts a job into this free place or one below it; which one that is.
-    fn sift_down(&mut self, mut at: usize, rank: Rank) -> usize {
+    fn sift_down(&mut self, mut at: usize, rank: R) -> usize {
         while let Some((below, other)) = self.first_below(at)
-            && other.precedes(&rank)
+            && self.precedes(other, &rank)
         {
             let other = *other;
             self.place(at, other);
@@ -233,57 +250,83 @@ impl ReadyQueue {
     }
 
     /// The most important of those below a place.
-    #[inline]
-    fn first_below(&self, at: usize) -> Option<(usize, &Rank)> {
+    #[inline(always)]
+    fn first_below(&self, at: usize) -> Option<(usize, &R)> {
         let first = BELOW * at + 1;
         let below = self.heap.get(first..)?;
-        let Some([a, b, c, d]) = below.first_chunk::<BELOW>() else {
-            let first_of =
-                |one: (usize, _), other: (usize, _)| if Rank::precedes(other.1, one.1) { other } else { one };
-            return (first..).zip(below).reduce(first_of);
-        };
-        let (left, one) = if b.precedes(a) { (first + 1, b) } else { (first, a) };
-        let (right, other) = if d.precedes(c) { (first + 3, d) } else { (first + 2, c) };
-        Some(if other.precedes(one) { (right, other) } else { (left, one) })
+        let Some(four) = below.first_chunk::<BELOW>() else { return self.first_of(first, below) };
+        // Without branches: nothing predicts these, and a wrong guess costs more than all of it.
+        let [a, b, c, d] = four.each_ref().map(R::key);
+        let (left, one) = select_unpredictable(b < a, (1, b), (0, a));
+        let (right, other) = select_unpredictable(d < c, (3, d), (2, c));
+        if a == b || c == d || one == other {
+            return self.first_of(first, four);
+        }
+        let least = select_unpredictable(other < one, right, left);
+        four.get(least).map(|rank| (first + least, rank))
+    }
+
+    #[cold]
+    fn first_of<'a>(&self, first: usize, these: &'a [R]) -> Option<(usize, &'a R)> {
+        let first_of = |one: (usize, _), other: (usize, _)| if self.precedes(other.1, one.1) { other } else { one };
+        (first..).zip(these).reduce(first_of)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rank::Phase;
+    use crate::rank::{Phase, Rank, Short};
     use proptest::prelude::*;
 
+    /// Against a sorted list of ranks: pushes, in order and out of it, pops and removals in any order.
+    fn is_a_sorted_list<R: Entry>(
+        steps: &[(u32, u64, u8)],
+        with_row: bool,
+        short: impl Fn(Rank, u64, u64) -> (R, R::Tie),
+    ) -> Result<(), TestCaseError> {
+        let mut queue = if with_row { ReadyQueue::with_row(40) } else { ReadyQueue::new(40) };
+        let mut now = 0;
+        let mut list: Vec<Rank> = Vec::new();
+        let slot_of = |rank: Option<Rank>| rank.map(|rank| Entry::slot(&rank));
+        for &(slot, key, what) in steps {
+            let known = list.iter().position(|rank| Entry::slot(rank) == slot);
+            match what {
+                0 | 4.. if known.is_none() => {
+                    now += key;
+                    let (key, arrival) = (if what < 7 { now } else { key }, u64::from(slot % 3));
+                    let rank = Rank::new(0, Phase::Fresh, key, 0, arrival, slot);
+                    let (entry, tie) = short(rank, key, arrival);
+                    if what < 7 && with_row {
+                        queue.append(entry, tie)
+                    } else {
+                        queue.push(entry, tie)
+                    }
+                    list.push(rank);
+                    list.sort();
+                }
+                1 | 2 => {
+                    let first = if list.is_empty() { None } else { Some(list.remove(0)) };
+                    let popped = if what == 1 { queue.pop() } else { queue.pop_before_push() };
+                    prop_assert_eq!(popped.map(|rank| rank.slot()), slot_of(first));
+                }
+                _ => {
+                    prop_assert_eq!(queue.remove(slot), known.is_some());
+                    known.map(|at| list.remove(at));
+                }
+            }
+            prop_assert_eq!(queue.peek().map(R::slot), slot_of(list.first().copied()));
+            prop_assert_eq!(queue.is_empty(), list.is_empty());
+            prop_assert_eq!(queue.len(), list.len());
+        }
+        Ok(())
+    }
+
     proptest! {
-        /// Against a sorted list: pushes, in order and out of it, pops and removals in any order.
         #[test]
         fn the_heap_is_a_sorted_list(steps in proptest::collection::vec((0u32..40, 0u64..6, 0u8..9), 0..200), with_row: bool) {
-            let mut queue = if with_row { ReadyQueue::with_row(40) } else { ReadyQueue::new(40) };
-            let mut now = 0;
-            let mut list: Vec<Rank> = Vec::new();
-            for (slot, key, what) in steps {
-                let known = list.iter().position(|rank| rank.slot() == slot);
-                match what {
-                    0 | 4.. if known.is_none() => {
-                        now += key;
-                        let rank = Rank::new(0, Phase::Fresh, if what < 7 { now } else { key }, 0, 0, slot);
-                        if what < 7 && with_row { queue.append(rank) } else { queue.push(rank) }
-                        list.push(rank);
-                        list.sort();
-                    }
-                    1 | 2 => {
-                        let first = if list.is_empty() { None } else { Some(list.remove(0)) };
-                        prop_assert_eq!(if what == 1 { queue.pop() } else { queue.pop_before_push() }, first);
-                    }
-                    _ => {
-                        prop_assert_eq!(queue.remove(slot), known.is_some());
-                        known.map(|at| list.remove(at));
-                    }
-                }
-                prop_assert_eq!(queue.peek(), list.first());
-                prop_assert_eq!(queue.is_empty(), list.is_empty());
-                prop_assert_eq!(queue.len(), list.len());
-            }
+            is_a_sorted_list(&steps, with_row, |rank, _, _| (rank, ()))?;
+            is_a_sorted_list(&steps, with_row, |rank, key, arrival| (Short { key, slot: Entry::slot(&rank) }, (0, arrival)))?;
         }
     }
 }

@@ -1,14 +1,16 @@
 //! What the dispatcher's queues and its hand-over to a thread cost, beside named peers in the same run.
 //!
-//! - A job queued and taken again, with the time of both, while 64 or 1024 others wait: beside std's `BinaryHeap` behind the same lock with
-//!   two looks at the clock, which knows neither levels, nor backlogs, nor chains, nor counts.
+//! - A job ends, the next one is taken and another one is queued, with the time of both, while 64 or 1024 wait: beside std's `BinaryHeap` behind the same lock with
+//!   two looks at the clock, which knows neither levels, nor backlogs, nor chains, nor counts. Both are given the same operations in the same order, whose deadlines
+//!   are spread over about the time for which a job waits, so that what comes goes anywhere among what waits. The median of batches of cycles.
 //! - A switch of plans under load: how long all queues are locked, and the whole call, beside the bare system calls that give as many threads their new
 //!   priorities.
 //! - From a push to the handler's first look at the clock, on the same CPU and across CPUs: beside a bare futex, at the same priorities.
 //!
 //! `cargo bench -p takt-run --bench dispatch -- [--rounds 5]`
 
-use std::collections::BinaryHeap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use takt_linux::thread::Tid;
 use takt_linux::{Class, ClassGuard, Epoch, PiMutex, futex, sched};
 use takt_log::NullSink;
-use takt_model::{Builtin, Span};
+use takt_model::{Builtin, Span, Strategy, Time};
 use takt_run::dispatch::{Dispatcher, Limits, OperatingMode, Operation, Operations, Queues};
 
 use common::{Hands, bare, hand_overs, in_turns, median, row};
@@ -47,33 +49,40 @@ const BATCH: u32 = 64;
 const BATCHES: u32 = 2000;
 
 /// Median nanoseconds of `once`, over batches.
-fn time(mut once: impl FnMut(u32)) -> f64 {
+fn time(mut once: impl FnMut()) -> f64 {
     let epoch = Epoch::now_is_zero();
     let mut each: Vec<f64> = Vec::with_capacity(BATCHES as usize);
-    for batch in 0..BATCHES {
+    for _ in 0..BATCHES {
         let before = epoch.now();
-        for at in 0..BATCH {
-            once(batch * BATCH + at);
+        for _ in 0..BATCH {
+            once();
         }
         each.push(epoch.now().saturating_since(before).as_ns() as f64 / f64::from(BATCH));
     }
     median(each)
 }
 
-/// Operations of as many deadlines as there are of them.
-fn operations(count: u32) -> Operations {
+/// How long a cycle takes, about: the deadlines of those that wait are spread over as many of them as it takes until a job has its turn.
+const CYCLE_NS: u64 = 100;
+
+/// The relative deadlines of so many operations that wait, and of as many that are to come.
+fn deadlines(waiting: u32) -> Vec<Span> {
+    let all = u64::from(2 * waiting);
+    // The multiplier is prime and above all: each place once, without order.
+    (0..all).map(|at| Span::from_ns(1 + CYCLE_NS * (at * 7919 % all))).collect()
+}
+
+fn operations(deadlines: &[Span]) -> Operations {
     let ns = Span::from_ns;
     let mut operations = Operations::new("queue");
-    for at in 0..u64::from(count) {
-        // Deadlines without order, all in the far future, so that none passes meanwhile.
-        let deadline = Span::from_s(1000).saturating_add(Span::from_us(at * 7919 % 104_729));
-        operations.add(Operation::sporadic(&format!("o{at}"), ns(1)).wcet(ns(1)).deadline(deadline).backlog(1));
+    for (at, deadline) in deadlines.iter().enumerate() {
+        operations.add(Operation::sporadic(&format!("o{at}"), ns(1)).wcet(ns(1)).deadline(*deadline).backlog(1));
     }
     operations
 }
 
 fn queues(rounds: usize) {
-    println!("a job queued and taken, {rounds} rounds          waiting     takt ns  BinaryHeap ns    ratio");
+    println!("a job ends, one taken, one queued, {rounds} rounds  waiting     takt ns  BinaryHeap ns    ratio");
     for (name, strategy) in [
         ("fifo", Builtin::Fifo.strategy()),
         ("deadline", Builtin::Edf.strategy()),
@@ -81,51 +90,59 @@ fn queues(rounds: usize) {
         ("muf", Builtin::Muf.strategy()),
     ] {
         for waiting in [64, 1024] {
-            let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-            let plan = match operations(waiting + 1).compute(&strategy, &limits) {
-                Ok(plan) => plan,
-                Err(anomalies) => {
-                    println!("{name}: {anomalies}");
-                    return;
+            match beside_heap(&strategy, &deadlines(waiting), rounds) {
+                Ok((ours, theirs, ratio)) => {
+                    println!("{name:<38} {waiting:>12} {ours:>11.0} {theirs:>14.0} {ratio:>8.2}");
                 }
-            };
-            let Ok(queues) = Queues::new(&plan, 0) else { return };
-            for slot in 0..waiting {
-                let _ = queues.push(slot);
+                Err(wrong) => println!("{name}: {wrong}"),
             }
-            let heap: PiMutex<BinaryHeap<(std::cmp::Reverse<u64>, u32)>> =
-                PiMutex::new(BinaryHeap::with_capacity(2048));
-            let epoch = Epoch::now_is_zero();
-            for slot in 0..waiting {
-                heap.lock().push((std::cmp::Reverse(u64::from(slot) * 7919 % 104_729), slot));
-            }
-            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-            // A thread runs one of them: it ends, the next is taken, and one like it is queued again.
-            let _ = queues.push(waiting);
-            let mut runs = queues.take(0);
-            for _ in 0..rounds {
-                ours.push(time(|_| {
-                    let Some(ended) = runs.take() else { return };
-                    let slot = ended.slot();
-                    runs = queues.exchange(ended, 0);
-                    let _ = black_box(queues.push(slot));
-                }));
-                theirs.push(time(|at| {
-                    {
-                        let mut heap = heap.lock();
-                        black_box(epoch.now());
-                        heap.push((std::cmp::Reverse(u64::from(at) * 7919 % 104_729), at));
-                    }
-                    let mut heap = heap.lock();
-                    black_box(epoch.now());
-                    black_box(heap.pop());
-                }));
-            }
-            let ratio = median(ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect());
-            let (ours, theirs) = (median(ours), median(theirs));
-            println!("{name:<38} {waiting:>12} {ours:>11.0} {theirs:>14.0} {ratio:>8.2}");
         }
     }
+}
+
+/// Half of the operations wait, the others come, the first that was taken first: medians in ns of takt and of the heap, and of the rounds' ratios.
+fn beside_heap(strategy: &Strategy, deadlines: &[Span], rounds: usize) -> Result<(f64, f64, f64), String> {
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let plan = operations(deadlines).compute(strategy, &limits).map_err(|anomalies| anomalies.to_string())?;
+    let queues = Queues::new(&plan, 0).map_err(|error| error.to_string())?;
+    let half = deadlines.len() as u32 / 2;
+    let (mut idle, mut their_idle): (VecDeque<u32>, VecDeque<u32>) =
+        ((half..2 * half).collect(), (half..2 * half).collect());
+    let epoch = Epoch::now_is_zero();
+    let key =
+        |slot: u32, now: Time| Reverse(now.saturating_add(deadlines.get(slot as usize).copied().unwrap_or(Span::ZERO)));
+    let heap = PiMutex::new(BinaryHeap::with_capacity(deadlines.len()));
+    for slot in 0..half {
+        let _ = queues.push(slot);
+        heap.lock().push((key(slot, epoch.now()), slot));
+    }
+    let mut runs = queues.take(0);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        ours.push(time(|| {
+            let (Some(ended), Some(comes)) = (runs.take(), idle.pop_front()) else { return };
+            idle.push_back(ended.slot());
+            runs = queues.exchange(ended, 0);
+            let _ = black_box(queues.push(comes));
+        }));
+        theirs.push(time(|| {
+            let taken = {
+                let mut heap = heap.lock();
+                black_box(epoch.now());
+                black_box(heap.pop())
+            };
+            let (Some((_, ended)), Some(comes)) = (taken, their_idle.pop_front()) else { return };
+            their_idle.push_back(ended);
+            let mut heap = heap.lock();
+            heap.push((key(comes, epoch.now()), comes));
+        }));
+    }
+    // Neither is to have run dry: then it measured nothing.
+    if runs.is_none() || heap.lock().len() != half as usize {
+        return Err("a queue ran dry".to_owned());
+    }
+    let ratio = median(ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect());
+    Ok((median(ours), median(theirs), ratio))
 }
 
 fn hand_over(rounds: usize) {

@@ -149,32 +149,54 @@ impl Counts {
 }
 
 /// What releases an operation's jobs.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum After {
     /// A timer.
     Timer,
     /// The program.
     Push,
-    /// The ends of the jobs of its number of others.
-    Jobs(Box<Link>),
+    /// The ends of the jobs of others.
+    Jobs,
 }
 
+/// What each job of an operation touches: two lines of a cache, for where many operations take turns that is what they cost.
+#[repr(align(64))]
 struct Operation {
-    deadline: Span,
-    /// The least distance of jobs that the program pushes, and whether it may: by the plan in force, and by plan.
-    distance: (Span, bool),
-    distances: Vec<(Span, bool)>,
-    backlog_max: usize,
-    waiting: VecDeque<Instance>,
     /// The job in its slot of `levels`.
     current: Option<Instance>,
-    /// The number of the next job.
-    next: u64,
-    after: After,
-    /// Who follows it on this CPU, by slot, and whether anybody does elsewhere.
-    followers: Vec<u32>,
-    remote: bool,
+    deadline: Span,
+    /// The least distance of jobs that the program pushes, by the plan in force.
+    distance: Span,
     last_arrival: Option<Time>,
-    counts: Counts,
+    /// The number of the next job, and so how many there have been.
+    next: u64,
+    completed: u64,
+    late: u64,
+    /// Jobs that wait for the slot.
+    waits: u32,
+    backlog_max: u32,
+    after: After,
+    /// Whether it takes part in the plan in force.
+    takes_part: bool,
+    /// Whether others follow it on this CPU, and elsewhere.
+    followed: bool,
+    followed_elsewhere: bool,
+    rest: Box<Rest>,
+}
+
+/// What few of its jobs touch.
+struct Rest {
+    /// The least distance and whether it takes part, by plan.
+    distances: Vec<(Span, bool)>,
+    waiting: VecDeque<Instance>,
+    /// Of an operation that comes after others.
+    link: Option<Link>,
+    /// Who follows it on this CPU, by slot.
+    followers: Vec<u32>,
+    cancelled: u64,
+    rejected: u64,
+    dropped: u64,
+    failed: u64,
 }
 
 /// The least distance under a plan, and whether the operation takes part in it.
@@ -187,8 +209,13 @@ impl Operation {
     fn number(&mut self) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.counts.released += 1;
         number
+    }
+
+    fn counts(&self) -> Counts {
+        let Rest { cancelled, rejected, dropped, failed, .. } = *self.rest;
+        let Operation { next: released, completed, late, .. } = *self;
+        Counts { released, completed, late, cancelled, rejected, dropped, failed }
     }
 }
 
@@ -253,34 +280,46 @@ impl<T: Tell> Core<T> {
             .map(|(id, task)| {
                 let followers = followers(id);
                 let sporadic = task.arrival == Arrival::Sporadic;
-                let backlog_max = backlog(id).max(1) as usize;
+                let backlog_max = backlog(id).max(1);
                 let distances = if sporadic { distances(id) } else { Vec::new() };
+                let own: Vec<u32> = followers.iter().filter(|place| place.cpu == cpu).map(|place| place.slot).collect();
+                let (least, takes_part) = distance(&distances, levels.plan());
+                let several = task.after.len() as u32;
+                let ahead = backlogs(&task.after).saturating_add(INSTANCES_MAX);
                 Operation {
-                    deadline: task.deadline,
-                    distance: distance(&distances, levels.plan()),
-                    distances,
-                    backlog_max,
-                    waiting: VecDeque::with_capacity(backlog_max),
                     current: None,
+                    deadline: task.deadline,
+                    distance: least,
+                    last_arrival: None,
                     next: 0,
-                    after: match task.after.len() {
+                    completed: 0,
+                    late: 0,
+                    waits: 0,
+                    backlog_max,
+                    after: match several {
                         0 if sporadic => After::Push,
                         0 => After::Timer,
-                        several => {
-                            let ahead = backlogs(&task.after).saturating_add(INSTANCES_MAX);
-                            After::Jobs(Box::new(Link::bounded(several as u32, ahead)))
-                        }
+                        _ => After::Jobs,
                     },
-                    remote: followers.iter().any(|place| place.cpu != cpu),
-                    followers: followers.iter().filter(|place| place.cpu == cpu).map(|place| place.slot).collect(),
-                    last_arrival: None,
-                    counts: Counts::default(),
+                    takes_part,
+                    followed: !own.is_empty(),
+                    followed_elsewhere: followers.iter().any(|place| place.cpu != cpu),
+                    rest: Box::new(Rest {
+                        distances,
+                        waiting: VecDeque::with_capacity(backlog_max as usize),
+                        link: (several > 0).then(|| Link::bounded(several, ahead)),
+                        followers: own,
+                        cancelled: 0,
+                        rejected: 0,
+                        dropped: 0,
+                        failed: 0,
+                    }),
                 }
             })
             .collect();
         let count = operations.len();
         // A pause or a switch of plans may have all that wait dropped in one hold.
-        let jobs: usize = operations.iter().map(|operation| operation.backlog_max).sum();
+        let jobs: usize = operations.iter().map(|operation| operation.backlog_max as usize).sum();
         Ok(Core {
             levels,
             operations,
@@ -352,7 +391,7 @@ impl<T: Tell> Core<T> {
     }
 
     pub(crate) fn counts(&self, slot: u32) -> Option<Counts> {
-        self.operations.get(slot as usize).map(|operation| operation.counts)
+        self.operations.get(slot as usize).map(Operation::counts)
     }
 
     /// Levels whose queue a job came to since the last call, by bit: a thread of each that sleeps is to be woken.
@@ -383,13 +422,11 @@ impl<T: Tell> Core<T> {
     /// A job pushed by the program.
     pub(crate) fn push(&mut self, slot: u32, now: Time) -> Result<u64, Rejected> {
         let operation = self.operations.get(slot as usize);
-        let operation =
-            operation.filter(|operation| matches!(operation.after, After::Push)).ok_or(Rejected::NotYours)?;
-        let (distance, takes_part) = operation.distance;
-        if !takes_part {
+        let operation = operation.filter(|operation| operation.after == After::Push).ok_or(Rejected::NotYours)?;
+        if !operation.takes_part {
             return Err(Rejected::Absent);
         }
-        let earliest = operation.last_arrival.map(|last| last.saturating_add(distance));
+        let earliest = operation.last_arrival.map(|last| last.saturating_add(operation.distance));
         if let Some(earliest) = earliest.filter(|earliest| *earliest > now) {
             return Err(Rejected::TooEarly(earliest));
         }
@@ -400,7 +437,7 @@ impl<T: Tell> Core<T> {
     pub(crate) fn oldest(&self, slot: u32) -> u64 {
         let operation = self.operations.get(slot as usize);
         operation.map_or(0, |operation| {
-            let first = operation.current.as_ref().or(operation.waiting.front());
+            let first = operation.current.as_ref().or_else(|| operation.rest.waiting.front());
             first.map_or(operation.next, |job| job.number)
         })
     }
@@ -423,7 +460,7 @@ impl<T: Tell> Core<T> {
     #[inline]
     fn release(&mut self, slot: u32, arrival: Time, origin: Time, now: Time) -> Result<u64, Rejected> {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return Err(Rejected::NotYours) };
-        let there = operation.waiting.len() + usize::from(operation.current.is_some());
+        let there = operation.waits + u32::from(operation.current.is_some());
         if there >= operation.backlog_max {
             self.reject(slot, arrival, origin, now);
             return Err(Rejected::Full);
@@ -438,8 +475,9 @@ impl<T: Tell> Core<T> {
         let job = Instance { number, arrival, release: now, deadline, origin, passed: false };
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival, origin } });
         // Behind those that wait, also where the one before them has just gone.
-        if operation.current.is_some() || !operation.waiting.is_empty() {
-            operation.waiting.push_back(job);
+        if there > 0 {
+            operation.rest.waiting.push_back(job);
+            operation.waits += 1;
         } else {
             operation.current = Some(job);
             self.queue(slot, now);
@@ -452,7 +490,7 @@ impl<T: Tell> Core<T> {
     fn reject(&mut self, slot: u32, arrival: Time, origin: Time, now: Time) {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
         let number = operation.number();
-        operation.counts.rejected += 1;
+        operation.rest.rejected += 1;
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival, origin } });
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Cancel(CancelCause::Rejected) });
         self.follow_up(slot, number, false, origin);
@@ -481,8 +519,9 @@ impl<T: Tell> Core<T> {
         while let Some(slot) = self.freed.pop() {
             let Some(operation) = self.operations.get_mut(slot as usize) else { continue };
             if operation.current.is_none()
-                && let Some(next) = operation.waiting.pop_front()
+                && let Some(next) = operation.rest.waiting.pop_front()
             {
+                operation.waits -= 1;
                 operation.current = Some(next);
                 self.queue(slot, now);
             }
@@ -539,13 +578,13 @@ impl<T: Tell> Core<T> {
             return;
         }
         operation.current = None;
-        let is_last = operation.waiting.is_empty();
+        let is_last = operation.waits == 0;
         let completed = end == End::Completed;
         if completed {
-            operation.counts.completed += 1;
-            operation.counts.late += u64::from(now > job.deadline);
+            operation.completed += 1;
+            operation.late += u64::from(now > job.deadline);
         } else {
-            operation.counts.failed += 1;
+            operation.rest.failed += 1;
         }
         self.levels.complete(slot);
         self.gone(now);
@@ -563,8 +602,8 @@ impl<T: Tell> Core<T> {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
         let Some(job) = operation.current.take() else { return };
         match cause {
-            CancelCause::Late => operation.counts.dropped += 1,
-            _ => operation.counts.cancelled += 1,
+            CancelCause::Late => operation.rest.dropped += 1,
+            _ => operation.rest.cancelled += 1,
         }
         self.gone(now);
         self.tell.tell(Told { at: now, slot, number: job.number, fact: Fact::Cancel(cause) });
@@ -581,10 +620,10 @@ impl<T: Tell> Core<T> {
     fn follow_up(&mut self, slot: u32, number: u64, completed: bool, origin: Time) {
         let Some(operation) = self.operations.get(slot as usize) else { return };
         let ended = Ended { slot, number, completed, origin };
-        if !operation.followers.is_empty() {
+        if operation.followed {
             self.ended.push_back(ended);
         }
-        if operation.remote {
+        if operation.followed_elsewhere {
             self.remote.push_back(ended);
         }
     }
@@ -615,10 +654,11 @@ impl<T: Tell> Core<T> {
                     None => drop(self.due.pop_front()),
                 }
             } else if let Some(ended) = self.ended.pop_front() {
-                let count = self.operations.get(ended.slot as usize).map_or(0, |operation| operation.followers.len());
+                let count =
+                    self.operations.get(ended.slot as usize).map_or(0, |operation| operation.rest.followers.len());
                 for at in 0..count {
                     let operation = self.operations.get(ended.slot as usize);
-                    if let Some(slot) = operation.and_then(|operation| operation.followers.get(at)).copied() {
+                    if let Some(slot) = operation.and_then(|operation| operation.rest.followers.get(at)).copied() {
                         self.follow(slot, ended);
                     }
                 }
@@ -647,7 +687,7 @@ impl<T: Tell> Core<T> {
     /// A job of one predecessor of the operation in `slot` ended; what was waiting for it is released, or shed, by [`Core::settle`].
     pub(crate) fn follow(&mut self, slot: u32, ended: Ended) {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
-        if let After::Jobs(link) = &mut operation.after {
+        if let Some(link) = &mut operation.rest.link {
             link.ended(ended.number, ended.completed, ended.origin);
             if !self.due.contains(&slot) {
                 self.due.push_back(slot);
@@ -656,10 +696,7 @@ impl<T: Tell> Core<T> {
     }
 
     fn take_due(&mut self, slot: u32) -> Option<Due> {
-        match &mut self.operations.get_mut(slot as usize)?.after {
-            After::Jobs(link) => link.take_due(),
-            After::Timer | After::Push => None,
-        }
+        self.operations.get_mut(slot as usize)?.rest.link.as_mut()?.take_due()
     }
 
     fn release_or_shed(&mut self, slot: u32, due: Due, now: Time) {
@@ -671,7 +708,7 @@ impl<T: Tell> Core<T> {
         }
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
         let number = operation.number();
-        operation.counts.cancelled += 1;
+        operation.rest.cancelled += 1;
         debug_assert_eq!(number, due.number, "links tell every number once");
         // Of an instance that was given up nobody knows when it began.
         let origin = if due.origin == Time::MAX { now } else { due.origin };
@@ -734,7 +771,7 @@ impl<T: Tell> Core<T> {
             return 0;
         }
         for operation in &mut self.operations {
-            operation.distance = distance(&operation.distances, plan);
+            (operation.distance, operation.takes_part) = distance(&operation.rest.distances, plan);
         }
         for (slot, passed) in changes.iter() {
             let number =
