@@ -46,12 +46,10 @@ pub(super) fn build(
     let threads = threads(plan);
     let mut stations = Vec::with_capacity(node);
     let mut lanes = Vec::with_capacity(node);
-    // After a switch every thread may run a job while each level wants one besides.
-    let sets = if plan.modes.is_empty() { 1 } else { 2 };
-    let workers = sets * threads.iter().map(|levels| levels.iter().sum::<u32>() as usize).max().unwrap_or(1);
+    let workers = workers(plan, &threads);
     for cpu in 0..node as u32 {
         let ring = Arc::new(Ring::new(options.records.clamp(2, RECORDS_MAX)));
-        let mut core = core(plan, places, cpu, Teller(ring.clone()))?;
+        let mut core = core(plan, places, cpu, Teller::new(ring.clone()))?;
         if let Some(law) = &adaptive {
             core.watch(law.calm, law.dangers(plan, cpu));
         }
@@ -110,6 +108,16 @@ fn threads(plan: &Plan) -> Vec<Vec<u32>> {
         given.chain(std::iter::repeat(1)).take(most).chain([pool]).collect()
     };
     plan.each_levels().map(of).collect()
+}
+
+/// How many threads run jobs on each CPU. A switch of plans can find each level's threads in progress, and leave them, started, at the level of another plan while its own levels
+/// want theirs besides; the next switch can find these in progress, too. No more are in progress than there are operations, and no more started under each plan than its levels have
+/// threads: where plans follow each other so fast that the same one holds twice before such a job ends, a level may wait for it.
+fn workers(plan: &Plan, threads: &[Vec<u32>]) -> usize {
+    let wanted = threads.iter().map(|levels| levels.iter().sum::<u32>() as usize).max().unwrap_or(1);
+    let on = |cpu: u32| plan.rows.iter().filter(|row| row.cpu == cpu).count();
+    let operations = plan.rows.iter().map(|row| on(row.cpu)).max().unwrap_or(0);
+    wanted + operations.min(wanted * plan.modes.len())
 }
 
 /// Where each operation is.

@@ -394,6 +394,11 @@ impl<T: Tell> Core<T> {
         self.operations.get(slot as usize).map(Operation::counts)
     }
 
+    /// Whether a job waits in the queue of a level.
+    pub(crate) fn is_waiting(&self, level: u32) -> bool {
+        self.levels.is_waiting(level)
+    }
+
     /// Levels whose queue a job came to since the last call, by bit: a thread of each that sleeps is to be woken.
     pub(crate) fn take_woken(&mut self) -> u128 {
         std::mem::take(&mut self.woken)

@@ -244,8 +244,8 @@ impl Station {
         }
     }
 
-    /// To be called under the lock, before [`Station::wake`] without it. What others announced is taken back where no thread of the level sleeps any
-    /// more: who woke it lost its CPU to it within the system call, and would be answered by another one.
+    /// To be called under the lock, before [`Station::wake`] without it. What was announced is taken back here alone, once no job waits at the level or no thread of
+    /// it sleeps: who woke it may have lost its CPU to it within the system call, and must not take back afterwards what somebody else has announced meanwhile.
     fn announce(&self, held: &Held, wakes: Wakes) {
         for (word, first) in self.pending.iter().zip([0, 64]) {
             let announced = word.load(Ordering::Acquire);
@@ -253,7 +253,8 @@ impl Station {
             if announced | new == 0 {
                 continue;
             }
-            let awake = bits(u128::from(announced)).filter(|level| !held.sleeps(first + level));
+            let wanted = |level| held.sleeps(level) && held.core.is_waiting(level);
+            let awake = bits(u128::from(announced)).filter(|level| !wanted(first + level));
             let awake = awake.fold(0, |awake, level| awake | 1 << level);
             if awake != 0 {
                 word.fetch_and(!awake, Ordering::AcqRel);
@@ -266,7 +267,7 @@ impl Station {
 
     fn wake(&self, wakes: Wakes) {
         let [low, high] = [&self.pending[0], &self.pending[1]].map(|word| u128::from(word.load(Ordering::Acquire)));
-        // One's own, too: another thread that announced the same may just have taken it back.
+        // One's own, too: it may just have been taken back, for a thread that is about to sleep again.
         let levels = wakes.levels | low | high << 64;
         // First: a thread of a level may take this one's CPU until the deadline that the timer is to see to. The timer wakes what is announced.
         if wakes.timer {
@@ -274,10 +275,6 @@ impl Station {
         }
         for signal in bits(levels).filter_map(|level| self.signals.get(level as usize)) {
             rouse(signal);
-        }
-        if levels != 0 {
-            self.pending[0].fetch_and(!(levels as u64), Ordering::AcqRel);
-            self.pending[1].fetch_and(!((levels >> 64) as u64), Ordering::AcqRel);
         }
     }
 
@@ -313,6 +310,8 @@ pub struct Switched {
     pub moved: usize,
     /// How long the queues of all CPUs were locked.
     pub locked: Span,
+    /// Threads whose priority the kernel refused to change: they go on at the one that they had.
+    pub refused: usize,
 }
 
 impl Shared {
@@ -381,7 +380,7 @@ impl Shared {
 
     /// Another plan holds, for all CPUs from one instant on.
     pub(crate) fn switch(&self, plan: usize) -> Switched {
-        let mut switched = Switched { moved: 0, locked: Span::ZERO };
+        let mut switched = Switched { moved: 0, locked: Span::ZERO, refused: 0 };
         self.switch_from(0, plan, &mut { Time::ZERO }, &mut switched);
         self.settle((1u128 << self.stations.len()) - 1);
         switched
@@ -426,20 +425,21 @@ impl Shared {
         station.stop_dropped(held);
         held.core.settle(*now);
         held.assign_roles();
-        self.set_priorities(held);
+        switched.refused += self.set_priorities(held);
         // A deadline may count now that did not before, and a thread that sleeps may serve another level. Under the lock: whoever switches may be
         // less important than all of them, and would lose its CPU before.
         station.wake_all();
         switched.locked = switched.locked.max(self.epoch().now().saturating_since(locked));
     }
 
-    /// Each thread has the priority of the level that it serves by the plan in force. Not after the stop: then threads end, and the kernel may have given
-    /// the number of one to a thread of somebody else.
-    fn set_priorities(&self, held: &mut Held) {
+    /// Each thread has the priority of the level that it serves by the plan in force; how often the kernel refused. Not after the stop: then threads end, and the
+    /// kernel may have given the number of one to a thread of somebody else.
+    fn set_priorities(&self, held: &mut Held) -> usize {
+        let mut refused = 0;
         if held.stopping.is_some() {
-            return;
+            return refused;
         }
-        let Some(priorities) = self.priorities.get(held.core.plan()) else { return };
+        let Some(priorities) = self.priorities.get(held.core.plan()) else { return refused };
         for worker in &mut held.workers {
             let wanted = priorities.get(worker.role as usize).copied();
             let Some((tid, wanted)) = worker.tid.zip(wanted.filter(|wanted| worker.priority != Some(*wanted))) else {
@@ -447,9 +447,11 @@ impl Shared {
             };
             match sched::reprioritize(tid, wanted) {
                 Ok(()) => worker.priority = Some(wanted),
-                Err(_) => drop(self.refused.fetch_add(1, Ordering::Relaxed)),
+                Err(_) => refused += 1,
             }
         }
+        self.refused.fetch_add(refused as u64, Ordering::Relaxed);
+        refused
     }
 
     /// No thread takes or releases a job from now on; when that is.
@@ -459,11 +461,12 @@ impl Shared {
         }
         let mut end = Time::ZERO;
         for station in &self.stations {
-            station.stop_handlers();
             let mut held = station.held.lock();
             let now = held.now(self.epoch());
             end = end.max(*held.stopping.get_or_insert(now));
             drop(held);
+            // Only now: a handler that returns because of it is not complete.
+            station.stop_handlers();
             station.wake_all();
         }
         end
@@ -508,7 +511,10 @@ impl Shared {
                 *idle = idle.saturating_sub(1);
             }
             if held.stopping.is_some() {
-                // What ends after the stop, perhaps because of it, is not complete.
+                // What ends after the stop, perhaps because of it, is not complete; nor is it what others wait for.
+                if let Some(this) = held.workers.get_mut(worker) {
+                    this.slot = None;
+                }
                 return;
             }
             // The end of one job is when the next is looked for.
@@ -517,7 +523,7 @@ impl Shared {
                 held.core.end(upcall, end, now);
                 held.core.settle(now);
                 if let Some(before) = held.free(worker) {
-                    self.set_priorities(&mut held);
+                    let _ = self.set_priorities(&mut held);
                     held.core.idle(before, now);
                 }
                 if held.core.has_ended() {
@@ -735,20 +741,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_announced_stands_until_nobody_of_the_level_sleeps() {
+    fn what_is_announced_stands_until_nobody_of_the_level_sleeps_or_nothing_waits() {
         let checked = || {
             let model = model();
             let station = &model.built.shared.stations[0];
             let mut held = station.held.lock();
-            let mut announced = |levels, idle: [u32; 2]| {
+            // One job at the level of critical operations and one at the other.
+            let now = Time::from_ns(1);
+            assert!(held.core.push(0, now).is_ok() && held.core.push(1, now).is_ok());
+            let announced = |held: &mut Held, levels, idle: [u32; 2]| {
                 held.idle[..2].copy_from_slice(&idle);
-                station.announce(&held, Wakes { levels, timer: false });
+                let wakes = Wakes { levels, timer: false };
+                station.announce(held, wakes);
+                // Whoever wakes takes nothing back.
+                station.wake(wakes);
                 station.pending[0].load(Ordering::Acquire)
             };
-            assert_eq!(announced(0b11, [1, 2]), 0b11);
-            assert_eq!(announced(0, [1, 1]), 0b11, "the waker may have lost its CPU before it woke anyone");
-            assert_eq!(announced(0, [0, 1]), 0b10, "its only thread is awake");
-            assert_eq!(announced(0b01, [1, 0]), 0b01);
+            assert_eq!(announced(&mut held, 0b11, [1, 2]), 0b11);
+            assert_eq!(announced(&mut held, 0, [1, 1]), 0b11, "the waker may have lost its CPU before it woke anyone");
+            assert_eq!(announced(&mut held, 0, [0, 1]), 0b10, "its only thread is awake");
+            assert_eq!(announced(&mut held, 0b01, [1, 1]), 0b11, "and sleeps again");
+            assert!(held.core.next(0, now).is_some());
+            assert_eq!(announced(&mut held, 0, [1, 1]), 0b10, "another one took the job");
         };
         shuttle::check_random(checked, 1);
     }

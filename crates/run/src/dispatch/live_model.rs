@@ -43,6 +43,8 @@ fn plan() -> (Operations, Plan) {
 
 /// Numbers of jobs, by operation.
 type Numbers = Arc<StdMutex<BTreeMap<u32, Vec<u64>>>>;
+/// How many handlers came to their end without being told to stop, by operation.
+type Whole = Arc<StdMutex<BTreeMap<u32, u64>>>;
 
 pub(super) struct Model {
     set: Operations,
@@ -50,6 +52,7 @@ pub(super) struct Model {
     places: Places,
     pub(super) built: Built,
     handled: Numbers,
+    whole: Whole,
     /// Handlers that were called, and who waits for that.
     calls: Arc<(Mutex<usize>, Condvar)>,
 }
@@ -57,11 +60,16 @@ pub(super) struct Model {
 pub(super) fn model() -> Model {
     let (set, plan) = plan();
     let places = places(&plan);
-    let (handled, calls) = (Numbers::default(), Arc::new((Mutex::new(0), Condvar::new())));
+    let (handled, whole) = (Numbers::default(), Whole::default());
+    let calls = Arc::new((Mutex::new(0), Condvar::new()));
     let handler = |task: TaskId| -> Handler {
-        let (handled, calls) = (handled.clone(), calls.clone());
+        let (handled, whole, calls) = (handled.clone(), whole.clone(), calls.clone());
         Box::new(move |job| {
             handled.lock().unwrap().entry(task.0).or_default().push(job.number());
+            thread::yield_now();
+            if !job.must_stop() {
+                *whole.lock().unwrap().entry(task.0).or_default() += 1;
+            }
             *calls.0.lock().unwrap() += 1;
             calls.1.notify_all();
         })
@@ -71,7 +79,7 @@ pub(super) fn model() -> Model {
     let built = build(&plan, &places, &mut handlers, &options, None).unwrap();
     built.shared.epoch.set(Epoch::now_is_zero()).unwrap();
     built.shared.go.store(GO_RUN, Ordering::Release);
-    Model { set, plan, places, built, handled, calls }
+    Model { set, plan, places, built, handled, whole, calls }
 }
 
 impl Model {
@@ -197,6 +205,13 @@ fn a_stop_ends_all() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let handled = model.handled.lock().unwrap();
     assert!(handled.values().all(|numbers| numbers.is_sorted_by(|one, next| one < next)), "{handled:?}");
+    // Nobody panicked, and what a stop ends is neither complete nor failed.
+    for (task, place) in &model.places {
+        let counts = model.built.shared.stations[place.cpu as usize].held.lock().core.counts(place.slot).unwrap();
+        assert_eq!(counts.failed, 0, "{task:?}");
+        let whole = model.whole.lock().unwrap().get(&task.0).copied().unwrap_or(0);
+        assert!(counts.completed <= whole, "{task:?}: {counts:?}, and {whole} handlers came to their end");
+    }
 }
 
 /// Schedules of each kind.

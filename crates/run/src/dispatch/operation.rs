@@ -277,12 +277,17 @@ impl Operations {
     /// sporadic one is told when it is full, and may want that.
     fn short_backlogs(&self, plan: &Plan) -> Vec<Anomaly> {
         let short = self.operations.iter().zip(&plan.rows).filter_map(|(operation, row)| {
-            let backlog = operation.backlog.filter(|backlog| *backlog < row.backlog)?;
-            let pushed = matches!(operation.arrival, Arrives::Sporadic { .. });
-            (operation.criticality == Criticality::High && !pushed).then(|| Anomaly::Backlog {
+            // What follows others is needed as often as somebody pushes these, which the plan does not know: there the default is a guess.
+            let given = match operation.arrival {
+                Arrives::Sporadic { .. } => return None,
+                Arrives::Periodic { .. } => operation.backlog.unwrap_or(row.backlog),
+                Arrives::After => operation.backlog?,
+            };
+            let is_short = operation.criticality == Criticality::High && given < row.backlog_needed;
+            is_short.then(|| Anomaly::Backlog {
                 operation: operation.name.clone(),
-                backlog,
-                needed: row.backlog,
+                backlog: given,
+                needed: row.backlog_needed,
             })
         });
         short.collect()

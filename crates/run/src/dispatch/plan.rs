@@ -97,6 +97,8 @@ pub struct Row {
     /// How many of its jobs may wait or run at once. A System does not say: as many as may be where all keep their deadlines, 1024 at
     /// most.
     pub backlog: u32,
+    /// How many may be there at once where all keep their deadlines.
+    pub(super) backlog_needed: u32,
     /// What becomes of its late jobs.
     pub late: Late,
     /// Its period or least distance; of a follower that of its source.
@@ -138,6 +140,7 @@ impl Plan {
     /// The same, with so many jobs of each operation that may wait or run at once.
     #[must_use]
     pub fn with_backlog(mut self, backlog: u32) -> Plan {
+        let backlog = backlog.clamp(1, BACKLOG_MAX);
         self.each_rows_mut().flatten().for_each(|row| row.backlog = backlog);
         self
     }
@@ -385,13 +388,14 @@ fn cpu_of(spec: &NodeSpec, task: &Task) -> Option<u32> {
     }
 }
 
-fn wrong_limits(limits: &Limits) -> Option<Anomaly> {
+fn wrong_limits(limits: &Limits) -> impl Iterator<Item = Anomaly> {
     let (least, most) = (*limits.priorities.start(), *limits.priorities.end());
-    if !(1..=THREADS_MAX).contains(&limits.threads) {
+    let threads = (!(1..=THREADS_MAX).contains(&limits.threads)).then(|| {
         let (right, given) = (format!("a level has 1 to {THREADS_MAX} on each CPU"), limits.threads.to_string());
-        return Some(Anomaly::Value { of: "the limits".to_owned(), key: "threads", given, right });
-    }
-    (least == 0 || most > FIFO_PRIORITY_MAX).then_some(Anomaly::Priorities { least, most })
+        Anomaly::Value { of: "the limits".to_owned(), key: "threads", given, right }
+    });
+    let priorities = (least == 0 || most > FIFO_PRIORITY_MAX).then_some(Anomaly::Priorities { least, most });
+    threads.into_iter().chain(priorities)
 }
 
 /// What keeps tasks of the node out of the levels of a strategy.
@@ -450,7 +454,8 @@ fn table(system: &System, node: NodeId, limits: &Limits, schemes: &[Scheme]) -> 
     }
     let needed = needed_backlogs(system, schemes);
     for row in modes.iter_mut().flat_map(|mode| &mut mode.rows) {
-        row.backlog = needed.get(row.task.index()).map_or(1, |needed| BACKLOG_OWN.min(*needed));
+        row.backlog_needed = needed.get(row.task.index()).copied().unwrap_or(1);
+        row.backlog = BACKLOG_OWN.min(row.backlog_needed);
     }
     let spec = planned.nodes.get_mut(node.index())?;
     let cancel = spec.cancel;
@@ -537,6 +542,7 @@ fn rows(system: &System, node: NodeId, limits: &Limits, scheme: &Scheme) -> Opti
             shift_ns: placed.shift_ns,
             late: placed.late,
             backlog: 1,
+            backlog_needed: 1,
             period: rate.map_or(task.period, |rate| rate.period),
             takes_part: rate.is_none_or(|rate| rate.takes_part),
         });

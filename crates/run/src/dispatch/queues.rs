@@ -162,4 +162,34 @@ impl Queues {
 fn settle(core: &mut Core<Silent>, now: Time) {
     while core.settle(now) {}
     let _ = core.take_woken();
+    // Whoever has a ticket looks at its deadline itself.
+    while core.take_stopped().is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_model::Span;
+
+    use super::super::{Limits, Operation, Operations};
+    use super::*;
+
+    #[test]
+    fn what_is_dropped_while_its_ticket_is_out_leaves_nothing_behind() {
+        let late = Operation::sporadic("late", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_ns(1));
+        let set = Operations::new("drops").with(late.late(Late::Drop));
+        let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+        let plan = set.compute(&takt_model::Builtin::Edf.strategy(), &limits).unwrap();
+        let queues = Queues::new(&plan, 0).unwrap();
+        let mut core = queues.core.lock();
+        for job in 0..1000 {
+            let at = |ns| Time::from_ns(10 * job + ns);
+            assert_eq!(core.push(0, at(0)), Ok(job));
+            assert_eq!(core.next(0, at(0)).map(|upcall| upcall.job.number), Some(job));
+            core.pass_deadlines(at(1));
+            settle(&mut core, at(1));
+            assert!(core.take_stopped().is_none());
+        }
+        let counts = core.counts(0).unwrap();
+        assert_eq!((counts.released, counts.dropped), (1000, 1000));
+    }
 }

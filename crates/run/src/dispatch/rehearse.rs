@@ -102,7 +102,7 @@ impl Plan {
         let rates: Vec<Vec<_>> = (0..nodes.map_or(1, |node| node.cpus)).map(rates).collect();
         for cpu in 0..nodes.map_or(1, |node| node.cpus) {
             let ring = Arc::new(Ring::new(RECORDS));
-            let mut core = core(self, &places, cpu, Teller(ring.clone()))?;
+            let mut core = core(self, &places, cpu, Teller::new(ring.clone()))?;
             if let Some(law) = law {
                 core.watch(law.calm, law.dangers(self, cpu));
             }

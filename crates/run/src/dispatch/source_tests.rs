@@ -87,3 +87,40 @@ proptest! {
         }
     }
 }
+
+/// What became of arrivals: when each was, and whether it was turned away.
+#[derive(Default)]
+struct Kept(Arc<std::sync::Mutex<Vec<(u64, bool)>>>);
+
+impl Tell for Kept {
+    fn tell(&mut self, told: Told) {
+        let mut kept = self.0.lock().unwrap();
+        match told.fact {
+            Fact::Release { arrival, .. } => kept.push((arrival.as_ns(), true)),
+            Fact::Cancel(takt_log::CancelCause::Rejected) => kept.last_mut().unwrap().1 = false,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_timer_that_is_late_by_several_periods_makes_no_burst() {
+    let ns = Span::from_ns;
+    let set = Operations::new("burst").with(Operation::periodic("o", ns(10)).wcet(ns(1)));
+    let plan = set.compute(&Builtin::Rm.strategy(), &Limits::default()).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let kept = Kept::default();
+    let seen = kept.0.clone();
+    let mut core = core(&plan, &places(&plan), 0, kept).unwrap();
+    let tasks = tasks(&plan, plan.rows[0].task);
+    let mut sources: Vec<Source<'_>> = Source::new(0, &tasks, Draw::new(0, "none"), Time::MAX).into_iter().collect();
+    for now in [0, 45, 50].map(Time::from_ns) {
+        let _ = release(&mut core, &mut sources, now, Overtaken::PassedOver);
+        // The job that is there ends before the next look.
+        let job = core.next(0, now).unwrap();
+        core.end(job, crate::dispatch::core::End::Completed, now);
+        assert!(core.next(0, now).is_none(), "one job at each look, however many arrivals are over");
+    }
+    // On the grid still: the next one after 40 is 50.
+    let wanted = [(0, true), (10, false), (20, false), (30, false), (40, true), (50, true)];
+    assert_eq!(*seen.lock().unwrap(), wanted);
+}

@@ -20,6 +20,8 @@ const COMPLETE: u64 = 2;
 const CANCEL: u64 = 3;
 const MODE: u64 = 4;
 const IDLE: u64 = 5;
+/// Facts found the ring full just before the next record; how many did so far.
+const LOST: u64 = 6;
 
 /// The causes of `Fact::Cancel`, in the order of their numbers here.
 const CAUSES: [CancelCause; 5] =
@@ -39,6 +41,25 @@ fn to_words(told: Told) -> Words {
     [told.at.as_ns(), code | extra << 8 | u64::from(told.slot) << 32, told.number, value]
 }
 
+/// What a ring has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Record {
+    Told(Told),
+    /// So many facts found no room between the record before and the one after.
+    Lost {
+        at: Time,
+        count: u64,
+    },
+}
+
+impl Record {
+    fn at(&self) -> Time {
+        match *self {
+            Record::Told(Told { at, .. }) | Record::Lost { at, .. } => at,
+        }
+    }
+}
+
 fn from_words([at, what, number, value]: Words, follows: impl Fn(u32) -> bool) -> Told {
     let (at, slot, extra) = (Time::from_ns(at), (what >> 32) as u32, (what >> 8) as u32 & 0xFF_FFFF);
     let fact = match what & 0xFF {
@@ -56,11 +77,23 @@ fn from_words([at, what, number, value]: Words, follows: impl Fn(u32) -> bool) -
 }
 
 /// The writer's end of a CPU's ring.
-pub(crate) struct Teller(pub(crate) Arc<Ring>);
+pub(crate) struct Teller {
+    ring: Arc<Ring>,
+    /// Whether the last one found no room.
+    lost: bool,
+}
+
+impl Teller {
+    pub(crate) fn new(ring: Arc<Ring>) -> Teller {
+        Teller { ring, lost: false }
+    }
+}
 
 impl Tell for Teller {
     fn tell(&mut self, told: Told) {
-        self.0.push(to_words(told));
+        // Where facts are missing stands among the others: only what follows there is known again.
+        let marked = !self.lost || self.ring.push([told.at.as_ns(), LOST, self.ring.lost(), 0]);
+        self.lost = !marked || !self.ring.push(to_words(told));
     }
 }
 
@@ -90,13 +123,14 @@ struct Lane {
     ring: Arc<Ring>,
     known: Vec<Known>,
     /// Taken from the ring, not yet told.
-    waiting: VecDeque<Told>,
+    waiting: VecDeque<Record>,
     /// Nothing older will come.
     floor: Time,
     /// In the order in which they started.
     started: Vec<Started>,
     /// The one of these that is known to have the CPU.
     running: Option<Started>,
+    /// Facts that found no room, as far as `waiting` has them.
     lost: u64,
     /// The deadlines of released jobs that have not ended, the next first.
     deadlines: BinaryHeap<Reverse<(Time, JobKey)>>,
@@ -138,9 +172,10 @@ impl Merger {
             // First the floor: what is told meanwhile is no older.
             let at_least = floor(index);
             while let Some(words) = lane.ring.pop() {
-                let told = from_words(words, |slot| lane.known.get(slot as usize).is_some_and(|known| known.hop > 0));
-                lane.waiting.push_back(told);
+                lane.take(words);
             }
+            // Those that nothing has followed yet.
+            lane.lose(lane.waiting.back().map_or(lane.floor, Record::at), lane.ring.lost());
             lane.floor = lane.floor.max(at_least);
         }
         let until = self.lanes.iter().map(|lane| lane.floor).min().unwrap_or(Time::ZERO);
@@ -150,14 +185,17 @@ impl Merger {
 
     fn tell_until(&mut self, until: Time, sink: &mut (impl Sink + ?Sized)) {
         loop {
-            let first = |lane: &Lane| lane.waiting.front().map(|told| told.at);
+            let first = |lane: &Lane| lane.waiting.front().map(Record::at);
             let next = (self.lanes.iter().enumerate())
                 .filter_map(|(index, lane)| first(lane).filter(|at| *at < until).map(|at| (at, index)))
                 .min();
             self.miss_before(next.map_or(until, |(at, _)| at), sink);
             let Some((_, index)) = next else { return };
-            let Some(told) = self.lanes.get_mut(index).and_then(|lane| lane.waiting.pop_front()) else { return };
-            self.tell(index, told, sink);
+            match self.lanes.get_mut(index).and_then(|lane| lane.waiting.pop_front()) {
+                Some(Record::Told(told)) => self.tell(index, told, sink),
+                Some(Record::Lost { at, count }) => self.lose(index, at, count, sink),
+                None => return,
+            }
         }
     }
 
@@ -184,15 +222,18 @@ impl Merger {
         }
     }
 
+    /// Facts of a CPU are missing: what was known of its jobs may not be so any more.
+    fn lose(&mut self, index: usize, at: Time, count: u64, sink: &mut (impl Sink + ?Sized)) {
+        let Some(lane) = self.lanes.get_mut(index) else { return };
+        self.last = self.last.max(at);
+        lane.forget();
+        sink.event(self.stream, self.last, &Event::Lost { count });
+    }
+
     fn tell(&mut self, index: usize, told: Told, sink: &mut (impl Sink + ?Sized)) {
         let Some(lane) = self.lanes.get_mut(index) else { return };
         self.last = self.last.max(told.at);
         let (now, stream, cpu) = (self.last, self.stream, lane.cpu);
-        let lost = lane.ring.lost();
-        if lost > lane.lost {
-            sink.event(stream, now, &Event::Lost { count: lost - lane.lost });
-            lane.lost = lost;
-        }
         let known = lane.known.get(told.slot as usize).cloned();
         let job = |known: &Known| JobKey { task: known.task, number: told.number };
         match (told.fact, known) {
@@ -227,8 +268,11 @@ impl Merger {
             (Fact::Release { arrival, origin }, Some(known)) => {
                 let parent = (known.hop > 0).then_some(Parent { hop: known.hop, origin });
                 let job = job(&known);
-                lane.open.insert(job, false);
-                lane.deadlines.push(Reverse((arrival.saturating_add(known.deadline), job)));
+                // One that is rejected at once has no deadline to miss, also where its timer told it after that.
+                if !lane.rejects_next(&told) {
+                    lane.open.insert(job, false);
+                    lane.deadlines.push(Reverse((arrival.saturating_add(known.deadline), job)));
+                }
                 sink.event(stream, now, &Event::Release { job, arrival, parent });
             }
             (Fact::Start { level }, Some(known)) => {
@@ -267,18 +311,45 @@ impl Merger {
     pub(crate) fn finish(mut self, end: Time, sink: &mut (impl Sink + ?Sized)) -> (u64, Time) {
         // Nothing is told any more: what is in the rings is all.
         self.drain(|_| Time::ZERO, sink);
-        let last = self.lanes.iter().filter_map(|lane| lane.waiting.back()).map(|told| told.at).max();
+        let last = self.lanes.iter().filter_map(|lane| lane.waiting.back()).map(Record::at).max();
         self.tell_until(end.max(last.unwrap_or(end)).saturating_add(Span::from_ns(1)), sink);
-        let unseen = |lane: &Lane| lane.ring.lost().saturating_sub(lane.lost);
-        let count: u64 = self.lanes.iter().map(unseen).sum();
-        if count > 0 {
-            sink.event(self.stream, self.last, &Event::Lost { count });
-        }
         (self.lanes.iter().map(|lane| lane.ring.lost()).sum(), self.last)
     }
 }
 
 impl Lane {
+    fn take(&mut self, words: Words) {
+        let [at, what, total, _] = words;
+        if what == LOST {
+            self.lose(Time::from_ns(at), total);
+        } else {
+            let follows = |slot: u32| self.known.get(slot as usize).is_some_and(|known| known.hop > 0);
+            self.waiting.push_back(Record::Told(from_words(words, follows)));
+        }
+    }
+
+    /// So many facts have found no room so far.
+    fn lose(&mut self, at: Time, total: u64) {
+        if total > self.lost {
+            self.waiting.push_back(Record::Lost { at, count: total - self.lost });
+            self.lost = total;
+        }
+    }
+
+    /// Nothing is known of any job any more.
+    fn forget(&mut self) {
+        self.started.clear();
+        self.running = None;
+        self.open.clear();
+        self.deadlines.clear();
+    }
+
+    /// Whether what is told next is that this job was rejected: both are told at once.
+    fn rejects_next(&self, released: &Told) -> bool {
+        let rejected = Told { fact: Fact::Cancel(CancelCause::Rejected), ..*released };
+        self.waiting.front() == Some(&Record::Told(rejected))
+    }
+
     /// The first that started of those of the most important level.
     fn most_important(&self) -> Option<Started> {
         self.started.iter().min_by_key(|started| started.level).copied()
@@ -304,5 +375,107 @@ impl Lane {
         self.running = self.running.filter(|running| running.job != job);
         self.started.retain(|other| other.job != job);
         missed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEADLINE: u64 = 10;
+
+    fn told(at: u64, number: u64, fact: Fact) -> Told {
+        Told { at: Time::from_ns(at), slot: 0, number, fact }
+    }
+
+    fn release(at: u64, number: u64) -> Told {
+        let arrival = Time::from_ns(at);
+        told(at, number, Fact::Release { arrival, origin: arrival })
+    }
+
+    /// A ring for four records, and who reads it.
+    fn lane() -> (Teller, Merger) {
+        let ring = Arc::new(Ring::new(4));
+        let known = Known { task: TaskId(0), deadline: Span::from_ns(DEADLINE), hop: 0, levels: vec![0] };
+        (Teller::new(ring.clone()), Merger::new(0, [(ring, vec![known])]))
+    }
+
+    /// What is told, in short.
+    fn shown(events: &[(u32, Time, Event)]) -> Vec<String> {
+        let one = |(_, at, event): &(u32, Time, Event)| {
+            let at = at.as_ns();
+            match event {
+                Event::Release { job, .. } => format!("{at} release {}", job.number),
+                Event::Start { job, .. } => format!("{at} start {}", job.number),
+                Event::Complete { job, .. } => format!("{at} complete {}", job.number),
+                Event::Cancel { job, .. } => format!("{at} cancel {}", job.number),
+                Event::Miss { job } => format!("{at} miss {}", job.number),
+                Event::Lost { count } => format!("{at} lost {count}"),
+                other => format!("{at} {other:?}"),
+            }
+        };
+        events.iter().map(one).collect()
+    }
+
+    #[test]
+    fn what_found_no_room_is_told_where_it_is_missing_and_nothing_is_made_of_it() {
+        let (mut teller, mut merger) = lane();
+        let mut events: Vec<(u32, Time, Event)> = Vec::new();
+        let start = |at, number| told(at, number, Fact::Start { level: 0 });
+        let complete = |at, number| told(at, number, Fact::Complete);
+        // The end of the second job and all of the third find no room.
+        for fact in [release(0, 0), start(1, 0), complete(2, 0), release(3, 1), start(4, 1), complete(5, 1)] {
+            teller.tell(fact);
+        }
+        merger.drain(|_| Time::from_ns(30), &mut events);
+        assert_eq!(
+            shown(&events),
+            ["0 release 0", "1 start 0", "2 complete 0", "3 release 1", "3 lost 2"],
+            "no miss of a job whose end is not known"
+        );
+        events.clear();
+        // What comes afterwards is known again: neither is told to have been preempted by the other.
+        [release(40, 3), start(41, 3)].into_iter().for_each(|fact| teller.tell(fact));
+        merger.drain(|_| Time::from_ns(45), &mut events);
+        assert_eq!(shown(&events), ["40 release 3", "41 start 3"], "what was told to be lost is not told twice");
+        events.clear();
+        [complete(46, 3), release(47, 4), start(48, 4), complete(49, 4), release(50, 5), start(51, 5)]
+            .into_iter()
+            .for_each(|fact| teller.tell(fact));
+        let (lost, _) = merger.finish(Time::from_ns(70), &mut events);
+        assert_eq!(shown(&events), ["46 complete 3", "47 release 4", "48 start 4", "49 complete 4", "49 lost 2"]);
+        assert_eq!(lost, 4);
+    }
+
+    #[test]
+    fn a_loss_in_between_is_told_between_its_neighbours() {
+        let (mut teller, mut merger) = lane();
+        for number in 0..6 {
+            teller.tell(release(number, number));
+        }
+        // Two are read, so that the next one finds room, and what says that two before it did not.
+        let ring = merger.lanes[0].ring.clone();
+        let read: Vec<Words> = (0..2).filter_map(|_| ring.pop()).collect();
+        read.into_iter().for_each(|words| merger.lanes[0].take(words));
+        teller.tell(release(6, 6));
+        let mut events: Vec<(u32, Time, Event)> = Vec::new();
+        merger.drain(|_| Time::from_ns(7), &mut events);
+        let wanted = ["0 release 0", "1 release 1", "2 release 2", "3 release 3", "6 lost 2", "6 release 6"];
+        assert_eq!(shown(&events), wanted);
+    }
+
+    #[test]
+    fn who_is_rejected_at_once_misses_nothing() {
+        let (mut teller, mut merger) = lane();
+        let mut events: Vec<(u32, Time, Event)> = Vec::new();
+        // A timer that was late tells an arrival whose deadline is over.
+        let late = Time::from_ns(20);
+        let arrival = Time::from_ns(5);
+        teller.tell(Told { at: late, ..told(20, 0, Fact::Release { arrival, origin: arrival }) });
+        teller.tell(told(20, 0, Fact::Cancel(CancelCause::Rejected)));
+        // One that is queued is late.
+        teller.tell(told(20, 1, Fact::Release { arrival, origin: arrival }));
+        merger.drain(|_| Time::from_ns(30), &mut events);
+        assert_eq!(shown(&events), ["20 release 0", "20 cancel 0", "20 release 1", "20 miss 1"]);
     }
 }
