@@ -327,3 +327,85 @@ fn a_live_run_tells_how_often_the_guard_came() {
     // A picture takes 11 ms, and control is in danger after 8.5.
     assert!(to_guard >= 1, "{answer:#}");
 }
+
+/// An own strategy with all that a level can say, at one and a half times what a CPU can do.
+const OVERLOADED: &str = r#"
+takt = 1
+name = "overloaded"
+[[node]]
+name = "n"
+strategy = "mine"
+cancel = true
+[[strategy]]
+name = "mine"
+level = [
+    { tasks = { criticality = "high" }, discipline = "deadline", preemptive = false, ties = "importance" },
+    { tasks = { importance = 2 }, discipline = "gel", shift = { overlay = "-5ms" }, preemptive = false, late = "drop" },
+    { tasks = "rest", discipline = "laxity", preemptive = false, late = "demote" },
+]
+[[task]]
+name = "control"
+period = "20ms"
+wcet = "4ms"
+[[task]]
+name = "frame"
+period = "40ms"
+wcet = "20ms"
+criticality = "low"
+importance = 2
+[[task]]
+name = "overlay"
+after = ["frame"]
+deadline = "20ms"
+wcet = "4ms"
+criticality = "low"
+importance = 2
+[[task]]
+name = "search"
+period = "50ms"
+wcet = "35ms"
+criticality = "low"
+[[task]]
+name = "show"
+after = ["search"]
+deadline = "30ms"
+wcet = "2ms"
+criticality = "low"
+"#;
+
+#[test]
+fn an_own_strategy_in_overload_cancels_drops_and_sheds_as_it_says() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("own.toml"), OVERLOADED).unwrap();
+    let out = takt(&["run", "own.toml", "--for", "1s", "-o", "run.takt", "--force"], folder.path());
+    let said = String::from_utf8_lossy(&out.stderr);
+    if out.status.code() == Some(3) && said.contains("setcap") {
+        return println!("skipped: {said}");
+    }
+    assert!(matches!(out.status.code(), Some(0 | 1)), "{said}");
+    let (_, events) = events(&folder.path().join("run.takt"));
+    let of = |task: u32, cause: CancelCause| -> Vec<u64> {
+        let one = |(_, event): &(Time, Event)| match event {
+            Event::Cancel { job, cause: it } if job.task == TaskId(task) && *it == cause => Some(job.number),
+            _ => None,
+        };
+        events.iter().filter_map(one).collect()
+    };
+    let completed = |task: u32| {
+        events.iter().filter(|(_, event)| matches!(event, Event::Complete { job, .. } if job.task == TaskId(task))).count()
+    };
+    // 20 + 60 + 74 % of the CPU: what is less important cannot all be done, and is omitted where it cannot be in time.
+    let ended = |task: u32| [CancelCause::Omitted, CancelCause::Late, CancelCause::Rejected].map(|cause| of(task, cause));
+    assert!(!of(3, CancelCause::Omitted).is_empty(), "{events:?}");
+    // The rest of each chain is shed, once for each job that was not completed, and for no other.
+    for (before, after) in [(1, 2), (3, 4)] {
+        let mut wanted: Vec<u64> = ended(before).concat();
+        wanted.sort_unstable();
+        let mut shed = of(after, CancelCause::Shed);
+        shed.sort_unstable();
+        assert_eq!(shed, wanted, "task {after} after {before}");
+    }
+    // Critical work never is.
+    assert!(ended(0).iter().all(Vec::is_empty) && of(0, CancelCause::Shed).is_empty());
+    assert!(completed(0) >= 40, "{}", completed(0));
+}
