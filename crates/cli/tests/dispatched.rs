@@ -409,3 +409,63 @@ fn an_own_strategy_in_overload_cancels_drops_and_sheds_as_it_says() {
     assert!(ended(0).iter().all(Vec::is_empty) && of(0, CancelCause::Shed).is_empty());
     assert!(completed(0) >= 40, "{}", completed(0));
 }
+
+/// Four operations that run to completion; the last one blocks the others of its level.
+const PROVEN: &str = r#"
+takt = 1
+name = "proven"
+[[node]]
+name = "n"
+strategy = "STRATEGY"
+[[task]]
+name = "control"
+period = "20ms"
+wcet = "2ms"
+[[task]]
+name = "sense"
+period = "40ms"
+jitter = "1ms"
+wcet = "3ms"
+[[task]]
+name = "fuse"
+after = ["sense"]
+deadline = "20ms"
+wcet = "2ms"
+[[task]]
+name = "log"
+period = "50ms"
+wcet = "4ms"
+criticality = "low"
+"#;
+
+#[test]
+fn what_check_accepts_is_late_by_no_load_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    for strategy in ["mlf", "muf", "rms+mlf"] {
+        fs::write(folder.path().join("s.toml"), PROVEN.replace("STRATEGY", strategy)).unwrap();
+        let arguments = ["run", "s.toml", "--for", "600ms", "--trace", "--json", "-o", "run.takt"];
+        let out = takt(&arguments, folder.path());
+        let said = String::from_utf8_lossy(&out.stderr);
+        if out.status.code() == Some(3) {
+            return println!("skipped: {said}");
+        }
+        assert!(out.status.success(), "{said}");
+        // What ran, blocking included, is what is proven.
+        let (system, _) = events(&folder.path().join("run.takt"));
+        fs::write(folder.path().join("as-run.toml"), system).unwrap();
+        let checked = takt(&["check", "as-run.toml"], folder.path());
+        assert!(checked.status.success(), "{strategy}: {}", String::from_utf8_lossy(&checked.stdout));
+        let answer = json(&out);
+        let (tasks, threads) = (answer["tasks"].as_array().unwrap(), answer["threads"].as_array().unwrap());
+        assert_eq!(tasks.len(), threads.len());
+        for (task, thread) in tasks.iter().zip(threads) {
+            let late = &thread["late"];
+            // Each one has its cause in what the kernel recorded; none is the plan's own.
+            assert_eq!(late["by_load"].as_u64(), Some(0), "{strategy}: {answer:#}");
+            let causes = late["mainly"].as_object().unwrap();
+            let named: u64 = causes.values().filter_map(serde_json::Value::as_u64).sum();
+            assert_eq!(Some(named), late["jobs"].as_u64(), "{strategy}: {answer:#}");
+            assert_eq!(late["jobs"], task["missed"], "{strategy}: {answer:#}");
+        }
+    }
+}
