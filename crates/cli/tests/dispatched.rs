@@ -392,10 +392,14 @@ fn an_own_strategy_in_overload_cancels_drops_and_sheds_as_it_says() {
         events.iter().filter_map(one).collect()
     };
     let completed = |task: u32| {
-        events.iter().filter(|(_, event)| matches!(event, Event::Complete { job, .. } if job.task == TaskId(task))).count()
+        events
+            .iter()
+            .filter(|(_, event)| matches!(event, Event::Complete { job, .. } if job.task == TaskId(task)))
+            .count()
     };
     // 20 + 60 + 74 % of the CPU: what is less important cannot all be done, and is omitted where it cannot be in time.
-    let ended = |task: u32| [CancelCause::Omitted, CancelCause::Late, CancelCause::Rejected].map(|cause| of(task, cause));
+    let ended =
+        |task: u32| [CancelCause::Omitted, CancelCause::Late, CancelCause::Rejected].map(|cause| of(task, cause));
     assert!(!of(3, CancelCause::Omitted).is_empty(), "{events:?}");
     // The rest of each chain is shed, once for each job that was not completed, and for no other.
     for (before, after) in [(1, 2), (3, 4)] {

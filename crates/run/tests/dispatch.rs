@@ -640,6 +640,12 @@ fn as_nobody() {
             let missing = privilege(starts_up_to(11));
             assert!(missing.contains("RLIMIT_RTPRIO is 10, not 11"), "{missing}");
         }
+        // SCHED_FIFO from who started it, and CAP_IPC_LOCK: what a thread has, its children may have, and no more.
+        "inherited" => {
+            starts_up_to(10).unwrap();
+            let missing = privilege(starts_up_to(11));
+            assert!(missing.contains("CAP_SYS_NICE") && missing.contains("RLIMIT_RTPRIO is 0, not 11"), "{missing}");
+        }
         _ => {
             let missing = privilege(starts_up_to(10));
             assert!(missing.contains("RLIMIT_MEMLOCK") || missing.contains("memory"), "{missing}");
@@ -663,14 +669,16 @@ fn what_a_user_may_have_is_used_and_what_is_missing_is_told() {
     std::fs::copy(&own, &copy.0).unwrap();
     std::fs::set_permissions(&copy.0, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     // Limits are raised with CAP_SYS_RESOURCE only.
-    for (limits, set) in [
-        ("none", &["--rtprio=0"][..]),
-        ("ten", &["--rtprio=10", "--memlock=unlimited"]),
-        ("memory", &["--rtprio=10", "--memlock=65536"]),
+    let lock: &[&str] = &["--inh-caps=+ipc_lock", "--ambient-caps=+ipc_lock"];
+    for (limits, set, and) in [
+        ("none", &["prlimit", "--rtprio=0"][..], &[][..]),
+        ("ten", &["prlimit", "--rtprio=10", "--memlock=unlimited"], &[]),
+        ("inherited", &["chrt", "--fifo", "10"], lock),
+        ("memory", &["chrt", "--fifo", "10", "prlimit", "--memlock=65536"], &[]),
     ] {
-        let mut command = std::process::Command::new("prlimit");
-        command.args(set);
-        command.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy.0);
+        let mut command = std::process::Command::new(set[0]);
+        command.args(&set[1..]);
+        command.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]).args(and).arg(&copy.0);
         command.args(["--exact", "as_nobody", "--nocapture", "--test-threads=1"]).env(AS_NOBODY, limits);
         let output = command.stdin(std::process::Stdio::null()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
