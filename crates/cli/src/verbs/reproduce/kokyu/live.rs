@@ -13,13 +13,12 @@ use takt_model::{Builtin, Criticality, Exec, Span, System, TaskId, Time};
 use takt_report::{Form, Series};
 use takt_run::dispatch::{Dispatcher, Dispatching, Job, Options, Plan, StartError};
 use takt_run::load::Busy;
-use takt_sim::{SimOptions, simulate};
 
 use super::pauses::{Pause, Watch, paused};
 use super::replication::{self, Replicated, Replication};
 use super::{
     Class, Comparison, Context, Counter, Drawn, Failure, Findings, Outcome, PAPERS, REGIONS, Row, Variant, figure,
-    plan_of, variants,
+    plan_of, variants, virtually,
 };
 use crate::failure::Status;
 use crate::progress;
@@ -199,24 +198,19 @@ struct Both {
     replicated: Replicated,
 }
 
-fn counter(plan: &Plan) -> Counter<'_> {
-    Counter { system: &plan.system, outcome: Outcome::default(), missed: Vec::new() }
-}
-
 fn both(region: usize, variant: Variant, duration: Span, seed: u64) -> Result<Both, Failure> {
     let plan = plan_of(region, variant, |system| shrink(system, Span::ZERO))?;
-    let mut simulated = counter(&plan);
     let seed = seed + region as u64;
-    let options = SimOptions { duration, seed, node: None };
-    simulate(&plan.clone().with_backlog(1 << 14).system, &options, &mut simulated).map_err(Failure::trouble)?;
-    let mut seen = Seen { counter: counter(&plan), critical: BTreeMap::new(), missed: Vec::new() };
+    let mut simulated = Counter::new(&plan.system);
+    virtually(&plan.clone().with_backlog(1 << 14), variant, duration, seed, &mut simulated)?;
+    let mut seen = Seen { counter: Counter::new(&plan.system), critical: BTreeMap::new(), missed: Vec::new() };
     let replication = Replication::new(&plan.system)?;
     let after = |task| replication.after(task);
     let began = |dispatching: &Dispatching| replication.connect(dispatching);
     let (pauses, lost) = run(&plan, duration, seed, &mut seen, after, began)?;
     let (clear, stray) = seen.clear(&pauses, Time::ZERO.saturating_add(duration));
     let paused = pauses.iter().fold(Span::ZERO, |sum, (from, to)| sum.saturating_add(to.saturating_since(*from)));
-    let (simulated, live) = (simulated.outcome, seen.counter.outcome);
+    let (simulated, live) = (simulated.outcome(), seen.counter.outcome());
     Ok(Both { simulated, live, clear, stray, paused, lost, replicated: replication.end() })
 }
 
@@ -543,7 +537,7 @@ mod tests {
         let rm = u64::from(region == 10 && variant.strategy == Some(Builtin::Rm));
         let critical = Class { made: 100 - 4 * rm, missed: 4 * rm, ..Class::default() };
         let noncritical = Class { made: 50, missed: if variant.cancel { 4 } else { 40 }, ..Class::default() };
-        let outcome = Outcome { critical, noncritical };
+        let outcome = Outcome { critical, noncritical, ..Outcome::default() };
         let replicated = Replicated { written: [100, 50], late: [4 * rm, 0], ..Replicated::default() };
         Both { simulated: outcome, live: outcome, clear: 100, stray: 4 * rm, paused: Span::ZERO, lost: 0, replicated }
     }
@@ -583,7 +577,7 @@ mod tests {
     #[test]
     fn a_missed_critical_deadline_is_remembered_with_its_release() {
         let plan = plan_of(0, Variant { strategy: Some(Builtin::Rm), cancel: false }, |_| ()).unwrap();
-        let mut seen = Seen { counter: counter(&plan), critical: BTreeMap::new(), missed: Vec::new() };
+        let mut seen = Seen { counter: Counter::new(&plan.system), critical: BTreeMap::new(), missed: Vec::new() };
         let (at, ms) = (Time::from_ns, Span::from_ms);
         for (name, number) in [("sensors", 0), ("display", 0), ("sensors", 1)] {
             let job = JobKey { task: plan.system.task_by_name(name).unwrap(), number };
@@ -597,6 +591,7 @@ mod tests {
         assert_eq!(seen.clear(&[(at(3), at(4))], end), (0, 0), "a pause in the frame before");
         assert_eq!(seen.clear(&[(end, end)], end), (2, 1), "a pause after the deadline");
         assert_eq!(seen.clear(&[], at(9)), (0, 0), "not due yet");
-        assert_eq!((seen.counter.outcome.critical.missed, seen.counter.outcome.noncritical.missed), (1, 1));
+        let outcome = seen.counter.outcome();
+        assert_eq!((outcome.critical.missed, outcome.noncritical.missed), (1, 1));
     }
 }

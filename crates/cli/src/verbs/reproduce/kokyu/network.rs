@@ -1,4 +1,4 @@
-//! [KOKYU VI] asks how network latency changes the picture: what each operation produces is needed on another node by its deadline, and the way there takes time.
+//! [KOKYU VII] asks how network latency changes the picture: what each operation produces is needed on another node by its deadline, and the way there takes time.
 //!
 //! The dispatcher is told of the latency by earlier deadlines: what is complete that much before arrives in time. Simulated, arrival is completion and latency; live, each job's end is an event
 //! that leaves for another node with the time that its deadline leaves, over a link with that latency between two network namespaces.
@@ -434,7 +434,7 @@ impl Network {
                 let name = |at: (usize, usize)| format!("{}, {} ms", REGIONS[at.0], LATENCIES[at.1]);
                 let rows = all.map(|at| Row { name: name(at), values: values(at) }).collect();
                 let columns = VARIANTS.iter().map(|variant| variant.name()).collect();
-                let (cite, row_head) = ("section VI", "region, latency");
+                let (cite, row_head) = ("section VII", "region, latency");
                 Comparison { title, cite, unit, digits: 1, row_head, columns, sources, rows }
             };
             let [told, untold] = &self.length;
