@@ -266,7 +266,7 @@ fn strategies_are_compared_in_twelve_regions() {
     let named = |name: &str| claims.iter().any(|claim| claim["name"] == name);
     assert!(!named("adaptive_is_close_to_the_best") && named("trial_adaptive_is_close_to_the_papers_best"));
     assert!(simulated.len() >= 15 && simulated.iter().all(|claim| claim["holds"] == true), "{simulated:?}");
-    assert_eq!(live.len(), 5);
+    assert_eq!(live.len(), 7);
     let table = |title: &str| {
         let tables = answer["tables"].as_array().expect("tables");
         tables.iter().find(|table| table["title"] == title).expect("the table").clone()
@@ -304,6 +304,15 @@ fn strategies_are_compared_in_twelve_regions() {
     assert_eq!(column(&far, "rms+mlf", "told"), vec![Some(100.0); 10]);
     if live.iter().any(|claim| claim["found"].as_str().is_some_and(|found| found.starts_with("not measured"))) {
         return println!("skipped: {live:?}");
+    }
+    // What is late has its cause, whichever: the counts of the kernel's account and of the log agree.
+    let causes = table("On this kernel: why critical jobs were late, all regions together");
+    let late: Vec<f64> = column(&causes, "late", "live").into_iter().map(|count| count.expect("a count")).collect();
+    assert_eq!(late.len(), 12);
+    let whole = live.iter().find(|claim| claim["name"] == "live_is_whole").expect("the claim");
+    if whole["holds"] == true {
+        let all = table("On this kernel: all regions together");
+        assert_eq!(column(&all, "critical missed", "live"), late.iter().copied().map(Some).collect::<Vec<_>>());
     }
     // How many, a machine that pauses changes.
     let told = |source: &str| -> f64 {

@@ -11,7 +11,7 @@ use takt_model::{Criticality, Span, System, TaskId};
 use takt_run::dispatch::Dispatching;
 use takt_run::event::{Channel, Connected, Full, Options, Outlet, Pattern, Published, entries};
 
-use super::live::After;
+use super::window::After;
 use super::{Comparison, FLUSH, Failure, Row};
 
 /// The type of the events in which values go.
