@@ -37,8 +37,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     paper: &KOKYU,
     shows: "Table 2, Figs. 6 to 12",
     what: "rm, muf and rms+mlf with and without cancellation, edf, mlf and an adaptive controller beside them, in twelve regions of growing load, simulated and on this kernel: which deadlines are met, which strategy is best where, and what network latency changes",
-    needs: "nothing for what is simulated; for the rest root (SCHED_FIFO, network namespaces) and two CPUs, without which its claims are not decided",
-    takes: (Span::from_s(170), Span::from_s(15)),
+    needs: "nothing for what is simulated; for the rest root (tracefs, SCHED_FIFO, network namespaces) and two CPUs, without which its claims are not decided",
+    takes: (Span::from_s(280), Span::from_s(18)),
     run: reproduce,
 };
 

@@ -54,7 +54,7 @@ fn application() -> String {
         meant.map(|(_, hz, _, us, _)| hz * us).sum::<u64>() as f64 / 1e4
     };
     format!(
-        "The paper gives neither the application's operations nor a leg's execution time. Here there are {} fixed operations, the replication service's flush among them, {:.1} % of the CPU critical and {:.1} % not, and a leg takes {LEG} of a frame of {FRAME}, so that the load exceeds the CPU in the regions where the paper's rm lost deadlines. Its counts are of unstated intervals; here they are rates.",
+        "The paper gives neither the application's operations nor a leg's execution time. Here there are {} fixed operations, the replication service's flush among them, {:.1} % of the CPU critical and {:.1} % not, and a leg takes {LEG} of a frame of {FRAME}, so that the load exceeds the CPU in the regions where the paper's rm lost deadlines. Its counts are of unstated intervals; here they are rates. Its sensors' proxies flush what they read and push events that release what processes it: here \"sensors\" stands for them by its execution time alone, the flush is an operation of its own, and timers release all but the legs.",
         FIXED.len(),
         load(true),
         load(false)

@@ -29,7 +29,7 @@ const BACKLOG: u32 = 256;
 pub(super) const FRAME: Span = Span::from_ns(super::FRAME.as_ns() / SHRINK);
 /// How long a window lasts here.
 pub(super) fn window(context: &Context) -> Span {
-    let usual = context.duration(Span::MAX, Span::from_ms(600));
+    let usual = context.duration(Span::MAX, Span::from_ms(450));
     Span::from_ns(usual.as_ns() / SHRINK).min(WINDOW_MAX).max(Span::from_ms(1))
 }
 
