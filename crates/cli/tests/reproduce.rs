@@ -262,12 +262,11 @@ fn strategies_are_compared_in_twelve_regions() {
     let claims = answer["claims"].as_array().expect("claims");
     let (live, simulated): (Vec<&Value>, Vec<&Value>) =
         claims.iter().partition(|claim| claim["name"].as_str().is_some_and(|name| name.starts_with("live")));
-    // Of all single strategies the controller is compared where a region is long enough to tell luck.
-    let (long, simulated): (Vec<&Value>, Vec<&Value>) =
-        simulated.into_iter().partition(|claim| claim["name"] == "adaptive_is_close_to_the_best");
-    assert!(long.len() == 1 && long[0]["holds"].is_null(), "{long:?}");
-    assert!(simulated.len() >= 13 && simulated.iter().all(|claim| claim["holds"] == true), "{simulated:?}");
-    assert_eq!(live.len(), 5);
+    // How close the controller is to the best is not decided, and not told, of regions so short.
+    let named = |name: &str| claims.iter().any(|claim| claim["name"] == name);
+    assert!(!named("adaptive_is_close_to_the_best") && named("trial_adaptive_is_close_to_the_papers_best"));
+    assert!(simulated.len() >= 15 && simulated.iter().all(|claim| claim["holds"] == true), "{simulated:?}");
+    assert_eq!(live.len(), 7, "{live:?}");
     let table = |title: &str| {
         let tables = answer["tables"].as_array().expect("tables");
         tables.iter().find(|table| table["title"] == title).expect("the table").clone()
@@ -283,6 +282,18 @@ fn strategies_are_compared_in_twelve_regions() {
     let dear = table("Noncritical deadlines made, ten times those costs");
     assert_eq!(column(&free, "muf", "simulated"), column(&table("Noncritical deadlines made"), "muf", "simulated"));
     assert!(column(&dear, "muf", "simulated")[6] < column(&free, "muf", "simulated")[6]);
+    // By order alone muf and rms+mlf are equal, and the table of ties says so.
+    assert_eq!(column(&free, "muf, cancel", "simulated"), column(&free, "rms+mlf, cancel", "simulated"));
+    for title in
+        ["The best single strategy and the controller", "In a row: the best single strategy and the controller"]
+    {
+        let beside = table(title);
+        assert_eq!(column(&beside, "critical missed, adaptive", "simulated"), vec![Some(0.0); 12]);
+        assert!(
+            beside["rows"][9]["row"].as_str().is_some_and(|name| name == "9: muf, cancel = rms+mlf, cancel"),
+            "{beside}"
+        );
+    }
     for title in ["Mean enqueue latency", "Mean dequeue latency"] {
         let measured = column(&table(title), "rm", "measured");
         assert!(measured.iter().all(|ns| *ns > Some(0.0)) && measured.len() == 12, "{measured:?}");
@@ -293,6 +304,15 @@ fn strategies_are_compared_in_twelve_regions() {
     assert_eq!(column(&far, "rms+mlf", "told"), vec![Some(100.0); 10]);
     if live.iter().any(|claim| claim["found"].as_str().is_some_and(|found| found.starts_with("not measured"))) {
         return println!("skipped: {live:?}");
+    }
+    // What is late has its cause, whichever: the counts of the kernel's account and of the log agree.
+    let causes = table("On this kernel: why critical jobs were late, all regions together");
+    let late: Vec<f64> = column(&causes, "late", "live").into_iter().map(|count| count.expect("a count")).collect();
+    assert_eq!(late.len(), 12);
+    let whole = live.iter().find(|claim| claim["name"] == "live_is_whole").expect("the claim");
+    if whole["holds"] == true {
+        let all = table("On this kernel: all regions together");
+        assert_eq!(column(&all, "critical missed", "live"), late.iter().copied().map(Some).collect::<Vec<_>>());
     }
     // How many, a machine that pauses changes.
     let told = |source: &str| -> f64 {
@@ -309,7 +329,7 @@ fn strategies_are_compared_in_twelve_regions() {
     );
     let replicated = live.iter().find(|claim| claim["name"] == "live_replication").expect("the claim");
     assert!(
-        replicated["found"].as_str().is_some_and(|found| found.contains("values came, all that were flushed;")),
+        replicated["found"].as_str().is_some_and(|found| found.ends_with("values came, all that were flushed")),
         "{replicated}"
     );
     let near = column(&table("Critical deadlines met on another node, on this kernel"), "rms+mlf", "live");

@@ -1,223 +1,52 @@
-//! The same regions on this machine's kernel: the dispatcher's SCHED_FIFO threads on one CPU, in windows so short that the kernel lets them fill it, beside
-//! a simulation of the same windows.
-//!
-//! All times are those of the application divided by [`SHRINK`], so that a window holds more than one period of its slowest operations. Arrivals, execution times and their
-//! draws are the simulation's. What happened is read from the dispatcher after a window's end; nothing looks at it before.
+//! The same regions on this machine's kernel: the dispatcher's SCHED_FIFO threads on one CPU, in [windows](super::window), beside a simulation of the same windows. Arrivals, execution
+//! times and their draws are the simulation's. Why critical jobs were late is the kernel's account.
 
-use std::collections::BTreeMap;
-
-use takt_linux::clock;
-use takt_log::{CancelCause, Event, JobKey, Sink};
-use takt_model::draw::Draw;
-use takt_model::{Builtin, Criticality, Exec, Span, System, TaskId, Time};
+use takt_model::{Builtin, Span};
 use takt_report::{Form, Series};
-use takt_run::dispatch::{Dispatcher, Dispatching, Job, Options, Plan, StartError};
-use takt_run::load::Busy;
-use takt_sim::{SimOptions, simulate};
+use takt_run::dispatch::{Cause, Dispatching};
 
-use super::pauses::{Pause, Watch, paused};
 use super::replication::{self, Replicated, Replication};
+use super::window::{Causes, Ran, SHRINK, Window, cpus, rest, shrink, unrecordable, window};
 use super::{
-    Class, Comparison, Context, Counter, Drawn, Failure, Findings, Outcome, PAPERS, REGIONS, Row, Variant, figure,
-    plan_of, variants,
+    Class, Comparison, Context, Counter, Drawn, Failure, Findings, Outcome, REGIONS, Row, STRATEGIES, Variant, bounded,
+    figure, plan_of, variants, virtually,
 };
 use crate::failure::Status;
 use crate::progress;
 
-/// A time of the application is so many times as long as it is here.
-pub(super) const SHRINK: u64 = 2;
-/// SCHED_FIFO threads can fill a CPU for 950 ms of a second before the kernel takes it from them, by default.
-const WINDOW_MAX: Span = Span::from_ms(850);
-/// What the kernel's limit is to leave them of each second.
-const RUNTIME_MIN_PERCENT: u64 = 90;
-/// After a window the CPU is left to others for so many parts of it.
-const REST: u64 = 3;
-/// How long after its end a window may take to end.
-const GRACE: Span = Span::from_s(2);
-/// Jobs of an operation that may wait: more than a window has.
-const BACKLOG: u32 = 256;
 /// Regions with --short: one that is feasible, and one in which rm loses critical deadlines at once.
 const SHORT: [usize; 2] = [5, 10];
-/// What the machine did so long before a job was released can still make it late.
-pub(super) const FRAME: Span = Span::from_ns(super::FRAME.as_ns() / SHRINK);
-/// In per mille of the critical deadlines: what pauses that the watch saw do not explain, and yet shows no wrong order.
-const STRAY: u64 = 10;
 /// Windows of which pauses take more than this part refute nothing.
 const QUIET: u64 = 50;
-
-/// How long a window lasts here.
-pub(super) fn window(context: &Context) -> Span {
-    let usual = context.duration(Span::MAX, Span::from_ms(600));
-    Span::from_ns(usual.as_ns() / SHRINK).min(WINDOW_MAX).max(Span::from_ms(1))
-}
-
-/// Leaves the CPU to others after a window.
-pub(super) fn rest(window: Span) {
-    clock::pause(Span::from_ns(window.as_ns() / REST));
-}
-
-/// All times of an application as they are here; `later` is when it begins.
-pub(super) fn shrink(system: &mut System, later: Span) {
-    let part = |span: Span| Span::from_ns((span.as_ns() / SHRINK).max(1));
-    for task in &mut system.tasks {
-        if task.after.is_empty() {
-            task.offset = Span::from_ns(task.offset.as_ns() / SHRINK).saturating_add(later);
-        }
-        (task.period, task.deadline, task.wcet) = (part(task.period), part(task.deadline), part(task.wcet));
-        if let Exec::Uniform { min, max } = &mut task.exec {
-            (*min, *max) = (part(*min), part(*max));
-        }
-    }
-}
-
-/// What speaks against filling a CPU for a window; the CPU that is filled and another one otherwise.
-pub(super) fn cpus(context: &Context) -> Result<[u32; 2], Failure> {
-    let [first, second, ..] = *context.machine.cpus.as_slice() else {
-        return Err(Failure::cannot("it takes two CPUs: one is full for a while, and somebody has to watch"));
-    };
-    let limits = context.machine.limits;
-    if limits.rt_percent() < RUNTIME_MIN_PERCENT || limits.rt_period_us < 1_000_000 {
-        return Err(Failure::cannot(format_args!(
-            "real-time threads may use {} us of {} us of a CPU here, less than a window takes: as root, sysctl kernel.sched_rt_period_us=1000000 kernel.sched_rt_runtime_us=950000",
-            limits.rt_runtime_us, limits.rt_period_us
-        )));
-    }
-    Ok([first, second])
-}
-
-/// What a handler does after its job's work.
-pub(super) type After = Box<dyn FnMut(&Job<'_>) + Send>;
-
-/// Runs a plan for a window on this process's first CPU. `began` is called once it runs, and what it returns is kept until the window is over; `after` makes what follows each job of a
-/// task. Returns pauses of the CPU meanwhile, and how many facts were lost.
-pub(super) fn run<K>(
-    plan: &Plan,
-    duration: Span,
-    seed: u64,
-    sink: &mut impl Sink,
-    after: impl Fn(TaskId) -> After,
-    began: impl FnOnce(&Dispatching) -> Result<K, Failure>,
-) -> Result<(Vec<Pause>, u64), Failure> {
-    let busy = Busy::new().ok_or_else(|| Failure::trouble("no memory for the work of a job"))?;
-    let options = Options { duration: Some(duration), seed, ..Options::default() };
-    let mut dispatcher = Dispatcher::new(plan.clone().with_backlog(BACKLOG)).with(options);
-    for row in &plan.rows {
-        let Some(task) = plan.system.tasks.get(row.task.index()).cloned() else { continue };
-        let (mut busy, mut after, draw) = (busy.clone(), after(row.task), Draw::new(seed, &task.name));
-        let handler = move |job: &Job<'_>| {
-            if busy.work(draw.exec(&task, job.number()), || job.must_stop()) {
-                after(job);
-            }
-        };
-        dispatcher = dispatcher.on(&row.name, handler).map_err(refused)?;
-    }
-    let Some(cpu) = takt_linux::sched::affinity().first().copied() else {
-        return Err(Failure::trouble("the kernel does not tell this process's CPUs"));
-    };
-    let watch = Watch::start(cpu)?;
-    let dispatching = dispatcher.start().map_err(refused)?;
-    let zero = apart(&watch, &dispatching);
-    let began = began(&dispatching)?;
-    let end = Time::ZERO.saturating_add(duration);
-    clock::pause(end.saturating_since(dispatching.now()));
-    while !dispatching.is_over() && dispatching.now() < end.saturating_add(GRACE) {
-        clock::pause(Span::from_ms(1));
-    }
-    drop(began);
-    let stopped = dispatching.stop(sink).map_err(Failure::trouble)?;
-    let here = |at: Time| at.saturating_sub(zero);
-    Ok((watch.stop()?.into_iter().map(|(from, to)| (here(from), here(to))).collect(), stopped.lost))
-}
-
-/// How much the watch's clock is ahead, from looks at both that nothing came between.
-fn apart(watch: &Watch, dispatching: &Dispatching) -> Span {
-    let look = || {
-        let before = dispatching.now();
-        let there = watch.now();
-        (dispatching.now().saturating_since(before), there.saturating_since(before))
-    };
-    (0..20).map(|_| look()).min().map_or(Span::ZERO, |(_, apart)| apart)
-}
-
-/// Why nothing ran, with the exit status that fits.
-pub(super) fn refused(error: StartError) -> Failure {
-    match error {
-        StartError::Privilege { missing } => Failure::cannot(format_args!("{missing}: run as root")),
-        StartError::Refused { .. } | StartError::Cpus { .. } => Failure::cannot(error),
-        _ => Failure::trouble(error),
-    }
-}
-
-/// Counts as for a simulation, and remembers the critical deadlines, and which of them were missed.
-struct Seen<'a> {
-    counter: Counter<'a>,
-    /// From when to when jobs are there.
-    critical: BTreeMap<JobKey, (Time, Time)>,
-    missed: Vec<JobKey>,
-}
-
-impl Seen<'_> {
-    /// Of the critical deadlines until `end` that no pause can have to do with: all, and those that were missed.
-    fn clear(&self, pauses: &[Pause], end: Time) -> (u64, u64) {
-        let is_clear = |(arrival, deadline): &&(Time, Time)| {
-            *deadline <= end && !paused(pauses, Time::from_ns(arrival.as_ns().saturating_sub(FRAME.as_ns())), *deadline)
-        };
-        let missed = self.missed.iter().filter_map(|job| self.critical.get(job));
-        (self.critical.values().filter(is_clear).count() as u64, missed.filter(is_clear).count() as u64)
-    }
-}
-
-impl Sink for Seen<'_> {
-    fn event(&mut self, stream: u32, now: Time, event: &Event) {
-        match *event {
-            Event::Release { job, arrival, .. } => {
-                let task = self.counter.system.tasks.get(job.task.index());
-                if let Some(task) = task.filter(|task| task.criticality != Criticality::Low) {
-                    self.critical.insert(job, (arrival, arrival.saturating_add(task.deadline)));
-                }
-            }
-            Event::Miss { job } if self.critical.contains_key(&job) => self.missed.push(job),
-            // It was never requested.
-            Event::Cancel { job, cause: CancelCause::Shed } => drop(self.critical.remove(&job)),
-            _ => {}
-        }
-        self.counter.event(stream, now, event);
-    }
-}
 
 /// A window, simulated and live.
 #[derive(Clone, Default)]
 struct Both {
     simulated: Outcome,
     live: Outcome,
-    /// Critical deadlines that no pause of the machine can have to do with, and those of them that were missed, live.
-    clear: u64,
-    stray: u64,
+    /// Why critical jobs were late; where the kernel was recorded.
+    causes: Option<Causes>,
     /// What the watch saw.
     paused: Span,
+    /// Facts that found no room.
     lost: u64,
     replicated: Replicated,
 }
 
-fn counter(plan: &Plan) -> Counter<'_> {
-    Counter { system: &plan.system, outcome: Outcome::default(), missed: Vec::new() }
-}
-
-fn both(region: usize, variant: Variant, duration: Span, seed: u64) -> Result<Both, Failure> {
+fn both(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Span, seed: u64) -> Result<Both, Failure> {
     let plan = plan_of(region, variant, |system| shrink(system, Span::ZERO))?;
-    let mut simulated = counter(&plan);
     let seed = seed + region as u64;
-    let options = SimOptions { duration, seed, node: None };
-    simulate(&plan.clone().with_backlog(1 << 14).system, &options, &mut simulated).map_err(Failure::trouble)?;
-    let mut seen = Seen { counter: counter(&plan), critical: BTreeMap::new(), missed: Vec::new() };
+    let mut simulated = Counter::new(&plan.system);
+    virtually(&plan.clone().with_backlog(1 << 14), variant, duration, seed, &mut simulated)?;
+    let mut live = Counter::new(&plan.system);
     let replication = Replication::new(&plan.system)?;
-    let after = |task| replication.after(task);
+    let law = if variant.strategy.is_none() { Some(bounded(&plan)?) } else { None };
+    let window = Window { plan: &plan, law, duration, seed, recorded, watched: &[cpu] };
     let began = |dispatching: &Dispatching| replication.connect(dispatching);
-    let (pauses, lost) = run(&plan, duration, seed, &mut seen, after, began)?;
-    let (clear, stray) = seen.clear(&pauses, Time::ZERO.saturating_add(duration));
+    let Ran { pauses, lost, causes } = window.run(&mut live, |task| replication.after(task), began)?;
     let paused = pauses.iter().fold(Span::ZERO, |sum, (from, to)| sum.saturating_add(to.saturating_since(*from)));
-    let (simulated, live) = (simulated.outcome, seen.counter.outcome);
-    Ok(Both { simulated, live, clear, stray, paused, lost, replicated: replication.end() })
+    let (simulated, live) = (simulated.outcome(), live.outcome());
+    Ok(Both { simulated, live, causes, paused, lost, replicated: replication.end() })
 }
 
 /// What was measured: by variant, by region in the order of `regions`.
@@ -226,24 +55,28 @@ struct Live {
     variants: Vec<Variant>,
     all: Vec<Vec<Both>>,
     window: Span,
+    short: bool,
+    /// Why the kernel was not recorded, if it was not.
+    unrecorded: Option<String>,
 }
 
 /// Runs all windows and adds what they tell; where this machine or user cannot, why.
 pub(super) fn add(context: &Context, findings: &mut Findings) -> Result<(), Failure> {
     let regions: Vec<usize> = if context.short { SHORT.to_vec() } else { (0..REGIONS.len()).collect() };
-    let variants: Vec<Variant> = variants().into_iter().take(PAPERS).collect();
-    let window = window(context);
-    let mut live = Live { all: vec![Vec::new(); variants.len()], regions, variants, window };
+    let (variants, window) = (variants(), window(context));
+    let all = vec![Vec::new(); variants.len()];
+    let mut live = Live { all, regions, variants, window, short: context.short, unrecorded: None };
     let measured = live.measure(context).and_then(|()| uninterrupted(context));
     match measured {
         Ok(()) => {}
         Err(failure) if failure.status == Status::Cannot => {
-            undecided(findings, &CLAIMS, &failure);
+            undecided(findings, claims_of(context.short), &failure);
             return Ok(());
         }
         Err(failure) => return Err(failure),
     }
     live.tables(findings);
+    live.table_of_causes(findings);
     live.figures(findings);
     live.claims(findings);
     live.notes(findings);
@@ -264,28 +97,45 @@ pub(super) fn undecided(findings: &mut Findings, claims: &[(&'static str, &str)]
 }
 
 /// What is decided live: names and claims.
-const CLAIMS: [(&str, &str); 4] = [
+const CLAIMS: [(&str, &str); 7] = [
     (
         "live_rm_loses_critical",
-        "on this kernel rm loses critical deadlines in each region in which it loses two or more in the simulation of the same window",
+        "on this kernel rm loses critical deadlines by load, as the kernel's account shows, in each region in which it loses two or more in the simulation of the same window",
     ),
     (
         "live_hybrids_keep_critical",
-        "on this kernel muf and rms+mlf, with cancellation and without, miss 1 % at the most of the critical deadlines of jobs that were not there while the machine paused or in the frame after",
+        "on this kernel no critical job is late by load under muf and rms+mlf, with cancellation and without, and each one that is late has a recorded cause",
+    ),
+    (
+        "live_adaptive_keeps_critical",
+        "on this kernel the same holds of the adaptive controller, with cancellation and without",
     ),
     (
         "live_cancellation_reduces_misses",
         "on this kernel cancellation halves the noncritical deadlines that muf misses, or better, in the regions in which rm loses critical ones",
     ),
+    ("live_replication", "on this kernel all values that are flushed come, each newer than the one before"),
     (
-        "live_replication",
-        "on this kernel all values that are flushed come, each newer than the one before; and in the regions in which rm loses critical deadlines a smaller share of critical values misses its flush under muf and rms+mlf than under rm",
+        "live_is_whole",
+        "all facts of the windows on this kernel, the dispatcher's and those of the kernel's recorder, found room, and no job was rejected: metrics are extracted when a window is over",
+    ),
+    (
+        "live_replication_in_time",
+        "on this kernel in the regions in which rm loses critical deadlines a smaller share of critical values misses its flush under muf and rms+mlf than under rm",
     ),
 ];
 
+/// The last one is not for windows so short that what is late under rm has not ended, and written its value, in them.
+fn claims_of(short: bool) -> &'static [(&'static str, &'static str)] {
+    &CLAIMS[..CLAIMS.len() - usize::from(short)]
+}
+
 impl Live {
     fn measure(&mut self, context: &Context) -> Result<(), Failure> {
-        cpus(context)?;
+        let [cpu, _] = cpus(context)?;
+        let first = plan_of(0, self.variants[0], |system| shrink(system, Span::ZERO))?;
+        self.unrecorded = unrecordable(&first);
+        let recorded = self.unrecorded.is_none();
         let bar = progress::bar("windows", (self.regions.len() * self.variants.len()) as u64);
         for region in &self.regions {
             // The same window under all strategies in turn: what the machine does meanwhile is alike for all.
@@ -293,7 +143,7 @@ impl Live {
                 if context.stopped() {
                     return Ok(());
                 }
-                into.push(both(*region, *variant, self.window, context.seed)?);
+                into.push(both(*region, *variant, cpu, recorded, self.window, context.seed)?);
                 rest(self.window);
                 bar.inc(1);
             }
@@ -307,7 +157,10 @@ impl Live {
     }
 
     fn of(&self, strategy: Builtin, cancel: bool) -> &[Both] {
-        let wanted = Variant { strategy: Some(strategy), cancel };
+        self.under(Variant { strategy: Some(strategy), cancel })
+    }
+
+    fn under(&self, wanted: Variant) -> &[Both] {
         let at = self.variants.iter().position(|variant| *variant == wanted);
         at.and_then(|at| self.all.get(at)).map_or(&[], Vec::as_slice)
     }
@@ -364,6 +217,29 @@ impl Live {
         findings.tables.push(replication::table(self.names().into_iter().zip(sums)));
     }
 
+    /// Why critical jobs were late.
+    fn table_of_causes(&self, findings: &mut Findings) {
+        if self.unrecorded.is_some() {
+            return;
+        }
+        let row = |(variant, regions): (&Variant, &Vec<Both>)| {
+            let causes: Causes = regions.iter().filter_map(|both| both.causes).sum();
+            let counts = [causes.late, causes.by_load].into_iter().chain(causes.mainly);
+            Row { name: variant.name(), values: vec![counts.map(|count| Some(count as f64)).collect()] }
+        };
+        let columns = ["late", "by load"].into_iter().chain(Cause::ALL.iter().map(|cause| cause.name()));
+        findings.tables.push(Comparison {
+            title: "On this kernel: why critical jobs were late, all regions together".to_owned(),
+            cite: "IV-B",
+            unit: "jobs, by load or by what disturbed longest",
+            digits: 0,
+            row_head: "strategy",
+            columns: columns.map(str::to_owned).collect(),
+            sources: vec!["live"],
+            rows: self.variants.iter().zip(&self.all).map(row).collect(),
+        });
+    }
+
     fn figures(&self, findings: &mut Findings) {
         type Value = fn(&Outcome) -> u64;
         let figures: [(&str, &str, bool, Value); 2] = [
@@ -372,10 +248,12 @@ impl Live {
         ];
         for (file, what, cancel, value) in figures {
             let mut all = Vec::new();
-            for (colour, strategy) in [Builtin::Rm, Builtin::Muf, Builtin::RmsMlf].into_iter().enumerate() {
-                let name = Variant { strategy: Some(strategy), cancel }.name();
+            let strategies = STRATEGIES.into_iter().map(Some).chain([None]);
+            for (colour, strategy) in strategies.enumerate() {
+                let variant = Variant { strategy, cancel };
+                let name = variant.name();
                 let points = |pick: fn(&Both) -> &Outcome| {
-                    let regions = self.regions.iter().zip(self.of(strategy, cancel));
+                    let regions = self.regions.iter().zip(self.under(variant));
                     regions.map(|(region, both)| (*region as f64, value(pick(both)) as f64)).collect()
                 };
                 let simulated = points(|both| &both.simulated);
@@ -394,35 +272,98 @@ impl Live {
     }
 
     fn claims(&self, findings: &mut Findings) {
+        self.claims_of_causes(findings);
+        self.claim_cancellation(findings);
+        let replicated: Replicated = self.all.iter().flatten().map(|both| both.replicated).sum();
+        let is_whole = self.all.iter().flatten().all(|both| both.replicated.is_whole());
+        let how = if is_whole { "all that were flushed" } else { "not all that were flushed, or not in order" };
+        let found = format!("{} values came, {how}", replicated.came);
+        findings.claim(CLAIMS[4].0, CLAIMS[4].1, found, Some(is_whole));
+        let found = format!("{} facts lost, {} jobs rejected", self.lost(), self.rejected());
+        findings.claim(CLAIMS[5].0, CLAIMS[5].1, found, Some(self.is_whole()));
+        if !self.short {
+            self.claim_replication(findings);
+        }
+    }
+
+    fn lost(&self) -> u64 {
+        self.all.iter().flatten().map(|both| both.lost).sum()
+    }
+
+    fn rejected(&self) -> u64 {
+        let all = self.all.iter().flatten();
+        all.map(|both| both.live.critical.rejected + both.live.noncritical.rejected).sum()
+    }
+
+    /// Whether all was told: what is missing decides nothing else.
+    fn is_whole(&self) -> bool {
+        self.lost() == 0 && self.rejected() == 0
+    }
+
+    fn decide(&self, holds: Option<bool>) -> Option<bool> {
+        holds.filter(|_| self.is_whole())
+    }
+
+    /// Which regions, by place, rm loses critical deadlines in: two or more in simulation.
+    fn losing(&self) -> Vec<usize> {
         let rm = self.of(Builtin::Rm, false);
-        let lost: Vec<usize> = (0..rm.len()).filter(|at| rm[*at].simulated.critical.missed >= 2).collect();
+        (0..rm.len()).filter(|at| rm[*at].simulated.critical.missed >= 2).collect()
+    }
+
+    fn claims_of_causes(&self, findings: &mut Findings) {
+        let [first, second, third, ..] = CLAIMS;
+        if let Some(why) = &self.unrecorded {
+            undecided(findings, &[first, second, third], &Failure::cannot(why));
+            return;
+        }
+        let (rm, lost) = (self.of(Builtin::Rm, false), self.losing());
         let list = |all: &[usize]| match all {
             [] => "none".to_owned(),
             all => all.iter().map(|at| self.regions[*at].to_string()).collect::<Vec<_>>().join(", "),
         };
-        let [first, second, third, fourth] = CLAIMS;
-        let also = |is: fn(&Both) -> bool| lost.iter().filter(|at| is(&rm[**at])).count();
-        let (clearly, kept) = (also(|both| both.stray > 0), also(|both| both.live.critical.missed == 0));
+        let by_load = |at: &usize| rm[*at].causes.is_some_and(|causes| causes.by_load > 0);
+        let clearly: Vec<usize> = lost.iter().copied().filter(by_load).collect();
+        let kept = lost.iter().filter(|at| rm[**at].live.critical.missed == 0).count();
         findings.claim(
             first.0,
             first.1,
-            format!("simulated in regions {}, live in {clearly} of them without a pause", list(&lost)),
-            // Where pauses may explain all that was missed nothing is known.
-            verdict(!lost.is_empty() && clearly == lost.len(), kept > 0),
+            format!("simulated in regions {}, live by load in {}", list(&lost), list(&clearly)),
+            // Where something else explains all that was missed nothing is known.
+            self.decide(verdict(!lost.is_empty() && clearly.len() == lost.len(), kept > 0)),
         );
-        let hybrids = || self.variants.iter().zip(&self.all).filter(|(variant, _)| variant.is_aware());
-        let windows = || hybrids().flat_map(|(_, regions)| regions);
+        self.claim_guarded(second, Variant::is_aware, findings);
+        self.claim_guarded(third, |variant| variant.strategy.is_none(), findings);
+    }
+
+    /// That nothing critical is late by load under these variants.
+    fn claim_guarded(
+        &self,
+        (name, claim): (&'static str, &'static str),
+        is_meant: impl Fn(Variant) -> bool,
+        findings: &mut Findings,
+    ) {
+        let windows = || {
+            let meant = self.variants.iter().zip(&self.all).filter(|(variant, _)| is_meant(**variant));
+            meant.flat_map(|(_, regions)| regions)
+        };
         let due: u64 = windows().map(|both| decided(&both.live.critical)).sum();
-        let missed: u64 = windows().map(|both| both.live.critical.missed).sum();
-        let clear: u64 = windows().map(|both| both.clear).sum();
-        let stray: u64 = windows().map(|both| both.stray).sum();
+        let causes: Causes = windows().filter_map(|both| both.causes).sum();
+        let told = windows().all(|both| both.causes.is_some());
         findings.claim(
-            second.0,
-            second.1,
-            format!("{missed} of {due} critical deadlines missed; of the {clear} without a pause {stray}"),
-            // Where the machine paused most of the time nothing is known.
-            (clear * 2 > due).then_some(stray * 1000 <= clear * STRAY),
+            name,
+            claim,
+            format!(
+                "of {due} critical deadlines {} missed, {} by load, {} for no recorded cause",
+                causes.late,
+                causes.by_load,
+                causes.unknown()
+            ),
+            self.decide((told && due > 0).then_some(causes.by_load == 0 && causes.unknown() == 0)),
         );
+    }
+
+    fn claim_cancellation(&self, findings: &mut Findings) {
+        let lost = self.losing();
         let sum = |cancel| {
             let of = self.of(Builtin::Muf, cancel);
             lost.iter().filter_map(|at| of.get(*at)).map(|both| both.live.noncritical.missed).sum::<u64>()
@@ -432,28 +373,31 @@ impl Live {
         let pauses: u64 = cancelling().map(|both| both.paused.as_ns()).sum();
         let span = self.window.as_ns() * cancelling().count() as u64;
         findings.claim(
-            third.0,
-            third.1,
+            CLAIMS[3].0,
+            CLAIMS[3].1,
             format!("{with} missed instead of {without}"),
-            verdict(without > 0 && with * 2 <= without, without > 0 && pauses * QUIET < span),
+            self.decide(verdict(without > 0 && with * 2 <= without, without > 0 && pauses * QUIET < span)),
         );
+    }
+
+    fn claim_replication(&self, findings: &mut Findings) {
+        let lost = self.losing();
         let late = |regions: &[Both]| {
             let lost = lost.iter().filter_map(|at| regions.get(*at));
             lost.map(|both| both.replicated).sum::<Replicated>().critical_late()
         };
-        let worst = hybrids().map(|(_, regions)| late(regions)).fold(0.0, f64::max);
-        let is_whole = self.all.iter().flatten().all(|both| both.replicated.is_whole());
-        let came: u64 = self.all.iter().flatten().map(|both| both.replicated.came).sum();
+        let hybrids = self.variants.iter().zip(&self.all).filter(|(variant, _)| variant.is_aware());
+        let worst = hybrids.map(|(_, regions)| late(regions)).fold(0.0, f64::max);
+        let rm = late(self.of(Builtin::Rm, false));
         findings.claim(
-            fourth.0,
-            fourth.1,
+            CLAIMS[6].0,
+            CLAIMS[6].1,
             format!(
-                "{came} values came, {}; {:.1} % of the critical ones were late under rm, at most {:.1} % under the others",
-                if is_whole { "all that were flushed" } else { "not all that were flushed, or not in order" },
-                100.0 * late(rm),
+                "{:.1} % of the critical ones were late under rm, at most {:.1} % under the others",
+                100.0 * rm,
                 100.0 * worst
             ),
-            verdict(is_whole && worst < late(rm), !is_whole || late(rm) > 0.0),
+            verdict(worst < rm, rm > 0.0),
         );
     }
 
@@ -461,7 +405,7 @@ impl Live {
         let all = || self.all.iter().flatten();
         let window = Span::from_ns(self.window.as_ns() * SHRINK);
         findings.differences.push(format!(
-            "On this kernel all times are divided by {SHRINK}, and a region is a window of {window} of the application (here {}), which begins idle, instead of minutes: SCHED_FIFO threads that fill a CPU for longer are stopped by the kernel. After each window the CPU is left to others. Misses are told with the watch that explains some of them: a thread more important than the dispatcher's, which wakes up each ms and tells when it was late by more than 0.5 ms. That, and what the dispatcher itself costs, is a load that the simulation does not have: where the application just fits, it no longer does.",
+            "On this kernel all times are divided by {SHRINK}, and a region is a window of {window} of the application (here {}), which begins idle, instead of minutes: SCHED_FIFO threads that fill a CPU for longer are stopped by the kernel. After each window the CPU is left to others, and what the dispatcher and the kernel's recorder know of it is read then: the paper extracts its metrics in windows of reduced contention between frames. What is not the application's is a load that the simulation does not have: the dispatcher, the recorder's probes, and a watch, more important than all, which wakes up each ms and tells when it was late by more than 0.5 ms. Where the application just fits, it no longer does.",
             self.window
         ));
         let paused = all().fold(Span::ZERO, |sum, both| sum.saturating_add(both.paused));
@@ -485,9 +429,10 @@ impl Live {
             shares(|outcome| &outcome.critical),
             shares(|outcome| &outcome.noncritical)
         ));
-        let lost: u64 = all().map(|both| both.lost).sum();
-        if lost > 0 {
-            findings.notes.push(format!("{lost} facts of live windows found no room, and are missing in the counts."));
+        if let Some(why) = &self.unrecorded {
+            findings
+                .notes
+                .push(format!("The kernel could not be recorded, so that nobody knows why jobs were late: {why}."));
         }
     }
 }
@@ -506,97 +451,119 @@ fn decided(class: &Class) -> u64 {
 mod tests {
     use super::*;
 
-    #[test]
-    fn times_here_are_a_part_of_the_applications_and_draws_are_the_same() {
-        let variant = Variant { strategy: Some(Builtin::Muf), cancel: true };
-        let (whole, part) =
-            (super::super::plan(11, variant).unwrap(), plan_of(11, variant, |s| shrink(s, FRAME)).unwrap());
-        for (one, other) in whole.system.tasks.iter().zip(&part.system.tasks) {
-            let half = |span: Span| Span::from_ns(span.as_ns() / SHRINK);
-            assert_eq!([one.period, one.deadline, one.wcet].map(half), [other.period, other.deadline, other.wcet]);
-            if other.after.is_empty() {
-                assert_eq!(half(one.offset).saturating_add(FRAME), other.offset);
-            }
-            let (one, other) = ((one, Draw::new(7, &one.name)), (other, Draw::new(7, &other.name)));
-            for number in 0..50 {
-                let [whole, part] = [one, other].map(|(task, draw)| draw.exec(task, number).as_ns());
-                assert!(whole.abs_diff(part * SHRINK) <= 2 * SHRINK, "{whole} {part}");
-            }
-        }
-    }
-
     fn windows(of: impl Fn(usize, Variant) -> Both) -> Live {
-        let variants: Vec<Variant> = variants().into_iter().take(PAPERS).collect();
+        let variants = variants();
         let regions = vec![5, 10];
         let all = variants.iter().map(|variant| regions.iter().map(|region| of(*region, *variant)).collect()).collect();
-        Live { regions, variants, all, window: Span::from_ms(100) }
+        Live { regions, variants, all, window: Span::from_ms(100), short: false, unrecorded: None }
     }
 
-    fn verdicts(of: impl Fn(usize, Variant) -> Both) -> Vec<Option<bool>> {
+    fn holding(live: &Live) -> Vec<Option<bool>> {
         let mut findings = Findings::default();
-        windows(of).claims(&mut findings);
+        live.claims(&mut findings);
+        live.table_of_causes(&mut findings);
+        let names: Vec<&str> = findings.claims.iter().map(|claim| claim.name).collect();
+        assert_eq!(names, claims_of(live.short).iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        assert_eq!(findings.tables.len(), usize::from(live.unrecorded.is_none()));
         findings.claims.iter().map(|claim| claim.holds).collect()
     }
 
-    /// rm loses 4 critical deadlines in region 10, muf noncritical ones, fewer with cancellation.
+    fn verdicts(of: impl Fn(usize, Variant) -> Both) -> Vec<Option<bool>> {
+        holding(&windows(of))
+    }
+
+    /// rm loses 4 critical deadlines in region 10, by load; muf noncritical ones, fewer with cancellation.
     fn usual(region: usize, variant: Variant) -> Both {
         let rm = u64::from(region == 10 && variant.strategy == Some(Builtin::Rm));
         let critical = Class { made: 100 - 4 * rm, missed: 4 * rm, ..Class::default() };
         let noncritical = Class { made: 50, missed: if variant.cancel { 4 } else { 40 }, ..Class::default() };
-        let outcome = Outcome { critical, noncritical };
+        let outcome = Outcome { critical, noncritical, ..Outcome::default() };
         let replicated = Replicated { written: [100, 50], late: [4 * rm, 0], ..Replicated::default() };
-        Both { simulated: outcome, live: outcome, clear: 100, stray: 4 * rm, paused: Span::ZERO, lost: 0, replicated }
+        let causes = Some(Causes { late: 4 * rm, by_load: 4 * rm, ..Causes::default() });
+        Both { simulated: outcome, live: outcome, causes, paused: Span::ZERO, lost: 0, replicated }
+    }
+
+    /// Late jobs of the guarded variants: by load, by a pause, and for no known cause.
+    fn late(by_load: u64, beyond: u64, unknown: u64) -> Option<Causes> {
+        let mut causes = Causes { late: by_load + beyond + unknown, by_load, ..Causes::default() };
+        for (count, cause) in causes.mainly.iter_mut().zip(Cause::ALL) {
+            *count = match cause {
+                Cause::BeyondWcet => beyond,
+                Cause::Unknown => unknown,
+                _ => 0,
+            };
+        }
+        Some(causes)
     }
 
     #[test]
-    fn pauses_neither_show_nor_refute() {
-        assert_eq!(verdicts(usual), [Some(true); 4]);
-        // All that was missed can be of pauses.
-        let paused = |region, variant| Both { clear: 0, stray: 0, paused: Span::from_ms(60), ..usual(region, variant) };
-        assert_eq!(verdicts(paused), [None, None, Some(true), Some(true)]);
-        let worse = |region, variant: Variant| {
-            let mut both = usual(region, variant);
-            (both.stray, both.live.noncritical.missed) = (if variant.is_aware() { 2 } else { 0 }, 40);
-            both
+    fn critical_jobs_may_be_late_for_a_recorded_cause_that_is_not_the_load() {
+        assert_eq!(verdicts(usual), [Some(true); 7]);
+        let with = |is_meant: fn(Variant) -> bool, causes: Option<Causes>| {
+            verdicts(|region, variant| {
+                let both = usual(region, variant);
+                Both { causes: if is_meant(variant) { causes } else { both.causes }, ..both }
+            })
         };
-        assert_eq!(verdicts(worse), [None, Some(false), Some(false), Some(true)]);
-        assert_eq!(verdicts(|region, variant| Both { paused: Span::from_ms(60), ..worse(region, variant) })[2], None);
+        let adaptive: fn(Variant) -> bool = |variant| variant.strategy.is_none();
+        assert_eq!(with(Variant::is_aware, late(0, 3, 0)), [Some(true); 7]);
+        assert_eq!(with(Variant::is_aware, late(1, 3, 0))[..3], [Some(true), Some(false), Some(true)]);
+        assert_eq!(with(Variant::is_aware, late(0, 3, 1))[..3], [Some(true), Some(false), Some(true)]);
+        assert_eq!(with(adaptive, late(1, 0, 0))[..3], [Some(true), Some(true), Some(false)]);
+        assert_eq!(with(adaptive, None)[2], None, "not told");
+        // All that rm missed has other causes: nothing is known. It missed nothing: refuted.
+        let rm: fn(Variant) -> bool = |variant| variant.strategy == Some(Builtin::Rm);
+        assert_eq!(with(rm, late(0, 4, 0))[0], None);
         let kept = |region, variant| {
             let mut both = usual(region, variant);
-            (both.live.critical.missed, both.stray) = (0, 0);
+            (both.live.critical.missed, both.causes) = (0, late(0, 0, 0));
             both
         };
         assert_eq!(verdicts(kept)[0], Some(false));
+        // The kernel was not recorded.
+        let blind = Live { unrecorded: Some("no tracefs".to_owned()), ..windows(usual) };
+        assert_eq!(holding(&blind), [None, None, None, Some(true), Some(true), Some(true), Some(true)]);
+    }
+
+    #[test]
+    fn what_is_lost_or_rejected_decides_nothing() {
+        let lost = |region, variant| Both { lost: u64::from(region == 5), ..usual(region, variant) };
+        assert_eq!(verdicts(lost), [None, None, None, None, Some(true), Some(false), Some(true)]);
+        let rejected = |region, variant| {
+            let mut both = usual(region, variant);
+            both.live.noncritical.rejected = 1;
+            both
+        };
+        assert_eq!(verdicts(rejected), [None, None, None, None, Some(true), Some(false), Some(true)]);
+    }
+
+    #[test]
+    fn pauses_neither_show_nor_refute_what_cancellation_does() {
+        let worse = |region, variant: Variant| {
+            let mut both = usual(region, variant);
+            both.live.noncritical.missed = 40;
+            both
+        };
+        assert_eq!(verdicts(worse)[3], Some(false));
+        assert_eq!(verdicts(|region, variant| Both { paused: Span::from_ms(60), ..worse(region, variant) })[3], None);
+    }
+
+    #[test]
+    fn values_come_whole_and_in_order_or_the_claim_fails() {
         let replicated = |late: [u64; 2], came| {
             verdicts(|region, variant| {
                 let mut both = usual(region, variant);
                 both.replicated.late[0] = if variant.is_aware() { late[1] } else { late[0] };
                 both.replicated.came = came;
                 both
-            })[3]
+            })[4..]
+                .to_vec()
         };
-        assert_eq!(replicated([4, 3], 0), Some(true));
-        assert_eq!([replicated([4, 4], 0), replicated([0, 0], 0)], [Some(false), None]);
-        assert_eq!(replicated([4, 3], 1), Some(false), "nothing was flushed, and yet one came");
-    }
-
-    #[test]
-    fn a_missed_critical_deadline_is_remembered_with_its_release() {
-        let plan = plan_of(0, Variant { strategy: Some(Builtin::Rm), cancel: false }, |_| ()).unwrap();
-        let mut seen = Seen { counter: counter(&plan), critical: BTreeMap::new(), missed: Vec::new() };
-        let (at, ms) = (Time::from_ns, Span::from_ms);
-        for (name, number) in [("sensors", 0), ("display", 0), ("sensors", 1)] {
-            let job = JobKey { task: plan.system.task_by_name(name).unwrap(), number };
-            seen.event(0, at(5), &Event::Release { job, arrival: at(4), parent: None });
-            if number == 0 {
-                seen.event(0, at(9), &Event::Miss { job });
-            }
-        }
-        let end = Time::ZERO + ms(1000);
-        assert_eq!(seen.clear(&[], end), (2, 1));
-        assert_eq!(seen.clear(&[(at(3), at(4))], end), (0, 0), "a pause in the frame before");
-        assert_eq!(seen.clear(&[(end, end)], end), (2, 1), "a pause after the deadline");
-        assert_eq!(seen.clear(&[], at(9)), (0, 0), "not due yet");
-        assert_eq!((seen.counter.outcome.critical.missed, seen.counter.outcome.noncritical.missed), (1, 1));
+        let (yes, no) = (Some(true), Some(false));
+        assert_eq!(replicated([4, 3], 0), [yes, yes, yes]);
+        assert_eq!(replicated([4, 4], 0), [yes, yes, no]);
+        assert_eq!(replicated([0, 0], 0), [yes, yes, None]);
+        assert_eq!(replicated([4, 3], 1), [no, yes, yes], "nothing was flushed, and yet one came");
+        assert_eq!(holding(&Live { short: true, ..windows(usual) }), [yes; 6]);
     }
 }

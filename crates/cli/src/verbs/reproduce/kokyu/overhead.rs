@@ -1,17 +1,23 @@
-//! [KOKYU IV-B] Figs. 10 and 11, and the question of its section VI: what queues cost under each strategy, and whether that, or the time that a dearer strategy leaves
+//! [KOKYU IV-B] Figs. 10 and 11, and the question of its section VII: what queues cost under each strategy, and whether that, or the time that a dearer strategy leaves
 //! to others by it, explains why muf was better than rms+mlf at moderate jitter.
+//!
+//! A charge lengthens the job that is requested, in its own level. That a supplier enqueues it at the supplier's level, above or below, is not modelled, nor does the rule that cancels
+//! jobs know of the charge: it looks at worst-case execution times.
 
 use takt_linux::Epoch;
 use takt_model::{Arrival, Builtin, Costs, Span};
 use takt_report::Series;
 use takt_run::dispatch::Queues;
 
+use super::regions::list;
 use super::{
-    Comparison, Context, Failure, Findings, Outcome, PAPERS, REGIONS, Row, Variant, figure, outcome_of, plan, variants,
+    Comparison, Context, Failure, Findings, Outcome, PAPERS, REGIONS, Row, Variant, figure, load_ppm, outcome_of, plan,
+    variants,
 };
+use crate::verbs::reproduce::findings::PAPER;
 
 /// What the paper measured for a request, enqueued and dequeued together: 12 us under rms and rms+mlf, 32 us under muf.
-fn papers(variant: Variant) -> Span {
+fn charge(variant: Variant) -> Span {
     Span::from_us(if variant.strategy == Some(Builtin::Muf) { 32 } else { 12 })
 }
 
@@ -73,16 +79,78 @@ fn latencies(context: &Context, findings: &mut Findings) -> Result<(), Failure> 
             caption,
         ));
     }
-    let mean = |strategy: Builtin| {
-        let of = papers.iter().zip(&all).filter(|(variant, _)| variant.strategy == Some(strategy));
-        let both: Vec<f64> = of.flat_map(|(_, regions)| regions).map(|both| both.0 + both.1).collect();
-        both.iter().sum::<f64>() / both.len().max(1) as f64
-    };
-    let (rm, muf, hybrid) = (mean(Builtin::Rm), mean(Builtin::Muf), mean(Builtin::RmsMlf));
-    findings.notes.push(format!(
-        "A request is enqueued and dequeued in {rm:.0} ns under rm, {muf:.0} ns under muf and {hybrid:.0} ns under rms+mlf, on average over the regions; the paper tells of about 12 us, 32 us and 12 us, on its machine."
-    ));
+    Latencies { papers, all }.compared(findings);
     Ok(())
+}
+
+/// Mean nanoseconds of an enqueue and of a dequeue: by variant, by region.
+struct Latencies {
+    papers: Vec<Variant>,
+    all: Vec<Vec<(f64, f64)>>,
+}
+
+impl Latencies {
+    /// Of both, with cancellation and without: means over the regions.
+    fn of(&self, strategy: Builtin) -> (f64, f64) {
+        let regions = self.regions(strategy);
+        let mean = |of: fn(&(f64, f64)) -> f64| regions.iter().map(of).sum::<f64>() / regions.len().max(1) as f64;
+        (mean(|both| both.0), mean(|both| both.1))
+    }
+
+    fn regions(&self, strategy: Builtin) -> Vec<(f64, f64)> {
+        let of = self.papers.iter().zip(&self.all).filter(|(variant, _)| variant.strategy == Some(strategy));
+        of.flat_map(|(_, regions)| regions.iter().copied()).collect()
+    }
+
+    /// The dearest region, to the cheapest one.
+    fn spread(&self, strategy: Builtin) -> f64 {
+        let sums = self.regions(strategy).into_iter().map(|both| both.0 + both.1);
+        let (least, most) = sums.fold((f64::INFINITY, 0.0), |(a, b), sum| (f64::min(a, sum), f64::max(b, sum)));
+        most / least
+    }
+
+    /// What the paper says of its queues in proportion, beside these.
+    fn compared(&self, findings: &mut Findings) {
+        const STRATEGIES: [Builtin; 3] = [Builtin::Rm, Builtin::Muf, Builtin::RmsMlf];
+        let sum = |strategy| {
+            let (enqueue, dequeue) = self.of(strategy);
+            enqueue + dequeue
+        };
+        let [rm, muf, hybrid] = STRATEGIES.map(sum);
+        let each = STRATEGIES.map(|strategy| self.of(strategy));
+        let enqueue = each.iter().map(|both| both.0).sum::<f64>() / each.iter().map(|both| both.1).sum::<f64>();
+        let spread = STRATEGIES.map(|strategy| self.spread(strategy)).into_iter().fold(0.0, f64::max);
+        let rows = [
+            ("muf, to rm (IV-B: 32 to 12 us)", Some(2.67), muf / rm),
+            ("muf, to rm (V-B)", Some(1.5), muf / rm),
+            ("rms+mlf, to rm (IV-B: 12 us both)", Some(1.0), hybrid / rm),
+            ("enqueue, to dequeue", None, enqueue),
+            ("the dearest region, to the cheapest", None, spread),
+        ];
+        let row = |(name, paper, measured): (&str, Option<f64>, f64)| Row {
+            name: name.to_owned(),
+            values: vec![vec![paper], vec![Some(measured)]],
+        };
+        findings.tables.push(Comparison {
+            title: "What queues cost, in proportion".to_owned(),
+            cite: "IV-B and V-B",
+            unit: "ratios of mean latencies",
+            digits: 2,
+            row_head: "ratio",
+            columns: vec![String::new()],
+            sources: vec![PAPER, super::MEASURED],
+            rows: rows.into_iter().map(row).collect(),
+        });
+        let dearest = STRATEGIES.into_iter().max_by(|a, b| sum(*a).total_cmp(&sum(*b))).map_or("", Builtin::name);
+        let papers = charge(Variant { strategy: Some(Builtin::Rm), cancel: false }).as_ns() as f64;
+        findings.differences.push(format!(
+            "In the paper muf's queues are the dearest, an enqueue takes longer than a dequeue, and neither rises with the load. Latencies here (Figs. 10 and 11) are those of takt's queues in a loop on this machine, all operations of a region waiting in turn: neither threads nor jitter are in them, which the paper's include. {dearest} is the dearest, an enqueue takes {enqueue:.2} times as long as a dequeue, and the dearest region {spread:.2} times as long as the cheapest. Charged to the simulation are the paper's, {:.0} times as long as these under rm.",
+            papers / rm
+        ));
+        findings.notes.push(format!(
+            "A request is enqueued and dequeued in {rm:.0} ns under rm, {muf:.0} ns under muf and {hybrid:.0} ns under rms+mlf, on average over the regions; the paper tells of about 12 us, 32 us and 12 us, on its machine."
+        ));
+    }
 }
 
 /// Nanoseconds of an enqueue and of a dequeue: the mean over a region's operations, all of which wait in turn, and of that the median over rounds.
@@ -136,21 +204,23 @@ fn median(mut rounds: Vec<f64>) -> f64 {
     rounds.get(rounds.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// By charge, by variant, by region.
+type Charged = Vec<Vec<Vec<Outcome>>>;
+
 /// The same regions with a charge for each request.
 fn simulated(context: &Context, duration: Span, findings: &mut Findings) -> Result<(), Failure> {
-    let hybrids: Vec<Variant> = variants().into_iter().take(PAPERS).filter(|variant| variant.is_aware()).collect();
-    // By charge, by variant, by region.
-    let mut all: Vec<Vec<Vec<Outcome>>> = Vec::new();
+    let papers: Vec<Variant> = variants().into_iter().take(PAPERS).collect();
+    let mut all: Charged = Vec::new();
     for (_, times) in CHARGES {
         let mut of_charge = Vec::new();
-        for variant in &hybrids {
+        for variant in &papers {
             let mut regions = Vec::new();
             for region in 0..REGIONS.len() {
                 if context.stopped() {
                     return Ok(());
                 }
                 let mut plan = plan(region, *variant)?;
-                let charge = Span::from_ns(papers(*variant).as_ns() * times);
+                let charge = Span::from_ns(charge(*variant).as_ns() * times);
                 for node in &mut plan.system.nodes {
                     node.costs = Some(Costs { release: charge, ..Costs::NONE });
                 }
@@ -173,62 +243,206 @@ fn simulated(context: &Context, duration: Span, findings: &mut Findings) -> Resu
         };
         findings.tables.push(Comparison {
             title: format!("Noncritical deadlines made, {charge}"),
-            cite: "section VI",
+            cite: "section VII",
             unit: "deadlines/s",
             digits: 1,
             row_head: "region",
-            columns: hybrids.iter().map(|variant| variant.name()).collect(),
+            columns: papers.iter().map(|variant| variant.name()).collect(),
             sources: vec!["simulated"],
             rows: (0..REGIONS.len()).map(row).collect(),
         });
     }
-    claims(&hybrids, &all, findings);
+    let charged = Costly { all, duration };
+    charged.claims(findings);
+    charged.differences(findings);
     Ok(())
 }
 
-fn claims(hybrids: &[Variant], all: &[Vec<Vec<Outcome>>], findings: &mut Findings) {
-    let of = |charge: usize, strategy: Builtin, cancel: bool| {
+/// What charges came to.
+struct Costly {
+    all: Charged,
+    duration: Span,
+}
+
+impl Costly {
+    fn of(&self, charge: usize, strategy: Builtin, cancel: bool) -> &[Outcome] {
         let wanted = Variant { strategy: Some(strategy), cancel };
-        let at = hybrids.iter().position(|variant| *variant == wanted)?;
-        all.get(charge)?.get(at)
-    };
-    // Regions in which muf makes more, by charge; and those with the jitter that the paper calls moderate.
-    let better = |charge: usize, cancel: bool| -> Vec<usize> {
-        let both = of(charge, Builtin::Muf, cancel).zip(of(charge, Builtin::RmsMlf, cancel));
-        let pairs = both.into_iter().flat_map(|(muf, hybrid)| muf.iter().zip(hybrid).enumerate());
-        let more = |(muf, hybrid): (&Outcome, &Outcome)| muf.noncritical.made * 100 > hybrid.noncritical.made * MARGIN;
-        pairs.filter(|(_, both)| more(*both)).map(|(at, _)| at).collect()
-    };
-    let shown = |regions: &[usize]| match regions {
-        [] => "in no region".to_owned(),
-        regions => format!("in regions {}", regions.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
-    };
-    let told: Vec<String> = (0..CHARGES.len())
-        .map(|charge| {
-            format!("{}: {}", CHARGES[charge].0, shown(&[better(charge, true), better(charge, false)].concat()))
-        })
-        .collect();
-    let by_order = [better(0, true), better(0, false)].concat();
-    findings.claim(
-        "order_gives_muf_nothing",
-        "what the paper asks: without costs of queues, muf makes no more noncritical deadlines than rms+mlf (by 2 % or more), so that no capability of its order explains its advantage",
-        format!("it makes more {}", shown(&by_order)),
-        Some(by_order.is_empty()),
-    );
-    let moderate = |regions: &[usize]| regions.iter().filter(|region| *region % 4 == 1).count();
-    let by_costs: usize =
-        (1..CHARGES.len()).map(|charge| moderate(&better(charge, true)) + moderate(&better(charge, false))).sum();
-    findings.claim(
-        "costs_give_muf_nothing_at_moderate_jitter",
-        "what the paper asks: nor do its dearer queues, as a charge on each request, give it an advantage in the regions of moderate jitter (1, 5 and 9)",
-        format!("muf makes more than rms+mlf with {}", told.join("; ")),
-        Some(by_costs == 0),
-    );
-    let missed: u64 = all.iter().skip(1).flatten().flatten().map(|outcome| outcome.critical.missed).sum();
-    findings.claim(
-        "costs_lose_no_critical",
-        "with the paper's costs, and ten times those, muf and rms+mlf keep the critical deadlines (in the paper each lost one in region 9, which it ascribes to overhead)",
-        format!("{missed} critical deadlines missed, of all regions, all four and both charges"),
-        Some(missed == 0),
-    );
+        let at = variants().iter().take(PAPERS).position(|variant| *variant == wanted);
+        let of = at.zip(self.all.get(charge)).and_then(|(at, of)| of.get(at));
+        of.map_or(&[], Vec::as_slice)
+    }
+
+    fn made(&self, charge: usize, strategy: Builtin, cancel: bool, region: usize) -> u64 {
+        self.of(charge, strategy, cancel).get(region).map_or(0, |outcome| outcome.noncritical.made)
+    }
+
+    /// Regions in which muf makes more noncritical deadlines than rms+mlf, with cancellation or without.
+    fn better(&self, charge: usize) -> Vec<usize> {
+        let more = |region: &usize| {
+            [false, true].iter().any(|cancel| {
+                let made = |strategy| self.made(charge, strategy, *cancel, *region);
+                made(Builtin::Muf) * 100 > made(Builtin::RmsMlf) * MARGIN
+            })
+        };
+        (0..REGIONS.len()).filter(more).collect()
+    }
+
+    /// Whether the CPU has time for what rm is asked for in a region, its charges included.
+    fn is_feasible(&self, charge: usize, region: usize) -> bool {
+        let requested = self.of(charge, Builtin::Rm, false).get(region);
+        let requested = requested.map_or(0, |outcome| outcome.critical.enqueued + outcome.noncritical.enqueued);
+        let of_rm = self::charge(Variant { strategy: Some(Builtin::Rm), cancel: false }).as_ns();
+        let each = of_rm * CHARGES[charge].1;
+        let ppm = u128::from(requested * each) * 1_000_000 / u128::from(self.duration.as_ns().max(1));
+        u128::from(load_ppm(region)) + ppm <= 1_000_000
+    }
+
+    fn claims(&self, findings: &mut Findings) {
+        self.claim_rm(findings);
+        let parts = |outcome: &Outcome| (outcome.noncritical, outcome.critical.missed);
+        let same = |cancel: &bool| {
+            let (muf, hybrid) = (self.of(0, Builtin::Muf, *cancel), self.of(0, Builtin::RmsMlf, *cancel));
+            !muf.is_empty() && muf.iter().map(parts).eq(hybrid.iter().map(parts))
+        };
+        let equal = [false, true].iter().filter(|cancel| same(cancel)).count();
+        findings.claim(
+            "order_gives_muf_nothing",
+            "what the paper asks: without costs of queues, the same noncritical jobs are made, missed and cancelled under muf and rms+mlf, as they must be: both have one level for them, in the same order, below all critical ones, and it gets the CPU at the same times whatever the order above it",
+            format!("equal in all regions in {equal} of 2 cases: with cancellation, and without"),
+            Some(equal == 2),
+        );
+        let told: Vec<String> = (1..CHARGES.len())
+            .map(|charge| format!("with {} in {}", CHARGES[charge].0, list(&self.better(charge))))
+            .collect();
+        let moderate = |region: &usize| matches!(region % 4, 1 | 2);
+        let by_costs = (1..CHARGES.len()).flat_map(|charge| self.better(charge)).filter(moderate).count();
+        findings.claim(
+            "costs_give_muf_nothing_at_moderate_jitter",
+            "what the paper asks: nor do its dearer queues, as a charge on each request, let muf make 2 % more noncritical deadlines than rms+mlf in a region of moderate jitter (1, 5 and 9 with 0 to 5 ms, 2, 6 and 10 with 5 to 10 ms)",
+            format!("muf makes 2 % more {}", told.join("; ")),
+            Some(by_costs == 0),
+        );
+        let aware = |of: &Vec<Vec<Outcome>>| {
+            let each = variants().into_iter().zip(of).filter(|(variant, _)| variant.is_aware());
+            each.flat_map(|(_, regions)| regions.iter().map(|outcome| outcome.critical.missed)).sum::<u64>()
+        };
+        let missed: u64 = self.all.iter().skip(1).map(aware).sum();
+        findings.claim(
+            "costs_lose_no_critical",
+            "with the paper's costs, and ten times those, muf and rms+mlf keep the critical deadlines (in the paper each lost one in region 9, which it ascribes to overhead)",
+            format!("{missed} critical deadlines missed, of all regions, all four and both charges"),
+            Some(missed == 0),
+        );
+    }
+
+    fn claim_rm(&self, findings: &mut Findings) {
+        const OTHERS: [Builtin; 2] = [Builtin::Muf, Builtin::RmsMlf];
+        let (mut told, mut holds) = (Vec::new(), true);
+        for (charge, (name, _)) in CHARGES.iter().enumerate().skip(1) {
+            let feasible: Vec<usize> = (0..REGIONS.len()).filter(|region| self.is_feasible(charge, *region)).collect();
+            let made = |strategy, region| self.made(charge, strategy, false, region);
+            let least = |region: usize| OTHERS.iter().all(|other| made(Builtin::Rm, region) >= made(*other, region));
+            let more = |region: usize| OTHERS.iter().all(|other| made(Builtin::Rm, region) > made(*other, region));
+            let Some(fullest) = feasible.iter().copied().max_by_key(|region| load_ppm(*region)) else {
+                holds = false;
+                continue;
+            };
+            holds &= feasible.iter().all(|region| least(*region)) && more(fullest);
+            told.push(format!(
+                "with {name} it makes {} noncritical deadlines in region {fullest}, muf {} and rms+mlf {}",
+                made(Builtin::Rm, fullest),
+                made(Builtin::Muf, fullest),
+                made(Builtin::RmsMlf, fullest)
+            ));
+        }
+        findings.claim(
+            "costs_leave_rm_best_while_feasible",
+            "with costs of queues rm makes at least as many noncritical deadlines as muf and rms+mlf in each region that has time for its load and its costs, and more than each of them in the fullest",
+            told.join("; "),
+            Some(holds),
+        );
+    }
+
+    /// What the costs explain, and what they do not.
+    fn differences(&self, findings: &mut Findings) {
+        let fewer: Vec<usize> = (0..REGIONS.len())
+            .filter(|region| super::is_feasible(*region))
+            .filter(|region| self.made(0, Builtin::RmsMlf, false, *region) < self.made(0, Builtin::Rm, false, *region))
+            .collect();
+        findings.differences.push(format!(
+            "The paper ascribes it to the overhead of dynamic queues that rm makes more noncritical deadlines while the load is feasible. Here rms+mlf makes fewer than rm without any costs in regions {}: its noncritical jobs wait for all critical ones.",
+            list(&fewer)
+        ));
+        let shown: usize = (0..CHARGES.len()).map(|charge| self.better(charge).len()).sum();
+        findings.differences.push(format!(
+            "In the paper muf was better than rms+mlf at moderate jitter, and it asks why. Here muf makes 2 % more in {shown} of {} cases of a charge and a region, so that {}. A charge lengthens the job that is requested, in its own level: that its supplier enqueues it, at the supplier's level, is not in the model, nor does cancellation look at it.",
+            CHARGES.len() * REGIONS.len(),
+            if shown == 0 { "there is nothing to explain, and its advantage is not reproduced" } else { "it is, where it is at all, one of costs" }
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Class;
+    use super::*;
+
+    /// Without costs muf and rms+mlf are equal; with them rm makes more, muf fewer.
+    fn usual() -> Costly {
+        let outcome = |charge: u64, variant: &Variant| {
+            let less = if variant.strategy == Some(Builtin::Rm) { 0 } else { 10 };
+            let cost = if variant.strategy == Some(Builtin::Muf) { charge } else { 0 };
+            let made = 900 - less - cost;
+            Outcome {
+                critical: Class { enqueued: 10_000, made: 10_000, ..Class::default() },
+                noncritical: Class { enqueued: 1000, made, missed: 1000 - made, ..Class::default() },
+                ..Outcome::default()
+            }
+        };
+        let of =
+            |charge: u64| variants().iter().take(PAPERS).map(|variant| vec![outcome(charge, variant); 12]).collect();
+        Costly { all: (0..3).map(of).collect(), duration: Span::from_s(150) }
+    }
+
+    fn failing(change: impl Fn(&mut Charged)) -> Vec<&'static str> {
+        let mut all = usual();
+        change(&mut all.all);
+        let mut findings = Findings::default();
+        all.claims(&mut findings);
+        assert_eq!(findings.claims.len(), 4);
+        all.differences(&mut findings);
+        findings.claims.iter().filter(|claim| claim.holds != Some(true)).map(|claim| claim.name).collect()
+    }
+
+    #[test]
+    fn each_claim_can_fail() {
+        // In the order of variants: rm, muf, rms+mlf, each without cancellation first.
+        assert!(failing(|_| ()).is_empty());
+        assert_eq!(failing(|all| all[0][3][7].noncritical.missed += 1), ["order_gives_muf_nothing"]);
+        assert_eq!(failing(|all| all[1][3][6].noncritical.made = 990), ["costs_give_muf_nothing_at_moderate_jitter"]);
+        assert_eq!(failing(|all| all[2][3][9].noncritical.made = 990), ["costs_give_muf_nothing_at_moderate_jitter"]);
+        assert!(failing(|all| all[2][3][8].noncritical.made = 990).is_empty(), "no jitter there");
+        assert_eq!(failing(|all| all[2][5][11].critical.missed = 1), ["costs_lose_no_critical"]);
+        assert_eq!(failing(|all| all[1][0][6].noncritical.made = 890), ["costs_leave_rm_best_while_feasible"]);
+        assert_eq!(failing(|all| all[2][4][3].noncritical.made = 901), ["costs_leave_rm_best_while_feasible"]);
+    }
+
+    #[test]
+    fn ratios_of_queues_are_those_of_their_latencies() {
+        let papers: Vec<Variant> = variants().into_iter().take(PAPERS).collect();
+        let of = |variant: &Variant| match variant.strategy {
+            Some(Builtin::Muf) => vec![(40.0, 20.0), (60.0, 40.0)],
+            Some(Builtin::RmsMlf) => vec![(20.0, 20.0); 2],
+            _ => vec![(30.0, 10.0); 2],
+        };
+        let latencies = Latencies { all: papers.iter().map(of).collect(), papers };
+        let mut findings = Findings::default();
+        latencies.compared(&mut findings);
+        let measured: Vec<_> = findings.tables[0].rows.iter().map(|row| row.values[1][0].unwrap()).collect();
+        assert_eq!(measured, [2.0, 2.0, 1.0, 100.0 / 60.0, 100.0 / 60.0]);
+        assert!(
+            findings.differences[0].contains("muf is the dearest") && findings.differences[0].contains("300 times")
+        );
+        assert_eq!([median(vec![3.0, 1.0, 2.0]), median(vec![7.0])], [2.0, 7.0]);
+    }
 }

@@ -11,7 +11,7 @@ use takt_model::{Criticality, Span, System, TaskId};
 use takt_run::dispatch::Dispatching;
 use takt_run::event::{Channel, Connected, Full, Options, Outlet, Pattern, Published, entries};
 
-use super::live::After;
+use super::window::After;
 use super::{Comparison, FLUSH, Failure, Row};
 
 /// The type of the events in which values go.
@@ -180,5 +180,32 @@ pub(super) fn table(all: impl Iterator<Item = (String, Replicated)>) -> Comparis
         columns: COLUMNS.map(|(what, _)| what.to_owned()).to_vec(),
         sources: vec!["live"],
         rows: all.map(row).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_windows_add_up_and_are_whole_or_not() {
+        let one =
+            Replicated { written: [8, 4], late: [2, 1], flushes: [5, 1], flushed: 10, missed: 0, came: 10, stale: 0 };
+        let sum: Replicated = [one, one].into_iter().sum();
+        let twice = Replicated { written: [16, 8], late: [4, 2], flushes: [10, 2], flushed: 20, came: 20, ..one };
+        assert_eq!(sum, twice);
+        assert!(sum.is_whole() && sum.critical_late() == 0.25);
+        for broken in [Replicated { came: 9, ..one }, Replicated { stale: 1, ..one }, Replicated { missed: 1, ..one }] {
+            assert!(!broken.is_whole() && ![one, broken].into_iter().sum::<Replicated>().is_whole(), "{broken:?}");
+        }
+        assert_eq!(Replicated::default().critical_late(), 0.0, "none was written");
+    }
+
+    #[test]
+    fn the_table_has_each_count_in_its_column() {
+        let all = Replicated { written: [1, 3], late: [2, 4], flushes: [5, 6], flushed: 7, ..Replicated::default() };
+        let table = table([("rm".to_owned(), all)].into_iter());
+        assert_eq!(table.rows[0].values[0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0].map(Some));
+        assert_eq!(table.columns.len(), 7);
     }
 }

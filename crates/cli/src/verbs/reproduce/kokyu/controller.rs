@@ -1,0 +1,178 @@
+//! What a controller between strategies has to show, which [KOKYU V] leaves open: beside the best single strategy of each region, it keeps as many critical deadlines, and makes nearly as many noncritical ones.
+
+use super::regions::{Best, Outcomes};
+use super::{Comparison, Findings, Outcome, REGIONS, Row, Variant};
+
+/// In per cent of the best single strategy's noncritical deadlines.
+pub(super) const CLOSE: u64 = 98;
+
+/// With cancellation, as the best single strategies are in overload.
+pub(super) const CONTROLLER: Variant = Variant { strategy: None, cancel: true };
+
+/// The controller in a region, and the best single strategy there.
+struct Beside {
+    best: Best,
+    adaptive: Outcome,
+}
+
+impl Beside {
+    fn keeps(&self) -> bool {
+        self.adaptive.critical.missed <= self.best.outcome.critical.missed
+    }
+
+    fn is_close(&self) -> bool {
+        self.adaptive.noncritical.made * 100 >= self.best.outcome.noncritical.made * CLOSE
+    }
+
+    fn percent(&self) -> f64 {
+        100.0 * self.adaptive.noncritical.made as f64 / self.best.outcome.noncritical.made.max(1) as f64
+    }
+}
+
+/// Of all regions, or of none.
+fn beside(all: &Outcomes, best: impl Fn(usize) -> Option<Best>) -> Vec<Beside> {
+    let of = |(region, adaptive): (usize, &Outcome)| Some(Beside { best: best(region)?, adaptive: *adaptive });
+    let each: Vec<Beside> = all.under(CONTROLLER).iter().enumerate().filter_map(of).collect();
+    if each.len() == REGIONS.len() { each } else { Vec::new() }
+}
+
+fn shares(each: &[Beside]) -> String {
+    let one = |(region, of): (usize, &Beside)| format!("{region}: {:.2} % of {}", of.percent(), of.best.name());
+    each.iter().enumerate().map(one).collect::<Vec<_>>().join("; ")
+}
+
+fn missed(each: &[Beside]) -> u64 {
+    each.iter().map(|of| of.adaptive.critical.missed).sum()
+}
+
+/// The best single strategy and the controller, region by region.
+pub(super) fn table(all: &Outcomes, title: &str, findings: &mut Findings) {
+    let row = |(region, of): (usize, &Beside)| {
+        let (best, adaptive) = (&of.best.outcome, &of.adaptive);
+        let counts = [best.critical.missed, adaptive.critical.missed, best.noncritical.made, adaptive.noncritical.made];
+        let values = counts.map(|count| Some(all.rate(count))).into_iter().chain([Some(of.percent())]);
+        Row { name: format!("{region}: {}", of.best.name()), values: vec![values.collect()] }
+    };
+    findings.tables.push(Comparison {
+        title: title.to_owned(),
+        cite: "Fig. 12",
+        unit: "deadlines/s, and per cent",
+        digits: 1,
+        row_head: "region: best single strategy",
+        columns: [
+            "critical missed",
+            "critical missed, adaptive",
+            "noncritical made",
+            "noncritical made, adaptive",
+            "% of the best",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        sources: vec!["simulated"],
+        rows: beside(all, |region| all.best_single(region)).iter().enumerate().map(row).collect(),
+    });
+}
+
+/// Of regions that each begin idle. `long`: they last so long that how they begin, and luck, count for little.
+pub(super) fn claims(all: &Outcomes, long: bool, findings: &mut Findings) {
+    let (papers, singles) = (beside(all, |region| all.best(region)), beside(all, |region| all.best_single(region)));
+    findings.claim(
+        "adaptive_keeps_critical",
+        "not in the paper: the controller, with cancellation, keeps every critical deadline that any single strategy keeps",
+        format!("{} critical deadlines missed, of all regions", missed(&singles)),
+        Some(!singles.is_empty() && singles.iter().all(Beside::keeps)),
+    );
+    if !long {
+        return;
+    }
+    for (name, claim, of) in [
+        (
+            "adaptive_is_close_to_the_papers_best",
+            "not in the paper: the controller makes 98 % or more of the noncritical deadlines of the best of the paper's strategies in each region",
+            papers,
+        ),
+        (
+            "adaptive_is_close_to_the_best",
+            "not in the paper: the same of all single strategies, edf and mlf among them, which know no criticality and yet may keep critical deadlines where the overload is small",
+            singles,
+        ),
+    ] {
+        findings.claim(name, claim, shares(&of), Some(!of.is_empty() && of.iter().all(Beside::is_close)));
+    }
+}
+
+/// Of regions in a row; `long` as there.
+pub(super) fn claims_in_a_row(all: &Outcomes, long: bool, findings: &mut Findings) {
+    let (papers, singles) = (beside(all, |region| all.best(region)), beside(all, |region| all.best_single(region)));
+    findings.claim(
+        "trial_adaptive_keeps_critical",
+        "not in the paper: in a run through the twelve regions in a row, too, the controller, with cancellation, keeps every critical deadline that any single strategy keeps",
+        format!("{} critical deadlines missed, of all regions", missed(&singles)),
+        Some(!singles.is_empty() && singles.iter().all(Beside::keeps)),
+    );
+    findings.claim(
+        "trial_adaptive_is_close_to_the_papers_best",
+        "not in the paper: in that run the controller makes 98 % or more of the noncritical deadlines of the best of the paper's strategies in each region",
+        shares(&papers),
+        Some(!papers.is_empty() && papers.iter().all(Beside::is_close)),
+    );
+    if long {
+        findings.claim(
+            "trial_adaptive_is_close_to_the_best",
+            "not in the paper: in that run the same of all single strategies, edf and mlf among them",
+            shares(&singles),
+            Some(!singles.is_empty() && singles.iter().all(Beside::is_close)),
+        );
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::regions::tests::usual;
+    use super::*;
+
+    #[test]
+    fn each_claim_can_fail() {
+        let failing = |all: &Outcomes, long| {
+            let mut findings = Findings::default();
+            claims(all, long, &mut findings);
+            claims_in_a_row(all, long, &mut findings);
+            assert_eq!(findings.claims.len(), if long { 6 } else { 3 });
+            let failing = findings.claims.iter().filter(|claim| claim.holds != Some(true));
+            failing.map(|claim| claim.name).collect::<Vec<_>>()
+        };
+        assert_eq!(failing(&usual(), true), Vec::<&str>::new());
+        let lost = usual().with(None, true, 9, |outcome| outcome.critical.missed = 1);
+        assert_eq!(failing(&lost, true), ["adaptive_keeps_critical", "trial_adaptive_keeps_critical"]);
+        let few = usual().with(None, true, 9, |outcome| outcome.noncritical.made = 489);
+        let papers = ["adaptive_is_close_to_the_papers_best", "adaptive_is_close_to_the_best"];
+        let trials = ["trial_adaptive_is_close_to_the_papers_best", "trial_adaptive_is_close_to_the_best"];
+        assert_eq!(failing(&few, true), [papers, trials].concat());
+        assert_eq!(failing(&few, false), trials[..1]);
+        // Of 500 98 % are 490.
+        assert!(failing(&usual().with(None, true, 9, |outcome| outcome.noncritical.made = 490), true).is_empty());
+        // One that knows no criticality, and is lucky, is better by more than that.
+        let lucky = usual().with(Some(takt_model::Builtin::Edf), true, 8, |outcome| {
+            (outcome.critical.missed, outcome.noncritical.made) = (0, 511);
+        });
+        assert_eq!(failing(&lucky, true), [papers[1], trials[1]]);
+        assert_worth_it(&lucky, "");
+    }
+
+    /// In no region it misses a critical deadline more than the best single strategy, or makes too few noncritical ones of the best of the paper's, or of all, unless that knows no criticality.
+    pub(in super::super) fn assert_worth_it(all: &Outcomes, replay: &str) {
+        let (papers, singles) = (beside(all, |region| all.best(region)), beside(all, |region| all.best_single(region)));
+        assert_eq!((papers.len(), singles.len()), (REGIONS.len(), REGIONS.len()));
+        for (region, (paper, single)) in papers.iter().zip(&singles).enumerate() {
+            assert!(single.keeps(), "region {region}: {:?}; {replay}", single.adaptive);
+            assert!(paper.is_close(), "region {region}: {:.2} % of {}; {replay}", paper.percent(), paper.best.name());
+            let is_aware = single.best.variants.iter().any(|variant| variant.is_aware());
+            assert!(
+                single.is_close() || !is_aware,
+                "region {region}: {:.2} % of {}; {replay}",
+                single.percent(),
+                single.best.name()
+            );
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What became of jobs and their deadlines, counted from the events of a run as docs/statistics.md defines it: a job that was omitted is cancelled and not missed, though its deadline had
+//! passed while it waited; one that was dropped at its deadline, or whose code failed, is missed; one that found no room is rejected; and a shed leg was never requested.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use takt_log::{CancelCause, Event, JobKey, Sink};
+use takt_model::{Criticality, Span, System, Time};
+
+use super::{FRAME, LEGS};
+
+/// What became of the deadlines of a class of operations.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Class {
+    pub(super) enqueued: u64,
+    pub(super) made: u64,
+    pub(super) missed: u64,
+    pub(super) cancelled: u64,
+    pub(super) rejected: u64,
+}
+
+/// What became of the route legs at a position of their chains.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Leg {
+    pub(super) requested: u64,
+    /// Complete by their own deadlines, which count from their own releases.
+    pub(super) made: u64,
+    /// Complete by the ends of the frames that their chains began in.
+    pub(super) by_frame: u64,
+    /// Requested, and omitted.
+    pub(super) cancelled: u64,
+}
+
+/// A region under a strategy.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Outcome {
+    pub(super) critical: Class,
+    pub(super) noncritical: Class,
+    pub(super) legs: [Leg; LEGS],
+}
+
+impl Outcome {
+    /// Legs of all positions that were complete by their frames' ends.
+    pub(super) fn by_frame(&self) -> u64 {
+        self.legs.iter().map(|leg| leg.by_frame).sum()
+    }
+}
+
+/// In which region a job counts, if in any.
+type Place<'a> = Box<dyn Fn(JobKey) -> Option<usize> + 'a>;
+
+/// Counts, from the events of a run.
+pub(super) struct Counter<'a> {
+    pub(super) system: &'a System,
+    /// By region; one where the whole run is one.
+    pub(super) outcomes: Vec<Outcome>,
+    place: Place<'a>,
+    /// By task: the position in its chain.
+    positions: Vec<Option<usize>>,
+    /// Jobs whose deadlines passed and that are not over.
+    missed: BTreeSet<JobKey>,
+    /// Legs that are not over, and when their frames end.
+    frames: BTreeMap<JobKey, Time>,
+    frame: Span,
+}
+
+impl<'a> Counter<'a> {
+    /// All jobs in one region.
+    pub(super) fn new(system: &'a System) -> Counter<'a> {
+        Counter::placed(system, 1, |_| Some(0))
+    }
+
+    /// Each job in the region that `place` says.
+    pub(super) fn placed(
+        system: &'a System,
+        regions: usize,
+        place: impl Fn(JobKey) -> Option<usize> + 'a,
+    ) -> Counter<'a> {
+        let position = |name: &str| name.strip_prefix("leg-")?.parse::<usize>().ok()?.checked_sub(1);
+        // The application's frame, or what it is here.
+        let first = system.task_by_name("leg-1").and_then(|task| system.tasks.get(task.index()));
+        Counter {
+            system,
+            outcomes: vec![Outcome::default(); regions],
+            place: Box::new(place),
+            positions: system.tasks.iter().map(|task| position(&task.name)).collect(),
+            missed: BTreeSet::new(),
+            frames: BTreeMap::new(),
+            frame: first.map_or(FRAME, |task| task.period),
+        }
+    }
+
+    /// Where the whole run is one region.
+    pub(super) fn outcome(&self) -> Outcome {
+        self.outcomes.first().copied().unwrap_or_default()
+    }
+
+    fn of(&mut self, job: JobKey) -> Option<&mut Outcome> {
+        self.outcomes.get_mut((self.place)(job)?)
+    }
+
+    fn class(&mut self, job: JobKey) -> Option<&mut Class> {
+        let task = self.system.tasks.get(job.task.index());
+        let is_low = task.is_some_and(|task| task.criticality == Criticality::Low);
+        self.of(job).map(|outcome| if is_low { &mut outcome.noncritical } else { &mut outcome.critical })
+    }
+
+    fn leg(&mut self, job: JobKey) -> Option<&mut Leg> {
+        let position = (*self.positions.get(job.task.index())?)?;
+        self.of(job)?.legs.get_mut(position)
+    }
+
+    fn released(&mut self, job: JobKey, chain: Time) {
+        if let Some(class) = self.class(job) {
+            class.enqueued += 1;
+        }
+        let end = chain.saturating_add(self.frame);
+        if let Some(leg) = self.leg(job) {
+            leg.requested += 1;
+            self.frames.insert(job, end);
+        }
+    }
+
+    fn completed(&mut self, job: JobKey, now: Time) {
+        let in_time = !self.missed.remove(&job);
+        if let Some(class) = self.class(job) {
+            class.made += u64::from(in_time);
+        }
+        let in_frame = self.frames.remove(&job).is_some_and(|end| now <= end);
+        if let Some(leg) = self.leg(job) {
+            (leg.made, leg.by_frame) = (leg.made + u64::from(in_time), leg.by_frame + u64::from(in_frame));
+        }
+    }
+
+    fn cancelled(&mut self, job: JobKey, cause: CancelCause) {
+        let was_missed = u64::from(self.missed.remove(&job));
+        self.frames.remove(&job);
+        if let Some(leg) = self.leg(job) {
+            leg.requested = leg.requested.saturating_sub(u64::from(cause == CancelCause::Shed));
+            leg.cancelled += u64::from(cause == CancelCause::Omitted);
+        }
+        let Some(class) = self.class(job) else { return };
+        class.missed -= was_missed;
+        match cause {
+            // Its predecessor would have requested it. (Its release may have been lost.)
+            CancelCause::Shed => class.enqueued = class.enqueued.saturating_sub(1),
+            CancelCause::Omitted => class.cancelled += 1,
+            CancelCause::Rejected => class.rejected += 1,
+            CancelCause::Late | CancelCause::Failed => class.missed += 1,
+        }
+    }
+}
+
+impl Sink for Counter<'_> {
+    fn event(&mut self, _: u32, now: Time, event: &Event) {
+        match *event {
+            Event::Release { job, arrival, parent } => {
+                self.released(job, parent.map_or(arrival, |parent| parent.origin));
+            }
+            Event::Miss { job } => {
+                if let Some(class) = self.class(job) {
+                    class.missed += 1;
+                    self.missed.insert(job);
+                }
+            }
+            Event::Complete { job, .. } => self.completed(job, now),
+            Event::Cancel { job, cause } => self.cancelled(job, cause),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_log::Parent;
+    use takt_model::Builtin;
+
+    use super::super::{Variant, plan};
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO.saturating_add(Span::from_ms(ms))
+    }
+
+    /// What comes of these events of region 3: three legs.
+    fn counted(events: impl Fn(&dyn Fn(&str, u64) -> JobKey) -> Vec<(u64, Event)>) -> Outcome {
+        let plan = plan(3, Variant { strategy: Some(Builtin::Muf), cancel: true }).unwrap();
+        let job = |name: &str, number| JobKey { task: plan.system.task_by_name(name).unwrap(), number };
+        let mut counter = Counter::new(&plan.system);
+        for (ms, event) in events(&job) {
+            counter.event(0, at(ms), &event);
+        }
+        assert!(counter.frames.len() <= 1, "what is over is forgotten");
+        counter.outcome()
+    }
+
+    fn release(job: JobKey, ms: u64) -> (u64, Event) {
+        (ms, Event::Release { job, arrival: at(ms), parent: None })
+    }
+
+    #[test]
+    fn what_is_omitted_after_its_deadline_is_cancelled_and_not_missed() {
+        let outcome = counted(|job| {
+            let [late, omitted, timely] = [0, 1, 2].map(|number| job("leg-1", number));
+            let cause = CancelCause::Omitted;
+            vec![
+                release(late, 4),
+                (54, Event::Miss { job: late }),
+                release(omitted, 54),
+                (60, Event::Complete { job: late, cpu: 0 }),
+                // It waited until after its deadline, and so did nobody else: the simulator tells both.
+                (104, Event::Miss { job: omitted }),
+                release(timely, 104),
+                (105, Event::Cancel { job: omitted, cause }),
+                (150, Event::Cancel { job: timely, cause }),
+            ]
+        });
+        let expected = Class { enqueued: 3, missed: 1, cancelled: 2, ..Class::default() };
+        assert_eq!((outcome.noncritical, outcome.critical), (expected, Class::default()));
+        assert_eq!(outcome.legs[0], Leg { requested: 3, cancelled: 2, ..Leg::default() });
+    }
+
+    #[test]
+    fn other_ends_count_as_the_design_says() {
+        let outcome = counted(|job| {
+            let cancel = |job, cause| Event::Cancel { job, cause };
+            let jobs: Vec<JobKey> = (0..5).map(|number| job("display", number)).collect();
+            let mut events: Vec<(u64, Event)> = jobs.iter().map(|job| release(*job, 0)).collect();
+            events.push((10, cancel(jobs[0], CancelCause::Rejected)));
+            // Dropped at its deadline, with the miss told and without.
+            events.push((50, Event::Miss { job: jobs[1] }));
+            events.push((50, cancel(jobs[1], CancelCause::Late)));
+            events.push((50, cancel(jobs[2], CancelCause::Late)));
+            events.push((51, cancel(jobs[3], CancelCause::Failed)));
+            events.push((52, cancel(jobs[4], CancelCause::Shed)));
+            events.push(release(job("sensors", 0), 60));
+            events.push((61, Event::Complete { job: job("sensors", 0), cpu: 0 }));
+            events
+        });
+        assert_eq!(outcome.noncritical, Class { enqueued: 4, missed: 3, rejected: 1, ..Class::default() });
+        assert_eq!(outcome.critical, Class { enqueued: 1, made: 1, ..Class::default() });
+    }
+
+    #[test]
+    fn a_leg_can_meet_its_own_deadline_and_not_the_frames() {
+        let outcome = counted(|job| {
+            let parent = Some(Parent { hop: 1, origin: at(4) });
+            let [first, second, third] = ["leg-1", "leg-2", "leg-3"].map(|name| job(name, 0));
+            let after = |job, ms| (ms, Event::Release { job, arrival: at(ms), parent });
+            vec![
+                release(first, 4),
+                (20, Event::Complete { job: first, cpu: 0 }),
+                after(second, 20),
+                (54, Event::Complete { job: second, cpu: 0 }),
+                after(third, 54),
+                (55, Event::Complete { job: third, cpu: 0 }),
+                // One that is only requested.
+                release(job("leg-1", 1), 54),
+                after(job("leg-2", 1), 60),
+                (60, Event::Cancel { job: job("leg-2", 1), cause: CancelCause::Shed }),
+            ]
+        });
+        let all = |requested, made, by_frame| Leg { requested, made, by_frame, cancelled: 0 };
+        assert_eq!(outcome.legs[..3], [all(2, 1, 1), all(1, 1, 1), all(1, 1, 0)]);
+        assert_eq!(outcome.by_frame(), 2);
+        assert_eq!(outcome.noncritical, Class { enqueued: 4, made: 3, ..Class::default() });
+    }
+}

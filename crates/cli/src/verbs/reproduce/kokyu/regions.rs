@@ -1,0 +1,388 @@
+//! What came of each region under each strategy: tables, charts, and the paper's claims.
+
+use std::cmp::Reverse;
+
+use takt_model::{Builtin, Span};
+use takt_report::{Form, Series};
+
+use super::{
+    Comparison, Drawn, Findings, Outcome, PAPERS, REGIONS, Row, Variant, figure, is_feasible, is_overloaded, load_ppm,
+    series,
+};
+
+/// A table: what, which figure of the paper, unit, value of a region.
+pub(super) type Told<'a> = (&'a str, &'static str, &'static str, &'a dyn Fn(&Outcome) -> f64);
+
+/// What was counted.
+pub(super) struct Outcomes {
+    pub(super) variants: Vec<Variant>,
+    /// By variant, by region.
+    pub(super) outcomes: Vec<Vec<Outcome>>,
+    /// How long a region lasts.
+    pub(super) each: Span,
+}
+
+/// The best of some variants in a region; several where they are equal in what ranks them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Best {
+    pub(super) variants: Vec<Variant>,
+    pub(super) outcome: Outcome,
+    /// Of how many.
+    among: usize,
+}
+
+impl Best {
+    /// All of them.
+    pub(super) fn name(&self) -> String {
+        if self.variants.len() == self.among {
+            return "all".to_owned();
+        }
+        self.variants.iter().map(|variant| variant.name()).collect::<Vec<_>>().join(" = ")
+    }
+}
+
+/// Numbers of regions, or others, in a sentence.
+pub(super) fn list(all: &[usize]) -> String {
+    match all {
+        [] => "none".to_owned(),
+        all => all.iter().map(usize::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn regions() -> impl Iterator<Item = usize> {
+    0..REGIONS.len()
+}
+
+impl Outcomes {
+    pub(super) fn of(&self, strategy: Builtin, cancel: bool) -> &[Outcome] {
+        self.under(Variant { strategy: Some(strategy), cancel })
+    }
+
+    pub(super) fn under(&self, wanted: Variant) -> &[Outcome] {
+        let at = self.variants.iter().position(|variant| *variant == wanted);
+        at.and_then(|at| self.outcomes.get(at)).map_or(&[], Vec::as_slice)
+    }
+
+    /// How long a region lasts.
+    pub(super) fn seconds(&self) -> f64 {
+        self.each.as_ns() as f64 / 1e9
+    }
+
+    /// In so many of a second.
+    pub(super) fn rate(&self, count: u64) -> f64 {
+        count as f64 / self.seconds()
+    }
+
+    /// The best of the paper's variants in a region: the fewest critical deadlines missed, then the most noncritical ones made.
+    pub(super) fn best(&self, region: usize) -> Option<Best> {
+        self.best_of(region, |at, _| at < PAPERS)
+    }
+
+    /// The same of all single strategies, with cancellation and without.
+    pub(super) fn best_single(&self, region: usize) -> Option<Best> {
+        self.best_of(region, |_, variant| variant.strategy.is_some())
+    }
+
+    fn best_of(&self, region: usize, is_meant: impl Fn(usize, &Variant) -> bool) -> Option<Best> {
+        let meant = self.variants.iter().zip(&self.outcomes).enumerate();
+        let meant = meant.filter(|(at, (variant, _))| is_meant(*at, variant));
+        let here: Vec<(Variant, Outcome)> =
+            meant.filter_map(|(_, (variant, regions))| Some((*variant, *regions.get(region)?))).collect();
+        let rank = |outcome: &Outcome| (outcome.critical.missed, Reverse(outcome.noncritical.made));
+        let (_, outcome) = *here.iter().min_by_key(|(_, outcome)| rank(outcome))?;
+        let equal = here.iter().filter(|(_, other)| rank(other) == rank(&outcome));
+        Some(Best { variants: equal.map(|(variant, _)| *variant).collect(), outcome, among: here.len() })
+    }
+
+    /// Regions in which a variant loses critical deadlines.
+    pub(super) fn losing(&self, variant: Variant) -> Vec<usize> {
+        let missed = self.under(variant).iter().map(|outcome| outcome.critical.missed);
+        missed.enumerate().filter(|(_, missed)| *missed > 0).map(|(region, _)| region).collect()
+    }
+
+    pub(super) fn table(
+        &self,
+        title: &str,
+        cite: &'static str,
+        unit: &'static str,
+        value: impl Fn(&Outcome) -> f64,
+    ) -> Comparison {
+        let rows = (0..REGIONS.len()).map(|region| {
+            let values = self.outcomes.iter().map(|regions| regions.get(region).map(&value)).collect();
+            Row { name: region.to_string(), values: vec![values] }
+        });
+        Comparison {
+            title: title.to_owned(),
+            cite,
+            unit,
+            digits: 1,
+            row_head: "region",
+            columns: self.variants.iter().map(|variant| variant.name()).collect(),
+            sources: vec!["simulated"],
+            rows: rows.collect(),
+        }
+    }
+
+    pub(super) fn tables(&self, findings: &mut Findings) {
+        let rate = |count: u64| self.rate(count);
+        let tables: [Told<'_>; 4] = [
+            ("Requests enqueued", "Fig. 6", "requests/s", &|outcome| {
+                rate(outcome.critical.enqueued + outcome.noncritical.enqueued)
+            }),
+            ("Critical deadlines missed", "Figs. 7 to 9", "deadlines/s", &|outcome| rate(outcome.critical.missed)),
+            ("Noncritical deadlines made", "Figs. 7 to 9", "deadlines/s", &|outcome| rate(outcome.noncritical.made)),
+            ("Noncritical operations cancelled", "Figs. 7 to 9", "operations/s", &|outcome| {
+                rate(outcome.noncritical.cancelled)
+            }),
+        ];
+        for (title, cite, unit, value) in tables {
+            findings.tables.push(self.table(title, cite, unit, value));
+        }
+    }
+
+    pub(super) fn figures(&self, findings: &mut Findings) {
+        let colours: Vec<usize> = (0..self.variants.len()).map(|at| at / 2).collect();
+        let lines = |value: &dyn Fn(&Outcome) -> f64| -> Vec<Series> {
+            let line = |(at, variant): (usize, &Variant)| {
+                let regions = self.outcomes.get(at).map_or(&[][..], Vec::as_slice);
+                let points = regions.iter().enumerate().map(|(region, outcome)| (region as f64, value(outcome)));
+                Series { points: points.collect(), ..series(variant, colours[at]) }
+            };
+            self.variants.iter().enumerate().map(line).collect()
+        };
+        let rate = |count: u64| self.rate(count);
+        let enqueued = lines(&|outcome| rate(outcome.critical.enqueued + outcome.noncritical.enqueued));
+        let title = "Requests enqueued";
+        let caption = "Requests that a chain made; what is shed was never requested.";
+        findings.figures.push(Drawn::of(
+            "fig6.svg",
+            &figure(title, "requests/s", enqueued),
+            format!("Fig. 6: {title}"),
+            caption,
+        ));
+        for (file, cite, strategy, cancel) in [
+            ("fig7.svg", "Fig. 7", Builtin::Muf, true),
+            ("fig8.svg", "Fig. 8", Builtin::Muf, false),
+            ("fig9.svg", "Fig. 9", Builtin::Rm, false),
+        ] {
+            let regions = self.of(strategy, cancel);
+            let line = |name: &str, colour, value: &dyn Fn(&Outcome) -> u64| Series {
+                name: name.to_owned(),
+                points: regions
+                    .iter()
+                    .enumerate()
+                    .map(|(region, outcome)| (region as f64, rate(value(outcome))))
+                    .collect(),
+                form: Form::Line,
+                colour,
+            };
+            let series = vec![
+                line("noncritical made", 0, &|outcome| outcome.noncritical.made),
+                line("critical made", 1, &|outcome| outcome.critical.made),
+                line("noncritical missed", 2, &|outcome| outcome.noncritical.missed),
+                line("critical missed", 3, &|outcome| outcome.critical.missed),
+                line("cancelled", 4, &|outcome| outcome.noncritical.cancelled),
+            ];
+            let name = Variant { strategy: Some(strategy), cancel }.name();
+            let title = format!("Deadlines under {name}");
+            let caption = "Made, missed and cancelled, critical and noncritical.";
+            findings.figures.push(Drawn::of(
+                file,
+                &figure(&title, "operations/s", series),
+                format!("{cite}: {title}"),
+                caption,
+            ));
+        }
+        let made = lines(&|outcome| rate(outcome.noncritical.made));
+        let title = "Noncritical deadlines made";
+        let caption = "What Fig. 12 ranks by, among the strategies that miss no critical deadline in a region.";
+        findings.figures.push(Drawn::of(
+            "fig12.svg",
+            &figure(title, "deadlines/s", made),
+            format!("Fig. 12: {title}"),
+            caption,
+        ));
+    }
+
+    /// What of the paper holds.
+    pub(super) fn claims(&self, findings: &mut Findings) {
+        self.claim_rm(findings);
+        self.claim_hybrids(findings);
+        self.claim_cancellation(findings);
+    }
+
+    fn claim_rm(&self, findings: &mut Findings) {
+        let plain = Variant { strategy: Some(Builtin::Rm), cancel: false };
+        let lost = self.losing(plain);
+        let feasible: Vec<usize> = regions().filter(|region| is_feasible(*region)).collect();
+        let overloaded: Vec<usize> = regions().filter(|region| is_overloaded(*region, self.each)).collect();
+        let loads = regions().map(|region| format!("{:.1}", load_ppm(region) as f64 / 1e4)).collect::<Vec<_>>();
+        findings.claim(
+            "rm_while_feasible",
+            "rm keeps its critical deadlines in the regions whose mean load the CPU has time for, and loses some in each one whose load exceeds that by more than a second's work while it lasts",
+            format!(
+                "mean loads {} % of the CPU by region, so {} are feasible; rm loses critical deadlines in {}, and that exceed the CPU by so much {}",
+                loads.join(", "),
+                list(&feasible),
+                list(&lost),
+                list(&overloaded)
+            ),
+            // The shortest runs have no such region.
+            (!overloaded.is_empty()).then(|| {
+                lost.iter().all(|region| !is_feasible(*region)) && overloaded.iter().all(|region| lost.contains(region))
+            }),
+        );
+        let rm = self.under(plain);
+        let none = |outcome: &Outcome| outcome.critical.missed + outcome.noncritical.missed == 0;
+        let all_met = feasible.iter().all(|region| rm.get(*region).is_some_and(none));
+        let singles = || self.variants.iter().zip(&self.outcomes).filter(|(variant, _)| variant.strategy.is_some());
+        let made = |of: &[Outcome], region: usize| of.get(region).map_or(0, |outcome| outcome.noncritical.made);
+        let where_made = |is: fn(&u64, &u64) -> bool| -> Vec<usize> {
+            let any = |region: &usize| singles().any(|(_, others)| is(&made(others, *region), &made(rm, *region)));
+            feasible.iter().copied().filter(any).collect()
+        };
+        let (more, fewer) = (where_made(u64::gt), where_made(u64::lt));
+        findings.claim(
+            "rm_is_best_while_feasible",
+            "while the mean load is feasible rm meets all deadlines, none of the other single strategies makes more noncritical ones, and some make fewer",
+            format!(
+                "rm meets {} of regions {}; others make more in {}, and fewer in {}",
+                if all_met { "all deadlines" } else { "not all deadlines" },
+                list(&feasible),
+                list(&more),
+                list(&fewer)
+            ),
+            Some(!rm.is_empty() && all_met && more.is_empty() && !fewer.is_empty()),
+        );
+    }
+
+    fn claim_hybrids(&self, findings: &mut Findings) {
+        let aware = self.variants.iter().zip(&self.outcomes).filter(|(variant, _)| variant.is_aware());
+        let misses: u64 = aware.flat_map(|(_, regions)| regions).map(|outcome| outcome.critical.missed).sum();
+        findings.claim(
+            "hybrids_keep_critical",
+            "muf and rms+mlf, with cancellation and without, keep the critical deadlines in all regions (in the paper but for one deadline in region 9)",
+            format!("{misses} critical deadlines missed, of all regions and all four"),
+            Some(misses == 0),
+        );
+        let lost = self.losing(Variant { strategy: Some(Builtin::Rm), cancel: false });
+        let best: Vec<Best> = regions().filter_map(|region| self.best(region)).collect();
+        let told = |(region, best): (usize, &Best)| format!("{region}: {}", best.name());
+        let hybrid = |region: &usize| {
+            best.get(*region).is_some_and(|best| best.variants.iter().all(|variant| variant.is_aware()))
+        };
+        findings.claim(
+            "hybrids_are_best_in_overload",
+            "where rm loses critical deadlines, of the paper's six only strategies that know criticality are best (Fig. 12)",
+            format!("best by region, = where equal: {}", best.iter().enumerate().map(told).collect::<Vec<_>>().join("; ")),
+            Some(!lost.is_empty() && lost.iter().all(hybrid)),
+        );
+    }
+
+    fn claim_cancellation(&self, findings: &mut Findings) {
+        let lost = self.losing(Variant { strategy: Some(Builtin::Rm), cancel: false });
+        let (plain, cancelling) = (self.of(Builtin::Muf, false), self.of(Builtin::Muf, true));
+        let missed = |of: &[Outcome], region: usize| of.get(region).map_or(0, |outcome| outcome.noncritical.missed);
+        let told = |region: &usize| {
+            let (with, without) = (missed(cancelling, *region), missed(plain, *region));
+            format!("{:.1} instead of {:.1} in {region}", self.rate(with), self.rate(without))
+        };
+        findings.claim(
+            "cancellation_reduces_misses",
+            "where rm loses critical deadlines, cancellation reduces the deadlines that muf misses",
+            format!("noncritical ones a second: {}", lost.iter().map(told).collect::<Vec<_>>().join("; ")),
+            Some(!lost.is_empty() && lost.iter().all(|region| missed(cancelling, *region) < missed(plain, *region))),
+        );
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::{Class, variants};
+    use super::*;
+
+    /// As in the paper: rm loses critical deadlines from region 7 on, and makes more noncritical ones in region 6; cancellation helps muf.
+    pub(in super::super) fn usual() -> Outcomes {
+        let outcome = |variant: Variant, region: usize| {
+            let rm = variant.strategy == Some(Builtin::Rm);
+            let aware = variant.is_aware() || variant.strategy.is_none();
+            let lost = if !aware && region > 6 { 50 } else { 0 };
+            let fewer = if variant.is_aware() && region == 6 || region > 6 && !rm && !variant.cancel { 10 } else { 0 };
+            let missed = if region > 6 && !variant.cancel { 30 } else { 0 };
+            Outcome {
+                critical: Class { enqueued: 1000, made: 1000 - lost, missed: lost, ..Class::default() },
+                noncritical: Class { enqueued: 600, made: 500 - fewer - missed, missed, ..Class::default() },
+                ..Outcome::default()
+            }
+        };
+        let of = |variant: &Variant| regions().map(|region| outcome(*variant, region)).collect();
+        let variants = variants();
+        // So long that region 7 is overloaded by more than a second.
+        Outcomes { outcomes: variants.iter().map(of).collect(), variants, each: Span::from_s(100) }
+    }
+
+    impl Outcomes {
+        /// With other counts of a variant in a region.
+        pub(in super::super) fn with(
+            mut self,
+            strategy: Option<Builtin>,
+            cancel: bool,
+            region: usize,
+            change: impl Fn(&mut Outcome),
+        ) -> Outcomes {
+            let at = self.variants.iter().position(|variant| *variant == Variant { strategy, cancel }).unwrap();
+            change(&mut self.outcomes[at][region]);
+            self
+        }
+    }
+
+    fn failing(all: &Outcomes) -> Vec<&'static str> {
+        let mut findings = Findings::default();
+        all.claims(&mut findings);
+        assert_eq!(findings.claims.len(), 5);
+        findings.claims.iter().filter(|claim| claim.holds != Some(true)).map(|claim| claim.name).collect()
+    }
+
+    #[test]
+    fn each_claim_can_fail() {
+        assert_eq!(failing(&usual()), Vec::<&str>::new());
+        let rm = Some(Builtin::Rm);
+        // A critical deadline too many, and too few.
+        let lost = |outcome: &mut Outcome| outcome.critical.missed = 1;
+        let kept = |outcome: &mut Outcome| outcome.critical.missed = 0;
+        assert!(failing(&usual().with(rm, false, 5, lost)).contains(&"rm_while_feasible"));
+        assert_eq!(failing(&usual().with(rm, false, 8, kept)), ["rm_while_feasible"]);
+        let more = |outcome: &mut Outcome| outcome.noncritical.made = 501;
+        assert_eq!(failing(&usual().with(Some(Builtin::Mlf), true, 3, more)), ["rm_is_best_while_feasible"]);
+        let late = |outcome: &mut Outcome| outcome.noncritical.missed = 1;
+        assert_eq!(failing(&usual().with(rm, false, 3, late)), ["rm_is_best_while_feasible"]);
+        assert_eq!(failing(&usual().with(Some(Builtin::RmsMlf), true, 9, lost)), ["hybrids_keep_critical"]);
+        let best = |outcome: &mut Outcome| (outcome.critical.missed, outcome.noncritical.made) = (0, 600);
+        assert_eq!(failing(&usual().with(rm, true, 9, best)), ["hybrids_are_best_in_overload"]);
+        let missing = |outcome: &mut Outcome| outcome.noncritical.missed = 30;
+        assert_eq!(failing(&usual().with(Some(Builtin::Muf), true, 9, missing)), ["cancellation_reduces_misses"]);
+        let mut none_is_better = usual();
+        for (variant, regions) in none_is_better.variants.iter().zip(&mut none_is_better.outcomes) {
+            if variant.is_aware() {
+                regions[6].noncritical.made = 500;
+            }
+        }
+        assert_eq!(failing(&none_is_better), ["rm_is_best_while_feasible"]);
+        // Too short to say.
+        let short = Outcomes { each: Span::from_ms(100), ..usual() };
+        let mut findings = Findings::default();
+        short.claims(&mut findings);
+        assert_eq!(findings.claims[0].holds, None);
+    }
+
+    #[test]
+    fn ties_are_told_as_ties() {
+        let all = usual();
+        assert_eq!(all.best(0).unwrap().name(), "all");
+        assert_eq!(all.best(6).unwrap().name(), "rm = rm, cancel");
+        assert_eq!(all.best(9).unwrap().name(), "muf, cancel = rms+mlf, cancel");
+        let one = all.with(Some(Builtin::Muf), true, 9, |outcome| outcome.noncritical.made += 1);
+        assert_eq!(one.best(9).unwrap().name(), "muf, cancel");
+        assert_eq!(one.losing(Variant { strategy: Some(Builtin::Rm), cancel: false }), [7, 8, 9, 10, 11]);
+    }
+}

@@ -1,0 +1,221 @@
+//! A trial as [KOKYU III-B] has it: the twelve regions in a row, each for a while, under one strategy; what is left of a region goes on in the next one.
+//!
+//! One plan has the operations of all regions. In a region that has no use for one its jobs take a nanosecond and are not counted: legs beyond the region's number, and the additional critical operations
+//! where their execution times do not vary.
+
+use std::sync::Arc;
+
+use takt_log::JobKey;
+use takt_model::draw::Draw;
+use takt_model::system::Trace;
+use takt_model::{Exec, Span, Task, Time};
+use takt_run::dispatch::Plan;
+
+use super::count::Counter;
+use super::regions::{Outcomes, Told};
+use super::{
+    Context, FRAME, Failure, Findings, LEG, LONG, Outcome, REGIONS, Variant, controller, is_feasible, plan, variants,
+    virtually,
+};
+
+/// What a job takes where its operation is not wanted.
+const NOTHING: Span = Span::from_ns(1);
+
+/// What an operation is in a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Fixed,
+    /// An additional critical one.
+    Surrogate,
+    /// At this position of its chain, from 1 on.
+    Leg(u32),
+}
+
+impl Kind {
+    fn of(task: &Task) -> Kind {
+        if task.name.starts_with("surrogate-") {
+            return Kind::Surrogate;
+        }
+        task.name.strip_prefix("leg-").and_then(|leg| leg.parse().ok()).map_or(Kind::Fixed, Kind::Leg)
+    }
+
+    /// Whether a region has it.
+    fn is_in(self, region: usize) -> bool {
+        let (least, most, legs) = REGIONS[region];
+        match self {
+            Kind::Fixed => true,
+            Kind::Surrogate => most > least,
+            Kind::Leg(position) => position <= legs,
+        }
+    }
+}
+
+/// The plan of a trial, and in which region each job falls.
+struct Trial {
+    plan: Plan,
+    each: Span,
+    /// By task: what it is, and when its jobs arrive; those of a leg when their chain's do.
+    tasks: Vec<(Kind, Span, Span)>,
+}
+
+impl Trial {
+    fn new(variant: Variant, each: Span, seed: u64) -> Result<Trial, Failure> {
+        let all = plan(REGIONS.len() - 1, variant)?;
+        // No more legs wait than arrive in regions that have no time for all.
+        let full = (0..REGIONS.len()).filter(|region| !is_feasible(*region)).count() as u64;
+        let wait = u32::try_from((each.as_ns() / FRAME.as_ns()).saturating_mul(full)).unwrap_or(u32::MAX);
+        let mut plan = all.with_backlog(wait.max(1 << 14));
+        let first = plan.system.task_by_name("leg-1").and_then(|leg| plan.system.tasks.get(leg.index()));
+        let frames = first.map_or(Span::ZERO, |leg| leg.offset);
+        let arriving = |task: &Task| match Kind::of(task) {
+            kind @ Kind::Leg(_) => (kind, frames, FRAME),
+            kind => (kind, task.offset, task.period),
+        };
+        let tasks: Vec<(Kind, Span, Span)> = plan.system.tasks.iter().map(arriving).collect();
+        let mut trial = Trial { plan: plan.clone(), each, tasks };
+        for (task, at) in plan.system.tasks.iter_mut().zip(0..) {
+            task.exec = trial.exec(task, at, seed);
+        }
+        trial.plan = plan;
+        Ok(trial)
+    }
+
+    /// How long it is.
+    fn duration(&self) -> Span {
+        Span::from_ns(self.each.as_ns().saturating_mul(REGIONS.len() as u64))
+    }
+
+    fn region(&self, task: usize, number: u64) -> usize {
+        let (_, offset, period) = self.tasks[task];
+        let arrival =
+            Time::ZERO.saturating_add(offset).saturating_add(Span::from_ns(period.as_ns().saturating_mul(number)));
+        ((arrival.as_ns() / self.each.as_ns()) as usize).min(REGIONS.len() - 1)
+    }
+
+    /// Execution times by job number, drawn as those of a region by itself.
+    fn exec(&self, task: &Task, at: usize, seed: u64) -> Exec {
+        let (kind, _, period) = self.tasks[at];
+        if kind == Kind::Fixed {
+            return task.exec.clone();
+        }
+        let draw = Draw::new(seed, &task.name);
+        let within = REGIONS.map(|(least, most, _)| {
+            let exec = Exec::Uniform { min: Span::from_ms(least).max(NOTHING), max: Span::from_ms(most).max(NOTHING) };
+            Task { exec, ..task.clone() }
+        });
+        let time = |number: u64| match (self.region(at, number), kind) {
+            (region, kind) if !kind.is_in(region) => NOTHING,
+            (_, Kind::Leg(_)) => LEG,
+            (region, _) => draw.exec(&within[region], number),
+        };
+        let jobs = self.duration().as_ns() / period.as_ns() + 1;
+        Exec::Trace(Trace { path: String::new(), values: Arc::from((0..jobs).map(time).collect::<Vec<_>>()) })
+    }
+
+    /// In which region a job counts.
+    fn place(&self, job: JobKey) -> Option<usize> {
+        let (kind, ..) = self.tasks.get(job.task.index())?;
+        let region = self.region(job.task.index(), job.number);
+        kind.is_in(region).then_some(region)
+    }
+}
+
+/// By region.
+fn outcomes(variant: Variant, each: Span, seed: u64) -> Result<Vec<Outcome>, Failure> {
+    let trial = Trial::new(variant, each, seed)?;
+    let mut counter = Counter::placed(&trial.plan.system, REGIONS.len(), |job| trial.place(job));
+    virtually(&trial.plan, variant, trial.duration(), seed, &mut counter)?;
+    Ok(counter.outcomes)
+}
+
+/// Under all single strategies and the controller.
+fn all(each: Span, seed: u64, stopped: impl Fn() -> bool) -> Result<Option<Outcomes>, Failure> {
+    let mut all = Outcomes { variants: variants(), outcomes: Vec::new(), each };
+    for variant in &all.variants {
+        if stopped() {
+            return Ok(None);
+        }
+        all.outcomes.push(outcomes(*variant, each, seed)?);
+    }
+    Ok(Some(all))
+}
+
+/// Adds to the findings what comes of a trial under each strategy.
+pub(super) fn add(context: &Context, each: Span, findings: &mut Findings) -> Result<(), Failure> {
+    let Some(all) = all(each, context.seed, || context.stopped())? else { return Ok(()) };
+    let rate = |count: u64| all.rate(count);
+    let tables: [Told<'_>; 2] = [
+        ("In a row: critical deadlines missed", "Fig. 12", "deadlines/s", &|outcome| rate(outcome.critical.missed)),
+        ("In a row: noncritical deadlines made", "Fig. 12", "deadlines/s", &|outcome| rate(outcome.noncritical.made)),
+    ];
+    for (title, cite, unit, value) in tables {
+        findings.tables.push(all.table(title, cite, unit, value));
+    }
+    controller::table(&all, "In a row: the best single strategy and the controller", findings);
+    controller::claims_in_a_row(&all, each >= LONG, findings);
+    findings.differences.push(
+        "The paper's trial runs through its regions in a row. Here that is the second simulation; in the first one, as on the kernel, each region begins idle, so that it can be told what is its own. In a row one plan has the operations of all regions, with the worst-case execution times of the last one; those that a region has no use for take a nanosecond there and are not counted."
+            .to_owned(),
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_model::{Builtin, Criticality};
+
+    use super::super::controller::tests::assert_worth_it;
+    use super::*;
+
+    /// Seeds, and how long a region lasts: more of both in a soak (TAKT_CASES). TAKT_SEED is the first.
+    fn size() -> (std::ops::Range<u64>, Span) {
+        let read = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
+        let (first, cases) = (read("TAKT_SEED").unwrap_or(0), read("TAKT_CASES").unwrap_or(0));
+        let (seeds, each) =
+            if cases >= 10_000 { ((cases / 10_000).clamp(5, 20), Span::from_s(150)) } else { (2, Span::from_s(10)) };
+        (first..first + seeds, each)
+    }
+
+    #[test]
+    fn in_a_row_the_controller_keeps_what_any_keeps_and_is_close_to_the_papers_best() {
+        let (seeds, each) = size();
+        for seed in seeds {
+            let all = all(each, seed, || false).unwrap().unwrap();
+            assert_worth_it(&all, &format!("TAKT_SEED={seed} cargo test -p takt --bin takt in_a_row"));
+        }
+    }
+
+    #[test]
+    fn a_job_takes_what_its_region_says() {
+        let each = Span::from_s(2);
+        let trial = Trial::new(Variant { strategy: Some(Builtin::Muf), cancel: true }, each, 7).unwrap();
+        for (at, task) in trial.plan.system.tasks.iter().enumerate() {
+            let draw = Draw::new(7, &task.name);
+            let (kind, offset, period) = trial.tasks[at];
+            for number in 0..trial.duration().as_ns() / period.as_ns() {
+                let arrival = offset.as_ns() + number * period.as_ns();
+                let region = (arrival / each.as_ns()) as usize;
+                if region >= REGIONS.len() {
+                    continue;
+                }
+                let (least, most, legs) = REGIONS[region];
+                let time = draw.exec(task, number);
+                match kind {
+                    Kind::Fixed => assert_eq!(time, task.wcet),
+                    Kind::Leg(leg) => assert_eq!(time, if leg <= legs { LEG } else { NOTHING }, "{region} {leg}"),
+                    Kind::Surrogate => {
+                        assert!(Span::from_ms(least) <= time.max(NOTHING) && time <= Span::from_ms(most).max(NOTHING));
+                        assert_eq!(task.criticality, Criticality::High);
+                    }
+                }
+                let job = JobKey { task: takt_model::TaskId(at as u32), number };
+                let counts = match kind {
+                    Kind::Fixed => true,
+                    Kind::Leg(leg) => leg <= legs,
+                    Kind::Surrogate => most > 0,
+                };
+                assert_eq!(trial.place(job), counts.then_some(region), "{} {number}", task.name);
+            }
+        }
+    }
+}
