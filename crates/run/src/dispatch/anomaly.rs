@@ -275,6 +275,19 @@ pub enum Anomaly {
         /// What they may have, in millionths of it.
         bound_ppm: u32,
     },
+    /// Noncritical operations that are too much for a CPU.
+    #[error(
+        "noncritical operations need {} of CPU {cpu}, and may have {}; lower their rates or wcets, move some to another CPU, or allow overload",
+        percent(*used_ppm), percent(u64::from(*bound_ppm))
+    )]
+    NoncriticalUtilization {
+        /// The CPU.
+        cpu: u32,
+        /// What they need, in millionths of it, rounded up.
+        used_ppm: u64,
+        /// What they may have, in millionths of it.
+        bound_ppm: u32,
+    },
     /// Operations that are too much for a CPU together.
     #[error(
         "operations need {} of CPU {cpu}, critical ones {} of it, and may have {}; lower their rates or wcets, move some to another CPU, or allow overload",
@@ -388,6 +401,7 @@ impl Anomaly {
     pub fn is_lateness(&self) -> bool {
         match self {
             Anomaly::CriticalUtilization { .. }
+            | Anomaly::NoncriticalUtilization { .. }
             | Anomaly::TotalUtilization { .. }
             | Anomaly::WcetAboveDeadline { .. }
             | Anomaly::Backlog { .. }

@@ -37,11 +37,15 @@ pub(super) fn utilization(placed: &[Placed], limits: &Limits) -> Vec<Anomaly> {
     for (cpu, tasks) in by_cpu {
         let shares = |task: &&Task| (task.wcet.as_ns(), task.period.as_ns());
         let all = Share::sum(tasks.iter().map(shares));
-        let critical = tasks.iter().filter(|task| task.criticality == Criticality::High);
-        let critical = Share::sum(critical.map(shares));
+        let of = |class| Share::sum(tasks.iter().filter(|task| task.criticality == class).map(shares));
+        let (critical, noncritical) = (of(Criticality::High), of(Criticality::Low));
         let bound_ppm = limits.critical_utilization_ppm;
         if critical.exceeds_ppm(bound_ppm.into()) {
             anomalies.push(Anomaly::CriticalUtilization { cpu, used_ppm: critical.ppm_up(), bound_ppm });
+        }
+        let bound_ppm = limits.noncritical_utilization_ppm;
+        if let Some(bound_ppm) = bound_ppm.filter(|bound| noncritical.exceeds_ppm((*bound).into())) {
+            anomalies.push(Anomaly::NoncriticalUtilization { cpu, used_ppm: noncritical.ppm_up(), bound_ppm });
         }
         if let Some(bound_ppm) = limits.total_utilization_ppm.filter(|bound| all.exceeds_ppm((*bound).into())) {
             let (used_ppm, critical_ppm) = (all.ppm_up(), critical.ppm_up());

@@ -24,6 +24,8 @@ pub struct Limits {
     pub priorities: RangeInclusive<u8>,
     /// What critical operations may need of each CPU, in parts per million of it. Default: all.
     pub critical_utilization_ppm: u32,
+    /// What noncritical operations may need of each CPU, in parts per million of it. Default: `None`, any overload.
+    pub noncritical_utilization_ppm: Option<u32>,
     /// What all operations may need of each CPU together, in parts per million of it. Default: `None`, any overload.
     pub total_utilization_ppm: Option<u32>,
     /// Threads that serve a level on each CPU, at least 1: more than one lets the level go on while one of its jobs sleeps.
@@ -32,7 +34,13 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { priorities: 1..=48, critical_utilization_ppm: 1_000_000, total_utilization_ppm: None, threads: 1 }
+        Limits {
+            priorities: 1..=48,
+            critical_utilization_ppm: 1_000_000,
+            noncritical_utilization_ppm: None,
+            total_utilization_ppm: None,
+            threads: 1,
+        }
     }
 }
 

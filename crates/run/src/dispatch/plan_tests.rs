@@ -166,6 +166,12 @@ fn an_overload_of_noncritical_operations_is_allowed() {
     assert_eq!(planned(&operations, Builtin::Muf).levels.len(), 2);
     let limits = Limits { total_utilization_ppm: Some(1_600_000), ..Limits::default() };
     assert!(operations.compute(&Builtin::Muf.strategy(), &limits).is_ok(), "exactly what is allowed");
+    let limits = Limits { noncritical_utilization_ppm: Some(799_999), ..Limits::default() };
+    let anomalies = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap_err();
+    assert_eq!(
+        anomalies.to_string(),
+        "noncritical operations need 80 % of CPU 0, and may have 79.9999 %; lower their rates or wcets, move some to another CPU, or allow overload"
+    );
 }
 
 #[test]
@@ -452,7 +458,7 @@ fn strategies() -> impl proptest::strategy::Strategy<Value = Strategy> {
 }
 
 /// What must be wrong with a set by a look at each pair, path, level and release; by kind.
-fn obvious(set: &Operations, strategy: &Strategy, limits: &Limits) -> [bool; 5] {
+fn obvious(set: &Operations, strategy: &Strategy, limits: &Limits) -> [bool; 6] {
     let all = &set.operations;
     let find = |name: &String| all.iter().position(|other| other.name == *name);
     // Periods by walking back from each, for as many steps as there are operations.
@@ -488,6 +494,9 @@ fn obvious(set: &Operations, strategy: &Strategy, limits: &Limits) -> [bool; 5] 
     let critical = (0..set.cpus).any(|cpu| load(cpu, false) > full(limits.critical_utilization_ppm));
     let total =
         limits.total_utilization_ppm.is_some_and(|bound| (0..set.cpus).any(|cpu| load(cpu, true) > full(bound)));
+    let noncritical = |cpu| load(cpu, true) - load(cpu, false);
+    let noncritical =
+        limits.noncritical_utilization_ppm.is_some_and(|bound| (0..set.cpus).any(|cpu| noncritical(cpu) > full(bound)));
     let key = |at: usize| {
         let one = &all[at];
         let period = periods[at].unwrap_or_default().as_ns();
@@ -513,7 +522,7 @@ fn obvious(set: &Operations, strategy: &Strategy, limits: &Limits) -> [bool; 5] 
     levels.dedup();
     let few = 1 + levels.len() + usize::from(strategy.name == "mine" && all.len() > 1) > limits.priorities.len();
     let few = few && !structure;
-    [structure, late, critical && !structure, total && !structure, few]
+    [structure, late, critical && !structure, noncritical && !structure, total && !structure, few]
 }
 
 proptest! {
@@ -521,11 +530,12 @@ proptest! {
 
     #[test]
     fn a_plan_comes_out_where_nothing_obvious_is_wrong(set in sets(), strategy in strategies(), few in 2..6u8, bound in 1..5u32) {
-        let total = (bound < 4).then_some(bound * 500_000);
+        let (total, low) = ((bound < 4).then_some(bound * 500_000), (bound > 1).then_some(bound * 200_000));
         let limits = Limits {
-            priorities: 1..=few, critical_utilization_ppm: bound * 250_000, total_utilization_ppm: total, ..Limits::default()
+            priorities: 1..=few, critical_utilization_ppm: bound * 250_000, total_utilization_ppm: total,
+            noncritical_utilization_ppm: low, ..Limits::default()
         };
-        let [structure, late, critical, total, few] = obvious(&set, &strategy, &limits);
+        let [structure, late, critical, noncritical, total, few] = obvious(&set, &strategy, &limits);
         let plan = set.compute(&strategy, &limits);
         let anomalies = plan.as_ref().err().map_or(&[][..], |anomalies| &anomalies.0);
         prop_assert!(plan.is_ok() || !anomalies.is_empty());
@@ -538,6 +548,7 @@ proptest! {
         if !structure {
             prop_assert_eq!(told(|one| matches!(one, Anomaly::WcetAboveDeadline { .. })), late);
             prop_assert_eq!(told(|one| matches!(one, Anomaly::CriticalUtilization { .. })), critical);
+            prop_assert_eq!(told(|one| matches!(one, Anomaly::NoncriticalUtilization { .. })), noncritical);
             prop_assert_eq!(told(|one| matches!(one, Anomaly::TotalUtilization { .. })), total);
             prop_assert_eq!(told(|one| matches!(one, Anomaly::TooFewPriorities { .. })), few);
             let system = set.to_system(&strategy).unwrap();
