@@ -83,6 +83,14 @@ impl Adaptive {
         }
     }
 
+    /// Back to calm after each whole window at whose end no critical job is past its last safe instant, whatever the load: so noncritical work gets in overload, too, what time
+    /// critical work has to spare, as under dual priority scheduling, at the price of up to one switch there and back a window. The argument why no critical deadline is lost does
+    /// not ask when calm comes back; the dwell still doubles while calm does not last.
+    #[must_use]
+    pub fn reclaiming(self, window: Span) -> Adaptive {
+        Adaptive { window, load_ppm: 1_000_000, dwell: 1, ..self }
+    }
+
     /// With the longest response of a critical operation under the guard.
     #[must_use]
     pub fn response(mut self, operation: &str, response: Span) -> Adaptive {
