@@ -1,7 +1,7 @@
 //! What the threads of a dispatcher share, built from its plan and handlers before any of them is there.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use takt_model::{Span, Task, TaskId, Time};
@@ -92,6 +92,7 @@ pub(super) fn build(
             .collect(),
         controller: adaptive.map(|law| PiMutex::new(Controller::new(law, node))),
         refused: AtomicU64::new(0),
+        holds: AtomicUsize::new(0),
     });
     Ok(Built { shared, lanes, workers })
 }

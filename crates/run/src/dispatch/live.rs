@@ -5,7 +5,7 @@
 //! a switch of plans, which takes them in order. A level's thread asks for a job only when it has the CPU: the kernel decides which level goes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use takt_linux::thread::Tid;
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) controller: Option<PiMutex<Controller>>,
     /// Changes of a priority that the kernel refused.
     pub(crate) refused: AtomicU64,
+    /// The plan in force, for those who need not be exact about when it changes.
+    pub(crate) holds: AtomicUsize,
 }
 
 /// One CPU.
@@ -222,6 +224,23 @@ struct Wakes {
     timer: bool,
 }
 
+/// What whoever pushed has still to do, of one CPU: to wake whom it concerns. Announced: the next one that leaves the CPU's lock does it where this one loses its own CPU before.
+#[must_use]
+pub(crate) struct Owed {
+    pub(crate) cpu: u32,
+    wakes: Wakes,
+    ended: bool,
+}
+
+impl Owed {
+    /// Of the same CPU.
+    pub(crate) fn and(self, other: Owed) -> Owed {
+        let wakes =
+            Wakes { levels: self.wakes.levels | other.wakes.levels, timer: self.wakes.timer || other.wakes.timer };
+        Owed { wakes, ended: self.ended || other.ended, ..self }
+    }
+}
+
 /// The places of the ones, from the lowest.
 fn bits(mut set: u128) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
@@ -282,7 +301,14 @@ impl Station {
     }
 
     /// Follows up what ended, frees the lock, and wakes whom it concerns; whether what ended concerns other CPUs, too.
-    fn hand_back(&self, mut held: PiGuard<'_, Held>) -> bool {
+    fn hand_back(&self, held: PiGuard<'_, Held>) -> bool {
+        let (wakes, ended) = self.put_back(held);
+        self.wake(wakes);
+        ended
+    }
+
+    /// The same without the wake-ups: they are announced.
+    fn put_back(&self, mut held: PiGuard<'_, Held>) -> (Wakes, bool) {
         let last = held.last;
         if held.stopping.is_none() {
             held.core.settle(last);
@@ -292,8 +318,7 @@ impl Station {
         let ended = held.core.has_ended();
         self.announce(&held, wakes);
         drop(held);
-        self.wake(wakes);
-        ended
+        (wakes, ended)
     }
 
     /// Jobs of these operations that run were dropped: their code is to notice.
@@ -322,6 +347,21 @@ impl Shared {
 
     /// A job pushed by the program. `named` is told its number, and the oldest that may still run, before anyone can run it.
     pub(crate) fn push(&self, place: Place, named: impl FnOnce(u64, u64)) -> Result<u64, PushError> {
+        let mut owed = None;
+        let pushed = self.push_quietly(place, named, &mut owed);
+        if let Some(owed) = owed {
+            self.pay(owed);
+        }
+        pushed
+    }
+
+    /// The same for one that has more to push before anyone of this CPU is woken.
+    pub(crate) fn push_quietly(
+        &self,
+        place: Place,
+        named: impl FnOnce(u64, u64),
+        owed: &mut Option<Owed>,
+    ) -> Result<u64, PushError> {
         let station = self.stations.get(place.cpu as usize).ok_or(PushError::Stopped)?;
         if self.go.load(Ordering::Acquire) != GO_RUN {
             return Err(PushError::Stopped);
@@ -338,8 +378,23 @@ impl Shared {
         if let Ok(number) = pushed {
             named(number, held.core.oldest(place.slot));
         }
-        self.leave(place.cpu, station, held);
+        let (wakes, ended) = station.put_back(held);
+        let new = Owed { cpu: place.cpu, wakes, ended };
+        *owed = Some(match owed.take() {
+            Some(owed) => owed.and(new),
+            None => new,
+        });
         pushed.map_err(|rejected| rejected.told(now))
+    }
+
+    /// Does what a push left to do.
+    pub(crate) fn pay(&self, owed: Owed) {
+        if let Some(station) = self.stations.get(owed.cpu as usize) {
+            station.wake(owed.wakes);
+        }
+        if owed.ended {
+            self.settle(1 << owed.cpu);
+        }
     }
 
     /// Frees the lock of a CPU, wakes whom it concerns, and tells those that follow on other CPUs what ended.
@@ -418,6 +473,7 @@ impl Shared {
         let locked = held.now(self.epoch());
         *now = locked.max(*now);
         self.switch_from(cpu + 1, plan, now, switched);
+        self.holds.store(plan, Ordering::Relaxed);
         let held = &mut *held;
         held.last = *now;
         let mut changes = std::mem::take(&mut held.changes);
@@ -730,26 +786,5 @@ impl Job<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::live_model::model;
-    use super::*;
-
-    #[test]
-    fn what_is_announced_stands_until_nobody_of_the_level_sleeps() {
-        let checked = || {
-            let model = model();
-            let station = &model.built.shared.stations[0];
-            let mut held = station.held.lock();
-            let mut announced = |levels, idle: [u32; 2]| {
-                held.idle[..2].copy_from_slice(&idle);
-                station.announce(&held, Wakes { levels, timer: false });
-                station.pending[0].load(Ordering::Acquire)
-            };
-            assert_eq!(announced(0b11, [1, 2]), 0b11);
-            assert_eq!(announced(0, [1, 1]), 0b11, "the waker may have lost its CPU before it woke anyone");
-            assert_eq!(announced(0, [0, 1]), 0b10, "its only thread is awake");
-            assert_eq!(announced(0b01, [1, 0]), 0b01);
-        };
-        shuttle::check_random(checked, 1);
-    }
-}
+#[path = "live_tests.rs"]
+mod tests;

@@ -73,7 +73,7 @@ pub use adaptive::{Adaptive, notes_of_guard};
 pub use anomaly::{Anomalies, Anomaly};
 pub use error::{PushError, StartError, StopError};
 pub use late::{Cause, Disturbance, Late};
-pub(crate) use live::IDLE_MAX;
+pub(crate) use live::{IDLE_MAX, Owed};
 pub use live::{Job, Switched};
 pub use mode::OperatingMode;
 pub use operation::{Arrives, Operation, Operations};

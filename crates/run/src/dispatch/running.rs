@@ -22,7 +22,7 @@ use super::core::{Counts, LEVELS_MAX, Place};
 use super::error::{PushError, StartError, StopError};
 use super::evidence::Watched;
 use super::late::Late;
-use super::live::{Handler, Job, Shared, Station, Switched};
+use super::live::{Handler, Job, Owed, Shared, Station, Switched};
 use super::plan::{Plan, Row};
 use super::told::Merger;
 use crate::Recorded;
@@ -244,8 +244,24 @@ impl Handle {
     }
 
     /// The same; `named` is told the job's number, and the oldest that may still run, before anyone can run it.
+    #[cfg(feature = "tokio")]
     pub(crate) fn push_with(&self, named: impl FnOnce(u64, u64)) -> Result<u64, PushError> {
         self.shared.push(self.place, named)
+    }
+
+    /// The same, but nobody is woken before [`Handle::pay`].
+    pub(crate) fn push_quietly(&self, named: impl FnOnce(u64, u64), owed: &mut Option<Owed>) -> Result<u64, PushError> {
+        self.shared.push_quietly(self.place, named, owed)
+    }
+
+    /// Wakes whom a push concerns, on a CPU of this dispatcher.
+    pub(crate) fn pay(&self, owed: Owed) {
+        self.shared.pay(owed);
+    }
+
+    /// Which plan holds about now.
+    pub(crate) fn holds(&self) -> usize {
+        self.shared.holds.load(Ordering::Relaxed)
     }
 
     /// Whether no job starts any more.

@@ -9,6 +9,7 @@ use takt_model::{Arrival, Span, Time};
 
 use super::carrier::{Inlet, Out, Outlet};
 use super::error::{ConnectError, EventError, SubscribeError};
+use super::fanout::{Order, Target, Wakes};
 use super::filter::{Head, Pattern};
 use super::inbox::{Event, Inbox, Offered, RESERVED, SLOTS_MAX, SPARE, Stored, Subscription};
 use super::lane::Lane;
@@ -65,6 +66,17 @@ pub struct Pushed {
     pub unsent: usize,
 }
 
+impl Pushed {
+    fn count(&mut self, offered: Offered) {
+        match offered {
+            Offered::Passed => {}
+            Offered::Kept => self.kept += 1,
+            Offered::Taken => self.taken += 1,
+            Offered::Rejected => self.rejected += 1,
+        }
+    }
+}
+
 type Observer = Arc<dyn Fn(&str, Change) + Send + Sync>;
 
 pub(super) struct Inner {
@@ -98,6 +110,9 @@ pub(super) struct Live {
     lanes: Vec<Lane>,
     outlets: Vec<Arc<Out>>,
     consumers: Vec<(Arc<Inbox>, Handle)>,
+    order: Order,
+    /// The kernel's numbers of the plan's CPUs.
+    cpus: Vec<u32>,
     clock: Epoch,
     /// A futex of the thread of timeouts.
     timer: Word,
@@ -123,37 +138,52 @@ impl Live {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Offers an event to all consumers in the order in which they subscribed. `now` is about the present time.
+    /// Offers an event to all consumers, in the [order](Order) of the plan in force. `now` is about the present time.
     pub(super) fn offer(&self, head: &Head, payload: &[u8], now: Time) -> Pushed {
+        self.serve(head, payload, now, false)
+    }
+
+    fn serve(&self, head: &Head, payload: &[u8], now: Time, leaves: bool) -> Pushed {
         if let Some(history) = &self.history {
             history.lock().remember(head, payload);
         }
         let mut pushed = Pushed { number: head.number, ..Pushed::default() };
-        let mut next = Time::MAX;
-        for (inbox, handle) in &self.consumers {
-            let (offered, due) = inbox.offer(head, payload, handle, now);
-            match offered {
-                Offered::Passed => {}
-                Offered::Kept => pushed.kept += 1,
-                Offered::Taken => pushed.taken += 1,
-                Offered::Rejected => pushed.rejected += 1,
+        let (mut next, mut wakes) = (Time::MAX, Wakes::default());
+        let plan = self.consumers.first().map_or(0, |(_, handle)| handle.holds());
+        for target in self.order.under(plan) {
+            match *target {
+                Target::Consumer(at) => {
+                    let Some((inbox, handle)) = self.consumers.get(at) else { continue };
+                    let (offered, due) = inbox.offer(head, payload, handle, now, &mut wakes);
+                    pushed.count(offered);
+                    next = due.map_or(next, |due| due.min(next));
+                }
+                Target::Direct(at) | Target::Patient(at) if leaves => {
+                    let Some(lane) = self.lanes.get(at).filter(|lane| lane.wants(head)) else { continue };
+                    // Those so far are more important.
+                    self.wake(next, &mut wakes);
+                    let outcome = lane.push(self, head, payload);
+                    pushed.sent += outcome.sent;
+                    pushed.unsent += outcome.dropped;
+                }
+                Target::Direct(_) | Target::Patient(_) => {}
             }
-            next = due.map_or(next, |due| due.min(next));
         }
+        self.wake(next, &mut wakes);
+        pushed
+    }
+
+    /// The thread of timeouts first, where it is to look before it would: who is woken then may take this thread's CPU.
+    fn wake(&self, next: Time, wakes: &mut Wakes<'_>) {
         if next.as_ns() < self.until.load(Ordering::Acquire) {
             self.rouse();
         }
-        pushed
+        wakes.wake(&self.cpus);
     }
 
     /// The same, and to other nodes.
     fn push(&self, head: &Head, payload: &[u8]) -> Pushed {
-        let mut pushed = self.offer(head, payload, head.sent);
-        for lane in self.lanes.iter().filter(|lane| lane.wants(head)) {
-            let outcome = lane.push(self, head, payload);
-            pushed.sent += outcome.sent;
-            pushed.unsent += outcome.dropped;
-        }
+        let mut pushed = self.serve(head, payload, head.sent, true);
         for outlet in self.outlets.iter().filter(|outlet| outlet.wants(head)) {
             let kept = outlet.push(head, payload, self);
             pushed.sent += usize::from(kept);
@@ -183,7 +213,9 @@ impl Live {
             self.until.store(u64::MAX, Ordering::SeqCst);
             let now = self.now();
             for (inbox, handle) in &self.consumers {
-                inbox.pass_time(handle, now);
+                let mut wakes = Wakes::default();
+                inbox.pass_time(handle, now, &mut wakes);
+                wakes.wake(&self.cpus);
             }
             let next = self.consumers.iter().filter_map(|(inbox, _)| inbox.next_time()).min().unwrap_or(Time::MAX);
             let until = next.min(now.saturating_add(IDLE_MAX));
@@ -313,7 +345,10 @@ impl Channel {
             // Its times are from another zero.
             self.inner.history.lock().forget();
         }
+        let names: Vec<&str> = consumers.iter().map(|(inbox, _)| inbox.operation.as_str()).collect();
         let live = Arc::new(Live {
+            order: Order::of(dispatching.plan(), &names, &lanes),
+            cpus: dispatching.cpus().to_vec(),
             number: self.inner.connections.fetch_add(1, Ordering::Relaxed),
             history: (self.inner.options.history > 0).then(|| self.inner.history.clone()),
             lanes,
@@ -544,8 +579,8 @@ impl Supplier {
         self.push_on(kind, payload, Terms { ttl, ..Terms::default() })
     }
 
-    /// Pushes an event on these terms. It is offered to all consumers in the order in which they subscribed, and then sent to the other
-    /// nodes that are to have it ([`Level::sends`](super::Level::sends)); whether that may wait is for the level to say ([`Sending`](super::Sending)).
+    /// Pushes an event on these terms. It is offered to all consumers and sent to the other nodes that are to have it ([`Level::sends`](super::Level::sends)), the
+    /// more important first; whether that may wait is for the level to say ([`Sending`](super::Sending)). No consumer is woken before those that are as important have it.
     ///
     /// # Errors
     /// The payload is too long, the type is one of the channel's own, or the channel is not connected.

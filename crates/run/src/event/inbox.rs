@@ -8,6 +8,7 @@ use takt_model::{Span, Time};
 
 use super::channel::{Change, Inner, checked};
 use super::error::SubscribeError;
+use super::fanout::Wakes;
 use super::filter::{Correlator, Head};
 use super::quality::{Asked, Keep, Quality};
 use crate::dispatch::{Handle, Job, PushError};
@@ -292,29 +293,36 @@ impl Inbox {
     }
 
     /// Sees to what has come by time.
-    pub(super) fn pass_time(&self, handle: &Handle, now: Time) {
-        self.catch_up(&mut self.state.lock(), handle, now);
+    pub(super) fn pass_time<'a>(&self, handle: &'a Handle, now: Time, wakes: &mut Wakes<'a>) {
+        self.catch_up(&mut self.state.lock(), handle, now, wakes);
     }
 
-    fn catch_up(&self, state: &mut State, handle: &Handle, now: Time) {
+    fn catch_up<'a>(&self, state: &mut State, handle: &'a Handle, now: Time, wakes: &mut Wakes<'a>) {
         while let Some(due) = state.next_time().filter(|due| *due <= now) {
             if let Some(early) = state.early.filter(|early| early.until == due) {
-                self.push_early(early, state, handle, now);
+                self.push_early(early, state, handle, now, wakes);
                 continue;
             }
             let taken = state.correlator.pass_time(due);
             keep(state, taken.leaves, &of_time(due), &[]);
             if taken.complete {
                 let leaves = state.correlator.collect_due(due, now);
-                let _ = self.complete(leaves, None, state, handle, now);
+                let _ = self.complete(leaves, None, state, handle, now, wakes);
             }
         }
     }
 
     /// An event; what has come by time before it is seen to first. Also when time itself may be what it waits for then.
-    pub(super) fn offer(&self, head: &Head, payload: &[u8], handle: &Handle, now: Time) -> (Offered, Option<Time>) {
+    pub(super) fn offer<'a>(
+        &self,
+        head: &Head,
+        payload: &[u8],
+        handle: &'a Handle,
+        now: Time,
+        wakes: &mut Wakes<'a>,
+    ) -> (Offered, Option<Time>) {
         let mut state = self.state.lock();
-        self.catch_up(&mut state, handle, now);
+        self.catch_up(&mut state, handle, now, wakes);
         if state.suspended {
             count(&self.tally.suspended);
             return (Offered::Passed, None);
@@ -327,7 +335,7 @@ impl Inbox {
         }
         let offered = if taken.complete {
             let head = &state.asked.of_event(head);
-            self.complete(leaves, alone.then_some((head, payload)), &mut state, handle, now)
+            self.complete(leaves, alone.then_some((head, payload)), &mut state, handle, now, wakes)
         } else if taken.leaves == 0 {
             Offered::Passed
         } else {
@@ -337,7 +345,15 @@ impl Inbox {
     }
 
     /// The filter is complete, with what is kept, or with the last event alone.
-    fn complete(&self, leaves: u64, last: Last<'_>, state: &mut State, handle: &Handle, now: Time) -> Offered {
+    fn complete<'a>(
+        &self,
+        leaves: u64,
+        last: Last<'_>,
+        state: &mut State,
+        handle: &'a Handle,
+        now: Time,
+        wakes: &mut Wakes<'a>,
+    ) -> Offered {
         count(&self.tally.complete);
         let latest = state.asked.keep == Keep::Latest;
         if let Some(early) = state.early {
@@ -346,7 +362,7 @@ impl Inbox {
             state.put_off(Early { leaves, ..early }, last);
             return Offered::Taken;
         }
-        match self.push(Set { leaves, kept: &state.kept, last }, latest, handle) {
+        match self.push(Set { leaves, kept: &state.kept, last }, latest, handle, wakes) {
             Ok(()) => Offered::Taken,
             Err(PushError::TooEarly { wait }) if latest => {
                 let until = now.saturating_add(wait);
@@ -361,9 +377,10 @@ impl Inbox {
     }
 
     /// The time of a set has come that was put off.
-    fn push_early(&self, early: Early, state: &mut State, handle: &Handle, now: Time) {
+    fn push_early<'a>(&self, early: Early, state: &mut State, handle: &'a Handle, now: Time, wakes: &mut Wakes<'a>) {
         state.early = None;
-        match self.push(Set { leaves: early.leaves, kept: &state.early_events, last: None }, true, handle) {
+        let set = Set { leaves: early.leaves, kept: &state.early_events, last: None };
+        match self.push(set, true, handle, wakes) {
             Ok(()) => {}
             // Another push came before it, or another mode has greater distances.
             Err(PushError::TooEarly { wait }) => {
@@ -375,7 +392,13 @@ impl Inbox {
     }
 
     /// A set waits in a slot for the job that is pushed; or, where one may be `replaced` that waits, for that one's.
-    fn push(&self, set: Set<'_>, replaced: bool, handle: &Handle) -> Result<(), PushError> {
+    fn push<'a>(
+        &self,
+        set: Set<'_>,
+        replaced: bool,
+        handle: &'a Handle,
+        wakes: &mut Wakes<'a>,
+    ) -> Result<(), PushError> {
         let (at, slot) = self.take_slot(handle).ok_or(PushError::Full)?;
         {
             let mut events = slot.events.lock();
@@ -389,7 +412,7 @@ impl Inbox {
             slot.job.store(key(handle.dispatching(), number), Ordering::Release);
             self.forget(|job| is_gone(job, key(handle.dispatching(), oldest)));
         };
-        let pushed = handle.push_with(named);
+        let pushed = wakes.push(handle, named);
         if pushed.is_err() {
             self.release(at);
         }

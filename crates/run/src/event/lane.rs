@@ -135,6 +135,11 @@ impl Lane {
         self.outbox.is_some()
     }
 
+    /// Whether a push may wait for the network.
+    pub(super) fn may_block(&self) -> bool {
+        self.sending.may_block()
+    }
+
     /// Whether an event that was pushed here goes to the peers.
     pub(super) fn wants(&self, head: &Head) -> bool {
         self.sends.iter().any(|pattern| pattern.has(head))

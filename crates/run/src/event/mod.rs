@@ -38,6 +38,7 @@
 mod carrier;
 mod channel;
 mod error;
+mod fanout;
 mod filter;
 mod inbox;
 mod lane;
