@@ -103,7 +103,7 @@ impl Pattern {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Filter {
-    /// One event. While its group waits for others a newer one takes its place, unless a sequence or a negation around it is complete.
+    /// One event. While its group waits for others a newer one takes its place, unless a sequence or a negation around it is complete; and once it has expired, the group waits for one anew.
     One(Pattern),
     /// All of these, in any order. One event can be what several wait for.
     All(Vec<Filter>),
@@ -217,6 +217,8 @@ struct Node {
     mark: Option<Time>,
     /// Of `Sequence`: the child that it waits for.
     at: usize,
+    /// Of `One`: when its event is of no use any more.
+    expires: Time,
 }
 
 impl Node {
@@ -240,11 +242,13 @@ enum Of {
 
 /// A filter at work.
 ///
-/// Whoever holds it calls [`Correlator::pass_time`] first, whenever it looks: what falls due at an instant comes before the events of that instant.
+/// Whoever holds it calls [`Correlator::pass_time`] and [`Correlator::expire`] first, whenever it looks: what falls due at an instant comes before the events of that instant.
 #[derive(Clone, Debug)]
 pub struct Correlator {
     nodes: Vec<Node>,
     leaves: usize,
+    /// No event that is kept expires before this.
+    soonest: Time,
 }
 
 /// What an event was for a filter.
@@ -260,7 +264,7 @@ impl Correlator {
     /// Begins to wait at `now`. The filter must not be [wrong](Filter::wrong).
     #[must_use]
     pub fn new(filter: &Filter, now: Time) -> Correlator {
-        let mut this = Correlator { nodes: Vec::new(), leaves: 0 };
+        let mut this = Correlator { nodes: Vec::new(), leaves: 0, soonest: Time::MAX };
         this.add(filter);
         this.reset(0, now);
         this
@@ -282,7 +286,16 @@ impl Correlator {
             Filter::Timeout(span) => (Of::Timeout(*span), &[]),
         };
         let (place, leaf) = (self.nodes.len(), self.leaves);
-        self.nodes.push(Node { of, end: 0, leaf, done: false, since: Time::ZERO, mark: None, at: 0 });
+        self.nodes.push(Node {
+            of,
+            end: 0,
+            leaf,
+            done: false,
+            since: Time::ZERO,
+            mark: None,
+            at: 0,
+            expires: Time::MAX,
+        });
         if children.is_empty() {
             self.leaves += 1;
         }
@@ -340,9 +353,65 @@ impl Correlator {
         let mut taken = Taken::default();
         while !taken.complete {
             let Some(due) = self.next_time().filter(|due| *due <= now) else { break };
+            if self.expire(due) {
+                // Another time may be due before that.
+                continue;
+            }
             taken.complete = self.time(0, due, &mut taken.leaves);
         }
         taken
+    }
+
+    /// Takes back what has expired before `now` of the events that are kept for a group: their places wait anew, a sequence is at the first of them again. Whether there was any; then
+    /// something may be [due](Correlator::next_time) that was not. Otherwise one event that is lost would make every later set of its group expire, for its fresh part waits for the next one's.
+    pub fn expire(&mut self, now: Time) -> bool {
+        if self.soonest >= now {
+            return false;
+        }
+        let kept = |node: &&Node| node.done && matches!(node.of, Of::One(_));
+        let over = self.nodes.iter().filter(kept).any(|node| node.expires < now);
+        if over {
+            self.take_back(0, now);
+        }
+        self.soonest = self.nodes.iter().filter(kept).map(|node| node.expires).min().unwrap_or(Time::MAX);
+        over
+    }
+
+    /// The same for what is below a node; whether that is done still.
+    fn take_back(&mut self, at: usize, now: Time) -> bool {
+        let Some(node) = self.nodes.get(at).copied() else { return false };
+        let done = match node.of {
+            Of::One(_) => node.done && node.expires >= now,
+            Of::Silence(..) | Of::Timeout(_) => node.done,
+            Of::Without(_) => self.take_back(at + 1, now) && node.done,
+            Of::All | Of::Any => self.each(at, |this, child| this.take_back(child, now)) && node.done,
+            Of::Sequence => self.go_back(at, now) && node.done,
+        };
+        if let Some(node) = self.nodes.get_mut(at) {
+            node.done = done;
+        }
+        done
+    }
+
+    /// A sequence waits for the first of its children that is not done any more, and for those after it anew; whether there is none.
+    fn go_back(&mut self, at: usize, now: Time) -> bool {
+        let Some((end, reached)) = self.nodes.get(at).map(|node| (node.end, node.at)) else { return false };
+        let (mut child, mut number) = (at + 1, 0);
+        while child < end && number <= reached {
+            let next = self.nodes.get(child).map_or(end, |node| node.end);
+            if !self.take_back(child, now) {
+                if number < reached {
+                    let later = self.nodes.iter_mut().take(end).skip(next);
+                    later.for_each(|node| (node.done, node.since, node.mark, node.at) = (false, now, None, 0));
+                    if let Some(node) = self.nodes.get_mut(at) {
+                        node.at = number;
+                    }
+                }
+                return false;
+            }
+            (child, number) = (next, number + 1);
+        }
+        true
     }
 
     /// An event at `now`.
@@ -406,7 +475,14 @@ impl Correlator {
     fn offer(&mut self, at: usize, head: &Head, now: Time, leaves: &mut u64) -> bool {
         let Some(node) = self.nodes.get(at).copied() else { return false };
         let done = match node.of {
-            Of::One(pattern) => node.done | node.take_if(pattern.has(head), leaves),
+            Of::One(pattern) => {
+                let is = node.take_if(pattern.has(head), leaves);
+                if let Some(node) = self.nodes.get_mut(at).filter(|_| is) {
+                    node.expires = head.expires;
+                    self.soonest = self.soonest.min(head.expires);
+                }
+                node.done | is
+            }
             Of::Silence(pattern, _) => {
                 if let Some(node) = self.nodes.get_mut(at).filter(|node| !node.done && pattern.has(head)) {
                     node.mark = Some(now);

@@ -204,3 +204,177 @@ fn what_repeats_keeps_its_distance_and_completes_once_however_much_was_missed() 
     assert_eq!(completed, [(10, ms(10)), (24, ms(20)), (30, ms(30)), (95, ms(40)), (105, ms(105))]);
     assert_eq!(timeout.next_time(), Some(ms(115)));
 }
+
+/// Kind, when it comes and how long it is of use, in ms.
+type Short = (u32, u64, u64);
+
+/// Feeds events that expire; when the filter was complete. No set that is complete has a part that has expired.
+fn completions_of_short(filter: &Filter, events: &[Short]) -> Vec<u64> {
+    let mut it = Correlator::new(filter, Time::ZERO);
+    let (mut kept, mut all) = ([0; 64], Vec::new());
+    for (kind, at, ttl) in events {
+        let now = MS(*at);
+        it.expire(now);
+        let taken = it.event(&Head { expires: MS(at + ttl), ..head(*kind, 0, now) }, now);
+        (0..64).filter(|leaf| taken.leaves & 1 << leaf != 0).for_each(|leaf| kept[leaf] = at + ttl);
+        if taken.complete {
+            let held = it.collect(now);
+            assert!((0..64).filter(|leaf| held & 1 << leaf != 0).all(|leaf| kept[leaf] >= *at), "{kept:?} at {at}");
+            all.push(*at);
+        }
+    }
+    all
+}
+
+#[test]
+fn one_lost_event_does_not_make_every_later_set_expire() {
+    let both = Filter::all([one(1), one(2)]);
+    // Pairs each 100 ms, of use for 40; the first of the second pair is lost.
+    let pairs: Vec<Short> = [(1, 0, 40), (2, 1, 40), (2, 101, 40)]
+        .into_iter()
+        .chain((2..6).flat_map(|pair| [(1, 100 * pair, 40), (2, 100 * pair + 1, 40)]))
+        .collect();
+    assert_eq!(completions_of_short(&both, &pairs), [1, 201, 301, 401, 501]);
+    // At the end of its time it is of use still.
+    assert_eq!(completions_of_short(&both, &[(1, 0, 40), (2, 40, 0)]), [40]);
+    assert_eq!(completions_of_short(&both, &[(1, 0, 40), (2, 41, 0), (1, 41, 0)]), [41]);
+}
+
+#[test]
+fn a_sequence_is_at_the_place_of_what_expired_again() {
+    let three = Filter::sequence([one(1), one(2), one(3)]);
+    // The second came after the first: without that it is no second.
+    assert!(completions_of_short(&three, &[(1, 0, 40), (2, 30, 90), (3, 41, 90)]).is_empty());
+    let events = [(1, 0, 40), (2, 30, 90), (1, 50, 90), (3, 60, 90), (2, 70, 90), (3, 80, 90)];
+    assert_eq!(completions_of_short(&three, &events), [80]);
+    let events = [(1, 0, 90), (2, 30, 5), (3, 41, 90), (2, 42, 90), (3, 43, 90)];
+    assert_eq!(completions_of_short(&three, &events), [43], "the first is kept");
+    // Part of a member: the other part is kept.
+    let nested = Filter::sequence([Filter::all([one(1), one(2)]), one(3)]);
+    assert_eq!(completions_of_short(&nested, &[(1, 0, 10), (2, 1, 90), (3, 20, 90), (1, 21, 90), (3, 22, 9)]), [22]);
+    // What was complete can be negated again.
+    let without = Filter::all([one(1).without(Pattern::kind(9)), one(2)]);
+    assert_eq!(completions_of_short(&without, &[(1, 0, 10), (9, 1, 9), (2, 2, 9)]), [2]);
+    assert_eq!(completions_of_short(&without, &[(1, 0, 10), (1, 11, 9), (9, 30, 9), (2, 31, 9), (1, 32, 9)]), [32]);
+}
+
+#[test]
+fn what_expires_may_make_another_time_due() {
+    let early = Filter::any([one(1), Filter::Timeout(Span::from_ms(5))]);
+    let mut it = Correlator::new(&Filter::all([early, one(2)]), Time::ZERO);
+    let event = |it: &mut Correlator, kind, at: u64, ttl: u64| {
+        it.event(&Head { expires: MS(at + ttl), ..head(kind, 0, MS(at)) }, MS(at))
+    };
+    assert_eq!(event(&mut it, 1, 1, 2), Taken { leaves: 1, complete: false });
+    assert_eq!(it.next_time(), None, "one of the two is there");
+    assert!(!it.expire(MS(3)) && it.expire(MS(4)) && !it.expire(MS(4)));
+    assert_eq!(it.next_time(), Some(MS(5)));
+    assert_eq!(it.pass_time(MS(6)), Taken { leaves: 2, complete: false });
+    assert_eq!(event(&mut it, 2, 7, 9), Taken { leaves: 4, complete: true });
+    assert_eq!(it.collect(MS(7)), 6);
+}
+
+/// What a filter without times has seen, as plainly as can be: of a sequence, the members that it has come to.
+#[derive(Clone, Debug)]
+enum Kept {
+    None,
+    Until(u64),
+    Parts(Vec<Kept>),
+}
+
+impl Kept {
+    fn of(filter: &Filter) -> Kept {
+        match filter {
+            Filter::All(filters) | Filter::Any(filters) => Kept::Parts(filters.iter().map(Kept::of).collect()),
+            Filter::Sequence(_) => Kept::Parts(Vec::new()),
+            Filter::Without { filter, .. } => Kept::of(filter),
+            _ => Kept::None,
+        }
+    }
+
+    fn is_done(&self, filter: &Filter) -> bool {
+        let zip = |parts: &'_ [Kept], filters: &'_ [Filter]| -> Vec<bool> {
+            parts.iter().zip(filters).map(|(part, filter)| part.is_done(filter)).collect()
+        };
+        match (self, filter) {
+            (Kept::Parts(parts), Filter::Any(filters)) => zip(parts, filters).contains(&true),
+            (Kept::Parts(parts), Filter::All(filters) | Filter::Sequence(filters)) => {
+                parts.len() == filters.len() && !zip(parts, filters).contains(&false)
+            }
+            (_, Filter::Without { filter, .. }) => self.is_done(filter),
+            (kept, _) => matches!(kept, Kept::Until(_)),
+        }
+    }
+
+    fn without_expired(&self, filter: &Filter, now: u64) -> Kept {
+        match (self, filter) {
+            (Kept::Until(expires), _) if *expires < now => Kept::None,
+            (_, Filter::Without { filter, .. }) => self.without_expired(filter, now),
+            (Kept::Parts(parts), Filter::All(filters) | Filter::Any(filters) | Filter::Sequence(filters)) => {
+                let mut parts: Vec<Kept> =
+                    parts.iter().zip(filters).map(|(part, filter)| part.without_expired(filter, now)).collect();
+                let undone = parts.iter().zip(filters).position(|(part, filter)| !part.is_done(filter));
+                if let (Filter::Sequence(_), Some(first)) = (filter, undone) {
+                    parts.truncate(first + 1);
+                }
+                Kept::Parts(parts)
+            }
+            (kept, _) => kept.clone(),
+        }
+    }
+
+    fn with(&self, filter: &Filter, kind: u32, expires: u64) -> Kept {
+        let has = |pattern: &Pattern| pattern.has(&head(kind, 0, Time::ZERO));
+        match (self, filter) {
+            (_, Filter::One(pattern)) if has(pattern) => Kept::Until(expires),
+            (_, Filter::Without { .. } | Filter::Sequence(_)) if self.is_done(filter) => self.clone(),
+            (_, Filter::Without { filter, not }) if has(not) => Kept::of(filter),
+            (_, Filter::Without { filter, .. }) => self.with(filter, kind, expires),
+            (Kept::Parts(parts), Filter::All(filters) | Filter::Any(filters)) => {
+                Kept::Parts(parts.iter().zip(filters).map(|(part, filter)| part.with(filter, kind, expires)).collect())
+            }
+            (Kept::Parts(parts), Filter::Sequence(filters)) => {
+                let mut parts = parts.clone();
+                if parts.last().is_none_or(|last| last.is_done(&filters[parts.len() - 1])) {
+                    parts.push(Kept::of(&filters[parts.len()]));
+                }
+                let at = parts.len() - 1;
+                parts[at] = parts[at].with(&filters[at], kind, expires);
+                Kept::Parts(parts)
+            }
+            (kept, _) => kept.clone(),
+        }
+    }
+}
+
+fn timeless() -> impl Strategy<Value = Filter> {
+    (0u32..4).prop_map(one).prop_recursive(3, 12, 3, |inner| {
+        let group = prop::collection::vec(inner.clone(), 1..4);
+        prop_oneof![
+            group.clone().prop_map(Filter::All),
+            group.clone().prop_map(Filter::Any),
+            group.prop_map(Filter::Sequence),
+            (inner, 0u32..4).prop_map(|(filter, kind)| filter.without(Pattern::kind(kind))),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_expires_is_taken_back_and_nothing_else(
+        filter in timeless(),
+        steps in prop::collection::vec((0u32..5, 0u64..6, 0u64..20), 0..60),
+    ) {
+        let mut at = 0;
+        let events: Vec<Short> = steps.iter().map(|(kind, step, ttl)| { at += step; (*kind, at, *ttl) }).collect();
+        let (mut kept, mut expected) = (Kept::of(&filter), Vec::new());
+        for (kind, at, ttl) in &events {
+            kept = kept.without_expired(&filter, *at).with(&filter, *kind, at + ttl);
+            if kept.is_done(&filter) {
+                expected.push(*at);
+                kept = Kept::of(&filter);
+            }
+        }
+        prop_assert_eq!(completions_of_short(&filter, &events), expected);
+    }
+}

@@ -298,13 +298,21 @@ impl Inbox {
     }
 
     fn catch_up<'a>(&self, state: &mut State, handle: &'a Handle, now: Time, wakes: &mut Wakes<'a>) {
-        while let Some(due) = state.next_time().filter(|due| *due <= now) {
+        loop {
+            let Some(due) = state.next_time().filter(|due| *due <= now) else {
+                if state.correlator.expire(now) {
+                    continue;
+                }
+                return;
+            };
             if let Some(early) = state.early.filter(|early| early.until == due) {
                 self.push_early(early, state, handle, now, wakes);
                 continue;
             }
             let taken = state.correlator.pass_time(due);
-            keep(state, taken.leaves, &of_time(due), &[]);
+            // A time is of use as long as it is waited with.
+            let head = Head { expires: Time::MAX, ..state.asked.of_event(&of_time(due)) };
+            keep(state, taken.leaves, &head, &[]);
             if taken.complete {
                 let leaves = state.correlator.collect_due(due, now);
                 let _ = self.complete(leaves, None, state, handle, now, wakes);
@@ -327,6 +335,7 @@ impl Inbox {
             count(&self.tally.suspended);
             return (Offered::Passed, None);
         }
+        let head = &state.asked.of_event(head);
         let taken = state.correlator.event(head, now);
         let leaves = if taken.complete { state.correlator.collect(now) } else { 0 };
         let alone = taken.complete && leaves & !taken.leaves == 0;
@@ -334,7 +343,6 @@ impl Inbox {
             keep(&mut state, taken.leaves, head, payload);
         }
         let offered = if taken.complete {
-            let head = &state.asked.of_event(head);
             self.complete(leaves, alone.then_some((head, payload)), &mut state, handle, now, wakes)
         } else if taken.leaves == 0 {
             Offered::Passed
@@ -525,7 +533,6 @@ impl Inbox {
 }
 
 fn keep(state: &mut State, leaves: u64, head: &Head, payload: &[u8]) {
-    let head = &state.asked.of_event(head);
     for (leaf, kept) in state.kept.iter_mut().enumerate() {
         if leaves & 1 << leaf != 0 {
             kept.set(head, payload);

@@ -56,7 +56,7 @@ pub struct Quality {
     pub filter: Filter,
     /// How soon after its push an event should have been handled; its own deadline holds where that is earlier ([`Terms::deadline`]). Default [`Span::MAX`]: the event's own.
     pub deadline: Span,
-    /// How long after its push an event is of use to this consumer; its own time to live holds where that is shorter. Default [`Span::MAX`]: the event's own.
+    /// How long after its push an event is of use to this consumer; its own time to live holds where that is shorter. Of a [`Filter::Silence`] or [`Filter::Timeout`] it is for ever. Default [`Span::MAX`]: the event's own.
     pub ttl: Span,
     /// How many sets of events wait for it. Default [`Keep::All`].
     pub keep: Keep,
