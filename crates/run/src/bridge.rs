@@ -1,7 +1,7 @@
 //! Between tasks of tokio and operations of a dispatcher, behind the feature `tokio`.
 //!
 //! [`Handle::push`](crate::dispatch::Handle::push) and [`Supplier::push`](crate::event::Supplier::push) may be called by any task as they are: they never wait for anything but a lock with priority
-//! inheritance, for moments. What is missing is the way back: to wake a task is to run code of a runtime, with its locks and allocations, which has no place on a real-time thread. Here an
+//! inheritance, for moments (and, where a level between nodes is [`Patient`](crate::event::Sending::Patient), for the network: tasks should not push what such a level sends). What is missing is the way back: to wake a task is to run code of a runtime, with its locks and allocations, which has no place on a real-time thread. Here an
 //! operation's handler only leaves what it has to say in a slot, and an ordinary thread of the bridge wakes the task.
 //!
 //! ```no_run

@@ -7,8 +7,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use channels::{alone, busy_until, check, plan, sporadic, started, until};
-use takt_linux::sched;
+use channels::{alone, check, plan, sporadic, started, until};
+use takt_linux::{clock, sched};
 use takt_log::NullSink;
 use takt_model::{Builtin, Span};
 use takt_run::dispatch::{Dispatcher, Operation, Operations};
@@ -18,6 +18,17 @@ use takt_run::event::{Channel, Level, Node, Options, Pattern};
 /// By rate: the more distance, the less important. Once in a test.
 fn once(name: &str, s: u64) -> Operation {
     Operation::sporadic(name, Span::from_s(s)).wcet(Span::from_ms(1))
+}
+
+/// Uses the CPU until something is so, for 20 ms of it at most; whether it was.
+fn busy_until(so: impl Fn() -> bool) -> bool {
+    let begin = clock::thread_cpu();
+    while clock::thread_cpu().saturating_sub(begin) < Span::from_ms(20) {
+        if so() {
+            return true;
+        }
+    }
+    so()
 }
 
 /// On this CPU, while it runs.

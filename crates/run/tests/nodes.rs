@@ -622,3 +622,54 @@ fn values_that_operations_write_come_to_the_other_node_when_they_are_flushed_and
     writers.drain(&mut takt_log::NullSink);
     drop((readers_node, writers_node));
 }
+
+/// A peer that is started again is lost and found at once: a consumer that may not be pushed twice in a row is told both all the same, one after the other, and one that may hears each once.
+#[test]
+fn who_has_no_room_for_the_news_of_a_peer_is_told_later() {
+    let _alone = alone();
+    let Some(cable) = cable() else { return };
+    let sporadic =
+        |name, distance| Operation::sporadic(name, distance).wcet(Span::from_ns(1)).deadline(Span::from_s(1));
+    let operations = Operations::new("news")
+        .with(sporadic("paced", ms(5)).backlog(1))
+        .with(sporadic("prompt", Span::from_ns(1)).backlog(50).noncritical());
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let plan = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap();
+    let channel = Channel::new(Options { history: 16, ..Options::default() });
+    let wanted = || takt_run::event::Filter::any([PEER_FOUND, PEER_LOST].map(|kind| Pattern::kind(kind).into()));
+    let names = ["paced", "prompt"];
+    let subscriptions = names.map(|name| channel.subscribe(&plan, name, wanted()).unwrap());
+    let seen: [Arc<Mutex<Vec<u32>>>; 2] = Default::default();
+    let mut built = Dispatcher::new(plan);
+    for (name, (subscription, seen)) in names.into_iter().zip(subscriptions.iter().zip(seen.clone())) {
+        let handler = subscription.handler(move |delivery, _| seen.lock().unwrap().push(delivery.first().head.kind));
+        built = built.on(name, handler).unwrap();
+    }
+    let dispatching = match built.start() {
+        Ok(dispatching) => dispatching,
+        Err(StartError::Privilege { missing }) => return println!("skipped: {missing}"),
+        Err(error) => panic!("{error}"),
+    };
+    let right = Process { channel, dispatching, seen: Default::default() };
+    let there = right.join(cable.right(), &node(2, cable.right(), cable.left()));
+    let (peer, to) = (socket(cable.left(), 7000), at(cable.right(), 7000));
+    let send = |run: u64, body| peer.send_to(&sent(5, run, 0, body), to).unwrap();
+    for run in 10..13 {
+        send(run, Body::Beat);
+    }
+    let counts = || subscriptions.each_ref().map(|subscription| subscription.counts().handled);
+    assert!(until(|| counts()[1] == 5), "{:?}", counts());
+    assert!(until(|| seen[0].lock().unwrap().last() == Some(&PEER_FOUND) && counts()[0] >= 3), "{:?}", counts());
+    send(12, Body::Bye);
+    assert!(until(|| seen.iter().all(|seen| seen.lock().unwrap().last() == Some(&PEER_LOST))));
+    let mut remembered = Vec::new();
+    right.channel.history(Pattern::ANY, |event| remembered.push(event.head.kind));
+    drop(there);
+    right.dispatching.stop(&mut takt_log::NullSink).unwrap();
+    let [paced, prompt] = seen.map(|seen| seen.lock().unwrap().clone());
+    let turns = [PEER_FOUND, PEER_LOST, PEER_FOUND, PEER_LOST, PEER_FOUND, PEER_LOST];
+    assert_eq!((prompt, remembered), (turns.to_vec(), turns.to_vec()), "each once");
+    // What it had no room for until the next came it need not know.
+    assert!(paced == turns || paced == turns[..4], "{paced:?}");
+    assert!(subscriptions[0].counts().rejected > 0, "there was no room");
+}

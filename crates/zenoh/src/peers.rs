@@ -73,11 +73,13 @@ impl Peers {
 
     /// What consumers are to be told now, on this connection: who went of those that they know, and who is there; on a new connection, everybody who is.
     pub(crate) fn turns(&mut self, connection: u64) -> Vec<(Turn, u64)> {
-        let anew = self.connection.replace(connection) != Some(connection);
-        let is_there = |node: &u64| self.runs.contains_key(node);
-        let is_lost = |node: &&u64| !is_there(node) || !anew && self.went.contains(node);
+        if self.connection.replace(connection) != Some(connection) {
+            // Until they are told: they may have no room.
+            self.known.retain(|node| !self.runs.contains_key(node));
+        }
+        let is_lost = |node: &&u64| !self.runs.contains_key(node) || self.went.contains(node);
         let lost: BTreeSet<u64> = self.known.iter().filter(is_lost).copied().collect();
-        let is_found = |node: &&u64| anew || !self.known.contains(node) || lost.contains(node);
+        let is_found = |node: &&u64| !self.known.contains(node) || lost.contains(node);
         let found = self.runs.keys().filter(is_found).map(|node| (Turn::Found, *node));
         lost.iter().map(|node| (Turn::Lost, *node)).chain(found).collect()
     }
@@ -120,6 +122,11 @@ mod tests {
         assert_eq!(tell(&mut peers, 1), [(Lost, 2), (Found, 3)], "another connection");
         peers.go(3, 1);
         assert_eq!(tell(&mut peers, 1), [(Lost, 3)]);
+        peers.come(4, 1);
+        assert_eq!(tell(&mut peers, 1), [(Found, 4)]);
+        assert_eq!(peers.turns(2), [(Found, 4)], "another connection, which has no room for it");
+        assert_eq!(tell(&mut peers, 2), [(Found, 4)]);
+        assert_eq!(tell(&mut peers, 2), []);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A gateway while it runs: what Zenoh is told, and the threads between its queues and the channel.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -483,16 +484,24 @@ impl Shared {
         }
     }
 
-    /// Tells consumers what they do not know yet of who is there: those of a channel that was connected later, too.
+    /// Tells consumers what they do not know yet of who is there: those of a channel that was connected later, too. What one had no room for all are told again at the next look,
+    /// and nothing else of that node before.
     fn tell(&self) {
         let Some(connection) = self.inlet.connection() else { return };
         let turns = self.peers().turns(connection);
+        let mut untold = BTreeSet::new();
         for (turn, node) in turns {
-            if self.inlet.tell(turn, node, self.gateway.source).is_err() {
-                // The channel is connected no more: its next connection is told.
-                return;
+            if untold.contains(&node) {
+                continue;
             }
-            self.peers().told(turn, node);
+            match self.inlet.tell(turn, node, self.gateway.source) {
+                Ok(pushed) if pushed.rejected > 0 => {
+                    untold.insert(node);
+                }
+                Ok(_) => self.peers().told(turn, node),
+                // The channel is connected no more: its next connection is told.
+                Err(_) => return,
+            }
         }
     }
 }

@@ -408,6 +408,11 @@ impl Dispatching {
         &self.cpus
     }
 
+    /// No other dispatcher of this process has it.
+    pub(crate) fn number(&self) -> u64 {
+        self.shared.number
+    }
+
     /// The class of its timer threads.
     pub(crate) fn timer_class(&self) -> Class {
         let priority = self.plan.timer_priority;

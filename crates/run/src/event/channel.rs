@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::thread::JoinHandle;
 
-use takt_linux::{Class, ClassGuard, Epoch, PiMutex, sched};
+use takt_linux::{Class, ClassGuard, Epoch, PiMutex, clock, sched};
 use takt_model::{Arrival, Span, Time};
 
 use super::carrier::{Inlet, Out, Outlet};
@@ -14,9 +14,10 @@ use super::filter::{Head, Pattern};
 use super::inbox::{Event, Inbox, Offered, RESERVED, SLOTS_MAX, SPARE, Stored, Subscription};
 use super::lane::Lane;
 use super::node::{Full, Node, Traffic};
+use super::peer::{News, Turn};
 use super::quality::{Keep, Quality, Terms};
 use crate::dispatch::{Dispatching, Handle, IDLE_MAX, Plan, StartError};
-use crate::start::{READY_MAX, STACK_BYTES};
+use crate::start::{GRACE, READY_MAX, STACK_BYTES};
 use crate::sync::{self, Word, rouse};
 
 /// What a channel has room for.
@@ -104,8 +105,9 @@ struct History {
 
 /// A channel that is connected.
 pub(super) struct Live {
-    /// Which connection of its channel it is.
+    /// Which connection of its channel it is, and to which dispatcher.
     number: u64,
+    dispatching: u64,
     history: Option<Arc<PiMutex<History>>>,
     lanes: Vec<Lane>,
     outlets: Vec<Arc<Out>>,
@@ -118,6 +120,8 @@ pub(super) struct Live {
     timer: Word,
     /// Until when it sleeps, in ns.
     until: AtomicU64,
+    /// A futex, zero until its threads may begin.
+    gate: Word,
     stopped: AtomicBool,
 }
 
@@ -143,14 +147,49 @@ impl Live {
         self.serve(head, payload, now, false)
     }
 
-    fn serve(&self, head: &Head, payload: &[u8], now: Time, leaves: bool) -> Pushed {
+    /// Adds an event to the history.
+    pub(super) fn remember(&self, head: &Head, payload: &[u8]) {
         if let Some(history) = &self.history {
             history.lock().remember(head, payload);
         }
+    }
+
+    /// Tells each consumer what it does not know of a peer that is there, or of none; one that has no room keeps that to know.
+    pub(super) fn tell(
+        &self,
+        news: &mut [News],
+        there: Option<u64>,
+        event: impl Fn(Turn, u64) -> (Head, [u8; 8]),
+        payload_max: usize,
+    ) {
+        let (mut next, mut wakes) = (Time::MAX, Wakes::default());
+        for target in self.order() {
+            let Target::Consumer(at) = *target else { continue };
+            let Some(((inbox, handle), news)) = self.consumers.get(at).zip(news.get_mut(at)) else { continue };
+            while let Some((turn, node)) = news.next(there) {
+                let (head, payload) = event(turn, node);
+                let payload = payload.get(..payload_max.min(8)).unwrap_or_default();
+                let (offered, due) = inbox.offer(&head, payload, handle, head.sent, &mut wakes);
+                next = due.map_or(next, |due| due.min(next));
+                if offered == Offered::Rejected {
+                    break;
+                }
+                news.told(turn, node);
+            }
+        }
+        self.wake(next, &mut wakes);
+    }
+
+    /// Who is served first, by the plan in force.
+    fn order(&self) -> &[Target] {
+        self.order.under(self.consumers.first().map_or(0, |(_, handle)| handle.holds()))
+    }
+
+    fn serve(&self, head: &Head, payload: &[u8], now: Time, leaves: bool) -> Pushed {
+        self.remember(head, payload);
         let mut pushed = Pushed { number: head.number, ..Pushed::default() };
         let (mut next, mut wakes) = (Time::MAX, Wakes::default());
-        let plan = self.consumers.first().map_or(0, |(_, handle)| handle.holds());
-        for target in self.order.under(plan) {
+        for target in self.order() {
             match *target {
                 Target::Consumer(at) => {
                     let Some((inbox, handle)) = self.consumers.get(at) else { continue };
@@ -195,6 +234,7 @@ impl Live {
     /// Ends its threads.
     fn stop(&self, threads: &mut Vec<JoinHandle<()>>) {
         self.stopped.store(true, Ordering::Release);
+        rouse(&self.gate);
         self.rouse();
         self.lanes.iter().for_each(Lane::rouse);
         for thread in threads.drain(..) {
@@ -300,7 +340,7 @@ impl Channel {
     /// # Errors
     /// The dispatcher does not have the operations, or the thread of timeouts was refused.
     pub fn connect(&self, dispatching: &Dispatching) -> Result<Connected, ConnectError> {
-        self.start(dispatching, || Ok(Vec::new()))
+        self.start(dispatching, |_| Ok(Vec::new()))
     }
 
     /// The same, and shares events with other nodes. Its sockets are opened in the calling thread's network namespace.
@@ -312,20 +352,20 @@ impl Channel {
         if let Some(wrong) = node.wrong(dispatching.plan().levels.len(), cpus.len() as u32, payload_max) {
             return Err(wrong.into());
         }
-        let open = |place| Lane::open(node, place, cpus, payload_max).map_err(ConnectError::Node);
-        self.start(dispatching, || (0..node.levels.len()).map(open).collect())
+        let open = |place, consumers| Lane::open(node, place, cpus, payload_max, consumers).map_err(ConnectError::Node);
+        self.start(dispatching, |consumers| (0..node.levels.len()).map(|place| open(place, consumers)).collect())
     }
 
     fn start(
         &self,
         dispatching: &Dispatching,
-        lanes: impl FnOnce() -> Result<Vec<Lane>, ConnectError>,
+        lanes: impl FnOnce(usize) -> Result<Vec<Lane>, ConnectError>,
     ) -> Result<Connected, ConnectError> {
         let _connecting = self.inner.connecting.lock();
         if self.inner.live.lock().is_some() {
             return Err(ConnectError::Twice);
         }
-        let lanes = lanes()?;
+        let lanes = lanes(self.inner.inboxes.lock().len())?;
         let consumer = |inbox: &Arc<Inbox>| match dispatching.operation(&inbox.operation) {
             Some(_) if !inbox.has_handler() => Err(ConnectError::NoHandler(inbox.operation.clone())),
             Some(handle) => Ok((inbox.clone(), handle)),
@@ -335,21 +375,12 @@ impl Channel {
             self.inner.inboxes.lock().iter().map(consumer).collect::<Result<_, _>>()?;
         let outlets = self.inner.outlets.lock().iter().filter_map(Weak::upgrade).collect();
         let clock = dispatching.epoch();
-        let now = clock.now();
-        for (inbox, handle) in &consumers {
-            inbox.begin(handle, now);
-        }
-        if let Some(number) = consumers.first().map(|(_, handle)| handle.dispatching())
-            && self.inner.dispatching.swap(number, Ordering::Relaxed) != number
-        {
-            // Its times are from another zero.
-            self.inner.history.lock().forget();
-        }
         let names: Vec<&str> = consumers.iter().map(|(inbox, _)| inbox.operation.as_str()).collect();
         let live = Arc::new(Live {
             order: Order::of(dispatching.plan(), &names, &lanes),
             cpus: dispatching.cpus().to_vec(),
             number: self.inner.connections.fetch_add(1, Ordering::Relaxed),
+            dispatching: dispatching.number(),
             history: (self.inner.options.history > 0).then(|| self.inner.history.clone()),
             lanes,
             outlets,
@@ -357,10 +388,21 @@ impl Channel {
             clock,
             timer: Word::new(0),
             until: AtomicU64::new(u64::MAX),
+            gate: Word::new(0),
             stopped: AtomicBool::new(false),
         });
         let threads = threads(&live, dispatching)?;
+        // From here on nothing is refused: a connection that does not come to be leaves no trace.
+        let now = clock.now();
+        for (inbox, handle) in &live.consumers {
+            inbox.begin(handle, now);
+        }
+        if self.inner.dispatching.swap(live.dispatching, Ordering::Relaxed) != live.dispatching {
+            // Its times are from another zero.
+            self.inner.history.lock().forget();
+        }
         *self.inner.live.lock() = Some(live.clone());
+        rouse(&live.gate);
         Ok(Connected { inner: self.inner.clone(), live, threads })
     }
 
@@ -460,7 +502,13 @@ fn threads(live: &Arc<Live>, dispatching: &Dispatching) -> Result<Vec<JoinHandle
     let mut threads = Vec::new();
     for (name, class, cpu, body, at) in wanted {
         let own = live.clone();
-        match thread(name, class, cpu, move || body(&own, at)) {
+        let body = move || {
+            while own.gate.load(Ordering::Acquire) == 0 {
+                sync::wait(&own.gate, 0, own.clock, own.now().saturating_add(IDLE_MAX));
+            }
+            body(&own, at);
+        };
+        match thread(name, class, cpu, body) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
                 live.stop(&mut threads);
@@ -519,6 +567,11 @@ impl Inner {
         self.live.lock().as_ref().map_or(Time::ZERO, |live| live.now())
     }
 
+    /// The same, if it is this dispatcher's.
+    pub(super) fn now_of(&self, dispatching: u64) -> Option<Time> {
+        self.live.lock().as_ref().filter(|live| live.dispatching == dispatching).map(|live| live.now())
+    }
+
     pub(super) fn changed(&self, operation: &str, change: Change) {
         let live = self.live.lock().clone();
         if let Some(live) = live {
@@ -532,7 +585,10 @@ impl Inner {
     }
 }
 
-/// A channel delivers while it has this.
+/// How often one that is disconnected looks whether pushes are under way.
+const LEAVE_LOOK: Span = Span::from_us(100);
+
+/// A channel delivers while it has this. Dropped, it waits for pushes that are under way, for 5 s at most.
 #[must_use = "the channel is disconnected when this is dropped"]
 pub struct Connected {
     inner: Arc<Inner>,
@@ -552,6 +608,11 @@ impl Drop for Connected {
     fn drop(&mut self) {
         *self.inner.live.lock() = None;
         self.live.stop(&mut self.threads);
+        // Pushes that are under way: whoever is last frees sockets and buffers, and that is to be no real-time thread.
+        let epoch = Epoch::now_is_zero();
+        while Arc::strong_count(&self.live) > 1 && epoch.now() < Time::ZERO.saturating_add(GRACE) {
+            clock::pause(LEAVE_LOOK);
+        }
     }
 }
 

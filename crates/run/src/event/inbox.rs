@@ -143,6 +143,9 @@ struct State {
     /// By leaf.
     kept: Vec<Stored>,
     suspended: bool,
+    /// Whose operation it waits for, and the time of that dispatcher that was looked at last.
+    dispatching: u64,
+    last: Time,
     /// A set that came too early, and its events by leaf.
     early: Option<Early>,
     early_events: Vec<Stored>,
@@ -161,6 +164,12 @@ impl State {
     fn next_time(&self) -> Option<Time> {
         let time = if self.suspended { None } else { self.correlator.next_time() };
         self.early.map(|early| early.until).into_iter().chain(time).min()
+    }
+
+    /// The time, which does not go back: whoever looked at the clock may have waited for the lock since.
+    fn now(&mut self, looked: Time) -> Time {
+        self.last = self.last.max(looked);
+        self.last
     }
 
     /// The set that is complete now waits until then, in the place of one that does.
@@ -256,6 +265,8 @@ impl Inbox {
             asked: Asked::of(quality),
             kept: room(),
             suspended: false,
+            dispatching: u64::MAX,
+            last: Time::ZERO,
             early: None,
             early_events: room(),
         };
@@ -278,6 +289,7 @@ impl Inbox {
     /// Begins to wait, for a dispatcher that may be another one than before: that one's jobs were omitted.
     pub(super) fn begin(&self, handle: &Handle, now: Time) {
         let mut state = self.state.lock();
+        (state.dispatching, state.last) = (handle.dispatching(), now);
         state.correlator.restart(now);
         if state.early.is_some_and(|early| early.dispatching != handle.dispatching()) {
             state.early = None;
@@ -294,7 +306,9 @@ impl Inbox {
 
     /// Sees to what has come by time.
     pub(super) fn pass_time<'a>(&self, handle: &'a Handle, now: Time, wakes: &mut Wakes<'a>) {
-        self.catch_up(&mut self.state.lock(), handle, now, wakes);
+        let mut state = self.state.lock();
+        let now = state.now(now);
+        self.catch_up(&mut state, handle, now, wakes);
     }
 
     fn catch_up<'a>(&self, state: &mut State, handle: &'a Handle, now: Time, wakes: &mut Wakes<'a>) {
@@ -330,6 +344,11 @@ impl Inbox {
         wakes: &mut Wakes<'a>,
     ) -> (Offered, Option<Time>) {
         let mut state = self.state.lock();
+        if state.dispatching != handle.dispatching() {
+            // Pushed before the channel was connected to another dispatcher, whose times are from another zero.
+            return (Offered::Passed, None);
+        }
+        let now = state.now(now);
         self.catch_up(&mut state, handle, now, wakes);
         if state.suspended {
             count(&self.tally.suspended);
@@ -589,8 +608,8 @@ impl Subscription {
 
     /// It waits again, from now on.
     pub fn resume(&self) {
-        let now = self.now();
         let mut state = self.inbox.state.lock();
+        let now = self.now(&mut state);
         state.suspended = false;
         state.correlator.restart(now);
         drop(state);
@@ -605,8 +624,9 @@ impl Subscription {
     pub fn reconnect(&self, quality: impl Into<Quality>) -> Result<(), SubscribeError> {
         let (inbox, quality) = (&self.inbox, quality.into());
         checked(&inbox.operation, &quality, inbox.backlog, inbox.events_max)?;
-        let mut correlator = Correlator::new(&quality.filter, self.now());
+        let mut correlator = Correlator::new(&quality.filter, Time::ZERO);
         let mut state = inbox.state.lock();
+        correlator.restart(self.now(&mut state));
         state.asked = Asked::of(&quality);
         std::mem::swap(&mut state.correlator, &mut correlator);
         drop(state);
@@ -616,8 +636,10 @@ impl Subscription {
         Ok(())
     }
 
-    fn now(&self) -> Time {
-        self.channel.upgrade().map_or(Time::ZERO, |channel| channel.now())
+    /// By the clock of the dispatcher that the state knows: another one may take its place meanwhile.
+    fn now(&self, state: &mut State) -> Time {
+        let now = self.channel.upgrade().and_then(|channel| channel.now_of(state.dispatching));
+        state.now(now.unwrap_or(Time::ZERO))
     }
 
     fn tell(&self, change: Change) {

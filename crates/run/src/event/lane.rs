@@ -11,7 +11,7 @@ use super::channel::Live;
 use super::filter::{Head, Pattern, until};
 use super::inbox::{PEER_FOUND, PEER_LOST, Stored};
 use super::node::{Clock, Full, Node, NodeError, Peer, Sending, Traffic, same};
-use super::peer::{HOPS_MAX, Left, Origins, Presence, Seen, Turn};
+use super::peer::{HOPS_MAX, Left, News, Origins, Presence, Seen, Turn};
 use super::waiting::Waiting;
 use super::wire::{Body, Datagram, HEAD};
 use crate::dispatch::IDLE_MAX;
@@ -26,6 +26,21 @@ const LOOK_MAX: Span = Span::from_ms(50);
 struct Row {
     at: Destination,
     presence: PiMutex<Presence>,
+    /// What each consumer knows of it. Only the thread that receives looks.
+    news: PiMutex<Vec<News>>,
+}
+
+impl Row {
+    fn new(at: SocketAddr, lost_after: Span, consumers: usize) -> Row {
+        let presence = PiMutex::new(Presence::new(lost_after));
+        Row { at: at.into(), presence, news: PiMutex::new(vec![News::default(); consumers]) }
+    }
+
+    /// The node that is there.
+    fn there(&self) -> Option<u64> {
+        let presence = self.presence.lock();
+        presence.node().filter(|_| presence.is_there())
+    }
 }
 
 #[derive(Default)]
@@ -90,12 +105,18 @@ struct Outbox {
 
 impl Lane {
     /// Opens its socket; `cpus` are the kernel's numbers of the plan's. In the network namespace of the calling thread.
-    pub(super) fn open(node: &Node, place: usize, cpus: &[u32], payload_max: usize) -> Result<Lane, NodeError> {
+    pub(super) fn open(
+        node: &Node,
+        place: usize,
+        cpus: &[u32],
+        payload_max: usize,
+        consumers: usize,
+    ) -> Result<Lane, NodeError> {
         let level = node.levels.get(place).ok_or(NodeError::Nobody)?;
         let wait = node.beat.min(LOOK_MAX);
         let socket = Datagrams::bind(level.at, level.so_priority, level.buffer, wait)
             .map_err(|cause| NodeError::Bind { name: level.name.clone(), cause })?;
-        let peer = |at: &SocketAddr| Row { at: (*at).into(), presence: PiMutex::new(Presence::new(node.lost_after)) };
+        let peer = |at: &SocketAddr| Row::new(*at, node.lost_after, consumers);
         let outbox = |room: usize, full: Full| Outbox {
             waiting: PiMutex::new(Waiting::new(room, payload_max)),
             word: Word::new(0),
@@ -166,10 +187,12 @@ impl Lane {
 
     /// Sends an event of this node's to all peers, now.
     fn send(&self, live: &Live, sequence: u64, head: &Head, payload: &[u8]) -> Outcome {
+        // Before what remains is reckoned: a pause in between counts against the event, never for it.
+        let sent = self.clock.now();
         let now = live.now();
         let remaining = until(head.expires, now);
         let body = Body::Event { kind: head.kind, source: head.source, number: head.number, payload };
-        let datagram = self.datagram(sequence, remaining, until(head.due, now), body);
+        let datagram = Datagram { sent, ..self.datagram(sequence, remaining, until(head.due, now), body) };
         let wait = match self.sending {
             Sending::Direct => Span::ZERO,
             Sending::Patient(span) => span.min(remaining),
@@ -259,7 +282,9 @@ impl Lane {
                 }
                 for (at, row) in self.peers.iter().enumerate() {
                     let turn = row.presence.lock().pass(now);
-                    self.turned(live, at, turn);
+                    self.turned(live, at, row, [turn]);
+                    // Whoever had no room for it is told now.
+                    self.tell_of(live, at, row);
                 }
                 // Without a burst after a pause.
                 beat = now.saturating_add(self.beat);
@@ -286,14 +311,31 @@ impl Lane {
         }
     }
 
-    /// Tells those who subscribed what changed about a peer.
-    fn turned(&self, live: &Live, at: usize, turn: Option<(Turn, u64)>) {
-        let Some((turn, node)) = turn else { return };
+    /// Something may have changed about a peer, which those who subscribed are told.
+    fn turned<const N: usize>(&self, live: &Live, at: usize, row: &Row, turns: [Option<(Turn, u64)>; N]) {
+        if turns.iter().all(Option::is_none) {
+            return;
+        }
+        for (turn, node) in turns.into_iter().flatten() {
+            let (head, payload) = self.event_of(live, at, turn, node);
+            live.remember(&head, payload.get(..self.payload_max.min(8)).unwrap_or_default());
+            if turn == Turn::Lost {
+                row.news.lock().iter_mut().for_each(|news| news.lost(node));
+            }
+        }
+        self.tell_of(live, at, row);
+    }
+
+    /// Tells each consumer what it does not know of a peer. One that has no room for that is told with the next beat, and what it has to know first, first.
+    fn tell_of(&self, live: &Live, at: usize, row: &Row) {
+        let there = row.there();
+        live.tell(&mut row.news.lock(), there, |turn, node| self.event_of(live, at, turn, node), self.payload_max);
+    }
+
+    fn event_of(&self, live: &Live, at: usize, turn: Turn, node: u64) -> (Head, [u8; 8]) {
         let kind = if turn == Turn::Found { PEER_FOUND } else { PEER_LOST };
-        let head =
-            Head { kind, source: at as u32, number: self.place, sent: live.now(), due: Time::MAX, expires: Time::MAX };
-        let payload = node.to_be_bytes();
-        live.offer(&head, payload.get(..self.payload_max.min(8)).unwrap_or_default(), head.sent);
+        let (sent, due, expires) = (live.now(), Time::MAX, Time::MAX);
+        (Head { kind, source: at as u32, number: self.place, sent, due, expires }, node.to_be_bytes())
     }
 
     /// Something came.
@@ -313,7 +355,7 @@ impl Lane {
         if datagram.hops == 0 {
             let ends = datagram.body == Body::Bye;
             let turns = peer.presence.lock().hear(datagram.node, datagram.incarnation, ends, now);
-            turns.into_iter().for_each(|turn| self.turned(live, at, turn));
+            self.turned(live, at, peer, turns);
         }
         let mut origins = self.origins.lock();
         let stream = origins.of(datagram.node, datagram.incarnation, datagram.sequence, now);

@@ -78,7 +78,7 @@ impl Sending {
         }
     }
 
-    /// Whether an event that does not expire may be dropped for want of room here. (One whose time is over is of no use, and never sent. What is on the way the network may drop
+    /// Whether an event that is pushed here and does not expire may be dropped for want of room. What a node [sends on](Node::forwarding) may be, whatever the policy. (One whose time is over is of no use, and never sent. What is on the way the network may drop
     /// whatever the policy: the peers count that.)
     #[must_use]
     pub const fn may_drop(self) -> bool {
@@ -240,7 +240,8 @@ impl Node {
         self
     }
 
-    /// Sending on what comes, to the other peers of the level.
+    /// Sending on what comes, to the other peers of the level. The thread that receives does it, and waits for no room, whatever the level's [`Sending`]: what finds none is dropped and
+    /// counted ([`Traffic::full`]).
     #[must_use]
     pub fn forwarding(mut self) -> Node {
         self.forwards = true;

@@ -182,6 +182,50 @@ impl Presence {
     }
 }
 
+/// What a consumer knows of a peer. It hears in turn that one is there and that it is lost, whenever it has room for that; what came and went meanwhile it need not know.
+///
+/// ```
+/// use takt_run::event::peer::{News, Turn};
+///
+/// let mut news = News::default();
+/// assert_eq!(news.next(Some(5)), Some((Turn::Found, 5)));
+/// news.told(Turn::Found, 5);
+/// // Started again, which it has no room for at first.
+/// news.lost(5);
+/// assert_eq!(news.next(Some(5)), Some((Turn::Lost, 5)));
+/// news.told(Turn::Lost, 5);
+/// assert_eq!(news.next(Some(5)), Some((Turn::Found, 5)));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct News {
+    /// Who is there, as far as it was told.
+    known: Option<u64>,
+    /// Whether that one was lost since.
+    gone: bool,
+}
+
+impl News {
+    /// A node was lost.
+    pub fn lost(&mut self, node: u64) {
+        self.gone |= self.known == Some(node);
+    }
+
+    /// What it is to be told next, where this node is there now.
+    #[must_use]
+    pub fn next(&self, there: Option<u64>) -> Option<(Turn, u64)> {
+        match self.known {
+            Some(known) if self.gone || there != self.known => Some((Turn::Lost, known)),
+            Some(_) => None,
+            None => there.map(|there| (Turn::Found, there)),
+        }
+    }
+
+    /// It was told that.
+    pub fn told(&mut self, turn: Turn, node: u64) {
+        *self = News { known: (turn == Turn::Found).then_some(node), gone: false };
+    }
+}
+
 /// The nodes whose events come on one level, themselves or forwarded: a bounded number.
 #[derive(Debug)]
 pub struct Origins {

@@ -45,17 +45,6 @@ pub(crate) fn until(so: impl Fn() -> bool) {
     assert!(so(), "it never came");
 }
 
-/// Uses the CPU until something is so, for 20 ms of it at most; whether it was.
-pub(crate) fn busy_until(so: impl Fn() -> bool) -> bool {
-    let begin = clock::thread_cpu();
-    while clock::thread_cpu().saturating_sub(begin) < Span::from_ms(20) {
-        if so() {
-            return true;
-        }
-    }
-    so()
-}
-
 /// All that a subscription completed is somewhere.
 pub(crate) fn check(subscription: &Subscription) {
     let counts = subscription.counts();

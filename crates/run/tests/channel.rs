@@ -1,0 +1,258 @@
+//! What a channel does at its edges: queues that are full, dispatchers that have ended, cycles, observers, its history. Nothing here asserts how long anything took.
+
+#[path = "common/channels.rs"]
+mod channels;
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use channels::{alone, check, plan, sporadic, started, until};
+use takt_linux::{Epoch, clock};
+use takt_log::NullSink;
+use takt_model::{Builtin, Span};
+use takt_run::dispatch::{Dispatcher, Dispatching, Job, Operation, Operations};
+use takt_run::event::{
+    Change, Channel, ConnectError, Filter, Keep, Level, Node, NodeError, Options, Pattern, Quality, Subscription,
+};
+
+/// A dispatcher with one operation, which handles what its subscription gives it.
+fn one(
+    channel: &Channel,
+    filter: Filter,
+    backlog: u32,
+    handler: impl FnMut(&Job<'_>) + Send + 'static,
+) -> Option<(Subscription, Dispatching)> {
+    let operations = Operations::new("one").with(sporadic("one").backlog(backlog));
+    let plan = plan(&operations, Builtin::Muf);
+    let subscription = channel.subscribe(&plan, "one", filter).unwrap();
+    let mut handler = handler;
+    let with_events = subscription.handler(move |_, job| handler(job));
+    let dispatching = started(Dispatcher::new(plan).on("one", with_events).unwrap())?;
+    Some((subscription.clone(), dispatching))
+}
+
+/// A handler that returns once it may, or must.
+fn held(go: &Arc<AtomicU64>) -> impl FnMut(&Job<'_>) + Send + 'static {
+    let go = go.clone();
+    move |job| {
+        let epoch = Epoch::now_is_zero();
+        while go.load(Ordering::SeqCst) == 0 && !job.must_stop() {
+            let _ = epoch.sleep_until(epoch.now() + Span::from_us(300));
+        }
+    }
+}
+
+#[test]
+fn a_consumer_whose_backlog_is_full_rejects() {
+    let _alone = alone();
+    let channel = Channel::new(Options::default());
+    let go = Arc::default();
+    let Some((one, dispatching)) = one(&channel, Pattern::ANY.into(), 2, held(&go)) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    let supplier = channel.supplier(1);
+    let pushed = [(); 3].map(|()| supplier.push(1, b"").unwrap());
+    assert_eq!(pushed.map(|pushed| (pushed.taken, pushed.rejected)), [(1, 0), (1, 0), (0, 1)]);
+    go.store(1, Ordering::SeqCst);
+    until(|| one.counts().handled == 2);
+    assert_eq!((one.counts().complete, one.counts().rejected), (3, 1));
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+}
+
+#[test]
+fn what_is_pushed_after_the_dispatcher_stopped_is_rejected_and_counted() {
+    let _alone = alone();
+    let channel = Channel::new(Options::default());
+    let Some((one, dispatching)) = one(&channel, Pattern::ANY.into(), 2, |_| ()) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    dispatching.stop(&mut NullSink).unwrap();
+    let pushed = channel.supplier(1).push(1, b"").unwrap();
+    assert_eq!((pushed.taken, pushed.kept, pushed.rejected), (0, 0, 1));
+    assert_eq!((one.counts().complete, one.counts().rejected), (1, 1));
+    drop(connected);
+}
+
+#[test]
+fn what_a_group_had_before_a_pause_is_forgotten() {
+    let _alone = alone();
+    let both = Filter::all([1, 2].map(|kind| Pattern::kind(kind).into()));
+    let channel = Channel::new(Options::default());
+    let Some((one, dispatching)) = one(&channel, both, 2, |_| ()) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    let supplier = channel.supplier(1);
+    let push = |kind| {
+        let pushed = supplier.push(kind, b"").unwrap();
+        (pushed.taken, pushed.kept)
+    };
+    assert_eq!(push(1), (0, 1));
+    one.suspend();
+    assert_eq!((push(2), one.counts().suspended), ((0, 0), 1));
+    one.resume();
+    assert_eq!([push(2), push(1)], [(0, 1), (1, 0)]);
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+}
+
+/// Events that cause each other go round as fast as backlogs and distances let them, and no faster; nobody waits for himself.
+#[test]
+fn cycles_are_bounded_by_what_the_plan_says() {
+    let _alone = alone();
+    let operation = |name| Operation::sporadic(name, Span::from_ms(1)).wcet(Span::from_us(10)).backlog(2);
+    let operations =
+        Operations::new("cycle").with(operation("ping")).with(operation("pong").noncritical()).with(operation("own"));
+    let plan = plan(&operations, Builtin::Muf);
+    let channel = Channel::new(Options::default());
+    let latest = |kind| Quality { keep: Keep::Latest, ..Pattern::kind(kind).into() };
+    let [ping, pong, own] = [("ping", 1), ("pong", 2), ("own", 3)]
+        .map(|(name, kind)| channel.subscribe(&plan, name, latest(kind)).unwrap());
+    let mut built = Dispatcher::new(plan);
+    for (subscription, next) in [(&ping, 2), (&pong, 1), (&own, 3)] {
+        let supplier = channel.supplier(next);
+        // Twice: the second takes the place of the first.
+        let handler = subscription.handler(move |_, _| {
+            let pushed = [(); 2].map(|()| supplier.push(next, b""));
+            // Once the channel is disconnected it is an error.
+            assert!(pushed.into_iter().flatten().all(|pushed| pushed.taken == 1));
+        });
+        built = built.on(subscription.operation(), handler).unwrap();
+    }
+    let Some(dispatching) = started(built) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    let supplier = channel.supplier(0);
+    [1, 3].iter().for_each(|kind| assert_eq!(supplier.push(*kind, b"").unwrap().taken, 1));
+    let all = [&ping, &pong, &own];
+    until(|| all.iter().all(|subscription| subscription.counts().handled >= 20));
+    drop(connected);
+    let stopped = dispatching.stop(&mut NullSink).unwrap();
+    for (subscription, (name, jobs)) in all.into_iter().zip(&stopped.counts) {
+        let counts = subscription.counts();
+        assert!(counts.replaced > 0 && counts.rejected == 0, "{name}: {counts:?}");
+        assert!(counts.handled <= jobs.released, "{name}");
+        // One for each ms since the start, and the first.
+        assert!(jobs.released <= 1 + stopped.end.as_ns() / 1_000_000, "{name}: {jobs:?} until {}", stopped.end);
+        check(subscription);
+    }
+}
+
+#[test]
+fn observers_see_each_change_in_turn_and_may_make_others() {
+    let operations = Operations::new("observed").with(sporadic("first")).with(sporadic("second"));
+    let plan = plan(&operations, Builtin::Muf);
+    let channel = Channel::new(Options::default());
+    let seen = Arc::<Mutex<Vec<(String, Change)>>>::default();
+    let told = seen.clone();
+    channel.observe(move |name, change| told.lock().unwrap().push((name.to_owned(), change)));
+    let second = channel.subscribe(&plan, "second", Pattern::ANY).unwrap();
+    channel.observe(move |name, change| {
+        if (name, change) == ("first", Change::Suspended) {
+            second.suspend();
+        }
+    });
+    let first = channel.subscribe(&plan, "first", Pattern::ANY).unwrap();
+    first.suspend();
+    first.resume();
+    assert!(first.reconnect(Filter::any([])).is_err(), "nothing has changed");
+    first.reconnect(Pattern::kind(1)).unwrap();
+    let expected = [
+        ("second", Change::Subscribed),
+        ("first", Change::Subscribed),
+        ("first", Change::Suspended),
+        ("second", Change::Suspended),
+        ("first", Change::Resumed),
+        ("first", Change::Reconnected),
+    ];
+    assert_eq!(*seen.lock().unwrap(), expected.map(|(name, change)| (name.to_owned(), change)));
+}
+
+fn remembered(channel: &Channel) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    channel.history(Pattern::ANY, |event| numbers.push(event.head.number));
+    numbers
+}
+
+/// A dispatcher without consumers.
+fn idle() -> Option<Dispatching> {
+    let plan = plan(&Operations::new("idle").with(sporadic("idle")), Builtin::Muf);
+    started(Dispatcher::new(plan).on("idle", |_| ()).unwrap())
+}
+
+#[test]
+fn the_history_shows_what_has_not_expired_and_belongs_to_its_dispatcher() {
+    let _alone = alone();
+    let channel = Channel::new(Options { history: 4, ..Options::default() });
+    let Some(first) = idle() else { return };
+    let connected = channel.connect(&first).unwrap();
+    let supplier = channel.supplier(1);
+    supplier.push_for(1, b"", Span::from_s(600)).unwrap();
+    supplier.push_for(1, b"", Span::from_ns(1)).unwrap();
+    supplier.push(1, b"").unwrap();
+    clock::pause(Span::from_us(10));
+    assert_eq!(remembered(&channel), [0, 2], "one has expired");
+    drop(connected);
+    let connected = channel.connect(&first).unwrap();
+    assert_eq!(remembered(&channel), [0, 2]);
+    drop(connected);
+    first.stop(&mut NullSink).unwrap();
+    let second = idle().expect("the first could start");
+    let connected = channel.connect(&second).unwrap();
+    assert!(remembered(&channel).is_empty(), "its times are from another zero");
+    supplier.push(1, b"").unwrap();
+    assert_eq!(remembered(&channel), [3]);
+    drop(connected);
+    second.stop(&mut NullSink).unwrap();
+}
+
+#[test]
+fn a_connection_that_is_refused_leaves_no_trace() {
+    let _alone = alone();
+    let channel = Channel::new(Options { history: 4, ..Options::default() });
+    let both = Filter::all([1, 2].map(|kind| Pattern::kind(kind).into()));
+    let Some((subscription, dispatching)) = one(&channel, both, 2, |_| ()) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    let supplier = channel.supplier(1);
+    assert_eq!(supplier.push(1, b"").unwrap().kept, 1);
+    drop(connected);
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let node = Node::new(1).with(Level::new("taken", taken.local_addr().unwrap()));
+    let refused = channel.connect_as(&node, &dispatching).err().unwrap();
+    assert!(matches!(refused, ConnectError::Node(NodeError::Bind { .. })), "{refused}");
+    assert_eq!(remembered(&channel), [0]);
+    let connected = channel.connect(&dispatching).unwrap();
+    assert_eq!(supplier.push(2, b"").unwrap().kept, 1, "a group begins anew with each connection");
+    assert_eq!(supplier.push(1, b"").unwrap().taken, 1);
+    until(|| subscription.counts().handled == 1);
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+}
+
+/// Whoever disconnects waits for those who push, so that no real-time thread is left to close sockets and free buffers.
+#[test]
+fn nobody_pushes_any_more_once_a_channel_is_disconnected() {
+    let _alone = alone();
+    let channel = Channel::new(Options::default());
+    let Some((one, dispatching)) = one(&channel, Pattern::ANY.into(), 16, |_| ()) else { return };
+    let stop = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for source in 0..2 {
+            let (supplier, stop) = (channel.supplier(source), &stop);
+            scope.spawn(move || {
+                while stop.load(Ordering::Acquire) == 0 {
+                    let _ = supplier.push(1, b"");
+                }
+            });
+        }
+        for _ in 0..50 {
+            let connected = channel.connect(&dispatching).unwrap();
+            let before = one.counts().complete;
+            until(|| one.counts().complete > before);
+            drop(connected);
+            let after = one.counts().complete;
+            clock::pause(Span::from_us(100));
+            assert_eq!(one.counts().complete, after);
+        }
+        stop.store(1, Ordering::Release);
+    });
+    dispatching.stop(&mut NullSink).unwrap();
+    check(&one);
+}
