@@ -175,13 +175,32 @@ impl Filter {
     /// What is wrong with it; nothing where all is right.
     #[must_use]
     pub fn wrong(&self) -> Option<String> {
+        if self.is_deeper(DEPTH_MAX) {
+            return Some(format!("its groups are more than {DEPTH_MAX} deep"));
+        }
+        self.wrong_member()
+    }
+
+    /// Whether there are more than so many of its filters within each other.
+    fn is_deeper(&self, most: usize) -> bool {
+        let Some(most) = most.checked_sub(1) else { return true };
+        match self {
+            Filter::One(_) | Filter::Silence { .. } | Filter::Timeout(_) => false,
+            Filter::All(filters) | Filter::Any(filters) | Filter::Sequence(filters) => {
+                filters.iter().any(|filter| filter.is_deeper(most))
+            }
+            Filter::Without { filter, .. } => filter.is_deeper(most),
+        }
+    }
+
+    fn wrong_member(&self) -> Option<String> {
         match self {
             Filter::One(_) => None,
             Filter::All(filters) | Filter::Any(filters) | Filter::Sequence(filters) => {
                 let empty = filters.is_empty().then(|| "a group is to have at least one member".to_owned());
-                empty.or_else(|| filters.iter().find_map(Filter::wrong))
+                empty.or_else(|| filters.iter().find_map(Filter::wrong_member))
             }
-            Filter::Without { filter, .. } => filter.wrong(),
+            Filter::Without { filter, .. } => filter.wrong_member(),
             Filter::Silence { span, .. } => short("a silence", *span),
             Filter::Timeout(span) => short("a timeout", *span),
         }
@@ -201,6 +220,9 @@ pub const TIME_MIN: Span = Span::from_us(100);
 
 /// The most events that one filter waits for: bits of a set.
 pub const LEAVES_MAX: usize = 64;
+
+/// The most filters within each other, whatever they are: who pushes goes down them on a real-time thread's stack.
+pub const DEPTH_MAX: usize = 16;
 
 /// A node of a filter, in a list in which children stand behind their parents.
 #[derive(Clone, Copy, Debug)]

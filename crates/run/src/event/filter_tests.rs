@@ -100,6 +100,9 @@ fn what_makes_no_sense_is_told() {
     assert_eq!(Filter::Timeout(TIME_MIN).wrong(), None);
     assert_eq!(wrong(Filter::all((0..65).map(one))), "it waits for 65 events; 64 are the most");
     assert_eq!(Filter::all((0..64).map(one)).wrong(), None);
+    let nested = |groups| (0..groups).fold(one(1), |filter, _| filter.without(Pattern::kind(2)));
+    assert_eq!(nested(DEPTH_MAX - 1).wrong(), None);
+    assert_eq!(wrong(nested(DEPTH_MAX)), "its groups are more than 16 deep");
 }
 
 /// An instant in a story: time comes before the events of the same instant, and these one after the other.

@@ -57,7 +57,7 @@ mod manual {}
 pub use carrier::{Inlet, Leaving, Outlet, Passed};
 pub use channel::{Change, Channel, Connected, Options, Pushed, Supplier};
 pub use error::{ConnectError, EventError, SubscribeError};
-pub use filter::{Bits, Correlator, Filter, Head, LEAVES_MAX, Pattern, TIME_MIN, Taken};
+pub use filter::{Bits, Correlator, DEPTH_MAX, Filter, Head, LEAVES_MAX, Pattern, TIME_MIN, Taken};
 pub use inbox::{Counts, Delivery, Event, PEER_FOUND, PEER_LOST, Subscription, TIMEOUT};
 pub use node::{Clock, Full, Level, Node, NodeError, Peer, Sending, Traffic};
 pub use quality::{Keep, Quality, Terms};
