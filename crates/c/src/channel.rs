@@ -10,7 +10,7 @@ use takt_run::event::{
 
 use crate::dispatcher::{User, job_of, refused, takt_dispatcher, takt_job};
 use crate::plan::takt_plan;
-use crate::status::{Wrong, call, free, give, object, object_mut, place, takt_status, text};
+use crate::status::{Wrong, call, free, give, object, object_mut, place, push, takt_status, text};
 
 /// A channel.
 pub struct takt_channel {
@@ -320,6 +320,13 @@ pub unsafe extern "C" fn takt_dispatcher_on_events(
         // SAFETY: as above.
         let subscription = unsafe { object(subscription, "the subscription") }?;
         let handler = handler.ok_or_else(|| Wrong::invalid("the handler is a null pointer"))?;
+        let own = subscription.0.operation();
+        if own != operation {
+            let text = format_args!("the subscription is that of \"{own}\", and not of \"{operation}\"");
+            return Err(Wrong::invalid(text));
+        }
+        // Before the subscription takes it for given.
+        dispatcher.can_handle(operation)?;
         let user = User(user);
         let with_events = subscription.0.handler(move |delivery: &Delivery<'_>, job| {
             let none = takt_event {
@@ -446,26 +453,28 @@ pub unsafe extern "C" fn takt_supplier_push(
     ttl_ns: u64,
     pushed: *mut takt_pushed,
 ) -> takt_status {
-    // SAFETY: by this function's condition, here and below.
-    let Some(supplier) = (unsafe { supplier.as_ref() }) else { return takt_status::Invalid };
-    let bytes = match length {
-        0 => &[],
-        _ if payload.is_null() || length > PAYLOAD_MAX => return takt_status::Invalid,
-        // SAFETY: as above, and the pointer is not null.
-        _ => unsafe { std::slice::from_raw_parts(payload, length) },
-    };
-    let terms = Terms { deadline: or_never(deadline_ns), ttl: or_never(ttl_ns) };
-    match supplier.0.push_on(kind, bytes, terms) {
-        Ok(done) => {
-            // SAFETY: as above.
-            if let Some(into) = unsafe { pushed.as_mut() } {
-                *into = takt_pushed { taken: done.taken, kept: done.kept, rejected: done.rejected };
+    push(|| {
+        // SAFETY: by this function's condition, here and below.
+        let Some(supplier) = (unsafe { supplier.as_ref() }) else { return takt_status::Invalid };
+        let bytes = match length {
+            0 => &[],
+            _ if payload.is_null() || length > PAYLOAD_MAX => return takt_status::Invalid,
+            // SAFETY: as above, and the pointer is not null.
+            _ => unsafe { std::slice::from_raw_parts(payload, length) },
+        };
+        let terms = Terms { deadline: or_never(deadline_ns), ttl: or_never(ttl_ns) };
+        match supplier.0.push_on(kind, bytes, terms) {
+            Ok(done) => {
+                // SAFETY: as above.
+                if let Some(into) = unsafe { pushed.as_mut() } {
+                    *into = takt_pushed { taken: done.taken, kept: done.kept, rejected: done.rejected };
+                }
+                takt_status::Ok
             }
-            takt_status::Ok
+            Err(EventError::NotConnected) => takt_status::Stopped,
+            Err(EventError::TooLong { .. } | EventError::Reserved(_)) => takt_status::Invalid,
         }
-        Err(EventError::NotConnected) => takt_status::Stopped,
-        Err(EventError::TooLong { .. } | EventError::Reserved(_)) => takt_status::Invalid,
-    }
+    })
 }
 
 /// Frees what takt_channel_supplier gave; a null pointer is no harm.

@@ -9,7 +9,7 @@ use takt_model::{Span, Time};
 use takt_run::dispatch::{self, Adaptive, Dispatcher, Dispatching, Handle, Job, KINDS, Options, PushError, StartError};
 
 use crate::plan::takt_plan;
-use crate::status::{Wrong, call, free, give, object, object_mut, takt_status, text};
+use crate::status::{Wrong, call, free, give, object, object_mut, push, takt_status, text};
 
 /// The job that a handler is called for; of use during that call.
 pub struct takt_job {
@@ -105,14 +105,21 @@ impl takt_dispatcher {
         operation: &str,
         handler: impl FnMut(&Job<'_>) + Send + 'static,
     ) -> Result<(), Wrong> {
-        let Some(built) = self.built.take() else {
+        self.can_handle(operation)?;
+        if let Some(built) = self.built.take() {
+            self.built = Some(built.on(operation, handler).map_err(Wrong::invalid)?);
+        }
+        Ok(())
+    }
+
+    /// Whether an operation can be given a handler.
+    pub(crate) fn can_handle(&self, operation: &str) -> Result<(), Wrong> {
+        let Some(built) = &self.built else {
             return Err(Wrong::invalid("the dispatcher has started: handlers are given before that"));
         };
         if !built.plan().rows.iter().any(|row| row.name == operation) {
-            self.built = Some(built);
             return Err(Wrong::invalid(format_args!("the plan has no operation \"{operation}\" to handle")));
         }
-        self.built = Some(built.on(operation, handler).map_err(Wrong::invalid)?);
         Ok(())
     }
 }
@@ -285,14 +292,13 @@ pub unsafe extern "C" fn takt_dispatcher_operation(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_operation_push(operation: *const takt_handle) -> takt_status {
     // SAFETY: by this function's condition.
-    match unsafe { operation.as_ref() }.map(|operation| operation.0.push()) {
+    push(|| match unsafe { operation.as_ref() }.map(|operation| operation.0.push()) {
         Some(Ok(_)) => takt_status::Ok,
-        // Without a text: that would be an allocation.
         Some(Err(PushError::Full)) => takt_status::Full,
         Some(Err(PushError::TooEarly { .. })) => takt_status::TooEarly,
         Some(Err(PushError::Stopped)) => takt_status::Stopped,
         Some(Err(PushError::NotPushed | PushError::Absent)) | None => takt_status::Invalid,
-    }
+    })
 }
 
 /// Frees what takt_dispatcher_operation gave; a null pointer is no harm.

@@ -1,7 +1,8 @@
 //! takt for C: the core calls of a dispatcher and of an event channel ([`takt_run::dispatch`], [`takt_run::event`]) behind a C header,
 //! `crates/c/include/takt.h`, which cbindgen makes of this crate.
 //!
-//! Objects are opaque and made and freed by calls. Nothing of Rust unwinds into C: a panic is [`takt_status::Panic`]. Types and functions have the names that C sees.
+//! Objects are opaque and made and freed by calls. Nothing of Rust unwinds into C: a panic is [`takt_status::Panic`], and in a call that answers
+//! no status it ends the process. Types and functions have the names that C sees.
 #![allow(non_camel_case_types)]
 
 mod channel;

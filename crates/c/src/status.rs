@@ -67,6 +67,11 @@ pub(crate) fn call(body: impl FnOnce() -> Result<(), Wrong>) -> takt_status {
     wrong.status
 }
 
+/// The same for a push, which leaves no text: that would be an allocation.
+pub(crate) fn push(body: impl FnOnce() -> takt_status) -> takt_status {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(takt_status::Panic)
+}
+
 /// What the last call of this thread that failed said: what was wrong, where, and what to do. It stays until another one fails. Pushes, which are for real-time threads, leave no text:
 /// takt_status_text tells what their status means.
 #[unsafe(no_mangle)]

@@ -81,6 +81,23 @@ fn modes_are_switched_by_a_program_in_c_and_by_the_controller() {
 }
 
 #[test]
+fn pushes_answer_what_became_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("edges", "cc", "-std=c11", folder.path()) else { return };
+    let output = Command::new(program).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        said,
+        "\
+the subscription is that of \"pair\", and not of \"slow\"
+operation \"pair\" has subscribed, and no handler was made of its subscription: give the dispatcher Subscription::handler(..) for it
+each push was answered as it should
+"
+    );
+}
+
+#[test]
 fn each_wrong_call_is_answered_and_told() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("wrong", "cc", "-std=c11", folder.path()) else { return };
