@@ -254,6 +254,12 @@ impl Handle {
         self.shared.push_quietly(self.place, named, owed)
     }
 
+    /// Of a dispatcher in a model.
+    #[cfg(test)]
+    pub(super) fn of(shared: Arc<Shared>, place: Place) -> Handle {
+        Handle { shared, place }
+    }
+
     /// Wakes whom a push concerns, on a CPU of this dispatcher.
     pub(crate) fn pay(&self, owed: Owed) {
         self.shared.pay(owed);
