@@ -25,8 +25,8 @@ mod real {
 
 #[cfg(test)]
 mod shuttled {
-    use std::sync::PoisonError;
     use std::sync::atomic::Ordering;
+    use std::sync::{PoisonError, TryLockError};
 
     pub(crate) use shuttle::sync::atomic::{AtomicU32 as Word, AtomicU64};
     use shuttle::sync::{Condvar, Mutex, MutexGuard};
@@ -42,6 +42,13 @@ mod shuttled {
         }
         pub(crate) fn lock(&self) -> PiGuard<'_, T> {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+        pub(crate) fn try_lock(&self) -> Option<PiGuard<'_, T>> {
+            match self.0.try_lock() {
+                Ok(guard) => Some(guard),
+                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            }
         }
     }
 

@@ -474,6 +474,7 @@ fn policies_do_what_they_say_when_there_is_no_room() {
     let patient = connect(Sending::Patient(Span::MAX));
     assert_eq!(push(20, Span::MAX), 20);
     assert_eq!((traffic(&patient, 0).sent, traffic(&patient, 0).full), (20, 0));
+    assert!(!Sending::Patient(Span::MAX).may_drop());
     drop(patient);
     for full in [Full::Newest, Full::Oldest] {
         let queued = connect(Sending::Queued { room: 4, full });
@@ -672,4 +673,46 @@ fn who_has_no_room_for_the_news_of_a_peer_is_told_later() {
     // What it had no room for until the next came it need not know.
     assert!(paced == turns || paced == turns[..4], "{paced:?}");
     assert!(subscriptions[0].counts().rejected > 0, "there was no room");
+}
+
+/// Nodes whose clocks something keeps in step know the way of their events, and only of those that have the same number.
+#[test]
+fn nodes_with_the_same_synchronized_clock_know_how_long_events_were_under_way() {
+    let _alone = alone();
+    let Some(cable) = cable() else { return };
+    let Some((left, right)) = process("left").zip(process("right")) else { return };
+    for (number, unsynchronized) in [(3, 0), (4, 1)] {
+        let clocked = |number, node: Node| node.clock(Clock::Synchronized(number));
+        let here = left.join(cable.left(), &clocked(3, node(1, cable.left(), cable.right())));
+        let there = right.join(cable.right(), &clocked(number, node(2, cable.right(), cable.left())));
+        left.channel.supplier(7).push_for(TRACK, b"x", Span::from_s(30)).unwrap();
+        assert!(until(|| traffic(&there, 0).events == 1));
+        assert!(until(|| traffic(&there, 0).unsynchronized == unsynchronized), "{:?}", traffic(&there, 0));
+        assert_eq!((traffic(&there, 0).skewed, traffic(&there, 0).late), (0, 0));
+        drop((here, there));
+    }
+    assert!(until(|| right.count(0, TRACK) == 2));
+    let left_of = |(head, ..): &(Head, Vec<u8>, Class, String)| head.expires.saturating_since(head.sent);
+    let seen = right.seen[0].lock().unwrap();
+    assert!(seen.iter().filter(|row| row.0.kind == TRACK).all(|row| left_of(row) <= Span::from_s(30)));
+}
+
+/// What a node sends on waits for no room, however patient its level is: or one peer that is not there would keep it from hearing the others.
+#[test]
+fn what_a_node_sends_on_is_dropped_where_there_is_no_room() {
+    let _alone = alone();
+    let Some(cable) = cable() else { return };
+    let Some(right) = process("right") else { return };
+    let nobody = SocketAddr::from((cable.nobody(), 7000));
+    let level = Level::new("line", at(cable.right(), 7000)).peer(at(cable.left(), 7000)).peer(nobody);
+    let level = Level { buffer: 1, ..level.sending(Sending::Patient(Span::MAX)) };
+    let node = Node::new(2).with(level).forwarding().beat(Span::from_s(60), Span::from_s(240));
+    let there = right.join(cable.right(), &node);
+    let peer = socket(cable.left(), 7000);
+    for number in 0..50 {
+        peer.send_to(&sent(5, 1, number, track(&[0; 200])), at(cable.right(), 7000)).unwrap();
+        assert!(until(|| traffic(&there, 0).events == number + 1), "it receives all the while");
+    }
+    assert!(until(|| traffic(&there, 0).forwarded + traffic(&there, 0).full == 50), "{:?}", traffic(&there, 0));
+    assert!(traffic(&there, 0).full > 0 && traffic(&there, 0).sent == traffic(&there, 0).forwarded);
 }

@@ -8,6 +8,7 @@ use takt_log::NullSink;
 use takt_model::{Builtin, Span};
 use takt_run::bridge::{AskError, BridgeError, Requests};
 use takt_run::dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, PushError, StartError};
+use takt_run::event::{Channel, Pattern};
 use tokio::runtime::{Builder, Runtime};
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -192,4 +193,89 @@ fn a_full_backlog_is_told_and_what_is_open_at_the_end_is_given_up() {
         stopping.join().unwrap().unwrap();
         drop(bridge);
     });
+}
+
+/// Whom a task is woken by: its thread, and on which class.
+#[derive(Default)]
+struct Woken(Mutex<Vec<(String, Class)>>);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        let thread = std::thread::current().name().unwrap_or_default().to_owned();
+        self.0.lock().unwrap().push((thread, sched::current()));
+    }
+}
+
+/// Wakers run a runtime's code: never on a real-time thread.
+#[test]
+fn tasks_are_woken_by_the_bridge_alone() {
+    let _alone = alone();
+    let requests: Requests<u32, u32> = Requests::new("double", 4);
+    let Some(dispatching) = started(&requests, operation("double", 4), false, |number, _| 2 * number) else { return };
+    let bridge = requests.connect(&dispatching).unwrap();
+    let woken = Arc::new(Woken::default());
+    let waker = woken.clone().into();
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut woken_later = 0;
+    // An answer may be there at the first look.
+    for number in 0..1000 {
+        let mut asked = std::pin::pin!(requests.ask(number));
+        let before = woken.0.lock().unwrap().len();
+        let mut looks = 0;
+        let answer = loop {
+            if let std::task::Poll::Ready(answer) = asked.as_mut().poll(&mut context) {
+                break answer;
+            }
+            looks += 1;
+            while woken.0.lock().unwrap().len() < before + looks {
+                clock::pause(Span::from_us(50));
+            }
+        };
+        assert_eq!(answer, Ok(2 * number));
+        woken_later += looks;
+        if woken_later >= 5 {
+            break;
+        }
+    }
+    assert!(woken_later > 0, "nobody waited");
+    let woken = woken.0.lock().unwrap();
+    assert!(woken.iter().all(|row| *row == ("takt bridge".to_owned(), Class::Other)), "{woken:?}");
+    drop(bridge);
+    dispatching.stop(&mut NullSink).unwrap();
+}
+
+/// Both ways: a task pushes an event, and the operation that consumes it answers a question of another task.
+#[test]
+fn a_task_supplies_events_to_an_operation() {
+    let _alone = alone();
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let operations = Operations::new("both").with(operation("percent", 16)).with(operation("valve", 16));
+    let plan = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap();
+    let channel = Channel::new(takt_run::event::Options::default());
+    let subscription = channel.subscribe(&plan, "percent", Pattern::kind(1)).unwrap();
+    let valve: Requests<(), u64> = Requests::new("valve", 16);
+    let percent = Arc::new(AtomicU64::new(0));
+    let (set, read) = (percent.clone(), percent.clone());
+    let handler = subscription.handler(move |delivery, _| {
+        set.fetch_add(u64::from(delivery.first().payload[0]), Ordering::AcqRel);
+    });
+    let built = Dispatcher::new(plan).on("percent", handler).unwrap();
+    let dispatching = match built.on("valve", valve.handler(move |(), _| read.load(Ordering::Acquire))).unwrap().start()
+    {
+        Ok(dispatching) => dispatching,
+        Err(StartError::Privilege { missing }) => return println!("skipped: {missing}"),
+        Err(error) => panic!("{error}"),
+    };
+    let (connected, bridge) = (channel.connect(&dispatching).unwrap(), valve.connect(&dispatching).unwrap());
+    runtime().block_on(async {
+        for number in 1..=10 {
+            let supplier = channel.supplier(7);
+            let pushed = tokio::spawn(async move { supplier.push(1, &[10]).unwrap().taken });
+            assert_eq!(pushed.await.unwrap(), 1);
+            // One level and one queue, in turn: the event was handled before.
+            assert_eq!(valve.ask(()).await, Ok(10 * number));
+        }
+    });
+    drop((connected, bridge));
+    dispatching.stop(&mut NullSink).unwrap();
 }

@@ -17,8 +17,44 @@ use takt_model::{Builtin, Span, TaskId, Time};
 use super::build::{Built, Places, build, places};
 use super::live::Handler;
 use super::told::Merger;
-use super::{Limits, OperatingMode, Operation, Operations, Options, Plan, PushError, Row};
+use super::{Handle, Limits, OperatingMode, Operation, Operations, Options, Plan, PushError, Row};
 use crate::threads::GO_RUN;
+
+/// A dispatcher with one operation and no threads yet, for models of what is built on it.
+pub(crate) struct Bench {
+    built: Built,
+    pub(crate) handle: Handle,
+}
+
+impl Bench {
+    pub(crate) fn of(operation: Operation, handler: Handler) -> Bench {
+        let set = Operations::new("bench").with(operation);
+        let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+        let plan = set.compute(&Builtin::Muf.strategy(), &limits).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let places = places(&plan);
+        let task = plan.rows[0].task;
+        let options = Options { best_effort: true, records: 1024, ..Options::default() };
+        let built = build(&plan, &places, &mut BTreeMap::from([(task, handler)]), &options, None).unwrap();
+        built.shared.epoch.set(Epoch::now_is_zero()).unwrap();
+        built.shared.go.store(GO_RUN, Ordering::Release);
+        let handle = Handle::of(built.shared.clone(), places[&task]);
+        Bench { built, handle }
+    }
+
+    /// The thread that runs its jobs.
+    pub(crate) fn serve(&self) -> thread::JoinHandle<()> {
+        let (shared, kernel_cpu) = (self.built.shared.clone(), sched::affinity()[0]);
+        thread::spawn(move || shared.serve(0, 0, kernel_cpu, Class::Other, |ready| ready.unwrap()))
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.built.shared.epoch().now()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.built.shared.stop();
+    }
+}
 
 type Events = Vec<(u32, Time, Event)>;
 
@@ -215,11 +251,11 @@ fn a_stop_ends_all() {
 }
 
 /// Schedules of each kind.
-fn runs() -> usize {
+pub(crate) fn runs() -> usize {
     std::env::var("TAKT_MODEL_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(150)
 }
 
-fn explore<S: Scheduler + 'static>(scheduler: S, body: impl Fn() + Send + Sync + 'static) {
+pub(crate) fn explore<S: Scheduler + 'static>(scheduler: S, body: impl Fn() + Send + Sync + 'static) {
     let mut config = Config::new();
     // Threads touch their stacks before they begin.
     config.stack_size = 1 << 20;

@@ -58,7 +58,7 @@ mod graph;
 mod late;
 mod live;
 #[cfg(test)]
-mod live_model;
+pub(crate) mod live_model;
 mod mode;
 mod operation;
 mod plan;

@@ -243,9 +243,21 @@ impl Handle {
         self.shared.push(self.place, |_, _| ())
     }
 
-    /// The same; `named` is told the job's number, and the oldest that may still run, before anyone can run it. Nobody is woken before [`Handle::pay`].
+    /// The same; `named` is told the job's number, and the oldest that may still run, before anyone can run it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn push_with(&self, named: impl FnOnce(u64, u64)) -> Result<u64, PushError> {
+        self.shared.push(self.place, named)
+    }
+
+    /// The same, but nobody is woken before [`Handle::pay`].
     pub(crate) fn push_quietly(&self, named: impl FnOnce(u64, u64), owed: &mut Option<Owed>) -> Result<u64, PushError> {
         self.shared.push_quietly(self.place, named, owed)
+    }
+
+    /// Of a dispatcher in a model.
+    #[cfg(test)]
+    pub(super) fn of(shared: Arc<Shared>, place: Place) -> Handle {
+        Handle { shared, place }
     }
 
     /// Wakes whom a push concerns, on a CPU of this dispatcher.

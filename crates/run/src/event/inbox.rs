@@ -1,9 +1,8 @@
 //! One consumer: what it has seen of what it waits for, and the events of its jobs until they run.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64 as Figure, Ordering};
 use std::sync::{Arc, Weak};
 
-use takt_linux::PiMutex;
 use takt_model::{Span, Time};
 
 use super::channel::{Change, Inner, checked};
@@ -12,6 +11,7 @@ use super::fanout::Wakes;
 use super::filter::{Correlator, Head};
 use super::quality::{Asked, Keep, Quality};
 use crate::dispatch::{Handle, Job, PushError};
+use crate::sync::{AtomicU64, PiMutex};
 
 /// The type of the event that stands for a [`Filter::Timeout`](super::Filter::Timeout) or a [`Filter::Silence`](super::Filter::Silence); no supplier has it.
 pub const TIMEOUT: u32 = u32::MAX;
@@ -123,17 +123,17 @@ pub struct Counts {
 
 #[derive(Default, Debug)]
 struct Tally {
-    complete: AtomicU64,
-    handled: AtomicU64,
-    late: AtomicU64,
-    expired: AtomicU64,
-    rejected: AtomicU64,
-    omitted: AtomicU64,
-    replaced: AtomicU64,
-    suspended: AtomicU64,
+    complete: Figure,
+    handled: Figure,
+    late: Figure,
+    expired: Figure,
+    rejected: Figure,
+    omitted: Figure,
+    replaced: Figure,
+    suspended: Figure,
 }
 
-fn count(tally: &AtomicU64) {
+fn count(tally: &Figure) {
     tally.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -192,6 +192,12 @@ struct Set<'a> {
 }
 
 impl Set<'_> {
+    /// The same, into a slot.
+    fn put(&self, events: &mut (u64, Vec<Stored>)) {
+        events.0 = self.leaves;
+        self.copy(&mut events.1);
+    }
+
     /// Copies the events, by leaf.
     fn copy(&self, to: &mut [Stored]) {
         for (leaf, (to, kept)) in to.iter_mut().zip(self.kept).enumerate() {
@@ -426,15 +432,11 @@ impl Inbox {
         handle: &'a Handle,
         wakes: &mut Wakes<'a>,
     ) -> Result<(), PushError> {
-        let (at, slot) = self.take_slot(handle).ok_or(PushError::Full)?;
-        {
-            let mut events = slot.events.lock();
-            events.0 = set.leaves;
-            set.copy(&mut events.1);
-        }
-        if replaced && self.replace(slot, handle) {
+        if replaced && self.replace(set, handle) {
             return Ok(());
         }
+        let (at, slot) = self.take_slot(handle).ok_or(PushError::Full)?;
+        set.put(&mut slot.events.lock());
         let named = |number: u64, oldest: u64| {
             slot.job.store(key(handle.dispatching(), number), Ordering::Release);
             self.forget(|job| is_gone(job, key(handle.dispatching(), oldest)));
@@ -446,24 +448,22 @@ impl Inbox {
         pushed.map(|_| ())
     }
 
-    /// Gives the newest job that waits the events of this slot in the place of its own; whether there was one. What its handler has already it keeps, and nobody waits for that.
-    fn replace(&self, slot: &Slot, handle: &Handle) -> bool {
+    /// Gives the newest job that waits these events in the place of its own; whether there was one. What its handler has already it keeps, and nobody waits for that.
+    fn replace(&self, set: Set<'_>, handle: &Handle) -> bool {
         let oldest = key(handle.dispatching(), handle.oldest().unwrap_or_default());
         self.forget(|job| is_gone(job, oldest));
-        let waits = |other: &Slot| Some(other.job.load(Ordering::Acquire)).filter(|job| *job != 0 && *job != RUNS);
-        let newest = self.taken().filter_map(|(at, other)| Some((waits(other)?, at))).max();
-        let Some((job, (at, other))) = newest.and_then(|(job, at)| Some((job, (at, self.slots.get(at)?)))) else {
+        let waits = |slot: &Slot| Some(slot.job.load(Ordering::Acquire)).filter(|job| *job != 0 && *job != RUNS);
+        let newest = self.taken().filter_map(|(at, slot)| Some((waits(slot)?, at))).max();
+        let Some((job, slot)) = newest.and_then(|(job, at)| Some((job, self.slots.get(at)?))) else { return false };
+        // A handler has the lock for as long as it runs.
+        let Some(mut events) = slot.events.try_lock() else { return false };
+        // Whoever takes the job from now on waits for the lock, and finds the new ones: a slot that moved could be missed.
+        if slot.job.load(Ordering::Acquire) != job {
             return false;
-        };
-        // Two slots have its events now: its handler takes one of them.
-        slot.job.store(job, Ordering::Release);
-        if other.job.compare_exchange(job, 0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            self.free.fetch_or(1 << at, Ordering::AcqRel);
-            count(&self.tally.replaced);
-            return true;
         }
-        // The old ones: these are for another job. Where they cannot be had back, the job was found to be over, and they were counted with it.
-        slot.job.compare_exchange(job, 0, Ordering::AcqRel, Ordering::Acquire).is_err()
+        set.put(&mut events);
+        count(&self.tally.replaced);
+        true
     }
 
     fn take_slot(&self, handle: &Handle) -> Option<(usize, &Slot)> {
@@ -537,7 +537,7 @@ impl Inbox {
     }
 
     fn counts(&self) -> Counts {
-        let load = |tally: &AtomicU64| tally.load(Ordering::Relaxed);
+        let load = |tally: &Figure| tally.load(Ordering::Relaxed);
         Counts {
             complete: load(&self.tally.complete),
             handled: load(&self.tally.handled),
@@ -648,3 +648,7 @@ impl Subscription {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "inbox_model.rs"]
+mod model;
