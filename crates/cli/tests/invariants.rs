@@ -357,6 +357,22 @@ fn the_invariants_hold() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// The library and its C header run on threads alone: the feature that hands answers to an async runtime is nobody's default.
+#[test]
+fn no_program_needs_an_async_runtime() {
+    let tree = |package: &str, features: &[&str]| {
+        let arguments = ["tree", "--locked", "--package", package, "--edges", "normal,build", "--prefix", "none"];
+        let out = Command::new(CARGO).args(arguments).args(features).current_dir(root()).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let has_runtime = |tree: &str| tree.lines().any(|line| line.starts_with("tokio ") || line.starts_with("async-"));
+    for package in ["takt-run", "takt-c", "takt"] {
+        assert!(!has_runtime(&tree(package, &[])), "{package}");
+    }
+    assert!(has_runtime(&tree("takt-run", &["--features", "tokio"])), "who asks for it gets it");
+}
+
 /// How the self-test breaks an invariant: in which file, what it appends (or replaces), and what must be said.
 struct Break {
     what: &'static str,

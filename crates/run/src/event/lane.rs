@@ -434,3 +434,21 @@ impl Lane {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::node::Level;
+    use super::*;
+
+    #[test]
+    fn each_level_has_a_socket_with_the_priority_that_it_says() {
+        let any = || SocketAddr::from(([127, 0, 0, 1], 0));
+        let node = Node::new(1)
+            .with(Level::new("urgent", any()).peer(any()))
+            .with(Level::new("rest", any()).peer(any()).so_priority(0));
+        let open = |place| Lane::open(&node, place, &[0], 64, 0).unwrap();
+        let [urgent, rest] = [open(0), open(1)];
+        assert_eq!([&urgent, &rest].map(|lane| lane.socket.priority().unwrap()), [6, 0]);
+        assert_ne!(urgent.socket.address().unwrap(), rest.socket.address().unwrap());
+    }
+}
