@@ -36,9 +36,20 @@ int main(void) {
         takt_dispatcher_now_ns(NULL) != 0 ||
         takt_subscription_reconnect(NULL, TAKT_GROUP_ANY, NULL, 0, NULL) != TAKT_STATUS_INVALID ||
         takt_subscription_suspend(NULL) != TAKT_STATUS_INVALID || takt_subscription_resume(NULL) != TAKT_STATUS_INVALID ||
-        takt_subscription_counts(NULL, NULL) != TAKT_STATUS_INVALID) {
+        takt_subscription_counts(NULL, NULL) != TAKT_STATUS_INVALID || takt_job_now_ns(NULL) != 0 ||
+        takt_dispatcher_warnings(NULL, NULL, 0) != 0) {
         return 1;
     }
+    if (takt_filter_one(NULL, NULL) != TAKT_STATUS_INVALID || takt_filter_without(NULL, NULL, NULL) != TAKT_STATUS_INVALID ||
+        takt_filter_group(TAKT_GROUP_ALL, NULL, 1, NULL) != TAKT_STATUS_INVALID ||
+        takt_filter_silence(NULL, 1000000, NULL) != TAKT_STATUS_INVALID || takt_filter_timeout(1000000, NULL) != TAKT_STATUS_INVALID ||
+        takt_channel_subscribe_filter(NULL, NULL, "a", NULL, NULL, NULL) != TAKT_STATUS_INVALID ||
+        takt_subscription_reconnect_filter(NULL, NULL, NULL) != TAKT_STATUS_INVALID ||
+        takt_channel_history(NULL, NULL, NULL, NULL) != TAKT_STATUS_INVALID ||
+        takt_channel_observe(NULL, NULL, NULL) != TAKT_STATUS_INVALID) {
+        return 1;
+    }
+    takt_filter_free(NULL);
     takt_plan_free(plan);
     takt_dispatcher_free(dispatcher);
     takt_operations_free(operations);

@@ -15,6 +15,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// The type of the event that stands for a timeout or a silence (takt_filter_timeout, takt_filter_silence). No supplier has it, nor the two below.
+#define TAKT_KIND_TIMEOUT 4294967295
+
+// The type of the event that a peer of a node is lost: it was silent for too long, ended, or began anew. Its source is the peer's place in its level, its number the level's in the node, both from 0; its payload is the peer's number (8 bytes, big-endian).
+#define TAKT_KIND_PEER_LOST 4294967294
+
+// The type of the event that a peer of a node is there, for the first time or again. Source, number and payload as of the former.
+#define TAKT_KIND_PEER_FOUND 4294967293
+
 // What became of a call.
 typedef enum {
   // It did what it says.
@@ -71,7 +80,7 @@ typedef enum {
   TAKT_CANCEL_ALWAYS = 2,
 } takt_cancel;
 
-// How the patterns of a subscription belong together.
+// How the patterns of a subscription, or the members of a filter, belong together.
 typedef enum {
   // The first event that one of them means.
   TAKT_GROUP_ANY = 0,
@@ -81,11 +90,26 @@ typedef enum {
   TAKT_GROUP_SEQUENCE = 2,
 } takt_group;
 
+// What happened to a subscription.
+typedef enum {
+  // It is new.
+  TAKT_CHANGE_SUBSCRIBED = 0,
+  // Events pass it by.
+  TAKT_CHANGE_SUSPENDED = 1,
+  // It waits again.
+  TAKT_CHANGE_RESUMED = 2,
+  // It waits for something else, or with another quality of service.
+  TAKT_CHANGE_RECONNECTED = 3,
+} takt_change;
+
 // A channel.
 typedef struct takt_channel takt_channel;
 
 // A dispatcher, before it starts, while it runs, and when it has stopped.
 typedef struct takt_dispatcher takt_dispatcher;
+
+// What an operation waits for: one event, or a group of filters. What a filter is made of is copied, and stays the caller's. It waits for at most 64 events, and is at most 16 filters deep.
+typedef struct takt_filter takt_filter;
 
 // An operation of a dispatcher that runs, to push jobs of.
 typedef struct takt_handle takt_handle;
@@ -237,7 +261,7 @@ typedef struct {
   const uint8_t *payload;
   // How many bytes.
   size_t length;
-  // Which pattern of the subscription it is for, from 0.
+  // Which pattern of the subscription it is for, from 0. Of a filter: which of its single events, silences and timeouts, in the order in which they were given.
   size_t pattern;
 } takt_event;
 
@@ -246,13 +270,25 @@ typedef void (*takt_event_handler)(const takt_event *events, size_t count, const
 
 // What a push came to.
 typedef struct {
+  // The event's number: how many its supplier pushed before.
+  uint64_t number;
   // Consumers whose operation was pushed.
   size_t taken;
   // Consumers that wait for more.
   size_t kept;
   // Consumers whose operation was not pushed, for want of room or time.
   size_t rejected;
+  // Peers of other nodes that it was sent to, or waits in a queue for.
+  size_t sent;
+  // Peers that it should have gone to and did not: takt_channel_traffic tells why.
+  size_t unsent;
 } takt_pushed;
+
+// Is shown an event of a channel's history, which is of use during that call. `user` is what was given with it.
+typedef void (*takt_event_viewer)(const takt_event *event, void *user);
+
+// Is told that the subscription of an operation changed: a takt_change. The name is of use during that call.
+typedef void (*takt_observer)(const char *operation, uint32_t change, void *user);
 
 #ifdef __cplusplus
 extern "C" {
@@ -261,6 +297,9 @@ extern "C" {
 // What the last call of this thread that failed said: what was wrong, where, and what to do. It stays until another one fails. Pushes, which are for real-time threads, leave no text:
 // takt_status_text tells what their status means.
 const char *takt_last_error(void);
+
+// The version of takt, such as "0.1.0"; it lives for ever.
+const char *takt_version(void);
 
 // What a status means, in a few words; for any number.
 const char *takt_status_text(uint32_t status);
@@ -392,6 +431,13 @@ takt_status takt_dispatcher_switch(const takt_dispatcher *dispatcher,
 // `dispatcher` is null or came from takt_dispatcher_new.
 size_t takt_dispatcher_holds(const takt_dispatcher *dispatcher);
 
+// What may keep the threads from their CPUs though nothing else is more important, as the kernel was set at the start: sentences, a line each, of operations that may use more of a CPU than the kernel leaves
+// real-time threads. Copied as takt_plan_text does it; how many bytes it has, zero where there is nothing to warn of, or the dispatcher does not run, or on ordinary threads.
+// `dispatcher` is null or came from takt_dispatcher_new; `into` is null, or `size` bytes of it may be written.
+size_t takt_dispatcher_warnings(const takt_dispatcher *dispatcher,
+                                char *into,
+                                size_t size);
+
 // Writes what has happened since the last time to the log, or forgets it where there is none. To be called often enough that `records` are not exceeded.
 // `dispatcher` came from takt_dispatcher_new.
 takt_status takt_dispatcher_drain(takt_dispatcher *dispatcher);
@@ -421,7 +467,11 @@ uint64_t takt_job_arrival_ns(const takt_job *job);
 // As takt_job_number.
 uint64_t takt_job_deadline_ns(const takt_job *job);
 
-// How long it is until then; zero once it is over.
+// The time since the dispatcher's start, as takt_dispatcher_now_ns.
+// As takt_job_number.
+uint64_t takt_job_now_ns(const takt_job *job);
+
+// How long it is until the deadline; zero once it is over.
 // As takt_job_number.
 uint64_t takt_job_time_left_ns(const takt_job *job);
 
@@ -495,7 +545,7 @@ void takt_channel_free(takt_channel *channel);
 // `channel` came from takt_channel_new, `into` may be written.
 takt_status takt_channel_supplier(const takt_channel *channel, uint32_t source, takt_supplier **into);
 
-// Pushes an event, by any thread, whose handlers should have returned after `deadline_ns` (zero: it has no deadline of its own), and which is of no use after `ttl_ns` (zero: it does not expire). Takes locks with priority inheritance for moments and copies the payload, allocates nothing, and never waits for room. `pushed` may be null.
+// Pushes an event, by any thread, whose handlers should have returned after `deadline_ns` (zero: it has no deadline of its own), and which is of no use after `ttl_ns` (zero: it does not expire). Takes locks with priority inheritance for moments and copies the payload, allocates nothing, and waits for no room but that of a node's level that is TAKT_SENDING_PATIENT. `pushed` may be null.
 // A payload that is too long, or a type of the channel's own (the three largest), is TAKT_STATUS_INVALID.
 // `supplier` came from takt_channel_supplier, `payload` points to `length` bytes (it may be null where that is zero), `pushed` is null or may be written.
 takt_status takt_supplier_push(const takt_supplier *supplier,
@@ -506,9 +556,63 @@ takt_status takt_supplier_push(const takt_supplier *supplier,
                                uint64_t ttl_ns,
                                takt_pushed *pushed);
 
+// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first, on the calling thread: as they were when it was called. They are copied
+// for that, while suppliers wait: not for handlers. A channel that was connected to another dispatcher since has forgotten what came before.
+// `channel` came from takt_channel_new, `pattern` can be read. `show` does not unwind, and may be called with `user` meanwhile.
+takt_status takt_channel_history(const takt_channel *channel,
+                                 const takt_pattern *pattern,
+                                 takt_event_viewer show,
+                                 void *user);
+
+// Tells `observer` of every change of a subscription from now on, on the thread that makes it, before the call that makes it returns.
+// `channel` came from takt_channel_new. `observer` does not unwind, and may be called with `user` by any thread that changes a subscription, by several at a time, until the channel and all that was
+// made of it are freed.
+takt_status takt_channel_observe(const takt_channel *channel,
+                                 takt_observer observer,
+                                 void *user);
+
 // Frees what takt_channel_supplier gave; a null pointer is no harm.
 // It came from there, and is not used any more.
 void takt_supplier_free(takt_supplier *supplier);
+
+// One event.
+// `pattern` can be read, `into` may be written.
+takt_status takt_filter_one(const takt_pattern *pattern, takt_filter **into);
+
+// `count` filters (64 at most), which `group` (a takt_group) joins.
+// `members` points to `count` filters that came from calls that make them, `into` may be written.
+takt_status takt_filter_group(uint32_t group, const takt_filter *const *members, size_t count, takt_filter **into);
+
+// A filter without an event that `unless` means since it began to wait: such an event makes it begin anew.
+// `filter` came from a call that makes filters, `unless` can be read, `into` may be written.
+takt_status takt_filter_without(const takt_filter *filter, const takt_pattern *unless, takt_filter **into);
+
+// No event that `of` means for `span_ns`, which is 100 us or more. It comes as an event of the type TAKT_KIND_TIMEOUT.
+// `of` can be read, `into` may be written.
+takt_status takt_filter_silence(const takt_pattern *of, uint64_t span_ns, takt_filter **into);
+
+// `span_ns` after it began to wait, which is 100 us or more. It comes as an event of the type TAKT_KIND_TIMEOUT.
+// `into` may be written.
+takt_status takt_filter_timeout(uint64_t span_ns, takt_filter **into);
+
+// Frees a filter; a null pointer is no harm. Filters and subscriptions made of it stay.
+// It came from a call that makes filters, and is not used any more.
+void takt_filter_free(takt_filter *filter);
+
+// As takt_channel_subscribe, with a filter and a quality of service; that may be null.
+// `channel`, `plan` and `filter` came from calls that make them, `operation` is a string, `quality` is null or points to one, `into` may be written.
+takt_status takt_channel_subscribe_filter(const takt_channel *channel,
+                                          const takt_plan *plan,
+                                          const char *operation,
+                                          const takt_filter *filter,
+                                          const takt_quality *quality,
+                                          takt_subscription **into);
+
+// As takt_subscription_reconnect, with a filter. By any thread.
+// `subscription` and `filter` came from calls that make them, `quality` is null or points to one.
+takt_status takt_subscription_reconnect_filter(const takt_subscription *subscription,
+                                               const takt_filter *filter,
+                                               const takt_quality *quality);
 
 #ifdef __cplusplus
 }  // extern "C"

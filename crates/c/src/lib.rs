@@ -7,10 +7,12 @@
 
 mod channel;
 mod dispatcher;
+mod filter;
 mod plan;
 mod status;
 
 pub use channel::*;
 pub use dispatcher::*;
+pub use filter::*;
 pub use plan::*;
 pub use status::*;

@@ -10,7 +10,8 @@ fn root() -> &'static Path {
 #[test]
 fn the_header_is_that_of_the_code() {
     let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
-    let sources = ["status", "plan", "dispatcher", "channel"].map(|name| root().join(format!("src/{name}.rs")));
+    let sources = ["status", "plan", "dispatcher", "channel", "filter"];
+    let sources = sources.map(|name| root().join(format!("src/{name}.rs")));
     let builder = sources.iter().fold(cbindgen::Builder::new(), |builder, source| builder.with_src(source));
     let mut text = Vec::new();
     builder.with_config(config).generate().unwrap().write(&mut text);
@@ -66,6 +67,41 @@ fn the_example_in_c_builds_and_runs_and_so_it_does_as_cpp() {
         let stats = takt_log::stats::Collector::read(&mut reader).unwrap();
         let steer = stats.tasks.iter().find(|task| task.task == "steer").unwrap();
         assert!(steer.completed > 0 && reader.end().as_ns() > 0, "{steer:?}");
+    }
+}
+
+/// What an example says, built as C and as C++, which is to end well.
+fn said_in_both(name: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let both = [("cc", "-std=c11"), ("c++", "-std=c++17")].into_iter();
+    let said = both.filter_map(|(compiler, standard)| {
+        let output = Command::new(compiled(name, compiler, standard, folder.path())?).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        Some(said)
+    });
+    said.collect()
+}
+
+#[test]
+fn filters_are_complete_when_they_should_be() {
+    let version = env!("CARGO_PKG_VERSION");
+    for said in said_in_both("filters") {
+        assert_eq!(
+            said,
+            format!(
+                "\
+the group has no takt_group
+a member of the group is a null pointer
+a group has from 1 to 64 members
+the filter: the time of a timeout is to be 100us or more, and is 1ns
+16: the filter: its groups are more than 16 deep
+subscribed: whole later quiet held 
+suspended 1, resumed 1, reconnected 1
+takt {version}: each filter was complete when it should be
+"
+            )
+        );
     }
 }
 
