@@ -4,11 +4,12 @@ use std::ffi::{CString, c_char, c_void};
 
 use takt_model::Span;
 use takt_run::event::{
-    Bits, Change, Channel, ConnectError, Connected, Delivery, Event, EventError, Filter, Keep, Options, Pattern,
-    Quality, Subscription, Supplier, Terms,
+    Bits, Change, Channel, Connected, Delivery, Event, EventError, Filter, Keep, Options, Pattern, Quality,
+    Subscription, Supplier, Terms,
 };
 
-use crate::dispatcher::{User, job_of, refused, takt_dispatcher, takt_job};
+use crate::dispatcher::{User, job_of, takt_dispatcher, takt_job};
+use crate::node::not_connected;
 use crate::plan::takt_plan;
 use crate::status::{Wrong, call, free, give, object, object_mut, place, push, takt_status, text};
 
@@ -431,11 +432,8 @@ pub unsafe extern "C" fn takt_channel_connect(
         let channel = unsafe { object_mut(channel, "the channel") }?;
         // SAFETY: as above.
         let dispatcher = unsafe { object(dispatcher, "the dispatcher") }?;
-        let connected = channel.channel.connect(dispatcher.runs()?).map_err(|error| match &error {
-            ConnectError::Thread(cause) => refused(cause),
-            _ => Wrong::invalid(error),
-        });
-        channel.connected = Some(connected?);
+        let connected = channel.channel.connect(dispatcher.runs()?);
+        channel.connected = Some(connected.map_err(|error| not_connected(&error))?);
         Ok(())
     })
 }

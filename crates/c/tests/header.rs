@@ -10,7 +10,7 @@ fn root() -> &'static Path {
 #[test]
 fn the_header_is_that_of_the_code() {
     let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
-    let sources = ["status", "plan", "dispatcher", "channel", "filter"];
+    let sources = ["status", "plan", "dispatcher", "channel", "filter", "node", "replication"];
     let sources = sources.map(|name| root().join(format!("src/{name}.rs")));
     let builder = sources.iter().fold(cbindgen::Builder::new(), |builder, source| builder.with_src(source));
     let mut text = Vec::new();
@@ -106,6 +106,25 @@ takt {version}: each filter was complete when it should be
 }
 
 #[test]
+fn two_nodes_find_each_other_and_share_values_and_events() {
+    for said in said_in_both("nodes") {
+        assert_eq!(
+            said,
+            "\
+level \"absent\" is to be scheduled as level 9 of the plan, which has 1
+they found each other
+of the values right knows the name, north
+an alarm went from left to right
+the channel's node has no level \"rest\"
+level \"alarms\" has no peer 1; there are 1, counted from 0
+left is lost
+both nodes ended
+"
+        );
+    }
+}
+
+#[test]
 fn modes_are_switched_by_a_program_in_c_and_by_the_controller() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("landing", "cc", "-std=c11", folder.path()) else { return };
@@ -150,6 +169,18 @@ fn each_wrong_call_is_answered_and_told() {
 2: the set \"x\" has no operation to dispatch; add at least one
 1: there is no mode \"landing\": takt_operations_mode adds one
 1: there is no strategy \"best\"; there are: fp, rm, dm, edf, mlf, muf, rms+mlf, fifo
+1: the node has no takt_clock
+1: a level keeps at most 65536 nodes apart, and not 65537
+1: the level's name is a null pointer
+1: an address of level \"l\" is a null pointer
+1: level \"l\": \"here\" is no address with a port, such as 10.0.0.1:7000 or [fe80::1%2]:7000
+1: the peers of level \"l\" are a null pointer
+1: level \"l\" has 1025 patterns; 1024 are the most
+1: level \"l\" has no takt_sending
+1: events of type 4294967295 are the channel's own: choose a smaller one
+1: there are from 1 to 65536 values, with a size each
+1: value 1 has up to 65536 bytes; 65535 are the most
+1: value 1 has up to 229 bytes, and an event of this channel has room for 228 (Options::payload_max)
 "
     );
 }
