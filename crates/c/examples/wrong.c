@@ -43,6 +43,9 @@ static int nodes_and_values(void) {
     level.send_count = 1;
     level.sending = 4;
     show(takt_node_add(node, &level));
+    level.sending = TAKT_SENDING_DIRECT;
+    level.buffer = SIZE_MAX;
+    show(takt_node_add(node, &level));
     show(takt_published_new(channel, 1, TAKT_KIND_TIMEOUT, sizes, 2, &published));
     show(takt_replica_new(1, 1, sizes, 0, &replica));
     show(takt_replica_new(1, 1, sizes, 2, &replica));

@@ -368,7 +368,7 @@ typedef struct {
   uint64_t patience_ns;
   // Of TAKT_SENDING_QUEUED_*: how many events can wait, 65,536 at most. Zero: 64.
   size_t room;
-  // Bytes of the socket's buffers, each way. Zero: 256 KiB.
+  // Bytes of the socket's buffers, each way, 64 MiB at most. Zero: 256 KiB.
   size_t buffer;
 } takt_level;
 

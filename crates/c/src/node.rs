@@ -102,7 +102,7 @@ pub struct takt_level {
     pub patience_ns: u64,
     /// Of TAKT_SENDING_QUEUED_*: how many events can wait, 65,536 at most. Zero: 64.
     pub room: usize,
-    /// Bytes of the socket's buffers, each way. Zero: 256 KiB.
+    /// Bytes of the socket's buffers, each way, 64 MiB at most. Zero: 256 KiB.
     pub buffer: usize,
 }
 
@@ -257,6 +257,9 @@ unsafe fn level_of(level: &takt_level) -> Result<Level, Wrong> {
         0 => made.so_priority,
         priority => priority,
     };
+    if level.buffer > ROOM_MAX {
+        return Err(Wrong::invalid(format_args!("the buffers of level \"{name}\" have more than 64 MiB")));
+    }
     made.buffer = if level.buffer > 0 { level.buffer } else { made.buffer };
     Ok(made)
 }

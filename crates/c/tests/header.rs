@@ -177,6 +177,7 @@ fn each_wrong_call_is_answered_and_told() {
 1: the peers of level \"l\" are a null pointer
 1: level \"l\" has 1025 patterns; 1024 are the most
 1: level \"l\" has no takt_sending
+1: the buffers of level \"l\" have more than 64 MiB
 1: events of type 4294967295 are the channel's own: choose a smaller one
 1: there are from 1 to 65536 values, with a size each
 1: value 1 has up to 65536 bytes; 65535 are the most
