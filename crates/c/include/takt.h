@@ -6,7 +6,8 @@
  * what it keeps. A call that can fail returns a takt_status, and takt_last_error() tells what was wrong and what to do (of a
  * push, takt_status_text).
  * Unless a call says otherwise, pointers must not be null (a call that is given one answers TAKT_STATUS_INVALID), and an object is
- * used by one thread at a time; takt_operation_push and takt_supplier_push may be called by any thread, and from handlers. */
+ * used by one thread at a time. takt_operation_push and takt_supplier_push may be called by any thread, and from handlers, and so may
+ * takt_published_write, _flush and _refresh and takt_replica_apply and _read: these are pushes, too, that leave no text. */
 
 #ifndef TAKT_H
 #define TAKT_H
@@ -14,6 +15,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+// The type of the event that stands for a timeout or a silence (takt_filter_timeout, takt_filter_silence). No supplier has it, nor the two below.
+#define TAKT_KIND_TIMEOUT 4294967295
+
+// The type of the event that a peer of a node is lost: it was silent for too long, ended, or began anew. Its source is the peer's place in its level, its number the level's in the node, both from 0; its payload is the peer's number (8 bytes, big-endian).
+#define TAKT_KIND_PEER_LOST 4294967294
+
+// The type of the event that a peer of a node is there, for the first time or again. Source, number and payload as of the former.
+#define TAKT_KIND_PEER_FOUND 4294967293
 
 // What became of a call.
 typedef enum {
@@ -71,7 +81,7 @@ typedef enum {
   TAKT_CANCEL_ALWAYS = 2,
 } takt_cancel;
 
-// How the patterns of a subscription belong together.
+// How the patterns of a subscription, or the members of a filter, belong together.
 typedef enum {
   // The first event that one of them means.
   TAKT_GROUP_ANY = 0,
@@ -81,11 +91,48 @@ typedef enum {
   TAKT_GROUP_SEQUENCE = 2,
 } takt_group;
 
+// What happened to a subscription.
+typedef enum {
+  // It is new.
+  TAKT_CHANGE_SUBSCRIBED = 0,
+  // Events pass it by.
+  TAKT_CHANGE_SUSPENDED = 1,
+  // It waits again.
+  TAKT_CHANGE_RESUMED = 2,
+  // It waits for something else, or with another quality of service.
+  TAKT_CHANGE_RECONNECTED = 3,
+} takt_change;
+
+// By which clock a node tells when its events leave. Nodes with the same one know how long events were under way, which counts against their time to live and their deadline.
+typedef enum {
+  // CLOCK_MONOTONIC, which processes of one machine share.
+  TAKT_CLOCK_MACHINE = 0,
+  // CLOCK_TAI, which something else keeps synchronized (PTP) among all nodes that have the same clock_number.
+  TAKT_CLOCK_SYNCHRONIZED = 1,
+  // None in common with anybody.
+  TAKT_CLOCK_OWN = 2,
+} takt_clock;
+
+// What a push does with an event that is to leave.
+typedef enum {
+  // It is sent by whoever pushes, at once. Where the socket has no room it is dropped.
+  TAKT_SENDING_DIRECT = 0,
+  // It is sent by whoever pushes, who waits for room in the socket: for the event's time to live and patience_ns at most. Then it is dropped.
+  TAKT_SENDING_PATIENT = 1,
+  // It is sent by another thread of the level, and waits in a queue for that. One that finds no room there is dropped.
+  TAKT_SENDING_QUEUED_NEWEST = 2,
+  // The same, but one that finds no room takes the place of the oldest, which is dropped.
+  TAKT_SENDING_QUEUED_OLDEST = 3,
+} takt_sending;
+
 // A channel.
 typedef struct takt_channel takt_channel;
 
 // A dispatcher, before it starts, while it runs, and when it has stopped.
 typedef struct takt_dispatcher takt_dispatcher;
+
+// What an operation waits for: one event, or a group of filters. What a filter is made of is copied, and stays the caller's. It waits for at most 64 events, and is at most 16 filters deep.
+typedef struct takt_filter takt_filter;
 
 // An operation of a dispatcher that runs, to push jobs of.
 typedef struct takt_handle takt_handle;
@@ -93,11 +140,20 @@ typedef struct takt_handle takt_handle;
 // The job that a handler is called for; of use during that call.
 typedef struct takt_job takt_job;
 
+// A process among others that share events, as it will be: takt_channel_connect_as makes it one.
+typedef struct takt_node takt_node;
+
 // A set of operations.
 typedef struct takt_operations takt_operations;
 
 // Who runs when.
 typedef struct takt_plan takt_plan;
+
+// Values that operations of this process write, and others are to know. Its calls may be made by any thread, all but takt_published_free.
+typedef struct takt_published takt_published;
+
+// Values of a publisher as they are known here. Its calls may be made by any thread, all but takt_replica_free.
+typedef struct takt_replica takt_replica;
 
 // What an operation waits for.
 typedef struct takt_subscription takt_subscription;
@@ -237,7 +293,7 @@ typedef struct {
   const uint8_t *payload;
   // How many bytes.
   size_t length;
-  // Which pattern of the subscription it is for, from 0.
+  // Which pattern of the subscription it is for, from 0. Of a filter: which of its single events, silences and timeouts, in the order in which they were given.
   size_t pattern;
 } takt_event;
 
@@ -246,13 +302,173 @@ typedef void (*takt_event_handler)(const takt_event *events, size_t count, const
 
 // What a push came to.
 typedef struct {
+  // The event's number: how many its supplier pushed before.
+  uint64_t number;
   // Consumers whose operation was pushed.
   size_t taken;
   // Consumers that wait for more.
   size_t kept;
   // Consumers whose operation was not pushed, for want of room or time.
   size_t rejected;
+  // Peers of other nodes that it was sent to, or waits in a queue for.
+  size_t sent;
+  // Peers that it should have gone to and did not: takt_channel_traffic tells why.
+  size_t unsent;
 } takt_pushed;
+
+// Is shown an event of a channel's history, which is of use during that call. `user` is what was given with it.
+typedef void (*takt_event_viewer)(const takt_event *event, void *user);
+
+// Is told that the subscription of an operation changed: a takt_change. The name is of use during that call.
+typedef void (*takt_observer)(const char *operation, uint32_t change, void *user);
+
+// What a node is like. All zeros: the default.
+typedef struct {
+  // By which clock it tells times: a takt_clock.
+  uint32_t clock;
+  // Of TAKT_CLOCK_SYNCHRONIZED: which clock it is. Unused otherwise.
+  uint64_t clock_number;
+  // How often it tells its peers that it is there, on each level: 10 ms or more. Zero: 100 ms.
+  uint64_t beat_ns;
+  // After how long a silence a peer is lost: four beats or more. Zero: four beats.
+  uint64_t lost_after_ns;
+  // Of how many other nodes a level keeps apart whose events have come, 65,536 at most. Zero: 64.
+  size_t nodes_max;
+  // Whether events that come from one peer go on to the others of the level. What finds no room is dropped then, whatever the level's takt_sending.
+  bool forwards;
+} takt_node_options;
+
+// What goes between nodes at one level of urgency: a socket and a thread of its own. Zero is a value for all but `name` and `at`.
+typedef struct {
+  // Its name, which no other level of the node has.
+  const char *name;
+  // The address at which it receives, and from which it sends: "10.0.0.1:7000" or "[fe80::1%2]:7000". Port 0: one that the kernel chooses, which takt_traffic tells.
+  const char *at;
+  // The addresses of the same level of other nodes (1,024 at most). Datagrams from other addresses are dropped. May be null where there are none.
+  const char *const *peers;
+  // How many there are.
+  size_t peer_count;
+  // Which events go to all the peers: those that one of these patterns means (1,024 at most). May be null where it only receives.
+  const takt_pattern *sends;
+  // How many there are.
+  size_t send_count;
+  // The level of the dispatcher's plan as whose threads its own is scheduled; 0 is the most urgent.
+  size_t level;
+  // Whether its threads run on `cpu` alone.
+  bool pinned;
+  // The plan's CPU, from 0; unused where it is not pinned.
+  uint32_t cpu;
+  // Whether it sends with SO_PRIORITY 0; then so_priority is unused.
+  bool unprioritized;
+  // SO_PRIORITY of what it sends, by which queueing disciplines go; more than 6 takes CAP_NET_ADMIN. Zero: 6.
+  uint32_t so_priority;
+  // How a push sends: a takt_sending.
+  uint32_t sending;
+  // Of TAKT_SENDING_PATIENT: for how long a push waits for room. Zero: as long as it takes.
+  uint64_t patience_ns;
+  // Of TAKT_SENDING_QUEUED_*: how many events can wait, 65,536 at most. Zero: 64.
+  size_t room;
+  // Bytes of the socket's buffers, each way, 64 MiB at most. Zero: 256 KiB.
+  size_t buffer;
+} takt_level;
+
+// What a level has counted since the channel was connected.
+typedef struct {
+  // Datagrams with events that the kernel has taken, one for each peer.
+  uint64_t sent;
+  // Datagrams with events that were dropped here, for want of room in the socket or the queue.
+  uint64_t full;
+  // That the kernel refused to send for another cause.
+  uint64_t refused;
+  // That did not leave because their time was over.
+  uint64_t stale;
+  // Events that came, each counted once.
+  uint64_t events;
+  // Of these, those whose time was over when they came; nobody was given them.
+  uint64_t late;
+  // Of these, those that came without a clock in common: what they spent under way did not count against their time.
+  uint64_t unsynchronized;
+  // Of these, those that came before they were sent, says the clock in common.
+  uint64_t skewed;
+  // Of these, those that went on to another peer.
+  uint64_t forwarded;
+  // Events that peers sent and that have not come: dropped there, on the way or here, or still under way.
+  uint64_t lost;
+  // Events that came again.
+  uint64_t duplicates;
+  // Events so old that nobody knows whether they came before, of a former run of their node, or of one node too many (nodes_max).
+  uint64_t old;
+  // What was this node's own, or had gone through more than 16 nodes.
+  uint64_t loops;
+  // Datagrams from others than the level's peers.
+  uint64_t strangers;
+  // Datagrams that are none of a node.
+  uint64_t malformed;
+  // Datagrams that found no room in the socket; all ones where the kernel does not tell.
+  uint64_t overflowed;
+  // The port at which it receives; zero where the kernel does not tell.
+  uint16_t port;
+  // How many peers it has.
+  size_t peers;
+} takt_traffic;
+
+// What is known of a peer.
+typedef struct {
+  // Its node's number, once it was heard.
+  uint64_t node;
+  // Whether it was.
+  bool heard;
+  // Whether it is there, as far as is known.
+  bool is_there;
+} takt_peer;
+
+// What a publisher has counted. written = flushed + replaced + what waits.
+typedef struct {
+  // Values written.
+  uint64_t written;
+  // Of these, those written after their job's deadline: they missed the flush that they were for.
+  uint64_t late;
+  // Values that another one followed before they were sent for the first time.
+  uint64_t replaced;
+  // Values sent, each counted once.
+  uint64_t flushed;
+  // Values sent again: for want of somebody who got them, or by takt_published_refresh.
+  uint64_t repeated;
+  // Events that they were sent in.
+  uint64_t events;
+  // Of these, those that a consumer or a peer did not get for want of room, as far as the push could tell.
+  uint64_t missed;
+  // Flushes, with values or without.
+  uint64_t flushes;
+  // Of these, those that ended after the flushing job's deadline.
+  uint64_t late_flushes;
+} takt_flushes;
+
+// A value to be read.
+typedef struct {
+  // Which, from 0: for the caller to say.
+  size_t value;
+  // Where it goes: for the caller to say. May be null where `size` is zero.
+  uint8_t *bytes;
+  // How many bytes there is room for: for the caller to say. A longer value is cut.
+  size_t size;
+  // How many bytes it has.
+  size_t length;
+  // How often it was written where it comes from, in that run of the publisher; zero: it has not come yet.
+  uint64_t version;
+  // When it came, by the clock of the dispatcher whose job took it.
+  uint64_t came_ns;
+} takt_known;
+
+// What a replica has counted.
+typedef struct {
+  // Values that it took.
+  uint64_t applied;
+  // Values that it had already, or newer ones of, or of a former run.
+  uint64_t old;
+  // Events of its publisher's source and type that are none of a flush, or of other values than these.
+  uint64_t malformed;
+} takt_applied;
 
 #ifdef __cplusplus
 extern "C" {
@@ -261,6 +477,9 @@ extern "C" {
 // What the last call of this thread that failed said: what was wrong, where, and what to do. It stays until another one fails. Pushes, which are for real-time threads, leave no text:
 // takt_status_text tells what their status means.
 const char *takt_last_error(void);
+
+// The version of takt, such as "0.1.0"; it lives for ever.
+const char *takt_version(void);
 
 // What a status means, in a few words; for any number.
 const char *takt_status_text(uint32_t status);
@@ -392,6 +611,13 @@ takt_status takt_dispatcher_switch(const takt_dispatcher *dispatcher,
 // `dispatcher` is null or came from takt_dispatcher_new.
 size_t takt_dispatcher_holds(const takt_dispatcher *dispatcher);
 
+// What may keep the threads from their CPUs though nothing else is more important, as the kernel was set at the start: sentences, a line each, of operations that may use more of a CPU than the kernel leaves
+// real-time threads. Copied as takt_plan_text does it; how many bytes it has, zero where there is nothing to warn of, or the dispatcher does not run, or on ordinary threads.
+// `dispatcher` is null or came from takt_dispatcher_new; `into` is null, or `size` bytes of it may be written.
+size_t takt_dispatcher_warnings(const takt_dispatcher *dispatcher,
+                                char *into,
+                                size_t size);
+
 // Writes what has happened since the last time to the log, or forgets it where there is none. To be called often enough that `records` are not exceeded.
 // `dispatcher` came from takt_dispatcher_new.
 takt_status takt_dispatcher_drain(takt_dispatcher *dispatcher);
@@ -421,7 +647,11 @@ uint64_t takt_job_arrival_ns(const takt_job *job);
 // As takt_job_number.
 uint64_t takt_job_deadline_ns(const takt_job *job);
 
-// How long it is until then; zero once it is over.
+// The time since the dispatcher's start, as takt_dispatcher_now_ns.
+// As takt_job_number.
+uint64_t takt_job_now_ns(const takt_job *job);
+
+// How long it is until the deadline; zero once it is over.
 // As takt_job_number.
 uint64_t takt_job_time_left_ns(const takt_job *job);
 
@@ -495,7 +725,7 @@ void takt_channel_free(takt_channel *channel);
 // `channel` came from takt_channel_new, `into` may be written.
 takt_status takt_channel_supplier(const takt_channel *channel, uint32_t source, takt_supplier **into);
 
-// Pushes an event, by any thread, whose handlers should have returned after `deadline_ns` (zero: it has no deadline of its own), and which is of no use after `ttl_ns` (zero: it does not expire). Takes locks with priority inheritance for moments and copies the payload, allocates nothing, and never waits for room. `pushed` may be null.
+// Pushes an event, by any thread, whose handlers should have returned after `deadline_ns` (zero: it has no deadline of its own), and which is of no use after `ttl_ns` (zero: it does not expire). Takes locks with priority inheritance for moments and copies the payload, allocates nothing, and waits for no room but that of a node's level that is TAKT_SENDING_PATIENT. `pushed` may be null.
 // A payload that is too long, or a type of the channel's own (the three largest), is TAKT_STATUS_INVALID.
 // `supplier` came from takt_channel_supplier, `payload` points to `length` bytes (it may be null where that is zero), `pushed` is null or may be written.
 takt_status takt_supplier_push(const takt_supplier *supplier,
@@ -506,9 +736,172 @@ takt_status takt_supplier_push(const takt_supplier *supplier,
                                uint64_t ttl_ns,
                                takt_pushed *pushed);
 
+// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first, on the calling thread: as they were when it was called. They are copied
+// for that, while suppliers wait: not for handlers. A channel that was connected to another dispatcher since has forgotten what came before.
+// `channel` came from takt_channel_new, `pattern` can be read. `show` does not unwind, and may be called with `user` meanwhile.
+takt_status takt_channel_history(const takt_channel *channel,
+                                 const takt_pattern *pattern,
+                                 takt_event_viewer show,
+                                 void *user);
+
+// Tells `observer` of every change of a subscription from now on, on the thread that makes it, before the call that makes it returns.
+// `channel` came from takt_channel_new. `observer` does not unwind, and may be called with `user` by any thread that changes a subscription, by several at a time, until the channel and all that was
+// made of it are freed.
+takt_status takt_channel_observe(const takt_channel *channel,
+                                 takt_observer observer,
+                                 void *user);
+
 // Frees what takt_channel_supplier gave; a null pointer is no harm.
 // It came from there, and is not used any more.
 void takt_supplier_free(takt_supplier *supplier);
+
+// One event.
+// `pattern` can be read, `into` may be written.
+takt_status takt_filter_one(const takt_pattern *pattern, takt_filter **into);
+
+// `count` filters (64 at most), which `group` (a takt_group) joins.
+// `members` points to `count` filters that came from calls that make them, `into` may be written.
+takt_status takt_filter_group(uint32_t group, const takt_filter *const *members, size_t count, takt_filter **into);
+
+// A filter without an event that `unless` means since it began to wait: such an event makes it begin anew.
+// `filter` came from a call that makes filters, `unless` can be read, `into` may be written.
+takt_status takt_filter_without(const takt_filter *filter, const takt_pattern *unless, takt_filter **into);
+
+// No event that `of` means for `span_ns`, which is 100 us or more. It comes as an event of the type TAKT_KIND_TIMEOUT.
+// `of` can be read, `into` may be written.
+takt_status takt_filter_silence(const takt_pattern *of, uint64_t span_ns, takt_filter **into);
+
+// `span_ns` after it began to wait, which is 100 us or more. It comes as an event of the type TAKT_KIND_TIMEOUT.
+// `into` may be written.
+takt_status takt_filter_timeout(uint64_t span_ns, takt_filter **into);
+
+// Frees a filter; a null pointer is no harm. Filters and subscriptions made of it stay.
+// It came from a call that makes filters, and is not used any more.
+void takt_filter_free(takt_filter *filter);
+
+// As takt_channel_subscribe, with a filter and a quality of service; that may be null.
+// `channel`, `plan` and `filter` came from calls that make them, `operation` is a string, `quality` is null or points to one, `into` may be written.
+takt_status takt_channel_subscribe_filter(const takt_channel *channel,
+                                          const takt_plan *plan,
+                                          const char *operation,
+                                          const takt_filter *filter,
+                                          const takt_quality *quality,
+                                          takt_subscription **into);
+
+// As takt_subscription_reconnect, with a filter. By any thread.
+// `subscription` and `filter` came from calls that make them, `quality` is null or points to one.
+takt_status takt_subscription_reconnect_filter(const takt_subscription *subscription,
+                                               const takt_filter *filter,
+                                               const takt_quality *quality);
+
+// A node of this number, which no other node has, without levels. `options` may be null.
+// `options` is null or can be read, `into` may be written.
+takt_status takt_node_new(uint64_t id, const takt_node_options *options, takt_node **into);
+
+// Adds a level. Whether it fits the dispatcher's plan takt_channel_connect_as tells.
+// `node` came from takt_node_new; `level` can be read, its strings are strings, and its pointers point to as many as it says.
+takt_status takt_node_add(takt_node *node,
+                          const takt_level *level);
+
+// Frees a node; a null pointer is no harm. A channel that is connected as it stays so.
+// It came from takt_node_new, and is not used any more.
+void takt_node_free(takt_node *node);
+
+// Whether a push may have to wait for the network, at a level with this takt_sending and patience_ns; so it may where the number is none of a takt_sending.
+bool takt_sending_may_block(uint32_t sending,
+                            uint64_t patience_ns);
+
+// Whether an event that is pushed here and does not expire may be dropped for want of room, at such a level; so it may where the number is none of a takt_sending.
+bool takt_sending_may_drop(uint32_t sending,
+                           uint64_t patience_ns);
+
+// As takt_channel_connect, and shares events with other nodes. A node that cannot be is TAKT_STATUS_INVALID; a socket that is refused is TAKT_STATUS_REFUSED, or TAKT_STATUS_PRIVILEGE.
+// Queues of all levels together may take 64 MiB.
+// `channel`, `node` and `dispatcher` came from calls that make them.
+takt_status takt_channel_connect_as(takt_channel *channel,
+                                    const takt_node *node,
+                                    const takt_dispatcher *dispatcher);
+
+// What a level has counted so far. TAKT_STATUS_STOPPED while the channel is not connected.
+// `channel` came from takt_channel_new, `level` is a string, `into` may be written.
+takt_status takt_channel_traffic(const takt_channel *channel, const char *level, takt_traffic *into);
+
+// What is known of a level's peer, counted from 0 in the order of takt_level. TAKT_STATUS_STOPPED while the channel is not connected.
+// `channel` came from takt_channel_new, `level` is a string, `into` may be written.
+takt_status takt_channel_peer(const takt_channel *channel,
+                              const char *level,
+                              size_t peer,
+                              takt_peer *into);
+
+// `count` values (65,536 and 64 MiB at most), of each of which `sizes` says how many bytes it can have. They go as events of this source and type, which nobody else is to supply. A value that
+// fits into no event of the channel, with 28 bytes besides, is TAKT_STATUS_INVALID.
+// `channel` came from takt_channel_new, `sizes` points to `count` of them, `into` may be written.
+takt_status takt_published_new(const takt_channel *channel,
+                               uint32_t source,
+                               uint32_t kind,
+                               const size_t *sizes,
+                               size_t count,
+                               takt_published **into);
+
+// An operation's job writes a value, to be sent by the flush at the job's deadline; `in_time` (may be null) tells whether it is in time for that. From a handler, whether the channel is connected or not. Takes a lock
+// with priority inheritance for a moment, and allocates nothing. No such value, or too many bytes: TAKT_STATUS_INVALID.
+// `published` came from takt_published_new, `bytes` points to `length` of them (it may be null where that is zero), `job` is what the handler was called with, `in_time` is null or may be written.
+takt_status takt_published_write(const takt_published *published,
+                                 size_t value,
+                                 const uint8_t *bytes,
+                                 size_t length,
+                                 const takt_job *job,
+                                 bool *in_time);
+
+// Sends all values that are due at this job's arrival, in as few events as they fit into; they are of use for `ttl_ns` (zero: for ever). `values` (may be null) tells how many there were. From the handler of one
+// operation, which has the frame's period. Does what takt_supplier_push does for each event. TAKT_STATUS_STOPPED: the channel is not connected; what was not sent goes with the next flush.
+// `published` came from takt_published_new, `job` is what the handler was called with, `values` is null or may be written.
+takt_status takt_published_flush(const takt_published *published,
+                                 uint64_t ttl_ns,
+                                 const takt_job *job,
+                                 size_t *values);
+
+// All values that were ever sent go with the next flush again: for a peer that is new (TAKT_KIND_PEER_FOUND), or that lost some. From handlers, too.
+// `published` came from takt_published_new.
+takt_status takt_published_refresh(const takt_published *published);
+
+// The most events that a flush takes: the backlog that a consumer of them needs, with a least distance of 1 ns. Zero for a null pointer.
+// `published` is null or came from takt_published_new.
+size_t takt_published_events_max(const takt_published *published);
+
+// What was written and sent so far.
+// `published` came from takt_published_new, `into` may be written.
+takt_status takt_published_counts(const takt_published *published, takt_flushes *into);
+
+// Frees a publisher; a null pointer is no harm.
+// It came from takt_published_new, and is not used any more.
+void takt_published_free(takt_published *published);
+
+// Of the publisher with this source, type and sizes.
+// `sizes` points to `count` of them, `into` may be written.
+takt_status takt_replica_new(uint32_t source, uint32_t kind, const size_t *sizes, size_t count, takt_replica **into);
+
+// Takes the values of a flush's events, and leaves other events: from the handler that was called with them. Takes a lock with priority inheritance for moments, and allocates nothing.
+// `replica` came from takt_replica_new; `events`, `count` and `job` are what the handler was called with.
+takt_status takt_replica_apply(const takt_replica *replica,
+                               const takt_event *events,
+                               size_t count,
+                               const takt_job *job);
+
+// Reads `count` values (65,536 at most), all as they were after the same event; of those of a flush, which may come in several. Each says itself which it is and where it goes. From handlers, too: takes a lock with priority inheritance for the time of the copies, and
+// allocates nothing. Of one that is no value of these, or has no place, all is TAKT_STATUS_INVALID, and nothing is read.
+// `replica` came from takt_replica_new; `values` points to `count` of them, and of each `size` bytes may be written at `bytes`, which no other one has.
+takt_status takt_replica_read(const takt_replica *replica,
+                              takt_known *values,
+                              size_t count);
+
+// What it took so far.
+// `replica` came from takt_replica_new, `into` may be written.
+takt_status takt_replica_counts(const takt_replica *replica, takt_applied *into);
+
+// Frees a replica; a null pointer is no harm.
+// It came from takt_replica_new, and is not used any more.
+void takt_replica_free(takt_replica *replica);
 
 #ifdef __cplusplus
 }  // extern "C"

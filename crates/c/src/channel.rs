@@ -1,25 +1,26 @@
 //! An event channel: suppliers push events, operations consume them.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CString, c_char, c_void};
 
 use takt_model::Span;
 use takt_run::event::{
-    Bits, Channel, ConnectError, Connected, Delivery, EventError, Filter, Keep, Options, Pattern, Quality,
+    Bits, Change, Channel, Connected, Delivery, Event, EventError, Filter, Keep, Options, Pattern, Quality,
     Subscription, Supplier, Terms,
 };
 
-use crate::dispatcher::{User, job_of, refused, takt_dispatcher, takt_job};
+use crate::dispatcher::{User, job_of, takt_dispatcher, takt_job};
+use crate::node::not_connected;
 use crate::plan::takt_plan;
 use crate::status::{Wrong, call, free, give, object, object_mut, place, push, takt_status, text};
 
 /// A channel.
 pub struct takt_channel {
-    channel: Channel,
-    connected: Option<Connected>,
+    pub(crate) channel: Channel,
+    pub(crate) connected: Option<Connected>,
 }
 
 /// What an operation waits for.
-pub struct takt_subscription(Subscription);
+pub struct takt_subscription(pub(crate) Subscription);
 
 /// Who pushes events of one source.
 pub struct takt_supplier(Supplier);
@@ -38,7 +39,27 @@ pub struct takt_pattern {
     pub source_mask: u32,
 }
 
-/// How the patterns of a subscription belong together.
+impl takt_pattern {
+    pub(crate) fn pattern(self) -> Pattern {
+        let takt_pattern { kind, kind_mask, source, source_mask } = self;
+        Pattern { kind: Bits { value: kind, mask: kind_mask }, source: Bits { value: source, mask: source_mask } }
+    }
+}
+
+/// The type of the event that stands for a timeout or a silence (takt_filter_timeout, takt_filter_silence). No supplier has it, nor the two below.
+pub const TAKT_KIND_TIMEOUT: u32 = 0xffff_ffff;
+/// The type of the event that a peer of a node is lost: it was silent for too long, ended, or began anew. Its source is the peer's place in its level, its number the level's in the node, both from 0; its payload is the peer's number (8 bytes, big-endian).
+pub const TAKT_KIND_PEER_LOST: u32 = 0xffff_fffe;
+/// The type of the event that a peer of a node is there, for the first time or again. Source, number and payload as of the former.
+pub const TAKT_KIND_PEER_FOUND: u32 = 0xffff_fffd;
+
+const _: () = assert!(
+    TAKT_KIND_TIMEOUT == takt_run::event::TIMEOUT
+        && TAKT_KIND_PEER_LOST == takt_run::event::PEER_LOST
+        && TAKT_KIND_PEER_FOUND == takt_run::event::PEER_FOUND
+);
+
+/// How the patterns of a subscription, or the members of a filter, belong together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub enum takt_group {
@@ -48,6 +69,19 @@ pub enum takt_group {
     All = 1,
     /// An event for each of them, one after the other.
     Sequence = 2,
+}
+
+impl takt_group {
+    /// The group of this number, of these.
+    pub(crate) fn of(number: u32, members: Vec<Filter>) -> Option<Filter> {
+        let is = |group: takt_group| group as u32 == number;
+        match () {
+            () if is(takt_group::Any) => Some(Filter::any(members)),
+            () if is(takt_group::All) => Some(Filter::all(members)),
+            () if is(takt_group::Sequence) => Some(Filter::sequence(members)),
+            () => None,
+        }
+    }
 }
 
 /// An event as a handler is given it; of use during that call.
@@ -70,8 +104,37 @@ pub struct takt_event {
     pub payload: *const u8,
     /// How many bytes.
     pub length: usize,
-    /// Which pattern of the subscription it is for, from 0.
+    /// Which pattern of the subscription it is for, from 0. Of a filter: which of its single events, silences and timeouts, in the order in which they were given.
     pub pattern: usize,
+}
+
+impl takt_event {
+    /// No event.
+    const NONE: takt_event = takt_event {
+        kind: 0,
+        source: 0,
+        number: 0,
+        sent_ns: 0,
+        due_ns: 0,
+        expires_ns: 0,
+        payload: std::ptr::null(),
+        length: 0,
+        pattern: 0,
+    };
+
+    fn of(event: &Event<'_>) -> takt_event {
+        takt_event {
+            kind: event.head.kind,
+            source: event.head.source,
+            number: event.head.number,
+            sent_ns: event.head.sent.as_ns(),
+            due_ns: event.head.due.as_ns(),
+            expires_ns: event.head.expires.as_ns(),
+            payload: event.payload.as_ptr(),
+            length: event.payload.len(),
+            pattern: event.leaf,
+        }
+    }
 }
 
 /// With what quality of service a subscription has its events, beside its operation's level and deadline. All zeros: as a new subscription.
@@ -116,16 +179,22 @@ pub type takt_event_handler =
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct takt_pushed {
+    /// The event's number: how many its supplier pushed before.
+    pub number: u64,
     /// Consumers whose operation was pushed.
     pub taken: usize,
     /// Consumers that wait for more.
     pub kept: usize,
     /// Consumers whose operation was not pushed, for want of room or time.
     pub rejected: usize,
+    /// Peers of other nodes that it was sent to, or waits in a queue for.
+    pub sent: usize,
+    /// Peers that it should have gone to and did not: takt_channel_traffic tells why.
+    pub unsent: usize,
 }
 
 /// A handler is given so many events at most.
-const EVENTS_MAX: usize = 64;
+pub(crate) const EVENTS_MAX: usize = 64;
 
 /// A channel for payloads of up to `payload_max` bytes (64 KiB at most), groups of up to `events_max` events (64 at most), and a history of so many. Zero: 256 bytes, 8 events, none. A
 /// subscription takes room for the groups of up to 64 jobs; that and the history may take 64 MiB together.
@@ -157,9 +226,9 @@ pub unsafe extern "C" fn takt_channel_new(
 }
 
 /// What a channel of C's has room for at most.
-const PAYLOAD_MAX: usize = 1 << 16;
+pub(crate) const PAYLOAD_MAX: usize = 1 << 16;
 const JOBS_MAX: usize = 64;
-const ROOM_MAX: usize = 64 << 20;
+pub(crate) const ROOM_MAX: usize = 64 << 20;
 
 /// A sporadic operation of a plan waits for `count` patterns, which `group` (a takt_group) joins. To be called before the channel is connected.
 ///
@@ -201,20 +270,9 @@ unsafe fn filter_of(operation: &str, group: u32, patterns: *const takt_pattern, 
     }
     // SAFETY: by this function's condition, and the pointer is not null.
     let patterns = unsafe { std::slice::from_raw_parts(patterns, count) };
-    let one = |pattern: &takt_pattern| {
-        let kind = Bits { value: pattern.kind, mask: pattern.kind_mask };
-        Filter::One(Pattern { kind, source: Bits { value: pattern.source, mask: pattern.source_mask } })
-    };
-    let all: Vec<Filter> = patterns.iter().map(one).collect();
-    if group == takt_group::Any as u32 {
-        Ok(Filter::any(all))
-    } else if group == takt_group::All as u32 {
-        Ok(Filter::all(all))
-    } else if group == takt_group::Sequence as u32 {
-        Ok(Filter::sequence(all))
-    } else {
-        Err(Wrong::invalid(format_args!("the subscription of \"{operation}\" has no takt_group")))
-    }
+    let all = patterns.iter().map(|pattern| Filter::One(pattern.pattern())).collect();
+    let none = || Wrong::invalid(format_args!("the subscription of \"{operation}\" has no takt_group"));
+    takt_group::of(group, all).ok_or_else(none)
 }
 
 /// It waits for these patterns from now on, and with this quality of service (null: that of a new subscription); what waits for its handler stays. By any thread.
@@ -235,15 +293,24 @@ pub unsafe extern "C" fn takt_subscription_reconnect(
         // SAFETY: as above.
         let filter = unsafe { filter_of(subscription.operation(), group, patterns, count) }?;
         // SAFETY: as above.
-        let asked = unsafe { quality.as_ref() }.copied().unwrap_or_default();
-        let keep = if asked.latest { Keep::Latest } else { Keep::All };
-        let quality = Quality { filter, deadline: or_never(asked.deadline_ns), ttl: or_never(asked.ttl_ns), keep };
+        let quality = unsafe { quality_of(filter, quality) };
         subscription.reconnect(quality).map_err(Wrong::invalid)
     })
 }
 
+/// A filter with the quality of service that C asks for.
+///
+/// # Safety
+/// `quality` is null or points to one.
+pub(crate) unsafe fn quality_of(filter: Filter, quality: *const takt_quality) -> Quality {
+    // SAFETY: by this function's condition.
+    let asked = unsafe { quality.as_ref() }.copied().unwrap_or_default();
+    let keep = if asked.latest { Keep::Latest } else { Keep::All };
+    Quality { filter, deadline: or_never(asked.deadline_ns), ttl: or_never(asked.ttl_ns), keep }
+}
+
 /// Where C says zero for a time that has no end.
-fn or_never(ns: u64) -> Span {
+pub(crate) fn or_never(ns: u64) -> Span {
     if ns == 0 { Span::MAX } else { Span::from_ns(ns) }
 }
 
@@ -329,30 +396,9 @@ pub unsafe extern "C" fn takt_dispatcher_on_events(
         dispatcher.can_handle(operation)?;
         let user = User(user);
         let with_events = subscription.0.handler(move |delivery: &Delivery<'_>, job| {
-            let none = takt_event {
-                kind: 0,
-                source: 0,
-                number: 0,
-                sent_ns: 0,
-                due_ns: 0,
-                expires_ns: 0,
-                payload: std::ptr::null(),
-                length: 0,
-                pattern: 0,
-            };
-            let (mut events, mut count) = ([none; EVENTS_MAX], 0);
+            let (mut events, mut count) = ([takt_event::NONE; EVENTS_MAX], 0);
             for (to, event) in events.iter_mut().zip(delivery.events()) {
-                *to = takt_event {
-                    kind: event.head.kind,
-                    source: event.head.source,
-                    number: event.head.number,
-                    sent_ns: event.head.sent.as_ns(),
-                    due_ns: event.head.due.as_ns(),
-                    expires_ns: event.head.expires.as_ns(),
-                    payload: event.payload.as_ptr(),
-                    length: event.payload.len(),
-                    pattern: event.leaf,
-                };
+                *to = takt_event::of(&event);
                 count += 1;
             }
             // SAFETY: as above; events, payloads and the job live during the call.
@@ -386,13 +432,8 @@ pub unsafe extern "C" fn takt_channel_connect(
         let channel = unsafe { object_mut(channel, "the channel") }?;
         // SAFETY: as above.
         let dispatcher = unsafe { object(dispatcher, "the dispatcher") }?;
-        let running = dispatcher.running.as_ref();
-        let running = running.ok_or_else(|| Wrong::new(takt_status::Stopped, "the dispatcher does not run"))?;
-        let connected = channel.channel.connect(running).map_err(|error| match &error {
-            ConnectError::Thread(cause) => refused(cause),
-            _ => Wrong::invalid(error),
-        });
-        channel.connected = Some(connected?);
+        let connected = channel.channel.connect(dispatcher.runs()?);
+        channel.connected = Some(connected.map_err(|error| not_connected(&error))?);
         Ok(())
     })
 }
@@ -438,7 +479,7 @@ pub unsafe extern "C" fn takt_channel_supplier(
     })
 }
 
-/// Pushes an event, by any thread, whose handlers should have returned after `deadline_ns` (zero: it has no deadline of its own), and which is of no use after `ttl_ns` (zero: it does not expire). Takes locks with priority inheritance for moments and copies the payload, allocates nothing, and never waits for room. `pushed` may be null.
+/// Pushes an event, by any thread, whose handlers should have returned after `deadline_ns` (zero: it has no deadline of its own), and which is of no use after `ttl_ns` (zero: it does not expire). Takes locks with priority inheritance for moments and copies the payload, allocates nothing, and waits for no room but that of a node's level that is TAKT_SENDING_PATIENT. `pushed` may be null.
 /// A payload that is too long, or a type of the channel's own (the three largest), is TAKT_STATUS_INVALID.
 ///
 /// # Safety
@@ -467,13 +508,128 @@ pub unsafe extern "C" fn takt_supplier_push(
             Ok(done) => {
                 // SAFETY: as above.
                 if let Some(into) = unsafe { pushed.as_mut() } {
-                    *into = takt_pushed { taken: done.taken, kept: done.kept, rejected: done.rejected };
+                    *into = takt_pushed {
+                        number: done.number,
+                        taken: done.taken,
+                        kept: done.kept,
+                        rejected: done.rejected,
+                        sent: done.sent,
+                        unsent: done.unsent,
+                    };
                 }
                 takt_status::Ok
             }
-            Err(EventError::NotConnected) => takt_status::Stopped,
-            Err(EventError::TooLong { .. } | EventError::Reserved(_)) => takt_status::Invalid,
+            Err(error) => not_taken(error),
         }
+    })
+}
+
+/// What a push answers of an event that the channel did not take.
+pub(crate) fn not_taken(error: EventError) -> takt_status {
+    match error {
+        EventError::NotConnected => takt_status::Stopped,
+        EventError::TooLong { .. } | EventError::Reserved(_) => takt_status::Invalid,
+    }
+}
+
+/// Is shown an event of a channel's history, which is of use during that call. `user` is what was given with it.
+pub type takt_event_viewer = Option<unsafe extern "C" fn(event: *const takt_event, user: *mut c_void)>;
+
+/// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first, on the calling thread: as they were when it was called. They are copied
+/// for that, while suppliers wait: not for handlers. A channel that was connected to another dispatcher since has forgotten what came before.
+///
+/// # Safety
+/// `channel` came from takt_channel_new, `pattern` can be read. `show` does not unwind, and may be called with `user` meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_channel_history(
+    channel: *const takt_channel,
+    pattern: *const takt_pattern,
+    show: takt_event_viewer,
+    user: *mut c_void,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let channel = unsafe { object(channel, "the channel") }?;
+        // SAFETY: as above.
+        let pattern = unsafe { object(pattern, "the pattern") }?.pattern();
+        let show = show.ok_or_else(|| Wrong::invalid("what shows the events is a null pointer"))?;
+        channel.channel.history(pattern, |event| {
+            let event = takt_event::of(event);
+            // SAFETY: as above; the event lives during the call.
+            unsafe { show(&event, user) }
+        });
+        Ok(())
+    })
+}
+
+/// What happened to a subscription.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub enum takt_change {
+    /// It is new.
+    Subscribed = 0,
+    /// Events pass it by.
+    Suspended = 1,
+    /// It waits again.
+    Resumed = 2,
+    /// It waits for something else, or with another quality of service.
+    Reconnected = 3,
+}
+
+impl takt_change {
+    fn of(change: Change) -> takt_change {
+        match change {
+            Change::Subscribed => takt_change::Subscribed,
+            Change::Suspended => takt_change::Suspended,
+            Change::Resumed => takt_change::Resumed,
+            Change::Reconnected => takt_change::Reconnected,
+        }
+    }
+}
+
+/// Is told that the subscription of an operation changed: a takt_change. The name is of use during that call.
+pub type takt_observer = Option<unsafe extern "C" fn(operation: *const c_char, change: u32, user: *mut c_void)>;
+
+/// What an observer is called with, by whoever changes a subscription.
+struct Watched(*mut c_void);
+
+// SAFETY: whoever gives it says, by the condition of takt_channel_observe, that it may be used by any thread, and by several at a time.
+unsafe impl Send for Watched {}
+
+// SAFETY: as above.
+unsafe impl Sync for Watched {}
+
+impl Watched {
+    /// By a method, so that a closure takes the whole.
+    fn get(&self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// Tells `observer` of every change of a subscription from now on, on the thread that makes it, before the call that makes it returns.
+///
+/// # Safety
+/// `channel` came from takt_channel_new. `observer` does not unwind, and may be called with `user` by any thread that changes a subscription, by several at a time, until the channel and all that was
+/// made of it are freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_channel_observe(
+    channel: *const takt_channel,
+    observer: takt_observer,
+    user: *mut c_void,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition.
+        let channel = unsafe { object(channel, "the channel") }?;
+        let observer = observer.ok_or_else(|| Wrong::invalid("the observer is a null pointer"))?;
+        let user = Watched(user);
+        channel.channel.observe(move |operation, change| {
+            // A name of a system file's may hold a zero byte.
+            let name: Vec<u8> = operation.bytes().filter(|byte| *byte != 0).collect();
+            let name = CString::new(name).unwrap_or_default();
+            // SAFETY: by this function's condition; the name lives during the call.
+            unsafe { observer(name.as_ptr(), takt_change::of(change) as u32, user.get()) }
+        });
+        Ok(())
     })
 }
 

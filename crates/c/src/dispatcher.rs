@@ -9,7 +9,7 @@ use takt_model::{Span, Time};
 use takt_run::dispatch::{self, Adaptive, Dispatcher, Dispatching, Handle, Job, KINDS, Options, PushError, StartError};
 
 use crate::plan::takt_plan;
-use crate::status::{Wrong, call, free, give, object, object_mut, push, takt_status, text};
+use crate::status::{Wrong, call, copy, free, give, object, object_mut, push, takt_status, text};
 
 /// The job that a handler is called for; of use during that call.
 pub struct takt_job {
@@ -110,6 +110,11 @@ impl takt_dispatcher {
             self.built = Some(built.on(operation, handler).map_err(Wrong::invalid)?);
         }
         Ok(())
+    }
+
+    /// While it runs.
+    pub(crate) fn runs(&self) -> Result<&Dispatching, Wrong> {
+        self.running.as_ref().ok_or_else(|| Wrong::new(takt_status::Stopped, "the dispatcher does not run"))
     }
 
     /// Whether an operation can be given a handler.
@@ -276,8 +281,7 @@ pub unsafe extern "C" fn takt_dispatcher_operation(
         let dispatcher = unsafe { object(dispatcher, "the dispatcher") }?;
         // SAFETY: as above.
         let name = unsafe { text(operation, "the operation's name") }?;
-        let running = dispatcher.running.as_ref();
-        let running = running.ok_or_else(|| Wrong::new(takt_status::Stopped, "the dispatcher does not run"))?;
+        let running = dispatcher.runs()?;
         let handle = running.operation(name);
         let handle = handle.ok_or_else(|| Wrong::invalid(format_args!("the plan has no operation \"{name}\"")))?;
         // SAFETY: as above.
@@ -332,8 +336,7 @@ pub unsafe extern "C" fn takt_dispatcher_switch(dispatcher: *const takt_dispatch
     call(|| {
         // SAFETY: by this function's condition.
         let dispatcher = unsafe { object(dispatcher, "the dispatcher") }?;
-        let running = dispatcher.running.as_ref();
-        let running = running.ok_or_else(|| Wrong::new(takt_status::Stopped, "the dispatcher does not run"))?;
+        let running = dispatcher.runs()?;
         let modes = running.plan().modes.len();
         let none =
             || Wrong::invalid(format_args!("there is no plan {plan}: this one has {modes} modes, counted from 1"));
@@ -350,6 +353,29 @@ pub unsafe extern "C" fn takt_dispatcher_holds(dispatcher: *const takt_dispatche
     // SAFETY: by this function's condition.
     let running = unsafe { dispatcher.as_ref() }.and_then(|dispatcher| dispatcher.running.as_ref());
     running.map_or(0, Dispatching::holds)
+}
+
+/// What may keep the threads from their CPUs though nothing else is more important, as the kernel was set at the start: sentences, a line each, of operations that may use more of a CPU than the kernel leaves
+/// real-time threads. Copied as takt_plan_text does it; how many bytes it has, zero where there is nothing to warn of, or the dispatcher does not run, or on ordinary threads.
+///
+/// # Safety
+/// `dispatcher` is null or came from takt_dispatcher_new; `into` is null, or `size` bytes of it may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_warnings(
+    dispatcher: *const takt_dispatcher,
+    into: *mut c_char,
+    size: usize,
+) -> usize {
+    let mut length = 0;
+    let _ = call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let dispatcher = unsafe { object(dispatcher, "the dispatcher") }?;
+        let text = dispatcher.running.as_ref().map_or_else(String::new, |running| running.warnings().join("\n"));
+        // SAFETY: as above.
+        length = unsafe { copy(&text, into, size) };
+        Ok(())
+    });
+    length
 }
 
 /// Writes what has happened since the last time to the log, or forgets it where there is none. To be called often enough that `records` are not exceeded.
@@ -465,8 +491,17 @@ pub unsafe extern "C" fn takt_dispatcher_free(dispatcher: *mut takt_dispatcher) 
 /// # Safety
 /// `job` is null, or what a handler was called with, during that call.
 unsafe fn of_job<R: Default>(job: *const takt_job, of: impl FnOnce(&Job<'_>) -> R) -> R {
+    // SAFETY: by this function's condition.
+    unsafe { job_at(job) }.map(of).unwrap_or_default()
+}
+
+/// A handler's job; none of a null pointer.
+///
+/// # Safety
+/// `job` is null, or what a handler was called with, and what is returned is used during that call.
+pub(crate) unsafe fn job_at<'a>(job: *const takt_job) -> Option<&'a Job<'a>> {
     // SAFETY: it is null, or `job_of` made it of a job that lives during the handler's call.
-    unsafe { job.cast::<Job<'_>>().as_ref() }.map(of).unwrap_or_default()
+    unsafe { job.cast::<Job<'a>>().as_ref() }
 }
 
 /// The job's number among those of its operation, from 0.
@@ -499,7 +534,17 @@ pub unsafe extern "C" fn takt_job_deadline_ns(job: *const takt_job) -> u64 {
     unsafe { of_job(job, |job| job.deadline().as_ns()) }
 }
 
-/// How long it is until then; zero once it is over.
+/// The time since the dispatcher's start, as takt_dispatcher_now_ns.
+///
+/// # Safety
+/// As takt_job_number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_job_now_ns(job: *const takt_job) -> u64 {
+    // SAFETY: by this function's condition.
+    unsafe { of_job(job, |job| job.now().as_ns()) }
+}
+
+/// How long it is until the deadline; zero once it is over.
 ///
 /// # Safety
 /// As takt_job_number.

@@ -7,10 +7,16 @@
 
 mod channel;
 mod dispatcher;
+mod filter;
+mod node;
 mod plan;
+mod replication;
 mod status;
 
 pub use channel::*;
 pub use dispatcher::*;
+pub use filter::*;
+pub use node::*;
 pub use plan::*;
+pub use replication::*;
 pub use status::*;

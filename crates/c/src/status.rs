@@ -79,6 +79,12 @@ pub extern "C" fn takt_last_error() -> *const c_char {
     LAST.with(|last| last.borrow().as_ptr())
 }
 
+/// The version of takt, such as "0.1.0"; it lives for ever.
+#[unsafe(no_mangle)]
+pub extern "C" fn takt_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
 /// What a status means, in a few words; for any number.
 #[unsafe(no_mangle)]
 pub extern "C" fn takt_status_text(status: u32) -> *const c_char {

@@ -10,7 +10,8 @@ fn root() -> &'static Path {
 #[test]
 fn the_header_is_that_of_the_code() {
     let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
-    let sources = ["status", "plan", "dispatcher", "channel"].map(|name| root().join(format!("src/{name}.rs")));
+    let sources = ["status", "plan", "dispatcher", "channel", "filter", "node", "replication"];
+    let sources = sources.map(|name| root().join(format!("src/{name}.rs")));
     let builder = sources.iter().fold(cbindgen::Builder::new(), |builder, source| builder.with_src(source));
     let mut text = Vec::new();
     builder.with_config(config).generate().unwrap().write(&mut text);
@@ -69,6 +70,60 @@ fn the_example_in_c_builds_and_runs_and_so_it_does_as_cpp() {
     }
 }
 
+/// What an example says, built as C and as C++, which is to end well.
+fn said_in_both(name: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let both = [("cc", "-std=c11"), ("c++", "-std=c++17")].into_iter();
+    let said = both.filter_map(|(compiler, standard)| {
+        let output = Command::new(compiled(name, compiler, standard, folder.path())?).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        Some(said)
+    });
+    said.collect()
+}
+
+#[test]
+fn filters_are_complete_when_they_should_be() {
+    let version = env!("CARGO_PKG_VERSION");
+    for said in said_in_both("filters") {
+        assert_eq!(
+            said,
+            format!(
+                "\
+the group has no takt_group
+a member of the group is a null pointer
+a group has from 1 to 64 members
+the filter: the time of a timeout is to be 100us or more, and is 1ns
+16: the filter: its groups are more than 16 deep
+subscribed: whole later quiet held 
+suspended 1, resumed 1, reconnected 1
+takt {version}: each filter was complete when it should be
+"
+            )
+        );
+    }
+}
+
+#[test]
+fn two_nodes_find_each_other_and_share_values_and_events() {
+    for said in said_in_both("nodes") {
+        assert_eq!(
+            said,
+            "\
+level \"absent\" is to be scheduled as level 9 of the plan, which has 1
+they found each other
+of the values right knows the name, north
+an alarm went from left to right
+the channel's node has no level \"rest\"
+level \"alarms\" has no peer 1; there are 1, counted from 0
+left is lost
+both nodes ended
+"
+        );
+    }
+}
+
 #[test]
 fn modes_are_switched_by_a_program_in_c_and_by_the_controller() {
     let folder = tempfile::tempdir().unwrap();
@@ -114,6 +169,19 @@ fn each_wrong_call_is_answered_and_told() {
 2: the set \"x\" has no operation to dispatch; add at least one
 1: there is no mode \"landing\": takt_operations_mode adds one
 1: there is no strategy \"best\"; there are: fp, rm, dm, edf, mlf, muf, rms+mlf, fifo
+1: the node has no takt_clock
+1: a level keeps at most 65536 nodes apart, and not 65537
+1: the level's name is a null pointer
+1: an address of level \"l\" is a null pointer
+1: level \"l\": \"here\" is no address with a port, such as 10.0.0.1:7000 or [fe80::1%2]:7000
+1: the peers of level \"l\" are a null pointer
+1: level \"l\" has 1025 patterns; 1024 are the most
+1: level \"l\" has no takt_sending
+1: the buffers of level \"l\" have more than 64 MiB
+1: events of type 4294967295 are the channel's own: choose a smaller one
+1: there are from 1 to 65536 values, with a size each
+1: value 1 has up to 65536 bytes; 65535 are the most
+1: value 1 has up to 229 bytes, and an event of this channel has room for 228 (Options::payload_max)
 "
     );
 }

@@ -461,9 +461,15 @@ impl Replica {
 
     /// Takes the values of a flush's event, and leaves other events: from the handler of the operation that subscribed to them.
     pub fn apply(&self, delivery: &Delivery<'_>, job: &Job<'_>) {
-        for event in delivery.events().filter(|event| (event.head.source, event.head.kind) == (self.source, self.kind))
-        {
-            self.values.lock().take(event.payload, job.now());
+        for event in delivery.events() {
+            self.take(event.head.source, event.head.kind, event.payload, job.now());
+        }
+    }
+
+    /// The same of one event, where there is no delivery: if it is of the publisher's source and type.
+    pub fn take(&self, source: u32, kind: u32, payload: &[u8], now: Time) {
+        if (source, kind) == (self.source, self.kind) {
+            self.values.lock().take(payload, now);
         }
     }
 
