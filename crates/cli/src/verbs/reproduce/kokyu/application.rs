@@ -137,10 +137,13 @@ pub(super) fn plan_of(region: usize, variant: Variant, change: impl FnOnce(&mut 
     Ok(plan)
 }
 
-/// The controller of a plan, which looks for time to spare as often as the fastest operation comes; with a bound for each critical operation: without one it would promise nothing.
+/// How often the controller looks for time to spare while the fastest operation comes once.
+const LOOKS: u64 = 5;
+
+/// The controller of a plan, which looks for time to spare several times while the fastest operation comes once; with a bound for each critical operation: without one it would promise nothing.
 pub(super) fn bounded(plan: &Plan) -> Result<Adaptive, Failure> {
     let fastest = plan.system.tasks.iter().map(|task| task.period).min().unwrap_or(FRAME);
-    let law = law(plan).reclaiming(fastest);
+    let law = law(plan).reclaiming(Span::from_ns((fastest.as_ns() / LOOKS).max(1)));
     let unbounded: Vec<&str> = law.unbounded(plan).collect();
     if let [first, ..] = unbounded.as_slice() {
         return Err(Failure::trouble(format_args!("the analysis finds no bound of the response of \"{first}\"")));
