@@ -76,7 +76,7 @@ impl Cluster {
     /// Takes the waiting job of `slot` out.
     pub(crate) fn dequeue(&mut self, slot: u32) {
         self.arrived.retain(|rank| rank.slot() != slot);
-        self.ready.remove(slot);
+        self.ready.remove(slot, &());
     }
 
     /// Gives the job running on `cpu` another rank.
@@ -149,11 +149,11 @@ impl Cluster {
         }
         match *self.arrived.as_slice() {
             [] => {
-                let Some(first) = self.ready.peek().copied() else { return true };
+                let Some(first) = self.ready.peek(&()).copied() else { return true };
                 if self.idle_count != 1 || slots.is_hopeless(first.slot(), now) {
                     return false;
                 }
-                self.ready.pop();
+                self.ready.pop(&());
                 self.run(first, now, slots, decisions);
             }
             [came] => {
@@ -165,7 +165,7 @@ impl Cluster {
                     match self.least_important() {
                         Some((cpu, least)) if came < least => self.preempt(least, cpu, now, slots, decisions),
                         _ => {
-                            self.ready.push(came, ());
+                            self.ready.push(came, &());
                             return true;
                         }
                     }
@@ -191,7 +191,7 @@ impl Cluster {
 
     fn dispatch_restricted(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         while let Some(rank) = self.arrived.pop() {
-            self.ready.push(rank, ());
+            self.ready.push(rank, &());
         }
         // Where a waiting job gets its CPU decides what else fits, so choose until nothing changes. Each
         // round settles at least one more of the most important jobs.
@@ -218,7 +218,7 @@ impl Cluster {
 
     /// Takes the most important waiting job if it is more important than `bar`.
     fn pop_waiting(&mut self, bar: Option<&Rank>) -> Option<Rank> {
-        let (first, is_arrived) = match (self.arrived.last(), self.ready.peek()) {
+        let (first, is_arrived) = match (self.arrived.last(), self.ready.peek(&())) {
             (Some(a), Some(q)) if a < q => (a, true),
             (Some(a), None) => (a, true),
             (_, Some(q)) => (q, false),
@@ -227,7 +227,7 @@ impl Cluster {
         if bar.is_some_and(|bar| bar <= first) {
             return None;
         }
-        if is_arrived { self.arrived.pop() } else { self.ready.pop() }
+        if is_arrived { self.arrived.pop() } else { self.ready.pop(&()) }
     }
 
     /// Any job may use any CPU: makes the first `cpu_count` jobs run.
@@ -256,7 +256,7 @@ impl Cluster {
             self.chosen.push((first, None));
         }
         while let Some(rank) = self.arrived.pop() {
-            self.ready.push(rank, ());
+            self.ready.push(rank, &());
         }
         self.settled = true;
         self.run_chosen(now, slots, decisions);
@@ -273,7 +273,7 @@ impl Cluster {
         let mut next_running = 0;
         while self.chosen.len() < self.cpu_count {
             let running = self.in_order.get(next_running).copied();
-            let waiting = self.ready.peek().copied();
+            let waiting = self.ready.peek(&()).copied();
             match (running, waiting) {
                 (Some((rank, cpu)), other) if other.is_none_or(|other| rank < other) => {
                     next_running += 1;
@@ -283,7 +283,7 @@ impl Cluster {
                     }
                 }
                 (_, Some(rank)) => {
-                    self.ready.pop();
+                    self.ready.pop(&());
                     self.chosen.push((rank, None));
                     if !self.all_fit(slots) {
                         self.chosen.pop();
@@ -302,7 +302,7 @@ impl Cluster {
             }
         }
         while let Some(rank) = self.unfit.pop() {
-            self.ready.push(rank, ());
+            self.ready.push(rank, &());
         }
     }
 
@@ -319,7 +319,7 @@ impl Cluster {
     #[inline]
     fn preempt(&mut self, rank: Rank, cpu: u32, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) {
         self.release_cpu(cpu);
-        self.ready.push(slots.stopped(rank, now), ());
+        self.ready.push(slots.stopped(rank, now), &());
         decisions.push(Decision::Preempt { slot: rank.slot(), cpu });
     }
 
@@ -334,7 +334,7 @@ impl Cluster {
         };
         let Some(cpu) = found else {
             debug_assert!(false, "a chosen job has no CPU");
-            self.ready.push(rank, ());
+            self.ready.push(rank, &());
             return;
         };
         self.idle.remove(cpu);

@@ -12,7 +12,7 @@ use takt_model::plan::Order;
 use takt_model::{CpuSet, Late, NodeId, Plan, Span, System, TaskId, Time};
 
 use crate::dispatcher::{Job, PolicyError, plans};
-use crate::rank::{Entry, Phase, Rank, Short, ordered};
+use crate::rank::{Entry, Phase, Rank, ordered};
 use crate::ready::ReadyQueue;
 
 /// What became of a job that is its operation's next to run.
@@ -102,19 +102,40 @@ impl Slot {
             Order::Laxity => deadline_ns.saturating_sub(self.wcet.as_ns() as i64),
         })
     }
+}
 
-    /// Its job goes into its level's queue.
-    #[inline]
-    fn join(&self, slot: u32, queue: &mut ReadyQueue<Short>) {
-        let (rank, tie) = (Short { key: self.key(), slot }, (u32::MAX - self.ties, self.arrival.as_ns()));
-        if self.order == Order::Fifo { queue.append(rank, tie) } else { queue.push(rank, tie) }
+/// How important a job is among others of its level of which none has started, in half the bytes of a [`Rank`]: four of them fill a cache line, and one machine word
+/// decides. What breaks ties is in its slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Short {
+    key: u64,
+    slot: u32,
+}
+
+impl Entry for Short {
+    type Key = u64;
+    type Known = [Slot];
+
+    #[inline(always)]
+    fn key(&self) -> u64 {
+        self.key
     }
 
-    /// Its job goes to those of all levels that were demoted.
     #[cold]
-    fn join_demoted(&self, slot: u32, queue: &mut ReadyQueue<Rank>) {
-        let arrival_ns = self.arrival.as_ns();
-        queue.push(Rank::new(self.level, Phase::Fresh, self.key(), self.ties, arrival_ns, slot), ());
+    fn breaks_tie(&self, other: &Short, slots: &[Slot]) -> bool {
+        // No job any more: behind all whose key is the same.
+        let gone = (u32::MAX, Time::MAX);
+        let tie = |slot: u32| (slots.get(slot as usize).map_or(gone, |at| (u32::MAX - at.ties, at.arrival)), slot);
+        tie(self.slot) < tie(other.slot)
+    }
+
+    #[inline]
+    fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    fn gone(self) -> Short {
+        Short { slot: u32::MAX, ..self }
     }
 }
 
@@ -258,7 +279,6 @@ impl Levels {
     /// A job may run. Its slot must hold no other: jobs of one operation go one after the other.
     #[inline]
     pub fn ready(&mut self, now: Time, job: Job) -> Queued {
-        let demoted = self.demoted();
         let Some(at) = self.slots.get_mut(job.slot as usize).filter(|at| at.state == State::Empty) else {
             debug_assert!(false, "slot {} is not there, or holds a job", job.slot);
             return Queued::Dropped;
@@ -269,20 +289,14 @@ impl Levels {
             return Queued::Dropped;
         }
         at.demoted = late;
-        let queue = if late { demoted } else { at.level };
-        at.state = State::Waiting { queue };
-        match self.queues.get_mut(queue as usize) {
-            Some(queue) => at.join(job.slot, queue),
-            None => at.join_demoted(job.slot, &mut self.last),
-        }
-        Queued::Level(queue)
+        Queued::Level(self.enqueue(job.slot))
     }
 
     /// What the thread of `level`, which has the CPU and nothing to do, shall do at `now`; nothing where no job waits.
     #[inline]
     pub fn take(&mut self, level: u32, now: Time) -> Option<Taken> {
         let slot = match self.queues.get_mut(level as usize) {
-            Some(queue) => queue.pop_before_push()?.slot(),
+            Some(queue) => queue.pop_before_push(&self.slots)?.slot(),
             None => self.take_demoted(level)?,
         };
         let at = self.slots.get_mut(slot as usize)?;
@@ -371,28 +385,38 @@ impl Levels {
 
     #[cold]
     fn take_demoted(&mut self, level: u32) -> Option<u32> {
-        let rank = if level == self.demoted() { self.last.pop() } else { None };
+        let rank = if level == self.demoted() { self.last.pop(&()) } else { None };
         rank.map(|rank| rank.slot())
     }
 
     fn unqueue(&mut self, queue: u32, slot: u32) {
         match self.queues.get_mut(queue as usize) {
-            Some(queue) => queue.remove(slot),
-            None => self.last.remove(slot),
+            Some(queue) => queue.remove(slot, &self.slots),
+            None => self.last.remove(slot, &()),
         };
     }
 
-    /// Puts the waiting job of a slot where it belongs; which queue that is.
+    /// The job of a slot waits where it belongs; which queue that is.
+    #[inline]
     fn enqueue(&mut self, slot: u32) -> u32 {
         let demoted = self.demoted();
         let Some(at) = self.slots.get_mut(slot as usize) else { return demoted };
         let queue = if at.demoted { demoted } else { at.level };
         at.state = State::Waiting { queue };
+        let (key, in_order) = (at.key(), at.order == Order::Fifo);
         match self.queues.get_mut(queue as usize) {
-            Some(queue) => at.join(slot, queue),
-            None => at.join_demoted(slot, &mut self.last),
+            Some(queue) if in_order => queue.append(Short { key, slot }, &self.slots),
+            Some(queue) => queue.push(Short { key, slot }, &self.slots),
+            None => self.enqueue_demoted(slot, key),
         }
         queue
+    }
+
+    /// Among those of all levels that were demoted.
+    #[cold]
+    fn enqueue_demoted(&mut self, slot: u32, key: u64) {
+        let Some(at) = self.slots.get(slot as usize) else { return };
+        self.last.push(Rank::new(at.level, Phase::Fresh, key, at.ties, at.arrival.as_ns(), slot), &());
     }
 
     /// Copies what a plan says into the slots.

@@ -4,14 +4,12 @@
 pub(crate) trait Entry: Copy + std::fmt::Debug {
     /// Decides almost always; the smallest is the most important.
     type Key: Copy + Ord;
-    /// What is known of a slot besides.
-    type Tie: Copy + std::fmt::Debug;
-    /// Of no slot: it precedes nothing.
-    const LAST: Self::Tie;
+    /// What is known of the jobs besides, and stays as it is while they wait.
+    type Known: ?Sized;
 
     fn key(&self) -> Self::Key;
-    /// Whether this one goes before the other, whose key is the same.
-    fn breaks_tie(&self, other: &Self, tie: impl Fn(u32) -> Self::Tie) -> bool;
+    /// Whether this one goes before the other, whose key is the same. What stands for no job goes before none.
+    fn breaks_tie(&self, other: &Self, known: &Self::Known) -> bool;
     /// The task's slot.
     fn slot(&self) -> u32;
     /// In its place in an order, for no job any more.
@@ -21,38 +19,10 @@ pub(crate) trait Entry: Copy + std::fmt::Debug {
     fn is_gone(&self) -> bool {
         self.slot() == u32::MAX
     }
-}
-
-/// How important a job is among others of its level of which none has started, in half the bytes of a [`Rank`]: four of them fill a cache line, and one machine word decides.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Short {
-    pub(crate) key: u64,
-    pub(crate) slot: u32,
-}
-
-impl Entry for Short {
-    type Key = u64;
-    /// Inverted importance, then the nominal arrival in ns.
-    type Tie = (u32, u64);
-    const LAST: (u32, u64) = (u32::MAX, u64::MAX);
-
+    /// Whether this one goes before the other.
     #[inline(always)]
-    fn key(&self) -> u64 {
-        self.key
-    }
-
-    #[cold]
-    fn breaks_tie(&self, other: &Short, tie: impl Fn(u32) -> (u32, u64)) -> bool {
-        (tie(self.slot), self.slot) < (tie(other.slot), other.slot)
-    }
-
-    #[inline]
-    fn slot(&self) -> u32 {
-        self.slot
-    }
-
-    fn gone(self) -> Short {
-        Short { slot: u32::MAX, ..self }
+    fn precedes(&self, other: &Self, known: &Self::Known) -> bool {
+        if self.key() == other.key() { self.breaks_tie(other, known) } else { self.key() < other.key() }
     }
 }
 
@@ -113,15 +83,15 @@ impl Rank {
 impl Entry for Rank {
     type Key = u128;
     /// It has all that tells.
-    type Tie = ();
-    const LAST: () = ();
+    type Known = ();
 
     #[inline(always)]
     fn key(&self) -> u128 {
         self.major
     }
 
-    fn breaks_tie(&self, other: &Rank, _: impl Fn(u32)) -> bool {
+    #[cold]
+    fn breaks_tie(&self, other: &Rank, (): &()) -> bool {
         (self.arrival_ns, self.slot) < (other.arrival_ns, other.slot)
     }
 
@@ -148,9 +118,6 @@ mod tests {
     #[test]
     fn level_then_phase_then_key_then_importance_then_arrival_then_slot() {
         let rank = Rank::new;
-        let precedes = |one: &Rank, other: &Rank| {
-            if one.key() == other.key() { one.breaks_tie(other, |_| ()) } else { one.key() < other.key() }
-        };
         let order = [
             rank(0, Phase::Fresh, u64::MAX, 0, 9, 9),
             rank(1, Phase::Running, u64::MAX, 0, 9, 9),
@@ -163,7 +130,7 @@ mod tests {
             rank(2, Phase::Fresh, 0, 0, 0, 0),
         ];
         assert!(order.windows(2).all(|pair| pair[0] < pair[1]));
-        assert!(order.iter().all(|one| order.iter().all(|other| precedes(one, other) == (one < other))));
+        assert!(order.iter().all(|one| order.iter().all(|other| one.precedes(other, &()) == (one < other))));
         assert_eq!(order[3].with_phase(Phase::Running), rank(1, Phase::Running, 3, 0, 9, 9));
         assert!(ordered(-1) < ordered(0) && ordered(i64::MIN) == 0);
     }

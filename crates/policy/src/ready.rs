@@ -26,8 +26,6 @@ pub(crate) struct ReadyQueue<R: Entry> {
     row_first: u32,
     /// Position in `heap` or in `row`, by slot.
     position: Vec<u32>,
-    /// What a slot's rank leaves open, where it leaves anything.
-    ties: Vec<R::Tie>,
 }
 
 impl<R: Entry> ReadyQueue<R> {
@@ -41,7 +39,6 @@ impl<R: Entry> ReadyQueue<R> {
             gaps: 0,
             row_first: 0,
             position: vec![ABSENT; slots],
-            ties: vec![R::LAST; slots],
         }
     }
 
@@ -62,45 +59,31 @@ impl<R: Entry> ReadyQueue<R> {
 
     /// The most important waiting job.
     #[inline]
-    pub(crate) fn peek(&self) -> Option<&R> {
-        let first_of = |one, other| if self.precedes(other, one) { other } else { one };
-        let top =
-            if self.hollow { self.heap.iter().take(1 + BELOW).skip(1).reduce(first_of) } else { self.heap.first() };
-        top.into_iter().chain(self.row.front()).reduce(first_of)
-    }
-
-    /// Whether one goes before the other; both are in the queue, or just about to be.
-    #[inline(always)]
-    fn precedes(&self, one: &R, other: &R) -> bool {
-        if one.key() == other.key() { self.breaks_tie(one, other) } else { one.key() < other.key() }
-    }
-
-    #[cold]
-    fn breaks_tie(&self, one: &R, other: &R) -> bool {
-        one.breaks_tie(other, |slot| self.ties.get(slot as usize).copied().unwrap_or(R::LAST))
+    pub(crate) fn peek(&self, known: &R::Known) -> Option<&R> {
+        let first = |one, other| first_of(one, other, known);
+        let top = if self.hollow { self.heap.iter().take(1 + BELOW).skip(1).reduce(first) } else { self.heap.first() };
+        top.into_iter().chain(self.row.front()).reduce(first)
     }
 
     // Inlined, so that the rank stays in registers: one that was just written by halves is slow to be read as a whole.
-    /// A job waits from now on; `tie` is what its rank leaves open.
+    /// A job waits from now on.
     #[inline(always)]
-    pub(crate) fn push(&mut self, rank: R, tie: R::Tie) {
+    pub(crate) fn push(&mut self, rank: R, known: &R::Known) {
         debug_assert_eq!(self.position[rank.slot() as usize], ABSENT, "a task has one job in the queue");
-        self.set_tie(rank.slot(), tie);
         if self.hollow {
             self.hollow = false;
-            self.sift_down(0, rank);
+            self.sift_down(0, rank, known);
         } else {
             self.heap.push(rank);
-            self.sift_up(self.heap.len() - 1, rank);
+            self.sift_up(self.heap.len() - 1, rank, known);
         }
     }
 
     /// The same for a job that most likely comes after all that wait.
     #[inline(always)]
-    pub(crate) fn append(&mut self, rank: R, tie: R::Tie) {
-        self.set_tie(rank.slot(), tie);
-        if self.row.len() == self.row_max || self.row.back().is_some_and(|last| !self.precedes(last, &rank)) {
-            return self.push(rank, tie);
+    pub(crate) fn append(&mut self, rank: R, known: &R::Known) {
+        if self.row.len() == self.row_max || self.row.back().is_some_and(|last| !last.precedes(&rank, known)) {
+            return self.push(rank, known);
         }
         let number = self.row_first.wrapping_add(self.row.len() as u32) % IN_ROW;
         self.set_position(rank.slot(), IN_ROW | number);
@@ -109,18 +92,18 @@ impl<R: Entry> ReadyQueue<R> {
 
     /// Takes the most important job out.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<R> {
-        let top = self.pop_before_push()?;
-        self.close();
+    pub(crate) fn pop(&mut self, known: &R::Known) -> Option<R> {
+        let top = self.pop_before_push(known)?;
+        self.close(known);
         Some(top)
     }
 
     /// The same, cheaper where a push comes next: that takes the free place and does the work of both.
     #[inline]
-    pub(crate) fn pop_before_push(&mut self) -> Option<R> {
-        self.close();
+    pub(crate) fn pop_before_push(&mut self, known: &R::Known) -> Option<R> {
+        self.close(known);
         if let Some(first) = self.row.front()
-            && self.heap.first().is_none_or(|top| self.precedes(first, top))
+            && self.heap.first().is_none_or(|top| first.precedes(top, known))
         {
             let first = *first;
             self.set_position(first.slot(), ABSENT);
@@ -138,8 +121,8 @@ impl<R: Entry> ReadyQueue<R> {
     }
 
     /// Takes the job of `slot` out, if it waits here.
-    pub(crate) fn remove(&mut self, slot: u32) -> bool {
-        self.close();
+    pub(crate) fn remove(&mut self, slot: u32, known: &R::Known) -> bool {
+        self.close(known);
         match self.position.get(slot as usize).copied() {
             Some(at) if at != ABSENT && at >= IN_ROW => {
                 self.set_position(slot, ABSENT);
@@ -156,9 +139,9 @@ impl<R: Entry> ReadyQueue<R> {
                 self.set_position(slot, ABSENT);
                 let last = self.heap.pop();
                 if let Some(last) = last.filter(|_| (at as usize) < self.heap.len())
-                    && self.sift_down(at as usize, last) == at as usize
+                    && self.sift_down(at as usize, last, known) == at as usize
                 {
-                    self.sift_up(at as usize, last);
+                    self.sift_up(at as usize, last, known);
                 }
                 true
             }
@@ -168,7 +151,9 @@ impl<R: Entry> ReadyQueue<R> {
 
     /// Takes every job out, in no order.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(u32)) {
-        self.close();
+        if std::mem::take(&mut self.hollow) {
+            self.heap.swap_remove(0);
+        }
         while let Some(rank) = self.heap.pop().or_else(|| self.row.pop_front()) {
             if !rank.is_gone() {
                 self.set_position(rank.slot(), ABSENT);
@@ -193,11 +178,11 @@ impl<R: Entry> ReadyQueue<R> {
 
     /// Fills the first place, if it is free.
     #[inline]
-    fn close(&mut self) {
+    fn close(&mut self, known: &R::Known) {
         if self.hollow {
             self.hollow = false;
             if let Some(last) = self.heap.pop() {
-                self.sift_down(0, last);
+                self.sift_down(0, last, known);
             }
         }
     }
@@ -206,13 +191,6 @@ impl<R: Entry> ReadyQueue<R> {
     fn set_position(&mut self, slot: u32, at: u32) {
         if let Some(position) = self.position.get_mut(slot as usize) {
             *position = at;
-        }
-    }
-
-    #[inline]
-    fn set_tie(&mut self, slot: u32, tie: R::Tie) {
-        if let Some(place) = self.ties.get_mut(slot as usize) {
-            *place = tie;
         }
     }
 
@@ -226,10 +204,10 @@ impl<R: Entry> ReadyQueue<R> {
 
     /// Puts a job into this free place or one above it.
     #[inline]
-    fn sift_up(&mut self, mut at: usize, rank: R) {
+    fn sift_up(&mut self, mut at: usize, rank: R, known: &R::Known) {
         while at > 0 {
             let above = (at - 1) / BELOW;
-            let Some(other) = self.heap.get(above).copied().filter(|other| self.precedes(&rank, other)) else { break };
+            let Some(other) = self.heap.get(above).copied().filter(|other| rank.precedes(other, known)) else { break };
             self.place(at, other);
             at = above;
         }
@@ -237,9 +215,9 @@ impl<R: Entry> ReadyQueue<R> {
     }
 
     /// Puts a job into this free place or one below it; which one that is.
-    fn sift_down(&mut self, mut at: usize, rank: R) -> usize {
-        while let Some((below, other)) = self.first_below(at)
-            && self.precedes(other, &rank)
+    fn sift_down(&mut self, mut at: usize, rank: R, known: &R::Known) -> usize {
+        while let Some((below, other)) = self.first_below(at, known)
+            && other.precedes(&rank, known)
         {
             let other = *other;
             self.place(at, other);
@@ -251,71 +229,112 @@ impl<R: Entry> ReadyQueue<R> {
 
     /// The most important of those below a place.
     #[inline(always)]
-    fn first_below(&self, at: usize) -> Option<(usize, &R)> {
+    fn first_below(&self, at: usize, known: &R::Known) -> Option<(usize, &R)> {
         let first = BELOW * at + 1;
         let below = self.heap.get(first..)?;
-        let Some(four) = below.first_chunk::<BELOW>() else { return self.first_of(first, below) };
+        let Some(four) = below.first_chunk::<BELOW>() else { return first_among(first, below, known) };
         // Without branches: nothing predicts these, and a wrong guess costs more than all of it.
         let [a, b, c, d] = four.each_ref().map(R::key);
         let (left, one) = select_unpredictable(b < a, (1, b), (0, a));
         let (right, other) = select_unpredictable(d < c, (3, d), (2, c));
         if a == b || c == d || one == other {
-            return self.first_of(first, four);
+            return first_among(first, four, known);
         }
         let least = select_unpredictable(other < one, right, left);
         four.get(least).map(|rank| (first + least, rank))
     }
+}
 
-    #[cold]
-    fn first_of<'a>(&self, first: usize, these: &'a [R]) -> Option<(usize, &'a R)> {
-        let first_of = |one: (usize, _), other: (usize, _)| if self.precedes(other.1, one.1) { other } else { one };
-        (first..).zip(these).reduce(first_of)
-    }
+/// Which of both goes first.
+#[inline(always)]
+fn first_of<'a, R: Entry>(one: &'a R, other: &'a R, known: &R::Known) -> &'a R {
+    if other.precedes(one, known) { other } else { one }
+}
+
+/// The most important of these, with its place: that of the first is known.
+#[cold]
+fn first_among<'a, R: Entry>(first: usize, these: &'a [R], known: &R::Known) -> Option<(usize, &'a R)> {
+    let places = (first..).zip(these);
+    places.reduce(|one, other| if other.1.precedes(one.1, known) { other } else { one })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rank::{Phase, Rank, Short};
+    use crate::rank::{Phase, Rank};
     use proptest::prelude::*;
+
+    /// Its ties stand elsewhere, by slot.
+    #[derive(Clone, Copy, Debug)]
+    struct Short {
+        key: u64,
+        slot: u32,
+    }
+
+    impl Entry for Short {
+        type Key = u64;
+        type Known = [u64];
+
+        fn key(&self) -> u64 {
+            self.key
+        }
+
+        fn breaks_tie(&self, other: &Short, ties: &[u64]) -> bool {
+            let tie = |slot: u32| (ties.get(slot as usize).copied().unwrap_or(u64::MAX), slot);
+            tie(self.slot) < tie(other.slot)
+        }
+
+        fn slot(&self) -> u32 {
+            self.slot
+        }
+
+        fn gone(self) -> Short {
+            Short { slot: u32::MAX, ..self }
+        }
+    }
+
+    fn tie(slot: u32) -> u64 {
+        u64::from(slot % 3)
+    }
 
     /// Against a sorted list of ranks: pushes, in order and out of it, pops and removals in any order.
     fn is_a_sorted_list<R: Entry>(
         steps: &[(u32, u64, u8)],
         with_row: bool,
-        short: impl Fn(Rank, u64, u64) -> (R, R::Tie),
+        known: &R::Known,
+        entry: impl Fn(Rank, u64) -> R,
     ) -> Result<(), TestCaseError> {
         let mut queue = if with_row { ReadyQueue::with_row(40) } else { ReadyQueue::new(40) };
         let mut now = 0;
         let mut list: Vec<Rank> = Vec::new();
         let slot_of = |rank: Option<Rank>| rank.map(|rank| Entry::slot(&rank));
         for &(slot, key, what) in steps {
-            let known = list.iter().position(|rank| Entry::slot(rank) == slot);
+            let place = list.iter().position(|rank| Entry::slot(rank) == slot);
             match what {
-                0 | 4.. if known.is_none() => {
+                0 | 4.. if place.is_none() => {
                     now += key;
-                    let (key, arrival) = (if what < 7 { now } else { key }, u64::from(slot % 3));
-                    let rank = Rank::new(0, Phase::Fresh, key, 0, arrival, slot);
-                    let (entry, tie) = short(rank, key, arrival);
+                    let key = if what < 7 { now } else { key };
+                    let rank = Rank::new(0, Phase::Fresh, key, 0, tie(slot), slot);
+                    let entry = entry(rank, key);
                     if what < 7 && with_row {
-                        queue.append(entry, tie)
+                        queue.append(entry, known)
                     } else {
-                        queue.push(entry, tie)
+                        queue.push(entry, known)
                     }
                     list.push(rank);
                     list.sort();
                 }
                 1 | 2 => {
                     let first = if list.is_empty() { None } else { Some(list.remove(0)) };
-                    let popped = if what == 1 { queue.pop() } else { queue.pop_before_push() };
+                    let popped = if what == 1 { queue.pop(known) } else { queue.pop_before_push(known) };
                     prop_assert_eq!(popped.map(|rank| rank.slot()), slot_of(first));
                 }
                 _ => {
-                    prop_assert_eq!(queue.remove(slot), known.is_some());
-                    known.map(|at| list.remove(at));
+                    prop_assert_eq!(queue.remove(slot, known), place.is_some());
+                    place.map(|at| list.remove(at));
                 }
             }
-            prop_assert_eq!(queue.peek().map(R::slot), slot_of(list.first().copied()));
+            prop_assert_eq!(queue.peek(known).map(R::slot), slot_of(list.first().copied()));
             prop_assert_eq!(queue.is_empty(), list.is_empty());
             prop_assert_eq!(queue.len(), list.len());
         }
@@ -325,8 +344,9 @@ mod tests {
     proptest! {
         #[test]
         fn the_heap_is_a_sorted_list(steps in proptest::collection::vec((0u32..40, 0u64..6, 0u8..9), 0..200), with_row: bool) {
-            is_a_sorted_list(&steps, with_row, |rank, _, _| (rank, ()))?;
-            is_a_sorted_list(&steps, with_row, |rank, key, arrival| (Short { key, slot: Entry::slot(&rank) }, (0, arrival)))?;
+            is_a_sorted_list(&steps, with_row, &(), |rank, _| rank)?;
+            let ties: Vec<u64> = (0..40).map(tie).collect();
+            is_a_sorted_list(&steps, with_row, &ties[..], |rank, key| Short { key, slot: Entry::slot(&rank) })?;
         }
     }
 }
