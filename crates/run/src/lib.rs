@@ -22,6 +22,7 @@
 //! ```
 
 mod account;
+mod bits;
 #[cfg(feature = "tokio")]
 pub mod bridge;
 pub mod dispatch;

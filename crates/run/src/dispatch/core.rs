@@ -12,6 +12,7 @@ use takt_model::{Arrival, NodeId, Span, System, TaskId, Time};
 use takt_policy::{Due, Job, Levels, Link, Passed, PolicyError, Queued, Taken};
 
 use super::error::PushError;
+use crate::bits::LevelSet;
 
 /// By how many jobs one predecessor of several may be ahead of another, besides those of their backlogs.
 const INSTANCES_MAX: usize = 64;
@@ -42,7 +43,10 @@ pub(crate) struct Instance {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Upcall {
     pub(crate) slot: u32,
-    pub(crate) job: Instance,
+    pub(crate) number: u64,
+    pub(crate) arrival: Time,
+    pub(crate) release: Time,
+    pub(crate) deadline: Time,
 }
 
 /// What became of an upcall.
@@ -228,8 +232,8 @@ pub(crate) trait Tell {
 pub(crate) struct Core<T> {
     levels: Levels,
     operations: Vec<Operation>,
-    /// Levels whose queue a job came to since this was last taken, by bit.
-    woken: u128,
+    /// Levels whose queue a job came to since this was last taken.
+    woken: LevelSet,
     /// Jobs that ended and were not followed up here yet.
     ended: VecDeque<Ended>,
     /// Slots whose link may have a job due.
@@ -257,8 +261,8 @@ pub(crate) struct Core<T> {
 /// Switches that are kept for a timer that is late. Of more the last takes the place of the one before: until then arrivals go by the plan before that.
 const SWITCHES_MAX: usize = 128;
 
-/// The most levels: bits of a set.
-pub(crate) const LEVELS_MAX: usize = 128;
+/// The most levels.
+pub(crate) const LEVELS_MAX: usize = LevelSet::MAX;
 
 impl<T: Tell> Core<T> {
     /// The operations of `cpu` under these plans; `distances` knows the least distance of a task and whether it takes part, by plan, `followers` where
@@ -323,7 +327,7 @@ impl<T: Tell> Core<T> {
         Ok(Core {
             levels,
             operations,
-            woken: 0,
+            woken: LevelSet::default(),
             ended: VecDeque::with_capacity(4 * count + INSTANCES_MAX + jobs),
             due: VecDeque::with_capacity(count + 1),
             remote: VecDeque::with_capacity(4 * count + INSTANCES_MAX + jobs),
@@ -399,8 +403,8 @@ impl<T: Tell> Core<T> {
         self.levels.is_waiting(level)
     }
 
-    /// Levels whose queue a job came to since the last call, by bit: a thread of each that sleeps is to be woken.
-    pub(crate) fn take_woken(&mut self) -> u128 {
+    /// Levels whose queue a job came to since the last call: a thread of each that sleeps is to be woken.
+    pub(crate) fn take_woken(&mut self) -> LevelSet {
         std::mem::take(&mut self.woken)
     }
 
@@ -507,7 +511,7 @@ impl<T: Tell> Core<T> {
         let Some(operation) = self.operations.get(slot as usize) else { return };
         let Some(Instance { arrival, release, deadline, .. }) = operation.current else { return };
         match self.levels.ready(now, Job { slot, release, arrival, deadline }) {
-            Queued::Level(level) => self.woken |= 1 << level,
+            Queued::Level(level) => self.woken.insert(level),
             Queued::Dropped => self.drop_job(slot, now),
         }
     }
@@ -559,9 +563,10 @@ impl<T: Tell> Core<T> {
             match self.levels.take(level, now) {
                 Some(Taken::Run { slot }) => {
                     self.fill(now);
-                    let job = self.operations.get(slot as usize)?.current?;
-                    self.tell.tell(Told { at: now, slot, number: job.number, fact: Fact::Start { level } });
-                    return Some(Upcall { slot, job });
+                    let job = self.operations.get(slot as usize)?.current.as_ref()?;
+                    let Instance { number, arrival, release, deadline, .. } = *job;
+                    self.tell.tell(Told { at: now, slot, number, fact: Fact::Start { level } });
+                    return Some(Upcall { slot, number, arrival, release, deadline });
                 }
                 Some(Taken::Cancel { slot }) => {
                     self.cancel(slot, CancelCause::Omitted, now);
@@ -576,26 +581,25 @@ impl<T: Tell> Core<T> {
     /// An upcall ended.
     #[inline]
     pub(crate) fn end(&mut self, upcall: Upcall, end: End, now: Time) {
-        let Upcall { slot, job } = upcall;
+        let Upcall { slot, number, deadline, .. } = upcall;
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
-        if operation.current.is_none_or(|current| current.number != job.number) {
-            // Dropped at its deadline, while it ran.
-            return;
-        }
+        let current = operation.current.as_ref().filter(|current| current.number == number);
+        // Nothing where it was dropped at its deadline, while it ran.
+        let Some(origin) = current.map(|current| current.origin) else { return };
         operation.current = None;
         let is_last = operation.waits == 0;
         let completed = end == End::Completed;
         if completed {
             operation.completed += 1;
-            operation.late += u64::from(now > job.deadline);
+            operation.late += u64::from(now > deadline);
         } else {
             operation.rest.failed += 1;
         }
         self.levels.complete(slot);
         self.gone(now);
         let fact = if completed { Fact::Complete } else { Fact::Cancel(CancelCause::Failed) };
-        self.tell.tell(Told { at: now, slot, number: job.number, fact });
-        self.follow_up(slot, job.number, completed, job.origin);
+        self.tell.tell(Told { at: now, slot, number, fact });
+        self.follow_up(slot, number, completed, origin);
         if !is_last {
             self.freed.push(slot);
         }
@@ -751,7 +755,7 @@ impl<T: Tell> Core<T> {
     fn take_note(&mut self, slot: u32, number: u64, passed: Passed, now: Time) {
         match passed {
             Passed::Continues => {}
-            Passed::Moved(level) => self.woken |= 1 << level,
+            Passed::Moved(level) => self.woken.insert(level),
             Passed::Dropped { running } => {
                 if running {
                     self.stopped.push((slot, number));

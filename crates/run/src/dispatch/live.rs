@@ -19,6 +19,7 @@ use super::core::{Core, End, Place, Upcall};
 use super::error::PushError;
 use super::source::{Overtaken, Source, release};
 use super::told::Teller;
+use crate::bits::{LevelSet, ones};
 use crate::sync::{self, AtomicU64, PiGuard, PiMutex, Word, rouse};
 use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED, wait_for_go};
 
@@ -209,10 +210,11 @@ impl Held {
     /// Levels that are to be woken, and whether the timer is.
     fn wakes(&mut self) -> Wakes {
         let woken = self.core.take_woken();
-        let levels = bits(woken).filter(|level| self.sleeps(*level)).fold(0, |levels, level| levels | 1 << level);
-        let next = || self.core.next_deadline().into_iter().chain(self.core.next_danger()).min();
-        self.timer_due = self.timer_due || woken != 0 && next().is_some_and(|next| next < self.timer_until);
-        Wakes { levels, timer: self.timer_due }
+        if !woken.is_empty() && !self.timer_due {
+            let next = self.core.next_deadline().into_iter().chain(self.core.next_danger()).min();
+            self.timer_due = next.is_some_and(|next| next < self.timer_until);
+        }
+        Wakes { levels: woken.filter(|level| self.sleeps(level)), timer: self.timer_due }
     }
 }
 
@@ -220,7 +222,7 @@ impl Held {
 #[must_use]
 #[derive(Clone, Copy)]
 struct Wakes {
-    levels: u128,
+    levels: LevelSet,
     timer: bool,
 }
 
@@ -235,19 +237,10 @@ pub(crate) struct Owed {
 impl Owed {
     /// Of the same CPU.
     pub(crate) fn and(self, other: Owed) -> Owed {
-        let wakes =
-            Wakes { levels: self.wakes.levels | other.wakes.levels, timer: self.wakes.timer || other.wakes.timer };
-        Owed { wakes, ended: self.ended || other.ended, ..self }
+        let levels = self.wakes.levels.union(other.wakes.levels);
+        let timer = self.wakes.timer || other.wakes.timer;
+        Owed { wakes: Wakes { levels, timer }, ended: self.ended || other.ended, ..self }
     }
-}
-
-/// The places of the ones, from the lowest.
-fn bits(mut set: u128) -> impl Iterator<Item = u32> {
-    std::iter::from_fn(move || {
-        let lowest = (set != 0).then(|| set.trailing_zeros())?;
-        set &= set - 1;
-        Some(lowest)
-    })
 }
 
 impl Station {
@@ -266,14 +259,13 @@ impl Station {
     /// To be called under the lock, before [`Station::wake`] without it. What was announced is taken back here alone, once no job waits at the level or no thread of
     /// it sleeps: who woke it may have lost its CPU to it within the system call, and must not take back afterwards what somebody else has announced meanwhile.
     fn announce(&self, held: &Held, wakes: Wakes) {
-        for (word, first) in self.pending.iter().zip([0, 64]) {
+        for (word, (new, first)) in self.pending.iter().zip(wakes.levels.words()) {
             let announced = word.load(Ordering::Acquire);
-            let new = (wakes.levels >> first) as u64;
             if announced | new == 0 {
                 continue;
             }
             let wanted = |level| held.sleeps(level) && held.core.is_waiting(level);
-            let awake = bits(u128::from(announced)).filter(|level| !wanted(first + level));
+            let awake = ones(announced).filter(|level| !wanted(first + level));
             let awake = awake.fold(0, |awake, level| awake | 1 << level);
             if awake != 0 {
                 word.fetch_and(!awake, Ordering::AcqRel);
@@ -285,15 +277,14 @@ impl Station {
     }
 
     fn wake(&self, wakes: Wakes) {
-        let [low, high] = [&self.pending[0], &self.pending[1]].map(|word| u128::from(word.load(Ordering::Acquire)));
-        // One's own, too: it may just have been taken back, for a thread that is about to sleep again.
-        let levels = wakes.levels | low | high << 64;
         // First: a thread of a level may take this one's CPU until the deadline that the timer is to see to. The timer wakes what is announced.
         if wakes.timer {
             rouse(&self.timer);
         }
-        for signal in bits(levels).filter_map(|level| self.signals.get(level as usize)) {
-            rouse(signal);
+        // One's own, too: what was announced may just have been taken back, for a thread that is about to sleep again.
+        for (word, (own, first)) in self.pending.iter().zip(wakes.levels.words()) {
+            let levels = own | word.load(Ordering::Acquire);
+            ones(levels).filter_map(|level| self.signals.get((first + level) as usize)).for_each(rouse);
         }
     }
 
@@ -751,19 +742,19 @@ impl Job<'_> {
     /// Zero for the operation's first job; jobs that were rejected or cancelled have numbers, too.
     #[must_use]
     pub fn number(&self) -> u64 {
-        self.upcall.job.number
+        self.upcall.number
     }
 
     /// Its nominal arrival, from the dispatcher's start: the timer's instant, or that of the push or of the last predecessor's end.
     #[must_use]
     pub fn arrival(&self) -> Time {
-        self.upcall.job.arrival
+        self.upcall.arrival
     }
 
     /// When it has to be complete.
     #[must_use]
     pub fn deadline(&self) -> Time {
-        self.upcall.job.deadline
+        self.upcall.deadline
     }
 
     /// The time since the dispatcher's start.

@@ -61,19 +61,19 @@ impl Ticket {
     /// The job's number.
     #[must_use]
     pub fn number(&self) -> u64 {
-        self.0.job.number
+        self.0.number
     }
 
     /// When it has to be complete.
     #[must_use]
     pub fn deadline(&self) -> Time {
-        self.0.job.deadline
+        self.0.deadline
     }
 
     /// When it was released.
     #[must_use]
     pub fn release(&self) -> Time {
-        self.0.job.release
+        self.0.release
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
         for job in 0..1000 {
             let at = |ns| Time::from_ns(10 * job + ns);
             assert_eq!(core.push(0, at(0)), Ok(job));
-            assert_eq!(core.next(0, at(0)).map(|upcall| upcall.job.number), Some(job));
+            assert_eq!(core.next(0, at(0)).map(|upcall| upcall.number), Some(job));
             core.pass_deadlines(at(1));
             settle(&mut core, at(1));
             assert!(core.take_stopped().is_none());

@@ -253,7 +253,7 @@ impl<'a> Cpu<'a> {
     /// Jobs that were dropped do not go on.
     fn stop_dropped(&mut self) {
         while let Some((slot, number)) = self.core.take_stopped() {
-            self.started.retain(|started| started.upcall.slot != slot || started.upcall.job.number != number);
+            self.started.retain(|started| started.upcall.slot != slot || started.upcall.number != number);
             self.running = self.running.filter(|(running, _)| *running != slot);
         }
     }
@@ -284,7 +284,7 @@ impl<'a> Cpu<'a> {
             let Some(upcall) = self.core.next(level, now) else { continue };
             let slot = upcall.slot as usize;
             let drawn = self.tasks.get(slot).zip(self.draws.get(slot));
-            let left = drawn.map_or(Span::ZERO, |(task, draw)| draw.exec(task, upcall.job.number));
+            let left = drawn.map_or(Span::ZERO, |(task, draw)| draw.exec(task, upcall.number));
             self.started.push(Started { upcall, left });
             self.running = Some((upcall.slot, now));
             return true;

@@ -98,17 +98,12 @@ impl<'a> Wakes<'a> {
     pub(super) fn wake(&mut self, cpus: &[u32]) {
         let several = self.owed.get(1).is_some_and(Option::is_some);
         if let Some(here) = several.then(current_cpu).flatten() {
-            let elsewhere = |owed: &Owed| cpus.get(owed.cpu as usize).is_some_and(|cpu| *cpu != here);
-            for place in &mut self.owed {
-                if let Some((handle, owed)) = place.take_if(|(_, owed)| elsewhere(owed)) {
-                    handle.pay(owed);
-                }
-            }
+            let is_here = |owed: &Owed| cpus.get(owed.cpu as usize).is_none_or(|cpu| *cpu == here);
+            self.owed.sort_by_key(|place| place.as_ref().map(|(_, owed)| is_here(owed)).ok_or(()));
         }
         for place in &mut self.owed {
-            if let Some((handle, owed)) = place.take() {
-                handle.pay(owed);
-            }
+            let Some((handle, owed)) = place.take() else { return };
+            handle.pay(owed);
         }
     }
 }

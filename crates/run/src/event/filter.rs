@@ -271,6 +271,10 @@ pub struct Correlator {
     leaves: usize,
     /// No event that is kept expires before this.
     soonest: Time,
+    /// Where it waits for one event and for nothing else, as most consumers do: for which. Its node never changes.
+    alone: Option<Pattern>,
+    /// Whether it waits for time.
+    timed: bool,
 }
 
 /// What an event was for a filter.
@@ -286,8 +290,10 @@ impl Correlator {
     /// Begins to wait at `now`. The filter must not be [wrong](Filter::wrong).
     #[must_use]
     pub fn new(filter: &Filter, now: Time) -> Correlator {
-        let mut this = Correlator { nodes: Vec::new(), leaves: 0, soonest: Time::MAX };
+        let alone = if let Filter::One(pattern) = filter { Some(*pattern) } else { None };
+        let mut this = Correlator { nodes: Vec::new(), leaves: 0, soonest: Time::MAX, alone, timed: false };
         this.add(filter);
+        this.timed = this.nodes.iter().any(|node| matches!(node.of, Of::Silence(..) | Of::Timeout(_)));
         this.reset(0, now);
         this
     }
@@ -339,9 +345,10 @@ impl Correlator {
     }
 
     /// The next instant at which [`Correlator::pass_time`] has something to do.
+    #[inline]
     #[must_use]
     pub fn next_time(&self) -> Option<Time> {
-        self.next_of(0)
+        if self.timed { self.next_of(0) } else { None }
     }
 
     fn next_of(&self, at: usize) -> Option<Time> {
@@ -386,10 +393,12 @@ impl Correlator {
 
     /// Takes back what has expired before `now` of the events that are kept for a group: their places wait anew, a sequence is at the first of them again. Whether there was any; then
     /// something may be [due](Correlator::next_time) that was not. Otherwise one event that is lost would make every later set of its group expire, for its fresh part waits for the next one's.
+    #[inline]
     pub fn expire(&mut self, now: Time) -> bool {
-        if self.soonest >= now {
-            return false;
-        }
+        self.soonest < now && self.expire_kept(now)
+    }
+
+    fn expire_kept(&mut self, now: Time) -> bool {
         let kept = |node: &&Node| node.done && matches!(node.of, Of::One(_));
         let over = self.nodes.iter().filter(kept).any(|node| node.expires < now);
         if over {
@@ -437,14 +446,28 @@ impl Correlator {
     }
 
     /// An event at `now`.
+    #[inline]
     pub fn event(&mut self, head: &Head, now: Time) -> Taken {
+        if let Some(pattern) = self.alone {
+            let complete = pattern.has(head);
+            return Taken { leaves: u64::from(complete), complete };
+        }
+        self.event_of_group(head, now)
+    }
+
+    fn event_of_group(&mut self, head: &Head, now: Time) -> Taken {
         let mut taken = Taken::default();
         taken.complete = self.offer(0, head, now, &mut taken.leaves);
         taken
     }
 
     /// The leaves whose events complete the filter, by bit; waits anew from `now` on.
+    #[inline]
     pub fn collect(&mut self, now: Time) -> u64 {
+        if self.alone.is_some() { 1 } else { self.collect_group(now) }
+    }
+
+    fn collect_group(&mut self, now: Time) -> u64 {
         let held = self.held_by(0);
         self.reset(0, now);
         held

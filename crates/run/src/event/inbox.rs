@@ -10,6 +10,7 @@ use super::error::SubscribeError;
 use super::fanout::Wakes;
 use super::filter::{Correlator, Head};
 use super::quality::{Asked, Keep, Quality};
+use crate::bits::ones;
 use crate::dispatch::{Handle, Job, PushError};
 use crate::sync::{AtomicU64, PiMutex};
 
@@ -81,8 +82,11 @@ pub struct Delivery<'a> {
 impl Delivery<'_> {
     /// The events, in the order of the filter's parts.
     pub fn events(&self) -> impl Iterator<Item = Event<'_>> {
-        let there = self.events.iter().enumerate().filter(|(leaf, _)| self.leaves & 1 << leaf != 0);
-        there.map(|(leaf, stored)| Event { head: stored.head, payload: stored.payload(), leaf })
+        self.stored().map(|(leaf, stored)| Event { head: stored.head, payload: stored.payload(), leaf })
+    }
+
+    fn stored(&self) -> impl Iterator<Item = (usize, &Stored)> {
+        ones(self.leaves).filter_map(|leaf| Some((leaf as usize, self.events.get(leaf as usize)?)))
     }
 
     /// The first of them: the only one of a filter for single events.
@@ -94,7 +98,7 @@ impl Delivery<'_> {
     /// The earliest deadline of the events, as their suppliers and this consumer have it; [`Time::MAX`] where there is none. That of the job is [`Job::time_left`]'s.
     #[must_use]
     pub fn due(&self) -> Time {
-        self.events().map(|event| event.head.due).min().unwrap_or(Time::MAX)
+        self.stored().map(|(_, stored)| stored.head.due).min().unwrap_or(Time::MAX)
     }
 }
 
@@ -200,11 +204,10 @@ impl Set<'_> {
 
     /// Copies the events, by leaf.
     fn copy(&self, to: &mut [Stored]) {
-        for (leaf, (to, kept)) in to.iter_mut().zip(self.kept).enumerate() {
-            if self.leaves & 1 << leaf != 0 {
-                let (head, payload) = self.last.unwrap_or((&kept.head, kept.payload()));
-                to.set(head, payload);
-            }
+        for leaf in ones(self.leaves) {
+            let Some((to, kept)) = to.get_mut(leaf as usize).zip(self.kept.get(leaf as usize)) else { return };
+            let (head, payload) = self.last.unwrap_or_else(|| (&kept.head, kept.payload()));
+            to.set(head, payload);
         }
     }
 }
@@ -482,12 +485,9 @@ impl Inbox {
 
     /// Slots that are not free.
     fn taken(&self) -> impl Iterator<Item = (usize, &Slot)> {
-        let mut rest = !self.free.load(Ordering::Acquire);
-        std::iter::from_fn(move || {
-            let at = rest.trailing_zeros() as usize;
-            rest &= rest.wrapping_sub(1);
-            Some((at, self.slots.get(at)?))
-        })
+        let taken = ones(!self.free.load(Ordering::Acquire));
+        // Those past the last slot are no slots.
+        taken.map_while(|at| Some((at as usize, self.slots.get(at as usize)?)))
     }
 
     fn release(&self, at: usize) {
@@ -501,31 +501,44 @@ impl Inbox {
     fn forget(&self, is_gone: impl Fn(u64) -> bool) {
         for (at, slot) in self.taken() {
             let job = slot.job.load(Ordering::Acquire);
-            if job == 0 || job == RUNS || !is_gone(job) {
-                continue;
+            if job != 0 && job != RUNS && is_gone(job) {
+                self.omit(at, slot, job);
             }
-            // Whoever puts the zero there releases it.
-            if slot.job.compare_exchange(job, 0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                count(&self.tally.omitted);
-                self.free.fetch_or(1 << at, Ordering::AcqRel);
-            }
+        }
+    }
+
+    /// The events that wait in a slot for this job will not be handled.
+    #[cold]
+    fn omit(&self, at: usize, slot: &Slot, job: u64) {
+        // Whoever puts the zero there releases it.
+        if slot.job.compare_exchange(job, 0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            count(&self.tally.omitted);
+            self.free.fetch_or(1 << at, Ordering::AcqRel);
         }
     }
 
     /// Calls the handler with the events of its job.
     fn handle(&self, job: &Job<'_>, handler: &mut impl FnMut(&Delivery<'_>, &Job<'_>)) {
         let own = key(job.dispatching(), job.number());
-        // Its dispatcher's: another one may have taken its place.
-        self.forget(|other| other >> JOB_BITS == own >> JOB_BITS && other < own);
-        let of_job = |slot: &Slot| slot.job.compare_exchange(own, RUNS, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        let Some((at, slot)) = self.taken().find(|(_, slot)| of_job(slot)) else { return };
+        let mut found = None;
+        for (at, slot) in self.taken() {
+            let waits = slot.job.load(Ordering::Acquire);
+            if waits == own {
+                let is_mine = slot.job.compare_exchange(own, RUNS, Ordering::AcqRel, Ordering::Acquire).is_ok();
+                found = found.or(is_mine.then_some((at, slot)));
+            } else if waits != 0 && waits >> JOB_BITS == own >> JOB_BITS && waits < own {
+                // Its dispatcher's: another one may have taken its place.
+                self.omit(at, slot, waits);
+            }
+        }
+        let Some((at, slot)) = found else { return };
         // From here on it is this job's alone, a panic of the handler included.
         let _release = Release { inbox: self, at };
         let events = slot.events.lock();
         let delivery = Delivery { leaves: events.0, events: &events.1 };
         // Most events have no end: then nobody asks for the time.
         let is_over = |time: Time| time < Time::MAX && time < job.now();
-        if delivery.events().any(|event| is_over(event.head.expires)) {
+        if delivery.stored().any(|(_, stored)| is_over(stored.head.expires)) {
             count(&self.tally.expired);
             return;
         }
@@ -552,8 +565,8 @@ impl Inbox {
 }
 
 fn keep(state: &mut State, leaves: u64, head: &Head, payload: &[u8]) {
-    for (leaf, kept) in state.kept.iter_mut().enumerate() {
-        if leaves & 1 << leaf != 0 {
+    for leaf in ones(leaves) {
+        if let Some(kept) = state.kept.get_mut(leaf as usize) {
             kept.set(head, payload);
         }
     }
