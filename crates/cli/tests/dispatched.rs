@@ -473,3 +473,56 @@ fn what_check_accepts_is_late_by_no_load_of_its_own() {
         }
     }
 }
+
+/// Two critical tasks and a noncritical one in one level that runs to completion.
+const BLOCKED: &str = r#"
+takt = 1
+name = "blocked"
+[[node]]
+name = "n"
+strategy = "to-completion"
+[[strategy]]
+name = "to-completion"
+level = [{ tasks = "rest", discipline = "deadline", preemptive = false }]
+[[task]]
+name = "control"
+period = "10ms"
+wcet = "4ms"
+[[task]]
+name = "sense"
+period = "10ms"
+wcet = "3ms"
+[[task]]
+name = "log"
+period = "100ms"
+offset = "9ms"
+wcet = "5ms"
+criticality = "low"
+"#;
+
+/// Neither what "sense" takes nor what "log" takes would be too much, one of them alone.
+#[test]
+fn check_accepts_nothing_that_blocking_and_interference_together_make_late() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = |system: &str| {
+        fs::write(folder.path().join("s.toml"), system).unwrap();
+        let check = takt(&["check", "s.toml", "--json"], folder.path());
+        let sim = takt(&["sim", "s.toml", "--for", "100ms", "--json"], folder.path());
+        assert!(sim.status.success(), "{}", String::from_utf8_lossy(&sim.stderr));
+        let missed = json(&sim)["tasks"].as_array().unwrap().iter().map(|of| of["missed"].as_u64().unwrap()).sum();
+        (check.status.code(), json(&check)["schedulable"].as_bool(), missed)
+    };
+    let without = |name: &str| {
+        let blocks = BLOCKED.split("[[task]]").filter(|block| !block.contains(&format!("name = \"{name}\"")));
+        blocks.collect::<Vec<_>>().join("[[task]]")
+    };
+    let (yes, shown): ((Option<i32>, Option<bool>, u64), _) = ((Some(0), Some(true), 0), asked(BLOCKED));
+    assert!(shown.0 == Some(1) && shown.1 != Some(true), "{shown:?}");
+    // "log" starts a millisecond before the others are released.
+    assert_eq!(shown.2, 1);
+    for fits in [without("sense"), without("control"), without("log"), BLOCKED.replace("\"5ms\"", "\"3ms\"")] {
+        assert_eq!(asked(&fits), yes, "{fits}");
+    }
+    // A preemptive level lets "log" wait.
+    assert_eq!(asked(&BLOCKED.replace(", preemptive = false", "")), yes);
+}

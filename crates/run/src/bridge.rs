@@ -100,6 +100,8 @@ struct Inner<Q, A> {
     operation: String,
     backlog: u32,
     link: PiMutex<Option<Arc<Link<Q, A>>>>,
+    /// Links that were disconnected and that a handler may have still: so that it is never the last one that does, which would free them on its thread.
+    former: PiMutex<Vec<Arc<Link<Q, A>>>>,
     omitted: AtomicU64,
 }
 
@@ -114,16 +116,31 @@ impl<Q, A> Clone for Requests<Q, A> {
     }
 }
 
+impl<Q, A> Inner<Q, A> {
+    /// Keeps this link, if any, as long as a handler has it, and drops former ones that none has any more.
+    fn part_from(&self, link: Option<Arc<Link<Q, A>>>) {
+        let over: Vec<_> = {
+            let mut former = self.former.lock();
+            former.extend(link);
+            // Nobody gets hold of it any more who has not by now.
+            former.extract_if(.., |link| Arc::strong_count(link) == 1).collect()
+        };
+        // Without the lock, for there may be questions and answers in it.
+        drop(over);
+    }
+}
+
 impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
     /// To a sporadic operation with this backlog, which nobody else pushes.
     #[must_use]
     pub fn new(operation: &str, backlog: u32) -> Self {
         let operation = operation.to_owned();
-        let inner = Inner { operation, backlog, link: PiMutex::new(None), omitted: AtomicU64::new(0) };
+        let (link, former) = (PiMutex::new(None), PiMutex::new(Vec::new()));
+        let inner = Inner { operation, backlog, link, former, omitted: AtomicU64::new(0) };
         Requests { inner: Arc::new(inner) }
     }
 
-    /// The handler to give to the operation: it calls yours with the question of each job. It allocates nothing and wakes no task; what yours is given and gives is moved.
+    /// The handler to give to the operation: it calls yours with the question of each job. It allocates and frees nothing, and wakes no task; what yours is given and gives is moved, so that it is yours that drops a question.
     pub fn handler(
         &self,
         mut answer: impl FnMut(Q, &Job<'_>) -> A + Send + 'static,
@@ -145,6 +162,7 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
     /// It has no such operation, or no thread could be had.
     pub fn connect(&self, dispatching: &Dispatching) -> Result<Bridge, BridgeError> {
         let operation = || self.inner.operation.clone();
+        self.inner.part_from(None);
         let mut place = self.inner.link.lock();
         if place.is_some() {
             return Err(BridgeError::Twice(operation()));
@@ -168,7 +186,10 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
             link.stopped.store(true, Ordering::Release);
             rouse(&link.word);
         };
-        let forget = move || drop(inner.link.lock().take());
+        let forget = move || {
+            let link = inner.link.lock().take();
+            inner.part_from(link);
+        };
         Ok(Bridge { stop: Some(Box::new(stop)), thread: Some(thread), forget: Some(Box::new(forget)) })
     }
 

@@ -1,5 +1,10 @@
 //! Events between nodes, over a cable between two network namespaces that each test lays for itself. Nothing here asserts how long anything took.
 
+#[path = "nodes/policies.rs"]
+mod policies;
+#[path = "nodes/replication.rs"]
+mod replication;
+
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -10,7 +15,7 @@ use takt_run::dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations,
 use takt_run::event::wire::{Body, Datagram};
 use takt_run::event::{
     Channel, Clock, ConnectError, Connected, EventError, Full, Head, Level, Node, NodeError, Options, PEER_FOUND,
-    PEER_LOST, Pattern, Published, Replica, Sending, Traffic,
+    PEER_LOST, Pattern, Sending, Traffic,
 };
 
 const TRACK: u32 = 1;
@@ -82,11 +87,7 @@ fn process(name: &str) -> Option<Process> {
 impl Process {
     /// Becomes a node at this end of a cable.
     fn join(&self, end: &End, node: &Node) -> Connected {
-        let connect = || {
-            end.enter().unwrap();
-            self.channel.connect_as(node, &self.dispatching).unwrap()
-        };
-        std::thread::scope(|scope| scope.spawn(connect).join().unwrap())
+        join(end, &self.channel, node, &self.dispatching)
     }
 
     /// The payloads of what came of a type.
@@ -98,6 +99,15 @@ impl Process {
     fn count(&self, level: usize, kind: u32) -> usize {
         self.payloads(level, kind).len()
     }
+}
+
+/// Connects a channel at this end of a cable.
+fn join(end: &End, channel: &Channel, node: &Node, dispatching: &Dispatching) -> Connected {
+    let connect = || {
+        end.enter().unwrap();
+        channel.connect_as(node, dispatching).unwrap()
+    };
+    std::thread::scope(|scope| scope.spawn(connect).join().unwrap())
 }
 
 fn at(end: &End, port: u16) -> SocketAddr {
@@ -524,104 +534,6 @@ fn a_node_that_cannot_be_is_refused() {
     let connected = left.join(cable.left(), &node(1, cable.left(), cable.right()));
     assert_eq!(left.channel.supplier(1).push(PEER_LOST, b""), Err(EventError::Reserved(PEER_LOST)));
     drop(connected);
-}
-
-#[test]
-fn values_that_operations_write_come_to_the_other_node_when_they_are_flushed_and_late_ones_are_counted() {
-    let _alone = alone();
-    let Some(cable) = cable() else { return };
-    const VALUES: u32 = 9;
-    let sizes = [8, 200, 200];
-    let sporadic = |name| Operation::sporadic(name, ms(1)).wcet(Span::from_us(1)).deadline(Span::from_s(60)).backlog(8);
-    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-    // The writers: one that may be in time, one that takes longer than its deadline; and who flushes.
-    let operations = Operations::new("writers").with(sporadic("steer").deadline(ms(20))).with(sporadic("flush"));
-    let operations = operations.with(sporadic("slow").deadline(ms(1)).noncritical());
-    let plan = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap();
-    let left = Channel::new(Options::default());
-    let values = Published::new(&left, 1, VALUES, &sizes).unwrap();
-    let of = |values: &Published| values.clone();
-    let (steer, slow, flush) = (of(&values), of(&values), of(&values));
-    let results: Arc<Mutex<Vec<bool>>> = Arc::default();
-    let (one, two) = (results.clone(), results.clone());
-    let built = Dispatcher::new(plan)
-        .on("steer", move |job| {
-            for value in 0..3 {
-                one.lock().unwrap().push(steer.write(value, &[job.number() as u8; 8], job).unwrap());
-            }
-        })
-        .unwrap()
-        .on("slow", move |job| {
-            while job.now() <= job.deadline() {
-                std::hint::spin_loop();
-            }
-            two.lock().unwrap().push(slow.write(1, &[99; 200], job).unwrap());
-        })
-        .unwrap()
-        .on("flush", move |job| assert!(flush.flush(Span::from_s(60), job).is_ok()))
-        .unwrap();
-    let mut writers = match built.start() {
-        Ok(writers) => writers,
-        Err(StartError::Privilege { missing }) => return println!("skipped: {missing}"),
-        Err(error) => panic!("{error}"),
-    };
-    // As many at once as a flush takes.
-    let apply = Operation::sporadic("apply", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(60));
-    let operations = Operations::new("readers").with(apply.backlog(values.events_max() as u32));
-    let plan = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap();
-    let right = Channel::new(Options::default());
-    let replica = Replica::new(1, VALUES, &sizes);
-    let taker = replica.clone();
-    let apply = right.subscribe(&plan, "apply", Pattern::kind(VALUES)).unwrap();
-    let apply = apply.handler(move |delivery, job| taker.apply(delivery, job));
-    let readers = Dispatcher::new(plan).on("apply", apply).unwrap().start().unwrap();
-    let join = |end: &End, channel: &Channel, node: Node, dispatching: &Dispatching| {
-        let connect = || {
-            end.enter().unwrap();
-            channel.connect_as(&node, dispatching).unwrap()
-        };
-        std::thread::scope(|scope| scope.spawn(connect).join().unwrap())
-    };
-    let level = |here, there| Level::new("values", at(here, 7000)).peer(at(there, 7000));
-    let from = Node::new(1).with(level(cable.left(), cable.right()).sends(Pattern::kind(VALUES)));
-    let to = Node::new(2).with(level(cable.right(), cable.left()));
-    let readers_node = join(cable.right(), &right, to, &readers);
-    let writers_node = join(cable.left(), &left, from, &writers);
-    let run = |name: &str| {
-        let before = writers.counts().iter().map(|(_, counts)| counts.completed).sum::<u64>();
-        // Its least distance may not be over.
-        assert!(until(|| writers.operation(name).unwrap().push().is_ok()));
-        assert!(until(|| writers.counts().iter().map(|(_, counts)| counts.completed).sum::<u64>() > before));
-    };
-    let read =
-        |value: usize| replica.view(|values| values.get(value).map(|known| (known.version, known.bytes.to_vec())));
-    run("steer");
-    assert_eq!((values.counts().events, traffic(&writers_node, 0).sent), (0, 0), "nothing is sent before the flush");
-    // The flush is at the deadline.
-    clock::pause(ms(25));
-    run("flush");
-    assert!(until(|| (0..3).all(|value| read(value) == Some((1, vec![0; 8])))));
-    run("slow");
-    run("flush");
-    assert!(until(|| read(1) == Some((2, vec![99; 200]))), "late, with the next flush");
-    run("steer");
-    run("steer");
-    clock::pause(ms(25));
-    run("flush");
-    assert!(until(|| (0..3).all(|value| read(value).is_some_and(|read| read.1 == vec![2; 8]))));
-    let counts = values.counts();
-    assert_eq!((counts.written, counts.replaced, counts.repeated), (10, 3, 0));
-    assert_eq!((counts.flushed, counts.flushes, counts.missed), (7, 3, 0));
-    // That of "slow", and those of a machine that paused.
-    let late = results.lock().unwrap().iter().filter(|in_time| !**in_time).count() as u64;
-    assert!(late >= 1 && counts.late == late, "{late} {counts:?}");
-    assert_eq!((replica.counts().applied, replica.counts().malformed), (7, 0));
-    values.refresh();
-    run("flush");
-    assert!(until(|| replica.counts().old == 3), "they had come: {:?} {:?}", replica.counts(), values.counts());
-    assert_eq!(values.counts().repeated, 3);
-    writers.drain(&mut takt_log::NullSink);
-    drop((readers_node, writers_node));
 }
 
 /// A peer that is started again is lost and found at once: a consumer that may not be pushed twice in a row is told both all the same, one after the other, and one that may hears each once.

@@ -7,7 +7,7 @@ use takt_linux::{Class, clock, sched};
 use takt_log::NullSink;
 use takt_model::{Builtin, Span};
 use takt_run::bridge::{AskError, BridgeError, Requests};
-use takt_run::dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations, PushError, StartError};
+use takt_run::dispatch::{Dispatcher, Dispatching, Job, Limits, Operation, Operations, PushError, StartError};
 use takt_run::event::{Channel, Pattern};
 use tokio::runtime::{Builder, Runtime};
 
@@ -30,13 +30,21 @@ fn started<Q: Send + 'static, A: Send + 'static>(
     requests: &Requests<Q, A>,
     operation: Operation,
     cancel: bool,
-    answer: impl FnMut(Q, &takt_run::dispatch::Job<'_>) -> A + Send + 'static,
+    answer: impl FnMut(Q, &Job<'_>) -> A + Send + 'static,
+) -> Option<Dispatching> {
+    started_with(operation, cancel, requests.handler(answer))
+}
+
+fn started_with(
+    operation: Operation,
+    cancel: bool,
+    handler: impl FnMut(&Job<'_>) + Send + 'static,
 ) -> Option<Dispatching> {
     let name = operation.name.clone();
     let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
     let operations = Operations::new("asked").cancel(cancel).with(operation);
     let plan = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap();
-    match Dispatcher::new(plan).on(&name, requests.handler(answer)).unwrap().start() {
+    match Dispatcher::new(plan).on(&name, handler).unwrap().start() {
         Ok(dispatching) => Some(dispatching),
         Err(StartError::Privilege { missing }) => {
             println!("skipped: {missing}");
@@ -103,7 +111,7 @@ fn who_does_not_get_an_answer_is_told() {
 
     // One that panics answers nobody, and the next one does.
     let requests: Requests<u32, u32> = Requests::new("fragile", 4);
-    let answer = |number: u32, _: &takt_run::dispatch::Job<'_>| match number {
+    let answer = |number: u32, _: &Job<'_>| match number {
         13 => panic!("of this test"),
         number => number,
     };
@@ -127,7 +135,7 @@ fn a_full_backlog_is_told_and_what_is_open_at_the_end_is_given_up() {
     let requests: Requests<u32, u32> = Requests::new("slow", 2);
     let (open, gate) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (entered, may) = (open.clone(), gate.clone());
-    let answer = move |number: u32, _: &takt_run::dispatch::Job<'_>| {
+    let answer = move |number: u32, _: &Job<'_>| {
         entered.fetch_add(1, Ordering::AcqRel);
         while may.load(Ordering::Acquire) == 0 {
             clock::pause(Span::from_ms(1));
@@ -277,5 +285,70 @@ fn a_task_supplies_events_to_an_operation() {
         }
     });
     drop((connected, bridge));
+    dispatching.stop(&mut NullSink).unwrap();
+}
+
+/// Neither when a task does not wait any more nor when the bridge is gone before its job has ended, whose thread is then the last that knows of it.
+#[test]
+fn a_handler_allocates_and_frees_nothing_whoever_is_gone() {
+    let _alone = alone();
+    let (requests, answered) = (Requests::new("slow", 4), Arc::new(()));
+    let (entered, gate) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (enters, may, gives) = (entered.clone(), gate.clone(), answered.clone());
+    let mut handler = requests.handler(move |(): (), _| {
+        enters.fetch_add(1, Ordering::AcqRel);
+        while may.load(Ordering::Acquire) == 0 {
+            clock::pause(Span::from_ms(1));
+        }
+        gives.clone()
+    });
+    let measured: Arc<Mutex<Vec<(u64, i64)>>> = Arc::default();
+    let all = measured.clone();
+    let measuring = move |job: &Job<'_>| {
+        let of = allocation_counter::measure(|| handler(job));
+        all.lock().unwrap().push((of.count_total, of.count_current));
+    };
+    let Some(dispatching) = started_with(operation("slow", 4), false, measuring) else { return };
+    let mut bridge = requests.connect(&dispatching).unwrap();
+    let runtime = runtime();
+    let ask = || {
+        let requests = requests.clone();
+        runtime.spawn(async move { requests.ask(()).await.map(drop) })
+    };
+    let until = |so: &dyn Fn() -> bool| {
+        let waits = (0..20_000).find(|_| {
+            let so = so();
+            if !so {
+                clock::pause(Span::from_ms(1));
+            }
+            so
+        });
+        assert!(waits.is_some(), "nothing came of it");
+    };
+    let ended = || measured.lock().unwrap().len();
+    gate.store(1, Ordering::Release);
+    assert_eq!(runtime.block_on(ask()).unwrap(), Ok(()));
+    until(&|| ended() == 1);
+    for round in 1..4 {
+        gate.store(0, Ordering::Release);
+        let asked = ask();
+        until(&|| entered.load(Ordering::Acquire) == 2 * round);
+        asked.abort();
+        gate.store(1, Ordering::Release);
+        until(&|| ended() == 2 * round as usize);
+        gate.store(0, Ordering::Release);
+        let asked = ask();
+        until(&|| entered.load(Ordering::Acquire) == 2 * round + 1);
+        drop(bridge);
+        assert_eq!(runtime.block_on(asked).unwrap(), Err(AskError::Omitted));
+        gate.store(1, Ordering::Release);
+        until(&|| ended() == 2 * round as usize + 1);
+        assert!(measured.lock().unwrap().iter().all(|of| *of == (0, 0)), "{measured:?}");
+        // What that bridge had goes when the next one comes: one answer that nobody got.
+        assert_eq!(Arc::strong_count(&answered), 3);
+        bridge = requests.connect(&dispatching).unwrap();
+        assert_eq!(Arc::strong_count(&answered), 2);
+    }
+    drop(bridge);
     dispatching.stop(&mut NullSink).unwrap();
 }

@@ -143,6 +143,60 @@ fn a_backlog_of_one_would_reject_what_is_proven_in_time() {
     assert!(set(Some(4)).compute(&fp, &Limits::default()).is_ok());
 }
 
+/// Two critical operations, of which one is more important under "mine", and a noncritical one, which runs to completion in the level of the other or both.
+fn meeting(names: &[&str], long: u64) -> Operations {
+    let ns = Span::from_ns;
+    let all = [
+        Operation::periodic("first", ns(10)).wcet(ns(4)),
+        Operation::periodic("second", ns(10)).wcet(ns(3)).importance(2),
+        Operation::sporadic("long", ns(100)).wcet(ns(long)).noncritical(),
+    ];
+    let chosen = all.into_iter().filter(|one| names.contains(&one.name.as_str()));
+    chosen.fold(Operations::new("meeting"), Operations::with)
+}
+
+/// Of 10 ns there are enough for 4 and 3, and for each of them behind the rest of a job of 5 that has started; not for all three. No plan is refused for that, and `check` is not to accept it.
+#[test]
+fn blocking_and_interference_that_fit_alone_and_not_together_are_not_proven_and_miss() {
+    let mine = Strategy {
+        name: "mine".to_owned(),
+        levels: vec![
+            Level::new(Filter::Where { criticality: None, importance: Some(2), priority: None }, Discipline::Deadline),
+            Level::new(Filter::Rest, Discipline::Deadline),
+        ],
+    };
+    for strategy in [Builtin::Edf.strategy(), Builtin::Mlf.strategy(), mine] {
+        let planned = |names: &[&str], long: u64| {
+            let plan = meeting(names, long).compute(&strategy, &Limits::default());
+            plan.unwrap_or_else(|wrong| panic!("{}: {wrong}", strategy.name))
+        };
+        let proven = |plan: &Plan| checked(&plan.system).schedulable;
+        // "long" starts 1 ns before the second jobs of the others come.
+        let run = |plan: &Plan| {
+            let mut system = plan.system.clone();
+            system.tasks.iter_mut().filter(|task| task.name == "long").for_each(|task| once(task, 9));
+            let missed = missed(&simulated(&system, 0, 100), &system, Criticality::High);
+            let mut events: Vec<(u32, Time, Event)> = Vec::new();
+            let counts = Plan { system, ..plan.clone() }.rehearse(Span::from_ns(100), 0, &mut events).unwrap();
+            let late: u64 = counts.iter().filter(|(name, _)| name != "long").map(|(_, counts)| counts.late).sum();
+            (missed, late)
+        };
+        let all = ["first", "second", "long"];
+        for (names, long) in [(&all[..2], 5), (&["first", "long"], 5), (&["second", "long"], 5), (&all, 4)] {
+            let plan = planned(names, long);
+            assert_eq!((proven(&plan), run(&plan)), (Answer::Yes, (0, 0)), "{}: {names:?}\n{plan}", strategy.name);
+        }
+        let plan = planned(&all, 5);
+        assert_ne!(proven(&plan), Answer::Yes, "{plan}");
+        assert_eq!(run(&plan), (1, 1), "a nanosecond too late, and then there is time again\n{plan}");
+        // It is what runs to completion that does it.
+        let mut preemptive = plan.system.clone();
+        preemptive.strategies.iter_mut().flat_map(|one| &mut one.levels).for_each(|level| level.preemptive = true);
+        assert_ne!(preemptive, plan.system);
+        assert_eq!(checked(&preemptive).schedulable, Answer::Yes, "{preemptive:#?}");
+    }
+}
+
 /// What is said to go wrong is not proven to go well; how often something blocks.
 fn refuted(anomalies: &Anomalies, system: &System, replay: &str) -> u64 {
     let blocked = anomalies.iter().filter(|one| matches!(one, Anomaly::Blocking { .. })).count();

@@ -265,3 +265,79 @@ fn what_cannot_be_replicated_is_refused() {
     let nothing = Published::new(&channel(64), 1, 9, &[]).unwrap();
     assert_eq!(nothing.send(at(1), none), Ok(0));
 }
+
+/// A payload after the documentation of the module, written by hand.
+fn payload(run: u64, number: u64, values: &[(u16, u64, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = [run.to_be_bytes(), number.to_be_bytes()].concat();
+    for (value, version, of) in values {
+        bytes.extend(value.to_be_bytes().into_iter().chain((of.len() as u16).to_be_bytes()));
+        bytes.extend(version.to_be_bytes().iter().chain(of));
+    }
+    bytes
+}
+
+/// Values as they may come: of indices that there are and others, as long as they may be and longer.
+fn values() -> impl Strategy<Value = Vec<(u16, u64, Vec<u8>)>> {
+    let bytes = prop::collection::vec(any::<u8>(), 0..12);
+    prop::collection::vec((0..5_u16, prop_oneof![0..4_u64, any::<u64>()], bytes), 0..6)
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_and_the_same_bytes(run: u64, number: u64, values in values(), room in 0..200_usize) {
+        let bytes = payload(run, number, &values);
+        let read = entries(&bytes).unwrap();
+        let expected: Vec<Entry<'_>> = values
+            .iter()
+            .map(|(value, version, bytes)| Entry { value: usize::from(*value), version: *version, bytes })
+            .collect();
+        prop_assert_eq!(&read, &expected);
+        // Into as much room as there is.
+        let mut again = vec![0; room];
+        let mut end = HEAD;
+        for entry in &read {
+            let Some(next) = entry.write(&mut again, end) else {
+                prop_assert!(room < end + ROW + entry.bytes.len());
+                return Ok(());
+            };
+            end = next;
+        }
+        prop_assert!(read.is_empty() || again[HEAD..end] == bytes[HEAD..]);
+    }
+
+    /// Payloads that are cut, that say something else in one place, or are anything.
+    #[test]
+    fn whatever_comes_is_taken_whole_or_not_at_all(
+        events in prop::collection::vec((0..3_u64, values(), any::<prop::sample::Index>(), any::<u8>(), 0..4_u8), 1..12),
+        noise in prop::collection::vec(any::<u8>(), 0..60),
+    ) {
+        let sizes = [8, 0, 4];
+        let replica = Replica::new(1, 9, &sizes);
+        for (at_ns, (run, values, place, changed, how)) in events.into_iter().enumerate() {
+            let mut bytes = payload(run, 0, &values);
+            match how {
+                0 => bytes.truncate(place.index(bytes.len())),
+                1 => { let at = place.index(bytes.len()); bytes[at] = changed }
+                2 => bytes = noise.clone(),
+                _ => {}
+            }
+            let (before, known) = (replica.counts(), [0, 1, 2].map(|value| read(&replica, value)));
+            replica.take(1, 9, &bytes, at(at_ns as u64));
+            let (after, now) = (replica.counts(), [0, 1, 2].map(|value| read(&replica, value)));
+            let whole = entries(&bytes).filter(|entries| {
+                let fits = |entry: &Entry<'_>| sizes.get(entry.value).is_some_and(|size| entry.bytes.len() <= *size);
+                !entries.is_empty() && entries.iter().all(fits)
+            });
+            let Some(entries) = whole else {
+                prop_assert_eq!(after, Applied { malformed: before.malformed + 1, ..before });
+                prop_assert_eq!(now, known);
+                continue;
+            };
+            prop_assert_eq!(after.applied + after.old, before.applied + before.old + entries.len() as u64);
+            prop_assert_eq!(after.malformed, before.malformed);
+            for (value, now) in now.iter().enumerate().filter(|(value, now)| **now != known[*value]) {
+                prop_assert!(entries.iter().any(|entry| entry.value == value && Some(entry.bytes) == now.as_deref()));
+            }
+        }
+    }
+}
