@@ -1,11 +1,14 @@
 //! What it takes from a supplier's push to the first look at the clock of a consumer's handler, beside named peers in the same run.
 //!
-//! - Within a process, on the same CPU and across CPUs: beside a bare futex between two threads at the same priorities.
+//! - Within a process, on the same CPU and across CPUs: beside a bare futex between two threads at the same priorities, which carries nothing; and beside one before
+//!   which the same bytes are put into a queue behind a lock of the same kind, from where the other thread copies them: the least that carries an event at all.
 //! - Between two network namespaces: beside the same number of bytes through a plain UDP socket to a thread that waits for them. There is one hand-over more in
 //!   takt's way, from the thread that receives to the handler's; so it stands beside such a thread that hands over to another one by a bare futex, too.
 //!
 //! `cargo bench -p takt-run --bench event -- [--rounds 15]`
 
+use std::collections::VecDeque;
+use std::hint::black_box;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,13 +16,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use takt_linux::net::{Cable, End};
-use takt_linux::{Class, ClassGuard, Epoch, clock, futex, sched};
+use takt_linux::{Class, ClassGuard, Epoch, PiMutex, clock, futex, sched};
 use takt_log::NullSink;
 use takt_model::{Builtin, Span};
 use takt_run::dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations};
 use takt_run::event::{Channel, Level, Node, Options, Pattern, wire};
 
-use common::{Hands, bare, hand_overs, in_turns, row, waiter};
+use common::{Hands, Rounds, bare, by_futex, hand_overs, in_turns, row, waiter};
 
 mod common;
 
@@ -43,10 +46,9 @@ fn main() -> ExitCode {
         "64 bytes to a handler, {rounds} rounds       takt p50 us   p99 us  futex p50 us   p99 us  ratio p50    p99"
     );
     for (name, to) in &targets {
-        match in_turns(rounds, || within(*to as u32), || bare(&cpus, *to)) {
-            Some(rounds) => row(name, &rounds),
-            None => println!("{name}: skipped: SCHED_FIFO, a thread or a socket was refused"),
-        }
+        told(name, in_turns(rounds, || within(*to as u32), || bare(&cpus, *to)));
+        let name = format!("{name}, futex with a queue");
+        told(&name, in_turns(rounds, || within(*to as u32), || carried(&cpus, *to)));
     }
     println!();
     println!("64 bytes to another namespace             takt p50 us   p99 us    UDP p50 us   p99 us  ratio p50    p99");
@@ -60,13 +62,31 @@ fn main() -> ExitCode {
         };
         for (peer, hands_over) in [("", false), (", UDP with a futex", true)] {
             let name = format!("{name}{peer}");
-            match in_turns(rounds, || between(&cable, *to as u32), || plain(&cable, &cpus, *to, hands_over)) {
-                Some(rounds) => row(&name, &rounds),
-                None => println!("{name}: skipped: SCHED_FIFO, a thread or a socket was refused"),
-            }
+            told(&name, in_turns(rounds, || between(&cable, *to as u32), || plain(&cable, &cpus, *to, hands_over)));
         }
     }
     ExitCode::SUCCESS
+}
+
+fn told(name: &str, rounds: Option<(Rounds, Rounds)>) {
+    match rounds {
+        Some(rounds) => row(name, &rounds),
+        None => println!("{name}: skipped: SCHED_FIFO, a thread or a socket was refused"),
+    }
+}
+
+/// By a futex, the bytes in a queue behind a lock.
+fn carried(cpus: &[u32], to: usize) -> Option<Hands> {
+    let queue = PiMutex::new(VecDeque::with_capacity(8));
+    let mut taken = [0; PAYLOAD.len()];
+    let put = || queue.lock().push_back(black_box(PAYLOAD));
+    let take = || {
+        if let Some(payload) = queue.lock().pop_front() {
+            taken = payload;
+        }
+        black_box(&taken);
+    };
+    by_futex(cpus, to, put, take)
 }
 
 /// A channel whose only consumer says when it was called.
@@ -143,7 +163,7 @@ fn plain(cable: &Cable, cpus: &[u32], to: usize, hands_over: bool) -> Option<Han
     let word = AtomicU32::new(0);
     std::thread::scope(|scope| {
         if hands_over {
-            scope.spawn(|| waiter(target, &word, &stop, clock, &seen));
+            scope.spawn(|| waiter(target, &word, &stop, clock, &seen, || ()));
         }
         scope.spawn(|| {
             if sched::set_affinity(&[target]).is_err() {

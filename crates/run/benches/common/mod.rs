@@ -134,8 +134,15 @@ fn until_seen(seen: &AtomicU64, epoch: Epoch, patience: Span) -> Option<Time> {
     }
 }
 
-/// A thread that waits for a futex, and then looks at the clock.
-pub(crate) fn waiter(cpu: u32, word: &AtomicU32, stop: &AtomicBool, clock: Epoch, seen: &AtomicU64) {
+/// A thread that waits for a futex, takes what came with it, and then looks at the clock.
+pub(crate) fn waiter(
+    cpu: u32,
+    word: &AtomicU32,
+    stop: &AtomicBool,
+    clock: Epoch,
+    seen: &AtomicU64,
+    mut take: impl FnMut(),
+) {
     if sched::set_affinity(&[cpu]).is_err() {
         return;
     }
@@ -146,6 +153,7 @@ pub(crate) fn waiter(cpu: u32, word: &AtomicU32, stop: &AtomicBool, clock: Epoch
         let now = word.load(Ordering::Acquire);
         if now != last {
             last = now;
+            take();
             seen.store(clock.now().as_ns(), Ordering::Release);
         }
     }
@@ -153,13 +161,24 @@ pub(crate) fn waiter(cpu: u32, word: &AtomicU32, stop: &AtomicBool, clock: Epoch
 
 /// The same with nothing but a futex.
 pub(crate) fn bare(cpus: &[u32], to: usize) -> Option<Hands> {
+    by_futex(cpus, to, || (), || ())
+}
+
+/// By a futex, before which something is put where the other side takes it.
+pub(crate) fn by_futex(
+    cpus: &[u32],
+    to: usize,
+    put: impl Fn() + Send + Sync,
+    take: impl FnMut() + Send,
+) -> Option<Hands> {
     let (word, stop, seen) = (AtomicU32::new(0), AtomicBool::new(false), AtomicU64::new(0));
     let clock = Epoch::now_is_zero();
     let (first, target) = (*cpus.first()?, *cpus.get(to)?);
     std::thread::scope(|scope| {
-        scope.spawn(|| waiter(target, &word, &stop, clock, &seen));
+        scope.spawn(|| waiter(target, &word, &stop, clock, &seen, take));
         takt_linux::clock::pause(Span::from_ms(5));
         let times = hand_overs(first, clock, &seen, || {
+            put();
             word.fetch_add(1, Ordering::AcqRel);
             futex::wake_all(&word);
         });
