@@ -49,12 +49,17 @@ thread_local! {
 /// The calling thread's id, asked of the kernel once.
 #[inline]
 fn own_id() -> u32 {
-    OWN_ID.with(|id| {
-        if id.get() == 0 {
-            id.set(crate::thread::Tid::current().get().unsigned_abs());
-        }
-        id.get()
-    })
+    match OWN_ID.get() {
+        0 => ask_own_id(),
+        id => id,
+    }
+}
+
+#[cold]
+fn ask_own_id() -> u32 {
+    let id = crate::thread::Tid::current().get().unsigned_abs();
+    OWN_ID.set(id);
+    id
 }
 
 impl<T> PiMutex<T> {
@@ -99,6 +104,13 @@ impl<T: ?Sized> PiMutex<T> {
         }
     }
 
+    #[cold]
+    fn unlock_contended(&self) {
+        // Others wait: the kernel hands the lock to the most important of them. It cannot refuse its holder.
+        let freed = self.ask(libc::FUTEX_UNLOCK_PI);
+        debug_assert!(freed.is_ok(), "a lock was not freed: {freed:?}");
+    }
+
     fn ask(&self, operation: i32) -> Result<(), i32> {
         // SAFETY: the word is a valid aligned u32 for the whole call, written by the kernel as by an atomic; without a timeout.
         let result = unsafe {
@@ -119,9 +131,7 @@ impl<T: ?Sized> Drop for PiGuard<'_, T> {
     fn drop(&mut self) {
         let word = &self.lock.word;
         if word.compare_exchange(own_id(), 0, Ordering::Release, Ordering::Relaxed).is_err() {
-            // Others wait: the kernel hands the lock to the most important of them. It cannot refuse its holder.
-            let freed = self.lock.ask(libc::FUTEX_UNLOCK_PI);
-            debug_assert!(freed.is_ok(), "a lock was not freed: {freed:?}");
+            self.lock.unlock_contended();
         }
     }
 }

@@ -351,6 +351,7 @@ impl<T: Tell> Core<T> {
     }
 
     /// When a job will be in danger next, or has been since, under the plan that is watched.
+    #[inline]
     pub(crate) fn next_danger(&self) -> Option<Time> {
         if self.watched == Some(self.plan()) { self.first_danger() } else { None }
     }
@@ -727,10 +728,12 @@ impl<T: Tell> Core<T> {
     }
 
     /// The next deadline that [`Core::pass_deadlines`] is to be called at.
+    #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        if !self.levels.wants_deadlines() {
-            return None;
-        }
+        if self.levels.wants_deadlines() { self.next_wanted_deadline() } else { None }
+    }
+
+    fn next_wanted_deadline(&self) -> Option<Time> {
         let jobs = self.operations.iter().zip(0..).filter(|(_, slot)| self.levels.wants_deadline(*slot));
         jobs.filter_map(|(operation, _)| operation.current.filter(|job| !job.passed).map(|job| job.deadline)).min()
     }

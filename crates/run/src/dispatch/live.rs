@@ -265,14 +265,9 @@ impl Station {
                 continue;
             }
             let wanted = |level| held.sleeps(level) && held.core.is_waiting(level);
-            let awake = ones(announced).filter(|level| !wanted(first + level));
-            let awake = awake.fold(0, |awake, level| awake | 1 << level);
-            if awake != 0 {
-                word.fetch_and(!awake, Ordering::AcqRel);
-            }
-            if new != 0 {
-                word.fetch_or(new, Ordering::AcqRel);
-            }
+            let still = ones(announced).filter(|level| wanted(first + level));
+            // Nobody else writes: whoever does has the lock.
+            word.store(still.fold(new, |levels, level| levels | 1 << level), Ordering::Release);
         }
     }
 
@@ -363,6 +358,7 @@ impl Shared {
         if held.stopping.is_some() {
             return Err(PushError::Stopped);
         }
+        // Under the lock: of two that push at once the second one comes later, if only by a nanosecond, as its least distance may demand.
         let now = held.now(self.epoch());
         let pushed = held.core.push(place.slot, now);
         if let Ok(number) = pushed {

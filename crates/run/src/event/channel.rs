@@ -148,6 +148,7 @@ impl Live {
     }
 
     /// Adds an event to the history.
+    #[inline]
     pub(super) fn remember(&self, head: &Head, payload: &[u8]) {
         if let Some(history) = &self.history {
             history.lock().remember(head, payload);

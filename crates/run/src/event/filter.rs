@@ -391,6 +391,13 @@ impl Correlator {
         taken
     }
 
+    /// Whether [`Correlator::pass_time`] or [`Correlator::expire`] may have something to do now.
+    #[inline]
+    #[must_use]
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        self.soonest < now || self.next_time().is_some_and(|due| due <= now)
+    }
+
     /// Takes back what has expired before `now` of the events that are kept for a group: their places wait anew, a sequence is at the first of them again. Whether there was any; then
     /// something may be [due](Correlator::next_time) that was not. Otherwise one event that is lost would make every later set of its group expire, for its fresh part waits for the next one's.
     #[inline]

@@ -125,16 +125,22 @@ pub struct Counts {
     pub suspended: u64,
 }
 
+/// Of these, what handlers count, and whoever finds that a job is gone.
 #[derive(Default, Debug)]
 struct Tally {
-    complete: Figure,
     handled: Figure,
     late: Figure,
     expired: Figure,
-    rejected: Figure,
     omitted: Figure,
-    replaced: Figure,
-    suspended: Figure,
+}
+
+/// And what who offers events counts, under the lock.
+#[derive(Clone, Copy, Default, Debug)]
+struct Offers {
+    complete: u64,
+    rejected: u64,
+    replaced: u64,
+    suspended: u64,
 }
 
 fn count(tally: &Figure) {
@@ -142,6 +148,7 @@ fn count(tally: &Figure) {
 }
 
 struct State {
+    offers: Offers,
     correlator: Correlator,
     asked: Asked,
     /// By leaf.
@@ -270,6 +277,7 @@ impl Inbox {
         let slots = (backlog + SPARE).min(SLOTS_MAX);
         let slot = || Slot { job: AtomicU64::new(0), events: PiMutex::new((0, room())) };
         let state = State {
+            offers: Offers::default(),
             correlator: Correlator::new(&quality.filter, Time::ZERO),
             asked: Asked::of(quality),
             kept: room(),
@@ -320,7 +328,15 @@ impl Inbox {
         self.catch_up(&mut state, handle, now, wakes);
     }
 
+    #[inline]
     fn catch_up<'a>(&self, state: &mut State, handle: &'a Handle, now: Time, wakes: &mut Wakes<'a>) {
+        if state.early.is_some() || state.correlator.is_due(now) {
+            self.catch_up_due(state, handle, now, wakes);
+        }
+    }
+
+    #[inline(never)]
+    fn catch_up_due<'a>(&self, state: &mut State, handle: &'a Handle, now: Time, wakes: &mut Wakes<'a>) {
         loop {
             let Some(due) = state.next_time().filter(|due| *due <= now) else {
                 if state.correlator.expire(now) {
@@ -360,7 +376,7 @@ impl Inbox {
         let now = state.now(now);
         self.catch_up(&mut state, handle, now, wakes);
         if state.suspended {
-            count(&self.tally.suspended);
+            state.offers.suspended += 1;
             return (Offered::Passed, None);
         }
         let head = &state.asked.of_event(head);
@@ -390,23 +406,26 @@ impl Inbox {
         now: Time,
         wakes: &mut Wakes<'a>,
     ) -> Offered {
-        count(&self.tally.complete);
+        state.offers.complete += 1;
         let latest = state.asked.keep == Keep::Latest;
         if let Some(early) = state.early {
             // Its time has not come.
-            count(&self.tally.replaced);
+            state.offers.replaced += 1;
             state.put_off(Early { leaves, ..early }, last);
             return Offered::Taken;
         }
         match self.push(Set { leaves, kept: &state.kept, last }, latest, handle, wakes) {
-            Ok(()) => Offered::Taken,
+            Ok(replaced) => {
+                state.offers.replaced += u64::from(replaced);
+                Offered::Taken
+            }
             Err(PushError::TooEarly { wait }) if latest => {
                 let until = now.saturating_add(wait);
                 state.put_off(Early { leaves, until, dispatching: handle.dispatching() }, last);
                 Offered::Taken
             }
             Err(_) => {
-                count(&self.tally.rejected);
+                state.offers.rejected += 1;
                 Offered::Rejected
             }
         }
@@ -417,26 +436,26 @@ impl Inbox {
         state.early = None;
         let set = Set { leaves: early.leaves, kept: &state.early_events, last: None };
         match self.push(set, true, handle, wakes) {
-            Ok(()) => {}
+            Ok(replaced) => state.offers.replaced += u64::from(replaced),
             // Another push came before it, or another mode has greater distances.
             Err(PushError::TooEarly { wait }) => {
                 let until = now.saturating_add(wait.max(Span::from_ns(1)));
                 state.early = Some(Early { until, ..early });
             }
-            Err(_) => count(&self.tally.rejected),
+            Err(_) => state.offers.rejected += 1,
         }
     }
 
-    /// A set waits in a slot for the job that is pushed; or, where one may be `replaced` that waits, for that one's.
+    /// A set waits in a slot for the job that is pushed; or, where the `latest` is kept and one waits, for that one's. Whether it took the place of one.
     fn push<'a>(
         &self,
         set: Set<'_>,
-        replaced: bool,
+        latest: bool,
         handle: &'a Handle,
         wakes: &mut Wakes<'a>,
-    ) -> Result<(), PushError> {
-        if replaced && self.replace(set, handle) {
-            return Ok(());
+    ) -> Result<bool, PushError> {
+        if latest && self.replace(set, handle) {
+            return Ok(true);
         }
         let (at, slot) = self.take_slot(handle).ok_or(PushError::Full)?;
         set.put(&mut slot.events.lock());
@@ -448,7 +467,7 @@ impl Inbox {
         if pushed.is_err() {
             self.release(at);
         }
-        pushed.map(|_| ())
+        pushed.map(|_| false)
     }
 
     /// Gives the newest job that waits these events in the place of its own; whether there was one. What its handler has already it keeps, and nobody waits for that.
@@ -465,7 +484,6 @@ impl Inbox {
             return false;
         }
         set.put(&mut events);
-        count(&self.tally.replaced);
         true
     }
 
@@ -551,16 +569,12 @@ impl Inbox {
 
     fn counts(&self) -> Counts {
         let load = |tally: &Figure| tally.load(Ordering::Relaxed);
-        Counts {
-            complete: load(&self.tally.complete),
-            handled: load(&self.tally.handled),
-            late: load(&self.tally.late),
-            expired: load(&self.tally.expired),
-            rejected: load(&self.tally.rejected),
-            omitted: load(&self.tally.omitted),
-            replaced: load(&self.tally.replaced),
-            suspended: load(&self.tally.suspended),
-        }
+        let Tally { handled, late, expired, omitted } = &self.tally;
+        // In this order: no more are handled than were complete, and no more were late than are handled.
+        let late = load(late);
+        let (handled, expired, omitted) = (load(handled), load(expired), load(omitted));
+        let Offers { complete, rejected, replaced, suspended } = self.state.lock().offers;
+        Counts { complete, handled, late, expired, rejected, omitted, replaced, suspended }
     }
 }
 
