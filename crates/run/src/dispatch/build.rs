@@ -8,8 +8,9 @@ use takt_model::{Span, Task, TaskId, Time};
 use takt_policy::PolicyError;
 
 use super::adaptive::{Adaptive, Controller};
-use super::core::{Core, Place, Tell};
+use super::core::{Core, Place};
 use super::error::StartError;
+use super::fact::Tell;
 use super::live::{Handler, Held, Running, Shared, Station};
 use super::plan::{Plan, PlanLevelRow, Row};
 use super::running::Options;

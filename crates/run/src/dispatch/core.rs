@@ -12,6 +12,7 @@ use takt_model::{Arrival, NodeId, Span, System, TaskId, Time};
 use takt_policy::{Due, Job, Levels, Link, Passed, PolicyError, Queued, Taken};
 
 use super::error::PushError;
+use super::fact::{Fact, Tell, Told};
 use crate::bits::LevelSet;
 
 /// By how many jobs one predecessor of several may be ahead of another, besides those of their backlogs.
@@ -56,39 +57,6 @@ pub(crate) enum End {
     Completed,
     /// It panicked.
     Failed,
-}
-
-/// A fact for the log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fact {
-    Release {
-        arrival: Time,
-        origin: Time,
-    },
-    Start {
-        level: u32,
-    },
-    Complete,
-    Cancel(CancelCause),
-    /// Another plan holds; the most important level for which a job waits then.
-    Mode {
-        plan: u32,
-        next: u32,
-    },
-    /// A thread of this level found nothing to do; the most important level for which a job waits, [`LEVELS_MAX`] where none does.
-    Idle {
-        level: u32,
-        next: u32,
-    },
-}
-
-/// A fact, when it was so, and of which job; that of a mode is of none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Told {
-    pub(crate) at: Time,
-    pub(crate) slot: u32,
-    pub(crate) number: u64,
-    pub(crate) fact: Fact,
 }
 
 /// A job ended that others follow on other CPUs: [`Core::follow`] is to be called for each of them.
@@ -221,11 +189,6 @@ impl Operation {
         let Operation { next: released, completed, late, .. } = *self;
         Counts { released, completed, late, cancelled, rejected, dropped, failed }
     }
-}
-
-/// Who is told all that happens.
-pub(crate) trait Tell {
-    fn tell(&mut self, told: Told);
 }
 
 /// The state of one CPU; `T` is told all that happens.

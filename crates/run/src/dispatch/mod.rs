@@ -54,6 +54,7 @@ mod build;
 mod core;
 mod error;
 mod evidence;
+mod fact;
 mod graph;
 mod late;
 mod live;

@@ -5,8 +5,9 @@ use takt_model::{Late, Time};
 use takt_policy::PolicyError;
 
 use super::build::{core, places};
-use super::core::{Core, Counts, End, Tell, Told, Upcall};
+use super::core::{Core, Counts, End, Upcall};
 use super::error::PushError;
+use super::fact::{Tell, Told};
 use super::plan::Plan;
 
 /// Keeps no log.

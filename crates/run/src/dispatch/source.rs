@@ -5,7 +5,8 @@ use std::sync::Arc;
 use takt_model::draw::{Arrivals, Arriving, Draw};
 use takt_model::{Arrival, Task, Time};
 
-use super::core::{Core, Tell};
+use super::core::Core;
+use super::fact::Tell;
 use crate::record::Releases;
 
 /// The arrivals of an operation that follows no other.

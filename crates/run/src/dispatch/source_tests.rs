@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use takt_model::{Builtin, Span};
 
 use super::super::build::{core, places, tasks};
-use super::super::core::{Fact, Told};
+use super::super::fact::{Fact, Told};
 use super::super::{Limits, OperatingMode, Operation, Operations};
 use super::*;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use takt_log::{CancelCause, Event, JobKey, Parent, Sink};
 use takt_model::{Span, TaskId, Time};
 
-use super::core::{Fact, Tell, Told};
+use super::fact::{Fact, Tell, Told};
 use crate::ring::{Ring, Words};
 
 const RELEASE: u64 = 0;
