@@ -1,4 +1,4 @@
-//! `takt run` of what the kernel's scheduling classes cannot express: takt's dispatcher does it, its log says how, and the jobs are those of a simulation.
+//! `takt run` of what the kernel's scheduling classes cannot express: takt's dispatcher does it, its log says how, and the jobs are those of a simulation; and what `takt check` accepts of that, and what it does not.
 //!
 //! Nothing here asserts when something was done.
 

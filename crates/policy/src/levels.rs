@@ -348,11 +348,12 @@ impl Levels {
         if plan >= self.plans.len() {
             return false;
         }
-        self.adopt(plan);
         for queue in &mut self.queues {
             queue.drain(|_| {});
         }
         self.last.drain(|_| {});
+        // Only now: it changes by what they were ordered.
+        self.adopt(plan);
         for slot in 0..self.slots.len() as u32 {
             let Some(at) = self.slots.get_mut(slot as usize) else { continue };
             let before = at.state;

@@ -8,7 +8,7 @@ pub(crate) trait Entry: Copy + std::fmt::Debug {
     type Known: ?Sized;
 
     fn key(&self) -> Self::Key;
-    /// Whether this one goes before the other, whose key is the same. What stands for no job goes before none.
+    /// Whether this one goes before the other, whose key is the same. What stands for no job goes before none that the job did not go before.
     fn breaks_tie(&self, other: &Self, known: &Self::Known) -> bool;
     /// The task's slot.
     fn slot(&self) -> u32;

@@ -101,6 +101,7 @@ struct Inner<Q, A> {
     backlog: u32,
     link: PiMutex<Option<Arc<Link<Q, A>>>>,
     /// Links that were disconnected and that a handler may have still: so that it is never the last one that does, which would free them on its thread.
+    /// No more than there are dispatchers whose handler has not returned, and one.
     former: PiMutex<Vec<Arc<Link<Q, A>>>>,
     omitted: AtomicU64,
 }
@@ -340,7 +341,7 @@ impl<Q, A> Drop for Leaving<'_, Q, A> {
     }
 }
 
-/// Questions are asked and answered while this is there.
+/// Questions are asked and answered while this is there. An answer of a handler that still ran when it was dropped is dropped by the next [`Requests::connect`], the next bridge's end, or with the requests.
 #[must_use = "the requests are disconnected when this is dropped"]
 pub struct Bridge {
     stop: Option<Box<dyn FnOnce() + Send>>,

@@ -335,6 +335,7 @@ fn a_handler_allocates_and_frees_nothing_whoever_is_gone() {
         until(&|| entered.load(Ordering::Acquire) == 2 * round);
         asked.abort();
         gate.store(1, Ordering::Release);
+        assert!(runtime.block_on(asked).unwrap_err().is_cancelled());
         until(&|| ended() == 2 * round as usize);
         gate.store(0, Ordering::Release);
         let asked = ask();

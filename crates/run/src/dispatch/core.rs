@@ -27,15 +27,15 @@ pub(crate) struct Place {
 
 /// One job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Instance {
-    pub(crate) number: u64,
+struct Instance {
+    number: u64,
     /// Its nominal arrival.
-    pub(crate) arrival: Time,
+    arrival: Time,
     /// When it was released.
-    pub(crate) release: Time,
-    pub(crate) deadline: Time,
+    release: Time,
+    deadline: Time,
     /// The earliest nominal arrival among the source jobs of its chain; its own where it follows none.
-    pub(crate) origin: Time,
+    origin: Time,
     /// Whether its level was told that its deadline has passed.
     passed: bool,
 }

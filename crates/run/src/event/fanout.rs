@@ -99,7 +99,8 @@ impl<'a> Wakes<'a> {
         let several = self.owed.get(1).is_some_and(Option::is_some);
         if let Some(here) = several.then(current_cpu).flatten() {
             let is_here = |owed: &Owed| cpus.get(owed.cpu as usize).is_none_or(|cpu| *cpu == here);
-            self.owed.sort_by_key(|place| place.as_ref().map(|(_, owed)| is_here(owed)).ok_or(()));
+            // There is one of each CPU, and it does not matter in which order the others come.
+            self.owed.sort_unstable_by_key(|place| place.as_ref().map(|(_, owed)| is_here(owed)).ok_or(()));
         }
         for place in &mut self.owed {
             let Some((handle, owed)) = place.take() else { return };

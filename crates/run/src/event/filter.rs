@@ -271,7 +271,7 @@ pub struct Correlator {
     leaves: usize,
     /// No event that is kept expires before this.
     soonest: Time,
-    /// Where it waits for one event and for nothing else, as most consumers do: for which. Its node never changes.
+    /// Where it waits for one event and for nothing else, as most consumers do: for which. Nothing has to be known of it besides.
     alone: Option<Pattern>,
     /// Whether it waits for time.
     timed: bool,
@@ -468,7 +468,7 @@ impl Correlator {
         taken
     }
 
-    /// The leaves whose events complete the filter, by bit; waits anew from `now` on.
+    /// The leaves whose events complete the filter, by bit; waits anew from `now` on. To be called once, where [`Taken::complete`] says so.
     #[inline]
     pub fn collect(&mut self, now: Time) -> u64 {
         if self.alone.is_some() { 1 } else { self.collect_group(now) }

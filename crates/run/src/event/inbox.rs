@@ -144,7 +144,7 @@ struct Offers {
 }
 
 fn count(tally: &Figure) {
-    tally.fetch_add(1, Ordering::Relaxed);
+    tally.fetch_add(1, Ordering::Release);
 }
 
 struct State {
@@ -541,9 +541,9 @@ impl Inbox {
         let mut found = None;
         for (at, slot) in self.taken() {
             let waits = slot.job.load(Ordering::Acquire);
-            if waits == own {
+            if waits == own && found.is_none() {
                 let is_mine = slot.job.compare_exchange(own, RUNS, Ordering::AcqRel, Ordering::Acquire).is_ok();
-                found = found.or(is_mine.then_some((at, slot)));
+                found = is_mine.then_some((at, slot));
             } else if waits != 0 && waits >> JOB_BITS == own >> JOB_BITS && waits < own {
                 // Its dispatcher's: another one may have taken its place.
                 self.omit(at, slot, waits);
@@ -568,7 +568,7 @@ impl Inbox {
     }
 
     fn counts(&self) -> Counts {
-        let load = |tally: &Figure| tally.load(Ordering::Relaxed);
+        let load = |tally: &Figure| tally.load(Ordering::Acquire);
         let Tally { handled, late, expired, omitted } = &self.tally;
         // In this order: no more are handled than were complete, and no more were late than are handled.
         let late = load(late);
