@@ -66,7 +66,7 @@ enum State {
 /// What each job of an operation touches: a line of a cache.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Slot {
+pub(crate) struct Slot {
     release: Time,
     arrival: Time,
     deadline: Time,
@@ -91,6 +91,30 @@ struct Known {
 }
 
 impl Slot {
+    /// Without a job, before any plan is in force.
+    fn empty(wcet: Span, cancellable: bool) -> Slot {
+        Slot {
+            release: Time::ZERO,
+            arrival: Time::ZERO,
+            deadline: Time::ZERO,
+            wcet,
+            shift_ns: 0,
+            level: 0,
+            ties: 0,
+            state: State::Empty,
+            order: Order::Fifo,
+            late: Late::Continue,
+            cancellable,
+            demoted: false,
+        }
+    }
+
+    /// Of which only that is known which breaks ties.
+    #[cfg(test)]
+    pub(crate) fn tied(importance: u32, arrival: Time) -> Slot {
+        Slot { arrival, ties: importance, ..Slot::empty(Span::ZERO, false) }
+    }
+
     /// Orders it among others of its level.
     #[inline]
     fn key(&self) -> u64 {
@@ -107,9 +131,9 @@ impl Slot {
 /// How important a job is among others of its level of which none has started, in half the bytes of a [`Rank`]: four of them fill a cache line, and one machine word
 /// decides. What breaks ties is in its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Short {
-    key: u64,
-    slot: u32,
+pub(crate) struct Short {
+    pub(crate) key: u64,
+    pub(crate) slot: u32,
 }
 
 impl Entry for Short {
@@ -181,20 +205,7 @@ impl Levels {
                 continue;
             }
             known.push(Known { task: id, importance: task.importance });
-            slots.push(Slot {
-                release: Time::ZERO,
-                arrival: Time::ZERO,
-                deadline: Time::ZERO,
-                wcet: task.wcet,
-                shift_ns: 0,
-                level: 0,
-                ties: 0,
-                state: State::Empty,
-                order: Order::Fifo,
-                late: Late::Continue,
-                cancellable: system.may_cancel(task),
-                demoted: false,
-            });
+            slots.push(Slot::empty(task.wcet, system.may_cancel(task)));
         }
         let most = plans.iter().map(|plan| plan.levels.len()).max().unwrap_or(0);
         let is_fifo =

@@ -260,41 +260,16 @@ fn first_among<'a, R: Entry>(first: usize, these: &'a [R], known: &R::Known) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::rank::{Phase, Rank};
     use proptest::prelude::*;
+    use takt_model::Time;
 
-    /// Its ties stand elsewhere, by slot.
-    #[derive(Clone, Copy, Debug)]
-    struct Short {
-        key: u64,
-        slot: u32,
-    }
+    use super::*;
+    use crate::levels::{Short, Slot};
+    use crate::rank::{Phase, Rank};
 
-    impl Entry for Short {
-        type Key = u64;
-        type Known = [u64];
-
-        fn key(&self) -> u64 {
-            self.key
-        }
-
-        fn breaks_tie(&self, other: &Short, ties: &[u64]) -> bool {
-            let tie = |slot: u32| (ties.get(slot as usize).copied().unwrap_or(u64::MAX), slot);
-            tie(self.slot) < tie(other.slot)
-        }
-
-        fn slot(&self) -> u32 {
-            self.slot
-        }
-
-        fn gone(self) -> Short {
-            Short { slot: u32::MAX, ..self }
-        }
-    }
-
-    fn tie(slot: u32) -> u64 {
-        u64::from(slot % 3)
+    /// Importance and arrival in ns of a slot's job.
+    fn tie(slot: u32) -> (u32, u64) {
+        (slot % 2, u64::from(slot % 3))
     }
 
     /// Against a sorted list of ranks: pushes, in order and out of it, pops and removals in any order.
@@ -314,7 +289,8 @@ mod tests {
                 0 | 4.. if place.is_none() => {
                     now += key;
                     let key = if what < 7 { now } else { key };
-                    let rank = Rank::new(0, Phase::Fresh, key, 0, tie(slot), slot);
+                    let (importance, arrival_ns) = tie(slot);
+                    let rank = Rank::new(0, Phase::Fresh, key, importance, arrival_ns, slot);
                     let entry = entry(rank, key);
                     if what < 7 && with_row {
                         queue.append(entry, known)
@@ -345,8 +321,9 @@ mod tests {
         #[test]
         fn the_heap_is_a_sorted_list(steps in proptest::collection::vec((0u32..40, 0u64..6, 0u8..9), 0..200), with_row: bool) {
             is_a_sorted_list(&steps, with_row, &(), |rank, _| rank)?;
-            let ties: Vec<u64> = (0..40).map(tie).collect();
-            is_a_sorted_list(&steps, with_row, &ties[..], |rank, key| Short { key, slot: Entry::slot(&rank) })?;
+            let slots: Vec<Slot> =
+                (0..40).map(tie).map(|(importance, ns)| Slot::tied(importance, Time::from_ns(ns))).collect();
+            is_a_sorted_list(&steps, with_row, &slots[..], |rank, key| Short { key, slot: Entry::slot(&rank) })?;
         }
     }
 }
