@@ -115,6 +115,14 @@ impl Slot {
         Slot { arrival, ties: importance, ..Slot::empty(Span::ZERO, false) }
     }
 
+    /// Its job waits; where it belongs.
+    #[inline(always)]
+    fn wait(&mut self, demoted: u32) -> Place {
+        let queue = if self.demoted { demoted } else { self.level };
+        self.state = State::Waiting { queue };
+        Place { queue, key: self.key(), in_order: self.order == Order::Fifo }
+    }
+
     /// Orders it among others of its level.
     #[inline]
     fn key(&self) -> u64 {
@@ -126,6 +134,15 @@ impl Slot {
             Order::Laxity => deadline_ns.saturating_sub(self.wcet.as_ns() as i64),
         })
     }
+}
+
+/// Where a job waits.
+#[derive(Clone, Copy)]
+struct Place {
+    queue: u32,
+    key: u64,
+    /// Whether it most likely comes after all that wait there.
+    in_order: bool,
 }
 
 /// How important a job is among others of its level of which none has started, in half the bytes of a [`Rank`]: four of them fill a cache line, and one machine word
@@ -290,6 +307,7 @@ impl Levels {
     /// A job may run. Its slot must hold no other: jobs of one operation go one after the other.
     #[inline]
     pub fn ready(&mut self, now: Time, job: Job) -> Queued {
+        let demoted = self.demoted();
         let Some(at) = self.slots.get_mut(job.slot as usize).filter(|at| at.state == State::Empty) else {
             debug_assert!(false, "slot {} is not there, or holds a job", job.slot);
             return Queued::Dropped;
@@ -300,7 +318,9 @@ impl Levels {
             return Queued::Dropped;
         }
         at.demoted = late;
-        Queued::Level(self.enqueue(job.slot))
+        let place = at.wait(demoted);
+        self.put(job.slot, place);
+        Queued::Level(place.queue)
     }
 
     /// What the thread of `level`, which has the CPU and nothing to do, shall do at `now`; nothing where no job waits.
@@ -409,24 +429,26 @@ impl Levels {
     }
 
     /// The job of a slot waits where it belongs; which queue that is.
-    #[inline]
     fn enqueue(&mut self, slot: u32) -> u32 {
         let demoted = self.demoted();
         let Some(at) = self.slots.get_mut(slot as usize) else { return demoted };
-        let queue = if at.demoted { demoted } else { at.level };
-        at.state = State::Waiting { queue };
-        let (key, in_order) = (at.key(), at.order == Order::Fifo);
+        let place = at.wait(demoted);
+        self.put(slot, place);
+        place.queue
+    }
+
+    #[inline(always)]
+    fn put(&mut self, slot: u32, Place { queue, key, in_order }: Place) {
         match self.queues.get_mut(queue as usize) {
             Some(queue) if in_order => queue.append(Short { key, slot }, &self.slots),
             Some(queue) => queue.push(Short { key, slot }, &self.slots),
-            None => self.enqueue_demoted(slot, key),
+            None => self.put_demoted(slot, key),
         }
-        queue
     }
 
     /// Among those of all levels that were demoted.
     #[cold]
-    fn enqueue_demoted(&mut self, slot: u32, key: u64) {
+    fn put_demoted(&mut self, slot: u32, key: u64) {
         let Some(at) = self.slots.get(slot as usize) else { return };
         self.last.push(Rank::new(at.level, Phase::Fresh, key, at.ties, at.arrival.as_ns(), slot), &());
     }
