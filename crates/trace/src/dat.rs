@@ -2,7 +2,7 @@
 //! bytes, words of 4 or 8 bytes, plain or compressed (zstd, zlib).
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
@@ -113,7 +113,7 @@ pub enum DatError {
 
 /// The first bytes of every such file.
 pub(crate) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
-/// The most bytes that one compressed section or chunk may unpack to.
+/// The most bytes that all sections together, or one compressed chunk, may unpack to.
 pub const UNPACKED_MAX: usize = 1 << 30;
 
 impl<'a> Dat<'a> {
@@ -247,10 +247,9 @@ impl<'a> File<'a> {
             buffers: Vec::new(),
             losses: Losses::default(),
         };
-        let mut sections_left = SECTIONS_MAX;
-        while options != 0 && sections_left > 0 {
-            sections_left -= 1;
-            let Some(section) = self.section(options, packing) else {
+        let mut sections = Sections { file: &self, packing, read: BTreeSet::new(), left: UNPACKED_MAX };
+        while options != 0 {
+            let Some(section) = sections.at(options) else {
                 damages.at_byte(options, "a section of options cannot be read; what follows in the file is not found");
                 break;
             };
@@ -269,7 +268,7 @@ impl<'a> File<'a> {
                     }
                     BUFFER => self.buffer(&mut dat, data, packing, damages),
                     HEADER_INFO => {
-                        let section = place().and_then(|place| self.section(place, packing));
+                        let section = place().and_then(|place| sections.at(place));
                         let read = section.and_then(|bytes| header_info(&mut Cursor::new(&bytes, 0, self.endian)));
                         match read {
                             Some(layout) => dat.layout = self.page_layout(layout)?,
@@ -280,7 +279,7 @@ impl<'a> File<'a> {
                         }
                     }
                     FTRACE_EVENTS | EVENT_FORMATS => {
-                        let section = place().and_then(|place| self.section(place, packing));
+                        let section = place().and_then(|place| sections.at(place));
                         let mut formats = Vec::new();
                         let read = section.and_then(|bytes| {
                             let mut at = Cursor::new(&bytes, 0, self.endian);
@@ -352,22 +351,39 @@ impl<'a> File<'a> {
         buffer.cpus.push((cpu, Pages { data, packing, endian: self.endian, place }));
     }
 
-    /// A section of version 7, unpacked.
-    fn section(&self, place: usize, packing: Option<Packing>) -> Option<Cow<'a, [u8]>> {
-        let mut at = Cursor::new(self.bytes, place, self.endian);
-        let (_id, flags, _text, size) = (at.number(2)?, at.number(2)?, at.u32()?, at.size()?);
-        if flags & 1 == 0 {
-            return at.take(size).map(Cow::Borrowed);
-        }
-        let (packed, unpacked) = (at.u32()? as usize, at.u32()? as usize);
-        unpack(at.take(packed)?, unpacked, packing?).map(Cow::Owned)
-    }
-
     fn page_layout(&self, text: String) -> Result<PageLayout, DatError> {
         if text.is_empty() {
             return Ok(self.layout);
         }
         PageLayout::parse(&text).map_err(|why| DatError::Format(why.to_string()))
+    }
+}
+
+/// The sections of a file of version 7, each of which is read once: whoever tells their places may tell one twice, or a circle of them.
+struct Sections<'f, 'a> {
+    file: &'f File<'a>,
+    packing: Option<Packing>,
+    /// Their places.
+    read: BTreeSet<usize>,
+    /// How many bytes those that come may have together.
+    left: usize,
+}
+
+impl<'a> Sections<'_, 'a> {
+    /// The one at `place`, unpacked; `None` where it cannot be read, or was read before.
+    fn at(&mut self, place: usize) -> Option<Cow<'a, [u8]>> {
+        if !self.read.insert(place) {
+            return None;
+        }
+        let mut at = Cursor::new(self.file.bytes, place, self.file.endian);
+        let (_id, flags, _text, size) = (at.number(2)?, at.number(2)?, at.u32()?, at.size()?);
+        if flags & 1 == 0 {
+            self.left = self.left.checked_sub(size)?;
+            return at.take(size).map(Cow::Borrowed);
+        }
+        let (packed, unpacked) = (at.u32()? as usize, at.u32()? as usize);
+        self.left = self.left.checked_sub(unpacked)?;
+        unpack(at.take(packed)?, unpacked, self.packing?).map(Cow::Owned)
     }
 }
 
@@ -400,8 +416,6 @@ const TSC_TO_NS: u64 = 14;
 const HEADER_INFO: u64 = 16;
 const FTRACE_EVENTS: u64 = 17;
 const EVENT_FORMATS: u64 = 18;
-/// The most sections of options that are followed.
-const SECTIONS_MAX: u32 = 1 << 16;
 
 /// What the kernel's counters said when recording ended: texts of `per_cpu/cpuN/stats`, each behind a line `CPU: N`, those of an instance behind a line `Buffer: NAME`.
 #[derive(Debug, Default)]

@@ -52,6 +52,7 @@ impl Page {
     /// Before the first entry of `bytes`, which begin with a page's header. A cut page is read as far as it goes.
     #[must_use]
     pub fn new(bytes: &[u8], layout: &PageLayout, endian: Endian) -> Self {
+        let bytes = bytes.get(..layout.page).unwrap_or(bytes);
         let head = endian.unsigned(bytes, 0, 8).zip(endian.unsigned(bytes, layout.commit.0, layout.commit.1));
         let (time, commit) = head.unwrap_or((0, 0));
         let whole = layout.data.saturating_add((commit & IN_USE) as usize);

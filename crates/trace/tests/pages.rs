@@ -245,3 +245,22 @@ fn cpus_are_merged() {
     let expected: Vec<_> = expected.iter().enumerate().map(|(k, &(time, cpu))| (time, cpu, k == 1)).collect();
     assert_eq!(order, expected);
 }
+
+/// A page that is full has no room for the number of lost events, whatever stands in the page behind it.
+#[test]
+fn how_many_were_lost_is_not_read_of_the_next_page() {
+    const PAGE: usize = 256;
+    const LOST_AND_STORED: u64 = 3 << 30;
+    let layout = PageLayout::usual(8, PAGE);
+    let page = |time: u64, commit: u64| {
+        let mut bytes = vec![0; PAGE];
+        bytes[..8].copy_from_slice(&time.to_le_bytes());
+        bytes[8..16].copy_from_slice(&commit.to_le_bytes());
+        // Nothing but padding.
+        bytes[16] = 29;
+        bytes
+    };
+    let full = page(5, (PAGE - layout.data) as u64 | LOST_AND_STORED);
+    let two = [full, page(7, 0)].concat();
+    assert_eq!(Page::new(&two, &layout, Endian::Little).next(&two), Some(Entry::Lost(None)));
+}

@@ -174,3 +174,30 @@ fn a_cut_file_is_read_as_far_as_it_goes() {
     }
     assert!(opened > 0 && before > 0);
 }
+
+/// Sections of options tell where the next one is. Where that is one before, the file would never end.
+#[test]
+fn sections_that_go_round_are_read_once() {
+    const FILE: &str = "lisa-sched_load_trace.v7-zstd.dat";
+    let mut bytes = std::fs::read(format!("{}/tests/data/{FILE}", env!("CARGO_MANIFEST_DIR"))).expect("is there");
+    // Behind the header's magic, version, order of bytes, word, page, and the names of the compression.
+    let first = header_end(&bytes);
+    let options = bytes[first..first + 8].to_vec();
+    // The option that ends a section: its number 0, its length 8, the place of the next section; 0 for the last.
+    let last = memchr::memmem::rfind(&bytes, &[0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).expect("has a last section");
+    bytes[last + 6..last + 14].copy_from_slice(&options);
+    let mut recording = Recording::open(&bytes).expect("is a trace");
+    let mut events = 0;
+    recording.each(|_| events += 1);
+    let damages = recording.damages();
+    assert_eq!((events, damages.count()), (3724, 1), "{damages:?}");
+}
+
+/// Where the header of version 7 tells the place of its options.
+fn header_end(bytes: &[u8]) -> usize {
+    let mut at = b"\x17\x08\x44tracing7\0".len() + 1 + 1 + 4;
+    for _ in 0..2 {
+        at += bytes[at..].iter().position(|byte| *byte == 0).expect("a name has an end") + 1;
+    }
+    at
+}
