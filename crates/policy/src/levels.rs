@@ -156,6 +156,7 @@ pub(crate) struct Short {
 impl Entry for Short {
     type Key = u64;
     type Known = [Slot];
+    const FILLER: Short = Short { key: u64::MAX, slot: u32::MAX };
 
     #[inline(always)]
     fn key(&self) -> u64 {

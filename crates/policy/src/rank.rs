@@ -6,6 +6,8 @@ pub(crate) trait Entry: Copy + std::fmt::Debug {
     type Key: Copy + Ord;
     /// What is known of the jobs besides, and stays as it is while they wait.
     type Known: ?Sized;
+    /// Stands for no job, behind all.
+    const FILLER: Self;
 
     fn key(&self) -> Self::Key;
     /// Whether this one goes before the other, whose key is the same. What stands for no job goes before none that the job did not go before.
@@ -84,6 +86,7 @@ impl Entry for Rank {
     type Key = u128;
     /// It has all that tells.
     type Known = ();
+    const FILLER: Rank = Rank { major: u128::MAX, arrival_ns: u64::MAX, slot: u32::MAX };
 
     #[inline(always)]
     fn key(&self) -> u128 {

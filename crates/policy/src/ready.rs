@@ -1,5 +1,8 @@
 //! The queue of jobs that wait for a CPU: a heap of fixed capacity, four below each, from which any job can be
 //! taken, since jobs are dropped and modes change. Beside it, where jobs come in their order, a row of them.
+//!
+//! The four below a place are a group, which begins a line of a cache. Places are numbered through all groups: the heap's first is the last one
+//! of group 0, whose others are never used, so that those below place `at` are group `at - 2`.
 
 use std::collections::VecDeque;
 use std::hint::select_unpredictable;
@@ -11,11 +14,33 @@ const ABSENT: u32 = u32::MAX;
 const IN_ROW: u32 = 1 << 30;
 /// How many stand below each place of the heap.
 const BELOW: usize = 4;
+/// The heap's first place.
+const TOP: usize = BELOW - 1;
+
+/// Jobs that stand below one; [`Entry::FILLER`] where no other is there.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Group<R>([R; BELOW]);
+
+/// The group of those below a place.
+#[inline(always)]
+fn below(at: usize) -> usize {
+    at.wrapping_sub(BELOW - 2)
+}
+
+/// Whether no other place of its group is used before this one.
+#[inline(always)]
+fn is_first_of_group(at: usize) -> bool {
+    at == TOP || at.is_multiple_of(BELOW)
+}
 
 /// A heap of ranks with the position of each slot.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadyQueue<R: Entry> {
-    heap: Vec<R>,
+    /// Those that hold a job.
+    groups: Vec<Group<R>>,
+    /// Jobs in the heap, with one that was taken where the first place is free.
+    heaped: usize,
     /// Whether the first place is free, which then holds a job that was taken: the next one that comes may fill it. Never where no other waits.
     hollow: bool,
     /// Jobs that came after all of these, in their order; those taken out of the middle leave a gap. No gap is the first.
@@ -24,7 +49,7 @@ pub(crate) struct ReadyQueue<R: Entry> {
     gaps: usize,
     /// The number of the row's first place, below [`IN_ROW`].
     row_first: u32,
-    /// Position in `heap` or in `row`, by slot.
+    /// Place in the heap or in `row`, by slot.
     position: Vec<u32>,
 }
 
@@ -32,7 +57,8 @@ impl<R: Entry> ReadyQueue<R> {
     /// A queue for slots 0 to `slots` - 1.
     pub(crate) fn new(slots: usize) -> Self {
         ReadyQueue {
-            heap: Vec::with_capacity(slots),
+            groups: Vec::with_capacity(slots.div_ceil(BELOW) + 1),
+            heaped: 0,
             hollow: false,
             row: VecDeque::new(),
             row_max: 0,
@@ -49,19 +75,19 @@ impl<R: Entry> ReadyQueue<R> {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.heap.is_empty() && self.row.is_empty()
+        self.heaped == 0 && self.row.is_empty()
     }
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.heap.len() - usize::from(self.hollow) + self.row.len() - self.gaps
+        self.heaped - usize::from(self.hollow) + self.row.len() - self.gaps
     }
 
     /// The most important waiting job.
     #[inline]
     pub(crate) fn peek(&self, known: &R::Known) -> Option<&R> {
         let first = |one, other| first_of(one, other, known);
-        let top = if self.hollow { self.heap.iter().take(1 + BELOW).skip(1).reduce(first) } else { self.heap.first() };
+        let top = if self.hollow { self.groups.get(below(TOP))?.0.iter().reduce(first) } else { self.top() };
         top.into_iter().chain(self.row.front()).reduce(first)
     }
 
@@ -72,10 +98,14 @@ impl<R: Entry> ReadyQueue<R> {
         debug_assert_eq!(self.position[rank.slot() as usize], ABSENT, "a task has one job in the queue");
         if self.hollow {
             self.hollow = false;
-            self.sift_down(0, rank, known);
+            self.sift_down(TOP, rank, known);
         } else {
-            self.heap.push(rank);
-            self.sift_up(self.heap.len() - 1, rank, known);
+            let at = self.heaped.wrapping_add(TOP);
+            if is_first_of_group(at) {
+                self.groups.push(Group([R::FILLER; BELOW]));
+            }
+            self.heaped = self.heaped.wrapping_add(1);
+            self.sift_up(at, rank, known);
         }
     }
 
@@ -103,17 +133,18 @@ impl<R: Entry> ReadyQueue<R> {
     pub(crate) fn pop_before_push(&mut self, known: &R::Known) -> Option<R> {
         self.close(known);
         if let Some(first) = self.row.front()
-            && self.heap.first().is_none_or(|top| first.precedes(top, known))
+            && self.top().is_none_or(|top| first.precedes(top, known))
         {
             let first = *first;
             self.set_position(first.slot(), ABSENT);
             self.leave_row();
             return Some(first);
         }
-        let top = *self.heap.first()?;
+        let top = *self.top()?;
         self.set_position(top.slot(), ABSENT);
-        if self.heap.len() == 1 {
-            self.heap.clear();
+        if self.heaped == 1 {
+            self.groups.clear();
+            self.heaped = 0;
         } else {
             self.hollow = true;
         }
@@ -137,10 +168,8 @@ impl<R: Entry> ReadyQueue<R> {
             }
             Some(at) if at != ABSENT => {
                 self.set_position(slot, ABSENT);
-                let last = self.heap.pop();
-                if let Some(last) = last.filter(|_| (at as usize) < self.heap.len())
-                    && self.sift_down(at as usize, last, known) == at as usize
-                {
+                let (place, last) = self.take_last();
+                if place != at as usize && self.sift_down(at as usize, last, known) == at as usize {
                     self.sift_up(at as usize, last, known);
                 }
                 true
@@ -152,15 +181,18 @@ impl<R: Entry> ReadyQueue<R> {
     /// Takes every job out, in no order.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(u32)) {
         if std::mem::take(&mut self.hollow) {
-            self.heap.swap_remove(0);
+            self.set_place(TOP, R::FILLER);
         }
-        while let Some(rank) = self.heap.pop().or_else(|| self.row.pop_front()) {
-            if !rank.is_gone() {
-                self.set_position(rank.slot(), ABSENT);
-                each(rank.slot());
+        let heaped = self.groups.iter().flat_map(|group| group.0);
+        for rank in heaped.chain(self.row.iter().copied()).filter(|rank| !rank.is_gone()) {
+            if let Some(position) = self.position.get_mut(rank.slot() as usize) {
+                *position = ABSENT;
             }
+            each(rank.slot());
         }
-        self.gaps = 0;
+        self.groups.clear();
+        self.row.clear();
+        (self.heaped, self.gaps) = (0, 0);
     }
 
     /// The first of the row is gone, and with it the gaps behind it.
@@ -181,10 +213,28 @@ impl<R: Entry> ReadyQueue<R> {
     fn close(&mut self, known: &R::Known) {
         if self.hollow {
             self.hollow = false;
-            if let Some(last) = self.heap.pop() {
-                self.sift_down(0, last, known);
-            }
+            // Never the first one: another one waits.
+            let (_, last) = self.take_last();
+            self.sift_down(TOP, last, known);
         }
+    }
+
+    /// The first of the heap.
+    #[inline]
+    fn top(&self) -> Option<&R> {
+        self.groups.first().map(|group| &group.0[TOP])
+    }
+
+    /// Takes out what stands at the heap's last place, and which that was.
+    fn take_last(&mut self) -> (usize, R) {
+        self.heaped = self.heaped.wrapping_sub(1);
+        let at = self.heaped.wrapping_add(TOP);
+        let Some(group) = self.groups.last_mut() else { return (at, R::FILLER) };
+        let last = std::mem::replace(&mut group.0[at % BELOW], R::FILLER);
+        if is_first_of_group(at) {
+            self.groups.pop();
+        }
+        (at, last)
     }
 
     #[inline]
@@ -195,19 +245,25 @@ impl<R: Entry> ReadyQueue<R> {
     }
 
     #[inline(always)]
-    fn place(&mut self, at: usize, rank: R) {
-        if let Some(place) = self.heap.get_mut(at) {
-            *place = rank;
+    fn set_place(&mut self, at: usize, rank: R) {
+        if let Some(group) = self.groups.get_mut(at / BELOW) {
+            group.0[at % BELOW] = rank;
         }
+    }
+
+    #[inline(always)]
+    fn place(&mut self, at: usize, rank: R) {
+        self.set_place(at, rank);
         self.set_position(rank.slot(), at as u32);
     }
 
     /// Puts a job into this free place or one above it.
     #[inline]
     fn sift_up(&mut self, mut at: usize, rank: R, known: &R::Known) {
-        while at > 0 {
-            let above = (at - 1) / BELOW;
-            let Some(other) = self.heap.get(above).copied().filter(|other| rank.precedes(other, known)) else { break };
+        while at > TOP {
+            let above = (at / BELOW).wrapping_add(BELOW - 2);
+            let other = self.groups.get(above / BELOW).map(|group| group.0[above % BELOW]);
+            let Some(other) = other.filter(|other| rank.precedes(other, known)) else { break };
             self.place(at, other);
             at = above;
         }
@@ -216,46 +272,44 @@ impl<R: Entry> ReadyQueue<R> {
 
     /// Puts a job into this free place or one below it; which one that is.
     fn sift_down(&mut self, mut at: usize, rank: R, known: &R::Known) -> usize {
-        while let Some((below, other)) = self.first_below(at, known)
-            && other.precedes(&rank, known)
-        {
-            let other = *other;
+        while let Some(group) = self.groups.get(below(at)) {
+            let least = first_among(&group.0, known);
+            let other = group.0[least % BELOW];
+            if !other.precedes(&rank, known) {
+                break;
+            }
             self.place(at, other);
-            at = below;
+            at = below(at).wrapping_mul(BELOW).wrapping_add(least);
         }
         self.place(at, rank);
         at
     }
+}
 
-    /// The most important of those below a place.
-    #[inline(always)]
-    fn first_below(&self, at: usize, known: &R::Known) -> Option<(usize, &R)> {
-        let first = BELOW * at + 1;
-        let below = self.heap.get(first..)?;
-        let Some(four) = below.first_chunk::<BELOW>() else { return first_among(first, below, known) };
-        // Without branches: nothing predicts these, and a wrong guess costs more than all of it.
-        let [a, b, c, d] = four.each_ref().map(R::key);
-        let (left, one) = select_unpredictable(b < a, (1, b), (0, a));
-        let (right, other) = select_unpredictable(d < c, (3, d), (2, c));
-        if a == b || c == d || one == other {
-            return first_among(first, four, known);
-        }
-        let least = select_unpredictable(other < one, right, left);
-        four.get(least).map(|rank| (first + least, rank))
+/// Which of four goes first.
+#[inline(always)]
+fn first_among<R: Entry>(four: &[R; BELOW], known: &R::Known) -> usize {
+    // Without branches: nothing predicts these, and a wrong guess costs more than all of it.
+    let [a, b, c, d] = four.each_ref().map(R::key);
+    let (left, right) = (b < a, d < c);
+    let (one, other) = (select_unpredictable(left, b, a), select_unpredictable(right, d, c));
+    if a == b || c == d || one == other {
+        return first_of_ties(four, known);
     }
+    select_unpredictable(other < one, 2 + usize::from(right), usize::from(left))
+}
+
+/// The same, whatever they are.
+#[cold]
+fn first_of_ties<R: Entry>(four: &[R; BELOW], known: &R::Known) -> usize {
+    let places = (0..).zip(four);
+    places.reduce(|one, other| if other.1.precedes(one.1, known) { other } else { one }).map_or(0, |(at, _)| at)
 }
 
 /// Which of both goes first.
 #[inline(always)]
 fn first_of<'a, R: Entry>(one: &'a R, other: &'a R, known: &R::Known) -> &'a R {
     if other.precedes(one, known) { other } else { one }
-}
-
-/// The most important of these, with its place: that of the first is known.
-#[cold]
-fn first_among<'a, R: Entry>(first: usize, these: &'a [R], known: &R::Known) -> Option<(usize, &'a R)> {
-    let places = (first..).zip(these);
-    places.reduce(|one, other| if other.1.precedes(one.1, known) { other } else { one })
 }
 
 #[cfg(test)]

@@ -131,7 +131,8 @@ impl Queues {
         let mut core = self.core.lock();
         let now = self.epoch.now();
         core.end(ended.0, End::Completed, now);
-        settle(&mut core, now);
+        // What follows it may be what is taken next.
+        while core.settle(now) {}
         if self.late_rules {
             core.pass_deadlines(now);
         }
