@@ -1,8 +1,8 @@
 //! The queue of jobs that wait for a CPU: a heap of fixed capacity, four below each, from which any job can be
 //! taken, since jobs are dropped and modes change. Beside it, where jobs come in their order, a row of them.
 //!
-//! The four below a place are a group, which begins a line of a cache. Places are numbered through all groups: the heap's first is the last one
-//! of group 0, whose others are never used, so that those below place `at` are group `at - 2`.
+//! The four below a place are a group. Places are numbered through all groups: the heap's first is the last one of group 0, whose others are never
+//! used, so that those below place `at` are group `at - 2`.
 
 use std::collections::VecDeque;
 use std::hint::select_unpredictable;
@@ -18,9 +18,7 @@ const BELOW: usize = 4;
 const TOP: usize = BELOW - 1;
 
 /// Jobs that stand below one; [`Entry::FILLER`] where no other is there.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
-struct Group<R>([R; BELOW]);
+type Group<R> = [R; BELOW];
 
 /// The group of those below a place.
 #[inline(always)]
@@ -87,7 +85,7 @@ impl<R: Entry> ReadyQueue<R> {
     #[inline]
     pub(crate) fn peek(&self, known: &R::Known) -> Option<&R> {
         let first = |one, other| first_of(one, other, known);
-        let top = if self.hollow { self.groups.get(below(TOP))?.0.iter().reduce(first) } else { self.top() };
+        let top = if self.hollow { self.groups.get(below(TOP))?.iter().reduce(first) } else { self.top() };
         top.into_iter().chain(self.row.front()).reduce(first)
     }
 
@@ -102,7 +100,7 @@ impl<R: Entry> ReadyQueue<R> {
         } else {
             let at = self.heaped.wrapping_add(TOP);
             if is_first_of_group(at) {
-                self.groups.push(Group([R::FILLER; BELOW]));
+                self.groups.push([R::FILLER; BELOW]);
             }
             self.heaped = self.heaped.wrapping_add(1);
             self.sift_up(at, rank, known);
@@ -183,7 +181,7 @@ impl<R: Entry> ReadyQueue<R> {
         if std::mem::take(&mut self.hollow) {
             self.set_place(TOP, R::FILLER);
         }
-        let heaped = self.groups.iter().flat_map(|group| group.0);
+        let heaped = self.groups.iter().flatten().copied();
         for rank in heaped.chain(self.row.iter().copied()).filter(|rank| !rank.is_gone()) {
             if let Some(position) = self.position.get_mut(rank.slot() as usize) {
                 *position = ABSENT;
@@ -222,7 +220,7 @@ impl<R: Entry> ReadyQueue<R> {
     /// The first of the heap.
     #[inline]
     fn top(&self) -> Option<&R> {
-        self.groups.first().map(|group| &group.0[TOP])
+        self.groups.first().map(|group| &group[TOP])
     }
 
     /// Takes out what stands at the heap's last place, and which that was.
@@ -230,7 +228,7 @@ impl<R: Entry> ReadyQueue<R> {
         self.heaped = self.heaped.wrapping_sub(1);
         let at = self.heaped.wrapping_add(TOP);
         let Some(group) = self.groups.last_mut() else { return (at, R::FILLER) };
-        let last = std::mem::replace(&mut group.0[at % BELOW], R::FILLER);
+        let last = std::mem::replace(&mut group[at % BELOW], R::FILLER);
         if is_first_of_group(at) {
             self.groups.pop();
         }
@@ -246,8 +244,8 @@ impl<R: Entry> ReadyQueue<R> {
 
     #[inline(always)]
     fn set_place(&mut self, at: usize, rank: R) {
-        if let Some(group) = self.groups.get_mut(at / BELOW) {
-            group.0[at % BELOW] = rank;
+        if let Some(place) = self.groups.as_flattened_mut().get_mut(at) {
+            *place = rank;
         }
     }
 
@@ -262,7 +260,7 @@ impl<R: Entry> ReadyQueue<R> {
     fn sift_up(&mut self, mut at: usize, rank: R, known: &R::Known) {
         while at > TOP {
             let above = (at / BELOW).wrapping_add(BELOW - 2);
-            let other = self.groups.get(above / BELOW).map(|group| group.0[above % BELOW]);
+            let other = self.groups.as_flattened().get(above).copied();
             let Some(other) = other.filter(|other| rank.precedes(other, known)) else { break };
             self.place(at, other);
             at = above;
@@ -273,8 +271,8 @@ impl<R: Entry> ReadyQueue<R> {
     /// Puts a job into this free place or one below it; which one that is.
     fn sift_down(&mut self, mut at: usize, rank: R, known: &R::Known) -> usize {
         while let Some(group) = self.groups.get(below(at)) {
-            let least = first_among(&group.0, known);
-            let other = group.0[least % BELOW];
+            let least = first_among(group, known);
+            let other = group[least % BELOW];
             if !other.precedes(&rank, known) {
                 break;
             }
