@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use takt_linux::datagram::{Datagrams, Destination, Sent};
-use takt_linux::{PiMutex, clock};
+use takt_linux::{PiMutex, clock, thread};
 use takt_model::{Span, Time};
 
 use super::channel::Live;
@@ -271,9 +271,15 @@ impl Lane {
         // One byte more than any has: longer ones are to be seen as such.
         let mut bytes = vec![0; HEAD + self.payload_max + 1];
         let mut beat = live.now();
+        let mut came = false;
         while !live.is_stopped() {
             let now = live.now();
             if now >= beat {
+                // Handlers have this thread's priority: that of what just came goes first.
+                if std::mem::take(&mut came) {
+                    thread::yield_now();
+                    continue;
+                }
                 self.tell(Body::Beat);
                 // What came while this thread had no CPU counts against no peer's silence.
                 for _ in 0..BURST_MAX {
@@ -289,7 +295,9 @@ impl Lane {
                 // Without a burst after a pause.
                 beat = now.saturating_add(self.beat);
             }
-            match self.socket.receive(&mut bytes) {
+            let received = self.socket.receive(&mut bytes);
+            came = matches!(received, Ok(Some(_)));
+            match received {
                 Ok(Some((length, from))) => self.take(live, bytes.get(..length).unwrap_or_default(), from),
                 Ok(None) => {}
                 // Whatever it is, it is not to become a loop that never sleeps.
