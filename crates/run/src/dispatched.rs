@@ -136,6 +136,13 @@ impl Prepared {
             let silent = recorded.events == 0 && stopped.unrecorded.is_none();
             notes.extend(silent.then(|| TOLD_NOTHING.to_owned()));
         }
+        if stopped.switched > 0 {
+            notes.push(format!(
+                "plans were switched {}; while that was done all queues were locked, for {} at most",
+                if stopped.switched == 1 { "once".to_owned() } else { format!("{} times", stopped.switched) },
+                stopped.locked
+            ));
+        }
         if stopped.refused > 0 {
             notes.push(format!(
                 "the kernel refused {} changes of a thread's priority: jobs that ran when a mode began kept their level",

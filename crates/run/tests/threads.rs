@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use takt_linux::{Class, Epoch, clock, sched};
+use takt_linux::{Class, Epoch, clock, process, sched};
 use takt_log::{CancelCause, Event};
 use takt_model::system::Mode;
 use takt_model::{Builtin, Late, NodeId, Span, StrategyRef, Time};
@@ -111,7 +111,10 @@ fn threads_have_the_cpu_and_the_priority_of_the_plan_that_holds() {
     wait(&dispatching, all_ran(since + 2));
     let after: BTreeMap<&str, (Vec<u32>, Class)> =
         seen.lock().unwrap().drain(..).map(|(name, cpus, class)| (name, (cpus, class))).collect();
-    let (_, events) = stop(dispatching);
+    let again = dispatching.switch(0).unwrap();
+    assert!(switched.moved.max(again.moved) <= 3, "of each operation one job at most");
+    let (stopped, events) = stop(dispatching);
+    assert_eq!((stopped.switched, stopped.locked), (2, switched.locked.max(again.locked)));
     let wanted = |rows: &[takt_run::dispatch::Row], levels: &[takt_run::dispatch::PlanLevelRow], name: &str| {
         let row = rows.iter().find(|row| row.name == name).unwrap();
         (vec![all[row.cpu as usize]], Class::Fifo { priority: levels[row.level as usize].priority })
@@ -128,6 +131,57 @@ fn threads_have_the_cpu_and_the_priority_of_the_plan_that_holds() {
     assert!(swapped("fast"), "the plans differ");
     assert_eq!(timers, vec![plan.timer_priority; cpus as usize], "timers are above all levels");
     assert!(events.iter().any(|(_, _, event)| matches!(event, Event::ModeChange { mode: 1 })));
+}
+
+/// Who switches has lost its privilege meanwhile.
+#[test]
+fn a_priority_that_the_kernel_refuses_is_told_and_jobs_go_on_at_the_former_one() {
+    let _alone = alone();
+    if process::rtprio_limit() > 0 {
+        return println!("skipped: this user may raise priorities up to {} without privilege", process::rtprio_limit());
+    }
+    let set = Operations::new("refused")
+        .with(Operation::periodic("fast", ms(5)).wcet(ms(1)).noncritical())
+        .with(Operation::sporadic("slow", ms(10)).wcet(ms(1)));
+    let mut system = set.to_system(&Builtin::Rm.strategy()).unwrap();
+    let at = Time::ZERO + Span::from_s(100);
+    // Here the slow one is above the fast one.
+    system.modes.push(Mode { node: NodeId(0), at, strategy: StrategyRef::Builtin(Builtin::Muf) });
+    let plan = Plan::compute(&system, NodeId(0), &limits()).unwrap_or_else(|anomalies| panic!("{anomalies}"));
+    let (seen, goes_on) = (Arc::<Mutex<Vec<Class>>>::default(), Arc::new(AtomicBool::new(false)));
+    let (fast, slow, returns) = (seen.clone(), seen.clone(), goes_on.clone());
+    let dispatcher =
+        Dispatcher::new(plan).on("fast", move |_| fast.lock().unwrap().push(sched::current())).and_then(|dispatcher| {
+            dispatcher.on("slow", move |_| {
+                slow.lock().unwrap().push(sched::current());
+                while !returns.load(Ordering::Acquire) {
+                    clock::pause(ms(1));
+                }
+                slow.lock().unwrap().push(sched::current());
+            })
+        });
+    let Some(dispatching) = started(dispatcher.unwrap()) else { return };
+    let completed = |running: &Dispatching, at: usize| running.counts()[at].1.completed;
+    let slow = dispatching.operation("slow").unwrap();
+    slow.push().unwrap();
+    let both = |seen: &[Class]| seen.iter().any(|class| *class != seen[0]);
+    wait(&dispatching, |_| both(&seen.lock().unwrap()));
+    assert!(both(&seen.lock().unwrap()), "two levels run, of two priorities");
+    // A job of the slow one is in progress: its thread is to be raised.
+    let bare = || {
+        caps::drop(None, caps::CapSet::Effective, caps::Capability::CAP_SYS_NICE).unwrap();
+        dispatching.switch(1).unwrap()
+    };
+    let refused = std::thread::scope(|scope| scope.spawn(bare).join().unwrap()).refused;
+    assert_eq!((refused, dispatching.holds()), (1, 1), "the plan holds all the same");
+    goes_on.store(true, Ordering::Release);
+    let before = completed(&dispatching, 0);
+    wait(&dispatching, |running| completed(running, 0) > before + 1 && completed(running, 1) == 1);
+    assert!(completed(&dispatching, 0) > before + 1 && completed(&dispatching, 1) == 1, "all goes on");
+    assert_eq!(dispatching.switch(0).unwrap().refused, 0, "who may do it does it again");
+    let stopped = dispatching.stop(&mut Events::new()).unwrap();
+    assert_eq!((stopped.refused, stopped.switched), (1, 2));
+    assert!(seen.lock().unwrap().iter().all(|class| matches!(class, Class::Fifo { .. })), "never another class");
 }
 
 /// The real-time priorities of this process's timer threads.

@@ -91,6 +91,8 @@ pub(super) fn build(
             .collect(),
         controller: adaptive.map(|law| PiMutex::new(Controller::new(law, node))),
         refused: AtomicU64::new(0),
+        switched: AtomicU64::new(0),
+        locked_ns: AtomicU64::new(0),
         holds: AtomicUsize::new(0),
     });
     Ok(Built { shared, lanes, workers })

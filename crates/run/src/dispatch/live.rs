@@ -47,6 +47,9 @@ pub(crate) struct Shared {
     pub(crate) controller: Option<PiMutex<Controller>>,
     /// Changes of a priority that the kernel refused.
     pub(crate) refused: AtomicU64,
+    /// Switches of plans so far, and the longest that one had the queues locked, in ns.
+    pub(crate) switched: AtomicU64,
+    pub(crate) locked_ns: AtomicU64,
     /// The plan in force, for those who need not be exact about when it changes.
     pub(crate) holds: AtomicUsize,
 }
@@ -314,10 +317,11 @@ impl Station {
     }
 }
 
-/// What a switch of plans took.
+/// What a switch of plans took. Bounded: under the locks each slot is looked at once and queued at most once, and each thread is given a priority and woken at most
+/// once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Switched {
-    /// Jobs that wait at another level now, or were dropped by the new plan.
+    /// Jobs that wait at another level now, or were dropped by the new plan; of an operation one at most.
     pub moved: usize,
     /// How long the queues of all CPUs were locked.
     pub locked: Span,
@@ -424,6 +428,8 @@ impl Shared {
     pub(crate) fn switch(&self, plan: usize) -> Switched {
         let mut switched = Switched { moved: 0, locked: Span::ZERO, refused: 0 };
         self.switch_from(0, plan, &mut { Time::ZERO }, &mut switched);
+        self.switched.fetch_add(1, Ordering::Relaxed);
+        self.locked_ns.fetch_max(switched.locked.as_ns(), Ordering::Relaxed);
         self.settle((1u128 << self.stations.len()) - 1);
         switched
     }

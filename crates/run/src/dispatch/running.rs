@@ -28,7 +28,7 @@ use super::told::Merger;
 use crate::Recorded;
 use crate::kernel::{Kernel, Outcome, TraceError};
 use crate::start::{GRACE, READY_MAX, STACK_BYTES};
-use crate::sync::PiMutex;
+use crate::sync::{AtomicU64, PiMutex};
 use crate::threads::GO_RUN;
 
 /// From the last thread's readiness to time zero, so that all are asleep when it comes.
@@ -300,6 +300,10 @@ pub struct Stopped {
     pub lost: u64,
     /// What the first panic of an operation's handler said, by operation; how often they panicked stands in the counts.
     pub panics: Vec<(String, String)>,
+    /// Switches of plans: those of the program, of modes' times and of a controller.
+    pub switched: u64,
+    /// The longest that one of them had the queues of all CPUs locked.
+    pub locked: Span,
     /// Changes of a thread's priority at a switch of plans that the kernel refused.
     pub refused: u64,
     /// How the recording of the kernel went; `None` where there was none ([`Dispatcher::recorded`]).
@@ -509,13 +513,15 @@ impl Dispatching {
         let end = self.shared.stop();
         let ended = self.end_threads();
         let counts = self.counts();
-        let refused = self.shared.refused.load(Ordering::Relaxed);
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut stopped = Stopped {
             end,
             counts,
             lost: 0,
             panics: self.panics(),
-            refused,
+            switched: load(&self.shared.switched),
+            locked: Span::from_ns(load(&self.shared.locked_ns)),
+            refused: load(&self.shared.refused),
             recorded: None,
             unrecorded: None,
             late: None,

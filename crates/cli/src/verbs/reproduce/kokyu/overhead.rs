@@ -307,7 +307,7 @@ impl Costly {
         let equal = [false, true].iter().filter(|cancel| same(cancel)).count();
         findings.claim(
             "order_gives_muf_nothing",
-            "what the paper asks: without costs of queues, the same noncritical jobs are made, missed and cancelled under muf and rms+mlf, as they must be: both have one level for them, in the same order, below all critical ones, and it gets the CPU at the same times whatever the order above it",
+            "what the paper asks, its second guess, a capability of the mechanism itself: without costs of queues, the same noncritical jobs are made, missed and cancelled under muf and rms+mlf, as they must be: both have one level for them, in the same order, below all critical ones, and it gets the CPU at the same times, all slack that critical jobs leave, whatever the order above it",
             format!("equal in all regions in {equal} of 2 cases: with cancellation, and without"),
             Some(equal == 2),
         );
@@ -318,7 +318,7 @@ impl Costly {
         let by_costs = (1..CHARGES.len()).flat_map(|charge| self.better(charge)).filter(moderate).count();
         findings.claim(
             "costs_give_muf_nothing_at_moderate_jitter",
-            "what the paper asks: nor do its dearer queues, as a charge on each request, let muf make 2 % more noncritical deadlines than rms+mlf in a region of moderate jitter (1, 5 and 9 with 0 to 5 ms, 2, 6 and 10 with 5 to 10 ms)",
+            "what the paper asks, its first guess, slack stolen by noncritical operations for the greater overhead allows it: nor do its dearer queues, as a charge on each request, let muf make 2 % more noncritical deadlines than rms+mlf in a region of moderate jitter (1, 5 and 9 with 0 to 5 ms, 2, 6 and 10 with 5 to 10 ms)",
             format!("muf makes 2 % more {}", told.join("; ")),
             Some(by_costs == 0),
         );
@@ -375,7 +375,7 @@ impl Costly {
         ));
         let shown: usize = (0..CHARGES.len()).map(|charge| self.better(charge).len()).sum();
         findings.differences.push(format!(
-            "In the paper muf was better than rms+mlf at moderate jitter, and it asks why. Here muf makes 2 % more in {shown} of {} cases of a charge and a region, so that {}. A charge lengthens the job that is requested, in its own level: that its supplier enqueues it, at the supplier's level, is not in the model, nor does cancellation look at it.",
+            "In the paper muf was better than rms+mlf at moderate jitter, and it asks why. Here muf makes 2 % more in {shown} of {} cases of a charge and a region, so that {}. A charge lengthens the job that is requested, in its own level: that its supplier enqueues it, at the supplier's level, is not in the model, nor does cancellation look at it. Slack that is stolen would show as noncritical jobs made in time that critical ones leave: under both strategies that is all of it, and a charge can only take from it.",
             CHARGES.len() * REGIONS.len(),
             if shown == 0 { "there is nothing to explain, and its advantage is not reproduced" } else { "it is, where it is at all, one of costs" }
         ));
