@@ -19,7 +19,7 @@ static const uint64_t MS = 1000000;
     } while (0)
 
 /* Handlers are called until the dispatcher has stopped: what they use lives as long as the program. */
-static unsigned long controls, routes, gears, steered, drawn;
+static unsigned long controls, routes, gears, photos, steered, drawn;
 
 static void count(const takt_job *job, void *user) {
     (void)job;
@@ -43,15 +43,19 @@ static void sleep_ms(long ms) {
     nanosleep(&pause, NULL);
 }
 
-static takt_status add(takt_operations *operations, const char *name, uint64_t period_ms, uint64_t wcet_ms, bool noncritical) {
+static takt_status add_as(takt_operations *operations, takt_arrival arrival, const char *name, uint64_t period_ms, uint64_t wcet_ms, bool noncritical) {
     takt_operation operation;
     memset(&operation, 0, sizeof operation);
     operation.name = name;
-    operation.arrival = TAKT_ARRIVAL_PERIODIC;
+    operation.arrival = arrival;
     operation.period_ns = period_ms * MS;
     operation.wcet_ns = wcet_ms * MS;
     operation.noncritical = noncritical;
     return takt_operations_add(operations, &operation);
+}
+
+static takt_status add(takt_operations *operations, const char *name, uint64_t period_ms, uint64_t wcet_ms, bool noncritical) {
+    return add_as(operations, TAKT_ARRIVAL_PERIODIC, name, period_ms, wcet_ms, noncritical);
 }
 
 /* With privilege, or else without any promise. */
@@ -66,6 +70,7 @@ static int land(bool best_effort, bool *unprivileged) {
     takt_operations *operations = NULL;
     takt_plan *plan = NULL;
     takt_dispatcher *dispatcher = NULL;
+    takt_handle *photo = NULL;
     uint64_t switched;
     int looks = 0;
     char table[4096];
@@ -75,9 +80,11 @@ static int land(bool best_effort, bool *unprivileged) {
     TRY(add(operations, "control", 20, 1, false));
     TRY(add(operations, "route", 20, 2, true));
     TRY(add(operations, "gear", 20, 1, false));
+    TRY(add_as(operations, TAKT_ARRIVAL_SPORADIC, "photo", 20, 1, true));
     TRY(takt_operations_absent(operations, "gear"));
     TRY(takt_operations_mode(operations, "landing", "muf"));
     TRY(takt_mode_absent(operations, "landing", "route"));
+    TRY(takt_mode_absent(operations, "landing", "photo"));
     TRY(takt_mode_period(operations, "landing", "control", 10 * MS));
     TRY(takt_plan_new(operations, "rm", &plan));
     takt_plan_text(plan, table, sizeof table);
@@ -87,6 +94,7 @@ static int land(bool best_effort, bool *unprivileged) {
     TRY(takt_dispatcher_on(dispatcher, "control", count, &controls));
     TRY(takt_dispatcher_on(dispatcher, "route", count, &routes));
     TRY(takt_dispatcher_on(dispatcher, "gear", count, &gears));
+    TRY(takt_dispatcher_on(dispatcher, "photo", count, &photos));
     switch (start(dispatcher, best_effort)) {
     case TAKT_STATUS_OK:
         break;
@@ -100,6 +108,8 @@ static int land(bool best_effort, bool *unprivileged) {
         fprintf(stderr, "start: %s\n", takt_last_error());
         return 1;
     }
+    TRY(takt_dispatcher_operation(dispatcher, "photo", &photo));
+    TRY(takt_operation_push(photo));
     do {
         sleep_ms(5);
         TRY(takt_dispatcher_counts(dispatcher, "route", &counts));
@@ -111,6 +121,10 @@ static int land(bool best_effort, bool *unprivileged) {
     }
     TRY(takt_dispatcher_switch(dispatcher, takt_plan_mode(plan, "landing")));
     switched = takt_dispatcher_now_ns(dispatcher);
+    if (takt_operation_push(photo) != TAKT_STATUS_ABSENT) {
+        fprintf(stderr, "a photo was taken while landing\n");
+        return 1;
+    }
     do {
         sleep_ms(5);
         TRY(takt_dispatcher_counts(dispatcher, "gear", &counts));
@@ -127,6 +141,7 @@ static int land(bool best_effort, bool *unprivileged) {
     }
     TRY(takt_dispatcher_stop(dispatcher));
     printf("landed: gear is out\n");
+    takt_operation_free(photo);
     takt_dispatcher_free(dispatcher);
     takt_plan_free(plan);
     takt_operations_free(operations);

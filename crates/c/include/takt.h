@@ -47,6 +47,8 @@ typedef enum {
   TAKT_STATUS_TROUBLE = 8,
   // A defect of takt.
   TAKT_STATUS_PANIC = 9,
+  // A push: the operation takes no part in the mode that holds.
+  TAKT_STATUS_ABSENT = 10,
 } takt_status;
 
 // When an operation's jobs are released.

@@ -301,7 +301,8 @@ pub unsafe extern "C" fn takt_operation_push(operation: *const takt_handle) -> t
         Some(Err(PushError::Full)) => takt_status::Full,
         Some(Err(PushError::TooEarly { .. })) => takt_status::TooEarly,
         Some(Err(PushError::Stopped)) => takt_status::Stopped,
-        Some(Err(PushError::NotPushed | PushError::Absent)) | None => takt_status::Invalid,
+        Some(Err(PushError::Absent)) => takt_status::Absent,
+        Some(Err(PushError::NotPushed)) | None => takt_status::Invalid,
     })
 }
 

@@ -29,6 +29,8 @@ pub enum takt_status {
     Trouble = 8,
     /// A defect of takt.
     Panic = 9,
+    /// A push: the operation takes no part in the mode that holds.
+    Absent = 10,
 }
 
 /// Why a call failed.
@@ -102,6 +104,7 @@ pub extern "C" fn takt_status_text(status: u32) -> *const c_char {
         () if known(takt_status::Stopped) => c"the dispatcher or the channel is not there",
         () if known(takt_status::Trouble) => c"a handler does not return, or a file could not be written",
         () if known(takt_status::Panic) => c"a defect of takt",
+        () if known(takt_status::Absent) => c"the operation takes no part in the mode that holds",
         () => c"no status of takt",
     };
     text.as_ptr()

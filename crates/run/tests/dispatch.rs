@@ -514,6 +514,11 @@ fn what_cannot_start_says_why() {
     let plan = operations.compute(&Builtin::Edf.strategy(), &Limits::default()).unwrap();
     let error = Dispatcher::new(plan.clone()).on("nobody", |_| ()).err().unwrap();
     assert_eq!(error.to_string(), "the plan has no operation \"nobody\" to handle");
+    let error = Dispatcher::new(plan.clone()).on("only", |_| ()).unwrap().on("only", |_| ()).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "operation \"only\" has a handler already: one function is called for each of its jobs"
+    );
     let error = Dispatcher::new(plan.clone()).start().err().unwrap();
     assert_eq!(
         error.to_string(),

@@ -14,6 +14,9 @@ pub enum StartError {
     /// A handler for an operation that the plan does not have.
     #[error("the plan has no operation \"{0}\" to handle")]
     Unknown(String),
+    /// A second handler for an operation.
+    #[error("operation \"{0}\" has a handler already: one function is called for each of its jobs")]
+    Doubled(String),
     /// An operation without a handler.
     #[error("operation \"{0}\" has no handler: give it one with on(\"{0}\", ..) before the start")]
     NoHandler(String),

@@ -28,7 +28,8 @@ pub struct Limits {
     pub noncritical_utilization_ppm: Option<u32>,
     /// What all operations may need of each CPU together, in parts per million of it. Default: `None`, any overload.
     pub total_utilization_ppm: Option<u32>,
-    /// Threads that serve a level on each CPU, at least 1: more than one lets the level go on while one of its jobs sleeps.
+    /// Threads that serve a level on each CPU, 1 to [`THREADS_MAX`]: more than one lets the level go on while one of its jobs sleeps. What is proven of the plan, and
+    /// simulated, then holds for handlers that never sleep: while one does, another job of its level may start before it ends.
     pub threads: u32,
 }
 
@@ -131,8 +132,9 @@ pub struct PlanMode {
 }
 
 impl Plan {
-    /// The same, with so many threads, at least one, on each CPU for one level of one of the plans (0 is that of the start, k that of the k-th mode): as many of its jobs
-    /// are in progress at once, and the kernel takes them one after the other. A level that the plan does not have is left.
+    /// The same, with so many threads, 1 to [`THREADS_MAX`] (the nearest of which holds otherwise), on each CPU for one level of one of the plans (0 is that of the start, k
+    /// that of the k-th mode): as many of its jobs are in progress at once, and the kernel takes them one after the other. A level that the plan does not have is left.
+    /// What [`Limits::threads`] says of proofs holds here, too.
     #[must_use]
     pub fn with_threads(mut self, plan: usize, level: usize, threads: u32) -> Plan {
         let levels = match plan {
@@ -145,7 +147,8 @@ impl Plan {
         self
     }
 
-    /// The same, with so many jobs of each operation that may wait or run at once.
+    /// The same, with so many jobs of each operation that may wait or run at once: 1 to [`BACKLOG_MAX`], the nearest of which holds otherwise. Fewer than the plan had for
+    /// a critical operation may reject jobs of it that would be in time: that is not looked at here.
     #[must_use]
     pub fn with_backlog(mut self, backlog: u32) -> Plan {
         let backlog = backlog.clamp(1, BACKLOG_MAX);

@@ -69,7 +69,8 @@ pub struct Options {
     pub draws_sporadic: bool,
     /// Whether the plan's modes are switched to at their times. Default: no, the program does ([`Dispatching::switch`]).
     pub timed_modes: bool,
-    /// Facts that each CPU keeps between two looks at the log ([`Dispatching::drain`]); more are lost and counted. Default 65,536.
+    /// Facts that each CPU keeps between two looks at the log ([`Dispatching::drain`]); more are lost and counted. From 2 to 2^24, the
+    /// nearest of which holds otherwise. Default 65,536.
     pub records: usize,
 }
 
@@ -147,11 +148,13 @@ impl Dispatcher {
     /// [`Job::must_stop`]. A panic in it is caught and counted; its next job is called as ever.
     ///
     /// # Errors
-    /// The plan has no such operation.
+    /// The plan has no such operation, or it has code already.
     pub fn on(mut self, name: &str, handler: impl FnMut(&Job<'_>) + Send + 'static) -> Result<Dispatcher, StartError> {
         let row = self.plan.rows.iter().find(|row| row.name == name);
         let task = row.ok_or_else(|| StartError::Unknown(name.to_owned()))?.task;
-        self.handlers.insert(task, Box::new(handler));
+        if self.handlers.insert(task, Box::new(handler)).is_some() {
+            return Err(StartError::Doubled(name.to_owned()));
+        }
         Ok(self)
     }
 
