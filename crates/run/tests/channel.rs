@@ -256,3 +256,51 @@ fn nobody_pushes_any_more_once_a_channel_is_disconnected() {
     dispatching.stop(&mut NullSink).unwrap();
     check(&one);
 }
+
+/// Jobs of all operations have the same numbers: a handler that is given to the wrong one must not take the events of the right one's.
+#[test]
+fn a_handler_that_is_given_to_another_operation_is_given_no_events_and_that_is_counted() {
+    let _alone = alone();
+    let plan = plan(&Operations::new("mixed up").with(sporadic("depth")).with(sporadic("other")), Builtin::Muf);
+    let channel = Channel::new(Options::default());
+    let depth = channel.subscribe(&plan, "depth", Pattern::ANY).unwrap();
+    let seen = Arc::new(AtomicU64::new(0));
+    let told = seen.clone();
+    let wrong = depth.handler(move |_, _| {
+        told.fetch_add(1, Ordering::SeqCst);
+    });
+    let built = Dispatcher::new(plan).on("depth", |_| ()).unwrap().on("other", wrong).unwrap();
+    let Some(dispatching) = started(built) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    let supplier = channel.supplier(1);
+    assert_eq!(supplier.push(1, b"").unwrap().taken, 1);
+    let ended = |name: &str| dispatching.counts().iter().any(|(other, counts)| other == name && counts.completed == 1);
+    until(|| ended("depth"));
+    dispatching.operation("other").unwrap().push().unwrap();
+    until(|| ended("other"));
+    assert_eq!((seen.load(Ordering::SeqCst), depth.misplaced()), (0, 1));
+    // That the first was not handled is found with the next.
+    assert_eq!(supplier.push(1, b"").unwrap().taken, 1);
+    assert_eq!((depth.counts().handled, depth.counts().omitted), (0, 1));
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+}
+
+#[test]
+fn a_dispatcher_gives_a_subscription_its_own_operation() {
+    let _alone = alone();
+    let plan = plan(&Operations::new("own").with(sporadic("depth")).with(sporadic("other")), Builtin::Muf);
+    let channel = Channel::new(Options::default());
+    let depth = channel.subscribe(&plan, "depth", Pattern::ANY).unwrap();
+    let built = Dispatcher::new(plan).on_events(&depth, |_, _| ()).unwrap().on("other", |_| ()).unwrap();
+    let Some(dispatching) = started(built) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    assert_eq!(channel.supplier(1).push(1, b"").unwrap().taken, 1);
+    until(|| depth.counts().handled == 1);
+    // A job that somebody else pushed has no events, and is its own all the same.
+    dispatching.operation("depth").unwrap().push().unwrap();
+    until(|| dispatching.counts()[0].1.completed == 2);
+    assert_eq!(depth.misplaced(), 0);
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+}

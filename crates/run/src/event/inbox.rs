@@ -11,7 +11,7 @@ use super::fanout::Wakes;
 use super::filter::{Correlator, Head};
 use super::quality::{Asked, Keep, Quality};
 use crate::bits::ones;
-use crate::dispatch::{Handle, Job, PushError};
+use crate::dispatch::{Dispatcher, Handle, Job, PushError, StartError};
 use crate::sync::{AtomicU64, PiMutex};
 
 /// The type of the event that stands for a [`Filter::Timeout`](super::Filter::Timeout) or a [`Filter::Silence`](super::Filter::Silence); no supplier has it.
@@ -132,6 +132,7 @@ struct Tally {
     late: Figure,
     expired: Figure,
     omitted: Figure,
+    misplaced: Figure,
 }
 
 /// And what who offers events counts, under the lock.
@@ -227,12 +228,12 @@ struct Slot {
 
 const RUNS: u64 = u64::MAX;
 
-/// Bits of a key that tell the job; those above tell its dispatcher.
+/// Bits of a key that tell the job; those above tell its operation.
 const JOB_BITS: u32 = 48;
 
-/// A job of a dispatcher: neither zero nor [`RUNS`]. A later dispatcher's jobs have the same numbers, and other keys.
-const fn key(dispatching: u64, number: u64) -> u64 {
-    dispatching << JOB_BITS | (number + 1) & ((1 << JOB_BITS) - 1)
+/// A job: neither zero nor [`RUNS`]. Those of other operations, and of a later dispatcher, have the same numbers, and other keys.
+const fn key(operation: u64, number: u64) -> u64 {
+    operation << JOB_BITS | (number + 1) & ((1 << JOB_BITS) - 1)
 }
 
 /// Whether a job that waits in a slot can no longer be handled: it is before this one, or another dispatcher's.
@@ -313,7 +314,7 @@ impl Inbox {
             count(&self.tally.omitted);
         }
         let oldest = handle.oldest().unwrap_or_default();
-        self.forget(|job| is_gone(job, key(handle.dispatching(), oldest)));
+        self.forget(|job| is_gone(job, key(handle.operation(), oldest)));
     }
 
     /// When time itself may be what it waits for.
@@ -460,8 +461,8 @@ impl Inbox {
         let (at, slot) = self.take_slot(handle).ok_or(PushError::Full)?;
         set.put(&mut slot.events.lock());
         let named = |number: u64, oldest: u64| {
-            slot.job.store(key(handle.dispatching(), number), Ordering::Release);
-            self.forget(|job| is_gone(job, key(handle.dispatching(), oldest)));
+            slot.job.store(key(handle.operation(), number), Ordering::Release);
+            self.forget(|job| is_gone(job, key(handle.operation(), oldest)));
         };
         let pushed = wakes.push(handle, named);
         if pushed.is_err() {
@@ -472,7 +473,7 @@ impl Inbox {
 
     /// Gives the newest job that waits these events in the place of its own; whether there was one. What its handler has already it keeps, and nobody waits for that.
     fn replace(&self, set: Set<'_>, handle: &Handle) -> bool {
-        let oldest = key(handle.dispatching(), handle.oldest().unwrap_or_default());
+        let oldest = key(handle.operation(), handle.oldest().unwrap_or_default());
         self.forget(|job| is_gone(job, oldest));
         let waits = |slot: &Slot| Some(slot.job.load(Ordering::Acquire)).filter(|job| *job != 0 && *job != RUNS);
         let newest = self.taken().filter_map(|(at, slot)| Some((waits(slot)?, at))).max();
@@ -495,7 +496,7 @@ impl Inbox {
             Some((at, self.slots.get(at)?))
         };
         take().or_else(|| {
-            let oldest = key(handle.dispatching(), handle.oldest().unwrap_or_default());
+            let oldest = key(handle.operation(), handle.oldest().unwrap_or_default());
             self.forget(|job| is_gone(job, oldest));
             take()
         })
@@ -537,7 +538,7 @@ impl Inbox {
 
     /// Calls the handler with the events of its job.
     fn handle(&self, job: &Job<'_>, handler: &mut impl FnMut(&Delivery<'_>, &Job<'_>)) {
-        let own = key(job.dispatching(), job.number());
+        let own = key(job.operation(), job.number());
         let mut found = None;
         for (at, slot) in self.taken() {
             let waits = slot.job.load(Ordering::Acquire);
@@ -545,11 +546,11 @@ impl Inbox {
                 let is_mine = slot.job.compare_exchange(own, RUNS, Ordering::AcqRel, Ordering::Acquire).is_ok();
                 found = is_mine.then_some((at, slot));
             } else if waits != 0 && waits >> JOB_BITS == own >> JOB_BITS && waits < own {
-                // Its dispatcher's: another one may have taken its place.
+                // Its operation's: another dispatcher may have taken its place.
                 self.omit(at, slot, waits);
             }
         }
-        let Some((at, slot)) = found else { return };
+        let Some((at, slot)) = found else { return self.find_none(job) };
         // From here on it is this job's alone, a panic of the handler included.
         let _release = Release { inbox: self, at };
         let events = slot.events.lock();
@@ -567,9 +568,17 @@ impl Inbox {
         }
     }
 
+    /// No events wait for a job: it was pushed by somebody else, or its operation is not the one that subscribed.
+    #[cold]
+    fn find_none(&self, job: &Job<'_>) {
+        if job.name() != self.operation {
+            count(&self.tally.misplaced);
+        }
+    }
+
     fn counts(&self) -> Counts {
         let load = |tally: &Figure| tally.load(Ordering::Acquire);
-        let Tally { handled, late, expired, omitted } = &self.tally;
+        let Tally { handled, late, expired, omitted, .. } = &self.tally;
         // In this order: no more are handled than were complete, and no more were late than are handled.
         let late = load(late);
         let (handled, expired, omitted) = (load(handled), load(expired), load(omitted));
@@ -597,6 +606,20 @@ impl Drop for Release<'_> {
     }
 }
 
+impl Dispatcher {
+    /// The code of the operation that has subscribed, called with the events of each job. It runs as one given by [`Dispatcher::on`] does.
+    ///
+    /// # Errors
+    /// The plan has no such operation.
+    pub fn on_events(
+        self,
+        subscription: &Subscription,
+        handler: impl FnMut(&Delivery<'_>, &Job<'_>) + Send + 'static,
+    ) -> Result<Dispatcher, StartError> {
+        self.on(subscription.operation(), subscription.handler(handler))
+    }
+}
+
 /// An operation's subscription; a copy is the same one.
 #[derive(Clone)]
 pub struct Subscription {
@@ -605,7 +628,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The handler to give to the operation ([`Dispatcher::on`](crate::dispatch::Dispatcher::on)): it calls yours with the events of each job.
+    /// The handler to give to the operation ([`Dispatcher::on`](crate::dispatch::Dispatcher::on)): it calls yours with the events of each job. Given to another operation it calls yours
+    /// for none of its jobs, and they are counted ([`Subscription::misplaced`]). [`Dispatcher::on_events`](crate::dispatch::Dispatcher::on_events) cannot be wrong about that.
     pub fn handler(
         &self,
         mut handler: impl FnMut(&Delivery<'_>, &Job<'_>) + Send + 'static,
@@ -625,6 +649,13 @@ impl Subscription {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.inbox.counts()
+    }
+
+    /// Jobs of other operations that its handler was called for: a defect of the program, which has given it to the wrong one. They were given no events, and those that wait for the
+    /// right operation's jobs are omitted ([`Counts::omitted`]).
+    #[must_use]
+    pub fn misplaced(&self) -> u64 {
+        self.inbox.tally.misplaced.load(Ordering::Acquire)
     }
 
     /// Events pass it by until it is resumed; what it has of a group is forgotten then. What is complete stays.

@@ -39,7 +39,7 @@ impl World {
             Box::new(move |job| {
                 let mut note = |delivery: &Delivery<'_>, job: &Job<'_>| {
                     let head = delivery.first().head;
-                    given.lock().unwrap().push((job.dispatching(), head.source, head.number));
+                    given.lock().unwrap().push((job.operation(), head.source, head.number));
                 };
                 inbox.handle(job, &mut note);
                 *calls.0.lock().unwrap() += 1;
@@ -137,7 +137,7 @@ fn a_later_dispatcher_is_given_nothing_of_a_former_one(keep: Keep) {
     stopper.join().unwrap();
     server.join().unwrap();
     assert_eq!(connector.join().unwrap(), Offered::Taken);
-    let (given, own) = (world.given.clone(), second.handle.dispatching());
+    let (given, own) = (world.given.clone(), second.handle.operation());
     let has_own = || given.lock().unwrap().iter().any(|row| row.0 == own);
     let (calls, called) = (&world.calls.0, &world.calls.1);
     let mut count = calls.lock().unwrap();

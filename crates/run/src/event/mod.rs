@@ -21,11 +21,11 @@
 //! let steer = channel.subscribe(&plan, "steer", Pattern::kind(TRACK))?;
 //! let show = channel.subscribe(&plan, "show", Pattern::ANY)?;
 //! let dispatching = Dispatcher::new(plan)
-//!     .on("steer", steer.handler(|delivery, job| {
+//!     .on_events(&steer, |delivery, job| {
 //!         let event = delivery.first();
 //!         println!("{:?} from {}, {} left", event.payload, event.head.source, job.time_left());
-//!     }))?
-//!     .on("show", show.handler(|_, _| ()))?
+//!     })?
+//!     .on_events(&show, |_, _| ())?
 //!     .start()?;
 //! let connected = channel.connect(&dispatching)?;
 //! let radar = channel.supplier(7);
