@@ -32,7 +32,7 @@ use takt_model::Span;
 use thiserror::Error;
 use tokio::sync::oneshot::{self, Sender};
 
-use crate::dispatch::{Dispatcher, Dispatching, Handle, IDLE_MAX, Job, PushError, StartError};
+use crate::dispatch::{BACKLOG_MAX, Dispatcher, Dispatching, Handle, IDLE_MAX, Job, PushError, StartError};
 use crate::start::STACK_BYTES;
 use crate::sync::{self, Word, rouse};
 
@@ -69,6 +69,19 @@ pub enum BridgeError {
     /// No such operation.
     #[error("the dispatcher has no operation \"{0}\"")]
     Unknown(String),
+    /// Nobody can ask it: there is no push.
+    #[error("operation \"{0}\" is released by a timer or by the end of others; one that is asked is to be sporadic")]
+    NotPushed(String),
+    /// Room for more questions than a backlog can have.
+    #[error(
+        "the requests to \"{operation}\" are for a backlog of {backlog}; {BACKLOG_MAX} is the greatest (Requests::new)"
+    )]
+    Backlog {
+        /// Of which operation.
+        operation: String,
+        /// For what they are.
+        backlog: u32,
+    },
     /// No thread could be had.
     #[error("the bridge's thread could not be started: {0}")]
     Thread(String),
@@ -140,7 +153,7 @@ impl<Q, A> Inner<Q, A> {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
-    /// To a sporadic operation with this backlog, which nobody else pushes.
+    /// To a sporadic operation with this backlog (65,536 at most), which nobody else pushes.
     #[must_use]
     pub fn new(operation: &str, backlog: u32) -> Self {
         let operation = operation.to_owned();
@@ -172,7 +185,7 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
     /// Questions are asked of this dispatcher from now on, until the value that is returned is dropped.
     ///
     /// # Errors
-    /// It has no such operation, or no thread could be had.
+    /// It has no such operation, or one that is not sporadic; the requests are for too great a backlog; or no thread could be had.
     pub fn connect(&self, dispatching: &Dispatching) -> Result<Bridge, BridgeError> {
         let operation = || self.inner.operation.clone();
         self.inner.part_from(None);
@@ -181,7 +194,15 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
             return Err(BridgeError::Twice(operation()));
         }
         let handle = dispatching.operation(&self.inner.operation).ok_or_else(|| BridgeError::Unknown(operation()))?;
-        let slots = self.inner.backlog.saturating_add(SPARE);
+        let plan = dispatching.plan();
+        if plan.rows.iter().any(|row| row.name == self.inner.operation && !plan.is_pushed(row)) {
+            return Err(BridgeError::NotPushed(operation()));
+        }
+        let backlog = self.inner.backlog;
+        if backlog > BACKLOG_MAX {
+            return Err(BridgeError::Backlog { operation: operation(), backlog });
+        }
+        let slots = backlog.saturating_add(SPARE);
         let link = Arc::new(Link {
             handle,
             slots: (0..slots).map(|_| PiMutex::new(Slot::Free)).collect(),

@@ -304,3 +304,41 @@ fn a_dispatcher_gives_a_subscription_its_own_operation() {
     drop(connected);
     dispatching.stop(&mut NullSink).unwrap();
 }
+
+/// A dispatcher may have another plan than operations subscribed with; names that agree are not enough.
+#[test]
+fn a_plan_that_agrees_in_names_alone_is_refused() {
+    let _alone = alone();
+    let of = |operation: Operation| plan(&Operations::new("named alike").with(operation), Builtin::Muf);
+    let subscribed = of(sporadic("one").backlog(4));
+    let channel = Channel::new(Options::default());
+    let latest = Quality { keep: Keep::Latest, ..Pattern::ANY.into() };
+    let subscription = channel.subscribe(&subscribed, "one", latest.clone()).unwrap();
+    let refused = |operation: Operation| {
+        let dispatching = started(Dispatcher::new(of(operation)).on_events(&subscription, |_, _| ()).unwrap())?;
+        let refused = channel.connect(&dispatching).err().map(|error| error.to_string()).unwrap_or_default();
+        dispatching.stop(&mut NullSink).unwrap();
+        Some(refused)
+    };
+    let advice = "in the dispatcher's plan; it subscribed with another one: subscribe with the plan that is dispatched";
+    let Some(timer) = refused(Operation::periodic("one", Span::from_s(1)).wcet(Span::from_ns(1))) else { return };
+    let released = "operation \"one\" is released by a timer or by the end of others; a consumer is to be sporadic";
+    assert_eq!(timer, format!("{released}, {advice}"));
+    assert_eq!(
+        refused(sporadic("one").backlog(5)).unwrap(),
+        "operation \"one\" has a backlog of 5 in the dispatcher's plan, and subscribed with one that gives it 4: subscribe with the plan that is dispatched"
+    );
+    assert_eq!(
+        refused(sporadic("one").backlog(57)).unwrap(),
+        format!("operation \"one\" has a backlog of 57; a consumer has at most 56, {advice}")
+    );
+    let alone =
+        "operation \"one\" has a backlog of 1; a consumer that keeps the latest events (Keep::Latest) has 2 at least";
+    assert_eq!(refused(sporadic("one").backlog(1)).unwrap(), format!("{alone}, {advice}"));
+    // Fewer are room enough, and what it asks for goes by the plan that is dispatched from then on.
+    assert_eq!(refused(sporadic("one").backlog(3)).unwrap(), "");
+    subscription.reconnect(Pattern::ANY).unwrap();
+    assert_eq!(refused(sporadic("one").backlog(1)).unwrap(), "");
+    let still = subscription.reconnect(latest).err().map(|error| error.to_string()).unwrap_or_default();
+    assert_eq!(still, alone);
+}

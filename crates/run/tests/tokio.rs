@@ -387,3 +387,23 @@ fn a_handler_that_is_given_to_another_operation_answers_nothing_and_that_is_coun
     drop(bridge);
     dispatching.stop(&mut NullSink).unwrap();
 }
+
+#[test]
+fn requests_that_nobody_could_answer_are_refused() {
+    let _alone = alone();
+    let timer = Operation::periodic("timer", Span::from_s(1)).wcet(Span::from_ns(1));
+    let Some(dispatching) = started_with(timer, false, |_| ()) else { return };
+    let refused = |backlog| Requests::<u32, u32>::new("timer", backlog).connect(&dispatching).err().unwrap();
+    assert_eq!(
+        refused(4).to_string(),
+        "operation \"timer\" is released by a timer or by the end of others; one that is asked is to be sporadic"
+    );
+    dispatching.stop(&mut NullSink).unwrap();
+    let dispatching = started_with(operation("many", 4), false, |_| ()).unwrap();
+    let refused = Requests::<u32, u32>::new("many", u32::MAX).connect(&dispatching).err().unwrap();
+    assert_eq!(
+        refused.to_string(),
+        "the requests to \"many\" are for a backlog of 4294967295; 65536 is the greatest (Requests::new)"
+    );
+    dispatching.stop(&mut NullSink).unwrap();
+}

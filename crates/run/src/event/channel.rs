@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak, mpsc};
 use std::thread::JoinHandle;
 
 use takt_linux::{Class, ClassGuard, Epoch, PiMutex, clock, sched};
-use takt_model::{Arrival, Span, Time};
+use takt_model::{Span, Time};
 
 use super::carrier::{Inlet, Out, Outlet};
 use super::error::{ConnectError, EventError, SubscribeError};
@@ -308,19 +308,10 @@ impl Channel {
         quality: impl Into<Quality>,
     ) -> Result<Subscription, SubscribeError> {
         let quality = quality.into();
-        let row = plan.rows.iter().find(|row| row.name == operation);
-        let row = row.ok_or_else(|| SubscribeError::Unknown(operation.to_owned()))?;
-        let task = plan.system.tasks.get(row.task.index());
-        if task.is_none_or(|task| task.arrival != Arrival::Sporadic || !task.after.is_empty()) {
-            return Err(SubscribeError::NotPushed(operation.to_owned()));
-        }
-        let most = SLOTS_MAX - SPARE;
-        if row.backlog > most {
-            return Err(SubscribeError::Backlog { operation: operation.to_owned(), backlog: row.backlog, most });
-        }
+        let backlog = backlog_of(plan, operation)?;
         let options = &self.inner.options;
-        checked(operation, &quality, row.backlog, options.events_max)?;
-        let inbox = Arc::new(Inbox::new(operation, &quality, row.backlog, options.payload_max, options.events_max));
+        checked(operation, &quality, backlog, options.events_max)?;
+        let inbox = Arc::new(Inbox::new(operation, &quality, backlog, options.payload_max, options.events_max));
         let connecting = self.inner.connecting.lock();
         if self.inner.live.lock().is_some() {
             return Err(SubscribeError::Connected);
@@ -339,7 +330,7 @@ impl Channel {
     /// Delivers from now on to the operations of a dispatcher, until the value that is returned is dropped.
     ///
     /// # Errors
-    /// The dispatcher does not have the operations, or the thread of timeouts was refused.
+    /// The dispatcher does not have the operations, or has them as others than they subscribed as; or the thread of timeouts was refused.
     pub fn connect(&self, dispatching: &Dispatching) -> Result<Connected, ConnectError> {
         self.start(dispatching, |_| Ok(Vec::new()))
     }
@@ -366,14 +357,21 @@ impl Channel {
         if self.inner.live.lock().is_some() {
             return Err(ConnectError::Twice);
         }
-        let lanes = lanes(self.inner.inboxes.lock().len())?;
-        let consumer = |inbox: &Arc<Inbox>| match dispatching.operation(&inbox.operation) {
-            Some(_) if !inbox.has_handler() => Err(ConnectError::NoHandler(inbox.operation.clone())),
-            Some(handle) => Ok((inbox.clone(), handle)),
-            None => Err(ConnectError::Unknown(inbox.operation.clone())),
+        let consumer = |inbox: &Arc<Inbox>| {
+            let operation = || inbox.operation.clone();
+            let handle = dispatching.operation(&inbox.operation).ok_or_else(|| ConnectError::Unknown(operation()))?;
+            if !inbox.has_handler() {
+                return Err(ConnectError::NoHandler(operation()));
+            }
+            // It may have another plan than the operation subscribed with.
+            let backlog = backlog_of(dispatching.plan(), &inbox.operation).map_err(ConnectError::Plan)?;
+            inbox.suits(backlog)?;
+            Ok(((inbox.clone(), handle), backlog))
         };
-        let consumers: Vec<(Arc<Inbox>, Handle)> =
-            self.inner.inboxes.lock().iter().map(consumer).collect::<Result<_, _>>()?;
+        let inboxes = self.inner.inboxes.lock().clone();
+        let consumers: Vec<((Arc<Inbox>, Handle), u32)> = inboxes.iter().map(consumer).collect::<Result<_, _>>()?;
+        let (consumers, backlogs): (Vec<(Arc<Inbox>, Handle)>, Vec<u32>) = consumers.into_iter().unzip();
+        let lanes = lanes(consumers.len())?;
         let outlets = self.inner.outlets.lock().iter().filter_map(Weak::upgrade).collect();
         let clock = dispatching.epoch();
         let names: Vec<&str> = consumers.iter().map(|(inbox, _)| inbox.operation.as_str()).collect();
@@ -395,8 +393,8 @@ impl Channel {
         let threads = threads(&live, dispatching)?;
         // From here on nothing is refused: a connection that does not come to be leaves no trace.
         let now = clock.now();
-        for (inbox, handle) in &live.consumers {
-            inbox.begin(handle, now);
+        for ((inbox, handle), backlog) in live.consumers.iter().zip(backlogs) {
+            inbox.begin(handle, backlog, now);
         }
         if self.inner.dispatching.swap(live.dispatching, Ordering::Relaxed) != live.dispatching {
             // Its times are from another zero.
@@ -466,6 +464,20 @@ impl Channel {
     }
 }
 
+/// The backlog of an operation that can consume by a plan.
+fn backlog_of(plan: &Plan, operation: &str) -> Result<u32, SubscribeError> {
+    let row = plan.rows.iter().find(|row| row.name == operation);
+    let row = row.ok_or_else(|| SubscribeError::Unknown(operation.to_owned()))?;
+    if !plan.is_pushed(row) {
+        return Err(SubscribeError::NotPushed(operation.to_owned()));
+    }
+    let (backlog, most) = (row.backlog, SLOTS_MAX - SPARE);
+    if backlog > most {
+        return Err(SubscribeError::Backlog { operation: operation.to_owned(), backlog, most });
+    }
+    Ok(backlog)
+}
+
 /// Whether an operation with this backlog can ask for that.
 pub(super) fn checked(
     operation: &str,
@@ -473,15 +485,20 @@ pub(super) fn checked(
     backlog: u32,
     events_max: usize,
 ) -> Result<(), SubscribeError> {
-    let (operation, wanted) = (operation.to_owned(), quality.filter.leaves());
+    let wanted = quality.filter.leaves();
     if let Some(wrong) = quality.filter.wrong() {
-        return Err(SubscribeError::Filter { operation, wrong });
+        return Err(SubscribeError::Filter { operation: operation.to_owned(), wrong });
     }
     if wanted > events_max {
-        return Err(SubscribeError::Room { operation, wanted, there: events_max });
+        return Err(SubscribeError::Room { operation: operation.to_owned(), wanted, there: events_max });
     }
-    if quality.keep == Keep::Latest && backlog < 2 {
-        return Err(SubscribeError::Alone(operation));
+    can_keep(operation, quality.keep, backlog)
+}
+
+/// Whether an operation with this backlog has room for what is to be kept.
+pub(super) fn can_keep(operation: &str, keep: Keep, backlog: u32) -> Result<(), SubscribeError> {
+    if keep == Keep::Latest && backlog < 2 {
+        return Err(SubscribeError::Alone(operation.to_owned()));
     }
     Ok(())
 }

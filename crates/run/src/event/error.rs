@@ -63,9 +63,26 @@ pub enum ConnectError {
     /// It has been before.
     #[error("the channel is connected already")]
     Twice,
-    /// The dispatcher has another plan than the operations subscribed with.
+    /// The dispatcher has another plan than the operations subscribed with, which lacks one of them.
     #[error("the dispatcher has no operation \"{0}\", which has subscribed")]
     Unknown(String),
+    /// The same, and one of them is an operation there that cannot consume, or not so.
+    #[error(
+        "{0}, in the dispatcher's plan; it subscribed with another one: subscribe with the plan that is dispatched"
+    )]
+    Plan(#[source] SubscribeError),
+    /// The same, and more jobs may wait there than the subscription has room for.
+    #[error(
+        "operation \"{operation}\" has a backlog of {backlog} in the dispatcher's plan, and subscribed with one that gives it {room}: subscribe with the plan that is dispatched"
+    )]
+    Backlog {
+        /// Whose.
+        operation: String,
+        /// What it has there.
+        backlog: u32,
+        /// What it had.
+        room: u32,
+    },
     /// An operation whose jobs would have nobody to give their events to.
     #[error(
         "operation \"{0}\" has subscribed, and no handler was made of its subscription: give the dispatcher Subscription::handler(..) for it"

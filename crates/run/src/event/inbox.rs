@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use takt_model::{Span, Time};
 
-use super::channel::{Change, Inner, checked};
-use super::error::SubscribeError;
+use super::channel::{Change, Inner, can_keep, checked};
+use super::error::{ConnectError, SubscribeError};
 use super::fanout::Wakes;
 use super::filter::{Correlator, Head};
 use super::quality::{Asked, Keep, Quality};
@@ -155,6 +155,8 @@ struct State {
     /// By leaf.
     kept: Vec<Stored>,
     suspended: bool,
+    /// Its operation's in the plan of the last dispatcher.
+    backlog: u32,
     /// Whose operation it waits for, and the time of that dispatcher that was looked at last.
     dispatching: u64,
     last: Time,
@@ -244,7 +246,8 @@ const fn is_gone(job: u64, oldest: u64) -> bool {
 pub(super) struct Inbox {
     pub(super) operation: String,
     pub(super) events_max: usize,
-    backlog: u32,
+    /// The most jobs that may wait or run: the backlog in the plan that it subscribed with.
+    room: u32,
     state: PiMutex<State>,
     slots: Vec<Slot>,
     /// Slots without a job, by bit.
@@ -283,6 +286,7 @@ impl Inbox {
             asked: Asked::of(quality),
             kept: room(),
             suspended: false,
+            backlog,
             dispatching: u64::MAX,
             last: Time::ZERO,
             early: None,
@@ -291,7 +295,7 @@ impl Inbox {
         Inbox {
             operation: operation.to_owned(),
             events_max,
-            backlog,
+            room: backlog,
             state: PiMutex::new(state),
             slots: (0..slots).map(|_| slot()).collect(),
             free: AtomicU64::new(u64::MAX >> (64 - slots)),
@@ -304,10 +308,19 @@ impl Inbox {
         self.has_handler.load(Ordering::Relaxed)
     }
 
+    /// Whether its operation may have this backlog in a dispatcher's plan.
+    pub(super) fn suits(&self, backlog: u32) -> Result<(), ConnectError> {
+        if backlog > self.room {
+            return Err(ConnectError::Backlog { operation: self.operation.clone(), backlog, room: self.room });
+        }
+        let keep = self.state.lock().asked.keep;
+        can_keep(&self.operation, keep, backlog).map_err(ConnectError::Plan)
+    }
+
     /// Begins to wait, for a dispatcher that may be another one than before: that one's jobs were omitted.
-    pub(super) fn begin(&self, handle: &Handle, now: Time) {
+    pub(super) fn begin(&self, handle: &Handle, backlog: u32, now: Time) {
         let mut state = self.state.lock();
-        (state.dispatching, state.last) = (handle.dispatching(), now);
+        (state.dispatching, state.backlog, state.last) = (handle.dispatching(), backlog, now);
         state.correlator.restart(now);
         if state.early.is_some_and(|early| early.dispatching != handle.dispatching()) {
             state.early = None;
@@ -681,7 +694,8 @@ impl Subscription {
     /// The filter is wrong, or waits for more events than there is room for; or there is no room to keep the latest.
     pub fn reconnect(&self, quality: impl Into<Quality>) -> Result<(), SubscribeError> {
         let (inbox, quality) = (&self.inbox, quality.into());
-        checked(&inbox.operation, &quality, inbox.backlog, inbox.events_max)?;
+        let backlog = inbox.state.lock().backlog;
+        checked(&inbox.operation, &quality, backlog, inbox.events_max)?;
         let mut correlator = Correlator::new(&quality.filter, Time::ZERO);
         let mut state = inbox.state.lock();
         correlator.restart(self.now(&mut state));
