@@ -660,7 +660,7 @@ uint64_t takt_job_time_left_ns(const takt_job *job);
 bool takt_job_must_stop(const takt_job *job);
 
 // A channel for payloads of up to `payload_max` bytes (64 KiB at most), groups of up to `events_max` events (64 at most), and a history of so many. Zero: 256 bytes, 8 events, none. A
-// subscription takes room for the groups of up to 64 jobs; that and the history may take 64 MiB together.
+// subscription takes room for the groups of up to 64 jobs; that and the history may take 64 MiB together, with some 90 bytes of each event's own.
 // `into` may be written.
 takt_status takt_channel_new(size_t payload_max,
                              size_t events_max,

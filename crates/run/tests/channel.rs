@@ -13,7 +13,8 @@ use takt_log::NullSink;
 use takt_model::{Builtin, Span};
 use takt_run::dispatch::{Dispatcher, Dispatching, Job, Operation, Operations};
 use takt_run::event::{
-    Change, Channel, ConnectError, Filter, Keep, Level, Node, NodeError, Options, Pattern, Quality, Subscription,
+    Change, Channel, ConnectError, Filter, Full, Keep, Level, Node, NodeError, Options, OptionsError, Pattern,
+    Published, Quality, Subscription,
 };
 
 /// A dispatcher with one operation, which handles what its subscription gives it.
@@ -341,4 +342,42 @@ fn a_plan_that_agrees_in_names_alone_is_refused() {
     assert_eq!(refused(sporadic("one").backlog(1)).unwrap(), "");
     let still = subscription.reconnect(latest).err().map(|error| error.to_string()).unwrap_or_default();
     assert_eq!(still, alone);
+}
+
+#[test]
+fn a_channel_for_too_much_is_refused_by_whatever_would_take_the_room() {
+    let plan = plan(&Operations::new("huge").with(sporadic("one")), Builtin::Muf);
+    let default = Options::default();
+    let said = |options: Options| {
+        let channel = Channel::new(options);
+        let subscribed = channel.subscribe(&plan, "one", Pattern::ANY).err().map(|error| error.to_string());
+        let outlet = channel.outlet(&[Pattern::ANY], 1, Full::Newest).err().map(|error| error.to_string());
+        let published = Published::new(&channel, 1, 1, &[1]).err().map(|error| error.to_string());
+        assert!(subscribed == outlet && outlet == published);
+        subscribed.unwrap_or_default()
+    };
+    assert_eq!(
+        said(Options { payload_max: usize::MAX, ..default }),
+        "events of this channel have up to 18446744073709551615 bytes; 65536 are the most (Options::payload_max)"
+    );
+    assert_eq!(
+        said(Options { events_max: 65, ..default }),
+        "filters of this channel wait for up to 65 events; 64 are the most (Options::events_max)"
+    );
+    let history = "a history of 18446744073709551615 events, and groups of 8 for 64 jobs, of 256 bytes each take more than 67108864 bytes";
+    let options = Options { history: usize::MAX, ..default };
+    assert!(said(options).starts_with(history), "{}", said(options));
+    assert!(
+        !said(Options { payload_max: 0, history: usize::MAX, ..default }).is_empty(),
+        "an event has bytes of its own"
+    );
+    assert_eq!(said(Options { payload_max: 65_536, history: 1, ..default }), "");
+    let _alone = alone();
+    let Some(dispatching) = idle() else { return };
+    let refused = Channel::new(options).connect(&dispatching).err().unwrap();
+    assert!(matches!(refused, ConnectError::Options(OptionsError::Room { .. })), "{refused}");
+    let node = Node { nodes_max: usize::MAX, ..Node::new(1) };
+    let refused = Channel::new(default).connect_as(&node, &dispatching).err().unwrap();
+    assert!(matches!(refused, ConnectError::Node(NodeError::Nodes(usize::MAX))), "{refused}");
+    dispatching.stop(&mut NullSink).unwrap();
 }

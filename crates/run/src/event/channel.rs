@@ -8,9 +8,9 @@ use takt_linux::{Class, ClassGuard, Epoch, PiMutex, clock, sched};
 use takt_model::{Span, Time};
 
 use super::carrier::{Inlet, Out, Outlet};
-use super::error::{ConnectError, EventError, SubscribeError};
+use super::error::{ConnectError, EventError, OptionsError, SubscribeError};
 use super::fanout::{Order, Target, Wakes};
-use super::filter::{Head, Pattern};
+use super::filter::{Head, LEAVES_MAX, Pattern};
 use super::inbox::{Event, Inbox, Offered, RESERVED, SLOTS_MAX, SPARE, Stored, Subscription};
 use super::lane::Lane;
 use super::node::{Full, Node, Traffic};
@@ -21,19 +21,47 @@ use crate::start::{GRACE, READY_MAX, STACK_BYTES};
 use crate::sync::{self, Word, rouse};
 
 /// What a channel has room for.
+///
+/// A subscription takes room for the groups of events of 64 jobs. That and the history may take [`ROOM_BYTES_MAX`] together, with some 90 bytes of each event's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The longest payload in bytes. Default 256.
+    /// The longest payload in bytes, [`PAYLOAD_MAX`] at most. Default 256.
     pub payload_max: usize,
-    /// The most events that one filter waits for at once. Default 8.
+    /// The most events that one filter waits for at once, [`LEAVES_MAX`](super::LEAVES_MAX) at most. Default 8.
     pub events_max: usize,
     /// How many events the channel remembers. Default none.
     pub history: usize,
 }
 
+/// The longest payload that a channel can have, in bytes. A datagram takes a little less ([`wire::PAYLOAD_MAX`](super::wire::PAYLOAD_MAX)).
+pub const PAYLOAD_MAX: usize = 1 << 16;
+/// Bytes of events that a channel's [`Options`] may ask for at most, and the queues of a [`Node`], and the buffers of a socket.
+pub const ROOM_BYTES_MAX: usize = 64 << 20;
+
 impl Default for Options {
     fn default() -> Self {
         Options { payload_max: 256, events_max: 8, history: 0 }
+    }
+}
+
+impl Options {
+    /// Whether a channel can have room for that: otherwise it is refused when an operation subscribes, or the channel is connected.
+    ///
+    /// # Errors
+    /// Which of them is too much.
+    pub fn check(&self) -> Result<(), OptionsError> {
+        let Options { payload_max, events_max, history } = *self;
+        if payload_max > PAYLOAD_MAX {
+            return Err(OptionsError::Payload(payload_max));
+        }
+        if events_max > LEAVES_MAX {
+            return Err(OptionsError::Events(events_max));
+        }
+        let events = events_max.saturating_mul(SLOTS_MAX as usize).saturating_add(history);
+        if events.saturating_mul(Stored::bytes(payload_max)) > ROOM_BYTES_MAX {
+            return Err(OptionsError::Room { payload_max, events_max, history });
+        }
+        Ok(())
     }
 }
 
@@ -280,7 +308,9 @@ impl Channel {
     /// Without subscriptions.
     #[must_use]
     pub fn new(options: Options) -> Channel {
-        let events = vec![Stored::room(options.payload_max); options.history];
+        // What is too much is refused later, by calls that can say so.
+        let room = || vec![Stored::room(options.payload_max); options.history];
+        let events = if options.check().is_ok() { room() } else { Vec::new() };
         let history = Arc::new(PiMutex::new(History { events, next: 0, count: 0 }));
         Channel {
             inner: Arc::new(Inner {
@@ -300,7 +330,7 @@ impl Channel {
     /// A sporadic operation of a plan waits for what the quality of service says: a [`Filter`](super::Filter), a [`Pattern`] or more. To be called before the channel is connected.
     ///
     /// # Errors
-    /// The operation cannot consume, or not so.
+    /// The operation cannot consume, or not so; or the channel's options are too much.
     pub fn subscribe(
         &self,
         plan: &Plan,
@@ -310,6 +340,7 @@ impl Channel {
         let quality = quality.into();
         let backlog = backlog_of(plan, operation)?;
         let options = &self.inner.options;
+        options.check()?;
         checked(operation, &quality, backlog, options.events_max)?;
         let inbox = Arc::new(Inbox::new(operation, &quality, backlog, options.payload_max, options.events_max));
         let connecting = self.inner.connecting.lock();
@@ -330,7 +361,7 @@ impl Channel {
     /// Delivers from now on to the operations of a dispatcher, until the value that is returned is dropped.
     ///
     /// # Errors
-    /// The dispatcher does not have the operations, or has them as others than they subscribed as; or the thread of timeouts was refused.
+    /// The channel's options are too much; the dispatcher does not have the operations, or has them as others than they subscribed as; or the thread of timeouts was refused.
     pub fn connect(&self, dispatching: &Dispatching) -> Result<Connected, ConnectError> {
         self.start(dispatching, |_| Ok(Vec::new()))
     }
@@ -357,6 +388,7 @@ impl Channel {
         if self.inner.live.lock().is_some() {
             return Err(ConnectError::Twice);
         }
+        self.inner.options.check()?;
         let consumer = |inbox: &Arc<Inbox>| {
             let operation = || inbox.operation.clone();
             let handle = dispatching.operation(&inbox.operation).ok_or_else(|| ConnectError::Unknown(operation()))?;
@@ -409,12 +441,13 @@ impl Channel {
     /// connected. `room` is for 1 to 65,536 events, whatever else is asked for.
     ///
     /// # Errors
-    /// The channel is connected.
+    /// The channel is connected, or its options are too much.
     pub fn outlet(&self, sends: &[Pattern], room: usize, full: Full) -> Result<Outlet, ConnectError> {
         let _connecting = self.inner.connecting.lock();
         if self.inner.live.lock().is_some() {
             return Err(ConnectError::Twice);
         }
+        self.inner.options.check()?;
         let outlet = Outlet::new(sends, room, full, self.payload_max());
         let mut outlets = self.inner.outlets.lock();
         outlets.retain(|outlet| outlet.strong_count() > 0);

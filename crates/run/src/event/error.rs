@@ -2,8 +2,35 @@
 
 use thiserror::Error;
 
+use super::channel::{PAYLOAD_MAX, ROOM_BYTES_MAX};
+use super::filter::LEAVES_MAX;
+use super::inbox::SLOTS_MAX;
 use super::node::NodeError;
 use crate::dispatch::StartError;
+
+/// Why a channel cannot have room for its [`Options`](super::Options).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// Longer payloads than there can be.
+    #[error("events of this channel have up to {0} bytes; {PAYLOAD_MAX} are the most (Options::payload_max)")]
+    Payload(usize),
+    /// Larger groups than there can be.
+    #[error("filters of this channel wait for up to {0} events; {LEAVES_MAX} are the most (Options::events_max)")]
+    Events(usize),
+    /// Too much together.
+    #[error(
+        "a history of {history} events, and groups of {events_max} for {SLOTS_MAX} jobs, of {payload_max} bytes each take more than {ROOM_BYTES_MAX} bytes (Options::history, events_max, payload_max)"
+    )]
+    Room {
+        /// The longest payload.
+        payload_max: usize,
+        /// The most events of a group.
+        events_max: usize,
+        /// How many are remembered.
+        history: usize,
+    },
+}
 
 /// Why an operation cannot subscribe, or not to that.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -52,6 +79,9 @@ pub enum SubscribeError {
         "operation \"{0}\" has a backlog of 1; a consumer that keeps the latest events (Keep::Latest) has 2 at least"
     )]
     Alone(String),
+    /// The channel cannot have so much room.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
     /// The channel delivers already.
     #[error("the channel is connected: operations subscribe before that")]
     Connected,
@@ -88,6 +118,9 @@ pub enum ConnectError {
         "operation \"{0}\" has subscribed, and no handler was made of its subscription: give the dispatcher Subscription::handler(..) for it"
     )]
     NoHandler(String),
+    /// The channel cannot have so much room.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
     /// A thread could not be had: that of timeouts, or one of a level between nodes.
     #[error(transparent)]
     Thread(#[from] StartError),

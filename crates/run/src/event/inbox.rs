@@ -59,6 +59,11 @@ impl Stored {
         Stored { head: of_time(Time::ZERO), length: 0, data: vec![0; payload_max].into_boxed_slice() }
     }
 
+    /// Bytes that it takes.
+    pub(super) const fn bytes(payload_max: usize) -> usize {
+        payload_max.saturating_add(size_of::<Stored>())
+    }
+
     /// Takes an event's place. A payload that is too long is cut: the channel has refused it before.
     pub(super) fn set(&mut self, head: &Head, payload: &[u8]) {
         self.head = *head;

@@ -55,10 +55,10 @@ pub mod wire;
 mod manual {}
 
 pub use carrier::{Inlet, Leaving, Outlet, Passed};
-pub use channel::{Change, Channel, Connected, Options, Pushed, Supplier};
-pub use error::{ConnectError, EventError, SubscribeError};
+pub use channel::{Change, Channel, Connected, Options, PAYLOAD_MAX, Pushed, ROOM_BYTES_MAX, Supplier};
+pub use error::{ConnectError, EventError, OptionsError, SubscribeError};
 pub use filter::{Bits, Correlator, DEPTH_MAX, Filter, Head, LEAVES_MAX, Pattern, TIME_MIN, Taken};
 pub use inbox::{Counts, Delivery, Event, PEER_FOUND, PEER_LOST, Subscription, TIMEOUT};
-pub use node::{Clock, Full, Level, Node, NodeError, Peer, Sending, Traffic};
+pub use node::{Clock, Full, Level, NODES_MAX, Node, NodeError, Peer, Sending, Traffic};
 pub use quality::{Keep, Quality, Terms};
 pub use replication::{Applied, Entry, Flushes, Known, Published, Replica, ReplicationError, Values, entries};
