@@ -11,6 +11,7 @@ use super::carrier::{Inlet, Out, Outlet};
 use super::error::{ConnectError, EventError, OptionsError, SubscribeError};
 use super::fanout::{Order, Target, Wakes};
 use super::filter::{Head, LEAVES_MAX, Pattern};
+use super::history::{self, History};
 use super::inbox::{Event, Inbox, Offered, RESERVED, SLOTS_MAX, SPARE, Stored, Subscription};
 use super::lane::Lane;
 use super::node::{Full, Node, Traffic};
@@ -122,13 +123,6 @@ pub(super) struct Inner {
     dispatching: AtomicU64,
     history: Arc<PiMutex<History>>,
     observers: PiMutex<Vec<Observer>>,
-}
-
-struct History {
-    events: Vec<Stored>,
-    /// Where the next one goes, and how many there have been.
-    next: usize,
-    count: usize,
 }
 
 /// A channel that is connected.
@@ -309,9 +303,8 @@ impl Channel {
     #[must_use]
     pub fn new(options: Options) -> Channel {
         // What is too much is refused later, by calls that can say so.
-        let room = || vec![Stored::room(options.payload_max); options.history];
-        let events = if options.check().is_ok() { room() } else { Vec::new() };
-        let history = Arc::new(PiMutex::new(History { events, next: 0, count: 0 }));
+        let (room, payload_max) = if options.check().is_ok() { (options.history, options.payload_max) } else { (0, 0) };
+        let history = Arc::new(PiMutex::new(History::new(room, payload_max)));
         Channel {
             inner: Arc::new(Inner {
                 options,
@@ -482,18 +475,10 @@ impl Channel {
         self.inner.observers.lock().push(Arc::new(observer));
     }
 
-    /// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first: as they were when it was called. They are copied for that, while suppliers wait.
-    pub fn history(&self, pattern: Pattern, mut show: impl FnMut(&Event<'_>)) {
-        let now = self.inner.now();
-        let copies: Vec<Stored> = {
-            let history = self.inner.history.lock();
-            let (newer, older) = history.events.split_at(history.next.min(history.events.len()));
-            let there = older.iter().chain(newer).skip(history.events.len() - history.count);
-            there.filter(|stored| pattern.has(&stored.head) && stored.head.expires >= now).cloned().collect()
-        };
-        for stored in &copies {
-            show(&Event { head: stored.head, payload: stored.payload(), leaf: 0 });
-        }
+    /// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first: as they were when it was called. They are copied for that, while suppliers wait, into room that is made
+    /// before: not for handlers.
+    pub fn history(&self, pattern: Pattern, show: impl FnMut(&Event<'_>)) {
+        history::show(&self.inner.history, self.payload_max(), pattern, self.inner.now(), show);
     }
 }
 
@@ -704,20 +689,5 @@ impl Supplier {
         let (due, expires) = (now.saturating_add(terms.deadline), now.saturating_add(terms.ttl));
         let head = Head { kind, source: self.source, number, sent: now, due, expires };
         Ok(live.push(&head, payload))
-    }
-}
-
-impl History {
-    fn forget(&mut self) {
-        (self.next, self.count) = (0, 0);
-    }
-
-    fn remember(&mut self, head: &Head, payload: &[u8]) {
-        let room = self.events.len();
-        if let Some(stored) = self.events.get_mut(self.next) {
-            stored.set(head, payload);
-            self.next = (self.next + 1) % room;
-            self.count = (self.count + 1).min(room);
-        }
     }
 }

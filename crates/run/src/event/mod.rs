@@ -40,6 +40,7 @@ mod channel;
 mod error;
 mod fanout;
 mod filter;
+mod history;
 mod inbox;
 mod lane;
 mod node;
