@@ -398,7 +398,7 @@ pub unsafe extern "C" fn takt_dispatcher_on_events(
     })
 }
 
-/// Frees what takt_channel_subscribe gave; a null pointer is no harm. The operation goes on waiting.
+/// Frees what takt_channel_subscribe gave; a null pointer is no harm. The operation goes on waiting, unless takt_channel_unsubscribe was called.
 ///
 /// # Safety
 /// It came from there, and is not used any more.
@@ -406,6 +406,25 @@ pub unsafe extern "C" fn takt_dispatcher_on_events(
 pub unsafe extern "C" fn takt_subscription_free(subscription: *mut takt_subscription) {
     // SAFETY: by this function's condition.
     unsafe { free(subscription) }
+}
+
+/// The operation waits for nothing any more, and may subscribe anew; also one without a handler, with which the channel cannot be connected. To be called while the channel is not connected. The
+/// subscription is to be freed all the same.
+///
+/// # Safety
+/// `channel` came from takt_channel_new, `subscription` from takt_channel_subscribe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_channel_unsubscribe(
+    channel: *const takt_channel,
+    subscription: *const takt_subscription,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let channel = unsafe { object(channel, "the channel") }?;
+        // SAFETY: as above.
+        let subscription = unsafe { object(subscription, "the subscription") }?;
+        channel.channel.unsubscribe(&subscription.0).map_err(Wrong::invalid)
+    })
 }
 
 /// Delivers from now on to the operations of a dispatcher that runs, until takt_channel_disconnect.
@@ -564,6 +583,8 @@ pub enum takt_change {
     Resumed = 2,
     /// It waits for something else, or with another quality of service.
     Reconnected = 3,
+    /// It is one no more.
+    Unsubscribed = 4,
 }
 
 impl takt_change {
@@ -573,6 +594,7 @@ impl takt_change {
             Change::Suspended => takt_change::Suspended,
             Change::Resumed => takt_change::Resumed,
             Change::Reconnected => takt_change::Reconnected,
+            Change::Unsubscribed => takt_change::Unsubscribed,
         }
     }
 }

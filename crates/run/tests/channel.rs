@@ -14,7 +14,7 @@ use takt_model::{Builtin, Span};
 use takt_run::dispatch::{Dispatcher, Dispatching, Job, Operation, Operations};
 use takt_run::event::{
     Change, Channel, ConnectError, Filter, Full, Keep, Level, Node, NodeError, Options, OptionsError, Pattern,
-    Published, Quality, Subscription,
+    Published, Quality, SubscribeError, Subscription,
 };
 
 /// A dispatcher with one operation, which handles what its subscription gives it.
@@ -380,4 +380,55 @@ fn a_channel_for_too_much_is_refused_by_whatever_would_take_the_room() {
     let refused = Channel::new(default).connect_as(&node, &dispatching).err().unwrap();
     assert!(matches!(refused, ConnectError::Node(NodeError::Nodes(usize::MAX))), "{refused}");
     dispatching.stop(&mut NullSink).unwrap();
+}
+
+#[test]
+fn who_unsubscribes_is_in_nobodys_way_and_may_subscribe_anew() {
+    let _alone = alone();
+    let plan = plan(&Operations::new("anew").with(sporadic("one")).with(sporadic("two")), Builtin::Muf);
+    let channel = Channel::new(Options::default());
+    let former = channel.subscribe(&plan, "one", Pattern::ANY).unwrap();
+    let two = channel.subscribe(&plan, "two", Pattern::kind(2)).unwrap();
+    let built = Dispatcher::new(plan.clone()).on("one", |_| ()).unwrap().on_events(&two, |_, _| ()).unwrap();
+    let Some(dispatching) = started(built) else { return };
+    let refused = channel.connect(&dispatching).err().unwrap();
+    assert!(matches!(&refused, ConnectError::NoHandler(name) if name == "one"), "{refused}");
+    channel.unsubscribe(&former).unwrap();
+    assert_eq!(channel.unsubscribe(&former), Err(SubscribeError::Gone("one".to_owned())));
+    assert_eq!(Channel::new(Options::default()).unsubscribe(&two), Err(SubscribeError::Gone("two".to_owned())));
+    let connected = channel.connect(&dispatching).unwrap();
+    assert_eq!(channel.supplier(1).push(2, b"").unwrap().taken, 1, "the other one still waits");
+    assert_eq!(channel.unsubscribe(&two), Err(SubscribeError::Connected));
+    until(|| two.counts().handled == 1);
+    assert_eq!(former.counts().complete, 0);
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+    let anew = channel.subscribe(&plan, "one", Pattern::kind(1)).unwrap();
+    let built = Dispatcher::new(plan).on_events(&anew, |_, _| ()).unwrap().on_events(&two, |_, _| ()).unwrap();
+    let dispatching = started(built).expect("the first could start");
+    let connected = channel.connect(&dispatching).unwrap();
+    assert_eq!(channel.supplier(1).push(1, b"").unwrap().taken, 1);
+    until(|| anew.counts().handled == 1);
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+}
+
+#[test]
+fn an_observer_is_told_of_what_happens_until_it_ends() {
+    let plan = plan(&Operations::new("watched").with(sporadic("one")), Builtin::Muf);
+    let channel = Channel::new(Options::default());
+    let seen = [(); 2].map(|()| Arc::<Mutex<Vec<Change>>>::default());
+    let observe = |seen: &Arc<Mutex<Vec<Change>>>| {
+        let told = seen.clone();
+        channel.observe(move |_, change| told.lock().unwrap().push(change))
+    };
+    let [first, second] = [&seen[0], &seen[1]].map(observe);
+    let one = channel.subscribe(&plan, "one", Pattern::ANY).unwrap();
+    first.end();
+    assert_eq!(Arc::strong_count(&seen[0]), 1, "what it held is dropped");
+    // Dropped, it stays.
+    drop(second);
+    channel.unsubscribe(&one).unwrap();
+    assert_eq!(*seen[0].lock().unwrap(), [Change::Subscribed]);
+    assert_eq!(*seen[1].lock().unwrap(), [Change::Subscribed, Change::Unsubscribed]);
 }

@@ -77,6 +77,8 @@ pub enum Change {
     Resumed,
     /// It waits for something else, or with another quality of service.
     Reconnected,
+    /// It is one no more.
+    Unsubscribed,
 }
 
 /// What a push came to.
@@ -108,6 +110,24 @@ impl Pushed {
 }
 
 type Observer = Arc<dyn Fn(&str, Change) + Send + Sync>;
+
+/// An observer of a channel, to be taken away again. Dropped, it stays.
+pub struct Observing {
+    inner: Weak<Inner>,
+    observer: Observer,
+}
+
+impl Observing {
+    /// The observer is told of no change that is made after this. A call of it that another thread has begun may go on.
+    pub fn end(self) {
+        let Some(inner) = self.inner.upgrade() else { return };
+        let mut observers = inner.observers.lock();
+        let at = observers.iter().position(|other| Arc::ptr_eq(other, &self.observer));
+        // What it holds is dropped without the lock, by whoever has it last.
+        let _own = at.map(|at| observers.remove(at));
+        drop(observers);
+    }
+}
 
 pub(super) struct Inner {
     options: Options,
@@ -351,6 +371,26 @@ impl Channel {
         Ok(Subscription { inbox, channel: Arc::downgrade(&self.inner) })
     }
 
+    /// An operation waits for nothing any more, and may subscribe anew; also one that no handler was made for, which is in the way of [`Channel::connect`]. To be called while the channel is not
+    /// connected. Dropping a subscription does not do it.
+    ///
+    /// # Errors
+    /// The channel is connected, or the subscription is none of this channel's, or not any more.
+    pub fn unsubscribe(&self, subscription: &Subscription) -> Result<(), SubscribeError> {
+        let connecting = self.inner.connecting.lock();
+        if self.inner.live.lock().is_some() {
+            return Err(SubscribeError::Connected);
+        }
+        let mut inboxes = self.inner.inboxes.lock();
+        let at = inboxes.iter().position(|inbox| Arc::ptr_eq(inbox, &subscription.inbox));
+        let at = at.ok_or_else(|| SubscribeError::Gone(subscription.operation().to_owned()))?;
+        inboxes.remove(at);
+        drop(inboxes);
+        drop(connecting);
+        self.inner.changed(subscription.operation(), Change::Unsubscribed);
+        Ok(())
+    }
+
     /// Delivers from now on to the operations of a dispatcher, until the value that is returned is dropped.
     ///
     /// # Errors
@@ -470,9 +510,11 @@ impl Channel {
         Supplier { inner: self.inner.clone(), source, next: AtomicU64::new(0) }
     }
 
-    /// Tells `observer` of every change of a subscription, on the thread that makes it.
-    pub fn observe(&self, observer: impl Fn(&str, Change) + Send + Sync + 'static) {
-        self.inner.observers.lock().push(Arc::new(observer));
+    /// Tells `observer` of every change of a subscription, on the thread that makes it: as long as the channel is there, or until [`Observing::end`].
+    pub fn observe(&self, observer: impl Fn(&str, Change) + Send + Sync + 'static) -> Observing {
+        let observer: Observer = Arc::new(observer);
+        self.inner.observers.lock().push(observer.clone());
+        Observing { inner: Arc::downgrade(&self.inner), observer }
     }
 
     /// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first: as they were when it was called. They are copied for that, while suppliers wait, into room that is made

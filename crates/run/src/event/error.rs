@@ -83,8 +83,11 @@ pub enum SubscribeError {
     #[error(transparent)]
     Options(#[from] OptionsError),
     /// The channel delivers already.
-    #[error("the channel is connected: operations subscribe before that")]
+    #[error("the channel is connected: operations subscribe and unsubscribe while it is not")]
     Connected,
+    /// Another channel's, or one that was given up.
+    #[error("the subscription of operation \"{0}\" is none of this channel's, or not any more")]
+    Gone(String),
 }
 
 /// Why a channel was not connected to a dispatcher.

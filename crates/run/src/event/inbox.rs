@@ -638,7 +638,7 @@ impl Dispatcher {
     }
 }
 
-/// An operation's subscription; a copy is the same one.
+/// An operation's subscription; a copy is the same one. Dropped, its operation goes on waiting: [`Channel::unsubscribe`](super::Channel::unsubscribe) ends it.
 #[derive(Clone)]
 pub struct Subscription {
     pub(super) inbox: Arc<Inbox>,

@@ -56,7 +56,7 @@ pub mod wire;
 mod manual {}
 
 pub use carrier::{Inlet, Leaving, Outlet, Passed};
-pub use channel::{Change, Channel, Connected, Options, PAYLOAD_MAX, Pushed, ROOM_BYTES_MAX, Supplier};
+pub use channel::{Change, Channel, Connected, Observing, Options, PAYLOAD_MAX, Pushed, ROOM_BYTES_MAX, Supplier};
 pub use error::{ConnectError, EventError, OptionsError, SubscribeError};
 pub use filter::{Bits, Correlator, DEPTH_MAX, Filter, Head, LEAVES_MAX, Pattern, TIME_MIN, Taken};
 pub use inbox::{Counts, Delivery, Event, PEER_FOUND, PEER_LOST, Subscription, TIMEOUT};
