@@ -97,6 +97,14 @@ static int full_and_in_sequence(const takt_options *options) {
     IS(takt_dispatcher_on_events(dispatcher, "pair", pairs, pair, NULL), TAKT_STATUS_INVALID);
     IS(takt_channel_connect(channel, dispatcher), TAKT_STATUS_INVALID);
     printf("%s\n", takt_last_error());
+    /* One that is given up is in nobody's way, and the operation may subscribe anew. */
+    OK(takt_channel_unsubscribe(channel, pairs));
+    IS(takt_channel_unsubscribe(channel, pairs), TAKT_STATUS_INVALID);
+    printf("%s\n", takt_last_error());
+    takt_subscription_free(pairs);
+    OK(takt_channel_connect(channel, dispatcher));
+    OK(takt_channel_disconnect(channel));
+    OK(takt_channel_subscribe(channel, plan, "pair", TAKT_GROUP_SEQUENCE, parts, 2, &pairs));
     OK(takt_dispatcher_stop(dispatcher));
     takt_dispatcher_free(dispatcher);
     OK(takt_dispatcher_new(plan, &dispatcher));

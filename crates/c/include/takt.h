@@ -103,6 +103,8 @@ typedef enum {
   TAKT_CHANGE_RESUMED = 2,
   // It waits for something else, or with another quality of service.
   TAKT_CHANGE_RECONNECTED = 3,
+  // It is one no more.
+  TAKT_CHANGE_UNSUBSCRIBED = 4,
 } takt_change;
 
 // By which clock a node tells when its events leave. Nodes with the same one know how long events were under way, which counts against their time to live and their deadline.
@@ -662,7 +664,7 @@ uint64_t takt_job_time_left_ns(const takt_job *job);
 bool takt_job_must_stop(const takt_job *job);
 
 // A channel for payloads of up to `payload_max` bytes (64 KiB at most), groups of up to `events_max` events (64 at most), and a history of so many. Zero: 256 bytes, 8 events, none. A
-// subscription takes room for the groups of up to 64 jobs; that and the history may take 64 MiB together.
+// subscription takes room for the groups of up to 64 jobs; that and the history may take 64 MiB together, with some 90 bytes of each event's own.
 // `into` may be written.
 takt_status takt_channel_new(size_t payload_max,
                              size_t events_max,
@@ -707,9 +709,15 @@ takt_status takt_dispatcher_on_events(takt_dispatcher *dispatcher,
                                       takt_event_handler handler,
                                       void *user);
 
-// Frees what takt_channel_subscribe gave; a null pointer is no harm. The operation goes on waiting.
+// Frees what takt_channel_subscribe gave; a null pointer is no harm. The operation goes on waiting, unless takt_channel_unsubscribe was called.
 // It came from there, and is not used any more.
 void takt_subscription_free(takt_subscription *subscription);
+
+// The operation waits for nothing any more, and may subscribe anew; also one without a handler, with which the channel cannot be connected. To be called while the channel is not connected. The
+// subscription is to be freed all the same.
+// `channel` came from takt_channel_new, `subscription` from takt_channel_subscribe.
+takt_status takt_channel_unsubscribe(const takt_channel *channel,
+                                     const takt_subscription *subscription);
 
 // Delivers from now on to the operations of a dispatcher that runs, until takt_channel_disconnect.
 // `channel` and `dispatcher` came from calls that make them.

@@ -4,8 +4,8 @@ use std::ffi::{CString, c_char, c_void};
 
 use takt_model::Span;
 use takt_run::event::{
-    Bits, Change, Channel, Connected, Delivery, Event, EventError, Filter, Keep, Options, Pattern, Quality,
-    Subscription, Supplier, Terms,
+    Bits, Change, Channel, Connected, Delivery, Event, EventError, Filter, Keep, LEAVES_MAX, Options, PAYLOAD_MAX,
+    Pattern, Quality, Subscription, Supplier, Terms,
 };
 
 use crate::dispatcher::{User, job_of, takt_dispatcher, takt_job};
@@ -194,10 +194,10 @@ pub struct takt_pushed {
 }
 
 /// A handler is given so many events at most.
-pub(crate) const EVENTS_MAX: usize = 64;
+pub(crate) const EVENTS_MAX: usize = LEAVES_MAX;
 
 /// A channel for payloads of up to `payload_max` bytes (64 KiB at most), groups of up to `events_max` events (64 at most), and a history of so many. Zero: 256 bytes, 8 events, none. A
-/// subscription takes room for the groups of up to 64 jobs; that and the history may take 64 MiB together.
+/// subscription takes room for the groups of up to 64 jobs; that and the history may take 64 MiB together, with some 90 bytes of each event's own.
 ///
 /// # Safety
 /// `into` may be written.
@@ -212,23 +212,13 @@ pub unsafe extern "C" fn takt_channel_new(
         let default = Options::default();
         let or = |value: usize, default: usize| if value > 0 { value } else { default };
         let (payload_max, events_max) = (or(payload_max, default.payload_max), or(events_max, default.events_max));
-        // A subscription has room for its group in each job that may wait.
-        let events = events_max.saturating_mul(JOBS_MAX).saturating_add(history);
-        if payload_max > PAYLOAD_MAX || events_max > EVENTS_MAX || payload_max.saturating_mul(events) > ROOM_MAX {
-            let text =
-                "64 KiB a payload, 64 events a group, and 64 MiB for the history and the groups of 64 jobs together";
-            return Err(Wrong::invalid(format_args!("a channel is for at most {text}")));
-        }
-        let channel = Channel::new(Options { payload_max, events_max, history });
+        let options = Options { payload_max, events_max, history };
+        options.check().map_err(Wrong::invalid)?;
+        let channel = Channel::new(options);
         // SAFETY: by this function's condition.
         unsafe { give(into, takt_channel { channel, connected: None }) }
     })
 }
-
-/// What a channel of C's has room for at most.
-pub(crate) const PAYLOAD_MAX: usize = 1 << 16;
-const JOBS_MAX: usize = 64;
-pub(crate) const ROOM_MAX: usize = 64 << 20;
 
 /// A sporadic operation of a plan waits for `count` patterns, which `group` (a takt_group) joins. To be called before the channel is connected.
 ///
@@ -408,7 +398,7 @@ pub unsafe extern "C" fn takt_dispatcher_on_events(
     })
 }
 
-/// Frees what takt_channel_subscribe gave; a null pointer is no harm. The operation goes on waiting.
+/// Frees what takt_channel_subscribe gave; a null pointer is no harm. The operation goes on waiting, unless takt_channel_unsubscribe was called.
 ///
 /// # Safety
 /// It came from there, and is not used any more.
@@ -416,6 +406,25 @@ pub unsafe extern "C" fn takt_dispatcher_on_events(
 pub unsafe extern "C" fn takt_subscription_free(subscription: *mut takt_subscription) {
     // SAFETY: by this function's condition.
     unsafe { free(subscription) }
+}
+
+/// The operation waits for nothing any more, and may subscribe anew; also one without a handler, with which the channel cannot be connected. To be called while the channel is not connected. The
+/// subscription is to be freed all the same.
+///
+/// # Safety
+/// `channel` came from takt_channel_new, `subscription` from takt_channel_subscribe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_channel_unsubscribe(
+    channel: *const takt_channel,
+    subscription: *const takt_subscription,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let channel = unsafe { object(channel, "the channel") }?;
+        // SAFETY: as above.
+        let subscription = unsafe { object(subscription, "the subscription") }?;
+        channel.channel.unsubscribe(&subscription.0).map_err(Wrong::invalid)
+    })
 }
 
 /// Delivers from now on to the operations of a dispatcher that runs, until takt_channel_disconnect.
@@ -574,6 +583,8 @@ pub enum takt_change {
     Resumed = 2,
     /// It waits for something else, or with another quality of service.
     Reconnected = 3,
+    /// It is one no more.
+    Unsubscribed = 4,
 }
 
 impl takt_change {
@@ -583,6 +594,7 @@ impl takt_change {
             Change::Suspended => takt_change::Suspended,
             Change::Resumed => takt_change::Resumed,
             Change::Reconnected => takt_change::Reconnected,
+            Change::Unsubscribed => takt_change::Unsubscribed,
         }
     }
 }

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use takt_linux::datagram::BindError;
 use takt_model::Span;
-use takt_run::event::{Clock, ConnectError, Full, Level, Node, NodeError, Sending, Traffic};
+use takt_run::event::{Clock, ConnectError, Full, Level, NODES_MAX, Node, NodeError, ROOM_BYTES_MAX, Sending, Traffic};
 
-use crate::channel::{ROOM_MAX, or_never, takt_channel, takt_pattern};
+use crate::channel::{or_never, takt_channel, takt_pattern};
 use crate::dispatcher::{refused, takt_dispatcher};
 use crate::status::{Wrong, call, free, give, object, object_mut, takt_status, text};
 
@@ -167,8 +167,6 @@ pub struct takt_peer {
 const PEERS_MAX: usize = 1024;
 /// Events that wait at a level where nothing else is said.
 const ROOM: usize = 64;
-/// Others that a node can keep apart.
-const NODES_MAX: usize = 1 << 16;
 
 /// A node of this number, which no other node has, without levels. `options` may be null.
 ///
@@ -257,7 +255,7 @@ unsafe fn level_of(level: &takt_level) -> Result<Level, Wrong> {
         0 => made.so_priority,
         priority => priority,
     };
-    if level.buffer > ROOM_MAX {
+    if level.buffer > ROOM_BYTES_MAX {
         return Err(Wrong::invalid(format_args!("the buffers of level \"{name}\" have more than 64 MiB")));
     }
     made.buffer = if level.buffer > 0 { level.buffer } else { made.buffer };
@@ -317,12 +315,6 @@ pub unsafe extern "C" fn takt_channel_connect_as(
         let node = &unsafe { object(node, "the node") }?.0;
         // SAFETY: as above.
         let dispatcher = unsafe { object(dispatcher, "the dispatcher") }?;
-        let queue = |level: &Level| if let Sending::Queued { room, .. } = level.sending { room } else { 0 };
-        let events = node.levels.iter().map(queue).fold(0, usize::saturating_add);
-        if events.saturating_mul(channel.channel.options().payload_max) > ROOM_MAX {
-            let text = "the queues of the node's levels take more than 64 MiB with the channel's longest payload";
-            return Err(Wrong::invalid(text));
-        }
         let connected = channel.channel.connect_as(node, dispatcher.runs()?);
         channel.connected = Some(connected.map_err(|error| not_connected(&error))?);
         Ok(())

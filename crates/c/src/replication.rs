@@ -1,8 +1,8 @@
 //! Replication: values that operations write go to other nodes when their frame ends.
 
-use takt_run::event::{Published, Replica, ReplicationError};
+use takt_run::event::{Published, ROOM_BYTES_MAX, Replica, ReplicationError};
 
-use crate::channel::{EVENTS_MAX, ROOM_MAX, TAKT_KIND_PEER_FOUND, not_taken, or_never, takt_channel, takt_event};
+use crate::channel::{EVENTS_MAX, TAKT_KIND_PEER_FOUND, not_taken, or_never, takt_channel, takt_event};
 use crate::dispatcher::{job_at, takt_job};
 use crate::status::{Wrong, call, free, give, object, object_mut, place, push, takt_status};
 
@@ -91,7 +91,7 @@ unsafe fn sizes_of<'a>(kind: u32, sizes: *const usize, count: usize) -> Result<&
         let text = format_args!("value {value} has up to {size} bytes; {BYTES_MAX} are the most");
         return Err(Wrong::invalid(text));
     }
-    if sizes.iter().sum::<usize>() > ROOM_MAX {
+    if sizes.iter().sum::<usize>() > ROOM_BYTES_MAX {
         return Err(Wrong::invalid("the values have more than 64 MiB together"));
     }
     Ok(sizes)

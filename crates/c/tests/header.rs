@@ -147,6 +147,7 @@ fn pushes_answer_what_became_of_them() {
         "\
 the subscription is that of \"pair\", and not of \"slow\"
 operation \"pair\" has subscribed, and no handler was made of its subscription: give the dispatcher Subscription::handler(..) for it
+the subscription of operation \"pair\" is none of this channel's, or not any more
 each push was answered as it should
 "
     );

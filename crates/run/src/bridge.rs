@@ -14,7 +14,7 @@
 //! let operations = Operations::new("plant").with(Operation::sporadic("valve", ms(2)).wcet(ms(1)).backlog(8));
 //! let plan = operations.compute(&Builtin::Edf.strategy(), &Limits::default())?;
 //! let valve: Requests<u32, bool> = Requests::new("valve", 8);
-//! let dispatching = Dispatcher::new(plan).on("valve", valve.handler(|percent, _job| percent <= 100))?.start()?;
+//! let dispatching = Dispatcher::new(plan).on_requests(&valve, |percent, _job| percent <= 100)?.start()?;
 //! let _bridge = valve.connect(&dispatching)?;
 //! // By any task, on any runtime thread.
 //! let opened = valve.ask(40).await?;
@@ -32,7 +32,7 @@ use takt_model::Span;
 use thiserror::Error;
 use tokio::sync::oneshot::{self, Sender};
 
-use crate::dispatch::{Dispatching, Handle, IDLE_MAX, Job, PushError};
+use crate::dispatch::{BACKLOG_MAX, Dispatcher, Dispatching, Handle, IDLE_MAX, Job, PushError, StartError};
 use crate::start::STACK_BYTES;
 use crate::sync::{self, Word, rouse};
 
@@ -69,6 +69,19 @@ pub enum BridgeError {
     /// No such operation.
     #[error("the dispatcher has no operation \"{0}\"")]
     Unknown(String),
+    /// Nobody can ask it: there is no push.
+    #[error("operation \"{0}\" is released by a timer or by the end of others; one that is asked is to be sporadic")]
+    NotPushed(String),
+    /// Room for more questions than a backlog can have.
+    #[error(
+        "the requests to \"{operation}\" are for a backlog of {backlog}; {BACKLOG_MAX} is the greatest (Requests::new)"
+    )]
+    Backlog {
+        /// Of which operation.
+        operation: String,
+        /// For what they are.
+        backlog: u32,
+    },
     /// No thread could be had.
     #[error("the bridge's thread could not be started: {0}")]
     Thread(String),
@@ -89,7 +102,6 @@ enum Slot<Q, A> {
 /// Requests while they are connected.
 struct Link<Q, A> {
     handle: Handle,
-    epoch: Epoch,
     slots: Vec<PiMutex<Slot<Q, A>>>,
     /// A futex of the bridge's thread.
     word: Word,
@@ -104,6 +116,7 @@ struct Inner<Q, A> {
     /// No more than there are dispatchers whose handler has not returned, and one.
     former: PiMutex<Vec<Arc<Link<Q, A>>>>,
     omitted: AtomicU64,
+    misplaced: AtomicU64,
 }
 
 /// Questions to an operation, and its answers. A copy is the same one.
@@ -118,6 +131,14 @@ impl<Q, A> Clone for Requests<Q, A> {
 }
 
 impl<Q, A> Inner<Q, A> {
+    /// A job that nobody asked: of a dispatcher that the requests are not connected to, or of an operation that is not theirs.
+    #[cold]
+    fn is_no_asked(&self, job: &Job<'_>) {
+        if job.name() != self.operation {
+            self.misplaced.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Keeps this link, if any, as long as a handler has it, and drops former ones that none has any more.
     fn part_from(&self, link: Option<Arc<Link<Q, A>>>) {
         let over: Vec<_> = {
@@ -132,16 +153,18 @@ impl<Q, A> Inner<Q, A> {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
-    /// To a sporadic operation with this backlog, which nobody else pushes.
+    /// To a sporadic operation with this backlog (65,536 at most), which nobody else pushes.
     #[must_use]
     pub fn new(operation: &str, backlog: u32) -> Self {
         let operation = operation.to_owned();
         let (link, former) = (PiMutex::new(None), PiMutex::new(Vec::new()));
-        let inner = Inner { operation, backlog, link, former, omitted: AtomicU64::new(0) };
+        let inner =
+            Inner { operation, backlog, link, former, omitted: AtomicU64::new(0), misplaced: AtomicU64::new(0) };
         Requests { inner: Arc::new(inner) }
     }
 
     /// The handler to give to the operation: it calls yours with the question of each job. It allocates and frees nothing, and wakes no task; what yours is given and gives is moved, so that it is yours that drops a question.
+    /// Given to another operation it calls yours for none of its jobs, and they are counted ([`Requests::misplaced`]). [`Dispatcher::on_requests`] cannot be wrong about that.
     pub fn handler(
         &self,
         mut answer: impl FnMut(Q, &Job<'_>) -> A + Send + 'static,
@@ -149,8 +172,10 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
         let inner = self.inner.clone();
         move |job| {
             let link = inner.link.lock().clone();
-            // Jobs of another dispatcher have the same numbers.
-            let Some(link) = link.filter(|link| link.epoch == job.epoch()) else { return };
+            // Jobs of another dispatcher, and of another operation, have the same numbers.
+            let Some(link) = link.filter(|link| link.handle.operation() == job.operation()) else {
+                return inner.is_no_asked(job);
+            };
             let Some((slot, question)) = link.take(job.number()) else { return };
             let mut leaving = Leaving { link: &link, slot, answer: None };
             leaving.answer = Some(answer(question, job));
@@ -160,7 +185,7 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
     /// Questions are asked of this dispatcher from now on, until the value that is returned is dropped.
     ///
     /// # Errors
-    /// It has no such operation, or no thread could be had.
+    /// It has no such operation, or one that is not sporadic; the requests are for too great a backlog; or no thread could be had.
     pub fn connect(&self, dispatching: &Dispatching) -> Result<Bridge, BridgeError> {
         let operation = || self.inner.operation.clone();
         self.inner.part_from(None);
@@ -169,10 +194,17 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
             return Err(BridgeError::Twice(operation()));
         }
         let handle = dispatching.operation(&self.inner.operation).ok_or_else(|| BridgeError::Unknown(operation()))?;
-        let slots = self.inner.backlog.saturating_add(SPARE);
+        let plan = dispatching.plan();
+        if plan.rows.iter().any(|row| row.name == self.inner.operation && !plan.is_pushed(row)) {
+            return Err(BridgeError::NotPushed(operation()));
+        }
+        let backlog = self.inner.backlog;
+        if backlog > BACKLOG_MAX {
+            return Err(BridgeError::Backlog { operation: operation(), backlog });
+        }
+        let slots = backlog.saturating_add(SPARE);
         let link = Arc::new(Link {
             handle,
-            epoch: dispatching.epoch(),
             slots: (0..slots).map(|_| PiMutex::new(Slot::Free)).collect(),
             word: Word::new(0),
             stopped: AtomicBool::new(false),
@@ -215,6 +247,26 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
     #[must_use]
     pub fn omitted(&self) -> u64 {
         self.inner.omitted.load(Ordering::Relaxed)
+    }
+
+    /// Jobs of other operations that their handler was called for: a defect of the program, which has given it to the wrong one. Questions to the right operation are given up then.
+    #[must_use]
+    pub fn misplaced(&self) -> u64 {
+        self.inner.misplaced.load(Ordering::Relaxed)
+    }
+}
+
+impl Dispatcher {
+    /// The code of the operation that these requests go to, called with the question of each job. It runs as one given by [`Dispatcher::on`] does.
+    ///
+    /// # Errors
+    /// The plan has no such operation.
+    pub fn on_requests<Q: Send + 'static, A: Send + 'static>(
+        self,
+        requests: &Requests<Q, A>,
+        answer: impl FnMut(Q, &Job<'_>) -> A + Send + 'static,
+    ) -> Result<Dispatcher, StartError> {
+        self.on(&requests.inner.operation, requests.handler(answer))
     }
 }
 

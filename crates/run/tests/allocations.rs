@@ -110,3 +110,26 @@ fn a_switch_of_plans_allocates_nothing() {
     let counts = dispatching.stop(&mut takt_log::NullSink).unwrap().counts;
     assert!(counts.iter().all(|(_, counts)| counts.released > 1), "{counts:?}");
 }
+
+/// What a history shows is copied into room that is made at once, whatever it holds.
+#[test]
+fn a_history_is_shown_with_as_many_allocations_whatever_it_holds() {
+    let operation = Operation::sporadic("one", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1));
+    let plan = Operations::new("history").with(operation).compute(&Builtin::Edf.strategy(), &Limits::default());
+    let best_effort = dispatch::Options { best_effort: true, ..dispatch::Options::default() };
+    let built = Dispatcher::new(plan.unwrap()).with(best_effort).on("one", |_| ()).unwrap();
+    let dispatching = built.start().unwrap();
+    let channel = Channel::new(Options { history: 64, ..Options::default() });
+    let connected = channel.connect(&dispatching).unwrap();
+    let supplier = channel.supplier(1);
+    let mut counts = Vec::new();
+    for _ in 0..64 {
+        supplier.push(1, b"payload").unwrap();
+        let mut shown = 0;
+        let allocated = allocation_counter::measure(|| channel.history(Pattern::ANY, |_| shown += 1));
+        counts.push(allocated.count_total);
+    }
+    assert!(counts.iter().all(|count| *count == 2), "{counts:?}");
+    drop(connected);
+    dispatching.stop(&mut takt_log::NullSink).unwrap();
+}

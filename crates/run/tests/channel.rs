@@ -13,7 +13,8 @@ use takt_log::NullSink;
 use takt_model::{Builtin, Span};
 use takt_run::dispatch::{Dispatcher, Dispatching, Job, Operation, Operations};
 use takt_run::event::{
-    Change, Channel, ConnectError, Filter, Keep, Level, Node, NodeError, Options, Pattern, Quality, Subscription,
+    Change, Channel, ConnectError, Filter, Full, Keep, Level, Node, NodeError, Options, OptionsError, Pattern,
+    Published, Quality, SubscribeError, Subscription,
 };
 
 /// A dispatcher with one operation, which handles what its subscription gives it.
@@ -255,4 +256,179 @@ fn nobody_pushes_any_more_once_a_channel_is_disconnected() {
     });
     dispatching.stop(&mut NullSink).unwrap();
     check(&one);
+}
+
+/// Jobs of all operations have the same numbers: a handler that is given to the wrong one must not take the events of the right one's.
+#[test]
+fn a_handler_that_is_given_to_another_operation_is_given_no_events_and_that_is_counted() {
+    let _alone = alone();
+    let plan = plan(&Operations::new("mixed up").with(sporadic("depth")).with(sporadic("other")), Builtin::Muf);
+    let channel = Channel::new(Options::default());
+    let depth = channel.subscribe(&plan, "depth", Pattern::ANY).unwrap();
+    let seen = Arc::new(AtomicU64::new(0));
+    let told = seen.clone();
+    let wrong = depth.handler(move |_, _| {
+        told.fetch_add(1, Ordering::SeqCst);
+    });
+    let built = Dispatcher::new(plan).on("depth", |_| ()).unwrap().on("other", wrong).unwrap();
+    let Some(dispatching) = started(built) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    let supplier = channel.supplier(1);
+    assert_eq!(supplier.push(1, b"").unwrap().taken, 1);
+    let ended = |name: &str| dispatching.counts().iter().any(|(other, counts)| other == name && counts.completed == 1);
+    until(|| ended("depth"));
+    dispatching.operation("other").unwrap().push().unwrap();
+    until(|| ended("other"));
+    assert_eq!((seen.load(Ordering::SeqCst), depth.misplaced()), (0, 1));
+    // That the first was not handled is found with the next.
+    assert_eq!(supplier.push(1, b"").unwrap().taken, 1);
+    assert_eq!((depth.counts().handled, depth.counts().omitted), (0, 1));
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+}
+
+#[test]
+fn a_dispatcher_gives_a_subscription_its_own_operation() {
+    let _alone = alone();
+    let plan = plan(&Operations::new("own").with(sporadic("depth")).with(sporadic("other")), Builtin::Muf);
+    let channel = Channel::new(Options::default());
+    let depth = channel.subscribe(&plan, "depth", Pattern::ANY).unwrap();
+    let built = Dispatcher::new(plan).on_events(&depth, |_, _| ()).unwrap().on("other", |_| ()).unwrap();
+    let Some(dispatching) = started(built) else { return };
+    let connected = channel.connect(&dispatching).unwrap();
+    assert_eq!(channel.supplier(1).push(1, b"").unwrap().taken, 1);
+    until(|| depth.counts().handled == 1);
+    // A job that somebody else pushed has no events, and is its own all the same.
+    dispatching.operation("depth").unwrap().push().unwrap();
+    until(|| dispatching.counts()[0].1.completed == 2);
+    assert_eq!(depth.misplaced(), 0);
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+}
+
+/// A dispatcher may have another plan than operations subscribed with; names that agree are not enough.
+#[test]
+fn a_plan_that_agrees_in_names_alone_is_refused() {
+    let _alone = alone();
+    let of = |operation: Operation| plan(&Operations::new("named alike").with(operation), Builtin::Muf);
+    let subscribed = of(sporadic("one").backlog(4));
+    let channel = Channel::new(Options::default());
+    let latest = Quality { keep: Keep::Latest, ..Pattern::ANY.into() };
+    let subscription = channel.subscribe(&subscribed, "one", latest.clone()).unwrap();
+    let refused = |operation: Operation| {
+        let dispatching = started(Dispatcher::new(of(operation)).on_events(&subscription, |_, _| ()).unwrap())?;
+        let refused = channel.connect(&dispatching).err().map(|error| error.to_string()).unwrap_or_default();
+        dispatching.stop(&mut NullSink).unwrap();
+        Some(refused)
+    };
+    let advice = "in the dispatcher's plan; it subscribed with another one: subscribe with the plan that is dispatched";
+    let Some(timer) = refused(Operation::periodic("one", Span::from_s(1)).wcet(Span::from_ns(1))) else { return };
+    let released = "operation \"one\" is released by a timer or by the end of others; a consumer is to be sporadic";
+    assert_eq!(timer, format!("{released}, {advice}"));
+    assert_eq!(
+        refused(sporadic("one").backlog(5)).unwrap(),
+        "operation \"one\" has a backlog of 5 in the dispatcher's plan, and subscribed with one that gives it 4: subscribe with the plan that is dispatched"
+    );
+    assert_eq!(
+        refused(sporadic("one").backlog(57)).unwrap(),
+        format!("operation \"one\" has a backlog of 57; a consumer has at most 56, {advice}")
+    );
+    let alone =
+        "operation \"one\" has a backlog of 1; a consumer that keeps the latest events (Keep::Latest) has 2 at least";
+    assert_eq!(refused(sporadic("one").backlog(1)).unwrap(), format!("{alone}, {advice}"));
+    // Fewer are room enough, and what it asks for goes by the plan that is dispatched from then on.
+    assert_eq!(refused(sporadic("one").backlog(3)).unwrap(), "");
+    subscription.reconnect(Pattern::ANY).unwrap();
+    assert_eq!(refused(sporadic("one").backlog(1)).unwrap(), "");
+    let still = subscription.reconnect(latest).err().map(|error| error.to_string()).unwrap_or_default();
+    assert_eq!(still, alone);
+}
+
+#[test]
+fn a_channel_for_too_much_is_refused_by_whatever_would_take_the_room() {
+    let plan = plan(&Operations::new("huge").with(sporadic("one")), Builtin::Muf);
+    let default = Options::default();
+    let said = |options: Options| {
+        let channel = Channel::new(options);
+        let subscribed = channel.subscribe(&plan, "one", Pattern::ANY).err().map(|error| error.to_string());
+        let outlet = channel.outlet(&[Pattern::ANY], 1, Full::Newest).err().map(|error| error.to_string());
+        let published = Published::new(&channel, 1, 1, &[1]).err().map(|error| error.to_string());
+        assert!(subscribed == outlet && outlet == published);
+        subscribed.unwrap_or_default()
+    };
+    assert_eq!(
+        said(Options { payload_max: usize::MAX, ..default }),
+        "events of this channel have up to 18446744073709551615 bytes; 65536 are the most (Options::payload_max)"
+    );
+    assert_eq!(
+        said(Options { events_max: 65, ..default }),
+        "filters of this channel wait for up to 65 events; 64 are the most (Options::events_max)"
+    );
+    let history = "a history of 18446744073709551615 events, and groups of 8 for 64 jobs, of 256 bytes each take more than 67108864 bytes";
+    let options = Options { history: usize::MAX, ..default };
+    assert!(said(options).starts_with(history), "{}", said(options));
+    assert!(
+        !said(Options { payload_max: 0, history: usize::MAX, ..default }).is_empty(),
+        "an event has bytes of its own"
+    );
+    assert_eq!(said(Options { payload_max: 65_536, history: 1, ..default }), "");
+    let _alone = alone();
+    let Some(dispatching) = idle() else { return };
+    let refused = Channel::new(options).connect(&dispatching).err().unwrap();
+    assert!(matches!(refused, ConnectError::Options(OptionsError::Room { .. })), "{refused}");
+    let node = Node { nodes_max: usize::MAX, ..Node::new(1) };
+    let refused = Channel::new(default).connect_as(&node, &dispatching).err().unwrap();
+    assert!(matches!(refused, ConnectError::Node(NodeError::Nodes(usize::MAX))), "{refused}");
+    dispatching.stop(&mut NullSink).unwrap();
+}
+
+#[test]
+fn who_unsubscribes_is_in_nobodys_way_and_may_subscribe_anew() {
+    let _alone = alone();
+    let plan = plan(&Operations::new("anew").with(sporadic("one")).with(sporadic("two")), Builtin::Muf);
+    let channel = Channel::new(Options::default());
+    let former = channel.subscribe(&plan, "one", Pattern::ANY).unwrap();
+    let two = channel.subscribe(&plan, "two", Pattern::kind(2)).unwrap();
+    let built = Dispatcher::new(plan.clone()).on("one", |_| ()).unwrap().on_events(&two, |_, _| ()).unwrap();
+    let Some(dispatching) = started(built) else { return };
+    let refused = channel.connect(&dispatching).err().unwrap();
+    assert!(matches!(&refused, ConnectError::NoHandler(name) if name == "one"), "{refused}");
+    channel.unsubscribe(&former).unwrap();
+    assert_eq!(channel.unsubscribe(&former), Err(SubscribeError::Gone("one".to_owned())));
+    assert_eq!(Channel::new(Options::default()).unsubscribe(&two), Err(SubscribeError::Gone("two".to_owned())));
+    let connected = channel.connect(&dispatching).unwrap();
+    assert_eq!(channel.supplier(1).push(2, b"").unwrap().taken, 1, "the other one still waits");
+    assert_eq!(channel.unsubscribe(&two), Err(SubscribeError::Connected));
+    until(|| two.counts().handled == 1);
+    assert_eq!(former.counts().complete, 0);
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+    let anew = channel.subscribe(&plan, "one", Pattern::kind(1)).unwrap();
+    let built = Dispatcher::new(plan).on_events(&anew, |_, _| ()).unwrap().on_events(&two, |_, _| ()).unwrap();
+    let dispatching = started(built).expect("the first could start");
+    let connected = channel.connect(&dispatching).unwrap();
+    assert_eq!(channel.supplier(1).push(1, b"").unwrap().taken, 1);
+    until(|| anew.counts().handled == 1);
+    drop(connected);
+    dispatching.stop(&mut NullSink).unwrap();
+}
+
+#[test]
+fn an_observer_is_told_of_what_happens_until_it_ends() {
+    let plan = plan(&Operations::new("watched").with(sporadic("one")), Builtin::Muf);
+    let channel = Channel::new(Options::default());
+    let seen = [(); 2].map(|()| Arc::<Mutex<Vec<Change>>>::default());
+    let observe = |seen: &Arc<Mutex<Vec<Change>>>| {
+        let told = seen.clone();
+        channel.observe(move |_, change| told.lock().unwrap().push(change))
+    };
+    let [first, second] = [&seen[0], &seen[1]].map(observe);
+    let one = channel.subscribe(&plan, "one", Pattern::ANY).unwrap();
+    first.end();
+    assert_eq!(Arc::strong_count(&seen[0]), 1, "what it held is dropped");
+    // Dropped, it stays.
+    drop(second);
+    channel.unsubscribe(&one).unwrap();
+    assert_eq!(*seen[0].lock().unwrap(), [Change::Subscribed]);
+    assert_eq!(*seen[1].lock().unwrap(), [Change::Subscribed, Change::Unsubscribed]);
 }

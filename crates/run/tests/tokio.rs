@@ -353,3 +353,57 @@ fn a_handler_allocates_and_frees_nothing_whoever_is_gone() {
     drop(bridge);
     dispatching.stop(&mut NullSink).unwrap();
 }
+
+/// Jobs of all operations have the same numbers: a handler that is given to the wrong one must not answer the right one's questions.
+#[test]
+fn a_handler_that_is_given_to_another_operation_answers_nothing_and_that_is_counted() {
+    let _alone = alone();
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let operations = Operations::new("mixed up").with(operation("valve", 4)).with(operation("other", 4));
+    let plan = operations.compute(&Builtin::Muf.strategy(), &limits).unwrap();
+    let valve: Requests<u32, u32> = Requests::new("valve", 4);
+    let pushes = Arc::new(std::sync::OnceLock::<takt_run::dispatch::Handle>::new());
+    let other = pushes.clone();
+    // The question waits still when the other operation's handler looks for one: that has the same level, and comes next.
+    let right = move |_: &Job<'_>| {
+        if let Some(other) = other.get() {
+            other.push().unwrap();
+        }
+    };
+    let wrong = valve.handler(|number, _| number);
+    let built = Dispatcher::new(plan).on("valve", right).unwrap().on("other", wrong).unwrap();
+    let dispatching = match built.start() {
+        Ok(dispatching) => dispatching,
+        Err(StartError::Privilege { missing }) => return println!("skipped: {missing}"),
+        Err(error) => panic!("{error}"),
+    };
+    let bridge = valve.connect(&dispatching).unwrap();
+    assert!(pushes.set(dispatching.operation("other").unwrap()).is_ok());
+    assert_eq!(runtime().block_on(valve.ask(1)), Err(AskError::Omitted));
+    while dispatching.counts()[1].1.completed == 0 {
+        clock::pause(Span::from_ms(1));
+    }
+    assert_eq!((valve.omitted(), valve.misplaced()), (1, 1));
+    drop(bridge);
+    dispatching.stop(&mut NullSink).unwrap();
+}
+
+#[test]
+fn requests_that_nobody_could_answer_are_refused() {
+    let _alone = alone();
+    let timer = Operation::periodic("timer", Span::from_s(1)).wcet(Span::from_ns(1));
+    let Some(dispatching) = started_with(timer, false, |_| ()) else { return };
+    let refused = |backlog| Requests::<u32, u32>::new("timer", backlog).connect(&dispatching).err().unwrap();
+    assert_eq!(
+        refused(4).to_string(),
+        "operation \"timer\" is released by a timer or by the end of others; one that is asked is to be sporadic"
+    );
+    dispatching.stop(&mut NullSink).unwrap();
+    let dispatching = started_with(operation("many", 4), false, |_| ()).unwrap();
+    let refused = Requests::<u32, u32>::new("many", u32::MAX).connect(&dispatching).err().unwrap();
+    assert_eq!(
+        refused.to_string(),
+        "the requests to \"many\" are for a backlog of 4294967295; 65536 is the greatest (Requests::new)"
+    );
+    dispatching.stop(&mut NullSink).unwrap();
+}

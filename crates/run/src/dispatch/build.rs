@@ -24,6 +24,8 @@ const RECORDS_MAX: usize = 1 << 24;
 
 /// Dispatchers of this process so far.
 static BUILT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+/// And their operations.
+static OPERATIONS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 /// All that threads need.
 pub(super) struct Built {
@@ -60,7 +62,7 @@ pub(super) fn build(
             operations.push(Running {
                 tasks: tasks(plan, row.task),
                 name: row.name.clone(),
-                dispatching: number,
+                number: OPERATIONS.fetch_add(1, Ordering::Relaxed),
                 followers: followers(plan, places, row.task),
                 handler: PiMutex::new(handler),
                 panic: PiMutex::new(None),

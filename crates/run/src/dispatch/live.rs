@@ -74,8 +74,8 @@ pub(crate) struct Running {
     /// By plan; nothing of one in which it takes no part.
     pub(crate) tasks: Vec<Option<Arc<Task>>>,
     pub(crate) name: String,
-    /// [`Shared::number`].
-    pub(crate) dispatching: u64,
+    /// No other operation of a dispatcher of this process has it.
+    pub(crate) number: u64,
     pub(crate) followers: Vec<Place>,
     pub(crate) handler: PiMutex<Handler>,
     /// What its handler's first panic said.
@@ -730,15 +730,9 @@ impl Job<'_> {
         &self.operation.name
     }
 
-    /// The time zero of its dispatcher.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
-    /// Which dispatcher's job it is: the same as [`Handle::dispatching`](super::Handle).
-    pub(crate) fn dispatching(&self) -> u64 {
-        self.operation.dispatching
+    /// Which operation's job it is, of all dispatchers of this process: the same as [`Handle::operation`](super::Handle).
+    pub(crate) fn operation(&self) -> u64 {
+        self.operation.number
     }
 
     /// Zero for the operation's first job; jobs that were rejected or cancelled have numbers, too.

@@ -37,7 +37,7 @@ impl Bench {
         let built = build(&plan, &places, &mut BTreeMap::from([(task, handler)]), &options, None).unwrap();
         built.shared.epoch.set(Epoch::now_is_zero()).unwrap();
         built.shared.go.store(GO_RUN, Ordering::Release);
-        let handle = Handle::of(built.shared.clone(), places[&task]);
+        let handle = Handle::of(built.shared.clone(), places[&task]).unwrap();
         Bench { built, handle }
     }
 

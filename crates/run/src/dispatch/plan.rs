@@ -176,6 +176,12 @@ impl Plan {
         self.rows.iter().filter_map(|row| self.system.tasks.get(row.task.index())).collect()
     }
 
+    /// Whether the program releases the jobs of an operation, by a push.
+    pub(crate) fn is_pushed(&self, row: &Row) -> bool {
+        let task = self.system.tasks.get(row.task.index());
+        task.is_some_and(|task| task.arrival == Arrival::Sporadic && task.after.is_empty())
+    }
+
     /// The rows of one of the plans: 0 is that of the start, k that of the k-th mode.
     pub(super) fn rows_in(&self, plan: usize) -> Option<&[Row]> {
         match plan.checked_sub(1) {

@@ -234,9 +234,17 @@ pub struct Dispatching {
 pub struct Handle {
     shared: Arc<Shared>,
     place: Place,
+    /// [`Running::number`](super::live::Running), here so that pushes need not look for it.
+    operation: u64,
 }
 
 impl Handle {
+    pub(super) fn of(shared: Arc<Shared>, place: Place) -> Option<Handle> {
+        let station = shared.stations.get(place.cpu as usize)?;
+        let operation = station.operations.get(place.slot as usize)?.number;
+        Some(Handle { shared, place, operation })
+    }
+
     /// Releases a job now; its number. Its deadline counts from here. Takes one lock for a moment, allocates nothing, never waits for room.
     ///
     /// # Errors
@@ -255,12 +263,6 @@ impl Handle {
     /// The same, but nobody is woken before [`Handle::pay`].
     pub(crate) fn push_quietly(&self, named: impl FnOnce(u64, u64), owed: &mut Option<Owed>) -> Result<u64, PushError> {
         self.shared.push_quietly(self.place, named, owed)
-    }
-
-    /// Of a dispatcher in a model.
-    #[cfg(test)]
-    pub(super) fn of(shared: Arc<Shared>, place: Place) -> Handle {
-        Handle { shared, place }
     }
 
     /// Wakes whom a push concerns, on a CPU of this dispatcher.
@@ -283,6 +285,11 @@ impl Handle {
     /// Which dispatcher's operation it is: another number for each of this process.
     pub(crate) fn dispatching(&self) -> u64 {
         self.shared.number
+    }
+
+    /// Which operation it is, of all dispatchers of this process. Its jobs know the same number.
+    pub(crate) fn operation(&self) -> u64 {
+        self.operation
     }
 
     /// No job with a number before this one waits or runs.
@@ -450,7 +457,7 @@ impl Dispatching {
     #[must_use]
     pub fn operation(&self, name: &str) -> Option<Handle> {
         let row = self.plan.rows.iter().find(|row| row.name == name)?;
-        Some(Handle { shared: self.shared.clone(), place: *self.places.get(&row.task)? })
+        Handle::of(self.shared.clone(), *self.places.get(&row.task)?)
     }
 
     /// Another plan holds on all CPUs from one instant on: 0 is that of the node's strategy, k that of its k-th mode. Jobs that wait are

@@ -5,12 +5,13 @@ use std::sync::{Arc, Weak, mpsc};
 use std::thread::JoinHandle;
 
 use takt_linux::{Class, ClassGuard, Epoch, PiMutex, clock, sched};
-use takt_model::{Arrival, Span, Time};
+use takt_model::{Span, Time};
 
 use super::carrier::{Inlet, Out, Outlet};
-use super::error::{ConnectError, EventError, SubscribeError};
+use super::error::{ConnectError, EventError, OptionsError, SubscribeError};
 use super::fanout::{Order, Target, Wakes};
-use super::filter::{Head, Pattern};
+use super::filter::{Head, LEAVES_MAX, Pattern};
+use super::history::{self, History};
 use super::inbox::{Event, Inbox, Offered, RESERVED, SLOTS_MAX, SPARE, Stored, Subscription};
 use super::lane::Lane;
 use super::node::{Full, Node, Traffic};
@@ -21,19 +22,47 @@ use crate::start::{GRACE, READY_MAX, STACK_BYTES};
 use crate::sync::{self, Word, rouse};
 
 /// What a channel has room for.
+///
+/// A subscription takes room for the groups of events of 64 jobs. That and the history may take [`ROOM_BYTES_MAX`] together, with some 90 bytes of each event's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The longest payload in bytes. Default 256.
+    /// The longest payload in bytes, [`PAYLOAD_MAX`] at most. Default 256.
     pub payload_max: usize,
-    /// The most events that one filter waits for at once. Default 8.
+    /// The most events that one filter waits for at once, [`LEAVES_MAX`](super::LEAVES_MAX) at most. Default 8.
     pub events_max: usize,
     /// How many events the channel remembers. Default none.
     pub history: usize,
 }
 
+/// The longest payload that a channel can have, in bytes. A datagram takes a little less ([`wire::PAYLOAD_MAX`](super::wire::PAYLOAD_MAX)).
+pub const PAYLOAD_MAX: usize = 1 << 16;
+/// Bytes of events that a channel's [`Options`] may ask for at most, and the queues of a [`Node`], and the buffers of a socket.
+pub const ROOM_BYTES_MAX: usize = 64 << 20;
+
 impl Default for Options {
     fn default() -> Self {
         Options { payload_max: 256, events_max: 8, history: 0 }
+    }
+}
+
+impl Options {
+    /// Whether a channel can have room for that: otherwise it is refused when an operation subscribes, or the channel is connected.
+    ///
+    /// # Errors
+    /// Which of them is too much.
+    pub fn check(&self) -> Result<(), OptionsError> {
+        let Options { payload_max, events_max, history } = *self;
+        if payload_max > PAYLOAD_MAX {
+            return Err(OptionsError::Payload(payload_max));
+        }
+        if events_max > LEAVES_MAX {
+            return Err(OptionsError::Events(events_max));
+        }
+        let events = events_max.saturating_mul(SLOTS_MAX as usize).saturating_add(history);
+        if events.saturating_mul(Stored::bytes(payload_max)) > ROOM_BYTES_MAX {
+            return Err(OptionsError::Room { payload_max, events_max, history });
+        }
+        Ok(())
     }
 }
 
@@ -48,6 +77,8 @@ pub enum Change {
     Resumed,
     /// It waits for something else, or with another quality of service.
     Reconnected,
+    /// It is one no more.
+    Unsubscribed,
 }
 
 /// What a push came to.
@@ -80,6 +111,24 @@ impl Pushed {
 
 type Observer = Arc<dyn Fn(&str, Change) + Send + Sync>;
 
+/// An observer of a channel, to be taken away again. Dropped, it stays.
+pub struct Observing {
+    inner: Weak<Inner>,
+    observer: Observer,
+}
+
+impl Observing {
+    /// The observer is told of no change that is made after this. A call of it that another thread has begun may go on.
+    pub fn end(self) {
+        let Some(inner) = self.inner.upgrade() else { return };
+        let mut observers = inner.observers.lock();
+        let at = observers.iter().position(|other| Arc::ptr_eq(other, &self.observer));
+        // What it holds is dropped without the lock, by whoever has it last.
+        let _own = at.map(|at| observers.remove(at));
+        drop(observers);
+    }
+}
+
 pub(super) struct Inner {
     options: Options,
     inboxes: PiMutex<Vec<Arc<Inbox>>>,
@@ -94,13 +143,6 @@ pub(super) struct Inner {
     dispatching: AtomicU64,
     history: Arc<PiMutex<History>>,
     observers: PiMutex<Vec<Observer>>,
-}
-
-struct History {
-    events: Vec<Stored>,
-    /// Where the next one goes, and how many there have been.
-    next: usize,
-    count: usize,
 }
 
 /// A channel that is connected.
@@ -280,8 +322,9 @@ impl Channel {
     /// Without subscriptions.
     #[must_use]
     pub fn new(options: Options) -> Channel {
-        let events = vec![Stored::room(options.payload_max); options.history];
-        let history = Arc::new(PiMutex::new(History { events, next: 0, count: 0 }));
+        // What is too much is refused later, by calls that can say so.
+        let (room, payload_max) = if options.check().is_ok() { (options.history, options.payload_max) } else { (0, 0) };
+        let history = Arc::new(PiMutex::new(History::new(room, payload_max)));
         Channel {
             inner: Arc::new(Inner {
                 options,
@@ -300,7 +343,7 @@ impl Channel {
     /// A sporadic operation of a plan waits for what the quality of service says: a [`Filter`](super::Filter), a [`Pattern`] or more. To be called before the channel is connected.
     ///
     /// # Errors
-    /// The operation cannot consume, or not so.
+    /// The operation cannot consume, or not so; or the channel's options are too much.
     pub fn subscribe(
         &self,
         plan: &Plan,
@@ -308,19 +351,11 @@ impl Channel {
         quality: impl Into<Quality>,
     ) -> Result<Subscription, SubscribeError> {
         let quality = quality.into();
-        let row = plan.rows.iter().find(|row| row.name == operation);
-        let row = row.ok_or_else(|| SubscribeError::Unknown(operation.to_owned()))?;
-        let task = plan.system.tasks.get(row.task.index());
-        if task.is_none_or(|task| task.arrival != Arrival::Sporadic || !task.after.is_empty()) {
-            return Err(SubscribeError::NotPushed(operation.to_owned()));
-        }
-        let most = SLOTS_MAX - SPARE;
-        if row.backlog > most {
-            return Err(SubscribeError::Backlog { operation: operation.to_owned(), backlog: row.backlog, most });
-        }
+        let backlog = backlog_of(plan, operation)?;
         let options = &self.inner.options;
-        checked(operation, &quality, row.backlog, options.events_max)?;
-        let inbox = Arc::new(Inbox::new(operation, &quality, row.backlog, options.payload_max, options.events_max));
+        options.check()?;
+        checked(operation, &quality, backlog, options.events_max)?;
+        let inbox = Arc::new(Inbox::new(operation, &quality, backlog, options.payload_max, options.events_max));
         let connecting = self.inner.connecting.lock();
         if self.inner.live.lock().is_some() {
             return Err(SubscribeError::Connected);
@@ -336,10 +371,30 @@ impl Channel {
         Ok(Subscription { inbox, channel: Arc::downgrade(&self.inner) })
     }
 
+    /// An operation waits for nothing any more, and may subscribe anew; also one that no handler was made for, which is in the way of [`Channel::connect`]. To be called while the channel is not
+    /// connected. Dropping a subscription does not do it.
+    ///
+    /// # Errors
+    /// The channel is connected, or the subscription is none of this channel's, or not any more.
+    pub fn unsubscribe(&self, subscription: &Subscription) -> Result<(), SubscribeError> {
+        let connecting = self.inner.connecting.lock();
+        if self.inner.live.lock().is_some() {
+            return Err(SubscribeError::Connected);
+        }
+        let mut inboxes = self.inner.inboxes.lock();
+        let at = inboxes.iter().position(|inbox| Arc::ptr_eq(inbox, &subscription.inbox));
+        let at = at.ok_or_else(|| SubscribeError::Gone(subscription.operation().to_owned()))?;
+        inboxes.remove(at);
+        drop(inboxes);
+        drop(connecting);
+        self.inner.changed(subscription.operation(), Change::Unsubscribed);
+        Ok(())
+    }
+
     /// Delivers from now on to the operations of a dispatcher, until the value that is returned is dropped.
     ///
     /// # Errors
-    /// The dispatcher does not have the operations, or the thread of timeouts was refused.
+    /// The channel's options are too much; the dispatcher does not have the operations, or has them as others than they subscribed as; or the thread of timeouts was refused.
     pub fn connect(&self, dispatching: &Dispatching) -> Result<Connected, ConnectError> {
         self.start(dispatching, |_| Ok(Vec::new()))
     }
@@ -366,14 +421,22 @@ impl Channel {
         if self.inner.live.lock().is_some() {
             return Err(ConnectError::Twice);
         }
-        let lanes = lanes(self.inner.inboxes.lock().len())?;
-        let consumer = |inbox: &Arc<Inbox>| match dispatching.operation(&inbox.operation) {
-            Some(_) if !inbox.has_handler() => Err(ConnectError::NoHandler(inbox.operation.clone())),
-            Some(handle) => Ok((inbox.clone(), handle)),
-            None => Err(ConnectError::Unknown(inbox.operation.clone())),
+        self.inner.options.check()?;
+        let consumer = |inbox: &Arc<Inbox>| {
+            let operation = || inbox.operation.clone();
+            let handle = dispatching.operation(&inbox.operation).ok_or_else(|| ConnectError::Unknown(operation()))?;
+            if !inbox.has_handler() {
+                return Err(ConnectError::NoHandler(operation()));
+            }
+            // It may have another plan than the operation subscribed with.
+            let backlog = backlog_of(dispatching.plan(), &inbox.operation).map_err(ConnectError::Plan)?;
+            inbox.suits(backlog)?;
+            Ok(((inbox.clone(), handle), backlog))
         };
-        let consumers: Vec<(Arc<Inbox>, Handle)> =
-            self.inner.inboxes.lock().iter().map(consumer).collect::<Result<_, _>>()?;
+        let inboxes = self.inner.inboxes.lock().clone();
+        let consumers: Vec<((Arc<Inbox>, Handle), u32)> = inboxes.iter().map(consumer).collect::<Result<_, _>>()?;
+        let (consumers, backlogs): (Vec<(Arc<Inbox>, Handle)>, Vec<u32>) = consumers.into_iter().unzip();
+        let lanes = lanes(consumers.len())?;
         let outlets = self.inner.outlets.lock().iter().filter_map(Weak::upgrade).collect();
         let clock = dispatching.epoch();
         let names: Vec<&str> = consumers.iter().map(|(inbox, _)| inbox.operation.as_str()).collect();
@@ -395,8 +458,8 @@ impl Channel {
         let threads = threads(&live, dispatching)?;
         // From here on nothing is refused: a connection that does not come to be leaves no trace.
         let now = clock.now();
-        for (inbox, handle) in &live.consumers {
-            inbox.begin(handle, now);
+        for ((inbox, handle), backlog) in live.consumers.iter().zip(backlogs) {
+            inbox.begin(handle, backlog, now);
         }
         if self.inner.dispatching.swap(live.dispatching, Ordering::Relaxed) != live.dispatching {
             // Its times are from another zero.
@@ -411,12 +474,13 @@ impl Channel {
     /// connected. `room` is for 1 to 65,536 events, whatever else is asked for.
     ///
     /// # Errors
-    /// The channel is connected.
+    /// The channel is connected, or its options are too much.
     pub fn outlet(&self, sends: &[Pattern], room: usize, full: Full) -> Result<Outlet, ConnectError> {
         let _connecting = self.inner.connecting.lock();
         if self.inner.live.lock().is_some() {
             return Err(ConnectError::Twice);
         }
+        self.inner.options.check()?;
         let outlet = Outlet::new(sends, room, full, self.payload_max());
         let mut outlets = self.inner.outlets.lock();
         outlets.retain(|outlet| outlet.strong_count() > 0);
@@ -446,24 +510,32 @@ impl Channel {
         Supplier { inner: self.inner.clone(), source, next: AtomicU64::new(0) }
     }
 
-    /// Tells `observer` of every change of a subscription, on the thread that makes it.
-    pub fn observe(&self, observer: impl Fn(&str, Change) + Send + Sync + 'static) {
-        self.inner.observers.lock().push(Arc::new(observer));
+    /// Tells `observer` of every change of a subscription, on the thread that makes it: as long as the channel is there, or until [`Observing::end`].
+    pub fn observe(&self, observer: impl Fn(&str, Change) + Send + Sync + 'static) -> Observing {
+        let observer: Observer = Arc::new(observer);
+        self.inner.observers.lock().push(observer.clone());
+        Observing { inner: Arc::downgrade(&self.inner), observer }
     }
 
-    /// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first: as they were when it was called. They are copied for that, while suppliers wait.
-    pub fn history(&self, pattern: Pattern, mut show: impl FnMut(&Event<'_>)) {
-        let now = self.inner.now();
-        let copies: Vec<Stored> = {
-            let history = self.inner.history.lock();
-            let (newer, older) = history.events.split_at(history.next.min(history.events.len()));
-            let there = older.iter().chain(newer).skip(history.events.len() - history.count);
-            there.filter(|stored| pattern.has(&stored.head) && stored.head.expires >= now).cloned().collect()
-        };
-        for stored in &copies {
-            show(&Event { head: stored.head, payload: stored.payload(), leaf: 0 });
-        }
+    /// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first: as they were when it was called. They are copied for that, while suppliers wait, into room that is made
+    /// before: not for handlers.
+    pub fn history(&self, pattern: Pattern, show: impl FnMut(&Event<'_>)) {
+        history::show(&self.inner.history, self.payload_max(), pattern, self.inner.now(), show);
     }
+}
+
+/// The backlog of an operation that can consume by a plan.
+fn backlog_of(plan: &Plan, operation: &str) -> Result<u32, SubscribeError> {
+    let row = plan.rows.iter().find(|row| row.name == operation);
+    let row = row.ok_or_else(|| SubscribeError::Unknown(operation.to_owned()))?;
+    if !plan.is_pushed(row) {
+        return Err(SubscribeError::NotPushed(operation.to_owned()));
+    }
+    let (backlog, most) = (row.backlog, SLOTS_MAX - SPARE);
+    if backlog > most {
+        return Err(SubscribeError::Backlog { operation: operation.to_owned(), backlog, most });
+    }
+    Ok(backlog)
 }
 
 /// Whether an operation with this backlog can ask for that.
@@ -473,15 +545,20 @@ pub(super) fn checked(
     backlog: u32,
     events_max: usize,
 ) -> Result<(), SubscribeError> {
-    let (operation, wanted) = (operation.to_owned(), quality.filter.leaves());
+    let wanted = quality.filter.leaves();
     if let Some(wrong) = quality.filter.wrong() {
-        return Err(SubscribeError::Filter { operation, wrong });
+        return Err(SubscribeError::Filter { operation: operation.to_owned(), wrong });
     }
     if wanted > events_max {
-        return Err(SubscribeError::Room { operation, wanted, there: events_max });
+        return Err(SubscribeError::Room { operation: operation.to_owned(), wanted, there: events_max });
     }
-    if quality.keep == Keep::Latest && backlog < 2 {
-        return Err(SubscribeError::Alone(operation));
+    can_keep(operation, quality.keep, backlog)
+}
+
+/// Whether an operation with this backlog has room for what is to be kept.
+pub(super) fn can_keep(operation: &str, keep: Keep, backlog: u32) -> Result<(), SubscribeError> {
+    if keep == Keep::Latest && backlog < 2 {
+        return Err(SubscribeError::Alone(operation.to_owned()));
     }
     Ok(())
 }
@@ -654,20 +731,5 @@ impl Supplier {
         let (due, expires) = (now.saturating_add(terms.deadline), now.saturating_add(terms.ttl));
         let head = Head { kind, source: self.source, number, sent: now, due, expires };
         Ok(live.push(&head, payload))
-    }
-}
-
-impl History {
-    fn forget(&mut self) {
-        (self.next, self.count) = (0, 0);
-    }
-
-    fn remember(&mut self, head: &Head, payload: &[u8]) {
-        let room = self.events.len();
-        if let Some(stored) = self.events.get_mut(self.next) {
-            stored.set(head, payload);
-            self.next = (self.next + 1) % room;
-            self.count = (self.count + 1).min(room);
-        }
     }
 }

@@ -2,8 +2,35 @@
 
 use thiserror::Error;
 
+use super::channel::{PAYLOAD_MAX, ROOM_BYTES_MAX};
+use super::filter::LEAVES_MAX;
+use super::inbox::SLOTS_MAX;
 use super::node::NodeError;
 use crate::dispatch::StartError;
+
+/// Why a channel cannot have room for its [`Options`](super::Options).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// Longer payloads than there can be.
+    #[error("events of this channel have up to {0} bytes; {PAYLOAD_MAX} are the most (Options::payload_max)")]
+    Payload(usize),
+    /// Larger groups than there can be.
+    #[error("filters of this channel wait for up to {0} events; {LEAVES_MAX} are the most (Options::events_max)")]
+    Events(usize),
+    /// Too much together.
+    #[error(
+        "a history of {history} events, and groups of {events_max} for {SLOTS_MAX} jobs, of {payload_max} bytes each take more than {ROOM_BYTES_MAX} bytes (Options::history, events_max, payload_max)"
+    )]
+    Room {
+        /// The longest payload.
+        payload_max: usize,
+        /// The most events of a group.
+        events_max: usize,
+        /// How many are remembered.
+        history: usize,
+    },
+}
 
 /// Why an operation cannot subscribe, or not to that.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -52,9 +79,15 @@ pub enum SubscribeError {
         "operation \"{0}\" has a backlog of 1; a consumer that keeps the latest events (Keep::Latest) has 2 at least"
     )]
     Alone(String),
+    /// The channel cannot have so much room.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
     /// The channel delivers already.
-    #[error("the channel is connected: operations subscribe before that")]
+    #[error("the channel is connected: operations subscribe and unsubscribe while it is not")]
     Connected,
+    /// Another channel's, or one that was given up.
+    #[error("the subscription of operation \"{0}\" is none of this channel's, or not any more")]
+    Gone(String),
 }
 
 /// Why a channel was not connected to a dispatcher.
@@ -63,14 +96,34 @@ pub enum ConnectError {
     /// It has been before.
     #[error("the channel is connected already")]
     Twice,
-    /// The dispatcher has another plan than the operations subscribed with.
+    /// The dispatcher has another plan than the operations subscribed with, which lacks one of them.
     #[error("the dispatcher has no operation \"{0}\", which has subscribed")]
     Unknown(String),
+    /// The same, and one of them is an operation there that cannot consume, or not so.
+    #[error(
+        "{0}, in the dispatcher's plan; it subscribed with another one: subscribe with the plan that is dispatched"
+    )]
+    Plan(#[source] SubscribeError),
+    /// The same, and more jobs may wait there than the subscription has room for.
+    #[error(
+        "operation \"{operation}\" has a backlog of {backlog} in the dispatcher's plan, and subscribed with one that gives it {room}: subscribe with the plan that is dispatched"
+    )]
+    Backlog {
+        /// Whose.
+        operation: String,
+        /// What it has there.
+        backlog: u32,
+        /// What it had.
+        room: u32,
+    },
     /// An operation whose jobs would have nobody to give their events to.
     #[error(
         "operation \"{0}\" has subscribed, and no handler was made of its subscription: give the dispatcher Subscription::handler(..) for it"
     )]
     NoHandler(String),
+    /// The channel cannot have so much room.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
     /// A thread could not be had: that of timeouts, or one of a level between nodes.
     #[error(transparent)]
     Thread(#[from] StartError),

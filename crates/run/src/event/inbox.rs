@@ -5,13 +5,13 @@ use std::sync::{Arc, Weak};
 
 use takt_model::{Span, Time};
 
-use super::channel::{Change, Inner, checked};
-use super::error::SubscribeError;
+use super::channel::{Change, Inner, can_keep, checked};
+use super::error::{ConnectError, SubscribeError};
 use super::fanout::Wakes;
 use super::filter::{Correlator, Head};
 use super::quality::{Asked, Keep, Quality};
 use crate::bits::ones;
-use crate::dispatch::{Handle, Job, PushError};
+use crate::dispatch::{Dispatcher, Handle, Job, PushError, StartError};
 use crate::sync::{AtomicU64, PiMutex};
 
 /// The type of the event that stands for a [`Filter::Timeout`](super::Filter::Timeout) or a [`Filter::Silence`](super::Filter::Silence); no supplier has it.
@@ -57,6 +57,11 @@ pub(super) struct Stored {
 impl Stored {
     pub(super) fn room(payload_max: usize) -> Stored {
         Stored { head: of_time(Time::ZERO), length: 0, data: vec![0; payload_max].into_boxed_slice() }
+    }
+
+    /// Bytes that it takes.
+    pub(super) const fn bytes(payload_max: usize) -> usize {
+        payload_max.saturating_add(size_of::<Stored>())
     }
 
     /// Takes an event's place. A payload that is too long is cut: the channel has refused it before.
@@ -132,6 +137,7 @@ struct Tally {
     late: Figure,
     expired: Figure,
     omitted: Figure,
+    misplaced: Figure,
 }
 
 /// And what who offers events counts, under the lock.
@@ -154,6 +160,8 @@ struct State {
     /// By leaf.
     kept: Vec<Stored>,
     suspended: bool,
+    /// Its operation's in the plan of the last dispatcher.
+    backlog: u32,
     /// Whose operation it waits for, and the time of that dispatcher that was looked at last.
     dispatching: u64,
     last: Time,
@@ -227,12 +235,12 @@ struct Slot {
 
 const RUNS: u64 = u64::MAX;
 
-/// Bits of a key that tell the job; those above tell its dispatcher.
+/// Bits of a key that tell the job; those above tell its operation.
 const JOB_BITS: u32 = 48;
 
-/// A job of a dispatcher: neither zero nor [`RUNS`]. A later dispatcher's jobs have the same numbers, and other keys.
-const fn key(dispatching: u64, number: u64) -> u64 {
-    dispatching << JOB_BITS | (number + 1) & ((1 << JOB_BITS) - 1)
+/// A job: neither zero nor [`RUNS`]. Those of other operations, and of a later dispatcher, have the same numbers, and other keys.
+const fn key(operation: u64, number: u64) -> u64 {
+    operation << JOB_BITS | (number + 1) & ((1 << JOB_BITS) - 1)
 }
 
 /// Whether a job that waits in a slot can no longer be handled: it is before this one, or another dispatcher's.
@@ -243,7 +251,8 @@ const fn is_gone(job: u64, oldest: u64) -> bool {
 pub(super) struct Inbox {
     pub(super) operation: String,
     pub(super) events_max: usize,
-    backlog: u32,
+    /// The most jobs that may wait or run: the backlog in the plan that it subscribed with.
+    room: u32,
     state: PiMutex<State>,
     slots: Vec<Slot>,
     /// Slots without a job, by bit.
@@ -282,6 +291,7 @@ impl Inbox {
             asked: Asked::of(quality),
             kept: room(),
             suspended: false,
+            backlog,
             dispatching: u64::MAX,
             last: Time::ZERO,
             early: None,
@@ -290,7 +300,7 @@ impl Inbox {
         Inbox {
             operation: operation.to_owned(),
             events_max,
-            backlog,
+            room: backlog,
             state: PiMutex::new(state),
             slots: (0..slots).map(|_| slot()).collect(),
             free: AtomicU64::new(u64::MAX >> (64 - slots)),
@@ -303,17 +313,26 @@ impl Inbox {
         self.has_handler.load(Ordering::Relaxed)
     }
 
+    /// Whether its operation may have this backlog in a dispatcher's plan.
+    pub(super) fn suits(&self, backlog: u32) -> Result<(), ConnectError> {
+        if backlog > self.room {
+            return Err(ConnectError::Backlog { operation: self.operation.clone(), backlog, room: self.room });
+        }
+        let keep = self.state.lock().asked.keep;
+        can_keep(&self.operation, keep, backlog).map_err(ConnectError::Plan)
+    }
+
     /// Begins to wait, for a dispatcher that may be another one than before: that one's jobs were omitted.
-    pub(super) fn begin(&self, handle: &Handle, now: Time) {
+    pub(super) fn begin(&self, handle: &Handle, backlog: u32, now: Time) {
         let mut state = self.state.lock();
-        (state.dispatching, state.last) = (handle.dispatching(), now);
+        (state.dispatching, state.backlog, state.last) = (handle.dispatching(), backlog, now);
         state.correlator.restart(now);
         if state.early.is_some_and(|early| early.dispatching != handle.dispatching()) {
             state.early = None;
             count(&self.tally.omitted);
         }
         let oldest = handle.oldest().unwrap_or_default();
-        self.forget(|job| is_gone(job, key(handle.dispatching(), oldest)));
+        self.forget(|job| is_gone(job, key(handle.operation(), oldest)));
     }
 
     /// When time itself may be what it waits for.
@@ -460,8 +479,8 @@ impl Inbox {
         let (at, slot) = self.take_slot(handle).ok_or(PushError::Full)?;
         set.put(&mut slot.events.lock());
         let named = |number: u64, oldest: u64| {
-            slot.job.store(key(handle.dispatching(), number), Ordering::Release);
-            self.forget(|job| is_gone(job, key(handle.dispatching(), oldest)));
+            slot.job.store(key(handle.operation(), number), Ordering::Release);
+            self.forget(|job| is_gone(job, key(handle.operation(), oldest)));
         };
         let pushed = wakes.push(handle, named);
         if pushed.is_err() {
@@ -472,7 +491,7 @@ impl Inbox {
 
     /// Gives the newest job that waits these events in the place of its own; whether there was one. What its handler has already it keeps, and nobody waits for that.
     fn replace(&self, set: Set<'_>, handle: &Handle) -> bool {
-        let oldest = key(handle.dispatching(), handle.oldest().unwrap_or_default());
+        let oldest = key(handle.operation(), handle.oldest().unwrap_or_default());
         self.forget(|job| is_gone(job, oldest));
         let waits = |slot: &Slot| Some(slot.job.load(Ordering::Acquire)).filter(|job| *job != 0 && *job != RUNS);
         let newest = self.taken().filter_map(|(at, slot)| Some((waits(slot)?, at))).max();
@@ -495,7 +514,7 @@ impl Inbox {
             Some((at, self.slots.get(at)?))
         };
         take().or_else(|| {
-            let oldest = key(handle.dispatching(), handle.oldest().unwrap_or_default());
+            let oldest = key(handle.operation(), handle.oldest().unwrap_or_default());
             self.forget(|job| is_gone(job, oldest));
             take()
         })
@@ -537,7 +556,7 @@ impl Inbox {
 
     /// Calls the handler with the events of its job.
     fn handle(&self, job: &Job<'_>, handler: &mut impl FnMut(&Delivery<'_>, &Job<'_>)) {
-        let own = key(job.dispatching(), job.number());
+        let own = key(job.operation(), job.number());
         let mut found = None;
         for (at, slot) in self.taken() {
             let waits = slot.job.load(Ordering::Acquire);
@@ -545,11 +564,11 @@ impl Inbox {
                 let is_mine = slot.job.compare_exchange(own, RUNS, Ordering::AcqRel, Ordering::Acquire).is_ok();
                 found = is_mine.then_some((at, slot));
             } else if waits != 0 && waits >> JOB_BITS == own >> JOB_BITS && waits < own {
-                // Its dispatcher's: another one may have taken its place.
+                // Its operation's: another dispatcher may have taken its place.
                 self.omit(at, slot, waits);
             }
         }
-        let Some((at, slot)) = found else { return };
+        let Some((at, slot)) = found else { return self.find_none(job) };
         // From here on it is this job's alone, a panic of the handler included.
         let _release = Release { inbox: self, at };
         let events = slot.events.lock();
@@ -567,9 +586,17 @@ impl Inbox {
         }
     }
 
+    /// No events wait for a job: it was pushed by somebody else, or its operation is not the one that subscribed.
+    #[cold]
+    fn find_none(&self, job: &Job<'_>) {
+        if job.name() != self.operation {
+            count(&self.tally.misplaced);
+        }
+    }
+
     fn counts(&self) -> Counts {
         let load = |tally: &Figure| tally.load(Ordering::Acquire);
-        let Tally { handled, late, expired, omitted } = &self.tally;
+        let Tally { handled, late, expired, omitted, .. } = &self.tally;
         // In this order: no more are handled than were complete, and no more were late than are handled.
         let late = load(late);
         let (handled, expired, omitted) = (load(handled), load(expired), load(omitted));
@@ -597,7 +624,21 @@ impl Drop for Release<'_> {
     }
 }
 
-/// An operation's subscription; a copy is the same one.
+impl Dispatcher {
+    /// The code of the operation that has subscribed, called with the events of each job. It runs as one given by [`Dispatcher::on`] does.
+    ///
+    /// # Errors
+    /// The plan has no such operation.
+    pub fn on_events(
+        self,
+        subscription: &Subscription,
+        handler: impl FnMut(&Delivery<'_>, &Job<'_>) + Send + 'static,
+    ) -> Result<Dispatcher, StartError> {
+        self.on(subscription.operation(), subscription.handler(handler))
+    }
+}
+
+/// An operation's subscription; a copy is the same one. Dropped, its operation goes on waiting: [`Channel::unsubscribe`](super::Channel::unsubscribe) ends it.
 #[derive(Clone)]
 pub struct Subscription {
     pub(super) inbox: Arc<Inbox>,
@@ -605,7 +646,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The handler to give to the operation ([`Dispatcher::on`](crate::dispatch::Dispatcher::on)): it calls yours with the events of each job.
+    /// The handler to give to the operation ([`Dispatcher::on`](crate::dispatch::Dispatcher::on)): it calls yours with the events of each job. Given to another operation it calls yours
+    /// for none of its jobs, and they are counted ([`Subscription::misplaced`]). [`Dispatcher::on_events`](crate::dispatch::Dispatcher::on_events) cannot be wrong about that.
     pub fn handler(
         &self,
         mut handler: impl FnMut(&Delivery<'_>, &Job<'_>) + Send + 'static,
@@ -625,6 +667,13 @@ impl Subscription {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.inbox.counts()
+    }
+
+    /// Jobs of other operations that its handler was called for: a defect of the program, which has given it to the wrong one. They were given no events, and those that wait for the
+    /// right operation's jobs are omitted ([`Counts::omitted`]).
+    #[must_use]
+    pub fn misplaced(&self) -> u64 {
+        self.inbox.tally.misplaced.load(Ordering::Acquire)
     }
 
     /// Events pass it by until it is resumed; what it has of a group is forgotten then. What is complete stays.
@@ -650,7 +699,8 @@ impl Subscription {
     /// The filter is wrong, or waits for more events than there is room for; or there is no room to keep the latest.
     pub fn reconnect(&self, quality: impl Into<Quality>) -> Result<(), SubscribeError> {
         let (inbox, quality) = (&self.inbox, quality.into());
-        checked(&inbox.operation, &quality, inbox.backlog, inbox.events_max)?;
+        let backlog = inbox.state.lock().backlog;
+        checked(&inbox.operation, &quality, backlog, inbox.events_max)?;
         let mut correlator = Correlator::new(&quality.filter, Time::ZERO);
         let mut state = inbox.state.lock();
         correlator.restart(self.now(&mut state));

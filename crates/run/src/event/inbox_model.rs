@@ -39,7 +39,7 @@ impl World {
             Box::new(move |job| {
                 let mut note = |delivery: &Delivery<'_>, job: &Job<'_>| {
                     let head = delivery.first().head;
-                    given.lock().unwrap().push((job.dispatching(), head.source, head.number));
+                    given.lock().unwrap().push((job.operation(), head.source, head.number));
                 };
                 inbox.handle(job, &mut note);
                 *calls.0.lock().unwrap() += 1;
@@ -90,11 +90,11 @@ fn offer(inbox: &Inbox, handle: &Handle, head: Head) -> Offered {
 fn all_is_handled_or_counted(keep: Keep) {
     let world = World::new(keep);
     let bench = Arc::new(world.bench());
-    world.inbox.begin(&bench.handle, bench.now());
+    world.inbox.begin(&bench.handle, 2, bench.now());
     let server = bench.serve();
     let pushers = [(0, 3), (1, 2)].map(|(source, count)| world.pusher(&bench, source, count));
     let (inbox, again) = (world.inbox.clone(), bench.clone());
-    let connector = thread::spawn(move || inbox.begin(&again.handle, again.now()));
+    let connector = thread::spawn(move || inbox.begin(&again.handle, 2, again.now()));
     let taken: usize = pushers.into_iter().map(|pusher| pusher.join().unwrap()).sum();
     connector.join().unwrap();
     // Where the clock stood still between two pushes, one was put off.
@@ -121,7 +121,7 @@ fn all_is_handled_or_counted(keep: Keep) {
 fn a_later_dispatcher_is_given_nothing_of_a_former_one(keep: Keep) {
     let world = World::new(keep);
     let first = Arc::new(world.bench());
-    world.inbox.begin(&first.handle, first.now());
+    world.inbox.begin(&first.handle, 2, first.now());
     let server = first.serve();
     let pusher = world.pusher(&first, 0, 4);
     let stopped = first.clone();
@@ -129,7 +129,7 @@ fn a_later_dispatcher_is_given_nothing_of_a_former_one(keep: Keep) {
     let second = Arc::new(world.bench());
     let (inbox, other) = (world.inbox.clone(), second.clone());
     let connector = thread::spawn(move || {
-        inbox.begin(&other.handle, other.now());
+        inbox.begin(&other.handle, 2, other.now());
         offer(&inbox, &other.handle, head(1, 0, other.now()))
     });
     let later = second.serve();
@@ -137,7 +137,7 @@ fn a_later_dispatcher_is_given_nothing_of_a_former_one(keep: Keep) {
     stopper.join().unwrap();
     server.join().unwrap();
     assert_eq!(connector.join().unwrap(), Offered::Taken);
-    let (given, own) = (world.given.clone(), second.handle.dispatching());
+    let (given, own) = (world.given.clone(), second.handle.operation());
     let has_own = || given.lock().unwrap().iter().any(|row| row.0 == own);
     let (calls, called) = (&world.calls.0, &world.calls.1);
     let mut count = calls.lock().unwrap();
@@ -149,7 +149,7 @@ fn a_later_dispatcher_is_given_nothing_of_a_former_one(keep: Keep) {
     later.join().unwrap();
     // What waits for a job of a dispatcher that has stopped goes with the next one.
     let third = world.bench();
-    world.inbox.begin(&third.handle, third.now());
+    world.inbox.begin(&third.handle, 2, third.now());
     world.check();
     let given = world.given.lock().unwrap();
     assert!(given.iter().all(|row| (row.0 == own) == (row.1 == 1)), "{given:?}");
@@ -181,12 +181,12 @@ fn the_time_of_an_inbox_does_not_go_back_and_is_one_dispatchers() {
         let silence = Filter::Silence { of: Pattern::kind(1), span: Span::from_ms(10) };
         world.inbox.state.lock().correlator = Correlator::new(&silence, Time::ZERO);
         let next = || world.inbox.state.lock().next_time();
-        world.inbox.begin(&first.handle, ms(0));
+        world.inbox.begin(&first.handle, 2, ms(0));
         assert_eq!(next(), Some(ms(10)));
         offer(&world.inbox, &first.handle, head(0, 0, ms(8)));
         offer(&world.inbox, &first.handle, head(0, 1, ms(3)));
         assert_eq!(next(), Some(ms(18)), "the later of both was the last");
-        world.inbox.begin(&second.handle, ms(1));
+        world.inbox.begin(&second.handle, 2, ms(1));
         assert_eq!(offer(&world.inbox, &first.handle, head(0, 2, ms(3_600_000))), Offered::Passed);
         assert_eq!(next(), Some(ms(11)), "by the clock of the second");
     };

@@ -21,11 +21,11 @@
 //! let steer = channel.subscribe(&plan, "steer", Pattern::kind(TRACK))?;
 //! let show = channel.subscribe(&plan, "show", Pattern::ANY)?;
 //! let dispatching = Dispatcher::new(plan)
-//!     .on("steer", steer.handler(|delivery, job| {
+//!     .on_events(&steer, |delivery, job| {
 //!         let event = delivery.first();
 //!         println!("{:?} from {}, {} left", event.payload, event.head.source, job.time_left());
-//!     }))?
-//!     .on("show", show.handler(|_, _| ()))?
+//!     })?
+//!     .on_events(&show, |_, _| ())?
 //!     .start()?;
 //! let connected = channel.connect(&dispatching)?;
 //! let radar = channel.supplier(7);
@@ -40,6 +40,7 @@ mod channel;
 mod error;
 mod fanout;
 mod filter;
+mod history;
 mod inbox;
 mod lane;
 mod node;
@@ -55,10 +56,10 @@ pub mod wire;
 mod manual {}
 
 pub use carrier::{Inlet, Leaving, Outlet, Passed};
-pub use channel::{Change, Channel, Connected, Options, Pushed, Supplier};
-pub use error::{ConnectError, EventError, SubscribeError};
+pub use channel::{Change, Channel, Connected, Observing, Options, PAYLOAD_MAX, Pushed, ROOM_BYTES_MAX, Supplier};
+pub use error::{ConnectError, EventError, OptionsError, SubscribeError};
 pub use filter::{Bits, Correlator, DEPTH_MAX, Filter, Head, LEAVES_MAX, Pattern, TIME_MIN, Taken};
 pub use inbox::{Counts, Delivery, Event, PEER_FOUND, PEER_LOST, Subscription, TIMEOUT};
-pub use node::{Clock, Full, Level, Node, NodeError, Peer, Sending, Traffic};
+pub use node::{Clock, Full, Level, NODES_MAX, Node, NodeError, Peer, Sending, Traffic};
 pub use quality::{Keep, Quality, Terms};
 pub use replication::{Applied, Entry, Flushes, Known, Published, Replica, ReplicationError, Values, entries};

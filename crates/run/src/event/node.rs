@@ -7,7 +7,9 @@ use takt_linux::datagram::BindError;
 use takt_model::Span;
 use thiserror::Error;
 
+use super::channel::ROOM_BYTES_MAX;
 use super::filter::Pattern;
+use super::inbox::Stored;
 use super::peer::NO_CLOCK;
 
 /// By which clock a node tells when its datagrams leave. Nodes with the same one know how long they were under way.
@@ -52,7 +54,7 @@ pub enum Sending {
     Patient(Span),
     /// It is sent by another thread of the level, in the order of the pushes, and waits in a queue for that.
     Queued {
-        /// How many can wait, 1 to 65,536. They are dropped when the channel is disconnected.
+        /// How many can wait, 1 to 65,536; with the channel's longest payload those of all levels take [`ROOM_BYTES_MAX`](super::ROOM_BYTES_MAX) at most. They are dropped when the channel is disconnected.
         room: usize,
         /// What becomes of one too many.
         full: Full,
@@ -105,11 +107,11 @@ pub struct Level {
     pub level: usize,
     /// The plan's CPU on which its threads run. Default any.
     pub cpu: Option<u32>,
-    /// SO_PRIORITY of what it sends, from 0 to 6, by which queueing disciplines go. Default 6.
+    /// SO_PRIORITY of what it sends, by which queueing disciplines go. The kernel gives those from 0 to 6 to everybody; others take CAP_NET_ADMIN. Default 6.
     pub so_priority: u32,
     /// How a push sends. Default [`Sending::Direct`].
     pub sending: Sending,
-    /// Bytes of the socket's buffers, each way. Default 256 KiB.
+    /// Bytes of the socket's buffers, each way, [`ROOM_BYTES_MAX`](super::ROOM_BYTES_MAX) at most; the kernel may give less (net.core.rmem_max, wmem_max). Default 256 KiB.
     pub buffer: usize,
 }
 
@@ -196,7 +198,7 @@ pub struct Node {
     pub beat: Span,
     /// After how long a silence a peer is lost; at least four beats. Default 400 ms.
     pub lost_after: Span,
-    /// Of how many other nodes a level keeps apart whose events have come. Default 64.
+    /// Of how many other nodes a level keeps apart whose events have come, 1 to [`NODES_MAX`]. Default 64.
     pub nodes_max: usize,
     /// Whether events that come from one peer go on to the others of the level. Default no: all are peers of each other.
     pub forwards: bool,
@@ -262,6 +264,9 @@ impl Node {
         if self.nodes_max == 0 {
             return Some(NodeError::Nobody);
         }
+        if self.nodes_max > NODES_MAX {
+            return Some(NodeError::Nodes(self.nodes_max));
+        }
         let of = |level: &Level| {
             let name = || level.name.clone();
             let again = |(at, peer): (usize, &SocketAddr)| level.peers.iter().take(at).any(|other| same(*other, *peer));
@@ -279,11 +284,20 @@ impl Node {
             {
                 return Some(NodeError::Room { name: name(), room });
             }
+            if level.buffer > ROOM_BYTES_MAX {
+                return Some(NodeError::Buffer { name: name(), buffer: level.buffer });
+            }
             None
+        };
+        let room = |level: &Level| if let Sending::Queued { room, .. } = level.sending { room } else { 0 };
+        let queued = || {
+            let events = self.levels.iter().map(room).fold(0, usize::saturating_add);
+            let is_much = events.saturating_mul(Stored::bytes(payload_max)) > ROOM_BYTES_MAX;
+            is_much.then_some(NodeError::Queues { events, payload_max })
         };
         let same = |level: &Level| self.levels.iter().filter(|other| other.name == level.name).count() > 1;
         let twice = || self.levels.iter().find(|level| same(level)).map(|level| NodeError::Twice(level.name.clone()));
-        self.levels.iter().find_map(of).or_else(twice)
+        self.levels.iter().find_map(of).or_else(twice).or_else(queued)
     }
 }
 
@@ -291,6 +305,8 @@ impl Node {
 const BEAT_MIN: Span = Span::from_ms(10);
 /// One that is late by a beat and one that is lost do not make a lost peer.
 const BEATS_MIN: u64 = 4;
+/// Other nodes that a level can keep apart ([`Node::nodes_max`]).
+pub const NODES_MAX: usize = 1 << 16;
 /// Events that can wait at a level.
 pub(super) const ROOM_MAX: usize = 1 << 16;
 
@@ -317,6 +333,9 @@ pub enum NodeError {
     /// Nothing could come.
     #[error("a node that hears of no others (nodes_max = 0): 64 is the default")]
     Nobody,
+    /// More than are kept apart.
+    #[error("a node that keeps {0} others apart; {NODES_MAX} are the most (nodes_max)")]
+    Nodes(usize),
     /// An address that is a peer's already.
     #[error("level \"{name}\" has the peer {peer} twice")]
     Peer {
@@ -352,6 +371,24 @@ pub enum NodeError {
         name: String,
         /// For how many.
         room: usize,
+    },
+    /// Buffers for too much.
+    #[error("level \"{name}\" has buffers of {buffer} bytes; {ROOM_BYTES_MAX} are the most")]
+    Buffer {
+        /// Its name.
+        name: String,
+        /// Of how many bytes.
+        buffer: usize,
+    },
+    /// Queues that take too much together.
+    #[error(
+        "the queues of all levels are for {events} events of up to {payload_max} bytes, and take more than {ROOM_BYTES_MAX} bytes: less room (Sending::Queued), or shorter payloads (Options::payload_max)"
+    )]
+    Queues {
+        /// For how many events they are.
+        events: usize,
+        /// How long these can be.
+        payload_max: usize,
     },
     /// Two levels with one name.
     #[error("two levels are named \"{0}\"")]
@@ -468,6 +505,24 @@ mod tests {
         assert_eq!(
             said(&node.clone().with(level.sending(none))),
             "level \"a\" has a queue for 0 events; it can be for 1 to 65536"
+        );
+        let level = Level::new("a", here(1));
+        let large = Level { buffer: i32::MAX as usize + 1, ..level.clone() };
+        assert_eq!(
+            said(&node.clone().with(large)),
+            "level \"a\" has buffers of 2147483648 bytes; 67108864 are the most"
+        );
+        assert_eq!(said(&node.clone().with(Level { buffer: 64 << 20, ..level.clone() })), "");
+        assert_eq!(
+            said(&Node { nodes_max: usize::MAX, ..node.clone() }),
+            "a node that keeps 18446744073709551615 others apart; 65536 are the most (nodes_max)"
+        );
+        assert_eq!(said(&Node { nodes_max: 65_536, ..node.clone() }), "");
+        let queue = level.sending(Sending::Queued { room: 65_536, full: Full::Oldest });
+        assert_eq!(said(&node.clone().with(queue.clone())), "");
+        assert_eq!(
+            node.clone().with(queue).wrong(2, 1, 1024).map(|wrong| wrong.to_string()).unwrap_or_default(),
+            "the queues of all levels are for 65536 events of up to 1024 bytes, and take more than 67108864 bytes: less room (Sending::Queued), or shorter payloads (Options::payload_max)"
         );
         assert!(node.wrong(2, 1, 70_000).is_some());
     }

@@ -15,7 +15,7 @@ use takt_model::{Span, Time};
 use thiserror::Error;
 
 use super::channel::{Channel, Pushed, Supplier};
-use super::error::EventError;
+use super::error::{EventError, OptionsError};
 use super::inbox::Delivery;
 use crate::dispatch::Job;
 
@@ -44,6 +44,9 @@ pub enum ReplicationError {
         /// What there is room for.
         most: usize,
     },
+    /// The channel cannot have so much room.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
     /// Too many values.
     #[error("{0} values; a publisher has {VALUES_MAX} at most")]
     TooMany(usize),
@@ -180,8 +183,9 @@ impl Published {
     /// One value for each of `sizes`, the most bytes that it can have. They go as events of this source and type, which nobody else is to supply.
     ///
     /// # Errors
-    /// A value that fits into no event, or too many.
+    /// A value that fits into no event, or too many; or the channel's options are too much.
     pub fn new(channel: &Channel, source: u32, kind: u32, sizes: &[usize]) -> Result<Published, ReplicationError> {
+        channel.options().check()?;
         let payload_max = channel.payload_max();
         let most = payload_max.checked_sub(HEAD + ROW).ok_or(ReplicationError::NoRoom(payload_max))?;
         let most = most.min(usize::from(u16::MAX));
