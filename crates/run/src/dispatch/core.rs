@@ -223,7 +223,7 @@ pub(crate) struct Core<T> {
 }
 
 /// Switches that are kept for a timer that is late. Of more the last takes the place of the one before: until then arrivals go by the plan before that.
-const SWITCHES_MAX: usize = 128;
+pub(super) const SWITCHES_MAX: usize = 128;
 
 /// The most levels.
 pub(crate) const LEVELS_MAX: usize = LevelSet::MAX;
