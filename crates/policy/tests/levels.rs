@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use takt_model::strategy::{Discipline, Filter, Late, Level, Split, Strategy as Scheduling};
 use takt_model::system::{Mode, StrategyId, StrategyRef};
-use takt_model::{Criticality, NodeId, Plan, Span, System, Task, Time};
+use takt_model::{Criticality, Lateness, NodeId, Plan, Span, System, Task, Time};
 use takt_policy::{Decision, Dispatcher, Event, Job, Levels, Passed, Queued, Taken};
 
 /// One job as it comes: nominal arrival, time needed.
@@ -16,6 +16,15 @@ struct World {
     jobs: Vec<Vec<Arrival>>,
     /// When the node switches to its only mode.
     switch: Option<u64>,
+    /// Of the start, and of the mode.
+    plans: Vec<Plan>,
+}
+
+impl World {
+    /// The plan in force after the switch of this instant.
+    fn plan(&self, now: u64) -> &Plan {
+        &self.plans[usize::from(self.switch.is_some_and(|at| at <= now))]
+    }
 }
 
 /// What happened: when, what, to which slot.
@@ -83,8 +92,7 @@ fn by_dispatcher(world: &World) -> Log {
     let mut backlog = Backlog::new(dispatcher.slot_count());
     let (mut running, mut started) = (None::<u32>, vec![false; dispatcher.slot_count()]);
     // A started job keeps its level to its end.
-    let plan = Plan::resolve(&world.system, NodeId(0), &world.system.strategies[0]).unwrap();
-    let demotes = |slot: u32| plan.tasks[slot as usize].late == Late::Demote;
+    let demotes = |slot: u32, now: u64| world.plan(now).tasks[slot as usize].late == Late::Demote;
     let mut decisions = Vec::new();
     for now in 0..END {
         let at = Time::from_ns(now);
@@ -103,7 +111,8 @@ fn by_dispatcher(world: &World) -> Log {
             }
             if first {
                 for slot in 0..backlog.free.len() as u32 {
-                    let keeps = world.switch.is_none() && demotes(slot) && started[slot as usize];
+                    // The switch of an instant comes after its deadlines.
+                    let keeps = started[slot as usize] && now > 0 && demotes(slot, now - 1);
                     if backlog.deadlines[slot as usize] == Some(now) && !keeps {
                         dispatcher.on_event(at, &Event::Deadline { slot }, &mut decisions);
                     }
@@ -148,14 +157,14 @@ fn by_dispatcher(world: &World) -> Log {
     log
 }
 
-/// `None` where the two ways differ by design: a switch puts two started jobs on one level; or a demoted job waits for another one of a
-/// less important level, for demoted jobs share one thread here and preempt each other there.
+/// `None` where the two ways differ by design: a switch puts two started jobs on one level; it demotes a late one that has started, which goes on
+/// as it was here, and below all levels there; or a demoted job waits for another one of a less important level, for demoted jobs share one
+/// thread here and preempt each other there.
 fn by_levels(world: &World) -> Option<Log> {
     let mut levels = Levels::new(&world.system, NodeId(0), 0).unwrap();
     let mut log = Log::new();
     let mut backlog = Backlog::new(levels.slot_count());
-    let plan = Plan::resolve(&world.system, NodeId(0), &world.system.strategies[0]).unwrap();
-    let planned = |slot: u32| plan.tasks[slot as usize].level;
+    let planned = |slot: u32, now: u64| world.plan(now).tasks[slot as usize].level;
     let demoted = levels.level_count() as u32 - 1;
     // The started job of each thread, which goes by the level that its slot has now.
     let mut started: Vec<u32> = Vec::new();
@@ -199,6 +208,11 @@ fn by_levels(world: &World) -> Option<Log> {
                     }
                 });
                 assert!(told);
+                let late = |slot: u32| backlog.deadlines[slot as usize].is_some_and(|deadline| deadline <= now);
+                let demotes = |slot: u32| late(slot) && world.plan(now).tasks[slot as usize].late == Late::Demote;
+                if started.iter().any(|slot| demotes(*slot) && levels.level(*slot) != Some(demoted)) {
+                    return None;
+                }
             }
             first = false;
             for slot in dropped {
@@ -236,10 +250,10 @@ fn by_levels(world: &World) -> Option<Log> {
             }
             running = has_cpu;
             let below = |slot: &u32| levels.is_taken(*slot) && levels.level(*slot) == Some(demoted);
-            let least = started.iter().filter(|slot| below(slot)).map(|slot| planned(*slot)).max();
+            let least = started.iter().filter(|slot| below(slot)).map(|slot| planned(*slot, now)).max();
             if (0..levels.slot_count() as u32)
                 .filter(below)
-                .any(|slot| least.is_some_and(|least| planned(slot) < least))
+                .any(|slot| least.is_some_and(|least| planned(slot, now) < least))
             {
                 return None;
             }
@@ -252,13 +266,21 @@ fn by_levels(world: &World) -> Option<Log> {
 }
 
 fn strategies(lates: Vec<Late>) -> impl Strategy<Value = Scheduling> {
-    let discipline = prop_oneof![Just(Discipline::Fifo), Just(Discipline::Deadline), Just(Discipline::Laxity)].boxed();
+    // Some tasks have relative priority points.
+    let gel = prop::collection::vec(prop::option::of(-30i64..30), 6).prop_map(|points| {
+        let named = points.into_iter().enumerate();
+        let shift = named.filter_map(|(task, ns)| Some((format!("t{task}"), Lateness::from_ns(ns?)))).collect();
+        Discipline::Gel { shift }
+    });
+    let discipline =
+        prop_oneof![Just(Discipline::Fifo), Just(Discipline::Deadline), Just(Discipline::Laxity), gel].boxed();
     let split = prop_oneof![
         Just(Split::None),
         Just(Split::Period),
         Just(Split::Criticality),
         Just(Split::Importance),
-        Just(Split::Deadline)
+        Just(Split::Deadline),
+        Just(Split::Priority)
     ];
     let filter = (any::<bool>(), 0u32..3).prop_map(|(by_criticality, importance)| Filter::Where {
         criticality: by_criticality.then_some(Criticality::High),
@@ -283,13 +305,12 @@ fn strategies(lates: Vec<Late>) -> impl Strategy<Value = Scheduling> {
 
 fn worlds() -> impl Strategy<Value = World> {
     any::<bool>().prop_flat_map(|modes| {
-        // A started job that is demoted by a switch goes on as it was here, and below all levels there.
-        let lates =
-            if modes { vec![Late::Continue, Late::Drop] } else { vec![Late::Continue, Late::Drop, Late::Demote] };
+        let lates = vec![Late::Continue, Late::Drop, Late::Demote];
         let own = prop::option::weighted(0.2, prop::sample::select(lates.clone()));
         // Of low criticality: its own rule of cancellation.
         let rules = (own, prop::option::weighted(0.3, any::<bool>()));
-        let task = (1u64..4, 1u64..12, 4u64..40, any::<bool>(), 0u32..3, rules);
+        // Deadlines of up to four periods.
+        let task = (1u64..4, 1u64..12, 4u64..40, any::<bool>(), (0u32..3, 1u32..4), rules);
         let jobs = prop::collection::vec((0u64..90, 1u64..14), 0..7);
         (
             prop::collection::vec((task, jobs), 1..7),
@@ -301,13 +322,14 @@ fn worlds() -> impl Strategy<Value = World> {
             .prop_map(move |(drawn, first, second, cancel, switch)| {
                 let mut tasks = Vec::new();
                 let mut jobs = Vec::new();
-                for (index, ((rate, wcet, deadline, high, importance, (late, cancel)), mut of)) in
+                for (index, ((rate, wcet, deadline, high, (importance, priority), (late, cancel)), mut of)) in
                     drawn.into_iter().enumerate()
                 {
                     let ns = Span::from_ns;
                     tasks.push(Task {
                         deadline: ns(deadline),
                         importance,
+                        priority: Some(priority),
                         late,
                         cancel: cancel.filter(|_| !high),
                         criticality: if high { Criticality::High } else { Criticality::Low },
@@ -325,7 +347,9 @@ fn worlds() -> impl Strategy<Value = World> {
                     let at = Time::from_ns(switch);
                     system.modes = vec![Mode { node: NodeId(0), at, strategy: StrategyRef::Own(StrategyId(1)) }];
                 }
-                World { system, jobs, switch: modes.then_some(switch) }
+                let plan = |strategy| Plan::resolve(&system, NodeId(0), strategy).unwrap();
+                let plans = system.strategies.iter().map(plan).collect();
+                World { system, jobs, switch: modes.then_some(switch), plans }
             })
     })
 }

@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use takt_linux::clock;
 use takt_log::{CancelCause, Event, NullSink};
 use takt_model::plan::Order;
-use takt_model::{Builtin, Span, TaskId, Time};
+use takt_model::{
+    Builtin, Criticality, Discipline, Filter, Late, Lateness, Level, Span, Split, Strategy as Scheduling, TaskId, Time,
+};
 use takt_run::dispatch::{
     Adaptive, Anomaly, Arrives, Counts, Dispatcher, Limits, OperatingMode, Operation, Operations, Options, Plan,
     PushError, Row, StartError,
@@ -91,7 +93,8 @@ struct Waiting {
     release: Time,
 }
 
-/// No job starts before one that waits on its CPU and goes first by the plan that holds.
+/// No job starts before one that waits on its CPU and goes first by the plan that holds, and none that this plan drops. Where late jobs are demoted, those
+/// that wait are below all levels, by the level and the order that they had.
 fn starts_in_order(operations: &Operations, plan: &Plan, events: &Events) {
     let mut holds = 0;
     // By operation: jobs that are released and have not started, and whether one of it has started and is not over.
@@ -105,9 +108,15 @@ fn starts_in_order(operations: &Operations, plan: &Plan, events: &Events) {
             Event::Release { job, arrival, .. } => {
                 waiting.entry(job.task.0).or_default().push(Waiting { number: job.number, arrival, release: *at });
             }
-            Event::Cancel { job, .. } => {
+            Event::Cancel { job, cause } => {
                 waiting.entry(job.task.0).or_default().retain(|one| one.number != job.number);
-                omitted.insert(job.task.0, *at);
+                if cause == CancelCause::Omitted {
+                    omitted.insert(job.task.0, *at);
+                }
+                // One that was dropped while it ran.
+                if cause == CancelCause::Late && running.get(&job.task.0) == Some(&job.number) {
+                    running.remove(&job.task.0);
+                }
             }
             Event::Complete { job, .. } => assert_eq!(running.remove(&job.task.0), Some(job.number)),
             Event::Start { job, cpu } => {
@@ -116,13 +125,16 @@ fn starts_in_order(operations: &Operations, plan: &Plan, events: &Events) {
                     let deadline = one.arrival + operation.deadline.unwrap();
                     let key = match row.order {
                         Order::Fifo => one.release.as_ns() as i64,
-                        Order::Deadline => deadline.as_ns() as i64,
+                        Order::Deadline => deadline.as_ns() as i64 + row.shift_ns,
                         Order::Laxity => deadline.as_ns() as i64 - operation.wcet.as_ns() as i64,
                     };
                     let levels = holds.checked_sub(1).map_or(&plan.levels, |mode| &plan.modes[mode].levels);
                     let ties = levels[row.level as usize].importance_ties;
                     let importance = if ties { operation.importance } else { 0 };
-                    (row.level, key, u32::MAX - importance, one.arrival, task)
+                    let late = deadline <= *at;
+                    assert!(!late || row.late != Late::Drop || task != job.task.0, "{job:?} starts late at {at}");
+                    let demoted = late && row.late == Late::Demote;
+                    (demoted, row.level, key, u32::MAX - importance, one.arrival, task)
                 };
                 let first = waiting[&job.task.0][0];
                 assert_eq!(first.number, job.number, "jobs of an operation start in turn");
@@ -155,55 +167,124 @@ fn whole(counts: &[(String, Counts)], events: &Events) {
             };
             events.iter().filter(|(_, _, event)| mine(event) && wanted(event)).count() as u64
         };
-        let rejected = |event: &Event| matches!(event, Event::Cancel { cause: CancelCause::Rejected, .. });
-        let told = (
-            of(|event| matches!(event, Event::Release { .. })),
-            of(|event| matches!(event, Event::Complete { .. })),
-            of(rejected),
-        );
-        assert_eq!(told, (counts.released, counts.completed, counts.rejected), "{name}: {counts:?}");
+        let causes = |wanted: &[CancelCause]| -> u64 {
+            let mine = |event: &Event| match event {
+                Event::Cancel { job, cause } => job.task.0 == task && wanted.contains(cause),
+                _ => false,
+            };
+            events.iter().filter(|(_, _, event)| mine(event)).count() as u64
+        };
+        let told = Counts {
+            released: of(|event| matches!(event, Event::Release { .. })),
+            completed: of(|event| matches!(event, Event::Complete { .. })),
+            late: counts.late,
+            cancelled: causes(&[CancelCause::Omitted, CancelCause::Shed]),
+            rejected: causes(&[CancelCause::Rejected]),
+            dropped: causes(&[CancelCause::Late]),
+            failed: causes(&[CancelCause::Failed]),
+        };
+        assert_eq!(told, *counts, "{name}");
     }
 }
 
-const STRATEGIES: [Builtin; 6] = [Builtin::Rm, Builtin::Dm, Builtin::Edf, Builtin::Mlf, Builtin::Muf, Builtin::RmsMlf];
-
-/// Period and offset in 100 us, wcet in 10 us, importance, critical, CPU, backlog, follows the one before it.
-type DrawnOperation = (u64, u64, u64, u32, bool, u32, u32, bool);
+#[derive(Clone, Debug)]
+struct DrawnOperation {
+    /// In 100 us.
+    period: u64,
+    offset: u64,
+    /// In 10 us.
+    wcet: u64,
+    /// In tenths of the period: beyond it, several jobs are in time at once.
+    deadline: u64,
+    importance: u32,
+    priority: u32,
+    critical: bool,
+    cpu: u32,
+    backlog: u32,
+    /// It follows the one before it.
+    follows: bool,
+    late: Option<Late>,
+    cancel: Option<bool>,
+}
 
 #[derive(Clone, Debug)]
 struct Drawn {
     operations: Vec<DrawnOperation>,
+    strategy: Scheduling,
     /// By mode: strategy, who is absent (bits), periods (zero: the set's).
-    modes: Vec<(usize, u32, Vec<u64>)>,
+    modes: Vec<(Scheduling, u32, Vec<u64>)>,
     absent: u32,
     cancel: bool,
     /// After so many 10 us, to which plan.
     switches: Vec<(u64, usize)>,
 }
 
+fn late() -> impl Strategy<Value = Late> {
+    prop_oneof![3 => Just(Late::Continue), 1 => Just(Late::Drop), 2 => Just(Late::Demote)]
+}
+
+/// One that every System knows, or one with other disciplines and rules for late jobs.
+fn scheduling() -> impl Strategy<Value = Scheduling> {
+    let gel = prop::collection::vec(-5_000i64..5_000, 6).prop_map(|points| {
+        let named = points.into_iter().enumerate();
+        Discipline::Gel { shift: named.map(|(at, us)| (format!("o{at}"), Lateness::from_ns(us * 1_000))).collect() }
+    });
+    let discipline =
+        prop_oneof![Just(Discipline::Fifo), Just(Discipline::Deadline), Just(Discipline::Laxity), gel.boxed()].boxed();
+    let split = prop::sample::select(vec![Split::None, Split::None, Split::Period, Split::Deadline, Split::Importance]);
+    let level = (discipline, split, late(), any::<bool>()).prop_map(|(discipline, split, late, importance_ties)| {
+        let critical = Filter::Where { criticality: Some(Criticality::High), importance: None, priority: None };
+        Level { split, late, importance_ties, ..Level::new(critical, discipline) }
+    });
+    let own = prop::collection::vec(level, 1..3).prop_map(|mut levels| {
+        levels.last_mut().unwrap().filter = Filter::Rest;
+        Scheduling { name: "drawn".to_owned(), levels }
+    });
+    prop_oneof![prop::sample::select(Builtin::ALL.to_vec()).prop_map(Builtin::strategy), own.boxed()]
+}
+
 fn drawn() -> impl Strategy<Value = Drawn> {
-    let operation = (
-        5u64..60,
-        0u64..30,
-        5u64..150,
-        0u32..3,
-        prop::bool::weighted(0.2),
-        0u32..2,
-        1u32..4,
-        prop::bool::weighted(0.2),
-    );
+    let times = (5u64..60, 0u64..30, 5u64..150, prop_oneof![3 => Just(8u64), 1 => 2u64..30]);
+    let places = (0u32..3, 1u32..4, prop::bool::weighted(0.2), 0u32..2, 1u32..4, prop::bool::weighted(0.2));
+    let rules = (prop::option::weighted(0.3, late()), prop::option::weighted(0.3, any::<bool>()));
+    let operation = (times, places, rules).prop_map(|(times, places, (late, cancel))| {
+        let (period, offset, wcet, deadline) = times;
+        let (importance, priority, critical, cpu, backlog, follows) = places;
+        let cancel = cancel.filter(|_| !critical);
+        DrawnOperation {
+            period,
+            offset,
+            wcet,
+            deadline,
+            importance,
+            priority,
+            critical,
+            cpu,
+            backlog,
+            follows,
+            late,
+            cancel,
+        }
+    });
     let operations = prop::collection::vec(operation, 1..6);
-    let mode = (0..STRATEGIES.len(), any::<u32>(), prop::collection::vec(0u64..60, 6));
-    let modes = prop::collection::vec(mode, 1..4);
+    let modes = prop::collection::vec((scheduling(), any::<u32>(), prop::collection::vec(0u64..60, 6)), 1..4);
     let switches = prop::collection::vec((0u64..1500, 0usize..4), 0..12);
-    (operations, modes, any::<u32>(), any::<bool>(), switches)
-        .prop_map(|(operations, modes, absent, cancel, switches)| Drawn { operations, modes, absent, cancel, switches })
+    (operations, scheduling(), modes, any::<u32>(), any::<bool>(), switches).prop_map(
+        |(operations, strategy, modes, absent, cancel, switches)| Drawn {
+            operations,
+            strategy,
+            modes,
+            absent,
+            cancel,
+            switches,
+        },
+    )
 }
 
 impl Drawn {
     /// Whether an operation follows the one before it: not the first, and on the same CPU or not.
     fn follows(&self, at: usize) -> bool {
-        at > 0 && self.operations[at].7
+        at > 0 && self.operations[at].follows
     }
     /// The first of its chain.
     fn source(&self, at: usize) -> usize {
@@ -214,25 +295,37 @@ impl Drawn {
         let absent = |at: &usize| bits >> self.source(*at) & 3 == 3 && self.source(*at) > 0;
         (0..self.operations.len()).filter(absent).map(|at| format!("o{at}")).collect()
     }
+    /// A strategy without the points of operations that are not there.
+    fn of_those(&self, strategy: &Scheduling) -> Scheduling {
+        let mut strategy = strategy.clone();
+        for level in &mut strategy.levels {
+            if let Discipline::Gel { shift } = &mut level.discipline {
+                shift.retain(|name, _| name[1..].parse().is_ok_and(|at: usize| at < self.operations.len()));
+            }
+        }
+        strategy
+    }
     fn set(&self) -> Operations {
         let mut set = Operations::new("drawn").cpus(2).cancel(self.cancel);
-        for (at, (period, offset, wcet, importance, critical, cpu, backlog, _)) in self.operations.iter().enumerate() {
-            let name = format!("o{at}");
+        for (at, drawn) in self.operations.iter().enumerate() {
+            let (name, period) = (format!("o{at}"), drawn.period * 100);
             let operation = if self.follows(at) {
                 Operation::after(&name, [format!("o{}", at - 1)])
             } else {
-                Operation::periodic(&name, us(period * 100)).offset(us(offset * 100))
+                Operation::periodic(&name, us(period)).offset(us(drawn.offset * 100))
             };
-            let operation =
-                operation.wcet(us((wcet * 10).min(period * 80))).deadline(us(period * 80)).importance(*importance);
-            let operation = operation.on_cpu(*cpu).backlog(*backlog);
-            set.add(if *critical { operation } else { operation.noncritical() });
+            let deadline = period * drawn.deadline / 10;
+            let operation = operation.wcet(us((drawn.wcet * 10).min(deadline))).deadline(us(deadline));
+            let operation = operation.importance(drawn.importance).priority(drawn.priority);
+            let operation = operation.on_cpu(drawn.cpu).backlog(drawn.backlog);
+            let operation = Operation { late: drawn.late, cancel: drawn.cancel, ..operation };
+            set.add(if drawn.critical { operation } else { operation.noncritical() });
         }
         for name in self.absent(self.absent) {
             set = set.at_first_without(&name);
         }
         for (at, (strategy, absent, periods)) in self.modes.iter().enumerate() {
-            let mut mode = OperatingMode::new(&format!("m{at}"), STRATEGIES[*strategy].strategy());
+            let mut mode = OperatingMode::new(&format!("m{at}"), self.of_those(strategy));
             for name in self.absent(*absent) {
                 mode = mode.without(&name);
             }
@@ -253,7 +346,7 @@ proptest! {
         let set = drawn.set();
         let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
         // Those that can be late are of interest, too.
-        let plan = match set.compute(&Builtin::Rm.strategy(), &limits) {
+        let plan = match set.compute(&drawn.of_those(&drawn.strategy), &limits) {
             Ok(plan) => plan,
             Err(anomalies) => {
                 prop_assert!(anomalies.iter().all(Anomaly::is_lateness), "{}", anomalies);
@@ -322,7 +415,6 @@ fn what_waits_for_several_gets_those_that_belong_together() {
 
 #[test]
 fn a_mode_alone_is_a_system_whatever_its_strategies_name() {
-    use takt_model::{Discipline, Filter, Level};
     let named = |names: &[&str]| Filter::Named(names.iter().map(|name| (*name).to_owned()).collect());
     let shift = [("gear".to_owned(), takt_model::Lateness::from_ns(-5))].into();
     let strategy = takt_model::Strategy {

@@ -1,4 +1,4 @@
-//! Plans of a dispatcher: what `check` proves of one never misses in simulation, and what is said to block does block in some run.
+//! Plans of a dispatcher: what `check` proves of one, or of one of its modes, never misses in simulation, and what is said to block does block in some run.
 
 use std::sync::Arc;
 
@@ -8,11 +8,12 @@ use takt_analysis::Answer;
 use takt_log::Event;
 use takt_log::stats::Stats;
 use takt_model::*;
-use takt_run::dispatch::{Anomalies, Anomaly, Limits, Operation, Operations, Plan};
+use takt_run::dispatch::{Anomalies, Anomaly, Limits, OperatingMode, Operation, Operations, Plan};
 
-/// Two to five operations of one CPU, short periods.
+/// Two to five operations of one CPU or two, short periods. Chains cross CPUs: their sum of deadlines is what `check` goes by there.
 fn operations(dice: &mut Dice) -> Operations {
-    let mut set = Operations::new("random").cancel(dice.chance(30));
+    let cpus = if dice.chance(30) { 2 } else { 1 };
+    let mut set = Operations::new("random").cpus(cpus).cancel(dice.chance(30));
     let timers = dice.chance(50);
     let light = dice.roll(2, 6);
     for i in 0..dice.roll(2, 5) {
@@ -25,6 +26,9 @@ fn operations(dice: &mut Dice) -> Operations {
         let wcet = dice.roll(1, (period / light).max(1));
         operation = operation.wcet(Span::from_ns(wcet)).importance(dice.roll(0, 2) as u32);
         operation = operation.priority(dice.roll(1, 3) as u32);
+        if cpus > 1 {
+            operation = operation.on_cpu(dice.roll(0, 1) as u32);
+        }
         if dice.chance(50) {
             // Several jobs may be there where the deadline is beyond the period.
             let most = if dice.chance(30) { 4 * period } else { period };
@@ -56,7 +60,7 @@ fn missed(stats: &Stats, system: &System, criticality: Criticality) -> u64 {
 
 #[test]
 fn a_plan_that_check_accepts_misses_no_critical_deadline() {
-    let (mut proven, mut blocked, mut shown, mut several) = (0, 0, 0, 0);
+    let (mut proven, mut blocked, mut shown, mut several, mut crossing) = (0, 0, 0, 0, 0);
     let seeds = seeds(800);
     let all = seeds.clone();
     for seed in seeds {
@@ -77,6 +81,7 @@ fn a_plan_that_check_accepts_misses_no_critical_deadline() {
             continue;
         }
         proven += 1;
+        crossing += u64::from(crosses(&plan.system));
         let mut system = plan.system.clone();
         for round in 0..3 {
             let stats = simulated(&system, seed + round, 2000);
@@ -87,8 +92,107 @@ fn a_plan_that_check_accepts_misses_no_critical_deadline() {
             }
         }
     }
-    let enough = all.end - all.start < 800 || (proven > 40 && blocked > 40 && shown > 20 && several > 5);
-    assert!(enough, "{proven} proven, {blocked} blocked, {shown} shown, {several} with several jobs at once");
+    let enough =
+        all.end - all.start < 800 || (proven > 40 && blocked > 40 && shown > 20 && several > 5 && crossing > 5);
+    let seen = format!(
+        "{proven} proven, {crossing} with chains across CPUs, {blocked} blocked, {shown} shown, {several} with several jobs at once"
+    );
+    assert!(enough, "{seen}");
+}
+
+/// Whether a chain goes from one CPU to another.
+fn crosses(system: &System) -> bool {
+    let elsewhere = |task: &Task| task.after.iter().any(|before| system.tasks[before.index()].cpus != task.cpus);
+    system.tasks.iter().any(elsewhere)
+}
+
+/// With one or two modes, in which chains are absent and others come at other rates.
+fn with_modes(mut set: Operations, dice: &mut Dice) -> Operations {
+    let source = |set: &Operations, at: usize| {
+        let mut at = at;
+        while let Some(before) = set.operations[at].after.first() {
+            at = before[1..].parse().expect("named by number");
+        }
+        at
+    };
+    let sources: Vec<usize> = (0..set.operations.len()).map(|at| source(&set, at)).collect();
+    let absent = |dice: &mut Dice| -> Vec<String> {
+        let away: Vec<bool> = (0..sources.len()).map(|at| at > 0 && dice.chance(25)).collect();
+        (0..sources.len()).filter(|at| away[sources[*at]]).map(|at| format!("t{at}")).collect()
+    };
+    set.absent = absent(dice);
+    for mode in 0..dice.roll(1, 2) {
+        let mut mode = OperatingMode::new(&format!("m{mode}"), strategy(dice));
+        mode.absent = absent(dice);
+        for at in (0..sources.len()).filter(|at| sources[*at] == *at) {
+            if dice.chance(40) {
+                mode = mode.every(&format!("t{at}"), Span::from_ns(dice.pick(&[8, 12, 16, 24, 30, 40, 60])));
+            }
+        }
+        set = set.mode(mode);
+    }
+    set
+}
+
+#[test]
+fn a_mode_that_check_accepts_misses_no_critical_deadline() {
+    let (mut proven, mut settled, mut crossing) = (0, 0, 0);
+    let seeds = seeds(800);
+    let all = seeds.clone();
+    for seed in seeds {
+        let mut dice = Dice::new(seed);
+        let (set, strategy) = (operations(&mut dice), strategy(&mut dice));
+        let set = with_modes(set, &mut dice);
+        let replay = replay(seed, "plans::a_mode");
+        let Ok(plan) = set.compute(&strategy, &Limits::default()) else { continue };
+        for mode in 0..=plan.modes.len() {
+            let steady = plan.steady(mode).expect("a plan of the set");
+            if checked(&steady).schedulable != Answer::Yes {
+                continue;
+            }
+            proven += 1;
+            crossing += u64::from(crosses(&steady));
+            let mut alone = steady.clone();
+            for round in 0..2 {
+                let stats = simulated(&alone, seed + round, 2000);
+                assert_eq!(missed(&stats, &alone, Criticality::High), 0, "{replay}\nmode {mode}\n{plan}{steady:#?}");
+                alone.tasks.iter_mut().for_each(|task| {
+                    task.exec = Exec::Uniform { min: Span::from_ns(1), max: task.wcet };
+                });
+            }
+            settled += u64::from(settles(&plan, mode, dice.roll(0, 200), &replay));
+        }
+    }
+    let enough = all.end - all.start < 800 || (proven > 100 && settled > 80 && crossing > 10);
+    assert!(enough, "{proven} proven, {settled} settled, {crossing} with chains across CPUs");
+}
+
+/// Rehearses a switch to a proven mode: once nothing is left from before, no critical job is late, omitted or finds no room. Whether it came to that.
+fn settles(plan: &Plan, mode: usize, at_ns: u64, replay: &str) -> bool {
+    let at = Time::from_ns(at_ns);
+    let mut events: Vec<(u32, Time, Event)> = Vec::new();
+    // Out of another one, where there is one.
+    let before = if mode == 0 { plan.modes.len() } else { mode - 1 };
+    let switches = [(Time::ZERO, before), (at, mode)];
+    plan.rehearse_switched(&switches, Span::from_ns(2000), at_ns, &mut events).expect("a plan that runs");
+    let (mut live, mut since) = (std::collections::BTreeSet::new(), None);
+    for instant in events.chunk_by(|a, b| a.1 == b.1) {
+        for (_, now, event) in instant {
+            let critical = |task: TaskId| plan.system.tasks[task.index()].criticality == Criticality::High;
+            match event {
+                Event::Release { job, .. } => drop(live.insert(*job)),
+                Event::Miss { job } | Event::Cancel { job, .. } if since.is_some() && critical(job.task) => {
+                    panic!("{event:?} at {now}, since {since:?} in mode {mode}\n{replay}\n{plan}{:#?}", plan.system)
+                }
+                Event::Complete { job, .. } | Event::Cancel { job, .. } => drop(live.remove(job)),
+                _ => {}
+            }
+        }
+        if live.is_empty() && since.is_none() && instant[0].1 >= at {
+            since = Some(instant[0].1);
+        }
+    }
+    since.is_some()
 }
 
 /// Rehearses a proven plan with the backlogs that it has: no critical job is late, omitted or finds no room. Of how many operations several jobs

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use takt_model::{Span, Task, TaskId, Time};
+use takt_model::{Late, Span, Task, TaskId, Time};
 use takt_policy::PolicyError;
 
 use super::adaptive::{Adaptive, Controller};
@@ -147,7 +147,8 @@ pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
         let deadline = plan.system.tasks.get(row.task.index()).map_or(Span::MAX, |task| task.deadline);
         let at = plan.rows.iter().position(|other| other.task == row.task);
         let changed = plan.modes.iter().filter_map(|mode| mode.rows.get(at?));
-        let levels = std::iter::once(row).chain(changed).map(|row| row.level).collect();
+        let of = |row: &Row| (row.level, row.late == Late::Demote);
+        let levels = std::iter::once(row).chain(changed).map(of).collect();
         Known { task: row.task, deadline, hop: hops.get(row.task.index()).copied().unwrap_or(0), levels }
     };
     plan.rows.iter().filter(|row| row.cpu == cpu).map(known).collect()

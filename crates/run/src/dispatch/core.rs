@@ -3,7 +3,8 @@
 //! [`Levels`] orders the jobs that may start. Here is what surrounds it: numbers, bounded backlogs (jobs of one operation go one after the
 //! other), chains across CPUs, deadlines, counts, and what is told of all that. After construction nothing allocates.
 //!
-//! Invariant: of each operation released = completed + cancelled + rejected + unfinished, at every instant.
+//! Invariant: of each operation released = completed + cancelled + rejected + dropped + failed + those that wait or are current, whenever the lock is left.
+//! Debug builds look at each [`Core::settle`].
 
 use std::collections::VecDeque;
 
@@ -222,7 +223,7 @@ pub(crate) struct Core<T> {
 }
 
 /// Switches that are kept for a timer that is late. Of more the last takes the place of the one before: until then arrivals go by the plan before that.
-const SWITCHES_MAX: usize = 128;
+pub(super) const SWITCHES_MAX: usize = 128;
 
 /// The most levels.
 pub(crate) const LEVELS_MAX: usize = LevelSet::MAX;
@@ -605,9 +606,25 @@ impl<T: Tell> Core<T> {
     /// have much to be told first, or for there is much to shed at once, is for the next call; whether that may come at once.
     #[inline]
     pub(crate) fn settle(&mut self, now: Time) -> bool {
+        debug_assert!(self.is_whole(), "a job is counted twice, or not at all");
         // So it is after most jobs.
         let nothing = self.ended.is_empty() && self.due.is_empty();
         !nothing && self.settle_all(now)
+    }
+
+    /// The module's invariant, by the jobs that are there rather than by what is left of those released. And nothing waits for a slot that is empty
+    /// already, unless it is about to be filled.
+    fn is_whole(&self) -> bool {
+        let there = |operation: &Operation| operation.waits + u32::from(operation.current.is_some());
+        let whole = |(operation, slot): (&Operation, u32)| {
+            let Counts { released, completed, cancelled, rejected, dropped, failed, .. } = operation.counts();
+            let over = completed + cancelled + rejected + dropped + failed;
+            let waits = operation.rest.waiting.len();
+            released == over + u64::from(there(operation))
+                && waits == operation.waits as usize
+                && (waits == 0 || operation.current.is_some() || self.freed.contains(&slot))
+        };
+        self.there == self.operations.iter().map(there).sum::<u32>() && self.operations.iter().zip(0..).all(whole)
     }
 
     #[inline(never)]

@@ -104,8 +104,8 @@ pub(crate) struct Known {
     pub(crate) deadline: Span,
     /// Links before it on the longest way from a source.
     pub(crate) hop: u32,
-    /// Its level, by plan.
-    pub(crate) levels: Vec<u32>,
+    /// Its level, by plan, and whether its late jobs are demoted.
+    pub(crate) levels: Vec<(u32, bool)>,
 }
 
 /// A job that has started and is not over.
@@ -355,16 +355,14 @@ impl Lane {
         self.started.iter().min_by_key(|started| started.level).copied()
     }
 
-    /// Another plan holds: started jobs go by it, but for those that were demoted.
+    /// Another plan holds: started jobs go by it, but for those that were demoted and are so by it, too.
     fn adopt(&mut self, plan: u32) {
         for started in self.started.iter_mut().chain(&mut self.running) {
             let levels = self.known.get(started.slot as usize).map(|known| &known.levels);
-            let demoted = levels.is_some_and(|levels| levels.iter().all(|level| *level < started.level));
-            if demoted {
-                continue;
-            }
-            if let Some(level) = levels.and_then(|levels| levels.get(plan as usize)) {
-                started.level = *level;
+            let demoted = levels.is_some_and(|levels| levels.iter().all(|(level, _)| *level < started.level));
+            match levels.and_then(|levels| levels.get(plan as usize)) {
+                Some((level, demotes)) if !(demoted && *demotes) => started.level = *level,
+                _ => {}
             }
         }
     }
@@ -396,7 +394,7 @@ mod tests {
     /// A ring for four records, and who reads it.
     fn lane() -> (Teller, Merger) {
         let ring = Arc::new(Ring::new(4));
-        let known = Known { task: TaskId(0), deadline: Span::from_ns(DEADLINE), hop: 0, levels: vec![0] };
+        let known = Known { task: TaskId(0), deadline: Span::from_ns(DEADLINE), hop: 0, levels: vec![(0, false)] };
         (Teller::new(ring.clone()), Merger::new(0, [(ring, vec![known])]))
     }
 
@@ -477,5 +475,35 @@ mod tests {
         teller.tell(told(20, 1, Fact::Release { arrival, origin: arrival }));
         merger.drain(|_| Time::from_ns(30), &mut events);
         assert_eq!(shown(&events), ["20 release 0", "20 cancel 0", "20 release 1", "20 miss 1"]);
+    }
+
+    #[test]
+    fn a_demoted_job_that_has_started_goes_by_a_plan_that_demotes_nobody() {
+        let known = |task, levels: [(u32, bool); 3]| Known {
+            task: TaskId(task),
+            deadline: Span::from_ns(DEADLINE),
+            hop: 0,
+            levels: levels.to_vec(),
+        };
+        for (plan, goes_on) in [(1, false), (2, true)] {
+            let ring = Arc::new(Ring::new(8));
+            let operations =
+                vec![known(0, [(1, true), (0, true), (0, false)]), known(1, [(1, false), (1, false), (1, false)])];
+            let (mut teller, merger) = (Teller::new(ring.clone()), Merger::new(0, [(ring, operations)]));
+            // The thread of demoted jobs has the level after that of the last.
+            let start = Told { slot: 1, ..told(30, 1, Fact::Start { level: 1 }) };
+            for fact in
+                [release(0, 0), told(20, 0, Fact::Start { level: 2 }), Told { slot: 1, ..release(30, 1) }, start]
+            {
+                teller.tell(fact);
+            }
+            teller.tell(told(31, 0, Fact::Mode { plan, next: 99 }));
+            let mut events: Vec<(u32, Time, Event)> = Vec::new();
+            merger.finish(Time::from_ns(32), &mut events);
+            let resumed = events.iter().filter(|(_, at, event)| {
+                matches!(event, Event::Resume { job, .. } if job.number == 0) && at.as_ns() == 31
+            });
+            assert_eq!(resumed.count(), usize::from(goes_on), "{events:?}");
+        }
     }
 }
