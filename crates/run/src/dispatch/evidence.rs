@@ -300,7 +300,11 @@ impl Evidence {
         if !demotes || started {
             return;
         }
-        // What goes before it from now on goes before it by the plan: it is late for what was until now.
+        self.demote(at, job);
+    }
+
+    /// What goes before a late job from now on goes before it by the plan: it is late for what was until now.
+    fn demote(&mut self, at: Time, job: JobKey) {
         self.explain(job, at, false);
         self.leave(job);
         if let Some(pending) = self.pending.get_mut(&job) {
@@ -434,8 +438,21 @@ impl Evidence {
         }
     }
 
-    /// Another plan holds: jobs are of other levels.
+    /// Another plan holds: jobs are of other levels, those that are late and have not started are demoted where it does that, and demoted ones are so no more where it
+    /// does not.
     fn adopt(&mut self, at: Time, plan: usize) {
+        let demotes = |known: &BTreeMap<TaskId, Known>, task| {
+            known.get(&task).and_then(|known| known.levels.get(plan)).is_some_and(|(_, demotes)| *demotes)
+        };
+        let started: Vec<JobKey> = self.cpus.iter().flat_map(|cpu| &cpu.open).map(|open| open.job).collect();
+        let late = self.pending.iter().filter(|(_, pending)| pending.missed && !pending.demoted).map(|(job, _)| *job);
+        let falls = |job: &JobKey| demotes(&self.known, job.task) && !started.contains(job);
+        for job in late.filter(falls).collect::<Vec<_>>() {
+            self.demote(at, job);
+        }
+        for (job, pending) in &mut self.pending {
+            pending.demoted &= demotes(&self.known, job.task);
+        }
         self.plan = plan;
         let mut fresh: Vec<Vec<(u64, Time)>> =
             self.cpus.iter().map(|cpu| vec![(0, Time::MAX); cpu.busy.len()]).collect();
@@ -456,7 +473,9 @@ impl Evidence {
             }
             for open in &mut here.open {
                 let level = self.known.get(&open.job.task).and_then(|known| known.levels.get(plan));
-                if let Some((level, _)) = level.filter(|_| open.level != DEMOTED) {
+                if let Some((level, demotes)) = level
+                    && !(open.level == DEMOTED && *demotes)
+                {
                     open.level = *level;
                 }
             }

@@ -7,7 +7,7 @@ use takt_model::Builtin;
 use takt_trace::{Comm, Thread};
 
 use super::*;
-use crate::dispatch::{Cause, Limits, Operation, Operations};
+use crate::dispatch::{Cause, Limits, Operation, Operations, PlanMode};
 
 const NS: fn(u64) -> Time = Time::from_ns;
 
@@ -448,6 +448,53 @@ fn a_demoted_job_is_late_for_what_was_before_it_was_demoted() {
     runs(&mut told, &mut seen, 0, 1, 0, 15_000, 19_000);
     runs(&mut told, &mut seen, 1, 2, 0, 19_000, 24_000);
     assert_eq!(late_of(&plan, &told, &seen, 30_000), [(TaskId(2), (1, 0, 1))].into());
+}
+
+/// Two operations of which the first is demoted at its deadline by the plan of the start, and goes first by that of a mode.
+fn demoted_at_first() -> Plan {
+    let mut plan = plan(&[(10_000, 5_000, true), (22_000, 20_000, true)], Builtin::Edf);
+    let mut mode = PlanMode {
+        name: Some("later".to_owned()),
+        at: None,
+        strategy: "later".to_owned(),
+        levels: plan.levels.clone(),
+        rows: plan.rows.clone(),
+    };
+    plan.rows[0].late = takt_model::Late::Demote;
+    mode.rows[1].level = 1;
+    plan.modes.push(mode);
+    plan
+}
+
+#[test]
+fn a_switch_to_a_plan_that_demotes_nobody_brings_demoted_jobs_back() {
+    // Others have the CPU until 11 ms; the second one is late whatever they do, for the first one goes before it again.
+    let mut seen = vec![(0, What::Other { cpu: 0, thread: thread(9, "other") })];
+    let job = |task| JobKey { task: TaskId(task), number: 0 };
+    let mut told: Vec<(u64, Event)> = (0..2).map(|task| (0, release(task, 0, 0, None))).collect();
+    told.extend([(10_000, Event::Miss { job: job(0) }), (11_000, Event::ModeChange { mode: 1 })]);
+    runs(&mut told, &mut seen, 0, 0, 0, 11_000, 16_000);
+    runs(&mut told, &mut seen, 1, 1, 0, 16_000, 36_000);
+    told.push((22_000, Event::Miss { job: job(1) }));
+    told.sort_by_key(|(at, _)| *at);
+    let late = late_of(&demoted_at_first(), &told, &seen, 40_000);
+    assert_eq!(late, [(TaskId(0), (1, 0, 1)), (TaskId(1), (1, 1, 0))].into());
+}
+
+#[test]
+fn a_switch_to_a_plan_that_demotes_explains_what_is_late_already() {
+    let mut plan = demoted_at_first();
+    std::mem::swap(&mut plan.rows, &mut plan.modes[0].rows);
+    // The second one has the CPU until 20 ms: the first one, which is more important, is late for that alone, and not for what comes after it was demoted.
+    let mut seen = Vec::new();
+    let job = |task| JobKey { task: TaskId(task), number: 0 };
+    let mut told: Vec<(u64, Event)> = vec![(0, release(1, 0, 0, None)), (1_000, release(0, 0, 1_000, None))];
+    told.extend([(11_000, Event::Miss { job: job(0) }), (12_000, Event::ModeChange { mode: 1 })]);
+    runs(&mut told, &mut seen, 1, 1, 0, 0, 20_000);
+    seen.push((20_000, What::Other { cpu: 0, thread: thread(9, "other") }));
+    runs(&mut told, &mut seen, 0, 0, 0, 50_000, 55_000);
+    told.sort_by_key(|(at, _)| *at);
+    assert_eq!(late_of(&plan, &told, &seen, 60_000), [(TaskId(0), (1, 0, 0))].into(), "not mainly for the others");
 }
 
 #[test]
