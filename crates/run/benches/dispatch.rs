@@ -2,8 +2,8 @@
 //!
 //! - A job ends, the next one is taken and another one is queued, with the time of both, while 64 or 1024 wait: beside std's `BinaryHeap` behind the same lock with
 //!   two looks at the clock, which knows neither levels, nor backlogs, nor chains, nor counts. Both are given the same operations in the same order, whose deadlines
-//!   are spread over about the time for which a job waits, so that what comes goes anywhere among what waits. Under muf half of them are critical, and both have two
-//!   queues, whose jobs are taken in turns, as the threads of two levels do. The median of batches of cycles.
+//!   are spread over about the time for which a job waits, so that what comes goes anywhere among what waits. Under muf it is the queue of one of its levels, which is
+//!   by laxity. The median of batches of cycles.
 //! - A switch of plans under load: how long all queues are locked, and the whole call, beside the bare system calls that give as many threads their new
 //!   priorities.
 //! - From a push to the handler's first look at the clock, on the same CPU and across CPUs: beside a bare futex, at the same priorities.
@@ -73,27 +73,25 @@ fn deadlines(waiting: u32) -> Vec<Span> {
     (0..all).map(|at| Span::from_ns(1 + CYCLE_NS * (at * 7919 % all))).collect()
 }
 
-/// Every other one is noncritical where there are two levels.
-fn operations(deadlines: &[Span], levels: u32) -> Operations {
+fn operations(deadlines: &[Span]) -> Operations {
     let ns = Span::from_ns;
     let mut operations = Operations::new("queue");
-    for (at, deadline) in (0..).zip(deadlines) {
-        let operation = Operation::sporadic(&format!("o{at}"), ns(1)).wcet(ns(1)).deadline(*deadline).backlog(1);
-        operations.add(if at % levels == 0 { operation } else { operation.noncritical() });
+    for (at, deadline) in deadlines.iter().enumerate() {
+        operations.add(Operation::sporadic(&format!("o{at}"), ns(1)).wcet(ns(1)).deadline(*deadline).backlog(1));
     }
     operations
 }
 
 fn queues(rounds: usize) {
     println!("a job ends, one taken, one queued, {rounds} rounds  waiting     takt ns  BinaryHeap ns    ratio");
-    for (name, strategy, levels) in [
-        ("fifo", Builtin::Fifo.strategy(), 1),
-        ("deadline", Builtin::Edf.strategy(), 1),
-        ("laxity", Builtin::Mlf.strategy(), 1),
-        ("muf", Builtin::Muf.strategy(), 2),
+    for (name, strategy) in [
+        ("fifo", Builtin::Fifo.strategy()),
+        ("deadline", Builtin::Edf.strategy()),
+        ("laxity", Builtin::Mlf.strategy()),
+        ("muf", Builtin::Muf.strategy()),
     ] {
         for waiting in [64, 1024] {
-            match beside_heap(&strategy, levels, &deadlines(waiting), rounds) {
+            match beside_heap(&strategy, &deadlines(waiting), rounds) {
                 Ok((ours, theirs, ratio)) => {
                     println!("{name:<38} {waiting:>12} {ours:>11.0} {theirs:>14.0} {ratio:>8.2}");
                 }
@@ -104,52 +102,44 @@ fn queues(rounds: usize) {
 }
 
 /// Half of the operations wait, the others come, the first that was taken first: medians in ns of takt and of the heap, and of the rounds' ratios.
-fn beside_heap(strategy: &Strategy, levels: u32, deadlines: &[Span], rounds: usize) -> Result<(f64, f64, f64), String> {
+fn beside_heap(strategy: &Strategy, deadlines: &[Span], rounds: usize) -> Result<(f64, f64, f64), String> {
     let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-    let plan = operations(deadlines, levels).compute(strategy, &limits).map_err(|anomalies| anomalies.to_string())?;
+    let plan = operations(deadlines).compute(strategy, &limits).map_err(|anomalies| anomalies.to_string())?;
     let queues = Queues::new(&plan, 0).map_err(|error| error.to_string())?;
     let half = deadlines.len() as u32 / 2;
-    // By level, as what waits.
-    let coming = |level: u32| -> VecDeque<u32> { (half..2 * half).filter(|slot| slot % levels == level).collect() };
-    let all_coming = || -> Vec<VecDeque<u32>> { (0..levels).map(coming).collect() };
-    let (mut idle, mut their_idle) = (all_coming(), all_coming());
+    let (mut idle, mut their_idle): (VecDeque<u32>, VecDeque<u32>) =
+        ((half..2 * half).collect(), (half..2 * half).collect());
     let epoch = Epoch::now_is_zero();
     let key =
         |slot: u32, now: Time| Reverse(now.saturating_add(deadlines.get(slot as usize).copied().unwrap_or(Span::ZERO)));
-    let heaps: Vec<_> = (0..levels).map(|_| PiMutex::new(BinaryHeap::with_capacity(deadlines.len()))).collect();
+    let heap = PiMutex::new(BinaryHeap::with_capacity(deadlines.len()));
     for slot in 0..half {
         let _ = queues.push(slot);
-        heaps[(slot % levels) as usize].lock().push((key(slot, epoch.now()), slot));
+        heap.lock().push((key(slot, epoch.now()), slot));
     }
-    let mut runs: Vec<_> = (0..levels).map(|level| queues.take(level)).collect();
+    let mut runs = queues.take(0);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let mut turns = (0..levels).cycle();
         ours.push(time(|| {
-            let level = turns.next().unwrap_or(0);
-            let (runs, idle) = (&mut runs[level as usize], &mut idle[level as usize]);
             let (Some(ended), Some(comes)) = (runs.take(), idle.pop_front()) else { return };
             idle.push_back(ended.slot());
-            *runs = queues.exchange(ended, level);
+            runs = queues.exchange(ended, 0);
             let _ = black_box(queues.push(comes));
         }));
-        let mut turns = (0..levels).cycle();
         theirs.push(time(|| {
-            let level = turns.next().unwrap_or(0) as usize;
-            let (heap, idle) = (&heaps[level], &mut their_idle[level]);
             let taken = {
                 let mut heap = heap.lock();
                 black_box(epoch.now());
                 black_box(heap.pop())
             };
-            let (Some((_, ended)), Some(comes)) = (taken, idle.pop_front()) else { return };
-            idle.push_back(ended);
+            let (Some((_, ended)), Some(comes)) = (taken, their_idle.pop_front()) else { return };
+            their_idle.push_back(ended);
             let mut heap = heap.lock();
             heap.push((key(comes, epoch.now()), comes));
         }));
     }
-    // None is to have run dry: then it measured nothing.
-    if runs.iter().any(Option::is_none) || heaps.iter().any(|heap| heap.lock().len() != (half / levels) as usize) {
+    // Neither is to have run dry: then it measured nothing.
+    if runs.is_none() || heap.lock().len() != half as usize {
         return Err("a queue ran dry".to_owned());
     }
     let ratio = median(ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect());
