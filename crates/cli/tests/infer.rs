@@ -171,7 +171,9 @@ fn execution_is_what_was_drawn(system: &System, seed: u64, samples: &[Sample], f
 #[test]
 fn mixes_are_inferred_as_they_were_drawn() {
     let (mut periodic, mut others, mut open, mut chains, mut possible) = (0, 0, 0, 0, 0);
-    for seed in seeds(100) {
+    // Here a job works for more than half of its period, so that half of that is a grid, too, whose empty places have a reason.
+    const HALVED: u64 = 4487;
+    for seed in seeds(100).chain([HALVED]) {
         let system = mix(seed);
         let longest = system.tasks.iter().map(|task| task.period).max().expect("tasks");
         let duration = longest.checked_mul(JOBS).expect("no overflow");

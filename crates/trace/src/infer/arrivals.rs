@@ -27,6 +27,8 @@ const DISTANCES_MIN: usize = 4;
 const EXACT_PART: u64 = 100_000;
 /// At most one in so many periods may lack an arrival for no known reason.
 const SKIPS_PART: u64 = 50;
+/// Of two grids the finer one is believed where its jitter is smaller by more than this part.
+const TIGHTER_PART: u64 = 8;
 /// At most one in so many arrivals may be an outlier (but three may always be).
 const OUTLIERS_PART: usize = 20;
 /// An outlier is this many times farther from the middle than half of the arrivals.
@@ -316,9 +318,12 @@ fn decide(known: &[JobSeen], distances: &[u64], q_max: f64) -> Found {
                 });
                 none = if says_more { Some((why, sure, numbering)) } else { none };
             }
-            // Of two that hold the tighter one.
+            // Of two that hold the tighter one; a finer one always is, by a little.
             Found::Grid(grid, why) => {
-                if best.as_ref().is_none_or(|(before, _)| grid.typical_jitter < before.typical_jitter) {
+                let tighter = |before: &Grid| {
+                    grid.typical_jitter.as_ns() < before.typical_jitter.as_ns() / TIGHTER_PART * (TIGHTER_PART - 1)
+                };
+                if best.as_ref().is_none_or(|(before, _)| tighter(before)) {
                     best = Some((grid, why));
                 }
             }
