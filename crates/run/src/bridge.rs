@@ -260,7 +260,7 @@ impl Dispatcher {
     /// The code of the operation that these requests go to, called with the question of each job. It runs as one given by [`Dispatcher::on`] does.
     ///
     /// # Errors
-    /// The plan has no such operation.
+    /// The plan has no such operation, or it has code already.
     pub fn on_requests<Q: Send + 'static, A: Send + 'static>(
         self,
         requests: &Requests<Q, A>,

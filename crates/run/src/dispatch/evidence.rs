@@ -42,6 +42,13 @@ struct Known {
     levels: Vec<(u32, bool)>,
 }
 
+impl Known {
+    /// Whether its late jobs are demoted by this plan.
+    fn demotes(&self, plan: usize) -> bool {
+        self.levels.get(plan).is_some_and(|(_, demotes)| *demotes)
+    }
+}
+
 /// What came of both accounts.
 pub(crate) struct Evident {
     /// The last event's time.
@@ -295,12 +302,10 @@ impl Evidence {
         let Some(pending) = self.pending.get_mut(&job) else { return };
         pending.missed = true;
         let Some(known) = self.known.get(&job.task) else { return };
-        let demotes = known.levels.get(self.plan).is_some_and(|(_, demotes)| *demotes);
         let started = self.cpus.get(known.cpu as usize).is_some_and(|cpu| cpu.open.iter().any(|open| open.job == job));
-        if !demotes || started {
-            return;
+        if known.demotes(self.plan) && !started {
+            self.demote(at, job);
         }
-        self.demote(at, job);
     }
 
     /// What goes before a late job from now on goes before it by the plan: it is late for what was until now.
@@ -441,17 +446,15 @@ impl Evidence {
     /// Another plan holds: jobs are of other levels, those that are late and have not started are demoted where it does that, and demoted ones are so no more where it
     /// does not.
     fn adopt(&mut self, at: Time, plan: usize) {
-        let demotes = |known: &BTreeMap<TaskId, Known>, task| {
-            known.get(&task).and_then(|known| known.levels.get(plan)).is_some_and(|(_, demotes)| *demotes)
-        };
         let started: Vec<JobKey> = self.cpus.iter().flat_map(|cpu| &cpu.open).map(|open| open.job).collect();
         let late = self.pending.iter().filter(|(_, pending)| pending.missed && !pending.demoted).map(|(job, _)| *job);
-        let falls = |job: &JobKey| demotes(&self.known, job.task) && !started.contains(job);
-        for job in late.filter(falls).collect::<Vec<_>>() {
+        let demotes = |job: &JobKey| self.known.get(&job.task).is_some_and(|known| known.demotes(plan));
+        let fall: Vec<JobKey> = late.filter(|job| demotes(job) && !started.contains(job)).collect();
+        for job in fall {
             self.demote(at, job);
         }
         for (job, pending) in &mut self.pending {
-            pending.demoted &= demotes(&self.known, job.task);
+            pending.demoted &= self.known.get(&job.task).is_some_and(|known| known.demotes(plan));
         }
         self.plan = plan;
         let mut fresh: Vec<Vec<(u64, Time)>> =

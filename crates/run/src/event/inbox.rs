@@ -628,7 +628,7 @@ impl Dispatcher {
     /// The code of the operation that has subscribed, called with the events of each job. It runs as one given by [`Dispatcher::on`] does.
     ///
     /// # Errors
-    /// The plan has no such operation.
+    /// The plan has no such operation, or it has code already.
     pub fn on_events(
         self,
         subscription: &Subscription,
