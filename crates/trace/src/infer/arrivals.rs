@@ -73,7 +73,8 @@ impl Kind {
     }
 }
 
-/// The grid of a periodic task. All arrivals lie in `first + k period` to `first + k period + jitter`.
+/// The grid of a periodic task. All arrivals lie in `first + k period` to `first + k period + jitter`, but where that would start before time zero: there
+/// `first` is zero, and some come earlier than it tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grid {
     /// The period: of those with nearly the least jitter the simplest number.
@@ -492,7 +493,9 @@ fn grid(numbered: &Numbered, jobs: &[JobSeen], strip: &Strip, core: &Strip, outl
     let points = &numbered.points;
     let (best, width) = (core.period(), core.best().jitter);
     let whole = core.periods(width + width / 16 + 1);
-    let simple = whole.map(|(low, high)| simplest(low, high, best));
+    // With a longer one it would start before time zero.
+    let longest = strip.longest(jobs[0].arrival.as_ns());
+    let simple = whole.map(|(low, high)| simplest(low, if longest < low { high } else { high.min(longest) }, best));
     // A period of a fraction of a nanosecond, seen often enough: the nearest whole number, and where it lies by the fraction.
     let (num, den) = simple.map_or((core.num, core.den), |simple| (simple, 1));
     let origin = i128::from(jobs[0].arrival.as_ns());

@@ -106,6 +106,14 @@ impl Strip {
         self.place(self.num, self.den)
     }
 
+    /// The longest whole period with which the nominal arrival with number 0 is not more than `before` ahead of the first arrival.
+    pub(crate) fn longest(&self, before: u64) -> i64 {
+        let later = self.lower.iter().filter(|point| point.k > 0);
+        let longest =
+            later.map(|point| (i128::from(point.a) + i128::from(before)).div_euclid(i128::from(point.k))).min();
+        longest.map_or(i64::MAX, |period| i64::try_from(period).unwrap_or(i64::MAX))
+    }
+
     /// The whole periods with which the jitter is at most `most`: an interval, for jitter is convex in the period. `None` where there is none.
     pub(crate) fn periods(&self, most: u64) -> Option<(i64, i64)> {
         let fits = |period: i64| period > 0 && self.place(period, 1).jitter <= most;
@@ -202,6 +210,8 @@ mod tests {
                 assert!(low == 1 || strip.place(low - 1, 1).jitter > most);
                 assert!(strip.place(high + 1, 1).jitter > most || high + 1 >= 2 * strip.period(), "{all:?}");
             }
+            let longest = strip.longest(7);
+            assert!(strip.place(longest, 1).first >= -7 && strip.place(longest + 1, 1).first < -7, "{all:?}");
         }
     }
 
