@@ -22,6 +22,9 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     first..first + cases(default)
 }
 
+/// At most one in so many tasks that are not periodic is called so, of logs as long as these.
+const WALKS_PER_MISTAKE: usize = 100_000;
+
 /// Jobs of the task with the longest period.
 const JOBS: u64 = 320;
 
@@ -110,7 +113,8 @@ fn holds(truth: &Task, found: &InferredTask, nominal: bool) -> Result<(), String
     if truth.arrival != Arrival::Periodic {
         let least = found.period().unwrap_or_default();
         return match arrivals.kind {
-            Kind::Periodic => wrong("a sporadic task is called periodic"),
+            // That is decided with an error, and counted.
+            Kind::Periodic => Ok(()),
             Kind::Sporadic if nominal && (least < truth.period || least.as_ns() > truth.period.as_ns() * 11 / 10) => {
                 wrong("its least distance")
             }
@@ -186,7 +190,8 @@ fn execution_is_what_was_drawn(system: &System, seed: u64, samples: &[Sample], f
 
 #[test]
 fn mixes_are_inferred_as_they_were_drawn() {
-    let (mut periodic, mut others, mut open, mut chains, mut possible) = (0, 0, 0, 0, 0);
+    let (mut periodic, mut others, mut open, mut chains, mut possible) = (0, 0usize, 0usize, 0, 0);
+    let mut mistaken: Vec<String> = Vec::new();
     // Here a job works for more than half of its period, so that half of that is a grid, too, whose empty places have a reason.
     const HALVED: u64 = 4487;
     // Here the period is rounded, and the start is off by more than an eighth of the jitter for it.
@@ -210,7 +215,10 @@ fn mixes_are_inferred_as_they_were_drawn() {
                         panic!("{what}\n{replay}");
                     }
                     assert!(after.is_empty(), "\"{}\" follows nothing, not {after:?}\n{replay}", truth.name);
-                    open += u32::from(task.arrivals.kind == Kind::Unknown);
+                    open += usize::from(task.arrivals.kind == Kind::Unknown);
+                    if truth.arrival != Arrival::Periodic && task.arrivals.kind == Kind::Periodic {
+                        mistaken.push(format!("{}: {}\n{replay}", truth.name, task.arrivals.why));
+                    }
                     *if truth.arrival == Arrival::Periodic { &mut periodic } else { &mut others } += 1;
                 } else if after.is_empty() {
                     possible += 1;
@@ -229,10 +237,17 @@ fn mixes_are_inferred_as_they_were_drawn() {
         }
     }
     println!(
-        "{periodic} periodic tasks, {others} others ({open} left open), {chains} chains found, {possible} that could be offsets"
+        "{periodic} periodic tasks, {others} others ({open} left open, {} called periodic), {chains} chains found, {possible} that could be offsets",
+        mistaken.len()
     );
     assert!(periodic > 0 && others > 0 || cases(100) < 10);
     assert!(open * 10 <= others || cases(100) < 10, "few are left open: {open} of {others}");
+    // A walk can keep to a grid by chance.
+    assert!(
+        mistaken.len() * WALKS_PER_MISTAKE <= others,
+        "of {others} that are not periodic, these are called so: {}",
+        mistaken.join("\n")
+    );
     assert!(chains * 4 >= possible, "chains are found where completions vary");
 }
 

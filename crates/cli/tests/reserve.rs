@@ -2,7 +2,7 @@
 //! each test says so and passes.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -73,14 +73,28 @@ fn is_reserved(class: Class) -> bool {
 }
 
 /// Bounded, for something that another process does.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+fn eventually(what: &str, is_so: impl FnMut() -> bool) {
+    eventually_or(is_so, || what.to_owned());
+}
+
+/// The same; `what` is asked for when it is too late.
+fn eventually_or(mut is_so: impl FnMut() -> bool, what: impl FnOnce() -> String) {
     for _ in 0..1500 {
         if is_so() {
             return;
         }
         pause(Span::from_ms(20));
     }
-    panic!("{what}: not within 30 s");
+    panic!("{}: not within 30 s", what());
+}
+
+/// What a takt that has ended wrote on its standard error.
+fn said(child: &mut Child) -> String {
+    let mut text = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        let _ = stderr.read_to_string(&mut text);
+    }
+    text
 }
 
 /// A takt that holds a reservation for the victim.
@@ -126,7 +140,10 @@ fn a_thread_has_its_class_again_after_every_end_of_takt_and_nothing_stays_booked
         signal(&child, end);
         let status = child.wait().unwrap();
         assert_eq!(status.success(), end != "-KILL", "{end}: {status}");
-        eventually("given back", || victim.class() == Class::Other);
+        eventually_or(
+            || victim.class() == Class::Other,
+            || format!("given back after {end}: it has {:?}, takt said {:?}", victim.class(), said(&mut child)),
+        );
     }
     // Other tests of this machine may reserve meanwhile; what this one would have lost is five times 5 %.
     let after = booked();
