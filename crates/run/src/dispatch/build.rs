@@ -159,10 +159,13 @@ pub(crate) fn core<T: Tell>(plan: &Plan, places: &Places, cpu: u32, tell: T) -> 
     let row = |task| plan.rows.iter().find(|row| row.task == task);
     let backlog = |task| row(task).map_or(1, |row| row.backlog);
     let distances = |task| {
-        let distance = |task: Option<Arc<Task>>| task.map_or((Span::ZERO, false), |task| (task.period, true));
+        let by_events = row(task).is_some_and(|row| row.by_events);
+        let least = |period| if by_events { Span::ZERO } else { period };
+        let distance = |task: Option<Arc<Task>>| task.map_or((Span::ZERO, false), |task| (least(task.period), true));
         tasks(plan, task).into_iter().map(distance).collect()
     };
-    let place = (&plan.system, plan.node, cpu);
+    let system = plan.as_released();
+    let place = (&*system, plan.node, cpu);
     let mut core = Core::new(place, plan.resolved()?, distances, |task| followers(plan, places, task), backlog, tell)?;
     if plan.varies() {
         core.vary();
@@ -185,15 +188,20 @@ pub(crate) fn tasks(plan: &Plan, task: TaskId) -> Vec<Option<Arc<Task>>> {
     (0..=plan.modes.len()).filter_map(row).map(at).collect()
 }
 
-/// Where the operations are that follow a task.
+/// Where the operations are that the ends of a task release.
 pub(crate) fn followers(plan: &Plan, places: &Places, task: TaskId) -> Vec<Place> {
     let after = |row: &&Row| plan.system.tasks.get(row.task.index()).is_some_and(|other| other.after.contains(&task));
-    plan.rows.iter().filter(after).filter_map(|row| places.get(&row.task).copied()).collect()
+    plan.rows
+        .iter()
+        .filter(|row| !row.by_events)
+        .filter(after)
+        .filter_map(|row| places.get(&row.task).copied())
+        .collect()
 }
 
 /// Links before each task of the System on the longest way from a source.
 fn hops(plan: &Plan) -> Vec<u32> {
-    let tasks = &plan.system.tasks;
+    let tasks = &plan.as_released().tasks;
     let mut hops = vec![0; tasks.len()];
     // A chain has as many links as tasks at most; a round in which nothing changes is the last.
     for _ in 0..tasks.len() {

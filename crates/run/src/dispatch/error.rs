@@ -8,6 +8,17 @@ use thiserror::Error;
 use super::running::Stopped;
 use crate::kernel::TraceError;
 
+/// Why events cannot release an operation of a plan.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum ReleaseError {
+    /// There is none of this name.
+    #[error("the plan has no operation \"{0}\" that events could release")]
+    Unknown(String),
+    /// A timer or the program releases it.
+    #[error("operation \"{0}\" comes after no other; make it sporadic, and events release it")]
+    ComesAfterNone(String),
+}
+
 /// Why a dispatcher did not start.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum StartError {

@@ -72,7 +72,7 @@ mod told;
 pub use self::core::Counts;
 pub use adaptive::{Adaptive, notes_of_guard};
 pub use anomaly::{Anomalies, Anomaly};
-pub use error::{PushError, StartError, StopError};
+pub use error::{PushError, ReleaseError, StartError, StopError};
 pub use late::{Cause, Disturbance, Late};
 pub(crate) use live::{IDLE_MAX, Owed};
 pub use live::{Job, Switched};

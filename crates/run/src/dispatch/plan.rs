@@ -1,5 +1,6 @@
 //! The table that a dispatcher follows: level, discipline, SCHED_FIFO priority and static subpriority of each operation.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -14,6 +15,7 @@ use takt_model::{
 
 use super::anomaly::{Anomalies, Anomaly};
 use super::bounds;
+use super::error::ReleaseError;
 use super::mode::{Rate, Rates, at_rates};
 
 /// What a plan may use.
@@ -114,6 +116,8 @@ pub struct Row {
     pub period: Span,
     /// Whether it releases jobs.
     pub takes_part: bool,
+    /// Whether events release it rather than the ends of what it comes after ([`Plan::released_by_events`]).
+    pub by_events: bool,
 }
 
 /// What the node obeys from one of its modes on.
@@ -156,6 +160,63 @@ impl Plan {
         self
     }
 
+    /// The same, where an operation that comes after others is released by events: its predecessors' handlers push them when all else is done
+    /// ([`event`](crate::event)), and it subscribes to them, or the program pushes it itself. What is proven and simulated of the plan
+    /// is what it was: that it comes after them. No least distance holds, for they end when they do; its backlog bounds it. An event
+    /// that is never pushed releases nothing; and one that is pushed early in a handler releases it before that has ended.
+    ///
+    /// ```
+    /// # use takt_model::{Builtin, Span};
+    /// # use takt_run::dispatch::{Limits, Operation, Operations};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let proxy = Operation::periodic("radar", Span::from_ms(100)).wcet(Span::from_ms(1));
+    /// let operations = Operations::new("flight")
+    ///     .with(proxy)
+    ///     .with(Operation::after("weapons", ["radar"]).wcet(Span::from_ms(3)).deadline(Span::from_ms(90)));
+    /// let plan = operations.compute(&Builtin::Muf.strategy(), &Limits::default())?.released_by_events("weapons")?;
+    /// assert!(plan.rows[1].by_events && !plan.rows[0].by_events);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// There is no such operation, or it comes after none.
+    pub fn released_by_events(mut self, operation: &str) -> Result<Plan, ReleaseError> {
+        let task = self.rows.iter().find(|row| row.name == operation).map(|row| row.task);
+        let task = task.ok_or_else(|| ReleaseError::Unknown(operation.to_owned()))?;
+        if self.system.tasks.get(task.index()).is_none_or(|task| task.after.is_empty()) {
+            return Err(ReleaseError::ComesAfterNone(operation.to_owned()));
+        }
+        for row in self.each_rows_mut().flatten().filter(|row| row.task == task) {
+            row.by_events = true;
+        }
+        Ok(self)
+    }
+
+    /// The System as its jobs are released here: what events release comes after nothing.
+    pub(super) fn as_released(&self) -> Cow<'_, System> {
+        if !self.rows.iter().any(|row| row.by_events) {
+            return Cow::Borrowed(&self.system);
+        }
+        let mut system = self.system.clone();
+        for row in self.rows.iter().filter(|row| row.by_events) {
+            if let Some(task) = system.tasks.get_mut(row.task.index()) {
+                (task.after, task.arrival) = (Vec::new(), Arrival::Sporadic);
+            }
+        }
+        Cow::Owned(system)
+    }
+
+    /// The same, whose predecessors' ends release what events do: in virtual time nobody pushes.
+    pub(super) fn released_by_ends(&self) -> Cow<'_, Plan> {
+        if !self.rows.iter().any(|row| row.by_events) {
+            return Cow::Borrowed(self);
+        }
+        let mut plan = self.clone();
+        plan.each_rows_mut().flatten().for_each(|row| row.by_events = false);
+        Cow::Owned(plan)
+    }
+
     /// The rows of the plan of the start, and of those of its modes in turn.
     pub(super) fn each_rows(&self) -> impl Iterator<Item = &Vec<Row>> {
         std::iter::once(&self.rows).chain(self.modes.iter().map(|mode| &mode.rows))
@@ -179,7 +240,7 @@ impl Plan {
     /// Whether the program releases the jobs of an operation, by a push.
     pub(crate) fn is_pushed(&self, row: &Row) -> bool {
         let task = self.system.tasks.get(row.task.index());
-        task.is_some_and(|task| task.arrival == Arrival::Sporadic && task.after.is_empty())
+        row.by_events || task.is_some_and(|task| task.arrival == Arrival::Sporadic && task.after.is_empty())
     }
 
     /// The rows of one of the plans: 0 is that of the start, k that of the k-th mode.
@@ -562,6 +623,7 @@ fn rows(system: &System, node: NodeId, limits: &Limits, scheme: &Scheme) -> Opti
             backlog_needed: 1,
             period: rate.map_or(task.period, |rate| rate.period),
             takes_part: rate.is_none_or(|rate| rate.takes_part),
+            by_events: false,
         });
     }
     places.sort_unstable();

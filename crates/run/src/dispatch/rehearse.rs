@@ -94,6 +94,18 @@ impl Plan {
         seed: u64,
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<Vec<(String, Counts)>, PolicyError> {
+        let released = self.released_by_ends();
+        released.rehearse_released(law, switches, duration, seed, sink)
+    }
+
+    fn rehearse_released(
+        &self,
+        law: Option<&Adaptive>,
+        switches: &[(Time, usize)],
+        duration: Span,
+        seed: u64,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> Result<Vec<(String, Counts)>, PolicyError> {
         let end = Time::ZERO.saturating_add(duration);
         let nodes = self.system.nodes.get(self.node.index());
         let places = places(self);

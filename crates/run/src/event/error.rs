@@ -39,7 +39,9 @@ pub enum SubscribeError {
     #[error("the plan has no operation \"{0}\" to subscribe")]
     Unknown(String),
     /// Only what the program pushes can consume events.
-    #[error("operation \"{0}\" is released by a timer or by the end of others; a consumer is to be sporadic")]
+    #[error(
+        "operation \"{0}\" is released by a timer or by the end of others; a consumer is to be sporadic, or released by events (Plan::released_by_events)"
+    )]
     NotPushed(String),
     /// An operation consumes by one subscription.
     #[error("operation \"{0}\" has subscribed already; reconnect its subscription to change what it waits for")]

@@ -244,7 +244,12 @@ fn whatever_comes_and_goes_it_says_what_check_says() {
     // A round takes 70 ms in debug builds.
     for round in 0..(cases(25) / 20).max(25) {
         let mut source = Source { random: Random::new(777 + round), next: 0 };
-        let mut admission = Admission::new(source.system()).expect("nothing is proven");
+        let system = source.system();
+        let Ok(mut admission) = Admission::new(system.clone()) else {
+            // Costs that even this system has no time for.
+            assert_ne!(decide(&system), Answer::Yes, "{round}: {system:?}");
+            continue;
+        };
         for step in 0..40 {
             let plain = source.change(admission.system());
             let before = admission.system().clone();

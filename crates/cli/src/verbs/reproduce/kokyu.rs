@@ -12,8 +12,8 @@ use super::findings::{Comparison, Drawn, Findings, MEASURED, Row};
 use super::{Experiment, KOKYU};
 use crate::failure::Failure;
 use application::{
-    FIXED, FLUSH, FRAME, LEG, LEGS, PAPERS, REGIONS, STRATEGIES, Variant, bounded, is_feasible, is_overloaded,
-    load_ppm, outcome_of, plan, plan_of, variants, virtually,
+    FLUSH, FRAME, LEG, LEGS, PAPERS, PROCESSING, REGIONS, STRATEGIES, Variant, bounded, fixed, is_feasible,
+    is_overloaded, load_ppm, outcome_of, plan, plan_of, variants, virtually,
 };
 use count::{Class, Counter, Leg, Outcome};
 use regions::Outcomes;

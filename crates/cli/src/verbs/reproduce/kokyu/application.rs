@@ -39,16 +39,27 @@ pub(super) const FLUSH: &str = "replication";
 /// The fixed operations: name, rate in Hz, offset in ms, execution time in us, critical.
 pub(super) const FIXED: [(&str, u64, u64, u64, bool); 10] = [
     (FLUSH, 40, 0, 400, true),
-    ("sensors", 40, 0, 600, true),
-    ("navigation", 20, 1, 2_000, true),
+    ("air-data", 40, 0, 300, true),
+    ("inertial", 20, 1, 500, true),
     ("steering", 20, 2, 1_000, false),
     ("display", 20, 3, 2_000, false),
-    ("weapons", 10, 5, 4_000, true),
+    ("radar", 10, 5, 1_000, true),
     ("datalink", 5, 12, 6_000, true),
     ("map", 5, 14, 10_000, false),
     ("health", 1, 26, 10_000, true),
     ("archive", 1, 30, 20_000, false),
 ];
+
+/// Of these, the proxies of sensors, whose readings release what processes them: that, the proxy, and its execution time in us.
+pub(super) const PROCESSING: [(&str, &str, u64); 3] =
+    [("attitude", "air-data", 300), ("navigation", "inertial", 1_500), ("weapons", "radar", 3_000)];
+
+/// All operations that each region has: rate in Hz, execution time in us, critical.
+pub(super) fn fixed() -> impl Iterator<Item = (u64, u64, bool)> {
+    let rate = |proxy: &str| FIXED.iter().find(|(name, ..)| *name == proxy).map_or(0, |(_, hz, ..)| *hz);
+    let processing = PROCESSING.iter().map(move |(_, proxy, us)| (rate(proxy), *us, true));
+    FIXED.iter().map(|(_, hz, _, us, critical)| (*hz, *us, *critical)).chain(processing)
+}
 
 /// Rate in Hz and offset in ms of the additional critical operations.
 pub(super) const VARIABLE: [(u64, u64); 3] = [(10, 6), (5, 13), (1, 27)];
@@ -91,7 +102,14 @@ pub(super) fn operations(region: usize, cancel: bool) -> Operations {
     let mut all = Operations::new("flight").cancel(cancel);
     for (name, hz, offset, wcet, critical) in FIXED {
         let operation = Operation::periodic(name, ms(1000 / hz)).offset(ms(offset)).wcet(Span::from_us(wcet));
-        all.add(class(operation, critical));
+        let Some((processing, _, us)) = PROCESSING.iter().find(|(_, proxy, _)| *proxy == name) else {
+            all.add(class(operation, critical));
+            continue;
+        };
+        // What processes a reading is due a period after it: a proxy is due earlier, or the analysis would find no bound for what waits for it.
+        let period = ms(1000 / hz);
+        all.add(class(operation.deadline(Span::from_ns(period.as_ns() * 7 / 10)), critical));
+        all.add(Operation::after(processing, [name]).wcet(Span::from_us(*us)).deadline(period));
     }
     for (hz, offset) in VARIABLE.iter().filter(|_| most > least) {
         let operation = Operation::periodic(&format!("surrogate-{hz}"), ms(1000 / hz)).offset(ms(*offset));
@@ -184,7 +202,7 @@ pub(super) fn outcome_of(
 /// What a region's operations use of the CPU on average, in millionths.
 pub(super) fn load_ppm(region: usize) -> u64 {
     let (least, most, legs) = REGIONS[region];
-    let fixed: u64 = FIXED.iter().map(|(_, hz, _, us, _)| hz * us).sum();
+    let fixed: u64 = fixed().map(|(hz, us, _)| hz * us).sum();
     let variable: u64 = VARIABLE.iter().map(|(hz, _)| hz * (least + most) * 1000 / 2).sum();
     fixed + variable + u64::from(legs) * (LEG.as_ns() / 1000) * (1_000_000_000 / FRAME.as_ns())
 }
@@ -203,7 +221,7 @@ pub(super) fn is_overloaded(region: usize, duration: Span) -> bool {
 #[cfg(test)]
 mod tests {
     use takt_model::draw::Draw;
-    use takt_model::{Criticality, Exec};
+    use takt_model::{Criticality, Exec, TaskId};
 
     use super::*;
 
@@ -233,6 +251,16 @@ mod tests {
                 assert_eq!(chain.len(), legs);
                 assert!(chain.iter().all(|leg| leg.period == FRAME && leg.criticality == Criticality::Low));
                 assert!(chain.iter().skip(1).all(|leg| leg.after.len() == 1));
+                for (processing, proxy, _) in PROCESSING {
+                    let task = |name: &str| tasks.iter().find(|task| task.name == name).unwrap();
+                    let (after, before) = (task(processing), task(proxy));
+                    assert_eq!((after.period, after.criticality), (before.period, Criticality::High));
+                    assert_eq!(
+                        (after.deadline, before.deadline.as_ns() * 10),
+                        (after.period, before.period.as_ns() * 7)
+                    );
+                    assert_eq!(after.after, [TaskId(tasks.iter().position(|task| task.name == proxy).unwrap() as u32)]);
+                }
                 let extra = named("surrogate-");
                 assert_eq!(
                     extra.iter().map(|task| task.period).collect::<Vec<_>>(),
@@ -243,7 +271,7 @@ mod tests {
                 );
                 let exec = Exec::Uniform { min: Span::from_ms(least).max(Span::from_ns(1)), max: Span::from_ms(most) };
                 assert!(extra.iter().all(|task| task.exec == exec && task.criticality == Criticality::High));
-                assert_eq!(tasks.len(), FIXED.len() + legs + extra.len());
+                assert_eq!(tasks.len(), FIXED.len() + PROCESSING.len() + legs + extra.len());
             }
         }
     }
@@ -263,7 +291,7 @@ mod tests {
         offsets.dedup();
         assert_eq!(offsets.len(), all);
         let begin: Vec<_> = sources.iter().filter(|task| task.offset.is_zero()).map(|task| &task.name).collect();
-        assert_eq!(begin, [FLUSH, "sensors"]);
+        assert_eq!(begin, [FLUSH, "air-data"]);
     }
 
     #[test]

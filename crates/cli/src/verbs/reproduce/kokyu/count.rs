@@ -232,8 +232,8 @@ mod tests {
             events.push((50, cancel(jobs[2], CancelCause::Late)));
             events.push((51, cancel(jobs[3], CancelCause::Failed)));
             events.push((52, cancel(jobs[4], CancelCause::Shed)));
-            events.push(release(job("sensors", 0), 60));
-            events.push((61, Event::Complete { job: job("sensors", 0), cpu: 0 }));
+            events.push(release(job("air-data", 0), 60));
+            events.push((61, Event::Complete { job: job("air-data", 0), cpu: 0 }));
             events
         });
         assert_eq!(outcome.noncritical, Class { enqueued: 4, missed: 3, rejected: 1, ..Class::default() });

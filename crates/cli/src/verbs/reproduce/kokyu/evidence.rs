@@ -3,7 +3,7 @@
 use takt_model::{Builtin, Span};
 
 use super::regions::{Outcomes, list};
-use super::{Comparison, FIXED, FRAME, Findings, LEG, LEGS, Leg, Outcome, REGIONS, Row, Variant};
+use super::{Comparison, FRAME, Findings, LEG, LEGS, Leg, Outcome, PROCESSING, REGIONS, Row, Variant, fixed};
 
 const MUF: [Variant; 2] =
     [Variant { strategy: Some(Builtin::Muf), cancel: false }, Variant { strategy: Some(Builtin::Muf), cancel: true }];
@@ -50,12 +50,13 @@ pub(super) fn differences(all: &Outcomes, findings: &mut Findings) {
 
 fn application() -> String {
     let load = |wanted: bool| {
-        let meant = FIXED.iter().filter(|(.., critical)| *critical == wanted);
-        meant.map(|(_, hz, _, us, _)| hz * us).sum::<u64>() as f64 / 1e4
+        let meant = fixed().filter(|(.., critical)| *critical == wanted);
+        meant.map(|(hz, us, _)| hz * us).sum::<u64>() as f64 / 1e4
     };
     format!(
-        "The paper gives neither the application's operations nor a leg's execution time. Here there are {} fixed operations, the replication service's flush among them, {:.1} % of the CPU critical and {:.1} % not, and a leg takes {LEG} of a frame of {FRAME}, so that the load exceeds the CPU in the regions where the paper's rm lost deadlines. Its counts are of unstated intervals; here they are rates. Its sensors' proxies flush what they read and push events that release what processes it: here \"sensors\" stands for them by its execution time alone, the flush is an operation of its own, and timers release all but the legs.",
-        FIXED.len(),
+        "The paper gives neither the application's operations nor a leg's execution time. Here there are {} fixed operations, the replication service's flush and {} proxies of sensors among them, {:.1} % of the CPU critical and {:.1} % not, and a leg takes {LEG} of a frame of {FRAME}, so that the load exceeds the CPU in the regions where the paper's rm lost deadlines. Its counts are of unstated intervals; here they are rates. There all events go through the event channel; here a proxy's reading releases what processes it (on this kernel an event does, in simulation the end of the proxy's job), a leg's end the next leg, and timers all else; and the flush is an operation of its own, which sends what proxies read as it sends all other values.",
+        fixed().count(),
+        PROCESSING.len(),
         load(true),
         load(false)
     )
@@ -160,7 +161,7 @@ fn rm_cancelling(all: &Outcomes) -> String {
 /// What the operations at 20 Hz and above take of a frame, at most.
 fn frame_work(region: usize) -> Span {
     let frames = 1_000_000_000 / FRAME.as_ns();
-    let fixed = FIXED.iter().filter(|(_, hz, ..)| *hz >= frames).map(|(_, hz, _, us, _)| hz / frames * us).sum();
+    let fixed = fixed().filter(|(hz, ..)| *hz >= frames).map(|(hz, us, _)| hz / frames * us).sum();
     Span::from_us(fixed).saturating_add(Span::from_ns(LEG.as_ns() * u64::from(REGIONS[region].2)))
 }
 

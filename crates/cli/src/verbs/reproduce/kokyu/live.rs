@@ -6,7 +6,7 @@ use takt_report::{Form, Series};
 use takt_run::dispatch::{Cause, Dispatching};
 
 use super::replication::{self, Replicated, Replication};
-use super::window::{Causes, Ran, SHRINK, Window, cpus, rest, shrink, unrecordable, window};
+use super::window::{BACKLOG, Causes, Ran, SHRINK, Window, cpus, rest, shrink, unrecordable, window};
 use super::{
     Class, Comparison, Context, Counter, Drawn, Failure, Findings, Outcome, REGIONS, Row, STRATEGIES, Variant, bounded,
     figure, plan_of, variants, virtually,
@@ -14,6 +14,8 @@ use super::{
 use crate::failure::Status;
 use crate::progress;
 
+/// The channel is connected by then.
+const LATER: Span = Span::from_ms(10);
 /// Regions with --short: one that is feasible, and one in which rm loses critical deadlines at once.
 const SHORT: [usize; 2] = [5, 10];
 /// Windows of which pauses take more than this part refute nothing.
@@ -34,14 +36,14 @@ struct Both {
 }
 
 fn both(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Span, seed: u64) -> Result<Both, Failure> {
-    let plan = plan_of(region, variant, |system| shrink(system, Span::ZERO))?;
+    let plan = plan_of(region, variant, |system| shrink(system, LATER))?;
     let seed = seed + region as u64;
     let mut simulated = Counter::new(&plan.system);
     virtually(&plan.clone().with_backlog(1 << 14), variant, duration, seed, &mut simulated)?;
     let mut live = Counter::new(&plan.system);
-    let replication = Replication::new(&plan.system)?;
+    let (plan, replication) = Replication::new(plan.clone().with_backlog(BACKLOG))?;
     let law = if variant.strategy.is_none() { Some(bounded(&plan)?) } else { None };
-    let window = Window { plan: &plan, law, duration, seed, recorded, watched: &[cpu] };
+    let window = Window { plan: &plan, law, duration, seed, recorded, given: replication.given(), watched: &[cpu] };
     let began = |dispatching: &Dispatching| replication.connect(dispatching);
     let Ran { pauses, lost, causes } = window.run(&mut live, |task| replication.after(task), began)?;
     let paused = pauses.iter().fold(Span::ZERO, |sum, (from, to)| sum.saturating_add(to.saturating_since(*from)));
@@ -97,7 +99,7 @@ pub(super) fn undecided(findings: &mut Findings, claims: &[(&'static str, &str)]
 }
 
 /// What is decided live: names and claims.
-const CLAIMS: [(&str, &str); 7] = [
+const CLAIMS: [(&str, &str); 8] = [
     (
         "live_rm_loses_critical",
         "on this kernel rm loses critical deadlines by load, as the kernel's account shows, in each region in which it loses two or more in the simulation of the same window",
@@ -118,6 +120,10 @@ const CLAIMS: [(&str, &str); 7] = [
     (
         "live_is_whole",
         "all facts of the windows on this kernel, the dispatcher's and those of the kernel's recorder, found room, and no job was rejected: metrics are extracted when a window is over",
+    ),
+    (
+        "live_readings",
+        "on this kernel each reading that a proxy of a sensor pushes releases one job of what processes it, and nothing else does",
     ),
     (
         "live_replication_in_time",
@@ -281,6 +287,12 @@ impl Live {
         findings.claim(CLAIMS[4].0, CLAIMS[4].1, found, Some(is_whole));
         let found = format!("{} facts lost, {} jobs rejected", self.lost(), self.rejected());
         findings.claim(CLAIMS[5].0, CLAIMS[5].1, found, Some(self.is_whole()));
+        let Replicated { readings, released, processed, .. } = replicated;
+        let found = format!(
+            "{readings} readings pushed, {released} jobs released, {processed} of them before their windows ended"
+        );
+        let holds = readings > 0 && readings == released && processed <= released;
+        findings.claim(CLAIMS[6].0, CLAIMS[6].1, found, Some(holds));
         if !self.short {
             self.claim_replication(findings);
         }
@@ -390,8 +402,8 @@ impl Live {
         let worst = hybrids.map(|(_, regions)| late(regions)).fold(0.0, f64::max);
         let rm = late(self.of(Builtin::Rm, false));
         findings.claim(
-            CLAIMS[6].0,
-            CLAIMS[6].1,
+            CLAIMS[7].0,
+            CLAIMS[7].1,
             format!(
                 "{:.1} % of the critical ones were late under rm, at most {:.1} % under the others",
                 100.0 * rm,
@@ -478,7 +490,14 @@ mod tests {
         let critical = Class { made: 100 - 4 * rm, missed: 4 * rm, ..Class::default() };
         let noncritical = Class { made: 50, missed: if variant.cancel { 4 } else { 40 }, ..Class::default() };
         let outcome = Outcome { critical, noncritical, ..Outcome::default() };
-        let replicated = Replicated { written: [100, 50], late: [4 * rm, 0], ..Replicated::default() };
+        let replicated = Replicated {
+            written: [100, 50],
+            late: [4 * rm, 0],
+            readings: 9,
+            released: 9,
+            processed: 9,
+            ..Replicated::default()
+        };
         let causes = Some(Causes { late: 4 * rm, by_load: 4 * rm, ..Causes::default() });
         Both { simulated: outcome, live: outcome, causes, paused: Span::ZERO, lost: 0, replicated }
     }
@@ -498,7 +517,7 @@ mod tests {
 
     #[test]
     fn critical_jobs_may_be_late_for_a_recorded_cause_that_is_not_the_load() {
-        assert_eq!(verdicts(usual), [Some(true); 7]);
+        assert_eq!(verdicts(usual), [Some(true); 8]);
         let with = |is_meant: fn(Variant) -> bool, causes: Option<Causes>| {
             verdicts(|region, variant| {
                 let both = usual(region, variant);
@@ -506,7 +525,7 @@ mod tests {
             })
         };
         let adaptive: fn(Variant) -> bool = |variant| variant.strategy.is_none();
-        assert_eq!(with(Variant::is_aware, late(0, 3, 0)), [Some(true); 7]);
+        assert_eq!(with(Variant::is_aware, late(0, 3, 0)), [Some(true); 8]);
         assert_eq!(with(Variant::is_aware, late(1, 3, 0))[..3], [Some(true), Some(false), Some(true)]);
         assert_eq!(with(Variant::is_aware, late(0, 3, 1))[..3], [Some(true), Some(false), Some(true)]);
         assert_eq!(with(adaptive, late(1, 0, 0))[..3], [Some(true), Some(true), Some(false)]);
@@ -522,19 +541,19 @@ mod tests {
         assert_eq!(verdicts(kept)[0], Some(false));
         // The kernel was not recorded.
         let blind = Live { unrecorded: Some("no tracefs".to_owned()), ..windows(usual) };
-        assert_eq!(holding(&blind), [None, None, None, Some(true), Some(true), Some(true), Some(true)]);
+        assert_eq!(holding(&blind), [[None; 3].as_slice(), &[Some(true); 5]].concat());
     }
 
     #[test]
     fn what_is_lost_or_rejected_decides_nothing() {
         let lost = |region, variant| Both { lost: u64::from(region == 5), ..usual(region, variant) };
-        assert_eq!(verdicts(lost), [None, None, None, None, Some(true), Some(false), Some(true)]);
+        assert_eq!(verdicts(lost), [None, None, None, None, Some(true), Some(false), Some(true), Some(true)]);
         let rejected = |region, variant| {
             let mut both = usual(region, variant);
             both.live.noncritical.rejected = 1;
             both
         };
-        assert_eq!(verdicts(rejected), [None, None, None, None, Some(true), Some(false), Some(true)]);
+        assert_eq!(verdicts(rejected), [None, None, None, None, Some(true), Some(false), Some(true), Some(true)]);
     }
 
     #[test]
@@ -549,6 +568,21 @@ mod tests {
     }
 
     #[test]
+    fn each_reading_is_processed_or_the_claim_fails() {
+        let with = |readings, released, processed| {
+            verdicts(|region, variant| {
+                let mut both = usual(region, variant);
+                both.replicated = Replicated { readings, released, processed, ..both.replicated };
+                both
+            })[6]
+        };
+        assert_eq!(
+            [with(3, 3, 2), with(3, 2, 2), with(2, 2, 3), with(0, 0, 0)].map(|holds| holds == Some(true)),
+            [true, false, false, false]
+        );
+    }
+
+    #[test]
     fn values_come_whole_and_in_order_or_the_claim_fails() {
         let replicated = |late: [u64; 2], came| {
             verdicts(|region, variant| {
@@ -560,10 +594,10 @@ mod tests {
                 .to_vec()
         };
         let (yes, no) = (Some(true), Some(false));
-        assert_eq!(replicated([4, 3], 0), [yes, yes, yes]);
-        assert_eq!(replicated([4, 4], 0), [yes, yes, no]);
-        assert_eq!(replicated([0, 0], 0), [yes, yes, None]);
-        assert_eq!(replicated([4, 3], 1), [no, yes, yes], "nothing was flushed, and yet one came");
-        assert_eq!(holding(&Live { short: true, ..windows(usual) }), [yes; 6]);
+        assert_eq!(replicated([4, 3], 0), [yes, yes, yes, yes]);
+        assert_eq!(replicated([4, 4], 0), [yes, yes, yes, no]);
+        assert_eq!(replicated([0, 0], 0), [yes, yes, yes, None]);
+        assert_eq!(replicated([4, 3], 1), [no, yes, yes, yes], "nothing was flushed, and yet one came");
+        assert_eq!(holding(&Live { short: true, ..windows(usual) }), [yes; 7]);
     }
 }

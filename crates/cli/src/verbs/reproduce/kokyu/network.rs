@@ -19,8 +19,8 @@ use takt_sim::{SimOptions, simulate};
 use super::delay::Link;
 use super::live::{undecided, uninterrupted};
 use super::pauses::{Pause, paused};
-use super::window::{After, FRAME, Ran, SHRINK, Window, cpus, refused, rest, shrink, window};
-use super::{Comparison, Context, Drawn, Failure, Findings, Row, Variant, figure, plan_of};
+use super::window::{After, FRAME, Given, Ran, SHRINK, Window, cpus, refused, rest, shrink, window};
+use super::{Comparison, Context, Drawn, Failure, Findings, PROCESSING, Row, Variant, figure, plan_of};
 use crate::failure::Status;
 use crate::progress;
 
@@ -92,8 +92,8 @@ impl Ends {
     ) -> Both {
         let mut both = Both::default();
         for (job, (arrival, completed)) in &self.0 {
-            let Some(deadline) = plan.deadlines.get(job.task.index()) else { continue };
-            let deadline = arrival.saturating_add(*deadline);
+            let Some(deadline) = plan.deadline(job.task) else { continue };
+            let deadline = arrival.saturating_add(deadline);
             if deadline > end {
                 continue;
             }
@@ -111,10 +111,16 @@ impl Ends {
     }
 }
 
-/// A plan, and the deadlines of its tasks on the other node.
+/// A plan, and the deadlines of its tasks on the other node; none of a proxy, whose readings are processed on its own.
 struct Remote {
     plan: Plan,
-    deadlines: Vec<Span>,
+    deadlines: Vec<Option<Span>>,
+}
+
+impl Remote {
+    fn deadline(&self, task: TaskId) -> Option<Span> {
+        self.deadlines.get(task.index()).copied().flatten()
+    }
 }
 
 /// The application of a region, as it is or with the times that it has here, whose dispatcher knows the latency if `told`.
@@ -125,14 +131,15 @@ fn remote(region: usize, variant: Variant, latency: Span, told: bool, here: bool
             shrink(system, Span::from_ns(LATER.as_ns() / SHRINK));
         }
         for task in &mut system.tasks {
-            deadlines.push(task.deadline);
-            if told {
+            let is_proxy = PROCESSING.iter().any(|(_, proxy, _)| *proxy == task.name);
+            deadlines.push(Some(task.deadline).filter(|_| !is_proxy));
+            if told && !is_proxy {
                 // Nothing is left where the way alone takes as long: such a job is omitted where jobs are cancelled.
                 task.deadline = task.deadline.saturating_sub(latency).max(Span::from_ns(1));
             }
         }
     };
-    let plan = plan_of(region, variant, change)?;
+    let plan = plan_of(region, variant, change)?.with_backlog(super::window::BACKLOG);
     Ok(Remote { plan, deadlines })
 }
 
@@ -288,8 +295,8 @@ fn try_live(
     let terminal = Terminal::start(link)?;
     let channel = Channel::new(Options::default());
     let after = |task: TaskId| -> After {
-        let (supplier, deadline) = (channel.supplier(task.0), remote.deadlines.get(task.index()).copied());
-        let deadline = deadline.unwrap_or(Span::ZERO);
+        let supplier = channel.supplier(task.0);
+        let Some(deadline) = remote.deadline(task) else { return Box::new(|_| ()) };
         Box::new(move |job| {
             let sent_ns = clock::monotonic_ns();
             let left = job.arrival().saturating_add(deadline).saturating_since(job.now());
@@ -311,7 +318,10 @@ fn try_live(
     };
     let mut ends = Ends::default();
     // The other node, and the link, may pause as well.
-    let window = Window { plan: &remote.plan, law: None, duration, seed, recorded: false, watched: &cpus };
+    // Here ends release what processes a reading: the channel's events are for the other node.
+    let given = Given::new();
+    let window =
+        Window { plan: &remote.plan, law: None, duration, seed, recorded: false, given: &given, watched: &cpus };
     let Ran { pauses, lost, .. } = window.run(&mut ends, after, began)?;
     clock::pause(latency.saturating_add(AFTER));
     let arrived = terminal.stop()?;
@@ -668,17 +678,22 @@ mod tests {
         let told = remote(10, variant, ms(20), true, false).unwrap();
         let untold = remote(10, variant, ms(20), false, false).unwrap();
         assert_eq!(told.deadlines, untold.deadlines);
-        for (task, deadline) in told.plan.system.tasks.iter().zip(&told.deadlines) {
-            assert_eq!(task.deadline, deadline.saturating_sub(ms(20)).max(Span::from_ns(1)));
+        for (task, (deadline, plain)) in
+            told.plan.system.tasks.iter().zip(told.deadlines.iter().zip(&untold.plan.system.tasks))
+        {
+            let there = deadline.map(|deadline| deadline.saturating_sub(ms(20)).max(Span::from_ns(1)));
+            assert_eq!(task.deadline, there.unwrap_or(plain.deadline), "{}", task.name);
+            assert_eq!(deadline.unwrap_or(plain.deadline), plain.deadline);
         }
-        let plain: Vec<Span> = untold.plan.system.tasks.iter().map(|task| task.deadline).collect();
-        assert_eq!(plain, untold.deadlines);
+        let local = told.deadlines.iter().zip(&told.plan.system.tasks).filter(|(deadline, _)| deadline.is_none());
+        let local: Vec<&str> = local.map(|(_, task)| task.name.as_str()).collect();
+        assert_eq!(local, ["air-data", "inertial", "radar"]);
     }
 
     #[test]
     fn a_deadline_is_met_on_the_other_node_when_the_way_is_over_by_then() {
         let remote = remote(0, VARIANTS[0], Span::ZERO, true, false).unwrap();
-        let job = |number| JobKey { task: remote.plan.system.task_by_name("sensors").unwrap(), number };
+        let job = |number| JobKey { task: remote.plan.system.task_by_name("attitude").unwrap(), number };
         let (at, ms) = (|ms: u64| Time::ZERO.saturating_add(Span::from_ms(ms)), Span::from_ms);
         let mut ends = Ends::default();
         // In time, too late for the way, never complete, not due yet, and never requested.

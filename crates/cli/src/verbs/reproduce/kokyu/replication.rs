@@ -2,20 +2,27 @@
 //! a frame, all values whose deadline has come. A value that is written after its deadline misses the flush that it was for.
 //!
 //! The values leave by an outlet of the channel, into room that is there from the start; it is read after the window.
+//!
+//! The proxies of sensors push what they have read, when they have written it, as an event of the same channel, which releases what processes it.
 
+use std::collections::BTreeSet;
 use std::iter::Sum;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use takt_model::{Criticality, Span, System, TaskId};
-use takt_run::dispatch::Dispatching;
-use takt_run::event::{Channel, Connected, Full, Options, Outlet, Pattern, Published, entries};
+use takt_model::{Criticality, Span, TaskId};
+use takt_run::dispatch::{Dispatching, Plan};
+use takt_run::event::{Bits, Channel, Connected, Full, Options, Outlet, Pattern, Published, Subscription, entries};
 
-use super::window::After;
-use super::{Comparison, FLUSH, Failure, Row};
+use super::window::{After, Given};
+use super::{Comparison, FLUSH, Failure, PROCESSING, Row};
 
 /// The type of the events in which values go.
 const VALUES: u32 = 1;
+/// That of readings, whose source is the proxy's task; they do not get old in a window.
+const READINGS: u32 = 2;
+/// Readings that wait for who processes them: more than a window has.
+const BACKLOG: u32 = 56;
 /// Room for events: more than a window has frames.
 const ROOM: usize = 4096;
 /// Bytes of an event: of the values of all operations.
@@ -35,6 +42,10 @@ pub(super) struct Replicated {
     /// Values that came out, and those of them that were not newer than what had come before.
     pub(super) came: u64,
     pub(super) stale: u64,
+    /// Readings that proxies pushed to who waited for them, jobs that these released, and those of them that the window had time for.
+    pub(super) readings: u64,
+    pub(super) released: u64,
+    pub(super) processed: u64,
 }
 
 impl Sum for Replicated {
@@ -48,6 +59,9 @@ impl Sum for Replicated {
             missed: sum.missed + other.missed,
             came: sum.came + other.came,
             stale: sum.stale + other.stale,
+            readings: sum.readings + other.readings,
+            released: sum.released + other.released,
+            processed: sum.processed + other.processed,
         })
     }
 }
@@ -68,6 +82,7 @@ impl Replicated {
 struct Tally {
     written: [AtomicU64; 2],
     late: [AtomicU64; 2],
+    readings: AtomicU64,
 }
 
 /// The replication of a window.
@@ -75,6 +90,9 @@ pub(super) struct Replication {
     channel: Channel,
     values: Published,
     outlet: Outlet,
+    /// By the task that processes a reading.
+    given: Given,
+    proxies: BTreeSet<TaskId>,
     tally: Arc<Tally>,
     /// Whether a task is noncritical, and the one that flushes.
     low: Vec<bool>,
@@ -83,22 +101,49 @@ pub(super) struct Replication {
 }
 
 impl Replication {
-    /// A value of eight bytes for each task.
-    pub(super) fn new(system: &System) -> Result<Replication, Failure> {
+    /// The plan of a window, where events release what processes readings; and what its operations share, a value of eight bytes for each task.
+    pub(super) fn new(mut plan: Plan) -> Result<(Plan, Replication), Failure> {
+        for (processing, ..) in PROCESSING {
+            plan = plan.released_by_events(processing).map_err(Failure::trouble)?;
+            plan.rows.iter_mut().filter(|row| row.name == processing).for_each(|row| row.backlog = BACKLOG);
+        }
+        let replication = Replication::of(&plan)?;
+        Ok((plan, replication))
+    }
+
+    fn of(plan: &Plan) -> Result<Replication, Failure> {
+        let system = &plan.system;
         let channel = Channel::new(Options { payload_max: PAYLOAD, ..Options::default() });
         let values = Published::new(&channel, 1, VALUES, &vec![8; system.tasks.len()]).map_err(Failure::trouble)?;
         let outlet = channel.outlet(&[Pattern::kind(VALUES)], ROOM, Full::Newest).map_err(Failure::trouble)?;
+        let (mut given, mut proxies) = (Given::new(), BTreeSet::new());
+        for (processing, proxy, _) in PROCESSING {
+            let [Some(processing), Some(proxy)] = [processing, proxy].map(|name| system.task_by_name(name)) else {
+                continue;
+            };
+            let reading = Pattern { source: Bits::exactly(proxy.0), ..Pattern::kind(READINGS) };
+            let name = system.tasks.get(processing.index()).map_or("", |task| &task.name);
+            given.insert(processing, channel.subscribe(plan, name, reading).map_err(Failure::trouble)?);
+            proxies.insert(proxy);
+        }
         let flush = system.task_by_name(FLUSH);
         let period = flush.and_then(|task| system.tasks.get(task.index())).map_or(Span::MAX, |task| task.period);
         Ok(Replication {
             channel,
             values,
             outlet,
+            given,
+            proxies,
             tally: Arc::default(),
             low: system.tasks.iter().map(|task| task.criticality == Criticality::Low).collect(),
             flush,
             ttl: period,
         })
+    }
+
+    /// Who is given readings.
+    pub(super) fn given(&self) -> &Given {
+        &self.given
     }
 
     /// What follows each job of a task.
@@ -113,11 +158,19 @@ impl Replication {
         let class = usize::from(self.low.get(task.index()) == Some(&true));
         let tally = Arc::clone(&self.tally);
         let count = move |counts: &[AtomicU64; 2]| counts.get(class).map(|count| count.fetch_add(1, Ordering::Relaxed));
+        let reads = self.proxies.contains(&task).then(|| self.channel.supplier(task.0));
         Box::new(move |job| {
             if let Ok(in_time) = values.write(task.index(), &job.number().to_be_bytes(), job) {
                 count(&tally.written);
                 if !in_time {
                     count(&tally.late);
+                }
+            }
+            if let Some(supplier) = &reads {
+                // What finds no room releases nothing, and is seen by the counts.
+                let pushed = supplier.push(READINGS, &job.number().to_be_bytes());
+                if pushed.is_ok_and(|pushed| pushed.taken + pushed.rejected > 0) {
+                    tally.readings.fetch_add(1, Ordering::Relaxed);
                 }
             }
         })
@@ -132,12 +185,16 @@ impl Replication {
     pub(super) fn end(self) -> Replicated {
         let load = |counts: &[AtomicU64; 2]| [&counts[0], &counts[1]].map(|count| count.load(Ordering::Relaxed));
         let counts = self.values.counts();
+        let given = || self.given.values().map(Subscription::counts);
         let mut all = Replicated {
             written: load(&self.tally.written),
             late: load(&self.tally.late),
             flushes: [counts.flushes, counts.late_flushes],
             flushed: counts.flushed,
             missed: counts.missed,
+            readings: self.tally.readings.load(Ordering::Relaxed),
+            released: given().map(|counts| counts.complete - counts.rejected - counts.replaced).sum(),
+            processed: given().map(|counts| counts.handled).sum(),
             ..Replicated::default()
         };
         let mut versions = vec![0; self.low.len()];
@@ -158,7 +215,7 @@ impl Replication {
 /// What became of the values of all regions, by variant.
 pub(super) fn table(all: impl Iterator<Item = (String, Replicated)>) -> Comparison {
     type Value = fn(&Replicated) -> u64;
-    const COLUMNS: [(&str, Value); 7] = [
+    const COLUMNS: [(&str, Value); 10] = [
         ("critical", |all| all.written[0]),
         ("critical late", |all| all.late[0]),
         ("others", |all| all.written[1]),
@@ -166,15 +223,18 @@ pub(super) fn table(all: impl Iterator<Item = (String, Replicated)>) -> Comparis
         ("flushes", |all| all.flushes[0]),
         ("flushes late", |all| all.flushes[1]),
         ("flushed", |all| all.flushed),
+        ("readings", |all| all.readings),
+        ("released", |all| all.released),
+        ("processed", |all| all.processed),
     ];
     let row = |(name, all): (String, Replicated)| Row {
         name,
         values: vec![COLUMNS.iter().map(|(_, value)| Some(value(&all) as f64)).collect()],
     };
     Comparison {
-        title: "On this kernel: values that jobs wrote, and flushes that sent them, all regions together".to_owned(),
+        title: "On this kernel: values that jobs wrote, flushes that sent them, and readings of proxies, all regions together".to_owned(),
         cite: "II-A",
-        unit: "values, flushes",
+        unit: "values, flushes, readings",
         digits: 0,
         row_head: "strategy",
         columns: COLUMNS.map(|(what, _)| what.to_owned()).to_vec(),
@@ -189,10 +249,29 @@ mod tests {
 
     #[test]
     fn values_of_windows_add_up_and_are_whole_or_not() {
-        let one =
-            Replicated { written: [8, 4], late: [2, 1], flushes: [5, 1], flushed: 10, missed: 0, came: 10, stale: 0 };
+        let one = Replicated {
+            written: [8, 4],
+            late: [2, 1],
+            flushes: [5, 1],
+            flushed: 10,
+            came: 10,
+            readings: 7,
+            released: 6,
+            processed: 5,
+            ..Replicated::default()
+        };
         let sum: Replicated = [one, one].into_iter().sum();
-        let twice = Replicated { written: [16, 8], late: [4, 2], flushes: [10, 2], flushed: 20, came: 20, ..one };
+        let twice = Replicated {
+            written: [16, 8],
+            late: [4, 2],
+            flushes: [10, 2],
+            flushed: 20,
+            came: 20,
+            readings: 14,
+            released: 12,
+            processed: 10,
+            ..one
+        };
         assert_eq!(sum, twice);
         assert!(sum.is_whole() && sum.critical_late() == 0.25);
         for broken in [Replicated { came: 9, ..one }, Replicated { stale: 1, ..one }, Replicated { missed: 1, ..one }] {
@@ -203,9 +282,18 @@ mod tests {
 
     #[test]
     fn the_table_has_each_count_in_its_column() {
-        let all = Replicated { written: [1, 3], late: [2, 4], flushes: [5, 6], flushed: 7, ..Replicated::default() };
+        let all = Replicated {
+            written: [1, 3],
+            late: [2, 4],
+            flushes: [5, 6],
+            flushed: 7,
+            readings: 8,
+            released: 9,
+            processed: 10,
+            ..Replicated::default()
+        };
         let table = table([("rm".to_owned(), all)].into_iter());
-        assert_eq!(table.rows[0].values[0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0].map(Some));
-        assert_eq!(table.columns.len(), 7);
+        assert_eq!(table.rows[0].values[0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0].map(Some));
+        assert_eq!(table.columns.len(), 10);
     }
 }

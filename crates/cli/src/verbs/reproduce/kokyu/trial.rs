@@ -54,7 +54,7 @@ impl Kind {
 struct Trial {
     plan: Plan,
     each: Span,
-    /// By task: what it is, and when its jobs arrive; those of a leg when their chain's do.
+    /// By task: what it is, and when its jobs arrive; those that come after others when their chain's do.
     tasks: Vec<(Kind, Span, Span)>,
 }
 
@@ -65,13 +65,14 @@ impl Trial {
         let full = (0..REGIONS.len()).filter(|region| !is_feasible(*region)).count() as u64;
         let wait = u32::try_from((each.as_ns() / FRAME.as_ns()).saturating_mul(full)).unwrap_or(u32::MAX);
         let mut plan = all.with_backlog(wait.max(1 << 14));
-        let first = plan.system.task_by_name("leg-1").and_then(|leg| plan.system.tasks.get(leg.index()));
-        let frames = first.map_or(Span::ZERO, |leg| leg.offset);
-        let arriving = |task: &Task| match Kind::of(task) {
-            kind @ Kind::Leg(_) => (kind, frames, FRAME),
-            kind => (kind, task.offset, task.period),
+        let all = &plan.system.tasks;
+        let arriving = |task: &Task| {
+            let before = |task: &Task| all.get(task.after.first()?.index());
+            let source =
+                (0..all.len()).try_fold(task, |task, _| before(task).ok_or(task)).unwrap_or_else(|first| first);
+            (Kind::of(task), source.offset, source.period)
         };
-        let tasks: Vec<(Kind, Span, Span)> = plan.system.tasks.iter().map(arriving).collect();
+        let tasks: Vec<(Kind, Span, Span)> = all.iter().map(arriving).collect();
         let mut trial = Trial { plan: plan.clone(), each, tasks };
         for (task, at) in plan.system.tasks.iter_mut().zip(0..) {
             task.exec = trial.exec(task, at, seed);

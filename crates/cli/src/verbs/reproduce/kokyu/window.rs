@@ -3,11 +3,14 @@
 //! All times are those of the application divided by [`SHRINK`], so that a window holds more than one period of its slowest operations. What happened is read when a window is over, from the
 //! dispatcher and from the kernel's recorder: nothing that measures runs meanwhile but the watch for pauses.
 
+use std::collections::BTreeMap;
+
 use takt_linux::clock;
 use takt_log::Sink;
 use takt_model::draw::Draw;
 use takt_model::{Criticality, Exec, Span, System, TaskId, Time};
 use takt_run::dispatch::{Adaptive, Cause, Dispatcher, Dispatching, Job, Late, Options, Plan, StartError, Stopped};
+use takt_run::event::Subscription;
 use takt_run::load::Busy;
 
 use super::pauses::{Pause, Watch};
@@ -24,7 +27,7 @@ const REST: u64 = 3;
 /// How long after its end a window may take to end.
 const GRACE: Span = Span::from_s(2);
 /// Jobs of an operation that may wait: more than a window has.
-const BACKLOG: u32 = 256;
+pub(super) const BACKLOG: u32 = 256;
 /// What the machine did so long before a job was released can still make it late.
 pub(super) const FRAME: Span = Span::from_ns(super::FRAME.as_ns() / SHRINK);
 /// How long a window lasts here.
@@ -70,6 +73,9 @@ pub(super) fn cpus(context: &Context) -> Result<[u32; 2], Failure> {
 /// What a handler does after its job's work.
 pub(super) type After = Box<dyn FnMut(&Job<'_>) + Send>;
 
+/// What operations of a plan that events release are given.
+pub(super) type Given = BTreeMap<TaskId, Subscription>;
+
 /// What is run in a window, and how.
 pub(super) struct Window<'a> {
     pub(super) plan: &'a Plan,
@@ -78,6 +84,8 @@ pub(super) struct Window<'a> {
     pub(super) seed: u64,
     /// Whether the kernel is recorded, too.
     pub(super) recorded: bool,
+    /// Who is released by events.
+    pub(super) given: &'a Given,
     /// The CPUs that are watched for pauses (the kernel's numbers), the first of which runs the plan.
     pub(super) watched: &'a [u32],
 }
@@ -169,19 +177,23 @@ impl Window<'_> {
     fn dispatcher(self, after: impl Fn(TaskId) -> After) -> Result<Dispatcher, Failure> {
         let busy = Busy::new().ok_or_else(|| Failure::trouble("no memory for the work of a job"))?;
         let options = Options { duration: Some(self.duration), seed: self.seed, ..Options::default() };
-        let mut dispatcher = Dispatcher::new(self.plan.clone().with_backlog(BACKLOG)).with(options);
+        let mut dispatcher = Dispatcher::new(self.plan.clone()).with(options);
         if let Some(law) = self.law {
             dispatcher = dispatcher.adaptive(law);
         }
         for row in &self.plan.rows {
             let Some(task) = self.plan.system.tasks.get(row.task.index()).cloned() else { continue };
             let (mut busy, mut after, draw) = (busy.clone(), after(row.task), Draw::new(self.seed, &task.name));
-            let handler = move |job: &Job<'_>| {
+            let mut handler = move |job: &Job<'_>| {
                 if busy.work(draw.exec(&task, job.number()), || job.must_stop()) {
                     after(job);
                 }
             };
-            dispatcher = dispatcher.on(&row.name, handler).map_err(refused)?;
+            dispatcher = match self.given.get(&row.task) {
+                None => dispatcher.on(&row.name, handler),
+                Some(events) => dispatcher.on_events(events, move |_, job| handler(job)),
+            }
+            .map_err(refused)?;
         }
         if self.recorded { dispatcher.recorded(false).map_err(Failure::cannot) } else { Ok(dispatcher) }
     }
