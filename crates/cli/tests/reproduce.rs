@@ -266,7 +266,7 @@ fn strategies_are_compared_in_twelve_regions() {
     let named = |name: &str| claims.iter().any(|claim| claim["name"] == name);
     assert!(!named("adaptive_is_close_to_the_best") && named("trial_adaptive_is_close_to_the_papers_best"));
     assert!(simulated.len() >= 15 && simulated.iter().all(|claim| claim["holds"] == true), "{simulated:?}");
-    assert_eq!(live.len(), 7, "{live:?}");
+    assert_eq!(live.len(), 8, "{live:?}");
     let table = |title: &str| {
         let tables = answer["tables"].as_array().expect("tables");
         tables.iter().find(|table| table["title"] == title).expect("the table").clone()
