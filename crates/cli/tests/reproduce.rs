@@ -321,10 +321,14 @@ fn strategies_are_compared_in_twelve_regions() {
     };
     assert!(told("simulated") > 0.0 && told("live") > 0.0, "{answer}");
     // Whether a value is in time is the machine's; that all that is flushed comes, in order, is not.
-    let values = table("On this kernel: values that jobs wrote, and flushes that sent them, all regions together");
+    let values = table(
+        "On this kernel: values that jobs wrote, flushes that sent them, and readings of proxies, all regions together",
+    );
     let live_of = |what: &str| column(&values, what, "live").into_iter().map(|count| count.expect("measured"));
     assert!(
-        ["critical", "others", "flushes", "flushed"].iter().all(|what| live_of(what).all(|count| count > 0.0)),
+        ["critical", "others", "flushes", "flushed", "readings"]
+            .iter()
+            .all(|what| live_of(what).all(|count| count > 0.0)),
         "{values}"
     );
     let replicated = live.iter().find(|claim| claim["name"] == "live_replication").expect("the claim");
@@ -332,6 +336,8 @@ fn strategies_are_compared_in_twelve_regions() {
         replicated["found"].as_str().is_some_and(|found| found.ends_with("values came, all that were flushed")),
         "{replicated}"
     );
+    let readings = live.iter().find(|claim| claim["name"] == "live_readings").expect("the claim");
+    assert_eq!(readings["holds"], true, "whenever a reading is processed: {readings}");
     let near = column(&table("Critical deadlines met on another node, on this kernel"), "rms+mlf", "live");
     let measured: Vec<f64> = near.into_iter().flatten().collect();
     assert!(measured.len() == 2 && measured.iter().any(|met| *met > 0.0), "{measured:?}");
