@@ -72,7 +72,8 @@ fn each_event_releases_one_job_and_no_end_does() {
             .on("radar", move |job| {
                 // One reading in three is none.
                 if job.number() % 3 != 2 {
-                    supplier.push(READING, &job.number().to_be_bytes()).unwrap();
+                    // The first jobs may come before the channel is connected.
+                    let _ = supplier.push(READING, &job.number().to_be_bytes());
                 }
             })
             .unwrap()
@@ -94,7 +95,6 @@ fn each_event_releases_one_job_and_no_end_does() {
         let counted = |name: &str| stopped.counts.iter().find(|(other, _)| other == name).unwrap().1;
         let [radar, weapons, display] = OPERATIONS.map(counted);
         assert!(radar.completed >= 20, "{radar:?}");
-        // The first jobs may end before the channel is connected.
         assert!(read.iter().all(|number| number % 3 != 2) && read.is_sorted(), "{read:?}");
         assert!(weapons.released < radar.completed, "{weapons:?} {radar:?}");
         assert_eq!(weapons.completed, read.len() as u64);
