@@ -190,13 +190,9 @@ pub(crate) fn tasks(plan: &Plan, task: TaskId) -> Vec<Option<Arc<Task>>> {
 
 /// Where the operations are that the ends of a task release.
 pub(crate) fn followers(plan: &Plan, places: &Places, task: TaskId) -> Vec<Place> {
-    let after = |row: &&Row| plan.system.tasks.get(row.task.index()).is_some_and(|other| other.after.contains(&task));
-    plan.rows
-        .iter()
-        .filter(|row| !row.by_events)
-        .filter(after)
-        .filter_map(|row| places.get(&row.task).copied())
-        .collect()
+    let after = |row: &Row| plan.system.tasks.get(row.task.index()).is_some_and(|other| other.after.contains(&task));
+    let released = plan.rows.iter().filter(|row| !row.by_events && after(row));
+    released.filter_map(|row| places.get(&row.task).copied()).collect()
 }
 
 /// Links before each task of the System on the longest way from a source.

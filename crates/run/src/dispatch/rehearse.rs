@@ -95,41 +95,31 @@ impl Plan {
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<Vec<(String, Counts)>, PolicyError> {
         let released = self.released_by_ends();
-        released.rehearse_released(law, switches, duration, seed, sink)
-    }
-
-    fn rehearse_released(
-        &self,
-        law: Option<&Adaptive>,
-        switches: &[(Time, usize)],
-        duration: Span,
-        seed: u64,
-        sink: &mut (impl Sink + ?Sized),
-    ) -> Result<Vec<(String, Counts)>, PolicyError> {
+        let plan: &Plan = &released;
         let end = Time::ZERO.saturating_add(duration);
-        let nodes = self.system.nodes.get(self.node.index());
-        let places = places(self);
+        let nodes = plan.system.nodes.get(plan.node.index());
+        let places = places(plan);
         let (mut cpus, mut lanes) = (Vec::new(), Vec::new());
-        let rates = |cpu| self.rows.iter().filter(move |row| row.cpu == cpu).map(|row| tasks(self, row.task)).collect();
+        let rates = |cpu| plan.rows.iter().filter(move |row| row.cpu == cpu).map(|row| tasks(plan, row.task)).collect();
         let rates: Vec<Vec<_>> = (0..nodes.map_or(1, |node| node.cpus)).map(rates).collect();
         for cpu in 0..nodes.map_or(1, |node| node.cpus) {
             let ring = Arc::new(Ring::new(RECORDS));
-            let mut core = core(self, &places, cpu, Teller::new(ring.clone()))?;
+            let mut core = core(plan, &places, cpu, Teller::new(ring.clone()))?;
             if let Some(law) = law {
-                core.watch(law.calm, law.dangers(self, cpu));
+                core.watch(law.calm, law.dangers(plan, cpu));
             }
-            lanes.push((ring, known(self, cpu)));
-            let here = self.rows.iter().filter(|row| row.cpu == cpu);
+            lanes.push((ring, known(plan, cpu)));
+            let here = plan.rows.iter().filter(|row| row.cpu == cpu);
             cpus.push(Cpu::new(
                 core,
-                &self.system,
+                &plan.system,
                 here,
                 rates.get(cpu as usize).map_or(&[], Vec::as_slice),
                 seed,
                 end,
             ));
         }
-        let mut merger = Merger::new(self.node.0, lanes);
+        let mut merger = Merger::new(plan.node.0, lanes);
         let mut controller = law.map(|law| Controller::new(law.clone(), cpus.len()));
         let mut switches = switches.iter().copied().peekable();
         let mut now = Time::ZERO;
@@ -140,7 +130,7 @@ impl Plan {
                 for cpu in &mut cpus {
                     quiet &= !cpu.complete(now);
                 }
-                quiet &= !settle(&mut cpus, self, &places, now);
+                quiet &= !settle(&mut cpus, plan, &places, now);
                 for cpu in &mut cpus {
                     if first {
                         cpu.core.pass_deadlines(now);
@@ -160,11 +150,11 @@ impl Plan {
                 if let Some(plan) = controller.as_mut().and_then(|controller| control(controller, &cpus, now)) {
                     switch(&mut cpus, plan, now);
                 }
-                quiet &= !settle(&mut cpus, self, &places, now);
+                quiet &= !settle(&mut cpus, plan, &places, now);
                 for cpu in &mut cpus {
                     quiet &= !cpu.dispatch(now);
                 }
-                quiet &= !settle(&mut cpus, self, &places, now);
+                quiet &= !settle(&mut cpus, plan, &places, now);
                 first = false;
                 if quiet {
                     break;
@@ -187,7 +177,7 @@ impl Plan {
             let place = places.get(&row.task)?;
             Some((row.name.clone(), cpus.get(place.cpu as usize)?.core.counts(place.slot)?))
         };
-        Ok(self.rows.iter().filter_map(of).collect())
+        Ok(plan.rows.iter().filter_map(of).collect())
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Experiment, KOKYU};
 use crate::failure::Failure;
 use application::{
     FLUSH, FRAME, LEG, LEGS, PAPERS, PROCESSING, REGIONS, STRATEGIES, Variant, bounded, fixed, is_feasible,
-    is_overloaded, load_ppm, outcome_of, plan, plan_of, variants, virtually,
+    is_overloaded, load_ppm, outcome_of, plan, plan_of, processing, variants, virtually,
 };
 use count::{Class, Counter, Leg, Outcome};
 use regions::Outcomes;

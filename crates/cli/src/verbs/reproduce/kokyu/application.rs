@@ -37,7 +37,7 @@ pub(super) const FRAME: Span = Span::from_ms(50);
 pub(super) const FLUSH: &str = "replication";
 
 /// The fixed operations: name, rate in Hz, offset in ms, execution time in us, critical.
-pub(super) const FIXED: [(&str, u64, u64, u64, bool); 10] = [
+const FIXED: [(&str, u64, u64, u64, bool); 10] = [
     (FLUSH, 40, 0, 400, true),
     ("air-data", 40, 0, 300, true),
     ("inertial", 20, 1, 500, true),
@@ -54,11 +54,17 @@ pub(super) const FIXED: [(&str, u64, u64, u64, bool); 10] = [
 pub(super) const PROCESSING: [(&str, &str, u64); 3] =
     [("attitude", "air-data", 300), ("navigation", "inertial", 1_500), ("weapons", "radar", 3_000)];
 
+/// What processes a proxy's readings, and its execution time in us; nothing of what is no proxy.
+pub(super) fn processing(name: &str) -> Option<(&'static str, u64)> {
+    PROCESSING.iter().find(|(_, proxy, _)| *proxy == name).map(|(processing, _, us)| (*processing, *us))
+}
+
 /// All operations that each region has: rate in Hz, execution time in us, critical.
 pub(super) fn fixed() -> impl Iterator<Item = (u64, u64, bool)> {
-    let rate = |proxy: &str| FIXED.iter().find(|(name, ..)| *name == proxy).map_or(0, |(_, hz, ..)| *hz);
-    let processing = PROCESSING.iter().map(move |(_, proxy, us)| (rate(proxy), *us, true));
-    FIXED.iter().map(|(_, hz, _, us, critical)| (*hz, *us, *critical)).chain(processing)
+    FIXED.iter().flat_map(|(name, hz, _, us, critical)| {
+        let after = processing(name).map(|(_, us)| (*hz, us, true));
+        std::iter::once((*hz, *us, *critical)).chain(after)
+    })
 }
 
 /// Rate in Hz and offset in ms of the additional critical operations.
@@ -101,15 +107,15 @@ pub(super) fn operations(region: usize, cancel: bool) -> Operations {
     let class = |operation: Operation, critical: bool| if critical { operation } else { operation.noncritical() };
     let mut all = Operations::new("flight").cancel(cancel);
     for (name, hz, offset, wcet, critical) in FIXED {
-        let operation = Operation::periodic(name, ms(1000 / hz)).offset(ms(offset)).wcet(Span::from_us(wcet));
-        let Some((processing, _, us)) = PROCESSING.iter().find(|(_, proxy, _)| *proxy == name) else {
+        let period = ms(1000 / hz);
+        let operation = Operation::periodic(name, period).offset(ms(offset)).wcet(Span::from_us(wcet));
+        let Some((after, us)) = processing(name) else {
             all.add(class(operation, critical));
             continue;
         };
         // What processes a reading is due a period after it: a proxy is due earlier, or the analysis would find no bound for what waits for it.
-        let period = ms(1000 / hz);
         all.add(class(operation.deadline(Span::from_ns(period.as_ns() * 7 / 10)), critical));
-        all.add(Operation::after(processing, [name]).wcet(Span::from_us(*us)).deadline(period));
+        all.add(Operation::after(after, [name]).wcet(Span::from_us(us)).deadline(period));
     }
     for (hz, offset) in VARIABLE.iter().filter(|_| most > least) {
         let operation = Operation::periodic(&format!("surrogate-{hz}"), ms(1000 / hz)).offset(ms(*offset));

@@ -19,8 +19,10 @@ use takt_sim::{SimOptions, simulate};
 use super::delay::Link;
 use super::live::{undecided, uninterrupted};
 use super::pauses::{Pause, paused};
-use super::window::{After, FRAME, Given, Ran, SHRINK, Window, cpus, refused, rest, shrink, window};
-use super::{Comparison, Context, Drawn, Failure, Findings, PROCESSING, Row, Variant, figure, plan_of};
+use super::window::{
+    After, BACKLOG as WINDOW_BACKLOG, FRAME, Given, Ran, SHRINK, Window, cpus, refused, rest, shrink, window,
+};
+use super::{Comparison, Context, Drawn, Failure, Findings, Row, Variant, figure, plan_of, processing};
 use crate::failure::Status;
 use crate::progress;
 
@@ -131,7 +133,7 @@ fn remote(region: usize, variant: Variant, latency: Span, told: bool, here: bool
             shrink(system, Span::from_ns(LATER.as_ns() / SHRINK));
         }
         for task in &mut system.tasks {
-            let is_proxy = PROCESSING.iter().any(|(_, proxy, _)| *proxy == task.name);
+            let is_proxy = processing(&task.name).is_some();
             deadlines.push(Some(task.deadline).filter(|_| !is_proxy));
             if told && !is_proxy {
                 // Nothing is left where the way alone takes as long: such a job is omitted where jobs are cancelled.
@@ -139,7 +141,7 @@ fn remote(region: usize, variant: Variant, latency: Span, told: bool, here: bool
             }
         }
     };
-    let plan = plan_of(region, variant, change)?.with_backlog(super::window::BACKLOG);
+    let plan = plan_of(region, variant, change)?.with_backlog(WINDOW_BACKLOG);
     Ok(Remote { plan, deadlines })
 }
 

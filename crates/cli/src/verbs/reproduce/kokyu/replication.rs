@@ -21,7 +21,7 @@ use super::{Comparison, FLUSH, Failure, PROCESSING, Row};
 const VALUES: u32 = 1;
 /// That of readings, whose source is the proxy's task; they do not get old in a window.
 const READINGS: u32 = 2;
-/// Readings that wait for who processes them: more than a window has.
+/// Readings that may wait for who processes them: as many as a subscription has room for.
 const BACKLOG: u32 = 56;
 /// Room for events: more than a window has frames.
 const ROOM: usize = 4096;
@@ -103,32 +103,22 @@ pub(super) struct Replication {
 impl Replication {
     /// The plan of a window, where events release what processes readings; and what its operations share, a value of eight bytes for each task.
     pub(super) fn new(mut plan: Plan) -> Result<(Plan, Replication), Failure> {
-        for (processing, ..) in PROCESSING {
-            plan = plan.released_by_events(processing).map_err(Failure::trouble)?;
-            plan.rows.iter_mut().filter(|row| row.name == processing).for_each(|row| row.backlog = BACKLOG);
-        }
-        let replication = Replication::of(&plan)?;
-        Ok((plan, replication))
-    }
-
-    fn of(plan: &Plan) -> Result<Replication, Failure> {
-        let system = &plan.system;
         let channel = Channel::new(Options { payload_max: PAYLOAD, ..Options::default() });
-        let values = Published::new(&channel, 1, VALUES, &vec![8; system.tasks.len()]).map_err(Failure::trouble)?;
-        let outlet = channel.outlet(&[Pattern::kind(VALUES)], ROOM, Full::Newest).map_err(Failure::trouble)?;
         let (mut given, mut proxies) = (Given::new(), BTreeSet::new());
-        for (processing, proxy, _) in PROCESSING {
-            let [Some(processing), Some(proxy)] = [processing, proxy].map(|name| system.task_by_name(name)) else {
-                continue;
-            };
+        for (name, proxy, _) in PROCESSING {
+            plan = plan.released_by_events(name).map_err(Failure::trouble)?;
+            plan.rows.iter_mut().filter(|row| row.name == name).for_each(|row| row.backlog = BACKLOG);
+            let [Some(task), Some(proxy)] = [name, proxy].map(|name| plan.system.task_by_name(name)) else { continue };
             let reading = Pattern { source: Bits::exactly(proxy.0), ..Pattern::kind(READINGS) };
-            let name = system.tasks.get(processing.index()).map_or("", |task| &task.name);
-            given.insert(processing, channel.subscribe(plan, name, reading).map_err(Failure::trouble)?);
+            given.insert(task, channel.subscribe(&plan, name, reading).map_err(Failure::trouble)?);
             proxies.insert(proxy);
         }
+        let system = &plan.system;
+        let values = Published::new(&channel, 1, VALUES, &vec![8; system.tasks.len()]).map_err(Failure::trouble)?;
+        let outlet = channel.outlet(&[Pattern::kind(VALUES)], ROOM, Full::Newest).map_err(Failure::trouble)?;
         let flush = system.task_by_name(FLUSH);
         let period = flush.and_then(|task| system.tasks.get(task.index())).map_or(Span::MAX, |task| task.period);
-        Ok(Replication {
+        let replication = Replication {
             channel,
             values,
             outlet,
@@ -138,7 +128,8 @@ impl Replication {
             low: system.tasks.iter().map(|task| task.criticality == Criticality::Low).collect(),
             flush,
             ttl: period,
-        })
+        };
+        Ok((plan, replication))
     }
 
     /// Who is given readings.

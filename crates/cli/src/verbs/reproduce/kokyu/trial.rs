@@ -67,9 +67,8 @@ impl Trial {
         let mut plan = all.with_backlog(wait.max(1 << 14));
         let all = &plan.system.tasks;
         let arriving = |task: &Task| {
-            let before = |task: &Task| all.get(task.after.first()?.index());
-            let source =
-                (0..all.len()).try_fold(task, |task, _| before(task).ok_or(task)).unwrap_or_else(|first| first);
+            let before = |task: &&Task| all.get(task.after.first()?.index());
+            let source = std::iter::successors(Some(task), before).last().unwrap_or(task);
             (Kind::of(task), source.offset, source.period)
         };
         let tasks: Vec<(Kind, Span, Span)> = all.iter().map(arriving).collect();
