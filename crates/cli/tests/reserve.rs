@@ -47,9 +47,9 @@ fn can_reserve() -> bool {
 struct Victim(Child);
 
 impl Victim {
-    /// Sleeps nearly always.
+    /// Sleeps nearly always, and for longer than all waits of a test: the class of one that has ended stays as it was, as if it were never given back.
     fn sleeper() -> Victim {
-        Victim(Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap())
+        Victim(Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap())
     }
 
     fn id(&self) -> u32 {
@@ -309,7 +309,10 @@ fn a_kernel_thread_that_takes_packets_in_is_reserved_for_by_its_device() {
         eventually("reserved", || class_of(driver).is_some_and(is_reserved));
         signal(&child, end);
         child.wait().unwrap();
-        eventually("given back", || class_of(driver) == Some(usual));
+        eventually_or(
+            || class_of(driver) == Some(usual),
+            || format!("given back after {end}: it has {:?}, takt said {:?}", class_of(driver), said(&mut child)),
+        );
     }
 }
 
@@ -369,7 +372,16 @@ fn a_thread_is_in_its_group_again_after_every_end_of_takt_and_no_group_stays() {
         signal(&child, end);
         let status = child.wait().unwrap();
         assert_eq!(status.success(), end != "-KILL", "{end}: {status}");
-        eventually("given back", || group_of(victim.id()) == Some(home.clone()) && !group.exists());
+        eventually_or(
+            || group_of(victim.id()) == Some(home.clone()) && !group.exists(),
+            || {
+                format!(
+                    "moved back after {end}: it is in {:?}, takt said {:?}",
+                    group_of(victim.id()),
+                    said(&mut child)
+                )
+            },
+        );
     }
 }
 
