@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn take(replica: &Replica, payload: &[u8], now: Time) {
     let (before, known) = (replica.counts(), known(replica));
-    replica.take(SOURCE, KIND, payload, now);
+    replica.take_at(SOURCE, KIND, payload, now, now);
     let (after, then) = (replica.counts(), self::known(replica));
     let read = entries(payload);
     if let Some(read) = &read {

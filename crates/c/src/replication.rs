@@ -309,7 +309,7 @@ pub unsafe extern "C" fn takt_replica_apply(
                 // SAFETY: as above: the handler was given so many bytes.
                 false => unsafe { std::slice::from_raw_parts(event.payload, event.length) },
             };
-            replica.replica.take(event.source, event.kind, payload, job.now());
+            replica.replica.take(event.source, event.kind, payload, job);
         }
         takt_status::Ok
     })

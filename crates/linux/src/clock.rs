@@ -48,6 +48,13 @@ impl Epoch {
         Time::from_ns(monotonic.as_ns().saturating_sub(self.zero_ns))
     }
 
+    /// A time of the run as one of CLOCK_MONOTONIC: what [`Epoch::at`] takes.
+    #[inline]
+    #[must_use]
+    pub fn monotonic(self, time: Time) -> Time {
+        Time::from_ns(self.zero_ns.saturating_add(time.as_ns()))
+    }
+
     /// Sleeps until `time`; `false` when a signal cut the sleep short. Never returns `true` early.
     ///
     /// The sleep is absolute, so a late call or a signal shifts nothing.

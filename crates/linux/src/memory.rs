@@ -1,17 +1,24 @@
 //! Memory that stays where it is: no page fault on the real-time path.
 
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 use thiserror::Error;
 
 use crate::process::{CAP_IPC_LOCK, has_capability, memlock_limit};
 
-/// All present memory of the process is locked while this lives.
+/// All present memory of the process is locked while this, or another one, lives.
 #[derive(Debug)]
-pub struct Locked {
-    /// Memory was locked before, so it stays so.
+pub struct Locked(());
+
+/// The guards of this process: the kernel's lock is one for all of them.
+struct Guards {
+    count: usize,
+    /// Memory was locked before the first of them, so it stays so.
     keep: bool,
 }
+
+static GUARDS: Mutex<Guards> = Mutex::new(Guards { count: 0, keep: false });
 
 /// Why memory could not be locked.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -29,22 +36,26 @@ pub enum LockError {
     Other(String),
 }
 
-/// Locks all memory that the process has now.
+/// Locks all memory that the process has now, until the last guard is dropped.
 ///
 /// What is allocated later is not locked, so that the limit holds for what the real-time threads use and not for the
-/// recorder's buffers. Allocate first, then lock.
+/// recorder's buffers. Allocate first, then lock: again where a guard lives already.
 ///
 /// # Errors
 /// The limit, or what the kernel says.
 pub fn lock() -> Result<Locked, LockError> {
-    let keep = locked_kib().is_some_and(|kib| kib > 0);
+    let mut guards = GUARDS.lock().unwrap_or_else(PoisonError::into_inner);
+    if guards.count == 0 {
+        guards.keep = locked_kib().is_some_and(|kib| kib > 0);
+    }
     // SAFETY: mlockall passes no memory; it only makes pages resident.
     if unsafe { libc::mlockall(libc::MCL_CURRENT) } == 0 {
-        return Ok(Locked { keep });
+        guards.count += 1;
+        return Ok(Locked(()));
     }
     let error = io::Error::last_os_error();
     // A failed mlockall may have locked a part.
-    drop(Locked { keep });
+    guards.unlock();
     Err(match error.raw_os_error() {
         Some(libc::EPERM | libc::ENOMEM | libc::EAGAIN) if !has_capability(CAP_IPC_LOCK) => {
             LockError::Limit { limit_bytes: memlock_limit() }
@@ -53,12 +64,21 @@ pub fn lock() -> Result<Locked, LockError> {
     })
 }
 
-impl Drop for Locked {
-    fn drop(&mut self) {
-        if !self.keep {
+impl Guards {
+    /// Unlocks all memory, unless somebody relies on it.
+    fn unlock(&self) {
+        if self.count == 0 && !self.keep {
             // SAFETY: munlockall passes no memory.
             unsafe { libc::munlockall() };
         }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let mut guards = GUARDS.lock().unwrap_or_else(PoisonError::into_inner);
+        guards.count = guards.count.saturating_sub(1);
+        guards.unlock();
     }
 }
 
@@ -101,14 +121,15 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_goes_with_its_guard() {
-        match lock() {
-            Ok(guard) => {
+    fn a_lock_goes_with_its_last_guard() {
+        match (lock(), lock()) {
+            (Ok(first), Ok(second)) => {
+                drop(first);
                 assert!(locked_kib().is_some_and(|kib| kib > 0));
-                drop(guard);
+                drop(second);
                 assert_eq!(locked_kib(), Some(0));
             }
-            Err(error) => println!("skipped: {error}"),
+            (Err(error), _) | (_, Err(error)) => println!("skipped: {error}"),
         }
     }
 }

@@ -204,6 +204,58 @@ fn the_history_shows_what_has_not_expired_and_belongs_to_its_dispatcher() {
     second.stop(&mut NullSink).unwrap();
 }
 
+/// The first dispatcher's time is far ahead of the second one's, and a deadline by its clock far in the other one's future.
+#[test]
+fn values_written_under_one_dispatcher_are_due_at_their_instant_under_another() {
+    let _alone = alone();
+    let channel = Channel::new(Options::default());
+    let values = Published::new(&channel, 1, 9, &[1]).unwrap();
+    let dispatching = |writes: bool| {
+        let plan = plan(&Operations::new("values").with(sporadic("values").deadline(Span::from_ms(100))), Builtin::Muf);
+        let (values, sent) = (values.clone(), Arc::new(AtomicU64::new(u64::MAX)));
+        let told = sent.clone();
+        let handler = move |job: &Job<'_>| match writes {
+            true => drop(values.write(0, b"v", job)),
+            false => told.store(values.flush(Span::from_s(60), job).unwrap() as u64, Ordering::SeqCst),
+        };
+        Some((started(Dispatcher::new(plan).on("values", handler).unwrap())?, sent))
+    };
+    let Some((first, _)) = dispatching(true) else { return };
+    clock::pause(Span::from_ms(300));
+    first.operation("values").unwrap().push().unwrap();
+    until(|| values.counts().written == 1);
+    first.stop(&mut NullSink).unwrap();
+    let Some((second, sent)) = dispatching(false) else { return };
+    let _outlet = channel.outlet(&[Pattern::ANY], 4, Full::Newest).unwrap();
+    let connected = channel.connect(&second).unwrap();
+    // Past its deadline, for certain.
+    clock::pause(Span::from_ms(150));
+    second.operation("values").unwrap().push().unwrap();
+    until(|| sent.load(Ordering::SeqCst) < u64::MAX);
+    assert_eq!((sent.load(Ordering::SeqCst), values.counts().flushed), (1, 1));
+    drop(connected);
+    second.stop(&mut NullSink).unwrap();
+}
+
+#[test]
+fn memory_stays_locked_while_any_dispatcher_runs() {
+    let _alone = alone();
+    let locked = || takt_linux::memory::locked_kib().unwrap_or_default();
+    let (Some(first), Some(second)) = (idle(), idle()) else { return };
+    if locked() == 0 {
+        return println!("skipped: memory may not be locked here");
+    }
+    first.stop(&mut NullSink).unwrap();
+    assert!(locked() > 0, "the second one still runs");
+    let before = locked();
+    let channel = Channel::new(Options { payload_max: 60_000, ..Options::default() });
+    let connected = channel.connect_as(&Node::new(1), &second).unwrap();
+    assert!(locked() > before, "what the channel's threads use is locked, too");
+    second.stop(&mut NullSink).unwrap();
+    drop(connected);
+    assert_eq!(locked(), 0);
+}
+
 #[test]
 fn a_connection_that_is_refused_leaves_no_trace() {
     let _alone = alone();

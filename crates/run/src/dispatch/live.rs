@@ -759,6 +759,11 @@ impl Job<'_> {
         self.epoch.now()
     }
 
+    /// A time of its dispatcher as one of CLOCK_MONOTONIC, which all dispatchers have in common.
+    pub(crate) fn monotonic(&self, time: Time) -> Time {
+        self.epoch.monotonic(time)
+    }
+
     /// The time that is left before the deadline; zero after it.
     #[must_use]
     pub fn time_left(&self) -> Span {

@@ -191,13 +191,9 @@ impl Dispatcher {
         let cpus = cpus.into_iter().take(node).collect();
         let warnings = if options.best_effort { Vec::new() } else { bound::beyond(&plan, bound::bound()) };
         let threads = Vec::new();
-        let mut dispatching = Dispatching { shared, threads, account, places, cpus, plan, warnings, _locked: None };
+        let mut dispatching = Dispatching { shared, threads, account, places, cpus, plan, warnings, locked: None };
         dispatching.hire(workers, options.best_effort)?;
-        dispatching._locked = match memory::lock() {
-            Ok(locked) => Some(locked),
-            Err(_) if options.best_effort => None,
-            Err(error) => return Err(StartError::Privilege { missing: error.to_string() }),
-        };
+        dispatching.locked = dispatching.lock_memory()?;
         dispatching.go(kernel)?;
         Ok(dispatching)
     }
@@ -226,7 +222,8 @@ pub struct Dispatching {
     cpus: Vec<u32>,
     plan: Plan,
     warnings: Vec<String>,
-    _locked: Option<Locked>,
+    /// So that no page fault delays a job.
+    locked: Option<Locked>,
 }
 
 /// An operation of a dispatcher that runs, to push jobs of: for any thread, also from within handlers.
@@ -431,6 +428,15 @@ impl Dispatching {
     /// No other dispatcher of this process has it.
     pub(crate) fn number(&self) -> u64 {
         self.shared.number
+    }
+
+    /// Locks what memory there is now. Nothing where it is refused and nothing is guaranteed.
+    pub(crate) fn lock_memory(&self) -> Result<Option<Locked>, StartError> {
+        match memory::lock() {
+            Ok(locked) => Ok(Some(locked)),
+            Err(_) if self.shared.priorities.is_empty() => Ok(None),
+            Err(error) => Err(StartError::Privilege { missing: error.to_string() }),
+        }
     }
 
     /// The class of its timer threads.

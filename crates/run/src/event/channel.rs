@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::thread::JoinHandle;
 
+use takt_linux::memory::{Locked, prefault_stack};
 use takt_linux::{Class, ClassGuard, Epoch, PiMutex, clock, sched};
 use takt_model::{Span, Time};
 
@@ -20,6 +21,7 @@ use super::quality::{Keep, Quality, Terms};
 use crate::dispatch::{Dispatching, Handle, IDLE_MAX, Plan, StartError};
 use crate::start::{GRACE, READY_MAX, STACK_BYTES};
 use crate::sync::{self, Word, rouse};
+use crate::threads::STACK_TOUCHED;
 
 /// What a channel has room for.
 ///
@@ -455,7 +457,9 @@ impl Channel {
             gate: Word::new(0),
             stopped: AtomicBool::new(false),
         });
-        let threads = threads(&live, dispatching)?;
+        let mut threads = threads(&live, dispatching)?;
+        // Also what came since the dispatcher locked its own: buffers, stacks.
+        let locked = dispatching.lock_memory().inspect_err(|_| live.stop(&mut threads))?;
         // From here on nothing is refused: a connection that does not come to be leaves no trace.
         let now = clock.now();
         for ((inbox, handle), backlog) in live.consumers.iter().zip(backlogs) {
@@ -467,7 +471,7 @@ impl Channel {
         }
         *self.inner.live.lock() = Some(live.clone());
         rouse(&live.gate);
-        Ok(Connected { inner: self.inner.clone(), live, threads })
+        Ok(Connected { inner: self.inner.clone(), live, threads, _locked: locked })
     }
 
     /// Where events that match one of these patterns, and are pushed here, wait for a thread that takes them elsewhere. To be called before the channel is
@@ -606,7 +610,11 @@ fn thread(
 ) -> Result<JoinHandle<()>, StartError> {
     let (send, ready) = mpsc::channel();
     let pinned = move || cpu.map_or(Ok(()), |cpu| sched::set_affinity(&[cpu]));
-    let body = move || match pinned().and_then(|()| ClassGuard::enter(&class)) {
+    let entered = move || {
+        prefault_stack::<STACK_TOUCHED>();
+        pinned().and_then(|()| ClassGuard::enter(&class))
+    };
+    let body = move || match entered() {
         Ok(_class) => {
             let _ = send.send(Ok(()));
             body();
@@ -672,6 +680,7 @@ pub struct Connected {
     inner: Arc<Inner>,
     live: Arc<Live>,
     threads: Vec<JoinHandle<()>>,
+    _locked: Option<Locked>,
 }
 
 impl Connected {

@@ -104,7 +104,8 @@ pub struct Flushes {
 enum Due {
     /// It has been.
     No,
-    /// For the first time, by a flush at or after this.
+    /// For the first time, by a flush at or after this, of CLOCK_MONOTONIC: the channel may be connected to another dispatcher meanwhile, whose times
+    /// are from another zero.
     At(Time),
     /// Again, by any flush.
     Again,
@@ -222,7 +223,7 @@ impl Published {
     /// # Errors
     /// There is no such value, or it cannot have so many bytes.
     pub fn write(&self, value: usize, bytes: &[u8], job: &Job<'_>) -> Result<bool, ReplicationError> {
-        self.put(value, bytes, job.deadline(), || job.now())
+        self.put(value, bytes, job.monotonic(job.deadline()), || job.monotonic(job.now()))
     }
 
     fn put(
@@ -261,7 +262,7 @@ impl Published {
     /// The channel is not connected, or does not take events of that type. Values that were not sent go with the next flush.
     pub fn flush(&self, ttl: Span, job: &Job<'_>) -> Result<usize, ReplicationError> {
         let inner = &*self.inner;
-        let sent = self.send(job.arrival(), |bytes| inner.supplier.push_for(inner.kind, bytes, ttl));
+        let sent = self.send(job.monotonic(job.arrival()), |bytes| inner.supplier.push_for(inner.kind, bytes, ttl));
         let late = job.now() > job.deadline();
         inner.rows.lock().counts.late_flushes += u64::from(late);
         sent
@@ -437,7 +438,7 @@ pub struct Replica {
 
 /// The values of a replica while nobody changes them.
 pub struct Values {
-    /// Of the publisher, and when something of it came.
+    /// Of the publisher, and when something of it came, by CLOCK_MONOTONIC.
     run: u64,
     heard: Time,
     copies: Vec<Kept>,
@@ -466,14 +467,21 @@ impl Replica {
     /// Takes the values of a flush's event, and leaves other events: from the handler of the operation that subscribed to them.
     pub fn apply(&self, delivery: &Delivery<'_>, job: &Job<'_>) {
         for event in delivery.events() {
-            self.take(event.head.source, event.head.kind, event.payload, job.now());
+            self.take(event.head.source, event.head.kind, event.payload, job);
         }
     }
 
     /// The same of one event, where there is no delivery: if it is of the publisher's source and type.
-    pub fn take(&self, source: u32, kind: u32, payload: &[u8], now: Time) {
+    pub fn take(&self, source: u32, kind: u32, payload: &[u8], job: &Job<'_>) {
+        let now = job.now();
+        self.take_at(source, kind, payload, now, job.monotonic(now));
+    }
+
+    /// The same outside of a job: `came` is what [`Known::came`] will say, and `heard` the time by CLOCK_MONOTONIC, or by another clock that goes on whatever is connected, for the publisher's
+    /// silences.
+    pub fn take_at(&self, source: u32, kind: u32, payload: &[u8], came: Time, heard: Time) {
         if (source, kind) == (self.source, self.kind) {
-            self.values.lock().take(payload, now);
+            self.values.lock().take(payload, came, heard);
         }
     }
 
@@ -500,7 +508,8 @@ impl Values {
         Some(Known { bytes: copy.bytes.get(..copy.length)?, version, came })
     }
 
-    fn take(&mut self, payload: &[u8], now: Time) {
+    /// `came` is by the clock of who reads it, `heard` by CLOCK_MONOTONIC.
+    fn take(&mut self, payload: &[u8], came: Time, heard: Time) {
         let fits =
             |entry: &Entry<'_>| self.copies.get(entry.value).is_some_and(|copy| entry.bytes.len() <= copy.bytes.len());
         let (mut all_fit, mut values) = (true, 0);
@@ -513,11 +522,11 @@ impl Values {
             return;
         }
         let run = payload.first_chunk::<8>().map_or(0, |run| u64::from_be_bytes(*run));
-        if run < self.run && self.heard.saturating_add(SILENCE) >= now {
+        if run < self.run && self.heard.saturating_add(SILENCE) >= heard {
             self.counts.old += values;
             return;
         }
-        self.heard = now;
+        self.heard = heard;
         if run != self.run {
             // The publisher began anew, and counts from one again.
             self.run = run;
@@ -532,7 +541,7 @@ impl Values {
                 to.copy_from_slice(entry.bytes);
             }
             copy.length = entry.bytes.len();
-            (copy.version, copy.known) = (entry.version, Some((entry.version, now)));
+            (copy.version, copy.known) = (entry.version, Some((entry.version, came)));
             self.counts.applied += 1;
         });
     }

@@ -97,7 +97,7 @@ proptest! {
                         match fate {
                             0 => {
                                 // It does no harm twice.
-                                (0..2).for_each(|_| replica.values.lock().take(bytes, at(now)));
+                                (0..2).for_each(|_| replica.values.lock().take(bytes, at(now), at(now)));
                                 got()
                             }
                             1 => got(),
@@ -211,7 +211,7 @@ fn a_publisher_that_begins_anew_is_believed_and_its_former_run_is_not() {
         event[..8].copy_from_slice(&run.to_be_bytes());
         event
     };
-    let take = |event: &[u8], now: Time| replica.values.lock().take(event, now);
+    let take = |event: &[u8], now: Time| replica.values.lock().take(event, now, now);
     take(&event(7, b"old"), at(0));
     take(&event(8, b"new"), at(1));
     take(&event(7, b"old"), at(2));
@@ -230,7 +230,7 @@ fn what_is_no_flush_of_these_values_is_not_taken_in_part() {
     put(&published, 0, b"a", 0);
     put(&published, 1, b"b", 0);
     let payload = flush(&published, 0).remove(0);
-    let take = |payload: &[u8]| replica.values.lock().take(payload, Time::ZERO);
+    let take = |payload: &[u8]| replica.values.lock().take(payload, Time::ZERO, Time::ZERO);
     take(&payload);
     (0..payload.len()).for_each(|length| take(&payload[..length]));
     // Cut after the first value it is a flush of that alone; after its head, one of nothing.
@@ -322,7 +322,7 @@ proptest! {
                 _ => {}
             }
             let (before, known) = (replica.counts(), [0, 1, 2].map(|value| read(&replica, value)));
-            replica.take(1, 9, &bytes, at(at_ns as u64));
+            replica.take_at(1, 9, &bytes, at(at_ns as u64), at(at_ns as u64));
             let (after, now) = (replica.counts(), [0, 1, 2].map(|value| read(&replica, value)));
             let whole = entries(&bytes).filter(|entries| {
                 let fits = |entry: &Entry<'_>| sizes.get(entry.value).is_some_and(|size| entry.bytes.len() <= *size);
