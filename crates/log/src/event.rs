@@ -31,7 +31,8 @@ pub enum CancelCause {
     Shed,
     /// Dropped at its deadline (`late = "drop"`). Counts as unfinished and missed.
     Late,
-    /// Not queued when it arrived, for as many jobs as may of its task waited or ran. Counts as released and rejected.
+    /// Not queued when it arrived, for as many jobs as may of its task waited or ran; or given up before, for as many waited for one predecessor when another one
+    /// had run ahead. Counts as released and rejected.
     Rejected,
     /// Its code panicked. Counts as unfinished and missed.
     Failed,

@@ -23,6 +23,8 @@ struct Run {
     count: u64,
     waiting_for: u32,
     shed: bool,
+    /// How many of them are shed for want of room only.
+    given_up: u64,
     /// [`Time::MAX`] where nobody knows any more.
     origin: Time,
 }
@@ -54,8 +56,10 @@ pub struct Link {
 pub struct Due {
     /// Its number.
     pub number: u64,
-    /// A predecessor did not complete: nor will this job.
+    /// It will not complete: a predecessor did not, or it was given up.
     pub shed: bool,
+    /// It was shed for want of room: one predecessor ran ahead of another by more than may be.
+    pub given_up: bool,
     /// The earliest nominal arrival among the instance's source jobs; [`Time::MAX`] for one that is shed and was kept in
     /// less room than that takes.
     pub origin: Time,
@@ -69,7 +73,7 @@ impl Link {
     }
 
     /// The same, without allocation later, and with room for `hopeful_max` instances that can still be released: where one predecessor
-    /// runs ahead of another by more, the oldest are shed. Any number of instances that are to be shed may be between them: one
+    /// runs ahead of another by more, the oldest are given up. Any number of instances that are to be shed may be between them: one
     /// predecessor of which at most `hopeful_max` jobs wait at once, whatever number of others it rejects, loses none.
     #[must_use]
     pub fn bounded(predecessors: u32, hopeful_max: usize) -> Self {
@@ -110,7 +114,8 @@ impl Link {
         if self.hopeful > self.hopeful_max
             && let Some(oldest) = self.runs.iter_mut().find(|run| !run.is_lost())
         {
-            (oldest.waiting_for, oldest.shed) = (0, true);
+            // One instance: it is not lost yet.
+            (oldest.waiting_for, oldest.shed, oldest.given_up) = (0, true, 1);
             self.hopeful -= 1;
         }
     }
@@ -133,7 +138,8 @@ impl Link {
         if self.runs.len() > self.hopeful_max.saturating_mul(2).saturating_add(2) {
             self.join_lost();
         }
-        self.runs.push_back(Run { count: 1, waiting_for: self.predecessors, shed: false, origin: Time::MAX });
+        let run = Run { count: 1, waiting_for: self.predecessors, shed: false, given_up: 0, origin: Time::MAX };
+        self.runs.push_back(run);
         self.open += 1;
         self.hopeful += 1;
     }
@@ -146,6 +152,7 @@ impl Link {
             let last = kept.checked_sub(1).and_then(|last| self.runs.get_mut(last));
             if let Some(last) = last.filter(|last| last.is_lost() && run.is_lost()) {
                 (last.count, last.origin) = (last.count + run.count, Time::MAX);
+                last.given_up += run.given_up;
             } else {
                 if let Some(place) = self.runs.get_mut(kept) {
                     *place = run;
@@ -160,7 +167,10 @@ impl Link {
     #[must_use]
     pub fn take_due(&mut self) -> Option<Due> {
         let run = self.runs.front_mut().filter(|run| run.waiting_for == 0)?;
-        let due = Due { number: self.first, shed: run.shed, origin: run.origin };
+        // Which of those that were joined it was nobody knows any more: as many as there were.
+        let given_up = run.given_up > 0;
+        run.given_up -= u64::from(given_up);
+        let due = Due { number: self.first, shed: run.shed, given_up, origin: run.origin };
         run.count -= 1;
         if run.count == 0 {
             self.runs.pop_front();
@@ -184,10 +194,10 @@ mod tests {
         link.ended(1, false, t(15));
         assert_eq!(link.take_due(), None);
         link.ended(0, true, t(3));
-        assert_eq!(link.take_due(), Some(Due { number: 0, shed: false, origin: t(3) }));
+        assert_eq!(link.take_due(), Some(Due { number: 0, shed: false, given_up: false, origin: t(3) }));
         assert_eq!((link.take_due(), link.open()), (None, 1));
         link.ended(1, true, t(20));
-        assert_eq!(link.take_due(), Some(Due { number: 1, shed: true, origin: t(15) }));
+        assert_eq!(link.take_due(), Some(Due { number: 1, shed: true, given_up: false, origin: t(15) }));
     }
 
     #[test]
@@ -202,10 +212,10 @@ mod tests {
         }
         for (done, next) in [(0, 4), (4, 800), (800, 1000)] {
             link.ended(done, true, t(done));
-            assert_eq!(link.take_due(), Some(Due { number: done, shed: false, origin: t(done) }));
+            assert_eq!(link.take_due(), Some(Due { number: done, shed: false, given_up: false, origin: t(done) }));
             for number in done + 1..next {
                 let due = link.take_due().unwrap();
-                assert_eq!((due.number, due.shed), (number, true));
+                assert_eq!((due.number, due.shed, due.given_up), (number, true, false));
             }
             assert_eq!(link.take_due(), None);
         }
@@ -213,17 +223,17 @@ mod tests {
     }
 
     #[test]
-    fn a_predecessor_that_runs_ahead_sheds_the_oldest() {
+    fn for_a_predecessor_that_runs_ahead_the_oldest_is_given_up() {
         let t = Time::from_ns;
         let mut link = Link::bounded(2, 2);
         link.ended(0, true, t(1));
         link.ended(1, true, t(2));
         assert_eq!(link.take_due(), None);
         link.ended(2, true, t(3));
-        assert_eq!(link.take_due(), Some(Due { number: 0, shed: true, origin: t(1) }));
+        assert_eq!(link.take_due(), Some(Due { number: 0, shed: true, given_up: true, origin: t(1) }));
         assert_eq!(link.take_due(), None);
         link.ended(0, true, t(1));
         link.ended(1, true, t(2));
-        assert_eq!(link.take_due(), Some(Due { number: 1, shed: false, origin: t(2) }));
+        assert_eq!(link.take_due(), Some(Due { number: 1, shed: false, given_up: false, origin: t(2) }));
     }
 }

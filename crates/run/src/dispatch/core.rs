@@ -16,8 +16,8 @@ use super::error::PushError;
 use super::fact::{Fact, Tell, Told};
 use crate::bits::LevelSet;
 
-/// By how many jobs one predecessor of several may be ahead of another, besides those of their backlogs.
-const INSTANCES_MAX: usize = 64;
+/// By how many jobs one predecessor of several may be ahead of another, besides those of their backlogs; what follows them is rejected for more.
+pub(super) const INSTANCES_MAX: usize = 64;
 
 /// An operation, wherever it is: its CPU and its slot there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -105,7 +105,7 @@ pub struct Counts {
     pub late: u64,
     /// Jobs omitted, or shed with a predecessor.
     pub cancelled: u64,
-    /// Jobs not queued, for too many of the operation waited or ran.
+    /// Jobs not queued, for too many of the operation waited or ran, or waited for a predecessor.
     pub rejected: u64,
     /// Jobs dropped at their deadline; counted as unfinished.
     pub dropped: u64,
@@ -207,6 +207,8 @@ pub(crate) struct Core<T> {
     remote_max: usize,
     /// Slots that are free for the next job of their backlog.
     freed: Vec<u32>,
+    /// Slots, without a job, in whose backlog a switch of plans left jobs that may be late: whoever takes a job or settles looks at them before anything else.
+    overdue: Vec<u32>,
     /// Slots whose running job was dropped, to be stopped.
     stopped: Vec<(u32, u64)>,
     /// Jobs that wait or run, since when there are any, and for how long there were before.
@@ -297,6 +299,7 @@ impl<T: Tell> Core<T> {
             remote: VecDeque::with_capacity(4 * count + INSTANCES_MAX + jobs),
             remote_max: count + INSTANCES_MAX / 2,
             freed: Vec::with_capacity(count + 1),
+            overdue: Vec::with_capacity(count + 1),
             stopped: Vec::with_capacity(count + 1),
             there: 0,
             busy_since: Time::ZERO,
@@ -380,7 +383,7 @@ impl<T: Tell> Core<T> {
 
     /// Whether [`Core::take_ended`] has one, or will have after [`Core::settle`].
     pub(crate) fn has_ended(&self) -> bool {
-        !self.remote.is_empty() || !self.due.is_empty()
+        !self.remote.is_empty() || !self.due.is_empty() || !self.overdue.is_empty()
     }
 
     /// A job that ended and is to be followed up on other CPUs.
@@ -491,14 +494,41 @@ impl<T: Tell> Core<T> {
 
     fn fill_freed(&mut self, now: Time) {
         while let Some(slot) = self.freed.pop() {
-            let Some(operation) = self.operations.get_mut(slot as usize) else { continue };
-            if operation.current.is_none()
-                && let Some(next) = operation.rest.waiting.pop_front()
-            {
-                operation.waits -= 1;
-                operation.current = Some(next);
-                self.queue(slot, now);
+            self.fill_slot(slot, now);
+        }
+    }
+
+    /// Queues the first job of a backlog whose slot is free. Where it is late and dropped, the slot is freed again.
+    fn fill_slot(&mut self, slot: u32, now: Time) {
+        let Some(operation) = self.operations.get_mut(slot as usize) else { return };
+        if operation.current.is_none()
+            && let Some(next) = operation.rest.waiting.pop_front()
+        {
+            operation.waits -= 1;
+            operation.current = Some(next);
+            self.queue(slot, now);
+        }
+    }
+
+    /// Queues one job of each freed slot, and no more: of a backlog that is late as a whole the rest is left to whoever settles.
+    fn fill_once(&mut self, now: Time) {
+        std::mem::swap(&mut self.freed, &mut self.overdue);
+        for at in 0..self.overdue.len() {
+            if let Some(slot) = self.overdue.get(at).copied() {
+                self.fill_slot(slot, now);
             }
+        }
+        self.overdue.clear();
+        std::mem::swap(&mut self.freed, &mut self.overdue);
+    }
+
+    /// Goes on with what [`Core::fill_once`] left, some jobs at a time.
+    #[cold]
+    fn fill_overdue(&mut self, now: Time) {
+        for _ in 0..INSTANCES_MAX {
+            let Some(slot) = self.overdue.pop() else { return };
+            self.fill_slot(slot, now);
+            self.overdue.append(&mut self.freed);
         }
     }
 
@@ -525,6 +555,9 @@ impl<T: Tell> Core<T> {
 
     fn try_next(&mut self, level: u32, now: Time) -> Option<Upcall> {
         loop {
+            while !self.overdue.is_empty() {
+                self.settle(now);
+            }
             match self.levels.take(level, now) {
                 Some(Taken::Run { slot }) => {
                     self.fill(now);
@@ -608,7 +641,7 @@ impl<T: Tell> Core<T> {
     pub(crate) fn settle(&mut self, now: Time) -> bool {
         debug_assert!(self.is_whole(), "a job is counted twice, or not at all");
         // So it is after most jobs.
-        let nothing = self.ended.is_empty() && self.due.is_empty();
+        let nothing = self.ended.is_empty() && self.due.is_empty() && self.overdue.is_empty();
         !nothing && self.settle_all(now)
     }
 
@@ -622,13 +655,19 @@ impl<T: Tell> Core<T> {
             let waits = operation.rest.waiting.len();
             released == over + u64::from(there(operation))
                 && waits == operation.waits as usize
-                && (waits == 0 || operation.current.is_some() || self.freed.contains(&slot))
+                && (waits == 0
+                    || operation.current.is_some()
+                    || self.freed.contains(&slot)
+                    || self.overdue.contains(&slot))
         };
         self.there == self.operations.iter().map(there).sum::<u32>() && self.operations.iter().zip(0..).all(whole)
     }
 
     #[inline(never)]
     fn settle_all(&mut self, now: Time) -> bool {
+        if !self.overdue.is_empty() {
+            self.fill_overdue(now);
+        }
         let mut shed = 0;
         loop {
             // One job may have let many be shed: what follows each is seen to before the next.
@@ -653,7 +692,7 @@ impl<T: Tell> Core<T> {
                     }
                 }
             } else {
-                return !self.due.is_empty() && self.remote.len() < self.remote_max;
+                return !self.overdue.is_empty() || (!self.due.is_empty() && self.remote.len() < self.remote_max);
             }
         }
     }
@@ -698,12 +737,15 @@ impl<T: Tell> Core<T> {
         }
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
         let number = operation.number();
-        operation.rest.cancelled += 1;
+        // Like any job that finds no room; that its predecessors did not complete is not so.
+        let cause = if due.given_up { CancelCause::Rejected } else { CancelCause::Shed };
+        operation.rest.rejected += u64::from(due.given_up);
+        operation.rest.cancelled += u64::from(!due.given_up);
         debug_assert_eq!(number, due.number, "links tell every number once");
         // Of an instance that was given up nobody knows when it began.
         let origin = if due.origin == Time::MAX { now } else { due.origin };
         self.tell.tell(Told { at: now, slot, number, fact: Fact::Release { arrival: now, origin } });
-        self.tell.tell(Told { at: now, slot, number, fact: Fact::Cancel(CancelCause::Shed) });
+        self.tell.tell(Told { at: now, slot, number, fact: Fact::Cancel(cause) });
         self.follow_up(slot, number, false, origin);
     }
 
@@ -779,7 +821,11 @@ impl<T: Tell> Core<T> {
         // After what it drops: who has the CPU then follows from the rest.
         let next = self.first_waiting();
         self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Mode { plan: plan as u32, next } });
-        self.fill(now);
+        self.fill_once(now);
         changes.len()
     }
 }
+
+#[cfg(test)]
+#[path = "core_tests.rs"]
+mod tests;

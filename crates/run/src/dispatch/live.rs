@@ -317,11 +317,11 @@ impl Station {
     }
 }
 
-/// What a switch of plans took. Bounded: under the locks each slot is looked at once and queued at most once, and each thread is given a priority and woken at most
-/// once.
+/// What a switch of plans took. Bounded: under the locks one job of each operation is looked at and queued at most, another one where the new plan drops it, and each thread is
+/// given a priority and woken at most once. What else of the backlogs the new plan drops goes afterwards, each CPU by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Switched {
-    /// Jobs that wait at another level now, or were dropped by the new plan; of an operation one at most.
+    /// Jobs that wait at another level now, or were dropped by the new plan: of an operation one at most, the first. Others behind it that are dropped are in the counts.
     pub moved: usize,
     /// How long the queues of all CPUs were locked.
     pub locked: Span,

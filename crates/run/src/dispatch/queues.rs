@@ -172,6 +172,7 @@ fn settle(core: &mut Core<Silent>, now: Time) {
 mod tests {
     use takt_model::Span;
 
+    use super::super::core::INSTANCES_MAX;
     use super::super::{Limits, Operation, Operations};
     use super::*;
 
@@ -193,5 +194,32 @@ mod tests {
         }
         let counts = core.counts(0).unwrap();
         assert_eq!((counts.released, counts.dropped), (1000, 1000));
+    }
+
+    /// Nobody can say whether the other predecessor will ever come: what waits for it is bounded, as all that waits.
+    #[test]
+    fn what_waits_for_a_predecessor_far_behind_another_is_rejected_and_not_cancelled() {
+        let sporadic =
+            |name| Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_ms(1));
+        let set = Operations::new("join").with(sporadic("a")).with(sporadic("b"));
+        let set = set.with(Operation::after("both", ["a", "b"]).wcet(Span::from_ns(1)).deadline(Span::from_ms(1)));
+        let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+        let queues = Queues::new(&set.compute(&takt_model::Builtin::Edf.strategy(), &limits).unwrap(), 0).unwrap();
+        let slot = |name| queues.slot(name).unwrap();
+        let run = || {
+            while let Some(ticket) = queues.take(0) {
+                queues.end(ticket);
+            }
+        };
+        let jobs = 2000;
+        for name in ["a", "b"] {
+            for job in 0..jobs {
+                while queues.push(slot(name)) != Ok(job) {}
+                run();
+            }
+        }
+        let Counts { released, completed, cancelled, rejected, .. } = queues.counts(slot("both")).unwrap();
+        assert_eq!((released, cancelled, completed + rejected), (jobs, 0, jobs));
+        assert!(completed >= INSTANCES_MAX as u64 && rejected > 0, "{completed} completed, {rejected} rejected");
     }
 }
