@@ -57,7 +57,8 @@ pub(crate) struct Shared {
 /// One CPU.
 pub(crate) struct Station {
     pub(crate) held: PiMutex<Held>,
-    /// Held by who tells other CPUs what ended here, and taken before any CPU's lock: they learn it in the order in which it happened.
+    /// Held by who tells other CPUs what ended here, and taken before any CPU's lock: they learn it in the order in which it happened, and who
+    /// has something to tell lends its priority to a thread that was interrupted while it told what ended before.
     pub(crate) courier: PiMutex<()>,
     /// By level, and for spare threads: a futex, changed when a thread of it is woken.
     pub(crate) signals: Vec<Word>,
