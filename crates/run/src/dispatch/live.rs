@@ -504,6 +504,13 @@ impl Shared {
         refused
     }
 
+    /// Whether a thread has the priority of the level that it serves, where none was refused.
+    fn goes_by_plan(&self, held: &Held, worker: usize) -> bool {
+        let Some(worker) = held.workers.get(worker) else { return false };
+        let wanted = self.priorities.get(held.core.plan()).and_then(|levels| levels.get(worker.role as usize));
+        wanted.is_none_or(|wanted| worker.priority == Some(*wanted)) || self.refused.load(Ordering::Relaxed) > 0
+    }
+
     /// No thread takes or releases a job from now on; when that is.
     pub(crate) fn stop(&self) -> Time {
         if self.go.compare_exchange(GO_WAIT, GO_ABORT, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -595,6 +602,7 @@ impl Shared {
                 slept = Some(role);
                 continue;
             };
+            debug_assert!(self.goes_by_plan(&held, worker), "a job starts at another priority than its level's");
             if let Some(this) = held.workers.get_mut(worker) {
                 this.slot = Some(upcall.slot);
             }
