@@ -1,7 +1,8 @@
 //! `takt admit`: adds tasks, components and flows to a proven system, or removes them, and keeps it proven.
 //!
-//! [`Admission`] holds a system that is proven. What it accepts is what [`check`](crate::check()) would prove from scratch, always: a quick
-//! way only ever says yes, and only where one of `check`'s tests would; where none of them can tell, `check`'s tests themselves decide.
+//! [`Admission`] holds a system that is proven. What it accepts is what [`check`](crate::check()) would prove from scratch: a quick
+//! way only ever says yes, and only where one of `check`'s tests would; where none of them can tell, `check`'s tests themselves decide. It accepts more in one
+//! case: what is less important than a task on its CPU leaves that one's proof alone, also where it took the schedule as a whole, which may be too long to be gone through again with one task more.
 //!
 //! | on one CPU | quick way | cost, n tasks there |
 //! |---|---|---|
@@ -188,7 +189,7 @@ impl Admission {
         &self.system
     }
 
-    /// What `check` says of it, bounds and all.
+    /// What `check` says of it from scratch, bounds and all.
     #[must_use]
     pub fn report(&self) -> CheckReport {
         crate::check(&self.system, &crate::CheckOptions::default())

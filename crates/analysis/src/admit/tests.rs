@@ -49,7 +49,8 @@ fn empty(random: &mut Random) -> System {
 fn after_any_changes_it_says_what_check_says() {
     let mut random = Random::new(111);
     let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
-    for round in 0..cases(25) {
+    let (rounds, mut beyond) = (cases(25), 0);
+    'rounds: for round in 0..rounds {
         let mut admission = Admission::new(empty(&mut random)).expect("nothing is proven");
         let nodes = [(NodeId(0), 1), (NodeId(1), 2)];
         for step in 0..30 {
@@ -70,7 +71,13 @@ fn after_any_changes_it_says_what_check_says() {
                 expected.tasks.extend(tasks.iter().cloned());
                 let before = admission.system().clone();
                 let added = admission.add(&tasks);
-                let proven = decide(&expected) == Answer::Yes;
+                let answer = decide(&expected);
+                if added.is_ok() && answer == Answer::Unknown {
+                    // What is more important keeps its proof by a schedule that is too long now to be gone through again.
+                    beyond += 1;
+                    continue 'rounds;
+                }
+                let proven = answer == Answer::Yes;
                 assert_eq!(added.is_ok(), proven, "round {round}.{step}: {added:?} {expected:?}");
                 assert_eq!(admission.system(), if proven { &expected } else { &before });
                 *seen.entry(added.map_or("refused", By::name)).or_default() += 1;
@@ -88,6 +95,21 @@ fn after_any_changes_it_says_what_check_says() {
     for way in ["density", "bounds", "fixed-points", "demand", "check", "refused", "responses"] {
         assert!(seen.contains_key(way), "{way}: {seen:?}");
     }
+    // One in 50,000 was seen.
+    assert!(beyond * 10_000 <= rounds, "{beyond} of {rounds}");
+}
+
+/// Two tasks of one period that are in time by the order of their releases alone, which only their schedule shows; with a third one below it does not repeat
+/// for long.
+#[test]
+fn what_is_less_important_leaves_proofs_by_a_schedule_alone() {
+    let ns = Span::from_ns;
+    let task = |name, t: u64, d: u64, c: u64| Task { deadline: ns(d), ..Task::periodic(name, ns(t), ns(c)) };
+    let above = vec![task("a", 216, 47, 45), task("b", 216, 319, 33), task("c", 334, 334, 59)];
+    let mut admission = Admission::new(System::local(1, Builtin::Rm, above)).expect("by its schedule");
+    assert_eq!(admission.add(&[task("d", 395, 395, 40)]), Ok(By::Bounds));
+    assert_eq!(decide(admission.system()), Answer::Unknown);
+    assert!(admission.add(&[task("e", 100, 100, 10)]).is_err(), "not above them");
 }
 
 #[test]
