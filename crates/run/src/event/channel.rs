@@ -135,7 +135,7 @@ pub(super) struct Inner {
     /// Of those that are dropped nothing is left.
     outlets: PiMutex<Vec<Weak<Out>>>,
     live: PiMutex<Option<Arc<Live>>>,
-    /// Held while threads start, which pushes need not wait for.
+    /// Held while threads start and end, which pushes need not wait for.
     connecting: PiMutex<()>,
     /// How often it was connected.
     connections: AtomicU64,
@@ -684,6 +684,8 @@ impl Connected {
 
 impl Drop for Connected {
     fn drop(&mut self) {
+        // Whoever connects it next is to find nothing of this connection at work. No thread that is waited for here takes it: pushes and this connection's own threads call nobody who might.
+        let _connecting = self.inner.connecting.lock();
         *self.inner.live.lock() = None;
         self.live.stop(&mut self.threads);
         // Pushes that are under way: whoever is last frees sockets and buffers, and that is to be no real-time thread.

@@ -343,6 +343,10 @@ impl Inbox {
     /// Sees to what has come by time.
     pub(super) fn pass_time<'a>(&self, handle: &'a Handle, now: Time, wakes: &mut Wakes<'a>) {
         let mut state = self.state.lock();
+        if state.dispatching != handle.dispatching() {
+            // As for an event: that time is another dispatcher's.
+            return;
+        }
         let now = state.now(now);
         self.catch_up(&mut state, handle, now, wakes);
     }
