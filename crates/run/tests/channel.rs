@@ -191,7 +191,10 @@ fn the_history_shows_what_has_not_expired_and_belongs_to_its_dispatcher() {
     supplier.push(1, b"").unwrap();
     clock::pause(Span::from_us(10));
     assert_eq!(remembered(&channel), [0, 2], "one has expired");
+    supplier.push_for(1, b"", Span::from_ns(1)).unwrap();
     drop(connected);
+    clock::pause(Span::from_us(10));
+    assert_eq!(remembered(&channel), [0, 2], "time goes on where the channel is not connected");
     let connected = channel.connect(&first).unwrap();
     assert_eq!(remembered(&channel), [0, 2]);
     drop(connected);
@@ -200,7 +203,7 @@ fn the_history_shows_what_has_not_expired_and_belongs_to_its_dispatcher() {
     let connected = channel.connect(&second).unwrap();
     assert!(remembered(&channel).is_empty(), "its times are from another zero");
     supplier.push(1, b"").unwrap();
-    assert_eq!(remembered(&channel), [3]);
+    assert_eq!(remembered(&channel), [4]);
     drop(connected);
     second.stop(&mut NullSink).unwrap();
 }

@@ -463,7 +463,7 @@ impl Channel {
         }
         if self.inner.dispatching.swap(live.dispatching, Ordering::Relaxed) != live.dispatching {
             // Its times are from another zero.
-            self.inner.history.lock().forget();
+            self.inner.history.lock().begin(clock);
         }
         *self.inner.live.lock() = Some(live.clone());
         rouse(&live.gate);
@@ -520,7 +520,7 @@ impl Channel {
     /// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first: as they were when it was called. They are copied for that, while suppliers wait, into room that is made
     /// before: not for handlers.
     pub fn history(&self, pattern: Pattern, show: impl FnMut(&Event<'_>)) {
-        history::show(&self.inner.history, self.payload_max(), pattern, self.inner.now(), show);
+        history::show(&self.inner.history, self.payload_max(), pattern, show);
     }
 }
 
@@ -641,11 +641,7 @@ impl Inner {
         if kind >= RESERVED { Err(EventError::Reserved(kind)) } else { Ok(()) }
     }
 
-    pub(super) fn now(&self) -> Time {
-        self.live.lock().as_ref().map_or(Time::ZERO, |live| live.now())
-    }
-
-    /// The same, if it is this dispatcher's.
+    /// The time, if the channel is connected to this dispatcher.
     pub(super) fn now_of(&self, dispatching: u64) -> Option<Time> {
         self.live.lock().as_ref().filter(|live| live.dispatching == dispatching).map(|live| live.now())
     }
