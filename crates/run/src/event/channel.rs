@@ -161,7 +161,7 @@ pub(super) struct Live {
     /// A futex of the thread of timeouts.
     timer: Word,
     /// Until when it sleeps, in ns.
-    until: AtomicU64,
+    until: sync::AtomicU64,
     /// A futex, zero until its threads may begin.
     gate: Word,
     stopped: AtomicBool,
@@ -451,7 +451,7 @@ impl Channel {
             consumers,
             clock,
             timer: Word::new(0),
-            until: AtomicU64::new(u64::MAX),
+            until: sync::AtomicU64::new(u64::MAX),
             gate: Word::new(0),
             stopped: AtomicBool::new(false),
         });
@@ -731,3 +731,7 @@ impl Supplier {
         Ok(live.push(&head, payload))
     }
 }
+
+#[cfg(test)]
+#[path = "channel_model.rs"]
+mod model;
