@@ -822,6 +822,7 @@ bool takt_sending_may_block(uint32_t sending,
                             uint64_t patience_ns);
 
 // Whether an event that is pushed here and does not expire may be dropped for want of room, at such a level; so it may where the number is none of a takt_sending.
+// One whose push waits for room when the channel is disconnected is dropped, whatever the level.
 bool takt_sending_may_drop(uint32_t sending,
                            uint64_t patience_ns);
 

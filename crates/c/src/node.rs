@@ -292,6 +292,7 @@ pub extern "C" fn takt_sending_may_block(sending: u32, patience_ns: u64) -> bool
 }
 
 /// Whether an event that is pushed here and does not expire may be dropped for want of room, at such a level; so it may where the number is none of a takt_sending.
+/// One whose push waits for room when the channel is disconnected is dropped, whatever the level.
 #[unsafe(no_mangle)]
 pub extern "C" fn takt_sending_may_drop(sending: u32, patience_ns: u64) -> bool {
     takt_sending::of(sending, patience_ns, ROOM).is_none_or(Sending::may_drop)

@@ -12,6 +12,7 @@ use takt_linux::{Epoch, clock};
 use takt_log::NullSink;
 use takt_model::{Builtin, Span};
 use takt_run::dispatch::{Dispatcher, Dispatching, Job, Operation, Operations};
+use takt_run::event::wire::{Body, Datagram};
 use takt_run::event::{
     Change, Channel, ConnectError, Filter, Full, Keep, Level, Node, NodeError, Options, OptionsError, Pattern,
     Published, Quality, SubscribeError, Subscription,
@@ -190,7 +191,10 @@ fn the_history_shows_what_has_not_expired_and_belongs_to_its_dispatcher() {
     supplier.push(1, b"").unwrap();
     clock::pause(Span::from_us(10));
     assert_eq!(remembered(&channel), [0, 2], "one has expired");
+    supplier.push_for(1, b"", Span::from_ns(1)).unwrap();
     drop(connected);
+    clock::pause(Span::from_us(10));
+    assert_eq!(remembered(&channel), [0, 2], "time goes on where the channel is not connected");
     let connected = channel.connect(&first).unwrap();
     assert_eq!(remembered(&channel), [0, 2]);
     drop(connected);
@@ -199,7 +203,7 @@ fn the_history_shows_what_has_not_expired_and_belongs_to_its_dispatcher() {
     let connected = channel.connect(&second).unwrap();
     assert!(remembered(&channel).is_empty(), "its times are from another zero");
     supplier.push(1, b"").unwrap();
-    assert_eq!(remembered(&channel), [3]);
+    assert_eq!(remembered(&channel), [4]);
     drop(connected);
     second.stop(&mut NullSink).unwrap();
 }
@@ -308,6 +312,37 @@ fn nobody_pushes_any_more_once_a_channel_is_disconnected() {
     });
     dispatching.stop(&mut NullSink).unwrap();
     check(&one);
+}
+
+/// Whoever connects a channel that another thread disconnects finds no thread of the former connection at work.
+#[test]
+fn a_channel_is_not_connected_anew_before_the_threads_of_the_former_connection_have_ended() {
+    let _alone = alone();
+    let Some(dispatching) = idle() else { return };
+    let channel = Channel::new(Options::default());
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let level = Level::new("former", ([127, 0, 0, 1], 0).into()).peer(peer.local_addr().unwrap());
+    for round in 0..3 {
+        let former = channel.connect_as(&Node::new(1).with(level.clone()), &dispatching).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(former));
+            let connected = loop {
+                match channel.connect(&dispatching) {
+                    Ok(connected) => break connected,
+                    Err(refused) => assert!(matches!(refused, ConnectError::Twice), "{refused}"),
+                }
+            };
+            // It is the last that the thread that receives does.
+            let (mut bytes, mut ends) = ([0; 256], false);
+            while let Ok(length) = peer.recv(&mut bytes) {
+                ends |= Datagram::read(&bytes[..length]).is_ok_and(|datagram| datagram.body == Body::Bye);
+            }
+            assert!(ends, "round {round}: it has not told its peers that it ends");
+            drop(connected);
+        });
+    }
+    dispatching.stop(&mut NullSink).unwrap();
 }
 
 /// Jobs of all operations have the same numbers: a handler that is given to the wrong one must not take the events of the right one's.

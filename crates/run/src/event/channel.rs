@@ -137,7 +137,7 @@ pub(super) struct Inner {
     /// Of those that are dropped nothing is left.
     outlets: PiMutex<Vec<Weak<Out>>>,
     live: PiMutex<Option<Arc<Live>>>,
-    /// Held while threads start, which pushes need not wait for.
+    /// Held while threads start and end, which pushes need not wait for.
     connecting: PiMutex<()>,
     /// How often it was connected.
     connections: AtomicU64,
@@ -163,7 +163,7 @@ pub(super) struct Live {
     /// A futex of the thread of timeouts.
     timer: Word,
     /// Until when it sleeps, in ns.
-    until: AtomicU64,
+    until: sync::AtomicU64,
     /// A futex, zero until its threads may begin.
     gate: Word,
     stopped: AtomicBool,
@@ -453,7 +453,7 @@ impl Channel {
             consumers,
             clock,
             timer: Word::new(0),
-            until: AtomicU64::new(u64::MAX),
+            until: sync::AtomicU64::new(u64::MAX),
             gate: Word::new(0),
             stopped: AtomicBool::new(false),
         });
@@ -467,7 +467,7 @@ impl Channel {
         }
         if self.inner.dispatching.swap(live.dispatching, Ordering::Relaxed) != live.dispatching {
             // Its times are from another zero.
-            self.inner.history.lock().forget();
+            self.inner.history.lock().begin(clock);
         }
         *self.inner.live.lock() = Some(live.clone());
         rouse(&live.gate);
@@ -524,7 +524,7 @@ impl Channel {
     /// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first: as they were when it was called. They are copied for that, while suppliers wait, into room that is made
     /// before: not for handlers.
     pub fn history(&self, pattern: Pattern, show: impl FnMut(&Event<'_>)) {
-        history::show(&self.inner.history, self.payload_max(), pattern, self.inner.now(), show);
+        history::show(&self.inner.history, self.payload_max(), pattern, show);
     }
 }
 
@@ -649,11 +649,7 @@ impl Inner {
         if kind >= RESERVED { Err(EventError::Reserved(kind)) } else { Ok(()) }
     }
 
-    pub(super) fn now(&self) -> Time {
-        self.live.lock().as_ref().map_or(Time::ZERO, |live| live.now())
-    }
-
-    /// The same, if it is this dispatcher's.
+    /// The time, if the channel is connected to this dispatcher.
     pub(super) fn now_of(&self, dispatching: u64) -> Option<Time> {
         self.live.lock().as_ref().filter(|live| live.dispatching == dispatching).map(|live| live.now())
     }
@@ -693,6 +689,8 @@ impl Connected {
 
 impl Drop for Connected {
     fn drop(&mut self) {
+        // Whoever connects it next is to find nothing of this connection at work. No thread that is waited for here takes it: pushes and this connection's own threads call nobody who might.
+        let _connecting = self.inner.connecting.lock();
         *self.inner.live.lock() = None;
         self.live.stop(&mut self.threads);
         // Pushes that are under way: whoever is last frees sockets and buffers, and that is to be no real-time thread.
@@ -742,3 +740,7 @@ impl Supplier {
         Ok(live.push(&head, payload))
     }
 }
+
+#[cfg(test)]
+#[path = "channel_model.rs"]
+mod model;

@@ -2,7 +2,7 @@
 //!
 //! It is behind a lock that pushes need, so that whoever looks at it allocates before, and only copies under it.
 
-use takt_linux::PiMutex;
+use takt_linux::{Epoch, PiMutex};
 use takt_model::Time;
 
 use super::filter::{Head, Pattern};
@@ -14,6 +14,8 @@ pub(super) struct History {
     /// Where the next one goes, and how many there have been.
     next: usize,
     count: usize,
+    /// By which their times are told, whether the channel is still connected or not.
+    clock: Option<Epoch>,
 }
 
 /// Events that were copied, the oldest first: what is known of them and how long their payloads are, which lie one after the other.
@@ -52,11 +54,16 @@ impl Copies {
 
 impl History {
     pub(super) fn new(room: usize, payload_max: usize) -> History {
-        History { events: vec![Stored::room(payload_max); room], next: 0, count: 0 }
+        History { events: vec![Stored::room(payload_max); room], next: 0, count: 0, clock: None }
     }
 
-    pub(super) fn forget(&mut self) {
-        (self.next, self.count) = (0, 0);
+    /// Begins anew, with times from another zero.
+    pub(super) fn begin(&mut self, clock: Epoch) {
+        (self.next, self.count, self.clock) = (0, 0, Some(clock));
+    }
+
+    fn now(&self) -> Time {
+        self.clock.map_or(Time::ZERO, Epoch::now)
     }
 
     pub(super) fn remember(&mut self, head: &Head, payload: &[u8]) {
@@ -78,17 +85,13 @@ impl History {
     }
 }
 
-/// Shows those that are meant and not expired at `now`, the oldest first.
-pub(super) fn show(
-    history: &PiMutex<History>,
-    payload_max: usize,
-    pattern: Pattern,
-    now: Time,
-    show: impl FnMut(&Event<'_>),
-) {
+/// Shows those that are meant and not expired, the oldest first.
+pub(super) fn show(history: &PiMutex<History>, payload_max: usize, pattern: Pattern, show: impl FnMut(&Event<'_>)) {
     let there = history.lock().count;
     let mut copies = Copies::room(there, payload_max);
-    history.lock().copy(pattern, now, &mut copies);
+    let history = history.lock();
+    history.copy(pattern, history.now(), &mut copies);
+    drop(history);
     copies.show(show);
 }
 
@@ -133,7 +136,7 @@ mod tests {
         let mut copies = Copies::room(3, 8);
         history.copy(Pattern::ANY, ns(9), &mut copies);
         assert_eq!(shown(&copies), [(1, b"a".to_vec()), (3, Vec::new())]);
-        history.forget();
+        history.begin(Epoch::now_is_zero());
         let mut copies = Copies::room(3, 8);
         history.copy(Pattern::ANY, ns(9), &mut copies);
         assert_eq!(shown(&copies), []);

@@ -343,6 +343,10 @@ impl Inbox {
     /// Sees to what has come by time.
     pub(super) fn pass_time<'a>(&self, handle: &'a Handle, now: Time, wakes: &mut Wakes<'a>) {
         let mut state = self.state.lock();
+        if state.dispatching != handle.dispatching() {
+            // As for an event: that time is another dispatcher's.
+            return;
+        }
         let now = state.now(now);
         self.catch_up(&mut state, handle, now, wakes);
     }
@@ -428,7 +432,11 @@ impl Inbox {
         state.offers.complete += 1;
         let latest = state.asked.keep == Keep::Latest;
         if let Some(early) = state.early {
-            // Its time has not come.
+            // Its time has not come. Where all are kept now it is this one that comes too early: none goes before it, or takes its place.
+            if !latest {
+                state.offers.rejected += 1;
+                return Offered::Rejected;
+            }
             state.offers.replaced += 1;
             state.put_off(Early { leaves, ..early }, last);
             return Offered::Taken;
@@ -450,11 +458,12 @@ impl Inbox {
         }
     }
 
-    /// The time of a set has come that was put off.
+    /// The time of a set has come that was put off: it goes by the rule that holds now, which may be another than the one that put it off.
     fn push_early<'a>(&self, early: Early, state: &mut State, handle: &'a Handle, now: Time, wakes: &mut Wakes<'a>) {
         state.early = None;
+        let latest = state.asked.keep == Keep::Latest;
         let set = Set { leaves: early.leaves, kept: &state.early_events, last: None };
-        match self.push(set, true, handle, wakes) {
+        match self.push(set, latest, handle, wakes) {
             Ok(replaced) => state.offers.replaced += u64::from(replaced),
             // Another push came before it, or another mode has greater distances.
             Err(PushError::TooEarly { wait }) => {

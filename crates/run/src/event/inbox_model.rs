@@ -188,7 +188,49 @@ fn the_time_of_an_inbox_does_not_go_back_and_is_one_dispatchers() {
         assert_eq!(next(), Some(ms(18)), "the later of both was the last");
         world.inbox.begin(&second.handle, 2, ms(1));
         assert_eq!(offer(&world.inbox, &first.handle, head(0, 2, ms(3_600_000))), Offered::Passed);
-        assert_eq!(next(), Some(ms(11)), "by the clock of the second");
+        let mut wakes = Wakes::default();
+        world.inbox.pass_time(&first.handle, ms(3_600_000), &mut wakes);
+        assert_eq!((next(), world.inbox.counts().complete), (Some(ms(11)), 0), "by the clock of the second");
+    };
+    shuttle::check_random(checked, 1);
+}
+
+/// One that keeps the latest puts a set off, and keeps all when its time comes: nobody takes its place, and it takes nobody's.
+#[test]
+fn a_set_that_was_put_off_goes_by_the_rule_that_holds_now() {
+    let checked = || {
+        let world = |bench: &Bench| {
+            let world = World::new(Keep::Latest);
+            world.inbox.begin(&bench.handle, 2, bench.now());
+            world
+        };
+        let keep_all =
+            |world: &World| Subscription { inbox: world.inbox.clone(), channel: Weak::new() }.reconnect(Pattern::ANY);
+        let put_off = |world: &World| world.inbox.next_time().is_some();
+        let hourly = Operation::sporadic("one", Span::from_s(3600)).wcet(Span::from_ns(1)).backlog(2);
+        let bench = Bench::of(hourly, Box::new(|_| ()));
+        let paced = world(&bench);
+        let push = |number| offer(&paced.inbox, &bench.handle, head(0, number, bench.now()));
+        bench.handle.push().unwrap();
+        assert_eq!((push(0), put_off(&paced)), (Offered::Taken, true));
+        keep_all(&paced).unwrap();
+        assert_eq!([1, 2, 3].map(push), [Offered::Rejected; 3], "each comes before the least distance is over");
+        let counts = paced.inbox.counts();
+        assert_eq!((counts.complete, counts.rejected, counts.replaced, put_off(&paced)), (4, 3, 0, true));
+        let bench = paced.bench();
+        let busy = world(&bench);
+        assert_eq!(offer(&busy.inbox, &bench.handle, head(0, 0, bench.now())), Offered::Taken);
+        let early = Early { leaves: 1, until: bench.now(), dispatching: bench.handle.dispatching() };
+        busy.inbox.state.lock().put_off(early, Some((&head(0, 1, bench.now()), b"")));
+        keep_all(&busy).unwrap();
+        while put_off(&busy) {
+            busy.inbox.pass_time(&bench.handle, bench.now(), &mut Wakes::default());
+        }
+        assert_eq!(
+            (busy.inbox.counts().replaced, busy.inbox.taken().count()),
+            (0, 2),
+            "each waits for a job of its own"
+        );
     };
     shuttle::check_random(checked, 1);
 }

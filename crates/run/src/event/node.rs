@@ -50,7 +50,7 @@ impl Clock {
 pub enum Sending {
     /// It is sent by whoever pushes, at once. Where the socket has no room it is dropped.
     Direct,
-    /// It is sent by whoever pushes, who waits for room in the socket: for the event's time to live and this span at most. Then it is dropped.
+    /// It is sent by whoever pushes, who waits for room in the socket: for the event's time to live and this span at most, and no longer than the channel is connected. Then it is dropped.
     Patient(Span),
     /// It is sent by another thread of the level, in the order of the pushes, and waits in a queue for that.
     Queued {
@@ -80,13 +80,14 @@ impl Sending {
         }
     }
 
-    /// Whether an event that is pushed here and does not expire may be dropped for want of room. What a node [sends on](Node::forwarding) may be, whatever the policy. (One whose time is over is of no use, and never sent. What is on the way the network may drop
+    /// Whether an event that is pushed here and does not expire may be dropped for want of room. What a node [sends on](Node::forwarding) may be, whatever the policy. So may one whose push waits for room when the channel is
+    /// disconnected: nobody waits for the network then, and it is one of [`Pushed::unsent`](super::Pushed::unsent), and of [`Traffic::full`]. (One whose time is over is of no use, and never sent. What is on the way the network may drop
     /// whatever the policy: the peers count that.)
     #[must_use]
     pub const fn may_drop(self) -> bool {
         match self {
             Sending::Direct | Sending::Queued { .. } => true,
-            // Then a push waits for as long as it takes.
+            // Then a push waits for as long as it takes, while the channel is connected.
             Sending::Patient(span) => span.as_ns() < Span::MAX.as_ns(),
         }
     }
@@ -425,7 +426,7 @@ pub struct Traffic {
     pub at: Option<SocketAddr>,
     /// Datagrams with events that the kernel has taken, one for each peer.
     pub sent: u64,
-    /// Datagrams with events that were dropped here, for want of room in the socket or the queue.
+    /// Datagrams with events that were dropped here, for want of room in the socket or the queue; and those that waited for room in the socket when the channel was disconnected.
     pub full: u64,
     /// That the kernel refused to send for another cause.
     pub refused: u64,

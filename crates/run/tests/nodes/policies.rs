@@ -10,7 +10,7 @@ use takt_linux::clock;
 use takt_linux::net::{Cable, End};
 use takt_model::Span;
 use takt_run::event::wire::{Body, Datagram};
-use takt_run::event::{Full, Level, Node, Pattern, Pushed, Sending, Traffic};
+use takt_run::event::{Connected, Full, Level, Node, Pattern, Pushed, Sending, Traffic};
 
 use super::{Process, alone, at, cable, ms, process, socket, traffic, until};
 
@@ -62,14 +62,14 @@ impl Pushing {
         self.done.load(Ordering::Acquire)
     }
 
-    /// Whether it waits, or has waited, in a push that has not returned.
-    fn waits_in_a_push(&self) -> bool {
+    /// Whether it waits, or has waited, so often in a push that has not returned.
+    fn waits_in_a_push(&self, times: u64) -> bool {
         let (begun, before) = (self.begun.load(Ordering::Acquire), self.waits.load(Ordering::Acquire));
-        let waited = self.thread.get().is_some_and(|thread| waits(thread) > before);
+        let waited = self.thread.get().is_some_and(|thread| waits(thread) >= before + times);
         waited && begun == self.begun.load(Ordering::Acquire) && self.done() + 1 == begun
     }
 
-    /// Pushes; what was told of each, and how often it waited.
+    /// Pushes, as long as the channel is connected; what was told of each, and how often it waited.
     fn push(&self, left: &Process) -> Vec<(Pushed, u64)> {
         let supplier = left.channel.supplier(7);
         let thread = self.thread.get_or_init(|| fs::read_link("/proc/thread-self").unwrap());
@@ -78,7 +78,7 @@ impl Pushing {
             let before = waits(thread);
             self.waits.store(before, Ordering::Release);
             self.begun.fetch_add(1, Ordering::AcqRel);
-            let pushed = supplier.push_for(FAR, &[number as u8; 200], Span::MAX).unwrap();
+            let Ok(pushed) = supplier.push_for(FAR, &[number as u8; 200], Span::MAX) else { break };
             told.push((pushed, waits(thread) - before));
             self.done.fetch_add(1, Ordering::AcqRel);
             // The thread that sends has what it may take.
@@ -94,11 +94,18 @@ fn pushed(left: &Process, cable: &Cable, sending: Sending) -> (Vec<(Pushed, u64)
     let pushing = Pushing::default();
     std::thread::scope(|scope| {
         let told = scope.spawn(|| pushing.push(left));
-        until(|| pushing.done() == PUSHES as u64 || (!sending.may_drop() && pushing.waits_in_a_push()));
+        until(|| pushing.done() == PUSHES as u64 || (!sending.may_drop() && pushing.waits_in_a_push(1)));
         let returned = pushing.done() == PUSHES as u64;
         open(cable);
         (told.join().unwrap(), returned)
     })
+}
+
+/// A level with little room to this cable's other end.
+fn narrow(left: &Process, cable: &Cable, sending: Sending) -> Connected {
+    let level = Level::new("narrow", at(cable.left(), 7000)).peer(at(cable.right(), 7000)).sending(sending);
+    let level = Level { buffer: 1, ..level.sends(Pattern::kind(FAR)) };
+    left.join(cable.left(), &Node::new(1).with(level).beat(Span::from_s(60), Span::from_s(240)))
 }
 
 /// The numbers of the events that come, so many.
@@ -127,10 +134,7 @@ fn policies_say_truly_whether_they_block_or_drop() {
             return println!("skipped: no settings of a device here: {error}");
         }
         let peer = socket(cable.right(), 7000);
-        let level = Level::new("narrow", at(cable.left(), 7000)).peer(at(cable.right(), 7000)).sending(sending);
-        let level = Level { buffer: 1, ..level.sends(Pattern::kind(FAR)) };
-        let node = Node::new(1).with(level).beat(Span::from_s(60), Span::from_s(240));
-        let connected = left.join(cable.left(), &node);
+        let connected = narrow(&left, &cable, sending);
         let (told, returned) = pushed(&left, &cable, sending);
         // Nothing drained until all pushes had returned, unless one says that it waits for that.
         assert_eq!(returned, sending.may_drop(), "{sending:?}: {told:?}");
@@ -162,4 +166,28 @@ fn policies_say_truly_whether_they_block_or_drop() {
         }
         drop(connected);
     }
+}
+
+/// The one exception to what they say: nobody waits for the network once the channel is disconnected.
+#[test]
+fn a_push_that_waits_for_as_long_as_it_takes_ends_with_the_connection_and_says_what_it_did_not_send() {
+    let _alone = alone();
+    let Some(left) = process("left") else { return };
+    let Some(cable) = cable() else { return };
+    if let Err(error) = close(&cable) {
+        return println!("skipped: no settings of a device here: {error}");
+    }
+    let connected = narrow(&left, &cable, Sending::Patient(Span::MAX));
+    let pushing = Pushing::default();
+    let told = std::thread::scope(|scope| {
+        let told = scope.spawn(|| pushing.push(&left));
+        // Once may have been for something else than room.
+        assert!(until(|| pushing.waits_in_a_push(3)));
+        drop(connected);
+        told.join().unwrap()
+    });
+    let sent: Vec<(usize, usize)> = told.iter().map(|(pushed, _)| (pushed.sent, pushed.unsent)).collect();
+    let (last, others) = sent.split_last().unwrap();
+    assert_eq!(*last, (0, 1), "{told:?}");
+    assert!(others.iter().all(|one| *one == (1, 0)), "{told:?}");
 }
