@@ -396,13 +396,18 @@ fn unsized_system(random: &mut Random) -> System {
 #[test]
 fn what_is_sized_is_proven_and_the_least() {
     let mut random = Random::new(11);
-    let (mut sized_ones, mut refused, mut least) = (0, 0, 0);
+    let (mut sized_ones, mut refused, mut least, mut beyond) = (0, 0, 0, 0);
     for _ in 0..cases(150) {
         let system = unsized_system(&mut random);
         let sized = match size(&system) {
             Ok(sized) => sized,
             Err(SizeError::NotEnough { .. } | SizeError::NotCovered { .. }) => {
                 refused += 1;
+                continue;
+            }
+            // Demand that all but fills a CPU in quanta of its own size.
+            Err(SizeError::Limit { .. }) => {
+                beyond += 1;
                 continue;
             }
             Err(error) => panic!("{error}: {}", takt_model::file::write(&system)),
@@ -454,6 +459,7 @@ fn what_is_sized_is_proven_and_the_least() {
         }
     }
     assert!(sized_ones > cases(150) / 10 && refused > 0 && least > 20, "{sized_ones} {refused} {least}");
+    assert!(beyond * 1000 <= cases(150), "{beyond} beyond a limit");
 }
 
 #[test]
