@@ -23,6 +23,7 @@ use takt_model::system::Mode;
 use takt_model::{Arrival, Criticality, NodeId, NodeSpec, Placement, Span, StrategyRef, System, Task, TaskId, Time};
 
 use super::anomaly::{Anomalies, Anomaly};
+use super::graph::{predecessors, sorted};
 use super::plan::{Limits, Plan, Row};
 
 /// Which plans, and when to change. See the module's source for the law and its argument: docs/dispatcher.md says it for users.
@@ -138,6 +139,7 @@ impl Adaptive {
         if !(0..cpus).any(|cpu| self.placed(plan, cpu).iter().any(Placed::is_critical)) {
             return Some("no operation is critical, so that there is nothing to guard".to_owned());
         }
+        let throughout = plan.critical_from_their_sources();
         (0..cpus).find_map(|cpu| {
             let here = self.placed(plan, cpu);
             let (critical, others): (Vec<_>, Vec<_>) = here.iter().partition(|placed| placed.is_critical());
@@ -148,13 +150,14 @@ impl Adaptive {
                     self.guard, other.task.name, last.task.name
                 ));
             }
-            critical.iter().find_map(|placed| self.unkept(plan, placed, &here))
+            critical.iter().find_map(|placed| self.unkept(plan, placed, &here, &throughout))
         })
     }
 
-    fn unkept(&self, plan: &Plan, placed: &Placed<'_>, all: &[Placed<'_>]) -> Option<String> {
-        let Placed { task, .. } = placed;
-        if !plan.is_critical_from_its_sources(task) {
+    /// `throughout` says of each task whether all that it follows is critical, too.
+    fn unkept(&self, plan: &Plan, placed: &Placed<'_>, all: &[Placed<'_>], throughout: &[bool]) -> Option<String> {
+        let Placed { id, task, .. } = placed;
+        if throughout.get(id.index()) != Some(&true) {
             return Some(format!("critical operation \"{}\" follows noncritical ones, which nobody guards", task.name));
         }
         let needs = self.needs(placed, all);
@@ -204,7 +207,7 @@ impl Adaptive {
             .filter(|((row, _), _)| row.cpu == cpu)
             .filter_map(|((row, calm), guard)| {
                 let task = plan.system.tasks.get(row.task.index())?;
-                Some(Placed { task, calm: calm.level, guard: guard.level })
+                Some(Placed { id: row.task, task, calm: calm.level, guard: guard.level })
             })
             .collect()
     }
@@ -272,9 +275,10 @@ impl Plan {
             flows: Vec::new(),
             ..self.system.clone()
         };
+        let befores = self.befores();
         for row in self.rows.iter().filter(critical) {
             let task = self.system.tasks.get(row.task.index())?;
-            let before = self.before(row.task);
+            let before = befores.get(row.task.index()).copied()?;
             // The period stays: levels go by it. What follows others is released in bunches, as with jitter; its bound then
             // counts from before its release, which is more than is needed.
             let put_off = if row.name == operation { Span::ZERO } else { task.deadline.saturating_sub(task.wcet) };
@@ -292,20 +296,35 @@ impl Plan {
         system.tasks.iter().any(|task| task.name == operation).then_some(system)
     }
 
-    /// Whether a task and all that it follows is critical.
-    fn is_critical_from_its_sources(&self, task: &Task) -> bool {
-        let mut before = task.after.iter().filter_map(|before| self.system.tasks.get(before.index()));
-        task.criticality == Criticality::High && before.all(|task| self.is_critical_from_its_sources(task))
+    /// Of each task whether it and all that it follows is critical.
+    fn critical_from_their_sources(&self) -> Vec<bool> {
+        let before = predecessors(&self.system);
+        let mut throughout = vec![false; before.len()];
+        for at in sorted(&before).order {
+            let (Some(task), Some(sources)) = (self.system.tasks.get(at), before.get(at)) else { continue };
+            let all = sources.iter().all(|source| throughout.get(*source) == Some(&true));
+            if let Some(slot) = throughout.get_mut(at) {
+                *slot = all && task.criticality == Criticality::High;
+            }
+        }
+        throughout
     }
 
-    /// The longest sum of deadlines on a way to a task.
-    fn before(&self, task: TaskId) -> Span {
-        let Some(task) = self.system.tasks.get(task.index()) else { return Span::ZERO };
-        let way = |before: &TaskId| {
-            let deadline = self.system.tasks.get(before.index()).map_or(Span::ZERO, |task| task.deadline);
-            deadline.saturating_add(self.before(*before))
-        };
-        task.after.iter().map(way).max().unwrap_or(Span::ZERO)
+    /// Of each task the longest sum of deadlines on a way to it.
+    fn befores(&self) -> Vec<Span> {
+        let before = predecessors(&self.system);
+        let mut sums = vec![Span::ZERO; before.len()];
+        for at in sorted(&before).order {
+            let way = |source: &usize| {
+                let deadline = self.system.tasks.get(*source)?.deadline;
+                Some(deadline.saturating_add(sums.get(*source).copied()?))
+            };
+            let longest = before.get(at).and_then(|sources| sources.iter().filter_map(way).max());
+            if let (Some(slot), Some(longest)) = (sums.get_mut(at), longest) {
+                *slot = longest;
+            }
+        }
+        sums
     }
 }
 
@@ -322,6 +341,7 @@ pub fn notes_of_guard(law: &Adaptive, plan: &Plan, guard: &str) -> Vec<String> {
 
 /// An operation and its levels under both plans.
 struct Placed<'a> {
+    id: TaskId,
     task: &'a Task,
     calm: u32,
     guard: u32,
