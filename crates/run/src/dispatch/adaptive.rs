@@ -53,7 +53,7 @@ pub struct Adaptive {
     pub calm: usize,
     /// The plan that keeps critical deadlines.
     pub guard: usize,
-    /// Over which the load is measured; above zero. Default 1 s.
+    /// Over which the load is measured; [`Adaptive::WINDOW_MIN`] at least. Default 1 s.
     pub window: Span,
     /// Up to this share of a window, in millionths, a CPU may have had work for the window to count for a return. Default 970,000.
     pub load_ppm: u32,
@@ -69,6 +69,9 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
+    /// No window is shorter: at the end of each the first CPU's timer thread, more important than all levels, wakes up.
+    pub const WINDOW_MIN: Span = Span::from_ms(1);
+
     /// Between these two plans, with the defaults.
     #[must_use]
     pub fn between(calm: usize, guard: usize) -> Adaptive {
@@ -119,8 +122,15 @@ impl Adaptive {
                 self.calm, self.guard
             ));
         }
-        if self.window.is_zero() || self.dwell == 0 || self.dwell_max < self.dwell {
-            return Some("window and dwell are to be above zero, and dwell_max no less than dwell".to_owned());
+        if self.window < Adaptive::WINDOW_MIN {
+            return Some(format!(
+                "window {} is below the least, {}: a timer thread, above all levels, wakes up at the end of each; choose a longer one",
+                self.window,
+                Adaptive::WINDOW_MIN
+            ));
+        }
+        if self.dwell == 0 || self.dwell_max < self.dwell {
+            return Some("dwell is to be above zero, and dwell_max no less than dwell".to_owned());
         }
         if plan.varies() {
             return Some(
@@ -445,11 +455,37 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use takt_model::Builtin;
 
     use super::*;
+    use crate::dispatch::{Operation, Operations};
 
     fn controller(dwell: u32, dwell_max: u32) -> Controller {
         Controller::new(Adaptive { dwell, dwell_max, ..Adaptive::between(0, 1) }, 1)
+    }
+
+    #[test]
+    fn what_no_plan_could_have_is_refused() {
+        let ms = Span::from_ms;
+        let quick = Operation::periodic("quick", ms(10)).wcet(ms(1)).noncritical();
+        let set = Operations::new("set").with(Operation::periodic("critical", ms(80)).wcet(ms(4))).with(quick);
+        let system = set.to_system(&Builtin::Rm.strategy()).unwrap();
+        let guard = StrategyRef::Builtin(Builtin::RmsMlf);
+        let (plan, _) = Plan::compute_adaptive(&system, NodeId(0), guard, &Limits::default()).unwrap();
+        let wrong = |law: Adaptive| law.wrong(&plan);
+        let law = || Adaptive::between(0, 1);
+        let short = |window: &str| {
+            Some(format!(
+                "window {window} is below the least, 1ms: a timer thread, above all levels, wakes up at the end of each; choose a longer one"
+            ))
+        };
+        assert_eq!(wrong(law().reclaiming(Span::ZERO)), short("0ns"));
+        assert_eq!(wrong(law().reclaiming(Span::from_ns(1))), short("1ns"));
+        assert_eq!(wrong(Adaptive { window: Span::from_ns(999_999), ..law() }), short("999.999us"));
+        assert_eq!(wrong(law().reclaiming(Adaptive::WINDOW_MIN)), None);
+        let dwell = Some("dwell is to be above zero, and dwell_max no less than dwell".to_owned());
+        assert_eq!(wrong(Adaptive { dwell: 0, ..law() }), dwell);
+        assert_eq!(wrong(Adaptive { dwell: 3, dwell_max: 2, ..law() }), dwell);
     }
 
     /// Windows of so much load each, in seconds from `since` on; the answers.
