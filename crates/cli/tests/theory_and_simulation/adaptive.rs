@@ -16,7 +16,8 @@ fn units(units: u64) -> Span {
 
 /// Critical operations that are to fit, and noncritical ones that need not.
 fn operations(dice: &mut Dice) -> Operations {
-    let mut set = Operations::new("random").cancel(dice.chance(50));
+    let cpus = dice.roll(1, 2) as u32;
+    let mut set = Operations::new("random").cpus(cpus).cancel(dice.chance(50));
     let light = dice.roll(2, 5);
     for i in 0..dice.roll(1, 4) {
         let period = dice.pick(&[16, 24, 30, 40, 60, 120]);
@@ -26,6 +27,7 @@ fn operations(dice: &mut Dice) -> Operations {
             0 if i > 0 => Operation::after(&name, [format!("c{}", i - 1)]),
             _ => Operation::periodic(&name, units(period)).offset(units(dice.roll(0, period))),
         };
+        let operation = operation.on_cpu(dice.roll(0, u64::from(cpus) - 1) as u32);
         let operation = operation.wcet(units(wcet)).importance(dice.roll(0, 2) as u32);
         let latest = if dice.chance(30) { 2 * period } else { period };
         set.add(if dice.chance(60) { operation.deadline(units(dice.roll(wcet, latest))) } else { operation });
@@ -36,6 +38,7 @@ fn operations(dice: &mut Dice) -> Operations {
             0 if i > 0 => Operation::after(&name, [format!("n{}", i - 1)]),
             _ => Operation::periodic(&name, units(period)).offset(units(dice.roll(0, period))),
         };
+        let operation = operation.on_cpu(dice.roll(0, u64::from(cpus) - 1) as u32);
         set.add(operation.wcet(units(dice.roll(1, period))).noncritical());
     }
     set
