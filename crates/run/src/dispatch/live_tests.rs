@@ -156,3 +156,28 @@ fn the_busiest_cpu_keeps_the_guard() {
         );
     }
 }
+
+#[test]
+fn a_push_wakes_a_timer_that_would_sleep_beyond_the_danger_of_the_job() {
+    let checked = || {
+        let Built { shared, .. } = controlled(law());
+        // Whether one that sleeps until then, on CPU 1, is to look before.
+        let wakes = |slot: u32, s: u64, until: u64| {
+            let now = at(&shared, s);
+            let mut held = shared.stations[1].held.lock();
+            (held.timer_until, held.timer_due) = (Time::ZERO + Span::from_s(until), false);
+            assert!(held.core.push(slot, now).is_ok());
+            let wakes = held.wakes().timer;
+            drop(held);
+            ends(&shared, 1, now);
+            wakes
+        };
+        // Of a job that comes at 10 s, the danger comes at 14 s.
+        assert!(wakes(0, 10, 15));
+        assert!(!wakes(0, 20, 24), "it wakes by itself then");
+        assert!(!wakes(1, 30, 100), "what is not critical is never in danger");
+        shared.switch(1);
+        assert!(!wakes(0, 40, 100), "the guard holds already");
+    };
+    shuttle::check_random(checked, 1);
+}
