@@ -410,6 +410,23 @@ fn a_controller_brings_the_guard_when_a_critical_job_is_in_danger_and_calm_after
 }
 
 #[test]
+fn a_critical_job_that_the_program_pushes_brings_the_guard_while_it_runs() {
+    let _alone = alone();
+    let critical = Operation::sporadic("critical", ms(900)).wcet(ms(4));
+    let plan = rm_and(Builtin::RmsMlf, &Operations::new("pushed").with(critical));
+    // In danger 0.5 ms after its arrival; the timer wakes by itself after a second.
+    let law = Adaptive::between(0, 1).response("critical", ms(899));
+    let built = Dispatcher::new(plan).adaptive(law).on("critical", |_| work(ms(20)));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    assert_eq!(dispatching.operation("critical").unwrap().push(), Ok(0));
+    let (_, events) = run(dispatching, each(1));
+    let place = |of: fn(&Event) -> bool| events.iter().position(|(_, _, event)| of(event));
+    let guard = place(|event| matches!(event, Event::ModeChange { mode: 1 }));
+    let ended = place(|event| matches!(event, Event::Complete { .. }));
+    assert!(guard.is_some() && guard < ended, "{events:?}");
+}
+
+#[test]
 fn a_switch_loses_nothing_and_goes_by_the_new_plan() {
     let _alone = alone();
     let operations = Operations::new("modes")

@@ -7,9 +7,17 @@ use takt_log::{Event, Sink};
 use takt_model::*;
 use takt_run::dispatch::{Adaptive, Limits, Operation, Operations, Plan};
 
+/// What the systems' times are multiples of, so that no window is shorter than a controller may have it.
+const UNIT: u64 = Adaptive::WINDOW_MIN.as_ns() / 20;
+
+fn units(units: u64) -> Span {
+    Span::from_ns(units * UNIT)
+}
+
 /// Critical operations that are to fit, and noncritical ones that need not.
 fn operations(dice: &mut Dice) -> Operations {
-    let mut set = Operations::new("random").cancel(dice.chance(50));
+    let cpus = dice.roll(1, 2) as u32;
+    let mut set = Operations::new("random").cpus(cpus).cancel(dice.chance(50));
     let light = dice.roll(2, 5);
     for i in 0..dice.roll(1, 4) {
         let period = dice.pick(&[16, 24, 30, 40, 60, 120]);
@@ -17,19 +25,21 @@ fn operations(dice: &mut Dice) -> Operations {
         let name = format!("c{i}");
         let operation = match dice.roll(0, 4) {
             0 if i > 0 => Operation::after(&name, [format!("c{}", i - 1)]),
-            _ => Operation::periodic(&name, Span::from_ns(period)).offset(dice.ns(0, period)),
+            _ => Operation::periodic(&name, units(period)).offset(units(dice.roll(0, period))),
         };
-        let operation = operation.wcet(Span::from_ns(wcet)).importance(dice.roll(0, 2) as u32);
+        let operation = operation.on_cpu(dice.roll(0, u64::from(cpus) - 1) as u32);
+        let operation = operation.wcet(units(wcet)).importance(dice.roll(0, 2) as u32);
         let latest = if dice.chance(30) { 2 * period } else { period };
-        set.add(if dice.chance(60) { operation.deadline(dice.ns(wcet, latest)) } else { operation });
+        set.add(if dice.chance(60) { operation.deadline(units(dice.roll(wcet, latest))) } else { operation });
     }
     for i in 0..dice.roll(1, 4) {
         let (name, period) = (format!("n{i}"), dice.pick(&[8, 12, 16, 40]));
         let operation = match dice.roll(0, 3) {
             0 if i > 0 => Operation::after(&name, [format!("n{}", i - 1)]),
-            _ => Operation::periodic(&name, Span::from_ns(period)).offset(dice.ns(0, period)),
+            _ => Operation::periodic(&name, units(period)).offset(units(dice.roll(0, period))),
         };
-        set.add(operation.wcet(dice.ns(1, period)).noncritical());
+        let operation = operation.on_cpu(dice.roll(0, u64::from(cpus) - 1) as u32);
+        set.add(operation.wcet(units(dice.roll(1, period))).noncritical());
     }
     set
 }
@@ -91,7 +101,7 @@ fn the_controller_loses_no_critical_deadline_that_its_guard_keeps() {
         let replay = replay(seed, "adaptive::");
         let plan = plan(&set, calm, guard);
         let plain = Adaptive {
-            window: Span::from_ns(dice.roll(20, 200)),
+            window: units(dice.roll(20, 200)),
             dwell: dice.roll(1, 3) as u32,
             margin: Span::ZERO,
             ..Adaptive::between(0, 1)
@@ -105,14 +115,14 @@ fn the_controller_loses_no_critical_deadline_that_its_guard_keeps() {
         // The one that comes back whenever there is time to spare keeps them, too.
         for law in [law.clone(), law.clone().reclaiming(law.window)] {
             let mut told = Told { system: &plan.system, missed: Vec::new(), switches: 0 };
-            plan.rehearse_adaptive(&law, Span::from_ns(3000), seed, &mut told).unwrap();
+            plan.rehearse_adaptive(&law, units(3000), seed, &mut told).unwrap();
             assert_eq!(told.missed, [], "{replay}\n{calm:?} {guard:?} {law:?}\n{plan}");
             switches = told.switches;
         }
         let mut calm_alone = Told { system: &plan.system, missed: Vec::new(), switches: 0 };
         let mut system = plan.system.clone();
         system.modes.clear();
-        let options = takt_sim::SimOptions { duration: Span::from_ns(3000), seed, node: None };
+        let options = takt_sim::SimOptions { duration: units(3000), seed, node: None };
         takt_sim::simulate(&system, &options, &mut calm_alone).unwrap();
         saved += u64::from(!calm_alone.missed.is_empty());
         returned += u64::from(switches > 2);

@@ -23,6 +23,7 @@ use takt_model::system::Mode;
 use takt_model::{Arrival, Criticality, NodeId, NodeSpec, Placement, Span, StrategyRef, System, Task, TaskId, Time};
 
 use super::anomaly::{Anomalies, Anomaly};
+use super::graph::{predecessors, sorted};
 use super::plan::{Limits, Plan, Row};
 
 /// Which plans, and when to change. See the module's source for the law and its argument: docs/dispatcher.md says it for users.
@@ -52,7 +53,7 @@ pub struct Adaptive {
     pub calm: usize,
     /// The plan that keeps critical deadlines.
     pub guard: usize,
-    /// Over which the load is measured; above zero. Default 1 s.
+    /// Over which the load is measured; [`Adaptive::WINDOW_MIN`] at least. Default 1 s.
     pub window: Span,
     /// Up to this share of a window, in millionths, a CPU may have had work for the window to count for a return. Default 970,000.
     pub load_ppm: u32,
@@ -68,6 +69,9 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
+    /// No window is shorter: at the end of each the first CPU's timer thread, more important than all levels, wakes up.
+    pub const WINDOW_MIN: Span = Span::from_ms(1);
+
     /// Between these two plans, with the defaults.
     #[must_use]
     pub fn between(calm: usize, guard: usize) -> Adaptive {
@@ -118,8 +122,15 @@ impl Adaptive {
                 self.calm, self.guard
             ));
         }
-        if self.window.is_zero() || self.dwell == 0 || self.dwell_max < self.dwell {
-            return Some("window and dwell are to be above zero, and dwell_max no less than dwell".to_owned());
+        if self.window < Adaptive::WINDOW_MIN {
+            return Some(format!(
+                "window {} is below the least, {}: a timer thread, above all levels, wakes up at the end of each; choose a longer one",
+                self.window,
+                Adaptive::WINDOW_MIN
+            ));
+        }
+        if self.dwell == 0 || self.dwell_max < self.dwell {
+            return Some("dwell is to be above zero, and dwell_max no less than dwell".to_owned());
         }
         if plan.varies() {
             return Some(
@@ -138,6 +149,7 @@ impl Adaptive {
         if !(0..cpus).any(|cpu| self.placed(plan, cpu).iter().any(Placed::is_critical)) {
             return Some("no operation is critical, so that there is nothing to guard".to_owned());
         }
+        let throughout = plan.critical_from_their_sources();
         (0..cpus).find_map(|cpu| {
             let here = self.placed(plan, cpu);
             let (critical, others): (Vec<_>, Vec<_>) = here.iter().partition(|placed| placed.is_critical());
@@ -148,13 +160,14 @@ impl Adaptive {
                     self.guard, other.task.name, last.task.name
                 ));
             }
-            critical.iter().find_map(|placed| self.unkept(plan, placed, &here))
+            critical.iter().find_map(|placed| self.unkept(plan, placed, &here, &throughout))
         })
     }
 
-    fn unkept(&self, plan: &Plan, placed: &Placed<'_>, all: &[Placed<'_>]) -> Option<String> {
-        let Placed { task, .. } = placed;
-        if !plan.is_critical_from_its_sources(task) {
+    /// `throughout` says of each task whether all that it follows is critical, too.
+    fn unkept(&self, plan: &Plan, placed: &Placed<'_>, all: &[Placed<'_>], throughout: &[bool]) -> Option<String> {
+        let Placed { id, task, .. } = placed;
+        if throughout.get(id.index()) != Some(&true) {
             return Some(format!("critical operation \"{}\" follows noncritical ones, which nobody guards", task.name));
         }
         let needs = self.needs(placed, all);
@@ -204,7 +217,7 @@ impl Adaptive {
             .filter(|((row, _), _)| row.cpu == cpu)
             .filter_map(|((row, calm), guard)| {
                 let task = plan.system.tasks.get(row.task.index())?;
-                Some(Placed { task, calm: calm.level, guard: guard.level })
+                Some(Placed { id: row.task, task, calm: calm.level, guard: guard.level })
             })
             .collect()
     }
@@ -272,9 +285,10 @@ impl Plan {
             flows: Vec::new(),
             ..self.system.clone()
         };
+        let befores = self.befores();
         for row in self.rows.iter().filter(critical) {
             let task = self.system.tasks.get(row.task.index())?;
-            let before = self.before(row.task);
+            let before = befores.get(row.task.index()).copied()?;
             // The period stays: levels go by it. What follows others is released in bunches, as with jitter; its bound then
             // counts from before its release, which is more than is needed.
             let put_off = if row.name == operation { Span::ZERO } else { task.deadline.saturating_sub(task.wcet) };
@@ -292,20 +306,35 @@ impl Plan {
         system.tasks.iter().any(|task| task.name == operation).then_some(system)
     }
 
-    /// Whether a task and all that it follows is critical.
-    fn is_critical_from_its_sources(&self, task: &Task) -> bool {
-        let mut before = task.after.iter().filter_map(|before| self.system.tasks.get(before.index()));
-        task.criticality == Criticality::High && before.all(|task| self.is_critical_from_its_sources(task))
+    /// Of each task whether it and all that it follows is critical.
+    fn critical_from_their_sources(&self) -> Vec<bool> {
+        let before = predecessors(&self.system);
+        let mut throughout = vec![false; before.len()];
+        for at in sorted(&before).order {
+            let (Some(task), Some(sources)) = (self.system.tasks.get(at), before.get(at)) else { continue };
+            let all = sources.iter().all(|source| throughout.get(*source) == Some(&true));
+            if let Some(slot) = throughout.get_mut(at) {
+                *slot = all && task.criticality == Criticality::High;
+            }
+        }
+        throughout
     }
 
-    /// The longest sum of deadlines on a way to a task.
-    fn before(&self, task: TaskId) -> Span {
-        let Some(task) = self.system.tasks.get(task.index()) else { return Span::ZERO };
-        let way = |before: &TaskId| {
-            let deadline = self.system.tasks.get(before.index()).map_or(Span::ZERO, |task| task.deadline);
-            deadline.saturating_add(self.before(*before))
-        };
-        task.after.iter().map(way).max().unwrap_or(Span::ZERO)
+    /// Of each task the longest sum of deadlines on a way to it.
+    fn befores(&self) -> Vec<Span> {
+        let before = predecessors(&self.system);
+        let mut sums = vec![Span::ZERO; before.len()];
+        for at in sorted(&before).order {
+            let way = |source: &usize| {
+                let deadline = self.system.tasks.get(*source)?.deadline;
+                Some(deadline.saturating_add(sums.get(*source).copied()?))
+            };
+            let longest = before.get(at).and_then(|sources| sources.iter().filter_map(way).max());
+            if let (Some(slot), Some(longest)) = (sums.get_mut(at), longest) {
+                *slot = longest;
+            }
+        }
+        sums
     }
 }
 
@@ -322,6 +351,7 @@ pub fn notes_of_guard(law: &Adaptive, plan: &Plan, guard: &str) -> Vec<String> {
 
 /// An operation and its levels under both plans.
 struct Placed<'a> {
+    id: TaskId,
     task: &'a Task,
     calm: u32,
     guard: u32,
@@ -425,11 +455,37 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use takt_model::Builtin;
 
     use super::*;
+    use crate::dispatch::{Operation, Operations};
 
     fn controller(dwell: u32, dwell_max: u32) -> Controller {
         Controller::new(Adaptive { dwell, dwell_max, ..Adaptive::between(0, 1) }, 1)
+    }
+
+    #[test]
+    fn what_no_plan_could_have_is_refused() {
+        let ms = Span::from_ms;
+        let quick = Operation::periodic("quick", ms(10)).wcet(ms(1)).noncritical();
+        let set = Operations::new("set").with(Operation::periodic("critical", ms(80)).wcet(ms(4))).with(quick);
+        let system = set.to_system(&Builtin::Rm.strategy()).unwrap();
+        let guard = StrategyRef::Builtin(Builtin::RmsMlf);
+        let (plan, _) = Plan::compute_adaptive(&system, NodeId(0), guard, &Limits::default()).unwrap();
+        let wrong = |law: Adaptive| law.wrong(&plan);
+        let law = || Adaptive::between(0, 1);
+        let short = |window: &str| {
+            Some(format!(
+                "window {window} is below the least, 1ms: a timer thread, above all levels, wakes up at the end of each; choose a longer one"
+            ))
+        };
+        assert_eq!(wrong(law().reclaiming(Span::ZERO)), short("0ns"));
+        assert_eq!(wrong(law().reclaiming(Span::from_ns(1))), short("1ns"));
+        assert_eq!(wrong(Adaptive { window: Span::from_ns(999_999), ..law() }), short("999.999us"));
+        assert_eq!(wrong(law().reclaiming(Adaptive::WINDOW_MIN)), None);
+        let dwell = Some("dwell is to be above zero, and dwell_max no less than dwell".to_owned());
+        assert_eq!(wrong(Adaptive { dwell: 0, ..law() }), dwell);
+        assert_eq!(wrong(Adaptive { dwell: 3, dwell_max: 2, ..law() }), dwell);
     }
 
     /// Windows of so much load each, in seconds from `since` on; the answers.

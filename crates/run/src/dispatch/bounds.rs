@@ -10,7 +10,7 @@ use takt_model::system::gcd;
 use takt_model::{Arrival, Criticality, Span, System, Task, TaskId};
 
 use super::anomaly::Anomaly;
-use super::graph::sorted;
+use super::graph::{predecessors, sorted, sources};
 use super::plan::{Limits, Scheme};
 
 /// A task and the CPU that it runs on.
@@ -178,8 +178,7 @@ pub(super) fn blocking(system: &System, placed: &[Placed], scheme: &Scheme) -> V
 /// than its period says: the jitter of a source; of a follower the longest J + D of what it comes after, for it is released when that is complete.
 /// A job that is released finds no more than this, itself included: each of the others was released less than D before.
 pub(super) fn backlogs(system: &System, period: impl Fn(TaskId) -> Option<Span>) -> Vec<u32> {
-    let before: Vec<Vec<usize>> =
-        system.tasks.iter().map(|task| task.after.iter().map(|id| id.index()).collect()).collect();
+    let before = predecessors(system);
     // By when after its source's nominal arrival a job is complete.
     let mut complete = vec![Span::ZERO; before.len()];
     let mut backlogs = vec![1; before.len()];
@@ -228,7 +227,7 @@ impl Before {
 struct Meetings<'a> {
     system: &'a System,
     /// Of each task of the System, the tasks without predecessors that its chain begins with.
-    roots: Vec<Rc<BTreeSet<TaskId>>>,
+    roots: Vec<Rc<BTreeSet<usize>>>,
     /// How many tasks the node has.
     count: u64,
     /// Of each task that is released while a job of its level and CPU runs, for all before it is on other CPUs or more important: how
@@ -238,24 +237,16 @@ struct Meetings<'a> {
 
 impl<'a> Meetings<'a> {
     fn of(system: &'a System, placed: &[Placed], levels: &BTreeMap<TaskId, u32>) -> Self {
-        let before: Vec<Vec<usize>> =
-            system.tasks.iter().map(|task| task.after.iter().map(|id| id.index()).collect()).collect();
+        let before = predecessors(system);
+        let order = sorted(&before).order;
+        let roots = sources(&before, &order);
         let places: BTreeMap<TaskId, (u32, u32)> =
             placed.iter().filter_map(|(id, _, cpu)| Some((*id, (*cpu, *levels.get(id)?)))).collect();
-        let mut roots: Vec<Rc<BTreeSet<TaskId>>> = vec![Rc::default(); before.len()];
         let mut earlier: Vec<Before> = vec![Before::default(); before.len()];
         let mut interrupting = vec![None; before.len()];
-        for at in sorted(&before).order {
+        for at in order {
             let id = TaskId(u32::try_from(at).unwrap_or(u32::MAX));
             let Some(sources) = before.get(at) else { continue };
-            let from = match sources.as_slice() {
-                [] => Rc::new(BTreeSet::from([id])),
-                // Long chains share one set.
-                [source] => roots.get(*source).cloned().unwrap_or_default(),
-                several => Rc::new(
-                    several.iter().filter_map(|one| roots.get(*one)).flat_map(|one| one.iter().copied()).collect(),
-                ),
-            };
             let mut all = Before::default();
             for source in sources {
                 let place = places.get(&TaskId(u32::try_from(*source).unwrap_or(u32::MAX)));
@@ -265,8 +256,8 @@ impl<'a> Meetings<'a> {
             if let (Some(slot), Some(place)) = (interrupting.get_mut(at), places.get(&id)) {
                 *slot = (!waits(place)).then_some(all.count);
             }
-            if let (Some(slot), Some(kept)) = (roots.get_mut(at), earlier.get_mut(at)) {
-                (*slot, *kept) = (from, all);
+            if let Some(kept) = earlier.get_mut(at) {
+                *kept = all;
             }
         }
         Meetings { system, roots, count: placed.len() as u64, interrupting }
@@ -306,9 +297,9 @@ impl<'a> Meetings<'a> {
             // From one source: the distance is that of a period, or a matter of the jobs between.
             return None;
         }
-        let tasks = || roots.iter().chain(by_roots.iter()).filter_map(|root| self.system.tasks.get(root.index()));
-        let pushed = |roots: &BTreeSet<TaskId>| {
-            let mut tasks = roots.iter().filter_map(|root| self.system.tasks.get(root.index()));
+        let tasks = || roots.iter().chain(by_roots.iter()).filter_map(|root| self.system.tasks.get(*root));
+        let pushed = |roots: &BTreeSet<usize>| {
+            let mut tasks = roots.iter().filter_map(|root| self.system.tasks.get(*root));
             tasks.any(|task| task.arrival == Arrival::Sporadic)
         };
         if pushed(roots) {
@@ -322,8 +313,8 @@ impl<'a> Meetings<'a> {
             return None;
         }
         // A job that waits for several comes with the last of them.
-        let offset = |roots: &BTreeSet<TaskId>| {
-            roots.iter().filter_map(|root| self.system.tasks.get(root.index())).map(|task| task.offset.as_ns()).max()
+        let offset = |roots: &BTreeSet<usize>| {
+            roots.iter().filter_map(|root| self.system.tasks.get(*root)).map(|task| task.offset.as_ns()).max()
         };
         let period = |of: TaskId| self.system.tasks.get(of.index()).map(|task| task.period.as_ns());
         let g = gcd(period(one)?, period(by)?).max(1);

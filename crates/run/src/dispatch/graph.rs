@@ -1,4 +1,10 @@
-//! Who comes after whom: an order in which predecessors stand first, and the circles that have none.
+//! Who comes after whom: an order in which predecessors stand first, and the circles that have none. Who asks of all that comes before goes along that order
+//! once: ways may be exponentially many.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use takt_model::System;
 
 /// A graph of predecessors, sorted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -7,6 +13,30 @@ pub(super) struct Sorted {
     pub(super) order: Vec<usize>,
     /// Circles, none of which share a node: each node before the one that waits for it, the least number first.
     pub(super) cycles: Vec<Vec<usize>>,
+}
+
+/// Of each task of a System, what it comes after.
+pub(super) fn predecessors(system: &System) -> Vec<Vec<usize>> {
+    system.tasks.iter().map(|task| task.after.iter().map(|id| id.index()).collect()).collect()
+}
+
+/// Of each node the nodes without predecessors that the ways to it begin with; of one that stands in a circle, or after one, none.
+pub(super) fn sources(before: &[Vec<usize>], order: &[usize]) -> Vec<Rc<BTreeSet<usize>>> {
+    let mut sources: Vec<Rc<BTreeSet<usize>>> = vec![Rc::default(); before.len()];
+    for at in order {
+        let from = match before.get(*at).map(Vec::as_slice) {
+            None | Some([]) => Rc::new(BTreeSet::from([*at])),
+            // Long chains share one set.
+            Some([one]) => sources.get(*one).cloned().unwrap_or_default(),
+            Some(several) => {
+                Rc::new(several.iter().filter_map(|one| sources.get(*one)).flat_map(|of| of.iter().copied()).collect())
+            }
+        };
+        if let Some(slot) = sources.get_mut(*at) {
+            *slot = from;
+        }
+    }
+    sources
 }
 
 /// Sorts nodes by their predecessors; linear. Numbers that are no node are ignored.
@@ -84,6 +114,16 @@ mod tests {
         // 0 after 2, 1 after 0, 2 after 1; 3 hangs on it, 4 stands alone, 5 waits for itself.
         let circles = sorted(&[vec![2], vec![0], vec![1], vec![0], vec![], vec![4, 5]]);
         assert_eq!(circles, Sorted { order: vec![4], cycles: vec![vec![0, 1, 2], vec![5]] });
+    }
+
+    #[test]
+    fn the_ways_to_each_begin_with_its_sources() {
+        // 0 and 1 begin, 2 joins them, 3 and 4 come after it, 5 after both and after 6, which begins; 7 waits for itself, 8 for it.
+        let before = [vec![], vec![], vec![0, 1], vec![2], vec![2], vec![3, 4, 6], vec![], vec![7], vec![7]];
+        let of = sources(&before, &sorted(&before).order);
+        let of: Vec<Vec<usize>> = of.iter().map(|of| of.iter().copied().collect()).collect();
+        let two = vec![0, 1];
+        assert_eq!(of, [vec![0], vec![1], two.clone(), two.clone(), two, vec![0, 1, 6], vec![6], vec![], vec![]]);
     }
 
     /// Against the closure of the relation, on all graphs of four nodes.

@@ -9,7 +9,8 @@ use takt_model::{
 };
 
 use super::anomaly::Anomaly;
-use super::operation::{Arrives, Operation, Operations, name_fault};
+use super::graph::{predecessors, sorted, sources};
+use super::operation::{Arrives, Operations, name_fault};
 use super::plan::{Plan, enter, run_to_completion};
 
 /// Another way to run a set of operations: with other rates, without some of them, under another strategy. Deadlines stay what they are: state those that
@@ -161,7 +162,7 @@ impl Operations {
             anomalies.extend(wrong.into_iter().map(|one| in_mode(&mode.name, one)));
             rates.plans.push(of(&altered.tasks, &mode.absent));
         }
-        self.parted_joins(&rates, anomalies);
+        self.parted_joins(system, &rates, anomalies);
         rates
     }
 
@@ -202,10 +203,10 @@ impl Operations {
     }
 
     /// What waits for several sources, of which a switch can come between arrivals of one instance: those that arrive at different times.
-    fn parted_joins(&self, rates: &Rates, anomalies: &mut Vec<Anomaly>) {
-        for operation in self.operations.iter().filter(|operation| operation.after.len() > 1) {
-            let mut sources = Vec::new();
-            self.sources(operation, &mut sources);
+    fn parted_joins(&self, system: &System, rates: &Rates, anomalies: &mut Vec<Anomaly>) {
+        let before = predecessors(system);
+        let sources = sources(&before, &sorted(&before).order);
+        for (operation, sources) in self.operations.iter().zip(&sources).filter(|(one, _)| one.after.len() > 1) {
             let offset = |at: &usize| match self.operations.get(*at)?.arrival {
                 Arrives::Periodic { offset, .. } => Some(offset),
                 _ => None,
@@ -217,18 +218,6 @@ impl Operations {
             if let Some(other) = sources.iter().find(parted) {
                 let operation = operation.name.clone();
                 anomalies.push(Anomaly::PartedJoin { operation, first: name(first), other: name(other) });
-            }
-        }
-    }
-
-    /// The first operations of all chains that end in one.
-    fn sources(&self, operation: &Operation, sources: &mut Vec<usize>) {
-        for before in &operation.after {
-            let Some(at) = self.operations.iter().position(|other| other.name == *before) else { continue };
-            match self.operations.get(at) {
-                Some(before) if !before.after.is_empty() => self.sources(before, sources),
-                _ if !sources.contains(&at) => sources.push(at),
-                _ => {}
             }
         }
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::dispatch::{Arrives, Operation, Operations};
+use crate::dispatch::{Adaptive, Arrives, OperatingMode, Operation, Operations};
 use proptest::prelude::{ProptestConfig, TestCaseError, any, prop, prop_assert, prop_assert_eq, proptest};
 use proptest::strategy::Strategy as _;
 use takt_model::file::{parse, write};
@@ -395,6 +395,40 @@ fn ten_thousand_operations_are_planned() {
     assert_eq!(plan.rows[9_999].subpriority, 9_999);
     let distinct = set((0..10_000).map(|i| periodic(&format!("t{i}"), 100_000 + i, 1)));
     assert_eq!(planned(&distinct, Builtin::Edf).levels.len(), 1);
+}
+
+/// After "t0" layers of two that come after one, and before the next one: with each the ways are twice as many.
+fn diamonds(first: Operation, layers: u32) -> Operations {
+    let mut operations = set([first]);
+    for i in 0..layers {
+        let after = |name: String, before: &[String]| Operation::after(&name, before).wcet(Span::from_ns(1));
+        let sides = [format!("l{i}"), format!("r{i}")];
+        for side in sides.clone() {
+            operations.add(after(side, &[format!("t{i}")]));
+        }
+        operations.add(after(format!("t{}", i + 1), &sides));
+    }
+    operations
+}
+
+#[test]
+fn ways_that_double_sixty_times_are_not_gone_one_by_one() {
+    let first = periodic("t0", 1000, 1);
+    let modes =
+        diamonds(first.clone(), 60).mode(OperatingMode::new("fast", Builtin::Edf.strategy()).every("t0", ms(500)));
+    assert_eq!(planned(&modes, Builtin::Edf).rows.len(), 181);
+    let adaptive = |first: Operation| {
+        let system = diamonds(first, 60).to_system(&Builtin::Rm.strategy()).unwrap();
+        let guard = StrategyRef::Builtin(Builtin::RmsMlf);
+        Plan::compute_adaptive(&system, NodeId(0), guard, &Limits::default()).unwrap().0
+    };
+    let (law, plan) = (Adaptive::between(0, 1), adaptive(first.clone()));
+    assert_eq!(law.wrong(&plan), None);
+    // What is before the last one: 120 others, each within its deadline.
+    let guarded = plan.guarded(1, "t60").unwrap();
+    assert_eq!(guarded.tasks[180].jitter, ms(120 * 1000));
+    let wrong = law.wrong(&adaptive(first.noncritical())).unwrap();
+    assert!(wrong.contains("\"l0\" follows noncritical ones"), "{wrong}");
 }
 
 #[test]

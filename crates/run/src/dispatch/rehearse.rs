@@ -304,3 +304,46 @@ impl<'a> Cpu<'a> {
         runs.into_iter().chain(releases).chain(deadline).chain(danger).min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use takt_log::Event;
+    use takt_model::{Builtin, NodeId, StrategyRef};
+
+    use super::super::{Limits, Operation, Operations};
+    use super::*;
+
+    /// When a controller changed plans within 400 ms, in ms, and to which, where one of two CPUs has all the work: a critical operation gets 5 of 20 ms in calm, and is done in 90 ms.
+    fn changes(cpu: u32, law: Adaptive) -> Vec<(u64, u32)> {
+        let ms = Span::from_ms;
+        let set = Operations::new("two")
+            .cpus(2)
+            .with(Operation::periodic("critical", ms(200)).wcet(ms(90)).on_cpu(cpu))
+            .with(Operation::periodic("quick", ms(20)).wcet(ms(15)).noncritical().on_cpu(cpu))
+            .with(Operation::periodic("elsewhere", ms(200)).wcet(ms(1)).on_cpu(1 - cpu));
+        let system = set.to_system(&Builtin::Rm.strategy()).unwrap();
+        let guard = StrategyRef::Builtin(Builtin::RmsMlf);
+        let (plan, _) = Plan::compute_adaptive(&system, NodeId(0), guard, &Limits::default()).unwrap();
+        let mut told: Vec<(u32, Time, Event)> = Vec::new();
+        plan.rehearse_adaptive(&law.response("critical", ms(90)), ms(400), 0, &mut told).unwrap();
+        let change = |(_, at, event): &(u32, Time, Event)| match event {
+            Event::ModeChange { mode } => Some((at.as_ns() / 1_000_000, *mode)),
+            _ => None,
+        };
+        told.iter().filter_map(change).collect()
+    }
+
+    fn law() -> Adaptive {
+        Adaptive { margin: Span::ZERO, ..Adaptive::between(0, 1).reclaiming(Span::from_ms(20)) }
+    }
+
+    #[test]
+    fn a_controller_looks_at_all_cpus() {
+        for cpu in [0, 1] {
+            // In danger from 110 ms on, and done at 175: at the ends of windows in between calm does not come back.
+            assert_eq!(changes(cpu, law()), [(110, 1), (180, 0), (310, 1), (380, 0)], "CPU {cpu}");
+            // Its CPU has work for more than half of each window, but for that from 300 ms on: a quick job waited until 290 ms, is done at 305, and the next one found no room.
+            assert_eq!(changes(cpu, Adaptive { load_ppm: 500_000, ..law() }), [(110, 1), (320, 0)], "CPU {cpu}");
+        }
+    }
+}
