@@ -23,7 +23,7 @@ use takt_model::system::Mode;
 use takt_model::{Arrival, Criticality, NodeId, NodeSpec, Placement, Span, StrategyRef, System, Task, TaskId, Time};
 
 use super::anomaly::{Anomalies, Anomaly};
-use super::graph::{predecessors, sorted};
+use super::graph::{along, predecessors, sorted};
 use super::plan::{Limits, Plan, Row};
 
 /// Which plans, and when to change. See the module's source for the law and its argument: docs/dispatcher.md says it for users.
@@ -285,10 +285,11 @@ impl Plan {
             flows: Vec::new(),
             ..self.system.clone()
         };
-        let befores = self.befores();
+        let through = self.deadlines_through();
         for row in self.rows.iter().filter(critical) {
             let task = self.system.tasks.get(row.task.index())?;
-            let before = befores.get(row.task.index()).copied()?;
+            let before = task.after.iter().filter_map(|before| through.get(before.index())).max();
+            let before = before.copied().unwrap_or(Span::ZERO);
             // The period stays: levels go by it. What follows others is released in bunches, as with jitter; its bound then
             // counts from before its release, which is more than is needed.
             let put_off = if row.name == operation { Span::ZERO } else { task.deadline.saturating_sub(task.wcet) };
@@ -308,33 +309,20 @@ impl Plan {
 
     /// Of each task whether it and all that it follows is critical.
     fn critical_from_their_sources(&self) -> Vec<bool> {
-        let before = predecessors(&self.system);
-        let mut throughout = vec![false; before.len()];
-        for at in sorted(&before).order {
-            let (Some(task), Some(sources)) = (self.system.tasks.get(at), before.get(at)) else { continue };
-            let all = sources.iter().all(|source| throughout.get(*source) == Some(&true));
-            if let Some(slot) = throughout.get_mut(at) {
-                *slot = all && task.criticality == Criticality::High;
-            }
-        }
-        throughout
+        let is_critical = |at: usize| self.system.tasks.get(at).map(|task| task.criticality) == Some(Criticality::High);
+        self.along_chains(false, |at, theirs| is_critical(at) && theirs.iter().all(|all| **all))
     }
 
-    /// Of each task the longest sum of deadlines on a way to it.
-    fn befores(&self) -> Vec<Span> {
+    /// Of each task the longest sum of deadlines on a way to it and through it.
+    fn deadlines_through(&self) -> Vec<Span> {
+        let deadline = |at: usize| self.system.tasks.get(at).map_or(Span::ZERO, |task| task.deadline);
+        let longest = |theirs: &[&Span]| theirs.iter().copied().max().copied().unwrap_or(Span::ZERO);
+        self.along_chains(Span::ZERO, |at, theirs| deadline(at).saturating_add(longest(theirs)))
+    }
+
+    fn along_chains<V: Clone>(&self, other: V, make: impl Fn(usize, &[&V]) -> V) -> Vec<V> {
         let before = predecessors(&self.system);
-        let mut sums = vec![Span::ZERO; before.len()];
-        for at in sorted(&before).order {
-            let way = |source: &usize| {
-                let deadline = self.system.tasks.get(*source)?.deadline;
-                Some(deadline.saturating_add(sums.get(*source).copied()?))
-            };
-            let longest = before.get(at).and_then(|sources| sources.iter().filter_map(way).max());
-            if let (Some(slot), Some(longest)) = (sums.get_mut(at), longest) {
-                *slot = longest;
-            }
-        }
-        sums
+        along(&before, &sorted(&before).order, &other, make)
     }
 }
 

@@ -3,15 +3,9 @@
 use takt_model::{Builtin, Discipline, Filter, Late, Level, Strategy};
 
 use super::super::build::{core, places};
+use super::super::queues::Silent;
 use super::super::{Limits, OperatingMode, Operation as Described, Operations};
 use super::*;
-
-/// Keeps no log.
-struct Silent;
-
-impl Tell for Silent {
-    fn tell(&mut self, _: Told) {}
-}
 
 /// However many wait, a switch looks at one job of each operation; who takes the next job looks at the others first.
 #[test]

@@ -20,23 +20,33 @@ pub(super) fn predecessors(system: &System) -> Vec<Vec<usize>> {
     system.tasks.iter().map(|task| task.after.iter().map(|id| id.index()).collect()).collect()
 }
 
-/// Of each node the nodes without predecessors that the ways to it begin with; of one that stands in a circle, or after one, none.
-pub(super) fn sources(before: &[Vec<usize>], order: &[usize]) -> Vec<Rc<BTreeSet<usize>>> {
-    let mut sources: Vec<Rc<BTreeSet<usize>>> = vec![Rc::default(); before.len()];
+/// Of each node a value made of those of its predecessors, along an order in which these stand first; of one that the order does not have, `other`.
+pub(super) fn along<V: Clone>(
+    before: &[Vec<usize>],
+    order: &[usize],
+    other: &V,
+    make: impl Fn(usize, &[&V]) -> V,
+) -> Vec<V> {
+    let mut values = vec![other.clone(); before.len()];
     for at in order {
-        let from = match before.get(*at).map(Vec::as_slice) {
-            None | Some([]) => Rc::new(BTreeSet::from([*at])),
-            // Long chains share one set.
-            Some([one]) => sources.get(*one).cloned().unwrap_or_default(),
-            Some(several) => {
-                Rc::new(several.iter().filter_map(|one| sources.get(*one)).flat_map(|of| of.iter().copied()).collect())
-            }
-        };
-        if let Some(slot) = sources.get_mut(*at) {
-            *slot = from;
+        let sources = before.get(*at).map(Vec::as_slice).unwrap_or_default();
+        let theirs: Vec<&V> = sources.iter().filter_map(|source| values.get(*source)).collect();
+        let made = make(*at, &theirs);
+        if let Some(slot) = values.get_mut(*at) {
+            *slot = made;
         }
     }
-    sources
+    values
+}
+
+/// Of each node the nodes without predecessors that the ways to it begin with; of one that stands in a circle, or after one, none.
+pub(super) fn sources(before: &[Vec<usize>], order: &[usize]) -> Vec<Rc<BTreeSet<usize>>> {
+    along(before, order, &Rc::default(), |at, theirs| match theirs {
+        [] => Rc::new(BTreeSet::from([at])),
+        // Long chains share one set.
+        [one] => Rc::clone(one),
+        several => Rc::new(several.iter().flat_map(|of| of.iter().copied()).collect()),
+    })
 }
 
 /// Sorts nodes by their predecessors; linear. Numbers that are no node are ignored.

@@ -11,7 +11,7 @@ use super::fact::{Tell, Told};
 use super::plan::Plan;
 
 /// Keeps no log.
-struct Silent;
+pub(super) struct Silent;
 
 impl Tell for Silent {
     #[inline]

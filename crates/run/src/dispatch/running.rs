@@ -192,7 +192,7 @@ impl Dispatcher {
         let warnings = if options.best_effort { Vec::new() } else { bound::beyond(&plan, bound::bound()) };
         let threads = Vec::new();
         let mut dispatching = Dispatching { shared, threads, account, places, cpus, plan, warnings, locked: None };
-        dispatching.hire(workers, options.best_effort)?;
+        dispatching.hire(workers)?;
         dispatching.locked = dispatching.lock_memory()?;
         dispatching.go(kernel)?;
         Ok(dispatching)
@@ -325,8 +325,9 @@ impl Dispatching {
     /// Lets the threads run from their time zero on, and returns then.
     fn go(&mut self, kernel: Option<Kernel>) -> Result<(), TraceError> {
         let threads = self.watched();
+        let best_effort = self.is_best_effort();
         if let Some((account, kernel)) = self.account.as_mut().zip(kernel) {
-            account.watch(kernel, &self.plan, threads, &self.cpus, self.shared.priorities.is_empty())?;
+            account.watch(kernel, &self.plan, threads, &self.cpus, best_effort)?;
         }
         let epoch = Epoch::in_future(LEAD);
         if let Some(account) = &mut self.account {
@@ -349,9 +350,10 @@ impl Dispatching {
         self.shared.stations.iter().zip(0..).flat_map(of).collect()
     }
 
-    fn hire(&mut self, workers: usize, best_effort: bool) -> Result<(), StartError> {
+    fn hire(&mut self, workers: usize) -> Result<(), StartError> {
         let (send, ready) = mpsc::channel::<(usize, Result<(), SchedError>)>();
         let priorities = priorities(&self.plan);
+        let best_effort = self.is_best_effort();
         let class = |priority: u8| if best_effort { Class::Other } else { Class::Fifo { priority } };
         for (cpu, kernel_cpu) in self.cpus.clone().into_iter().enumerate() {
             let (cpu, name) = (cpu as u32, kernel_cpu.to_string());
@@ -430,11 +432,16 @@ impl Dispatching {
         self.shared.number
     }
 
+    /// Whether its threads are ordinary ones, and nothing is guaranteed.
+    fn is_best_effort(&self) -> bool {
+        self.shared.priorities.is_empty()
+    }
+
     /// Locks what memory there is now. Nothing where it is refused and nothing is guaranteed.
     pub(crate) fn lock_memory(&self) -> Result<Option<Locked>, StartError> {
         match memory::lock() {
             Ok(locked) => Ok(Some(locked)),
-            Err(_) if self.shared.priorities.is_empty() => Ok(None),
+            Err(_) if self.is_best_effort() => Ok(None),
             Err(error) => Err(StartError::Privilege { missing: error.to_string() }),
         }
     }
@@ -442,13 +449,13 @@ impl Dispatching {
     /// The class of its timer threads.
     pub(crate) fn timer_class(&self) -> Class {
         let priority = self.plan.timer_priority;
-        if self.shared.priorities.is_empty() { Class::Other } else { Class::Fifo { priority } }
+        if self.is_best_effort() { Class::Other } else { Class::Fifo { priority } }
     }
 
     /// The class of the threads of a level of its plan.
     pub(crate) fn level_class(&self, level: usize) -> Class {
         match self.plan.levels.get(level) {
-            Some(level) if !self.shared.priorities.is_empty() => Class::Fifo { priority: level.priority },
+            Some(level) if !self.is_best_effort() => Class::Fifo { priority: level.priority },
             _ => Class::Other,
         }
     }
