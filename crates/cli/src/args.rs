@@ -95,7 +95,7 @@ Examples:
   takt check robot.toml --linux=cpus=4      ... or a stock kernel on 4 CPUs?
   takt check --list                         the tests, and what each decides")]
 pub(crate) struct Check {
-    /// The system file; - is standard input.
+    /// The system file, or a log that carries its system; - is standard input.
     #[arg(value_hint = ValueHint::FilePath, required_unless_present = "list")]
     pub(crate) file: Option<String>,
 
@@ -304,7 +304,7 @@ Examples:
   takt sim robot.toml --runs 100 --json      100 seeds, merged, with confidence intervals
   takt sim flight.toml --adaptive rms+mlf    strategy = \"rm\" while nothing critical is in danger")]
 pub(crate) struct Sim {
-    /// The system file; - is standard input.
+    /// The system file, or a log that carries its system; - is standard input.
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: String,
 
@@ -340,11 +340,12 @@ pub(crate) struct Sim {
 
 /// Run a system's tasks as threads of this kernel.
 ///
-/// fp, rm, dm and fifo run under SCHED_FIFO, edf under SCHED_DEADLINE. That takes CAP_SYS_NICE and CAP_IPC_LOCK (or
+/// fp, rm, dm and fifo run under SCHED_FIFO, edf under SCHED_DEADLINE, and under takt's own dispatcher (SCHED_FIFO, run to completion within a level) what the
+/// kernel does not have: mlf, muf, rms+mlf, own levels by laxity, cancel, late rules, modes. That takes CAP_SYS_NICE and CAP_IPC_LOCK (or
 /// root). --best-effort takes none, enforces nothing, and says so in the log. All that is changed is put back on every exit.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 ran; 1 a deadline was missed under --fail-on-miss, or no placement was found; 3 a privilege, a kernel feature or a part is missing.
+Exit status: 0 ran; 1 a deadline was missed or a job rejected under --fail-on-miss, or no placement was found; 3 a privilege, a kernel feature or a part is missing.
 
 Examples:
   sudo takt run robot.toml
@@ -353,7 +354,7 @@ Examples:
   sudo takt run plant.toml --node n1
   sudo takt run flight.toml --adaptive muf")]
 pub(crate) struct Run {
-    /// The system file; - is standard input.
+    /// The system file, or a log that carries its system; - is standard input.
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: String,
 
@@ -378,7 +379,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) margin: Option<Span>,
 
-    /// SCHED_FIFO priority of the most important level (default 48, below the interrupt threads of PREEMPT_RT).
+    /// The greatest SCHED_FIFO priority (default 48, below the interrupt threads of PREEMPT_RT): of the most important level, or of the dispatcher's timer
+    /// just above that. Where the levels need more, it rises, and a note says so.
     #[arg(long, value_name = "1..98", value_parser = clap::value_parser!(u8).range(1..=98))]
     pub(crate) priority: Option<u8>,
 
@@ -404,7 +406,7 @@ pub(crate) struct Run {
     #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
 
-    /// Exit with status 1 when a deadline was missed.
+    /// Exit with status 1 when a deadline was missed, or a job rejected.
     #[arg(long)]
     pub(crate) fail_on_miss: bool,
 }

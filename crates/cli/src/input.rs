@@ -75,15 +75,24 @@ fn utf8(path: &str, bytes: Vec<u8>, language: &str) -> Result<String, Failure> {
     })
 }
 
-/// Reads a System with its traces, whose paths are relative to the file.
+/// Reads a System with its traces, whose paths are relative to the file; or that of a log.
 pub(crate) fn system(path: &str) -> Result<System, Failure> {
-    parse_system(path, &text(path, "TOML")?)
+    system_and_text(path).map(|(system, _)| system)
 }
 
-/// Reads a System with its traces, and its text.
+/// Reads a System with its traces, and its text; or those of a log.
 pub(crate) fn system_and_text(path: &str) -> Result<(System, String), Failure> {
-    let text = text(path, "TOML")?;
-    Ok((parse_system(path, &text)?, text))
+    match either(path)? {
+        Content::System(system, text) => Ok((*system, text)),
+        Content::Log(log) if log.header().system.is_empty() => Err(Failure::input(format_args!(
+            "{} is a log that carries no system; \"takt infer\" makes one of what happened",
+            shown(path)
+        ))),
+        Content::Log(log) => {
+            let text = log.header().system.clone();
+            Ok((parse_system(path, &text)?, text))
+        }
+    }
 }
 
 /// Parses a System with its traces.

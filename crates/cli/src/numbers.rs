@@ -230,6 +230,15 @@ fn of_cpus(stats: &Stats) -> Table {
 
 /// How long, and whether deadlines were met.
 fn closing(stats: &Stats, silence: Silence) -> String {
+    let rejected = match stats.rejected() {
+        0 => String::new(),
+        1 => ", 1 job rejected".to_owned(),
+        jobs => format!(", {jobs} jobs rejected"),
+    };
+    met(stats, silence) + &rejected
+}
+
+fn met(stats: &Stats, silence: Silence) -> String {
     let over = format!("over {}", Span::from_ns(stats.duration_ns));
     let counts: Option<Vec<u64>> = stats.tasks.iter().map(|task| task.missed).collect();
     match counts.map(|counts| counts.iter().sum::<u64>()) {

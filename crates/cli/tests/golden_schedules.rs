@@ -217,6 +217,18 @@ late  0000...!!
 other  ...000
 ",
     );
+    // What has started on a level that is not preemptive keeps it.
+    let level = |late| Level { late, preemptive: false, ..level(Discipline::Deadline) };
+    expect(
+        &own(1, vec![level(Late::Demote)], tasks),
+        12,
+        "
+      ^   X
+late  0000!!
+       ^
+other  .....000
+",
+    );
 }
 
 #[test]

@@ -161,8 +161,8 @@ struct Live {
 /// From when on the two may go separate ways, as docs/dispatcher.md says.
 ///
 /// A switch of plans puts two jobs of one CPU on one level after both had started: there the simulator goes by their order, and the kernel by
-/// which thread it queued first. A job that has started keeps its level in the dispatcher, though its deadline passes and the simulator demotes it. All
-/// demoted jobs share one queue and one thread there, so that none of them preempts another, as in the simulator those of more important levels do.
+/// which thread it queued first. All demoted jobs share one queue and one thread in the dispatcher, so that none of them preempts another, as in the
+/// simulator those of more important levels do.
 fn parts(plan: &Plan, events: &[(u32, Time, Event)]) -> Option<Time> {
     let (mut live, mut holds): (BTreeMap<JobKey, Live>, usize) = (BTreeMap::new(), 0);
     for instant in events.chunk_by(|a, b| a.1 == b.1) {
@@ -193,11 +193,15 @@ fn parts(plan: &Plan, events: &[(u32, Time, Event)]) -> Option<Time> {
         if switched && places.windows(2).any(|pair| pair[0] == pair[1]) {
             return Some(at);
         }
-        for (job, _, (cpu, demoted)) in started.filter(|(job, deadline, _)| demotes(job, *deadline)) {
+        let is_demoted = |(job, deadline, (_, was)): &(&JobKey, Time, (u32, bool))| *was && demotes(job, *deadline);
+        for (job, _, (cpu, _)) in started.filter(is_demoted) {
             let before = |(other, one): (&JobKey, &Live)| {
-                row(other).cpu == cpu && row(other).level < row(job).level && demotes(other, one.deadline)
+                row(other).cpu == cpu
+                    && row(other).level < row(job).level
+                    && demotes(other, one.deadline)
+                    && one.started.is_none_or(|(_, was)| was)
             };
-            if !demoted || live.iter().any(before) {
+            if live.iter().any(before) {
                 return Some(at);
             }
         }

@@ -198,6 +198,6 @@ pub enum Late {
     Continue,
     /// It is dropped at its deadline.
     Drop,
-    /// It goes on below all levels, among other demoted jobs by its old level and order.
+    /// It goes on below all levels, among other demoted jobs by its old level and order. One that has started on a level that is not preemptive keeps that level to its end.
     Demote,
 }

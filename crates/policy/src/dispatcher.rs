@@ -187,6 +187,12 @@ impl Slot {
         now.checked_add(to.saturating_sub(had))
     }
 
+    /// Whether its deadline sends it below all levels: one of a level that is not preemptive keeps what it started on.
+    fn is_demoted_late(&self) -> bool {
+        let has_started = self.last_cpu.is_some();
+        self.rules.late == Late::Demote && (self.demoted || self.rules.preemptive || !has_started)
+    }
+
     /// WCET minus received CPU time, zero past it.
     fn remaining(&self, now: Time) -> Span {
         self.wcet.saturating_sub(self.had(now))
@@ -540,6 +546,7 @@ impl Dispatcher {
         match at.rules.late {
             Late::Continue => {}
             Late::Drop => self.drop_job(slot, decisions),
+            Late::Demote if !at.is_demoted_late() => {}
             Late::Demote => {
                 at.demoted = true;
                 let (state, cluster) = (at.state, at.cluster);
@@ -586,7 +593,7 @@ impl Dispatcher {
         for slot in 0..self.slot_count() as u32 {
             let at = &mut self.slots.slots[slot as usize];
             let late = at.state != State::Empty && at.job.deadline <= now;
-            at.demoted = late && at.rules.late == Late::Demote;
+            at.demoted = late && at.is_demoted_late();
             if late && at.rules.late == Late::Drop {
                 self.drop_job(slot, decisions);
             }

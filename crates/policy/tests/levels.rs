@@ -90,9 +90,7 @@ fn by_dispatcher(world: &World) -> Log {
     let mut dispatcher = Dispatcher::new(&world.system, NodeId(0)).unwrap();
     let mut log = Log::new();
     let mut backlog = Backlog::new(dispatcher.slot_count());
-    let (mut running, mut started) = (None::<u32>, vec![false; dispatcher.slot_count()]);
-    // A started job keeps its level to its end.
-    let demotes = |slot: u32, now: u64| world.plan(now).tasks[slot as usize].late == Late::Demote;
+    let mut running = None::<u32>;
     let mut decisions = Vec::new();
     for now in 0..END {
         let at = Time::from_ns(now);
@@ -111,16 +109,13 @@ fn by_dispatcher(world: &World) -> Log {
             }
             if first {
                 for slot in 0..backlog.free.len() as u32 {
-                    // The switch of an instant comes after its deadlines.
-                    let keeps = started[slot as usize] && now > 0 && demotes(slot, now - 1);
-                    if backlog.deadlines[slot as usize] == Some(now) && !keeps {
+                    if backlog.deadlines[slot as usize] == Some(now) {
                         dispatcher.on_event(at, &Event::Deadline { slot }, &mut decisions);
                     }
                 }
             }
             let ready = backlog.ready();
             for job in &ready {
-                started[job.slot as usize] = false;
                 dispatcher.on_event(at, &Event::Ready(*job), &mut decisions);
             }
             if first && world.switch == Some(now) {
@@ -142,7 +137,6 @@ fn by_dispatcher(world: &World) -> Log {
                     Decision::Preempt { .. } => running = None,
                     Decision::Run { slot, resumed, .. } => {
                         running = Some(slot);
-                        started[slot as usize] = true;
                         if !resumed {
                             log.push((now, "start", slot));
                         }
@@ -157,8 +151,7 @@ fn by_dispatcher(world: &World) -> Log {
     log
 }
 
-/// `None` where the two ways differ by design: a switch puts two started jobs on one level; it demotes a late one that has started, which goes on
-/// as it was here, and below all levels there; or a demoted job waits for another one of a less important level, for demoted jobs share one
+/// `None` where the two ways differ by design: a switch puts two started jobs on one level; or a demoted job waits for another one of a less important level, for demoted jobs share one
 /// thread here and preempt each other there.
 fn by_levels(world: &World) -> Option<Log> {
     let mut levels = Levels::new(&world.system, NodeId(0), 0).unwrap();
@@ -208,11 +201,6 @@ fn by_levels(world: &World) -> Option<Log> {
                     }
                 });
                 assert!(told);
-                let late = |slot: u32| backlog.deadlines[slot as usize].is_some_and(|deadline| deadline <= now);
-                let demotes = |slot: u32| late(slot) && world.plan(now).tasks[slot as usize].late == Late::Demote;
-                if started.iter().any(|slot| demotes(*slot) && levels.level(*slot) != Some(demoted)) {
-                    return None;
-                }
             }
             first = false;
             for slot in dropped {

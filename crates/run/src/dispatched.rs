@@ -7,18 +7,20 @@ use takt_linux::recovery::{Recovery, recover};
 use takt_linux::sched::FIFO_PRIORITY_MAX;
 use takt_linux::signals::StopSignals;
 use takt_linux::{Class, Epoch, clock};
-use takt_log::Sink;
+use takt_log::{Definition, Event, Sink};
 use takt_model::draw::Draw;
 use takt_model::{Span, Task, Time};
 
-use crate::dispatch::{Anomalies, Anomaly, Dispatcher, Limits, Options, Plan, StartError, StopError, Stopped, bound};
+use crate::dispatch::{
+    Anomalies, Anomaly, Dispatcher, Limits, Options, Plan, Row, StartError, StopError, Stopped, bound,
+};
 use crate::error::{RunError, grant};
 use crate::kernel::Kernel;
 use crate::start::{GRACE, LOOK, Progress, TOLD_NOTHING, note_of_lost, note_of_steal, notes_of_kernel, records};
 use crate::work::{Work, Worked};
 use crate::{Prepared, RunOptions, RunSummary, TaskSummary};
 
-/// Jobs of one task that may wait under the dispatcher: as in a simulation, a late task catches up.
+/// Jobs of one task that may wait under the dispatcher: as in a simulation, a late task catches up, from a backlog of up to that.
 pub const BACKLOG: u32 = 1024;
 
 /// The plan that `compute` makes, and what is to be said of it.
@@ -42,11 +44,42 @@ pub(crate) fn plan(
         "takt's own dispatcher runs it: one SCHED_FIFO thread a level on each CPU, and within a level jobs run to completion (strategy \"{}\")",
         plan.strategy
     )];
+    notes.extend((top > options.top_priority).then(|| note_of_priority(top, options.top_priority)));
     notes.extend(lateness.iter().map(|anomaly| format!("deadlines can be missed: {anomaly}")));
     if !options.best_effort {
         notes.extend(bound::beyond(&plan, bound::bound()));
     }
     Ok((plan, notes))
+}
+
+/// More levels than fit below the priority that was asked for.
+pub(crate) fn note_of_priority(top: u8, asked: u8) -> String {
+    format!("the levels need more SCHED_FIFO priorities than there are up to {asked}: the most important is {top}")
+}
+
+/// What happened until an end. Work that is in progress then is told to stop a little later.
+struct Until<'a, S> {
+    sink: &'a mut S,
+    end: Time,
+}
+
+impl<S: Sink> Sink for Until<'_, S> {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        match event {
+            _ if now <= self.end => self.sink.event(stream, now, event),
+            // It arrived before; the timer's thread got its CPU late.
+            Event::Release { .. } => self.sink.event(stream, self.end, event),
+            _ => {}
+        }
+    }
+
+    fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        self.sink.define(stream, now.min(self.end), definition);
+    }
+
+    fn wants_misses(&self) -> bool {
+        self.sink.wants_misses()
+    }
 }
 
 /// What a task's handler leaves behind.
@@ -116,6 +149,7 @@ impl Prepared {
         }
         let mut dispatching = dispatcher.start().map_err(refused)?;
         let end = Time::ZERO.saturating_add(self.options.duration);
+        let sink = &mut Until { sink, end };
         let mut interrupted = None;
         // A timer thread that gets its CPU late has arrivals to tell still.
         while !dispatching.is_over() && dispatching.now() < end.saturating_add(GRACE) && interrupted.is_none() {
@@ -152,7 +186,7 @@ impl Prepared {
         Ok(RunSummary {
             node: self.node,
             best_effort: false,
-            end: stopped.end.max(if interrupted.is_some() { Time::ZERO } else { end }),
+            end: if interrupted.is_some() { stopped.end.min(end) } else { end },
             interrupted,
             notes,
             tasks: summaries(plan, &stopped, &used),
@@ -170,7 +204,7 @@ fn summaries(plan: &Plan, stopped: &Stopped, used: &[Arc<Used>]) -> Vec<TaskSumm
         let beyond = load(&used.used_ns).saturating_sub(load(&used.demanded_ns));
         TaskSummary {
             name: name.clone(),
-            class: format!("{} level {}", Class::Fifo { priority: row.priority }.describe(), row.level),
+            class: places(plan, row, at),
             completed: counts.completed,
             overruns: None,
             throttled: None,
@@ -182,6 +216,23 @@ fn summaries(plan: &Plan, stopped: &Stopped, used: &[Arc<Used>]) -> Vec<TaskSumm
     .collect()
 }
 
+/// A task's class and level, and those under other plans where they are others.
+fn places(plan: &Plan, row: &Row, at: usize) -> String {
+    let at_first = format!("{} level {}", Class::Fifo { priority: row.priority }.describe(), row.level);
+    let mut told: Vec<(&str, (u8, u32))> = vec![(&plan.strategy, (row.priority, row.level))];
+    for mode in &plan.modes {
+        let Some(row) = mode.rows.get(at) else { continue };
+        let (name, place) = (mode.strategy.as_str(), (row.priority, row.level));
+        let is_new = told.iter().all(|(before, _)| *before != name);
+        let is_other = told.first().is_some_and(|(_, first)| *first != place);
+        if is_new && is_other {
+            told.push((name, place));
+        }
+    }
+    let later = told.iter().skip(1).map(|(name, (priority, level))| format!("; {name}: {priority} level {level}"));
+    std::iter::once(at_first).chain(later).collect()
+}
+
 fn refused(error: StartError) -> RunError {
     match error {
         StartError::Privilege { missing } => RunError::Privilege { missing, grant: grant(true) },
@@ -189,5 +240,26 @@ fn refused(error: StartError) -> RunError {
         StartError::Trace(cause) => RunError::Trace(cause),
         StartError::Spawn { thread, cause } => RunError::Spawn { task: thread, cause },
         other => RunError::Dispatch(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_log::JobKey;
+    use takt_model::TaskId;
+
+    use super::*;
+
+    #[test]
+    fn what_comes_after_the_end_is_not_told_but_what_arrived_before_it_is() {
+        let at = |ms| Time::ZERO + Span::from_ms(ms);
+        let job = |number| JobKey { task: TaskId(0), number };
+        let mut told: Vec<(u32, Time, Event)> = Vec::new();
+        let mut until = Until { sink: &mut told, end: at(10) };
+        let late = Event::Release { job: job(1), arrival: at(9), parent: None };
+        until.event(0, at(10), &Event::Complete { job: job(0), cpu: 0 });
+        until.event(0, at(11), &late);
+        until.event(0, at(11), &Event::Start { job: job(1), cpu: 0 });
+        assert_eq!(told, [(0, at(10), Event::Complete { job: job(0), cpu: 0 }), (0, at(10), late)]);
     }
 }

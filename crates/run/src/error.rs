@@ -38,7 +38,7 @@ pub enum RunError {
     TopPriority(u8),
     /// A part that this version reads but does not run.
     #[error(
-        "{part} \"{name}\" cannot be run by this version; it runs tasks and chains of one node under fp, rm, dm, fifo and edf ({why})"
+        "{part} \"{name}\" cannot be run by this version, which runs tasks and chains of one node, under any strategy but time tables: {why}"
     )]
     Unsupported {
         /// Kind of part.
@@ -67,6 +67,8 @@ pub enum RunError {
         why: String,
         /// What the dispatcher finds wrong, a line each.
         anomalies: String,
+        /// Whether nothing could run it.
+        input: bool,
     },
     /// A part that takt's dispatcher cannot express, where it was asked for.
     #[error("takt's own dispatcher cannot run it:\n{anomalies}")]
@@ -85,7 +87,7 @@ pub enum RunError {
     Plan(#[from] PlanError),
     /// Not placed yet.
     #[error(
-        "task \"{task}\" is not placed: a {placement} node wants cpus = [..] within one cluster in every task; `takt check` places, or write it"
+        "task \"{task}\" is not placed: a {placement} node wants cpus = [..] within one cluster in every task; write it, or let `takt size` place them"
     )]
     Unplaced {
         /// The task.
@@ -115,7 +117,7 @@ pub enum RunError {
     },
     /// More levels than SCHED_FIFO has priorities.
     #[error(
-        "strategy \"{strategy}\" makes {levels} levels of these tasks, and SCHED_FIFO has {most} priorities for them"
+        "strategy \"{strategy}\" makes {levels} levels of these tasks, and SCHED_FIFO has {most} priorities for them; give tasks the same priority, period or deadline, by which it divides them, or run fewer"
     )]
     Levels {
         /// The strategy.
@@ -224,6 +226,7 @@ impl RunError {
             | RunError::TopPriority(_)
             | RunError::Unplaced { .. }
             | RunError::Adaptive(_)
+            | RunError::Undispatchable { input: true, .. }
             | RunError::NoTrace { .. } => 2,
             RunError::Plan(PlanError::Table { .. }) => 3,
             RunError::Plan(_) => 2,

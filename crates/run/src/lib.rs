@@ -72,8 +72,8 @@ pub struct RunOptions {
     pub force: bool,
     /// What a SCHED_DEADLINE thread reserves besides its WCET.
     pub margin: Margin,
-    /// SCHED_FIFO priority of the most important level, 1 to 98. The default, 48, stays below the interrupt threads of a
-    /// PREEMPT_RT kernel (50). Where a strategy has more levels, it rises as far as needed.
+    /// The greatest SCHED_FIFO priority, 1 to 98: of the most important level, or of the dispatcher's timer just above that. The default, 48, stays below the
+    /// interrupt threads of a PREEMPT_RT kernel (50). Where a strategy has more levels, it rises as far as needed, and a note says so.
     pub top_priority: u8,
     /// Whether the kernel's account of the run is recorded, too.
     pub trace: Trace,

@@ -6,7 +6,7 @@
 //! | one level of discipline `deadline` (edf) | SCHED_DEADLINE |
 //! | such a level above `fifo` ones | both: the kernel puts SCHED_DEADLINE above SCHED_FIFO |
 //!
-//! Everything else is the dispatcher's business, and refused by name. Best effort enforces no strategy, so there any will do.
+//! What these cannot express runs under takt's own dispatcher, where that can; what neither can is refused by name. Best effort enforces no strategy, so there any will do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use takt_model::{
 };
 
 use crate::error::RunError;
-use crate::{Margin, Prepared, RunOptions, dispatch};
+use crate::{Margin, Prepared, RunOptions, dispatch, dispatched};
 
 /// What each thread gets.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +35,23 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
+    /// Says that some priority is above the one that was asked for.
+    fn note_priority(&mut self, asked: u8) {
+        let priority =
+            |task: &MappedTask| if let Class::Fifo { priority } = task.class { Some(priority) } else { None };
+        let top = self.tasks.iter().filter_map(priority).max().filter(|top| *top > asked);
+        self.notes.extend(top.map(|top| dispatched::note_of_priority(top, asked)));
+    }
+
+    /// Says that nothing has the margin that was asked for.
+    fn note_margin(&mut self, margin: Margin) {
+        let reserved = self.tasks.iter().any(|task| matches!(task.class, Class::Deadline(_)));
+        if margin != Margin::default() && !reserved {
+            let note = "no task has a SCHED_DEADLINE reservation, so that the margin is of no effect";
+            self.notes.push(note.to_owned());
+        }
+    }
+
     /// This process is bound to `there` CPUs of more (taskset), which SCHED_DEADLINE takes for a domain of its own only.
     pub(crate) fn confine(&mut self, there: usize) {
         let in_deadline = self.tasks.iter().any(|task| matches!(task.class, Class::Deadline(_)));
@@ -89,12 +106,14 @@ pub fn prepare(system: &System, options: &RunOptions) -> Result<Prepared, RunErr
             let undispatchable = |anomalies: dispatch::Anomalies| RunError::Undispatchable {
                 why: why.to_string(),
                 anomalies: anomalies.to_string(),
+                input: anomalies.are_input(),
             };
-            let (plan, notes) = crate::dispatched::plan(options, compute).map_err(undispatchable)?;
-            return dispatched(system, node, options, &limits, plan, notes);
+            let (plan, notes) = dispatched::plan(options, compute).map_err(undispatchable)?;
+            return under_dispatcher(system, node, options, &limits, plan, notes);
         }
         mapping => mapping?,
     };
+    mapping.note_margin(options.margin);
     refuse_working_sets(system, &mapping.tasks, takt_linux::memory::available())?;
     let obstacle = takt_linux::cpuset::obstacle();
     match obstacle {
@@ -127,13 +146,13 @@ pub fn prepare_adaptive(
         true => RunError::Adaptive(anomalies.to_string()),
         false => RunError::Unplanned { anomalies: anomalies.to_string() },
     };
-    let (plan, mut notes) = crate::dispatched::plan(options, compute).map_err(unplanned)?;
+    let (plan, mut notes) = dispatched::plan(options, compute).map_err(unplanned)?;
     let law = law(&plan);
     if let Some(wrong) = law.wrong(&plan) {
         return Err(RunError::Adaptive(wrong));
     }
     notes.extend(dispatch::notes_of_guard(&law, &plan, system.strategy_name(guard)));
-    let prepared = dispatched(system, node, options, &Limits::read(), plan, notes)?;
+    let prepared = under_dispatcher(system, node, options, &Limits::read(), plan, notes)?;
     Ok(Prepared { adaptive: Some(law), ..prepared })
 }
 
@@ -150,7 +169,7 @@ fn choose(system: &System, options: &RunOptions) -> Result<NodeId, RunError> {
 }
 
 /// What the kernel's classes cannot express, under takt's own dispatcher.
-fn dispatched(
+fn under_dispatcher(
     system: &System,
     node: NodeId,
     options: &RunOptions,
@@ -169,7 +188,8 @@ fn dispatched(
         domain: None,
         yields: false,
     };
-    let mapping = Mapping { tasks: plan.rows.iter().map(task).collect(), domains: Vec::new(), notes };
+    let mut mapping = Mapping { tasks: plan.rows.iter().map(task).collect(), domains: Vec::new(), notes };
+    mapping.note_margin(options.margin);
     for task in mapping.tasks.iter().filter_map(|task| system.tasks.get(task.id.index())) {
         has_values(task)?;
     }
@@ -232,6 +252,7 @@ fn map(
         });
     }
     let mut mapping = Mapping { tasks, domains: Vec::new(), notes: Vec::new() };
+    mapping.note_priority(options.top_priority);
     if options.best_effort {
         mapping.notes.push(not_enforced(system, node, &plan));
     } else {

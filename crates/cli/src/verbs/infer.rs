@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use takt_log::Sink as _;
+use takt_log::{NodeDef, Sink as _};
 use takt_model::{Builtin, Span, file};
 use takt_trace::infer::{Inferred, InferredTask, Kind, Sampler, SystemOptions, TASKS_MAX, parse_releases};
 
@@ -28,6 +28,9 @@ pub(crate) fn execute(options: &Infer, json: bool) -> Outcome {
         bind: options.bind,
     });
     if let Some(target) = &options.output {
+        if options.strategy.is_none() {
+            inferred.nodes.iter().filter_map(not_inferred).for_each(|sentence| note(format_args!("note: {sentence}")));
+        }
         for (name, why) in &written.left_out {
             note(format_args!("warning: task \"{}\" is left out: {why}{}", file::one_line(name), hint(why)));
         }
@@ -80,6 +83,21 @@ fn of_releases(paths: &[String]) -> Result<Inferred, Failure> {
         Ok((name, releases))
     });
     Ok(Inferred::of_releases(files.collect::<Result<_, Failure>>()?))
+}
+
+/// What is said of a node whose strategy a name does not tell whole.
+fn not_inferred(node: &NodeDef) -> Option<String> {
+    let told = matches!(Builtin::by_name(&node.strategy), Some(builtin) if builtin != Builtin::Fp);
+    let why = match node.strategy.as_str() {
+        "" => return None,
+        _ if told => return None,
+        "fp" => "priorities are not inferred",
+        _ => "its levels are not inferred; a log of takt's own has them: \"takt check LOG\"",
+    };
+    let (name, strategy) = (file::one_line(&node.name), file::one_line(&node.strategy));
+    Some(format!(
+        "node \"{name}\" went by strategy \"{strategy}\", and edf is written: {why}; --strategy writes another"
+    ))
 }
 
 fn unknown(name: &str, inferred: &Inferred) -> Failure {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use takt_analysis::{CheckOptions, CheckReport};
 use takt_log::stats::{ChainStats, TaskStats};
 use takt_log::{BackEnd, Definitions, Header, KindSet};
-use takt_model::{Mode, NodeId, Span, StrategyRef, System, Time, file};
+use takt_model::{Mode, NodeId, Span, StrategyId, StrategyRef, System, Time, file};
 use takt_report::{ReportInput, Source, SourceBuilder, findings, html};
 use takt_run::dispatch::TO_COMPLETION;
 use takt_sim::SimOptions;
@@ -27,6 +27,10 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     let (system, toml, mut log) = match inputs(options)? {
         Inputs::System { system, toml, log } => (*system, toml, log),
         Inputs::Alone(mut log) => return alone::execute(options, &mut log, json),
+    };
+    let (system, as_run) = match &log {
+        Some((path, log)) => as_run(system, path, log)?,
+        None => (system, None),
     };
     let placed = input::place(system.clone());
     let (placed, placement) = match placed {
@@ -79,6 +83,13 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
         note(format_args!("note: no simulation: {why}"));
         notes.push(format!("No simulation: {why}."));
     }
+    if let Some(names) = as_run.as_ref().filter(|_| options.log.is_some()) {
+        let sentence = format!(
+            "This run went by strategy {names}: bounds and simulation are of that, and not of the file's strategy, whose levels are preemptive."
+        );
+        note(format_args!("note: {sentence}"));
+        notes.push(sentence);
+    }
     if let Some(Guarded { calm, guard, .. }) = &guarded {
         notes.push(format!(
             "In this log a controller moved between strategy \"{calm}\" and its guard \"{guard}\". No bound of one of them alone holds for it; what is simulated beside a run is \"{calm}\" alone."
@@ -86,8 +97,18 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     }
     let simulated = simulated.ok();
     let guard = guarded.as_ref().map(|guarded| guarded.guard.as_str());
-    let commands =
-        Commands { options, back_end, seed, duration, length, node, guard, simulates: simulated.is_some() }.all();
+    let commands = Commands {
+        options,
+        back_end,
+        seed,
+        duration,
+        length,
+        node,
+        guard,
+        simulates: simulated.is_some(),
+        as_run: as_run.is_some(),
+    }
+    .all();
     let page_input = ReportInput {
         title: "",
         system: Some(&placed),
@@ -213,6 +234,45 @@ fn only_node<'a>(system: &'a System, source: &Source) -> Option<&'a str> {
     (system.nodes.len() > 1 && seen.next().is_none()).then_some(first.name.as_str())
 }
 
+/// The system with the strategies of the run instead of its own, where takt's dispatcher ran their levels to completion, and what they are called.
+fn as_run(mut system: System, path: &str, log: &Log) -> Result<(System, Option<String>), Failure> {
+    let to_completion = |name: &str| name.ends_with(TO_COMPLETION);
+    if log.header().back_end != BackEnd::Run
+        || !log.definitions().nodes.iter().any(|node| to_completion(&node.strategy))
+    {
+        return Ok((system, None));
+    }
+    let ran = input::system_of(path, log)?;
+    let first = system.strategies.len();
+    let mut names = Vec::new();
+    let mut taken = |of_file: &mut StrategyRef, of_run: StrategyRef| {
+        let strategy = ran.strategy(of_run);
+        if !to_completion(&strategy.name) {
+            return;
+        }
+        names.push(format!("\"{}\"", strategy.name));
+        let at = system.strategies.iter().position(|own| own.name == strategy.name).unwrap_or_else(|| {
+            system.strategies.push(strategy);
+            system.strategies.len() - 1
+        });
+        *of_file = StrategyRef::Own(StrategyId(at as u32));
+    };
+    for (node, of_run) in system.nodes.iter_mut().zip(&ran.nodes).filter(|(node, of_run)| node.name == of_run.name) {
+        taken(&mut node.strategy, of_run.strategy);
+    }
+    for (mode, of_run) in system
+        .modes
+        .iter_mut()
+        .zip(&ran.modes)
+        .filter(|(mode, of_run)| (mode.node, mode.at) == (of_run.node, of_run.at))
+    {
+        taken(&mut mode.strategy, of_run.strategy);
+    }
+    let is_new = system.strategies.len() > first;
+    names.dedup();
+    Ok((system, is_new.then(|| names.join(" and "))))
+}
+
 /// A controller that moved between two strategies of a node in a log: its guard is a mode that the System has not.
 struct Guarded {
     node: NodeId,
@@ -262,6 +322,8 @@ struct Commands<'a> {
     guard: Option<&'a str>,
     /// Whether there is a simulation to make.
     simulates: bool,
+    /// Whether check and simulation are of the system that the log carries.
+    as_run: bool,
 }
 
 impl Commands<'_> {
@@ -279,11 +341,12 @@ impl Commands<'_> {
             }
             (log, _) => (Vec::new(), quoted(&options.file), log.as_ref()),
         };
-        lines.push(format!("takt check {system}"));
         let log = log.map(|log| if log == "-" { "log.takt".to_owned() } else { quoted(log) });
+        let judged = log.as_ref().filter(|_| self.as_run).unwrap_or(&system);
+        lines.push(format!("takt check {judged}"));
         let node = self.node.map(|node| format!(" --node {}", quoted(node))).unwrap_or_default();
         let node = node + &self.guard.map(|guard| format!(" --adaptive {}", quoted(guard))).unwrap_or_default();
-        let sim = format!("takt sim {system} --for {duration} --seed {seed}");
+        let sim = format!("takt sim {judged} --for {duration} --seed {seed}");
         let sim = Some(sim).filter(|_| self.simulates);
         let again = match (self.back_end, &log) {
             (Some(BackEnd::Sim), Some(log)) => {

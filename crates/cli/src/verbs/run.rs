@@ -149,8 +149,11 @@ fn stamps(summary: &RunSummary) -> String {
 
 /// Why jobs were late under takt's dispatcher.
 fn late(summary: &RunSummary) -> String {
-    let columns: Vec<&str> =
-        ["late", "jobs", "by load"].into_iter().chain(Cause::ALL.map(Cause::name)).chain(["others, longest"]).collect();
+    let columns: Vec<&str> = ["late", "jobs", "by load"]
+        .into_iter()
+        .chain(Cause::ALL.map(Cause::name))
+        .chain(["longest other, each"])
+        .collect();
     let mut table = Table::new(&columns);
     let mut any = false;
     for task in &summary.tasks {
@@ -158,7 +161,9 @@ fn late(summary: &RunSummary) -> String {
         any = true;
         let mut row = vec![task.name.clone(), late.jobs.to_string(), late.by_load.to_string()];
         row.extend(Cause::ALL.map(|cause| late.mainly(cause).to_string()));
-        row.push(late.others.first().map_or_else(|| "-".to_owned(), |(name, span)| format!("{name} {}", time(*span))));
+        // Of all late jobs together it would be more than the run lasted: one that goes on delays many.
+        let each = |span: Span| time(Span::from_ns(span.as_ns() / late.jobs));
+        row.push(late.others.first().map_or_else(|| "-".to_owned(), |(name, span)| format!("{name} {}", each(*span))));
         table.row(row);
     }
     if any { format!("\n{}", table.without_empty_columns().render("")) } else { String::new() }

@@ -173,7 +173,7 @@ pub(crate) fn silence(system: &System, duration: Span) -> Silence {
 
 /// The exit status that goes with statistics.
 pub(crate) fn verdict(stats: &Stats, fail_on_miss: bool) -> Status {
-    if fail_on_miss && stats.missed() > 0 { Status::No } else { Status::Yes }
+    if fail_on_miss && stats.missed() + stats.rejected() > 0 { Status::No } else { Status::Yes }
 }
 
 fn end(sim: &SimOptions) -> takt_model::Time {

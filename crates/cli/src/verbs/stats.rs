@@ -242,7 +242,7 @@ impl Every<'_> {
     }
 
     fn tell(&mut self, to: Time, mut stats: Stats) {
-        self.missed |= stats.missed() > 0;
+        self.missed |= stats.missed() + stats.rejected() > 0;
         keep(&mut stats, self.options);
         let text = if self.json {
             let line = Line { from_ns: self.from.as_ns(), to_ns: to.as_ns(), stats: &stats };

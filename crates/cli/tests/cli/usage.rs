@@ -51,7 +51,7 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["check", "bytes.toml"], 2, "is not text: byte 0 is no UTF-8"),
         (&["check", "unitless.toml"], 2, "unitless.toml:9:10: period 10 of task \"a\" has no unit"),
         (&["sim", "priorities.toml"], 2, "has no priority"),
-        (&["sim", "good.takt"], 2, "is a log, and this verb wants a system file"),
+        (&["admit", "good.toml", "--add", "good.takt"], 2, "is a log, and this verb wants a system file"),
         (&["stats", "good.toml"], 2, "this is not a takt log"),
         (&["stats", "empty.toml"], 2, "this is not a takt log"),
         (&["infer", "good.toml"], 2, "this is not a takt log"),

@@ -216,4 +216,10 @@ impl Stats {
     pub fn missed(&self) -> u64 {
         self.tasks.iter().filter_map(|task| task.missed).sum()
     }
+
+    /// How many jobs were rejected: none of them was done, in time or late.
+    #[must_use]
+    pub fn rejected(&self) -> u64 {
+        self.tasks.iter().map(|task| task.rejected).sum()
+    }
 }

@@ -156,8 +156,8 @@ impl Adaptive {
             let last = critical.iter().max_by_key(|placed| placed.guard)?;
             if let Some(other) = others.iter().find(|other| other.guard <= last.guard) {
                 return Some(format!(
-                    "under the guard (plan {}) the noncritical operation \"{}\" is in the level of the critical \"{}\" or above: a guard keeps critical operations above all others",
-                    self.guard, other.task.name, last.task.name
+                    "under the guard the noncritical operation \"{}\" is in the level of the critical \"{}\" or above: a guard keeps critical operations above all others",
+                    other.task.name, last.task.name
                 ));
             }
             critical.iter().find_map(|placed| self.unkept(plan, placed, &here, &throughout))
@@ -172,9 +172,13 @@ impl Adaptive {
         }
         let needs = self.needs(placed, all);
         if needs > task.deadline {
+            let since = if task.after.is_empty() { "" } else { ", since the first of what it follows began" };
             return Some(format!(
-                "critical operation \"{}\" needs up to {needs} with the guard, more than its deadline {}",
-                task.name, task.deadline
+                "critical operation \"{}\" needs up to {needs} with the guard (its longest response{since}; {} for what the other strategy may leave started; {} for a switch), more than its deadline {}; give it more time, or do without a controller",
+                task.name,
+                placed.inherited(all),
+                self.margin,
+                task.deadline
             ));
         }
         let wander = task.deadline.saturating_add(task.jitter).as_ns();

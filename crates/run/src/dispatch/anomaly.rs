@@ -247,7 +247,7 @@ pub enum Anomaly {
     },
     /// More levels than priorities.
     #[error(
-        "strategy \"{strategy}\" needs {needed} SCHED_FIFO priorities ({levels} for levels, 1 for timers{}), and there are {there}; allow more, or choose a strategy with fewer levels",
+        "strategy \"{strategy}\" needs {needed} SCHED_FIFO priorities ({levels} for levels, 1 for timers{}), and there are {there}; allow more (98 at most), or choose a strategy with fewer levels",
         if *demoted { ", 1 for demoted jobs" } else { "" }
     )]
     TooFewPriorities {
@@ -350,7 +350,7 @@ pub enum Anomaly {
     NoNode(u32),
     /// An operation of a System that could run on several CPUs.
     #[error(
-        "task \"{operation}\" is bound to no single CPU of node \"{node}\", and a dispatcher queues by CPU; write cpus = [..] with one CPU, `takt check` chooses under placement = \"partitioned\""
+        "task \"{operation}\" is bound to no single CPU of node \"{node}\", and a dispatcher queues by CPU; write cpus = [..] with one CPU, or placement = \"partitioned\" for the node, under which takt chooses"
     )]
     Unplaced {
         /// The task.

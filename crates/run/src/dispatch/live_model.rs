@@ -69,7 +69,7 @@ fn plan() -> (Operations, Plan) {
         .with(deadline(Operation::after("c", ["a"]), 100).on_cpu(1))
         .with(deadline(Operation::after("d", ["c"]), 20).noncritical())
         .with(sporadic("e", 30).on_cpu(1).backlog(1).noncritical())
-        // Late as soon as they are there, which no timer sees here: only who fills their slots, and a switch.
+        // Late as soon as they are there, as who fills their slots sees, a switch, and a timer that is woken for another reason: none wakes by itself here.
         .with(late("f", Late::Drop))
         .with(late("g", Late::Demote).on_cpu(1))
         .mode(OperatingMode::new("one level", Builtin::Edf.strategy()))
@@ -157,7 +157,11 @@ impl Model {
             let shared = self.built.shared.clone();
             thread::spawn(move || shared.serve(cpu, worker, kernel_cpu, Class::Other, |ready| ready.unwrap()))
         };
-        workers.map(serve).collect()
+        let keep_time = |cpu| {
+            let shared = self.built.shared.clone();
+            thread::spawn(move || shared.keep_time(cpu, kernel_cpu, Class::Other, |ready| ready.unwrap()))
+        };
+        workers.map(serve).chain((0..2).map(keep_time)).collect()
     }
 
     /// Pushes `count` jobs of an operation; the numbers of those that were taken.

@@ -375,17 +375,26 @@ impl Dispatching {
             }
         }
         drop(send);
+        // Of several, that of the first thread: no other one wants a greater priority.
+        let mut refused: Option<(usize, SchedError)> = None;
         for _ in 0..self.threads.len() {
             match ready.recv_timeout(READY_MAX) {
                 Ok((_, Ok(()))) => {}
-                Ok((index, Err(cause))) => return Err(self.refused(index, cause)),
+                Ok((index, Err(cause))) => {
+                    if refused.as_ref().is_none_or(|(first, _)| index < *first) {
+                        refused = Some((index, cause));
+                    }
+                }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     let cause = "it did not come up within 30s".to_owned();
                     return Err(StartError::Spawn { thread: "a thread of the dispatcher".to_owned(), cause });
                 }
             }
         }
-        Ok(())
+        match refused {
+            Some((index, cause)) => Err(self.refused(index, cause)),
+            None => Ok(()),
+        }
     }
 
     fn spawn(&mut self, name: String, body: impl FnOnce() + Send + 'static) -> Result<(), StartError> {

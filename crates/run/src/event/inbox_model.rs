@@ -1,4 +1,4 @@
-//! An inbox under a model checker, with a dispatcher's threads: whatever order pushes, handlers, connections and stops come in, each set of events is handled once or counted, and every
+//! An inbox under a model checker, with a dispatcher's threads: whatever order pushes, handlers, connections, suspensions, other qualities of service and stops come in, each set of events is handled once or counted, and every
 //! slot is free in the end; and times that come out of order, which no scheduler makes of a clock.
 
 use std::sync::{Arc, Mutex as StdMutex};
@@ -48,12 +48,13 @@ impl World {
         )
     }
 
-    /// Pushes so many events; how many were taken.
-    fn pusher(&self, bench: &Arc<Bench>, source: u32, count: u64) -> thread::JoinHandle<usize> {
+    /// Pushes so many events.
+    fn pusher(&self, bench: &Arc<Bench>, source: u32, count: u64) -> thread::JoinHandle<()> {
         let (inbox, bench) = (self.inbox.clone(), bench.clone());
         thread::spawn(move || {
-            let push = |number| offer(&inbox, &bench.handle, head(source, number, bench.now()));
-            (0..count).map(push).filter(|offered| *offered == Offered::Taken).count()
+            for number in 0..count {
+                offer(&inbox, &bench.handle, head(source, number, bench.now()));
+            }
         })
     }
 
@@ -86,24 +87,25 @@ fn offer(inbox: &Inbox, handle: &Handle, head: Head) -> Offered {
     offered
 }
 
-/// Two that push, one that handles, and one that connects the channel to the same dispatcher once more.
-fn all_is_handled_or_counted(keep: Keep) {
+/// Two that push, one that handles, and one that does something else meanwhile.
+fn all_is_handled_or_counted(keep: Keep, meanwhile: fn(&Arc<Inbox>, &Bench)) -> Counts {
     let world = World::new(keep);
     let bench = Arc::new(world.bench());
     world.inbox.begin(&bench.handle, 2, bench.now());
     let server = bench.serve();
     let pushers = [(0, 3), (1, 2)].map(|(source, count)| world.pusher(&bench, source, count));
     let (inbox, again) = (world.inbox.clone(), bench.clone());
-    let connector = thread::spawn(move || inbox.begin(&again.handle, 2, again.now()));
-    let taken: usize = pushers.into_iter().map(|pusher| pusher.join().unwrap()).sum();
-    connector.join().unwrap();
+    let other = thread::spawn(move || meanwhile(&inbox, &again));
+    pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
+    other.join().unwrap();
     // Where the clock stood still between two pushes, one was put off.
     while world.inbox.next_time().is_some() {
         let mut wakes = Wakes::default();
         world.inbox.pass_time(&bench.handle, bench.now(), &mut wakes);
         wakes.wake(&[]);
     }
-    let jobs = taken - world.inbox.counts().replaced as usize;
+    let Counts { complete, rejected, replaced, .. } = world.inbox.counts();
+    let jobs = (complete - rejected - replaced) as usize;
     let (calls, called) = (&world.calls.0, &world.calls.1);
     let mut count = calls.lock().unwrap();
     while *count < jobs {
@@ -113,8 +115,27 @@ fn all_is_handled_or_counted(keep: Keep) {
     bench.stop();
     server.join().unwrap();
     let counts = world.check();
-    assert_eq!((counts.complete, counts.omitted), (5, 0), "{counts:?}");
+    assert_eq!((counts.complete + counts.suspended, counts.omitted), (5, 0), "{counts:?}");
+    counts
+}
+
+fn connected_again(keep: Keep) {
+    let counts = all_is_handled_or_counted(keep, |inbox, bench| inbox.begin(&bench.handle, 2, bench.now()));
     assert!(keep == Keep::All || counts.rejected == 0, "{counts:?}");
+    assert_eq!(counts.suspended, 0);
+}
+
+/// From the one rule to the other and back, which holds for the events that come from then on.
+fn changed_by_its_consumer(keep: Keep) {
+    all_is_handled_or_counted(keep, |inbox, _| {
+        let subscription = Subscription { inbox: inbox.clone(), channel: Weak::new() };
+        let asks = |keep| subscription.reconnect(Quality { keep, ..Pattern::ANY.into() }).unwrap();
+        asks(Keep::Latest);
+        subscription.suspend();
+        asks(Keep::All);
+        subscription.resume();
+        asks(Keep::Latest);
+    });
 }
 
 /// A dispatcher stops while events come, and the channel is connected to another one.
@@ -158,8 +179,10 @@ fn a_later_dispatcher_is_given_nothing_of_a_former_one(keep: Keep) {
 #[test]
 fn shuttle_each_set_is_handled_once_or_counted() {
     for keep in [Keep::All, Keep::Latest] {
-        explore(RandomScheduler::new(runs()), move || all_is_handled_or_counted(keep));
-        explore(PctScheduler::new(3, runs()), move || all_is_handled_or_counted(keep));
+        for body in [connected_again, changed_by_its_consumer] {
+            explore(RandomScheduler::new(runs()), move || body(keep));
+            explore(PctScheduler::new(3, runs()), move || body(keep));
+        }
     }
 }
 

@@ -223,6 +223,13 @@ impl<'a> Reference<'a> {
         task.late.unwrap_or(strategy.levels[place(strategy, task).0].late)
     }
 
+    /// Whether the head has started on a level that is not preemptive.
+    fn keeps_level(&self, task: usize) -> bool {
+        let (strategy, spec) = (&self.strategies[self.mode], &self.system.tasks[task]);
+        let (head, level) = (&self.jobs[task][0], &strategy.levels[place(strategy, spec).0]);
+        head.started && !head.demoted && !level.preemptive
+    }
+
     fn drop_late(&mut self, task: usize) {
         let job = self.jobs[task][0].key;
         if !std::mem::replace(&mut self.jobs[task][0].missed, true) {
@@ -250,7 +257,7 @@ impl<'a> Reference<'a> {
                         Late::Continue => {}
                         Late::Drop => self.drop_late(task),
                         Late::Demote => {
-                            self.jobs[task][0].demoted = true;
+                            self.jobs[task][0].demoted = !self.keeps_level(task);
                             self.touched[self.group_of[task]] = true;
                         }
                     }
@@ -328,9 +335,10 @@ impl<'a> Reference<'a> {
         for task in (0..self.jobs.len()).filter(|task| self.system.tasks[*task].node == self.node).collect::<Vec<_>>() {
             let rule = self.late_rule(task);
             let now = self.now;
+            let keeps = !self.jobs[task].is_empty() && self.keeps_level(task);
             if let Some(job) = self.jobs[task].front_mut() {
                 let late = job.deadline <= now;
-                job.demoted = late && rule == Late::Demote;
+                job.demoted = late && rule == Late::Demote && !keeps;
                 if late && rule == Late::Drop {
                     self.drop_late(task);
                 }
