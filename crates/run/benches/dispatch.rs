@@ -495,17 +495,26 @@ fn overloaded(plan: &Plan, count: u64) -> Result<Vec<(Switched, Span)>, Unmeasur
         }
         Err(other) => return Err(wrong(other)),
     };
-    let switches = std::thread::scope(|scope| scope.spawn(|| in_overload(&dispatching)).join().ok());
-    let _ = dispatching.stop(&mut NullSink);
-    switches.unwrap_or_else(|| Err(wrong("a thread panicked")))
+    // The stop, too, by a thread that is more important than the load: an ordinary one gets a lock only when no thread of the dispatcher wants it.
+    let measured = || {
+        let important = more_important();
+        let switches = important
+            .as_ref()
+            .map_or_else(|refused| Err(Unmeasured::Refused(refused.to_string())), |_| in_overload(&dispatching));
+        let _ = dispatching.stop(&mut NullSink);
+        switches
+    };
+    let measured = std::thread::scope(|scope| scope.spawn(measured).join().ok());
+    measured.unwrap_or_else(|| Err(wrong("a thread panicked")))
+}
+
+/// More important than the dispatcher's threads, and beside them where there is another CPU.
+fn more_important() -> Result<ClassGuard, SchedError> {
+    sched::set_affinity(&[sched::affinity().last().copied().unwrap_or(0)])?;
+    ClassGuard::enter(&Class::Fifo { priority: SWITCHER })
 }
 
 fn in_overload(dispatching: &Dispatching) -> Result<Vec<(Switched, Span)>, Unmeasured> {
-    let refused = |error: SchedError| Unmeasured::Refused(error.to_string());
-    // Beside the dispatcher, where there is another CPU.
-    let cpu = sched::affinity().last().copied().unwrap_or(0);
-    sched::set_affinity(&[cpu]).map_err(refused)?;
-    let _class = ClassGuard::enter(&Class::Fifo { priority: SWITCHER }).map_err(refused)?;
     let clock = Epoch::now_is_zero();
     // More comes than there is room for, of half of them.
     let full = || {
