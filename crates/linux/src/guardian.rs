@@ -1,12 +1,15 @@
 //! A child process that outlives a kill: it waits for its parent's end, and then puts back what the parent could not.
 //!
-//! It holds the read end of a pipe whose only write end the parent has; the kernel closes that however the parent dies. It has a
-//! session of its own, so that no terminal's ctrl-C reaches it, and ignores the requests to stop: it ends with its parent.
+//! It holds the read end of a pipe whose only write end the parent has; the kernel closes that however the parent dies. A child that the parent forked without
+//! another program has the write end, too, and may outlive it: so the guardian also waits for the end of the process itself. What such a child holds of the parent's
+//! it is to close: an instance whose pages somebody has open is switched off, and goes only with the last of them.
+//!
+//! It has a session of its own, so that no terminal's ctrl-C reaches it, and ignores the requests to stop: it ends with its parent.
 
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -58,6 +61,14 @@ impl Errand {
         }
     }
 
+    /// Whose end it waits for.
+    fn owner(&self) -> Identity {
+        match self {
+            Errand::Instance(name) => name.owner,
+            Errand::Threads(journal) => journal.owner,
+        }
+    }
+
     fn arguments(&self) -> [String; 2] {
         match self {
             Errand::Instance(name) => [INSTANCE.to_owned(), name.to_text()],
@@ -98,12 +109,7 @@ fn watch(errand: &Errand) {
             return;
         }
     }
-    let mut rest = Vec::new();
-    while let Err(error) = io::stdin().read_to_end(&mut rest) {
-        if error.kind() != io::ErrorKind::Interrupted {
-            break;
-        }
-    }
+    until_end_or_dismissal(errand.owner());
     match errand {
         Errand::Instance(name) => remove_instance(*name),
         Errand::Threads(journal) => {
@@ -111,6 +117,27 @@ fn watch(errand: &Errand) {
             let _ = journal.recover();
         }
     }
+}
+
+/// Until the owner has ended, or has let go of the pipe. Nobody writes into that.
+fn until_end_or_dismissal(owner: Identity) {
+    let process = libc::pid_t::try_from(owner.pid).ok().and_then(|pid| {
+        // SAFETY: pidfd_open passes no memory; a descriptor that it returns is new, and nobody else's.
+        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        let opened = libc::c_int::try_from(opened).ok().filter(|opened| *opened >= 0)?;
+        // SAFETY: as above.
+        Some(unsafe { OwnedFd::from_raw_fd(opened) })
+    });
+    if !has_threads(owner) {
+        return;
+    }
+    let wait = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // One below zero is not looked at: a kernel before 5.3 has only the pipe.
+    let mut polled = [wait(libc::STDIN_FILENO), wait(process.as_ref().map_or(-1, |process| process.as_raw_fd()))];
+    // SAFETY: as many valid pollfds as are announced, whose descriptors are open.
+    while unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) } < 0
+        && crate::clock::errno() == libc::EINTR
+    {}
 }
 
 /// Switches off at once, and removes when the owner has let go of the pages it held.

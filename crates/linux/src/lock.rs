@@ -2,11 +2,15 @@
 //!
 //! std's `Mutex` has none, so that a thread in the middle can hold up one above it for as long as it likes. Here a lock that
 //! is free costs one atomic instruction; the kernel is called only where threads meet (FUTEX_LOCK_PI, futex(2)).
+//!
+//! A child of fork(2) may lock what was free then, and what it makes itself. It has none of the parent's other threads: a lock that one of them held, or that was held
+//! across the fork, is nobody's in the child and never free again. A process made by clone(2) or `_Fork`, past the C library's handlers, is to lock nothing.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A value that one thread at a time may touch, with priority inheritance. Not reentrant: a thread that locks twice is a bug, and ends the
@@ -46,7 +50,7 @@ thread_local! {
     static OWN_ID: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The calling thread's id, asked of the kernel once.
+/// The calling thread's id, asked of the kernel once, and once more by the thread of a fork's child: it has an id of its own.
 #[inline]
 fn own_id() -> u32 {
     match OWN_ID.get() {
@@ -57,8 +61,17 @@ fn own_id() -> u32 {
 
 #[cold]
 fn ask_own_id() -> u32 {
+    static FORGOTTEN_IN_CHILDREN: OnceLock<bool> = OnceLock::new();
+    extern "C" fn forget() {
+        OWN_ID.set(0);
+    }
     let id = crate::thread::Tid::current().get().unsigned_abs();
-    OWN_ID.set(id);
+    // SAFETY: the handler writes one cell of the child's only thread, and lives as long as the program.
+    let registered = || unsafe { libc::pthread_atfork(None, None, Some(forget)) == 0 };
+    // Where there was no room for the handler it is asked each time.
+    if *FORGOTTEN_IN_CHILDREN.get_or_init(registered) {
+        OWN_ID.set(id);
+    }
     id
 }
 

@@ -7,18 +7,23 @@ use thiserror::Error;
 
 use crate::process::{CAP_IPC_LOCK, has_capability, memlock_limit};
 
-/// All present memory of the process is locked while this, or another one, lives.
+/// All present memory of the process is locked while this, or another one, lives. The lock is not inherited by a child of fork(2), where what was inherited of this does
+/// nothing: the child locks for itself.
 #[derive(Debug)]
-pub struct Locked(());
+pub struct Locked {
+    process: u32,
+}
 
 /// The guards of this process: the kernel's lock is one for all of them.
 struct Guards {
     count: usize,
     /// Memory was locked before the first of them, so it stays so.
     keep: bool,
+    /// Whose they are: in a child of fork(2), nobody's.
+    process: u32,
 }
 
-static GUARDS: Mutex<Guards> = Mutex::new(Guards { count: 0, keep: false });
+static GUARDS: Mutex<Guards> = Mutex::new(Guards { count: 0, keep: false, process: 0 });
 
 /// Why memory could not be locked.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -45,13 +50,17 @@ pub enum LockError {
 /// The limit, or what the kernel says.
 pub fn lock() -> Result<Locked, LockError> {
     let mut guards = GUARDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = std::process::id();
+    if guards.process != process {
+        *guards = Guards { count: 0, keep: false, process };
+    }
     if guards.count == 0 {
         guards.keep = locked_kib().is_some_and(|kib| kib > 0);
     }
     // SAFETY: mlockall passes no memory; it only makes pages resident.
     if unsafe { libc::mlockall(libc::MCL_CURRENT) } == 0 {
         guards.count += 1;
-        return Ok(Locked(()));
+        return Ok(Locked { process });
     }
     let error = io::Error::last_os_error();
     // A failed mlockall may have locked a part.
@@ -76,6 +85,9 @@ impl Guards {
 
 impl Drop for Locked {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         let mut guards = GUARDS.lock().unwrap_or_else(PoisonError::into_inner);
         guards.count = guards.count.saturating_sub(1);
         guards.unlock();

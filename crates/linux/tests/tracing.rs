@@ -27,6 +27,7 @@ const TESTS: &[(&str, fn())] = &[
     ("nothing_outside_of_the_instance_changes", nothing_outside_of_the_instance_changes),
     ("two_recorders_at_once_do_not_meet", two_recorders_at_once_do_not_meet),
     ("a_killed_recorder_leaves_no_instance", a_killed_recorder_leaves_no_instance),
+    ("a_child_that_was_forked_keeps_no_guardian_waiting", a_child_that_was_forked_keeps_no_guardian_waiting),
     ("a_recorder_killed_at_any_instant_leaves_no_instance", a_recorder_killed_at_any_instant_leaves_no_instance),
     ("a_recorder_asked_to_stop_leaves_no_instance", a_recorder_asked_to_stop_leaves_no_instance),
     ("a_panic_leaves_no_instance", a_panic_leaves_no_instance),
@@ -76,6 +77,23 @@ fn record(arguments: &[String]) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if arguments.iter().any(|argument| argument == "fork") {
+        let switch = instances().join(recorder.name()).join("tracing_on");
+        // SAFETY: the child, a copy of this thread alone, ends without going back into the program.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "{}", std::io::Error::last_os_error());
+        if child == 0 {
+            // For longer than the test waits.
+            for _ in 0..9000 {
+                if !fs::read_to_string(&switch).is_ok_and(|on| on.starts_with('1')) {
+                    break;
+                }
+                pause(Span::from_ms(10));
+            }
+            // SAFETY: _exit has no preconditions, and does not return.
+            unsafe { libc::_exit(0) };
+        }
+    }
     println!("{}", recorder.name());
     if arguments.iter().any(|argument| argument == "panic") {
         panic!("as asked");
@@ -367,6 +385,14 @@ fn a_killed_recorder_leaves_no_instance() {
     eventually("the guardian removes the instance", || !instance.exists());
     victim.0.wait().unwrap();
     assert!(instances().join(bystander.name()).exists(), "another's stays");
+}
+
+/// It has all descriptors of the recorder, and ends when it sees what the guardian does.
+fn a_child_that_was_forked_keeps_no_guardian_waiting() {
+    let (mut victim, instance) = victim(&["fork"]);
+    victim.0.kill().unwrap();
+    eventually("the guardian removes the instance", || !instance.exists());
+    victim.0.wait().unwrap();
 }
 
 fn a_recorder_killed_at_any_instant_leaves_no_instance() {

@@ -2,28 +2,35 @@
 //!
 //! - A job ends, the next one is taken and another one is queued, with the time of both, while 64 or 1024 wait: beside std's `BinaryHeap` behind the same lock with
 //!   two looks at the clock, which knows neither levels, nor backlogs, nor chains, nor counts. Both are given the same operations in the same order, whose deadlines
-//!   are spread over about the time for which a job waits, so that what comes goes anywhere among what waits. Under muf it is the queue of one of its levels, which is
-//!   by laxity. The median of batches of cycles.
-//! - A switch of plans under load: how long all queues are locked, and the whole call, beside the bare system calls that give as many threads their new
-//!   priorities.
+//!   are spread over about the time for which a job waits, so that what comes goes anywhere among what waits; under fifo the heap is by arrival, too. Under muf it is the
+//!   queue of one of its levels, which is by laxity. The median of batches of cycles.
+//! - The same of a dispatcher that runs, whose handlers push: with what it tells the log of each job, which is drained meanwhile, what it announces to other threads, and
+//!   the call of the handler; beside the same heap.
+//! - A switch of plans of a CPU that has more than twice the load that it can do, by a thread that is more important: how long all queues are locked, and the whole call,
+//!   beside the bare system calls that give as many threads their new priorities.
 //! - From a push to the handler's first look at the clock, on the same CPU and across CPUs: beside a bare futex, at the same priorities.
+//!
+//! It fails where a plan cannot be computed, a queue held other than what it was to, or a switch found no job to move. What this machine does not permit is skipped.
 //!
 //! `cargo bench -p takt-run --bench dispatch -- [--rounds 5]`
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::hint::black_box;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use takt_linux::thread::Tid;
-use takt_linux::{Class, ClassGuard, Epoch, PiMutex, futex, sched};
+use takt_linux::{Class, ClassGuard, Epoch, PiMutex, SchedError, clock, futex, sched};
 use takt_log::NullSink;
 use takt_model::{Builtin, Span, Strategy, Time};
-use takt_run::dispatch::{Dispatcher, Limits, OperatingMode, Operation, Operations, Queues};
+use takt_run::dispatch::{
+    Dispatcher, Dispatching, Handle, Job, Limits, OperatingMode, Operation, Operations, Options, Plan, PushError,
+    Queues, StartError, Switched,
+};
 
-use common::{Hands, bare, hand_overs, in_turns, median, row};
+use common::{Hands, bare, hand_overs, in_turns, median, pusher, row};
 
 mod common;
 
@@ -37,12 +44,12 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    queues(rounds);
+    let queued = queues(rounds);
     println!();
     hand_over(rounds);
     println!();
-    switch(rounds);
-    ExitCode::SUCCESS
+    let switched = switch(rounds);
+    if queued && switched { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// So many of one operation are timed at once: a look at the clock costs as much as a queue.
@@ -82,68 +89,283 @@ fn operations(deadlines: &[Span]) -> Operations {
     operations
 }
 
-fn queues(rounds: usize) {
-    println!("a job ends, one taken, one queued, {rounds} rounds  waiting     takt ns  BinaryHeap ns    ratio");
-    for (name, strategy) in [
-        ("fifo", Builtin::Fifo.strategy()),
-        ("deadline", Builtin::Edf.strategy()),
-        ("laxity", Builtin::Mlf.strategy()),
-        ("muf", Builtin::Muf.strategy()),
+/// Nanoseconds of takt and of the heap, and the ratio of both.
+type Beside = (f64, f64, f64);
+
+/// Whether all was as it should be.
+fn queues(rounds: usize) -> bool {
+    let mut whole = true;
+    for (title, measure) in [
+        ("a job ends, one taken, one queued", beside_heap as fn(&Waiting, usize) -> Result<Beside, Unmeasured>),
+        ("the same, a dispatcher that runs", running_beside_heap),
     ] {
-        for waiting in [64, 1024] {
-            match beside_heap(&strategy, &deadlines(waiting), rounds) {
-                Ok((ours, theirs, ratio)) => {
-                    println!("{name:<38} {waiting:>12} {ours:>11.0} {theirs:>14.0} {ratio:>8.2}");
+        println!("{:<44}  waiting     takt ns  BinaryHeap ns    ratio", format!("{title}, {rounds} rounds"));
+        for (name, strategy) in [
+            ("fifo", Builtin::Fifo.strategy()),
+            ("deadline", Builtin::Edf.strategy()),
+            ("laxity", Builtin::Mlf.strategy()),
+            ("muf", Builtin::Muf.strategy()),
+        ] {
+            for waiting in [64, 1024] {
+                let of = Waiting::new(&strategy, name == "fifo", waiting);
+                match of.and_then(|of| measure(&of, rounds)) {
+                    Ok((ours, theirs, ratio)) => {
+                        println!("{name:<40} {waiting:>12} {ours:>11.0} {theirs:>14.0} {ratio:>8.2}");
+                    }
+                    Err(Unmeasured::Refused(why)) => println!("{name}, {waiting}: skipped: {why}"),
+                    Err(Unmeasured::Wrong(what)) => {
+                        println!("{name}, {waiting}: {what}");
+                        whole = false;
+                    }
                 }
-                Err(wrong) => println!("{name}: {wrong}"),
             }
         }
     }
+    whole
 }
 
-/// Half of the operations wait, the others come, the first that was taken first: medians in ns of takt and of the heap, and of the rounds' ratios.
-fn beside_heap(strategy: &Strategy, deadlines: &[Span], rounds: usize) -> Result<(f64, f64, f64), String> {
-    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-    let plan = operations(deadlines).compute(strategy, &limits).map_err(|anomalies| anomalies.to_string())?;
-    let queues = Queues::new(&plan, 0).map_err(|error| error.to_string())?;
-    let half = deadlines.len() as u32 / 2;
-    let (mut idle, mut their_idle): (VecDeque<u32>, VecDeque<u32>) =
-        ((half..2 * half).collect(), (half..2 * half).collect());
-    let epoch = Epoch::now_is_zero();
-    let key =
-        |slot: u32, now: Time| Reverse(now.saturating_add(deadlines.get(slot as usize).copied().unwrap_or(Span::ZERO)));
-    let heap = PiMutex::new(BinaryHeap::with_capacity(deadlines.len()));
-    for slot in 0..half {
-        let _ = queues.push(slot);
-        heap.lock().push((key(slot, epoch.now()), slot));
+/// Why there is no figure.
+enum Unmeasured {
+    /// This machine does not permit it.
+    Refused(String),
+    /// Something is not as it should be.
+    Wrong(String),
+}
+
+fn wrong(what: impl ToString) -> Unmeasured {
+    Unmeasured::Wrong(what.to_string())
+}
+
+/// Operations of which half wait, each with one that comes when it has had its turn.
+struct Waiting {
+    plan: Plan,
+    deadlines: Vec<Span>,
+    /// Whether they go by arrival.
+    fifo: bool,
+}
+
+impl Waiting {
+    fn new(strategy: &Strategy, fifo: bool, waiting: u32) -> Result<Waiting, Unmeasured> {
+        let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+        let deadlines = deadlines(waiting);
+        let plan = operations(&deadlines).compute(strategy, &limits).map_err(wrong)?;
+        Ok(Waiting { plan, deadlines, fifo })
+    }
+
+    fn half(&self) -> u32 {
+        self.deadlines.len() as u32 / 2
+    }
+
+    /// Who comes when this one has had its turn.
+    fn other(&self, slot: u32) -> u32 {
+        (slot + self.half()) % (2 * self.half())
+    }
+}
+
+/// The peer, with half of the operations in it.
+struct Heap<'a> {
+    of: &'a Waiting,
+    epoch: Epoch,
+    jobs: PiMutex<BinaryHeap<(Reverse<Time>, u32)>>,
+}
+
+impl<'a> Heap<'a> {
+    fn new(of: &'a Waiting) -> Heap<'a> {
+        let jobs = PiMutex::new(BinaryHeap::with_capacity(of.deadlines.len()));
+        let heap = Heap { of, epoch: Epoch::now_is_zero(), jobs };
+        (0..of.half()).for_each(|slot| heap.push(slot));
+        heap
+    }
+
+    #[inline]
+    fn push(&self, slot: u32) {
+        let mut jobs = self.jobs.lock();
+        let now = self.epoch.now();
+        let deadline = if self.of.fifo { None } else { self.of.deadlines.get(slot as usize) };
+        jobs.push((Reverse(now.saturating_add(deadline.copied().unwrap_or(Span::ZERO))), slot));
+    }
+
+    /// One is taken, and the one that it leads to comes.
+    #[inline]
+    fn cycle(&self) {
+        let taken = {
+            let mut jobs = self.jobs.lock();
+            black_box(self.epoch.now());
+            black_box(jobs.pop())
+        };
+        if let Some((_, ended)) = taken {
+            self.push(self.of.other(ended));
+        }
+    }
+
+    /// It is to have run neither dry nor over: then it measured something else.
+    fn is_whole(&self) -> bool {
+        self.jobs.lock().len() == self.of.half() as usize
+    }
+}
+
+/// The queues alone: medians of takt, of the heap, and of the rounds' ratios.
+fn beside_heap(of: &Waiting, rounds: usize) -> Result<Beside, Unmeasured> {
+    let queues = Queues::new(&of.plan, 0).map_err(wrong)?;
+    let heap = Heap::new(of);
+    let mut rejected = 0;
+    for slot in 0..of.half() {
+        rejected += u32::from(queues.push(slot).is_err());
     }
     let mut runs = queues.take(0);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         ours.push(time(|| {
-            let (Some(ended), Some(comes)) = (runs.take(), idle.pop_front()) else { return };
-            idle.push_back(ended.slot());
+            let Some(ended) = runs.take() else { return };
+            let comes = of.other(ended.slot());
             runs = queues.exchange(ended, 0);
-            let _ = black_box(queues.push(comes));
+            rejected += u32::from(black_box(queues.push(comes)).is_err());
         }));
-        theirs.push(time(|| {
-            let taken = {
-                let mut heap = heap.lock();
-                black_box(epoch.now());
-                black_box(heap.pop())
-            };
-            let (Some((_, ended)), Some(comes)) = (taken, their_idle.pop_front()) else { return };
-            their_idle.push_back(ended);
-            let mut heap = heap.lock();
-            heap.push((key(comes, epoch.now()), comes));
-        }));
+        theirs.push(time(|| heap.cycle()));
     }
-    // Neither is to have run dry: then it measured nothing.
-    if runs.is_none() || heap.lock().len() != half as usize {
-        return Err("a queue ran dry".to_owned());
+    let mut there = 0;
+    while let Some(ended) = runs.take() {
+        there += 1;
+        runs = queues.exchange(ended, 0);
     }
-    let ratio = median(ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect());
-    Ok((median(ours), median(theirs), ratio))
+    if rejected > 0 || there != of.half() || !heap.is_whole() {
+        return Err(wrong(format!("{rejected} pushes were rejected, {there} of {} jobs were there", of.half())));
+    }
+    Ok(beside(&ours, &theirs))
+}
+
+/// Medians of both, and of the ratios of their rounds.
+fn beside(ours: &[f64], theirs: &[f64]) -> Beside {
+    let ratio = median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect());
+    (median(ours.to_vec()), median(theirs.to_vec()), ratio)
+}
+
+/// Batches after which handlers sleep until the log is drained, also on a machine with one CPU: none of it is lost.
+const IN_A_ROW: usize = 16;
+
+/// A dispatcher that runs, beside the heap at the same priority and on the same CPU.
+fn running_beside_heap(of: &Waiting, rounds: usize) -> Result<Beside, Unmeasured> {
+    let refused = || Unmeasured::Refused("SCHED_FIFO or a CPU was refused".to_owned());
+    let cpu = *sched::affinity().first().ok_or_else(refused)?;
+    let heap = Heap::new(of);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        ours.push(running(of)?);
+        theirs.push(pusher(cpu, || time(|| heap.cycle())).ok_or_else(refused)?);
+    }
+    if !heap.is_whole() {
+        return Err(wrong("the heap ran dry"));
+    }
+    Ok(beside(&ours, &theirs))
+}
+
+/// What handlers that push have in common; one of them runs at a time.
+struct Cycles {
+    handles: OnceLock<Vec<Handle>>,
+    jobs: AtomicU64,
+    rejected: AtomicU64,
+    /// Of batches, in ns.
+    times: PiMutex<Vec<u64>>,
+    since: AtomicU64,
+    /// How often the log was to be drained, and the last of these times that it has been.
+    asked: AtomicU64,
+    drained: AtomicU64,
+}
+
+impl Cycles {
+    fn new() -> Cycles {
+        let times = PiMutex::new(Vec::with_capacity(2 * BATCHES as usize));
+        let [jobs, rejected, since, asked, drained] = [(); 5].map(|()| AtomicU64::new(0));
+        Cycles { handles: OnceLock::new(), jobs, rejected, times, since, asked, drained }
+    }
+
+    /// A job of a handler: another operation's comes.
+    #[inline]
+    fn job(&self, job: &Job<'_>, comes: u32) {
+        let handles = loop {
+            match self.handles.get() {
+                Some(handles) => break handles,
+                // Not before all that are to wait do.
+                None => clock::pause(Span::from_us(100)),
+            }
+        };
+        if !matches!(handles.get(comes as usize).map(Handle::push), Some(Ok(_) | Err(PushError::Stopped))) {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+        }
+        // Nobody else writes.
+        let jobs = self.jobs.load(Ordering::Relaxed) + 1;
+        self.jobs.store(jobs, Ordering::Relaxed);
+        if jobs.is_multiple_of(u64::from(BATCH)) {
+            self.batch(job);
+        }
+    }
+
+    #[cold]
+    fn batch(&self, job: &Job<'_>) {
+        let now = job.now().as_ns();
+        let mut times = self.times.lock();
+        times.push(now - self.since.load(Ordering::Relaxed));
+        if times.len().is_multiple_of(IN_A_ROW) {
+            let asked = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
+            while self.drained.load(Ordering::Acquire) < asked && !job.must_stop() {
+                clock::pause(Span::from_us(50));
+            }
+        }
+        self.since.store(job.now().as_ns(), Ordering::Relaxed);
+    }
+
+    fn enough(&self) -> bool {
+        self.jobs.load(Ordering::Relaxed) > u64::from(BATCH) * u64::from(BATCHES)
+    }
+}
+
+/// Median nanoseconds of a job of a dispatcher, whose handler pushes the one that comes.
+fn running(of: &Waiting) -> Result<f64, Unmeasured> {
+    let cycles = Arc::new(Cycles::new());
+    let mut built = Dispatcher::new(of.plan.clone()).with(Options { records: 1 << 14, ..Options::default() });
+    for slot in 0..2 * of.half() {
+        let (cycles, comes) = (cycles.clone(), of.other(slot));
+        built = built.on(&format!("o{slot}"), move |job| cycles.job(job, comes)).map_err(wrong)?;
+    }
+    let mut dispatching = match built.start() {
+        Ok(dispatching) => dispatching,
+        Err(refused @ (StartError::Privilege { .. } | StartError::Cpus { .. })) => {
+            return Err(Unmeasured::Refused(refused.to_string()));
+        }
+        Err(other) => return Err(wrong(other)),
+    };
+    let operation = |slot| dispatching.operation(&format!("o{slot}"));
+    let handles: Vec<Handle> = (0..2 * of.half()).filter_map(operation).collect();
+    let rejected = handles.iter().take(of.half() as usize).filter(|handle| handle.push().is_err()).count();
+    cycles.rejected.store(rejected as u64, Ordering::Relaxed);
+    let _ = cycles.handles.set(handles);
+    let patience = Epoch::now_is_zero();
+    while !cycles.enough() && patience.now() < Time::ZERO.saturating_add(Span::from_s(30)) {
+        let asked = cycles.asked.load(Ordering::Acquire);
+        dispatching.drain(&mut NullSink);
+        cycles.drained.store(asked, Ordering::Release);
+        let _ = patience.sleep_until(patience.now().saturating_add(Span::from_us(100)));
+    }
+    settle(dispatching, of, &cycles)
+}
+
+/// The figure of a dispatcher that has run long enough, where nothing was lost of it.
+fn settle(dispatching: Dispatching, of: &Waiting, cycles: &Cycles) -> Result<f64, Unmeasured> {
+    let stopped = dispatching.stop(&mut NullSink).map_err(wrong)?;
+    let there: u64 = stopped.counts.iter().map(|(_, counts)| counts.released - counts.completed).sum();
+    let rejected = cycles.rejected.load(Ordering::Relaxed);
+    let half = u64::from(of.half());
+    // One ran when it was stopped, and may have pushed before.
+    if !cycles.enough() || stopped.lost > 0 || rejected > 0 || !(half..=half + 1).contains(&there) {
+        let jobs = cycles.jobs.load(Ordering::Relaxed);
+        return Err(wrong(format!(
+            "{jobs} jobs, {} facts lost, {rejected} pushes rejected, {there} of {half} jobs there",
+            stopped.lost
+        )));
+    }
+    // The first began with the start.
+    let times = cycles.times.lock();
+    Ok(median(times.iter().skip(1).map(|ns| *ns as f64 / f64::from(BATCH)).collect()))
 }
 
 fn hand_over(rounds: usize) {
@@ -188,25 +410,42 @@ fn dispatched(to: u32) -> Option<Hands> {
 
 /// Switches of a round.
 const SWITCHES: usize = 200;
+/// More important than all threads of a dispatcher.
+const SWITCHER: u8 = 80;
 
-/// Between a plan with one level a rate and one with a level a criticality, in which every other operation takes no part.
-fn switch(rounds: usize) {
+/// Between a plan with one level a rate and one with a level a criticality, in which every other operation takes no part. Whether jobs were moved.
+fn switch(rounds: usize) -> bool {
     println!(
-        "a switch of plans, {rounds} rounds      operations  locked p50 us   p99 us  call p50 us   p99 us  bare calls p50 us"
+        "a switch of plans, {rounds} rounds      operations  locked p50 us   p99 us  call p50 us   p99 us  bare calls p50 us  moved least  p50"
     );
+    let mut whole = true;
     for count in [8u64, 64] {
         match switched(rounds, count) {
-            Some([locked, call, bare]) => println!(
-                "{:<38} {count:>8} {:>13.1} {:>8.1} {:>12.1} {:>8.1} {:>18.1}",
-                "rm to muf and back", locked.0, locked.1, call.0, call.1, bare.0
-            ),
-            None => println!("{count} operations: skipped: SCHED_FIFO or a thread was refused"),
+            Ok(([locked, call, bare], moved)) => {
+                println!(
+                    "{:<38} {count:>8} {:>13.1} {:>8.1} {:>12.1} {:>8.1} {:>18.1} {:>12} {:>4}",
+                    "rm to muf and back", locked.0, locked.1, call.0, call.1, bare.0, moved.0, moved.1
+                );
+                if moved.0 == 0 {
+                    println!("{count} operations: a switch found no job to move");
+                    whole = false;
+                }
+            }
+            Err(Unmeasured::Refused(why)) => println!("{count} operations: skipped: {why}"),
+            Err(Unmeasured::Wrong(what)) => {
+                println!("{count} operations: {what}");
+                whole = false;
+            }
         }
     }
+    whole
 }
 
-/// p50 and p99 in us: queues locked, the whole call, the priorities alone.
-fn switched(rounds: usize, count: u64) -> Option<[(f64, f64); 3]> {
+/// p50 and p99 in us: queues locked, the whole call, the priorities alone; how many jobs were moved, at least and p50.
+type Switches = ([(f64, f64); 3], (usize, usize));
+
+fn switched(rounds: usize, count: u64) -> Result<Switches, Unmeasured> {
+    let refused = || Unmeasured::Refused("SCHED_FIFO or a thread was refused".to_owned());
     let mut operations = Operations::new("switch");
     let mut other = OperatingMode::new("other", Builtin::Muf.strategy());
     for at in 0..count {
@@ -214,31 +453,88 @@ fn switched(rounds: usize, count: u64) -> Option<[(f64, f64); 3]> {
         operations.add(Operation::periodic(&name, Span::from_ms(5 + at % 8)).wcet(Span::from_us(20)).backlog(4));
         other = if at % 2 == 1 { other.without(&name) } else { other };
     }
-    let plan = operations.mode(other).compute(&Builtin::Rm.strategy(), &Limits::default()).ok()?;
+    let plan = operations.mode(other).compute(&Builtin::Rm.strategy(), &Limits::default()).map_err(wrong)?;
     let threads = plan.levels.len();
-    let mut built = Dispatcher::new(plan);
-    for at in 0..count {
-        built = built
-            .on(&format!("o{at}"), |job| while job.now() < job.arrival().saturating_add(Span::from_us(20)) {})
-            .ok()?;
+    let (mut locked, mut call, mut moved) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        for (switched, took) in overloaded(&plan, count)? {
+            locked.push(switched.locked.as_ns());
+            call.push(took.as_ns());
+            moved.push(switched.moved);
+        }
+        // All real-time threads of a CPU have 95 % of it.
+        clock::pause(Span::from_ms(200));
     }
-    let dispatching = built.start().ok()?;
-    let clock = Epoch::now_is_zero();
-    let (mut locked, mut call, mut bare) = (Vec::new(), Vec::new(), Vec::new());
-    for at in 0..rounds * SWITCHES {
-        let before = clock.now();
-        let switched = dispatching.switch((at + 1) % 2)?;
-        call.push(clock.now().saturating_since(before).as_ns());
-        locked.push(switched.locked.as_ns());
-        let _ = clock.sleep_until(clock.now().saturating_add(Span::from_us(700)));
-    }
-    let _ = dispatching.stop(&mut NullSink);
-    bare.extend(reprioritized(threads)?);
-    Some([locked, call, bare].map(|mut times| {
+    let bare = reprioritized(threads).ok_or_else(refused)?;
+    moved.sort_unstable();
+    let moved = (moved.first().copied().unwrap_or(0), moved.get(moved.len() / 2).copied().unwrap_or(0));
+    let quantiles = [locked, call, bare].map(|mut times| {
         times.sort_unstable();
         let at = |percent: usize| times.get(times.len() * percent / 100).map_or(f64::NAN, |ns| *ns as f64 / 1e3);
         (at(50), at(99))
-    }))
+    });
+    Ok((quantiles, moved))
+}
+
+/// The switches of a round, and what each call took, once the backlogs are full.
+fn overloaded(plan: &Plan, count: u64) -> Result<Vec<(Switched, Span)>, Unmeasured> {
+    // Each operation's share of 20 ms in about 8 ms: two and a half times what the CPU can do, and more than it can with half of them, too.
+    let takes = Span::from_ns(20_000_000 / count);
+    let mut built = Dispatcher::new(plan.clone());
+    for at in 0..count {
+        let handler = move |job: &Job<'_>| {
+            let until = job.now().saturating_add(takes);
+            while job.now() < until && !job.must_stop() {}
+        };
+        built = built.on(&format!("o{at}"), handler).map_err(wrong)?;
+    }
+    let dispatching = match built.start() {
+        Ok(dispatching) => dispatching,
+        Err(refused @ (StartError::Privilege { .. } | StartError::Cpus { .. })) => {
+            return Err(Unmeasured::Refused(refused.to_string()));
+        }
+        Err(other) => return Err(wrong(other)),
+    };
+    // The stop, too, by a thread that is more important than the load: an ordinary one gets a lock only when no thread of the dispatcher wants it.
+    let measured = || {
+        let important = more_important();
+        let switches = important
+            .as_ref()
+            .map_or_else(|refused| Err(Unmeasured::Refused(refused.to_string())), |_| in_overload(&dispatching));
+        let _ = dispatching.stop(&mut NullSink);
+        switches
+    };
+    let measured = std::thread::scope(|scope| scope.spawn(measured).join().ok());
+    measured.unwrap_or_else(|| Err(wrong("a thread panicked")))
+}
+
+/// More important than the dispatcher's threads, and beside them where there is another CPU.
+fn more_important() -> Result<ClassGuard, SchedError> {
+    sched::set_affinity(&[sched::affinity().last().copied().unwrap_or(0)])?;
+    ClassGuard::enter(&Class::Fifo { priority: SWITCHER })
+}
+
+fn in_overload(dispatching: &Dispatching) -> Result<Vec<(Switched, Span)>, Unmeasured> {
+    let clock = Epoch::now_is_zero();
+    // More comes than there is room for, of half of them.
+    let full = || {
+        let counts = dispatching.counts();
+        counts.iter().filter(|(_, counts)| counts.rejected > 0).count() * 2 >= counts.len()
+    };
+    while !full() {
+        if clock.now() > Time::ZERO.saturating_add(Span::from_s(2)) {
+            return Err(wrong("the backlogs were not full after 2 s"));
+        }
+        let _ = clock.sleep_until(clock.now().saturating_add(Span::from_ms(5)));
+    }
+    let mut switches = Vec::with_capacity(SWITCHES);
+    for at in 0..SWITCHES {
+        let before = clock.now();
+        let switched = dispatching.switch((at + 1) % 2).ok_or_else(|| wrong("there is no such plan"))?;
+        switches.push((switched, clock.now().saturating_since(before)));
+        let _ = clock.sleep_until(clock.now().saturating_add(Span::from_us(700)));
+    }
+    Ok(switches)
 }
 
 /// What it takes to give so many sleeping threads another priority, by the bare system call, in ns.

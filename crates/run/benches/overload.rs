@@ -6,7 +6,7 @@
 //! that missed periods skips them (rcl: `rcl_timer_call`).
 //!
 //! Ten operations at 40, 20, 10, 5 and 1 Hz, half of them critical, deadline = period; execution times are uniform between half the wcet and the wcet. Critical operations load the CPU with 43 % of
-//! its time on average, noncritical ones with the rest of the load. An arrival that never starts counts as missed. It fails where muf or rms+mlf lose a critical deadline.
+//! its time on average, noncritical ones with the rest of the load. An arrival that never starts counts as missed. It fails where muf or rms+mlf lose a critical deadline, or where a plan cannot be computed or rehearsed.
 //!
 //! `cargo bench -p takt-run --bench overload -- [--seconds 600]`
 
@@ -46,7 +46,10 @@ fn main() -> ExitCode {
                     let [critical, noncritical] = classes.map(|(made, all)| 100.0 * made as f64 / all.max(1) as f64);
                     println!("{name:<34} {:>11.1} {critical:>12.2} {noncritical:>14.2}", load as f64 / 1e3);
                 }
-                Err(wrong) => println!("{name}: {wrong}"),
+                Err(wrong) => {
+                    eprintln!("{name}, load {}: {wrong}", load as f64 / 1e3);
+                    return ExitCode::FAILURE;
+                }
             }
         }
     }

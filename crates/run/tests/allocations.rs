@@ -43,6 +43,43 @@ fn jobs_come_and_go_without_allocation() {
     }
 }
 
+/// However long a queue is: each cycle one job ends, the next is taken, and another one comes, whose deadline lies anywhere among those that wait.
+#[test]
+fn a_long_queue_allocates_nothing() {
+    let ns = Span::from_ns;
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    for strategy in [Builtin::Fifo, Builtin::Edf, Builtin::Mlf, Builtin::Muf] {
+        for waiting in [64, 1024] {
+            let all = 2 * waiting;
+            let mut operations = Operations::new("long");
+            for at in 0..all {
+                let deadline = ns(1 + 100 * (u64::from(at) * 7919 % u64::from(all)));
+                operations.add(Operation::sporadic(&format!("o{at}"), ns(1)).wcet(ns(1)).deadline(deadline).backlog(1));
+            }
+            let plan = operations.compute(&strategy.strategy(), &limits).unwrap_or_else(|wrong| panic!("{wrong}"));
+            let queues = Queues::new(&plan, 0).unwrap();
+            let (mut rejected, mut ran, mut there) = (0, 0, 0);
+            let allocated = allocation_counter::measure(|| {
+                rejected += (0..waiting).filter(|slot| queues.push(*slot).is_err()).count();
+                let mut runs = queues.take(0);
+                while let Some(ended) = runs.take().filter(|_| ran < 2 * all) {
+                    ran += 1;
+                    let comes = (ended.slot() + waiting) % all;
+                    runs = queues.exchange(ended, 0);
+                    rejected += usize::from(queues.push(comes).is_err());
+                }
+                while let Some(ended) = queues.take(0) {
+                    there += 1;
+                    queues.end(ended);
+                }
+            });
+            assert_eq!(allocated.count_total, 0, "{strategy:?}, {waiting}");
+            // The last one that was taken is the one that is missing.
+            assert_eq!((rejected, ran, there), (0, 2 * all, waiting - 1), "{strategy:?}, {waiting}");
+        }
+    }
+}
+
 #[test]
 fn events_are_pushed_without_allocation() {
     let sporadic = |name| Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1));

@@ -3,7 +3,8 @@
 //! Nothing here asserts how long anything took. What is asserted follows from the schedule itself: who ran while another was open.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use takt_linux::{Class, Epoch, clock, sched};
 use takt_log::{Event, JobKey, Kind};
@@ -288,5 +289,75 @@ fn a_program_is_told_why_its_jobs_were_late() {
         }
         // A machine that pauses has other causes.
         assert!(attempt < 10, "{late:?}");
+    }
+}
+
+/// The kernel itself takes the CPU from real-time threads that have used 95 % of a second, and gives it to ordinary ones (`sched_rt_runtime_us`, or its server for those).
+#[test]
+fn what_the_kernel_throttles_is_warned_of_and_late_for_no_load_of_its_own() {
+    let _alone = alone();
+    let limits = takt_linux::machine::Limits::read();
+    if !(1..=950_000).contains(&limits.rt_runtime_us) || limits.rt_period_us != 1_000_000 {
+        let (runtime, period) = (limits.rt_runtime_us, limits.rt_period_us);
+        return println!("skipped: real-time threads have {runtime} of {period} us here");
+    }
+    // Whenever the kernel's periods begin, 1.9 s have 950 ms of one in them.
+    let whole = Operation::sporadic("whole", ms(2020)).wcet(ms(2010)).deadline(ms(2020)).noncritical();
+    let plan = Operations::new("throttled").with(whole).compute(&Builtin::Muf.strategy(), &Limits::default()).unwrap();
+    let cpu = sched::affinity()[0];
+    for attempt in 0.. {
+        let (away, over) = (Arc::new(AtomicU64::new(0)), AtomicBool::new(false));
+        let waited = away.clone();
+        let handler = move |job: &takt_run::dispatch::Job<'_>| {
+            let (began, until) = (job.now(), clock::thread_cpu().saturating_add(ms(2000)));
+            while clock::thread_cpu() < until {
+                std::hint::spin_loop();
+            }
+            let without = job.now().saturating_since(began).saturating_sub(ms(2000));
+            waited.store(without.as_ns(), Ordering::Release);
+        };
+        let dispatcher = match Dispatcher::new(plan.clone()).recorded(false) {
+            Ok(dispatcher) => dispatcher.on("whole", handler).unwrap(),
+            Err(error @ TraceError::Recorder(_)) => return println!("skipped: {error}"),
+            Err(error) => panic!("{error}"),
+        };
+        let mut dispatching = match dispatcher.start() {
+            Ok(dispatching) => dispatching,
+            Err(error @ StartError::Privilege { .. }) => return println!("skipped: {error}"),
+            Err(error) => panic!("{error}"),
+        };
+        let told = dispatching.warnings().to_vec();
+        assert!(told.iter().any(|warning| warning.contains("may use 99.5 % of it")), "{told:?}");
+        let mut events = Events::new();
+        std::thread::scope(|scope| {
+            // An ordinary thread that waits for the same CPU.
+            scope.spawn(|| {
+                let _ = sched::set_affinity(&[cpu]);
+                while !over.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+            });
+            dispatching.operation("whole").unwrap().push().unwrap();
+            let patience = Epoch::now_is_zero();
+            while dispatching.counts()[0].1.completed == 0 && patience.now() < Time::ZERO + Span::from_s(20) {
+                clock::pause(ms(5));
+                dispatching.drain(&mut events);
+            }
+            over.store(true, Ordering::Release);
+        });
+        let stopped = dispatching.stop(&mut events).unwrap();
+        let late = &stopped.late.expect("recorded")[0];
+        let away = Span::from_ns(away.load(Ordering::Acquire));
+        println!("{away} without the CPU, {late:?}");
+        if away < ms(20) {
+            return println!("skipped: this kernel leaves real-time threads more than it says");
+        }
+        assert_eq!((stopped.counts[0].1.completed, late.jobs, late.by_load), (1, 1, 0), "{late:?}");
+        // A CPU on which nobody else may run is idle meanwhile.
+        if late.mainly(Cause::Others) + late.mainly(Cause::Idle) == 1 {
+            break;
+        }
+        // A machine that pauses has other causes.
+        assert!(attempt < 3, "{late:?}");
     }
 }

@@ -20,7 +20,7 @@ const HAND_OVERS: usize = 500;
 const PAUSE: Span = Span::from_us(300);
 
 /// Who pushes, on the first CPU, below the handler's priority.
-fn pusher<R: Send>(cpu: u32, body: impl FnOnce() -> R + Send) -> Option<R> {
+pub(crate) fn pusher<R: Send>(cpu: u32, body: impl FnOnce() -> R + Send) -> Option<R> {
     let permitted = || {
         sched::set_affinity(&[cpu]).ok()?;
         ClassGuard::enter(&Class::Fifo { priority: 10 }).ok()
