@@ -1,7 +1,8 @@
 //! The header says what the crate offers, and a program in C that uses it builds, runs, and says what it should.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::BufReader;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -174,6 +175,19 @@ fn statistics(log: &Path) -> Stats {
 }
 
 #[test]
+fn operations_are_what_a_program_in_c_says_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("planned", "cc", "-std=c11", folder.path()) else { return };
+    let (log, cpus) = (folder.path().join("log"), takt_linux::sched::affinity().len().min(2));
+    let said = said(&program, &[&cpus.to_string(), log.to_str().unwrap()]);
+    assert!(said.contains("every job became what it should"), "{said}");
+    let line = |name: &str| said.lines().position(|line| line.contains(&format!(" {name} "))).unwrap();
+    assert!(line("first") < line("middle") && line("middle") < line("last"), "{said}");
+    // More happened than there was room for.
+    assert_ne!(statistics(&log).lost_events, Some(0));
+}
+
+#[test]
 fn a_log_is_whole_though_a_handler_does_not_return() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("ends", "cc", "-std=c11", folder.path()) else { return };
@@ -202,6 +216,26 @@ the start of this dispatcher was refused, and has used it up: make another one o
     std::fs::write(&log, "of another run").unwrap();
     assert_eq!(said(&program, &["refused", log.to_str().unwrap()]), text);
     assert_eq!(std::fs::read_to_string(&log).unwrap(), "of another run");
+}
+
+#[test]
+fn what_another_user_lacks_is_a_status_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let all: Permissions = PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), all).unwrap();
+    let Some(program) = compiled("radar", "cc", "-std=c11", folder.path()) else { return };
+    let mut command = Command::new("prlimit");
+    command.args(["--rtprio=0", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => return println!("skipped, no prlimit: {error}"),
+    };
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    if !said.contains("level  discipline  priority") {
+        return println!("skipped, nothing runs as another user here: {said}");
+    }
+    assert!(output.status.success() && said.contains("every job is accounted for"), "{said}");
+    assert!(said.contains("without privilege: ") && said.contains("CAP_SYS_NICE"), "{said}");
 }
 
 #[test]
