@@ -6,8 +6,9 @@
  * what it keeps. A call that can fail returns a takt_status, and takt_last_error() tells what was wrong and what to do (of a
  * push, takt_status_text).
  * Unless a call says otherwise, pointers must not be null (a call that is given one answers TAKT_STATUS_INVALID), and an object is
- * used by one thread at a time. takt_operation_push and takt_supplier_push may be called by any thread, and from handlers, and so may
- * takt_published_write, _flush and _refresh and takt_replica_apply and _read: these are pushes, too, that leave no text. */
+ * used by one thread at a time: a handler runs on another one than whoever drains its dispatcher, and makes no call with that.
+ * takt_operation_push and takt_supplier_push may be called by any thread, and from handlers, and so may takt_published_write,
+ * _flush and _refresh and takt_replica_apply and _read: these are pushes, too, that leave no text. */
 
 #ifndef TAKT_H
 #define TAKT_H
@@ -43,12 +44,14 @@ typedef enum {
   TAKT_STATUS_TOO_EARLY = 6,
   // A push: the dispatcher, or the channel, is not there any more, or not yet.
   TAKT_STATUS_STOPPED = 7,
-  // A handler does not return, or a file could not be written.
+  // A handler does not return: what it uses is to stay.
   TAKT_STATUS_TROUBLE = 8,
   // A defect of takt.
   TAKT_STATUS_PANIC = 9,
   // A push: the operation takes no part in the mode that holds.
   TAKT_STATUS_ABSENT = 10,
+  // The log could not be written, or not to its end.
+  TAKT_STATUS_UNWRITTEN = 11,
 } takt_status;
 
 // When an operation's jobs are released.
@@ -181,7 +184,7 @@ typedef struct {
   uint64_t deadline_ns;
   // Whether it is missed without harm.
   bool noncritical;
-  // Larger is more important.
+  // Larger is more important. No strategy of takt_plan_new looks at it; the system file of takt_plan_guarded has it.
   uint32_t importance;
   // For fixed priorities; 1 is the most important, zero: none.
   uint32_t priority;
@@ -199,7 +202,8 @@ typedef struct {
   size_t after_count;
 } takt_operation;
 
-// The code of an operation, called once a job on a real-time thread: it should not wait. `user` is what was given with it.
+// The code of an operation, called once a job on a real-time thread: it should not wait. `user` is what was given with it. Beside takt_job_must_stop and the others of its job it may call what any thread may
+// at any time (pushes); no call of its dispatcher, which another thread may be using meanwhile: not takt_dispatcher_stop or _free, nor _switch, _holds, _counts, _operation or _now_ns (takt_job_now_ns says the same).
 typedef void (*takt_handler)(const takt_job *job, void *user);
 
 // The longest response of a critical operation under the guard of takt_dispatcher_adaptive, with the others released as late as the first plan may have put them off:
@@ -578,14 +582,17 @@ takt_status takt_dispatcher_adaptive(takt_dispatcher *dispatcher,
                                      const takt_response *responses,
                                      size_t count);
 
-// Writes all that happens to a log, which `takt stats`, `takt chart` and the others read. To be called before the start; takt_dispatcher_drain writes on.
+// Writes all that happens to a log, which `takt stats`, `takt chart` and the others read. To be called before the start; takt_dispatcher_drain writes on. A file that is there stays as it is until the dispatcher
+// has started. TAKT_STATUS_UNWRITTEN: there can be no such file.
 // `dispatcher` came from takt_dispatcher_new, `path` is a string.
 takt_status takt_dispatcher_log(takt_dispatcher *dispatcher,
                                 const char *path);
 
-// Starts all threads and returns at their time zero. `options` may be null.
+// Starts all threads and returns at their time zero. `options` may be null. A dispatcher starts once: where its start is refused, too, another one is to be made (of the same plan). What stood at the
+// log's path is there still then, but for TAKT_STATUS_UNWRITTEN: the threads had started when the log could not be begun, and have stopped again.
 // `dispatcher` came from takt_dispatcher_new; `options` is null or can be read.
-takt_status takt_dispatcher_start(takt_dispatcher *dispatcher, const takt_options *options);
+takt_status takt_dispatcher_start(takt_dispatcher *dispatcher,
+                                  const takt_options *options);
 
 // An operation of a dispatcher that runs, to push jobs of it. It may outlive the dispatcher; pushes answer TAKT_STATUS_STOPPED then.
 // `dispatcher` came from takt_dispatcher_new, `operation` is a string, `into` may be written.
@@ -622,7 +629,8 @@ size_t takt_dispatcher_warnings(const takt_dispatcher *dispatcher,
                                 char *into,
                                 size_t size);
 
-// Writes what has happened since the last time to the log, or forgets it where there is none. To be called often enough that `records` are not exceeded.
+// Writes what has happened since the last time to the log, or forgets it where there is none. To be called often enough that `records` are not exceeded. TAKT_STATUS_UNWRITTEN, from the first call on that
+// knows it: the log could not be written (a full disk), and ends there; the dispatcher goes on. Writing is buffered, so that the first call that knows it may be takt_dispatcher_stop.
 // `dispatcher` came from takt_dispatcher_new.
 takt_status takt_dispatcher_drain(takt_dispatcher *dispatcher);
 
@@ -630,8 +638,8 @@ takt_status takt_dispatcher_drain(takt_dispatcher *dispatcher);
 // `dispatcher` came from takt_dispatcher_new, `operation` is a string, `into` may be written.
 takt_status takt_dispatcher_counts(const takt_dispatcher *dispatcher, const char *operation, takt_counts *into);
 
-// Stops: no job starts any more, those that run may return (5 s at most). The log is complete then. After TAKT_STATUS_OK no handler runs any more; after TAKT_STATUS_TROUBLE one may, and what it uses is to stay.
-// Not to be called from a handler.
+// Stops: no job starts any more, those that run may return (5 s at most). The log is complete then, unless it could not be written, which is TAKT_STATUS_UNWRITTEN. After this and TAKT_STATUS_OK no handler runs any more; after
+// TAKT_STATUS_TROUBLE (or _PANIC) one may, and what it uses is to stay: that goes before, and takt_last_error tells of the log, too. Not to be called from a handler.
 // `dispatcher` came from takt_dispatcher_new.
 takt_status takt_dispatcher_stop(takt_dispatcher *dispatcher);
 

@@ -2,11 +2,14 @@
 
 use std::ffi::{c_char, c_void};
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::{self, BufWriter, ErrorKind};
+use std::path::{PathBuf, absolute};
 
 use takt_log::{BackEnd, Definitions, Header, NullSink, Writer};
-use takt_model::{Span, Time};
-use takt_run::dispatch::{self, Adaptive, Dispatcher, Dispatching, Handle, Job, KINDS, Options, PushError, StartError};
+use takt_model::Span;
+use takt_run::dispatch::{
+    self, Adaptive, Dispatcher, Dispatching, Handle, Job, KINDS, Options, PushError, StartError, StopError,
+};
 
 use crate::plan::takt_plan;
 use crate::status::{Wrong, call, copy, free, give, object, object_mut, push, takt_status, text};
@@ -16,7 +19,8 @@ pub struct takt_job {
     _private: [u8; 0],
 }
 
-/// The code of an operation, called once a job on a real-time thread: it should not wait. `user` is what was given with it.
+/// The code of an operation, called once a job on a real-time thread: it should not wait. `user` is what was given with it. Beside takt_job_must_stop and the others of its job it may call what any thread may
+/// at any time (pushes); no call of its dispatcher, which another thread may be using meanwhile: not takt_dispatcher_stop or _free, nor _switch, _holds, _counts, _operation or _now_ns (takt_job_now_ns says the same).
 pub type takt_handler = Option<unsafe extern "C" fn(job: *const takt_job, user: *mut c_void)>;
 
 /// What a handler is called with, on the dispatcher's threads.
@@ -69,12 +73,61 @@ pub struct takt_counts {
 
 type Log = Writer<BufWriter<File>>;
 
+/// Bytes of a log that are written at once; also its head, but for that of a very large plan.
+const BUFFER: usize = 1 << 16;
+
+/// Where a log will go. What is there stays until a dispatcher has started, and one that does not leaves nothing behind.
+struct LogPlace {
+    path: PathBuf,
+    file: Option<File>,
+    /// Whether nothing was there.
+    is_new: bool,
+}
+
+impl LogPlace {
+    fn open(path: &str) -> io::Result<LogPlace> {
+        let (place, mut options) = (absolute(path)?, File::options());
+        let new = options.write(true).create_new(true).open(path);
+        let is_new = new.is_ok();
+        let file = match new {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                options.create_new(false).create(true).truncate(false).open(path)?
+            }
+            new => new?,
+        };
+        Ok(LogPlace { path: place, file: Some(file), is_new })
+    }
+
+    /// It is the log's now.
+    fn take(mut self) -> io::Result<BufWriter<File>> {
+        self.is_new = false;
+        let file = self.file.take().ok_or(ErrorKind::NotFound)?;
+        // Devices and pipes have no length.
+        if file.metadata()?.is_file() {
+            file.set_len(0)?;
+        }
+        Ok(BufWriter::with_capacity(BUFFER, file))
+    }
+}
+
+impl Drop for LogPlace {
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
 /// A dispatcher, before it starts, while it runs, and when it has stopped.
 pub struct takt_dispatcher {
     built: Option<Dispatcher>,
+    /// The operations that have a handler.
+    handled: Vec<String>,
+    /// Whether its start was tried in vain, which has used it up.
+    refused: bool,
     pub(crate) running: Option<Dispatching>,
-    /// Where the log goes, before the start.
-    file: Option<(String, File)>,
+    /// Before the start.
+    place: Option<LogPlace>,
     log: Option<Log>,
     /// At the end.
     counts: Vec<(String, dispatch::Counts)>,
@@ -92,9 +145,17 @@ pub unsafe extern "C" fn takt_dispatcher_new(plan: *const takt_plan, into: *mut 
     call(|| {
         // SAFETY: by this function's condition, here and below.
         let plan = unsafe { object(plan, "the plan") }?;
-        let built = Some(Dispatcher::new(plan.0.clone()));
+        let dispatcher = takt_dispatcher {
+            built: Some(Dispatcher::new(plan.0.clone())),
+            handled: Vec::new(),
+            refused: false,
+            running: None,
+            place: None,
+            log: None,
+            counts: Vec::new(),
+        };
         // SAFETY: as above.
-        unsafe { give(into, takt_dispatcher { built, running: None, file: None, log: None, counts: Vec::new() }) }
+        unsafe { give(into, dispatcher) }
     })
 }
 
@@ -108,8 +169,15 @@ impl takt_dispatcher {
         self.can_handle(operation)?;
         if let Some(built) = self.built.take() {
             self.built = Some(built.on(operation, handler).map_err(Wrong::invalid)?);
+            self.handled.push(operation.to_owned());
         }
         Ok(())
+    }
+
+    /// Why something that is done before the start cannot be done.
+    fn too_late(&self, why: &str) -> Wrong {
+        let refused = "the start of this dispatcher was refused, and has used it up: make another one of the same plan";
+        Wrong::invalid(if self.refused { refused } else { why })
     }
 
     /// While it runs.
@@ -120,10 +188,13 @@ impl takt_dispatcher {
     /// Whether an operation can be given a handler.
     pub(crate) fn can_handle(&self, operation: &str) -> Result<(), Wrong> {
         let Some(built) = &self.built else {
-            return Err(Wrong::invalid("the dispatcher has started: handlers are given before that"));
+            return Err(self.too_late("the dispatcher has started: handlers are given before that"));
         };
         if !built.plan().rows.iter().any(|row| row.name == operation) {
             return Err(Wrong::invalid(format_args!("the plan has no operation \"{operation}\" to handle")));
+        }
+        if self.handled.iter().any(|handled| handled == operation) {
+            return Err(Wrong::invalid(StartError::Doubled(operation.to_owned())));
         }
         Ok(())
     }
@@ -192,14 +263,15 @@ pub unsafe extern "C" fn takt_dispatcher_adaptive(
                 .response(unsafe { text(operation, "the name of a response's operation") }?, Span::from_ns(longest_ns));
         }
         let built = dispatcher.built.take();
-        let built =
-            built.ok_or_else(|| Wrong::invalid("the dispatcher has started: its controller is given before"))?;
+        let too_late = || dispatcher.too_late("the dispatcher has started: its controller is given before");
+        let built = built.ok_or_else(too_late)?;
         dispatcher.built = Some(built.adaptive(law));
         Ok(())
     })
 }
 
-/// Writes all that happens to a log, which `takt stats`, `takt chart` and the others read. To be called before the start; takt_dispatcher_drain writes on.
+/// Writes all that happens to a log, which `takt stats`, `takt chart` and the others read. To be called before the start; takt_dispatcher_drain writes on. A file that is there stays as it is until the dispatcher
+/// has started. TAKT_STATUS_UNWRITTEN: there can be no such file.
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new, `path` is a string.
@@ -211,15 +283,18 @@ pub unsafe extern "C" fn takt_dispatcher_log(dispatcher: *mut takt_dispatcher, p
         // SAFETY: as above.
         let path = unsafe { text(path, "the path") }?;
         if dispatcher.built.is_none() {
-            return Err(Wrong::invalid("the dispatcher has started: a log is opened before that"));
+            return Err(dispatcher.too_late("the dispatcher has started: a log is opened before that"));
         }
-        dispatcher.file = Some((path.to_owned(), File::create(path).map_err(|error| trouble(path, &error))?));
+        // Perhaps the same file, and new.
+        dispatcher.place = None;
+        let place = LogPlace::open(path).map_err(|error| unwritten(format_args!("cannot write {path}: {error}")))?;
+        dispatcher.place = Some(place);
         Ok(())
     })
 }
 
-fn trouble(path: &str, error: &dyn std::fmt::Display) -> Wrong {
-    Wrong::new(takt_status::Trouble, format_args!("{path}: {error}"))
+fn unwritten(error: impl std::fmt::Display) -> Wrong {
+    Wrong::new(takt_status::Unwritten, error)
 }
 
 /// What became of a start.
@@ -232,7 +307,8 @@ pub(crate) fn refused(error: &StartError) -> Wrong {
     Wrong::new(status, error)
 }
 
-/// Starts all threads and returns at their time zero. `options` may be null.
+/// Starts all threads and returns at their time zero. `options` may be null. A dispatcher starts once: where its start is refused, too, another one is to be made (of the same plan). What stood at the
+/// log's path is there still then, but for TAKT_STATUS_UNWRITTEN: the threads had started when the log could not be begun, and have stopped again.
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new; `options` is null or can be read.
@@ -246,7 +322,8 @@ pub unsafe extern "C" fn takt_dispatcher_start(
         let dispatcher = unsafe { object_mut(dispatcher, "the dispatcher") }?;
         // SAFETY: as above.
         let wanted = unsafe { options.as_ref() };
-        let built = dispatcher.built.take().ok_or_else(|| Wrong::invalid("the dispatcher has started before"))?;
+        let built = dispatcher.built.take();
+        let built = built.ok_or_else(|| dispatcher.too_late("the dispatcher has started before"))?;
         let default = Options::default();
         let options = wanted.map_or(default, |wanted| Options {
             best_effort: wanted.best_effort,
@@ -254,14 +331,20 @@ pub unsafe extern "C" fn takt_dispatcher_start(
             records: if wanted.records > 0 { wanted.records } else { default.records },
             ..default
         });
-        if let Some((path, file)) = dispatcher.file.take() {
-            let back_end = if options.best_effort { BackEnd::RunBestEffort } else { BackEnd::Run };
-            let header = Header::new(String::new(), None, back_end, KINDS);
-            let definitions = Definitions::of(&built.plan().system);
-            let writer = Writer::new(BufWriter::new(file), &header, &definitions);
-            dispatcher.log = Some(writer.map_err(|error| trouble(&path, &error))?);
+        let place = dispatcher.place.take();
+        dispatcher.refused = true;
+        let back_end = if options.best_effort { BackEnd::RunBestEffort } else { BackEnd::Run };
+        let header = Header::new(String::new(), None, back_end, KINDS);
+        let definitions = Definitions::of(&built.plan().system);
+        if place.is_some() {
+            // Whether a log can have such a head at all.
+            Writer::new(io::sink(), &header, &definitions).map_err(unwritten)?;
         }
-        dispatcher.running = Some(built.with(options).start().map_err(|error| refused(&error))?);
+        let running = built.with(options).start().map_err(|error| refused(&error))?;
+        let begin = |place: LogPlace| Writer::new(place.take()?, &header, &definitions);
+        // Where that fails it stops again.
+        dispatcher.log = place.map(begin).transpose().map_err(unwritten)?;
+        (dispatcher.running, dispatcher.refused) = (Some(running), false);
         Ok(())
     })
 }
@@ -379,7 +462,8 @@ pub unsafe extern "C" fn takt_dispatcher_warnings(
     length
 }
 
-/// Writes what has happened since the last time to the log, or forgets it where there is none. To be called often enough that `records` are not exceeded.
+/// Writes what has happened since the last time to the log, or forgets it where there is none. To be called often enough that `records` are not exceeded. TAKT_STATUS_UNWRITTEN, from the first call on that
+/// knows it: the log could not be written (a full disk), and ends there; the dispatcher goes on. Writing is buffered, so that the first call that knows it may be takt_dispatcher_stop.
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new.
@@ -392,10 +476,15 @@ pub unsafe extern "C" fn takt_dispatcher_drain(dispatcher: *mut takt_dispatcher)
             return Err(Wrong::new(takt_status::Stopped, "the dispatcher does not run"));
         };
         match log {
-            Some(log) => running.drain(log),
-            None => running.drain(&mut NullSink),
+            Some(log) => {
+                running.drain(log);
+                log.error().map_or(Ok(()), |error| Err(unwritten(error)))
+            }
+            None => {
+                running.drain(&mut NullSink);
+                Ok(())
+            }
         }
-        Ok(())
     })
 }
 
@@ -434,8 +523,8 @@ pub unsafe extern "C" fn takt_dispatcher_counts(
     })
 }
 
-/// Stops: no job starts any more, those that run may return (5 s at most). The log is complete then. After TAKT_STATUS_OK no handler runs any more; after TAKT_STATUS_TROUBLE one may, and what it uses is to stay.
-/// Not to be called from a handler.
+/// Stops: no job starts any more, those that run may return (5 s at most). The log is complete then, unless it could not be written, which is TAKT_STATUS_UNWRITTEN. After this and TAKT_STATUS_OK no handler runs any more; after
+/// TAKT_STATUS_TROUBLE (or _PANIC) one may, and what it uses is to stay: that goes before, and takt_last_error tells of the log, too. Not to be called from a handler.
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new.
@@ -452,23 +541,30 @@ impl takt_dispatcher {
     fn stop(&mut self) -> Result<(), Wrong> {
         let running = self.running.take();
         let running = running.ok_or_else(|| Wrong::new(takt_status::Stopped, "the dispatcher does not run"))?;
-        let trouble = |error: &dyn std::fmt::Display| Wrong::new(takt_status::Trouble, error);
-        // Should a handler not return, these are the last that are known.
+        // Where a thread of the dispatcher panicked these are the last that are known.
         self.counts = running.counts();
+        let now = running.now();
         let mut log = self.log.take();
         let stopped = match &mut log {
             Some(log) => running.stop(log),
             None => running.stop(&mut NullSink),
         };
-        let end: Result<Time, Wrong> = stopped.map_err(|error| trouble(&error)).map(|stopped| {
+        let text = stopped.as_ref().err().map_or_else(String::new, StopError::to_string);
+        let (status, stopped) = match stopped {
+            Ok(stopped) => (takt_status::Ok, Some(stopped)),
+            Err(StopError::Stuck { stopped, .. }) => (takt_status::Trouble, Some(*stopped)),
+            Err(StopError::Panicked { .. }) => (takt_status::Panic, None),
+        };
+        let end = stopped.as_ref().map_or(now, |stopped| stopped.end);
+        if let Some(stopped) = stopped {
             self.counts = stopped.counts;
-            stopped.end
-        });
-        if let (Some(log), Ok(end)) = (log, &end) {
-            let mut file = log.finish(*end).map_err(|error| trouble(&error))?;
-            file.flush().map_err(|error| trouble(&error))?;
         }
-        end.map(drop)
+        let written = log.map_or(Ok(()), |log| log.finish(end).map(drop)).map_err(unwritten);
+        match (status, written) {
+            (takt_status::Ok, written) => written,
+            (status, Ok(())) => Err(Wrong::new(status, text)),
+            (status, Err(log)) => Err(Wrong::new(status, format_args!("{text}; {}", log.text))),
+        }
     }
 }
 

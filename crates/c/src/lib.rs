@@ -1,8 +1,9 @@
 //! takt for C: the core calls of a dispatcher and of an event channel ([`takt_run::dispatch`], [`takt_run::event`]) behind a C header,
 //! `crates/c/include/takt.h`, which cbindgen makes of this crate.
 //!
-//! Objects are opaque and made and freed by calls. Nothing of Rust unwinds into C: a panic is [`takt_status::Panic`], and in a call that answers
-//! no status it ends the process. Types and functions have the names that C sees.
+//! Objects are opaque and made and freed by calls. Nothing of Rust unwinds into C: a panic is [`takt_status::Panic`]. A call that answers no status
+//! answers as if there were nothing, and leaves the text; one that only reads a number (a time, a job's, which plan holds) ends the process; to free is to free
+//! what can be. Types and functions have the names that C sees.
 #![allow(non_camel_case_types)]
 
 mod channel;

@@ -92,7 +92,7 @@ pub struct takt_operation {
     pub deadline_ns: u64,
     /// Whether it is missed without harm.
     pub noncritical: bool,
-    /// Larger is more important.
+    /// Larger is more important. No strategy of takt_plan_new looks at it; the system file of takt_plan_guarded has it.
     pub importance: u32,
     /// For fixed priorities; 1 is the most important, zero: none.
     pub priority: u32,

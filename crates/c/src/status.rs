@@ -25,12 +25,14 @@ pub enum takt_status {
     TooEarly = 6,
     /// A push: the dispatcher, or the channel, is not there any more, or not yet.
     Stopped = 7,
-    /// A handler does not return, or a file could not be written.
+    /// A handler does not return: what it uses is to stay.
     Trouble = 8,
     /// A defect of takt.
     Panic = 9,
     /// A push: the operation takes no part in the mode that holds.
     Absent = 10,
+    /// The log could not be written, or not to its end.
+    Unwritten = 11,
 }
 
 /// Why a call failed.
@@ -102,9 +104,10 @@ pub extern "C" fn takt_status_text(status: u32) -> *const c_char {
         () if known(takt_status::Full) => c"the operation's backlog is full",
         () if known(takt_status::TooEarly) => c"the operation's least distance is not over",
         () if known(takt_status::Stopped) => c"the dispatcher or the channel is not there",
-        () if known(takt_status::Trouble) => c"a handler does not return, or a file could not be written",
+        () if known(takt_status::Trouble) => c"a handler does not return",
         () if known(takt_status::Panic) => c"a defect of takt",
         () if known(takt_status::Absent) => c"the operation takes no part in the mode that holds",
+        () if known(takt_status::Unwritten) => c"the log could not be written",
         () => c"no status of takt",
     };
     text.as_ptr()
@@ -185,4 +188,26 @@ pub(crate) unsafe fn copy(text: &str, into: *mut c_char, size: usize) -> usize {
         }
     }
     text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_status_and_its_text_stays() {
+        std::panic::set_hook(Box::new(|_| {}));
+        let statuses = [call(|| panic!("of this test")), call(|| std::panic::panic_any(1)), push(|| panic!())];
+        let _ = std::panic::take_hook();
+        assert_eq!(statuses, [takt_status::Panic; 3]);
+        // SAFETY: it ends with a zero byte, and this thread makes no call meanwhile.
+        let said = unsafe { CStr::from_ptr(takt_last_error()) };
+        assert_eq!(said, c"a defect of takt: no reason given", "a push leaves no text");
+        // SAFETY: each is a literal.
+        let of = |status: takt_status| unsafe { CStr::from_ptr(takt_status_text(status as u32)) };
+        assert_eq!(
+            (of(takt_status::Panic), of(takt_status::Unwritten)),
+            (c"a defect of takt", c"the log could not be written")
+        );
+    }
 }

@@ -1,7 +1,13 @@
 //! The header says what the crate offers, and a program in C that uses it builds, runs, and says what it should.
 
+use std::fs::{File, Permissions};
+use std::io::BufReader;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use takt_log::Reader;
+use takt_log::stats::{Collector, Stats};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -63,10 +69,9 @@ fn the_example_in_c_builds_and_runs_and_so_it_does_as_cpp() {
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
         assert!(said.contains("level  discipline  priority") && said.contains("every job is accounted for"), "{said}");
-        let mut reader = takt_log::Reader::new(std::io::BufReader::new(std::fs::File::open(&log).unwrap())).unwrap();
-        let stats = takt_log::stats::Collector::read(&mut reader).unwrap();
+        let stats = statistics(&log);
         let steer = stats.tasks.iter().find(|task| task.task == "steer").unwrap();
-        assert!(steer.completed > 0 && reader.end().as_ns() > 0, "{steer:?}");
+        assert!(steer.completed > 0, "{steer:?}");
     }
 }
 
@@ -151,6 +156,86 @@ the subscription of operation \"pair\" is none of this channel's, or not any mor
 each push was answered as it should
 "
     );
+}
+
+/// What a program says, which is to end well.
+fn said(program: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+/// Of a log that ended well.
+fn statistics(log: &Path) -> Stats {
+    let mut reader = Reader::new(BufReader::new(File::open(log).unwrap())).unwrap();
+    let statistics = Collector::read(&mut reader).unwrap();
+    assert!(reader.damage().is_none() && reader.end().as_ns() > 0, "{:?}", reader.damage());
+    statistics
+}
+
+#[test]
+fn operations_are_what_a_program_in_c_says_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("planned", "cc", "-std=c11", folder.path()) else { return };
+    let (log, cpus) = (folder.path().join("log"), takt_linux::sched::affinity().len().min(2));
+    let said = said(&program, &[&cpus.to_string(), log.to_str().unwrap()]);
+    assert!(said.contains("every job became what it should"), "{said}");
+    let line = |name: &str| said.lines().position(|line| line.contains(&format!(" {name} "))).unwrap();
+    assert!(line("first") < line("middle") && line("middle") < line("last"), "{said}");
+    // More happened than there was room for.
+    assert_ne!(statistics(&log).lost_events, Some(0));
+}
+
+#[test]
+fn a_log_is_whole_though_a_handler_does_not_return() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("ends", "cc", "-std=c11", folder.path()) else { return };
+    let log = folder.path().join("log");
+    let text = "operation \"stay\" has not returned for 5s since the stop; its thread goes on: let long handlers look at must_stop()\n";
+    assert_eq!(said(&program, &["stuck", log.to_str().unwrap()]), text);
+    let statistics = statistics(&log);
+    let of = |name: &str| statistics.tasks.iter().find(|task| task.task == name).unwrap();
+    assert!(of("tick").completed >= 3 && of("stay").released == 1, "{statistics:?}");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_is_told_and_one_of_a_refused_start_is_not_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("ends", "cc", "-std=c11", folder.path()) else { return };
+    let text = "the log could not be written: cannot write the log: No space left on device (os error 28)\n";
+    assert_eq!(said(&program, &["full", "/dev/full"]), text);
+    let log = folder.path().join("log");
+    let text = "\
+operation \"stay\" has no handler: give it one with on(\"stay\", ..) before the start
+the start of this dispatcher was refused, and has used it up: make another one of the same plan
+the start of this dispatcher was refused, and has used it up: make another one of the same plan
+";
+    assert_eq!(said(&program, &["refused", log.to_str().unwrap()]), text);
+    assert!(!log.exists());
+    std::fs::write(&log, "of another run").unwrap();
+    assert_eq!(said(&program, &["refused", log.to_str().unwrap()]), text);
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "of another run");
+}
+
+#[test]
+fn what_another_user_lacks_is_a_status_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let all: Permissions = PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), all).unwrap();
+    let Some(program) = compiled("radar", "cc", "-std=c11", folder.path()) else { return };
+    let mut command = Command::new("prlimit");
+    command.args(["--rtprio=0", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => return println!("skipped, no prlimit: {error}"),
+    };
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    if !said.contains("level  discipline  priority") {
+        return println!("skipped, nothing runs as another user here: {said}");
+    }
+    assert!(output.status.success() && said.contains("every job is accounted for"), "{said}");
+    assert!(said.contains("without privilege: ") && said.contains("CAP_SYS_NICE"), "{said}");
 }
 
 #[test]

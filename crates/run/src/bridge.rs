@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use takt_linux::{Epoch, PiMutex};
+use takt_linux::{Class, ClassGuard, Epoch, PiMutex, sched};
 use takt_model::Span;
 use thiserror::Error;
 use tokio::sync::oneshot::{self, Sender};
@@ -48,8 +48,10 @@ pub enum AskError {
     /// The operation was not pushed.
     #[error(transparent)]
     Push(#[from] PushError),
-    /// As many questions are open as there is room for.
-    #[error("as many questions are open as there is room for")]
+    /// As many questions are open as the requests have room for. That the operation has none is [`AskError::Push`].
+    #[error(
+        "as many questions are open as the requests have room for (the backlog of Requests::new, and {SPARE} more), whatever room the operation has"
+    )]
     Full,
     /// The job was omitted, shed or dropped, its handler panicked, or the dispatcher stopped.
     #[error("the job did not come to its end")]
@@ -153,7 +155,8 @@ impl<Q, A> Inner<Q, A> {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
-    /// To a sporadic operation with this backlog (65,536 at most), which nobody else pushes.
+    /// To a sporadic operation with this backlog (65,536 at most), which nobody else pushes. It is not compared with the operation's: for less than that has, questions are [`AskError::Full`] while the
+    /// operation has room; for more, they are [`PushError::Full`].
     #[must_use]
     pub fn new(operation: &str, backlog: u32) -> Self {
         let operation = operation.to_owned();
@@ -311,6 +314,10 @@ impl<Q, A> Link<Q, A> {
 
     /// The bridge's thread, for its whole life.
     fn carry(&self, omitted: &AtomicU64) {
+        // A thread begins in the class of who starts it, which may be a real-time one; to leave that, and for good, takes no privilege.
+        if sched::current() != Class::Other {
+            let _ = ClassGuard::enter(&Class::Other).map(std::mem::forget);
+        }
         let clock = Epoch::now_is_zero();
         loop {
             let seen = self.word.load(Ordering::Acquire);
@@ -393,7 +400,8 @@ impl<Q, A> Drop for Leaving<'_, Q, A> {
     }
 }
 
-/// Questions are asked and answered while this is there. An answer of a handler that still ran when it was dropped is dropped by the next [`Requests::connect`], the next bridge's end, or with the requests.
+/// Questions are asked and answered while this is there. An answer of a handler that still ran when it was dropped is dropped by the next [`Requests::connect`], the next bridge's end, or with the requests
+/// once the dispatcher has stopped: until then its handler has them, too.
 #[must_use = "the requests are disconnected when this is dropped"]
 pub struct Bridge {
     stop: Option<Box<dyn FnOnce() + Send>>,

@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use takt_linux::{Class, Epoch, clock, sched};
-use takt_log::{CancelCause, Event, JobKey};
+use takt_log::{CancelCause, Event, JobKey, NullSink};
 use takt_model::system::Mode;
 use takt_model::{Builtin, Late, NodeId, Span, Strategy, StrategyRef, TaskId, Time};
 use takt_run::dispatch::{
-    Adaptive, Counts, Dispatcher, Dispatching, Job, Limits, Operation, Operations, Options, Plan, PushError,
+    Adaptive, Counts, Dispatcher, Dispatching, Handle, Job, Limits, Operation, Operations, Options, Plan, PushError,
     StartError, StopError, Stopped,
 };
 
@@ -220,6 +220,34 @@ fn a_panic_is_counted_and_stops_nobody() {
     );
     assert!(count(&stopped, "steady").completed > 0);
     assert_eq!(stopped.panics, [("shaky".to_owned(), "odd".to_owned())]);
+}
+
+/// Something to throw; one that is bad throws again when it is dropped.
+struct Thrown {
+    bad: bool,
+    _counted: Arc<()>,
+}
+
+impl Drop for Thrown {
+    fn drop(&mut self) {
+        assert!(!self.bad, "of this test, too");
+    }
+}
+
+#[test]
+fn what_a_panic_throws_is_dropped() {
+    let _alone = alone();
+    std::panic::set_hook(Box::new(|_| {}));
+    let set = Operations::new("thrown").with(Operation::periodic("shaky", ms(5)).wcet(us(100)));
+    let counted = Arc::new(());
+    let thrown = counted.clone();
+    let built = dispatcher(&set, Builtin::Edf.strategy())
+        .on("shaky", move |job| std::panic::panic_any(Thrown { bad: job.number() % 2 == 1, _counted: thrown.clone() }));
+    let Some(dispatching) = started(built.unwrap()) else { return };
+    let (stopped, _) = run(dispatching, |dispatching| dispatching.counts()[0].1.failed >= 4);
+    let _ = std::panic::take_hook();
+    assert!(count(&stopped, "shaky").failed >= 4, "{stopped:?}");
+    assert_eq!(Arc::strong_count(&counted), 1);
 }
 
 #[test]
@@ -577,6 +605,72 @@ fn a_dispatcher_that_is_dropped_stops() {
     assert!(after > 0);
     clock::pause(ms(20));
     assert_eq!(ticks.load(Ordering::SeqCst), after);
+}
+
+/// An operation whose handler has a handle of its own dispatcher: it does this, and pushes another one. It has been pushed.
+fn pushing(on: impl Fn() + Send + 'static) -> (Dispatching, Arc<OnceLock<Handle>>) {
+    let sporadic = |name| Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(ms(100));
+    let set = Operations::new("held").with(sporadic("first")).with(sporadic("second"));
+    let place = Arc::new(OnceLock::<Handle>::new());
+    let second = place.clone();
+    let built = dispatcher(&set, Builtin::Muf.strategy())
+        .with(Options { best_effort: true, ..Options::default() })
+        .on("first", move |_| {
+            on();
+            let _ = second.get().unwrap().push();
+        })
+        .and_then(|built| built.on("second", |_| ()));
+    let dispatching = built.unwrap().start().unwrap();
+    assert!(place.set(dispatching.operation("second").unwrap()).is_ok());
+    dispatching.operation("first").unwrap().push().unwrap();
+    (dispatching, place)
+}
+
+/// Otherwise it would keep itself, and its dispatcher.
+#[test]
+fn a_handler_goes_with_its_dispatcher_though_it_has_a_handle_of_it() {
+    let _alone = alone();
+    for stops in [true, false] {
+        let counted = Arc::new(());
+        let held = counted.clone();
+        let (dispatching, place) = pushing(move || drop(held.clone()));
+        let epoch = Epoch::now_is_zero();
+        while !each(1)(&dispatching) && epoch.now() < Time::ZERO + Span::from_s(20) {
+            clock::pause(ms(1));
+        }
+        if stops {
+            dispatching.stop(&mut NullSink).unwrap();
+        } else {
+            drop(dispatching);
+        }
+        assert_eq!((Arc::strong_count(&counted), Arc::strong_count(&place)), (1, 1));
+    }
+}
+
+#[test]
+fn a_handler_that_stops_its_own_dispatcher_is_not_waited_for() {
+    let _alone = alone();
+    let own: Arc<Mutex<Option<Dispatching>>> = Arc::default();
+    let ended: Arc<Mutex<Option<StopError>>> = Arc::default();
+    let (stops, tells) = (own.clone(), ended.clone());
+    let stop = move || {
+        let own = loop {
+            if let Some(own) = stops.lock().unwrap().take() {
+                break own;
+            }
+            clock::pause(ms(1));
+        };
+        *tells.lock().unwrap() = own.stop(&mut NullSink).err();
+    };
+    let (dispatching, place) = pushing(stop);
+    *own.lock().unwrap() = Some(dispatching);
+    let epoch = Epoch::now_is_zero();
+    while ended.lock().unwrap().is_none() && epoch.now() < Time::ZERO + Span::from_s(20) {
+        clock::pause(ms(1));
+    }
+    let Some(StopError::Stuck { operation, grace, .. }) = ended.lock().unwrap().take() else { panic!("no such end") };
+    assert_eq!((operation.as_str(), grace), ("first", Span::ZERO));
+    assert_eq!(place.get().unwrap().push(), Err(PushError::Stopped));
 }
 
 /// Of a level with two threads two jobs are in progress at once, where they wait; of one with a thread one after the other.

@@ -252,6 +252,56 @@ fn tasks_are_woken_by_the_bridge_alone() {
     dispatching.stop(&mut NullSink).unwrap();
 }
 
+/// A thread begins in the class of who starts it.
+#[test]
+fn tasks_are_woken_by_an_ordinary_thread_though_a_real_time_one_connected() {
+    let _alone = alone();
+    let mut command = std::process::Command::new("chrt");
+    command.args(["--fifo", "1"]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "tasks_are_woken_by_the_bridge_alone", "--nocapture", "--test-threads=1"]);
+    let output = match command.stdin(std::process::Stdio::null()).output() {
+        Ok(output) => output,
+        Err(error) => return println!("skipped, no chrt: {error}"),
+    };
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    if !said.contains("running 1 test") {
+        return println!("skipped, no SCHED_FIFO here: {said}");
+    }
+    assert!(output.status.success(), "{said}");
+}
+
+/// A bridge that goes while a handler runs leaves that what it has, which has the handler in turn.
+#[test]
+fn nothing_stays_of_a_bridge_that_went_while_its_handler_ran() {
+    let _alone = alone();
+    let counted = Arc::new(());
+    let (entered, gate) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (enters, may, held) = (entered.clone(), gate.clone(), counted.clone());
+    let requests: Requests<(), Arc<()>> = Requests::new("slow", 4);
+    let answer = move |(), _: &Job<'_>| {
+        enters.store(1, Ordering::Release);
+        while may.load(Ordering::Acquire) == 0 {
+            clock::pause(Span::from_ms(1));
+        }
+        held.clone()
+    };
+    let Some(dispatching) = started(&requests, operation("slow", 4), false, answer) else { return };
+    let bridge = requests.connect(&dispatching).unwrap();
+    let runtime = runtime();
+    let asks = requests.clone();
+    let asked = runtime.spawn(async move { asks.ask(()).await.map(drop) });
+    while entered.load(Ordering::Acquire) == 0 {
+        clock::pause(Span::from_ms(1));
+    }
+    drop(bridge);
+    assert_eq!(runtime.block_on(asked).unwrap(), Err(AskError::Omitted));
+    gate.store(1, Ordering::Release);
+    dispatching.stop(&mut NullSink).unwrap();
+    assert_eq!(Arc::strong_count(&counted), 2, "an answer that nobody got");
+    drop((requests, runtime));
+    assert_eq!(Arc::strong_count(&counted), 1);
+}
+
 /// Both ways: a task pushes an event, and the operation that consumes it answers a question of another task.
 #[test]
 fn a_task_supplies_events_to_an_operation() {

@@ -536,6 +536,16 @@ impl Shared {
         self.stations.iter().find_map(operation)
     }
 
+    /// Drops the handlers, once the threads have ended: what they hold may hold this, as a handle of their own dispatcher does. That of a thread that has not ended stays.
+    pub(crate) fn drop_handlers(&self) {
+        for operation in self.stations.iter().flat_map(|station| &station.operations) {
+            let nothing: Handler = Box::new(|_| ());
+            let handler = operation.handler.try_lock().map(|mut handler| std::mem::replace(&mut *handler, nothing));
+            // Without the lock, for it runs the program's code.
+            drop(handler);
+        }
+    }
+
     /// Since when no CPU tells anything older.
     pub(crate) fn floor(&self, cpu: usize) -> Time {
         let epoch = self.epoch();
@@ -627,8 +637,8 @@ impl Shared {
                 let said = said.or_else(|| payload.downcast_ref::<String>().cloned());
                 let said = said.unwrap_or_else(|| "a panic without a text".to_owned());
                 job.operation.panic.lock().get_or_insert(said);
-                // To drop it could panic again.
-                std::mem::forget(payload);
+                // Here, where the panic has allocated and freed already. To drop it could panic again: with what, nobody looks at.
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
                 End::Failed
             }
         }

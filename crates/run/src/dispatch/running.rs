@@ -145,7 +145,8 @@ impl Dispatcher {
     }
 
     /// The code of an operation, called once a job. It runs on a real-time thread: it should not wait, and a long one looks at
-    /// [`Job::must_stop`]. A panic in it is caught and counted; its next job is called as ever.
+    /// [`Job::must_stop`]. A panic in it is caught and counted; its next job is called as ever. It may have handles of its own dispatcher, and may even stop it, but does not see
+    /// itself end. At the stop it is dropped, with all that it has, unless it has not returned by then.
     ///
     /// # Errors
     /// The plan has no such operation, or it has code already.
@@ -201,7 +202,7 @@ impl Dispatcher {
 
 /// How its threads did not end.
 enum End {
-    Stuck { operation: String },
+    Stuck { operation: String, grace: Span },
     Panicked { thread: String },
 }
 
@@ -537,10 +538,10 @@ impl Dispatching {
         }
     }
 
-    /// Stops: no job starts any more, those that run may return (5 s at most), jobs that wait are unfinished. `sink` is told the rest.
+    /// Stops: no job starts any more, those that run may return (5 s at most), jobs that wait are unfinished. `sink` is told the rest. Handlers are dropped then.
     ///
     /// # Errors
-    /// A handler that does not return; its thread is left behind.
+    /// A handler that does not return; its thread is left behind, and the handler with what it has stays. So does one that stops its own dispatcher: for that one nobody waits.
     pub fn stop(mut self, sink: &mut (impl Sink + ?Sized)) -> Result<Stopped, StopError> {
         let end = self.shared.stop();
         let ended = self.end_threads();
@@ -572,8 +573,8 @@ impl Dispatching {
         match ended {
             Ok(()) => Ok(stopped),
             Err(End::Panicked { thread }) => Err(StopError::Panicked { thread }),
-            Err(End::Stuck { operation }) => {
-                Err(StopError::Stuck { operation, grace: GRACE, stopped: Box::new(stopped) })
+            Err(End::Stuck { operation, grace }) => {
+                Err(StopError::Stuck { operation, grace, stopped: Box::new(stopped) })
             }
         }
     }
@@ -582,15 +583,20 @@ impl Dispatching {
         let epoch = Epoch::now_is_zero();
         let mut result = Ok(());
         for Thread { name, handle } in self.threads.drain(..) {
-            while !handle.is_finished() && epoch.now() < Time::ZERO.saturating_add(GRACE) {
+            // A handler that stops its own dispatcher would wait for itself.
+            let own = handle.thread().id() == std::thread::current().id();
+            let grace = if own { Span::ZERO } else { GRACE };
+            while !handle.is_finished() && epoch.now() < Time::ZERO.saturating_add(grace) {
                 clock::pause(Span::from_ms(1));
             }
             if !handle.is_finished() {
-                result = Err(End::Stuck { operation: self.shared.running().unwrap_or(name) });
-            } else if handle.join().is_err() {
+                result = Err(End::Stuck { operation: self.shared.running().unwrap_or(name), grace });
+            } else if handle.join().is_err() && result.is_ok() {
+                // That a handler runs on is the worse news.
                 result = Err(End::Panicked { thread: name });
             }
         }
+        self.shared.drop_handlers();
         result
     }
 }
