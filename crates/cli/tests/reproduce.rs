@@ -82,6 +82,8 @@ fn experiments_are_listed_and_others_refused() {
         (&["reproduce", "sdd-table9"], "invalid value"),
         (&["reproduce", "sdd-table1", "--for", "0s"], "is no time"),
         (&["reproduce", "sdd-table1", "--repeat", "0"], "--repeat"),
+        (&["reproduce", "kokyu", "--repeat", "2"], "--repeat: kokyu measures each thing once; leave it out"),
+        (&["reproduce", "kokyu", "--for", "601s"], "--for 601s: kokyu measures for 600s at the most"),
     ] {
         let ran = takt(arguments);
         let complaint = String::from_utf8_lossy(&ran.stderr);

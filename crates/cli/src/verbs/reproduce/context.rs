@@ -38,6 +38,18 @@ impl Context {
         if options.duration.is_some_and(Span::is_zero) {
             return Err(Failure::input("--for 0ns is no time; give a duration like 10s"));
         }
+        if let Some(asked) = options.duration.filter(|asked| *asked > experiment.longest) {
+            let (name, longest) = (experiment.name, experiment.longest);
+            return Err(Failure::input(format_args!(
+                "--for {asked}: {name} measures for {longest} at the most; give that or less"
+            )));
+        }
+        if options.repeat.is_some() && !experiment.repeats {
+            return Err(Failure::input(format_args!(
+                "--repeat: {} measures each thing once; leave it out, or give --for a longer time",
+                experiment.name
+            )));
+        }
         let shown = options.out.clone().unwrap_or_else(|| experiment.name.to_owned());
         let folder = PathBuf::from(&shown);
         fs::create_dir_all(&folder).map_err(|error| trouble(&shown, &error))?;

@@ -40,11 +40,17 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     needs: "nothing for what is simulated; for the rest root (tracefs, SCHED_FIFO, network namespaces) and two CPUs, without which its claims are not decided",
     takes: (Span::from_s(280), Span::from_s(18)),
     run: reproduce,
+    longest: LONGEST,
+    repeats: false,
 };
 
 /// Regions of so long say how good strategies are: how they begin, and luck, count for little.
 const LONG: Span = Span::from_s(100);
 
+/// Shorter ones decide nothing that takes some jobs to show: the slowest operations come once a second, and in little overload little is late.
+const LEAST: Span = Span::from_s(10);
+/// Longer ones have more jobs of an operation that wait than a simulation has room for.
+const LONGEST: Span = Span::from_s(600);
 fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let each = context.duration(Span::from_s(150), Span::from_s(10));
     let mut all = Outcomes { variants: variants(), outcomes: Vec::new(), each };
