@@ -1,7 +1,9 @@
 //! The same regions on this machine's kernel: the dispatcher's SCHED_FIFO threads on one CPU, in [windows](super::window), beside a simulation of the same windows. Arrivals, execution
 //! times and their draws are the simulation's. Why critical jobs were late is the kernel's account.
 
-use takt_model::{Builtin, Span};
+use std::cell::Cell;
+
+use takt_model::{Builtin, Span, Time};
 use takt_report::{Form, Series};
 use takt_run::dispatch::{Cause, Dispatching};
 
@@ -15,7 +17,9 @@ use crate::failure::Status;
 use crate::progress;
 
 /// The channel is connected by then.
-const LATER: Span = Span::from_ms(10);
+const LATER: Span = Span::from_ms(25);
+/// Windows until one stands in which it was not.
+const TRIES: u32 = 3;
 /// Regions with --short: one that is feasible, and one in which rm loses critical deadlines at once.
 const SHORT: [usize; 2] = [5, 10];
 /// Windows of which pauses take more than this part refute nothing.
@@ -36,19 +40,39 @@ struct Both {
 }
 
 fn both(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Span, seed: u64) -> Result<Both, Failure> {
+    /// The application began before events could go.
+    late: bool,
     let plan = plan_of(region, variant, |system| shrink(system, LATER))?;
     let seed = seed + region as u64;
+/// Once more where the channel was connected too late for the first readings.
     let mut simulated = Counter::new(&plan.system);
+    let mut both = once(region, variant, cpu, recorded, duration, seed)?;
+    for _ in 1..TRIES {
+        if !both.late {
+            break;
+        }
+        rest(duration);
+        both = once(region, variant, cpu, recorded, duration, seed)?;
+    }
+    Ok(both)
+}
+
+fn once(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Span, seed: u64) -> Result<Both, Failure> {
     virtually(&plan.clone().with_backlog(1 << 14), variant, duration, seed, &mut simulated)?;
     let mut live = Counter::new(&plan.system);
-    let (plan, replication) = Replication::new(plan.clone().with_backlog(BACKLOG))?;
+    let (plan, replication) = Replication::new(plan.clone().with_backlog(BACKLOG), duration)?;
     let law = if variant.strategy.is_none() { Some(bounded(&plan)?) } else { None };
     let window = Window { plan: &plan, law, duration, seed, recorded, given: replication.given(), watched: &[cpu] };
-    let began = |dispatching: &Dispatching| replication.connect(dispatching);
+    let late = Cell::new(false);
+    let began = |dispatching: &Dispatching| {
+        let connected = replication.connect(dispatching);
+        late.set(dispatching.now() > Time::ZERO.saturating_add(LATER));
+        connected
+    };
     let Ran { pauses, lost, causes } = window.run(&mut live, |task| replication.after(task), began)?;
     let paused = pauses.iter().fold(Span::ZERO, |sum, (from, to)| sum.saturating_add(to.saturating_since(*from)));
     let (simulated, live) = (simulated.outcome(), live.outcome());
-    Ok(Both { simulated, live, causes, paused, lost, replicated: replication.end() })
+    Ok(Both { simulated, live, causes, paused, lost, replicated: replication.end(), late: late.get() })
 }
 
 /// What was measured: by variant, by region in the order of `regions`.
@@ -289,10 +313,12 @@ impl Live {
         findings.claim(CLAIMS[5].0, CLAIMS[5].1, found, Some(self.is_whole()));
         let Replicated { readings, released, processed, .. } = replicated;
         let found = format!(
-            "{readings} readings pushed, {released} jobs released, {processed} of them before their windows ended"
+            "{readings} readings pushed, {released} jobs released, {processed} of them before their windows ended; {late} windows began before events could go"
         );
-        let holds = readings > 0 && readings == released && processed <= released;
-        findings.claim(CLAIMS[6].0, CLAIMS[6].1, found, Some(holds));
+        let unread = || self.all.iter().flatten().filter(|both| !both.replicated.is_read());
+        let holds = verdict(unread().next().is_none(), unread().any(|both| !both.late));
+        findings.claim(CLAIMS[6].0, CLAIMS[6].1, found, holds);
+        let late = self.all.iter().flatten().filter(|both| both.late).count();
         if !self.short {
             self.claim_replication(findings);
         }
@@ -498,8 +524,10 @@ mod tests {
             processed: 9,
             ..Replicated::default()
         };
+            flushed: 12,
+            came: 12,
         let causes = Some(Causes { late: 4 * rm, by_load: 4 * rm, ..Causes::default() });
-        Both { simulated: outcome, live: outcome, causes, paused: Span::ZERO, lost: 0, replicated }
+        Both { simulated: outcome, live: outcome, causes, paused: Span::ZERO, lost: 0, replicated, late: false }
     }
 
     /// Late jobs of the guarded variants: by load, by a pause, and for no known cause.
@@ -568,17 +596,22 @@ mod tests {
     }
 
     #[test]
-    fn each_reading_is_processed_or_the_claim_fails() {
+    fn each_reading_releases_one_job_and_some_are_processed_or_the_claim_fails() {
         let with = |readings, released, processed| {
-            verdicts(|region, variant| {
-                let mut both = usual(region, variant);
-                both.replicated = Replicated { readings, released, processed, ..both.replicated };
-                both
-            })[6]
+            let of = |late| {
+                verdicts(|region, variant| {
+                    let both = usual(region, variant);
+                    let replicated = Replicated { readings, released, processed, ..both.replicated };
+                    Both { replicated, late, ..both }
+                })[6]
+            };
+            // Nobody can take what comes before events can go.
+            assert_eq!(of(true), of(false).filter(|holds| *holds));
+            of(false)
         };
         assert_eq!(
-            [with(3, 3, 2), with(3, 2, 2), with(2, 2, 3), with(0, 0, 0)].map(|holds| holds == Some(true)),
-            [true, false, false, false]
+            [with(3, 3, 2), with(3, 2, 2), with(2, 2, 3), with(3, 3, 0), with(0, 0, 0)],
+            [true, false, false, false, false].map(Some)
         );
     }
 
@@ -594,10 +627,15 @@ mod tests {
                 .to_vec()
         };
         let (yes, no) = (Some(true), Some(false));
-        assert_eq!(replicated([4, 3], 0), [yes, yes, yes, yes]);
-        assert_eq!(replicated([4, 4], 0), [yes, yes, yes, no]);
-        assert_eq!(replicated([0, 0], 0), [yes, yes, yes, None]);
-        assert_eq!(replicated([4, 3], 1), [no, yes, yes, yes], "nothing was flushed, and yet one came");
+        assert_eq!(replicated([4, 3], 12), [yes, yes, yes, yes]);
+        assert_eq!(replicated([4, 4], 12), [yes, yes, yes, no]);
+        assert_eq!(replicated([0, 0], 12), [yes, yes, yes, None]);
+        assert_eq!(replicated([4, 3], 13), [no, yes, yes, yes], "more came than was flushed");
+        let idle = |region, variant| {
+            let both = usual(region, variant);
+            Both { replicated: Replicated { flushed: 0, came: 0, ..both.replicated }, ..both }
+        };
+        assert_eq!(verdicts(idle)[4], no, "nothing was flushed");
         assert_eq!(holding(&Live { short: true, ..windows(usual) }), [yes; 7]);
     }
 }
