@@ -10,8 +10,8 @@ use super::{
     series,
 };
 
-/// A table: what, which figure of the paper, unit, value of a region.
-pub(super) type Told<'a> = (&'a str, &'static str, &'static str, &'a dyn Fn(&Outcome) -> f64);
+/// Those that show deadlines.
+const FIGURES: &str = "Figs. 7 to 9";
 
 /// What was counted.
 pub(super) struct Outcomes {
@@ -124,19 +124,20 @@ impl Outcomes {
     }
 
     pub(super) fn tables(&self, findings: &mut Findings) {
-        let rate = |count: u64| self.rate(count);
-        let tables: [Told<'_>; 4] = [
-            ("Requests enqueued", "Fig. 6", "requests/s", &|outcome| {
-                rate(outcome.critical.enqueued + outcome.noncritical.enqueued)
-            }),
-            ("Critical deadlines missed", "Figs. 7 to 9", "deadlines/s", &|outcome| rate(outcome.critical.missed)),
-            ("Noncritical deadlines made", "Figs. 7 to 9", "deadlines/s", &|outcome| rate(outcome.noncritical.made)),
-            ("Noncritical operations cancelled", "Figs. 7 to 9", "operations/s", &|outcome| {
-                rate(outcome.noncritical.cancelled)
-            }),
+        type Count = fn(&Outcome) -> u64;
+        // Critical operations are never cancelled.
+        const COUNTS: [(&str, &str, &str, Count); 8] = [
+            ("Requests enqueued", "Fig. 6", "requests/s", |all| all.critical.enqueued + all.noncritical.enqueued),
+            ("Critical requests enqueued", "Fig. 6", "requests/s", |all| all.critical.enqueued),
+            ("Noncritical requests enqueued", "Fig. 6", "requests/s", |all| all.noncritical.enqueued),
+            ("Critical deadlines made", FIGURES, "deadlines/s", |all| all.critical.made),
+            ("Critical deadlines missed", FIGURES, "deadlines/s", |all| all.critical.missed),
+            ("Noncritical deadlines made", FIGURES, "deadlines/s", |all| all.noncritical.made),
+            ("Noncritical deadlines missed", FIGURES, "deadlines/s", |all| all.noncritical.missed),
+            ("Noncritical operations cancelled", FIGURES, "operations/s", |all| all.noncritical.cancelled),
         ];
-        for (title, cite, unit, value) in tables {
-            findings.tables.push(self.table(title, cite, unit, value));
+        for (title, cite, unit, count) in COUNTS {
+            findings.tables.push(self.table(title, cite, unit, |outcome| self.rate(count(outcome))));
         }
     }
 
@@ -373,6 +374,31 @@ pub(super) mod tests {
         let mut findings = Findings::default();
         short.claims(&mut findings);
         assert_eq!(findings.claims[0].holds, None);
+    }
+
+    #[test]
+    fn tables_have_what_figures_6_to_12_show_by_class() {
+        let of = |enqueued, made, missed, cancelled| Class { enqueued, made, missed, cancelled, rejected: 0 };
+        let all = usual().with(Some(Builtin::Rm), true, 4, |outcome| {
+            (outcome.critical, outcome.noncritical) = (of(100, 200, 300, 0), of(400, 500, 600, 700));
+        });
+        let mut findings = Findings::default();
+        all.tables(&mut findings);
+        let told: Vec<_> =
+            findings.tables.iter().map(|table| (table.title.as_str(), table.rows[4].values[0][1].unwrap())).collect();
+        assert_eq!(
+            told,
+            [
+                ("Requests enqueued", 5.0),
+                ("Critical requests enqueued", 1.0),
+                ("Noncritical requests enqueued", 4.0),
+                ("Critical deadlines made", 2.0),
+                ("Critical deadlines missed", 3.0),
+                ("Noncritical deadlines made", 5.0),
+                ("Noncritical deadlines missed", 6.0),
+                ("Noncritical operations cancelled", 7.0),
+            ]
+        );
     }
 
     #[test]

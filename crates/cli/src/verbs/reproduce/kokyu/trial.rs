@@ -12,7 +12,7 @@ use takt_model::{Exec, Span, Task, Time};
 use takt_run::dispatch::Plan;
 
 use super::count::Counter;
-use super::regions::{Outcomes, Told};
+use super::regions::Outcomes;
 use super::{
     Context, FRAME, Failure, Findings, LEG, LONG, Outcome, REGIONS, Variant, controller, is_feasible, plan, variants,
     virtually,
@@ -143,14 +143,12 @@ fn all(each: Span, seed: u64, stopped: impl Fn() -> bool) -> Result<Option<Outco
 /// Adds to the findings what comes of a trial under each strategy.
 pub(super) fn add(context: &Context, each: Span, findings: &mut Findings) -> Result<(), Failure> {
     let Some(all) = all(each, context.seed, || context.stopped())? else { return Ok(()) };
-    let rate = |count: u64| all.rate(count);
-    let tables: [Told<'_>; 2] = [
-        ("In a row: critical deadlines missed", "Fig. 12", "deadlines/s", &|outcome| rate(outcome.critical.missed)),
-        ("In a row: noncritical deadlines made", "Fig. 12", "deadlines/s", &|outcome| rate(outcome.noncritical.made)),
-    ];
-    for (title, cite, unit, value) in tables {
-        findings.tables.push(all.table(title, cite, unit, value));
-    }
+    let missed = |outcome: &Outcome| all.rate(outcome.critical.missed);
+    let made = |outcome: &Outcome| all.rate(outcome.noncritical.made);
+    findings.tables.extend([
+        all.table("In a row: critical deadlines missed", "Fig. 12", "deadlines/s", missed),
+        all.table("In a row: noncritical deadlines made", "Fig. 12", "deadlines/s", made),
+    ]);
     controller::table(&all, "In a row: the best single strategy and the controller", findings);
     controller::claims_in_a_row(&all, each >= LONG, findings);
     findings.differences.push(
