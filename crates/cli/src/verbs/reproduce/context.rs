@@ -52,6 +52,8 @@ impl Context {
         }
         let shown = options.out.clone().unwrap_or_else(|| experiment.name.to_owned());
         let folder = PathBuf::from(&shown);
+        // Once the folder is there a signal ends it in order.
+        let signals = StopSignals::catch();
         fs::create_dir_all(&folder).map_err(|error| trouble(&shown, &error))?;
         Ok(Context {
             folder,
@@ -62,7 +64,7 @@ impl Context {
             repeat: options.repeat,
             machine: machine(),
             load: about::load(),
-            signals: StopSignals::catch(),
+            signals,
             caught: Cell::new(None),
         })
     }
@@ -85,6 +87,14 @@ impl Context {
     /// Whether to end early.
     pub(super) fn stopped(&self) -> bool {
         self.signals.caught().is_some() || self.caught.get().is_some()
+    }
+
+    /// What came of it; nothing where it failed since it was to end early.
+    pub(super) fn unless_stopped<T>(&self, result: Result<T, Failure>) -> Result<Option<T>, Failure> {
+        match result {
+            Err(_) if self.stopped() => Ok(None),
+            result => result.map(Some),
+        }
     }
 
     /// A run within was ended by a signal.

@@ -7,11 +7,12 @@ use takt_model::{Builtin, Span, Time};
 use takt_report::{Form, Series};
 use takt_run::dispatch::{Cause, Dispatching};
 
+use super::application::BACKLOG as SIMULATED;
 use super::replication::{self, Replicated, Replication};
-use super::window::{BACKLOG, Causes, Ran, SHRINK, Window, cpus, rest, shrink, unrecordable, window};
+use super::window::{BACKLOG, Causes, LEAST, Ran, SHRINK, Window, cpus, rest, shrink, unrecordable, window};
 use super::{
     Class, Comparison, Context, Counter, Drawn, Failure, Findings, Outcome, REGIONS, Row, STRATEGIES, Variant, bounded,
-    figure, plan_of, variants, virtually,
+    figure, plan_of, seed_of, variants, verdict, virtually,
 };
 use crate::failure::Status;
 use crate::progress;
@@ -37,15 +38,12 @@ struct Both {
     /// Facts that found no room.
     lost: u64,
     replicated: Replicated,
-}
-
-fn both(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Span, seed: u64) -> Result<Both, Failure> {
     /// The application began before events could go.
     late: bool,
-    let plan = plan_of(region, variant, |system| shrink(system, LATER))?;
-    let seed = seed + region as u64;
+}
+
 /// Once more where the channel was connected too late for the first readings.
-    let mut simulated = Counter::new(&plan.system);
+fn both(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Span, seed: u64) -> Result<Both, Failure> {
     let mut both = once(region, variant, cpu, recorded, duration, seed)?;
     for _ in 1..TRIES {
         if !both.late {
@@ -58,7 +56,11 @@ fn both(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Spa
 }
 
 fn once(region: usize, variant: Variant, cpu: u32, recorded: bool, duration: Span, seed: u64) -> Result<Both, Failure> {
-    virtually(&plan.clone().with_backlog(1 << 14), variant, duration, seed, &mut simulated)?;
+    let plan = plan_of(region, variant, |system| shrink(system, LATER))?;
+    let seed = seed_of(seed, region);
+    let mut simulated = Counter::new(&plan.system);
+    // A window is over before a signal would have to end it.
+    virtually(&plan.clone().with_backlog(SIMULATED), variant, duration, seed, &|| false, &mut simulated)?;
     let mut live = Counter::new(&plan.system);
     let (plan, replication) = Replication::new(plan.clone().with_backlog(BACKLOG), duration)?;
     let law = if variant.strategy.is_none() { Some(bounded(&plan)?) } else { None };
@@ -308,17 +310,18 @@ impl Live {
         let is_whole = self.all.iter().flatten().all(|both| both.replicated.is_whole());
         let how = if is_whole { "all that were flushed" } else { "not all that were flushed, or not in order" };
         let found = format!("{} values came, {how}", replicated.came);
-        findings.claim(CLAIMS[4].0, CLAIMS[4].1, found, Some(is_whole));
+        findings.claim(CLAIMS[4].0, CLAIMS[4].1, found, self.is_long_enough().then_some(is_whole));
         let found = format!("{} facts lost, {} jobs rejected", self.lost(), self.rejected());
-        findings.claim(CLAIMS[5].0, CLAIMS[5].1, found, Some(self.is_whole()));
+        let holds = verdict(self.is_long_enough() && self.is_whole(), !self.is_whole());
+        findings.claim(CLAIMS[5].0, CLAIMS[5].1, found, holds);
         let Replicated { readings, released, processed, .. } = replicated;
+        let late = self.all.iter().flatten().filter(|both| both.late).count();
         let found = format!(
             "{readings} readings pushed, {released} jobs released, {processed} of them before their windows ended; {late} windows began before events could go"
         );
         let unread = || self.all.iter().flatten().filter(|both| !both.replicated.is_read());
         let holds = verdict(unread().next().is_none(), unread().any(|both| !both.late));
-        findings.claim(CLAIMS[6].0, CLAIMS[6].1, found, holds);
-        let late = self.all.iter().flatten().filter(|both| both.late).count();
+        findings.claim(CLAIMS[6].0, CLAIMS[6].1, found, holds.filter(|_| self.is_long_enough()));
         if !self.short {
             self.claim_replication(findings);
         }
@@ -338,8 +341,13 @@ impl Live {
         self.lost() == 0 && self.rejected() == 0
     }
 
+    /// Whether windows have time for what is to be shown.
+    fn is_long_enough(&self) -> bool {
+        self.window >= LEAST
+    }
+
     fn decide(&self, holds: Option<bool>) -> Option<bool> {
-        holds.filter(|_| self.is_whole())
+        holds.filter(|_| self.is_whole() && self.is_long_enough())
     }
 
     /// Which regions, by place, rm loses critical deadlines in: two or more in simulation.
@@ -435,7 +443,7 @@ impl Live {
                 100.0 * rm,
                 100.0 * worst
             ),
-            verdict(worst < rm, rm > 0.0),
+            verdict(worst < rm, rm > 0.0).filter(|_| self.is_long_enough()),
         );
     }
 
@@ -473,11 +481,6 @@ impl Live {
                 .push(format!("The kernel could not be recorded, so that nobody knows why jobs were late: {why}."));
         }
     }
-}
-
-/// `None` where it was neither shown nor refuted.
-fn verdict(shown: bool, refuted: bool) -> Option<bool> {
-    if shown { Some(true) } else { refuted.then_some(false) }
 }
 
 /// Deadlines that were made, missed or cancelled.
@@ -519,13 +522,13 @@ mod tests {
         let replicated = Replicated {
             written: [100, 50],
             late: [4 * rm, 0],
+            flushed: 12,
+            came: 12,
             readings: 9,
             released: 9,
             processed: 9,
             ..Replicated::default()
         };
-            flushed: 12,
-            came: 12,
         let causes = Some(Causes { late: 4 * rm, by_load: 4 * rm, ..Causes::default() });
         Both { simulated: outcome, live: outcome, causes, paused: Span::ZERO, lost: 0, replicated, late: false }
     }
@@ -582,6 +585,14 @@ mod tests {
             both
         };
         assert_eq!(verdicts(rejected), [None, None, None, None, Some(true), Some(false), Some(true), Some(true)]);
+    }
+
+    #[test]
+    fn windows_that_are_too_short_decide_nothing_but_a_loss() {
+        let short = |of: &dyn Fn(usize, Variant) -> Both| holding(&Live { window: Span::from_ms(99), ..windows(of) });
+        assert_eq!([short(&usual), short(&|_, _| Both::default())], [[None; 8]; 2]);
+        let lost = short(&|region, variant| Both { lost: 1, ..usual(region, variant) });
+        assert_eq!(lost, [[None; 5].as_slice(), &[Some(false), None, None]].concat());
     }
 
     #[test]

@@ -11,8 +11,8 @@ use takt_run::dispatch::Queues;
 
 use super::regions::list;
 use super::{
-    Comparison, Context, Failure, Findings, Outcome, PAPERS, REGIONS, Row, Variant, figure, load_ppm, outcome_of, plan,
-    variants,
+    Comparison, Context, Failure, Findings, LEAST, Outcome, PAPERS, REGIONS, Row, Variant, figure, load_ppm,
+    outcome_of, plan, seed_of, variants, verdict,
 };
 use crate::verbs::reproduce::findings::PAPER;
 
@@ -215,18 +215,17 @@ fn simulated(context: &Context, duration: Span, findings: &mut Findings) -> Resu
     for (_, times) in CHARGES {
         let mut of_charge = Vec::new();
         for variant in &papers {
-            let mut regions = Vec::new();
-            for region in 0..REGIONS.len() {
-                if context.stopped() {
-                    return Ok(());
-                }
+            let charge = Span::from_ns(charge(*variant).as_ns() * times);
+            let of = |region| {
                 let mut plan = plan(region, *variant)?;
-                let charge = Span::from_ns(charge(*variant).as_ns() * times);
                 for node in &mut plan.system.nodes {
                     node.costs = Some(Costs { release: charge, ..Costs::NONE });
                 }
-                regions.push(outcome_of(&plan, region, *variant, duration, context.seed)?);
-            }
+                let seed = seed_of(context.seed, region);
+                Ok(outcome_of(&plan, *variant, duration, seed, &|| context.stopped())?.0)
+            };
+            let regions = (0..REGIONS.len()).map(of).collect::<Result<Vec<Outcome>, Failure>>();
+            let Some(regions) = context.unless_stopped(regions)? else { return Ok(()) };
             of_charge.push(regions);
         }
         all.push(of_charge);
@@ -297,6 +296,10 @@ impl Costly {
         (0..REGIONS.len()).filter(leads).collect()
     }
 
+    fn is_long_enough(&self) -> bool {
+        self.duration >= LEAST
+    }
+
     /// Whether the CPU has time for what rm is asked for in a region, its charges included.
     fn is_feasible(&self, charge: usize, region: usize) -> bool {
         let requested = self.of(charge, Builtin::Rm, false).get(region);
@@ -319,7 +322,7 @@ impl Costly {
             "order_gives_muf_nothing",
             "what the paper asks, its second guess, a capability of the mechanism itself: without costs of queues, the same noncritical jobs are made, missed and cancelled under muf and rms+mlf, as they must be: both have one level for them, in the same order, below all critical ones, and it gets the CPU at the same times, all slack that critical jobs leave, whatever the order above it",
             format!("equal in all regions in {equal} of 2 cases: with cancellation, and without"),
-            Some(equal == 2),
+            self.is_long_enough().then_some(equal == 2),
         );
         let told = |charge: usize| {
             let most =
@@ -334,7 +337,7 @@ impl Costly {
             "costs_give_muf_nothing_at_moderate_jitter",
             "what the paper asks, its first guess, slack stolen by noncritical operations for the greater overhead allows it: nor do its dearer queues, as a charge on each request, let muf make more noncritical deadlines than rms+mlf, by more than 2 % of those requested, in a region of moderate jitter (1, 5 and 9 with 0 to 5 ms, 2, 6 and 10 with 5 to 10 ms)",
             format!("of those requested muf makes 2 % more {}", told.join("; ")),
-            Some(by_costs == 0),
+            self.is_long_enough().then_some(by_costs == 0),
         );
         let aware = |of: &Vec<Vec<Outcome>>| {
             let each = variants().into_iter().zip(of).filter(|(variant, _)| variant.is_aware());
@@ -345,7 +348,7 @@ impl Costly {
             "costs_lose_no_critical",
             "with the paper's costs, and ten times those, muf and rms+mlf keep the critical deadlines (in the paper each lost one in region 9, which it ascribes to overhead)",
             format!("{missed} critical deadlines missed, of all regions, all four and both charges"),
-            Some(missed == 0),
+            verdict(self.is_long_enough() && missed == 0, missed > 0),
         );
     }
 
@@ -375,7 +378,7 @@ impl Costly {
             "costs_leave_rm_best_while_feasible",
             "with costs of queues rm makes at least as many noncritical deadlines as muf and rms+mlf in each region that has time for its load and its costs, and in one of these, with either costs, more than each of them",
             told.join("; "),
-            Some(holds),
+            self.is_long_enough().then_some(holds),
         );
     }
 
@@ -389,9 +392,9 @@ impl Costly {
             "The paper ascribes it to the overhead of dynamic queues that rm makes more noncritical deadlines while the load is feasible. Here rms+mlf makes fewer than rm without any costs in regions {}: its noncritical jobs wait for all critical ones.",
             list(&fewer)
         ));
+        let shown: usize = (0..CHARGES.len()).map(|charge| self.better(charge).len()).sum();
         let any = (0..CHARGES.len()).flat_map(|charge| (0..REGIONS.len()).map(move |region| (charge, region)));
         let any = any.filter(|(charge, region)| self.lead(*charge, *region).0 > 0).count();
-        let shown: usize = (0..CHARGES.len()).map(|charge| self.better(charge).len()).sum();
         findings.differences.push(format!(
             "In the paper muf was better than rms+mlf at moderate jitter, and it asks why. Here muf makes more noncritical deadlines in {any} of {} cases of a charge and a region, and by more than {MARGIN} % of those requested in {shown}, so that {}. A charge lengthens the job that is requested, in its own level: that its supplier enqueues it, at the supplier's level, is not in the model, nor does cancellation look at it. Under both strategies noncritical jobs get all slack that critical ones leave, and a charge takes from it; which of the late legs happen to be in time then differs, too.",
             CHARGES.len() * REGIONS.len(),
@@ -421,6 +424,7 @@ mod tests {
             |charge: u64| variants().iter().take(PAPERS).map(|variant| vec![outcome(charge, variant); 12]).collect();
         Costly { all: (0..3).map(of).collect(), duration: Span::from_s(150) }
     }
+
     #[test]
     fn a_handful_of_jobs_is_no_advantage_and_2_percent_of_those_requested_are() {
         // Without cancellation, ten times the paper's costs: little of what is requested is in time.
@@ -434,6 +438,20 @@ mod tests {
         assert_eq!(with(66, 58), ((8, 4000), vec![]));
         assert_eq!(with(138, 58), ((80, 4000), vec![]));
         assert_eq!(with(139, 58), ((81, 4000), vec![11]));
+    }
+
+    #[test]
+    fn regions_that_are_too_short_decide_nothing_but_a_loss() {
+        let holding = |all: Charged| {
+            let mut findings = Findings::default();
+            Costly { all, duration: Span::from_ms(100) }.claims(&mut findings);
+            findings.claims.iter().map(|claim| claim.holds).collect::<Vec<_>>()
+        };
+        let nothing = usual().all.iter().map(|of| vec![vec![Outcome::default(); 12]; of.len()]).collect();
+        assert_eq!([holding(usual().all), holding(nothing)], [[None; 4]; 2]);
+        let mut lost = usual().all;
+        lost[1][4][9].critical.missed = 1;
+        assert_eq!(holding(lost), [None, None, None, Some(false)]);
     }
 
     fn failing(change: impl Fn(&mut Charged)) -> Vec<&'static str> {

@@ -2,12 +2,13 @@
 
 use std::cmp::Reverse;
 
+use takt_log::JobKey;
 use takt_model::{Builtin, Span};
 use takt_report::{Form, Series};
 
 use super::{
-    Comparison, Drawn, Findings, Outcome, PAPERS, REGIONS, Row, Variant, figure, is_feasible, is_overloaded, load_ppm,
-    series,
+    Comparison, Drawn, Findings, LEAST, Lost, Outcome, PAPERS, REGIONS, Row, Variant, figure, is_feasible,
+    is_overloaded, load_ppm, series, verdict,
 };
 
 /// Those that show deadlines.
@@ -18,6 +19,8 @@ pub(super) struct Outcomes {
     pub(super) variants: Vec<Variant>,
     /// By variant, by region.
     pub(super) outcomes: Vec<Vec<Outcome>>,
+    /// The same.
+    pub(super) lost: Vec<Vec<Lost>>,
     /// How long a region lasts.
     pub(super) each: Span,
 }
@@ -92,6 +95,22 @@ impl Outcomes {
         let (_, outcome) = *here.iter().min_by_key(|(_, outcome)| rank(outcome))?;
         let equal = here.iter().filter(|(_, other)| rank(other) == rank(&outcome));
         Some(Best { variants: equal.map(|(variant, _)| *variant).collect(), outcome, among: here.len() })
+    }
+
+    /// Whether regions are so long that they can show what takes some jobs.
+    pub(super) fn are_long_enough(&self) -> bool {
+        self.each >= LEAST
+    }
+
+    /// How many critical jobs of a region a variant loses of those that some single strategy keeps.
+    pub(super) fn unkept(&self, wanted: Variant, region: usize) -> usize {
+        let of = |is_meant: &dyn Fn(&Variant) -> bool| -> Vec<&Lost> {
+            let meant = self.variants.iter().zip(&self.lost).filter(|(variant, _)| is_meant(variant));
+            meant.filter_map(|(_, regions)| regions.get(region)).collect()
+        };
+        let (lost, singles) = (of(&|variant| *variant == wanted), of(&|variant| variant.strategy.is_some()));
+        let is_kept = |job: &&JobKey| singles.iter().any(|lost| !lost.contains(job));
+        lost.into_iter().flatten().filter(is_kept).count()
     }
 
     /// Regions in which a variant loses critical deadlines.
@@ -228,8 +247,8 @@ impl Outcomes {
                 list(&lost),
                 list(&overloaded)
             ),
-            // The shortest runs have no such region.
-            (!overloaded.is_empty()).then(|| {
+            // Shorter runs may have no such region.
+            (self.are_long_enough() && !overloaded.is_empty()).then(|| {
                 lost.iter().all(|region| !is_feasible(*region)) && overloaded.iter().all(|region| lost.contains(region))
             }),
         );
@@ -253,7 +272,7 @@ impl Outcomes {
                 list(&more),
                 list(&fewer)
             ),
-            Some(!rm.is_empty() && all_met && more.is_empty() && !fewer.is_empty()),
+            self.are_long_enough().then_some(!rm.is_empty() && all_met && more.is_empty() && !fewer.is_empty()),
         );
     }
 
@@ -264,7 +283,7 @@ impl Outcomes {
             "hybrids_keep_critical",
             "muf and rms+mlf, with cancellation and without, keep the critical deadlines in all regions (in the paper but for one deadline in region 9)",
             format!("{misses} critical deadlines missed, of all regions and all four"),
-            Some(misses == 0),
+            verdict(self.are_long_enough() && misses == 0, misses > 0),
         );
         let lost = self.losing(Variant { strategy: Some(Builtin::Rm), cancel: false });
         let best: Vec<Best> = regions().filter_map(|region| self.best(region)).collect();
@@ -276,7 +295,7 @@ impl Outcomes {
             "hybrids_are_best_in_overload",
             "where rm loses critical deadlines, of the paper's six only strategies that know criticality are best (Fig. 12)",
             format!("best by region, = where equal: {}", best.iter().enumerate().map(told).collect::<Vec<_>>().join("; ")),
-            Some(!lost.is_empty() && lost.iter().all(hybrid)),
+            self.are_long_enough().then_some(!lost.is_empty() && lost.iter().all(hybrid)),
         );
     }
 
@@ -292,13 +311,17 @@ impl Outcomes {
             "cancellation_reduces_misses",
             "where rm loses critical deadlines, cancellation reduces the deadlines that muf misses",
             format!("noncritical ones a second: {}", lost.iter().map(told).collect::<Vec<_>>().join("; ")),
-            Some(!lost.is_empty() && lost.iter().all(|region| missed(cancelling, *region) < missed(plain, *region))),
+            self.are_long_enough().then_some(
+                !lost.is_empty() && lost.iter().all(|region| missed(cancelling, *region) < missed(plain, *region)),
+            ),
         );
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use takt_model::TaskId;
+
     use super::super::{Class, variants};
     use super::*;
 
@@ -318,8 +341,15 @@ pub(super) mod tests {
         };
         let of = |variant: &Variant| regions().map(|region| outcome(*variant, region)).collect();
         let variants = variants();
+        let outcomes: Vec<Vec<Outcome>> = variants.iter().map(of).collect();
+        let lost = outcomes.iter().map(|regions| regions.iter().map(lost).collect()).collect();
         // So long that region 7 is overloaded by more than a second.
-        Outcomes { outcomes: variants.iter().map(of).collect(), variants, each: Span::from_s(100) }
+        Outcomes { outcomes, lost, variants, each: Span::from_s(100) }
+    }
+
+    /// The first jobs of an operation.
+    fn lost(outcome: &Outcome) -> Lost {
+        (0..outcome.critical.missed).map(|number| JobKey { task: TaskId(0), number }).collect()
     }
 
     impl Outcomes {
@@ -333,6 +363,7 @@ pub(super) mod tests {
         ) -> Outcomes {
             let at = self.variants.iter().position(|variant| *variant == Variant { strategy, cancel }).unwrap();
             change(&mut self.outcomes[at][region]);
+            self.lost[at][region] = lost(&self.outcomes[at][region]);
             self
         }
     }
@@ -369,11 +400,19 @@ pub(super) mod tests {
             }
         }
         assert_eq!(failing(&none_is_better), ["rm_is_best_while_feasible"]);
-        // Too short to say.
-        let short = Outcomes { each: Span::from_ms(100), ..usual() };
-        let mut findings = Findings::default();
-        short.claims(&mut findings);
-        assert_eq!(findings.claims[0].holds, None);
+    }
+
+    #[test]
+    fn regions_that_are_too_short_refute_nothing_but_that_critical_deadlines_are_kept() {
+        let holding = |all: Outcomes| {
+            let mut findings = Findings::default();
+            Outcomes { each: Span::from_ms(9_999), ..all }.claims(&mut findings);
+            findings.claims.iter().map(|claim| claim.holds).collect::<Vec<_>>()
+        };
+        let nothing = Outcomes { outcomes: vec![vec![Outcome::default(); 12]; 12], ..usual() };
+        assert_eq!([holding(nothing), holding(usual())], [[None; 5]; 2]);
+        let lost = usual().with(Some(Builtin::Muf), true, 9, |outcome| outcome.critical.missed = 1);
+        assert_eq!(holding(lost), [None, None, Some(false), None, None]);
     }
 
     #[test]
@@ -399,6 +438,21 @@ pub(super) mod tests {
                 ("Noncritical operations cancelled", 7.0),
             ]
         );
+    }
+
+    #[test]
+    fn a_critical_job_is_unkept_where_some_single_strategy_keeps_it() {
+        let (rm, wanted) =
+            (Variant { strategy: Some(Builtin::Rm), cancel: false }, Variant { strategy: None, cancel: true });
+        let mut all = usual();
+        for lost in &mut all.lost {
+            lost[9] = [1, 2].map(|number| JobKey { task: TaskId(0), number }).into();
+        }
+        assert_eq!((all.unkept(wanted, 9), all.unkept(wanted, 8)), (0, 0));
+        // As many as before, but others.
+        let at = all.variants.iter().position(|variant| *variant == rm).unwrap();
+        all.lost[at][9] = [2, 3].map(|number| JobKey { task: TaskId(0), number }).into();
+        assert_eq!(all.unkept(wanted, 9), 1);
     }
 
     #[test]
