@@ -72,14 +72,14 @@ fuzz:
 	.ci/fuzz
 
 ## 10^6 executions of each fuzz target, the property tests with many more cases, and 10^6 random sets through all tests against the
-## exhaustive search; then the experiment of KOKYU at full length, whose claims are to hold (SOAK_RUNS, SOAK_CASES, SOAK_SETS, SOAK_KOKYU (empty: not at all) and SOAK_PROFILE, of
+## exhaustive search; then the experiment of KOKYU at full length, whose claims are to hold (SOAK_RUNS, SOAK_CASES, SOAK_SETS, SOAK_KOKYU (its seeds; none: not at all) and SOAK_PROFILE, of
 ## the build, change that).
 SOAK_RUNS ?= 1000000
 SOAK_CASES ?= 200000
 SOAK_SETS ?= 1000000
 SOAK_PROFILE ?= soak
-SOAK_KOKYU ?= --seed 1
+SOAK_KOKYU ?= 0 1 4
 soak:
 	FUZZ_RUNS=$(SOAK_RUNS) .ci/fuzz
 	TAKT_MODEL_RUNS=$$(( $(SOAK_CASES) / 20 )) PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) TAKT_SETS=$(SOAK_SETS) $(CARGO) test --locked --workspace --profile $(SOAK_PROFILE)
-	$(if $(SOAK_KOKYU),$(CARGO) run --locked --release --package takt -- reproduce kokyu $(SOAK_KOKYU) --out target/kokyu)
+	for seed in $(SOAK_KOKYU); do $(CARGO) run --locked --release --package takt -- reproduce kokyu --seed $$seed --out target/kokyu || exit; done

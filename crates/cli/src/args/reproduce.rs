@@ -38,7 +38,7 @@ pub(crate) struct Reproduce {
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub(crate) duration: Option<Span>,
 
-    /// How often what the paper averages is measured. Default: 3, with --short once.
+    /// How often what the paper averages is measured (sdd-throughput; others refuse it). Default: 3, with --short once.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), allow_negative_numbers = true)]
     pub(crate) repeat: Option<u32>,
 

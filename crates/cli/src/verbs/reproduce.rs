@@ -42,6 +42,10 @@ pub(super) struct Experiment {
     needs: &'static str,
     /// How long it takes about, as usual and with --short.
     takes: (Span, Span),
+    /// The longest `--for`.
+    longest: Span,
+    /// Whether it knows `--repeat`.
+    repeats: bool,
     run: fn(&Context) -> Result<Findings, Failure>,
 }
 

@@ -38,8 +38,22 @@ impl Context {
         if options.duration.is_some_and(Span::is_zero) {
             return Err(Failure::input("--for 0ns is no time; give a duration like 10s"));
         }
+        if let Some(asked) = options.duration.filter(|asked| *asked > experiment.longest) {
+            let (name, longest) = (experiment.name, experiment.longest);
+            return Err(Failure::input(format_args!(
+                "--for {asked}: {name} measures for {longest} at the most; give that or less"
+            )));
+        }
+        if options.repeat.is_some() && !experiment.repeats {
+            return Err(Failure::input(format_args!(
+                "--repeat: {} measures each thing once; leave it out, or give --for a longer time",
+                experiment.name
+            )));
+        }
         let shown = options.out.clone().unwrap_or_else(|| experiment.name.to_owned());
         let folder = PathBuf::from(&shown);
+        // Once the folder is there a signal ends it in order.
+        let signals = StopSignals::catch();
         fs::create_dir_all(&folder).map_err(|error| trouble(&shown, &error))?;
         Ok(Context {
             folder,
@@ -50,7 +64,7 @@ impl Context {
             repeat: options.repeat,
             machine: machine(),
             load: about::load(),
-            signals: StopSignals::catch(),
+            signals,
             caught: Cell::new(None),
         })
     }
@@ -73,6 +87,14 @@ impl Context {
     /// Whether to end early.
     pub(super) fn stopped(&self) -> bool {
         self.signals.caught().is_some() || self.caught.get().is_some()
+    }
+
+    /// What came of it; nothing where it failed since it was to end early.
+    pub(super) fn unless_stopped<T>(&self, result: Result<T, Failure>) -> Result<Option<T>, Failure> {
+        match result {
+            Err(_) if self.stopped() => Ok(None),
+            result => result.map(Some),
+        }
     }
 
     /// A run within was ended by a signal.

@@ -13,9 +13,9 @@ use super::{Experiment, KOKYU};
 use crate::failure::Failure;
 use application::{
     FLUSH, FRAME, LEG, LEGS, PAPERS, PROCESSING, REGIONS, STRATEGIES, Variant, bounded, fixed, is_feasible,
-    is_overloaded, load_ppm, outcome_of, plan, plan_of, processing, variants, virtually,
+    is_overloaded, load_ppm, outcome_of, plan, plan_of, processing, seed_of, variants, virtually,
 };
-use count::{Class, Counter, Leg, Outcome};
+use count::{Class, Counter, Leg, Lost, Outcome};
 use regions::Outcomes;
 
 mod application;
@@ -30,6 +30,7 @@ mod pauses;
 mod regions;
 mod replication;
 mod trial;
+mod until;
 mod window;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -39,26 +40,27 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     what: "rm, muf and rms+mlf with and without cancellation, edf, mlf and an adaptive controller beside them, in twelve regions of growing load, simulated and on this kernel: which deadlines are met, which strategy is best where, and what network latency changes",
     needs: "nothing for what is simulated; for the rest root (tracefs, SCHED_FIFO, network namespaces) and two CPUs, without which its claims are not decided",
     takes: (Span::from_s(280), Span::from_s(18)),
+    longest: LONGEST,
+    repeats: false,
     run: reproduce,
 };
 
 /// Regions of so long say how good strategies are: how they begin, and luck, count for little.
 const LONG: Span = Span::from_s(100);
+/// Shorter ones decide nothing that takes some jobs to show: the slowest operations come once a second, and in little overload little is late.
+const LEAST: Span = Span::from_s(10);
+/// Longer ones have more jobs of an operation that wait than a simulation has room for.
+const LONGEST: Span = Span::from_s(600);
 
 fn reproduce(context: &Context) -> Result<Findings, Failure> {
-    let each = context.duration(Span::from_s(150), Span::from_s(10));
-    let mut all = Outcomes { variants: variants(), outcomes: Vec::new(), each };
-    for variant in &all.variants {
-        let mut regions = Vec::new();
-        for region in 0..REGIONS.len() {
-            if context.stopped() {
-                return Ok(Findings::default());
-            }
-            regions.push(outcome_of(&plan(region, *variant)?, region, *variant, each, context.seed)?);
-        }
-        all.outcomes.push(regions);
-    }
+    let each = whole_seconds(context.duration(Span::from_s(150), Span::from_s(10)));
+    let Some(all) = context.unless_stopped(simulated(context, each))? else { return Ok(Findings::default()) };
     let mut findings = Findings::default();
+    if each < LEAST {
+        findings.notes.push(format!(
+            "Regions of {each} are too short to show what is claimed of them: from {LEAST} on it is decided."
+        ));
+    }
     all.tables(&mut findings);
     evidence::tables(&all, &mut findings);
     controller::table(&all, "The best single strategy and the controller", &mut findings);
@@ -71,6 +73,33 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     network::add(context, each, &mut findings)?;
     evidence::differences(&all, &mut findings);
     Ok(findings)
+}
+
+/// Regions end when periods of the slowest operations do: in between, what is complete early would count for more than what is in time.
+fn whole_seconds(span: Span) -> Span {
+    let second = Span::from_s(1).as_ns();
+    if span.as_ns() < second { span } else { Span::from_ns(span.as_ns() / second * second) }
+}
+
+/// Each region by itself, under each variant.
+fn simulated(context: &Context, each: Span) -> Result<Outcomes, Failure> {
+    let mut all = Outcomes { variants: variants(), outcomes: Vec::new(), lost: Vec::new(), each };
+    for variant in &all.variants {
+        let of = |region| {
+            let seed = seed_of(context.seed, region);
+            outcome_of(&plan(region, *variant)?, *variant, each, seed, &|| context.stopped())
+        };
+        let regions = (0..REGIONS.len()).map(of).collect::<Result<Vec<_>, Failure>>()?;
+        let (outcomes, lost) = regions.into_iter().unzip();
+        all.outcomes.push(outcomes);
+        all.lost.push(lost);
+    }
+    Ok(all)
+}
+
+/// `None` where it was neither shown nor refuted.
+fn verdict(shown: bool, refuted: bool) -> Option<bool> {
+    if shown { Some(true) } else { refuted.then_some(false) }
 }
 
 /// A chart over the regions.
@@ -90,4 +119,15 @@ fn figure(title: &str, y: &str, series: Vec<Series>) -> Figure {
 fn series(variant: &Variant, colour: usize) -> Series {
     let form = if variant.cancel { Form::Dashed } else { Form::Line };
     Series { name: variant.name(), points: Vec::new(), form, colour }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_last_whole_seconds_but_the_shortest() {
+        let all = [1, 999, 1000, 10_300, 10_999, 150_000].map(|ms| whole_seconds(Span::from_ms(ms)));
+        assert_eq!(all, [1, 999, 1000, 10_000, 10_000, 150_000].map(Span::from_ms));
+    }
 }

@@ -20,6 +20,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     what: "a periodic task and two greedy ones, which never block, in reservations on one CPU: the schedule, and who gets how much",
     needs: "root (tracefs, SCHED_DEADLINE, a cpuset of one CPU)",
     takes: (Span::from_s(11), Span::from_s(2)),
+    longest: Span::MAX,
+    repeats: false,
     run: reproduce,
 };
 

@@ -26,6 +26,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     what: "two players of 25 frames per second on one CPU: under SCHED_FIFO the less important one starves, in reservations neither does",
     needs: "root (tracefs, SCHED_FIFO, SCHED_DEADLINE, a cpuset of one CPU)",
     takes: (Span::from_s(32), Span::from_s(9)),
+    longest: Span::MAX,
+    repeats: false,
     run: reproduce,
 };
 

@@ -29,6 +29,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     what: "distances of periodic packets at the sender, at the receiver, and of the kernel thread that takes them in",
     needs: "root (tracefs, network namespaces, SCHED_FIFO) and threaded NAPI (Linux 5.12)",
     takes: (Span::from_s(60), Span::from_s(11)),
+    longest: Span::MAX,
+    repeats: false,
     run: reproduce,
 };
 

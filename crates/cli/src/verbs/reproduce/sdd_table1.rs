@@ -29,6 +29,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     what: "execution, inter-arrival and response times of three periodic tasks, seen by the kernel's tracer",
     needs: "root (tracefs, SCHED_FIFO) and two CPUs",
     takes: (Span::from_s(24), Span::from_s(2)),
+    longest: Span::MAX,
+    repeats: false,
     run: reproduce,
 };
 

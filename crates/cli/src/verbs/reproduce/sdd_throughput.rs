@@ -30,6 +30,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     what: "a driver's thread in reservations: the throughput follows Q/T, the time to read a file T/Q",
     needs: "root (tracefs, SCHED_FIFO, SCHED_DEADLINE)",
     takes: (Span::from_s(300), Span::from_s(25)),
+    longest: Span::MAX,
+    repeats: true,
     run: reproduce,
 };
 

@@ -26,6 +26,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     what: "a player and the kernel thread that takes packets in on one CPU: inter-frame times against throughput, by priorities and by reservations",
     needs: "root (SCHED_FIFO, SCHED_DEADLINE, a cgroup v1 cpuset of one CPU, network namespaces), threaded NAPI (Linux 5.12) and two CPUs",
     takes: (Span::from_s(70), Span::from_s(25)),
+    longest: Span::MAX,
+    repeats: false,
     run: reproduce,
 };
 

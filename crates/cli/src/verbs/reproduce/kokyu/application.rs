@@ -5,7 +5,8 @@ use takt_model::{Builtin, NodeId, Span, StrategyRef, System};
 use takt_run::dispatch::{Adaptive, Limits, Operation, Operations, Plan};
 use takt_sim::{SimOptions, simulate};
 
-use super::count::{Counter, Outcome};
+use super::count::{Counter, Lost, Outcome};
+use super::until::until;
 use crate::adaptive::law;
 use crate::failure::Failure;
 
@@ -134,10 +135,12 @@ pub(super) fn operations(region: usize, cancel: bool) -> Operations {
     all
 }
 
+/// So many jobs of an operation may wait in a simulation: all of a leg's while a region lasts.
+pub(super) const BACKLOG: u32 = 1 << 14;
+
 /// As the dispatcher runs it: to completion within a level. The controller has rm, and rms+mlf as a mode.
 pub(super) fn plan(region: usize, variant: Variant) -> Result<Plan, Failure> {
-    // A simulation lets any number wait.
-    Ok(plan_of(region, variant, |_| ())?.with_backlog(1 << 14))
+    Ok(plan_of(region, variant, |_| ())?.with_backlog(BACKLOG))
 }
 
 /// The same of an application that was changed.
@@ -175,34 +178,41 @@ pub(super) fn bounded(plan: &Plan) -> Result<Adaptive, Failure> {
     Ok(law)
 }
 
-/// Runs a plan in virtual time.
+/// Runs a plan in virtual time, until it is to stop: a failure then.
 pub(super) fn virtually(
     plan: &Plan,
     variant: Variant,
     duration: Span,
     seed: u64,
+    stopped: &dyn Fn() -> bool,
     sink: &mut impl Sink,
 ) -> Result<(), Failure> {
-    if variant.strategy.is_none() {
-        plan.rehearse_adaptive(&bounded(plan)?, duration, seed, sink).map_err(Failure::trouble)?;
-    } else {
-        let options = SimOptions { duration, seed, node: None };
-        simulate(&plan.system, &options, sink).map_err(Failure::trouble)?;
-    }
-    Ok(())
+    let law = if variant.strategy.is_none() { Some(bounded(plan)?) } else { None };
+    until(stopped, sink, |sink| match law {
+        Some(law) => plan.rehearse_adaptive(&law, duration, seed, sink).map(drop).map_err(Failure::trouble),
+        None => {
+            let options = SimOptions { duration, seed, node: None };
+            simulate(&plan.system, &options, sink).map(drop).map_err(Failure::trouble)
+        }
+    })
 }
 
-/// One seed for all strategies: the draws of a job depend on the seed, its operation and its number.
+/// What becomes of a plan's jobs in virtual time, and which critical ones are lost.
 pub(super) fn outcome_of(
     plan: &Plan,
-    region: usize,
     variant: Variant,
     duration: Span,
     seed: u64,
-) -> Result<Outcome, Failure> {
+    stopped: &dyn Fn() -> bool,
+) -> Result<(Outcome, Lost), Failure> {
     let mut counter = Counter::new(&plan.system);
-    virtually(plan, variant, duration, seed + region as u64, &mut counter)?;
-    Ok(counter.outcome())
+    virtually(plan, variant, duration, seed, stopped, &mut counter)?;
+    Ok((counter.outcome(), counter.lost.pop().unwrap_or_default()))
+}
+
+/// One seed for all strategies: the draws of a job depend on the seed, its operation and its number. After the last number comes the first one.
+pub(super) fn seed_of(seed: u64, region: usize) -> u64 {
+    seed.wrapping_add(region as u64)
 }
 
 /// What a region's operations use of the CPU on average, in millionths.
@@ -229,6 +239,7 @@ mod tests {
     use takt_model::draw::Draw;
     use takt_model::{Criticality, Exec, TaskId};
 
+    use super::super::LONGEST;
     use super::*;
 
     /// Table 2 of the paper: ms, legs.
@@ -332,6 +343,23 @@ mod tests {
         assert!(
             is_overloaded(7, Span::from_s(150)) && !is_overloaded(7, Span::from_s(10)) && !is_overloaded(6, Span::MAX)
         );
+    }
+
+    #[test]
+    fn any_seed_can_be_drawn_from_and_regions_differ() {
+        assert_eq!([seed_of(u64::MAX, 0), seed_of(u64::MAX, 1), seed_of(7, 11)], [u64::MAX, 0, 18]);
+    }
+
+    #[test]
+    fn critical_jobs_are_never_cancelled_and_all_legs_of_the_longest_region_have_room() {
+        assert!(LONGEST.as_ns() / FRAME.as_ns() <= u64::from(BACKLOG));
+        for variant in variants() {
+            let (outcome, lost) =
+                outcome_of(&plan(11, variant).unwrap(), variant, Span::from_s(3), 3, &|| false).unwrap();
+            let critical = outcome.critical;
+            assert_eq!((critical.cancelled, critical.rejected, critical.missed), (0, 0, lost.len() as u64));
+            assert_eq!(outcome.noncritical.rejected, 0);
+        }
     }
 
     #[test]

@@ -45,6 +45,9 @@ impl Outcome {
     }
 }
 
+/// Critical jobs that were not complete by their deadlines.
+pub(super) type Lost = BTreeSet<JobKey>;
+
 /// In which region a job counts, if in any.
 type Place<'a> = Box<dyn Fn(JobKey) -> Option<usize> + 'a>;
 
@@ -53,6 +56,8 @@ pub(super) struct Counter<'a> {
     pub(super) system: &'a System,
     /// By region; one where the whole run is one.
     pub(super) outcomes: Vec<Outcome>,
+    /// By region, too.
+    pub(super) lost: Vec<Lost>,
     place: Place<'a>,
     /// By task: the position in its chain.
     positions: Vec<Option<usize>>,
@@ -81,6 +86,7 @@ impl<'a> Counter<'a> {
         Counter {
             system,
             outcomes: vec![Outcome::default(); regions],
+            lost: vec![Lost::new(); regions],
             place: Box::new(place),
             positions: system.tasks.iter().map(|task| position(&task.name)).collect(),
             missed: BTreeSet::new(),
@@ -98,10 +104,21 @@ impl<'a> Counter<'a> {
         self.outcomes.get_mut((self.place)(job)?)
     }
 
-    fn class(&mut self, job: JobKey) -> Option<&mut Class> {
+    fn is_low(&self, job: JobKey) -> bool {
         let task = self.system.tasks.get(job.task.index());
-        let is_low = task.is_some_and(|task| task.criticality == Criticality::Low);
+        task.is_some_and(|task| task.criticality == Criticality::Low)
+    }
+
+    fn class(&mut self, job: JobKey) -> Option<&mut Class> {
+        let is_low = self.is_low(job);
         self.of(job).map(|outcome| if is_low { &mut outcome.noncritical } else { &mut outcome.critical })
+    }
+
+    /// A job that was requested is not complete by its deadline.
+    fn lose(&mut self, job: JobKey) {
+        if let Some(lost) = (self.place)(job).filter(|_| !self.is_low(job)).and_then(|at| self.lost.get_mut(at)) {
+            lost.insert(job);
+        }
     }
 
     fn leg(&mut self, job: JobKey) -> Option<&mut Leg> {
@@ -133,6 +150,9 @@ impl<'a> Counter<'a> {
 
     fn cancelled(&mut self, job: JobKey, cause: CancelCause) {
         let was_missed = u64::from(self.missed.remove(&job));
+        if cause != CancelCause::Shed {
+            self.lose(job);
+        }
         self.frames.remove(&job);
         if let Some(leg) = self.leg(job) {
             leg.requested = leg.requested.saturating_sub(u64::from(cause == CancelCause::Shed));
@@ -161,6 +181,7 @@ impl Sink for Counter<'_> {
                     class.missed += 1;
                     self.missed.insert(job);
                 }
+                self.lose(job);
             }
             Event::Complete { job, .. } => self.completed(job, now),
             Event::Cancel { job, cause } => self.cancelled(job, cause),
@@ -183,6 +204,12 @@ mod tests {
 
     /// What comes of these events of region 3: three legs.
     fn counted(events: impl Fn(&dyn Fn(&str, u64) -> JobKey) -> Vec<(u64, Event)>) -> Outcome {
+        counted_and_lost(events).0
+    }
+
+    fn counted_and_lost(
+        events: impl Fn(&dyn Fn(&str, u64) -> JobKey) -> Vec<(u64, Event)>,
+    ) -> (Outcome, Vec<(String, u64)>) {
         let plan = plan(3, Variant { strategy: Some(Builtin::Muf), cancel: true }).unwrap();
         let job = |name: &str, number| JobKey { task: plan.system.task_by_name(name).unwrap(), number };
         let mut counter = Counter::new(&plan.system);
@@ -190,7 +217,8 @@ mod tests {
             counter.event(0, at(ms), &event);
         }
         assert!(counter.frames.len() <= 1, "what is over is forgotten");
-        counter.outcome()
+        let name = |job: &JobKey| (plan.system.tasks[job.task.index()].name.clone(), job.number);
+        (counter.outcome(), counter.lost[0].iter().map(name).collect())
     }
 
     fn release(job: JobKey, ms: u64) -> (u64, Event) {
@@ -238,6 +266,24 @@ mod tests {
         });
         assert_eq!(outcome.noncritical, Class { enqueued: 4, missed: 3, rejected: 1, ..Class::default() });
         assert_eq!(outcome.critical, Class { enqueued: 1, made: 1, ..Class::default() });
+    }
+
+    #[test]
+    fn critical_jobs_are_lost_by_name() {
+        let (outcome, lost) = counted_and_lost(|job| {
+            let jobs: Vec<JobKey> = (0..4).map(|number| job("air-data", number)).collect();
+            let mut events: Vec<(u64, Event)> = jobs.iter().map(|job| release(*job, 0)).collect();
+            events.push((18, Event::Complete { job: jobs[0], cpu: 0 }));
+            events.push((19, Event::Miss { job: jobs[1] }));
+            events.push((20, Event::Complete { job: jobs[1], cpu: 0 }));
+            events.push((20, Event::Cancel { job: jobs[2], cause: CancelCause::Rejected }));
+            events.push((20, Event::Cancel { job: jobs[3], cause: CancelCause::Failed }));
+            events.push(release(job("display", 0), 0));
+            events.push((51, Event::Miss { job: job("display", 0) }));
+            events
+        });
+        assert_eq!(outcome.critical, Class { enqueued: 4, made: 1, missed: 2, rejected: 1, ..Class::default() });
+        assert_eq!(lost, [1, 2, 3].map(|number| ("air-data".to_owned(), number)));
     }
 
     #[test]

@@ -19,10 +19,11 @@ use takt_sim::{SimOptions, simulate};
 use super::delay::Link;
 use super::live::{undecided, uninterrupted};
 use super::pauses::{Pause, paused};
+use super::until::until;
 use super::window::{
-    After, BACKLOG as WINDOW_BACKLOG, FRAME, Given, Ran, SHRINK, Window, cpus, refused, rest, shrink, window,
+    After, BACKLOG as WINDOW_BACKLOG, FRAME, Given, LEAST, Ran, SHRINK, Window, cpus, refused, rest, shrink, window,
 };
-use super::{Comparison, Context, Drawn, Failure, Findings, Row, Variant, figure, plan_of, processing};
+use super::{Comparison, Context, Drawn, Failure, Findings, Row, Variant, figure, plan_of, processing, seed_of};
 use crate::failure::Status;
 use crate::progress;
 
@@ -145,10 +146,16 @@ fn remote(region: usize, variant: Variant, latency: Span, told: bool, here: bool
     Ok(Remote { plan, deadlines })
 }
 
-fn simulated(remote: &Remote, latency: Span, duration: Span, seed: u64) -> Result<Both, Failure> {
+fn simulated(
+    remote: &Remote,
+    latency: Span,
+    duration: Span,
+    seed: u64,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Both, Failure> {
     let mut ends = Ends::default();
     let options = SimOptions { duration, seed, node: None };
-    simulate(&remote.plan.system, &options, &mut ends).map_err(Failure::trouble)?;
+    until(stopped, &mut ends, |ends| simulate(&remote.plan.system, &options, ends).map_err(Failure::trouble))?;
     let in_time =
         |_, deadline, completed: Option<Time>| completed.is_some_and(|at| at.saturating_add(latency) <= deadline);
     Ok(ends.count(remote, Time::ZERO.saturating_add(duration), &[], in_time))
@@ -354,8 +361,8 @@ type All<T> = Vec<Vec<Vec<T>>>;
 struct Network {
     /// Simulated at length, told of the latency and not, and how long.
     length: [All<Both>; 2],
-    seconds: f64,
-    /// The windows of the kernel, simulated and live, and how long they are for the application.
+    each: Span,
+    /// The windows of the kernel, simulated and live, and how long they are here.
     simulated: All<Both>,
     live: All<Option<Both>>,
     /// By latency: how long ways took.
@@ -363,7 +370,7 @@ struct Network {
     /// Ends that came too late, and facts that found no room, of all windows.
     late: u64,
     lost: u64,
-    window_seconds: f64,
+    window: Span,
 }
 
 /// Of each region, latency and variant.
@@ -387,14 +394,14 @@ pub(super) fn add(context: &Context, duration: Span, findings: &mut Findings) ->
             uninterrupted(context)?;
             let latency = Span::from_ms(LATENCIES[latency]);
             let remote = remote(region, variant, latency, told, false)?;
-            simulated(&remote, latency, duration, context.seed + region as u64)
+            simulated(&remote, latency, duration, seed_of(context.seed, region), &|| context.stopped())
         })
     };
     let window = window(context);
     let here = |latency: usize| Span::from_ns(Span::from_ms(LATENCIES[latency]).as_ns() / SHRINK);
     let in_windows = each(|region, latency, variant| {
         let remote = remote(region, variant, here(latency), true, true)?;
-        simulated(&remote, here(latency), window, context.seed + region as u64)
+        simulated(&remote, here(latency), window, seed_of(context.seed, region), &|| false)
     })?;
     let length = match at_length(true).and_then(|told| Ok([told, at_length(false)?])) {
         Err(failure) if context.stopped() => {
@@ -405,13 +412,13 @@ pub(super) fn add(context: &Context, duration: Span, findings: &mut Findings) ->
     };
     let mut network = Network {
         length,
-        seconds: duration.as_ns() as f64 / 1e9,
+        each: duration,
         simulated: in_windows,
         live: each(|_, _, _| Ok(None))?,
         ways: vec![Histogram::default(); LATENCIES.len()],
         late: 0,
         lost: 0,
-        window_seconds: window.as_ns() as f64 * SHRINK as f64 / 1e9,
+        window,
     };
     let refused = match network.measure(context, window, here) {
         Err(failure) if failure.status != Status::Cannot => return Err(failure),
@@ -448,7 +455,7 @@ impl Network {
                         return Ok(());
                     }
                     let remote = remote(*region, *variant, here(latency), true, true)?;
-                    let seed = context.seed + *region as u64;
+                    let seed = seed_of(context.seed, *region);
                     let measured = live(&link, &remote, here(latency), cpus, window, seed)?;
                     *into = Some(measured.met);
                     self.ways[latency].merge(&measured.ways);
@@ -478,6 +485,15 @@ fn percent(met: Met) -> f64 {
 }
 
 impl Network {
+    fn seconds(&self) -> f64 {
+        self.each.as_ns() as f64 / 1e9
+    }
+
+    /// Of the application.
+    fn window_seconds(&self) -> f64 {
+        (self.window.as_ns() * SHRINK) as f64 / 1e9
+    }
+
     fn tables(&self, findings: &mut Findings, live: bool) {
         for (title, unit, value) in [CRITICAL, NONCRITICAL] {
             let of = |all: &All<Both>, at: (usize, usize), seconds: f64| {
@@ -498,13 +514,13 @@ impl Network {
             findings.tables.push(table(
                 format!("{title}, simulated: told of the latency, and not"),
                 vec!["told", "untold"],
-                &|at| vec![of(told, at, self.seconds), of(untold, at, self.seconds)],
+                &|at| vec![of(told, at, self.seconds()), of(untold, at, self.seconds())],
             ));
             if live {
                 findings.tables.push(table(format!("{title}, on this kernel"), vec!["simulated", "live"], &|at| {
                     let live =
-                        self.live[at.0][at.1].iter().map(|both| both.map(|both| value(&both, self.window_seconds)));
-                    vec![of(&self.simulated, at, self.window_seconds), live.collect()]
+                        self.live[at.0][at.1].iter().map(|both| both.map(|both| value(&both, self.window_seconds())));
+                    vec![of(&self.simulated, at, self.window_seconds()), live.collect()]
                 }));
             }
         }
@@ -524,7 +540,7 @@ impl Network {
             for (colour, variant) in VARIANTS.iter().enumerate() {
                 let points = |of: &dyn Fn(usize) -> Option<Both>| {
                     let met =
-                        |(at, latency): (usize, &u64)| Some((*latency as f64, value(&of(at)?, self.window_seconds)));
+                        |(at, latency): (usize, &u64)| Some((*latency as f64, value(&of(at)?, self.window_seconds())));
                     LATENCIES.iter().enumerate().filter_map(met).collect::<Vec<_>>()
                 };
                 let simulated = points(&|at| Some(self.simulated[region][at][colour]));
@@ -544,6 +560,11 @@ impl Network {
                 format!("What each job produces is needed there by its deadline; the dispatcher knows the latency. {where_from}"),
             ));
         }
+    }
+
+    /// `None` of what is too short.
+    fn decide(&self, holds: bool) -> Option<bool> {
+        (self.each >= super::LEAST).then_some(holds)
     }
 
     /// What a simulation at length decides.
@@ -572,7 +593,7 @@ impl Network {
                 "rms+mlf loses some in {lost} of {cases} cases; at the longest latency muf meets {:.1} % without cancellation and {:.1} % with it, in the worse region",
                 least[0], least[1]
             ),
-            Some(lost == 0 && least.iter().all(|least| *least < 100.0)),
+            self.decide(lost == 0 && least.iter().all(|least| *least < 100.0)),
         );
         let met = |all: &All<Both>, region: usize, latency: usize, at: usize| all[region][latency][at][1].met;
         let rm: Vec<u64> = (0..LATENCIES.len()).map(|latency| met(told, feasible, latency, 0)).collect();
@@ -584,7 +605,7 @@ impl Network {
             "network_rm_is_best_while_feasible",
             "what the paper asks, of network latency: while the load is feasible no strategy meets more noncritical deadlines on another node than rm, at any latency",
             format!("from the shortest to the longest latency rm keeps {:.1} % of them, rms+mlf {:.1} %", share(0), share(position(hybrids[0]))),
-            Some(rm.iter().all(|met| *met > 0) && (0..LATENCIES.len()).all(best)),
+            self.decide(rm.iter().all(|met| *met > 0) && (0..LATENCIES.len()).all(best)),
         );
         let cancelling: Vec<usize> = (0..VARIANTS.len()).filter(|at| VARIANTS[*at].cancel).collect();
         let mut gains = Vec::new();
@@ -602,7 +623,7 @@ impl Network {
                 "what the paper asks, of network latency: in overload with cancellation, a dispatcher that is told of {TELLING} ms of latency or more meets more noncritical deadlines on another node than one that is not"
             ),
             format!("{least:.2} to {most:.2} times as many"),
-            Some(least > 1.0),
+            self.decide(least > 1.0),
         );
     }
 
@@ -633,8 +654,8 @@ impl Network {
                 self.late,
                 self.lost
             ),
-            // Where the machine paused most of the time, or not all was told, nothing is known.
-            (all.due > all.left_out && !pairs.is_empty() && self.lost == 0)
+            // Where the machine paused most of the time, or not all was told, or there was too little time, nothing is known.
+            (all.due > all.left_out && !pairs.is_empty() && self.lost == 0 && self.window >= LEAST)
                 .then_some(all.met * 100 >= all.due * KEPT && fewer == pairs.len()),
         );
     }
@@ -733,13 +754,13 @@ mod tests {
         };
         Network {
             length: [of(true), of(false)],
-            seconds: 10.0,
+            each: super::super::LEAST,
             simulated: of(true),
             live: each(live).unwrap(),
             ways: vec![Histogram::default(); LATENCIES.len()],
             late: 0,
             lost: 0,
-            window_seconds: 1.0,
+            window: LEAST,
         }
     }
 
@@ -769,5 +790,7 @@ mod tests {
         };
         assert_eq!(verdicts(missing)[3], Some(false));
         assert_eq!(verdicts(|network| network.lost = 1)[3], None);
+        let short = |network: &mut Network| (network.each, network.window) = (Span::from_ms(100), Span::from_ms(50));
+        assert_eq!(verdicts(short), [None; 4], "too short");
     }
 }

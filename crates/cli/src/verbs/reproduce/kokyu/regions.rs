@@ -2,22 +2,25 @@
 
 use std::cmp::Reverse;
 
+use takt_log::JobKey;
 use takt_model::{Builtin, Span};
 use takt_report::{Form, Series};
 
 use super::{
-    Comparison, Drawn, Findings, Outcome, PAPERS, REGIONS, Row, Variant, figure, is_feasible, is_overloaded, load_ppm,
-    series,
+    Comparison, Drawn, Findings, LEAST, Lost, Outcome, PAPERS, REGIONS, Row, Variant, figure, is_feasible,
+    is_overloaded, load_ppm, series, verdict,
 };
 
-/// A table: what, which figure of the paper, unit, value of a region.
-pub(super) type Told<'a> = (&'a str, &'static str, &'static str, &'a dyn Fn(&Outcome) -> f64);
+/// Those that show deadlines.
+const FIGURES: &str = "Figs. 7 to 9";
 
 /// What was counted.
 pub(super) struct Outcomes {
     pub(super) variants: Vec<Variant>,
     /// By variant, by region.
     pub(super) outcomes: Vec<Vec<Outcome>>,
+    /// The same.
+    pub(super) lost: Vec<Vec<Lost>>,
     /// How long a region lasts.
     pub(super) each: Span,
 }
@@ -94,6 +97,22 @@ impl Outcomes {
         Some(Best { variants: equal.map(|(variant, _)| *variant).collect(), outcome, among: here.len() })
     }
 
+    /// Whether regions are so long that they can show what takes some jobs.
+    pub(super) fn are_long_enough(&self) -> bool {
+        self.each >= LEAST
+    }
+
+    /// How many critical jobs of a region a variant loses of those that some single strategy keeps.
+    pub(super) fn unkept(&self, wanted: Variant, region: usize) -> usize {
+        let of = |is_meant: &dyn Fn(&Variant) -> bool| -> Vec<&Lost> {
+            let meant = self.variants.iter().zip(&self.lost).filter(|(variant, _)| is_meant(variant));
+            meant.filter_map(|(_, regions)| regions.get(region)).collect()
+        };
+        let (lost, singles) = (of(&|variant| *variant == wanted), of(&|variant| variant.strategy.is_some()));
+        let is_kept = |job: &&JobKey| singles.iter().any(|lost| !lost.contains(job));
+        lost.into_iter().flatten().filter(is_kept).count()
+    }
+
     /// Regions in which a variant loses critical deadlines.
     pub(super) fn losing(&self, variant: Variant) -> Vec<usize> {
         let missed = self.under(variant).iter().map(|outcome| outcome.critical.missed);
@@ -124,19 +143,20 @@ impl Outcomes {
     }
 
     pub(super) fn tables(&self, findings: &mut Findings) {
-        let rate = |count: u64| self.rate(count);
-        let tables: [Told<'_>; 4] = [
-            ("Requests enqueued", "Fig. 6", "requests/s", &|outcome| {
-                rate(outcome.critical.enqueued + outcome.noncritical.enqueued)
-            }),
-            ("Critical deadlines missed", "Figs. 7 to 9", "deadlines/s", &|outcome| rate(outcome.critical.missed)),
-            ("Noncritical deadlines made", "Figs. 7 to 9", "deadlines/s", &|outcome| rate(outcome.noncritical.made)),
-            ("Noncritical operations cancelled", "Figs. 7 to 9", "operations/s", &|outcome| {
-                rate(outcome.noncritical.cancelled)
-            }),
+        type Count = fn(&Outcome) -> u64;
+        // Critical operations are never cancelled.
+        const COUNTS: [(&str, &str, &str, Count); 8] = [
+            ("Requests enqueued", "Fig. 6", "requests/s", |all| all.critical.enqueued + all.noncritical.enqueued),
+            ("Critical requests enqueued", "Fig. 6", "requests/s", |all| all.critical.enqueued),
+            ("Noncritical requests enqueued", "Fig. 6", "requests/s", |all| all.noncritical.enqueued),
+            ("Critical deadlines made", FIGURES, "deadlines/s", |all| all.critical.made),
+            ("Critical deadlines missed", FIGURES, "deadlines/s", |all| all.critical.missed),
+            ("Noncritical deadlines made", FIGURES, "deadlines/s", |all| all.noncritical.made),
+            ("Noncritical deadlines missed", FIGURES, "deadlines/s", |all| all.noncritical.missed),
+            ("Noncritical operations cancelled", FIGURES, "operations/s", |all| all.noncritical.cancelled),
         ];
-        for (title, cite, unit, value) in tables {
-            findings.tables.push(self.table(title, cite, unit, value));
+        for (title, cite, unit, count) in COUNTS {
+            findings.tables.push(self.table(title, cite, unit, |outcome| self.rate(count(outcome))));
         }
     }
 
@@ -227,8 +247,8 @@ impl Outcomes {
                 list(&lost),
                 list(&overloaded)
             ),
-            // The shortest runs have no such region.
-            (!overloaded.is_empty()).then(|| {
+            // Shorter runs may have no such region.
+            (self.are_long_enough() && !overloaded.is_empty()).then(|| {
                 lost.iter().all(|region| !is_feasible(*region)) && overloaded.iter().all(|region| lost.contains(region))
             }),
         );
@@ -252,7 +272,7 @@ impl Outcomes {
                 list(&more),
                 list(&fewer)
             ),
-            Some(!rm.is_empty() && all_met && more.is_empty() && !fewer.is_empty()),
+            self.are_long_enough().then_some(!rm.is_empty() && all_met && more.is_empty() && !fewer.is_empty()),
         );
     }
 
@@ -263,7 +283,7 @@ impl Outcomes {
             "hybrids_keep_critical",
             "muf and rms+mlf, with cancellation and without, keep the critical deadlines in all regions (in the paper but for one deadline in region 9)",
             format!("{misses} critical deadlines missed, of all regions and all four"),
-            Some(misses == 0),
+            verdict(self.are_long_enough() && misses == 0, misses > 0),
         );
         let lost = self.losing(Variant { strategy: Some(Builtin::Rm), cancel: false });
         let best: Vec<Best> = regions().filter_map(|region| self.best(region)).collect();
@@ -275,7 +295,7 @@ impl Outcomes {
             "hybrids_are_best_in_overload",
             "where rm loses critical deadlines, of the paper's six only strategies that know criticality are best (Fig. 12)",
             format!("best by region, = where equal: {}", best.iter().enumerate().map(told).collect::<Vec<_>>().join("; ")),
-            Some(!lost.is_empty() && lost.iter().all(hybrid)),
+            self.are_long_enough().then_some(!lost.is_empty() && lost.iter().all(hybrid)),
         );
     }
 
@@ -291,13 +311,17 @@ impl Outcomes {
             "cancellation_reduces_misses",
             "where rm loses critical deadlines, cancellation reduces the deadlines that muf misses",
             format!("noncritical ones a second: {}", lost.iter().map(told).collect::<Vec<_>>().join("; ")),
-            Some(!lost.is_empty() && lost.iter().all(|region| missed(cancelling, *region) < missed(plain, *region))),
+            self.are_long_enough().then_some(
+                !lost.is_empty() && lost.iter().all(|region| missed(cancelling, *region) < missed(plain, *region)),
+            ),
         );
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use takt_model::TaskId;
+
     use super::super::{Class, variants};
     use super::*;
 
@@ -317,8 +341,15 @@ pub(super) mod tests {
         };
         let of = |variant: &Variant| regions().map(|region| outcome(*variant, region)).collect();
         let variants = variants();
+        let outcomes: Vec<Vec<Outcome>> = variants.iter().map(of).collect();
+        let lost = outcomes.iter().map(|regions| regions.iter().map(lost).collect()).collect();
         // So long that region 7 is overloaded by more than a second.
-        Outcomes { outcomes: variants.iter().map(of).collect(), variants, each: Span::from_s(100) }
+        Outcomes { outcomes, lost, variants, each: Span::from_s(100) }
+    }
+
+    /// The first jobs of an operation.
+    fn lost(outcome: &Outcome) -> Lost {
+        (0..outcome.critical.missed).map(|number| JobKey { task: TaskId(0), number }).collect()
     }
 
     impl Outcomes {
@@ -332,6 +363,7 @@ pub(super) mod tests {
         ) -> Outcomes {
             let at = self.variants.iter().position(|variant| *variant == Variant { strategy, cancel }).unwrap();
             change(&mut self.outcomes[at][region]);
+            self.lost[at][region] = lost(&self.outcomes[at][region]);
             self
         }
     }
@@ -368,11 +400,59 @@ pub(super) mod tests {
             }
         }
         assert_eq!(failing(&none_is_better), ["rm_is_best_while_feasible"]);
-        // Too short to say.
-        let short = Outcomes { each: Span::from_ms(100), ..usual() };
+    }
+
+    #[test]
+    fn regions_that_are_too_short_refute_nothing_but_that_critical_deadlines_are_kept() {
+        let holding = |all: Outcomes| {
+            let mut findings = Findings::default();
+            Outcomes { each: Span::from_ms(9_999), ..all }.claims(&mut findings);
+            findings.claims.iter().map(|claim| claim.holds).collect::<Vec<_>>()
+        };
+        let nothing = Outcomes { outcomes: vec![vec![Outcome::default(); 12]; 12], ..usual() };
+        assert_eq!([holding(nothing), holding(usual())], [[None; 5]; 2]);
+        let lost = usual().with(Some(Builtin::Muf), true, 9, |outcome| outcome.critical.missed = 1);
+        assert_eq!(holding(lost), [None, None, Some(false), None, None]);
+    }
+
+    #[test]
+    fn tables_have_what_figures_6_to_12_show_by_class() {
+        let of = |enqueued, made, missed, cancelled| Class { enqueued, made, missed, cancelled, rejected: 0 };
+        let all = usual().with(Some(Builtin::Rm), true, 4, |outcome| {
+            (outcome.critical, outcome.noncritical) = (of(100, 200, 300, 0), of(400, 500, 600, 700));
+        });
         let mut findings = Findings::default();
-        short.claims(&mut findings);
-        assert_eq!(findings.claims[0].holds, None);
+        all.tables(&mut findings);
+        let told: Vec<_> =
+            findings.tables.iter().map(|table| (table.title.as_str(), table.rows[4].values[0][1].unwrap())).collect();
+        assert_eq!(
+            told,
+            [
+                ("Requests enqueued", 5.0),
+                ("Critical requests enqueued", 1.0),
+                ("Noncritical requests enqueued", 4.0),
+                ("Critical deadlines made", 2.0),
+                ("Critical deadlines missed", 3.0),
+                ("Noncritical deadlines made", 5.0),
+                ("Noncritical deadlines missed", 6.0),
+                ("Noncritical operations cancelled", 7.0),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_critical_job_is_unkept_where_some_single_strategy_keeps_it() {
+        let (rm, wanted) =
+            (Variant { strategy: Some(Builtin::Rm), cancel: false }, Variant { strategy: None, cancel: true });
+        let mut all = usual();
+        for lost in &mut all.lost {
+            lost[9] = [1, 2].map(|number| JobKey { task: TaskId(0), number }).into();
+        }
+        assert_eq!((all.unkept(wanted, 9), all.unkept(wanted, 8)), (0, 0));
+        // As many as before, but others.
+        let at = all.variants.iter().position(|variant| *variant == rm).unwrap();
+        all.lost[at][9] = [2, 3].map(|number| JobKey { task: TaskId(0), number }).into();
+        assert_eq!(all.unkept(wanted, 9), 1);
     }
 
     #[test]

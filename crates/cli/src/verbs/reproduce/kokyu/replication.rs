@@ -10,7 +10,7 @@ use std::iter::Sum;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use takt_model::{Criticality, Span, TaskId};
+use takt_model::{Criticality, Span, TaskId, Time};
 use takt_run::dispatch::{Dispatching, Plan};
 use takt_run::event::{Bits, Channel, Connected, Full, Options, Outlet, Pattern, Published, Subscription, entries};
 
@@ -42,7 +42,7 @@ pub(super) struct Replicated {
     /// Values that came out, and those of them that were not newer than what had come before.
     pub(super) came: u64,
     pub(super) stale: u64,
-    /// Readings that proxies pushed to who waited for them, jobs that these released, and those of them that the window had time for.
+    /// Readings that proxies pushed, taken or not, jobs that these released, and those of them that the window had time for.
     pub(super) readings: u64,
     pub(super) released: u64,
     pub(super) processed: u64,
@@ -67,9 +67,14 @@ impl Sum for Replicated {
 }
 
 impl Replicated {
-    /// Whether what was flushed came, each value newer than the one before.
+    /// Whether something was flushed, and all of it came, each value newer than the one before.
     pub(super) fn is_whole(&self) -> bool {
-        self.came == self.flushed && self.stale == 0 && self.missed == 0
+        self.flushed > 0 && self.came == self.flushed && self.stale == 0 && self.missed == 0
+    }
+
+    /// Whether each reading released a job, some of which the window had time for.
+    pub(super) fn is_read(&self) -> bool {
+        self.readings == self.released && (1..=self.released).contains(&self.processed)
     }
 
     /// The share of critical values that missed their flush.
@@ -98,11 +103,13 @@ pub(super) struct Replication {
     low: Vec<bool>,
     flush: Option<TaskId>,
     ttl: Span,
+    /// The window's.
+    end: Time,
 }
 
 impl Replication {
     /// The plan of a window, where events release what processes readings; and what its operations share, a value of eight bytes for each task.
-    pub(super) fn new(mut plan: Plan) -> Result<(Plan, Replication), Failure> {
+    pub(super) fn new(mut plan: Plan, duration: Span) -> Result<(Plan, Replication), Failure> {
         let channel = Channel::new(Options { payload_max: PAYLOAD, ..Options::default() });
         let (mut given, mut proxies) = (Given::new(), BTreeSet::new());
         for (name, proxy, _) in PROCESSING {
@@ -128,6 +135,7 @@ impl Replication {
             low: system.tasks.iter().map(|task| task.criticality == Criticality::Low).collect(),
             flush,
             ttl: period,
+            end: Time::ZERO.saturating_add(duration),
         };
         Ok((plan, replication))
     }
@@ -139,7 +147,7 @@ impl Replication {
 
     /// What follows each job of a task.
     pub(super) fn after(&self, task: TaskId) -> After {
-        let (values, ttl) = (self.values.clone(), self.ttl);
+        let (values, ttl, end) = (self.values.clone(), self.ttl, self.end);
         if self.flush == Some(task) {
             return Box::new(move |job| {
                 // What is not sent now goes with the next flush.
@@ -158,9 +166,9 @@ impl Replication {
                 }
             }
             if let Some(supplier) = &reads {
-                // What finds no room releases nothing, and is seen by the counts.
-                let pushed = supplier.push(READINGS, &job.number().to_be_bytes());
-                if pushed.is_ok_and(|pushed| pushed.taken + pushed.rejected > 0) {
+                let taken = supplier.push(READINGS, &job.number().to_be_bytes()).is_ok_and(|pushed| pushed.taken > 0);
+                // What nobody takes releases nothing, and is seen by the counts; but when the window is over nobody has to.
+                if taken || job.now() < end {
                     tally.readings.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -268,6 +276,7 @@ mod tests {
         for broken in [Replicated { came: 9, ..one }, Replicated { stale: 1, ..one }, Replicated { missed: 1, ..one }] {
             assert!(!broken.is_whole() && ![one, broken].into_iter().sum::<Replicated>().is_whole(), "{broken:?}");
         }
+        assert!(!Replicated::default().is_whole(), "nothing was flushed");
         assert_eq!(Replicated::default().critical_late(), 0.0, "none was written");
     }
 

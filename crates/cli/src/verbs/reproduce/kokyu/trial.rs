@@ -11,11 +11,12 @@ use takt_model::system::Trace;
 use takt_model::{Exec, Span, Task, Time};
 use takt_run::dispatch::Plan;
 
+use super::application::BACKLOG;
 use super::count::Counter;
-use super::regions::{Outcomes, Told};
+use super::regions::Outcomes;
 use super::{
-    Context, FRAME, Failure, Findings, LEG, LONG, Outcome, REGIONS, Variant, controller, is_feasible, plan, variants,
-    virtually,
+    Context, FRAME, Failure, Findings, LEG, LONG, Lost, Outcome, REGIONS, Variant, controller, is_feasible, plan,
+    variants, virtually,
 };
 
 /// What a job takes where its operation is not wanted.
@@ -64,7 +65,7 @@ impl Trial {
         // No more legs wait than arrive in regions that have no time for all.
         let full = (0..REGIONS.len()).filter(|region| !is_feasible(*region)).count() as u64;
         let wait = u32::try_from((each.as_ns() / FRAME.as_ns()).saturating_mul(full)).unwrap_or(u32::MAX);
-        let mut plan = all.with_backlog(wait.max(1 << 14));
+        let mut plan = all.with_backlog(wait.max(BACKLOG));
         let all = &plan.system.tasks;
         let arriving = |task: &Task| {
             let before = |task: &&Task| all.get(task.after.first()?.index());
@@ -121,36 +122,38 @@ impl Trial {
 }
 
 /// By region.
-fn outcomes(variant: Variant, each: Span, seed: u64) -> Result<Vec<Outcome>, Failure> {
+fn outcomes(
+    variant: Variant,
+    each: Span,
+    seed: u64,
+    stopped: &dyn Fn() -> bool,
+) -> Result<(Vec<Outcome>, Vec<Lost>), Failure> {
     let trial = Trial::new(variant, each, seed)?;
     let mut counter = Counter::placed(&trial.plan.system, REGIONS.len(), |job| trial.place(job));
-    virtually(&trial.plan, variant, trial.duration(), seed, &mut counter)?;
-    Ok(counter.outcomes)
+    virtually(&trial.plan, variant, trial.duration(), seed, stopped, &mut counter)?;
+    Ok((counter.outcomes, counter.lost))
 }
 
 /// Under all single strategies and the controller.
-fn all(each: Span, seed: u64, stopped: impl Fn() -> bool) -> Result<Option<Outcomes>, Failure> {
-    let mut all = Outcomes { variants: variants(), outcomes: Vec::new(), each };
+fn all(each: Span, seed: u64, stopped: &dyn Fn() -> bool) -> Result<Outcomes, Failure> {
+    let mut all = Outcomes { variants: variants(), outcomes: Vec::new(), lost: Vec::new(), each };
     for variant in &all.variants {
-        if stopped() {
-            return Ok(None);
-        }
-        all.outcomes.push(outcomes(*variant, each, seed)?);
+        let (outcomes, lost) = outcomes(*variant, each, seed, stopped)?;
+        all.outcomes.push(outcomes);
+        all.lost.push(lost);
     }
-    Ok(Some(all))
+    Ok(all)
 }
 
 /// Adds to the findings what comes of a trial under each strategy.
 pub(super) fn add(context: &Context, each: Span, findings: &mut Findings) -> Result<(), Failure> {
-    let Some(all) = all(each, context.seed, || context.stopped())? else { return Ok(()) };
-    let rate = |count: u64| all.rate(count);
-    let tables: [Told<'_>; 2] = [
-        ("In a row: critical deadlines missed", "Fig. 12", "deadlines/s", &|outcome| rate(outcome.critical.missed)),
-        ("In a row: noncritical deadlines made", "Fig. 12", "deadlines/s", &|outcome| rate(outcome.noncritical.made)),
-    ];
-    for (title, cite, unit, value) in tables {
-        findings.tables.push(all.table(title, cite, unit, value));
-    }
+    let Some(all) = context.unless_stopped(all(each, context.seed, &|| context.stopped()))? else { return Ok(()) };
+    let missed = |outcome: &Outcome| all.rate(outcome.critical.missed);
+    let made = |outcome: &Outcome| all.rate(outcome.noncritical.made);
+    findings.tables.extend([
+        all.table("In a row: critical deadlines missed", "Fig. 12", "deadlines/s", missed),
+        all.table("In a row: noncritical deadlines made", "Fig. 12", "deadlines/s", made),
+    ]);
     controller::table(&all, "In a row: the best single strategy and the controller", findings);
     controller::claims_in_a_row(&all, each >= LONG, findings);
     findings.differences.push(
@@ -180,7 +183,7 @@ mod tests {
     fn in_a_row_the_controller_keeps_what_any_keeps_and_is_close_to_the_papers_best() {
         let (seeds, each) = size();
         for seed in seeds {
-            let all = all(each, seed, || false).unwrap().unwrap();
+            let all = all(each, seed, &|| false).unwrap();
             assert_worth_it(&all, &format!("TAKT_SEED={seed} cargo test -p takt --bin takt in_a_row"));
         }
     }

@@ -20,6 +20,8 @@ use super::{Context, Failure};
 pub(super) const SHRINK: u64 = 2;
 /// SCHED_FIFO threads can fill a CPU for 950 ms of a second before the kernel takes it from them, by default.
 const WINDOW_MAX: Span = Span::from_ms(850);
+/// Shorter ones have no time for what is to be shown in them.
+pub(super) const LEAST: Span = Span::from_ms(100);
 /// What the kernel's limit is to leave them of each second.
 const RUNTIME_MIN_PERCENT: u64 = 90;
 /// After a window the CPU is left to others for so many parts of it.

@@ -1,0 +1,72 @@
+//! A simulation that a signal ends at once, however long it is. Neither the simulator nor a rehearsal stops before its time: what it tells an event of unwinds it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use takt_log::{Definition, Event, Sink};
+use takt_model::Time;
+
+use super::Failure;
+
+/// Looks at each event whether it is time to stop.
+pub(super) struct Until<'a, S> {
+    sink: &'a mut S,
+    stopped: &'a dyn Fn() -> bool,
+}
+
+/// What unwinds.
+struct Stopped;
+
+/// What `run` says, which is to tell its events to what it is given; a failure once `stopped` says so.
+pub(super) fn until<S: Sink, T>(
+    stopped: &dyn Fn() -> bool,
+    sink: &mut S,
+    run: impl FnOnce(&mut Until<'_, S>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut until = Until { sink, stopped };
+    // What it leaves behind is not looked at any more.
+    catch_unwind(AssertUnwindSafe(|| run(&mut until))).unwrap_or_else(|why| match why.downcast::<Stopped>() {
+        Ok(_) => Err(Failure::cannot("interrupted")),
+        Err(other) => resume_unwind(other),
+    })
+}
+
+impl<S: Sink> Sink for Until<'_, S> {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        if (self.stopped)() {
+            // Nobody is told of a panic: it is none.
+            resume_unwind(Box::new(Stopped));
+        }
+        self.sink.event(stream, now, event);
+    }
+
+    fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
+        self.sink.define(stream, now, definition);
+    }
+
+    fn wants_misses(&self) -> bool {
+        self.sink.wants_misses()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use takt_model::Span;
+
+    use super::super::{plan, variants, virtually};
+    use super::*;
+
+    #[test]
+    fn each_variant_stops_at_the_next_event() {
+        for variant in variants() {
+            let plan = plan(11, variant).unwrap();
+            let mut events: Vec<(u32, Time, Event)> = Vec::new();
+            let looks = Cell::new(0);
+            let stopped = || looks.replace(looks.get() + 1) == 100;
+            let ran = virtually(&plan, variant, Span::from_s(600), 0, &stopped, &mut events);
+            assert!(ran.unwrap_err().message.contains("interrupted"), "{}", variant.name());
+            assert_eq!((looks.get(), events.len()), (101, 100), "{}", variant.name());
+        }
+    }
+}
