@@ -626,6 +626,37 @@ fn pushing(on: impl Fn() + Send + 'static) -> (Dispatching, Arc<OnceLock<Handle>
     (dispatching, place)
 }
 
+/// One that is less important than all of them, on their CPU, in an overload that leaves it nothing but what the kernel keeps for ordinary threads.
+#[test]
+fn an_ordinary_thread_stops_an_overload_of_its_own_cpu() {
+    let _alone = alone();
+    let mut set = Operations::new("overload");
+    let names: Vec<String> = (0..8).map(|at| format!("o{at}")).collect();
+    for (name, at) in names.iter().zip(0..) {
+        set.add(Operation::periodic(name, ms(5 + at)).wcet(us(20)).backlog(4));
+    }
+    let mut built = dispatcher(&set, Builtin::Rm.strategy());
+    let patience = Epoch::now_is_zero();
+    for name in &names {
+        let handler = move |job: &Job<'_>| {
+            let until = job.now().saturating_add(us(2500));
+            // Where nobody can stop it, the test still ends.
+            while job.now() < until && !job.must_stop() && patience.now() < Time::ZERO + Span::from_s(20) {}
+        };
+        built = built.on(name, handler).unwrap();
+    }
+    let Some(dispatching) = started(built) else { return };
+    let before = sched::affinity();
+    sched::set_affinity(&before[..1]).unwrap();
+    while dispatching.counts().iter().all(|(_, counts)| counts.rejected == 0) {
+        clock::pause(ms(5));
+    }
+    let stopped = dispatching.stop(&mut NullSink);
+    sched::set_affinity(&before).unwrap();
+    stopped.unwrap();
+    assert!(patience.now() < Time::ZERO + Span::from_s(20), "only the end of all load let it stop");
+}
+
 /// Otherwise it would keep itself, and its dispatcher.
 #[test]
 fn a_handler_goes_with_its_dispatcher_though_it_has_a_handle_of_it() {

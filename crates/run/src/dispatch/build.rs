@@ -1,7 +1,7 @@
 //! What the threads of a dispatcher share, built from its plan and handlers before any of them is there.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use takt_model::{Late, Span, Task, TaskId, Time};
@@ -96,6 +96,7 @@ pub(super) fn build(
         switched: AtomicU64::new(0),
         locked_ns: AtomicU64::new(0),
         holds: AtomicUsize::new(0),
+        stop_asked: AtomicBool::new(false),
     });
     Ok(Built { shared, lanes, workers })
 }

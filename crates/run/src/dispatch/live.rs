@@ -5,7 +5,7 @@
 //! a switch of plans, which takes them in order. A level's thread asks for a job only when it has the CPU: the kernel decides which level goes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use takt_linux::thread::Tid;
@@ -52,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) locked_ns: AtomicU64,
     /// The plan in force, for those who need not be exact about when it changes.
     pub(crate) holds: AtomicUsize,
+    /// Whether all CPUs are to stop, whoever has their locks.
+    pub(crate) stop_asked: AtomicBool,
 }
 
 /// One CPU.
@@ -516,17 +518,26 @@ impl Shared {
         if self.go.compare_exchange(GO_WAIT, GO_ABORT, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             futex::wake_all(&self.go);
         }
-        let mut end = Time::ZERO;
+        // Who asks may be less important than all threads here, which give each other the locks as long as there is work: they heed it, whoever has a lock next. So no
+        // handler that returns because of it is complete.
+        self.stop_asked.store(true, Ordering::Release);
         for station in &self.stations {
-            let mut held = station.held.lock();
-            let now = held.now(self.epoch());
-            end = end.max(*held.stopping.get_or_insert(now));
-            drop(held);
-            // Only now: a handler that returns because of it is not complete.
             station.stop_handlers();
             station.wake_all();
         }
-        end
+        let stopping = |station: &Station| {
+            let mut held = station.held.lock();
+            self.heed(&mut held);
+            held.stopping
+        };
+        self.stations.iter().filter_map(stopping).max().unwrap_or_default()
+    }
+
+    /// Stops a CPU where that was asked for.
+    fn heed(&self, held: &mut Held) {
+        if held.stopping.is_none() && self.stop_asked.load(Ordering::Acquire) {
+            held.stopping = Some(held.now(self.epoch()));
+        }
     }
 
     /// The name of an operation whose handler runs.
@@ -577,6 +588,7 @@ impl Shared {
             if let Some(idle) = slept.take().and_then(|role| held.idle.get_mut(role as usize)) {
                 *idle = idle.saturating_sub(1);
             }
+            self.heed(&mut held);
             if held.stopping.is_some() {
                 // What ends after the stop, perhaps because of it, is not complete; nor is it what others wait for.
                 if let Some(this) = held.workers.get_mut(worker) {
@@ -669,6 +681,7 @@ impl Shared {
             }
             let controlled = self.control(cpu, station, epoch);
             let mut held = station.held.lock();
+            self.heed(&mut held);
             if held.stopping.is_some() {
                 return;
             }

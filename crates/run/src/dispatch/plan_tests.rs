@@ -301,7 +301,7 @@ fn limits_are_kept_or_refused() {
     assert_eq!(
         with(Limits { priorities: 10..=13, ..Limits::default() }),
         [
-            "strategy \"mine\" needs 5 SCHED_FIFO priorities (3 for levels, 1 for timers, 1 for demoted jobs), and there are 4; allow more, or choose a strategy with fewer levels"
+            "strategy \"mine\" needs 5 SCHED_FIFO priorities (3 for levels, 1 for timers, 1 for demoted jobs), and there are 4; allow more (98 at most), or choose a strategy with fewer levels"
         ]
     );
     assert_eq!(
@@ -322,7 +322,7 @@ fn limits_are_kept_or_refused() {
     assert_eq!(
         none.compute(&Builtin::Edf.strategy(), &nothing).unwrap_err().to_string(),
         "threads 0 of the limits is out of range; a level has 1 to 256 on each CPU\n\
-         strategy \"edf\" needs 2 SCHED_FIFO priorities (1 for levels, 1 for timers), and there are 0; allow more, or choose a strategy with fewer levels"
+         strategy \"edf\" needs 2 SCHED_FIFO priorities (1 for levels, 1 for timers), and there are 0; allow more (98 at most), or choose a strategy with fewer levels"
     );
 }
 
@@ -446,7 +446,7 @@ fn what_a_dispatcher_does_not_serve_is_named() {
             "flow \"put\" cannot be dispatched by this version: it dispatches tasks and chains of one node; remove it",
             "node \"n\" cannot be dispatched by this version: its receive and send tasks belong to flows; remove them",
             "sections of task \"a\" cannot be dispatched by this version: the kernel preempts it for more important levels anywhere; remove final-section and sections",
-            "task \"a\" is bound to no single CPU of node \"n\", and a dispatcher queues by CPU; write cpus = [..] with one CPU, `takt check` chooses under placement = \"partitioned\"",
+            "task \"a\" is bound to no single CPU of node \"n\", and a dispatcher queues by CPU; write cpus = [..] with one CPU, or placement = \"partitioned\" for the node, under which takt chooses",
         ]
     );
     let nobody = Plan::compute(&System::local(1, Builtin::Edf, vec![]), NodeId(0), &Limits::default()).unwrap_err();
