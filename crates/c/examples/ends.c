@@ -1,5 +1,5 @@
 /* How a dispatcher ends, or does not begin. Run: ends stuck LOG, a handler does not return; ends full LOG, there is no room for the log; ends refused LOG, the start is
- * refused. On ordinary threads: no privilege is needed. */
+ * refused; ends privilege LOG, it is refused to who has no privilege. The others are on ordinary threads, and need none. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <stdatomic.h>
@@ -144,6 +144,14 @@ static int refused(takt_dispatcher *dispatcher, const takt_options *options) {
     return 0;
 }
 
+/* Never a silent fall to ordinary threads. */
+static int unprivileged(takt_dispatcher *dispatcher) {
+    IS(takt_dispatcher_start(dispatcher, NULL), TAKT_STATUS_PRIVILEGE);
+    printf("%s\n", takt_last_error());
+    IS(takt_dispatcher_stop(dispatcher), TAKT_STATUS_STOPPED);
+    return completed(dispatcher, "tick") != 0;
+}
+
 int main(int argc, char **argv) {
     takt_plan *plan = NULL;
     takt_dispatcher *dispatcher = NULL;
@@ -167,7 +175,9 @@ int main(int argc, char **argv) {
         result = refused(dispatcher, &options);
     } else {
         OK(takt_dispatcher_on(dispatcher, "stay", stay, NULL));
-        result = strcmp(argv[1], "full") == 0 ? full(dispatcher, &options) : stuck(dispatcher, &options);
+        result = strcmp(argv[1], "privilege") == 0 ? unprivileged(dispatcher)
+                 : strcmp(argv[1], "full") == 0    ? full(dispatcher, &options)
+                                                   : stuck(dispatcher, &options);
     }
     takt_dispatcher_free(dispatcher);
     takt_plan_free(plan);
