@@ -361,7 +361,7 @@ static LEVEL_TABLE: Table = Table {
             "late",
             Kind::Choice(LATES),
             "What becomes of a job that missed its deadline: it goes on, is dropped at the deadline, or goes on below \
-             all levels.",
+             all levels (unless it has started on a level that is not preemptive).",
         )
         .default("\"continue\""),
         key(

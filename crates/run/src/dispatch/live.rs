@@ -521,14 +521,15 @@ impl Shared {
         // Who asks may be less important than all threads here, which give each other the locks as long as there is work: they heed it, whoever has a lock next. So no
         // handler that returns because of it is complete.
         self.stop_asked.store(true, Ordering::Release);
-        for station in &self.stations {
-            station.stop_handlers();
-            station.wake_all();
-        }
+        self.stations.iter().for_each(Station::stop_handlers);
         let stopping = |station: &Station| {
             let mut held = station.held.lock();
             self.heed(&mut held);
-            held.stopping
+            let stopping = held.stopping;
+            drop(held);
+            // Only now: who was about to sleep has heard of it, or sleeps.
+            station.wake_all();
+            stopping
         };
         self.stations.iter().filter_map(stopping).max().unwrap_or_default()
     }
