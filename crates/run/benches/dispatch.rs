@@ -15,7 +15,7 @@
 //! `cargo bench -p takt-run --bench dispatch -- [--rounds 5]`
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -185,15 +185,17 @@ impl<'a> Heap<'a> {
         jobs.push((Reverse(now.saturating_add(deadline.copied().unwrap_or(Span::ZERO))), slot));
     }
 
+    #[inline]
+    fn take(&self) -> Option<(Reverse<Time>, u32)> {
+        let mut jobs = self.jobs.lock();
+        black_box(self.epoch.now());
+        black_box(jobs.pop())
+    }
+
     /// One is taken, and the one that it leads to comes.
     #[inline]
     fn cycle(&self) {
-        let taken = {
-            let mut jobs = self.jobs.lock();
-            black_box(self.epoch.now());
-            black_box(jobs.pop())
-        };
-        if let Some((_, ended)) = taken {
+        if let Some((_, ended)) = self.take() {
             self.push(self.of.other(ended));
         }
     }
@@ -212,21 +214,30 @@ fn beside_heap(of: &Waiting, rounds: usize) -> Result<Beside, Unmeasured> {
     for slot in 0..of.half() {
         rejected += u32::from(queues.push(slot).is_err());
     }
+    // Who has waited longest to come, comes; of the heap's, too.
+    let idle = || (of.half()..2 * of.half()).collect::<VecDeque<u32>>();
+    let (mut idle, mut their_idle) = (idle(), idle());
     let mut runs = queues.take(0);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         ours.push(time(|| {
-            let Some(ended) = runs.take() else { return };
-            let comes = of.other(ended.slot());
+            let (Some(ended), Some(comes)) = (runs.take(), idle.pop_front()) else { return };
+            idle.push_back(ended.slot());
             runs = queues.exchange(ended, 0);
             rejected += u32::from(black_box(queues.push(comes)).is_err());
         }));
-        theirs.push(time(|| heap.cycle()));
+        theirs.push(time(|| {
+            let (Some((_, ended)), Some(comes)) = (heap.take(), their_idle.pop_front()) else { return };
+            their_idle.push_back(ended);
+            heap.push(comes);
+        }));
     }
     let mut there = 0;
     while let Some(ended) = runs.take() {
         there += 1;
-        runs = queues.exchange(ended, 0);
+        // Not `exchange`: a function that is called at several places is inlined at none.
+        queues.end(ended);
+        runs = queues.take(0);
     }
     if rejected > 0 || there != of.half() || !heap.is_whole() {
         return Err(wrong(format!("{rejected} pushes were rejected, {there} of {} jobs were there", of.half())));
