@@ -437,8 +437,8 @@ fn switch(rounds: usize) -> bool {
                     "{:<38} {count:>8} {:>13.1} {:>8.1} {:>12.1} {:>8.1} {:>18.1} {:>12} {:>4}",
                     "rm to muf and back", locked.0, locked.1, call.0, call.1, bare.0, moved.0, moved.1
                 );
-                if moved.0 == 0 {
-                    println!("{count} operations: a switch found no job to move");
+                if moved.1 == 0 {
+                    println!("{count} operations: half of the switches found no job to move");
                     whole = false;
                 }
             }
