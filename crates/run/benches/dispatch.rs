@@ -10,7 +10,7 @@
 //!   beside the bare system calls that give as many threads their new priorities.
 //! - From a push to the handler's first look at the clock, on the same CPU and across CPUs: beside a bare futex, at the same priorities.
 //!
-//! It fails where a plan cannot be computed, a queue held other than what it was to, or a switch found no job to move. What this machine does not permit is skipped.
+//! It fails where a plan cannot be computed, a queue held other than what it was to, or half of the switches found no job to move. What this machine does not permit is skipped.
 //!
 //! `cargo bench -p takt-run --bench dispatch -- [--rounds 5]`
 
