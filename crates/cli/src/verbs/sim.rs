@@ -173,7 +173,12 @@ pub(crate) fn silence(system: &System, duration: Span) -> Silence {
 
 /// The exit status that goes with statistics.
 pub(crate) fn verdict(stats: &Stats, fail_on_miss: bool) -> Status {
-    if fail_on_miss && stats.missed() + stats.rejected() > 0 { Status::No } else { Status::Yes }
+    if fail_on_miss && has_failed(stats) { Status::No } else { Status::Yes }
+}
+
+/// Whether a deadline was missed, or a job rejected.
+pub(crate) fn has_failed(stats: &Stats) -> bool {
+    stats.missed() + stats.rejected() > 0
 }
 
 fn end(sim: &SimOptions) -> takt_model::Time {

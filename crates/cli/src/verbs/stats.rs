@@ -9,7 +9,7 @@ use takt_log::stats::{Collector, Distribution, InterruptStats, Point, Quantity, 
 use takt_log::{BackEnd, Definition, Event, Sink};
 use takt_model::{Span, Time};
 
-use super::sim::{silence, verdict};
+use super::sim::{has_failed, silence, verdict};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Log};
@@ -242,7 +242,7 @@ impl Every<'_> {
     }
 
     fn tell(&mut self, to: Time, mut stats: Stats) {
-        self.missed |= stats.missed() + stats.rejected() > 0;
+        self.missed |= has_failed(&stats);
         keep(&mut stats, self.options);
         let text = if self.json {
             let line = Line { from_ns: self.from.as_ns(), to_ns: to.as_ns(), stats: &stats };
