@@ -1,11 +1,7 @@
-//! What the dispatcher's queues and its hand-over to a thread cost, beside named peers in the same run.
+//! What a dispatcher that runs costs, beside named peers in the same run (its queues alone: the benchmark `queues`).
 //!
-//! - A job ends, the next one is taken and another one is queued, with the time of both, while 64 or 1024 wait: beside std's `BinaryHeap` behind the same lock with
-//!   two looks at the clock, which knows neither levels, nor backlogs, nor chains, nor counts. Both are given the same operations in the same order, whose deadlines
-//!   are spread over about the time for which a job waits, so that what comes goes anywhere among what waits; under fifo the heap is by arrival, too. Under muf it is the
-//!   queue of one of its levels, which is by laxity. The median of batches of cycles.
-//! - The same of a dispatcher that runs, whose handlers push: with what it tells the log of each job, which is drained meanwhile, what it announces to other threads, and
-//!   the call of the handler; beside the same heap.
+//! - A job ends, the next one is taken and its handler queues another one, while 64 or 1024 wait: with what is told of each job to the log, which is drained meanwhile,
+//!   what is announced to other threads, and the call of the handler. Beside the heap of the benchmark `queues`, which does nothing of that: what a dispatcher costs in all.
 //! - A switch of plans of a CPU that has more than twice the load that it can do, by a thread that is more important: how long all queues are locked, and the whole call,
 //!   beside the bare system calls that give as many threads their new priorities.
 //! - From a push to the handler's first look at the clock, on the same CPU and across CPUs: beside a bare futex, at the same priorities.
@@ -14,9 +10,6 @@
 //!
 //! `cargo bench -p takt-run --bench dispatch -- [--rounds 5]`
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,27 +17,30 @@ use std::sync::{Arc, OnceLock};
 use takt_linux::thread::Tid;
 use takt_linux::{Class, ClassGuard, Epoch, PiMutex, SchedError, clock, futex, sched};
 use takt_log::NullSink;
-use takt_model::{Builtin, Span, Strategy, Time};
+use takt_model::{Builtin, Span, Time};
 use takt_run::dispatch::{
     Dispatcher, Dispatching, Handle, Job, Limits, OperatingMode, Operation, Operations, Options, Plan, PushError,
-    Queues, StartError, Switched,
+    Switched,
 };
 
-use common::{Hands, bare, hand_overs, in_turns, median, pusher, row};
+use hands::{Hands, bare, hand_overs, in_turns, pusher, row};
+use heap::{BATCH, BATCHES, Heap, Rounds, Waiting, table, time};
+use rounds::{median, rounds};
 
-mod common;
+#[path = "common/hands.rs"]
+mod hands;
+#[path = "common/heap.rs"]
+mod heap;
+#[path = "common/rounds.rs"]
+mod rounds;
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
-    let rounds = match (arguments.next().as_deref(), arguments.next().map(|value| value.parse())) {
-        (None, _) => 5,
-        (Some("--rounds"), Some(Ok(rounds))) if rounds > 0 => rounds,
-        _ => {
-            eprintln!("--rounds N, above zero, is all there is");
-            return ExitCode::from(2);
-        }
-    };
-    let queued = queues(rounds);
+    let Some(rounds) = rounds(5) else { return ExitCode::from(2) };
+    if let Err(why) = permitted() {
+        println!("skipped: {why}");
+        return ExitCode::SUCCESS;
+    }
+    let queued = table("a job ends, one taken, its handler queues one", rounds, |of| running_beside_heap(of, rounds));
     println!();
     hand_over(rounds);
     println!();
@@ -52,222 +48,49 @@ fn main() -> ExitCode {
     if queued && switched { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// So many of one operation are timed at once: a look at the clock costs as much as a queue.
-const BATCH: u32 = 64;
-const BATCHES: u32 = 2000;
-
-/// Median nanoseconds of `once`, over batches.
-fn time(mut once: impl FnMut()) -> f64 {
-    let epoch = Epoch::now_is_zero();
-    let mut each: Vec<f64> = Vec::with_capacity(BATCHES as usize);
-    for _ in 0..BATCHES {
-        let before = epoch.now();
-        for _ in 0..BATCH {
-            once();
-        }
-        each.push(epoch.now().saturating_since(before).as_ns() as f64 / f64::from(BATCH));
-    }
-    median(each)
+/// Whether threads of a dispatcher may run here, and one that is more important.
+fn permitted() -> Result<(), String> {
+    let operations = Operations::new("trial").with(Operation::sporadic("none", Span::from_s(1)).wcet(Span::from_ns(1)));
+    let plan = operations.compute(&Builtin::Edf.strategy(), &Limits::default()).map_err(text)?;
+    let trial = Dispatcher::new(plan).on("none", |_| ()).map_err(text)?.start().map_err(text)?;
+    trial.stop(&mut NullSink).map_err(text)?;
+    let important = || more_important().map(drop).map_err(text);
+    std::thread::scope(|scope| scope.spawn(important).join()).unwrap_or_else(|_| Err("a thread panicked".to_owned()))
 }
 
-/// How long a cycle takes, about: the deadlines of those that wait are spread over as many of them as it takes until a job has its turn.
-const CYCLE_NS: u64 = 100;
-
-/// The relative deadlines of so many operations that wait, and of as many that are to come.
-fn deadlines(waiting: u32) -> Vec<Span> {
-    let all = u64::from(2 * waiting);
-    // The multiplier is prime and above all: each place once, without order.
-    (0..all).map(|at| Span::from_ns(1 + CYCLE_NS * (at * 7919 % all))).collect()
-}
-
-fn operations(deadlines: &[Span]) -> Operations {
-    let ns = Span::from_ns;
-    let mut operations = Operations::new("queue");
-    for (at, deadline) in deadlines.iter().enumerate() {
-        operations.add(Operation::sporadic(&format!("o{at}"), ns(1)).wcet(ns(1)).deadline(*deadline).backlog(1));
-    }
-    operations
-}
-
-/// Nanoseconds of takt and of the heap, and the ratio of both.
-type Beside = (f64, f64, f64);
-
-/// Whether all was as it should be.
-fn queues(rounds: usize) -> bool {
-    let mut whole = true;
-    for (title, measure) in [
-        ("a job ends, one taken, one queued", beside_heap as fn(&Waiting, usize) -> Result<Beside, Unmeasured>),
-        ("the same, a dispatcher that runs", running_beside_heap),
-    ] {
-        println!("{:<44}  waiting     takt ns  BinaryHeap ns    ratio", format!("{title}, {rounds} rounds"));
-        for (name, strategy) in [
-            ("fifo", Builtin::Fifo.strategy()),
-            ("deadline", Builtin::Edf.strategy()),
-            ("laxity", Builtin::Mlf.strategy()),
-            ("muf", Builtin::Muf.strategy()),
-        ] {
-            for waiting in [64, 1024] {
-                let of = Waiting::new(&strategy, name == "fifo", waiting);
-                match of.and_then(|of| measure(&of, rounds)) {
-                    Ok((ours, theirs, ratio)) => {
-                        println!("{name:<40} {waiting:>12} {ours:>11.0} {theirs:>14.0} {ratio:>8.2}");
-                    }
-                    Err(Unmeasured::Refused(why)) => println!("{name}, {waiting}: skipped: {why}"),
-                    Err(Unmeasured::Wrong(what)) => {
-                        println!("{name}, {waiting}: {what}");
-                        whole = false;
-                    }
-                }
-            }
-        }
-    }
-    whole
-}
-
-/// Why there is no figure.
-enum Unmeasured {
-    /// This machine does not permit it.
-    Refused(String),
-    /// Something is not as it should be.
-    Wrong(String),
-}
-
-fn wrong(what: impl ToString) -> Unmeasured {
-    Unmeasured::Wrong(what.to_string())
-}
-
-/// Operations of which half wait, each with one that comes when it has had its turn.
-struct Waiting {
-    plan: Plan,
-    deadlines: Vec<Span>,
-    /// Whether they go by arrival.
-    fifo: bool,
-}
-
-impl Waiting {
-    fn new(strategy: &Strategy, fifo: bool, waiting: u32) -> Result<Waiting, Unmeasured> {
-        let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
-        let deadlines = deadlines(waiting);
-        let plan = operations(&deadlines).compute(strategy, &limits).map_err(wrong)?;
-        Ok(Waiting { plan, deadlines, fifo })
-    }
-
-    fn half(&self) -> u32 {
-        self.deadlines.len() as u32 / 2
-    }
-
-    /// Who comes when this one has had its turn.
-    fn other(&self, slot: u32) -> u32 {
-        (slot + self.half()) % (2 * self.half())
-    }
-}
-
-/// The peer, with half of the operations in it.
-struct Heap<'a> {
-    of: &'a Waiting,
-    epoch: Epoch,
-    jobs: PiMutex<BinaryHeap<(Reverse<Time>, u32)>>,
-}
-
-impl<'a> Heap<'a> {
-    fn new(of: &'a Waiting) -> Heap<'a> {
-        let jobs = PiMutex::new(BinaryHeap::with_capacity(of.deadlines.len()));
-        let heap = Heap { of, epoch: Epoch::now_is_zero(), jobs };
-        (0..of.half()).for_each(|slot| heap.push(slot));
-        heap
-    }
-
-    #[inline]
-    fn push(&self, slot: u32) {
-        let mut jobs = self.jobs.lock();
-        let now = self.epoch.now();
-        let deadline = if self.of.fifo { None } else { self.of.deadlines.get(slot as usize) };
-        jobs.push((Reverse(now.saturating_add(deadline.copied().unwrap_or(Span::ZERO))), slot));
-    }
-
-    #[inline]
-    fn take(&self) -> Option<(Reverse<Time>, u32)> {
-        let mut jobs = self.jobs.lock();
-        black_box(self.epoch.now());
-        black_box(jobs.pop())
-    }
-
-    /// One is taken, and the one that it leads to comes.
-    #[inline]
-    fn cycle(&self) {
-        if let Some((_, ended)) = self.take() {
-            self.push(self.of.other(ended));
-        }
-    }
-
-    /// It is to have run neither dry nor over: then it measured something else.
-    fn is_whole(&self) -> bool {
-        self.jobs.lock().len() == self.of.half() as usize
-    }
-}
-
-/// The queues alone: medians of takt, of the heap, and of the rounds' ratios.
-fn beside_heap(of: &Waiting, rounds: usize) -> Result<Beside, Unmeasured> {
-    let queues = Queues::new(&of.plan, 0).map_err(wrong)?;
-    let heap = Heap::new(of);
-    let mut rejected = 0;
-    for slot in 0..of.half() {
-        rejected += u32::from(queues.push(slot).is_err());
-    }
-    // Who has waited longest to come, comes; of the heap's, too.
-    let idle = || (of.half()..2 * of.half()).collect::<VecDeque<u32>>();
-    let (mut idle, mut their_idle) = (idle(), idle());
-    let mut runs = queues.take(0);
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        ours.push(time(|| {
-            let (Some(ended), Some(comes)) = (runs.take(), idle.pop_front()) else { return };
-            idle.push_back(ended.slot());
-            runs = queues.exchange(ended, 0);
-            rejected += u32::from(black_box(queues.push(comes)).is_err());
-        }));
-        theirs.push(time(|| {
-            let (Some((_, ended)), Some(comes)) = (heap.take(), their_idle.pop_front()) else { return };
-            their_idle.push_back(ended);
-            heap.push(comes);
-        }));
-    }
-    let mut there = 0;
-    while let Some(ended) = runs.take() {
-        there += 1;
-        // Not `exchange`: a function that is called at several places is inlined at none.
-        queues.end(ended);
-        runs = queues.take(0);
-    }
-    if rejected > 0 || there != of.half() || !heap.is_whole() {
-        return Err(wrong(format!("{rejected} pushes were rejected, {there} of {} jobs were there", of.half())));
-    }
-    Ok(beside(&ours, &theirs))
-}
-
-/// Medians of both, and of the ratios of their rounds.
-fn beside(ours: &[f64], theirs: &[f64]) -> Beside {
-    let ratio = median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect());
-    (median(ours.to_vec()), median(theirs.to_vec()), ratio)
+fn text(what: impl ToString) -> String {
+    what.to_string()
 }
 
 /// Batches after which handlers sleep until the log is drained, also on a machine with one CPU: none of it is lost.
 const IN_A_ROW: usize = 16;
 
+/// Who comes when this one has had its turn.
+fn other(of: &Waiting, slot: u32) -> u32 {
+    (slot + of.half()) % (2 * of.half())
+}
+
+/// One is taken, and the one that it leads to comes.
+fn cycle(heap: &Heap<'_>, of: &Waiting) {
+    if let Some((_, ended)) = heap.take() {
+        heap.push(other(of, ended));
+    }
+}
+
 /// A dispatcher that runs, beside the heap at the same priority and on the same CPU.
-fn running_beside_heap(of: &Waiting, rounds: usize) -> Result<Beside, Unmeasured> {
-    let refused = || Unmeasured::Refused("SCHED_FIFO or a CPU was refused".to_owned());
+fn running_beside_heap(of: &Waiting, rounds: usize) -> Result<Rounds, String> {
+    let refused = || "SCHED_FIFO or a CPU was refused";
     let cpu = *sched::affinity().first().ok_or_else(refused)?;
     let heap = Heap::new(of);
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let mut turns = Rounds::default();
     for _ in 0..rounds {
-        ours.push(running(of)?);
-        theirs.push(pusher(cpu, || time(|| heap.cycle())).ok_or_else(refused)?);
+        turns.ours.push(running(of)?);
+        turns.theirs.push(pusher(cpu, || time(|| cycle(&heap, of))).ok_or_else(refused)?);
     }
     if !heap.is_whole() {
-        return Err(wrong("the heap ran dry"));
+        return Err(text("the heap ran dry"));
     }
-    Ok(beside(&ours, &theirs))
+    Ok(turns)
 }
 
 /// What handlers that push have in common; one of them runs at a time.
@@ -331,20 +154,14 @@ impl Cycles {
 }
 
 /// Median nanoseconds of a job of a dispatcher, whose handler pushes the one that comes.
-fn running(of: &Waiting) -> Result<f64, Unmeasured> {
+fn running(of: &Waiting) -> Result<f64, String> {
     let cycles = Arc::new(Cycles::new());
     let mut built = Dispatcher::new(of.plan.clone()).with(Options { records: 1 << 14, ..Options::default() });
     for slot in 0..2 * of.half() {
-        let (cycles, comes) = (cycles.clone(), of.other(slot));
-        built = built.on(&format!("o{slot}"), move |job| cycles.job(job, comes)).map_err(wrong)?;
+        let (cycles, comes) = (cycles.clone(), other(of, slot));
+        built = built.on(&format!("o{slot}"), move |job| cycles.job(job, comes)).map_err(text)?;
     }
-    let mut dispatching = match built.start() {
-        Ok(dispatching) => dispatching,
-        Err(refused @ (StartError::Privilege { .. } | StartError::Cpus { .. })) => {
-            return Err(Unmeasured::Refused(refused.to_string()));
-        }
-        Err(other) => return Err(wrong(other)),
-    };
+    let mut dispatching = built.start().map_err(text)?;
     let operation = |slot| dispatching.operation(&format!("o{slot}"));
     let handles: Vec<Handle> = (0..2 * of.half()).filter_map(operation).collect();
     let rejected = handles.iter().take(of.half() as usize).filter(|handle| handle.push().is_err()).count();
@@ -361,18 +178,18 @@ fn running(of: &Waiting) -> Result<f64, Unmeasured> {
 }
 
 /// The figure of a dispatcher that has run long enough, where nothing was lost of it.
-fn settle(dispatching: Dispatching, of: &Waiting, cycles: &Cycles) -> Result<f64, Unmeasured> {
-    let stopped = dispatching.stop(&mut NullSink).map_err(wrong)?;
+fn settle(dispatching: Dispatching, of: &Waiting, cycles: &Cycles) -> Result<f64, String> {
+    let stopped = dispatching.stop(&mut NullSink).map_err(text)?;
     let there: u64 = stopped.counts.iter().map(|(_, counts)| counts.released - counts.completed).sum();
     let rejected = cycles.rejected.load(Ordering::Relaxed);
     let half = u64::from(of.half());
     // One ran when it was stopped, and may have pushed before.
     if !cycles.enough() || stopped.lost > 0 || rejected > 0 || !(half..=half + 1).contains(&there) {
         let jobs = cycles.jobs.load(Ordering::Relaxed);
-        return Err(wrong(format!(
+        return Err(format!(
             "{jobs} jobs, {} facts lost, {rejected} pushes rejected, {there} of {half} jobs there",
             stopped.lost
-        )));
+        ));
     }
     // The first began with the start.
     let times = cycles.times.lock();
@@ -442,8 +259,7 @@ fn switch(rounds: usize) -> bool {
                     whole = false;
                 }
             }
-            Err(Unmeasured::Refused(why)) => println!("{count} operations: skipped: {why}"),
-            Err(Unmeasured::Wrong(what)) => {
+            Err(what) => {
                 println!("{count} operations: {what}");
                 whole = false;
             }
@@ -455,8 +271,8 @@ fn switch(rounds: usize) -> bool {
 /// p50 and p99 in us: queues locked, the whole call, the priorities alone; how many jobs were moved, at least and p50.
 type Switches = ([(f64, f64); 3], (usize, usize));
 
-fn switched(rounds: usize, count: u64) -> Result<Switches, Unmeasured> {
-    let refused = || Unmeasured::Refused("SCHED_FIFO or a thread was refused".to_owned());
+fn switched(rounds: usize, count: u64) -> Result<Switches, String> {
+    let refused = || "SCHED_FIFO or a thread was refused";
     let mut operations = Operations::new("switch");
     let mut other = OperatingMode::new("other", Builtin::Muf.strategy());
     for at in 0..count {
@@ -464,7 +280,7 @@ fn switched(rounds: usize, count: u64) -> Result<Switches, Unmeasured> {
         operations.add(Operation::periodic(&name, Span::from_ms(5 + at % 8)).wcet(Span::from_us(20)).backlog(4));
         other = if at % 2 == 1 { other.without(&name) } else { other };
     }
-    let plan = operations.mode(other).compute(&Builtin::Rm.strategy(), &Limits::default()).map_err(wrong)?;
+    let plan = operations.mode(other).compute(&Builtin::Rm.strategy(), &Limits::default()).map_err(text)?;
     let threads = plan.levels.len();
     let (mut locked, mut call, mut moved) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -488,7 +304,7 @@ fn switched(rounds: usize, count: u64) -> Result<Switches, Unmeasured> {
 }
 
 /// The switches of a round, and what each call took, once the backlogs are full.
-fn overloaded(plan: &Plan, count: u64) -> Result<Vec<(Switched, Span)>, Unmeasured> {
+fn overloaded(plan: &Plan, count: u64) -> Result<Vec<(Switched, Span)>, String> {
     // Each operation's share of 20 ms in about 8 ms: two and a half times what the CPU can do, and more than it can with half of them, too.
     let takes = Span::from_ns(20_000_000 / count);
     let mut built = Dispatcher::new(plan.clone());
@@ -497,26 +313,18 @@ fn overloaded(plan: &Plan, count: u64) -> Result<Vec<(Switched, Span)>, Unmeasur
             let until = job.now().saturating_add(takes);
             while job.now() < until && !job.must_stop() {}
         };
-        built = built.on(&format!("o{at}"), handler).map_err(wrong)?;
+        built = built.on(&format!("o{at}"), handler).map_err(text)?;
     }
-    let dispatching = match built.start() {
-        Ok(dispatching) => dispatching,
-        Err(refused @ (StartError::Privilege { .. } | StartError::Cpus { .. })) => {
-            return Err(Unmeasured::Refused(refused.to_string()));
-        }
-        Err(other) => return Err(wrong(other)),
-    };
+    let dispatching = built.start().map_err(text)?;
     // The stop, too, by a thread that is more important than the load: an ordinary one gets a lock only when no thread of the dispatcher wants it.
     let measured = || {
         let important = more_important();
-        let switches = important
-            .as_ref()
-            .map_or_else(|refused| Err(Unmeasured::Refused(refused.to_string())), |_| in_overload(&dispatching));
+        let switches = important.as_ref().map_or_else(|refused| Err(text(refused)), |_| in_overload(&dispatching));
         let _ = dispatching.stop(&mut NullSink);
         switches
     };
     let measured = std::thread::scope(|scope| scope.spawn(measured).join().ok());
-    measured.unwrap_or_else(|| Err(wrong("a thread panicked")))
+    measured.unwrap_or_else(|| Err(text("a thread panicked")))
 }
 
 /// More important than the dispatcher's threads, and beside them where there is another CPU.
@@ -525,7 +333,7 @@ fn more_important() -> Result<ClassGuard, SchedError> {
     ClassGuard::enter(&Class::Fifo { priority: SWITCHER })
 }
 
-fn in_overload(dispatching: &Dispatching) -> Result<Vec<(Switched, Span)>, Unmeasured> {
+fn in_overload(dispatching: &Dispatching) -> Result<Vec<(Switched, Span)>, String> {
     let clock = Epoch::now_is_zero();
     // More comes than there is room for, of half of them.
     let full = || {
@@ -534,14 +342,14 @@ fn in_overload(dispatching: &Dispatching) -> Result<Vec<(Switched, Span)>, Unmea
     };
     while !full() {
         if clock.now() > Time::ZERO.saturating_add(Span::from_s(2)) {
-            return Err(wrong("the backlogs were not full after 2 s"));
+            return Err(text("the backlogs were not full after 2 s"));
         }
         let _ = clock.sleep_until(clock.now().saturating_add(Span::from_ms(5)));
     }
     let mut switches = Vec::with_capacity(SWITCHES);
     for at in 0..SWITCHES {
         let before = clock.now();
-        let switched = dispatching.switch((at + 1) % 2).ok_or_else(|| wrong("there is no such plan"))?;
+        let switched = dispatching.switch((at + 1) % 2).ok_or_else(|| text("there is no such plan"))?;
         switches.push((switched, clock.now().saturating_since(before)));
         let _ = clock.sleep_until(clock.now().saturating_add(Span::from_us(700)));
     }

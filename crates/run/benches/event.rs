@@ -22,23 +22,19 @@ use takt_model::{Builtin, Span};
 use takt_run::dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations};
 use takt_run::event::{Channel, Level, Node, Options, Pattern, wire};
 
-use common::{Hands, Rounds, bare, by_futex, hand_overs, in_turns, row, waiter};
+use hands::{Hands, Rounds, bare, by_futex, hand_overs, in_turns, row, waiter};
+use rounds::rounds;
 
-mod common;
+#[path = "common/hands.rs"]
+mod hands;
+#[path = "common/rounds.rs"]
+mod rounds;
 
 const TRACK: u32 = 1;
 const PAYLOAD: [u8; 64] = [7; 64];
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
-    let rounds = match (arguments.next().as_deref(), arguments.next().map(|value| value.parse())) {
-        (None, _) => 15,
-        (Some("--rounds"), Some(Ok(rounds))) if rounds > 0 => rounds,
-        _ => {
-            eprintln!("--rounds N, above zero, is all there is");
-            return ExitCode::from(2);
-        }
-    };
+    let Some(rounds) = rounds(15) else { return ExitCode::from(2) };
     let cpus = sched::affinity();
     let targets: Vec<(&str, usize)> =
         [("same CPU", 0), ("across CPUs", 1)].into_iter().filter(|(_, to)| *to < cpus.len()).collect();

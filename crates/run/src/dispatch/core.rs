@@ -524,6 +524,8 @@ impl<T: Tell> Core<T> {
     }
 
     /// What a thread of `level`, which has the CPU and nothing to do, shall run; nothing where nothing waits there.
+    // Inlined with what it calls: an upcall that is returned goes through memory, written in parts and read as a whole, for which the processor waits.
+    #[inline(always)]
     pub(crate) fn next(&mut self, level: u32, now: Time) -> Option<Upcall> {
         let upcall = self.try_next(level, now);
         if upcall.is_none() {
@@ -544,6 +546,7 @@ impl<T: Tell> Core<T> {
         levels.find(|level| self.levels.is_waiting(*level)).unwrap_or(LEVELS_MAX as u32)
     }
 
+    #[inline(always)]
     fn try_next(&mut self, level: u32, now: Time) -> Option<Upcall> {
         loop {
             while !self.overdue.is_empty() {

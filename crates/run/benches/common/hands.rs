@@ -5,10 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use takt_linux::{Class, ClassGuard, Epoch, futex, sched};
 use takt_model::{Span, Time};
 
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
+use super::rounds::median;
 
 fn quantile(sorted: &[u64], percent: usize) -> f64 {
     sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).map_or(f64::NAN, |ns| *ns as f64)
