@@ -48,8 +48,8 @@ deny:
 ## Response times against two independent implementations of verified analyses: the crate response-time-analysis, and PyPI's.
 agreement:
 	benches/check-peer.sh agreement
-	$(CARGO) build --locked --package takt
-	benches/pyrta-agreement target/debug/takt
+	$(CARGO) build --release --locked --package takt
+	benches/pyrta-agreement $(TAKT)
 
 ## All benchmark programs, and the peers that they are compared with (BENCH=short: only that they run).
 bench:
@@ -81,5 +81,5 @@ SOAK_PROFILE ?= soak
 SOAK_KOKYU ?= 0 1 4
 soak:
 	FUZZ_RUNS=$(SOAK_RUNS) .ci/fuzz
-	TAKT_MODEL_RUNS=$$(( $(SOAK_CASES) / 20 )) PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) TAKT_SETS=$(SOAK_SETS) $(CARGO) test --locked --workspace --profile $(SOAK_PROFILE)
+	TAKT_MODEL_RUNS=$$(( $(SOAK_CASES) / 20 )) PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) TAKT_SETS=$(SOAK_SETS) $(CARGO) test --locked --workspace --features takt-run/tokio --profile $(SOAK_PROFILE)
 	for seed in $(SOAK_KOKYU); do $(CARGO) run --locked --release --package takt -- reproduce kokyu --seed $$seed --out target/kokyu || exit; done

@@ -1,30 +1,33 @@
-//! The threads of a dispatcher, and what they share: per CPU a lock with priority inheritance around its [`Core`], a thread that waits for
+//! The threads of a dispatcher, and what they share: per CPU a lock with priority inheritance around what decides for it, a thread that waits for
 //! releases and deadlines, and threads for each level.
 //!
 //! On these paths nothing allocates, and no CPU's lock is held while a program's code runs. A thread never holds the locks of two CPUs, but for
 //! a switch of plans, which takes them in order. A level's thread asks for a job only when it has the CPU: the kernel decides which level goes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use takt_linux::thread::Tid;
 use takt_linux::{Class, ClassGuard, Epoch, SchedError, futex, sched};
 use takt_model::draw::Draw;
-use takt_model::{Span, Task, Time};
-use takt_policy::Passed;
+use takt_model::{Span, Time};
 
 use super::adaptive::Controller;
-use super::core::{Core, End, Place, Upcall};
+use super::core::{End, Place, Upcall};
 use super::error::PushError;
 use super::source::{Overtaken, Source, release};
-use super::told::Teller;
-use crate::bits::{LevelSet, ones};
-use crate::sync::{self, AtomicU64, PiGuard, PiMutex, Word, rouse};
+use crate::sync::{self, AtomicU64, PiGuard, PiMutex};
 use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED, wait_for_go};
 
-/// What an operation does, once a job.
-pub(crate) type Handler = Box<dyn FnMut(&Job<'_>) + Send>;
+pub(crate) use job::Handler;
+pub use job::Job;
+pub(crate) use station::{Held, Owed, Running, Station};
+pub use switch::Switched;
+
+mod job;
+mod station;
+mod switch;
 
 /// What all threads of a dispatcher share.
 pub(crate) struct Shared {
@@ -54,282 +57,6 @@ pub(crate) struct Shared {
     pub(crate) holds: AtomicUsize,
     /// Whether all CPUs are to stop, whoever has their locks.
     pub(crate) stop_asked: AtomicBool,
-}
-
-/// One CPU.
-pub(crate) struct Station {
-    pub(crate) held: PiMutex<Held>,
-    /// Held by who tells other CPUs what ended here, and taken before any CPU's lock: they learn it in the order in which it happened, and who
-    /// has something to tell lends its priority to a thread that was interrupted while it told what ended before.
-    pub(crate) courier: PiMutex<()>,
-    /// By level, and for spare threads: a futex, changed when a thread of it is woken.
-    pub(crate) signals: Vec<Word>,
-    /// The timer thread's futex.
-    pub(crate) timer: Word,
-    /// Levels whose threads are to be woken and perhaps have not been: who decided so may have lost its CPU in between, and then the next one
-    /// that leaves the lock does it.
-    pub(crate) pending: [AtomicU64; 2],
-    pub(crate) operations: Vec<Running>,
-}
-
-/// An operation, as the threads that run it see it.
-pub(crate) struct Running {
-    /// By plan; nothing of one in which it takes no part.
-    pub(crate) tasks: Vec<Option<Arc<Task>>>,
-    pub(crate) name: String,
-    /// No other operation of a dispatcher of this process has it.
-    pub(crate) number: u64,
-    pub(crate) followers: Vec<Place>,
-    pub(crate) handler: PiMutex<Handler>,
-    /// What its handler's first panic said.
-    pub(crate) panic: PiMutex<Option<String>>,
-    /// Jobs before this number shall stop: they were dropped.
-    pub(crate) stop_before: AtomicU64,
-}
-
-/// What a CPU's lock protects.
-pub(crate) struct Held {
-    pub(crate) core: Core<Teller>,
-    /// Threads that sleep, by role.
-    idle: Vec<u32>,
-    workers: Vec<Worker>,
-    /// Who keeps the time.
-    timer: Option<Tid>,
-    /// By plan, by level: the threads that it shall have.
-    threads: Vec<Vec<u32>>,
-    changes: Vec<(u32, Passed)>,
-    /// Since when nothing is released, started or counted any more.
-    stopping: Option<Time>,
-    last: Time,
-    /// When the timer thread wakes up by itself.
-    timer_until: Time,
-    /// Whether it is to look before that: who found that out may have lost its CPU before it woke the timer, and then the next one that leaves the lock does it.
-    timer_due: bool,
-}
-
-/// A thread that runs jobs, to those who switch plans.
-#[derive(Clone, Copy)]
-struct Worker {
-    /// The level that it serves; the one past the last for a spare thread.
-    role: u32,
-    tid: Option<Tid>,
-    /// The SCHED_FIFO priority that it has.
-    priority: Option<u8>,
-    /// Whose job it runs.
-    slot: Option<u32>,
-}
-
-impl Held {
-    /// `workers` threads: as many for each level as the first of the plans wants, and the others to spare, for a switch of plans can leave started
-    /// jobs anywhere, and each level wants its threads besides.
-    pub(crate) fn new(core: Core<Teller>, threads: Vec<Vec<u32>>, workers: usize) -> Held {
-        let levels = core.level_count() as u32;
-        let first = threads.first().map_or(&[][..], Vec::as_slice);
-        let roles = (0..levels).zip(first).flat_map(|(level, threads)| std::iter::repeat_n(level, *threads as usize));
-        let roles = roles.chain(std::iter::repeat(levels)).take(workers);
-        Held {
-            idle: vec![0; levels as usize + 1],
-            workers: roles.map(|role| Worker { role, tid: None, priority: None, slot: None }).collect(),
-            timer: None,
-            threads,
-            changes: Vec::with_capacity(core.slot_count()),
-            core,
-            stopping: None,
-            last: Time::ZERO,
-            timer_until: Time::MAX,
-            timer_due: false,
-        }
-    }
-
-    /// Whether nothing is released, started or counted any more.
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.is_some()
-    }
-
-    /// Its threads, once they have started, and which of them run jobs.
-    pub(crate) fn tids(&self) -> impl Iterator<Item = (Tid, bool)> + '_ {
-        let workers = self.workers.iter().filter_map(|worker| Some((worker.tid?, true)));
-        self.timer.map(|tid| (tid, false)).into_iter().chain(workers)
-    }
-
-    /// The level of a worker, for its start.
-    pub(crate) fn role(&self, worker: usize) -> Option<u32> {
-        self.workers.get(worker).map(|worker| worker.role)
-    }
-
-    fn spare(&self) -> u32 {
-        self.idle.len() as u32 - 1
-    }
-
-    fn serving(&self, level: u32) -> usize {
-        self.workers.iter().filter(|worker| worker.role == level).count()
-    }
-
-    /// How many threads a level shall have under the plan in force.
-    fn wanted(&self, level: u32) -> usize {
-        let levels = self.threads.get(self.core.plan());
-        levels.and_then(|levels| levels.get(level as usize)).map_or(1, |threads| *threads as usize)
-    }
-
-    /// A worker has no job any more: where its level has enough threads without it, it serves one that lacks them, or is to spare. Returns its
-    /// level before, if that changed.
-    fn free(&mut self, worker: usize) -> Option<u32> {
-        let this = self.workers.get_mut(worker)?;
-        this.slot = None;
-        let role = this.role;
-        if self.serving(role) <= self.wanted(role) {
-            return None;
-        }
-        let lacking = (0..self.spare()).find(|level| self.serving(*level) < self.wanted(*level));
-        let new = lacking.unwrap_or(self.spare());
-        self.workers.get_mut(worker)?.role = new;
-        Some(role)
-    }
-
-    /// Threads that run a job serve the level that it has by the plan in force; the others fill up what the levels lack.
-    fn assign_roles(&mut self) {
-        let spare = self.spare();
-        for at in 0..self.workers.len() {
-            let Some(worker) = self.workers.get_mut(at) else { return };
-            worker.role = worker.slot.and_then(|slot| self.core.level(slot)).unwrap_or(spare);
-        }
-        for level in 0..spare {
-            while self.serving(level) < self.wanted(level) {
-                let free = self.workers.iter_mut().find(|worker| worker.role == spare && worker.slot.is_none());
-                let Some(free) = free else { return };
-                free.role = level;
-            }
-        }
-    }
-
-    /// The time, which does not go back for who holds the lock.
-    fn now(&mut self, epoch: Epoch) -> Time {
-        self.last = self.last.max(epoch.now());
-        self.last
-    }
-
-    /// Whether a thread of a level sleeps, or is about to.
-    fn sleeps(&self, level: u32) -> bool {
-        self.idle.get(level as usize).is_some_and(|idle| *idle > 0)
-    }
-
-    /// Levels that are to be woken, and whether the timer is.
-    fn wakes(&mut self) -> Wakes {
-        let woken = self.core.take_woken();
-        if !woken.is_empty() && !self.timer_due {
-            let next = self.core.next_deadline().into_iter().chain(self.core.next_danger()).min();
-            self.timer_due = next.is_some_and(|next| next < self.timer_until);
-        }
-        Wakes { levels: woken.filter(|level| self.sleeps(level)), timer: self.timer_due }
-    }
-}
-
-/// Whom to wake when the lock is free again.
-#[must_use]
-#[derive(Clone, Copy)]
-struct Wakes {
-    levels: LevelSet,
-    timer: bool,
-}
-
-/// What whoever pushed has still to do, of one CPU: to wake whom it concerns. Announced: the next one that leaves the CPU's lock does it where this one loses its own CPU before.
-#[must_use]
-pub(crate) struct Owed {
-    pub(crate) cpu: u32,
-    wakes: Wakes,
-    ended: bool,
-}
-
-impl Owed {
-    /// Of the same CPU.
-    pub(crate) fn and(self, other: Owed) -> Owed {
-        let levels = self.wakes.levels.union(other.wakes.levels);
-        let timer = self.wakes.timer || other.wakes.timer;
-        Owed { wakes: Wakes { levels, timer }, ended: self.ended || other.ended, ..self }
-    }
-}
-
-impl Station {
-    /// Wakes every thread of this CPU that sleeps.
-    fn wake_all(&self) {
-        self.signals.iter().chain([&self.timer]).for_each(rouse);
-    }
-
-    /// All handlers that run are to return.
-    fn stop_handlers(&self) {
-        for operation in &self.operations {
-            operation.stop_before.store(u64::MAX, Ordering::Release);
-        }
-    }
-
-    /// To be called under the lock, before [`Station::wake`] without it. What was announced is taken back here alone, once no job waits at the level or no thread of
-    /// it sleeps: who woke it may have lost its CPU to it within the system call, and must not take back afterwards what somebody else has announced meanwhile.
-    fn announce(&self, held: &Held, wakes: Wakes) {
-        for (word, (new, first)) in self.pending.iter().zip(wakes.levels.words()) {
-            let announced = word.load(Ordering::Acquire);
-            if announced | new == 0 {
-                continue;
-            }
-            let wanted = |level| held.sleeps(level) && held.core.is_waiting(level);
-            let still = ones(announced).filter(|level| wanted(first + level));
-            // Nobody else writes: whoever does has the lock.
-            word.store(still.fold(new, |levels, level| levels | 1 << level), Ordering::Release);
-        }
-    }
-
-    fn wake(&self, wakes: Wakes) {
-        // First: a thread of a level may take this one's CPU until the deadline that the timer is to see to. The timer wakes what is announced.
-        if wakes.timer {
-            rouse(&self.timer);
-        }
-        // One's own, too: what was announced may just have been taken back, for a thread that is about to sleep again.
-        for (word, (own, first)) in self.pending.iter().zip(wakes.levels.words()) {
-            let levels = own | word.load(Ordering::Acquire);
-            ones(levels).filter_map(|level| self.signals.get((first + level) as usize)).for_each(rouse);
-        }
-    }
-
-    /// Follows up what ended, frees the lock, and wakes whom it concerns; whether what ended concerns other CPUs, too.
-    fn hand_back(&self, held: PiGuard<'_, Held>) -> bool {
-        let (wakes, ended) = self.put_back(held);
-        self.wake(wakes);
-        ended
-    }
-
-    /// The same without the wake-ups: they are announced.
-    fn put_back(&self, mut held: PiGuard<'_, Held>) -> (Wakes, bool) {
-        let last = held.last;
-        if held.stopping.is_none() {
-            held.core.settle(last);
-        }
-        let wakes = held.wakes();
-        self.stop_dropped(&mut held);
-        let ended = held.core.has_ended();
-        self.announce(&held, wakes);
-        drop(held);
-        (wakes, ended)
-    }
-
-    /// Jobs of these operations that run were dropped: their code is to notice.
-    fn stop_dropped(&self, held: &mut Held) {
-        while let Some((slot, number)) = held.core.take_stopped() {
-            if let Some(operation) = self.operations.get(slot as usize) {
-                operation.stop_before.fetch_max(number.saturating_add(1), Ordering::AcqRel);
-            }
-        }
-    }
-}
-
-/// What a switch of plans took. Bounded: under the locks one job of each operation is looked at and queued at most, another one where the new plan drops it, and each thread is
-/// given a priority and woken at most once. What else of the backlogs the new plan drops goes afterwards, each CPU by itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Switched {
-    /// Jobs that wait at another level now, or were dropped by the new plan: of an operation one at most, the first. Others behind it that are dropped are in the counts.
-    pub moved: usize,
-    /// How long the queues of all CPUs were locked.
-    pub locked: Span,
-    /// Threads whose priority the kernel refused to change: they go on at the one that they had.
-    pub refused: usize,
 }
 
 impl Shared {
@@ -425,92 +152,6 @@ impl Shared {
                 }
             }
         }
-    }
-
-    /// Another plan holds, for all CPUs from one instant on.
-    pub(crate) fn switch(&self, plan: usize) -> Switched {
-        let mut switched = Switched { moved: 0, locked: Span::ZERO, refused: 0 };
-        self.switch_from(0, plan, &mut { Time::ZERO }, &mut switched);
-        self.switched.fetch_add(1, Ordering::Relaxed);
-        self.locked_ns.fetch_max(switched.locked.as_ns(), Ordering::Relaxed);
-        self.settle((1u128 << self.stations.len()) - 1);
-        switched
-    }
-
-    /// Switches to another plan where the controller wants one; when it is to be asked again at the latest.
-    fn control(&self, cpu: u32, station: &Station, epoch: Epoch) -> Time {
-        let Some(controller) = &self.controller else { return Time::MAX };
-        let (now, danger) = {
-            let mut held = station.held.lock();
-            (held.now(epoch), held.core.next_danger())
-        };
-        // Held until the switch is done: what it believes to hold does.
-        let mut held = controller.lock();
-        let wanted = if danger.is_some_and(|danger| danger <= now) {
-            held.endangered(now)
-        } else if cpu == 0 && held.window_end() <= now {
-            let past = |station: &Station| station.held.lock().core.first_danger().is_some_and(|danger| danger <= now);
-            let danger = self.stations.iter().any(past);
-            held.window(now, danger, self.stations.iter().map(|station| station.held.lock().core.busy(now)))
-        } else {
-            None
-        };
-        if let Some(plan) = wanted {
-            self.switch(plan);
-        }
-        if cpu == 0 { held.window_end() } else { Time::MAX }
-    }
-
-    /// Takes the locks of this CPU and of those after it; then, while it holds them, gives each the plan. Without allocation: timers do it.
-    fn switch_from(&self, cpu: usize, plan: usize, now: &mut Time, switched: &mut Switched) {
-        let Some(station) = self.stations.get(cpu) else { return };
-        let mut held = station.held.lock();
-        let locked = held.now(self.epoch());
-        *now = locked.max(*now);
-        self.switch_from(cpu + 1, plan, now, switched);
-        self.holds.store(plan, Ordering::Relaxed);
-        let held = &mut *held;
-        held.last = *now;
-        let mut changes = std::mem::take(&mut held.changes);
-        switched.moved += held.core.switch(plan, *now, &mut changes);
-        held.changes = changes;
-        station.stop_dropped(held);
-        held.core.settle(*now);
-        held.assign_roles();
-        switched.refused += self.set_priorities(held);
-        // A deadline may count now that did not before, and a thread that sleeps may serve another level. Under the lock: whoever switches may be
-        // less important than all of them, and would lose its CPU before.
-        station.wake_all();
-        switched.locked = switched.locked.max(self.epoch().now().saturating_since(locked));
-    }
-
-    /// Each thread has the priority of the level that it serves by the plan in force; how often the kernel refused. Not after the stop: then threads end, and the
-    /// kernel may have given the number of one to a thread of somebody else.
-    fn set_priorities(&self, held: &mut Held) -> usize {
-        let mut refused = 0;
-        if held.stopping.is_some() {
-            return refused;
-        }
-        let Some(priorities) = self.priorities.get(held.core.plan()) else { return refused };
-        for worker in &mut held.workers {
-            let wanted = priorities.get(worker.role as usize).copied();
-            let Some((tid, wanted)) = worker.tid.zip(wanted.filter(|wanted| worker.priority != Some(*wanted))) else {
-                continue;
-            };
-            match sched::reprioritize(tid, wanted) {
-                Ok(()) => worker.priority = Some(wanted),
-                Err(_) => refused += 1,
-            }
-        }
-        self.refused.fetch_add(refused as u64, Ordering::Relaxed);
-        refused
-    }
-
-    /// Whether a thread has the priority of the level that it serves, where none was refused.
-    fn goes_by_plan(&self, held: &Held, worker: usize) -> bool {
-        let Some(worker) = held.workers.get(worker) else { return false };
-        let wanted = self.priorities.get(held.core.plan()).and_then(|levels| levels.get(worker.role as usize));
-        wanted.is_none_or(|wanted| worker.priority == Some(*wanted)) || self.refused.load(Ordering::Relaxed) > 0
     }
 
     /// No thread takes or releases a job from now on; when that is.
@@ -748,73 +389,6 @@ pub(crate) const IDLE_MAX: Span = Span::from_s(1);
 
 /// From a danger that a timer thread found right after it had asked the controller to when it asks again.
 const AGAIN: Span = Span::from_us(50);
-
-/// The job that a handler is called for.
-pub struct Job<'a> {
-    operation: &'a Running,
-    upcall: Upcall,
-    epoch: Epoch,
-}
-
-impl Job<'_> {
-    /// The operation's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.operation.name
-    }
-
-    /// Which operation's job it is, of all dispatchers of this process: the same as [`Handle::operation`](super::Handle).
-    pub(crate) fn operation(&self) -> u64 {
-        self.operation.number
-    }
-
-    /// Zero for the operation's first job; jobs that were rejected or cancelled have numbers, too.
-    #[must_use]
-    pub fn number(&self) -> u64 {
-        self.upcall.number
-    }
-
-    /// Its nominal arrival, from the dispatcher's start: the timer's instant, or that of the push or of the last predecessor's end.
-    #[must_use]
-    pub fn arrival(&self) -> Time {
-        self.upcall.arrival
-    }
-
-    /// When it has to be complete.
-    #[must_use]
-    pub fn deadline(&self) -> Time {
-        self.upcall.deadline
-    }
-
-    /// The time since the dispatcher's start.
-    #[must_use]
-    pub fn now(&self) -> Time {
-        self.epoch.now()
-    }
-
-    /// A time of its dispatcher as one of CLOCK_MONOTONIC, which all dispatchers have in common.
-    pub(crate) fn monotonic(&self, time: Time) -> Time {
-        self.epoch.monotonic(time)
-    }
-
-    /// The time that is left before the deadline; zero after it.
-    #[must_use]
-    pub fn time_left(&self) -> Span {
-        self.deadline().saturating_since(self.now())
-    }
-
-    /// Whether it was dropped at its deadline, or the dispatcher stops: a long handler looks here now and then, and returns.
-    #[must_use]
-    pub fn must_stop(&self) -> bool {
-        self.operation.stop_before.load(Ordering::Acquire) > self.number()
-    }
-
-    /// Whether its deadline has passed.
-    #[must_use]
-    pub fn is_late(&self) -> bool {
-        self.now() > self.deadline()
-    }
-}
 
 #[cfg(test)]
 #[path = "live_tests.rs"]

@@ -4,7 +4,9 @@ use super::super::adaptive::Adaptive;
 use super::super::build::{Built, build, places};
 use super::super::live_model::model;
 use super::super::{Limits, Operation, Operations, Options, Plan, Row};
+use super::station::Wakes;
 use super::*;
+use crate::bits::LevelSet;
 
 #[test]
 fn what_is_announced_stands_until_nobody_of_the_level_sleeps_or_nothing_waits() {

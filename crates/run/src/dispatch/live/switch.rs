@@ -1,0 +1,109 @@
+//! Another plan for all CPUs of a dispatcher at once, and who decides on it.
+
+use std::sync::atomic::Ordering;
+
+use takt_linux::{Epoch, sched};
+use takt_model::{Span, Time};
+
+use super::Shared;
+use super::station::{Held, Station};
+
+/// What a switch of plans took. Bounded: under the locks one job of each operation is looked at and queued at most, another one where the new plan drops it, and each thread is
+/// given a priority and woken at most once. What else of the backlogs the new plan drops goes afterwards, each CPU by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Switched {
+    /// Jobs that wait at another level now, or were dropped by the new plan: of an operation one at most, the first. Others behind it that are dropped are in the counts.
+    pub moved: usize,
+    /// How long the queues of all CPUs were locked.
+    pub locked: Span,
+    /// Threads whose priority the kernel refused to change: they go on at the one that they had.
+    pub refused: usize,
+}
+
+impl Shared {
+    /// Another plan holds, for all CPUs from one instant on.
+    pub(crate) fn switch(&self, plan: usize) -> Switched {
+        let mut switched = Switched { moved: 0, locked: Span::ZERO, refused: 0 };
+        self.switch_from(0, plan, &mut { Time::ZERO }, &mut switched);
+        self.switched.fetch_add(1, Ordering::Relaxed);
+        self.locked_ns.fetch_max(switched.locked.as_ns(), Ordering::Relaxed);
+        self.settle((1u128 << self.stations.len()) - 1);
+        switched
+    }
+
+    /// Switches to another plan where the controller wants one; when it is to be asked again at the latest.
+    pub(super) fn control(&self, cpu: u32, station: &Station, epoch: Epoch) -> Time {
+        let Some(controller) = &self.controller else { return Time::MAX };
+        let (now, danger) = {
+            let mut held = station.held.lock();
+            (held.now(epoch), held.core.next_danger())
+        };
+        // Held until the switch is done: what it believes to hold does.
+        let mut held = controller.lock();
+        let wanted = if danger.is_some_and(|danger| danger <= now) {
+            held.endangered(now)
+        } else if cpu == 0 && held.window_end() <= now {
+            let past = |station: &Station| station.held.lock().core.first_danger().is_some_and(|danger| danger <= now);
+            let danger = self.stations.iter().any(past);
+            held.window(now, danger, self.stations.iter().map(|station| station.held.lock().core.busy(now)))
+        } else {
+            None
+        };
+        if let Some(plan) = wanted {
+            self.switch(plan);
+        }
+        if cpu == 0 { held.window_end() } else { Time::MAX }
+    }
+
+    /// Takes the locks of this CPU and of those after it; then, while it holds them, gives each the plan. Without allocation: timers do it.
+    fn switch_from(&self, cpu: usize, plan: usize, now: &mut Time, switched: &mut Switched) {
+        let Some(station) = self.stations.get(cpu) else { return };
+        let mut held = station.held.lock();
+        let locked = held.now(self.epoch());
+        *now = locked.max(*now);
+        self.switch_from(cpu + 1, plan, now, switched);
+        self.holds.store(plan, Ordering::Relaxed);
+        let held = &mut *held;
+        held.last = *now;
+        let mut changes = std::mem::take(&mut held.changes);
+        switched.moved += held.core.switch(plan, *now, &mut changes);
+        held.changes = changes;
+        station.stop_dropped(held);
+        held.core.settle(*now);
+        held.assign_roles();
+        switched.refused += self.set_priorities(held);
+        // A deadline may count now that did not before, and a thread that sleeps may serve another level. Under the lock: whoever switches may be
+        // less important than all of them, and would lose its CPU before.
+        station.wake_all();
+        switched.locked = switched.locked.max(self.epoch().now().saturating_since(locked));
+    }
+
+    /// Each thread has the priority of the level that it serves by the plan in force; how often the kernel refused. Not after the stop: then threads end, and the
+    /// kernel may have given the number of one to a thread of somebody else.
+    pub(super) fn set_priorities(&self, held: &mut Held) -> usize {
+        let mut refused = 0;
+        if held.stopping.is_some() {
+            return refused;
+        }
+        let Some(priorities) = self.priorities.get(held.core.plan()) else { return refused };
+        for worker in &mut held.workers {
+            let wanted = priorities.get(worker.role as usize).copied();
+            let Some((tid, wanted)) = worker.tid.zip(wanted.filter(|wanted| worker.priority != Some(*wanted))) else {
+                continue;
+            };
+            match sched::reprioritize(tid, wanted) {
+                Ok(()) => worker.priority = Some(wanted),
+                Err(_) => refused += 1,
+            }
+        }
+        self.refused.fetch_add(refused as u64, Ordering::Relaxed);
+        refused
+    }
+
+    /// Whether a thread has the priority of the level that it serves, where none was refused.
+    pub(super) fn goes_by_plan(&self, held: &Held, worker: usize) -> bool {
+        let Some(worker) = held.workers.get(worker) else { return false };
+        let wanted = self.priorities.get(held.core.plan()).and_then(|levels| levels.get(worker.role as usize));
+        wanted.is_none_or(|wanted| worker.priority == Some(*wanted)) || self.refused.load(Ordering::Relaxed) > 0
+    }
+}
