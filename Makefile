@@ -72,14 +72,15 @@ fuzz:
 	.ci/fuzz
 
 ## 10^6 executions of each fuzz target, the property tests with many more cases, and 10^6 random sets through all tests against the
-## exhaustive search; then the experiment of KOKYU at full length, whose claims are to hold (SOAK_RUNS, SOAK_CASES, SOAK_SETS, SOAK_KOKYU (its seeds; none: not at all) and SOAK_PROFILE, of
-## the build, change that).
+## exhaustive search; then the experiment of KOKYU at full length, whose claims are to hold (SOAK_RUNS, SOAK_CASES, SOAK_SETS, SOAK_TESTS (which programs of tests; none: all), SOAK_KOKYU (its
+## seeds; none: not at all) and SOAK_PROFILE, of the build, change that).
 SOAK_RUNS ?= 1000000
 SOAK_CASES ?= 200000
 SOAK_SETS ?= 1000000
 SOAK_PROFILE ?= soak
+SOAK_TESTS ?=
 SOAK_KOKYU ?= 0 1 4
 soak:
 	FUZZ_RUNS=$(SOAK_RUNS) .ci/fuzz
-	TAKT_MODEL_RUNS=$$(( $(SOAK_CASES) / 20 )) PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) TAKT_SETS=$(SOAK_SETS) $(CARGO) test --locked --workspace --features takt-run/tokio --profile $(SOAK_PROFILE)
+	TAKT_MODEL_RUNS=$$(( $(SOAK_CASES) / 20 )) PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) TAKT_SETS=$(SOAK_SETS) $(CARGO) test --locked --workspace --features takt-run/tokio --profile $(SOAK_PROFILE) $(SOAK_TESTS)
 	for seed in $(SOAK_KOKYU); do $(CARGO) run --locked --release --package takt -- reproduce kokyu --seed $$seed --out target/kokyu || exit; done
