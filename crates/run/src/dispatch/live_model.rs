@@ -368,8 +368,13 @@ fn shuttle_a_pool_loses_and_doubles_and_reorders_nothing() {
             most.fetch_max(inside, Ordering::Relaxed);
         }
     };
-    explore(RandomScheduler::new(runs()), two_at_once(&[]));
-    assert_eq!(most.load(Ordering::Relaxed), 2, "two threads of a level run two handlers at once in some order");
+    // In some order two threads of a level run two handlers at once. How many orders that takes is chance.
+    let mut explored = 0;
+    while most.load(Ordering::Relaxed) < 2 {
+        assert!(explored < 10_000, "one handler at a time in {explored} orders");
+        explore(RandomScheduler::new(runs()), two_at_once(&[]));
+        explored += runs();
+    }
     explore(PctScheduler::new(3, runs()), two_at_once(&[]));
     explore(RandomScheduler::new(runs()), two_at_once(&[1, 0]));
 }
