@@ -9,10 +9,18 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use takt_linux::{Class, ClassGuard, Epoch};
 use takt_log::{CancelCause, Event, JobKey, Reader};
 use takt_model::{Span, TaskId, Time};
+
+/// Some fill a CPU with real-time threads, or disturb it: one live run at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const SYSTEM: &str = r#"
 takt = 1
@@ -85,6 +93,7 @@ fn arrivals(events: &[(Time, Event)]) -> BTreeMap<TaskId, Vec<Time>> {
 
 #[test]
 fn what_the_kernel_does_not_have_runs_as_its_log_says() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let one_cpu = ["mlf", "rms+mlf", "rm"].map(|strategy| SYSTEM.replace("STRATEGY", strategy));
     let two_cpus = takt_linux::sched::affinity().len() > 1;
@@ -203,6 +212,7 @@ impl Drop for Throttled {
 
 #[test]
 fn real_time_threads_that_the_kernel_throttles_are_late_and_the_run_says_why() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let system = r#"
 takt = 1
@@ -321,6 +331,7 @@ fn a_controller_that_does_not_fit_is_refused() {
 
 #[test]
 fn a_live_run_tells_how_often_the_guard_came() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let hard = ADAPTIVE.replace(r#"["2ms", 0.5], ["4ms", 0.49], ["11ms", 0.01]"#, r#"["11ms", 1]"#);
     assert_ne!(hard, ADAPTIVE);
@@ -392,6 +403,7 @@ criticality = "low"
 
 #[test]
 fn an_own_strategy_in_overload_cancels_drops_and_sheds_as_it_says() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("own.toml"), OVERLOADED).unwrap();
     let out = takt(&["run", "own.toml", "--for", "1s", "-o", "run.takt", "--force"], folder.path());
@@ -527,6 +539,7 @@ fn late_for_others(run: &dyn Fn() -> Output, folder: &Path) -> Option<u64> {
 
 #[test]
 fn what_check_accepts_is_late_by_no_load_of_its_own() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let run = || takt(&["run", "s.toml", "--for", "600ms", "--trace", "--json", "-o", "run.takt"], folder);
