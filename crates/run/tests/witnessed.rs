@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use takt_linux::{Class, Epoch, clock, sched};
+use takt_linux::{Class, Epoch, SchedError, clock, sched};
 use takt_log::{Event, JobKey, Kind};
 use takt_model::{Builtin, Criticality, Exec, Span, System, Task, Time};
 use takt_run::dispatch::{Cause, Dispatcher, Limits, Operation, Operations, Options, StartError};
@@ -192,10 +192,10 @@ fn whoever_wants_no_record_gets_none() {
 }
 
 /// A thread that takes the first CPU from all others for 5 ms every 27 ms, a dozen times.
-fn disturber(cpu: u32) -> std::thread::JoinHandle<()> {
+fn disturber(cpu: u32) -> std::thread::JoinHandle<Result<(), SchedError>> {
     let disturb = move || {
-        let _class = sched::ClassGuard::enter(&Class::Fifo { priority: 90 });
-        let _ = sched::set_affinity(&[cpu]);
+        let _class = sched::ClassGuard::enter(&Class::Fifo { priority: 90 })?;
+        sched::set_affinity(&[cpu])?;
         let epoch = Epoch::now_is_zero();
         for round in 0..12 {
             let begin = Time::ZERO + ms(27 * round);
@@ -204,6 +204,7 @@ fn disturber(cpu: u32) -> std::thread::JoinHandle<()> {
                 std::hint::spin_loop();
             }
         }
+        Ok(())
     };
     std::thread::Builder::new().name("disturber".to_owned()).spawn(disturb).unwrap()
 }
@@ -219,7 +220,9 @@ fn under_the_dispatcher_the_kernel_tells_why_jobs_were_late() {
     for attempt in 0.. {
         let disturbs = disturber(cpu);
         let ran = recorded(&system, RunOptions::new(ms(400)));
-        disturbs.join().unwrap();
+        if let Err(refused) = disturbs.join().unwrap() {
+            return println!("skipped: {refused}");
+        }
         let Some((summary, events)) = ran else { return };
         let mut others = 0;
         for (task, id) in summary.tasks.iter().zip(0..) {
@@ -276,7 +279,9 @@ fn a_program_is_told_why_its_jobs_were_late() {
             dispatching.drain(&mut events);
         }
         let stopped = dispatching.stop(&mut events).unwrap();
-        disturbs.join().unwrap();
+        if let Err(refused) = disturbs.join().unwrap() {
+            return println!("skipped: {refused}");
+        }
         assert!(stopped.recorded.is_some_and(|recorded| recorded.events > 0) && stopped.unrecorded.is_none());
         let late = stopped.late.expect("recorded");
         let missed = |(_, _, event): &&(u32, Time, Event)| matches!(event, Event::Miss { .. });
