@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
 
 use takt_linux::{Class, Epoch, SchedError, clock, sched};
 use takt_log::{Event, JobKey, Kind};
@@ -192,7 +193,7 @@ fn whoever_wants_no_record_gets_none() {
 }
 
 /// A thread that takes the first CPU from all others for 5 ms every 27 ms, a dozen times.
-fn disturber(cpu: u32) -> std::thread::JoinHandle<Result<(), SchedError>> {
+fn disturber(cpu: u32) -> JoinHandle<Result<(), SchedError>> {
     let disturb = move || {
         let _class = sched::ClassGuard::enter(&Class::Fifo { priority: 90 })?;
         sched::set_affinity(&[cpu])?;
@@ -209,6 +210,18 @@ fn disturber(cpu: u32) -> std::thread::JoinHandle<Result<(), SchedError>> {
     std::thread::Builder::new().name("disturber".to_owned()).spawn(disturb).unwrap()
 }
 
+/// Waits for its end; whether this process may have threads as important as that, which is said where it may not.
+fn has_disturbed(disturbs: JoinHandle<Result<(), SchedError>>) -> bool {
+    match disturbs.join().unwrap() {
+        Ok(()) => true,
+        Err(refused @ SchedError::Privilege { .. }) => {
+            println!("skipped: {refused}");
+            false
+        }
+        Err(refused) => panic!("{refused}"),
+    }
+}
+
 #[test]
 fn under_the_dispatcher_the_kernel_tells_why_jobs_were_late() {
     let _alone = alone();
@@ -220,8 +233,8 @@ fn under_the_dispatcher_the_kernel_tells_why_jobs_were_late() {
     for attempt in 0.. {
         let disturbs = disturber(cpu);
         let ran = recorded(&system, RunOptions::new(ms(400)));
-        if let Err(refused) = disturbs.join().unwrap() {
-            return println!("skipped: {refused}");
+        if !has_disturbed(disturbs) {
+            return;
         }
         let Some((summary, events)) = ran else { return };
         let mut others = 0;
@@ -279,8 +292,8 @@ fn a_program_is_told_why_its_jobs_were_late() {
             dispatching.drain(&mut events);
         }
         let stopped = dispatching.stop(&mut events).unwrap();
-        if let Err(refused) = disturbs.join().unwrap() {
-            return println!("skipped: {refused}");
+        if !has_disturbed(disturbs) {
+            return;
         }
         assert!(stopped.recorded.is_some_and(|recorded| recorded.events > 0) && stopped.unrecorded.is_none());
         let late = stopped.late.expect("recorded");
