@@ -33,20 +33,22 @@ mod thread;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use takt_log::{Definition, Definitions, Event, InterruptKind, JobKey, Kind, KindSet, NodeDef, Sink};
+use takt_log::{Definition, Definitions, Event, InterruptKind, JobKey, Kind, KindSet, NodeDef, Parent, Sink};
 use takt_model::{NodeId, Span, Time};
 
 use crate::calls::{Abi, Class};
 use crate::event::{CPUS_MAX, Comm, Context, KernelEvent, Left, Pid, Thread as Seen, Waking, What};
 use define::task_def;
 pub use filter::{Filter, is_like};
-use thread::{Call, Place, Stage, Thread, Threads};
+use thread::{Call, Place, Stage, Thread, Threads, Woken};
 
 /// So many threads with jobs are tasks of their own. One that comes later takes over the task of one of its name that has ended, if there is one, so that
 /// what is kept of a recording of any length stays bounded.
 pub const TASKS_OWN: usize = 1 << 12;
 /// So many tasks there are at most. When all are taken, a thread takes over that of any that has ended; where none has, its jobs are not told.
 pub const TASKS_MAX: usize = 1 << 15;
+/// From the moment when a thread is no longer ready until it leaves its CPU it takes less than this. A wake-up in that time makes it ready again.
+const SETTLES: Span = Span::from_us(100);
 /// The only node of a recording, and its only stream.
 const NODE: NodeId = NodeId(0);
 const STREAM: u32 = 0;
@@ -399,16 +401,9 @@ impl Rebuilder {
                     thread.stage = Stage::Between { since: now };
                 } else if open {
                     sink.event(STREAM, now, &Event::Block { job, cpu });
-                } else if thread.stage == Stage::Released {
-                    // It was woken while it went to sleep, and is on its way to a queue already.
-                    thread.place = Place::Ready;
                 } else if thread.stage == Stage::Partial && boundary {
                     thread.stage = Stage::Between { since: now };
                 }
-                if thread.woken.is_some() {
-                    self.rouse_at_once(slot, sink);
-                }
-                return;
             }
             Left::Ended => {
                 if open {
@@ -418,7 +413,27 @@ impl Rebuilder {
                 return;
             }
         }
-        thread.woken = None;
+        if thread.woken.is_some() {
+            self.leave_woken(slot, sink);
+        }
+    }
+
+    /// A thread that was woken while it had its CPU leaves it. That releases its next job where it was on its way to sleep and is ready again.
+    /// Where it does sleep, the wake-up may have come when it was no longer ready and still had its CPU: its next event tells.
+    #[cold]
+    fn leave_woken(&mut self, slot: usize, sink: &mut impl Sink) {
+        let now = self.now;
+        let thread = self.threads.at(slot);
+        let Some(woken) = thread.woken.take() else { return };
+        let between = matches!(thread.stage, Stage::Between { .. });
+        match thread.place {
+            Place::Asleep if !woken.spent && now.saturating_since(woken.at) <= SETTLES => {
+                let parent = if between { woken.parent.or(self.parent(slot, woken.waker, sink)) } else { None };
+                self.threads.at(slot).woken = Some(Woken { parent, ..woken });
+            }
+            Place::Ready if between => self.release_woken(slot, woken, sink),
+            _ => {}
+        }
     }
 
     /// A thread has ended: its id will be another one's.
@@ -428,25 +443,15 @@ impl Rebuilder {
         self.options.filter.pids.remove(&pid);
     }
 
-    /// A thread went to sleep and had been woken before.
-    #[cold]
-    fn rouse_at_once(&mut self, slot: usize, sink: &mut impl Sink) {
-        if let Some((at, waker)) = self.threads.at(slot).woken.take()
-            && self.rouse(slot, sink)
-        {
-            self.release_at_wake(slot, at, waker, sink);
-        }
-    }
-
     /// The thread gets a CPU.
     #[inline(always)]
     fn arrive(&mut self, cpu: u32, next: &Seen, sink: &mut impl Sink) {
         let now = self.now;
         let (slot, mut thread) = self.meet(next, sink);
-        thread.woken = None;
         if thread.place != Place::Ready || thread.yielded {
             self.arrive_unready(slot, next.pid, sink);
             thread = self.threads.at(slot);
+            thread.woken = None;
         }
         thread.place = Place::Running;
         let job = thread.job;
@@ -496,23 +501,54 @@ impl Rebuilder {
         }
         let (slot, thread) = self.meet(seen, sink);
         let released = match thread.place {
+            Place::Asleep if thread.woken.is_some() => {
+                self.wake_again(slot, waking, waker, sink);
+                false
+            }
             Place::Asleep => self.rouse(slot, sink),
             Place::Unknown => {
                 thread.place = Place::Ready;
                 false
             }
-            Place::Running if waking == Waking::Begins => {
-                // It is in a call that ends jobs, and has not left its CPU yet; or it works.
-                let between = matches!(thread.stage, Stage::Between { .. });
-                if !between {
-                    thread.woken.get_or_insert((now, waker));
-                }
-                between
+            Place::Running => {
+                self.wake_running(slot, event.cpu, waking, waker, sink);
+                false
             }
-            Place::Running | Place::Ready => false,
+            Place::Ready => false,
         };
         if released {
             self.release_at_wake(slot, now, waker, sink);
+        }
+    }
+
+    /// A thread that still has its CPU is woken. Its own CPU can do that only before it has begun to leave, and so can whoever has it in a queue
+    /// of ready threads at once: then it goes on, and whatever sleep follows needs another wake-up.
+    #[cold]
+    fn wake_running(&mut self, slot: usize, cpu: u32, waking: Waking, waker: Option<Pid>, sink: &mut impl Sink) {
+        let at = self.now;
+        let thread = self.threads.at(slot);
+        if waking != Waking::Begins {
+            if let Some(woken) = &mut thread.woken {
+                woken.spent = true;
+            }
+            return;
+        }
+        let spent = cpu == thread.cpu;
+        let between = matches!(thread.stage, Stage::Between { .. });
+        let parent = if between { self.parent(slot, waker, sink) } else { None };
+        self.threads.at(slot).woken = Some(Woken { at, waker, parent, spent });
+    }
+
+    /// A sleeping thread is woken that was woken when it went to sleep: it is put into a queue for that, or that was spent.
+    #[cold]
+    fn wake_again(&mut self, slot: usize, waking: Waking, waker: Option<Pid>, sink: &mut impl Sink) {
+        let before = self.threads.at(slot).woken.take();
+        if !self.rouse(slot, sink) {
+            return;
+        }
+        match before {
+            Some(woken) if waking == Waking::Queued => self.release_woken(slot, woken, sink),
+            _ => self.release_at_wake(slot, self.now, waker, sink),
         }
     }
 
@@ -540,19 +576,41 @@ impl Rebuilder {
         matches!(thread.stage, Stage::Between { .. })
     }
 
-    /// Releases the next job of a thread that was woken at `at`, which may lie a moment back.
+    /// Releases the next job of a thread that is woken at `at`, now.
     #[inline(always)]
     fn release_at_wake(&mut self, slot: usize, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
         // Woken before its time: by a signal.
         let timer = self.threads.at(slot).timer.take().filter(|timer| *timer <= at);
-        let waker = waker.filter(|_| timer.is_none());
-        self.release_here(slot, timer.unwrap_or(at), None, waker, sink);
+        let parent = if timer.is_none() { self.parent(slot, waker, sink) } else { None };
+        self.release_here(slot, timer.unwrap_or(at), None, parent, sink);
     }
 
-    /// A thread that was put to sleep at `since` is awake, and nobody recorded who woke it: its timer, if that was to go off by now.
+    /// The same of one that was woken a moment ago.
+    #[cold]
+    fn release_woken(&mut self, slot: usize, woken: Woken, sink: &mut impl Sink) {
+        let timer = self.threads.at(slot).timer.take().filter(|timer| *timer <= woken.at);
+        let parent = woken.parent.filter(|_| timer.is_none());
+        self.release_here(slot, timer.unwrap_or(woken.at), None, parent, sink);
+    }
+
+    /// Puts the thread's next job behind the open job of `waker`, if it has one.
+    #[inline(always)]
+    fn parent(&mut self, slot: usize, waker: Option<Pid>, sink: &mut impl Sink) -> Option<Parent> {
+        let waker = waker?;
+        let task = self.task(slot, sink)?;
+        self.threads.link(waker, slot, task)
+    }
+
+    /// A thread that was put to sleep at `since` is awake: by a wake-up while it went to sleep. Or nobody recorded who woke it: its timer, if that was to go
+    /// off by now.
     fn release_unwoken(&mut self, slot: usize, since: Time, sink: &mut impl Sink) {
         let now = self.now;
-        match self.threads.at(slot).timer.take().filter(|timer| *timer <= now) {
+        let thread = self.threads.at(slot);
+        if let Some(woken) = thread.woken.take() {
+            self.release_woken(slot, woken, sink);
+            return;
+        }
+        match thread.timer.take().filter(|timer| *timer <= now) {
             Some(timer) => self.release(slot, timer, None, sink),
             None => self.release(slot, now, Some(since), sink),
         }
@@ -564,19 +622,18 @@ impl Rebuilder {
         self.release_here(slot, arrival, earliest, None, sink);
     }
 
-    /// The same, within what calls it; behind the open job of `waker`, if it has one.
+    /// The same, within what calls it; behind the job that [`Rebuilder::parent`] put it behind.
     #[inline(always)]
     fn release_here(
         &mut self,
         slot: usize,
         arrival: Time,
         earliest: Option<Time>,
-        waker: Option<Pid>,
+        parent: Option<Parent>,
         sink: &mut impl Sink,
     ) {
         let Some(task) = self.task(slot, sink) else { return };
         let now = self.now;
-        let parent = waker.and_then(|waker| self.threads.link(waker, slot, task));
         if parent.is_some() {
             self.define_chain(slot, task, sink);
         }
@@ -615,7 +672,7 @@ impl Rebuilder {
         }
         thread.calls_seen = true;
         thread.last_class = class;
-        thread.timer = None;
+        (thread.timer, thread.woken) = (None, None);
         // timerfd and eventfd are read in eights.
         let reads = (class == Class::Take && args[2] == 8).then_some(args[0]);
         let always = match class {
@@ -646,11 +703,12 @@ impl Rebuilder {
         }
         let Some(slot) = self.threads.slot(event.pid) else { return };
         let thread = self.threads.at(slot);
-        thread.woken = None;
-        let call = thread.call.take();
+        let (call, woken) = (thread.call.take(), thread.woken.take());
         thread.calls_seen = true;
         let slept = thread.place == Place::Asleep;
-        if let Stage::Between { since } = thread.stage
+        if let (Stage::Between { .. }, Some(woken)) = (thread.stage, woken) {
+            self.release_woken(slot, woken, sink);
+        } else if let Stage::Between { since } = thread.stage
             && (slept || call.is_some())
         {
             // Where it did not block, a sleep whose time had come arrived then; what another call found came at some time since

@@ -172,7 +172,7 @@ fn absolute_sleeps_tell_arrivals_also_when_they_come_too_late() {
 120 release a-1#0 arrived 100
 125 start a-1#0 cpu 0
 230 complete a-1#0 cpu 0
-232 release a-1#1 arrived 200
+233 release a-1#1 arrived 200
 233 start a-1#1 cpu 0
 250 complete a-1#1 cpu 0
 "
@@ -378,9 +378,81 @@ fn a_thread_that_is_woken_while_it_goes_to_sleep_is_released_when_it_was_woken()
 10 release a-1#0 arrived 10
 11 start a-1#0 cpu 0
 21 complete a-1#0 cpu 0
-21 release a-1#1 arrived 20
+22 release a-1#1 arrived 20
 22 start a-1#1 cpu 0
 30 complete a-1#1 cpu 0
+"
+    );
+}
+
+/// A wake-up of a thread that still runs keeps it from going to sleep. The sleep that follows ends with another one.
+#[test]
+fn a_wake_up_of_a_thread_that_goes_on_running_is_no_release() {
+    let queued = |pid| What::Wake { thread: seen(pid, 120), waking: Waking::Queued, cpu: None };
+    // On its own CPU; from another one that says that the thread was in its queue; from another one, and the next wake-up shows it.
+    for (cpu, is_queued) in [(0, false), (1, true), (1, false)] {
+        let mut play = Play::default()
+            .switch(0, 0, Ready, 1)
+            .switch(5, 0, Blocked, 0)
+            .interrupt_wakes(10, 0, 1)
+            .switch(11, 0, Ready, 1)
+            .interrupt_wakes(13, cpu, 1);
+        if is_queued {
+            play = play.add(14, cpu, Context::Hard, queued(1));
+        }
+        let told = play
+            .switch(20, 0, Blocked, 0)
+            .interrupt_wakes(8000, 1, 1)
+            .switch(8002, 0, Ready, 1)
+            .switch(8010, 0, Blocked, 0)
+            .told();
+        assert_eq!(
+            told,
+            "
+10 release a-1#0 arrived 10
+11 start a-1#0 cpu 0
+20 complete a-1#0 cpu 0
+8000 release a-1#1 arrived 8000
+8002 start a-1#1 cpu 0
+8010 complete a-1#1 cpu 0
+"
+        );
+    }
+    // In a call that ends jobs: the thread looks, finds nothing, and sleeps on.
+    let poll = [3, 0, 8, u64::from(u32::MAX), 0, 0];
+    let told = Play::default()
+        .switch(0, 0, Ready, 1)
+        .enter(5, 0, EPOLL_WAIT, poll)
+        .interrupt_wakes(6, 0, 1)
+        .switch(8, 0, Blocked, 0)
+        .interrupt_wakes(8000, 0, 1)
+        .switch(8002, 0, Ready, 1)
+        .exit(8003, 0, EPOLL_WAIT)
+        .told();
+    assert_eq!(told, "\n8000 release a-1#0 arrived 8000\n8002 start a-1#0 cpu 0\n");
+}
+
+/// A wake-up long before the thread sleeps is none that came while it left its CPU, also where nobody recorded what woke it later.
+#[test]
+fn an_old_wake_up_releases_nothing() {
+    let told = Play::default()
+        .switch(0, 0, Ready, 1)
+        .switch(5, 0, Blocked, 0)
+        .interrupt_wakes(10, 0, 1)
+        .switch(11, 0, Ready, 1)
+        .interrupt_wakes(13, 1, 1)
+        .switch(200_000, 0, Blocked, 0)
+        .switch(900_000, 0, Ready, 1)
+        .told();
+    assert_eq!(
+        told,
+        "
+10 release a-1#0 arrived 10
+11 start a-1#0 cpu 0
+200000 complete a-1#0 cpu 0
+900000 window a-1#1 from 200000
+900000 release a-1#1 arrived 900000
+900000 start a-1#1 cpu 0
 "
     );
 }

@@ -92,6 +92,10 @@ fn rebuilt(world: &World) -> Vec<(Vec<Job>, Vec<Job>)> {
             job.done = job.done.map(|done| done + zero);
         }
         let mut there_were = player.jobs.clone();
+        // One that was released while its thread left its CPU is told when the thread runs again.
+        if there_were.len() == rebuilt.len() + 1 && there_were.last().is_some_and(|job| job.start.is_none()) {
+            there_were.pop();
+        }
         // Of the last job both sides know a part.
         for jobs in [&mut rebuilt, &mut there_were] {
             if let Some(open) = jobs.last_mut().filter(|job| job.done.is_none()) {

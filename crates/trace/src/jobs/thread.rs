@@ -62,6 +62,17 @@ pub(super) enum Stage {
     Started,
 }
 
+/// A wake-up of a thread that still has its CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Woken {
+    pub(super) at: Time,
+    pub(super) waker: Option<Pid>,
+    /// The job that its next job follows, where the waker had one.
+    pub(super) parent: Option<Parent>,
+    /// It only kept the thread from going to sleep; a later sleep needs another wake-up.
+    pub(super) spent: bool,
+}
+
 /// A system call that it is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Call {
@@ -91,8 +102,8 @@ pub(super) struct Thread {
     pub(super) arrival: Time,
     /// The CPU that it had last.
     pub(super) cpu: u32,
-    /// It was woken at that time while it was going to sleep, by that thread.
-    pub(super) woken: Option<(Time, Option<Pid>)>,
+    /// The last wake-up while it had its CPU. Once it sleeps: a wake-up that may have come while it left its CPU.
+    pub(super) woken: Option<Woken>,
     /// Its system calls are recorded.
     pub(super) calls_seen: bool,
     pub(super) call: Option<Call>,

@@ -90,6 +90,8 @@ pub(crate) struct World {
     /// CPUs whose idle threads are hidden, and whether threads wake others.
     idle_hidden: Vec<bool>,
     threads_wake: bool,
+    /// Threads are also woken while they run, and while they leave their CPUs.
+    early_wakes: bool,
 }
 
 pub(crate) fn pid(player: usize) -> Pid {
@@ -117,14 +119,14 @@ impl World {
             })
             .collect();
         let (on, idle_hidden) = (vec![None; cpus], vec![false; cpus]);
-        World { draw, players, on, events: Vec::new(), now: STEP, idle_hidden, threads_wake: false }
+        World { draw, players, on, events: Vec::new(), now: STEP, idle_hidden, threads_wake: false, early_wakes: true }
     }
 
     /// A world in which nothing is recorded of what some threads do, idle ones among them.
     #[allow(dead_code, reason = "not every test that plays wants it")]
     pub(crate) fn with_hidden(seed: u64) -> World {
         let mut world = World::new(seed);
-        world.threads_wake = world.draw.below(2) == 0;
+        (world.threads_wake, world.early_wakes) = (world.draw.below(2) == 0, false);
         for player in &mut world.players {
             player.hidden = world.draw.below(3) == 0;
         }
@@ -248,6 +250,11 @@ impl World {
         }
         self.players[k].work -= 1;
         if self.players[k].work > 0 {
+            if self.early_wakes && self.draw.below(8) == 0 {
+                // It was about to sleep, and goes on.
+                let from = self.draw.below(self.on.len() as u64) as u32;
+                self.interrupt_wakes(from, k);
+            }
             if self.draw.below(8) == 0 {
                 self.switch(cpu, Left::Held, None);
                 self.players[k].state = State::Held { until: self.now + STEP * (1 + self.draw.below(5)) };
@@ -256,10 +263,25 @@ impl World {
         }
         match self.players[k].style {
             Style::Kernel => {
+                let from = self.draw.below(self.on.len() as u64) as u32;
+                // No longer ready, but still on its CPU: only another one can wake it.
+                let early = self.early_wakes && from != cpu && self.draw.below(4) == 0;
+                let woken = early.then(|| {
+                    self.interrupt_wakes(from, k);
+                    self.now
+                });
                 if let Some(job) = self.players[k].jobs.last_mut() {
                     job.done = Some(self.now + 1);
                 }
                 self.switch(cpu, Left::Blocked, None);
+                if let Some(at) = woken {
+                    self.players[k].state = State::Ready;
+                    self.release(k);
+                    if let Some(job) = self.players[k].jobs.last_mut() {
+                        (job.arrival, job.earliest) = (at, at);
+                    }
+                    return;
+                }
                 self.players[k].state = State::Asleep { until: self.now + STEP * (1 + self.draw.below(20)) };
             }
             Style::Server => {
@@ -279,8 +301,7 @@ impl World {
                     self.players[k].state = State::Asleep { until };
                 } else {
                     // Its time has come: the timer wakes it before it has left its CPU.
-                    let what = What::Wake { thread: self.thread(Some(k)), waking: Waking::Begins, cpu: None };
-                    self.tell(cpu, Some(k), Context::Hard, what);
+                    self.interrupt_wakes(cpu, k);
                     self.release(k);
                     self.tell(cpu, Some(k), Context::Thread, What::SyscallExit { number, result: 0 });
                     let now = self.now;
@@ -293,6 +314,12 @@ impl World {
                 }
             }
         }
+    }
+
+    fn interrupt_wakes(&mut self, cpu: u32, k: usize) {
+        let what = What::Wake { thread: self.thread(Some(k)), waking: Waking::Begins, cpu: None };
+        let by = self.on[cpu as usize];
+        self.tell(cpu, by, Context::Hard, what);
     }
 
     /// The job is done when the thread enters the call.
