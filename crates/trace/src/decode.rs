@@ -284,7 +284,7 @@ impl Decoder {
                 let Some(fields) = fields::<56>(payload, usual.at) else { return false };
                 let (prev, next) = (usual_thread(fields, 0), usual_thread(fields, 32));
                 let state = u64::from_le_bytes(part(fields, 24));
-                event.what = What::Switch { prev, left: states.left(state, next.pid == 0), next };
+                event.what = What::Switch { prev, left: states.left(state), next };
             }
             Way::Wake(waking) => {
                 let Some(fields) = fields::<28>(payload, usual.at) else { return false };
@@ -427,9 +427,8 @@ impl Payload<'_> {
     fn what(self, recipe: &Recipe, what: &mut What) {
         *what = match recipe {
             Recipe::Switch { prev, state, states, next } => {
-                let next = self.thread(next);
-                let left = states.left(self.number(*state), next.pid == 0);
-                What::Switch { prev: self.thread(prev), left, next }
+                let left = states.left(self.number(*state));
+                What::Switch { prev: self.thread(prev), left, next: self.thread(next) }
             }
             Recipe::Wake { thread, cpu, waking } => {
                 What::Wake { thread: self.thread(thread), waking: *waking, cpu: Some(self.small(*cpu)) }
@@ -488,8 +487,8 @@ impl States {
         States { preempted: stated.or_else(lettered).unwrap_or(0) }
     }
 
-    /// What the number `state` means. A thread that left its CPU idle was not preempted, whatever it says.
-    pub(crate) fn left(self, state: u64, idle_next: bool) -> Left {
+    /// What the number `state` means. A ready thread may also leave its CPU idle: its budget is used up.
+    pub(crate) fn left(self, state: u64) -> Left {
         const ENDED: u64 = 0x10 | 0x20;
         // Uninterruptible, stopped, traced; the kernel prints idle kernel threads, which are uninterruptible too, by a
         // bit of their own.
@@ -499,7 +498,7 @@ impl States {
         }
         let sleeps = state & 0xff != 0;
         let preempted = if self.preempted == 0 { state > 0xff && !sleeps } else { state & self.preempted != 0 };
-        if preempted && !idle_next {
+        if preempted {
             Left::Preempted
         } else if state & ENDED != 0 && state & 0xf == 0 {
             Left::Ended

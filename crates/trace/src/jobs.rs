@@ -4,7 +4,7 @@
 //!
 //! - **Boundaries.** Of a thread whose system calls are recorded: the calls of the table in `calls.rs`, by their classes. Of any other (a
 //!   kernel thread; a trace without system calls): wherever it leaves its CPU to sleep (`S`, `I`), not where it waits within its
-//!   work (`D`, stopped). Of a SCHED_DEADLINE thread also sched_yield. A thread's end is a boundary.
+//!   work (`D`, stopped). Of a SCHED_DEADLINE thread also sched_yield. A thread's end is a boundary. Leaving the CPU ready (`R`, `R+`) is none.
 //! - **Completion.** When a call that always ends a job is entered; where a call ends it by blocking, when the thread leaves its CPU.
 //! - **Release.** When the sleeping thread is woken (`sched_waking`; where that is not recorded `sched_wakeup`). The *nominal
 //!   arrival* is that moment too, but for a sleep (clock_nanosleep, nanosleep) whose timer is recorded and on the clock of the trace: then it is when the
@@ -13,8 +13,11 @@
 //!   lie between two moments; [`Event::Window`] tells the first, the release the last: of a call, between the start of the job before and its
 //!   own entry (what came earlier, that job's call had found); of the others, between the last completion and the thread's next moment on a CPU (of a sleep whose timer is recorded, it is the timer's).
 //! - **Start, resume.** When the thread gets a CPU; of a call that did not block, when it returns.
-//! - **Preempt.** When it leaves its CPU ready and does not yield, whether the kernel took it within a call (`R+`) or from the program (`R`). A SCHED_DEADLINE thread that makes way for one of a lesser class
-//!   was not preempted: its budget is used up; it blocks, and resumes. One that yields, but ends no job with it, blocks and wakes at once.
+//! - **Preempt.** When it leaves its CPU ready and does not yield, whether the kernel took it within a call (`R+`) or from the program (`R`).
+//! - **Throttled.** A thread that leaves its CPU ready and makes way for nobody (the CPU idles) or for a thread of a lesser class was not preempted: its budget is used
+//!   up, that of a SCHED_DEADLINE reservation, of a control group, or of all real-time threads. Its job blocks, and resumes. A yield looks the same where no system call is
+//!   recorded. It is taken for a used-up budget, so that no overrun is hidden; [`Rebuilder::unclear_yields`] counts the threads.
+//! - **Yield.** A thread that yields, but ends no job with it, blocks and wakes at once.
 //! - **What is no job:** what a thread did before its first boundary in the recording, before its first boundary after events were lost, and
 //!   between its birth and its first boundary.
 //! - **Chains.** A job that a thread's open job releases by waking its thread, itself and not an interrupt in between, follows it; it takes its origin. One
@@ -153,6 +156,9 @@ pub struct Rebuilder {
     heirs: u64,
     /// Threads without jobs, for there are too many.
     untold: u64,
+    /// System calls are recorded.
+    calls_seen: bool,
+    unclear_yields: BTreeSet<Pid>,
 }
 
 impl Rebuilder {
@@ -175,6 +181,8 @@ impl Rebuilder {
             interrupts_told: 0,
             heirs: 0,
             untold: 0,
+            calls_seen: false,
+            unclear_yields: BTreeSet::new(),
         }
     }
 
@@ -200,6 +208,12 @@ impl Rebuilder {
     #[must_use]
     pub fn untold(&self) -> u64 {
         self.untold
+    }
+
+    /// How many SCHED_DEADLINE threads yielded or used up their budgets, and nobody knows which, for the trace has no system calls.
+    #[must_use]
+    pub fn unclear_yields(&self) -> usize {
+        if self.calls_seen { 0 } else { self.unclear_yields.len() }
     }
 
     /// SCHED_DEADLINE threads that are told and of whose parameters nothing is known.
@@ -348,15 +362,32 @@ impl Rebuilder {
     /// The thread with that id, new where it was not known, with what was just seen of it; and where it stands.
     #[inline(always)]
     fn meet(&mut self, seen: &Seen, sink: &mut impl Sink) -> (usize, &mut Thread) {
-        let slot = self.threads.meet(seen);
+        let mut slot = self.threads.meet(seen);
         if self.threads.at(slot).comm != seen.comm {
-            self.rename(slot, seen.comm, sink);
+            slot = self.meet_by_other_name(slot, seen, sink);
         }
         let thread = self.threads.at(slot);
         if let Some(prio) = seen.prio {
             thread.prio = prio;
         }
         (slot, thread)
+    }
+
+    /// A thread's id has another name. One that has its CPU may have given it to itself. While it has none the id was most likely given again, and nobody saw
+    /// the end of the thread that had it.
+    #[cold]
+    fn meet_by_other_name(&mut self, slot: usize, seen: &Seen, sink: &mut impl Sink) -> usize {
+        let thread = self.threads.at(slot);
+        if thread.task.is_none() || thread.place == Place::Running || thread.comm == Comm::NONE {
+            self.rename(slot, seen.comm, sink);
+            return slot;
+        }
+        if let Stage::Released | Stage::Started = thread.stage {
+            sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
+        }
+        self.threads.remove(seen.pid);
+        self.options.known.remove(&seen.pid);
+        self.threads.meet(seen)
     }
 
     #[inline(always)]
@@ -370,28 +401,27 @@ impl Rebuilder {
         }
         let open = thread.stage == Stage::Started;
         let job = thread.job;
-        // On its way back to the program the kernel takes the CPU by an ordinary call of the scheduler: most threads that are preempted leave like that.
-        let left = if left == Left::Ready && !thread.may_yield() { Left::Preempted } else { left };
+        let mut unclear = false;
         match left {
-            Left::Preempted => {
+            Left::Ready if thread.yields() => {
                 thread.place = Place::Ready;
-                if open && thread.is_deadline() && next.is_below_deadline() {
-                    sink.event(STREAM, now, &Event::Block { job, cpu });
-                } else if open {
-                    sink.event(STREAM, now, &Event::Preempt { job, cpu });
-                }
-            }
-            Left::Ready => {
-                thread.place = Place::Ready;
-                if open && thread.is_deadline() && !thread.calls_seen {
-                    sink.event(STREAM, now, &Event::Complete { job, cpu });
-                    (thread.stage, thread.yielded) = (Stage::Between { since: now }, true);
-                } else if open {
+                if open {
                     sink.event(STREAM, now, &Event::Block { job, cpu });
                     if !thread.is_deadline() {
                         sink.event(STREAM, now, &Event::Wake { job });
                     }
                 }
+            }
+            // On its way back to the program the kernel takes the CPU by an ordinary call of the scheduler: most threads that are preempted leave like that.
+            Left::Preempted | Left::Ready => {
+                thread.place = Place::Ready;
+                let throttled = thread.is_throttled(next);
+                if open && throttled {
+                    sink.event(STREAM, now, &Event::Block { job, cpu });
+                } else if open {
+                    sink.event(STREAM, now, &Event::Preempt { job, cpu });
+                }
+                unclear = throttled && left == Left::Ready && thread.is_deadline();
             }
             Left::Blocked | Left::Held => {
                 let boundary = left == Left::Blocked && thread.blocks_at_boundary(suspensions);
@@ -413,7 +443,11 @@ impl Rebuilder {
                 return;
             }
         }
-        if thread.woken.is_some() {
+        let woken = thread.woken.is_some();
+        if unclear && !self.calls_seen {
+            self.unclear_yields.insert(prev.pid);
+        }
+        if woken {
             self.leave_woken(slot, sink);
         }
     }
@@ -670,7 +704,7 @@ impl Rebuilder {
         if class == Class::Restart {
             class = thread.call.map_or(thread.last_class, |call| call.class);
         }
-        thread.calls_seen = true;
+        (thread.calls_seen, self.calls_seen) = (true, true);
         thread.last_class = class;
         (thread.timer, thread.woken) = (None, None);
         // timerfd and eventfd are read in eights.

@@ -58,7 +58,7 @@ fn seen(pid: Pid, prio: i32) -> Seen {
     Seen { pid, comm: Comm::new(comm.as_bytes()), prio: Some(prio) }
 }
 
-/// A recording by hand. Thread 1 is `a-1`, thread 2 `b-2`, ...; thread 9 is of SCHED_DEADLINE.
+/// A recording by hand. Thread 1 is `a-1`, thread 2 `b-2`, ...; thread 8 is a real-time one, thread 9 of SCHED_DEADLINE.
 #[derive(Default)]
 struct Play {
     events: Vec<KernelEvent>,
@@ -73,7 +73,11 @@ impl Play {
     }
     /// The CPU goes from the thread that it has to `next`.
     fn switch(mut self, time: u64, cpu: u32, left: Left, next: Pid) -> Self {
-        let prio = |pid| if pid == 9 { -1 } else { 120 };
+        let prio = |pid| match pid {
+            8 => 50,
+            9 => -1,
+            _ => 120,
+        };
         let prev = self.on.insert(cpu, next).unwrap_or(0);
         let mut play = self.add(
             time,
@@ -329,6 +333,68 @@ fn a_deadline_thread_without_budget_is_not_preempted_and_its_yield_ends_a_job() 
     );
 }
 
+/// A thread that leaves its CPU ready has not finished. Without budget it makes way for the idle thread or one of a lesser class.
+#[test]
+fn a_throttled_thread_goes_on_with_its_job() {
+    for (pid, name) in [(1, "a-1"), (8, "h-8"), (9, "i-9")] {
+        for left in [Preempted, Ready] {
+            for next in [0, if pid == 1 { 0 } else { 2 }] {
+                let told = Play::default()
+                    .switch(0, 0, Ready, pid)
+                    .switch(5, 0, Blocked, 0)
+                    .interrupt_wakes(10, 0, pid)
+                    .switch(11, 0, Ready, pid)
+                    .switch(20, 0, left, next)
+                    .switch(100, 0, Blocked, pid)
+                    .switch(105, 0, Blocked, 0)
+                    .told();
+                let expected = "
+10 release T#0 arrived 10
+11 start T#0 cpu 0
+20 block T#0 cpu 0
+100 resume T#0 cpu 0
+105 complete T#0 cpu 0
+";
+                assert_eq!(told, expected.replace('T', name), "{left:?}, then {next}");
+            }
+        }
+    }
+    // A real-time thread that makes way for another one is preempted.
+    let told = Play::default()
+        .switch(0, 0, Ready, 8)
+        .switch(5, 0, Blocked, 0)
+        .interrupt_wakes(10, 0, 8)
+        .switch(11, 0, Ready, 8)
+        .switch(20, 0, Preempted, 9)
+        .told();
+    assert!(told.ends_with("20 preempt h-8#0 cpu 0\n"), "{told}");
+}
+
+/// Of a SCHED_DEADLINE thread without recorded calls nobody knows whether it yielded. Its job goes on, so that no overrun is hidden.
+#[test]
+fn yields_that_nobody_tells_are_counted() {
+    let play = |calls: bool| {
+        let play = Play::default().switch(0, 0, Ready, 9).switch(5, 0, Blocked, 2);
+        let play = if calls { play.enter(6, 0, READ, [3, 0, 100, 0, 0, 0]) } else { play };
+        play.interrupt_wakes(10, 0, 9).switch(11, 0, Preempted, 9).switch(20, 0, Ready, 2).switch(100, 0, Preempted, 9)
+    };
+    for calls in [false, true] {
+        let mut rebuilder = Rebuilder::new(Options { abi: Abi::X86_64, ..Options::default() });
+        let mut lines = Lines { text: "\n".to_owned(), definitions: rebuilder.definitions() };
+        play(calls).events.iter().for_each(|event| rebuilder.event(event, &mut lines));
+        assert_eq!(rebuilder.unclear_yields(), usize::from(!calls));
+        assert_eq!(
+            lines.text,
+            "
+10 release i-9#0 arrived 10
+11 start i-9#0 cpu 0
+20 block i-9#0 cpu 0
+100 resume i-9#0 cpu 0
+"
+        );
+    }
+}
+
 #[test]
 fn reads_of_timers_end_jobs_also_when_the_timer_was_faster() {
     let read = [7, 0, 8, 0, 0, 0];
@@ -476,6 +542,36 @@ fn births_are_no_jobs_and_numbers_are_given_again() {
     assert_eq!(told.matches("release a-1#0").count(), 2, "two tasks of one name: {told}");
     definitions += told.matches("complete a-1#0").count();
     assert_eq!(definitions, 2, "{told}");
+}
+
+/// An id that has another name, though its thread had no CPU in which to take it, is another thread's. Nobody saw the end of the first.
+#[test]
+fn an_id_with_another_name_is_another_thread() {
+    let other = |name: &str| Seen { pid: 1, comm: Comm::new(name.as_bytes()), prio: Some(120) };
+    let idle = seen(0, 120);
+    let wake = |name| What::Wake { thread: other(name), waking: Waking::Begins, cpu: None };
+    let arrives = |name| What::Switch { prev: idle, left: Ready, next: other(name) };
+    let leaves = |name| What::Switch { prev: other(name), left: Blocked, next: idle };
+    let told = |names: [&'static str; 5]| {
+        let [first, woken, arrived, left, later] = names;
+        Play::default()
+            .add(0, 0, Context::Thread, arrives(first))
+            .add(5, 0, Context::Thread, leaves(first))
+            .add(10, 0, Context::Hard, wake(first))
+            .add(11, 0, Context::Thread, arrives(first))
+            .add(15, 0, Context::Thread, leaves(first))
+            .add(20, 0, Context::Hard, wake(woken))
+            .add(21, 0, Context::Thread, arrives(arrived))
+            .add(25, 0, Context::Thread, leaves(left))
+            .add(30, 0, Context::Hard, wake(later))
+            .told()
+    };
+    let one = told(["a", "a", "a", "b", "b"]);
+    assert!(one.contains("20 release a-1#1") && one.ends_with("30 release b-1#2 arrived 30\n"), "a new name: {one}");
+    let two = told(["a", "b", "b", "b", "b"]);
+    assert!(!two.contains("20 release") && two.ends_with("30 release b-1#0 arrived 30\n"), "another thread: {two}");
+    let two = told(["a", "a", "b", "b", "b"]);
+    assert!(two.contains("21 gap a-1#1\n") && two.ends_with("30 release b-1#0 arrived 30\n"), "another one: {two}");
 }
 
 #[test]

@@ -368,7 +368,7 @@ fn switch(text: &[u8]) -> Option<What> {
         prev = short(left[..space].trim_ascii_end())?;
         next = short(at.0)?;
     }
-    Some(What::Switch { prev, left: left(state, next.pid == 0)?, next })
+    Some(What::Switch { prev, left: left(state)?, next })
 }
 
 /// `NAME:PID [PRIO]`.
@@ -387,17 +387,17 @@ fn short(text: &[u8]) -> Option<Thread> {
 }
 
 /// Letters as the kernel prints them, or a number.
-fn left(state: &[u8], idle_next: bool) -> Option<Left> {
+fn left(state: &[u8]) -> Option<Left> {
     if let Some((value, [])) = number(state) {
-        return Some(States::UNKNOWN.left(value, idle_next));
+        return Some(States::UNKNOWN.left(value));
     }
     Some(match state {
         b"R" => Left::Ready,
-        b"R+" | b"+" if !idle_next => Left::Preempted,
+        b"R+" | b"+" => Left::Preempted,
         b"X" | b"Z" | b"x" | b"X|Z" | b"Z|X" => Left::Ended,
-        _ if state.first()?.is_ascii_alphabetic() || state == b"+" => {
+        _ if state.first()?.is_ascii_alphabetic() => {
             // `S+`, `D|W+`: on its way to sleep, but still ready, for it was preempted before it got there.
-            if state.ends_with(b"+") && !idle_next {
+            if state.ends_with(b"+") {
                 Left::Preempted
             } else if matches!(state[0], b'D' | b'T' | b't') {
                 Left::Held

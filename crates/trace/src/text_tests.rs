@@ -66,6 +66,23 @@ fn switches_of_both_forms() {
     }
 }
 
+/// A thread without budget leaves its CPU ready, and the CPU idle.
+#[test]
+fn a_thread_that_leaves_its_cpu_idle_may_be_ready() {
+    for (state, expected) in [
+        ("R+", Left::Preempted),
+        ("R", Left::Ready),
+        ("S+", Left::Preempted),
+        ("256", Left::Preempted),
+        ("S", Left::Blocked),
+    ] {
+        let text = format!(
+            "w-77 [000] 1.5: sched_switch: prev_comm=w prev_pid=77 prev_prio=120 prev_state={state} ==> next_comm=swapper/0 next_pid=0 next_prio=120"
+        );
+        assert!(matches!(event(&text).4, What::Switch { left, .. } if left == expected), "{text}");
+    }
+}
+
 #[test]
 fn other_events_that_are_read() {
     let thread = Thread { pid: 9, comm: Comm::new(b"rcu preempt"), prio: Some(98) };

@@ -12,6 +12,8 @@ use crate::event::{Comm, Pid, Thread as Seen};
 const PIDS: Pid = 1 << 22;
 /// A longer chain starts anew.
 const HOPS_MAX: usize = 16;
+/// From this priority on threads are of no real-time class.
+const REAL_TIME: i32 = 100;
 /// No thread.
 const NONE: u32 = u32::MAX;
 
@@ -159,12 +161,18 @@ impl Thread {
         self.prio < 0
     }
 
-    /// Whether it yields where it leaves its CPU ready: it is in that call, or, of a SCHED_DEADLINE thread, nobody tells its calls. Of others, whose calls
-    /// nobody tells, being preempted is likelier by far.
-    pub(super) fn may_yield(&self) -> bool {
-        match self.call {
-            Some(call) => call.class == Class::Yield,
-            None => self.is_deadline() && !self.calls_seen,
+    /// Whether it is in a call that yields.
+    pub(super) fn yields(&self) -> bool {
+        self.call.is_some_and(|call| call.class == Class::Yield)
+    }
+
+    /// Whether it may no longer run, where it leaves its CPU ready and `next` gets it: that one is the idle thread, or of a lesser class.
+    #[inline]
+    pub(super) fn is_throttled(&self, next: &Seen) -> bool {
+        match self.prio {
+            ..0 => next.pid == 0 || next.is_below_deadline(),
+            0..REAL_TIME => next.pid == 0 || next.prio.is_some_and(|prio| prio >= REAL_TIME),
+            _ => next.pid == 0,
         }
     }
 

@@ -171,7 +171,7 @@ pub(super) fn what(bytes: &[u8], head: &Head, described: &BTreeMap<u32, Describe
         4 => {
             let args = args()?;
             let next = args.thread(6, 5, 7);
-            let left = States::UNKNOWN.left(args.number(4), next.pid == 0);
+            let left = States::UNKNOWN.left(args.number(4));
             What::Switch { prev: args.thread(2, 1, 3), left, next }
         }
         20 => return wake(Waking::Begins),

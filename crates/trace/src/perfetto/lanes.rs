@@ -346,7 +346,7 @@ impl<'r> Compact<'r> {
         let thread = Thread { pid: pid as u32, comm: *comm, prio: Some(prio as i32) };
         (event.time, event.name, event.context) = (Time::from_ns(self.time), self.name, Context::Thread);
         if self.switches {
-            let left = States::UNKNOWN.left(other, thread.pid == 0);
+            let left = States::UNKNOWN.left(other);
             event.what = What::Switch { prev: IDLE, left, next: thread };
         } else {
             if let Some(flags) = self.flags.as_mut().and_then(List::next) {

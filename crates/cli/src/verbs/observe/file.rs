@@ -46,6 +46,8 @@ pub(super) struct Trace {
     passed_over: Vec<String>,
     #[serde(skip)]
     untold: u64,
+    /// SCHED_DEADLINE threads that yielded or used up their budgets; the trace does not say which.
+    unclear_yields: usize,
 }
 
 #[derive(Serialize)]
@@ -76,6 +78,12 @@ impl Trace {
             all.push(format!(
                 "{path}: holds several trace instances; the first with events is read, not {}",
                 self.passed_over.join(", ")
+            ));
+        }
+        if self.unclear_yields > 0 {
+            all.push(format!(
+                "{path}: {} SCHED_DEADLINE threads left their CPUs ready: they yielded, or used up their budgets. Without system calls in the trace nobody knows which; the latter is supposed, and a job goes on. Record raw_syscalls, too",
+                self.unclear_yields
             ));
         }
         if self.untold > 0 {
@@ -179,6 +187,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
         path: path.to_owned(),
         passed_over: recording.passed_over().to_vec(),
         untold: rebuilder.untold(),
+        unclear_yields: rebuilder.unclear_yields(),
     };
     Ok((stats, About::Trace(trace)))
 }
