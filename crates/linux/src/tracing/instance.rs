@@ -156,7 +156,7 @@ impl Instance {
         self.set("tracing_on", value, |found| found == value)
     }
 
-    /// Adds to the threads whose events are recorded.
+    /// Adds to the threads whose events are recorded. Those that have ended meanwhile are left out: the kernel drops them from its list.
     pub(crate) fn add_threads(&self, ids: &[u32]) -> Result<(), RecorderError> {
         let path = self.path("set_event_pid");
         let opened = OpenOptions::new().append(true).open(&path);
@@ -168,7 +168,7 @@ impl Instance {
         let found = self.read("set_event_pid")?;
         let mut found: Vec<u32> = found.lines().filter_map(|line| line.trim().parse().ok()).collect();
         found.sort_unstable();
-        match ids.iter().find(|id| found.binary_search(id).is_err()) {
+        match refused(ids, &found, lives) {
             None => Ok(()),
             Some(id) => {
                 let cause = format!("the kernel did not take the thread {id}");
@@ -328,9 +328,29 @@ fn memory_available_kib() -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(u64::MAX)
 }
 
+/// The first of `ids` that is not among those `found`, which ascend, though its thread lives.
+fn refused(ids: &[u32], found: &[u32], lives: impl Fn(u32) -> bool) -> Option<u32> {
+    ids.iter().copied().find(|id| found.binary_search(id).is_err() && lives(*id))
+}
+
+/// Whether there is such a thread, and it has not ended: a process whose first thread ended still has its id.
+fn lives(id: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_that_end_while_they_are_added_are_left_out() {
+        let lives = |id| id != 4;
+        assert_eq!(refused(&[3, 4, 5], &[3, 5], lives), None);
+        assert_eq!(refused(&[3, 4, 5], &[3], lives), Some(5));
+        assert!(super::lives(std::process::id()) && !super::lives(u32::MAX));
+    }
 
     #[test]
     fn only_names_that_takt_gives_are_takts() {
