@@ -1,7 +1,7 @@
 //! Small traces made by hand, each with one thing that a kernel does and that is easily misread.
 
 use takt_log::stats::{Collector, TaskStats};
-use takt_log::{BackEnd, Header, Sink as _};
+use takt_log::{BackEnd, Header};
 use takt_trace::jobs::{Options, Rebuilder, kinds};
 use takt_trace::{Recording, unpacked};
 
