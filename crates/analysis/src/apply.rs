@@ -15,12 +15,12 @@ use crate::chains::{Carried, responses};
 use crate::compositional;
 use crate::edf::density;
 use crate::edf::qpa::{self, Demand, EdfTask};
-use crate::exact::{compare_sum, sum_ppm};
+use crate::exact::{compare_sum, one_too_much, sum_ppm};
 use crate::fp::{hyperbolic, levels, ll_bound};
 use crate::report::{TaskReport, TestReport};
 use crate::reservation::{self, level};
 use crate::scope::{Ordinary, Unit, UnitTask, ns, synchronous};
-use crate::verdict::{Answer, Bound, Verdict};
+use crate::verdict::{Answer, Bound, Stop, Verdict};
 
 pub(crate) use binding::{explain, explain_kernel, explain_placement, of_parts, sentence};
 pub(crate) use global::{distance, sporadic_tasks};
@@ -198,10 +198,8 @@ fn necessary(unit: &Unit) -> Outcome {
         let (c, j, d) = (ns(task.wcet), ns(task.j), ns(task.d));
         let jitter = if j.is_zero() { String::new() } else { format!("release jitter {j} + ") };
         Verdict::Infeasible { witness: format!("task \"{}\": {jitter}wcet {c} exceeds its deadline {d}", task.name) }
-    } else if compare_sum(loads.clone(), u64::from(unit.m)) == Some(Ordering::Greater) {
-        let load = sum_ppm(loads.clone()).map_or("more".to_owned(), percent);
-        let room = percent(u64::from(unit.m) * 1_000_000);
-        Verdict::Infeasible { witness: format!("the tasks need {load} of a CPU, and there is {room}") }
+    } else if let Some(witness) = overload(loads, unit.m) {
+        Verdict::Infeasible { witness }
     } else if unit.tasks.is_empty() {
         yes()
     } else {
@@ -211,6 +209,22 @@ fn necessary(unit: &Unit) -> Outcome {
     let all = unit.tasks.iter().map(|task| (task.c, task.t));
     figures.insert("utilization_ppm".to_owned(), json!(sum_ppm(all)));
     Outcome { verdict, tasks, figures }
+}
+
+/// What tasks of (C, T) need above so many CPUs; `None` where they do not. The percentages where these differ, else how long it takes until 1 ns is
+/// missing.
+pub(crate) fn overload(loads: impl Iterator<Item = (u64, u64)> + Clone, cpus: u32) -> Option<String> {
+    if compare_sum(loads.clone(), u64::from(cpus)) != Some(Ordering::Greater) {
+        return None;
+    }
+    let room = percent(u64::from(cpus) * 1_000_000);
+    Some(match sum_ppm(loads.clone()).map(percent) {
+        Some(load) if load == room => {
+            let when = one_too_much(loads, u64::from(cpus)).map_or("some centuries".to_owned(), |t| ns(t).to_string());
+            format!("the tasks need more than the {room} of a CPU that there is: 1ns too much in each {when}")
+        }
+        load => format!("the tasks need {} of a CPU, and there is {room}", load.unwrap_or("more".to_owned())),
+    })
 }
 
 /// Parts per million as "82.8427 %".
@@ -267,7 +281,8 @@ fn rate_bound(unit: &Unit, test: TestId) -> Result<Outcome, Inapplicable> {
         figures.insert("utilization_ppm".to_owned(), json!(load));
         let (bound, count) = (percent(bound), pairs.len());
         let load = load.map_or("of more than one CPU".to_owned(), percent);
-        (ll_bound::schedulable(&pairs), format!("utilization {load} exceeds the bound {bound} for {count} tasks"))
+        let more = if load == bound { " by less than 0.0001 %" } else { "" };
+        (ll_bound::schedulable(&pairs), format!("utilization {load} exceeds the bound {bound} for {count} tasks{more}"))
     } else {
         figures.insert("product_ppm".to_owned(), json!(hyperbolic::product_ppm(&pairs)));
         (hyperbolic::schedulable(&pairs), "the product of all (U + 1) exceeds 2".to_owned())
@@ -372,9 +387,7 @@ fn of_demand(unit: &Unit, demand: Demand, exact: bool, said: impl Fn(Span, Span)
             refuse(said(ns(t), ns(demand)))
         }
         Demand::Overload => refuse("the tasks, with what costs them, need more than one CPU".to_owned()),
-        Demand::Undecided => Verdict::NotProven {
-            why: "undecided: the iteration limit was reached, or times exceed 64-bit nanoseconds".to_owned(),
-        },
+        Demand::Undecided(stop) => Verdict::NotProven { why: format!("undecided: {stop}") },
     };
     let tasks = match verdict.answer() {
         Answer::Yes => unit.tasks.iter().map(|task| task_report(task, Answer::Yes, None)).collect(),
@@ -468,7 +481,9 @@ fn bounded(
                 }
             },
             None => {
-                note(&mut why, task, &|| format!("no bound for \"{}\": {}", task.name, unbounded(unit, task, carried)));
+                note(&mut why, task, &|| {
+                    format!("no bound for \"{}\": {}", task.name, unbounded(unit, task, carried, &analysis))
+                });
                 Answer::Unknown
             }
         };
@@ -486,20 +501,37 @@ fn bounded(
 }
 
 /// Why a task has no bound.
-fn unbounded(unit: &Unit, task: &UnitTask, carried: &Carried) -> String {
+fn unbounded(unit: &Unit, task: &UnitTask, carried: &Carried, analysis: &levels::Analysis) -> String {
     let before = || unit.tasks.iter().filter(|other| other.level <= task.level);
     let tick = unit.tick().map(|tick| (tick.c, tick.t));
     let loads = before().map(|other| (unit.charged(other).unwrap_or(u64::MAX >> 1), other.t)).chain(tick);
-    if compare_sum(loads.clone(), 1) == Some(Ordering::Greater) {
-        let load = sum_ppm(loads).map_or("more than 100 %".to_owned(), percent);
-        return format!("it and all that can go before it need {load} of the CPU");
+    let load = compare_sum(loads.clone(), 1);
+    if load == Some(Ordering::Greater) {
+        return match sum_ppm(loads.clone()).map(percent) {
+            Some(load) if load == "100 %" => {
+                let when = one_too_much(loads, 1).map_or("some centuries".to_owned(), |t| ns(t).to_string());
+                format!("it and all that can go before it need 1ns in each {when} more than the whole CPU")
+            }
+            load => {
+                let load = load.unwrap_or("more than 100 %".to_owned());
+                format!("it and all that can go before it need {load} of the CPU")
+            }
+        };
     }
     if let Some(other) = before().find(|other| carried.release(other.id).is_none()) {
         return format!("no bound is known for the releases of \"{}\"", other.name);
     }
-    match before().find(|other| unit.levels[other.level as usize].late == Late::Demote) {
-        Some(other) => format!("a late job of the level of \"{}\" may be demoted", other.name),
-        None => "the iteration limit was reached, or no window ends, or times exceed nine years".to_owned(),
+    if let Some(other) = before().find(|other| unit.levels[other.level as usize].late == Late::Demote) {
+        return format!("a late job of the level of \"{}\" may be demoted", other.name);
+    }
+    let wanders = |other: &UnitTask| other.j > 0 || other.b > 0 || carried.release(other.id) != Some(0);
+    if load == Some(Ordering::Equal) && (unit.ordinary.is_some() || before().any(wanders)) {
+        return "it and all that can go before it need the whole CPU, and blocking or release jitter come on top: its busy window never ends"
+            .to_owned();
+    }
+    match analysis.stop(task.level) {
+        Stop::Terms => format!("the limit of {} terms was reached", levels::TERMS_MAX),
+        _ => "its busy window, with the longest periods and deadlines in it, may exceed nine years".to_owned(),
     }
 }
 

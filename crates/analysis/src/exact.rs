@@ -33,6 +33,12 @@ pub(crate) fn compare_sum(terms: impl Iterator<Item = (u64, u64)> + Clone, limit
         return Some(Ordering::Less);
     }
     // Too close for fixed point: over the common denominator.
+    let (sum, common) = over_common(terms)?;
+    Some(sum.cmp(&common.checked_mul(u128::from(limit))?))
+}
+
+/// The sum as a fraction over the common denominator; `None` where that exceeds 128 bits.
+fn over_common(terms: impl Iterator<Item = (u64, u64)> + Clone) -> Option<(u128, u128)> {
     let mut common = 1u128;
     for (_, denominator) in terms.clone() {
         let shared = gcd((common % u128::from(denominator)) as u64, denominator);
@@ -42,7 +48,23 @@ pub(crate) fn compare_sum(terms: impl Iterator<Item = (u64, u64)> + Clone, limit
     for (numerator, denominator) in terms {
         sum = sum.checked_add(u128::from(numerator).checked_mul(common / u128::from(denominator))?)?;
     }
-    Some(sum.cmp(&common.checked_mul(u128::from(limit))?))
+    Some((sum, common))
+}
+
+/// In how many ns the terms ask for 1 ns more than `limit` gives, where their sum exceeds it: 1 / (sum - limit), rounded up. From the common
+/// denominator where that fits, else from the sum rounded down (then it is an upper bound). `None` above 64 bits.
+pub(crate) fn one_too_much(terms: impl Iterator<Item = (u64, u64)> + Clone, limit: u64) -> Option<u64> {
+    let exact = || {
+        let (sum, common) = over_common(terms.clone())?;
+        Some((sum.checked_sub(common.checked_mul(u128::from(limit))?)?, common))
+    };
+    let rounded = || {
+        let scaled = |(numerator, denominator)| (u128::from(numerator) << FRACTION_BITS) / u128::from(denominator);
+        let low = terms.clone().map(scaled).try_fold(0u128, u128::checked_add)?;
+        Some((low.checked_sub(u128::from(limit) << FRACTION_BITS)?, ONE))
+    };
+    let (excess, of) = exact().or_else(rounded).filter(|(excess, _)| *excess > 0)?;
+    u64::try_from(of.div_ceil(excess)).ok()
 }
 
 /// The sum in fixed point, rounded up; `None` where it does not fit.
@@ -90,6 +112,19 @@ mod tests {
         let primes = [9_223_372_036_854_775_783u64, 9_223_372_036_854_775_643, 9_223_372_036_854_775_549];
         let close = [(primes[0] - 2, primes[0]), (1, primes[1]), (1, primes[2])];
         assert_eq!(compare_sum(close.into_iter(), 1), None);
+    }
+
+    #[test]
+    fn the_excess_is_told_as_the_time_in_which_it_adds_up_to_one() {
+        let hour = 3_600_000_000_000;
+        assert_eq!(one_too_much([(1, 1), (1, hour)].into_iter(), 1), Some(hour));
+        assert_eq!(one_too_much([(1, 3), (2, 3), (1, 7)].into_iter(), 1), Some(7));
+        assert_eq!(one_too_much([(3, 4), (3, 4)].into_iter(), 1), Some(2));
+        assert_eq!(one_too_much([(1, 2), (1, 2)].into_iter(), 1), None);
+        // No common denominator in 128 bits: from above.
+        let primes = [9_223_372_036_854_775_783u64, 9_223_372_036_854_775_643, 9_223_372_036_854_775_549];
+        let terms = primes.iter().map(|prime| (prime / 2, *prime));
+        assert_eq!(one_too_much(terms, 1), Some(3));
     }
 
     #[test]

@@ -58,4 +58,4 @@ pub use linux::LinuxMachine;
 pub use partition::{Bin, NodePlacement, PlaceError, Placed, place};
 pub use report::{CheckReport, TaskReport, TestReport};
 pub use sensitivity::{Sensitivity, sensitivity};
-pub use verdict::{Answer, Bound, Verdict};
+pub use verdict::{Answer, Bound, Stop, Verdict};

@@ -1,5 +1,7 @@
 //! What a test can say.
 
+use std::fmt;
+
 use serde::{Serialize, Serializer};
 use takt_model::{Span, TaskId};
 
@@ -49,6 +51,43 @@ impl Verdict {
             Verdict::NotApplicable { precondition } => precondition,
         }
     }
+}
+
+/// What left a question open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// The iteration limit.
+    Terms,
+    /// Times above 64-bit nanoseconds.
+    Time,
+    /// A load whose sum cannot be told from what there is.
+    Load,
+    /// A server that gives exactly what the tasks need in the long run.
+    Full,
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stop::Terms => "the iteration limit was reached",
+            Stop::Time => "times exceed 64-bit nanoseconds",
+            Stop::Load => "the load is too close to a whole number of CPUs to be told from it in 128 bits",
+            Stop::Full => "the server gives exactly what the tasks need",
+        })
+    }
+}
+
+/// Takes terms from a work limit; where fewer are left, none are, which tells why an analysis gave up.
+#[inline]
+pub(crate) fn spend(left: &mut u64, count: u64) -> Option<()> {
+    let rest = left.checked_sub(count);
+    *left = rest.unwrap_or(0);
+    rest.map(|_| ())
+}
+
+/// Why an analysis gave up that [`spend`]s from a limit.
+pub(crate) const fn stopped(terms_left: u64) -> Stop {
+    if terms_left == 0 { Stop::Terms } else { Stop::Time }
 }
 
 /// An upper bound of a task's response time (completion minus nominal arrival).

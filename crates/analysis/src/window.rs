@@ -29,6 +29,7 @@
 //! Analysis for EDF Scheduling, DATE 2014, prune by the slack t - dbf(t), which this refines.)
 
 use crate::recip::{DIVIDEND_MAX, Recip};
+use crate::verdict::spend;
 
 /// A key that is below all others: the jobs of this task always come first.
 pub(crate) const ALWAYS: u64 = 1 << 61;
@@ -139,7 +140,7 @@ impl Window {
         let blocking = self.blocking_max()?;
         let mut length = self.slots.iter().try_fold(blocking, |sum, slot| sum.checked_add(slot.c))?;
         loop {
-            *terms_left = terms_left.checked_sub(self.slots.len() as u64 + 1)?;
+            spend(terms_left, self.slots.len() as u64 + 1)?;
             let mut next = blocking;
             for slot in &self.slots {
                 let until = length.saturating_sub(1).checked_add(slot.wander).filter(|x| *x <= DIVIDEND_MAX)?;
@@ -218,7 +219,7 @@ impl Window {
         let mut x = self.below(limit);
         let mut aligned = true;
         while x >= first {
-            *terms_left = terms_left.checked_sub(2 * count)?;
+            spend(terms_left, 2 * count)?;
             let t = x + longest - theta;
             let w = self.work::<PLAIN>(x, t);
             if w < t {
@@ -253,7 +254,7 @@ impl Window {
     fn completion<const PLAIN: bool>(&self, x: u64, start: u64, terms_left: &mut u64) -> Option<u64> {
         let mut t = start;
         loop {
-            *terms_left = terms_left.checked_sub(self.slots.len() as u64)?;
+            spend(terms_left, self.slots.len() as u64)?;
             let w = self.work::<PLAIN>(x, t);
             if w <= t {
                 return Some(t);
@@ -277,7 +278,7 @@ impl Window {
             let started = self.started.iter().filter(|(key, _)| *key > x).map(|(_, c)| *c).max().unwrap_or(0);
             let mut start = x.saturating_sub(theta);
             loop {
-                *terms_left = terms_left.checked_sub(self.slots.len() as u64)?;
+                spend(terms_left, self.slots.len() as u64)?;
                 let next = started + self.work::<false>(x, start + 1) - c;
                 if next <= start {
                     break;
@@ -290,7 +291,7 @@ impl Window {
             let before = started + self.work::<false>(x, start + 1) - self.always(start + 1);
             let mut end = start + c;
             loop {
-                *terms_left = terms_left.checked_sub(self.slots.len() as u64)?;
+                spend(terms_left, self.slots.len() as u64)?;
                 let next = before + self.always(end);
                 if next <= end {
                     break;

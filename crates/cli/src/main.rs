@@ -9,6 +9,8 @@ mod args;
 mod failure;
 mod input;
 mod live;
+#[cfg(test)]
+mod mentions;
 mod numbers;
 mod output;
 mod progress;

@@ -2,6 +2,8 @@
 
 mod more;
 
+use std::cmp::Ordering;
+
 use serde_json::{Map, Value, json};
 
 use super::global::{Form, works};
@@ -11,7 +13,7 @@ use crate::chains::{self, Carried};
 use crate::compositional::{self, Tasks, fp};
 use crate::edf::np::Blocker;
 use crate::edf::qpa::{self, EdfTask};
-use crate::exact::sum_ppm;
+use crate::exact::{compare_sum, sum_ppm};
 use crate::fp::ll_bound;
 use crate::global::bak;
 use crate::report::{TaskReport, TestReport};
@@ -149,7 +151,9 @@ fn necessary(unit: &Unit) -> Option<Binding> {
         return Some(Binding { task: name, what, within, unit: "ns", need, room, inclusive: true, terms });
     }
     let loads: Vec<(u64, u64)> = unit.tasks.iter().map(|task| (task.wcet, task.t)).collect();
-    shares(unit, "utilizations against the CPUs", &loads, u128::from(unit.m) * 1_000_000)
+    let exceeds = compare_sum(loads.iter().copied(), u64::from(unit.m)) == Some(Ordering::Greater);
+    let found = shares(unit, "utilizations against the CPUs", &loads, u128::from(unit.m) * 1_000_000)?;
+    Some(Binding { inclusive: !exceeds, ..found })
 }
 
 /// No more tasks than CPUs.
@@ -476,6 +480,7 @@ pub(crate) fn sentence(binding: &Value) -> Option<String> {
     let rest = match spare {
         0 if binding["inclusive"] == true => "nothing to spare".to_owned(),
         0.. if spare > 0 => format!("{} to spare", show(spare.unsigned_abs())),
+        0 if ppm => "less than 0.0001 % too much".to_owned(),
         0 => "one ns too much".to_owned(),
         _ => format!("{} too much", show(spare.unsigned_abs())),
     };

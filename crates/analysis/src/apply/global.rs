@@ -243,8 +243,10 @@ fn outcome(unit: &Unit, load: Load, exceeded: impl FnOnce(&Unit, &Excess) -> Str
 /// Which limit left the question open, and what to do about it.
 fn undecided(unit: &Unit, limit: Limit) -> String {
     let advice = match (limit, unit.edf().is_ok()) {
-        (Limit::Terms(_), true) => "give each CPU its tasks (takt place), or ask gfb, which takes any number",
-        (Limit::Terms(_), false) => "give each CPU its tasks (takt place)",
+        (Limit::Terms(_), true) => {
+            "give each CPU its tasks (placement = \"partitioned\"), or ask gfb, which takes any number"
+        }
+        (Limit::Terms(_), false) => "give each CPU its tasks (placement = \"partitioned\")",
         (Limit::Rounds(_) | Limit::Time, _) => "ask the other tests of several CPUs",
         (Limit::Cpus, _) => "on one CPU, qpa and rta say more",
     };
@@ -430,10 +432,7 @@ fn tardy(unit: &Unit, tardiness: Tardiness) -> Result<Outcome, Inapplicable> {
         }
         Tardiness::Overload => "the tasks, with what costs them, need more than the CPUs have".to_owned(),
         Tardiness::Unfit { task } => return Err(format!("needs times below 36 years: \"{}\"", unit.tasks[task].name)),
-        Tardiness::Undecided => {
-            "undecided: the iteration limit was reached, or the utilization cannot be told from a whole number"
-                .to_owned()
-        }
+        Tardiness::Undecided(stop) => format!("undecided: {stop}"),
     };
     Ok(Verdict::NotProven { why }.into())
 }
@@ -552,7 +551,11 @@ fn arbitrary(unit: &Unit, tasks: &[Sporadic], rule: Rule) -> Result<Outcome, Ina
             }
         }
         Reach::Undecided => {
-            Verdict::NotProven { why: format!("undecided: more than {STATES_MAX} states, or too many tasks") }
+            let why = match exact::uncovered(&scaled) {
+                Some(why) => format!("undecided: {why}"),
+                None => format!("undecided: more than {STATES_MAX} states"),
+            };
+            Verdict::NotProven { why }
         }
     };
     Ok(Outcome { verdict, tasks: Vec::new(), figures })

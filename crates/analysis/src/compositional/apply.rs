@@ -296,7 +296,11 @@ fn by_responses(unit: &Unit, tasks: &[FpTask], supply: &Supply) -> (Verdict, Vec
             }
             None => {
                 why.get_or_insert_with(|| {
-                    format!("no bound for \"{}\": it and what is as important need more than the server gives, or the iteration limit was reached", task.name)
+                    let reason = match terms_left {
+                        0 => "the iteration limit was reached",
+                        _ => "it and all that can go before it leave nothing of what the server gives",
+                    };
+                    format!("no bound for \"{}\": {reason}", task.name)
                 });
                 Answer::Unknown
             }
@@ -336,9 +340,7 @@ fn by_demand(
         Demand::Overload => {
             Verdict::NotProven { why: "the tasks, with what costs them, need more than the server gives".to_owned() }
         }
-        Demand::Undecided => Verdict::NotProven {
-            why: "undecided: the server gives exactly what the tasks need, the iteration limit was reached, or times exceed 64-bit nanoseconds".to_owned(),
-        },
+        Demand::Undecided(stop) => Verdict::NotProven { why: format!("undecided: {stop}") },
     };
     let reports = match verdict.answer() {
         Answer::Yes => unit.tasks.iter().map(|task| report(task, Answer::Yes, None)).collect(),

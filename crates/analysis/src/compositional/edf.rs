@@ -17,7 +17,7 @@ use std::cmp::Ordering;
 use super::Supply;
 use crate::edf::qpa::{Demand, EdfTask, deadline_below, demand};
 use crate::exact::{FRACTION_BITS, compare_sum, sum_rounded_up};
-use crate::verdict::Answer;
+use crate::verdict::{Answer, Stop, spend, stopped};
 
 /// Terms (one task's demand each) that one analysis may evaluate before it gives up.
 pub const TERMS_MAX: u64 = crate::edf::qpa::TERMS_MAX;
@@ -34,27 +34,28 @@ pub fn analyse(tasks: &[EdfTask], supply: &Supply) -> Demand {
     match compare_sum(tasks.iter().map(|task| (task.c, task.t)).chain([missing]), 1) {
         Some(Ordering::Greater) => return Demand::Overload,
         // U = Θ / Π: neither horizon exists.
-        Some(Ordering::Equal) if supply.lags() => return Demand::Undecided,
-        None => return Demand::Undecided,
+        Some(Ordering::Equal) if supply.lags() => return Demand::Undecided(Stop::Full),
+        None => return Demand::Undecided(Stop::Load),
         _ => {}
     }
-    let mut terms_left = TERMS_MAX;
-    let horizon = match (by_load(tasks, supply), busy_period(tasks, supply, &mut terms_left)) {
+    let mut busy = TERMS_MAX / 10;
+    let found = (by_load(tasks, supply), busy_period(tasks, supply, &mut busy));
+    let mut terms_left = TERMS_MAX - TERMS_MAX / 10 + busy;
+    let horizon = match found {
         (Some(a), Some(b)) => a.min(b),
         (a, b) => match a.or(b) {
             Some(horizon) => horizon,
-            None => return Demand::Undecided,
+            None => return Demand::Undecided(stopped(busy)),
         },
     };
     let count = 2 * (tasks.len() as u64 + 1);
     let mut below = horizon.saturating_add(1);
     loop {
         let Some(t) = deadline_below(tasks, below) else { return Demand::Met { horizon } };
-        match terms_left.checked_sub(count) {
-            Some(left) => terms_left = left,
-            None => return Demand::Undecided,
-        }
-        let Some(h) = demand(tasks, None, t) else { return Demand::Undecided };
+        let spent = spend(&mut terms_left, count);
+        let Some(h) = spent.and_then(|()| demand(tasks, None, t)) else {
+            return Demand::Undecided(stopped(terms_left));
+        };
         let enough = match supply.time_for(h) {
             Some(enough) if enough <= t => enough,
             _ => return Demand::Exceeded { t, demand: h },
@@ -82,15 +83,13 @@ fn by_load(tasks: &[EdfTask], supply: &Supply) -> Option<u64> {
     u64::try_from(late.checked_mul(1 << BITS)?.div_ceil(spare)).ok()
 }
 
-/// The busy period under the least supply; `None` where it does not end within a tenth of the work limit.
+/// The busy period under the least supply; `None` where it does not end within these terms.
 fn busy_period(tasks: &[EdfTask], supply: &Supply, terms_left: &mut u64) -> Option<u64> {
     let count = tasks.len() as u64 + 1;
-    let mut rounds = *terms_left / 10 / count;
     let blocking = tasks.iter().map(|task| task.b).max()?;
     let mut length = 1u64;
     loop {
-        rounds = rounds.checked_sub(1)?;
-        *terms_left = terms_left.checked_sub(count)?;
+        spend(terms_left, count)?;
         let mut work = blocking;
         for task in tasks {
             let arrivals = length.checked_add(task.burst)?.div_ceil(task.t);

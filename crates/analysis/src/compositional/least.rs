@@ -273,10 +273,10 @@ fn by_demand(
                 Exact::new(u128::from(c) * u128::from(wide), u128::from(t))
             }),
             // U = Θ / Π: no horizon, and more than this is needed unless deadlines are far longer than periods.
-            Demand::Undecided if quantum.is_some() && Workload::Edf(tasks).is_load(wide, budget.units) => {
+            Demand::Undecided(_) if quantum.is_some() && Workload::Edf(tasks).is_load(wide, budget.units) => {
                 Some(Exact { units: budget.units.saturating_add(1), of: 1 })
             }
-            Demand::Undecided => return Err(Limit),
+            Demand::Undecided(_) => return Err(Limit),
         };
         let Some(more) = more else { return Ok(None) };
         budget = Exact::new(u128::from(more.units), u128::from(more.of) * u128::from(scale)).ok_or(Limit)?;

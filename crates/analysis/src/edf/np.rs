@@ -15,6 +15,7 @@
 //! Between two deadlines D_j the blocking is constant, so there h(t) is searched as in QPA.
 
 use super::qpa::{Demand, EdfTask, TERMS_MAX, Tick, horizon, scan, told_by_load};
+use crate::verdict::stopped;
 
 /// Work that keeps the CPU once it has started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +32,10 @@ pub fn analyse(tasks: &[EdfTask], blockers: &[Blocker], tick: Option<Tick>) -> D
         return told;
     }
     let mut terms_left = TERMS_MAX;
-    let Some(horizon) = horizon(tasks, tick, &mut terms_left) else { return Demand::Undecided };
+    let horizon = match horizon(tasks, tick, &mut terms_left) {
+        Ok(horizon) => horizon,
+        Err(stop) => return Demand::Undecided(stop),
+    };
     let mut by_deadline: Vec<Blocker> = blockers.to_vec();
     by_deadline.sort_unstable_by_key(|blocker| blocker.d);
     let longest = by_deadline.last().map_or(0, |blocker| blocker.d);
@@ -41,7 +45,7 @@ pub fn analyse(tasks: &[EdfTask], blockers: &[Blocker], tick: Option<Tick>) -> D
     loop {
         let from = by_deadline.last().map_or(0, |blocker| blocker.d);
         match scan(tasks, tick, rest, from, until, &mut terms_left) {
-            None => return Demand::Undecided,
+            None => return Demand::Undecided(stopped(terms_left)),
             Some(Some((t, demand))) => return Demand::Exceeded { t, demand },
             Some(None) => {}
         }

@@ -30,7 +30,7 @@ pub use fast::schedulable;
 use std::cmp::Ordering;
 
 use crate::exact::{FRACTION_BITS, compare_sum, sum_rounded_up};
-use crate::verdict::Answer;
+use crate::verdict::{Answer, Stop, spend, stopped};
 
 /// Terms (one task's demand each) that one analysis may evaluate before it gives up.
 pub const TERMS_MAX: u64 = 100_000_000;
@@ -76,8 +76,8 @@ pub enum Demand {
     },
     /// More work than time in the long run: U > 1.
     Overload,
-    /// A limit was reached: of the terms, or of 64-bit times.
-    Undecided,
+    /// Something left it open.
+    Undecided(Stop),
 }
 
 /// Jobs of one task with release and deadline in an interval of length t.
@@ -124,7 +124,7 @@ pub(crate) fn told_by_load(tasks: &[EdfTask], tick: Option<Tick>) -> Option<Dema
     let loads = tasks.iter().map(|task| (task.c, task.t)).chain(tick.map(|tick| (tick.c, tick.t)));
     match compare_sum(loads, 1) {
         Some(Ordering::Greater) => Some(Demand::Overload),
-        None => Some(Demand::Undecided),
+        None => Some(Demand::Undecided(Stop::Load)),
         _ => None,
     }
 }
@@ -135,11 +135,14 @@ pub fn analyse(tasks: &[EdfTask], tick: Option<Tick>) -> Demand {
         return told;
     }
     let mut terms_left = TERMS_MAX;
-    let Some(horizon) = horizon(tasks, tick, &mut terms_left) else { return Demand::Undecided };
+    let horizon = match horizon(tasks, tick, &mut terms_left) {
+        Ok(horizon) => horizon,
+        Err(stop) => return Demand::Undecided(stop),
+    };
     match scan(tasks, tick, 0, 0, horizon.saturating_add(1), &mut terms_left) {
         Some(None) => Demand::Met { horizon },
         Some(Some((t, demand))) => Demand::Exceeded { t, demand },
-        None => Demand::Undecided,
+        None => Demand::Undecided(stopped(terms_left)),
     }
 }
 
@@ -155,7 +158,7 @@ pub(crate) fn scan(
     let count = tasks.len() as u64 + 1;
     let mut below = until;
     loop {
-        *terms_left = terms_left.checked_sub(2 * count)?;
+        spend(terms_left, 2 * count)?;
         let Some(t) = deadline_below(tasks, below).filter(|t| *t >= from) else { return Some(None) };
         let h = demand(tasks, tick, t)?.checked_add(more)?;
         if h > t {
@@ -192,10 +195,18 @@ pub(crate) fn tightest(
     least
 }
 
-/// The first violation, if any, lies at or below this; `None` where no horizon can be had.
-pub(crate) fn horizon(tasks: &[EdfTask], tick: Option<Tick>, terms_left: &mut u64) -> Option<u64> {
-    let found = [horizon_by_load(tasks, tick), busy_period(tasks, tick, terms_left), horizon_by_cycle(tasks, tick)];
-    found.into_iter().flatten().min()
+/// The first violation, if any, lies at or below this.
+///
+/// # Errors
+/// Why no horizon can be had.
+pub(crate) fn horizon(tasks: &[EdfTask], tick: Option<Tick>, terms_left: &mut u64) -> Result<u64, Stop> {
+    // At most a tenth of the work for the busy period: the other horizons often suffice.
+    let spared = *terms_left - *terms_left / 10;
+    let mut terms = *terms_left / 10;
+    let busy = busy_period(tasks, tick, &mut terms);
+    *terms_left = spared + terms;
+    let found = [horizon_by_load(tasks, tick), busy, horizon_by_cycle(tasks, tick)];
+    found.into_iter().flatten().min().ok_or(stopped(terms))
 }
 
 /// max D + lcm T: from max D on, h(t + lcm T) - h(t) = U lcm T <= lcm T, so a violation beyond has one before it.
@@ -225,13 +236,10 @@ fn horizon_by_load(tasks: &[EdfTask], tick: Option<Tick>) -> Option<u64> {
 
 /// L_b: the length of the synchronous busy period, with every burst, the longest blocking and the ticks.
 fn busy_period(tasks: &[EdfTask], tick: Option<Tick>, terms_left: &mut u64) -> Option<u64> {
-    // At most a tenth of the budget: the other horizon often suffices.
-    let mut rounds = (*terms_left / 10) / (tasks.len() as u64 + 1);
     let blocking = tasks.iter().map(|task| task.b).max()?;
     let mut length = tasks.iter().try_fold(blocking, |sum, task| sum.checked_add(task.c))?;
     loop {
-        rounds = rounds.checked_sub(1)?;
-        *terms_left = terms_left.checked_sub(tasks.len() as u64 + 1)?;
+        spend(terms_left, tasks.len() as u64 + 1)?;
         let mut next = blocking;
         for task in tasks {
             let arrivals = length.checked_add(task.burst)?.div_ceil(task.t);
@@ -253,7 +261,7 @@ impl Demand {
         match self {
             Demand::Met { .. } => Answer::Yes,
             Demand::Exceeded { .. } | Demand::Overload => Answer::No,
-            Demand::Undecided => Answer::Unknown,
+            Demand::Undecided(_) => Answer::Unknown,
         }
     }
 }

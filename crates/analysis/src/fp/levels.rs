@@ -31,6 +31,7 @@
 //! Blocking B adds to the window once: the task's own, or that of a task of its level with jobs that go before.
 
 use crate::recip::Recip;
+use crate::verdict::{Stop, spend};
 use crate::window::{ALWAYS, Own, Slot, Window};
 
 /// Terms (one task's jobs each) that one analysis may evaluate before it gives up.
@@ -109,12 +110,14 @@ pub struct Analysis {
     window: Window,
     order: Vec<u32>,
     terms_left: u64,
+    /// The level in which the limit was reached.
+    stopped_at: Option<u32>,
 }
 
 impl Default for Analysis {
     /// With [`TERMS_MAX`].
     fn default() -> Self {
-        Analysis { window: Window::default(), order: Vec::new(), terms_left: TERMS_MAX }
+        Analysis { window: Window::default(), order: Vec::new(), terms_left: TERMS_MAX, stopped_at: None }
     }
 }
 
@@ -192,6 +195,45 @@ impl Keys {
     }
 }
 
+/// The work of the levels up to one, each task and theft once; and the least distance of two releases of one of them.
+///
+/// As long as the work and the longest blocking are no longer than that distance, the busy window ends with them, and needs no iteration.
+#[derive(Default)]
+struct Once {
+    work: Option<u64>,
+    blocking: u64,
+    apart: Option<u64>,
+    level: Option<u32>,
+}
+
+impl Once {
+    /// Windows up to this are known to fit the numbers of [`Window`].
+    const LONGEST: u64 = 1 << 54;
+
+    /// Adds the next level.
+    fn add(&mut self, set: &Levels, tasks: &[u32]) {
+        let Some(level) = tasks.first().map(|i| set.tasks[*i as usize].level) else { return };
+        let here = || tasks.iter().map(|i| &set.tasks[*i as usize]);
+        let new = |theft: &&Theft| theft.level <= level && self.level.is_none_or(|before| theft.level > before);
+        let thefts: Vec<(u64, u64, u64)> =
+            set.thefts.iter().filter(new).map(|theft| (theft.c, theft.t, theft.wander)).collect();
+        let (mut work, mut apart) =
+            if self.level.is_some() { (self.work, self.apart) } else { (Some(0), Some(u64::MAX)) };
+        for (c, t, wander) in here().map(|task| (task.c, task.t, task.wander.saturating_add(task.j))).chain(thefts) {
+            work = work.and_then(|work| work.checked_add(c));
+            apart = apart.and_then(|apart| Some(apart.min(t.checked_sub(wander)?)));
+        }
+        let blocking = here().map(|task| task.b).max().unwrap_or(0);
+        *self = Once { work, blocking, apart, level: Some(level) };
+    }
+
+    /// The busy window of the last level, where it holds one job of each.
+    fn window(&self) -> Option<u64> {
+        let window = self.work?.checked_add(self.blocking)?;
+        (window <= self.apart?.min(Self::LONGEST)).then_some(window)
+    }
+}
+
 impl LevelTask {
     fn respond(&self, from_arrival: u64) -> Option<Response> {
         Some(Response { from_arrival, from_source: from_arrival.checked_add(self.wander)? })
@@ -216,15 +258,30 @@ impl Analysis {
             let task = &set.tasks[*i as usize];
             (task.level, u64::MAX - task.d)
         });
+        let mut once = Once::default();
         for level in order.chunk_by(|a, b| set.tasks[*a as usize].level == set.tasks[*b as usize].level) {
-            let _ = self.level(set, level, bounds);
+            once.add(set, level);
+            let _ = self.level(set, level, once.window(), bounds);
+            if self.terms_left == 0 && self.stopped_at.is_none() {
+                self.stopped_at = level.first().map(|i| set.tasks[*i as usize].level);
+            }
         }
         self.order = order;
     }
 
-    /// Bounds the tasks of one level as far as the work limit reaches.
-    fn level(&mut self, set: &Levels, tasks: &[u32], bounds: &mut [Option<Response>]) -> Option<()> {
+    /// Bounds the tasks of one level as far as the work limit reaches. `once` is its busy window, where that holds one job of each task.
+    fn level(&mut self, set: &Levels, tasks: &[u32], once: Option<u64>, bounds: &mut [Option<Response>]) -> Option<()> {
         let keys = Keys::new(set, tasks)?;
+        if let Some(window) = once {
+            for i in tasks {
+                let task = &set.tasks[*i as usize];
+                bounds[*i as usize] = window.checked_add(task.j).and_then(|bound| task.respond(bound));
+            }
+            // The window is all that counts, whatever the order; the other orders may show less.
+            if matches!(keys.level.order, Order::Fifo | Order::Any) {
+                return Some(());
+            }
+        }
         // By deadline one window serves all.
         let shared = keys.level.order == Order::Deadline && keys.level.preemptive;
         if shared {
@@ -232,7 +289,7 @@ impl Analysis {
         }
         for i in tasks {
             let i = *i as usize;
-            bounds[i] = match keys.level {
+            let found = match keys.level {
                 Level { order: Order::Fifo | Order::Any, .. } => self.by_release(set, i, tasks, &keys),
                 Level { preemptive: true, .. } => {
                     if !shared {
@@ -243,6 +300,7 @@ impl Analysis {
                 }
                 Level { preemptive: false, .. } => self.once_started(set, i, tasks, &keys),
             };
+            bounds[i] = found.or(bounds[i]);
         }
         Some(())
     }
@@ -282,7 +340,7 @@ impl Analysis {
     /// first served.
     fn prepare(&mut self, set: &Levels, own: Option<usize>, tasks: &[u32], keys: &Keys, bunched: bool) -> Option<()> {
         let level = set.tasks.get(*tasks.first()? as usize)?.level;
-        self.terms_left = self.terms_left.checked_sub(set.tasks.len() as u64)?;
+        spend(&mut self.terms_left, set.tasks.len() as u64)?;
         // A successor can be released within an instant in which another job has just started.
         let whole = !set.thefts.is_empty() || set.tasks.iter().any(|task| task.level <= level && task.wander > 0);
         let Window { slots, blocking, started, .. } = &mut self.window;
@@ -320,7 +378,12 @@ impl Analysis {
 
     /// Starts anew with [`TERMS_MAX`].
     pub fn renew(&mut self) {
-        self.terms_left = TERMS_MAX;
+        (self.terms_left, self.stopped_at) = (TERMS_MAX, None);
+    }
+
+    /// Why a task of this level that is not overloaded has no bound.
+    pub(crate) fn stop(&self, level: u32) -> Stop {
+        if self.stopped_at.is_some_and(|at| at <= level) { Stop::Terms } else { Stop::Time }
     }
 }
 

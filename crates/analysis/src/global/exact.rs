@@ -71,11 +71,22 @@ pub fn respond(tasks: &[Sporadic], limits: &[u64], m: u32, rule: Rule, ties: Tie
     if let Some(task) = tasks.iter().zip(limits).position(hopeless) {
         return Reach::Miss { task, arrivals: vec![(0, task)] };
     }
-    let radix = tasks.iter().try_fold(1u128, |all, task| all.checked_mul(one(task)));
-    if radix.is_none() {
+    if uncovered(tasks).is_some() {
         return Reach::Undecided;
     }
     Search { tasks, limits, m: m as usize, rule, ties, states_max, seen: Seen::new(), missed: None }.run()
+}
+
+/// Why the search cannot take these tasks, whose times fit.
+pub(crate) fn uncovered(tasks: &[Sporadic]) -> Option<String> {
+    if tasks.len() > TASKS_MAX {
+        return Some(format!("the search takes at most {TASKS_MAX} tasks, here are {}", tasks.len()));
+    }
+    if tasks.iter().any(|task| task.t.max(task.c) >= 1 << 32) {
+        return Some("a period has more than 2^32 steps of the grid".to_owned());
+    }
+    let radix = tasks.iter().try_fold(1u128, |all, task| all.checked_mul(one(task)));
+    radix.is_none().then(|| "their states are too many to be told apart in 128 bits".to_owned())
 }
 
 /// What one schedule of periodic tasks shows.

@@ -28,6 +28,7 @@ use std::cmp::Ordering;
 
 use super::TIME_MAX;
 use crate::exact::{FRACTION_BITS, compare_sum};
+use crate::verdict::Stop;
 
 /// Rounds of the fixed point before the test gives up; each brings it closer by a factor of 1 - 1 / m at least.
 pub const ROUNDS_MAX: u32 = 20_000;
@@ -66,8 +67,8 @@ pub enum Tardiness {
         /// Index of the task.
         task: usize,
     },
-    /// A limit was reached, or the utilisation cannot be told from a whole number.
-    Undecided,
+    /// Something left it open.
+    Undecided(Stop),
 }
 
 /// Bounds the response times on `m` CPUs.
@@ -89,13 +90,16 @@ pub fn analyse(tasks: &[Gel], m: u32) -> Tardiness {
         if first < moved {
             continue;
         }
-        let Some(bounds) = compliant(tasks, moved, cpus, m) else { return Tardiness::Undecided };
+        let bounds = match compliant(tasks, moved, cpus, m) {
+            Ok(bounds) => bounds,
+            Err(stop) => return Tardiness::Undecided(stop),
+        };
         least = Some(match least {
             None => bounds,
             Some(least) => least.iter().zip(bounds).map(|(a, b)| b.min(*a)).collect(),
         });
     }
-    least.map_or(Tardiness::Undecided, Tardiness::Bounded)
+    least.map_or(Tardiness::Undecided(Stop::Terms), Tardiness::Bounded)
 }
 
 /// ceil(U), at most m, or why there is none. Pairs of (C, T).
@@ -111,14 +115,14 @@ pub(super) fn busy(shares: impl Iterator<Item = (u64, u64)> + Clone, m: u32) -> 
             Some(Ordering::Greater) => {}
             Some(_) if cpus <= m => return Ok(cpus),
             Some(_) => return Err(Tardiness::Overload),
-            None => return Err(Tardiness::Undecided),
+            None => return Err(Tardiness::Undecided(Stop::Load)),
         }
     }
     Err(Tardiness::Overload)
 }
 
-/// The bounds with Y - `moved` for Y; `None` at the limit.
-fn compliant(tasks: &[Gel], moved: i64, cpus: u32, m: u32) -> Option<Vec<u64>> {
+/// The bounds with Y - `moved` for Y.
+fn compliant(tasks: &[Gel], moved: i64, cpus: u32, m: u32) -> Result<Vec<u64>, Stop> {
     // |Y| and |moved| are far below 2^62.
     let point = |task: &Gel| (task.y - moved).unsigned_abs();
     // C max(0, T - Y) / T.
@@ -130,7 +134,7 @@ fn compliant(tasks: &[Gel], moved: i64, cpus: u32, m: u32) -> Option<Vec<u64>> {
     for _ in 0..ROUNDS_MAX {
         carried.clear();
         for task in tasks {
-            let delayed = x(task, s).checked_mul(u128::from(task.c))?.div_ceil(u128::from(task.t));
+            let delayed = x(task, s).checked_mul(u128::from(task.c)).ok_or(Stop::Time)?.div_ceil(u128::from(task.t));
             let (dividend, t) = early(task);
             carried.push((delayed + u128::from(task.c)).saturating_sub(dividend / t));
         }
@@ -138,9 +142,9 @@ fn compliant(tasks: &[Gel], moved: i64, cpus: u32, m: u32) -> Option<Vec<u64>> {
         let next = sum + carried.iter().take((cpus as usize).saturating_sub(1)).sum::<u128>();
         if next <= s {
             let response = |task: &Gel| u64::try_from(u128::from(point(task)) + x(task, s) + u128::from(task.c)).ok();
-            return tasks.iter().map(response).collect();
+            return tasks.iter().map(response).collect::<Option<_>>().ok_or(Stop::Time);
         }
         s = next;
     }
-    None
+    Err(Stop::Terms)
 }

@@ -11,6 +11,7 @@
 use super::TIME_MAX;
 use super::tardiness_cva::{Tardiness, busy};
 use crate::exact::FRACTION_BITS;
+use crate::verdict::Stop;
 
 /// Bounds the response times on `m` CPUs: pairs of (C, T) in ns, D = T.
 pub fn analyse(tasks: &[(u64, u64)], m: u32) -> Tardiness {
@@ -36,10 +37,14 @@ pub fn analyse(tasks: &[(u64, u64)], m: u32) -> Tardiness {
     // m - used in 2^-32, rounded down.
     let Some(left) = (u128::from(m) << FRACTION_BITS).checked_sub(used).map(|left| left >> 32).filter(|left| *left > 0)
     else {
-        return Tardiness::Undecided;
+        return Tardiness::Undecided(Stop::Time);
     };
-    let Some(scaled) = excess.checked_mul(1 << 32) else { return Tardiness::Undecided };
+    let Some(scaled) = excess.checked_mul(1 << 32) else { return Tardiness::Undecided(Stop::Time) };
     let x = scaled.div_ceil(left);
     let response = |(c, t): &(u64, u64)| u64::try_from(u128::from(*t) + u128::from(*c) + x).ok();
-    tasks.iter().map(response).collect::<Option<Vec<u64>>>().map_or(Tardiness::Undecided, Tardiness::Bounded)
+    tasks
+        .iter()
+        .map(response)
+        .collect::<Option<Vec<u64>>>()
+        .map_or(Tardiness::Undecided(Stop::Time), Tardiness::Bounded)
 }

@@ -1,0 +1,198 @@
+//! Every verb and option that a message names exists: the string literals of all crates, and the help texts, held against the command line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Command, CommandFactory as _};
+
+use crate::args;
+
+/// Programs whose options messages name, too.
+const OTHERS: [&str; 2] = ["trace-cmd", "cargo"];
+/// Options of processes that takt starts from itself.
+const INTERNAL: &str = "--takt-";
+
+/// The options of each verb, those for all included.
+fn options(command: &Command) -> BTreeMap<String, BTreeSet<String>> {
+    let own = |command: &Command| {
+        let long = command.get_arguments().flat_map(|arg| {
+            let aliases = arg.get_all_aliases().unwrap_or_default();
+            aliases.into_iter().chain(arg.get_long()).map(str::to_owned).collect::<Vec<_>>()
+        });
+        long.collect::<BTreeSet<String>>()
+    };
+    let common = own(command);
+    let of_verb = |verb: &Command| (verb.get_name().to_owned(), own(verb).union(&common).cloned().collect());
+    command.get_subcommands().map(of_verb).collect()
+}
+
+/// The string literals of a source file, with escapes as they stand; comments and characters are left out.
+fn literals(source: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = source;
+    let after = |text: &'_ str, end: &str| text.find(end).map_or(text.len(), |at| at + end.len());
+    while let Some(at) = rest.find(['"', '/', '\'', 'r']) {
+        let word = rest[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') && !rest[..at].ends_with('b');
+        rest = &rest[at..];
+        let hashes = rest[1..].len() - rest[1..].trim_start_matches('#').len();
+        let skip = if rest.starts_with("//") {
+            after(rest, "\n")
+        } else if rest.starts_with("/*") {
+            after(rest, "*/")
+        } else if rest.starts_with('r') && !word && rest[1 + hashes..].starts_with('"') {
+            let body = &rest[hashes + 2..];
+            let end = format!("\"{}", "#".repeat(hashes));
+            found.push(&body[..body.find(&end).unwrap_or(body.len())]);
+            hashes + 2 + after(body, &end)
+        } else if let Some(body) = rest.strip_prefix('"') {
+            let mut escaped = false;
+            let end = body.find(|c| {
+                let before = escaped;
+                escaped = c == '\\' && !before;
+                c == '"' && !before
+            });
+            let end = end.unwrap_or(body.len());
+            found.push(&body[..end]);
+            end + 2
+        } else if let Some(body) = rest.strip_prefix('\'') {
+            // A character, or a lifetime.
+            match body.strip_prefix('\\') {
+                Some(escape) => 2 + escape.chars().next().map_or(0, char::len_utf8) + after(&escape[1..], "'"),
+                None => body
+                    .chars()
+                    .next()
+                    .filter(|c| body[c.len_utf8()..].starts_with('\''))
+                    .map_or(1, |c| c.len_utf8() + 2),
+            }
+        } else {
+            1
+        };
+        rest = rest.get(skip..).unwrap_or_default();
+    }
+    found
+}
+
+/// The options in a text: `--name`.
+fn named(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let dashes = text.match_indices("--");
+    dashes.filter_map(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        if before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '-' | '_')) || text[..at].ends_with("var(") {
+            return None;
+        }
+        let name = &text[at + 2..];
+        let name = &name
+            [..name.find(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')).unwrap_or(name.len())];
+        name.starts_with(|c: char| c.is_ascii_lowercase()).then(|| (at, name.trim_end_matches('-')))
+    })
+}
+
+/// What a text gets wrong: verbs and options that do not exist.
+fn wrong(text: &str, verbs: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let any: BTreeSet<&String> = verbs.values().flatten().collect();
+    for (at, _) in text.match_indices("takt ") {
+        let before = text[..at].chars().next_back();
+        if before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/')) {
+            continue;
+        }
+        let told = &text[at + 5..];
+        let verb = &told[..told.find(|c: char| !(c.is_ascii_lowercase() || c == '-')).unwrap_or(told.len())];
+        let shown = matches!(before, Some('(' | '`' | '"')) || text[..at].ends_with("sudo ");
+        let end = match before {
+            Some('(') => told.find(')'),
+            Some('`') => told.find('`'),
+            Some('"') => told.find('"'),
+            _ => told.find([',', ';', ':', '\n', '`', '"', '|', ')']),
+        };
+        let command = &told[..end.unwrap_or(told.len())];
+        match verbs.get(verb) {
+            Some(options) => {
+                let own = command.split(" -- ").next().unwrap_or(command);
+                let missing = named(own).filter(|(_, name)| !options.contains(*name));
+                wrong.extend(missing.map(|(_, name)| format!("takt {verb} --{name}")));
+            }
+            None if shown && !verb.is_empty() => wrong.push(format!("takt {verb}")),
+            None => {}
+        }
+    }
+    for (at, name) in named(text) {
+        // After "--" stands a command of somebody else.
+        let line = text[..at].rsplit('\n').next().unwrap_or_default();
+        let foreign = OTHERS.iter().any(|other| text[..at].contains(other)) || line.contains(" -- ");
+        let foreign = foreign || text[at..].starts_with(INTERNAL);
+        if !foreign && !any.contains(&name.to_owned()) {
+            wrong.push(format!("--{name}"));
+        }
+    }
+    wrong
+}
+
+/// The Rust sources of all crates.
+fn sources() -> Vec<PathBuf> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let entries = |folder: &Path| -> Vec<PathBuf> {
+        let list = fs::read_dir(folder).into_iter().flatten();
+        list.map(|entry| entry.expect("an entry of a folder").path()).collect()
+    };
+    let mut folders: Vec<PathBuf> = entries(&crates).into_iter().map(|of| of.join("src")).collect();
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for path in entries(&folder) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("mentions.rs") {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn messages_name_only_verbs_and_options_that_exist() {
+    let mut command = args::Takt::command();
+    command.build();
+    let verbs = options(&command);
+    let mut found = Vec::new();
+    let sources = sources();
+    for path in &sources {
+        let source = fs::read_to_string(path).expect("a source file");
+        let name = path.display();
+        for literal in literals(&source) {
+            // A line that goes on after a backslash, and quotes within.
+            let text: Vec<&str> = literal
+                .split("\\\n")
+                .enumerate()
+                .map(|(i, line)| if i > 0 { line.trim_start() } else { line })
+                .collect();
+            let text = text.concat().replace("\\\"", "\"").replace("\\n", "\n");
+            found.extend(wrong(&text, &verbs).into_iter().map(|what| format!("{name}: {what}: {text}")));
+        }
+    }
+    for verb in command.get_subcommands_mut() {
+        let text = verb.render_long_help().to_string();
+        let name = verb.get_name().to_owned();
+        found.extend(wrong(&text, &verbs).into_iter().map(|what| format!("takt {name} --help: {what}")));
+    }
+    assert!(sources.len() > 300, "{} sources", sources.len());
+    assert!(found.is_empty(), "what messages name does not exist:\n{}", found.join("\n"));
+}
+
+#[test]
+fn what_does_not_exist_is_found() {
+    let verbs = options(&args::Takt::command());
+    let source = r##"
+        // "takt gone" in a comment
+        fn f<'a>(c: char) { g('"', '\'', "give each CPU its tasks (takt place)", r#"or "takt size SYSTEM --budget""#, b"--al\"l") }
+    "##;
+    let literals = literals(source);
+    assert_eq!(literals, ["give each CPU its tasks (takt place)", "or \"takt size SYSTEM --budget\"", "--al\\\"l"]);
+    let all = |text: &str| wrong(text, &verbs);
+    assert_eq!(all(literals[0]), ["takt place"]);
+    assert_eq!(all(literals[1]), ["takt size --budget"], "an option, but of others");
+    assert_eq!(all("say --no-such-thing"), ["--no-such-thing"]);
+    assert!(all("use `takt check --all`, sudo takt run FILE -- ls --color; what takt does; var(--c)").is_empty());
+    assert!(all("takt does not know; (takt sim --seed 7)").is_empty());
+}
