@@ -1,16 +1,13 @@
 //! `check`: which tests run on which part of a System, and in which order.
 
-use std::cmp::Ordering;
-
 use serde_json::{Map, Value, json};
 use takt_model::{Arrival, Exec, NodeId, Span, StrategyRef, System};
 
-use crate::apply::{PORTFOLIO, apply, explain, explain_kernel, explain_placement, of_components, percent};
+use crate::apply::{self, PORTFOLIO, apply, explain, explain_kernel, explain_placement, of_components};
 use crate::catalogue::TestId;
 use crate::chains::{self, Carried};
 use crate::compositional::Tree;
 use crate::distributed::apply::Distributed;
-use crate::exact::{compare_sum, sum_ppm};
 use crate::linux::{self, LinuxMachine};
 use crate::memo::Memo;
 use crate::partition;
@@ -413,12 +410,7 @@ fn overload(system: &System, node: NodeId) -> Option<TestReport> {
     system.components.iter().find(|component| component.node == node)?;
     let must = system.tasks_of(node).filter(|(_, task)| !system.may_cancel(task));
     let loads: Vec<(u64, u64)> = must.map(|(_, task)| (task.wcet.as_ns(), task.period.as_ns())).collect();
-    if compare_sum(loads.iter().copied(), u64::from(spec.cpus)) != Some(Ordering::Greater) {
-        return None;
-    }
-    let load = sum_ppm(loads.into_iter()).map_or("more".to_owned(), percent);
-    let witness = format!("the tasks need {load} of a CPU, and there is {}", percent(u64::from(spec.cpus) * 1_000_000));
-    let verdict = Verdict::Infeasible { witness };
+    let verdict = Verdict::Infeasible { witness: apply::overload(loads.iter().copied(), spec.cpus)? };
     Some(TestReport { verdict, ..plain(TestId::Necessary, &spec.name, String::new()) })
 }
 
@@ -500,6 +492,10 @@ fn check_view(
     {
         task.wcrt = None;
         task.verdict = task.verdict.and(Answer::Unknown);
+    }
+    for tests in answers.iter().zip(&mut reports).filter(|(answer, _)| **answer == Answer::Yes).map(|(_, tests)| tests)
+    {
+        settle(tests);
     }
     // The end-to-end bounds hold if every deadline on the way does.
     let proven = answers.iter().all(|answer| *answer == Answer::Yes);
@@ -586,6 +582,23 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
         reports.push(plain(TestId::Unsupported, &unit.scope, why));
     }
     (answer, reports)
+}
+
+/// Where some test proves that no deadline is missed, no other bounds a response above its deadline, and nothing is tardy.
+fn settle(tests: &mut [TestReport]) {
+    let Some(proof) = tests.iter().find(|test| test.verdict.answer() == Answer::Yes).map(|test| test.test) else {
+        return;
+    };
+    for test in tests {
+        for task in &mut test.tasks {
+            task.wcrt = task.wcrt.map(|wcrt| wcrt.min(task.deadline));
+        }
+        if let (Verdict::NotProven { why }, Some(tardiness)) = (&mut test.verdict, test.figures.get_mut("tardiness_ns"))
+        {
+            *why = format!("does not show by itself that no deadline is missed, as {} does", proof.name());
+            *tardiness = json!(0);
+        }
+    }
 }
 
 /// What is said of a component rests on its server's getting its budgets, which the level above it must prove. Outer

@@ -32,22 +32,33 @@ fn known<S: Serializer>(answer: &Answer, serializer: S) -> Result<S::Ok, S::Erro
 }
 
 impl CheckReport {
-    /// The tightest response-time bound that any test proved for a task.
+    /// The tightest response-time bound that any test proved for a task: its deadline where tests bound its response only above that, and one
+    /// proves that it is met.
     #[must_use]
     pub fn bound_of(&self, task: TaskId) -> Option<Span> {
-        self.tests.iter().flat_map(|test| &test.tasks).filter(|t| t.id == task).filter_map(|t| t.wcrt).min()
+        self.bounds(task.index() + 1).pop().flatten()
     }
 
     /// [`CheckReport::bound_of`] each of the first so many tasks.
     #[must_use]
     pub fn bounds(&self, tasks: usize) -> Vec<Option<Span>> {
         let mut bounds: Vec<Option<Span>> = vec![None; tasks];
-        for task in self.tests.iter().flat_map(|test| &test.tasks) {
-            if let (Some(bound), Some(wcrt)) = (bounds.get_mut(task.id.index()), task.wcrt) {
-                *bound = Some(bound.map_or(wcrt, |bound| bound.min(wcrt)));
+        let mut kept: Vec<Option<Span>> = vec![None; tasks];
+        for test in &self.tests {
+            for task in test.tasks.iter().filter(|task| task.id.index() < tasks) {
+                let i = task.id.index();
+                bounds[i] = task.wcrt.into_iter().chain(bounds[i]).min();
+                let proven = self.schedulable == Answer::Yes || task.verdict == Answer::Yes;
+                if proven && test.test != TestId::Linux {
+                    kept[i] = Some(task.deadline);
+                }
             }
         }
         bounds
+            .into_iter()
+            .zip(kept)
+            .map(|(bound, kept)| bound.map(|bound| kept.map_or(bound, |kept| bound.min(kept))))
+            .collect()
     }
 
     /// The end-to-end bound of a chain, by its name ("a -> b").

@@ -69,6 +69,103 @@ fn the_hopeless_is_refuted_with_a_witness() {
 }
 
 #[test]
+fn an_overload_is_told_by_its_excess_where_percentages_do_not_differ() {
+    let ns = |name: &str, t: u64, c: u64| Task::periodic(name, Span::from_ns(t), Span::from_ns(c));
+    let second = 1_000_000_000;
+    let thirds =
+        vec![ns("a", 3, 1), ns("b", 30_000_000 * second, 20_000_000 * second), ns("c", 100_000_000 * second, 1)];
+    let explained = CheckOptions { explain: true, ..Default::default() };
+    let report = check(&System::local(1, Builtin::Edf, thirds.clone()), &explained);
+    let excess = "the tasks need more than the 100 % of a CPU that there is: 1ns too much in each 100000000s";
+    assert_eq!((report.schedulable, report.tests[0].verdict.why()), (Answer::No, excess));
+    let binding = "utilizations against the CPUs: 100 % of 100 %, less than 0.0001 % too much";
+    assert_eq!(report.tests[0].binding().as_deref(), Some(binding));
+    let hour = vec![ns("a", 1, 1), ns("b", 3600 * second, 1)];
+    let report = plain(&System::local(1, Builtin::Rm, hour.clone()));
+    assert!(report.tests[0].verdict.why().ends_with("1ns too much in each 3600s"), "{report:#?}");
+    // Of a task that must wait for both; the tick makes the overload, so that nothing is refuted.
+    let mut system = System::local(1, Builtin::Rm, hour[..1].to_vec());
+    let tick = Costs { tick: Span::from_ns(1), tick_period: Span::from_s(3600), ..Costs::NONE };
+    system.nodes[0].costs = Some(tick);
+    let report = plain(&system);
+    let why = "no bound for \"a\": it and all that can go before it need 1ns in each 3600s more than the whole CPU";
+    assert!(report.tests.iter().any(|test| test.verdict.why() == why), "{report:#?}");
+}
+
+#[test]
+fn a_missing_bound_has_one_reason() {
+    let why = |system: &System| {
+        let report = check(system, &CheckOptions { only: vec![TestId::Rta], ..Default::default() });
+        report.tests[0].verdict.why().to_owned()
+    };
+    // All of the CPU, and blocking.
+    let mut tasks = vec![task("a", 4, 2), task("b", 8, 4)];
+    tasks[1].blocking = ms(1);
+    let endless = why(&System::local(1, Builtin::Rm, tasks));
+    assert!(endless.ends_with("its busy window never ends"), "{endless}");
+    // Nearly all of it, with periods that have nothing in common.
+    let periods = [999_999_937, 999_999_929, 999_999_893, 999_999_883, 999_999_797, 999_999_761, 999_999_757];
+    let mut tasks: Vec<Task> = (periods.iter().chain(&[999_999_751]).enumerate())
+        .map(|(i, t)| Task::periodic(&format!("t{i}"), Span::from_ns(*t), Span::from_ns(t / 8)))
+        .collect();
+    tasks[0].blocking = Span::from_ns(1);
+    tasks[0].deadline = Span::from_s(1_000_000);
+    let limit = why(&System::local(1, Builtin::Rm, tasks));
+    assert!(limit.ends_with("the limit of 100000000 terms was reached"), "{limit}");
+    let years = |n: u64| Span::from_s(n * 365 * 86_400);
+    let tasks = vec![Task::periodic("a", years(50), years(10)), Task::periodic("b", years(30), years(10))];
+    let long = why(&System::local(1, Builtin::Rm, tasks));
+    assert!(long.ends_with("may exceed nine years"), "{long}");
+}
+
+#[test]
+fn many_tasks_that_fit_into_the_shortest_period_are_proven() {
+    let ns = |i: u64| Task::periodic(&format!("t{i}"), Span::from_ns(100_000 + 7 * i), Span::from_ns(10));
+    let report = plain(&System::local(1, Builtin::Rm, (0..10_000).map(ns).collect()));
+    assert_eq!(report.schedulable, Answer::Yes, "{:?}", report.tests.last().map(|test| test.verdict.why()));
+    assert_eq!(report.bound_of(TaskId(9_999)), Some(Span::from_ns(100_000)));
+}
+
+#[test]
+fn where_no_deadline_is_missed_nothing_is_tardy_and_no_bound_exceeds_a_deadline() {
+    let all = CheckOptions { all: true, ..Default::default() };
+    let us = |name: &str, t: u64, c: u64| Task::periodic(name, ms(t), Span::from_us(c));
+    let tasks = [(529, 54_288), (648, 162_002), (379, 69_707), (223, 13_151), (617, 208_521), (582, 197_633)];
+    let tasks: Vec<Task> = tasks.iter().enumerate().map(|(i, (t, c))| us(&format!("t{i}"), *t, *c)).collect();
+    let mut proven = 0;
+    for strategy in [Builtin::Edf, Builtin::Rm] {
+        for count in 3..=tasks.len() {
+            let system = System::local(2, strategy, tasks[..count].to_vec());
+            let report = check(&system, &all);
+            if report.schedulable != Answer::Yes {
+                continue;
+            }
+            proven += 1;
+            for test in &report.tests {
+                assert!(test.tasks.iter().all(|task| task.wcrt.is_none_or(|wcrt| wcrt <= task.deadline)), "{test:#?}");
+                let tardiness = test.figures.get("tardiness_ns");
+                assert!(tardiness.is_none_or(|tardiness| *tardiness == serde_json::json!(0)), "{test:#?}");
+                assert!(!test.verdict.why().contains("may be missed"), "{test:#?}");
+            }
+            let bounds = report.bounds(count).into_iter().zip(&system.tasks);
+            assert!(bounds.clone().all(|(bound, task)| bound.is_none_or(|bound| bound <= task.deadline)));
+            // The least of all that is proven.
+            for (i, (bound, task)) in bounds.enumerate() {
+                let least =
+                    report.tests.iter().flat_map(|test| &test.tasks).filter(|entry| entry.id == TaskId(i as u32));
+                assert_eq!(bound, least.filter_map(|entry| entry.wcrt).min(), "{}", task.name);
+            }
+        }
+    }
+    assert!(proven >= 4, "{proven}");
+    // One that is tardy stays so.
+    let late = System::local(2, Builtin::Edf, vec![task("a", 10, 7), task("b", 10, 7), task("c", 10, 6)]);
+    let report = check(&late, &all);
+    let tardy = report.tests.iter().find(|test| test.test == TestId::TardinessCva).unwrap();
+    assert!(report.schedulable != Answer::Yes && tardy.verdict.why().contains("may be missed"), "{tardy:#?}");
+}
+
+#[test]
 fn what_has_no_test_is_unknown_with_the_reason() {
     for (strategy, cpus) in [(Builtin::Mlf, 2), (Builtin::Muf, 2), (Builtin::Mlf, 3)] {
         let report = plain(&System::local(cpus, strategy, vec![task("a", 10, 2), task("b", 20, 4), task("c", 20, 4)]));
