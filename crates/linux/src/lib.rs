@@ -16,6 +16,7 @@ pub mod hold;
 pub mod lock;
 pub mod machine;
 pub mod memory;
+mod mount;
 pub mod net;
 pub mod process;
 pub mod recovery;

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use takt_model::Span;
 
+use crate::mount;
 use crate::process;
 use crate::sched::Reservation;
 
@@ -135,8 +136,7 @@ impl Room {
 #[must_use]
 pub fn room() -> Option<Room> {
     let cpus = one_domain()?;
-    let text = fs::read_to_string("/sys/kernel/debug/sched/debug").ok()?;
-    let booked = *total_bandwidth(&text)?.iter().max()?;
+    let booked = booked()?;
     let limits = Limits::read();
     let each = u64::try_from(limits.rt_runtime_us).ok().map(|runtime| ratio(runtime, limits.rt_period_us));
     let server = machine().fair_server_assumed().map_or(0, |(runtime, period)| ratio(runtime.as_ns(), period.as_ns()));
@@ -147,7 +147,14 @@ pub fn room() -> Option<Room> {
 /// What is booked now in the domain where most is, where the kernel tells.
 #[must_use]
 pub fn booked() -> Option<u64> {
-    total_bandwidth(&fs::read_to_string("/sys/kernel/debug/sched/debug").ok()?)?.into_iter().max()
+    total_bandwidth(&debugfs("sched/debug")?)?.into_iter().max()
+}
+
+/// The text of a file of debugfs, like `sched/features`: where debugfs is mounted, or by a mount of our own that nobody else sees.
+/// `None` where it cannot be read, which is root's alone.
+#[must_use]
+pub fn debugfs(file: &str) -> Option<String> {
+    fs::read_to_string(mount::debugfs().ok()?.root().join(file)).ok()
 }
 
 /// All CPUs on line, where they are one scheduling domain and alike.
@@ -174,7 +181,6 @@ pub(crate) fn version(release: &str) -> Option<(u32, u32)> {
 /// Looks at this machine.
 #[must_use]
 pub fn machine() -> Machine {
-    let debug = Path::new("/sys/kernel/debug/sched");
     let version = fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     Machine {
@@ -186,11 +192,11 @@ pub fn machine() -> Machine {
         cap_ipc_lock: process::has_capability(process::CAP_IPC_LOCK),
         rtprio_limit: process::rtprio_limit(),
         memlock_limit: process::memlock_limit(),
-        fair_server: fair_server(debug),
+        fair_server: mount::debugfs().ok().and_then(|debug| fair_server(&debug.root().join("sched"))),
         tick: crate::clock::tick_period(),
         no_cpusets: crate::cpuset::obstacle().map(|error| error.to_string()),
-        deadline_bandwidth: fs::read_to_string(debug.join("debug")).ok().and_then(|text| total_bandwidth(&text)),
-        preemption: preemption(&version, line(debug.join("preempt"))),
+        deadline_bandwidth: debugfs("sched/debug").and_then(|text| total_bandwidth(&text)),
+        preemption: preemption(&version, debugfs("sched/preempt")),
         rt_group_without_budget: crate::sched::group_without_budget(),
         steal: crate::clock::steal(),
     }
@@ -279,6 +285,18 @@ mod tests {
         assert_eq!(on("6.1.0-28-amd64", None), None);
         let read = Some((Span::from_ms(10), Span::from_ms(100)));
         assert_eq!(on("6.18.44", read), read);
+    }
+
+    /// Also where debugfs is not mounted: then by a mount of our own.
+    #[test]
+    fn what_is_booked_is_told_wherever_debugfs_can_be_mounted() {
+        match mount::debugfs() {
+            Ok(_) if debugfs("sched/debug").is_some() => {
+                assert!(booked().is_some(), "the scheduler's debug file names it");
+                assert_eq!(room().is_some(), one_domain().is_some());
+            }
+            _ => println!("skipped: debugfs can neither be read nor mounted here"),
+        }
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! This process: identity, capabilities, resource limits.
 
+use std::ffi::CString;
 use std::fs;
 use std::io::{self, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 
@@ -69,6 +72,14 @@ pub fn boot_id() -> Option<String> {
 pub fn effective_user() -> u32 {
     // SAFETY: geteuid has no preconditions and cannot fail.
     unsafe { libc::geteuid() }
+}
+
+/// Whether this process may make files in a folder.
+pub(crate) fn may_write(folder: &Path) -> io::Result<()> {
+    let path = CString::new(folder.as_os_str().as_bytes())?;
+    // SAFETY: the path is a C string that outlives the call.
+    let asked = unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK | libc::X_OK, libc::AT_EACCESS) };
+    if asked == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Whether the calling thread has the capability with this number in effect.

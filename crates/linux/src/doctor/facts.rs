@@ -1,7 +1,12 @@
 //! What several judgements need to know, read out of a snapshot's texts.
 
+use super::Finding;
 use super::snapshot::Snapshot;
 use crate::machine::parse_cpu_list;
+
+/// What root does who may not mount.
+pub(super) const OUTSIDE: &str =
+    "run takt outside of this container, or in one that may mount: CAP_SYS_ADMIN is missing (docker run --privileged)";
 
 /// A snapshot with questions that it answers.
 #[derive(Clone, Copy)]
@@ -106,14 +111,45 @@ impl Facts<'_> {
         Some(self.text("takt:threads")?.lines().filter_map(thread).collect())
     }
 
-    /// What has to be done before debugfs can be read.
+    /// Whether the process that looked was root's.
+    pub(super) fn root(&self) -> bool {
+        self.status("Uid").and_then(|ids| ids.split_ascii_whitespace().nth(1)) == Some("0")
+    }
+
+    /// What has to be done before debugfs can be read. Root needs no mount: takt makes one of its own.
     pub(super) fn reading_debugfs(&self) -> &'static str {
-        let root = self.status("Uid").and_then(|ids| ids.split_ascii_whitespace().nth(1)) == Some("0");
-        match (self.mounted("debugfs"), root) {
-            (false, _) => "sudo mount -t debugfs none /sys/kernel/debug",
-            (true, false) => "sudo takt doctor (debugfs is for root)",
-            (true, true) => "a kernel that lets root read debugfs (not locked down: the boot parameter lockdown=)",
+        match (self.root(), self.has_filesystem("debugfs"), self.reached("debugfs")) {
+            (_, false, _) => "a kernel with CONFIG_DEBUG_FS=y",
+            (false, ..) => "sudo takt doctor (debugfs is for root)",
+            (true, _, true) => "a kernel that lets root read debugfs (not locked down: the boot parameter lockdown=)",
+            (true, _, false) => OUTSIDE,
         }
+    }
+
+    /// Why a file of debugfs was not read.
+    pub(super) fn unread(&self, path: &str) -> &str {
+        let reason = self.refused(path).or_else(|| self.refused("takt:debugfs"));
+        reason.unwrap_or(if self.reached("debugfs") { "not there" } else { "not there: debugfs is not mounted" })
+    }
+
+    /// Whether a file system of the kernel was found where it is mounted, or by a mount of takt's own.
+    pub(super) fn reached(&self, kind: &str) -> bool {
+        self.mounted(kind) || self.text(&format!("takt:{kind}")).is_some()
+    }
+
+    /// Adds how to mount a file system of the kernel, where it is not, for a command that writes there.
+    pub(super) fn mount_first(&self, kind: &str, finding: Finding) -> Finding {
+        match kind {
+            _ if self.mounted(kind) => finding,
+            "tracefs" => finding.mend("sudo mount -t tracefs nodev /sys/kernel/tracing"),
+            _ => finding.mend("sudo mount -t debugfs none /sys/kernel/debug"),
+        }
+    }
+
+    /// Whether the kernel has such a file system; taken to be so where it does not tell.
+    pub(super) fn has_filesystem(&self, kind: &str) -> bool {
+        let known = self.text("/proc/filesystems");
+        known.is_none_or(|text| text.lines().any(|line| line.split_ascii_whitespace().last() == Some(kind)))
     }
 
     /// Whether the file of the mounts names a file system of this kind.

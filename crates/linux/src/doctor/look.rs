@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::snapshot::Snapshot;
-use crate::{clock, cpuset, sched};
+use crate::mount::{DEBUGFS, Mount, TRACEFS};
+use crate::{clock, cpuset, process, sched};
 
 /// Threads that are looked at; a machine with more is not looked at to the end, and the snapshot says so.
 const THREADS_MAX: usize = 200_000;
@@ -14,6 +15,7 @@ const CONFIG_MAX: u64 = 4 << 20;
 
 const FILES: &[&str] = &[
     "/proc/cmdline",
+    "/proc/filesystems",
     "/proc/interrupts",
     "/proc/irq/default_smp_affinity",
     "/proc/mounts",
@@ -58,6 +60,7 @@ const FILES: &[&str] = &[
     "/sys/kernel/realtime",
     "/sys/kernel/sched_ext/root/ops",
     "/sys/kernel/sched_ext/state",
+    "/sys/kernel/security/lockdown",
     "/sys/kernel/tracing/current_tracer",
     "/sys/kernel/tracing/tracing_on",
 ];
@@ -69,35 +72,87 @@ const PRESENT: &[&str] = &[
     "/sys/kernel/btf/vmlinux",
     "/sys/kernel/debug/kmemleak",
     "/sys/kernel/debug/sched",
-    "/sys/kernel/tracing/instances",
     "/sys/module/sch_htb",
 ];
+
+/// Below this folder of tracefs each recording has a folder of its own.
+const INSTANCES: &str = "/sys/kernel/tracing/instances";
 
 /// Reads this machine.
 #[must_use]
 pub fn look() -> Snapshot {
     let mut machine = Snapshot::default();
+    let mounts = Mounts::find(&mut machine);
     for path in FILES {
-        read(&mut machine, Path::new(path));
+        read(&mut machine, path, &mounts.place(path));
     }
     for path in PRESENT {
-        match fs::metadata(path) {
-            Ok(_) => machine.put(path, ""),
-            Err(error) => refuse(&mut machine, path, &error),
-        }
+        present(&mut machine, path, fs::metadata(mounts.place(path)).map(|_| ()));
     }
+    present(&mut machine, INSTANCES, process::may_write(&mounts.place(INSTANCES)));
     processors(&mut machine);
     interrupts(&mut machine);
     configuration(&mut machine);
-    scheduler(&mut machine);
+    scheduler(&mut machine, &mounts);
     threads(&mut machine);
     machine
 }
 
-fn read(machine: &mut Snapshot, path: &Path) {
-    let Some(name) = path.to_str() else { return };
-    match fs::read(path) {
+/// Where the file systems are that are not mounted on every machine.
+struct Mounts {
+    tracefs: Option<Mount>,
+    debugfs: Option<Mount>,
+}
+
+impl Mounts {
+    /// Looks for them, and says in the snapshot how they were found.
+    fn find(machine: &mut Snapshot) -> Mounts {
+        let mut found = |name, kind| match Mount::find(kind) {
+            Ok(mount) if mount.is_own() => {
+                machine.put(name, "not mounted; a mount of its own");
+                Some(mount)
+            }
+            Ok(mount) => {
+                machine.put(name, &format!("mounted at {}", mount.root().display()));
+                Some(mount)
+            }
+            Err(error) => {
+                machine.refuse(name, &error.to_string());
+                None
+            }
+        };
+        Mounts { tracefs: found("takt:tracefs", TRACEFS), debugfs: found("takt:debugfs", DEBUGFS) }
+    }
+
+    /// Where a file is whose name says where it usually is.
+    fn place(&self, path: &str) -> PathBuf {
+        let below = |mount: &Option<Mount>, usual: &str| {
+            let rest = path.strip_prefix(usual)?.strip_prefix('/')?;
+            Some(mount.as_ref()?.root().join(rest))
+        };
+        let found = below(&self.tracefs, TRACEFS.usual()).or_else(|| below(&self.debugfs, DEBUGFS.usual()));
+        found.unwrap_or_else(|| PathBuf::from(path))
+    }
+}
+
+fn read(machine: &mut Snapshot, name: &str, place: &Path) {
+    match fs::read(place) {
         Ok(bytes) => machine.put(name, &String::from_utf8_lossy(&bytes)),
+        Err(error) => refuse(machine, name, &error),
+    }
+}
+
+/// The file at `path`, under that name.
+fn read_at(machine: &mut Snapshot, path: &Path) {
+    if let Some(name) = path.to_str() {
+        read(machine, name, path);
+    }
+}
+
+/// Says that something is there; what it holds is not kept.
+fn present(machine: &mut Snapshot, name: &str, there: io::Result<()>) {
+    match there {
+        Ok(()) => machine.put(name, ""),
         Err(error) => refuse(machine, name, &error),
     }
 }
@@ -135,11 +190,11 @@ fn processors(machine: &mut Snapshot) {
             "cpufreq/energy_performance_preference",
             "topology/thread_siblings_list",
         ] {
-            read(machine, &cpu.join(file));
+            read_at(machine, &cpu.join(file));
         }
         for state in names(&cpu.join("cpuidle")).iter().filter(|name| numbered(name, "state").is_some()) {
             for file in ["name", "latency", "disable"] {
-                read(machine, &cpu.join("cpuidle").join(state).join(file));
+                read_at(machine, &cpu.join("cpuidle").join(state).join(file));
             }
         }
     }
@@ -166,8 +221,8 @@ fn processors(machine: &mut Snapshot) {
 fn interrupts(machine: &mut Snapshot) {
     let root = Path::new("/proc/irq");
     for name in names(root).iter().filter(|name| name.parse::<u32>().is_ok()) {
-        read(machine, &root.join(name).join("effective_affinity_list"));
-        read(machine, &root.join(name).join("smp_affinity_list"));
+        read_at(machine, &root.join(name).join("effective_affinity_list"));
+        read_at(machine, &root.join(name).join("smp_affinity_list"));
     }
 }
 
@@ -227,14 +282,15 @@ fn gunzip(bytes: &[u8]) -> Option<String> {
     Some(text)
 }
 
-fn scheduler(machine: &mut Snapshot) {
-    let debug = Path::new("/sys/kernel/debug/sched");
-    for cpu in names(&debug.join("fair_server")) {
+fn scheduler(machine: &mut Snapshot, mounts: &Mounts) {
+    const SERVERS: &str = "/sys/kernel/debug/sched/fair_server";
+    for cpu in names(&mounts.place(SERVERS)) {
         for file in ["runtime", "period"] {
-            read(machine, &debug.join("fair_server").join(&cpu).join(file));
+            let name = format!("{SERVERS}/{cpu}/{file}");
+            read(machine, &name, &mounts.place(&name));
         }
     }
-    match fs::read_to_string(debug.join("debug")) {
+    match fs::read_to_string(mounts.place("/sys/kernel/debug/sched/debug")) {
         Ok(text) => {
             let kept: Vec<&str> = text.lines().filter(|line| line.contains("dl_bw->total_bw")).collect();
             machine.put("/sys/kernel/debug/sched/debug", &kept.join("\n"));
@@ -242,8 +298,8 @@ fn scheduler(machine: &mut Snapshot) {
         Err(error) => refuse(machine, "/sys/kernel/debug/sched/debug", &error),
     }
     if let Some(folder) = cpuset::cgroup_v1_folder("cpu") {
-        read(machine, &folder.join("cpu.rt_runtime_us"));
-        read(machine, &folder.join("cpu.rt_period_us"));
+        read_at(machine, &folder.join("cpu.rt_runtime_us"));
+        read_at(machine, &folder.join("cpu.rt_period_us"));
     }
     let obstacle = cpuset::obstacle().map(|error| error.to_string());
     machine.put("takt:no-cpusets", &obstacle.unwrap_or_default());

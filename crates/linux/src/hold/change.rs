@@ -184,7 +184,7 @@ pub(crate) fn own_attributes() -> Option<Attributes> {
 /// Since Linux 6.12 the slice of an ordinary thread is told as its runtime. Set again, it would be a slice of its own, which no longer
 /// follows the machine's; the usual one is asked for by zero.
 fn settable(attributes: Attributes) -> Attributes {
-    let usual = || std::fs::read_to_string("/sys/kernel/debug/sched/base_slice_ns").ok()?.trim().parse::<u64>().ok();
+    let usual = || crate::machine::debugfs("sched/base_slice_ns")?.trim().parse::<u64>().ok();
     match sched::class_of(&attributes) {
         Class::Other if usual().is_none_or(|usual| usual == attributes.runtime) => {
             Attributes { runtime: 0, ..attributes }

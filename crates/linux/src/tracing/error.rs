@@ -12,12 +12,12 @@ use crate::process;
 #[non_exhaustive]
 pub enum RecorderError {
     /// No tracefs is mounted, and none can be.
-    #[error(
-        "the kernel's tracer is out of reach: tracefs is not mounted, and cannot be ({cause}); as root: mount -t tracefs nodev /sys/kernel/tracing (the kernel needs CONFIG_FTRACE and CONFIG_EVENT_TRACING)"
-    )]
+    #[error("the kernel's tracer is out of reach: tracefs is not mounted, and cannot be ({cause}); {remedy}")]
     NotMounted {
         /// What the kernel says.
         cause: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// Not root.
     #[error("{path}: recording what the kernel does needs root (user 0, or CAP_DAC_OVERRIDE); run takt with sudo")]
@@ -99,6 +99,21 @@ pub enum RecorderError {
 }
 
 impl RecorderError {
+    /// What an errno means for a mount of tracefs of our own.
+    pub(crate) fn not_mounted(error: &io::Error) -> RecorderError {
+        let remedy = match error.raw_os_error() {
+            Some(libc::EPERM) if process::effective_user() != 0 => {
+                return RecorderError::Privilege { path: "/sys/kernel/tracing".to_owned() };
+            }
+            Some(libc::EPERM) => {
+                "CAP_SYS_ADMIN is missing, as in a container: run takt outside of it, or in one that may mount (docker run --privileged)"
+            }
+            Some(libc::ENODEV) => "boot a kernel with CONFIG_FTRACE and CONFIG_EVENT_TRACING",
+            _ => "as root: mount -t tracefs nodev /sys/kernel/tracing",
+        };
+        RecorderError::NotMounted { cause: error.to_string(), remedy }
+    }
+
     /// What an errno means for a file of tracefs.
     pub(crate) fn file(path: &Path, error: &io::Error) -> RecorderError {
         let shown = path.display().to_string();

@@ -157,10 +157,13 @@ fn notes(wish: &Wish, facts: &Facts) -> Vec<String> {
         ));
     }
     if facts.room.is_none() {
-        notes.push(
-            "what is booked already cannot be told (it stands in debugfs, for root, and only of machines that are one scheduling domain): the kernel alone decides"
-                .to_owned(),
-        );
+        let why = match &facts.domain {
+            Some(_) => {
+                "debugfs, where it stands, can neither be read nor mounted here, which takes root and CAP_SYS_ADMIN"
+            }
+            None => "the machine is several scheduling domains (cpusets, isolated CPUs), or its CPUs are not alike",
+        };
+        notes.push(format!("what is booked already cannot be told ({why}): the kernel alone decides"));
     }
     notes
 }

@@ -14,7 +14,7 @@ pub(super) fn load() -> Option<String> {
 
 /// Whether SCHED_DEADLINE budgets end at a timer of their own; `None` where the kernel does not tell.
 fn exact_budgets() -> Option<bool> {
-    let features = fs::read_to_string("/sys/kernel/debug/sched/features").ok()?;
+    let features = takt_linux::machine::debugfs("sched/features")?;
     let has = |name: &str| features.split_ascii_whitespace().any(|feature| feature == name);
     match (has("HRTICK_DL"), has("NO_HRTICK_DL")) {
         (true, _) => Some(true),

@@ -1,6 +1,6 @@
 //! What takt can use where a kernel has it. That it is missing spoils nothing; it says which verbs cannot.
 
-use super::super::facts::Facts;
+use super::super::facts::{Facts, OUTSIDE};
 use super::super::{Finding, State};
 
 const CAP_NET_ADMIN: u32 = 12;
@@ -10,23 +10,38 @@ pub(super) fn tracing(machine: Facts<'_>) -> Finding {
     const INSTANCES: &str = "/sys/kernel/tracing/instances";
     const TRACER: &str = "/sys/kernel/tracing/current_tracer";
     if let Some(tracer) = machine.line(TRACER).filter(|tracer| !tracer.is_empty() && *tracer != "nop") {
-        return Finding::new(State::Warning, format!("the tracer \"{tracer}\" is on"))
+        let finding = Finding::new(State::Warning, format!("the tracer \"{tracer}\" is on"))
             .shown(&machine, &[TRACER, "/sys/kernel/tracing/tracing_on"])
-            .costs("each function or latency that is traced costs time everywhere; how much depends on the tracer")
+            .costs("each function or latency that is traced costs time everywhere; how much depends on the tracer");
+        return machine
+            .mount_first("tracefs", finding)
             .mend(format!("echo nop | sudo tee {TRACER}"))
             .link(&["https://docs.kernel.org/trace/ftrace.html"]);
     }
-    if machine.has(INSTANCES) && machine.text(INSTANCES).is_some() {
-        let admin = machine.capability(CAP_SYS_ADMIN) == Some(true);
-        let found = if admin { "tracefs is there" } else { "tracefs is there, for root" };
-        return Finding::new(State::Ok, found);
+    let mounted = machine.mounted("tracefs");
+    if machine.text(INSTANCES).is_some() {
+        let own = "tracefs is not mounted; what records mounts it for itself alone";
+        return Finding::new(State::Ok, if mounted { "tracefs is there" } else { own });
     }
-    let found = match machine.refused(INSTANCES).or(machine.refused("/sys/kernel/tracing/tracing_on")) {
-        Some(_) => "tracefs is there, and not for this user: observing needs root",
-        None if machine.mounted("tracefs") => "tracefs is mounted, and not for this user: observing needs root",
-        None => "tracefs is not mounted: observing is not possible",
-    };
-    Finding::new(State::Absent, found).mend("sudo mount -t tracefs nodev /sys/kernel/tracing").mend("sudo takt ...")
+    let absent = |found: &str, mend: &str| Finding::new(State::Absent, found).mend(mend);
+    let built = "a kernel with CONFIG_FTRACE=y and CONFIG_EVENT_TRACING=y";
+    let locked = machine.line("/sys/kernel/security/lockdown").is_some_and(|line| line.contains("[confidentiality]"));
+    match (machine.root(), machine.reached("tracefs")) {
+        _ if !machine.has_filesystem("tracefs") => absent("the kernel has no tracefs: nothing can be recorded", built),
+        _ if locked => absent(
+            "the kernel is locked down (confidentiality): nobody may trace it",
+            "boot without lockdown=confidentiality",
+        ),
+        (false, true) => absent("tracefs is there, and not for this user: recording needs root", "sudo takt ..."),
+        (false, false) => absent("tracefs is not mounted; root needs no mount for recording", "sudo takt ..."),
+        (true, true) => match machine.refused(INSTANCES) {
+            Some(_) => absent("tracefs is there, and root may not write to it", OUTSIDE).shown(&machine, &[INSTANCES]),
+            None => absent("tracefs has no folder of instances, below which takt records", built),
+        },
+        (true, false) => {
+            absent("tracefs is not mounted, and root may not mount it", OUTSIDE).shown(&machine, &["takt:tracefs"])
+        }
+    }
 }
 
 pub(super) fn btf(machine: Facts<'_>) -> Finding {
@@ -80,6 +95,63 @@ pub(super) fn network_namespaces(machine: Facts<'_>) -> Finding {
     }
     match machine.capability(CAP_SYS_ADMIN) {
         Some(true) => Finding::new(State::Ok, "the kernel has them"),
+        _ if machine.root() => Finding::new(State::Ok, "the kernel has them; CAP_SYS_ADMIN is missing"),
         _ => Finding::new(State::Ok, "the kernel has them, for root"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Snapshot;
+    use super::*;
+
+    const ROOT: &str = "Uid:\t0\t0\t0\t0\n";
+    const USER: &str = "Uid:\t1000\t1000\t1000\t1000\n";
+    const MOUNTED: &str = "nodev /sys/kernel/tracing tracefs rw 0 0\n";
+    const KNOWN: &str = "nodev\ttracefs\nnodev\tdebugfs\n\text4\n";
+
+    fn machine(user: &str, mounts: &str, more: impl FnOnce(&mut Snapshot)) -> Snapshot {
+        let mut machine = Snapshot::default();
+        machine.put("/proc/self/status", user);
+        machine.put("/proc/mounts", mounts);
+        machine.put("/proc/filesystems", KNOWN);
+        more(&mut machine);
+        machine
+    }
+
+    fn said(machine: &Snapshot) -> (State, String, String) {
+        let finding = tracing(Facts(machine));
+        (finding.state, finding.found, finding.mend.join("; "))
+    }
+
+    /// Recording is possible where takt can mount tracefs, and who is root is not told to become root.
+    #[test]
+    fn who_may_record_is_told_by_what_the_recorder_would_find() {
+        const INSTANCES: &str = "/sys/kernel/tracing/instances";
+        let own = machine(ROOT, "", |machine| {
+            machine.put("takt:tracefs", "not mounted; a mount of its own");
+            machine.put(INSTANCES, "");
+        });
+        let (state, found, mend) = said(&own);
+        assert_eq!((state, mend.as_str()), (State::Ok, ""));
+        assert_eq!(found, "tracefs is not mounted; what records mounts it for itself alone");
+        assert_eq!(said(&machine(ROOT, MOUNTED, |machine| machine.put(INSTANCES, ""))).1, "tracefs is there");
+
+        let none = |_: &mut Snapshot| {};
+        let denied = |machine: &mut Snapshot| machine.refuse(INSTANCES, "Permission denied (os error 13)");
+        for (user, mounts, more) in
+            [(USER, "", none as fn(&mut Snapshot)), (USER, MOUNTED, denied), (ROOT, "", none), (ROOT, MOUNTED, denied)]
+        {
+            let (state, _, mend) = said(&machine(user, mounts, more));
+            assert_eq!(state, State::Absent);
+            assert_eq!(mend.contains("sudo"), user == USER, "{mend}");
+        }
+        let without = machine(ROOT, "", |machine| machine.put("/proc/filesystems", "nodev\tdebugfs\n"));
+        assert!(said(&without).2.contains("CONFIG_FTRACE"));
+        let locked = machine(ROOT, MOUNTED, |machine| {
+            machine.refuse(INSTANCES, "Operation not permitted (os error 1)");
+            machine.put("/sys/kernel/security/lockdown", "none integrity [confidentiality]");
+        });
+        assert!(said(&locked).1.contains("locked down"));
     }
 }

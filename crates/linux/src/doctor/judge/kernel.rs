@@ -58,18 +58,21 @@ pub(super) fn preemption(machine: Facts<'_>) -> Finding {
         ))
         .costs("no bound; the probe shows how late timers were")
         .mend(RT),
-        Some(model @ ("none" | "voluntary")) => with_config(Finding::new(
-            State::Problem,
-            format!("{model}: system calls of other threads on the CPU run on while a real-time thread waits"),
-        ))
-        .costs("no bound, milliseconds; the probe shows how late timers were")
-        .mend(if dynamic { "preempt=full (boot parameter)" } else { "a kernel with CONFIG_PREEMPT=y" })
-        .mend(if dynamic {
-            "echo full | sudo tee /sys/kernel/debug/sched/preempt (until the next boot)"
-        } else {
-            "or CONFIG_PREEMPT_DYNAMIC=y and preempt=full"
-        })
-        .mend(RT),
+        Some(model @ ("none" | "voluntary")) => {
+            let finding = with_config(Finding::new(
+                State::Problem,
+                format!("{model}: system calls of other threads on the CPU run on while a real-time thread waits"),
+            ))
+            .costs("no bound, milliseconds; the probe shows how late timers were");
+            let finding = if dynamic {
+                machine
+                    .mount_first("debugfs", finding.mend("preempt=full (boot parameter)"))
+                    .mend("echo full | sudo tee /sys/kernel/debug/sched/preempt (until the next boot)")
+            } else {
+                finding.mend("a kernel with CONFIG_PREEMPT=y").mend("or CONFIG_PREEMPT_DYNAMIC=y and preempt=full")
+            };
+            finding.mend(RT)
+        }
         None if flags().next().is_none() && version.contains('#') => seen(Finding::new(
             State::Problem,
             "none or voluntary: system calls of other threads on the CPU run on while a real-time thread waits",
@@ -113,8 +116,8 @@ pub(super) fn hrtick(machine: Facts<'_>) -> Finding {
     }
     let Some(features) = machine.text(FILE) else {
         let finding = late("cannot be read; by default off: budgets are enforced at ticks");
-        let finding = finding.seen(FILE, machine.refused(FILE).unwrap_or("not there; is debugfs mounted?"));
-        return finding.mend(machine.reading_debugfs()).mend(format!("echo HRTICK_DL | sudo tee {FILE}"));
+        let finding = finding.seen(FILE, machine.unread(FILE)).mend(machine.reading_debugfs());
+        return machine.mount_first("debugfs", finding).mend(format!("echo HRTICK_DL | sudo tee {FILE}"));
     };
     let has = |name: &str| features.split_ascii_whitespace().any(|word| word == name);
     if has("HRTICK_DL") || (has("HRTICK") && !has("NO_HRTICK_DL")) {

@@ -132,14 +132,11 @@ pub(super) fn fair_server(machine: Facts<'_>) -> Finding {
         let periods = machine.matching(FOLDER, "/period").filter_map(|(_, text)| text.trim().parse::<u64>().ok());
         let span = |ns| takt_model::Span::from_ns(ns).to_string();
         let (runtime, period) = (span(*runtime), span(periods.min().unwrap_or(1_000_000_000)));
-        return Finding::new(
-            State::Warning,
-            format!("ordinary threads get up to {runtime} of each {period} on each CPU"),
-        )
-        .seen(*path, runtime.clone())
-        .costs(costs(&runtime, &period))
-        .mend(off)
-        .link(LINKS);
+        let finding =
+            Finding::new(State::Warning, format!("ordinary threads get up to {runtime} of each {period} on each CPU"))
+                .seen(*path, runtime.clone())
+                .costs(costs(&runtime, &period));
+        return machine.mount_first("debugfs", finding).mend(off).link(LINKS);
     }
     match machine.version() {
         None => Finding::new(State::Unknown, "the kernel's version is not told"),
@@ -148,16 +145,12 @@ pub(super) fn fair_server(machine: Facts<'_>) -> Finding {
             let found =
                 "the kernel has one on each CPU, whose size cannot be read: the default of 50ms in each 1s is taken";
             let finding = Finding::new(State::Warning, found);
-            let finding = match machine.refused("/sys/kernel/debug/sched") {
-                Some(reason) => finding.seen("/sys/kernel/debug/sched", reason),
-                None if machine.has("/sys/kernel/debug/sched") => {
-                    finding.seen("/sys/kernel/debug/sched/fair_server", "not readable")
-                }
-                None => finding.seen("/sys/kernel/debug/sched", "not there; is debugfs mounted?"),
+            let finding = match machine.text("/sys/kernel/debug/sched") {
+                Some(_) => finding.seen("/sys/kernel/debug/sched/fair_server", "not readable"),
+                None => finding.seen("/sys/kernel/debug/sched", machine.unread("/sys/kernel/debug/sched")),
             };
-            let finding = finding.costs(costs("50ms", "1s"));
-            let finding = finding.mend(machine.reading_debugfs());
-            finding.mend(off).link(LINKS)
+            let finding = finding.costs(costs("50ms", "1s")).mend(machine.reading_debugfs());
+            machine.mount_first("debugfs", finding).mend(off).link(LINKS)
         }
     }
 }
