@@ -5,14 +5,14 @@ CARGO ?= cargo
 DEMO_FOR ?= 3s
 TAKT := target/release/takt
 
-.PHONY: all agreement demo test fmt clippy doc unit invariants invariants-selftest deny bench soak fuzz zenoh clean-demo
+.PHONY: all agreement demo deb c-library install-c test fmt clippy doc unit invariants invariants-selftest deny bench soak fuzz zenoh clean-demo
 
 all: test
 
 ## From theory to this kernel: check, simulate and run examples/quickstart.toml, compare, leave report.html.
 demo:
-	$(CARGO) build --release --locked --package takt
-	TAKT=$(TAKT) DEMO_FOR=$(DEMO_FOR) .ci/demo
+	$(CARGO) build --profile demo --locked --package takt
+	TAKT=target/demo/takt DEMO_FOR=$(DEMO_FOR) .ci/demo
 
 ## Everything that must hold before a change lands.
 test: fmt clippy doc unit deny
@@ -66,6 +66,38 @@ zenoh:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(ZENOH) --no-deps --lib
 	$(CARGO) run --quiet $(ZENOH) --example fleet
 	if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked --manifest-path crates/zenoh/Cargo.toml check --hide-inclusion-graph licenses sources; fi
+
+## A Debian package in target/debian: the command, completions for bash, zsh and fish, and manual pages. Needs cargo-deb (cargo install cargo-deb).
+DEB_PROFILE ?= release
+DEB_PARTS := target/deb
+deb:
+	$(CARGO) build --profile $(DEB_PROFILE) --locked --package takt
+	rm -rf $(DEB_PARTS)
+	mkdir -p $(DEB_PARTS)/man $(DEB_PARTS)/completions
+	target/$(DEB_PROFILE)/takt man --out $(DEB_PARTS)/man
+	gzip --best --no-name $(DEB_PARTS)/man/*.1
+	for shell in bash zsh fish; do target/$(DEB_PROFILE)/takt completions $$shell > $(DEB_PARTS)/completions/$$shell || exit; done
+	$(CARGO) deb --no-build --profile $(DEB_PROFILE) --locked --package takt
+
+## The library for C and C++: c-library builds it, install-c copies it, the header and a file for pkg-config below PREFIX.
+PREFIX ?= /usr/local
+C_PROFILE ?= release
+C_LIBRARY ?= target/$(C_PROFILE)
+C_VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+# Before 1.0 each minor version may change the library's calls.
+C_SONAME = libtakt_c.so.$(basename $(C_VERSION))
+c-library:
+	$(CARGO) rustc --profile $(C_PROFILE) --locked --package takt-c --lib -- -C link-arg=-Wl,-soname,$(C_SONAME)
+
+install-c:
+	@test -e $(C_LIBRARY)/libtakt_c.so || { echo "$(C_LIBRARY)/libtakt_c.so is not there: run \"make c-library\" first" >&2; exit 1; }
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
+	install -m 644 crates/c/include/takt.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 $(C_LIBRARY)/libtakt_c.a $(DESTDIR)$(PREFIX)/lib
+	install -m 755 $(C_LIBRARY)/libtakt_c.so $(DESTDIR)$(PREFIX)/lib/libtakt_c.so.$(C_VERSION)
+	ln -sf libtakt_c.so.$(C_VERSION) $(DESTDIR)$(PREFIX)/lib/$(C_SONAME)
+	ln -sf libtakt_c.so.$(C_VERSION) $(DESTDIR)$(PREFIX)/lib/libtakt_c.so
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(C_VERSION)|' crates/c/takt.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/takt.pc
 
 ## A minute for each fuzz target (FUZZ_SECONDS changes that).
 fuzz:
