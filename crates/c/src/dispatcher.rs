@@ -69,6 +69,9 @@ pub struct takt_counts {
     pub rejected: u64,
     /// Jobs that wait, run, were dropped at their deadline, or failed.
     pub unfinished: u64,
+    /// Deadlines not met so far: jobs that were not complete by their deadline (those that wait or run past it, too), or cannot be any more: all that are cancelled,
+    /// rejected, dropped or failed. What a monitor looks at: `late` has those alone that came to their end.
+    pub unmet: u64,
 }
 
 type Log = Writer<BufWriter<File>>;
@@ -518,6 +521,7 @@ pub unsafe extern "C" fn takt_dispatcher_counts(
             cancelled: counts.cancelled,
             rejected: counts.rejected,
             unfinished: counts.unfinished(),
+            unmet: counts.unmet,
         };
         Ok(())
     })

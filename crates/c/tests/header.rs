@@ -16,7 +16,7 @@ fn root() -> &'static Path {
 #[test]
 fn the_header_is_that_of_the_code() {
     let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
-    let sources = ["status", "plan", "dispatcher", "channel", "filter", "node", "replication"];
+    let sources = ["status", "plan", "dispatcher", "channel", "filter", "outlet", "node", "replication"];
     let sources = sources.map(|name| root().join(format!("src/{name}.rs")));
     let builder = sources.iter().fold(cbindgen::Builder::new(), |builder, source| builder.with_src(source));
     let mut text = Vec::new();
@@ -75,6 +75,38 @@ fn the_example_in_c_builds_and_runs_and_so_it_does_as_cpp() {
     }
 }
 
+/// `make install-c` puts the library where a program in C finds it by pkg-config alone.
+#[test]
+fn what_is_installed_is_found_by_pkg_config() {
+    for tool in ["make", "cc", "pkg-config"] {
+        if Command::new(tool).arg("--version").output().is_err() {
+            return println!("skipped: no {tool}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("prefix");
+    let workspace = root().ancestors().nth(2).unwrap();
+    let of = |name: &str, value: &Path| format!("{name}={}", value.display());
+    let installed = Command::new("make")
+        .current_dir(workspace)
+        .args(["install-c", &of("PREFIX", &prefix), &of("C_LIBRARY", &library()), "CARGO=false"])
+        .output()
+        .unwrap();
+    assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
+    let script = "cc $0 $(pkg-config --cflags --libs takt) -o $1 && $1 && pkg-config --modversion takt";
+    let output = Command::new("sh")
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
+        .env("LD_LIBRARY_PATH", prefix.join("lib"))
+        .args(["-c", script])
+        .arg(root().join("examples/wrong.c"))
+        .arg(folder.path().join("wrong"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.ends_with(&format!("{}\n", env!("CARGO_PKG_VERSION"))), "{said}");
+}
+
 /// What an example says, built as C and as C++, which is to end well.
 fn said_in_both(name: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
@@ -106,6 +138,19 @@ suspended 1, resumed 1, reconnected 1
 takt {version}: each filter was complete when it should be
 "
             )
+        );
+    }
+}
+
+#[test]
+fn a_loop_of_the_programs_own_learns_of_events_by_a_descriptor() {
+    for said in said_in_both("loop") {
+        assert_eq!(
+            said,
+            "\
+an outlet has from 1 to 1024 patterns, and here are 0
+20 answers came in order, and the descriptor was readable while they waited
+"
         );
     }
 }

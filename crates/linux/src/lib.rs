@@ -8,6 +8,7 @@ pub mod clock;
 pub mod cpuset;
 pub mod datagram;
 pub mod doctor;
+pub mod eventfd;
 pub mod file;
 pub mod futex;
 pub mod group;

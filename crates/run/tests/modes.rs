@@ -182,6 +182,7 @@ fn whole(counts: &[(String, Counts)], events: &Events) {
             rejected: causes(&[CancelCause::Rejected]),
             dropped: causes(&[CancelCause::Late]),
             failed: causes(&[CancelCause::Failed]),
+            unmet: counts.unmet,
         };
         assert_eq!(told, *counts, "{name}");
     }

@@ -113,6 +113,10 @@ pub struct Counts {
     pub dropped: u64,
     /// Jobs whose code panicked; counted as unfinished.
     pub failed: u64,
+    /// Deadlines not met so far: jobs that were not complete by their deadline, and those that cannot be any more. That is `late`, `cancelled`,
+    /// `rejected`, `dropped` and `failed` together, and the jobs that wait or run past their deadlines. In terms of docs/statistics.md: missed,
+    /// cancelled and rejected.
+    pub unmet: u64,
 }
 
 impl Counts {
@@ -187,10 +191,13 @@ impl Operation {
         number
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self, now: Time) -> Counts {
         let Rest { cancelled, rejected, dropped, failed, .. } = *self.rest;
         let Operation { next: released, completed, late, .. } = *self;
-        Counts { released, completed, late, cancelled, rejected, dropped, failed }
+        let there = self.current.iter().chain(&self.rest.waiting);
+        let overdue = there.filter(|job| job.deadline < now).count() as u64;
+        let unmet = late + cancelled + rejected + dropped + failed + overdue;
+        Counts { released, completed, late, cancelled, rejected, dropped, failed, unmet }
     }
 }
 
@@ -364,8 +371,8 @@ impl<T: Tell> Core<T> {
         self.levels.plan()
     }
 
-    pub(crate) fn counts(&self, slot: u32) -> Option<Counts> {
-        self.operations.get(slot as usize).map(Operation::counts)
+    pub(crate) fn counts(&self, slot: u32, now: Time) -> Option<Counts> {
+        self.operations.get(slot as usize).map(|operation| operation.counts(now))
     }
 
     /// Whether a job waits in the queue of a level.
@@ -622,7 +629,7 @@ impl<T: Tell> Core<T> {
     fn is_whole(&self) -> bool {
         let there = |operation: &Operation| operation.waits + u32::from(operation.current.is_some());
         let whole = |(operation, slot): (&Operation, u32)| {
-            let Counts { released, completed, cancelled, rejected, dropped, failed, .. } = operation.counts();
+            let Counts { released, completed, cancelled, rejected, dropped, failed, .. } = operation.counts(Time::ZERO);
             let over = completed + cancelled + rejected + dropped + failed;
             let waits = operation.rest.waiting.len();
             released == over + u64::from(there(operation))

@@ -1,4 +1,4 @@
-//! A switch to a plan that drops what is late.
+//! A switch to a plan that drops what is late, and what counts as a deadline that was not met.
 
 use takt_model::{Builtin, Discipline, Filter, Late, Level, Strategy};
 
@@ -30,7 +30,7 @@ fn a_switch_drops_one_job_of_a_backlog_and_who_takes_a_job_the_others() {
         // The last hundred of each are not late then.
         let now = at(10_000 + 800);
         core.switch(1, now, &mut Vec::with_capacity(4));
-        let dropped = |core: &Core<Silent>| [0, 1].map(|slot| core.counts(slot).unwrap().dropped);
+        let dropped = |core: &Core<Silent>| [0, 1].map(|slot| core.counts(slot, now).unwrap().dropped);
         assert!(dropped(&core).iter().all(|dropped| *dropped <= 2), "{:?}", dropped(&core));
         let mut steps = 0;
         while !taken && core.settle(now) {
@@ -40,4 +40,34 @@ fn a_switch_drops_one_job_of_a_backlog_and_who_takes_a_job_the_others() {
         let first = core.next(0, now).unwrap();
         assert_eq!((first.number, dropped(&core)), (801, [801; 2]), "those whose deadline is not after the switch");
     }
+}
+
+/// Whatever became of the job: a monitor that looks at `late` alone would see one of four.
+#[test]
+fn each_deadline_that_is_not_met_counts_once_and_no_sooner_than_it_is_sure() {
+    let ms = Span::from_ms;
+    let operation = Described::sporadic("a", Span::from_ns(1)).wcet(ms(1)).deadline(ms(10)).backlog(3);
+    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let plan = Operations::new("set").with(operation.noncritical()).compute(&Builtin::Edf.strategy(), &limits);
+    let plan = plan.unwrap();
+    let mut core = core(&plan, &places(&plan), 0, Silent).unwrap();
+    let at = |ms: u64| Time::ZERO.saturating_add(Span::from_ms(ms));
+    let unmet = |core: &Core<Silent>, now| core.counts(0, now).unwrap().unmet;
+    for job in 0..3 {
+        assert_eq!(core.push(0, at(job)), Ok(job));
+    }
+    assert_eq!(unmet(&core, at(3)), 0);
+    assert!(core.push(0, at(3)).is_err());
+    assert_eq!(unmet(&core, at(3)), 1, "what is rejected will never be in time");
+    let first = core.next(0, at(4)).unwrap();
+    assert_eq!((unmet(&core, at(10)), unmet(&core, at(11))), (1, 2), "it runs past its deadline");
+    core.end(first, End::Completed, at(11));
+    let counts = core.counts(0, at(11)).unwrap();
+    assert_eq!((counts.unmet, counts.late, counts.rejected), (2, 1, 1), "late now, and counted already");
+    let second = core.next(0, at(11)).unwrap();
+    core.end(second, End::Failed, at(11));
+    assert_eq!((unmet(&core, at(12)), unmet(&core, at(13))), (3, 4), "the third waits past its deadline");
+    let third = core.next(0, at(13)).unwrap();
+    core.end(third, End::Completed, at(13));
+    assert_eq!(unmet(&core, at(100)), 4);
 }

@@ -179,7 +179,7 @@ impl Model {
     /// What became of an operation's jobs so far.
     fn counts(&self, task: u32) -> Counts {
         let place = self.places[&TaskId(task)];
-        self.built.shared.stations[place.cpu as usize].held.lock().core.counts(place.slot).unwrap()
+        self.built.shared.stations[place.cpu as usize].held.lock().core.counts(place.slot, Time::ZERO).unwrap()
     }
 
     fn switcher(&self, plans: &'static [usize]) -> thread::JoinHandle<()> {

@@ -155,7 +155,8 @@ impl Queues {
     /// What became of an operation's jobs so far.
     #[must_use]
     pub fn counts(&self, slot: u32) -> Option<Counts> {
-        self.core.lock().counts(slot)
+        let core = self.core.lock();
+        core.counts(slot, self.epoch.now())
     }
 }
 
@@ -192,7 +193,7 @@ mod tests {
             settle(&mut core, at(1));
             assert!(core.take_stopped().is_none());
         }
-        let counts = core.counts(0).unwrap();
+        let counts = core.counts(0, Time::ZERO).unwrap();
         assert_eq!((counts.released, counts.dropped), (1000, 1000));
     }
 

@@ -175,7 +175,7 @@ impl Plan {
         merger.finish(end, sink);
         let of = |row: &Row| {
             let place = places.get(&row.task)?;
-            Some((row.name.clone(), cpus.get(place.cpu as usize)?.core.counts(place.slot)?))
+            Some((row.name.clone(), cpus.get(place.cpu as usize)?.core.counts(place.slot, end)?))
         };
         Ok(plan.rows.iter().filter_map(of).collect())
     }

@@ -517,7 +517,7 @@ impl Dispatching {
         let of = |row: &Row| {
             let place = self.places.get(&row.task)?;
             let station = self.shared.stations.get(place.cpu as usize)?;
-            Some((row.name.clone(), station.held.lock().core.counts(place.slot)?))
+            Some((row.name.clone(), station.held.lock().counts(place.slot, self.shared.epoch())?))
         };
         self.plan.rows.iter().filter_map(of).collect()
     }

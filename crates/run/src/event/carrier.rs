@@ -16,9 +16,12 @@
 //! # Ok::<(), takt_run::event::ConnectError>(())
 //! ```
 
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use takt_linux::eventfd::EventFd;
 use takt_linux::{Epoch, PiMutex};
 use takt_model::{Span, Time};
 
@@ -37,6 +40,8 @@ pub(super) struct Out {
     waiting: PiMutex<Waiting>,
     /// A futex of the thread that takes.
     word: Word,
+    /// The same for a program's own loop, where it has asked for it: raised while something waits.
+    signal: OnceLock<EventFd>,
     full: Full,
     closed: AtomicBool,
     /// By which times of what waits are told: that of the channel's dispatcher may be another when it is taken.
@@ -59,11 +64,18 @@ impl Out {
         let moved = |time: Time| here.saturating_add(until(time, now));
         let head = Head { sent: here, due: moved(head.due), expires: moved(head.expires), ..*head };
         let number = self.pushed.fetch_add(1, Ordering::Relaxed);
-        let kept = self.waiting.lock().push(self.full, number, &head, payload);
+        let mut waiting = self.waiting.lock();
+        let is_first = waiting.is_empty();
+        let kept = waiting.push(self.full, number, &head, payload);
+        drop(waiting);
         if !kept {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
         rouse(&self.word);
+        // Where this comes after the event has been taken, the descriptor is readable once in vain, never the other way round.
+        if is_first && let Some(signal) = self.signal.get() {
+            signal.raise();
+        }
         kept || self.full == Full::Oldest
     }
 }
@@ -120,6 +132,7 @@ impl Outlet {
             sends: sends.to_vec(),
             waiting: PiMutex::new(Waiting::new(room.clamp(1, ROOM_MAX), payload_max)),
             word: Word::new(0),
+            signal: OnceLock::new(),
             full,
             closed: AtomicBool::new(false),
             clock: Epoch::now_is_zero(),
@@ -147,7 +160,16 @@ impl Outlet {
         into.clock = out.clock;
         loop {
             let seen = out.word.load(Ordering::Acquire);
-            if out.waiting.lock().pop(&mut into.row) {
+            let mut waiting = out.waiting.lock();
+            let was_there = waiting.pop(&mut into.row);
+            // Under the lock: what is pushed after this raises it again.
+            if waiting.is_empty()
+                && let Some(signal) = out.signal.get()
+            {
+                signal.lower();
+            }
+            drop(waiting);
+            if was_there {
                 return true;
             }
             if out.closed.load(Ordering::Acquire) || out.clock.now() >= give_up {
@@ -155,6 +177,27 @@ impl Outlet {
             }
             sync::wait(&out.word, seen, out.clock, give_up);
         }
+    }
+
+    /// A descriptor for a loop of `poll` or `epoll`: readable while an event waits, until [`Outlet::next`] has taken the last one. It may be readable
+    /// once in vain. From the first call on, a push into an empty queue makes one more system call, which does not wait. The outlet closes it.
+    ///
+    /// # Errors
+    /// The process has as many descriptors as it may.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        let out = &self.out;
+        let waiting = out.waiting.lock();
+        let signal = match out.signal.get() {
+            Some(signal) => signal,
+            None => {
+                let new = EventFd::new()?;
+                out.signal.get_or_init(|| new)
+            }
+        };
+        if !waiting.is_empty() {
+            signal.raise();
+        }
+        Ok(signal.as_fd())
     }
 
     /// Nothing comes in any more, and nobody waits for it; what waits can still be taken.

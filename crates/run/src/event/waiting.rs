@@ -18,6 +18,11 @@ impl Waiting {
         Waiting { rows: vec![(0, Stored::room(payload_max)); room], first: 0, count: 0, leaving: None }
     }
 
+    /// Whether any waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// The first number that has not been sent, where there is any.
     pub(super) fn oldest(&self) -> Option<u64> {
         let first = || self.rows.get(self.first).filter(|_| self.count > 0).map(|row| row.0);

@@ -10,7 +10,7 @@ use takt_policy::Passed;
 
 use super::Handler;
 use crate::bits::{LevelSet, ones};
-use crate::dispatch::core::{Core, Place};
+use crate::dispatch::core::{Core, Counts, Place};
 use crate::dispatch::told::Teller;
 use crate::sync::{AtomicU64, PiGuard, PiMutex, Word, rouse};
 
@@ -164,6 +164,12 @@ impl Held {
     pub(super) fn now(&mut self, epoch: Epoch) -> Time {
         self.last = self.last.max(epoch.now());
         self.last
+    }
+
+    /// What became of an operation's jobs, so far or until the stop.
+    pub(crate) fn counts(&mut self, slot: u32, epoch: Epoch) -> Option<Counts> {
+        let now = self.stopping.unwrap_or_else(|| self.now(epoch));
+        self.core.counts(slot, now)
     }
 
     /// Whether a thread of a level sleeps, or is about to.

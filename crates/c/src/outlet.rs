@@ -1,0 +1,161 @@
+//! Events that wait for a program's own loop, which learns of them by a file descriptor.
+
+use std::ffi::c_int;
+use std::os::fd::AsRawFd as _;
+
+use takt_model::Span;
+use takt_run::event::{Full, Leaving, Outlet, Pattern};
+
+use crate::channel::{takt_channel, takt_pattern};
+use crate::node::not_connected;
+use crate::status::{Wrong, call, free, give, object, object_mut, push, takt_status};
+
+/// Events that wait for a thread of the program: what it does not want to handle on a real-time thread, or what handlers answer.
+pub struct takt_outlet {
+    outlet: Outlet,
+    /// The last one that was taken.
+    leaving: Leaving,
+    descriptor: c_int,
+}
+
+/// An event that was taken from an outlet; its payload is of use until the next one is taken.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct takt_taken {
+    /// Its type.
+    pub kind: u32,
+    /// Its source.
+    pub source: u32,
+    /// Zero for the first event of its supplier.
+    pub number: u64,
+    /// How long it is until its deadline, zero once that is over; all ones: it has none of its own.
+    pub due_in_ns: u64,
+    /// For how long it is still of use; all ones: for ever.
+    pub expires_in_ns: u64,
+    /// What its supplier said.
+    pub payload: *const u8,
+    /// How many bytes.
+    pub length: usize,
+}
+
+/// What an outlet has counted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(C)]
+pub struct takt_passed {
+    /// Events that were meant.
+    pub pushed: u64,
+    /// Of these, those dropped for want of room.
+    pub full: u64,
+}
+
+/// Events that wait, where the caller says no number.
+const ROOM: usize = 64;
+
+/// Where events that one of these patterns means, pushed by any thread of this process, wait for a thread of the program: takt_outlet_fd tells when, takt_outlet_next takes them. To be called before
+/// the channel is connected. There is room for so many (zero: 64; 65,536 at most). One that finds none is dropped, or, where `drops_oldest`, the oldest for it. It is counted.
+///
+/// # Safety
+/// `channel` came from takt_channel_new; `patterns` points to `count` of them; `into` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_channel_outlet(
+    channel: *const takt_channel,
+    patterns: *const takt_pattern,
+    count: usize,
+    room: usize,
+    drops_oldest: bool,
+    into: *mut *mut takt_outlet,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let channel = unsafe { object(channel, "the channel") }?;
+        if patterns.is_null() || count == 0 || count > PATTERNS_MAX {
+            return Err(Wrong::invalid(format_args!(
+                "an outlet has from 1 to {PATTERNS_MAX} patterns, and here are {count}"
+            )));
+        }
+        // SAFETY: as above, and the pointer is not null.
+        let patterns = unsafe { std::slice::from_raw_parts(patterns, count) };
+        let patterns: Vec<Pattern> = patterns.iter().map(|pattern| pattern.pattern()).collect();
+        let full = if drops_oldest { Full::Oldest } else { Full::Newest };
+        let room = if room > 0 { room } else { ROOM };
+        let outlet = channel.channel.outlet(&patterns, room, full).map_err(|error| not_connected(&error))?;
+        let refused =
+            |error| Wrong::new(takt_status::Refused, format_args!("no descriptor can be had for the outlet: {error}"));
+        let descriptor = outlet.descriptor().map_err(refused)?.as_raw_fd();
+        let leaving = outlet.leaving();
+        // SAFETY: as above.
+        unsafe { give(into, takt_outlet { outlet, leaving, descriptor }) }
+    })
+}
+
+/// Patterns of an outlet.
+const PATTERNS_MAX: usize = 1024;
+
+/// A descriptor for poll, select or epoll: readable while an event waits, so that a loop calls takt_outlet_next until that says false. It may be readable once in vain. The outlet closes it: it is
+/// neither to be closed nor to be read. -1 for a null pointer.
+///
+/// # Safety
+/// `outlet` is null or came from takt_channel_outlet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_outlet_fd(outlet: *const takt_outlet) -> c_int {
+    // SAFETY: by this function's condition.
+    unsafe { outlet.as_ref() }.map_or(-1, |outlet| outlet.descriptor)
+}
+
+/// Takes the oldest event that waits; whether there was one. Never waits. An event whose time is over is taken like any other.
+///
+/// # Safety
+/// `outlet` is null or came from takt_channel_outlet, `into` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_outlet_next(outlet: *mut takt_outlet, into: *mut takt_taken) -> bool {
+    let mut was_there = false;
+    let _ = push(|| {
+        // SAFETY: by this function's condition, here and below.
+        let (Some(outlet), Some(into)) = (unsafe { outlet.as_mut() }, unsafe { into.as_mut() }) else {
+            return takt_status::Invalid;
+        };
+        was_there = outlet.outlet.next(&mut outlet.leaving, Span::ZERO);
+        if was_there {
+            let leaving = &outlet.leaving;
+            let head = leaving.head();
+            let payload = leaving.payload();
+            *into = takt_taken {
+                kind: head.kind,
+                source: head.source,
+                number: head.number,
+                due_in_ns: leaving.due().as_ns(),
+                expires_in_ns: leaving.remaining().as_ns(),
+                payload: payload.as_ptr(),
+                length: payload.len(),
+            };
+        }
+        takt_status::Ok
+    });
+    was_there
+}
+
+/// What an outlet has counted.
+///
+/// # Safety
+/// `outlet` came from takt_channel_outlet, `into` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_outlet_counts(outlet: *const takt_outlet, into: *mut takt_passed) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let passed = unsafe { object(outlet, "the outlet") }?.outlet.passed();
+        // SAFETY: as above.
+        *unsafe { object_mut(into, "the pointer to the counts") }? =
+            takt_passed { pushed: passed.pushed, full: passed.full };
+        Ok(())
+    })
+}
+
+/// Frees an outlet and closes its descriptor; a null pointer is no harm. Pushes pass it by from then on.
+///
+/// # Safety
+/// It came from takt_channel_outlet, and is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_outlet_free(outlet: *mut takt_outlet) {
+    // SAFETY: by this function's condition.
+    unsafe { free(outlet) }
+}
