@@ -153,6 +153,9 @@ typedef struct takt_node takt_node;
 // A set of operations.
 typedef struct takt_operations takt_operations;
 
+// Events that wait for a thread of the program: what it does not want to handle on a real-time thread, or what handlers answer.
+typedef struct takt_outlet takt_outlet;
+
 // Who runs when.
 typedef struct takt_plan takt_plan;
 
@@ -239,6 +242,9 @@ typedef struct {
   uint64_t rejected;
   // Jobs that wait, run, were dropped at their deadline, or failed.
   uint64_t unfinished;
+  // Deadlines not met so far: jobs that were not complete by their deadline (those that wait or run past it, too), or cannot be any more: all that are cancelled,
+  // rejected, dropped or failed. What a monitor looks at: `late` has those alone that came to their end.
+  uint64_t unmet;
 } takt_counts;
 
 // Which events are meant: those whose type and source agree with these values in all bits of the masks. A mask of zero means any.
@@ -329,6 +335,32 @@ typedef void (*takt_event_viewer)(const takt_event *event, void *user);
 
 // Is told that the subscription of an operation changed: a takt_change. The name is of use during that call.
 typedef void (*takt_observer)(const char *operation, uint32_t change, void *user);
+
+// An event that was taken from an outlet; its payload is of use until the next one is taken.
+typedef struct {
+  // Its type.
+  uint32_t kind;
+  // Its source.
+  uint32_t source;
+  // Zero for the first event of its supplier.
+  uint64_t number;
+  // How long it is until its deadline, zero once that is over; all ones: it has none of its own.
+  uint64_t due_in_ns;
+  // For how long it is still of use; all ones: for ever.
+  uint64_t expires_in_ns;
+  // What its supplier said.
+  const uint8_t *payload;
+  // How many bytes.
+  size_t length;
+} takt_taken;
+
+// What an outlet has counted.
+typedef struct {
+  // Events that were meant.
+  uint64_t pushed;
+  // Of these, those dropped for want of room.
+  uint64_t full;
+} takt_passed;
 
 // What a node is like. All zeros: the default.
 typedef struct {
@@ -811,6 +843,34 @@ takt_status takt_channel_subscribe_filter(const takt_channel *channel,
 takt_status takt_subscription_reconnect_filter(const takt_subscription *subscription,
                                                const takt_filter *filter,
                                                const takt_quality *quality);
+
+// Where events that one of these patterns means, pushed by any thread of this process, wait for a thread of the program: takt_outlet_fd tells when, takt_outlet_next takes them. To be called before
+// the channel is connected. There is room for so many (zero: 64; 65,536 at most). One that finds none is dropped, or, where `drops_oldest`, the oldest for it. It is counted.
+// `channel` came from takt_channel_new; `patterns` points to `count` of them; `into` may be written.
+takt_status takt_channel_outlet(const takt_channel *channel,
+                                const takt_pattern *patterns,
+                                size_t count,
+                                size_t room,
+                                bool drops_oldest,
+                                takt_outlet **into);
+
+// A descriptor for poll, select or epoll: readable while an event waits, so that a loop calls takt_outlet_next until that says false. It may be readable once in vain. The outlet closes it: it is
+// neither to be closed nor to be read. -1 for a null pointer.
+// `outlet` is null or came from takt_channel_outlet.
+int takt_outlet_fd(const takt_outlet *outlet);
+
+// Takes the oldest event that waits; whether there was one. Never waits. An event whose time is over is taken like any other.
+// `outlet` is null or came from takt_channel_outlet, `into` may be written.
+bool takt_outlet_next(takt_outlet *outlet,
+                      takt_taken *into);
+
+// What an outlet has counted.
+// `outlet` came from takt_channel_outlet, `into` may be written.
+takt_status takt_outlet_counts(const takt_outlet *outlet, takt_passed *into);
+
+// Frees an outlet and closes its descriptor; a null pointer is no harm. Pushes pass it by from then on.
+// It came from takt_channel_outlet, and is not used any more.
+void takt_outlet_free(takt_outlet *outlet);
 
 // A node of this number, which no other node has, without levels. `options` may be null.
 // `options` is null or can be read, `into` may be written.
