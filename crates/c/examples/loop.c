@@ -1,5 +1,5 @@
 /* A program with a poll loop of its own: a handler on a real-time thread measures and answers by events, which wait in an
- * outlet until the loop, an ordinary thread, takes them. */
+ * outlet until the loop, an ordinary thread, takes them. Another handler overruns its wcet, which the loop learns as it happens. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <poll.h>
@@ -20,6 +20,13 @@ static const uint64_t MS = 1000000;
             return 1;                                               \
         }                                                           \
     } while (0)
+
+/* Works until it is told to stop, which is when it has executed for longer than its wcet. */
+static void greedy(const takt_job *job, void *user) {
+    (void)user;
+    while (!takt_job_must_stop(job)) {
+    }
+}
 
 static void measure(const takt_job *job, void *user) {
     uint64_t number = takt_job_number(job);
@@ -48,6 +55,8 @@ int main(void) {
     takt_taken taken;
     takt_passed passed;
     takt_counts counts;
+    takt_overran overran;
+    takt_handle *push = NULL;
     uint64_t last = 0, number = 0;
     int fd, found = 0;
 
@@ -58,6 +67,15 @@ int main(void) {
     operation.wcet_ns = MS;
     TRY(takt_operations_new("loop", 1, false, &operations));
     TRY(takt_operations_add(operations, &operation));
+    operation.name = "greedy";
+    operation.arrival = TAKT_ARRIVAL_SPORADIC;
+    operation.period_ns = 100 * MS;
+    operation.overrun = TAKT_OVERRUN_STOP;
+    TRY(takt_operations_add(operations, &operation));
+    operation.overrun = 4;
+    if (takt_operations_add(operations, &operation) != TAKT_STATUS_INVALID) {
+        return 1;
+    }
     TRY(takt_plan_new(operations, "rm", &plan));
     TRY(takt_channel_new(0, 0, 0, &channel));
     if (takt_channel_outlet(channel, &answers, 0, 0, false, &outlet) != TAKT_STATUS_INVALID || takt_outlet_fd(NULL) != -1) {
@@ -68,6 +86,10 @@ int main(void) {
     TRY(takt_channel_supplier(channel, 1, &sensor));
     TRY(takt_dispatcher_new(plan, &dispatcher));
     TRY(takt_dispatcher_on(dispatcher, "measure", measure, sensor));
+    TRY(takt_dispatcher_on(dispatcher, "greedy", greedy, NULL));
+    if (takt_dispatcher_overrun_fd(dispatcher) != -1) {
+        return 1;
+    }
     memset(&options, 0, sizeof options);
     options.best_effort = true;
     fd = takt_outlet_fd(outlet);
@@ -94,6 +116,23 @@ int main(void) {
             found++;
         }
     }
+    fd = takt_dispatcher_overrun_fd(dispatcher);
+    if (readable(fd, 0) || takt_dispatcher_next_overrun(dispatcher, &overran)) {
+        return 7;
+    }
+    TRY(takt_dispatcher_operation(dispatcher, "greedy", &push));
+    TRY(takt_operation_push(push));
+    if (!readable(fd, 10000) || !takt_dispatcher_next_overrun(dispatcher, &overran) || strcmp(overran.operation, "greedy") != 0 ||
+        overran.job != 0 || overran.at_ns < MS) {
+        return 8;
+    }
+    do {
+        TRY(takt_dispatcher_counts(dispatcher, "greedy", &counts));
+    } while (counts.unmet == 0);
+    if (readable(fd, 0) || counts.overran != 1 || counts.completed != 0) {
+        return 9;
+    }
+    fd = takt_outlet_fd(outlet);
     TRY(takt_channel_disconnect(channel));
     TRY(takt_dispatcher_stop(dispatcher));
     while (takt_outlet_next(outlet, &taken)) {
@@ -106,6 +145,9 @@ int main(void) {
     }
     printf("%d answers came in order, and the descriptor was readable while they waited\n", ANSWERS);
 
+    printf("an overrun was told while the handler ran, which stopped\n");
+
+    takt_operation_free(push);
     takt_supplier_free(sensor);
     takt_outlet_free(outlet);
     takt_outlet_free(NULL);

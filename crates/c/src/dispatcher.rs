@@ -1,8 +1,9 @@
 //! A dispatcher: handlers of a plan's operations on SCHED_FIFO threads.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind};
+use std::os::fd::AsRawFd as _;
 use std::path::{PathBuf, absolute};
 
 use takt_log::{BackEnd, Definitions, Header, NullSink, Writer};
@@ -72,6 +73,8 @@ pub struct takt_counts {
     /// Deadlines not met so far: jobs that were not complete by their deadline (those that wait or run past it, too), or cannot be any more: all that are cancelled,
     /// rejected, dropped or failed. What a monitor looks at: `late` has those alone that came to their end.
     pub unmet: u64,
+    /// Jobs that executed for longer than the operation's wcet, where its takt_overrun watches that.
+    pub overran: u64,
 }
 
 type Log = Writer<BufWriter<File>>;
@@ -132,6 +135,8 @@ pub struct takt_dispatcher {
     /// Before the start.
     place: Option<LogPlace>,
     log: Option<Log>,
+    /// The operation of the last overrun that was taken.
+    overran: CString,
     /// At the end.
     counts: Vec<(String, dispatch::Counts)>,
 }
@@ -155,6 +160,7 @@ pub unsafe extern "C" fn takt_dispatcher_new(plan: *const takt_plan, into: *mut 
             running: None,
             place: None,
             log: None,
+            overran: CString::default(),
             counts: Vec::new(),
         };
         // SAFETY: as above.
@@ -522,9 +528,61 @@ pub unsafe extern "C" fn takt_dispatcher_counts(
             rejected: counts.rejected,
             unfinished: counts.unfinished(),
             unmet: counts.unmet,
+            overran: counts.overran,
         };
         Ok(())
     })
+}
+
+/// A job that executed for longer than its operation's wcet.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct takt_overran {
+    /// Its operation; of use until the next one is taken.
+    pub operation: *const c_char,
+    /// Its number among those of its operation, from 0.
+    pub job: u64,
+    /// When that was found, since the dispatcher's start: while the job ran.
+    pub at_ns: u64,
+}
+
+/// A descriptor for poll, select or epoll: readable while an overrun waits, so that a loop calls takt_dispatcher_next_overrun until that says false. It may be readable once in vain. The dispatcher closes
+/// it when it stops or is freed: it is neither to be closed nor to be read. -1 where the dispatcher does not run, or no descriptor can be had.
+///
+/// # Safety
+/// `dispatcher` is null or came from takt_dispatcher_new.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_overrun_fd(dispatcher: *const takt_dispatcher) -> c_int {
+    // SAFETY: by this function's condition.
+    let running = unsafe { dispatcher.as_ref() }.and_then(|dispatcher| dispatcher.running.as_ref());
+    running.and_then(|running| Some(running.overruns().descriptor().ok()?.as_raw_fd())).unwrap_or(-1)
+}
+
+/// Takes the oldest overrun that waits, of those that operations watch; whether there was one. Never waits. 256 wait at most: takt_counts counts them all.
+///
+/// # Safety
+/// `dispatcher` is null or came from takt_dispatcher_new, `into` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_dispatcher_next_overrun(
+    dispatcher: *mut takt_dispatcher,
+    into: *mut takt_overran,
+) -> bool {
+    let mut was_there = false;
+    let _ = push(|| {
+        // SAFETY: by this function's condition, here and below.
+        let (Some(dispatcher), Some(into)) = (unsafe { dispatcher.as_mut() }, unsafe { into.as_mut() }) else {
+            return takt_status::Invalid;
+        };
+        let overran = dispatcher.running.as_ref().and_then(|running| running.overruns().next(Span::ZERO));
+        let Some(overran) = overran else { return takt_status::Ok };
+        // A name of a system file's may hold a zero byte.
+        let name: Vec<u8> = overran.operation.bytes().filter(|byte| *byte != 0).collect();
+        dispatcher.overran = CString::new(name).unwrap_or_default();
+        *into = takt_overran { operation: dispatcher.overran.as_ptr(), job: overran.job, at_ns: overran.at.as_ns() };
+        was_there = true;
+        takt_status::Ok
+    });
+    was_there
 }
 
 /// Stops: no job starts any more, those that run may return (5 s at most). The log is complete then, unless it could not be written, which is TAKT_STATUS_UNWRITTEN. After this and TAKT_STATUS_OK no handler runs any more; after
@@ -655,7 +713,17 @@ pub unsafe extern "C" fn takt_job_time_left_ns(job: *const takt_job) -> u64 {
     unsafe { of_job(job, |job| job.time_left().as_ns()) }
 }
 
-/// Whether the job is to return at once: it was dropped at its deadline, or the dispatcher stops. A long handler asks now and then.
+/// Whether the job has executed for longer than its operation's wcet, where its takt_overrun watches that.
+///
+/// # Safety
+/// As takt_job_number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_job_has_overrun(job: *const takt_job) -> bool {
+    // SAFETY: by this function's condition.
+    unsafe { of_job(job, |job| job.has_overrun()) }
+}
+
+/// Whether the job is to return at once: it was dropped at its deadline, has overrun its wcet where that is to stop it, or the dispatcher stops. A long handler asks now and then.
 ///
 /// # Safety
 /// As takt_job_number.

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use takt_model::{Builtin, Late, NodeId, Span, file};
-use takt_run::dispatch::{Limits, OperatingMode, Operation, Operations, Plan};
+use takt_run::dispatch::{Limits, OperatingMode, Operation, Operations, Overrun, Plan};
 
 use crate::status::{Wrong, call, copy, free, give, object, object_mut, takt_status, text};
 
@@ -74,6 +74,33 @@ impl takt_cancel {
     }
 }
 
+/// What becomes of a job that executes for longer than its operation's wcet. No handler is ended from outside: it goes on until it returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub enum takt_overrun {
+    /// That is not watched.
+    Unwatched = 0,
+    /// It goes on, and the program is told (takt_dispatcher_next_overrun).
+    Continue = 1,
+    /// The same, and it is told to stop (takt_job_must_stop). Whenever it returns it is not complete, and the rest of its chain is shed.
+    Stop = 2,
+    /// The same as TAKT_OVERRUN_CONTINUE, and it has the priority of demoted jobs until it returns, below all levels. Another thread takes the next job of its level.
+    Demote = 3,
+}
+
+impl takt_overrun {
+    /// The rule of this number; nothing of one that does not watch.
+    fn of(number: u32) -> Option<Option<Overrun>> {
+        let rules = [
+            (takt_overrun::Unwatched, None),
+            (takt_overrun::Continue, Some(Overrun::Continue)),
+            (takt_overrun::Stop, Some(Overrun::Stop)),
+            (takt_overrun::Demote, Some(Overrun::Demote)),
+        ];
+        rules.into_iter().find(|(overrun, _)| *overrun as u32 == number).map(|(_, rule)| rule)
+    }
+}
+
 /// What an operation is like. Zero is a value for all that may be left out.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -104,6 +131,8 @@ pub struct takt_operation {
     pub late: u32,
     /// Whether its jobs are omitted once they can no longer be in time: a takt_cancel.
     pub cancel: u32,
+    /// What becomes of its jobs that execute for longer than wcet_ns: a takt_overrun.
+    pub overrun: u32,
     /// The names of its predecessors; may be null where there are none.
     pub after: *const *const c_char,
     /// How many there are.
@@ -183,7 +212,8 @@ pub unsafe extern "C" fn takt_operations_add(
         }
         let late = takt_late::of(wanted.late).ok_or_else(|| none("takt_late"))?;
         let cancel = takt_cancel::of(wanted.cancel).ok_or_else(|| none("takt_cancel"))?;
-        operation = Operation { late, cancel, ..operation };
+        let overrun = takt_overrun::of(wanted.overrun).ok_or_else(|| none("takt_overrun"))?;
+        operation = Operation { late, cancel, overrun, ..operation };
         if wanted.priority > 0 {
             operation = operation.priority(wanted.priority);
         }

@@ -150,6 +150,7 @@ fn a_loop_of_the_programs_own_learns_of_events_by_a_descriptor() {
             "\
 an outlet has from 1 to 1024 patterns, and here are 0
 20 answers came in order, and the descriptor was readable while they waited
+an overrun was told while the handler ran, which stopped
 "
         );
     }

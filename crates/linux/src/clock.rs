@@ -6,6 +6,8 @@ use std::io;
 
 use takt_model::{Span, Time};
 
+use crate::thread::Tid;
+
 /// Time zero of a run on CLOCK_MONOTONIC. Times of the run are counted from it.
 ///
 /// ```
@@ -81,6 +83,14 @@ pub fn thread_cpu() -> Span {
     Span::from_ns(read(libc::CLOCK_THREAD_CPUTIME_ID))
 }
 
+/// CPU time that a thread of this process has used so far; zero where it has ended.
+#[inline]
+#[must_use]
+pub fn cpu_of(thread: Tid) -> Span {
+    // The kernel's clock of one thread, by its number (include/linux/posix-timers.h: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED).
+    Span::from_ns(read((!thread.0) << 3 | 6))
+}
+
 /// The period of the kernel's ticks, which is the resolution of its coarse clocks; `None` where the kernel does not tell.
 #[must_use]
 pub fn tick_period() -> Option<Span> {
@@ -152,8 +162,8 @@ fn id_of(boot: &str, space: &str) -> Option<u64> {
 #[inline]
 fn read(clock: libc::clockid_t) -> u64 {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `at` is valid for writing. All clocks that this file passes exist since Linux 3.10, so the call
-    // cannot fail; were it to, `at` stays zero.
+    // SAFETY: `at` is valid for writing. All clocks that this file passes exist since Linux 3.10, but for that of a thread
+    // that has ended; where the call fails, `at` stays zero.
     unsafe { libc::clock_gettime(clock, &raw mut at) };
     (at.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(at.tv_nsec as u64)
 }

@@ -128,8 +128,12 @@ fn check(stopped: &Stopped, events: &Events) {
     for (index, (name, counts)) in stopped.counts.iter().enumerate() {
         let never = counts.cancelled + counts.rejected + counts.dropped + counts.failed;
         assert!((counts.late + never..=counts.late + counts.released - counts.completed).contains(&counts.unmet));
-        let said =
-            Counts { late: counts.late, unmet: counts.unmet, ..said.get(&(index as u32)).copied().unwrap_or_default() };
+        let said = Counts {
+            late: counts.late,
+            unmet: counts.unmet,
+            overran: counts.overran,
+            ..said.get(&(index as u32)).copied().unwrap_or_default()
+        };
         assert_eq!(said, *counts, "{name}");
         // What the log leaves open, or without an end of its own, is what is unfinished.
         let open = open.keys().filter(|job| job.task.0 == index as u32).count() as u64;

@@ -183,6 +183,7 @@ fn whole(counts: &[(String, Counts)], events: &Events) {
             dropped: causes(&[CancelCause::Late]),
             failed: causes(&[CancelCause::Failed]),
             unmet: counts.unmet,
+            overran: counts.overran,
         };
         assert_eq!(told, *counts, "{name}");
     }

@@ -11,7 +11,8 @@ use super::adaptive::{Adaptive, Controller};
 use super::core::{Core, Place};
 use super::error::StartError;
 use super::fact::Tell;
-use super::live::{Handler, Held, Running, Shared, Station};
+use super::live::{Handler, Held, Reports, Running, Shared, Station};
+use super::operation::Overrun;
 use super::plan::{Plan, PlanLevelRow, Row};
 use super::running::Options;
 use super::told::{Known, Teller};
@@ -67,6 +68,9 @@ pub(super) fn build(
                 handler: PiMutex::new(handler),
                 panic: PiMutex::new(None),
                 stop_before: AtomicU64::new(0),
+                watched: row.overrun.zip(plan.system.tasks.get(row.task.index()).map(|task| task.wcet)),
+                overran: AtomicU64::new(0),
+                overran_before: AtomicU64::new(0),
             });
         }
         let signals = (0..=core.level_count()).map(|_| Word::new(0)).collect();
@@ -92,6 +96,7 @@ pub(super) fn build(
             .filter_map(|(mode, k)| Some((mode.at?, k)))
             .collect(),
         controller: adaptive.map(|law| PiMutex::new(Controller::new(law, node))),
+        overruns: Reports::new(),
         refused: AtomicU64::new(0),
         switched: AtomicU64::new(0),
         locked_ns: AtomicU64::new(0),
@@ -124,7 +129,11 @@ fn workers(plan: &Plan, threads: &[Vec<u32>]) -> usize {
     let wanted = threads.iter().map(|levels| levels.iter().sum::<u32>() as usize).max().unwrap_or(1);
     let on = |cpu: u32| plan.rows.iter().filter(|row| row.cpu == cpu).count();
     let operations = plan.rows.iter().map(|row| on(row.cpu)).max().unwrap_or(0);
-    wanted + operations.min(wanted * plan.modes.len())
+    // And who takes the place of a demoted one.
+    let demotes =
+        |cpu: u32| plan.rows.iter().filter(|row| row.cpu == cpu && row.overrun == Some(Overrun::Demote)).count();
+    let demoted = plan.rows.iter().map(|row| demotes(row.cpu)).max().unwrap_or(0);
+    wanted + operations.min(wanted * plan.modes.len()) + demoted
 }
 
 /// Where each operation is.

@@ -111,12 +111,14 @@ pub struct Counts {
     pub rejected: u64,
     /// Jobs dropped at their deadline; counted as unfinished.
     pub dropped: u64,
-    /// Jobs whose code panicked; counted as unfinished.
+    /// Jobs whose code panicked, or that were told to stop at an overrun; counted as unfinished.
     pub failed: u64,
     /// Deadlines not met so far: jobs that were not complete by their deadline, and those that cannot be any more. That is `late`, `cancelled`,
     /// `rejected`, `dropped` and `failed` together, and the jobs that wait or run past their deadlines. In terms of docs/statistics.md: missed,
     /// cancelled and rejected.
     pub unmet: u64,
+    /// Jobs that executed for longer than the wcet so far, where that is watched; whatever became of them.
+    pub overran: u64,
 }
 
 impl Counts {
@@ -197,7 +199,7 @@ impl Operation {
         let there = self.current.iter().chain(&self.rest.waiting);
         let overdue = there.filter(|job| job.deadline < now).count() as u64;
         let unmet = late + cancelled + rejected + dropped + failed + overdue;
-        Counts { released, completed, late, cancelled, rejected, dropped, failed, unmet }
+        Counts { released, completed, late, cancelled, rejected, dropped, failed, unmet, overran: 0 }
     }
 }
 

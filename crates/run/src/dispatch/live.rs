@@ -22,10 +22,13 @@ use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED, wait_for_go};
 
 pub(crate) use job::Handler;
 pub use job::Job;
+pub(crate) use overrun::Reports;
+pub use overrun::{Overran, Overruns};
 pub(crate) use station::{Held, Owed, Running, Station};
 pub use switch::Switched;
 
 mod job;
+mod overrun;
 mod station;
 mod switch;
 
@@ -48,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) switches: Vec<(Time, usize)>,
     /// Chooses between two plans. No CPU's lock is held when this one is taken.
     pub(crate) controller: Option<PiMutex<Controller>>,
+    /// Jobs that executed for longer than their operation's wcet, until the program takes them.
+    pub(crate) overruns: Reports,
     /// Changes of a priority that the kernel refused.
     pub(crate) refused: AtomicU64,
     /// Switches of plans so far, and the longest that one had the queues locked, in ns.
@@ -241,6 +246,7 @@ impl Shared {
             // The end of one job is when the next is looked for.
             let now = held.now(epoch);
             if let Some((upcall, end)) = ran.take() {
+                let end = held.unwatch(worker, end);
                 held.core.end(upcall, end, now);
                 held.core.settle(now);
                 if let Some(before) = held.free(worker) {
@@ -269,6 +275,10 @@ impl Shared {
             debug_assert!(self.goes_by_plan(&held, worker), "a job starts at another priority than its level's");
             if let Some(this) = held.workers.get_mut(worker) {
                 this.slot = Some(upcall.slot);
+            }
+            if let Some(watched) = station.operations.get(upcall.slot as usize).and_then(|operation| operation.watched)
+            {
+                held.watch(worker, upcall, watched, now);
             }
             self.leave(cpu, station, held);
             ran = Some((upcall, self.call(station, upcall, epoch)));
@@ -330,6 +340,7 @@ impl Shared {
             let now = held.now(epoch);
             held.timer_due = false;
             held.core.pass_deadlines(now);
+            self.look_for_overruns(cpu, station, &mut held, now);
             let mut next = switches.peek().map_or(Time::MAX, |(at, _)| *at);
             next = next.min(release(&mut held.core, &mut sources, now, Overtaken::PassedOver).1);
             // Not before all arrivals of the run are told, however late this thread got its CPU.
@@ -347,7 +358,7 @@ impl Shared {
             }
             // One that has come since it was last looked at is seen to soon, without a loop that never sleeps.
             let danger = held.core.next_danger().map(|danger| danger.max(now.saturating_add(AGAIN)));
-            let instants = [Some(next), Some(controlled), held.core.next_deadline(), danger];
+            let instants = [Some(next), Some(controlled), held.core.next_deadline(), danger, held.next_look()];
             let until = instants.into_iter().flatten().fold(self.duration, Time::min);
             let until = until.min(now.saturating_add(IDLE_MAX));
             held.timer_until = until;

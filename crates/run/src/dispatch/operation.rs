@@ -43,6 +43,9 @@ pub struct Operation {
     pub late: Option<Late>,
     /// Whether its jobs are omitted once they can no longer be in time, if it is noncritical; `None`: what the set says.
     pub cancel: Option<bool>,
+    /// What becomes of its jobs that execute for longer than its wcet, and that the program is told so at once ([`Dispatching::overruns`](super::Dispatching::overruns)); `None`: that
+    /// is not watched.
+    pub overrun: Option<Overrun>,
     /// The names of its predecessors: its job k is released when job k of all of them is complete.
     pub after: Vec<String>,
     /// The model CPU that it runs on.
@@ -71,6 +74,17 @@ pub enum Arrives {
     After,
 }
 
+/// What becomes of a job that executes for longer than its operation's wcet. No handler is ended from outside: it goes on until it returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Overrun {
+    /// It goes on as before.
+    Continue,
+    /// It is told to stop ([`Job::must_stop`](super::Job::must_stop)), and whenever it returns it is not complete: it counts as failed, and the rest of its chain is shed.
+    Stop,
+    /// Its thread has the priority of demoted jobs, below all levels, until it returns. Another thread takes the next job of its level.
+    Demote,
+}
+
 impl Operation {
     fn new(name: &str, arrival: Arrives) -> Self {
         Operation {
@@ -83,6 +97,7 @@ impl Operation {
             priority: None,
             late: None,
             cancel: None,
+            overrun: None,
             after: Vec::new(),
             cpu: 0,
             backlog: None,
@@ -158,6 +173,13 @@ impl Operation {
     #[must_use]
     pub fn cancel(self, cancel: bool) -> Self {
         Operation { cancel: Some(cancel), ..self }
+    }
+
+    /// What becomes of its jobs that execute for longer than its wcet. They are watched then, which costs a job two looks at its thread's CPU time and a wake-up of the CPU's
+    /// timer thread.
+    #[must_use]
+    pub fn overrun(self, overrun: Overrun) -> Self {
+        Operation { overrun: Some(overrun), ..self }
     }
 
     /// The model CPU that it runs on.
@@ -265,12 +287,32 @@ impl Operations {
                 for rows in plan.each_rows_mut() {
                     for (row, operation) in rows.iter_mut().zip(&self.operations) {
                         row.backlog = operation.backlog.unwrap_or(row.backlog);
+                        row.overrun = operation.overrun;
                     }
+                }
+                if let Some(anomaly) = self.demoted_priority(&mut plan, limits) {
+                    return Err(Anomalies(vec![anomaly]));
                 }
                 Ok(plan)
             }
             _ => Err(Anomalies(anomalies)),
         }
+    }
+
+    /// Jobs that are demoted at an overrun want a priority below all levels, as late ones do.
+    fn demoted_priority(&self, plan: &mut Plan, limits: &Limits) -> Option<Anomaly> {
+        let demotes = self.operations.iter().any(|operation| operation.overrun == Some(Overrun::Demote));
+        if !demotes || plan.demoted_priority.is_some() {
+            return None;
+        }
+        let least = plan.each_levels().flatten().map(|level| level.priority).min()?;
+        if least > *limits.priorities.start() {
+            plan.demoted_priority = Some(least - 1);
+            return None;
+        }
+        let levels = plan.each_levels().map(Vec::len).max().unwrap_or(0);
+        let (needed, there) = (levels + 2, limits.priorities.len());
+        Some(Anomaly::TooFewPriorities { strategy: plan.strategy.clone(), levels, demoted: true, needed, there })
     }
 
     /// Critical operations of which a job may be rejected, and nobody told, though none is late; the plan's rows have what they need. Whoever pushes a

@@ -112,6 +112,8 @@ pub struct Row {
     pub(super) backlog_needed: u32,
     /// What becomes of its late jobs.
     pub late: Late,
+    /// What becomes of jobs that execute for longer than its wcet; nothing where that is not watched, as of a System, which does not say.
+    pub overrun: Option<Overrun>,
     /// Its period or least distance; of a follower that of its source.
     pub period: Span,
     /// Whether it releases jobs.
@@ -619,6 +621,7 @@ fn rows(system: &System, node: NodeId, limits: &Limits, scheme: &Scheme) -> Opti
             subpriority: 0,
             shift_ns: placed.shift_ns,
             late: placed.late,
+            overrun: None,
             backlog: 1,
             backlog_needed: 1,
             period: rate.map_or(task.period, |rate| rate.period),

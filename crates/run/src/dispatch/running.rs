@@ -22,7 +22,7 @@ use super::core::{Counts, LEVELS_MAX, Place};
 use super::error::{PushError, StartError, StopError};
 use super::evidence::Watched;
 use super::late::Late;
-use super::live::{Handler, Job, Owed, Shared, Station, Switched};
+use super::live::{Handler, Job, Overruns, Owed, Shared, Station, Switched};
 use super::plan::{Plan, Row};
 use super::told::Merger;
 use crate::Recorded;
@@ -517,9 +517,17 @@ impl Dispatching {
         let of = |row: &Row| {
             let place = self.places.get(&row.task)?;
             let station = self.shared.stations.get(place.cpu as usize)?;
-            Some((row.name.clone(), station.held.lock().counts(place.slot, self.shared.epoch())?))
+            let counts = station.held.lock().counts(place.slot, self.shared.epoch())?;
+            let overran = station.operations.get(place.slot as usize)?.overran.load(Ordering::Relaxed);
+            Some((row.name.clone(), Counts { overran, ..counts }))
         };
         self.plan.rows.iter().filter_map(of).collect()
+    }
+
+    /// Jobs that execute for longer than their operation's wcet, as it happens, where [`Operation::overrun`](super::Operation::overrun) says what becomes of them.
+    #[must_use]
+    pub fn overruns(&self) -> Overruns {
+        Overruns { shared: self.shared.clone() }
     }
 
     /// What the first panic of an operation's handler said, by operation: nothing of those that have not panicked.

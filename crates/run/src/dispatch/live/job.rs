@@ -65,7 +65,14 @@ impl Job<'_> {
         self.deadline().saturating_since(self.now())
     }
 
-    /// Whether it was dropped at its deadline, or the dispatcher stops: a long handler looks here now and then, and returns.
+    /// Whether it has executed for longer than its operation's wcet, where that is watched ([`Operation::overrun`](crate::dispatch::Operation::overrun)).
+    #[must_use]
+    pub fn has_overrun(&self) -> bool {
+        self.operation.overran_before.load(Ordering::Acquire) > self.number()
+    }
+
+    /// Whether it was dropped at its deadline, has overrun its wcet where that is to stop it, or the dispatcher stops: a long handler looks here now and then, and
+    /// returns.
     #[must_use]
     pub fn must_stop(&self) -> bool {
         self.operation.stop_before.load(Ordering::Acquire) > self.number()

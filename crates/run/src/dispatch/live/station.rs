@@ -5,12 +5,14 @@ use std::sync::atomic::Ordering;
 
 use takt_linux::Epoch;
 use takt_linux::thread::Tid;
-use takt_model::{Task, Time};
+use takt_model::{Span, Task, Time};
 use takt_policy::Passed;
 
 use super::Handler;
+use super::overrun::Watch;
 use crate::bits::{LevelSet, ones};
 use crate::dispatch::core::{Core, Counts, Place};
+use crate::dispatch::operation::Overrun;
 use crate::dispatch::told::Teller;
 use crate::sync::{AtomicU64, PiGuard, PiMutex, Word, rouse};
 
@@ -43,6 +45,11 @@ pub(crate) struct Running {
     pub(crate) panic: PiMutex<Option<String>>,
     /// Jobs before this number shall stop: they were dropped.
     pub(crate) stop_before: AtomicU64,
+    /// What becomes of jobs that execute for longer than this wcet, where that is watched.
+    pub(crate) watched: Option<(Overrun, Span)>,
+    /// How many have, and the number after the last of them.
+    pub(crate) overran: AtomicU64,
+    pub(crate) overran_before: AtomicU64,
 }
 
 /// What a CPU's lock protects.
@@ -51,6 +58,8 @@ pub(crate) struct Held {
     /// Threads that sleep, by role.
     pub(super) idle: Vec<u32>,
     pub(super) workers: Vec<Worker>,
+    /// By worker: what is watched of the job that it runs.
+    pub(super) watches: Vec<Option<Watch>>,
     /// Who keeps the time.
     pub(super) timer: Option<Tid>,
     /// By plan, by level: the threads that it shall have.
@@ -88,6 +97,7 @@ impl Held {
         Held {
             idle: vec![0; levels as usize + 1],
             workers: roles.map(|role| Worker { role, tid: None, priority: None, slot: None }).collect(),
+            watches: (0..workers).map(|_| None).collect(),
             timer: None,
             threads,
             changes: Vec::with_capacity(core.slot_count()),
@@ -149,7 +159,11 @@ impl Held {
         let spare = self.spare();
         for at in 0..self.workers.len() {
             let Some(worker) = self.workers.get_mut(at) else { return };
-            worker.role = worker.slot.and_then(|slot| self.core.level(slot)).unwrap_or(spare);
+            let is_demoted = self.watches.get(at).and_then(Option::as_ref).is_some_and(Watch::is_demoted);
+            worker.role = match worker.slot {
+                Some(_) if is_demoted => spare.saturating_sub(1),
+                slot => slot.and_then(|slot| self.core.level(slot)).unwrap_or(spare),
+            };
         }
         for level in 0..spare {
             while self.serving(level) < self.wanted(level) {
