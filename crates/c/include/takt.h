@@ -86,6 +86,18 @@ typedef enum {
   TAKT_CANCEL_ALWAYS = 2,
 } takt_cancel;
 
+// What becomes of a job that executes for longer than its operation's wcet. No handler is ended from outside: it goes on until it returns.
+typedef enum {
+  // That is not watched.
+  TAKT_OVERRUN_UNWATCHED = 0,
+  // It goes on, and the program is told (takt_dispatcher_next_overrun).
+  TAKT_OVERRUN_CONTINUE = 1,
+  // The same, and it is told to stop (takt_job_must_stop). Whenever it returns it is not complete, and the rest of its chain is shed.
+  TAKT_OVERRUN_STOP = 2,
+  // The same as TAKT_OVERRUN_CONTINUE, and it has the priority of demoted jobs until it returns, below all levels. Another thread takes the next job of its level.
+  TAKT_OVERRUN_DEMOTE = 3,
+} takt_overrun;
+
 // How the patterns of a subscription, or the members of a filter, belong together.
 typedef enum {
   // The first event that one of them means.
@@ -199,6 +211,8 @@ typedef struct {
   uint32_t late;
   // Whether its jobs are omitted once they can no longer be in time: a takt_cancel.
   uint32_t cancel;
+  // What becomes of its jobs that execute for longer than wcet_ns: a takt_overrun.
+  uint32_t overrun;
   // The names of its predecessors; may be null where there are none.
   const char *const *after;
   // How many there are.
@@ -245,7 +259,19 @@ typedef struct {
   // Deadlines not met so far: jobs that were not complete by their deadline (those that wait or run past it, too), or cannot be any more: all that are cancelled,
   // rejected, dropped or failed. What a monitor looks at: `late` has those alone that came to their end.
   uint64_t unmet;
+  // Jobs that executed for longer than the operation's wcet, where its takt_overrun watches that.
+  uint64_t overran;
 } takt_counts;
+
+// A job that executed for longer than its operation's wcet.
+typedef struct {
+  // Its operation; of use until the next one is taken.
+  const char *operation;
+  // Its number among those of its operation, from 0.
+  uint64_t job;
+  // When that was found, since the dispatcher's start: while the job ran.
+  uint64_t at_ns;
+} takt_overran;
 
 // Which events are meant: those whose type and source agree with these values in all bits of the masks. A mask of zero means any.
 typedef struct {
@@ -670,6 +696,16 @@ takt_status takt_dispatcher_drain(takt_dispatcher *dispatcher);
 // `dispatcher` came from takt_dispatcher_new, `operation` is a string, `into` may be written.
 takt_status takt_dispatcher_counts(const takt_dispatcher *dispatcher, const char *operation, takt_counts *into);
 
+// A descriptor for poll, select or epoll: readable while an overrun waits, so that a loop calls takt_dispatcher_next_overrun until that says false. It may be readable once in vain. The dispatcher closes
+// it when it stops or is freed: it is neither to be closed nor to be read. -1 where the dispatcher does not run, or no descriptor can be had.
+// `dispatcher` is null or came from takt_dispatcher_new.
+int takt_dispatcher_overrun_fd(const takt_dispatcher *dispatcher);
+
+// Takes the oldest overrun that waits, of those that operations watch; whether there was one. Never waits. 256 wait at most: takt_counts counts them all.
+// `dispatcher` is null or came from takt_dispatcher_new, `into` may be written.
+bool takt_dispatcher_next_overrun(takt_dispatcher *dispatcher,
+                                  takt_overran *into);
+
 // Stops: no job starts any more, those that run may return (5 s at most). The log is complete then, unless it could not be written, which is TAKT_STATUS_UNWRITTEN. After this and TAKT_STATUS_OK no handler runs any more; after
 // TAKT_STATUS_TROUBLE (or _PANIC) one may, and what it uses is to stay: that goes before, and takt_last_error tells of the log, too. Not to be called from a handler.
 // `dispatcher` came from takt_dispatcher_new.
@@ -699,7 +735,11 @@ uint64_t takt_job_now_ns(const takt_job *job);
 // As takt_job_number.
 uint64_t takt_job_time_left_ns(const takt_job *job);
 
-// Whether the job is to return at once: it was dropped at its deadline, or the dispatcher stops. A long handler asks now and then.
+// Whether the job has executed for longer than its operation's wcet, where its takt_overrun watches that.
+// As takt_job_number.
+bool takt_job_has_overrun(const takt_job *job);
+
+// Whether the job is to return at once: it was dropped at its deadline, has overrun its wcet where that is to stop it, or the dispatcher stops. A long handler asks now and then.
 // As takt_job_number.
 bool takt_job_must_stop(const takt_job *job);
 

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 pub struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// One that is not readable yet.
+    /// Makes an eventfd that is not readable yet.
     ///
     /// # Errors
     /// The process has as many descriptors as it may.
@@ -22,14 +22,14 @@ impl EventFd {
         Ok(EventFd(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
-    /// It is readable from now on, and whoever polls it is woken.
+    /// Makes the descriptor readable and wakes every thread that polls it.
     pub fn raise(&self) {
         let one = 1u64;
         // SAFETY: the descriptor is open, and eight bytes of `one` can be read. Where the sum is full it is readable already.
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// It is not readable any more.
+    /// Makes the descriptor unreadable until the next [`EventFd::raise`].
     pub fn lower(&self) {
         let mut sum = 0u64;
         // SAFETY: the descriptor is open, and eight bytes of `sum` may be written. Where it is not readable nothing happens.

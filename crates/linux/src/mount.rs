@@ -30,7 +30,7 @@ pub(crate) const DEBUGFS: Kind = Kind { name: c"debugfs", usual: "/sys/kernel/de
 #[derive(Debug)]
 pub(crate) struct Mount {
     root: PathBuf,
-    // A mount that hangs nowhere; the kernel undoes it when this is closed.
+    // A mount that is attached to no folder. The kernel removes it when this descriptor is closed.
     own: Option<OwnedFd>,
 }
 

@@ -17,6 +17,7 @@ use super::anomaly::{Anomalies, Anomaly};
 use super::bounds;
 use super::error::ReleaseError;
 use super::mode::{Rate, Rates, at_rates};
+use super::operation::Overrun;
 
 /// What a plan may use.
 #[derive(Clone, PartialEq, Eq, Debug)]

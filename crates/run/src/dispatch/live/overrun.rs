@@ -19,14 +19,14 @@ use crate::dispatch::core::{End, Upcall};
 use crate::dispatch::operation::Overrun;
 use crate::sync::{self, Word, rouse};
 
-/// Between two looks at a job that has executed since the last.
+/// The least time between two checks of a job that has executed since the last check.
 const LOOK: Span = Span::from_us(100);
-/// Between two looks at one that has not: it is preempted, or its handler waits.
+/// The most time between two checks of a job that has not executed meanwhile: it is preempted, or its handler waits.
 const LOOK_MAX: Span = Span::from_ms(1);
-/// Overruns that wait to be taken.
+/// How many overruns are kept until the program takes them.
 const WAITING_MAX: usize = 256;
 
-/// What is watched of the job that a thread runs.
+/// A job whose execution is watched.
 pub(super) struct Watch {
     slot: u32,
     number: u64,
@@ -34,10 +34,10 @@ pub(super) struct Watch {
     overrun: Overrun,
     /// CPU time of the thread when the job began.
     began: Span,
-    /// What it had executed at the last look, and the distance to the next one.
+    /// The execution time at the last check, and the least time until the next check.
     used: Span,
     pause: Span,
-    /// When the timer thread looks; [`Time::MAX`] once the overrun is told.
+    /// When the timer thread checks next; [`Time::MAX`] once the overrun has been reported.
     look: Time,
 }
 
@@ -51,7 +51,7 @@ impl Watch {
         self.is_told() && self.overrun == Overrun::Demote
     }
 
-    /// At the time of a look: whether the wcet is over, by what the thread has executed; else when to look again.
+    /// Whether the job has executed for its wcet. If not, plans the next check.
     fn is_over(&mut self, cpu_time: Span, now: Time) -> bool {
         let used = cpu_time.saturating_sub(self.began);
         if used >= self.wcet {
@@ -66,7 +66,7 @@ impl Watch {
 }
 
 impl Held {
-    /// The calling thread, which is this worker, begins a job whose execution is watched.
+    /// Starts to watch a job. The calling thread is the worker that begins it.
     pub(super) fn watch(&mut self, worker: usize, upcall: Upcall, (overrun, wcet): (Overrun, Span), now: Time) {
         let look = now.saturating_add(wcet);
         let watch = Watch {
@@ -85,7 +85,7 @@ impl Held {
         }
     }
 
-    /// Its job has returned. One that was told to stop is not complete.
+    /// Ends the watch of a job that has returned. A job that was told to stop is not complete.
     pub(super) fn unwatch(&mut self, worker: usize, end: End) -> End {
         match self.watches.get_mut(worker).and_then(Option::take) {
             Some(watch) if watch.is_told() && watch.overrun == Overrun::Stop => End::Failed,
@@ -93,12 +93,12 @@ impl Held {
         }
     }
 
-    /// When the timer thread is to look at what executes.
+    /// When the timer thread must check the watched jobs.
     pub(super) fn next_look(&self) -> Option<Time> {
         self.watches.iter().flatten().map(|watch| watch.look).min().filter(|look| *look < Time::MAX)
     }
 
-    /// A worker serves the demoted jobs' level until its job ends, and another one takes its place at its level.
+    /// Moves a worker to the level of demoted jobs until its job ends. An idle worker takes its place.
     fn demote(&mut self, worker: usize) {
         let (spare, demoted) = (self.spare(), self.spare().saturating_sub(1));
         let Some(this) = self.workers.get_mut(worker).filter(|this| this.role < demoted) else { return };
@@ -106,7 +106,7 @@ impl Held {
         let idle = |worker: &&mut super::station::Worker| {
             worker.slot.is_none() && (worker.role == spare || worker.role == demoted)
         };
-        // One to spare first.
+        // A spare worker first.
         let workers = &mut self.workers;
         let free = workers.iter_mut().filter(idle).max_by_key(|worker| worker.role);
         if let Some(free) = free {
@@ -116,7 +116,7 @@ impl Held {
 }
 
 impl Shared {
-    /// Looks at the jobs of a CPU that may have executed for as long as they may, and does with each what its operation says.
+    /// Checks the watched jobs of a CPU that are due. Reports each overrun and does what its operation says.
     pub(super) fn look_for_overruns(&self, cpu: u32, station: &Station, held: &mut Held, now: Time) {
         if held.next_look().is_none_or(|look| look > now) {
             return;
@@ -148,7 +148,7 @@ impl Shared {
         }
         if demoted {
             let _ = self.set_priorities(held);
-            // A thread that sleeps may serve another level now.
+            // A sleeping thread may serve another level now.
             station.wake_all();
         }
     }
@@ -162,7 +162,7 @@ struct Report {
     at: Time,
 }
 
-/// Overruns that the program has not taken.
+/// The overruns that the program has not taken yet.
 pub(crate) struct Reports {
     waiting: PiMutex<VecDeque<Report>>,
     word: Word,
@@ -203,14 +203,14 @@ pub struct Overran {
     pub at: Time,
 }
 
-/// The overruns of a dispatcher, as they happen: for any thread that is not one of its handlers'.
+/// Receives the overruns of a dispatcher as they happen, on any thread but those of handlers.
 #[derive(Clone)]
 pub struct Overruns {
     pub(in crate::dispatch) shared: Arc<Shared>,
 }
 
 impl Overruns {
-    /// Takes the oldest that waits, or waits so long for one. 256 wait at most.
+    /// Takes the oldest overrun, or waits up to `wait` for one. At most 256 overruns are kept.
     #[must_use]
     pub fn next(&self, wait: Span) -> Option<Overran> {
         let reports = &self.shared.overruns;
@@ -259,7 +259,7 @@ impl Overruns {
         Ok(signal.as_fd())
     }
 
-    /// Overruns that found no room, for nobody took those before them. Counts have them ([`Counts::overran`](super::super::Counts::overran)).
+    /// How many overruns were not kept, because the program took none. Counts include them ([`Counts::overran`](super::super::Counts::overran)).
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.shared.overruns.lost.load(Ordering::Relaxed)
