@@ -1,11 +1,11 @@
-# One command a purpose. `make test` is what CI runs (see .ci/run, which adds a minute of fuzzing a target and the demo).
+# One command a purpose. CI runs `make test`, and more: see .ci/run. What takes longer is in `make nightly`.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 DEMO_FOR ?= 3s
 TAKT := target/release/takt
 
-.PHONY: all agreement demo deb c-library install-c test fmt clippy doc unit invariants invariants-selftest deny bench soak fuzz zenoh clean-demo
+.PHONY: all agreement demo deb c-library install-c test fmt clippy doc unit live nightly invariants invariants-selftest deny bench soak soak-tests fuzz zenoh clean-demo
 
 all: test
 
@@ -18,20 +18,30 @@ demo:
 test: fmt clippy doc unit deny
 
 fmt:
-	$(CARGO) fmt --all --check
+	.ci/timed fmt $(CARGO) fmt --all --check
 
+## With what is behind a feature; and takt-run once more without, as most programs use it.
 clippy:
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --locked --package takt-run --features tokio --all-targets -- -D warnings
+	.ci/timed clippy $(CARGO) clippy --locked --workspace --features takt-run/tokio --all-targets -- -D warnings
+	.ci/timed "clippy: no feature" $(CARGO) clippy --locked --package takt-run --lib -- -D warnings
 
 ## The API's documentation, without a warning, in target/doc.
 doc:
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --lib
+	RUSTDOCFLAGS="-D warnings" .ci/timed doc $(CARGO) doc --locked --workspace --no-deps --lib
 
 ## Unit, integration, property and documentation tests; the invariants and their self-test; the commands of README and docs/; what is behind a feature.
 ## Says at its end what was skipped, and why (TAKT_DEMAND_LIVE=1: that is a failure).
 unit:
 	CARGO="$(CARGO)" .ci/unit
+
+## All live tests LIVE_ROUNDS times (10), beside what LIVE_BESIDE says: make live LIVE_BESIDE="stress-ng --cpu 2"
+live:
+	.ci/live
+
+## What takes too long for every change: fuzzing, the live tests ten times beside a load, kokyu at full length, short
+## benchmarks, a short soak, the gateway to Zenoh, ... (.ci/nightly NAME: one of them). CI runs those that a change touched.
+nightly:
+	.ci/nightly
 
 ## The four invariants of ARCHITECTURE.md.
 invariants:
@@ -43,7 +53,7 @@ invariants-selftest:
 
 ## Licences, bans, duplicates and sources of the dependencies; advisories where the database can be reached.
 deny:
-	.ci/deny
+	.ci/timed deny .ci/deny
 
 ## Response times against two independent implementations of verified analyses: the crate response-time-analysis, and PyPI's.
 agreement:
@@ -112,7 +122,11 @@ SOAK_SETS ?= 1000000
 SOAK_PROFILE ?= soak
 SOAK_TESTS ?=
 SOAK_KOKYU ?= 0 1 4
-soak:
+SOAK_FLAGS := --locked --workspace --features takt-run/tokio --profile
+soak: soak-tests
 	FUZZ_RUNS=$(SOAK_RUNS) .ci/fuzz
-	TAKT_MODEL_RUNS=$$(( $(SOAK_CASES) / 20 )) PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) TAKT_SETS=$(SOAK_SETS) $(CARGO) test --locked --workspace --features takt-run/tokio --profile $(SOAK_PROFILE) $(SOAK_TESTS)
 	for seed in $(SOAK_KOKYU); do $(CARGO) run --locked --release --package takt -- reproduce kokyu --seed $$seed --out target/kokyu || exit; done
+
+## The tests of the soak alone. A job in the background of a shell ignores signals that some tests send; env mends that.
+soak-tests:
+	TAKT_MODEL_RUNS=$$(( $(SOAK_CASES) / 20 )) PROPTEST_CASES=$$(( $(SOAK_CASES) / 10 )) TAKT_CASES=$(SOAK_CASES) TAKT_SETS=$(SOAK_SETS) env --default-signal=INT,QUIT,HUP $(CARGO) test $(SOAK_FLAGS) $(SOAK_PROFILE) $(SOAK_TESTS)
