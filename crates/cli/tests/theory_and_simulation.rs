@@ -79,7 +79,7 @@ fn light_system(dice: &mut Dice) -> System {
 
 #[test]
 fn no_simulated_response_exceeds_its_bound() {
-    bounds_hold("no_simulated", cases(6_000), light_system);
+    bounds_hold("no_simulated", cases(2_000), light_system);
 }
 
 /// Where every strategy has bounds.

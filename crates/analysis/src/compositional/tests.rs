@@ -4,7 +4,7 @@ use takt_model::generate::Random;
 
 use super::reference::{misses, ways, worst};
 use super::*;
-use crate::brute::{Job, Source, jobs};
+use crate::brute::{Job, Source, cases, jobs};
 use crate::verdict::Answer;
 
 /// A random set: (C, T, D, J, B); deadlines up to `stretch` periods.
@@ -67,7 +67,7 @@ fn servers(most: u64) -> impl Iterator<Item = (u64, u64)> {
 fn a_no_is_a_miss_in_the_worst_pattern() {
     let mut random = Random::new(1);
     let mut counts = [0; 2];
-    for _ in 0..3_000 {
+    for _ in 0..cases(600) {
         let arbitrary = random.between(0, 1) == 1;
         let set = Set::random(&mut random, 3, 9, arbitrary);
         for (period, budget) in servers(5) {
@@ -87,7 +87,7 @@ fn a_no_is_a_miss_in_the_worst_pattern() {
             }
         }
     }
-    assert!(counts.iter().all(|count| *count > 1_000), "{counts:?}");
+    assert!(counts.iter().all(|count| *count > 500), "{counts:?}");
 }
 
 #[test]
