@@ -319,3 +319,23 @@ fn an_observed_log_has_distributions_of_interrupts_and_a_page_of_its_own() {
     let (status, _, said) = told(&["report", &log, "--for", "1s"]);
     assert!(status == Some(2) && said.contains("carries no system to simulate"), "{said}");
 }
+
+/// Where preemptions are unknown, the reason is told, in JSON too.
+#[test]
+fn unknown_preemptions_have_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = include_str!("../../trace/tests/data/made/cfsquota.txt");
+    let file = folder.path().join("cut.txt").to_string_lossy().into_owned();
+    // Nobody says that the thread got its CPU back.
+    let lines = whole.lines().filter(|line| !line.contains("100.120000"));
+    std::fs::write(&file, lines.map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    let shown = takt(&["observe", &file, "--json"]);
+    let answer: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let reason = "preemptions and migrations of 1 tasks are unknown (-): 1 switches of their threads within jobs were not recorded";
+    assert!(answer["notes"][0].as_str().unwrap().starts_with(reason), "{}", answer["notes"]);
+    assert_eq!(
+        (&answer["observed"]["gaps"], &answer["tasks"][0]["preemptions"]),
+        (&1.into(), &serde_json::Value::Null)
+    );
+    assert!(String::from_utf8_lossy(&shown.stderr).contains(reason));
+}

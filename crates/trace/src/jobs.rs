@@ -156,6 +156,8 @@ pub struct Rebuilder {
     heirs: u64,
     /// Threads without jobs, for there are too many.
     untold: u64,
+    /// Times at which a thread was not where the events before had left it.
+    gaps: u64,
     /// System calls are recorded.
     calls_seen: bool,
     unclear_yields: BTreeSet<Pid>,
@@ -181,6 +183,7 @@ impl Rebuilder {
             interrupts_told: 0,
             heirs: 0,
             untold: 0,
+            gaps: 0,
             calls_seen: false,
             unclear_yields: BTreeSet::new(),
         }
@@ -208,6 +211,12 @@ impl Rebuilder {
     #[must_use]
     pub fn untold(&self) -> u64 {
         self.untold
+    }
+
+    /// How often a switch must have been made that nobody recorded, within a job ([`Event::Gap`]).
+    #[must_use]
+    pub fn gaps(&self) -> u64 {
+        self.gaps
     }
 
     /// How many SCHED_DEADLINE threads yielded or used up their budgets, and nobody knows which, for the trace has no system calls.
@@ -340,6 +349,7 @@ impl Rebuilder {
         if let Some(thread) = self.threads.get_mut(pid) {
             thread.forget();
             if thread.next > 0 {
+                self.gaps += 1;
                 sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
             }
         }
@@ -355,6 +365,7 @@ impl Rebuilder {
         let thread = self.threads.at(slot);
         if let Stage::Released | Stage::Started = thread.stage {
             thread.stage = Stage::Started;
+            self.gaps += 1;
             sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
         }
     }
@@ -383,6 +394,7 @@ impl Rebuilder {
             return slot;
         }
         if let Stage::Released | Stage::Started = thread.stage {
+            self.gaps += 1;
             sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
         }
         self.threads.remove(seen.pid);
@@ -698,6 +710,7 @@ impl Rebuilder {
         let now = self.now;
         let thread = self.threads.get_or_add(event.pid);
         if thread.found_on(event.cpu) {
+            self.gaps += 1;
             sink.event(STREAM, now, &Event::Gap { job: thread.job });
         }
         let mut class = self.options.abi.class(number, args);
@@ -759,6 +772,7 @@ impl Rebuilder {
         }
         let thread = self.threads.at(slot);
         if thread.found_on(event.cpu) {
+            self.gaps += 1;
             sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
         }
         if thread.stage == Stage::Released {

@@ -47,8 +47,12 @@ pub(crate) fn execute(options: &args::Observe, json: bool) -> Outcome {
     for sentence in about.warnings() {
         note(format_args!("warning: {sentence}"));
     }
+    let notes = unknown(&stats, about.gaps());
+    for sentence in &notes {
+        note(format_args!("note: {sentence}"));
+    }
     if json {
-        print_json(&Answer { stats: &stats, observed: &about })?;
+        print_json(&Answer { stats: &stats, notes: &notes, observed: &about })?;
     } else if !to_stdout {
         print(&format!("{}\n{}", numbers(&stats, Silence::Plain), about.sentence()))?;
     }
@@ -97,6 +101,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 struct Answer<'a> {
     #[serde(flatten)]
     stats: &'a Stats,
+    notes: &'a [String],
     observed: &'a About,
 }
 
@@ -116,12 +121,43 @@ impl About {
         }
     }
 
+    fn gaps(&self) -> u64 {
+        match self {
+            About::Trace(trace) => trace.gaps,
+            About::Recording(recording) => recording.gaps,
+        }
+    }
+
     fn warnings(&self) -> Vec<String> {
         match self {
             About::Trace(trace) => trace.warnings(),
             About::Recording(recording) => recording.warnings(),
         }
     }
+}
+
+/// Why preemptions and migrations of some tasks are unknown, where they are.
+fn unknown(stats: &Stats, gaps: u64) -> Vec<String> {
+    let tasks = stats.tasks.iter().filter(|task| task.preemptions.is_none()).count();
+    if tasks == 0 {
+        return Vec::new();
+    }
+    let of = format!("preemptions and migrations of {tasks} tasks are unknown (-)");
+    let mut notes = Vec::new();
+    match stats.lost_events {
+        Some(0) => {}
+        Some(lost) => notes.push(format!("{of}: {lost} events were lost while jobs were open")),
+        None => notes.push(format!("{of}: events were lost while jobs were open")),
+    }
+    if gaps > 0 {
+        notes.push(format!(
+            "{of}: {gaps} switches of their threads within jobs were not recorded, though no loss is known; of such a job CPU times are unknown, too"
+        ));
+    }
+    if notes.is_empty() {
+        notes.push(format!("{of}: no switches are recorded"));
+    }
+    notes
 }
 
 /// How jobs are rebuilt, as far as the command line says.

@@ -46,6 +46,8 @@ pub(super) struct Trace {
     passed_over: Vec<String>,
     #[serde(skip)]
     untold: u64,
+    /// Switches within jobs that are not in the trace.
+    pub(super) gaps: u64,
     /// SCHED_DEADLINE threads that yielded or used up their budgets; the trace does not say which.
     unclear_yields: usize,
 }
@@ -187,6 +189,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
         path: path.to_owned(),
         passed_over: recording.passed_over().to_vec(),
         untold: rebuilder.untold(),
+        gaps: rebuilder.gaps(),
         unclear_yields: rebuilder.unclear_yields(),
     };
     Ok((stats, About::Trace(trace)))

@@ -38,6 +38,8 @@ pub(in crate::verbs) struct Recording {
     events: u64,
     /// Events that the kernel lost, by CPU where there were any.
     lost: Vec<Loss>,
+    /// Switches within jobs that the kernel did not tell, though it lost nothing.
+    pub(super) gaps: u64,
     /// Places in pages that could not be read.
     damaged: u64,
     /// Events that this kernel does not have.
@@ -287,6 +289,7 @@ pub(in crate::verbs) fn record(
     let recording = Recording {
         events,
         lost: counts.iter().filter(|cpu| cpu.lost() > 0).map(loss).collect(),
+        gaps: rebuilder.gaps(),
         damaged: feed.damages().count(),
         missing,
         buffer_bytes: buffer.get(),
