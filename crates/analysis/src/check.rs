@@ -77,6 +77,7 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
         let nodes = (0..given.nodes.len()).map(|index| NodeId(index as u32));
         warnings.extend(nodes.flat_map(|node| linux::stopped(given, node, machine)));
     }
+    warnings.extend(system.notes.iter().cloned());
     CheckReport { system: system.name.clone(), schedulable, warnings, exceeded, tests }
 }
 

@@ -354,3 +354,19 @@ fn tasks_that_are_not_looked_at_are_told() {
         assert_eq!(said.contains(&sentence), told, "{said}");
     }
 }
+
+/// What threads were observed under is said again where a System of them is proven.
+#[test]
+fn a_verdict_repeats_what_observed_threads_ran_under() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let takt = |arguments: &[&str]| Command::new(env!("CARGO_BIN_EXE_takt")).args(arguments).output().unwrap();
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/data/made/cfsquota.txt");
+    assert!(takt(&["observe", trace, "-o", &path("seen.takt")]).status.success());
+    assert!(takt(&["infer", &path("seen.takt"), "-o", &path("inferred.toml")]).status.success());
+    let checked = takt(&["check", &path("inferred.toml")]);
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    let text = String::from_utf8_lossy(&checked.stdout).into_owned();
+    let warning = "warning: 1 of 1 tasks were seen under SCHED_OTHER (\"w-77\"): a verdict holds once they run under the strategy that this file states\n";
+    assert!(text.ends_with(warning), "{text}");
+}

@@ -68,6 +68,45 @@ pub struct TaskDef {
     pub deadline: Option<Span>,
     /// Worst-case execution time, where known.
     pub wcet: Option<Span>,
+    /// In which class of the kernel its thread was when it was seen first; `None` where nobody recorded it.
+    pub class: Option<ThreadClass>,
+}
+
+/// A scheduling class of the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum ThreadClass {
+    /// SCHED_OTHER, and what is like it.
+    Other = 1,
+    /// SCHED_FIFO or SCHED_RR.
+    RealTime = 2,
+    /// SCHED_DEADLINE.
+    Deadline = 3,
+}
+
+impl ThreadClass {
+    /// All of them.
+    pub const ALL: [ThreadClass; 3] = [ThreadClass::Other, ThreadClass::RealTime, ThreadClass::Deadline];
+
+    /// The class of a thread with that priority, as the kernel's events have it: below zero SCHED_DEADLINE, up to 98 real-time ones.
+    #[must_use]
+    pub const fn of_priority(prio: i32) -> ThreadClass {
+        match prio {
+            ..0 => ThreadClass::Deadline,
+            0..100 => ThreadClass::RealTime,
+            _ => ThreadClass::Other,
+        }
+    }
+
+    /// As it is called in texts.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            ThreadClass::Other => "SCHED_OTHER",
+            ThreadClass::RealTime => "a real-time priority",
+            ThreadClass::Deadline => "SCHED_DEADLINE",
+        }
+    }
 }
 
 /// A chain: its end-to-end response is its sink's completion minus the job's [`crate::Parent::origin`].
@@ -227,6 +266,7 @@ impl Definitions {
                     period: Some(task.period),
                     deadline: Some(task.deadline),
                     wcet: Some(task.wcet),
+                    class: None,
                 })
                 .collect(),
             chains: system.chain_sinks().map(|sink| ChainDef { name: chain_name(system, sink), sink }).collect(),
@@ -406,8 +446,14 @@ mod tests {
         let mut copy = Definitions::default();
         defs.iter().for_each(|def| copy.apply(def).unwrap());
         assert_eq!(copy, defs);
-        let late =
-            |name: &str| TaskDef { name: name.into(), node: NodeId(0), period: None, deadline: None, wcet: None };
+        let late = |name: &str| TaskDef {
+            name: name.into(),
+            node: NodeId(0),
+            period: None,
+            deadline: None,
+            wcet: None,
+            class: None,
+        };
         defs.apply(Definition::Task(TaskId(2), late("c"))).unwrap();
         defs.apply(Definition::Task(TaskId(0), late("z"))).unwrap();
         assert_eq!((defs.task_name(TaskId(2)), defs.task_name(TaskId(0))), ("c".into(), "z".into()));

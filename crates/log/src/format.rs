@@ -6,7 +6,7 @@ use takt_model::{Lateness, NodeId, Span, TaskId, Time};
 
 use crate::definitions::{
     ChainDef, ClockDef, CpuDef, Definition, Definitions, InterruptDef, InterruptKind, ModeDef, NodeDef, ServerDef,
-    TaskDef,
+    TaskDef, ThreadClass,
 };
 use crate::header::{BackEnd, Header};
 use crate::kind::KindSet;
@@ -269,6 +269,9 @@ pub(crate) fn encode_definition(definition: &Definition, out: &mut Vec<u8>) {
             out.put_option(span(def.period));
             out.put_option(span(def.deadline));
             out.put_option(span(def.wcet));
+            if let Some(class) = def.class {
+                out.push(class as u8);
+            }
         }
         Definition::Chain(id, def) => {
             out.push(3);
@@ -334,6 +337,13 @@ pub(crate) fn decode_definition(body: &[u8]) -> Option<Definition> {
                 period: span(cut.option()?),
                 deadline: span(cut.option()?),
                 wcet: span(cut.option()?),
+                class: match cut.0 {
+                    [] => None,
+                    _ => {
+                        let class = cut.byte()?;
+                        Some(ThreadClass::ALL.into_iter().find(|known| *known as u8 == class)?)
+                    }
+                },
             },
         ),
         3 => Definition::Chain(id, ChainDef { name: cut.text()?, sink: TaskId(cut.uint32()?) }),

@@ -42,7 +42,7 @@ mod writer;
 
 pub use definitions::{
     ChainDef, ClockDef, CpuDef, Definition, Definitions, GapError, InterruptDef, InterruptKind, ModeDef, NodeDef,
-    ServerDef, TaskDef, chain_name,
+    ServerDef, TaskDef, ThreadClass, chain_name,
 };
 pub use event::{CancelCause, Event, JobKey, NullSink, Parent, Sink};
 pub use format::{BLOCK_MAX, DEFINITION_MAX, HEAD_MAX, MAGIC, STREAMS_MAX, VERSION};

@@ -66,6 +66,8 @@ pub struct System {
     pub networks: Vec<Network>,
     /// How the nodes' clocks differ.
     pub clock: Clock,
+    /// What a verdict on this System supposes, in sentences: each verdict repeats them.
+    pub notes: Vec<String>,
 }
 
 /// A machine (`[[node]]`).
@@ -645,6 +647,7 @@ impl System {
             ports: Vec::new(),
             networks: Vec::new(),
             clock: Clock::default(),
+            notes: Vec::new(),
         }
     }
 

@@ -116,7 +116,8 @@ impl Tape<'_> {
             error: if self.flip() { self.time(true) } else { Span::ZERO },
             sync: self.flip().then(|| TableTask { cost: None, ..self.table_task() }),
         };
-        System { name, nodes, strategies, modes, components, tasks, flows, ports, networks, clock }
+        let notes = if self.flip() { Vec::new() } else { vec!["a \"guess\"".to_owned(), "b\\".to_owned()] };
+        System { name, nodes, strategies, modes, components, tasks, flows, ports, networks, clock, notes }
     }
 
     fn node(&mut self, i: usize, own: usize, used: &mut BTreeSet<String>) -> NodeSpec {

@@ -275,6 +275,7 @@ mod tests {
             period: Some(Span::from_ms(10)),
             deadline: Some(Span::from_ms(2)),
             wcet: None,
+            class: None,
         };
         let definitions = Definitions {
             nodes: vec![NodeDef { name: "n".into(), cpus: 1, strategy: "edf".into() }],

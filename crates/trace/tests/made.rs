@@ -2,6 +2,7 @@
 
 use takt_log::stats::{Collector, TaskStats};
 use takt_log::{BackEnd, Header};
+use takt_trace::infer::{Arrivals, Inferred, Kind, Sampler, parse_releases};
 use takt_trace::jobs::{Options, Rebuilder, kinds};
 use takt_trace::{Recording, unpacked};
 
@@ -14,6 +15,17 @@ fn observed(file: &str) -> Vec<TaskStats> {
     let mut collector = Collector::for_log(&header, &rebuilder.definitions());
     Recording::open(&bytes).expect("it is a trace").each(|event| rebuilder.event(event, &mut collector));
     collector.finish(rebuilder.end()).tasks
+}
+
+/// How the jobs of a trace's first task arrive.
+fn inferred(file: &str) -> Arrivals {
+    let bytes = std::fs::read(format!("{}/tests/data/made/{file}", env!("CARGO_MANIFEST_DIR"))).expect("it is there");
+    let bytes = unpacked(&bytes).expect("it is sound");
+    let mut rebuilder = Rebuilder::new(Options { cpus: 2, ..Options::default() });
+    let header = Header::new(String::new(), None, BackEnd::Observe, kinds(["sched_switch"]));
+    let mut sampler = Sampler::new(&header, true);
+    Recording::open(&bytes).expect("it is a trace").each(|event| rebuilder.event(event, &mut sampler));
+    Arrivals::of(&sampler.finish(&rebuilder.definitions())[0])
 }
 
 /// Completed jobs, and the shortest and longest response in microseconds.
@@ -45,4 +57,24 @@ fn an_id_that_is_given_again_without_an_end_is_two_threads() {
     let told: Vec<(&str, u64)> = tasks.iter().map(|task| (task.task.as_str(), task.completed)).collect();
     // Of each the first thing that it did is no job: its beginning was not seen.
     assert_eq!(told, [("olda-3001", 199), ("newb-3001", 99)]);
+}
+
+/// Three wake-ups come in each frame of a display, at any time within its first 10 ms; some are missing.
+#[test]
+fn wake_ups_of_a_frame_are_a_burst() {
+    let arrivals = inferred("vsync33.txt.gz");
+    assert_eq!((arrivals.kind, arrivals.grid), (Kind::Aperiodic, None), "{}", arrivals.why);
+    let bursts = arrivals.bursts.expect("they come in frames");
+    assert_eq!(bursts.jobs, 3);
+    assert!(bursts.period.as_ns().abs_diff(16_666_667) < 10_000 && bursts.within.as_ns() < 12_500_000, "{bursts:?}");
+}
+
+#[test]
+fn three_jobs_in_a_row_are_a_burst() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/made/burst3-1000-0.csv");
+    let releases = parse_releases(&std::fs::read_to_string(file).expect("it is there")).expect("they are releases");
+    let inferred = Inferred::of_releases(vec![("burst".to_owned(), releases)]);
+    let bursts = inferred.tasks[0].arrivals.bursts.expect("they come in groups");
+    assert_eq!((bursts.jobs, bursts.period.as_ns(), bursts.within.as_ns()), (3, 50_000_000, 2_000_000));
+    assert_eq!(inferred.tasks[0].arrivals.kind, Kind::Aperiodic);
 }

@@ -194,6 +194,9 @@ fn entry(task: &InferredTask, inferred: &Inferred) -> Value {
         "latency_ns": ns(task.latency),
         "gaps": task.gaps,
         "vague": arrivals.vague,
+        "bursts": arrivals.bursts.map(|bursts| {
+            json!({ "jobs": bursts.jobs, "period_ns": bursts.period.as_ns(), "within_ns": bursts.within.as_ns() })
+        }),
     })
 }
 

@@ -37,6 +37,7 @@ fn the_documented_example_is_what_is_written_and_read() {
         period: Some(Span::from_ns(500)),
         deadline: Some(Span::from_ns(300)),
         wcet: None,
+        class: None,
     };
     let node = NodeDef { name: "n".into(), cpus: 2, strategy: "edf".into() };
     let definitions = Definitions { nodes: vec![node], tasks: vec![task], ..Definitions::default() };

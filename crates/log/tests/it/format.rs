@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use takt_log::{
     BackEnd, ChainDef, ClockDef, CpuDef, Definition, Definitions, Event, Header, InterruptDef, InterruptKind, JobKey,
-    KindSet, ModeDef, NodeDef, ReadError, Reader, ServerDef, Sink, TaskDef, WriteError, Writer,
+    KindSet, ModeDef, NodeDef, ReadError, Reader, ServerDef, Sink, TaskDef, ThreadClass, WriteError, Writer,
 };
 use takt_model::{Lateness, NodeId, Span, TaskId, Time};
 
@@ -52,8 +52,14 @@ fn header() -> Header {
 #[test]
 fn the_head_says_what_it_was_given() {
     let node = NodeDef { name: "n".into(), cpus: 4, strategy: "rm".into() };
-    let task =
-        TaskDef { name: "a".into(), node: NodeId(0), period: Some(Span::MAX), deadline: None, wcet: Some(Span::ZERO) };
+    let task = TaskDef {
+        name: "a".into(),
+        node: NodeId(0),
+        period: Some(Span::MAX),
+        deadline: None,
+        wcet: Some(Span::ZERO),
+        class: Some(ThreadClass::Other),
+    };
     let server = ServerDef {
         name: "s".into(),
         node: NodeId(0),
@@ -147,7 +153,14 @@ fn sinks_get_late_definitions_in_their_places() {
 
 #[test]
 fn definitions_come_late_and_change() {
-    let task = |name: &str| TaskDef { name: name.into(), node: NodeId(0), period: None, deadline: None, wcet: None };
+    let task = |name: &str| TaskDef {
+        name: name.into(),
+        node: NodeId(0),
+        period: None,
+        deadline: None,
+        wcet: None,
+        class: None,
+    };
     let mut writer = Writer::new(Vec::new(), &header(), &Definitions::default()).unwrap();
     let wake = |task| Event::Wake { job: JobKey { task: TaskId(task), number: 7 } };
     let long = "x".repeat(5_000);

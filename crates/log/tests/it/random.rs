@@ -92,6 +92,7 @@ pub(crate) fn definitions(deadlines: &[Option<u64>]) -> Definitions {
         period: None,
         deadline: deadline.map(Span::from_ns),
         wcet: None,
+        class: None,
     });
     Definitions { nodes: vec![node("n0"), node("n1")], tasks: tasks.collect(), ..Definitions::default() }
 }

@@ -177,7 +177,9 @@ impl Builder<'_> {
         let networks = file.tables("network").enumerate().map(|(i, f)| self.network(i, f)).collect();
         let name = file.text("name").unwrap_or("system").to_owned();
         let clock = file.table("clock").map(clock).unwrap_or_default();
-        System { name, nodes, strategies, modes, components, tasks, flows, ports, networks, clock }
+        let text = |(note, _): &(Val, usize)| if let Val::Text(note) = note { Some(note.clone()) } else { None };
+        let notes = file.list("notes").iter().filter_map(text).collect();
+        System { name, nodes, strategies, modes, components, tasks, flows, ports, networks, clock, notes }
     }
 
     fn names(&self, of: Of) -> &Names {

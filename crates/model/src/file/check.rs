@@ -201,6 +201,11 @@ impl Check<'_> {
         if let (Some(fault), false) = (name_fault(&system.name), self.bad(Part::File, &["name"])) {
             self.error(Part::File, "name", format!("name of the system {fault}"));
         }
+        for note in &system.notes {
+            if let (Some(fault), false) = (name_fault(note), self.bad(Part::File, &["notes"])) {
+                self.error(Part::File, "notes", format!("a note {fault}"));
+            }
+        }
         let groups = [
             ("node", list(&system.nodes, |x| &x.name, Part::Node)),
             ("strategy", list(&system.strategies, |x| &x.name, Part::Strategy)),

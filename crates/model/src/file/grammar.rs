@@ -58,6 +58,8 @@ pub(crate) enum Rule {
 pub(crate) enum Kind {
     /// A new name: not empty, no control characters.
     Name,
+    /// A sentence: not empty, no control characters.
+    Text,
     /// The name of something in the file.
     NameOf(&'static str),
     /// The path of a file.
@@ -168,6 +170,11 @@ pub(crate) static FILE: Table = Table {
     keys: &[
         key("takt", Kind::Version, "Version of the format; this takt reads 1.").required(),
         key("name", Kind::Name, "What the system is called.").default("\"system\""),
+        key(
+            "notes",
+            Kind::List(&Kind::Text),
+            "What a verdict supposes: `check` repeats each as a warning. `infer` writes what threads really ran under.",
+        ),
         key("node", Kind::Tables(&NODE_TABLE), "The machines.").default("one node \"local\" with one CPU under EDF"),
         key("strategy", Kind::Tables(&STRATEGY_TABLE), "Own strategies, beside those that every file knows."),
         key("mode", Kind::Tables(&MODE_TABLE), "Switches of a node's strategy at run time."),
@@ -629,6 +636,7 @@ impl Kind {
     pub(crate) fn describe(&self) -> String {
         match self {
             Kind::Name => "a name such as \"video\"".to_owned(),
+            Kind::Text => "a line of text".to_owned(),
             Kind::NameOf(what) => format!("the name of a {what}"),
             Kind::Path => "the path of a file".to_owned(),
             Kind::Span { .. } => "a duration such as \"10ms\"".to_owned(),

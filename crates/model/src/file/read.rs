@@ -294,7 +294,7 @@ impl Reader<'_> {
     /// Reads a value by its kind; `None` after an error has been reported.
     fn value(&mut self, kind: &'static Kind, item: &Item, at: Range<usize>, label: &Label) -> Option<Val> {
         match kind {
-            Kind::Name | Kind::NameOf(_) | Kind::Path | Kind::Strategy => self.name(kind, item, at, label),
+            Kind::Name | Kind::Text | Kind::NameOf(_) | Kind::Path | Kind::Strategy => self.name(kind, item, at, label),
             Kind::Span { zero } => self.span(kind, *zero, item, at, label),
             Kind::Shift => self.quantity(kind, &DURATION, quantity::shift, item, &at, label).map(Val::Shift),
             Kind::Size => self.quantity(kind, &SIZE, quantity::size, item, &at, label).map(Val::Size),

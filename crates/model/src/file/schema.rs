@@ -58,7 +58,7 @@ fn table(of: &Table) -> Value {
 
 fn kind(of: &Kind) -> Value {
     match of {
-        Kind::Name | Kind::NameOf(_) | Kind::Path => json!({ "type": "string", "minLength": 1 }),
+        Kind::Name | Kind::Text | Kind::NameOf(_) | Kind::Path => json!({ "type": "string", "minLength": 1 }),
         Kind::Span { .. } => json!({ "type": "string", "pattern": DURATION.pattern(false) }),
         Kind::Shift => json!({ "type": "string", "pattern": DURATION.pattern(true) }),
         Kind::Size => json!({ "type": "string", "pattern": SIZE.pattern(false) }),
@@ -142,6 +142,7 @@ fn nested(of: &'static Kind, key: &str, out: &mut String, seen: &mut Vec<&'stati
 fn takes(of: &Kind) -> String {
     match of {
         Kind::Name => "name".to_owned(),
+        Kind::Text => "text".to_owned(),
         Kind::NameOf(what) => format!("name of a {what}"),
         Kind::Path => "path".to_owned(),
         Kind::Span { zero: true } => "duration".to_owned(),

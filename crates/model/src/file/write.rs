@@ -21,6 +21,10 @@ pub fn write(system: &System) -> String {
     let mut w = Writer { system, out: String::new() };
     w.out.push_str("takt = 1\n");
     w.text("name", &system.name);
+    if !system.notes.is_empty() {
+        let notes: Vec<String> = system.notes.iter().map(|note| quote(note)).collect();
+        w.key("notes", format_args!("[\n    {},\n]", notes.join(",\n    ")));
+    }
     w.clock(&system.clock);
     let only_default = matches!(system.nodes.as_slice(), [node] if *node == NodeSpec::new("local", 1, StrategyRef::Builtin(Builtin::Edf)));
     if !only_default {

@@ -7,13 +7,22 @@
 //! independent steps (uniform, normal, exponential, rare large ones) it is seldom that small: P(Q <= q) falls as exp(-π²/2q²) (the range of a Brownian bridge; W. Feller, "The asymptotic distribution of the range of sums of independent
 //! random variables", Ann. Math. Stat. 22, 1951).
 //!
+//! Steps that depend on each other can keep Q small though the deviations wander: then the mean deviation differs between parts of the recording by more than
+//! deviations that do not depend on each other would let it ([`F_MAX`]), and by more than phases of latencies explain. Or they go up and down by turns, as where
+//! two modes do: then each is much like the one before.
+//! A tight grid is believed at a larger Q, too, where its period is a number so round that hardly any other one would have come out so
+//! ([`super::walk`]): a sleep from the last job on takes its length and some latency, which is no round number.
+//! Arrivals that deviate by a period or more lie on no grid. Several of them may come in each period of a longer one, which is told as bursts.
+//!
 //! Few outliers (one late wake-up) are left out of that question, and of the period, but not of the jitter. Up to three arrivals at the ends are left
 //! out of the grid altogether where the others lie on one more clearly than usual (Q <= 0.30): a thread's start and end.
 
 use takt_model::{Span, Time};
 
+use super::bursts::{Bursts, group};
 use super::grid::{Place, Point, Strip, simplest};
 use super::sample::{JobSeen, Sample};
+use super::walk::{Course, adds_up, is_round};
 
 /// Below this, deviations from the grid do not add up.
 const Q_MAX: f64 = 0.40;
@@ -44,6 +53,16 @@ const Q_WALK: f64 = 0.80;
 /// With uniform jitter Q exceeds this over √n once in some hundred times: beyond it deviations add up, however few they are.
 const Q_SURE: f64 = 3.7;
 const NO_GRID: &str = "its arrivals lie on no grid";
+/// Mean deviations of parts of a recording that differ by at most this part of the period are no matter: latencies come in phases.
+const WANDER_PART: u64 = 100;
+/// How much more they may vary than those of deviations that do not depend on each other. Those exceed it once in a million times.
+pub(crate) const F_MAX: f64 = 6.0;
+/// Deviations of jitter are not much like the ones before, but for what chance makes of few...
+pub(crate) const SERIAL_MAX: f64 = 0.5;
+/// ...which is asked of a jitter above this part of the period.
+const LOOSE_PART: u64 = 20;
+/// Jobs that come in groups are no periodic task where they deviate from their mean distance by more than this part of it.
+const GROUP_PART: u64 = 4;
 /// The largest number of arrivals in the arrival curve.
 const CURVE_MAX: usize = 16;
 
@@ -133,6 +152,8 @@ pub struct Arrivals {
     pub confidence: f64,
     /// How many arrivals lie in windows so wide that they were not used for the grid.
     pub vague: u64,
+    /// Of an aperiodic task whose jobs come in bursts: how.
+    pub bursts: Option<Bursts>,
 }
 
 impl Arrivals {
@@ -158,6 +179,7 @@ impl Arrivals {
             first: jobs.first().map_or(Time::ZERO, |job| job.arrival),
             confidence: 0.0,
             vague: 0,
+            bursts: None,
         };
         let (Some(least), Some(mean)) = (arrivals.distances.first().copied(), mean) else {
             arrivals.why = format!("{} jobs have no distances", jobs.len());
@@ -177,14 +199,26 @@ impl Arrivals {
                 arrivals.grid = Some(grid);
             }
             Found::None(why, false) => arrivals.why = why,
+            Found::Bursts(bursts) => arrivals.come_in(bursts),
             Found::None(why, true) => {
                 let sporadic = least >= (mean / MEAN_PART).max(1);
                 arrivals.kind = if sporadic { Kind::Sporadic } else { Kind::Aperiodic };
                 arrivals.why = why;
                 arrivals.confidence = holds_for(arrivals.distances.len() as u64, 0);
+                if !sporadic && let Some(bursts) = Bursts::of(&known) {
+                    arrivals.come_in(bursts);
+                }
             }
         }
         arrivals
+    }
+
+    /// Jobs come in bursts.
+    fn come_in(&mut self, bursts: Bursts) {
+        let (period, within) = (bursts.period.four_digits(), bursts.within.four_digits());
+        self.why = format!("up to {} jobs come in each period of {period}, within {within}", bursts.jobs);
+        (self.kind, self.bursts) = (Kind::Aperiodic, Some(bursts));
+        self.confidence = holds_for(self.distances.len() as u64, 0);
     }
 }
 
@@ -271,13 +305,15 @@ enum Found {
     Grid(Grid, String),
     /// None, for that reason; and whether that is sure.
     None(String, bool),
+    /// None, for several jobs come in each period.
+    Bursts(Bursts),
 }
 
 /// As [`decide`]; where there is no grid, once more without some of the first and last arrivals: a thread that starts waits for others, one that ends
 /// is woken for that, and neither is a period's beginning.
 fn decide_with_ends(known: &[JobSeen], distances: &[u64]) -> Found {
     let whole = decide(known, distances, Q_MAX);
-    if matches!(whole, Found::Grid(..)) {
+    if !matches!(whole, Found::None(..)) {
         return whole;
     }
     let tries = (0..=ENDS_MAX).flat_map(|first| (0..=ENDS_MAX).map(move |last| (first, last))).skip(1);
@@ -312,6 +348,7 @@ fn decide(known: &[JobSeen], distances: &[u64], q_max: f64) -> Found {
     {
         let Some(numbered) = number(known, median / parts, numbering) else { continue };
         match judge(&numbered, known, q_max) {
+            bursts @ Found::Bursts(_) => return bursts,
             // A grid that is empty in places says more than none.
             Found::None(why, sure) => {
                 let says_more = none.as_ref().is_none_or(|(.., before)| {
@@ -421,7 +458,15 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     }
     let exact = width <= (period / EXACT_PART).max(2);
     let q = if exact { 0.0 } else { adds_up(&typical, &core, width) };
-    if !exact && (q > q_max || n < WALK_MIN) {
+    let size = group(points, core.num as f64 / core.den as f64, width);
+    if size > 1 && width > period / GROUP_PART && n >= WALK_MIN {
+        return Found::Bursts(Bursts::grouped(points, size, core.num as f64 / core.den as f64));
+    }
+    if n >= WALK_MIN && strip.best().jitter >= period {
+        return Found::None("its arrivals deviate from a grid by a period or more".to_owned(), true);
+    }
+    let believed = q <= q_max || (q <= Q_WALK && is_round(&core, width, period));
+    if !exact && (!believed || n < WALK_MIN) {
         let sure = n >= WALK_SURE || (n >= WALK_MIN && q > Q_WALK.max(Q_SURE / (n as f64).sqrt()));
         let why = if sure {
             format!("what its arrivals deviate from a period adds up (Q = {q:.2}, over {q_max:.2})")
@@ -429,6 +474,20 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
             format!("{n} distances that differ are too few to tell jitter from a sporadic task")
         };
         return Found::None(why, sure);
+    }
+    if !exact {
+        let Course { f, spread, serial } = Course::of(&typical, &core);
+        if f > F_MAX && spread > (period / WANDER_PART) as f64 {
+            let why = format!("what its arrivals deviate from a period wanders (F = {f:.1}, over {F_MAX:.1})");
+            return Found::None(why, true);
+        }
+        let by_chance = 2.0 / (n as f64).sqrt();
+        if serial > SERIAL_MAX + by_chance && width > period / LOOSE_PART {
+            return Found::None(
+                "what its arrivals deviate from a period follows what they did before".to_owned(),
+                true,
+            );
+        }
     }
     let grid = grid(numbered, jobs, &strip, &core, outlying.iter().filter(|out| **out).count());
     if grid.skipped.saturating_mul(SKIPS_PART) > n as u64 {
@@ -438,26 +497,12 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     }
     let why = if exact {
         "its arrivals lie on a grid".to_owned()
-    } else {
+    } else if q <= q_max {
         format!("what its arrivals deviate from the grid does not add up (Q = {q:.2}, at most {q_max:.2})")
+    } else {
+        format!("its arrivals keep to a grid with a round period (jitter {})", grid.typical_jitter)
     };
     Found::Grid(grid, why)
-}
-
-/// Q: how wide the strip is, against what a random walk of these steps would reach.
-fn adds_up(points: &[Point], strip: &Strip, width: u64) -> f64 {
-    let period = strip.num as f64 / strip.den as f64;
-    let steps = points.windows(2).map(|pair| (pair[1].a - pair[0].a) as f64 - (pair[1].k - pair[0].k) as f64 * period);
-    let n = (points.len() - 1) as f64;
-    let squares: f64 = steps.map(|step| step * step).sum();
-    // The sum of squares is n times the variance: the strip's slope is the mean.
-    if squares > 0.0 {
-        width as f64 / squares.sqrt()
-    } else if n > 0.0 && width == 0 {
-        0.0
-    } else {
-        f64::INFINITY
-    }
 }
 
 /// Which arrivals stand far out from a line through the middle (the median slope over half of the range; P. K. Sen, "Estimates of the regression
@@ -550,25 +595,4 @@ fn skips(numbered: &Numbered, jobs: &[JobSeen], first: i64, period: f64) -> (u64
         (skipped, explained) = (skipped + empty - known, explained + known);
     }
     (skipped, explained)
-}
-
-/// Whether every so many-th job keeps to the grid far better than all do together.
-fn group(points: &[Point], period: f64, jitter: u64) -> u32 {
-    const GROUP_MAX: u32 = 8;
-    if (jitter as f64) < period / 20.0 {
-        return 1;
-    }
-    let narrow = |size: u32| {
-        let size = i64::from(size);
-        (0..size).all(|rest| {
-            let own = points.iter().filter(|point| point.k.rem_euclid(size) == rest);
-            let (mut low, mut high, mut n) = (f64::INFINITY, f64::NEG_INFINITY, 0);
-            for point in own {
-                let residual = point.a as f64 - point.k as f64 * period;
-                (low, high, n) = (low.min(residual), high.max(residual), n + 1);
-            }
-            n >= 4 && high - low <= jitter as f64 / 4.0
-        })
-    };
-    (2..=GROUP_MAX).find(|size| narrow(*size)).unwrap_or(1)
 }

@@ -6,7 +6,8 @@
 //! | statement | method | where |
 //! |---|---|---|
 //! | period, offset, jitter | the narrowest strip `o + kT <= a_k <= o + kT + J` that holds all arrivals: a linear programme, solved exactly on the convex hull; of the periods with nearly the least J the simplest number | `grid` |
-//! | periodic or not | do deviations from the grid add up, as those of a sporadic task or a relative sleep do? | `arrivals` |
+//! | periodic or not | do deviations from the grid add up, as those of a sporadic task or a relative sleep do; do they wander; do they reach a period? | `arrivals` |
+//! | bursts | a period that leaves a part of itself free of arrivals each time; groups of jobs each of which lies on a grid | `bursts` |
 //! | sporadic: least distance, arrival curve | the shortest and longest times in which 2, 3, ... jobs arrived | `arrivals` |
 //! | execution: maximum, mean, PMF | jobs seen from release to completion; a bounded number of values, rounded up | `exec` |
 //! | chains | releases that completions explain | `chains` |
@@ -37,6 +38,7 @@
 //! ```
 
 mod arrivals;
+mod bursts;
 mod chains;
 mod exec;
 mod grid;
@@ -45,15 +47,17 @@ mod sample;
 mod system;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 pub use arrivals::{Apart, Arrivals, Grid, Kind, holds_for};
+pub use bursts::Bursts;
 pub use chains::{Link, Links, links};
 pub use exec::Execution;
 pub use releases::{ReleasesError, parse_releases};
 pub use sample::{JOBS_MAX, JobSeen, Sample, Sampler, TASKS_MAX};
 pub use system::{SystemOptions, Written};
 
-use takt_log::{BackEnd, Definitions, Header, NodeDef};
+use takt_log::{BackEnd, Definitions, Header, NodeDef, ThreadClass};
 use takt_model::{NodeId, Span, Time};
 
 /// Values of an execution or distance PMF.
@@ -102,6 +106,8 @@ pub struct InferredTask {
     pub links: Links,
     /// CPUs that it was seen on.
     pub cpus: Vec<u32>,
+    /// The scheduling class that its thread was seen in.
+    pub class: Option<ThreadClass>,
     /// How often events were lost between two of its jobs.
     pub gaps: u64,
 }
@@ -152,6 +158,8 @@ impl Inferred {
             place[i] = Some(tasks.len());
             let mut task = task(def.name.clone(), sample, found[i].clone());
             task.node = def.node;
+            let best_effort = header.back_end == BackEnd::RunBestEffort;
+            task.class = def.class.or(best_effort.then_some(ThreadClass::Other));
             let late = sample.jobs.iter().map(|job| job.release.saturating_since(job.arrival)).max();
             match header.back_end {
                 // In-process stamps come when the thread has got its CPU.
@@ -225,6 +233,7 @@ fn task(name: String, sample: &Sample, links: Links) -> InferredTask {
         deadline: None,
         links,
         cpus: sample.cpus.clone(),
+        class: None,
         gaps: sample.jobs.iter().skip(1).filter(|job| job.gap).count() as u64,
         arrivals,
     }

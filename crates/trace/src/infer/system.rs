@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use takt_log::ThreadClass;
 use takt_model::file::{one_line, validate, write};
 use takt_model::{Arrival, Builtin, CpuSet, Exec, NodeSpec, Span, StrategyRef, System, Task, TaskId};
 
@@ -72,9 +73,38 @@ impl Inferred {
             system.tasks = unchained;
             name_apart(&mut system);
         }
+        system.notes = notes(&kept, &system);
         let text = annotate(&write(&system), &kept, &system, &self.tasks, &left_out);
         Written { system, text, left_out }
     }
+}
+
+/// Under what the threads really ran, where that is not what the System says.
+fn notes(kept: &[&InferredTask], system: &System) -> Vec<String> {
+    const NAMES_MAX: usize = 3;
+    let by_edf = |task: &InferredTask| {
+        system.nodes.get(task.node.index()).is_some_and(|node| node.strategy == StrategyRef::Builtin(Builtin::Edf))
+    };
+    let mut notes = Vec::new();
+    for class in ThreadClass::ALL {
+        // EDF is what SCHED_DEADLINE goes by.
+        let other =
+            |task: &&&InferredTask| task.class == Some(class) && !(class == ThreadClass::Deadline && by_edf(task));
+        let others: Vec<&str> = kept.iter().filter(other).map(|task| task.name.as_str()).collect();
+        if others.is_empty() {
+            continue;
+        }
+        let names: Vec<String> = others.iter().take(NAMES_MAX).map(|name| format!("\"{}\"", one_line(name))).collect();
+        let more = if others.len() > NAMES_MAX { ", ..." } else { "" };
+        notes.push(format!(
+            "{} of {} tasks were seen under {} ({}{more}): a verdict holds once they run under the strategy that this file states",
+            others.len(),
+            kept.len(),
+            class.name(),
+            names.join(", ")
+        ));
+    }
+    notes
 }
 
 /// A task as it is if it follows no other.
@@ -107,6 +137,9 @@ fn source(task: &InferredTask, options: &SystemOptions) -> Task {
     }
     if let Some((deadline, _)) = task.deadline {
         out.deadline = deadline;
+    } else if out.jitter.saturating_add(wcet) > out.deadline {
+        // A job may be released so late that no deadline at the period's end could be met.
+        out.deadline = period.saturating_add(out.jitter);
     }
     if options.bind && !task.cpus.is_empty() {
         out.cpus = Some(task.cpus.iter().fold(CpuSet::default(), |mut set, cpu| {
@@ -204,7 +237,9 @@ fn annotate(
 ) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     out.push_str("# Inferred from what was seen: no worst case, no guarantee. Shares hold at 95 % confidence, if later jobs are like those seen.\n");
-    out.push_str("# Deadlines that nobody told are the periods.\n");
+    out.push_str(
+        "# Deadlines that nobody told are the periods, with the jitter added where that leaves no time for a job.\n",
+    );
     for (name, why) in left_out {
         let _ = writeln!(out, "# Left out: \"{}\": {why}.", one_line(name));
     }

@@ -1,9 +1,9 @@
 //! What the log is told of threads, chains and interrupts before their first event.
 
-use takt_log::{ChainDef, Definition, InterruptDef, InterruptKind, Sink, TaskDef};
+use takt_log::{ChainDef, Definition, InterruptDef, InterruptKind, Sink, TaskDef, ThreadClass};
 use takt_model::TaskId;
 
-use super::thread::{Stage, Thread};
+use super::thread::{PRIO_UNKNOWN, Stage, Thread};
 use super::{Known, NODE, Rebuilder, STREAM, TASKS_MAX, TASKS_OWN};
 use crate::event::Comm;
 
@@ -109,5 +109,12 @@ impl Rebuilder {
 
 pub(super) fn task_def(thread: &Thread, known: Option<&Known>) -> TaskDef {
     let known = known.copied().unwrap_or_default();
-    TaskDef { name: thread.name(), node: NODE, period: known.period, deadline: known.deadline, wcet: known.runtime }
+    TaskDef {
+        name: thread.name(),
+        node: NODE,
+        period: known.period,
+        deadline: known.deadline,
+        wcet: known.runtime,
+        class: (thread.prio != PRIO_UNKNOWN).then_some(ThreadClass::of_priority(thread.prio)),
+    }
 }

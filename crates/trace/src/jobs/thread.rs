@@ -14,6 +14,8 @@ const PIDS: Pid = 1 << 22;
 const HOPS_MAX: usize = 16;
 /// From this priority on threads are of no real-time class.
 const REAL_TIME: i32 = 100;
+/// The priority of a thread of which nobody told it: no real-time one.
+pub(super) const PRIO_UNKNOWN: i32 = i32::MAX;
 /// No thread.
 const NONE: u32 = u32::MAX;
 
@@ -132,7 +134,7 @@ impl Thread {
         Thread {
             pid: seen.pid,
             comm: seen.comm,
-            prio: seen.prio.unwrap_or(120),
+            prio: seen.prio.unwrap_or(PRIO_UNKNOWN),
             task: None,
             whose: Whose::One,
             passed_over: false,

@@ -26,7 +26,8 @@ fn phase(jobs: impl IntoIterator<Item = (u64, u64, u64)>) -> Phase {
         .collect();
     let sample = Sample { released: jobs.len() as u64, jobs: jobs.clone(), ..Sample::default() };
     let node = NodeDef { name: "local".to_owned(), cpus: 1, strategy: String::new() };
-    let task = TaskDef { name: "player-7".to_owned(), node: NodeId(0), period: None, deadline: None, wcet: None };
+    let task =
+        TaskDef { name: "player-7".to_owned(), node: NodeId(0), period: None, deadline: None, wcet: None, class: None };
     let definitions = Definitions { nodes: vec![node], tasks: vec![task], ..Definitions::default() };
     let header = Header::new(String::new(), None, BackEnd::Observe, KindSet::EMPTY);
     let inferred = Inferred::of_log(&[sample], &header, &definitions);

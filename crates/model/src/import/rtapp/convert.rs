@@ -52,6 +52,7 @@ pub(super) fn convert(workload: &Workload, file_name: &str, notes: &mut Notes) -
         ports: Vec::new(),
         networks: Vec::new(),
         clock: Clock::default(),
+        notes: Vec::new(),
     }
 }
 

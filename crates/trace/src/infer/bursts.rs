@@ -1,0 +1,247 @@
+//! Several jobs in each period: groups that follow each other regularly, and bursts that have room between them.
+
+use std::f64::consts::TAU;
+
+use takt_model::Span;
+
+use super::arrivals::{F_MAX, SERIAL_MAX};
+use super::grid::{Point, simplest};
+use super::sample::JobSeen;
+use super::walk::Course;
+
+/// With fewer arrivals nothing is said of bursts.
+const ARRIVALS_MIN: usize = 100;
+/// So many arrivals are searched for a period; all have to keep to it.
+const SEARCHED: usize = 256;
+/// Periods of more than so many mean distances are not looked for.
+const JOBS_MAX: f64 = 16.0;
+/// A peak of the spectrum below this is chance (its height is exponentially distributed, and some hundreds are looked at); one above is held against all
+/// arrivals.
+const PEAK_MIN: f64 = 16.0;
+/// So much of each period is free of arrivals at least.
+const FREE: f64 = 0.2;
+/// So many periods have jobs at least.
+const FRAMES_MIN: usize = 50;
+/// Groups of more jobs are not looked for.
+const GROUP_MAX: u32 = 8;
+
+/// Several jobs in each period.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bursts {
+    /// How many at most.
+    pub jobs: u64,
+    /// The period: of those that fit the simplest number.
+    pub period: Span,
+    /// From the earliest place of an arrival in its period to the latest.
+    pub within: Span,
+}
+
+impl Bursts {
+    /// The period that leaves a part of itself free of arrivals, each time: the highest peak of the spectrum of the first arrivals (R. V. Mardia, P. E. Jupp,
+    /// "Directional Statistics", 2000: Rayleigh's test), held against all of them.
+    pub(crate) fn of(jobs: &[JobSeen]) -> Option<Bursts> {
+        let first = jobs.first()?.arrival;
+        let times: Vec<f64> = jobs.iter().map(|job| job.arrival.saturating_since(first).as_ns() as f64).collect();
+        if times.len() < ARRIVALS_MIN {
+            return None;
+        }
+        let mut frames = Frames::search(&times[..times.len().min(SEARCHED)])?;
+        let mut fitted = times.len().min(SEARCHED);
+        loop {
+            // The period is known the better the more arrivals are numbered.
+            frames = frames.fit(&times[..fitted])?.fit(&times[..fitted])?;
+            if fitted == times.len() {
+                break;
+            }
+            fitted = (fitted * 2).min(times.len());
+        }
+        frames.told(&times)
+    }
+
+    /// Of groups of so many points, each at its place in the period of a group; `distance` is the mean one.
+    pub(crate) fn grouped(points: &[Point], size: u32, distance: f64) -> Bursts {
+        let size = i64::from(size);
+        // Which job is the first of its group is not known: the one with which groups are short.
+        let within = |first: i64| {
+            let groups = points.chunk_by(|a, b| (a.k - first).div_euclid(size) == (b.k - first).div_euclid(size));
+            groups.filter_map(|group| Some(group.last()?.a - group.first()?.a)).max().unwrap_or(0)
+        };
+        let within = (0..size).map(within).min().unwrap_or(0);
+        let range = points.last().zip(points.first()).map_or(1, |(last, first)| last.k - first.k).max(1);
+        let period = distance * size as f64;
+        let error = distance / range as f64;
+        let [low, near, high] = [period - error, period, period + error].map(|period| period.round() as i64);
+        Bursts {
+            jobs: size.unsigned_abs(),
+            period: Span::from_ns(simplest(low.max(1), high, near).unsigned_abs()),
+            within: Span::from_ns(within.unsigned_abs()),
+        }
+    }
+}
+
+/// Periods, each around its middle.
+#[derive(Clone, Copy, Debug)]
+struct Frames {
+    period: f64,
+    middle: f64,
+}
+
+impl Frames {
+    fn search(times: &[f64]) -> Option<Frames> {
+        let (n, range) = (times.len() as f64, times.last()?);
+        if *range <= 0.0 {
+            return None;
+        }
+        // In the range there are `k / 4` periods.
+        let (least, most) = ((4.0 * n / JOBS_MAX).ceil() as u64, (4.0 * n / 1.5) as u64);
+        let mut best = (0.0, Frames { period: 0.0, middle: 0.0 });
+        for k in least.max(1)..most {
+            let period = range * 4.0 / k as f64;
+            let (sin, cos) = times.iter().fold((0.0, 0.0), |(sin, cos), time| {
+                let (s, c) = (time / period * TAU).sin_cos();
+                (sin + s, cos + c)
+            });
+            let power = (sin * sin + cos * cos) / n;
+            if power > best.0 {
+                best = (power, Frames { period, middle: f64::atan2(sin, cos) / TAU * period });
+            }
+        }
+        (best.0 >= PEAK_MIN).then_some(best.1)
+    }
+
+    fn number(self, time: f64) -> f64 {
+        ((time - self.middle) / self.period).round()
+    }
+
+    /// The line through the arrivals over the numbers of their periods.
+    fn fit(self, times: &[f64]) -> Option<Frames> {
+        let n = times.len() as f64;
+        let numbers = times.iter().map(|time| self.number(*time));
+        let (k, a) =
+            times.iter().zip(numbers.clone()).fold((0.0, 0.0), |(k, a), (time, number)| (k + number, a + time));
+        let (k, a) = (k / n, a / n);
+        let (above, below) = times.iter().zip(numbers).fold((0.0, 0.0), |(above, below), (time, number)| {
+            (above + (number - k) * (time - a), below + (number - k) * (number - k))
+        });
+        let period = above / below;
+        (below > 0.0 && period > 1.0).then_some(Frames { period, middle: a - k * period })
+    }
+
+    fn told(self, times: &[f64]) -> Option<Bursts> {
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        let (mut most, mut count, mut last) = (0u64, 0u64, f64::NEG_INFINITY);
+        let mut firsts = Vec::new();
+        for time in times {
+            let number = self.number(*time);
+            let place = time - self.middle - number * self.period;
+            (low, high) = (low.min(place), high.max(place));
+            if number > last {
+                (count, last) = (0, number);
+                firsts.push(place);
+            }
+            count += 1;
+            most = most.max(count);
+        }
+        let within = high - low;
+        let many = firsts.len() >= FRAMES_MIN && times.len() * 2 >= firsts.len() * 3;
+        let Course { f, serial, .. } = Course::of_deviations(&firsts);
+        let wanders = f > F_MAX || serial > SERIAL_MAX / 2.0 + 2.0 / (firsts.len() as f64).sqrt();
+        if !many || within > self.period * (1.0 - FREE) || wanders {
+            return None;
+        }
+        // Twice what a line through so many points with such deviations may be wrong by.
+        let error = 2.0 * within / ((last - self.number(times[0])).max(1.0) * (times.len() as f64).sqrt());
+        let [low, near, high] =
+            [self.period - error, self.period, self.period + error].map(|period| period.round() as i64);
+        let period = Span::from_ns(simplest(low.max(1), high, near).unsigned_abs());
+        Some(Bursts { jobs: most, period, within: Span::from_ns(within.ceil() as u64) })
+    }
+}
+
+/// Whether every so many-th job keeps to the grid far better than all do together: in how many groups they come.
+pub(crate) fn group(points: &[Point], period: f64, jitter: u64) -> u32 {
+    if (jitter as f64) < period / 20.0 {
+        return 1;
+    }
+    let narrow = |size: u32| {
+        let size = i64::from(size);
+        (0..size).all(|rest| {
+            let own = points.iter().filter(|point| point.k.rem_euclid(size) == rest);
+            let (mut low, mut high, mut n) = (f64::INFINITY, f64::NEG_INFINITY, 0);
+            for point in own {
+                let residual = point.a as f64 - point.k as f64 * period;
+                (low, high, n) = (low.min(residual), high.max(residual), n + 1);
+            }
+            n >= 4 && high - low <= jitter as f64 / 4.0
+        })
+    };
+    (2..=GROUP_MAX).find(|size| narrow(*size)).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_model::Time;
+
+    use super::*;
+
+    fn of(arrivals: impl Iterator<Item = u64>) -> Option<Bursts> {
+        let job = |(number, at)| JobSeen {
+            number: number as u64,
+            arrival: Time::from_ns(at),
+            window: Span::ZERO,
+            release: Time::from_ns(at),
+            complete: None,
+            exec: None,
+            gap: false,
+        };
+        Bursts::of(&arrivals.enumerate().map(job).collect::<Vec<_>>())
+    }
+
+    /// Numbers below `most` that look random.
+    fn mixed(k: u64, most: u64) -> u64 {
+        let mut z = k.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % most
+    }
+
+    #[test]
+    fn frames_with_some_jobs_each_are_found() {
+        for (jobs, period, spread) in [(3, 16_666_667, 10_000_000), (2, 50_000_000, 100_000), (5, 8_000_000, 6_000_000)]
+        {
+            // One in twenty is missing.
+            let mut arrivals: Vec<u64> = (0..300 * jobs)
+                .filter(|k| mixed(*k, 20) > 0)
+                .map(|k| k / jobs * period + mixed(k + 7_000, spread))
+                .collect();
+            arrivals.sort_unstable();
+            let found = of(arrivals.into_iter()).expect("a burst each period");
+            assert!(found.jobs == jobs && found.within.as_ns() <= spread + spread / 20, "{found:?}");
+            assert!(found.period.as_ns().abs_diff(period) * 1000 <= period, "{found:?} of {period}");
+        }
+    }
+
+    #[test]
+    fn arrivals_at_any_time_are_no_bursts() {
+        for seed in 0..200 {
+            let (mut at, shape) = (0, seed % 3);
+            let arrivals = (0..120 + mixed(seed, 400)).map(|k| {
+                let draw = mixed(seed * 1000 + k, 1 << 20) as f64 / f64::from(1 << 20);
+                at += match shape {
+                    0 => (-(1.0 - draw).ln() * 1e6) as u64,
+                    1 => 1_000_000 + (draw * 1e6) as u64,
+                    _ => {
+                        if draw < 0.7 {
+                            100_000
+                        } else {
+                            (draw * 8e6) as u64
+                        }
+                    }
+                };
+                at
+            });
+            let arrivals: Vec<u64> = arrivals.collect();
+            assert_eq!(of(arrivals.into_iter()), None, "seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What arrivals deviate from a grid: does it add up, does it wander, and does the grid itself tell that it is one?
+
+use super::grid::{Point, Strip, simplest};
+
+/// With a jitter of at most this part of the period, a round period tells that it is a grid.
+const TIGHT_PART: u64 = 500;
+/// Of so many periods one at most is as round as such a one.
+const ROUND_PART: i64 = 10_000;
+/// In so many parts of a recording the mean deviations are compared.
+const PARTS: usize = 8;
+
+/// Whether the grid is so tight, and its period such a round number, that this is no chance: of the periods that fit, one has far more zeros at its end
+/// than so few numbers have by chance.
+pub(crate) fn is_round(core: &Strip, width: u64, period: u64) -> bool {
+    if width > period / TIGHT_PART {
+        return false;
+    }
+    let Some((low, high)) = core.periods(width + width / 16 + 1) else { return false };
+    let simple = simplest(low, high, core.period());
+    let mut step = 1;
+    while simple % (step * 10) == 0 && step < simple {
+        step *= 10;
+    }
+    (high - low + 1).saturating_mul(ROUND_PART) <= step
+}
+
+/// How deviations from a grid follow each other.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Course {
+    /// How much the mean deviations of parts of the recording vary, against how much they would if deviations did not depend on each other (the analysis of
+    /// variance of R. A. Fisher): about one for jitter, large where deviations wander.
+    pub(crate) f: f64,
+    /// How far apart these means are.
+    pub(crate) spread: f64,
+    /// How much a deviation is like the one before: about zero for jitter, about one where modes take turns.
+    pub(crate) serial: f64,
+}
+
+impl Course {
+    pub(crate) fn of(points: &[Point], strip: &Strip) -> Course {
+        let period = strip.num as f64 / strip.den as f64;
+        let first = points.first().map_or(0, |point| point.a);
+        let residuals = points.iter().map(|point| (point.a - first) as f64 - point.k as f64 * period);
+        Course::of_deviations(&residuals.collect::<Vec<f64>>())
+    }
+
+    pub(crate) fn of_deviations(residuals: &[f64]) -> Course {
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+        let whole = mean(residuals);
+        let (mut between, mut within, mut parts) = (0.0, 0.0, 0.0);
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        for part in residuals.chunks(residuals.len().div_ceil(PARTS).max(1)) {
+            let own = mean(part);
+            between += part.len() as f64 * (own - whole) * (own - whole);
+            within += part.iter().map(|residual| (residual - own) * (residual - own)).sum::<f64>();
+            (low, high, parts) = (f64::min(low, own), f64::max(high, own), parts + 1.0);
+        }
+        let free = residuals.len() as f64 - parts;
+        let f =
+            if parts < 2.0 || free < 1.0 || within <= 0.0 { 0.0 } else { (between / (parts - 1.0)) / (within / free) };
+        let pairs: f64 = residuals.windows(2).map(|pair| (pair[0] - whole) * (pair[1] - whole)).sum();
+        let squares = between + within;
+        Course { f, spread: high - low, serial: if squares > 0.0 { pairs / squares } else { 0.0 } }
+    }
+}
+
+/// Q: how wide the strip is, against what a random walk of these steps would reach.
+pub(crate) fn adds_up(points: &[Point], strip: &Strip, width: u64) -> f64 {
+    let period = strip.num as f64 / strip.den as f64;
+    let steps = points.windows(2).map(|pair| (pair[1].a - pair[0].a) as f64 - (pair[1].k - pair[0].k) as f64 * period);
+    let n = (points.len() - 1) as f64;
+    let squares: f64 = steps.map(|step| step * step).sum();
+    // The sum of squares is n times the variance: the strip's slope is the mean.
+    if squares > 0.0 {
+        width as f64 / squares.sqrt()
+    } else if n > 0.0 && width == 0 {
+        0.0
+    } else {
+        f64::INFINITY
+    }
+}
