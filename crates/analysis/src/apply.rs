@@ -401,7 +401,10 @@ fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     if unit.by_deadline() {
         return Err("needs levels: here is one level that goes by deadline, which edf-wcrt bounds".to_owned());
     }
-    let late = |task: &UnitTask, wcrt: Span| {
+    let mut terms_left = WITNESS_TERMS_MAX;
+    let late = |task: &UnitTask, wcrt: Option<Span>| {
+        let shown = |terms_left: &mut u64| one_cpu::late(unit, task, terms_left);
+        let Some(wcrt) = wcrt else { return shown(&mut terms_left) };
         let witness = || {
             format!(
                 "released together with all that is more important, \"{}\" can take {wcrt}; its deadline is {}",
@@ -417,7 +420,7 @@ fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
                 "where the others are released together, \"{name}\" can take {wcrt}, less 1ns; its deadline is {deadline}"
             )
         };
-        exact_for(unit, task).then(witness).or_else(|| tied().then(arranged))
+        exact_for(unit, task).then(witness).or_else(|| tied().then(arranged)).or_else(|| shown(&mut terms_left))
     };
     Ok(bounded(unit, carried, late, Answer::No))
 }
@@ -429,7 +432,8 @@ fn edf_wcrt(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     }
     // Then L(X) > X for some X: more work than time, which a synchronous release shows, if not for this task.
     let exact = unit.edf().is_ok() && demand_is_exact(unit);
-    let late = |task: &UnitTask, wcrt: Span| {
+    let late = |task: &UnitTask, wcrt: Option<Span>| {
+        let wcrt = wcrt?;
         let witness = || {
             format!(
                 "where all others are released together, \"{}\" can take {wcrt}; its deadline is {}",
@@ -442,12 +446,15 @@ fn edf_wcrt(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     Ok(bounded(unit, carried, late, Answer::Unknown))
 }
 
-/// The bounds of all tasks, and the verdict that follows. `late` gives the witness where a bound above the deadline means a miss; `of_task` says
-/// what that tells of the task.
+/// Terms that the search for behaviours that miss deadlines may evaluate for one unit.
+const WITNESS_TERMS_MAX: u64 = 2_000_000;
+
+/// The bounds of all tasks, and the verdict that follows. `late` gives the witness where a bound above the deadline, or none, means a miss; `of_task`
+/// says what that tells of the task.
 fn bounded(
     unit: &Unit,
     carried: &Carried,
-    late: impl Fn(&UnitTask, Span) -> Option<String>,
+    mut late: impl FnMut(&UnitTask, Option<Span>) -> Option<String>,
     of_task: Answer,
 ) -> Outcome {
     let mut analysis = levels::Analysis::default();
@@ -467,25 +474,24 @@ fn bounded(
         let wcrt = response.map(|response| response.from_arrival);
         let answer = match wcrt.map(ns) {
             Some(wcrt) if wcrt <= ns(task.d) => Answer::Yes,
-            Some(wcrt) => match late(task, wcrt) {
-                Some(text) => {
+            found => match (late(task, found), found) {
+                (Some(text), _) => {
                     note(&mut witness, task, &|| text.clone());
                     of_task
                 }
-                None => {
+                (None, Some(wcrt)) => {
                     let deadline = ns(task.d);
                     note(&mut why, task, &|| {
                         format!("\"{}\" may take up to {wcrt}; its deadline is {deadline}", task.name)
                     });
                     Answer::Unknown
                 }
+                (None, None) => {
+                    let reason = || unbounded(unit, task, carried, &analysis);
+                    note(&mut why, task, &|| format!("no bound for \"{}\": {}", task.name, reason()));
+                    Answer::Unknown
+                }
             },
-            None => {
-                note(&mut why, task, &|| {
-                    format!("no bound for \"{}\": {}", task.name, unbounded(unit, task, carried, &analysis))
-                });
-                Answer::Unknown
-            }
         };
         if let Some(wcrt) = wcrt {
             bounds.push(Bound { task: task.id, wcrt: ns(wcrt) });

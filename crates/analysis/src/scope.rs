@@ -113,6 +113,8 @@ pub(crate) struct UnitTask {
     pub(crate) held: u64,
     /// How long it keeps a CPU from more important work at most; 0: not at all.
     pub(crate) section: u64,
+    /// CPU time before its longest section.
+    pub(crate) lead: u64,
     /// Its last section that nothing preempts; 1 where there is none.
     pub(crate) last: u64,
     pub(crate) o: u64,
@@ -380,6 +382,9 @@ pub(crate) fn free_of_costs(costs: Option<Costs>) -> bool {
 impl UnitTask {
     pub(crate) fn new(id: TaskId, system: &System) -> UnitTask {
         let task = &system.tasks[id.index()];
+        let sections = task.sections();
+        let length = |(from, to): &(Span, Span)| to.saturating_sub(*from).as_ns();
+        let longest = sections.iter().max_by_key(|section| length(section));
         UnitTask {
             id,
             name: task.name.clone(),
@@ -390,8 +395,9 @@ impl UnitTask {
             j: system.release_jitter(id).as_ns(),
             b: task.blocking.as_ns(),
             held: 0,
-            section: task.sections().iter().map(|(from, to)| to.saturating_sub(*from).as_ns()).max().unwrap_or(0),
-            last: task.sections().last().map_or(1, |(from, to)| to.saturating_sub(*from).as_ns()),
+            section: longest.map_or(0, length),
+            lead: longest.map_or(0, |(from, _)| from.as_ns()),
+            last: sections.last().map_or(1, length),
             o: task.offset.as_ns(),
             level: 0,
             shift: 0,

@@ -3,7 +3,7 @@
 use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, PlaceError, TestId, check, place};
 use takt_model::{
     Arrival, Auto, Builtin, Component, ComponentId, Costs, CpuSet, Criticality, Discipline, Filter, Fit, Level, Mode,
-    NodeId, Placement, ServerRule, Span, Strategy, StrategyId, StrategyRef, System, Task, TaskId, Time,
+    NodeId, Placement, Preemption, ServerRule, Span, Strategy, StrategyId, StrategyRef, System, Task, TaskId, Time,
 };
 
 fn ms(ms: u64) -> Span {
@@ -163,6 +163,51 @@ fn where_no_deadline_is_missed_nothing_is_tardy_and_no_bound_exceeds_a_deadline(
     let report = check(&late, &all);
     let tardy = report.tests.iter().find(|test| test.test == TestId::TardinessCva).unwrap();
     assert!(report.schedulable != Answer::Yes && tardy.verdict.why().contains("may be missed"), "{tardy:#?}");
+}
+
+#[test]
+fn a_bound_that_a_legal_release_reaches_refutes() {
+    let can = |name: &str, priority, t, d, c| Task {
+        deadline: Span::from_us(d),
+        arrival: Arrival::Sporadic,
+        preemption: Preemption::Until(Span::from_us(c)),
+        priority: Some(priority),
+        ..Task::periodic(name, Span::from_us(t), Span::from_us(c))
+    };
+    let rta = |system: &System| {
+        let report = plain(system);
+        let why = report.tests.iter().find(|test| test.test == TestId::Rta).map(|test| test.verdict.why().to_owned());
+        (report.schedulable, why.unwrap_or_default())
+    };
+    // Davis et al. 2007, Table 2: the second job of the last message.
+    let mut tasks = vec![can("t0", 1, 250, 250, 100), can("t1", 2, 350, 325, 100), can("t2", 3, 350, 325, 100)];
+    let late = "released together with all that is more important, job 2 of \"t2\" takes 350us; its deadline is 325us";
+    assert_eq!(rta(&System::local(1, Builtin::Fp, tasks.clone())), (Answer::No, late.to_owned()));
+    // With something that blocks, t1 is late; but not where that has come and gone at a fixed time.
+    tasks[1].deadline = Span::from_us(299);
+    tasks[2] = Task { deadline: ms(1), ..can("t2", 3, 700, 1000, 100) };
+    let blocked = "released together with all that is more important, 1ns after \"t2\" has started a section of 100us, job 1 of \"t1\" takes 299.999us; its deadline is 299us";
+    assert_eq!(rta(&System::local(1, Builtin::Fp, tasks.clone())), (Answer::No, blocked.to_owned()));
+    tasks[2].arrival = Arrival::Periodic;
+    let (answer, why) = rta(&System::local(1, Builtin::Fp, tasks));
+    assert_eq!((answer, why.as_str()), (Answer::Unknown, "\"t1\" may take up to 299.999us; its deadline is 299us"));
+    // Preemptive, at the limit of what can be iterated.
+    let periods =
+        [999_999_937, 999_999_929, 999_999_893, 999_999_883, 999_999_797, 999_999_761, 999_999_757, 999_999_751];
+    let near = |(i, t): (usize, &u64)| Task {
+        arrival: Arrival::Sporadic,
+        ..Task::periodic(&format!("t{i}"), Span::from_ns(*t), Span::from_ns(t / 8))
+    };
+    let (answer, why) = rta(&System::local(1, Builtin::Rm, periods.iter().enumerate().map(near).collect()));
+    assert!(answer == Answer::No && why.contains("job 1 of \"t0\" takes 1.874999678s"), "{answer:?}: {why}");
+    // Jitter brings jobs closer than their period.
+    let jittery = Task { arrival: Arrival::Sporadic, jitter: ms(2), ..task("a", 4, 2) };
+    let below = Task { arrival: Arrival::Sporadic, deadline: ms(6), ..task("b", 20, 3) };
+    let (answer, why) = rta(&System::local(1, Builtin::Rm, vec![jittery, below]));
+    assert!(
+        answer == Answer::No && why.ends_with("job 1 of \"b\" takes 9ms; its deadline is 6ms"),
+        "{answer:?}: {why}"
+    );
 }
 
 #[test]

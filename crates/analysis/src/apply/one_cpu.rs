@@ -14,7 +14,7 @@ use crate::fp::offsets::{self, OffsetTask, Schedule};
 use crate::fp::opa::{self, Assignment};
 use crate::fp::rta::FpTask;
 use crate::scope::{Unit, UnitTask, ns};
-use crate::verdict::{Answer, Bound, Verdict};
+use crate::verdict::{Answer, Bound, Verdict, spend};
 
 pub(super) fn apply_np_edf(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
@@ -43,14 +43,52 @@ pub(super) fn blockers(unit: &Unit, tasks: &[EdfTask]) -> Vec<Blocker> {
     unit.tasks.iter().zip(tasks).map(|(task, charged)| Blocker { d: task.d, rest: rest(charged.c) }).collect()
 }
 
-/// Bounds that count on last sections of the tasks' own, which nothing preempts, where they are closer.
-pub(super) fn sharpen(unit: &Unit, responses: &mut [Option<Response>]) {
-    let plain = unit.free_of_costs()
-        && unit.levels.iter().all(|level| level.order == Order::Fifo && !level.demotes)
-        && unit.tasks.iter().all(|task| task.b == task.held && !task.chained);
-    if !plain || unit.tasks.iter().all(|task| task.last <= 1) {
-        return;
+/// A behaviour that can happen: all that goes before a task, which has its level alone, is released at one instant, first jobs as late as they may
+/// be, and then as densely as it may.
+pub(crate) struct Together<'a> {
+    /// A less important task that has started a section 1 ns before, and when it arrives.
+    pub(crate) before: Option<(&'a UnitTask, u64)>,
+}
+
+impl<'a> Together<'a> {
+    /// With the longest section that can have started; `None` where tasks that come at given times do not meet, or something but jobs counts.
+    pub(crate) fn new(unit: &'a Unit, task: &UnitTask) -> Option<Together<'a>> {
+        let plain = unit.m == 1 && unit.served.is_none() && !unit.fluid && unit.open.is_none() && unit.free_of_costs();
+        let hep = || unit.tasks.iter().filter(|other| other.level <= task.level);
+        let must = |other: &UnitTask| !(other.chained || other.low || other.server);
+        let covered = |other: &UnitTask| {
+            must(other) && (other.periodic || other.sporadic) && (other.level < task.level || other.id == task.id)
+        };
+        let continues = unit.levels[..=task.level as usize].iter().all(PlanLevel::continues);
+        if !plain || !continues || !hep().all(covered) {
+            return None;
+        }
+        let latest = |other: &UnitTask| other.o.checked_add(other.j);
+        let at = hep().map(latest).try_fold(0, |at: u64, latest| Some(at.max(latest?)))?;
+        let fixed = hep().any(|other| other.periodic);
+        if hep().any(|other| other.periodic && latest(other) != Some(at)) {
+            return None;
+        }
+        // What arrives before by itself must not keep the section from starting.
+        let hinders = |other: &UnitTask, with: &UnitTask, at: u64| {
+            let away =
+                other.level <= task.level || other.id == with.id || other.sporadic || (other.periodic && other.o >= at);
+            !away && (other.chained || other.section > 0 || other.level <= with.level)
+        };
+        let start = |with: &'a UnitTask| {
+            let lead = with.lead.checked_add(1)?;
+            let at = if fixed { at } else { at.max(with.o.checked_add(lead)?) };
+            let arrival = at.checked_sub(lead).filter(|arrival| *arrival >= with.o)?;
+            (!unit.tasks.iter().any(|other| hinders(other, with, at))).then_some((with, arrival))
+        };
+        let lower = unit.tasks.iter().filter(|with| with.level > task.level && with.section > 0 && with.sporadic);
+        let before = lower.filter(|with| must(with)).filter_map(start).max_by_key(|(with, _)| with.section);
+        Some(Together { before })
     }
+}
+
+/// A unit's tasks with the sections that nothing preempts.
+fn limited_tasks(unit: &Unit) -> Vec<LimitedTask> {
     let limited = |task: &UnitTask| LimitedTask {
         c: task.c,
         t: task.t,
@@ -59,7 +97,37 @@ pub(super) fn sharpen(unit: &Unit, responses: &mut [Option<Response>]) {
         section: (task.section + 1).min(task.c),
         level: task.level,
     };
-    let tasks: Vec<LimitedTask> = unit.tasks.iter().map(limited).collect();
+    unit.tasks.iter().map(limited).collect()
+}
+
+/// How a job of the task misses its deadline in a behaviour that can happen, where that is shown ([`limited::late`]).
+pub(super) fn late(unit: &Unit, task: &UnitTask, terms_left: &mut u64) -> Option<String> {
+    spend(terms_left, unit.tasks.len() as u64)?;
+    let together = Together::new(unit, task)?;
+    let i = unit.tasks.iter().position(|other| other.id == task.id)?;
+    let blocking = together.before.map_or(0, |(with, _)| with.section);
+    let late = limited::late(&limited_tasks(unit), i, blocking, task.d, terms_left)?;
+    let (number, name, deadline) = (late.job + 1, &task.name, ns(task.d));
+    let takes = if late.whole { "takes" } else { "takes more than" };
+    let before = together.before.map_or(String::new(), |(with, _)| {
+        let section = ns(with.section.saturating_add(1));
+        format!(", 1ns after \"{}\" has started a section of {section}", with.name)
+    });
+    Some(format!(
+        "released together with all that is more important{before}, job {number} of \"{name}\" {takes} {}; its deadline is {deadline}",
+        ns(late.response)
+    ))
+}
+
+/// Bounds that count on last sections of the tasks' own, which nothing preempts, where they are closer.
+pub(super) fn sharpen(unit: &Unit, responses: &mut [Option<Response>]) {
+    let plain = unit.free_of_costs()
+        && unit.levels.iter().all(|level| level.order == Order::Fifo && !level.demotes)
+        && unit.tasks.iter().all(|task| task.b == task.held && !task.chained);
+    if !plain || unit.tasks.iter().all(|task| task.last <= 1) {
+        return;
+    }
+    let tasks = limited_tasks(unit);
     for (i, response) in responses.iter_mut().enumerate() {
         let (Some(response), Some(closer)) = (response, limited::response(&tasks, i)) else { continue };
         if closer < response.from_arrival {
@@ -186,7 +254,9 @@ pub(super) fn apply_opa(unit: &Unit) -> Result<Outcome, Inapplicable> {
             let exact = unit.tasks.iter().all(|task| exact_for(unit, task));
             if distinct && exact { Verdict::Infeasible { witness: why } } else { Verdict::NotProven { why } }
         }
-        Assignment::Undecided => Verdict::NotProven { why: "undecided: the iteration limit was reached".to_owned() },
+        Assignment::Undecided => {
+            Verdict::NotProven { why: "undecided: a busy window does not end within the iteration limit".to_owned() }
+        }
     };
     Ok(Outcome { verdict, tasks: Vec::new(), figures })
 }

@@ -30,6 +30,9 @@
 //!
 //! Blocking B adds to the window once: the task's own, or that of a task of its level with jobs that go before.
 
+use std::cmp::Ordering;
+
+use crate::exact::compare_sum;
 use crate::recip::Recip;
 use crate::verdict::{Stop, spend};
 use crate::window::{ALWAYS, Own, Slot, Window};
@@ -367,11 +370,18 @@ impl Analysis {
                 started.push((keys.key(task, true)?, rest));
             }
         }
-        // Rounded down: above one here is above one.
-        let mut load = 0u64;
+        // Rounded down, by less than twice all C: above one here is above one.
+        let (mut load, mut error, mut more) = (0u64, 0u64, !blocking.is_empty());
         for slot in slots.iter() {
             let share = u128::from(slot.c) * u128::from(slot.period.inverse);
             load = load.checked_add(u64::try_from(share).ok()?)?;
+            error = error.checked_add(slot.c.checked_mul(2)?)?;
+            more |= slot.wander > 0;
+        }
+        // Under the full load what comes once is never caught up with.
+        let full = || compare_sum(slots.iter().map(|slot| (slot.c, slot.period.divisor)), 1);
+        if more && load.checked_add(error).is_none() && full() == Some(Ordering::Equal) {
+            return None;
         }
         self.window.prepare(&mut self.terms_left)
     }

@@ -12,6 +12,12 @@
 //! B_i    = max over j less important than i of max(0, Q_j - 1)
 //!
 //! The first job of the window need not have the longest response: the last section of one pushes more important work into the next.
+//!
+//! **When it is reached.** Let 0 be an instant at which all of hep(i) and i are released, the first jobs as late after their arrivals as J allows, the
+//! others as densely as they may, and let the longest section of a less important job have started 1 ns before, if there is one. Let job q of i start its last
+//! section at s. Then no job of hep(i) is pending, those released at s included, so all that was released up to s is done: s is no less than the
+//! right side above, hence no less than the least fixed point. That holds for every q, and for whatever else delays the job. So a job whose
+//! s_i(q) + F_i - q T_i + J_i exceeds D_i misses its deadline, or another has missed one before ([`late`]).
 //! F = 1 is [`super::rta`], F = Q = C is no preemption at all.
 //!
 //! | paper | here |
@@ -20,6 +26,11 @@
 //! | F | `last`, from 1 to C |
 //! | Q | `section`, the longest section, from F to C |
 //! | hep(i) | the other tasks of more important or the same level: a shared level is charged as if all others came first |
+
+use std::cmp::Ordering;
+
+use crate::exact::compare_sum;
+use crate::verdict::spend;
 
 /// Terms (one quotient each) that one analysis may evaluate before it gives up.
 pub const TERMS_MAX: u64 = 100_000_000;
@@ -57,6 +68,12 @@ pub fn response(tasks: &[LimitedTask], i: usize) -> Option<u64> {
     let lower = tasks.iter().filter(|task| task.level > this.level);
     let blocking = lower.map(|task| task.section.max(task.last) - 1).max().unwrap_or(0);
     let count = tasks.len() as u64 + 1;
+    // Where no busy window ends: under more than the full load; under the full load where something comes on top.
+    let most =
+        if blocking > 0 || hep().chain([this]).any(|task| task.j > 0) { Ordering::Less } else { Ordering::Equal };
+    if compare_sum(hep().chain([this]).map(|task| (task.c, task.t)), 1).is_some_and(|load| load > most) {
+        return None;
+    }
     let mut terms_left = TERMS_MAX;
     // The longest busy window of the level.
     let mut length = blocking.checked_add(this.c)?;
@@ -90,6 +107,70 @@ pub fn response(tasks: &[LimitedTask], i: usize) -> Option<u64> {
         longest = longest.max(from_window.saturating_sub(q.checked_mul(this.t)?));
     }
     Some(longest)
+}
+
+/// A job that misses its deadline where all that goes before it is released at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Late {
+    /// Its number, from 0 on.
+    pub job: u64,
+    /// From its nominal arrival to its completion.
+    pub response: u64,
+    /// Whether that is all, or the response is longer yet.
+    pub whole: bool,
+}
+
+/// Rounds in which the response of a job that is late already is followed to its end.
+const LATE_ROUNDS_MAX: u32 = 1_000;
+
+/// The first job of `tasks[i]` that responds later than `d` where all of its level and above are released at once, after `blocking` of a section.
+///
+/// `None` where there is none in the busy window, or past the work limit.
+pub fn late(tasks: &[LimitedTask], i: usize, blocking: u64, d: u64, terms_left: &mut u64) -> Option<Late> {
+    let this = tasks.get(i)?;
+    let hep = || tasks.iter().enumerate().filter(|(k, task)| *k != i && task.level <= this.level).map(|(_, task)| task);
+    let count = tasks.len() as u64 + 1;
+    let mut start = 0u64;
+    for job in 0u64.. {
+        let own = this.c.checked_mul(job + 1)?.checked_add(blocking)?;
+        let arrival = this.t.checked_mul(job)?;
+        let response = |start: u64| Some(start.checked_add(this.last)?.checked_add(this.j)?.saturating_sub(arrival));
+        start = start.max(own.checked_sub(this.last)?);
+        let mut rounds = LATE_ROUNDS_MAX;
+        let whole = loop {
+            let late = response(start)? > d;
+            if late && rounds == 0 {
+                break false;
+            }
+            rounds -= u32::from(late);
+            spend(terms_left, count)?;
+            let next = hep().try_fold(own - this.last, |sum, task| {
+                sum.checked_add((start.checked_add(task.j)? / task.t).checked_add(1)?.checked_mul(task.c)?)
+            })?;
+            if next <= start {
+                break true;
+            }
+            start = next;
+        };
+        let response = response(start)?;
+        if response > d {
+            return Some(Late { job, response, whole });
+        }
+        // Whether the busy window ends before the next job.
+        let next_job = arrival.checked_add(this.t)?.saturating_sub(this.j);
+        let mut end = start.checked_add(this.last)?;
+        while end <= next_job {
+            spend(terms_left, count)?;
+            let next = hep().try_fold(own, |sum, task| {
+                sum.checked_add(end.checked_add(task.j)?.div_ceil(task.t).checked_mul(task.c)?)
+            })?;
+            if next <= end {
+                return None;
+            }
+            end = next;
+        }
+    }
+    None
 }
 
 #[cfg(test)]

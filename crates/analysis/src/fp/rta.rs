@@ -25,7 +25,9 @@ mod fast;
 
 pub use fast::{exact_only, schedulable};
 
-use crate::exact::{FRACTION_BITS, ONE};
+use std::cmp::Ordering;
+
+use crate::exact::{FRACTION_BITS, ONE, compare_sum};
 
 /// Terms (one ceiling each) that one analysis may evaluate before it gives up.
 pub const TERMS_MAX: u64 = 100_000_000;
@@ -90,6 +92,13 @@ impl Analysis {
         }
         // Rounded down: above one here is above one.
         if load > ONE {
+            return None;
+        }
+        // Under the full load what comes once is never caught up with: the window would be followed to the limit.
+        let more = this.b > 0 || hep().chain([this]).any(|task| task.j > 0);
+        let loads = || hep().chain([this]).map(|task| (task.c, task.t));
+        if more && load + u128::from(count) > ONE && compare_sum(loads(), 1) == Some(Ordering::Equal) {
+            self.terms_left = 0;
             return None;
         }
         let (mut from_arrival, mut from_release) = (0u64, 0u64);
