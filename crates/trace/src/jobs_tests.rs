@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use takt_log::Kind;
+use takt_log::{JobKey, Kind};
 
 use super::*;
+use crate::event::Waking;
 
 const EPOLL_WAIT: i64 = 232;
 const CLOCK_NANOSLEEP: i64 = 230;
