@@ -9,6 +9,8 @@
 //! - **Release.** When the sleeping thread is woken (`sched_waking`; where that is not recorded `sched_wakeup`). The *nominal
 //!   arrival* is that moment too, but for a sleep (clock_nanosleep, nanosleep) whose timer is recorded and on the clock of the trace: then it is when the
 //!   timer was to go off, also where that had passed before the thread slept.
+//!   A wake-up of a thread that has its CPU is the release only where the thread was on its way to sleep. Otherwise the thread goes on, and its next sleep
+//!   ends with another wake-up (`jobs/release.rs`).
 //! - **Windows.** A call that found its event without blocking, a yield, a wake-up that nobody recorded: the arrival is known to
 //!   lie between two moments; [`Event::Window`] tells the first, the release the last: of a call, between the start of the job before and its
 //!   own entry (what came earlier, that job's call had found); of the others, between the last completion and the thread's next moment on a CPU (of a sleep whose timer is recorded, it is the timer's).
@@ -22,6 +24,8 @@
 //!   between its birth and its first boundary.
 //! - **Chains.** A job that a thread's open job releases by waking its thread, itself and not an interrupt in between, follows it; it takes its origin. One
 //!   whose task is in its own ancestry (an answer) starts anew.
+//!
+//! An id that has another name, while its thread has no CPU and nobody told a rename, is another thread's: the end of the first one was not recorded.
 //!
 //! Events that are missing: where the kernel reports a loss, [`Event::Lost`], every open job stays open. Where a switch does not fit the one before,
 //! one was made that nobody recorded (there are kernels with threads in whose context nothing is recorded), and [`Event::Gap`] says so of the threads concerned:
