@@ -23,7 +23,7 @@ use crate::scope::{Ordinary, Unit, UnitTask, ns, synchronous};
 use crate::verdict::{Answer, Bound, Stop, Verdict};
 
 pub(crate) use binding::{explain, explain_kernel, explain_placement, of_parts, sentence};
-pub(crate) use global::{distance, sporadic_tasks};
+pub(crate) use global::{distance, responses_of_several, sporadic_tasks};
 
 /// The tests of one unit, the cheapest first.
 pub(crate) const PORTFOLIO: &[TestId] = &[

@@ -192,10 +192,24 @@ impl OfNode<'_> {
                 .ok_or_else(|| no_proof(format!("the deadlines of \"{}\" under its server's supply", unit.scope)));
         }
         if unit.m > 1 {
-            let found = held(vec![Proof::Gfb {}]).or_else(|| held(global(self.system, unit)));
+            let wanders = part.tasks.iter().map(|task| (task.id, task.wander));
+            let carried = Carried::known(&self.tree.system, wanders);
+            let found = held(vec![Proof::Gfb {}]).or_else(|| held(global(unit, &carried)));
             let found = found.or_else(|| held(repeats(unit)));
+            let ends = |proof: &Proof| match proof {
+                // Along chains short responses count.
+                Proof::Global { tasks, .. } => {
+                    let response = |work: &Work| tasks.iter().find(|claim| claim.task == work.name);
+                    let within = |work: &Work| response(work).map_or(work.d, |claim| claim.response_ns);
+                    part.tasks.iter().map(|work| work.wander.saturating_add(within(work))).collect()
+                }
+                _ => kept(),
+            };
             return found
-                .map(|found| (found, kept()))
+                .map(|found| {
+                    let ends = ends(&found);
+                    (found, ends)
+                })
                 .ok_or_else(|| no_proof(format!("the deadlines of \"{}\"", unit.scope)));
         }
         // Along chains short responses count.
@@ -440,10 +454,9 @@ fn demand(unit: &Unit, wanders: &[u64], budget: &mut Budget) -> Option<Proof> {
 }
 
 /// Bounds of the responses on several CPUs, if some test finds them.
-fn global(system: &System, unit: &Unit) -> Vec<Proof> {
-    let carried = Carried::by_deadlines(system);
+fn global(unit: &Unit, carried: &Carried) -> Vec<Proof> {
     let rule = if unit.edf().is_ok() { Rule::Edf } else { Rule::Fp };
-    let Some(tasks) = crate::apply::sporadic_tasks(unit, &carried, rule) else { return Vec::new() };
+    let Some(tasks) = crate::apply::sporadic_tasks(unit, carried, rule) else { return Vec::new() };
     let mut found = vec![(false, rta_global::analyse(&tasks, unit.m, rule))];
     if rule == Rule::Fp {
         found.push((true, rta_lc::analyse(&tasks, unit.m)));

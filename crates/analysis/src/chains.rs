@@ -5,12 +5,14 @@
 //! depends on other responses, which depend on it: K. Tindell, J. Clark: Holistic Schedulability Analysis for Distributed
 //! Hard Real-Time Systems, Microprocessing and Microprogramming 40, 1994: iterate from zero to the least fixed point.
 //!
-//! Where a unit has no response-time analysis (several CPUs, or EDF where it found no bound), a task responds within its deadline as
-//! long as no deadline has been missed; a test that proves under this assumption that none is missed first proves it.
+//! Where a unit has no response-time analysis (EDF on several CPUs, or where it found no bound), a task responds within its deadline as
+//! long as no deadline has been missed; a test that proves under this assumption that none is missed first proves it. The same holds for fixed
+//! priorities on several CPUs, where `rta-lc` bounds responses as long as no deadline has been missed: no deadline, and no bound, is the first to be exceeded.
 
 use takt_model::plan::Order;
 use takt_model::{Arrival, PlanLevel, System, TaskId, chain_name};
 
+use crate::apply::responses_of_several;
 use crate::compositional;
 use crate::fp::levels::{Analysis, Level, LevelTask, Levels, Order as LevelOrder, Response, Theft, Worst};
 use crate::memo::{Memo, UnitKey};
@@ -19,6 +21,8 @@ use crate::verdict::Answer;
 
 /// Rounds over all units before the iteration gives up.
 const ROUNDS_MAX: u32 = 1_000;
+/// The same where bounds of several CPUs are followed; then their deadlines count.
+const ROUNDS_OF_SEVERAL_MAX: u32 = 32;
 
 /// What is known of when jobs are released and complete, in ns after their source's nominal arrival; by task.
 #[derive(Clone, Debug)]
@@ -29,6 +33,8 @@ pub(crate) struct Carried {
     end: Vec<Option<u64>>,
     /// Whether units under EDF count with their deadlines.
     by_deadlines: bool,
+    /// Whether units under fixed priorities on several CPUs count with bounds of their responses.
+    by_responses: bool,
     /// Whether completions were looked for.
     ends: bool,
 }
@@ -39,7 +45,19 @@ impl Carried {
         let count = system.tasks.len();
         let apart = system.tasks.iter().all(|task| task.after.is_empty());
         let (release, end) = (vec![Some(0); count], vec![None; count]);
-        apart.then_some(Carried { release, end, by_deadlines: false, ends: false })
+        apart.then_some(Carried { release, end, by_deadlines: false, by_responses: false, ends: false })
+    }
+
+    /// Where it is known how far successors wander; a task that is not named does not.
+    pub(crate) fn known(system: &System, wanders: impl Iterator<Item = (TaskId, u64)>) -> Carried {
+        let mut carried = Carried::by_deadlines(system);
+        carried.release.fill(Some(0));
+        for (task, wander) in wanders {
+            if let Some(release) = carried.release.get_mut(task.index()) {
+                *release = Some(wander);
+            }
+        }
+        carried
     }
 
     /// Whether completions were looked for.
@@ -66,7 +84,7 @@ impl Carried {
     pub(crate) fn by_deadlines(system: &System) -> Carried {
         let count = system.tasks.len();
         let (release, end) = (vec![Some(0); count], vec![None; count]);
-        let mut carried = Carried { release, end, by_deadlines: true, ends: true };
+        let mut carried = Carried { release, end, by_deadlines: true, by_responses: false, ends: true };
         for id in topological(system) {
             let task = &system.tasks[id.index()];
             carried.release[id.index()] = carried.latest(&task.after);
@@ -87,17 +105,38 @@ impl Carried {
         if !served && system.tasks.iter().all(|task| task.after.is_empty()) {
             return Carried::by_deadlines(system);
         }
-        let carried = Carried::iterate(system, units, false, memo.as_deref_mut());
+        let several = units.iter().any(|unit| unit.m > 1) && system.tasks.iter().any(|task| !task.after.is_empty());
+        let mut find = |by_deadlines: bool| {
+            let followed = several.then(|| Carried::iterate(system, units, (by_deadlines, true), None)).flatten();
+            followed.or_else(|| Carried::iterate(system, units, (by_deadlines, false), memo.as_deref_mut()))
+        };
+        let carried = find(false).unwrap_or_else(|| Carried::nothing(system));
         let unbounded = |unit: &Unit| unit.m == 1 && unit.by_deadline();
         let mut tasks = units.iter().filter(|unit| unbounded(unit)).flat_map(|unit| &unit.tasks);
         if tasks.any(|task| carried.end[task.id.index()].is_none()) {
-            return Carried::iterate(system, units, true, memo);
+            return find(true).unwrap_or_else(|| Carried::nothing(system));
         }
         carried
     }
 
-    fn iterate(system: &System, units: &[Unit], by_deadlines: bool, memo: Option<&mut Memo>) -> Carried {
-        let mut carried = Carried { by_deadlines, ..Carried::by_deadlines(system) };
+    /// No release of a successor is bounded.
+    fn nothing(system: &System) -> Carried {
+        let mut carried = Carried::by_deadlines(system);
+        for (release, task) in carried.release.iter_mut().zip(&system.tasks) {
+            *release = if task.after.is_empty() { Some(0) } else { None };
+        }
+        carried.end.fill(None);
+        carried
+    }
+
+    /// `None` where it does not settle.
+    fn iterate(
+        system: &System,
+        units: &[Unit],
+        (by_deadlines, by_responses): (bool, bool),
+        memo: Option<&mut Memo>,
+    ) -> Option<Carried> {
+        let mut carried = Carried { by_deadlines, by_responses, ..Carried::by_deadlines(system) };
         let order = topological(system);
         carried.release.fill(Some(0));
         // Without successors units stand apart, and one round is enough.
@@ -105,7 +144,7 @@ impl Carried {
         let mut memo = memo.filter(|_| apart);
         // Else one work limit for the whole iteration: past it there are no bounds, and that settles.
         let mut analysis = Analysis::default();
-        for _ in 0..ROUNDS_MAX {
+        for _ in 0..if by_responses { ROUNDS_OF_SEVERAL_MAX } else { ROUNDS_MAX } {
             for unit in units {
                 if apart {
                     analysis.renew();
@@ -130,14 +169,10 @@ impl Carried {
                 carried.release[id.index()] = release;
             }
             if settled {
-                return carried;
+                return Some(carried);
             }
         }
-        for (release, task) in carried.release.iter_mut().zip(&system.tasks) {
-            *release = if task.after.is_empty() { Some(0) } else { None };
-        }
-        carried.end.fill(None);
-        carried
+        None
     }
 
     /// Bounds the completions of one unit's tasks under the releases known so far.
@@ -159,9 +194,12 @@ impl Carried {
             }
             return;
         }
-        for task in &unit.tasks {
+        let bounds = if self.by_responses { responses_of_several(unit, self) } else { None };
+        for (i, task) in unit.tasks.iter().enumerate() {
+            let bound = bounds.as_ref().and_then(|bounds| bounds[i]);
+            let within = bound.map_or(task.d, |bound| bound.min(task.d));
             let release = self.release[task.id.index()];
-            self.end[task.id.index()] = release.and_then(|release| release.checked_add(task.d));
+            self.end[task.id.index()] = release.and_then(|release| release.checked_add(within));
         }
     }
 

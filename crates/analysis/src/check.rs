@@ -531,6 +531,8 @@ fn check_view(
 fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOptions) -> (Answer, Vec<TestReport>) {
     let mut answer = Answer::Unknown;
     let mut reports = Vec::new();
+    // What tests need that is not so, of some task; the most frequent is told where none applies.
+    let mut needs: Vec<(String, u32)> = Vec::new();
     for &test in PORTFOLIO {
         // What is asked of components is asked of nothing else, and the other way round.
         let component = of_components(test);
@@ -568,6 +570,14 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
         };
         let wide = unit.served.as_ref().map(|served| served.wide.is_some());
         let component = wide == Some(test == TestId::Mpr) && matches!(test, TestId::Prm | TestId::Mpr);
+        if let Verdict::NotApplicable { precondition } = &report.verdict
+            && precondition.contains('"')
+        {
+            match needs.iter_mut().find(|(known, _)| known == precondition) {
+                Some((_, count)) => *count += 1,
+                None => needs.push((precondition.clone(), 1)),
+            }
+        }
         let silent = (matches!(report.verdict, Verdict::NotApplicable { .. }) && !component)
             || (test == TestId::Necessary && report.verdict.answer() == Answer::Unknown);
         if asked || !(silent || moot) {
@@ -576,10 +586,11 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
     }
     if reports.is_empty() && options.only.is_empty() {
         let order = unit.edf().err().map_or_else(|| "edf".to_owned(), |_| format!("strategy \"{strategy}\""));
-        let why = match unit.m {
-            1 => format!("no test of this version covers {order} on one CPU here; --all says what each needs"),
-            m => format!("no test of this version covers {order} on {m} CPUs here; --all says what each needs"),
-        };
+        let cpus = if unit.m == 1 { "one CPU".to_owned() } else { format!("{} CPUs", unit.m) };
+        // Of several as frequent the first.
+        let need = needs.iter().rev().max_by_key(|(_, count)| *count).map(|(need, _)| format!(": each {need}"));
+        let need = need.unwrap_or_else(|| "; --all says what each needs".to_owned());
+        let why = format!("no test of this version covers {order} on {cpus} here{need}");
         reports.push(plain(TestId::Unsupported, &unit.scope, why));
     }
     (answer, reports)

@@ -505,7 +505,13 @@ fn check_part(part: &Part, proof: &Proof) -> Result<Vec<(TaskId, u128)>, String>
         Proof::Bak {} => global::bak(part)?,
         Proof::Bar { horizon_ns } => global::bar(part, *horizon_ns)?,
         Proof::FfDbf { sigma, horizon_ns } => global::forced(part, *sigma, *horizon_ns)?,
-        Proof::Global { limited, tasks } => global::responses(part, *limited, tasks)?,
+        Proof::Global { limited, tasks } => {
+            global::responses(part, *limited, tasks)?;
+            // As claimed of each.
+            let claim = |task: &Work| tasks.iter().find(|claim| claim.task == task.name).map(|claim| claim.response_ns);
+            let end = |task: &Work| (task.id, u128::from(task.wander) + u128::from(claim(task).unwrap_or(task.d)));
+            return Ok(part.tasks.iter().map(end).collect());
+        }
     }
     // Deadlines are kept, and count from nominal arrivals.
     Ok(part.tasks.iter().map(|task| (task.id, u128::from(task.wander) + u128::from(task.d))).collect())

@@ -1,6 +1,8 @@
 //! What `check` says of whole systems.
 
-use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, PlaceError, TestId, check, place};
+use takt_analysis::{
+    Answer, CheckOptions, CheckReport, LinuxMachine, PlaceError, TestId, certify, check, place, verify,
+};
 use takt_model::{
     Arrival, Auto, Builtin, Component, ComponentId, Costs, CpuSet, Criticality, Discipline, Filter, Fit, Level, Mode,
     NodeId, Placement, Preemption, ServerRule, Span, Strategy, StrategyId, StrategyRef, System, Task, TaskId, Time,
@@ -208,6 +210,42 @@ fn a_bound_that_a_legal_release_reaches_refutes() {
         answer == Answer::No && why.ends_with("job 1 of \"b\" takes 9ms; its deadline is 6ms"),
         "{answer:?}: {why}"
     );
+}
+
+#[test]
+fn chains_on_several_cpus_are_proven_by_their_responses() {
+    let after = |name: &str, before: u32, c: u64| Task { after: vec![TaskId(before)], ..task(name, 100, c) };
+    // A deadline that is longer than releases may lie apart.
+    let first = Task { deadline: ms(10), ..task("a", 100, 1) };
+    let second = Task { deadline: ms(95), ..after("b", 0, 1) };
+    // Deadlines by default, beside others.
+    let default = vec![task("a", 100, 5), after("b", 0, 5), after("c", 1, 5), task("x", 20, 5), task("y", 30, 8)];
+    for (system, bounds) in [
+        (System::local(2, Builtin::Rm, vec![first.clone(), second.clone()]), Some(vec![1, 1])),
+        (System::local(2, Builtin::Rm, default.clone()), None),
+        (System::local(3, Builtin::Dm, default.clone()), None),
+    ] {
+        let report = plain(&system);
+        assert_eq!(report.schedulable, Answer::Yes, "{report:#?}");
+        let found: Vec<Option<Span>> = report.bounds(system.tasks.len());
+        assert!(
+            bounds.is_none_or(|bounds| found == bounds.into_iter().map(|bound| Some(ms(bound))).collect::<Vec<_>>())
+        );
+        let certificate = certify(&system).unwrap_or_else(|error| panic!("{error}"));
+        assert!(verify::accept(&system, &certificate).is_ok());
+    }
+    let report = plain(&System::local(2, Builtin::Rm, default.clone()));
+    let end = report.chain_bound("a -> b -> c").unwrap();
+    assert!(end < ms(100) && end >= ms(15), "{end}");
+    // Under EDF deadlines order jobs, so the reason is told.
+    let report = plain(&System::local(2, Builtin::Edf, vec![first, second]));
+    let why = report.tests[0].verdict.why();
+    assert_eq!((report.schedulable, report.tests[0].test), (Answer::Yes, TestId::Gfb), "{why}");
+    let report = plain(&System::local(2, Builtin::Edf, default));
+    let why = "no test of this version covers edf on 2 CPUs here: each needs releases that wander by less than the period: \"b\" may be released up to 100ms late, for so long may its predecessors take; its period is 100ms";
+    assert_eq!(report.tests[0].verdict.why(), why, "{report:#?}");
+    let apart = vec![task("a", 100, 40), after("b", 0, 40)];
+    assert_eq!(plain(&System::local(2, Builtin::Edf, apart)).schedulable, Answer::Yes);
 }
 
 #[test]

@@ -66,12 +66,18 @@ fn system(dice: &mut Dice) -> System {
         .collect();
     let strategy = dice.pick(&[Builtin::Edf, Builtin::Edf, Builtin::Fp, Builtin::Dm, Builtin::Rm, Builtin::Fifo]);
     let mut system = System::local(cpus as u32, strategy, tasks);
-    if dice.chance(15) {
+    if dice.chance(25) {
         let (first, rest) = system.tasks.split_at_mut(1);
         rest[0].after = vec![TaskId(0)];
         rest[0].period = first[0].period;
-        rest[0].deadline = rest[0].deadline.min(first[0].period);
-        first[0].deadline = Span::from_ns(first[0].deadline.as_ns() / 2).max(first[0].wcet);
+        if dice.chance(50) {
+            // As where the file says nothing, or later.
+            first[0].deadline = first[0].period;
+            rest[0].deadline = Span::from_ns(first[0].period.as_ns() * dice.roll(2, 4) / 2);
+        } else {
+            rest[0].deadline = rest[0].deadline.min(first[0].period);
+            first[0].deadline = Span::from_ns(first[0].deadline.as_ns() / 2).max(first[0].wcet);
+        }
         rest[0].offset = Span::ZERO;
         rest[0].arrival = Arrival::Periodic;
     }

@@ -181,32 +181,76 @@ fn rule(unit: &Unit) -> Result<Rule, Inapplicable> {
     Err(format!("needs edf or fixed priorities: {why}, and some level is not fifo"))
 }
 
-/// The least distance of a task's arrivals, where its deadline is no longer. A chain's successor arrives when it is released:
-/// two arrivals are closer than its period by as much as that wanders.
+/// The least distance of a task's arrivals, where its deadline is no longer.
 pub(crate) fn distance(task: &UnitTask, carried: &Carried) -> Result<u64, Inapplicable> {
+    let t = apart(task, carried)?;
+    if task.d <= t {
+        return Ok(t);
+    }
+    let (name, d, period) = (&task.name, ns(task.d), ns(task.t));
+    let needs = "needs deadlines that are not longer than the distance of releases";
+    Err(match task.t - t {
+        0 => format!("{needs}: that of \"{name}\" is {d}, its period {period}"),
+        wander => format!(
+            "{needs}: \"{name}\" may be released {} apart, as its predecessors complete up to {} late in its period of {period}; its deadline is {d}",
+            ns(t),
+            ns(wander)
+        ),
+    })
+}
+
+/// The least distance of a task's arrivals. A chain's successor arrives when it is released: two arrivals are closer than its period by as much as
+/// that wanders.
+fn apart(task: &UnitTask, carried: &Carried) -> Result<u64, Inapplicable> {
     let wander = carried.release(task.id);
     let wander = wander.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
-    task.t.checked_sub(wander).filter(|t| task.d <= *t).ok_or_else(|| {
-        let between = if task.chained { "the least distance of its releases" } else { "its period" };
-        format!("needs deadlines that are not longer than periods: that of \"{}\" exceeds {between}", task.name)
+    task.t.checked_sub(wander).filter(|t| *t > 0).ok_or_else(|| {
+        let (name, wander, period) = (&task.name, ns(wander), ns(task.t));
+        format!("needs releases that wander by less than the period: \"{name}\" may be released up to {wander} late, for so long may its predecessors take; its period is {period}")
     })
 }
 
 /// The tasks of a unit as the global tests see them, costs charged.
+///
+/// Under fixed priorities deadlines order nothing. So of a task whose deadline is longer than the distance of its releases it is asked to respond within that
+/// distance, which proves more: its jobs never wait for each other.
 fn sporadic(unit: &Unit, carried: &Carried, rule: Rule) -> Result<Vec<Sporadic>, Inapplicable> {
     if unit.m < 2 {
         return Err("needs several CPUs; on one, qpa and rta say more".to_owned());
     }
     unhindered(unit)?;
-    let distances = unit.tasks.iter().map(|task| distance(task, carried)).collect::<Result<Vec<_>, _>>()?;
+    let between = |task| if rule == Rule::Edf { distance(task, carried) } else { apart(task, carried) };
+    let distances = unit.tasks.iter().map(between).collect::<Result<Vec<_>, _>>()?;
     let charged = charged(unit, carried, rule).ok_or_else(too_long)?;
-    let each = |((task, t), c): ((&UnitTask, u64), u64)| Sporadic { c, d: task.d, t, j: task.j, level: task.level };
+    let each =
+        |((task, t), c): ((&UnitTask, u64), u64)| Sporadic { c, d: task.d.min(t), t, j: task.j, level: task.level };
     Ok(unit.tasks.iter().zip(distances).zip(charged).map(each).collect())
 }
 
 /// The tasks of a unit as the global tests see them, where these apply.
 pub(crate) fn sporadic_tasks(unit: &Unit, carried: &Carried, by: Rule) -> Option<Vec<Sporadic>> {
     if rule(unit).ok()? == by { sporadic(unit, carried, by).ok() } else { None }
+}
+
+/// Tasks of a unit whose responses are followed along chains.
+const FOLLOWED_MAX: usize = 256;
+
+/// Bounds of the responses of a unit of several CPUs, under fixed priorities or with a CPU for each task, as long as every deadline is kept, and
+/// releases are as they are known.
+pub(crate) fn responses_of_several(unit: &Unit, carried: &Carried) -> Option<Vec<Option<u64>>> {
+    if unit.m < 2 || unit.tasks.len() > FOLLOWED_MAX || unit.served.is_some() || unit.uncovered_sections().is_some() {
+        return None;
+    }
+    if unit.tasks.len() <= unit.m as usize && unhindered(unit).is_ok() && unit.free_of_costs() {
+        // Each has a CPU of its own.
+        let alone = |task: &UnitTask| {
+            let response = task.j.checked_add(task.c)?;
+            apart(task, carried).ok().filter(|t| response <= *t).map(|_| response)
+        };
+        return Some(unit.tasks.iter().map(alone).collect());
+    }
+    let tasks = sporadic_tasks(unit, carried, Rule::Fp)?;
+    Some(rta_lc::analyse(&tasks, unit.m).responses)
 }
 
 /// What a [`Load`] says, in words and figures.
@@ -226,8 +270,9 @@ fn outcome(unit: &Unit, load: Load, exceeded: impl FnOnce(&Unit, &Excess) -> Str
         }
         Load::TooLong { task } => {
             let task = &unit.tasks[task];
+            let next = if task.chained || task.d > task.t { ", or to its next release" } else { "" };
             format!(
-                "\"{}\", with what costs it, may need longer than it has from its release to its deadline",
+                "\"{}\", with what costs it, may need longer than it has from its release to its deadline{next}",
                 task.name
             )
         }

@@ -1,6 +1,6 @@
 //! Proofs of several CPUs that every task may use.
 //!
-//! **`global`.** Claim: each job of i completes within R_i <= D_i of its arrival. Look at a job of k, released at 0, with C_k to do, and at the first L = R_k - J_k. If it is
+//! **`global`.** Claim: each job of i completes within R_i <= D_i of its arrival, before the next arrives. Look at a job of k, released at 0, with C_k to do, and at the first L = R_k - J_k. If it is
 //! not done by L, it was kept waiting for at least y = L - C_k + 1 whole ns, in each of which m others ran that are as important; one at a time of each task, so each gives at
 //! most min(W_i, y), and the sum is at least m y. So a smaller sum proves the claim. The most that jobs of i execute in [0, L):
 //! - `any`: the first completes R_i after its arrival at the latest and has started at 0, the others run when they arrive: with x = L + R_i - C_i,
@@ -123,8 +123,9 @@ fn slots(part: &Part, edf: bool, claim: impl Fn(&str) -> Result<u64, String>) ->
     let mut slots = Vec::with_capacity(part.tasks.len());
     for task in &part.tasks {
         let (name, r) = (&task.name, claim(&task.name)?);
-        let t = task.t.checked_sub(task.wander).filter(|t| task.d <= *t);
-        let t = t.ok_or_else(|| format!("\"{name}\" may arrive again before its deadline"))?;
+        // Its jobs never wait for each other.
+        let t = task.t.checked_sub(task.wander).filter(|t| r <= *t);
+        let t = t.ok_or_else(|| format!("\"{name}\" may arrive again within the {r} ns of its response"))?;
         let c = suffered(part, task, edf)?;
         // Also: C >= 1, and its own execution fits.
         if r > task.d || c == 0 || c + u128::from(task.j) > u128::from(r) {
