@@ -41,15 +41,17 @@ pub struct Curves {
     pub curves: Vec<Curve>,
 }
 
-const CSS: &str = ".takt-chart .band{fill:var(--c);fill-opacity:.13;stroke:none}.takt-chart .dot{fill:var(--c)}\
-.takt-chart .head{font-size:15px;font-weight:600}.takt-chart .name{font-size:12px}.takt-chart .axis{font-size:12px;fill:var(--soft)}\
-.takt-chart .d1{stroke-dasharray:6 3}.takt-chart .d2{stroke-dasharray:2 3}.takt-chart .d3{stroke-dasharray:9 3 2 3}";
+const CSS: &str = ".takt-chart .band{fill:var(--c);fill-opacity:.13;stroke:none}\
+.takt-chart .head{font-size:15px;font-weight:600}.takt-chart .name{font-size:12px}.takt-chart .axis{font-size:12px;fill:var(--soft)}";
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 62.0;
 const TOP: f64 = 44.0;
 const BODY: f64 = 330.0;
 const ROW: f64 = 19.0;
+/// Kinds of dashes in the style sheet, and of markers.
+pub(crate) const DASHES: usize = 4;
+const MARKERS: usize = 5;
 
 impl Curves {
     /// The chart as one `<svg>`; with its style sheet where it stands alone.
@@ -76,7 +78,10 @@ impl Curves {
             _ => (0.0, 1.0),
         };
         let x = |value: f64| LEFT + (value - from) / (to - from) * (right - LEFT);
-        let y = |share: f64| bottom - share.clamp(0.0, 1.0) * (bottom - TOP);
+        let low = points().map(|point| point.low).fold(1.0, f64::min);
+        let high = points().map(|point| point.high).fold(0.0, f64::max);
+        let (least, most) = if points().next().is_some() { share_ends(low, high) } else { (0.0, 1.0) };
+        let y = |share: f64| bottom - ((share - least) / (most - least)).clamp(0.0, 1.0) * (bottom - TOP);
         let (w, h) = (Px(WIDTH), Px(height));
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart curves\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
@@ -92,13 +97,12 @@ impl Curves {
         }
         let _ = writeln!(out, "<text class=\"head\" x=\"{}\" y=\"22\">{}</text>", Px(LEFT), Esc(&self.title));
         let (mut grid, mut labels) = (String::new(), String::new());
-        for share in [0.0, 0.2, 0.4, 0.6, 0.8, 1.0] {
-            let at = y(share);
+        for (percent, text) in ticks(least * 100.0, most * 100.0) {
+            let at = y(percent / 100.0);
             let _ = write!(grid, "M{} {}H{}", Px(LEFT), Px(at), Px(right));
-            let text = format!("{:.0} %", share * 100.0);
             let _ = write!(
                 labels,
-                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{text}</text>",
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{text} %</text>",
                 Px(LEFT - 6.0),
                 Px(at + 4.0)
             );
@@ -126,7 +130,8 @@ impl Curves {
             Esc(&self.y),
             m = Px(middle),
         );
-        let class = |i: usize| format!("p{} d{}", i % COLOURS, i / COLOURS % 4);
+        // In greyscale dashes and markers tell curves apart: their numbers have no common factor.
+        let class = |i: usize| format!("p{} d{}", i % COLOURS, i % DASHES);
         for (i, curve) in self.curves.iter().enumerate() {
             let upper = curve.points.iter().map(|point| format!("{} {}", Px(x(point.x)), Px(y(point.high))));
             let lower = curve.points.iter().rev().map(|point| format!("{} {}", Px(x(point.x)), Px(y(point.low))));
@@ -151,9 +156,8 @@ impl Curves {
             for point in &curve.points {
                 let _ = write!(
                     out,
-                    "<circle class=\"dot\" cx=\"{}\" cy=\"{}\" r=\"2.6\"><title>{}: {:.1} % ({:.1} to {:.1} %) at {}</title></circle>",
-                    Px(x(point.x)),
-                    Px(y(point.y)),
+                    "<path class=\"mark\" d=\"{}\"><title>{}: {:.1} % ({:.1} to {:.1} %) at {}</title></path>",
+                    marker(i, x(point.x), y(point.y)),
                     Esc(&curve.name),
                     point.y * 100.0,
                     point.low * 100.0,
@@ -167,10 +171,12 @@ impl Curves {
             let at = TOP + 8.0 + i as f64 * ROW;
             let _ = writeln!(
                 out,
-                "<g><path class=\"line {}\" d=\"M{} {}h26\"/><text class=\"name\" x=\"{}\" y=\"{}\">{}</text></g>",
+                "<g class=\"p{}\"><path class=\"line {}\" d=\"M{} {}h26\"/><path class=\"mark\" d=\"{}\"/><text class=\"name\" x=\"{}\" y=\"{}\">{}</text></g>",
+                i % COLOURS,
                 class(i),
                 Px(right + 12.0),
                 Px(at),
+                marker(i, right + 25.0, at),
                 Px(right + 44.0),
                 Px(at + 4.0),
                 Esc(&crate::markup::clip(&name(i), 28)),
@@ -178,6 +184,24 @@ impl Curves {
         }
         out.push_str("</svg>\n");
         out
+    }
+}
+
+/// The ends of an axis of shares between `low` and `high`, at tenths: no tenth without a value.
+fn share_ends(low: f64, high: f64) -> (f64, f64) {
+    let least = (low * 10.0 + 1e-9).floor().clamp(0.0, 9.0) / 10.0;
+    let most = (high * 10.0 - 1e-9).ceil().clamp(1.0, 10.0) / 10.0;
+    (least, most.max(least + 0.1))
+}
+
+/// The marker of curve `i` as a path: circle, square, diamond, triangles.
+pub(crate) fn marker(i: usize, x: f64, y: f64) -> String {
+    match i % MARKERS {
+        0 => format!("M{} {}a3 3 0 1 0 6 0a3 3 0 1 0-6 0z", Px(x - 3.0), Px(y)),
+        1 => format!("M{} {}h5.4v5.4h-5.4z", Px(x - 2.7), Px(y - 2.7)),
+        2 => format!("M{} {}l3.8 3.8l-3.8 3.8l-3.8-3.8z", Px(x), Px(y - 3.8)),
+        3 => format!("M{} {}l3.6 6.4h-7.2z", Px(x), Px(y - 3.8)),
+        _ => format!("M{} {}l3.6-6.4h-7.2z", Px(x), Px(y + 3.8)),
     }
 }
 
@@ -308,6 +332,19 @@ mod tests {
         };
         let html = page.html();
         assert!(html.contains("gfb &gt; sim") && html.contains("<td class=\"n\">1</td>") && html.contains("seed = 1"));
+    }
+
+    #[test]
+    fn curves_differ_without_their_colours_and_fill_the_axis() {
+        let looks = |i: usize| (i % DASHES, marker(i, 0.0, 0.0));
+        for i in 0..DASHES * MARKERS {
+            assert!((0..i).all(|other| looks(other) != looks(i)), "curve {i} looks like an earlier one");
+        }
+        assert_eq!(share_ends(0.93, 1.0), (0.9, 1.0));
+        assert_eq!(share_ends(0.0, 0.42), (0.0, 0.5));
+        assert_eq!(share_ends(1.0, 1.0), (0.9, 1.0));
+        assert_eq!(share_ends(0.0, 0.0), (0.0, 0.1));
+        assert_eq!(share_ends(0.3, 0.3), (0.3, 0.4));
     }
 
     #[test]

@@ -2,18 +2,18 @@
 
 use std::fmt::Write as _;
 
-use crate::curves::ticks;
+use crate::curves::{DASHES, marker, ticks};
 use crate::markup::{Esc, Px, clip, columns};
 use crate::svg::{CHART_CSS, COLOURS};
 
 /// How a series is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// A line through the points.
+    /// A line through the points, with markers where they are few.
     Line,
     /// The same, dashed: what is no measurement.
     Dashed,
-    /// Horizontal up to the next point, then vertical: a distribution function.
+    /// Horizontal up to the next point, then vertical: a distribution function. Dashes follow the colour.
     Steps,
     /// The points alone.
     Dots,
@@ -67,6 +67,8 @@ const BODY: f64 = 290.0;
 const ROW: f64 = 18.0;
 /// A line of more points than this shows the least and the largest of each half pixel.
 const POINTS_MAX: usize = 3_000;
+/// A line of at most so many points has a marker at each, which tells it apart without its colour.
+const MARKED_MAX: usize = 40;
 
 /// Where values stand on the paper.
 struct Frame {
@@ -97,7 +99,11 @@ fn ends(values: impl Iterator<Item = f64>, from_zero: bool, to: Option<f64>) -> 
     if !least.is_finite() {
         (least, most) = (0.0, 1.0);
     }
-    let low = if from_zero { least.min(0.0) } else { least };
+    let low = match least - (most - least) * 0.02 {
+        _ if from_zero => least.min(0.0),
+        low if least >= 0.0 => low.max(0.0),
+        low => low,
+    };
     let high = to.unwrap_or(most + (most - low) * 0.04);
     if high > low { (low, high) } else { (low, low + low.abs().max(1.0)) }
 }
@@ -151,7 +157,14 @@ impl Figure {
             let y = 40.0 + f64::from(row) * ROW;
             let class = format!("p{}", series.colour % COLOURS);
             let mark = match series.form {
-                Form::Line | Form::Steps => format!("<path class=\"line\" d=\"M{} {}h26\"/>", Px(x), Px(y)),
+                Form::Line => {
+                    let line = format!("<path class=\"line\" d=\"M{} {}h26\"/>", Px(x), Px(y));
+                    let mark = format!("<path class=\"mark\" d=\"{}\"/>", marker(series.colour, x + 13.0, y));
+                    if series.points.len() <= MARKED_MAX { line + &mark } else { line }
+                }
+                Form::Steps => {
+                    format!("<path class=\"line d{}\" d=\"M{} {}h26\"/>", series.colour % DASHES, Px(x), Px(y))
+                }
                 Form::Dashed => format!("<path class=\"line dashed\" d=\"M{} {}h26\"/>", Px(x), Px(y)),
                 Form::Dots => format!("<circle class=\"dot\" cx=\"{}\" cy=\"{}\" r=\"3.4\"/>", Px(x + 13.0), Px(y)),
                 Form::Rings => format!("<circle class=\"ring\" cx=\"{}\" cy=\"{}\" r=\"4\"/>", Px(x + 13.0), Px(y)),
@@ -229,6 +242,10 @@ fn draw(out: &mut String, series: &Series, frame: &Frame) {
             let line: Vec<String> =
                 thinned(&points, frame).iter().map(|(x, y)| format!("{} {}", Px(*x), Px(*y))).collect();
             let _ = write!(out, "<path class=\"{class}\" d=\"M{}\"/>", line.join("L"));
+            if series.form == Form::Line && points.len() <= MARKED_MAX {
+                let marks: String = points.iter().map(at).map(|(x, y)| marker(series.colour, x, y)).collect();
+                let _ = write!(out, "<path class=\"mark\" d=\"{marks}\"/>");
+            }
         }
         Form::Steps => {
             let (x, _) = at(&points[0]);
@@ -237,7 +254,8 @@ fn draw(out: &mut String, series: &Series, frame: &Frame) {
                 let (x, y) = at(point);
                 let _ = write!(path, "H{}V{}", Px(x), Px(y));
             }
-            let _ = write!(out, "<path class=\"line\" d=\"{path}H{}\"/>", Px(WIDTH - RIGHT));
+            let dashes = series.colour % DASHES;
+            let _ = write!(out, "<path class=\"line d{dashes}\" d=\"{path}H{}\"/>", Px(WIDTH - RIGHT));
         }
         Form::Dots | Form::Rings => {
             let (class, r) = if series.form == Form::Dots { ("dot", "3.4") } else { ("ring", "4.6") };

@@ -29,10 +29,10 @@ pub enum Window {
         /// How much to show after it.
         after: Span,
     },
-    /// The same, as long as [`Scene::suggested_span`] of so many jobs says of the tasks that are defined by then; a quarter of
-    /// that after the miss.
+    /// Around the first missed deadline, as long as the late job needs: a quarter of its deadline before its arrival, and a
+    /// third of all that after the miss. Never longer than [`Scene::suggested_span`] of so many jobs.
     AroundMiss {
-        /// How many jobs of all tasks together, about.
+        /// How many jobs of all tasks together at most, about.
         jobs: u32,
     },
     /// So many jobs, and so many of each task that has any, for logs that do not tell beforehand how long that takes.
@@ -93,7 +93,7 @@ pub struct Gantt {
     pub modes: Vec<ModeMark>,
     /// Where it was asked to go on to, if the limit of items cut it short.
     pub cut: Option<Time>,
-    /// The first miss of the log so far as it was read, in the window or not.
+    /// The first miss of a drawn task so far as the log was read, in the window or not.
     pub first_miss: Option<Time>,
     /// How many events were lost within the window; `Some(0)` where an unknown number was.
     pub lost: Option<u64>,
@@ -247,7 +247,7 @@ impl GanttBuilder {
     #[must_use]
     pub fn finish(mut self, end: Time) -> Gantt {
         let asked = self.to;
-        if self.around_miss().is_some() && self.first_miss.is_none() {
+        if self.around_miss(None).is_some() && self.first_miss.is_none() {
             (self.from, self.to) = (Time::ZERO, Time::ZERO);
             self.rows = vec![Keeper::default(); self.scene.tasks.len()];
         }
@@ -297,7 +297,7 @@ impl GanttBuilder {
         if self.items <= self.options.items_max {
             return;
         }
-        match self.around_miss() {
+        match self.around_miss(None) {
             Some((before, _)) if self.first_miss.is_none() => {
                 let mut since = now.saturating_sub(before);
                 self.forget_before(since);
@@ -315,13 +315,16 @@ impl GanttBuilder {
         }
     }
 
-    /// How much to show before and after the first miss, if the window is there.
-    fn around_miss(&self) -> Option<(Span, Span)> {
+    /// How much to show before and after the first miss, if the window is there; at most so much while the late task is
+    /// unknown.
+    fn around_miss(&self, late: Option<usize>) -> Option<(Span, Span)> {
         match self.options.window {
             Window::FirstMiss { before, after } => Some((before, after)),
             Window::AroundMiss { jobs } => {
-                let span = self.scene.suggested_span(jobs);
-                Some((span, Span::from_ns(span.as_ns() / 4)))
+                let most = self.scene.suggested_span(jobs);
+                let deadline = late.and_then(|task| self.scene.tasks.get(task)?.deadline);
+                let before = deadline.map_or(most, |d| d.saturating_add(Span::from_ns(d.as_ns() / 4)).min(most));
+                Some((before, Span::from_ns(before.as_ns() / 3)))
             }
             Window::Range { .. } | Window::Jobs { .. } => None,
         }
@@ -337,12 +340,12 @@ impl GanttBuilder {
         self.modes.retain(|mode| mode.at >= since);
     }
 
-    fn note_miss(&mut self, now: Time) {
-        if self.first_miss.is_some() {
+    fn note_miss(&mut self, task: usize, now: Time) {
+        if self.first_miss.is_some() || !self.options.draws(&self.scene, task) {
             return;
         }
         self.first_miss = Some(now);
-        if let Some((before, after)) = self.around_miss() {
+        if let Some((before, after)) = self.around_miss(Some(task)) {
             self.from = self.from.max(now.saturating_sub(before));
             self.to = now.saturating_add(after);
         }
@@ -400,7 +403,7 @@ impl GanttBuilder {
             }
             Event::Miss { job } => {
                 let task = job.task.index();
-                self.note_miss(now);
+                self.note_miss(task, now);
                 let Some(keeper) = self.rows.get(task) else { return };
                 if let Some(open) = keeper.open.filter(|open| open.job == job.number) {
                     self.turn(task, now, Some(Segment { from: now, to: now, late: true, ..open }));

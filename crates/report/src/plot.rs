@@ -109,7 +109,23 @@ impl Plot<'_> {
         let bottom = self.height - BOTTOM;
         self.frame(&mut out, &scale, top, bottom);
         let mut seen: Vec<f64> = Vec::new();
+        let mut beyond = 0.0;
         for rule in &self.rules {
+            // A rule far from all values would leave most of the axis empty: it is named at the edge.
+            if !(scale.from..=scale.to).contains(&rule.at) {
+                let left = rule.at < scale.from;
+                let (x, anchor) = if left { (scale.x0 + 4.0, "start") } else { (scale.x1 - 4.0, "end") };
+                let text = if left { format!("\u{2190} {}", rule.name) } else { format!("{} \u{2192}", rule.name) };
+                let y = Px(top + 16.0 + beyond * 13.0);
+                let _ = write!(
+                    out,
+                    "<text class=\"beyond\" x=\"{}\" y=\"{y}\" text-anchor=\"{anchor}\">{}</text>",
+                    Px(x),
+                    Esc(&text)
+                );
+                beyond += 1.0;
+                continue;
+            }
             let x = scale.x(rule.at);
             // Rules that fall together are drawn beside each other.
             let shift = seen.iter().filter(|other| (**other - x).abs() < 1.5).count() as f64 * 2.0;
@@ -147,13 +163,12 @@ impl Plot<'_> {
         let most = |line: &Line<'_>| Some(value(line, line.curve.summary()?.max));
         let floor = if self.ratio { 1e-6 } else { 1.0 };
         let from = self.lines.iter().filter_map(least).fold(f64::INFINITY, f64::min).max(floor);
-        let to = self.lines.iter().filter_map(most).chain(self.rules.iter().map(|rule| rule.at)).fold(0.0, f64::max);
+        let to = self.lines.iter().filter_map(most).fold(from, f64::max);
         if !from.is_finite() {
             return None;
         }
-        let to = to.max(from * 1.01);
         let log = to / from >= LOG_FROM;
-        let (from, to) = if log { (from / 1.3, to * 1.2) } else { (0.0, to * 1.06) };
+        let (from, to) = fitted(from, to, log, self.rules.iter().map(|rule| rule.at));
         Some(Scale { log, from, to, x0: LEFT, x1: self.width - RIGHT })
     }
 
@@ -224,6 +239,28 @@ impl Plot<'_> {
     }
 }
 
+/// The ends of an axis that fits values between `from` and `to`, and those rules that leave the values half of it.
+fn fitted(from: f64, to: f64, log: bool, rules: impl Iterator<Item = f64>) -> (f64, f64) {
+    let place = |value: f64| if log { value.ln() } else { value };
+    let (mut low, mut high) = (place(from), place(to));
+    // A few equal values are a step in the middle, not noise: an axis spans a fifth of its largest value at least.
+    let more = if log { 0.0 } else { (to * 0.2 - (high - low)).max(0.0) / 2.0 };
+    (low, high) = (low - more, high + more);
+    let wide = high - low;
+    for at in rules.filter(|at| *at > 0.0).map(place) {
+        if high.max(at) - low.min(at) <= 2.0 * wide {
+            (low, high) = (low.min(at), high.max(at));
+        }
+    }
+    let margin = (high - low) * 0.05;
+    let (low, high) = (low - margin, high + margin);
+    if log {
+        return (low.exp(), high.exp());
+    }
+    // An axis that begins close to zero begins there.
+    (if low <= high * 0.15 { 0.0 } else { low }, high)
+}
+
 /// A share as a percentage with at most three digits.
 pub(crate) fn percent(share: f64) -> String {
     let value = share * 100.0;
@@ -283,5 +320,40 @@ impl Bar {
         }
         let _ = write!(out, "<path class=\"due\" d=\"M{} 1v22\"/></svg>", Px(x(1.0)));
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_fit_the_values_and_the_rules_that_are_near() {
+        let fit = |from, to, log, rules: &[f64]| {
+            let (low, high) = fitted(from, to, log, rules.iter().copied());
+            (low.round() as i64, high.round() as i64)
+        };
+        assert_eq!(fit(1_000.0, 2_000.0, false, &[]), (950, 2_050));
+        assert_eq!(fit(1_000.0, 2_000.0, false, &[2_500.0, 100_000.0]), (925, 2_575));
+        assert_eq!(fit(1_000.0, 2_000.0, false, &[100_000.0, 3_100.0]), (950, 2_050));
+        assert_eq!(fit(100.0, 2_000.0, false, &[]), (0, 2_095));
+        assert_eq!(fit(1_000.0, 1_000.0, false, &[5_000.0]), (890, 1_110));
+        assert_eq!(fit(1.0, 1_000.0, true, &[10_000.0, 1e9]), (1, 15_849));
+    }
+
+    #[test]
+    fn a_rule_far_from_the_values_is_named_at_the_edge() {
+        let mut curve = Histogram::default();
+        (1..=100).for_each(|i| curve.record(1_000_000 + i * 10_000));
+        let plot = |due: f64| {
+            let rules = vec![Rule { class: "due", name: "deadline".to_owned(), at: due }];
+            let line = Line { class: "p0".to_owned(), name: String::new(), curve: &curve, unit: Span::from_ns(1) };
+            let (id, title) = (String::new(), String::new());
+            Plot { id, title, lines: vec![line], rules, ratio: false, deadline: None, width: 320.0, height: 170.0 }
+                .svg()
+        };
+        assert!(plot(2_500_000.0).contains("<path class=\"due\""));
+        let far = plot(80_000_000.0);
+        assert!(!far.contains("<path class=\"due\"") && far.contains(">deadline \u{2192}</text>"), "{far}");
     }
 }

@@ -49,17 +49,16 @@ impl SourceBuilder {
     pub fn new(name: &str, header: &Header, definitions: &Definitions, span: Option<Span>) -> Self {
         let scene = Scene::of_log(name, definitions, header.kinds);
         let jobs = CHART_JOBS.max(CHART_JOBS_PER_TASK.saturating_mul(scene.tasks.len() as u32));
-        let known = span.is_some() || scene.has_periods();
-        let span = span.unwrap_or_else(|| scene.suggested_span(jobs));
         let options = |window| GanttOptions { items_max: CHART_ITEMS_MAX, ..GanttOptions::new(window) };
-        let half = Span::from_ns(span.as_ns() / 2);
-        let start = options(if known {
-            Window::Range { from: Time::ZERO, to: Time::ZERO.saturating_add(span) }
-        } else {
-            Window::Jobs { from: None, count: jobs, each: CHART_JOBS_PER_TASK }
+        let known = span.or_else(|| scene.has_periods().then(|| scene.suggested_span(jobs)));
+        let start = options(match known {
+            Some(span) => Window::Range { from: Time::ZERO, to: Time::ZERO.saturating_add(span) },
+            None => Window::Jobs { from: None, count: jobs, each: CHART_JOBS_PER_TASK },
         });
-        let first_miss =
-            options(if known { Window::FirstMiss { before: half, after: half } } else { Window::AroundMiss { jobs } });
+        let first_miss = options(match span.map(|span| Span::from_ns(span.as_ns() / 2)) {
+            Some(half) => Window::FirstMiss { before: half, after: half },
+            None => Window::AroundMiss { jobs },
+        });
         SourceBuilder {
             header: header.clone(),
             collector: Collector::for_log(header, definitions),

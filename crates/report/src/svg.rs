@@ -18,10 +18,10 @@ pub const CHART_CSS: &str = include_str!("chart.css");
 /// What a row of the chart stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rows {
-    /// A row per task, coloured by CPU.
+    /// A row per task, coloured by CPU; a number in a bar is the CPU, as in the terminal.
     #[default]
     Tasks,
-    /// A row per CPU, coloured by task. Needs a log with preemptions, else it falls back to tasks.
+    /// A row per CPU, coloured by task, with its name. Needs a log with preemptions, else it falls back to tasks.
     Cpus,
 }
 
@@ -75,7 +75,17 @@ struct Drawing<'a> {
     left: f64,
     right: f64,
     tooltips: bool,
+    /// Whether bars of tasks carry the number of their CPU: where there are several.
+    numbered: bool,
     out: String,
+}
+
+/// An entry of the legend.
+struct Entry {
+    class: String,
+    /// What stands in the bar beside it.
+    inside: String,
+    text: String,
 }
 
 const TOP: f64 = 30.0;
@@ -101,6 +111,7 @@ impl<'a> Drawing<'a> {
             left,
             right,
             tooltips: bars <= BARS_WITH_TOOLTIP_MAX,
+            numbered: rows == Rows::Tasks && gantt.scene.nodes.iter().any(|node| node.cpus > 1),
             out: String::new(),
         }
     }
@@ -236,8 +247,8 @@ impl<'a> Drawing<'a> {
         self.bars(&bars, base, bar_px(h) + 4.0, true);
     }
 
-    /// Bars of (task, colour, segment), with the job's number and, if asked for, the task's name where
-    /// there is room.
+    /// Bars of (task, colour, segment), with a text where there is room: the task's name if asked for, else the CPU if there
+    /// are several. Jobs' numbers have a `#`, for a number alone is a CPU.
     fn bars(&mut self, bars: &[(usize, usize, &Segment)], base: f64, height: f64, names: bool) {
         if !self.tooltips {
             return self.merged_bars(bars, base, height);
@@ -254,15 +265,14 @@ impl<'a> Drawing<'a> {
                 Px(width),
                 Px(height)
             );
-            let name = self
-                .gantt
-                .scene
-                .tasks
-                .get(*task)
-                .filter(|_| names)
-                .map(|task| format!("{} {}", task.name, segment.job));
+            let job = format!("#{}", segment.job);
+            let texts = match self.gantt.scene.tasks.get(*task) {
+                Some(task) if names => vec![format!("{} {job}", task.name), task.name.clone()],
+                _ if self.numbered => cpu_of(segment).iter().map(u32::to_string).collect(),
+                _ => vec![job],
+            };
             let fits = |text: &String| width > columns(text) as f64 * 6.2 + 6.0 && height >= 12.0;
-            if let Some(text) = name.filter(fits).or_else(|| Some(segment.job.to_string()).filter(fits)) {
+            if let Some(text) = texts.into_iter().find(fits) {
                 let _ = write!(
                     self.out,
                     "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
@@ -369,14 +379,15 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Pairs of a class and a text, for what the chart really shows.
-    fn legend(&self) -> Vec<(String, String)> {
-        let mut entries: Vec<(String, String)> = Vec::new();
-        let mut add = |class: String, text: String| {
-            if !entries.iter().any(|(_, known)| *known == text) {
-                entries.push((class, text));
+    /// What the chart really shows.
+    fn legend(&self) -> Vec<Entry> {
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut add = |class: String, inside: String, text: String| {
+            if !entries.iter().any(|known| known.text == text) {
+                entries.push(Entry { class, inside, text });
             }
         };
+        let none = String::new;
         let by_cpu = !self.lines.iter().any(|line| matches!(line, Line::Cpu(..)));
         let segments = || self.gantt.rows.iter().flat_map(|row| row.segments.iter().map(move |s| (row.task, s)));
         let mut colours: Vec<usize> =
@@ -390,10 +401,10 @@ impl<'a> Drawing<'a> {
         };
         // In the order of docs/chart.md, which is that of the terminal's legend.
         if has(|kind| kind == MarkKind::Release) {
-            add("release".to_owned(), "release".to_owned());
+            add("release".to_owned(), none(), "release".to_owned());
         }
         if has(|kind| kind == MarkKind::Deadline) {
-            add("deadline".to_owned(), "deadline".to_owned());
+            add("deadline".to_owned(), none(), "deadline".to_owned());
         }
         let style = if self.gantt.scene.preemptions { "bar" } else { "bar open" };
         for colour in colours.iter().take(if by_cpu { 32 } else { 12 }) {
@@ -402,33 +413,37 @@ impl<'a> Drawing<'a> {
                 _ if self.gantt.scene.preemptions => format!("runs on CPU {colour}"),
                 _ => format!("in progress, started on CPU {colour}"),
             };
-            add(format!("{style} p{}", colour % COLOURS), name);
+            let inside = if self.numbered && tooltips { colour.to_string() } else { none() };
+            add(format!("{style} p{}", colour % COLOURS), inside, name);
+        }
+        if tooltips && !self.numbered && !colours.is_empty() {
+            add(format!("{style} blank"), "#1".to_owned(), "number of the job".to_owned());
         }
         if !tooltips {
-            add("none".to_owned(), "many jobs: the height is the share of the time".to_owned());
+            add("none".to_owned(), none(), "many jobs: the height is the share of the time".to_owned());
         }
         if by_cpu && tooltips && segments().any(|(_, s)| s.what == Doing::Waiting) {
-            add("wait".to_owned(), "waits".to_owned());
+            add("wait".to_owned(), none(), "waits".to_owned());
         }
         if segments().any(|(_, s)| s.late && cpu_of(s).is_some()) {
-            add(format!("{style} late"), "past its deadline".to_owned());
+            add(format!("{style} late"), none(), "past its deadline".to_owned());
         }
         if has(|kind| kind == MarkKind::Miss) {
-            add("miss".to_owned(), "deadline missed".to_owned());
+            add("miss".to_owned(), none(), "deadline missed".to_owned());
         }
         if has(|kind| matches!(kind, MarkKind::Cancel(cause) if cause != CancelCause::Late)) {
-            add("cancel".to_owned(), "cancelled".to_owned());
+            add("cancel".to_owned(), none(), "cancelled".to_owned());
         }
         if has(|kind| kind == MarkKind::Completion) {
-            add("end".to_owned(), "completion".to_owned());
+            add("end".to_owned(), none(), "completion".to_owned());
         }
         entries
     }
 
-    fn lay_legend(&self, entries: &[(String, String)], top: f64) -> (String, f64) {
+    fn lay_legend(&self, entries: &[Entry], top: f64) -> (String, f64) {
         let (mut x, mut y) = (self.left, top);
         let mut out = String::from("<g class=\"legend\">");
-        for (class, text) in entries {
+        for Entry { class, inside, text } in entries {
             let wide = 26.0 + columns(text) as f64 * 6.2 + 18.0;
             if x + wide > self.right && x > self.left {
                 (x, y) = (self.left, y + 20.0);
@@ -436,7 +451,7 @@ impl<'a> Drawing<'a> {
             let _ = write!(
                 out,
                 "{}<text x=\"{}\" y=\"{}\">{}</text>",
-                legend_symbol(class, x, y),
+                legend_symbol(class, inside, x, y),
                 Px(x + 22.0),
                 Px(y + 4.0),
                 Esc(text)
@@ -510,7 +525,7 @@ fn cross(x: f64, y: f64, r: f64) -> String {
     format!("M{} {}l{d} {d}m0-{d}l-{d} {d}", Px(x - r), Px(y - r), d = Px(2.0 * r))
 }
 
-fn legend_symbol(class: &str, x: f64, y: f64) -> String {
+fn legend_symbol(class: &str, inside: &str, x: f64, y: f64) -> String {
     let (x0, mid) = (Px(x), x + 8.0);
     let d = match class {
         "none" => return String::new(),
@@ -521,10 +536,12 @@ fn legend_symbol(class: &str, x: f64, y: f64) -> String {
         "miss" => cross(mid, y, 4.0),
         "cancel" => cross(mid, y, 3.5),
         bar => {
-            return format!(
-                "<g class=\"{bar}\"><rect x=\"{x0}\" y=\"{}\" width=\"16\" height=\"11\"/></g>",
-                Px(y - 5.5)
-            );
+            let rect = format!("<rect x=\"{x0}\" y=\"{}\" width=\"16\" height=\"11\"/>", Px(y - 5.5));
+            let text = match inside {
+                "" => String::new(),
+                _ => format!("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{inside}</text>", Px(mid), Px(y + 3.5)),
+            };
+            return format!("<g class=\"{bar}\">{rect}{text}</g>");
         }
     };
     format!("<path class=\"{class}\" d=\"{d}\"/>")

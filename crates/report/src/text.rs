@@ -271,15 +271,15 @@ impl Printer<'_> {
     /// A cell's character and colour, 0 for none.
     fn show(&self, cell: Cell) -> (char, u8) {
         let g = self.glyphs;
-        let several = self.gantt.scene.nodes.iter().any(|node| node.cpus > 1);
+        let numbered = self.numbered();
         match cell {
             Cell::Idle => (' ', 0),
             Cell::Waiting => (g.wait, ANSI_DIM),
             Cell::Busy { late, cpu, open, share } => {
                 let glyph = match share {
-                    // Without colours the CPU's number says where.
+                    // Where colours do not tell the CPUs apart, their numbers do.
                     _ if late => g.late,
-                    _ if several && !self.options.color && !open => char::from_digit(cpu % 36, 36).unwrap_or(g.full),
+                    _ if numbered && !open => char::from_digit(cpu % 36, 36).unwrap_or(g.full),
                     _ if open => g.open,
                     Share::Full => g.full,
                     Share::Half => g.half,
@@ -301,6 +301,16 @@ impl Printer<'_> {
         }
     }
 
+    /// The largest number of CPUs of a node.
+    fn cpus(&self) -> u32 {
+        self.gantt.scene.nodes.iter().map(|node| node.cpus).max().unwrap_or(1)
+    }
+
+    /// Whether bars are made of the number of their CPU: where there are several, and no colours or too few of them.
+    fn numbered(&self) -> bool {
+        self.cpus() > if self.options.color { ANSI_CPU.len() as u32 } else { 1 }
+    }
+
     fn legend(&self) -> Vec<String> {
         let g = self.glyphs;
         let mut words =
@@ -308,14 +318,16 @@ impl Printer<'_> {
         let marks = |kind: fn(&MarkKind) -> bool| self.gantt.rows.iter().flat_map(|r| &r.marks).any(|m| kind(&m.what));
         let segments =
             |test: fn(&crate::gantt::Segment) -> bool| self.gantt.rows.iter().flat_map(|r| &r.segments).any(test);
-        let several = self.gantt.scene.nodes.iter().any(|node| node.cpus > 1);
+        let (cpus, numbered) = (self.cpus(), self.numbered());
         if !self.gantt.scene.preemptions {
             words.push(format!("{} in progress", g.open));
-        } else if several && !self.options.color {
+        } else if numbered {
             words.push("0 1 ... runs on that CPU".to_owned());
-        } else if several {
-            let cpus = self.gantt.scene.nodes.iter().map(|node| node.cpus).max().unwrap_or(1);
-            for cpu in 0..cpus.min(ANSI_CPU.len() as u32) {
+            if cpus > 10 {
+                words.push("a runs on CPU 10, b on 11 ...".to_owned());
+            }
+        } else if cpus > 1 {
+            for cpu in 0..cpus {
                 words.push(format!("{} CPU {cpu}", self.paint(&g.full.to_string(), ANSI_CPU[cpu as usize])));
             }
         } else {
@@ -323,7 +335,7 @@ impl Printer<'_> {
         }
         let partly = |cell: &Cell| matches!(cell, Cell::Busy { share: Share::Half | Share::Little, .. });
         if self.gantt.scene.preemptions
-            && (self.options.color || !several)
+            && !numbered
             && self.gantt.rows.iter().any(|row| self.busy_cells(row).iter().any(partly))
         {
             words.push(format!("{} {} part of the time", g.half, g.little));

@@ -211,6 +211,61 @@ a    ███████▓           ▓████████████�
 }
 
 #[test]
+fn a_number_alone_in_a_bar_is_the_cpu_in_the_terminal_and_in_svg() {
+    let texts = |cpus, rows| {
+        let system = golden::system(cpus, Builtin::Edf, "a 4 2\nb 8 1");
+        let gantt = chart(Scene::of(&system), &schedule(&system, true, 16), GanttOptions::until(ms(16)), ms(16));
+        let shown = svg(&gantt, &SvgOptions { rows, ..SvgOptions::new("") });
+        let document = roxmltree::Document::parse(&shown).unwrap();
+        // In bars, in the order of the rows, then in the legend.
+        let bars = document.descendants().filter(|node| node.attribute("class").is_some_and(|c| c.starts_with("bar ")));
+        let inside = |bar: roxmltree::Node<'_, '_>| {
+            bar.children().find(|node| node.has_tag_name("text"))?.text().map(str::to_owned)
+        };
+        let inside: Vec<String> = bars.filter_map(|bar| inside(bar)).collect();
+        (inside.join(" "), shown, text(&gantt, &TextOptions::default()))
+    };
+    let (bars, shown, terminal) = texts(2, Rows::Tasks);
+    assert_eq!(bars, "0 0 0 0 1 1 0 1");
+    assert!(shown.contains("runs on CPU 1") && terminal.contains("0 1 ... runs on that CPU"), "{terminal}");
+    let (bars, shown, terminal) = texts(1, Rows::Tasks);
+    assert_eq!(bars, "#0 #1 #2 #3 #0 #1 #1");
+    assert!(shown.contains("number of the job") && !terminal.contains('0'.to_string().repeat(3).as_str()));
+    assert_eq!(texts(2, Rows::Cpus).0, "a #0 a #1 a #2 a #3 b #0 b #1 #1");
+    let many = golden::system(12, Builtin::Edf, "a 4 2");
+    let gantt = chart(Scene::of(&many), &schedule(&many, true, 8), GanttOptions::until(ms(8)), ms(8));
+    for color in [false, true] {
+        let shown = text(&gantt, &TextOptions { color, ..TextOptions::default() });
+        assert!(
+            shown.contains("000") && shown.contains("a runs on CPU 10"),
+            "six colours are not twelve CPUs: {shown}"
+        );
+    }
+}
+
+#[test]
+fn a_chart_of_the_first_miss_is_as_long_as_its_job_needs() {
+    let mut system = golden::system(1, Builtin::Rm, "fast 10 4\nslow 5000 1");
+    system.tasks[1].deadline = Span::from_ms(5_000);
+    let job = |task, number| JobKey { task: TaskId(task), number };
+    let around = |task: u32, at: u64, only: &[&str]| {
+        let options = GanttOptions {
+            tasks: only.iter().map(|name| (*name).to_owned()).collect(),
+            ..GanttOptions::new(Window::AroundMiss { jobs: 24 })
+        };
+        let log = vec![(0, ms(at), Event::Miss { job: job(task, 1) })];
+        let gantt = chart(Scene::of(&system), &log, options, ms(60_000));
+        gantt.first_miss.map(|_| (gantt.from, gantt.to))
+    };
+    // From 2.5 ms before its arrival on, and a third of all that after the miss; not ten seconds for the slow task's sake.
+    assert_eq!(around(0, 20_010, &[]), Some((Time::from_ns(19_997_500_000), Time::from_ns(20_014_166_666))));
+    // A slow task's chart has no more jobs than asked for.
+    assert_eq!(around(1, 20_000, &[]), Some((ms(19_800), Time::from_ns(20_066_666_666))));
+    // Only a miss of a drawn task.
+    assert_eq!(around(1, 20_000, &["fast"]), None);
+}
+
+#[test]
 fn cancelled_dropped_and_lost_are_shown() {
     let system = golden::system(1, Builtin::Rm, "a 4 2\nb 4 2");
     let job = |task, number| JobKey { task: TaskId(task), number };

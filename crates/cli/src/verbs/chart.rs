@@ -83,13 +83,10 @@ fn text_options(options: &args::Chart, unicode: bool) -> TextOptions {
 
 /// What to show. Where no period is known before the log is read, as long as so many jobs take.
 fn window(options: &args::Chart, scene: &Scene, jobs: u32) -> Result<Window, Failure> {
-    let span = scene.suggested_span(jobs);
     if options.first_miss {
-        return Ok(match scene.has_periods() {
-            true => Window::FirstMiss { before: span, after: Span::from_ns(span.as_ns() / 4) },
-            false => Window::AroundMiss { jobs },
-        });
+        return Ok(Window::AroundMiss { jobs });
     }
+    let span = scene.suggested_span(jobs);
     if options.to.is_none() && !scene.has_periods() {
         let from = options.from.map(|from| Time::ZERO.saturating_add(from));
         return Ok(Window::Jobs { from, count: jobs, each: JOBS_EACH });

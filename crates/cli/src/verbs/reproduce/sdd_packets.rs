@@ -295,7 +295,7 @@ fn figure(threads: &Measured, softirqs: &Measured) -> Drawn {
         series: series.collect(),
         rules: Vec::new(),
         y_max: Some(100.0),
-        x_from_zero: true,
+        x_from_zero: false,
     };
     Drawn::of(
         "t1-distances.svg",

@@ -180,7 +180,7 @@ fn figure(measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) -> 
         series,
         rules: Vec::new(),
         y_max: Some(100.0),
-        x_from_zero: true,
+        x_from_zero: false,
     };
     Drawn::of(
         "fig3-responses.svg",

@@ -340,6 +340,13 @@ impl<'a> Results<'a> {
     fn charts(&self) -> Vec<Curves> {
         let several = self.definition.options.strategy.0.len() > 1
             || self.definition.series.iter().any(|series| series.strategy != self.definition.series[0].strategy);
+        let mut strategies: Vec<&str> = Vec::new();
+        for series in &self.definition.series {
+            if !strategies.contains(&series.strategy.name()) {
+                strategies.push(series.strategy.name());
+            }
+        }
+        let strategies = strategies.join(", ");
         let chart = |(cpus, tasks, places): (u32, u32, Vec<usize>)| {
             let shown = self
                 .definition
@@ -358,7 +365,7 @@ impl<'a> Results<'a> {
             };
             let cpu = if cpus == 1 { "1 CPU".to_owned() } else { format!("{cpus} CPUs") };
             Curves {
-                title: format!("{cpu}, {tasks} tasks"),
+                title: format!("{strategies}: {cpu}, {tasks} tasks"),
                 x: "utilization per CPU".to_owned(),
                 y: "sets proven schedulable".to_owned(),
                 curves: shown.map(curve).collect(),
