@@ -222,7 +222,7 @@ fn a_number_alone_in_a_bar_is_the_cpu_in_the_terminal_and_in_svg() {
         let inside = |bar: roxmltree::Node<'_, '_>| {
             bar.children().find(|node| node.has_tag_name("text"))?.text().map(str::to_owned)
         };
-        let inside: Vec<String> = bars.filter_map(|bar| inside(bar)).collect();
+        let inside: Vec<String> = bars.filter_map(inside).collect();
         (inside.join(" "), shown, text(&gantt, &TextOptions::default()))
     };
     let (bars, shown, terminal) = texts(2, Rows::Tasks);
