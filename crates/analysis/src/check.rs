@@ -1,7 +1,8 @@
 //! `check`: which tests run on which part of a System, and in which order.
 
 use serde_json::{Map, Value, json};
-use takt_model::{Arrival, Exec, NodeId, Span, StrategyRef, System};
+use takt_model::strategy::{Filter, Split};
+use takt_model::{Arrival, Criticality, Exec, NodeId, Span, Strategy, StrategyRef, System};
 
 use crate::apply::{self, PORTFOLIO, apply, explain, explain_kernel, explain_placement, of_components};
 use crate::catalogue::TestId;
@@ -72,6 +73,7 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
     }
     let mut warnings = contradictions(system);
     let exceeded = !warnings.is_empty();
+    warnings.extend(equally_critical(system));
     warnings.extend(restrictions(system, &tests));
     if let Some(machine) = &options.linux {
         let nodes = (0..given.nodes.len()).map(|index| NodeId(index as u32));
@@ -199,6 +201,31 @@ pub fn contradictions(system: &System) -> Vec<String> {
             let (name, period) = (&task.name, task.period);
             warnings.push(format!(
                 "task \"{name}\" arrives after {closest} already; the verdicts assume its period {period}"
+            ));
+        }
+    }
+    warnings
+}
+
+/// Nodes whose strategy goes by criticality though all of their tasks are critical, as they are by default.
+pub fn equally_critical(system: &System) -> Vec<String> {
+    let goes_by_criticality = |strategy: &Strategy| {
+        strategy.levels.iter().any(|level| {
+            level.split == Split::Criticality || matches!(level.filter, Filter::Where { criticality: Some(_), .. })
+        })
+    };
+    let mut warnings = Vec::new();
+    for (index, spec) in system.nodes.iter().enumerate() {
+        let node = NodeId(index as u32);
+        let modes = system.modes.iter().filter(|mode| mode.node == node).map(|mode| mode.strategy);
+        let mut strategies = std::iter::once(spec.strategy).chain(modes).map(|strategy| system.strategy(strategy));
+        let Some(strategy) = strategies.find(|strategy| goes_by_criticality(strategy)) else { continue };
+        let tasks = system.tasks_of(node).filter(|(_, task)| task.component.is_none());
+        let criticalities: Vec<Criticality> = tasks.map(|(_, task)| task.criticality).collect();
+        if criticalities.len() > 1 && criticalities.iter().all(|criticality| *criticality == Criticality::High) {
+            let (name, node) = (&strategy.name, &spec.name);
+            warnings.push(format!(
+                "strategy \"{name}\" goes by criticality, and all tasks of node \"{node}\" are critical, which is the default; write criticality = \"low\" into those that are not"
             ));
         }
     }

@@ -10,7 +10,7 @@
 //! Failing proves nothing: another order might fit. With `fit = "ilp"` (feature `ilp`) an integer program looks through all partitions.
 
 use serde_json::{Map, json};
-use takt_model::plan::PlanError;
+use takt_model::plan::{Order, PlanError};
 use takt_model::{CpuSet, Fit, NodeId, NodeSpec, Plan, System, Task, TaskId};
 use thiserror::Error;
 
@@ -60,7 +60,7 @@ pub struct Bin {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum PlaceError {
     /// A task that no bin takes.
-    #[error("node \"{node}\": task \"{task}\" fits no CPU: {tried}; try another fit, more CPUs, or global placement")]
+    #[error("node \"{node}\": task \"{task}\" fits no CPU: {tried}; {remedy}")]
     NoFit {
         /// The node.
         node: String,
@@ -70,6 +70,8 @@ pub enum PlaceError {
         id: TaskId,
         /// Per bin, what spoke against it.
         tried: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// Exact partitioning is not in this build.
     #[error(
@@ -81,7 +83,7 @@ pub enum PlaceError {
     },
     /// The integer program has no solution.
     #[error(
-        "node \"{node}\": no partition passes: the solver finds none for {} alone ({sets} largest sets of tasks fit a CPU); try more CPUs, or global placement",
+        "node \"{node}\": no partition passes: the solver finds none for {} alone ({sets} largest sets of tasks fit a CPU); {remedy}",
         .tasks.join(", ")
     )]
     NoPartition {
@@ -92,6 +94,8 @@ pub enum PlaceError {
         tasks: Vec<String>,
         /// Largest sets of tasks that pass in one bin.
         sets: usize,
+        /// What to do.
+        remedy: &'static str,
     },
     /// A limit was reached, or the solver gave up.
     #[error("node \"{node}\": undecided whether there is a partition: {why}; try a fit, fewer tasks, or more CPUs")]
@@ -112,11 +116,24 @@ pub enum PlaceError {
 /// A task that fits nowhere, no partition at all (`fit = "ilp"`, or the feature of that name is missing), or a strategy that does
 /// not fit the tasks.
 pub fn place(system: &System) -> Result<Placed, PlaceError> {
+    place_all(system, false)
+}
+
+/// The same to watch what happens: a task that no bin's test takes goes to the bin with the least load. Such a bin is
+/// [unproven](Bin::unproven).
+///
+/// # Errors
+/// A task that may use no CPU, or a strategy that does not fit the tasks.
+pub fn place_regardless(system: &System) -> Result<Placed, PlaceError> {
+    place_all(system, true)
+}
+
+fn place_all(system: &System, regardless: bool) -> Result<Placed, PlaceError> {
     let mut placed = Placed { system: system.clone(), nodes: Vec::new() };
     for index in 0..system.nodes.len() {
         let node = NodeId(index as u32);
         if binds(&system.nodes[index]) {
-            let bins = place_node(&mut placed.system, node)?;
+            let bins = place_node(&mut placed.system, node, regardless)?;
             placed.nodes.push(NodePlacement { node, bins });
         }
     }
@@ -129,7 +146,7 @@ pub(crate) fn apply(system: &System, node: NodeId) -> (TestReport, Option<System
     let mut copy = system.clone();
     let mut figures = Map::new();
     let mut tasks = Vec::new();
-    let (verdict, placed) = match place_node(&mut copy, node) {
+    let (verdict, placed) = match place_node(&mut copy, node, false) {
         Ok(bins) => {
             let shown: Vec<_> = bins
                 .iter()
@@ -188,10 +205,11 @@ struct Filling {
     slots: Vec<usize>,
 }
 
-fn place_node(system: &mut System, node: NodeId) -> Result<Vec<Bin>, PlaceError> {
+fn place_node(system: &mut System, node: NodeId, regardless: bool) -> Result<Vec<Bin>, PlaceError> {
     let spec = system.nodes[node.index()].clone();
     let plan = Plan::resolve(system, node, &system.strategy(spec.strategy))?;
     let mut bins: Vec<Filling> = spec.clusters().into_iter().map(|cpus| Filling { cpus, slots: Vec::new() }).collect();
+    let before: Vec<Option<CpuSet>> = system.tasks.iter().map(|task| task.cpus).collect();
     let mut loose = Vec::new();
     for (slot, planned) in plan.tasks.iter().enumerate() {
         let cpus = affinity(&system.tasks[planned.task.index()], &spec);
@@ -213,8 +231,17 @@ fn place_node(system: &mut System, node: NodeId) -> Result<Vec<Bin>, PlaceError>
     });
     let carried = Carried::by_deadlines(system);
     let mut placer = Placer { system, spec: &spec, plan: &plan, carried: &carried };
-    let bins =
-        if spec.fit == Fit::Ilp { placer.exactly(bins, &loose)? } else { placer.by_fit(spec.fit, bins, &loose)? };
+    let filled = match spec.fit {
+        Fit::Ilp => placer.exactly(bins.clone(), &loose),
+        fit => placer.by_fit(fit, bins.clone(), &loose, false),
+    };
+    let bins = match filled {
+        Err(PlaceError::NoFit { .. } | PlaceError::NoPartition { .. } | PlaceError::Undecided { .. }) if regardless => {
+            loose.iter().for_each(|slot| placer.bind(*slot, before[plan.tasks[*slot].task.index()]));
+            placer.by_fit(if spec.fit == Fit::Ilp { Fit::WorstFit } else { spec.fit }, bins, &loose, true)?
+        }
+        filled => filled?,
+    };
     let finished = bins.into_iter().map(|bin| {
         let unproven = placer.fits(&bin, None).err();
         let mut tasks: Vec<TaskId> = bin.slots.iter().map(|slot| plan.tasks[*slot].task).collect();
@@ -242,8 +269,15 @@ impl Placer<'_> {
         self.system.tasks[self.plan.tasks[slot].task.index()].cpus = cpus;
     }
 
-    /// Each task, in the given order, into the first bin of the fit's order whose test it passes.
-    fn by_fit(&mut self, fit: Fit, mut bins: Vec<Filling>, loose: &[usize]) -> Result<Vec<Filling>, PlaceError> {
+    /// Each task, in the given order, into the first bin of the fit's order whose test it passes; `regardless` takes the bin
+    /// with the least load where it passes none.
+    fn by_fit(
+        &mut self,
+        fit: Fit,
+        mut bins: Vec<Filling>,
+        loose: &[usize],
+        regardless: bool,
+    ) -> Result<Vec<Filling>, PlaceError> {
         let mut last_used = 0;
         for &slot in loose {
             let own = affinity(self.task(slot), self.spec);
@@ -267,12 +301,20 @@ impl Placer<'_> {
                     }
                 }
             }
+            if regardless && chosen.is_none() {
+                let by_load = self.candidates(&bins, Fit::WorstFit, last_used).into_iter();
+                let mut open = by_load.map(|bin| (bin, own.intersection(&bins[bin].cpus)));
+                if let Some((bin, cpus)) = open.find(|(_, cpus)| !cpus.is_empty()) {
+                    self.bind(slot, Some(cpus));
+                    chosen = Some(bin);
+                }
+            }
             let Some(chosen) = chosen else {
                 let (node, id) = (self.spec.name.clone(), self.plan.tasks[slot].task);
                 let task = self.task(slot).name.clone();
                 let tried =
                     if tried.is_empty() { "no CPU is left that it may use".to_owned() } else { tried.join("; ") };
-                return Err(PlaceError::NoFit { node, task, id, tried });
+                return Err(PlaceError::NoFit { node, task, id, tried, remedy: self.remedy() });
             };
             bins[chosen].slots.push(slot);
             last_used = chosen;
@@ -285,7 +327,7 @@ impl Placer<'_> {
     fn exactly(&mut self, bins: Vec<Filling>, loose: &[usize]) -> Result<Vec<Filling>, PlaceError> {
         let before: Vec<_> = loose.iter().map(|slot| self.task(*slot).cpus).collect();
         for fit in [Fit::WorstFit, Fit::FirstFit, Fit::BestFit] {
-            if let Ok(filled) = self.by_fit(fit, bins.clone(), loose) {
+            if let Ok(filled) = self.by_fit(fit, bins.clone(), loose, false) {
                 return Ok(filled);
             }
             for (slot, cpus) in loose.iter().zip(&before) {
@@ -298,6 +340,19 @@ impl Placer<'_> {
     #[cfg(not(feature = "ilp"))]
     fn exactly(&mut self, bins: Vec<Filling>, loose: &[usize]) -> Result<Vec<Filling>, PlaceError> {
         if loose.is_empty() { Ok(bins) } else { Err(PlaceError::Ilp { node: self.spec.name.clone() }) }
+    }
+
+    /// What to do where no placement passes. Under global placement only the kernel's own classes run a node.
+    fn remedy(&self) -> &'static str {
+        let by_kernel = match self.plan.levels.as_slice() {
+            [only] if only.order == Order::Deadline && only.preemptive => only.continues(),
+            levels => levels.iter().all(|level| level.order == Order::Fifo && level.continues()),
+        };
+        if by_kernel {
+            "try another fit, more CPUs, or global placement"
+        } else {
+            "try another fit or more CPUs, or bind tasks by cpus = [..]; takt sim and takt run start all the same"
+        }
     }
 
     /// The bins in the order in which a fit tries them.

@@ -295,7 +295,7 @@ pub(crate) struct Size {
 /// sporadic, global or non-preemptive scheduling: `takt check` proves.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 simulated; 1 a deadline was missed under --fail-on-miss, or no placement was found; 3 a component or flow.
+Exit status: 0 simulated; 1 a deadline was missed under --fail-on-miss, or a task may use no CPU; 3 a component or flow.
 
 Examples:
   takt sim robot.toml
@@ -345,7 +345,7 @@ pub(crate) struct Sim {
 /// root). --best-effort takes none, enforces nothing, and says so in the log. All that is changed is put back on every exit.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 ran; 1 a deadline was missed or a job rejected under --fail-on-miss, or no placement was found; 3 a privilege, a kernel feature or a part is missing.
+Exit status: 0 ran; 1 a deadline was missed or a job rejected under --fail-on-miss, or a task may use no CPU; 3 a privilege, a kernel feature or a part is missing.
 
 Examples:
   sudo takt run robot.toml

@@ -180,20 +180,48 @@ pub(crate) fn scene_of(path: &str, log: &Log) -> Scene {
     Scene::of_log(&name, log.definitions(), log.header().kinds)
 }
 
-/// Places the tasks of partitioned and clustered nodes that are not placed yet.
-pub(crate) fn place(system: System) -> Result<System, Failure> {
-    let unplaced = system.nodes.iter().enumerate().any(|(i, node)| {
+/// Whether a partitioned or clustered node has tasks that are not placed yet.
+fn has_loose_tasks(system: &System) -> bool {
+    system.nodes.iter().enumerate().any(|(i, node)| {
         let mut tasks = system.tasks_of(NodeId(i as u32));
         node.placement != Placement::Global && tasks.any(|(_, task)| task.component.is_none() && task.cpus.is_none())
-    });
-    if !unplaced {
+    })
+}
+
+/// Places the tasks of partitioned and clustered nodes that are not placed yet.
+pub(crate) fn place(system: System) -> Result<System, Failure> {
+    if !has_loose_tasks(&system) {
         return Ok(system);
     }
-    takt_analysis::place(&system).map(|placed| placed.system).map_err(|error| match error {
+    takt_analysis::place(&system).map(|placed| placed.system).map_err(unplaced_failure)
+}
+
+/// The same to simulate or run it: a placement that is not proven is warned of. Warns also where a strategy goes by a
+/// criticality that all tasks share.
+pub(crate) fn place_regardless(system: System) -> Result<System, Failure> {
+    for warning in takt_analysis::equally_critical(&system) {
+        note(format_args!("warning: {warning}"));
+    }
+    if !has_loose_tasks(&system) {
+        return Ok(system);
+    }
+    let placed = takt_analysis::place_regardless(&system).map_err(unplaced_failure)?;
+    for (node, bin) in placed.nodes.iter().flat_map(|node| node.bins.iter().map(move |bin| (node.node, bin))) {
+        if let Some(why) = &bin.unproven {
+            let cpus: Vec<String> = bin.cpus.iter().map(|cpu| cpu.to_string()).collect();
+            let (node, cpus) = (&placed.system.nodes[node.index()].name, cpus.join(","));
+            note(format_args!("warning: the placement of node \"{node}\" is not proven: cpus [{cpus}]: {why}"));
+        }
+    }
+    Ok(placed.system)
+}
+
+fn unplaced_failure(error: PlaceError) -> Failure {
+    match error {
         PlaceError::NoFit { .. } | PlaceError::NoPartition { .. } | PlaceError::Undecided { .. } => Failure::no(error),
         PlaceError::Plan(PlanError::Table { .. }) | PlaceError::Ilp { .. } => Failure::cannot(error),
         PlaceError::Plan(_) => Failure::input(error),
-    })
+    }
 }
 
 /// The node of that name, or all.

@@ -76,7 +76,7 @@ pub(super) fn assign(placer: &mut Placer, bins: Vec<Filling>, loose: &[usize]) -
         Found::None => {
             let blamed = listing.blamed(all);
             let tasks = blamed.into_iter().map(|i| listing.placer.task(loose[i]).name.clone()).collect();
-            Err(PlaceError::NoPartition { node, tasks, sets: listing.sets.len() })
+            Err(PlaceError::NoPartition { node, tasks, sets: listing.sets.len(), remedy: placer.remedy() })
         }
         Found::Unknown(why) => Err(undecided(why)),
     }

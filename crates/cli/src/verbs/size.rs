@@ -7,7 +7,7 @@ use takt_analysis::distributed::assign::Choice;
 use takt_analysis::distributed::network::{NetworkChange, SizedNetwork, assume_delay, size_network};
 use takt_analysis::distributed::shares::Weigh;
 use takt_analysis::distributed::size::{FlowOptions, MessageCosts, SizedFlows, size_flows};
-use takt_analysis::{Answer, CheckOptions, SizeError, SizedSystem, check, contradictions, size};
+use takt_analysis::{Answer, CheckOptions, SizeError, SizedSystem, check, contradictions, equally_critical, size};
 use takt_model::file::{Document, Edit};
 use takt_model::{Auto, NodeId, Placement, Rate, Span, System, TableTask, TaskId};
 
@@ -35,7 +35,8 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
     let (flows, network, placed) = distribute(placed, options)?;
     let report = check(&placed, &CheckOptions::default());
     let notes: Vec<&String> = sized.notes.iter().chain(network.iter().flat_map(|network| &network.notes)).collect();
-    let warnings = contradictions(&placed);
+    let mut warnings = contradictions(&placed);
+    warnings.extend(equally_critical(&placed));
     for text in notes.iter().copied().chain(&warnings) {
         note(format_args!("warning: {text}"));
     }

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::folder::{Folder, GOOD};
+use super::folder::{CROWDED, Folder, GOOD};
 
 #[test]
 fn replications_do_not_depend_on_threads_and_start_with_the_seed() {
@@ -41,6 +41,30 @@ fn what_is_about_one_node_of_several_leaves_the_others_out() {
     let run = ["run", "nodes.toml", "--node", "n2", "--best-effort", "--for", "50ms", "-o", "run.takt", "--json"];
     assert_eq!(seen(&run), ["b", "n2"]);
     assert_eq!(seen(&["stats", "run.takt", "--json"]), ["b", "n2"]);
+}
+
+#[test]
+fn a_placement_that_is_not_proven_is_simulated_and_warned_of() {
+    let folder = Folder::new();
+    let muf = CROWDED.replace("cpus = 2", "cpus = 2\nstrategy = \"muf\"");
+    fs::write(folder.path("muf.toml"), &muf).expect("a file");
+    let ran = folder.takt(&["sim", "muf.toml", "--for", "100ms", "--json"]);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    let two_of_them =
+        ran.stderr.contains("warning: the placement of node \"board\" is not proven: cpus [0]: rta at 120 %");
+    assert!(two_of_them, "{}", ran.stderr);
+    let common = "strategy \"muf\" goes by criticality, and all tasks of node \"board\" are critical";
+    assert!(ran.stderr.contains(common), "{}", ran.stderr);
+    assert!(ran.json()["cpus"].as_array().is_some_and(|cpus| cpus.iter().all(|cpu| cpu["busy_ns"] != 0)));
+    // Nobody is sent to a placement that takt's own dispatcher sends back.
+    let ran = folder.takt(&["check", "muf.toml"]);
+    assert!(!ran.text().contains("global placement"), "{}", ran.text());
+    assert!(ran.text().contains(&format!("warning: {common}")), "{}", ran.text());
+    let mixed = muf.replacen("wcet", "criticality = \"low\"\nwcet", 1);
+    fs::write(folder.path("mixed.toml"), mixed).expect("a file");
+    assert!(!folder.takt(&["check", "mixed.toml"]).text().contains("goes by criticality"));
+    // Under edf the kernel does place globally.
+    assert!(folder.takt(&["check", "crowded.toml"]).text().contains("or global placement"));
 }
 
 #[test]
