@@ -584,15 +584,25 @@ takt_status takt_mode_period(takt_operations *operations, const char *mode, cons
 // It came from takt_operations_new, and is not used any more.
 void takt_operations_free(takt_operations *operations);
 
-// The plan of a set of operations under a strategy: "rm", "dm", "edf", "mlf", "muf", "rms+mlf", "fifo", as in a system file.
+// The plan of a set of operations under a strategy: "rm", "dm", "edf", "mlf", "muf", "rms+mlf", "fifo", as in a system file. Within a level each job runs to completion.
 // `operations` came from takt_operations_new, `strategy` is a string, `into` may be written.
 takt_status takt_plan_new(const takt_operations *operations,
                           const char *strategy,
                           takt_plan **into);
 
-// The plan of the first node of a system file's text, with its strategy and its modes.
+// As takt_plan_new, but jobs of a level preempt each other. A level takes as many priorities then as its jobs nest.
+// As of takt_plan_new.
+takt_status takt_plan_new_preemptive(const takt_operations *operations,
+                                     const char *strategy,
+                                     takt_plan **into);
+
+// The plan of the first node of a system file's text, with its strategy and its modes. Within a level each job runs to completion, whatever the file says.
 // `toml` is a string, `into` may be written.
 takt_status takt_plan_of_system(const char *toml, takt_plan **into);
+
+// As takt_plan_of_system, but jobs of a level preempt each other where the file says so, as `takt run` has it.
+// As of takt_plan_of_system.
+takt_status takt_plan_of_system_preemptive(const char *toml, takt_plan **into);
 
 // The number of a mode's plan, from 1, for takt_dispatcher_switch: that of takt_operations_mode of this name. SIZE_MAX where there is none, which a switch refuses.
 // `plan` came from a call that makes plans, `mode` is a string.

@@ -340,7 +340,7 @@ pub unsafe extern "C" fn takt_operations_free(operations: *mut takt_operations) 
     unsafe { free(operations) }
 }
 
-/// The plan of a set of operations under a strategy: "rm", "dm", "edf", "mlf", "muf", "rms+mlf", "fifo", as in a system file.
+/// The plan of a set of operations under a strategy: "rm", "dm", "edf", "mlf", "muf", "rms+mlf", "fifo", as in a system file. Within a level each job runs to completion.
 ///
 /// # Safety
 /// `operations` came from takt_operations_new, `strategy` is a string, `into` may be written.
@@ -362,7 +362,33 @@ pub unsafe extern "C" fn takt_plan_new(
     })
 }
 
-/// The plan of the first node of a system file's text, with its strategy and its modes.
+/// As takt_plan_new, but jobs of a level preempt each other. A level takes as many priorities then as its jobs nest.
+///
+/// # Safety
+/// As of takt_plan_new.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_plan_new_preemptive(
+    operations: *const takt_operations,
+    strategy: *const c_char,
+    into: *mut *mut takt_plan,
+) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition, here and below.
+        let operations = unsafe { object(operations, "the operations") }?;
+        // SAFETY: as above.
+        let strategy = builtin(unsafe { text(strategy, "the strategy") }?)?;
+        let plan = operations.0.compute(&strategy.strategy(), &preemptive());
+        let plan = plan.map_err(|anomalies| Wrong::new(takt_status::Unplannable, anomalies))?;
+        // SAFETY: as above.
+        unsafe { give(into, takt_plan(plan)) }
+    })
+}
+
+fn preemptive() -> Limits {
+    Limits { preemptive: true, ..Limits::default() }
+}
+
+/// The plan of the first node of a system file's text, with its strategy and its modes. Within a level each job runs to completion, whatever the file says.
 ///
 /// # Safety
 /// `toml` is a string, `into` may be written.
@@ -373,6 +399,23 @@ pub unsafe extern "C" fn takt_plan_of_system(toml: *const c_char, into: *mut *mu
         let toml = unsafe { text(toml, "the system") }?;
         let system = file::parse(toml, "system").map_err(Wrong::invalid)?;
         let plan = Plan::compute(&system, NodeId(0), &Limits::default());
+        let plan = plan.map_err(|anomalies| Wrong::new(takt_status::Unplannable, anomalies))?;
+        // SAFETY: by this function's condition.
+        unsafe { give(into, takt_plan(plan)) }
+    })
+}
+
+/// As takt_plan_of_system, but jobs of a level preempt each other where the file says so, as `takt run` has it.
+///
+/// # Safety
+/// As of takt_plan_of_system.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_plan_of_system_preemptive(toml: *const c_char, into: *mut *mut takt_plan) -> takt_status {
+    call(|| {
+        // SAFETY: by this function's condition.
+        let toml = unsafe { text(toml, "the system") }?;
+        let system = file::parse(toml, "system").map_err(Wrong::invalid)?;
+        let plan = Plan::compute(&system, NodeId(0), &preemptive());
         let plan = plan.map_err(|anomalies| Wrong::new(takt_status::Unplannable, anomalies))?;
         // SAFETY: by this function's condition.
         unsafe { give(into, takt_plan(plan)) }

@@ -229,6 +229,11 @@ pub(crate) struct Size {
     #[arg(short, long, value_name = "FILE", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
 
+    /// Let jobs run to completion within the levels of the nodes' strategies: as takt's dispatcher does where SCHED_FIFO has too
+    /// few priorities for jobs that preempt each other.
+    #[arg(long, conflicts_with = "reserve")]
+    pub(crate) run_to_completion: bool,
+
     /// Share the deadlines of flows that give none for their hops: even shares, in proportion to what hops need, equal slack, equal
     /// flexibility, effective deadlines, or a search for the largest margin.
     #[arg(long, value_name = "CHOICE", value_parser = PossibleValuesParser::new(Choice::ALL.map(Choice::name)), conflicts_with = "reserve")]
@@ -325,7 +330,7 @@ pub(crate) struct Sim {
     pub(crate) node: Option<String>,
 
     /// Go by this strategy, which keeps critical tasks above all others (muf, rms+mlf, an own one), while a critical deadline is in danger, and by the
-    /// node's when there is idle time again. Levels run to completion, as under takt run.
+    /// node's when there is idle time again.
     #[arg(long, value_name = "STRATEGY")]
     pub(crate) adaptive: Option<String>,
 
@@ -340,7 +345,7 @@ pub(crate) struct Sim {
 
 /// Run a system's tasks as threads of this kernel.
 ///
-/// fp, rm, dm and fifo run under SCHED_FIFO, edf under SCHED_DEADLINE, and under takt's own dispatcher (SCHED_FIFO, run to completion within a level) what the
+/// fp, rm, dm and fifo run under SCHED_FIFO, edf under SCHED_DEADLINE, and under takt's own dispatcher (SCHED_FIFO) what the
 /// kernel does not have: mlf, muf, rms+mlf, own levels by laxity, cancel, late rules, modes. That takes CAP_SYS_NICE and CAP_IPC_LOCK (or
 /// root). --best-effort takes none, enforces nothing, and says so in the log. All that is changed is put back on every exit.
 #[derive(Args, Debug)]
@@ -398,7 +403,7 @@ pub(crate) struct Run {
     pub(crate) no_trace: bool,
 
     /// Go by this strategy, which keeps critical tasks above all others (muf, rms+mlf, an own one), while a critical deadline is in danger, and by the
-    /// node's when there is idle time again. Levels run to completion.
+    /// node's when there is idle time again.
     #[arg(long, value_name = "STRATEGY", conflicts_with = "best_effort")]
     pub(crate) adaptive: Option<String>,
 

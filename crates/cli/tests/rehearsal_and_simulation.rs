@@ -29,7 +29,7 @@ fn gel(random: &mut Random, tasks: u64) -> Discipline {
     Discipline::Gel { shift }
 }
 
-fn own_strategy(random: &mut Random, name: &str, tasks: u64) -> Strategy {
+fn own_strategy(random: &mut Random, name: &str, tasks: u64, preemptive: bool) -> Strategy {
     let mut levels = Vec::new();
     for last in [false, true] {
         let by = |criticality, importance, priority| Filter::Where { criticality, importance, priority };
@@ -50,7 +50,7 @@ fn own_strategy(random: &mut Random, name: &str, tasks: u64) -> Strategy {
             split: splits.get(random.between(0, 9) as usize).copied().unwrap_or(Split::None),
             late: [Late::Drop, Late::Demote, Late::Continue, Late::Continue][random.between(0, 3) as usize],
             importance_ties: random.between(0, 1) == 0,
-            preemptive: false,
+            preemptive: preemptive && random.between(0, 3) > 0,
             ..Level::new(filter, discipline)
         });
     }
@@ -58,9 +58,9 @@ fn own_strategy(random: &mut Random, name: &str, tasks: u64) -> Strategy {
 }
 
 /// Overloaded as often as not, so that there is something to cancel, drop and miss.
-fn random_system(random: &mut Random) -> System {
+fn random_system(random: &mut Random, preemptive: bool) -> System {
     let cpus = random.between(1, 2) as u32;
-    let count = random.between(1, 4) * u64::from(cpus);
+    let count = random.between(1, if preemptive { 6 } else { 4 }) * u64::from(cpus);
     let mut tasks: Vec<Task> = Vec::new();
     for i in 0..count as usize {
         let mut t = us(PERIODS_US[random.between(0, 7) as usize]);
@@ -109,13 +109,17 @@ fn random_system(random: &mut Random) -> System {
         tasks.push(task);
     }
     let mut system = System::local(cpus, Builtin::Edf, tasks);
-    system.strategies = vec![own_strategy(random, "first", count), own_strategy(random, "second", count)];
+    system.strategies =
+        vec![own_strategy(random, "first", count, preemptive), own_strategy(random, "second", count, preemptive)];
     let strategy = |random: &mut Random| match random.between(0, 13) as usize {
         n if n < Builtin::ALL.len() => StrategyRef::Builtin(Builtin::ALL[n]),
         n => StrategyRef::Own(StrategyId(n as u32 % 2)),
     };
     system.nodes[0].strategy = strategy(random);
     system.nodes[0].placement = Placement::Partitioned;
+    if preemptive && random.between(0, 1) == 0 {
+        system.nodes[0].laxity_quantum = Some(us([50, 300, 1000][random.between(0, 2) as usize]));
+    }
     system.nodes[0].cancel = random.between(0, 1) == 0;
     if random.between(0, 2) == 0 {
         let at = Time::ZERO + us(random.between(1000, 30_000));
@@ -162,9 +166,12 @@ struct Live {
 ///
 /// A switch of plans puts two jobs of one CPU on one level after both had started: there the simulator goes by their order, and the kernel by
 /// which thread it queued first. All demoted jobs share one queue and one thread in the dispatcher, so that none of them preempts another, as in the
-/// simulator those of more important levels do.
+/// simulator those of more important levels do. Where jobs of some level preempt each other, that one of demoted jobs is a level
+/// like others, and a switch parts the two only at levels that do not.
 fn parts(plan: &Plan, events: &[(u32, Time, Event)]) -> Option<Time> {
     let (mut live, mut holds): (BTreeMap<JobKey, Live>, usize) = (BTreeMap::new(), 0);
+    let levels_of = |holds: usize| holds.checked_sub(1).map_or(&plan.levels, |mode| &plan.modes[mode].levels);
+    let nests = (0..=plan.modes.len()).any(|holds| levels_of(holds).iter().any(|level| level.preemptive));
     for instant in events.chunk_by(|a, b| a.1 == b.1) {
         let at = instant[0].1;
         let switched = instant.iter().any(|(_, _, event)| matches!(event, Event::ModeChange { .. }));
@@ -189,12 +196,13 @@ fn parts(plan: &Plan, events: &[(u32, Time, Event)]) -> Option<Time> {
         let row = |job: &JobKey| &rows[job.task.index()];
         let started = live.iter().filter_map(|(job, one)| Some((job, one.deadline, one.started?)));
         let mut places: Vec<(u32, u32)> = started.clone().map(|(job, _, (cpu, _))| (cpu, row(job).level)).collect();
+        places.retain(|(_, level)| !levels_of(holds)[*level as usize].preemptive);
         places.sort_unstable();
         if switched && places.windows(2).any(|pair| pair[0] == pair[1]) {
             return Some(at);
         }
         let is_demoted = |(job, deadline, (_, was)): &(&JobKey, Time, (u32, bool))| *was && demotes(job, *deadline);
-        for (job, _, (cpu, _)) in started.filter(is_demoted) {
+        for (job, _, (cpu, _)) in started.filter(is_demoted).filter(|_| !nests) {
             let before = |(other, one): (&JobKey, &Live)| {
                 row(other).cpu == cpu
                     && row(other).level < row(job).level
@@ -237,13 +245,76 @@ fn cases() -> u64 {
     std::env::var("TAKT_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(3000)
 }
 
+/// A robot's arm: "motor" shares its level with long jobs.
+const ARM: &str = r#"
+takt = 1
+name = "arm"
+[[node]]
+name = "ecu"
+placement = "partitioned"
+strategy = "muf"
+[[task]]
+name = "motor"
+period = "5ms"
+wcet = "800us"
+[[task]]
+name = "lidar"
+period = "50ms"
+wcet = "6ms"
+[[task]]
+name = "plan"
+after = ["lidar"]
+wcet = "10ms"
+deadline = "50ms"
+[[task]]
+name = "telemetry"
+period = "100ms"
+wcet = "5ms"
+criticality = "low"
+"#;
+
+/// Whether jobs of a level preempt each other is the file's to say, and decides here whether deadlines are met.
+#[test]
+fn the_plan_obeys_what_the_file_says_of_preemption() {
+    let system = takt_model::file::parse(ARM, "arm.toml").unwrap();
+    let late = |events: &[(u32, Time, Event)]| {
+        let motor = |(_, _, event): &&(u32, Time, Event)| matches!(event, Event::Miss { job } if job.task == TaskId(0));
+        events.iter().filter(motor).count()
+    };
+    let second = Span::from_s(1);
+    let mut simulated = Vec::new();
+    simulate(&system, &SimOptions { duration: second, seed: 0, node: None }, &mut simulated).unwrap();
+    let rehearsed = |preemptive| {
+        let (limits, mut told) = (Limits { preemptive, ..Limits::default() }, Vec::new());
+        let (plan, _) = Plan::compute_regardless(&system, NodeId(0), &limits).unwrap();
+        plan.rehearse(second, 0, &mut told).unwrap();
+        (plan, late(&told))
+    };
+    let (plan, obeyed) = rehearsed(true);
+    assert_eq!((late(&simulated), obeyed), (0, 0));
+    // As deep as its tasks: three priorities for the level, and the threads of one more for each.
+    let levels: Vec<(u8, u32)> = plan.levels.iter().map(|level| (level.priority, level.nesting)).collect();
+    assert_eq!((plan.strategy.as_str(), levels), ("muf", vec![(45, 3), (44, 1)]));
+    assert!(rehearsed(false).1 > 0, "it waits for what has started");
+}
+
 #[test]
 fn a_rehearsal_is_the_simulation() {
-    let mut random = Random::new(77);
+    rehearsals_are_simulations(77, false);
+}
+
+/// Jobs of a level preempt each other, by deadline, laxity and release, also where laxities are compared on a grid.
+#[test]
+fn a_rehearsal_of_preemptive_levels_is_the_simulation() {
+    rehearsals_are_simulations(78, true);
+}
+
+fn rehearsals_are_simulations(seed: u64, preemptive: bool) {
+    let mut random = Random::new(seed);
     let (mut compared, mut parted, mut until_parted, mut seen) = (0u64, 0, 0u64, BTreeMap::new());
     for round in 0..cases() {
-        let system = random_system(&mut random);
-        let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+        let system = random_system(&mut random, preemptive);
+        let limits = Limits { critical_utilization_ppm: u32::MAX, priorities: 1..=98, preemptive, ..Limits::default() };
         let Ok(plan) = Plan::compute(&system, NodeId(0), &limits) else { continue };
         let plan = plan.with_backlog(10_000);
         let duration = us(50_000);

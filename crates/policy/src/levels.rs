@@ -1,12 +1,12 @@
-//! The queues of one CPU whose levels have threads of their own: the kernel arbitrates between levels, and within a
-//! level a job that has started runs to completion [KOKYU II-B].
+//! The queues of one CPU whose levels have threads of their own: the kernel arbitrates between levels. Within a level a job
+//! that has started runs to completion [KOKYU II-B], or, where the level is preemptive, until another one goes first ([nests]).
 //!
-//! It orders jobs exactly as a [`Dispatcher`](crate::Dispatcher) does whose levels are all not preemptive. But where that one
-//! says who has the CPU, here the thread of a level asks, at the moment when it really has the CPU, what it shall
-//! run: [`Levels::take`]. So jobs are cancelled at that moment, and not when they came.
+//! It orders jobs exactly as a [`Dispatcher`](crate::Dispatcher) does. But where that one says who has the CPU, here the
+//! thread of a seat asks, at the moment when it really has the CPU, what it shall run: [`Levels::take`]. So jobs are cancelled
+//! at that moment, and not when they came. The seats of levels that are not preemptive are these levels.
 //!
-//! A level that demotes late jobs sends those that have not started to one more queue, below all levels. A job that has
-//! started keeps its thread, and so its level, to its end: through demotion and through a change of plan, too.
+//! A level that demotes late jobs sends them to one more queue, below all levels. A job that has started on a level that is not
+//! preemptive keeps its thread, and so its level, to its end: through demotion and through a change of plan, too.
 
 use takt_model::plan::Order;
 use takt_model::{CpuSet, Late, NodeId, Plan, Span, System, TaskId, Time};
@@ -14,6 +14,11 @@ use takt_model::{CpuSet, Late, NodeId, Plan, Span, System, TaskId, Time};
 use crate::dispatcher::{Job, PolicyError, plans};
 use crate::rank::{Entry, Phase, Rank, ordered};
 use crate::ready::ReadyQueue;
+
+use nests::Nests;
+pub use nests::nesting;
+
+mod nests;
 
 /// What became of a job that is its operation's next to run.
 #[must_use]
@@ -81,6 +86,7 @@ pub(crate) struct Slot {
     late: Late,
     cancellable: bool,
     demoted: bool,
+    preemptive: bool,
 }
 
 /// What only a change of plans touches.
@@ -106,6 +112,7 @@ impl Slot {
             late: Late::Continue,
             cancellable,
             demoted: false,
+            preemptive: false,
         }
     }
 
@@ -194,6 +201,8 @@ pub struct Levels {
     plan: usize,
     /// Whether a slot's level drops or demotes late jobs.
     late_rules: bool,
+    /// Nothing where all jobs run to completion.
+    nests: Option<Box<Nests>>,
 }
 
 impl Levels {
@@ -233,7 +242,8 @@ impl Levels {
             false => ReadyQueue::new(slots.len()),
         };
         let (queues, last) = ((0..most).map(queue).collect(), ReadyQueue::new(slots.len()));
-        let mut levels = Levels { slots, known, queues, last, plans, plan: 0, late_rules: false };
+        let nests = Nests::new(system, node, &plans, most, slots.len()).map(Box::new);
+        let mut levels = Levels { slots, known, queues, last, plans, plan: 0, late_rules: false, nests };
         levels.adopt(0);
         Ok(levels)
     }
@@ -289,10 +299,19 @@ impl Levels {
         self.slots.get(slot as usize).is_some_and(|at| at.late != Late::Continue)
     }
 
-    /// Whether a job waits in this level's queue.
+    /// Whether a job waits for this seat.
     #[inline]
     #[must_use]
-    pub fn is_waiting(&self, level: u32) -> bool {
+    pub fn is_waiting(&self, seat: u32) -> bool {
+        match &self.nests {
+            None => self.waits_at(seat),
+            Some(nests) => self.calls(nests.level(seat)) == Some(seat),
+        }
+    }
+
+    /// Whether a job waits in this level's queue.
+    #[inline]
+    fn waits_at(&self, level: u32) -> bool {
         match self.queues.get(level as usize) {
             Some(queue) => !queue.is_empty(),
             None => level == self.demoted() && !self.last.is_empty(),
@@ -324,9 +343,29 @@ impl Levels {
         Queued::Level(place.queue)
     }
 
-    /// What the thread of `level`, which has the CPU and nothing to do, shall do at `now`; nothing where no job waits.
+    /// What the thread of `seat`, which has the CPU and nothing to do, shall do at `now`; nothing where no job waits for it.
     #[inline]
-    pub fn take(&mut self, level: u32, now: Time) -> Option<Taken> {
+    pub fn take(&mut self, seat: u32, now: Time) -> Option<Taken> {
+        if self.nests.is_some() {
+            return self.take_nested(seat, now);
+        }
+        self.take_first(seat, now)
+    }
+
+    fn take_nested(&mut self, seat: u32, now: Time) -> Option<Taken> {
+        let level = self.nests.as_ref()?.level(seat);
+        if self.calls(level) != Some(seat) {
+            return None;
+        }
+        let taken = self.take_first(level, now);
+        if let (Some(Taken::Run { slot }), Some(nests)) = (taken, &mut self.nests) {
+            nests.start(level, slot);
+        }
+        taken
+    }
+
+    #[inline(always)]
+    fn take_first(&mut self, level: u32, now: Time) -> Option<Taken> {
         let slot = match self.queues.get_mut(level as usize) {
             Some(queue) => queue.pop_before_push(&self.slots)?.slot(),
             None => self.take_demoted(level)?,
@@ -343,17 +382,38 @@ impl Levels {
     /// The running job of a slot came to its end.
     #[inline]
     pub fn complete(&mut self, slot: u32) {
+        self.leave_nest(slot);
         match self.slots.get_mut(slot as usize) {
             Some(at) if at.state == State::Running => at.state = State::Empty,
             _ => debug_assert!(false, "slot {slot} completes without running"),
         }
     }
 
+    /// A job that has started is over.
+    #[inline]
+    fn leave_nest(&mut self, slot: u32) {
+        if self.nests.is_some()
+            && let Some(level) = self.level(slot)
+            && let Some(nests) = &mut self.nests
+        {
+            nests.leave(level, slot);
+        }
+    }
+
     /// The deadline of the job in a slot has passed.
     pub fn deadline(&mut self, slot: u32) -> Passed {
         let demoted = self.demoted();
+        if self.slots.get(slot as usize).is_some_and(|at| at.late == Late::Drop && at.state == State::Running) {
+            self.leave_nest(slot);
+        }
         let Some(at) = self.slots.get_mut(slot as usize) else { return Passed::Continues };
         match (at.late, at.state) {
+            (Late::Demote, State::Running) if at.preemptive && !at.demoted => {
+                at.demoted = true;
+                let from = at.level;
+                self.demote_started(slot, from);
+                Passed::Moved(demoted)
+            }
             (Late::Continue, _) | (_, State::Empty) | (Late::Demote, State::Running) => Passed::Continues,
             (Late::Drop, state) => {
                 at.state = State::Empty;
@@ -399,7 +459,7 @@ impl Levels {
                 continue;
             }
             let demotes = late && at.late == Late::Demote;
-            at.demoted = demotes && (at.demoted || before != State::Running);
+            at.demoted = demotes && (at.demoted || at.preemptive || before != State::Running);
             if let State::Waiting { queue: from } = before {
                 let to = self.enqueue(slot);
                 if to != from {
@@ -407,6 +467,7 @@ impl Levels {
                 }
             }
         }
+        self.restack();
         true
     }
 
@@ -467,6 +528,7 @@ impl Levels {
             (slot.level, slot.shift_ns) = (placed.level, placed.shift_ns);
             (slot.order, slot.late) = (level.order, placed.late);
             slot.ties = if level.importance_ties { known.importance } else { 0 };
+            slot.preemptive = level.preemptive;
         }
         self.late_rules = self.slots.iter().any(|slot| slot.late != Late::Continue);
     }

@@ -35,4 +35,4 @@ mod ready;
 
 pub use chain::{Due, Link};
 pub use dispatcher::{Decision, Dispatcher, Event, Job, PolicyError};
-pub use levels::{Levels, Passed, Queued, Taken};
+pub use levels::{Levels, Passed, Queued, Taken, nesting};

@@ -31,7 +31,7 @@ pub(crate) fn plan(
     // More levels than fit below the priority asked for raise it, as without a dispatcher.
     let mut top = options.top_priority;
     let plan = loop {
-        let plan = compute(&Limits { priorities: 1..=top, ..Limits::default() });
+        let plan = compute(&Limits { priorities: 1..=top, preemptive: true, ..Limits::default() });
         let few = |anomaly: &Anomaly| matches!(anomaly, Anomaly::TooFewPriorities { .. });
         match &plan {
             Err(anomalies) if top < FIFO_PRIORITY_MAX && anomalies.0.iter().any(few) => top += 1,
@@ -40,10 +40,13 @@ pub(crate) fn plan(
     };
     let (plan, lateness) = plan?;
     let plan = plan.with_backlog(BACKLOG);
-    let mut notes = vec![format!(
-        "takt's own dispatcher runs it: one SCHED_FIFO thread a level on each CPU, and within a level jobs run to completion (strategy \"{}\")",
-        plan.strategy
-    )];
+    let mut levels = std::iter::once(&plan.levels).chain(plan.modes.iter().map(|mode| &mode.levels)).flatten();
+    let how = if levels.any(|level| level.preemptive) {
+        "as many SCHED_FIFO threads a level on each CPU as its jobs preempt each other"
+    } else {
+        "one SCHED_FIFO thread a level on each CPU, and within a level jobs run to completion"
+    };
+    let mut notes = vec![format!("takt's own dispatcher runs it: {how} (strategy \"{}\")", plan.strategy)];
     notes.extend((top > options.top_priority).then(|| note_of_priority(top, options.top_priority)));
     notes.extend(lateness.iter().map(|anomaly| format!("deadlines can be missed: {anomaly}")));
     if !options.best_effort {

@@ -167,6 +167,46 @@ fn operations_run_at_their_levels() {
     assert_eq!(classes["route"], Class::Fifo { priority: 46 });
 }
 
+/// Each handler pushes the next operation, which goes first, and goes on once that one's job is over.
+#[test]
+fn within_a_preemptive_level_jobs_nest() {
+    let _alone = alone();
+    let sporadic = |name, s| Operation::sporadic(name, us(1)).wcet(ms(1)).deadline(Span::from_s(s));
+    let names = ["long", "middle", "short"];
+    let operations =
+        names.iter().zip([1000, 100, 10]).fold(Operations::new("nests"), |set, (name, s)| set.with(sporadic(*name, s)));
+    let limits = Limits { critical_utilization_ppm: u32::MAX, preemptive: true, ..Limits::default() };
+    for strategy in [Builtin::Edf, Builtin::Mlf] {
+        let plan = operations.compute(&strategy.strategy(), &limits).unwrap_or_else(|anomalies| panic!("{anomalies}"));
+        assert_eq!((plan.levels[0].priority, plan.levels[0].nesting), (45, 3));
+        let seen: Arc<Mutex<Vec<(usize, Class)>>> = Arc::default();
+        let handles: Arc<OnceLock<Vec<Handle>>> = Arc::default();
+        let mut built = Dispatcher::new(plan);
+        for (at, name) in names.iter().enumerate() {
+            let (seen, handles) = (seen.clone(), handles.clone());
+            built = built
+                .on(name, move |_| {
+                    if let Some(next) = handles.get().and_then(|handles| handles.get(at + 1)) {
+                        next.push().unwrap();
+                    }
+                    seen.lock().unwrap().push((at, sched::current()));
+                })
+                .unwrap();
+        }
+        let Some(dispatching) = started(built) else { return };
+        let all = names.map(|name| dispatching.operation(name).unwrap());
+        assert!(handles.set(all.to_vec()).is_ok());
+        all[0].push().unwrap();
+        let (stopped, events) = run(dispatching, each(1));
+        assert_eq!(count(&stopped, "short").completed, 1);
+        let fifo = |priority| Class::Fifo { priority };
+        assert_eq!(*seen.lock().unwrap(), [(2, fifo(47)), (1, fifo(46)), (0, fifo(45))]);
+        let preempted = events.iter().filter(|(_, _, event)| matches!(event, Event::Preempt { .. })).count();
+        let resumed = events.iter().filter(|(_, _, event)| matches!(event, Event::Resume { .. })).count();
+        assert_eq!((preempted, resumed), (2, 2), "{events:?}");
+    }
+}
+
 #[test]
 fn a_more_important_level_preempts_and_within_a_level_nobody_does() {
     let _alone = alone();

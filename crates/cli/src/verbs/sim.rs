@@ -85,7 +85,7 @@ fn subject<'a>(system: &'a System, node: Option<NodeId>, guard: Option<&str>) ->
     let Some(guard) = guard else { return Ok(Subject::System(system)) };
     let asked = Asked::new(system, node, guard)?;
     // As many levels as a run could have at the most.
-    let limits = Limits { priorities: 1..=98, ..Limits::default() };
+    let limits = Limits { priorities: 1..=98, preemptive: true, ..Limits::default() };
     let plan = Plan::compute_adaptive(system, asked.node, asked.strategy, &limits);
     let (plan, lateness) = plan.map_err(|anomalies| {
         let status = if anomalies.are_input() { Failure::input } else { Failure::cannot };

@@ -9,7 +9,8 @@ use takt_analysis::distributed::shares::Weigh;
 use takt_analysis::distributed::size::{FlowOptions, MessageCosts, SizedFlows, size_flows};
 use takt_analysis::{Answer, CheckOptions, SizeError, SizedSystem, check, contradictions, equally_critical, size};
 use takt_model::file::{Document, Edit};
-use takt_model::{Auto, NodeId, Placement, Rate, Span, System, TableTask, TaskId};
+use takt_model::{Auto, NodeId, Placement, Rate, Span, StrategyRef, System, TableTask, TaskId};
+use takt_run::dispatch::to_completion;
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
@@ -26,7 +27,8 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
     if let Some(task) = &options.reserve {
         return reserve::execute(options, task, json);
     }
-    let (system, text) = input::system_and_text(&options.file)?;
+    let (given, text) = input::system_and_text(&options.file)?;
+    let system = if options.run_to_completion { to_completion(&given) } else { given.clone() };
     let sized = size(&system).map_err(|error| match error {
         SizeError::NotEnough { .. } | SizeError::NotCovered { .. } => Failure::no(error),
         SizeError::Limit { .. } => Failure::trouble(error),
@@ -43,6 +45,7 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
     if let Some(target) = &options.output {
         let name = input::shown(&options.file);
         let mut document = Document::parse(&text, &name).map_err(Failure::located)?;
+        document.apply(&of_strategies(&given, &system)).map_err(Failure::located)?;
         document.apply(&edits(&sized, &placed, &bound, &flows, network.as_ref())).map_err(Failure::located)?;
         target.write(document.text().as_bytes())?;
     }
@@ -97,6 +100,20 @@ fn place(sized: &SizedSystem) -> Result<(System, Vec<TaskId>), Failure> {
         .flat_map(|node| system.tasks_of(node).filter(|(_, task)| task.cpus.is_none()).map(|(id, _)| id))
         .collect();
     if loose.is_empty() { Ok((system.clone(), loose)) } else { Ok((input::place(system.clone())?, loose)) }
+}
+
+/// What `-o` writes of strategies that were changed.
+fn of_strategies(given: &System, system: &System) -> Vec<Edit> {
+    let name = |strategy: StrategyRef| system.strategy_name(strategy).to_owned();
+    let new = system.strategies.iter().skip(given.strategies.len());
+    let new = new.map(|strategy| Edit::AddStrategy { strategy: strategy.clone() });
+    let nodes =
+        given.nodes.iter().zip(&system.nodes).zip(0..).filter(|((before, now), _)| before.strategy != now.strategy);
+    let nodes = nodes.map(|((_, now), node)| Edit::NodeStrategy { node: NodeId(node), name: name(now.strategy) });
+    let modes = given.modes.iter().zip(&system.modes).enumerate();
+    let modes = modes.filter(|(_, (before, now))| before.strategy != now.strategy);
+    let modes = modes.map(|(mode, (_, now))| Edit::ModeStrategy { mode, name: name(now.strategy) });
+    new.chain(nodes).chain(modes).collect()
 }
 
 /// What `-o` writes into the file: what was `"auto"`, and the CPUs of tasks that were not bound.

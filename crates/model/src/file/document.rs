@@ -7,6 +7,7 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, TableLike, Value};
 use super::error::FileErrors;
 use super::parse;
 use crate::cpus::CpuSet;
+use crate::strategy::Strategy;
 use crate::system::{Auto, ComponentId, FlowId, Network, NetworkId, NodeId, System, TableTask, TaskId};
 use crate::time::Span;
 
@@ -96,6 +97,25 @@ pub enum Edit {
         /// Lines of a comment above it, without the `#`. Lines that begin with [`COSTS_COMMENT`] replace those of an earlier edit; inline tables
         /// have no room for any.
         comment: Vec<String>,
+    },
+    /// Sets a node's `strategy`.
+    NodeStrategy {
+        /// The node.
+        node: NodeId,
+        /// The strategy's name.
+        name: String,
+    },
+    /// Sets a mode's `strategy`.
+    ModeStrategy {
+        /// The mode's place in the file.
+        mode: usize,
+        /// The strategy's name.
+        name: String,
+    },
+    /// Adds a strategy after the others.
+    AddStrategy {
+        /// The strategy.
+        strategy: Strategy,
     },
     /// Adds a network after the others.
     AddNetwork {
@@ -188,6 +208,16 @@ impl Document {
                     set(table, "delay", spans(*delay));
                 }
                 Edit::Costs { node, values, comment } => self.costs(&mut document, *node, values, comment)?,
+                Edit::NodeStrategy { node, name } => {
+                    self.name_only_node(&mut document, *node);
+                    let table = self.table(&mut document, "node", node.index())?;
+                    set(table, "strategy", name.as_str().into());
+                }
+                Edit::ModeStrategy { mode, name } => {
+                    let table = self.table(&mut document, "mode", *mode)?;
+                    set(table, "strategy", name.as_str().into());
+                }
+                Edit::AddStrategy { strategy } => self.add_strategy(&mut document, strategy)?,
                 Edit::AddNetwork { network } => self.add_network(&mut document, network)?,
             }
         }
@@ -221,17 +251,7 @@ impl Document {
         values: &[(&'static str, Span)],
         comment: &[String],
     ) -> Result<(), FileErrors> {
-        // A file that names no node has one all the same.
-        if document.get("node").is_none()
-            && let Some(only) = self.system.nodes.get(node.index())
-        {
-            let mut table = Table::new();
-            table.insert("name", Item::Value(only.name.as_str().into()));
-            table.decor_mut().set_prefix("\n");
-            let mut tables = ArrayOfTables::new();
-            tables.push(table);
-            document.insert("node", Item::ArrayOfTables(tables));
-        }
+        self.name_only_node(document, node);
         let roomy = matches!(document.get("node"), Some(Item::ArrayOfTables(_)));
         let table = self.table(document, "node", node.index())?;
         match table.get_mut("costs").and_then(Item::as_table_like_mut) {
@@ -258,6 +278,37 @@ impl Document {
         } else if let Some(mut key) = table.key_mut("costs").filter(|_| roomy) {
             let prefix = lines(key.leaf_decor().prefix().and_then(|prefix| prefix.as_str()));
             key.leaf_decor_mut().set_prefix(prefix);
+        }
+        Ok(())
+    }
+
+    /// A file that names no node has one all the same.
+    fn name_only_node(&self, document: &mut DocumentMut, node: NodeId) {
+        if document.get("node").is_none()
+            && let Some(only) = self.system.nodes.get(node.index())
+        {
+            let mut table = Table::new();
+            table.insert("name", Item::Value(only.name.as_str().into()));
+            table.decor_mut().set_prefix("\n");
+            let mut tables = ArrayOfTables::new();
+            tables.push(table);
+            document.insert("node", Item::ArrayOfTables(tables));
+        }
+    }
+
+    fn add_strategy(&self, document: &mut DocumentMut, strategy: &Strategy) -> Result<(), FileErrors> {
+        let parsed = super::write::strategy_keys(strategy).parse::<DocumentMut>();
+        let parsed = parsed.map_err(|error| FileErrors::whole(&self.name, error.to_string()))?;
+        let mut table = parsed.as_table().clone();
+        table.decor_mut().set_prefix("\n");
+        match document.get_mut("strategy") {
+            Some(Item::Value(Value::Array(array))) => array.push(table.into_inline_table()),
+            Some(Item::ArrayOfTables(tables)) => tables.push(table),
+            _ => {
+                let mut tables = ArrayOfTables::new();
+                tables.push(table);
+                document.insert("strategy", Item::ArrayOfTables(tables));
+            }
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::grammar::{FITS, LATES, SPLITS};
 use crate::cpus::CpuSet;
-use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split};
+use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
     Arrival, Auto, Clock, Component, Costs, Criticality, Exec, Fit, Flow, Mode, Network, NodeId, NodeSpec, Placement,
     Port, Preemption, StrategyRef, System, TableTask, Task,
@@ -300,6 +300,12 @@ fn table_task(task: &TableTask) -> String {
     let cost = task.cost.map(|cost| format!("cost = \"{cost}\""));
     let parts = [format!("period = \"{}\"", task.period), format!("wcet = \"{}\"", task.wcet)];
     inline(&parts.into_iter().chain(cost).collect::<Vec<_>>())
+}
+
+/// The keys of a strategy.
+pub(super) fn strategy_keys(strategy: &Strategy) -> String {
+    let levels: String = strategy.levels.iter().map(|one| format!("    {},\n", level(one))).collect();
+    format!("name = {}\nlevel = [\n{levels}]\n", quote(&strategy.name))
 }
 
 fn level(level: &Level) -> String {

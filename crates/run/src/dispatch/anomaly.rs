@@ -247,16 +247,24 @@ pub enum Anomaly {
     },
     /// More levels than priorities.
     #[error(
-        "strategy \"{strategy}\" needs {needed} SCHED_FIFO priorities ({levels} for levels, 1 for timers{}), and there are {there}; allow more (98 at most), or choose a strategy with fewer levels",
-        if *demoted { ", 1 for demoted jobs" } else { "" }
+        "strategy \"{strategy}\" needs {needed} SCHED_FIFO priorities ({levels} for levels{}, 1 for timers{}), and there are {there}; allow more (98 at most), {}",
+        if *nests { ", as deep as jobs preempt each other" } else { "" },
+        match demoted { 0 => String::new(), demoted => format!(", {demoted} for demoted jobs") },
+        if *nests {
+            "or let jobs of a level run to completion: preemptive = false, which takt size --run-to-completion FILE -o FILE writes"
+        } else {
+            "or choose a strategy with fewer levels"
+        }
     )]
     TooFewPriorities {
         /// The strategy with the most levels.
         strategy: String,
-        /// How many levels it makes of the operations.
+        /// How many its levels take.
         levels: usize,
-        /// Whether a level demotes late jobs.
-        demoted: bool,
+        /// How many demoted jobs take.
+        demoted: usize,
+        /// Whether jobs of a level preempt each other.
+        nests: bool,
         /// How many priorities it needs.
         needed: usize,
         /// How many there are.

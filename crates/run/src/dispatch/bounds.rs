@@ -149,9 +149,10 @@ impl Natural {
 /// meeting is certain to occur in some run is [`Meetings::lead`].
 pub(super) fn blocking(system: &System, placed: &[Placed], scheme: &Scheme) -> Vec<Anomaly> {
     let levels: BTreeMap<TaskId, u32> = scheme.plan.tasks.iter().map(|task| (task.task, task.level)).collect();
+    let completes = |level: &&u32| scheme.plan.levels.get(**level as usize).is_some_and(|level| !level.preemptive);
     let mut queues: BTreeMap<(u32, u32), Vec<Placed>> = BTreeMap::new();
     for one in placed {
-        if let Some(level) = levels.get(&one.0) {
+        if let Some(level) = levels.get(&one.0).filter(completes) {
             queues.entry((*level, one.2)).or_default().push(*one);
         }
     }

@@ -73,7 +73,7 @@ pub(super) fn build(
                 overran_before: AtomicU64::new(0),
             });
         }
-        let signals = (0..=core.level_count()).map(|_| Word::new(0)).collect();
+        let signals = (0..=core.seat_count()).map(|_| Word::new(0)).collect();
         let held = PiMutex::new(Held::new(core, threads.clone(), workers));
         let (courier, timer) = (PiMutex::new(()), Word::new(0));
         stations.push(Station { held, courier, signals, timer, pending: Default::default(), operations });
@@ -106,18 +106,25 @@ pub(super) fn build(
     Ok(Built { shared, lanes, workers })
 }
 
-/// Of the plan with the most.
-pub(super) fn levels_max(plan: &Plan) -> usize {
-    plan.each_levels().map(Vec::len).max().unwrap_or(0)
+/// Seats of the levels of the plan with the most, and those of demoted jobs. A level that is not preemptive has one.
+pub(super) fn seats_max(plan: &Plan) -> (usize, usize) {
+    let seats = |levels: &Vec<PlanLevelRow>| levels.iter().map(|level| level.nesting as usize).sum();
+    let most = plan.each_levels().map(seats).max().unwrap_or(0);
+    (most, plan.demoted_nesting as usize)
 }
 
-/// By plan, by level (that of demoted jobs last): the threads that it has. A level that only other plans have has one, for what a switch leaves in it.
+/// Whether jobs of some level of some plan preempt each other.
+fn nests(plan: &Plan) -> bool {
+    plan.each_levels().flatten().any(|level| level.preemptive)
+}
+
+/// By plan, by seat (those of demoted jobs last): the threads that it has. A seat that only other plans have has one, for what a switch leaves in it.
 fn threads(plan: &Plan) -> Vec<Vec<u32>> {
-    let most = levels_max(plan);
+    let (most, demoted) = seats_max(plan);
     let of = |levels: &Vec<PlanLevelRow>| {
-        let given = levels.iter().map(|level| level.threads.max(1));
-        let pool = given.clone().max().unwrap_or(1);
-        given.chain(std::iter::repeat(1)).take(most).chain([pool]).collect()
+        let given = levels.iter().flat_map(|level| std::iter::repeat_n(level.threads.max(1), level.nesting as usize));
+        let pool = if nests(plan) { 1 } else { given.clone().max().unwrap_or(1) };
+        given.chain(std::iter::repeat(1)).take(most).chain(std::iter::repeat_n(pool, demoted)).collect()
     };
     plan.each_levels().map(of).collect()
 }
@@ -133,7 +140,10 @@ fn workers(plan: &Plan, threads: &[Vec<u32>]) -> usize {
     let demotes =
         |cpu: u32| plan.rows.iter().filter(|row| row.cpu == cpu && row.overrun == Some(Overrun::Demote)).count();
     let demoted = plan.rows.iter().map(|row| demotes(row.cpu)).max().unwrap_or(0);
-    wanted + operations.min(wanted * plan.modes.len()) + demoted
+    // One whose job was dropped, and which goes on until it notices, gives its seat to another one where jobs nest.
+    let drops = |cpu: u32| plan.each_rows().flatten().any(|row| row.cpu == cpu && row.late == Late::Drop);
+    let dropped = if nests(plan) && plan.rows.iter().any(|row| drops(row.cpu)) { operations } else { 0 };
+    wanted + dropped + operations.min(wanted * plan.modes.len()) + demoted
 }
 
 /// Where each operation is.
@@ -152,13 +162,13 @@ pub(crate) fn places(plan: &Plan) -> Places {
 
 /// What the log's side knows of the operations of a CPU.
 pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
-    let hops = hops(plan);
+    let (hops, nests) = (hops(plan), nests(plan));
     let known = |row: &Row| {
         let deadline = plan.system.tasks.get(row.task.index()).map_or(Span::MAX, |task| task.deadline);
         let at = plan.rows.iter().position(|other| other.task == row.task);
         let changed = plan.modes.iter().filter_map(|mode| mode.rows.get(at?));
         let of = |row: &Row| (row.level, row.late == Late::Demote);
-        let levels = std::iter::once(row).chain(changed).map(of).collect();
+        let levels = std::iter::once(row).chain(changed).map(of).filter(|_| !nests).collect();
         Known { task: row.task, deadline, hop: hops.get(row.task.index()).copied().unwrap_or(0), levels }
     };
     plan.rows.iter().filter(|row| row.cpu == cpu).map(known).collect()
@@ -166,6 +176,28 @@ pub(crate) fn known(plan: &Plan, cpu: u32) -> Vec<Known> {
 
 /// What is decided for one CPU of a plan.
 pub(crate) fn core<T: Tell>(plan: &Plan, places: &Places, cpu: u32, tell: T) -> Result<Core<T>, PolicyError> {
+    core_of(plan, plan.resolved()?, places, cpu, tell)
+}
+
+/// The same where each job runs to completion within its level, whatever the plan says.
+pub(super) fn core_to_completion<T: Tell>(
+    plan: &Plan,
+    places: &Places,
+    cpu: u32,
+    tell: T,
+) -> Result<Core<T>, PolicyError> {
+    let mut plans = plan.resolved()?;
+    plans.iter_mut().flat_map(|plan| &mut plan.levels).for_each(|level| level.preemptive = false);
+    core_of(plan, plans, places, cpu, tell)
+}
+
+fn core_of<T: Tell>(
+    plan: &Plan,
+    plans: Vec<takt_model::Plan>,
+    places: &Places,
+    cpu: u32,
+    tell: T,
+) -> Result<Core<T>, PolicyError> {
     let row = |task| plan.rows.iter().find(|row| row.task == task);
     let backlog = |task| row(task).map_or(1, |row| row.backlog);
     let distances = |task| {
@@ -176,7 +208,7 @@ pub(crate) fn core<T: Tell>(plan: &Plan, places: &Places, cpu: u32, tell: T) -> 
     };
     let system = plan.as_released();
     let place = (&*system, plan.node, cpu);
-    let mut core = Core::new(place, plan.resolved()?, distances, |task| followers(plan, places, task), backlog, tell)?;
+    let mut core = Core::new(place, plans, distances, |task| followers(plan, places, task), backlog, tell)?;
     if plan.varies() {
         core.vary();
     }
@@ -227,15 +259,19 @@ fn hops(plan: &Plan) -> Vec<u32> {
     hops
 }
 
-/// By plan, by level, that of demoted jobs last.
+/// By plan, by seat, those of demoted jobs last.
 pub(super) fn priorities(plan: &Plan) -> Vec<Vec<u8>> {
-    let most = levels_max(plan);
+    let (most, demoted) = seats_max(plan);
     let least = plan.each_levels().flatten().map(|level| level.priority).min().unwrap_or(1);
+    // The most important first.
+    let nested = |priority: u8, nesting: u32| (0..nesting as u8).rev().map(move |above| priority.saturating_add(above));
     let of = |levels: &Vec<PlanLevelRow>| {
-        let given = levels.iter().map(|level| level.priority);
-        let mut all: Vec<u8> = given.chain(std::iter::repeat(least)).take(most).collect();
-        all.push(plan.demoted_priority.unwrap_or(least));
-        all
+        let given = levels.iter().flat_map(|level| nested(level.priority, level.nesting));
+        let all = given.chain(std::iter::repeat(least)).take(most);
+        match plan.demoted_priority {
+            Some(priority) => all.chain(nested(priority, plan.demoted_nesting)).collect(),
+            None => all.chain(std::iter::repeat_n(least, demoted)).collect(),
+        }
     };
     plan.each_levels().map(of).collect()
 }

@@ -207,8 +207,17 @@ impl Operation {
 pub(crate) struct Core<T> {
     levels: Levels,
     operations: Vec<Operation>,
-    /// Levels whose queue a job came to since this was last taken.
+    /// Seats that are to ask for a job since this was last taken.
     woken: LevelSet,
+    /// Whether jobs of a level preempt each other. Then: whether a job was queued since this was last taken, whether something
+    /// happened since started jobs were last compared, when they are to be compared though nothing happens, and whether threads
+    /// are to have other seats.
+    nests: bool,
+    queued: bool,
+    touched: bool,
+    next_comparison: Option<Time>,
+    moved: bool,
+    moves: Vec<(u32, u32)>,
     /// Jobs that ended and were not followed up here yet.
     ended: VecDeque<Ended>,
     /// Slots whose link may have a job due.
@@ -301,10 +310,17 @@ impl<T: Tell> Core<T> {
         let count = operations.len();
         // A pause or a switch of plans may have all that wait dropped in one hold.
         let jobs: usize = operations.iter().map(|operation| operation.backlog_max as usize).sum();
+        let nests = levels.nests();
         Ok(Core {
             levels,
             operations,
             woken: LevelSet::default(),
+            nests,
+            queued: false,
+            touched: false,
+            next_comparison: None,
+            moved: false,
+            moves: Vec::with_capacity(count),
             ended: VecDeque::with_capacity(4 * count + INSTANCES_MAX + jobs),
             due: VecDeque::with_capacity(count + 1),
             remote: VecDeque::with_capacity(4 * count + INSTANCES_MAX + jobs),
@@ -353,9 +369,9 @@ impl<T: Tell> Core<T> {
         }
     }
 
-    /// Levels, that of demoted jobs included.
-    pub(crate) fn level_count(&self) -> usize {
-        self.levels.level_count()
+    /// Seats of all levels, those of demoted jobs included.
+    pub(crate) fn seat_count(&self) -> usize {
+        self.levels.seat_count()
     }
 
     /// The task of a slot.
@@ -363,9 +379,110 @@ impl<T: Tell> Core<T> {
         self.levels.task(slot)
     }
 
-    /// The level by which a slot's job goes now.
-    pub(crate) fn level(&self, slot: u32) -> Option<u32> {
-        self.levels.level(slot)
+    /// The seat of a slot's job that has started.
+    pub(crate) fn seat(&self, slot: u32) -> Option<u32> {
+        self.levels.seat(slot)
+    }
+
+    /// Whether jobs of a level preempt each other.
+    pub(crate) fn nests(&self) -> bool {
+        self.nests
+    }
+
+    /// The number of the job in a slot, if there is one.
+    pub(crate) fn current(&self, slot: u32) -> Option<u64> {
+        self.operations.get(slot as usize)?.current.map(|job| job.number)
+    }
+
+    /// Time has come to `now`. To be called before anything that happens at `now`.
+    #[inline]
+    pub(crate) fn advance(&mut self, now: Time) {
+        if self.nests {
+            self.levels.advance(now);
+            self.touched |= self.next_comparison.is_some_and(|at| at <= now);
+        }
+    }
+
+    /// When started jobs are to be compared though nothing happens.
+    #[inline]
+    pub(crate) fn next_comparison(&self) -> Option<Time> {
+        self.next_comparison
+    }
+
+    /// Compares started jobs where something happened since the last time. To be called before the lock is left.
+    #[inline]
+    pub(crate) fn compare(&mut self, now: Time) {
+        if self.touched {
+            self.compare_all(now);
+        }
+    }
+
+    #[inline(never)]
+    fn compare_all(&mut self, now: Time) {
+        self.touched = false;
+        if let Some(seat) = self.levels.compare() {
+            self.woken.insert(seat);
+        }
+        self.tell_moved(now, true);
+        self.next_comparison = self.levels.next_comparison(now);
+    }
+
+    /// Tells who has another seat; whether what runs follows from that alone.
+    fn tell_moved(&mut self, now: Time, alone: bool) {
+        let mut moves = std::mem::take(&mut self.moves);
+        moves.clear();
+        self.levels.take_moved(|slot, seat| moves.push((slot, seat)));
+        let next = if moves.is_empty() { 0 } else { self.first_waiting() };
+        self.moved |= !moves.is_empty();
+        for (left, (slot, seat)) in (0..moves.len()).rev().zip(moves.iter().copied()) {
+            let number = self.current(slot).unwrap_or(0);
+            let next = (alone && left == 0).then_some(next);
+            self.tell.tell(Told { at: now, slot, number, fact: Fact::Seat { seat, next } });
+        }
+        self.moves = moves;
+    }
+
+    /// Whether threads are to have other seats since the last call.
+    #[inline]
+    pub(crate) fn take_moved(&mut self) -> bool {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// Whether a job was queued, perhaps without waking anyone, since the last call.
+    #[inline]
+    pub(crate) fn take_queued(&mut self) -> bool {
+        std::mem::take(&mut self.queued)
+    }
+
+    /// A job waits at a level: a thread of it is to ask.
+    #[inline]
+    fn call(&mut self, level: u32) {
+        if self.nests {
+            self.call_nested(level);
+        } else {
+            self.woken.insert(level);
+        }
+    }
+
+    fn call_nested(&mut self, level: u32) {
+        (self.touched, self.queued) = (true, true);
+        if let Some(seat) = self.levels.calls(level) {
+            self.woken.insert(seat);
+        }
+    }
+
+    /// The running job of a slot goes on among demoted ones, where jobs nest.
+    pub(crate) fn demote(&mut self, slot: u32) {
+        self.levels.demote_running(slot);
+        self.call_all();
+    }
+
+    /// Started jobs went from levels that are perhaps not the most important one.
+    #[cold]
+    fn call_all(&mut self) {
+        for level in 0..self.levels.level_count() as u32 {
+            self.call_nested(level);
+        }
     }
 
     /// Which plan is in force.
@@ -377,12 +494,12 @@ impl<T: Tell> Core<T> {
         self.operations.get(slot as usize).map(|operation| operation.counts(now))
     }
 
-    /// Whether a job waits in the queue of a level.
-    pub(crate) fn is_waiting(&self, level: u32) -> bool {
-        self.levels.is_waiting(level)
+    /// Whether a job waits for a seat.
+    pub(crate) fn is_waiting(&self, seat: u32) -> bool {
+        self.levels.is_waiting(seat)
     }
 
-    /// Levels whose queue a job came to since the last call: a thread of each that sleeps is to be woken.
+    /// Seats that are to ask for a job since the last call: a thread of each that sleeps is to be woken.
     pub(crate) fn take_woken(&mut self) -> LevelSet {
         std::mem::take(&mut self.woken)
     }
@@ -480,7 +597,7 @@ impl<T: Tell> Core<T> {
         let Some(operation) = self.operations.get(slot as usize) else { return };
         let Some(Instance { arrival, release, deadline, .. }) = operation.current else { return };
         match self.levels.ready(now, Job { slot, release, arrival, deadline }) {
-            Queued::Level(level) => self.woken.insert(level),
+            Queued::Level(level) => self.call(level),
             Queued::Dropped => self.drop_job(slot, now),
         }
     }
@@ -532,41 +649,43 @@ impl<T: Tell> Core<T> {
         }
     }
 
-    /// What a thread of `level`, which has the CPU and nothing to do, shall run; nothing where nothing waits there.
+    /// What a thread of `seat`, which has the CPU and nothing to do, shall run; nothing where nothing waits for it.
     // Inlined with what it calls: an upcall that is returned goes through memory, written in parts and read as a whole, for which the processor waits.
     #[inline(always)]
-    pub(crate) fn next(&mut self, level: u32, now: Time) -> Option<Upcall> {
-        let upcall = self.try_next(level, now);
+    pub(crate) fn next(&mut self, seat: u32, now: Time) -> Option<Upcall> {
+        let upcall = self.try_next(seat, now);
         if upcall.is_none() {
-            self.idle(level, now);
+            self.idle(seat, now);
         }
         upcall
     }
 
-    /// A thread of `level` has nothing to do.
-    pub(crate) fn idle(&mut self, level: u32, now: Time) {
+    /// A thread of `seat` has nothing to do.
+    pub(crate) fn idle(&mut self, seat: u32, now: Time) {
         let next = self.first_waiting();
-        self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Idle { level, next } });
+        self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Idle { seat, next } });
     }
 
-    /// The most important level for which a job waits, [`LEVELS_MAX`] where none does.
+    /// The most important seat for which a job waits, [`LEVELS_MAX`] where none does.
     fn first_waiting(&self) -> u32 {
         let mut levels = 0..self.levels.level_count() as u32;
-        levels.find(|level| self.levels.is_waiting(*level)).unwrap_or(LEVELS_MAX as u32)
+        levels.find_map(|level| self.levels.calls(level)).unwrap_or(LEVELS_MAX as u32)
     }
 
     #[inline(always)]
-    fn try_next(&mut self, level: u32, now: Time) -> Option<Upcall> {
+    fn try_next(&mut self, seat: u32, now: Time) -> Option<Upcall> {
         loop {
             while !self.overdue.is_empty() {
                 self.settle(now);
             }
-            match self.levels.take(level, now) {
+            self.compare(now);
+            match self.levels.take(seat, now) {
                 Some(Taken::Run { slot }) => {
+                    self.touched |= self.nests;
                     self.fill(now);
                     let job = self.operations.get(slot as usize)?.current.as_ref()?;
                     let Instance { number, arrival, release, deadline, .. } = *job;
-                    self.tell.tell(Told { at: now, slot, number, fact: Fact::Start { level } });
+                    self.tell.tell(Told { at: now, slot, number, fact: Fact::Start { seat } });
                     return Some(Upcall { slot, number, arrival, release, deadline });
                 }
                 Some(Taken::Cancel { slot }) => {
@@ -597,6 +716,7 @@ impl<T: Tell> Core<T> {
             operation.rest.failed += 1;
         }
         self.levels.complete(slot);
+        self.touched |= self.nests;
         self.gone(now);
         let fact = if completed { Fact::Complete } else { Fact::Cancel(CancelCause::Failed) };
         self.tell.tell(Told { at: now, slot, number, fact });
@@ -615,6 +735,7 @@ impl<T: Tell> Core<T> {
             CancelCause::Late => operation.rest.dropped += 1,
             _ => operation.rest.cancelled += 1,
         }
+        self.touched |= self.nests;
         self.gone(now);
         self.tell.tell(Told { at: now, slot, number: job.number, fact: Fact::Cancel(cause) });
         self.follow_up(slot, job.number, false, job.origin);
@@ -691,10 +812,16 @@ impl<T: Tell> Core<T> {
     fn take_note(&mut self, slot: u32, number: u64, passed: Passed, now: Time) {
         match passed {
             Passed::Continues => {}
+            Passed::Moved(_) if self.nests => self.call_all(),
             Passed::Moved(level) => self.woken.insert(level),
             Passed::Dropped { running } => {
                 if running {
                     self.stopped.push((slot, number));
+                    if self.nests {
+                        // Whose code may go on for a while: another thread is to have its seat.
+                        self.moved = true;
+                        self.call_all();
+                    }
                 }
                 self.drop_job(slot, now);
             }
@@ -729,6 +856,8 @@ impl<T: Tell> Core<T> {
             }
             self.switches.push_back((now, plan));
         }
+        self.touched |= self.nests;
+        self.tell_moved(now, false);
         // After what it drops: who has the CPU then follows from the rest.
         let next = self.first_waiting();
         self.tell.tell(Told { at: now, slot: 0, number: 0, fact: Fact::Mode { plan: plan as u32, next } });

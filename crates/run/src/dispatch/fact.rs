@@ -11,19 +11,24 @@ pub(crate) enum Fact {
         origin: Time,
     },
     Start {
-        level: u32,
+        seat: u32,
     },
     Complete,
     Cancel(CancelCause),
-    /// Another plan holds; the most important level for which a job waits then.
+    /// Another plan holds; the most important seat for which a job waits then.
     Mode {
         plan: u32,
         next: u32,
     },
-    /// A thread of this level found nothing to do; the most important level for which a job waits, [`LEVELS_MAX`](super::core::LEVELS_MAX) where none does.
+    /// A thread of this seat found nothing to do; the most important seat for which a job waits, [`LEVELS_MAX`](super::core::LEVELS_MAX) where none does.
     Idle {
-        level: u32,
+        seat: u32,
         next: u32,
+    },
+    /// A started job has another seat from now on. `next` as of [`Fact::Idle`]; nothing where more such facts follow at once.
+    Seat {
+        seat: u32,
+        next: Option<u32>,
     },
 }
 

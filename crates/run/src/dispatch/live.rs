@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     /// A futex.
     pub(crate) go: AtomicU32,
     pub(crate) stations: Vec<Station>,
-    /// By plan, by level (that of demoted jobs last): the SCHED_FIFO priority. Empty where none is enforced.
+    /// By plan, by seat (those of demoted jobs last): the SCHED_FIFO priority. Empty where none is enforced.
     pub(crate) priorities: Vec<Vec<u8>>,
     /// When the first CPU's timer switches to which plan, in order of time.
     pub(crate) switches: Vec<(Time, usize)>,
@@ -103,7 +103,7 @@ impl Shared {
         if let Ok(number) = pushed {
             named(number, held.core.oldest(place.slot));
         }
-        let (wakes, ended) = station.put_back(held);
+        let (wakes, ended) = station.put_back(self, held);
         let new = Owed { cpu: place.cpu, wakes, ended };
         *owed = Some(match owed.take() {
             Some(owed) => owed.and(new),
@@ -124,7 +124,7 @@ impl Shared {
 
     /// Frees the lock of a CPU, wakes whom it concerns, and tells those that follow on other CPUs what ended.
     fn leave(&self, cpu: u32, station: &Station, held: PiGuard<'_, Held>) {
-        if station.hand_back(held) {
+        if station.hand_back(self, held) {
             self.settle(1 << cpu);
         }
     }
@@ -137,7 +137,7 @@ impl Shared {
             let _courier = station.courier.lock();
             let mut held = station.held.lock();
             let Some(ended) = held.core.take_ended() else {
-                if held.stopping.is_some() || !station.hand_back(held) {
+                if held.stopping.is_some() || !station.hand_back(self, held) {
                     cpus &= cpus - 1;
                 }
                 continue;
@@ -152,7 +152,7 @@ impl Shared {
                 }
                 held.now(self.epoch());
                 held.core.follow(place.slot, ended);
-                if station.hand_back(held) {
+                if station.hand_back(self, held) {
                     cpus |= 1 << place.cpu;
                 }
             }
@@ -274,7 +274,7 @@ impl Shared {
             };
             debug_assert!(self.goes_by_plan(&held, worker), "a job starts at another priority than its level's");
             if let Some(this) = held.workers.get_mut(worker) {
-                this.slot = Some(upcall.slot);
+                (this.slot, this.number) = (Some(upcall.slot), upcall.number);
             }
             if let Some(watched) = station.operations.get(upcall.slot as usize).and_then(|operation| operation.watched)
             {
@@ -356,9 +356,21 @@ impl Shared {
                 station.wake_all();
                 return;
             }
+            if held.core.nests() {
+                // What is left to compare is known only then.
+                held.core.settle(now);
+                held.core.compare(now);
+            }
             // One that has come since it was last looked at is seen to soon, without a loop that never sleeps.
             let danger = held.core.next_danger().map(|danger| danger.max(now.saturating_add(AGAIN)));
-            let instants = [Some(next), Some(controlled), held.core.next_deadline(), danger, held.next_look()];
+            let instants = [
+                Some(next),
+                Some(controlled),
+                held.core.next_deadline(),
+                danger,
+                held.next_look(),
+                held.core.next_comparison(),
+            ];
             let until = instants.into_iter().flatten().fold(self.duration, Time::min);
             let until = until.min(now.saturating_add(IDLE_MAX));
             held.timer_until = until;

@@ -58,7 +58,7 @@ impl Bench {
 
 type Events = Vec<(u32, Time, Event)>;
 
-fn plan() -> (Operations, Plan) {
+fn plan(preemptive: bool) -> (Operations, Plan) {
     let deadline = |operation: Operation, s| operation.wcet(Span::from_us(1)).deadline(Span::from_s(s));
     let sporadic = |name, s| deadline(Operation::sporadic(name, Span::from_ns(1)), s).backlog(4);
     let late = |name, rule| sporadic(name, 1).deadline(Span::from_us(1)).late(rule).noncritical();
@@ -74,7 +74,7 @@ fn plan() -> (Operations, Plan) {
         .with(late("g", Late::Demote).on_cpu(1))
         .mode(OperatingMode::new("one level", Builtin::Edf.strategy()))
         .mode(OperatingMode::new("without e", Builtin::Mlf.strategy()).without("e"));
-    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+    let limits = Limits { critical_utilization_ppm: u32::MAX, preemptive, ..Limits::default() };
     let mut plan = set.compute(&Builtin::Muf.strategy(), &limits).unwrap_or_else(|wrong| panic!("{wrong}"));
     // Followers are rejected where their own backlog is full, too, which no set would be given.
     plan.each_rows_mut().flatten().for_each(|row| row.backlog = row.backlog.min(4));
@@ -109,7 +109,11 @@ pub(super) fn model() -> Model {
 
 /// With so many threads a level, under each plan.
 fn pools(threads: u32) -> Model {
-    let (set, mut plan) = plan();
+    made(threads, false)
+}
+
+fn made(threads: u32, preemptive: bool) -> Model {
+    let (set, mut plan) = plan(preemptive);
     for at in 0..=plan.modes.len() {
         for level in 0..plan.rows.len() {
             plan = plan.with_threads(at, level, threads);
@@ -252,8 +256,7 @@ fn starts_in_order(set: &Operations, plan: &Plan, events: &Events) {
 }
 
 /// Everything is handled, or dropped, once and in turn, whoever goes first. How many handlers of a level of one CPU ran at once at most.
-fn all_is_handled(plans: &'static [usize], threads_a_level: u32) -> u32 {
-    let model = pools(threads_a_level);
+fn all_is_handled(plans: &'static [usize], model: Model) -> u32 {
     let threads = model.serve();
     let pushers = [("a", 3), ("b", 2), ("e", 2), ("f", 3), ("g", 2)].map(|(name, count)| model.pusher(name, count));
     let switcher = model.switcher(plans);
@@ -300,8 +303,7 @@ fn all_is_handled(plans: &'static [usize], threads_a_level: u32) -> u32 {
 }
 
 /// All threads end, whatever they are about.
-fn a_stop_ends_all() {
-    let model = model();
+fn a_stop_ends_all(model: Model) {
     let threads = model.serve();
     let pushers = [("a", 2), ("b", 2), ("f", 2), ("g", 2)].map(|(name, count)| model.pusher(name, count));
     let switcher = model.switcher(&[1, 2]);
@@ -339,7 +341,7 @@ pub(crate) fn explore<S: Scheduler + 'static>(scheduler: S, body: impl Fn() + Se
 /// One thread a level runs one handler at a time.
 fn one_by_one(plans: &'static [usize]) -> impl Fn() + Send + Sync + 'static {
     move || {
-        let most = all_is_handled(plans, 1);
+        let most = all_is_handled(plans, model());
         // A switch moves started jobs to other levels than those that are counted here.
         assert!(most == 1 || !plans.is_empty(), "{most} handlers of one level at once");
     }
@@ -363,7 +365,7 @@ fn shuttle_a_pool_loses_and_doubles_and_reorders_nothing() {
     let two_at_once = |plans: &'static [usize]| {
         let most = most.clone();
         move || {
-            let inside = all_is_handled(plans, 2);
+            let inside = all_is_handled(plans, pools(2));
             assert!(inside <= 2 || !plans.is_empty(), "{inside} handlers of one level at once");
             most.fetch_max(inside, Ordering::Relaxed);
         }
@@ -379,8 +381,23 @@ fn shuttle_a_pool_loses_and_doubles_and_reorders_nothing() {
     explore(RandomScheduler::new(runs()), two_at_once(&[1, 0]));
 }
 
+/// Here no kernel holds threads of less important seats back: jobs end in any order, so that others change their seats.
+#[test]
+fn shuttle_jobs_that_preempt_each_other_are_not_lost_and_not_doubled() {
+    let nested = |plans: &'static [usize]| {
+        move || {
+            let _ = all_is_handled(plans, made(1, true));
+        }
+    };
+    explore(RandomScheduler::new(runs()), nested(&[]));
+    explore(PctScheduler::new(3, runs()), nested(&[]));
+    explore(RandomScheduler::new(runs()), nested(&[1, 2, 0]));
+    explore(PctScheduler::new(3, runs()), nested(&[2, 1]));
+}
+
 #[test]
 fn shuttle_a_stop_ends_all() {
-    explore(RandomScheduler::new(runs()), a_stop_ends_all);
-    explore(PctScheduler::new(3, runs()), a_stop_ends_all);
+    explore(RandomScheduler::new(runs()), || a_stop_ends_all(model()));
+    explore(PctScheduler::new(3, runs()), || a_stop_ends_all(model()));
+    explore(RandomScheduler::new(runs()), || a_stop_ends_all(made(1, true)));
 }

@@ -86,7 +86,7 @@ fn pushes(shared: &Shared, cpu: usize, slot: u32, now: Time) {
 /// The job that goes first on a CPU is over.
 fn ends(shared: &Shared, cpu: usize, now: Time) {
     let core = &mut shared.stations[cpu].held.lock().core;
-    let upcall = (0..core.level_count() as u32).find_map(|level| core.next(level, now)).unwrap();
+    let upcall = (0..core.seat_count() as u32).find_map(|level| core.next(level, now)).unwrap();
     core.end(upcall, End::Completed, now);
 }
 

@@ -3,9 +3,10 @@
 //! First comes a plan. [`Operations`] say what should run, how often and how long; a [`Strategy`](takt_model::Strategy)
 //! says in which order; [`Operations::compute`] makes a [`Plan`] of both, or says all that is wrong ([`Anomalies`]). A plan
 //! gives each operation a level, each level a discipline and a SCHED_FIFO priority, and each operation a static place in its
-//! level. Between levels the kernel preempts; within a level jobs run to completion, in the order of its discipline.
+//! level. Between levels the kernel preempts; within a level jobs run to completion, in the order of its discipline, or preempt
+//! each other ([`Limits::preemptive`]).
 //!
-//! A plan holds the [`System`](takt_model::System) that says the same, run to completion included, so that `takt check`
+//! A plan holds the [`System`](takt_model::System) that says the same, preemption included, so that `takt check`
 //! proves it, `takt sim` simulates it, and a System file makes a plan as well ([`Plan::compute`]). That a plan exists is no
 //! proof that all deadlines are met: what is found here are witnesses against it. The proof is `check`'s.
 //!
@@ -78,7 +79,7 @@ pub(crate) use live::{IDLE_MAX, Owed};
 pub use live::{Job, Overran, Overruns, Switched};
 pub use mode::OperatingMode;
 pub use operation::{Arrives, Operation, Operations, Overrun};
-pub use plan::{BACKLOG_MAX, Limits, Plan, PlanLevelRow, PlanMode, Row, THREADS_MAX, TO_COMPLETION};
+pub use plan::{BACKLOG_MAX, Limits, Plan, PlanLevelRow, PlanMode, Row, THREADS_MAX, TO_COMPLETION, to_completion};
 pub use queues::{Queues, Ticket};
 pub use running::{Dispatcher, Dispatching, Handle, KINDS, Options, Stopped};
 pub(crate) use running::{EVENTS_PER_JOB, RECORDED_KINDS};

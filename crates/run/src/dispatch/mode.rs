@@ -11,7 +11,7 @@ use takt_model::{
 use super::anomaly::Anomaly;
 use super::graph::{predecessors, sorted, sources};
 use super::operation::{Arrives, Operations, name_fault};
-use super::plan::{Plan, enter, run_to_completion};
+use super::plan::{Plan, enter, own, run_to_completion};
 
 /// Another way to run a set of operations: with other rates, without some of them, under another strategy. Deadlines stay what they are: state those that
 /// hold in every mode.
@@ -157,7 +157,7 @@ impl Operations {
             return rates;
         }
         for mode in &self.modes {
-            let (altered, wrong) = self.altered(mode, system).build(&mode.strategy);
+            let (altered, wrong) = self.altered(mode, system).build(&mode.strategy, false);
             let wrong = wrong.into_iter().filter(|one| !anomalies.contains(one)).collect::<Vec<_>>();
             anomalies.extend(wrong.into_iter().map(|one| in_mode(&mode.name, one)));
             rates.plans.push(of(&altered.tasks, &mode.absent));
@@ -235,10 +235,11 @@ impl Operations {
     }
 
     /// Enters the strategies of the modes into the System, at times that no run reaches: only the program switches to them.
-    pub(super) fn enter_modes(&self, system: &mut System) {
+    pub(super) fn enter_modes(&self, system: &mut System, preemptive: bool) {
         let first = Span::FILE_MAX.as_ns() - self.modes.len() as u64;
         for (mode, at) in self.modes.iter().zip(first..) {
-            let strategy = enter(system, run_to_completion(&mode.strategy));
+            let strategy = if preemptive { mode.strategy.clone() } else { run_to_completion(&mode.strategy) };
+            let strategy = enter(system, own(strategy));
             system.modes.push(Mode { node: NodeId(0), at: Time::from_ns(at), strategy });
         }
     }

@@ -11,7 +11,7 @@ use takt_model::{
 use super::anomaly::{Anomalies, Anomaly};
 use super::graph::{Sorted, sorted};
 use super::mode::OperatingMode;
-use super::plan::{BACKLOG_MAX, Limits, Plan, judge_rates, misfits, run_to_completion};
+use super::plan::{BACKLOG_MAX, Limits, Plan, PlanLevelRow, judge_rates, misfits, own, run_to_completion};
 
 /// What a job does is the program's business; this is what a plan must know of it.
 ///
@@ -263,15 +263,16 @@ impl Operations {
         self
     }
 
-    /// The plan of this set under `strategy`, and one for each of its modes, each level run to completion.
+    /// The plan of this set under `strategy`, and one for each of its modes. Each level runs to completion, unless
+    /// [`Limits::preemptive`].
     ///
     /// # Errors
     /// All that is wrong. Where some operations are wrong in themselves, the others are judged among each other.
     pub fn compute(&self, strategy: &Strategy, limits: &Limits) -> Result<Plan, Anomalies> {
-        let (mut system, mut anomalies) = self.build(strategy);
+        let (mut system, mut anomalies) = self.build(strategy, limits.preemptive);
         let rates = self.rates(&system, &mut anomalies);
         if anomalies.is_empty() {
-            self.enter_modes(&mut system);
+            self.enter_modes(&mut system, limits.preemptive);
         }
         let (plan, more) = judge_rates(&system, NodeId(0), limits, &rates);
         // What is wrong with everything in a set has been said: then there is nothing to judge.
@@ -310,9 +311,11 @@ impl Operations {
             plan.demoted_priority = Some(least - 1);
             return None;
         }
-        let levels = plan.each_levels().map(Vec::len).max().unwrap_or(0);
-        let (needed, there) = (levels + 2, limits.priorities.len());
-        Some(Anomaly::TooFewPriorities { strategy: plan.strategy.clone(), levels, demoted: true, needed, there })
+        let nests = plan.each_levels().flatten().any(|level| level.preemptive);
+        let of_levels = |levels: &Vec<PlanLevelRow>| levels.iter().map(|level| level.nesting as usize).sum();
+        let levels = plan.each_levels().map(of_levels).max().unwrap_or(0);
+        let (strategy, needed, there) = (plan.strategy.clone(), levels + 2, limits.priorities.len());
+        Some(Anomaly::TooFewPriorities { strategy, levels, demoted: 1, nests, needed, there })
     }
 
     /// Critical operations of which a job may be rejected, and nobody told, though none is late; the plan's rows have what they need. Whoever pushes a
@@ -342,7 +345,7 @@ impl Operations {
     /// What keeps it from being a System. What is only hopeless (an overload, a wcet above its deadline) is not: `takt check`
     /// says so.
     pub fn to_system(&self, strategy: &Strategy) -> Result<System, Anomalies> {
-        let (system, mut anomalies) = self.build(strategy);
+        let (system, mut anomalies) = self.build(strategy, false);
         if anomalies.is_empty() {
             anomalies = misfits(&system, NodeId(0), strategy);
         }
@@ -350,7 +353,7 @@ impl Operations {
     }
 
     /// The System of all operations that are sound in themselves, and what is wrong with the others and with the set.
-    pub(super) fn build(&self, strategy: &Strategy) -> (System, Vec<Anomaly>) {
+    pub(super) fn build(&self, strategy: &Strategy, preemptive: bool) -> (System, Vec<Anomaly>) {
         let mut anomalies = self.wrong_set();
         let by_name = self.by_name(&mut anomalies);
         let mut sound = Vec::with_capacity(self.operations.len());
@@ -368,6 +371,7 @@ impl Operations {
             anomalies.push(Anomaly::Cycle { names: cycle.into_iter().filter_map(name).collect() });
         }
         let periods = self.periods(&order, &before, &sound, &mut anomalies);
+        let strategy = &if preemptive { own(strategy.clone()) } else { run_to_completion(strategy) };
         let system = self.system(strategy, &before, &periods);
         if anomalies.is_empty() && misfits(&system, NodeId(0), strategy).is_empty() {
             // What no type here speaks of: names in filters, say.
@@ -492,7 +496,7 @@ impl Operations {
         System {
             name: self.name.clone(),
             nodes: vec![node],
-            strategies: vec![run_to_completion(strategy)],
+            strategies: vec![strategy.clone()],
             ..System::local(1, takt_model::Builtin::Edf, tasks)
         }
     }

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use takt_linux::sched::FIFO_PRIORITY_MAX;
 use takt_model::file::validate;
 use takt_model::plan::{Order, PlanError};
+use takt_model::strategy::Discipline;
 use takt_model::{
     Arrival, Builtin, Late, Level, NodeId, NodeSpec, Placement, Preemption, Span, Strategy, StrategyId, StrategyRef,
     System, Task, TaskId, Time, plan,
@@ -32,8 +33,13 @@ pub struct Limits {
     /// What all operations may need of each CPU together, in parts per million of it. Default: `None`, any overload.
     pub total_utilization_ppm: Option<u32>,
     /// Threads that serve a level on each CPU, 1 to [`THREADS_MAX`]: more than one lets the level go on while one of its jobs sleeps. What is proven of the plan, and
-    /// simulated, then holds for handlers that never sleep: while one does, another job of its level may start before it ends.
+    /// simulated, then holds for handlers that never sleep: while one does, another job of its level may start before it ends. A preemptive level has one thread
+    /// for each job that nests.
     pub threads: u32,
+    /// Whether jobs of a level preempt each other where the strategy says so (`preemptive`, which System files say by default).
+    /// Such a level takes as many priorities as its jobs nest. Default: false, within a level each job runs to completion
+    /// [KOKYU II-B].
+    pub preemptive: bool,
 }
 
 impl Default for Limits {
@@ -44,6 +50,7 @@ impl Default for Limits {
             noncritical_utilization_ppm: None,
             total_utilization_ppm: None,
             threads: 1,
+            preemptive: false,
         }
     }
 }
@@ -51,7 +58,7 @@ impl Default for Limits {
 /// Who runs when. Equal where the System and the limits are equal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// What was planned: the System with every level of the node run to completion.
+    /// What was planned: the System, with every level of the node run to completion unless [`Limits::preemptive`].
     pub system: System,
     /// The node that was planned.
     pub node: NodeId,
@@ -69,13 +76,20 @@ pub struct Plan {
     pub timer_priority: u8,
     /// SCHED_FIFO priority of late jobs where a level demotes them; less important than all levels.
     pub demoted_priority: Option<u8>,
+    /// How many jobs nest among these: that priority and those above it are theirs. One where jobs run to completion.
+    pub demoted_nesting: u32,
 }
 
 /// A level: a queue, and threads of one priority, on each CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlanLevelRow {
-    /// SCHED_FIFO priority of its threads.
+    /// SCHED_FIFO priority of its threads. Where jobs nest the least important of them.
     pub priority: u8,
+    /// How many of its jobs are in progress on one CPU at most, each preempted by the next: so many priorities it has, this one
+    /// and those above it. One where jobs run to completion.
+    pub nesting: u32,
+    /// Whether its jobs preempt each other.
+    pub preemptive: bool,
     /// The order in which its jobs start.
     pub discipline: Order,
     /// What becomes of late jobs of operations that do not say so themselves.
@@ -140,7 +154,7 @@ pub struct PlanMode {
 
 impl Plan {
     /// The same, with so many threads, 1 to [`THREADS_MAX`] (the nearest of which holds otherwise), on each CPU for one level of one of the plans (0 is that of the start, k
-    /// that of the k-th mode): as many of its jobs are in progress at once, and the kernel takes them one after the other. A level that the plan does not have is left.
+    /// that of the k-th mode): as many of its jobs are in progress at once, and the kernel takes them one after the other. A preemptive level is left, and one that the plan does not have.
     /// What [`Limits::threads`] says of proofs holds here, too.
     #[must_use]
     pub fn with_threads(mut self, plan: usize, level: usize, threads: u32) -> Plan {
@@ -148,7 +162,7 @@ impl Plan {
             0 => Some(&mut self.levels),
             mode => self.modes.get_mut(mode - 1).map(|mode| &mut mode.levels),
         };
-        if let Some(level) = levels.and_then(|levels| levels.get_mut(level)) {
+        if let Some(level) = levels.and_then(|levels| levels.get_mut(level)).filter(|level| !level.preemptive) {
             level.threads = threads.clamp(1, THREADS_MAX);
         }
         self
@@ -287,7 +301,8 @@ impl Plan {
         strategies.into_iter().enumerate().map(resolve).collect()
     }
 
-    /// The plan of one node of a System, each level of the node's strategy and of its modes' strategies run to completion.
+    /// The plan of one node of a System. Each level of the node's strategy and of its modes' strategies runs to completion, unless
+    /// [`Limits::preemptive`].
     ///
     /// # Errors
     /// All that is wrong. Where the System breaks rules of System files, that alone is told.
@@ -331,9 +346,45 @@ pub(super) fn run_to_completion(strategy: &Strategy) -> Strategy {
     Strategy { name, levels: levels.collect() }
 }
 
+/// The System whose jobs run to completion within their levels, as a plan has them without [`Limits::preemptive`]: each node
+/// and mode whose strategy lets jobs of a level preempt each other has another one. Strategies in which that never happens stay.
+#[must_use]
+pub fn to_completion(system: &System) -> System {
+    let mut planned = system.clone();
+    let completing = |planned: &mut System, reference: StrategyRef| {
+        let strategy = system.strategy(reference);
+        let nests = |level: &Level| level.preemptive && level.discipline != Discipline::Fifo;
+        if strategy.levels.iter().any(nests) { enter(planned, run_to_completion(&strategy)) } else { reference }
+    };
+    for at in 0..planned.nodes.len() {
+        let chosen = planned.nodes.get(at).map(|node| node.strategy);
+        let chosen = chosen.map(|reference| completing(&mut planned, reference));
+        if let Some((node, strategy)) = planned.nodes.get_mut(at).zip(chosen) {
+            node.strategy = strategy;
+        }
+    }
+    for at in 0..planned.modes.len() {
+        let chosen = planned.modes.get(at).map(|mode| mode.strategy);
+        let chosen = chosen.map(|reference| completing(&mut planned, reference));
+        if let Some((mode, strategy)) = planned.modes.get_mut(at).zip(chosen) {
+            mode.strategy = strategy;
+        }
+    }
+    planned
+}
+
+/// The same strategy under a name that no built-in one has.
+pub(super) fn own(strategy: Strategy) -> Strategy {
+    match Builtin::by_name(&strategy.name) {
+        Some(builtin) => Strategy { name: format!("{}, preemptive", builtin.name()), ..strategy },
+        None => strategy,
+    }
+}
+
 /// The name that a strategy had before, for texts.
 fn plain(strategy: &Strategy) -> &str {
-    strategy.name.strip_suffix(TO_COMPLETION).unwrap_or(&strategy.name)
+    let name = strategy.name.strip_suffix(TO_COMPLETION).unwrap_or(&strategy.name);
+    name.strip_suffix(", preemptive").unwrap_or(name)
 }
 
 /// A strategy of the node, from when on it holds, and its levels for the node's tasks.
@@ -342,6 +393,7 @@ pub(super) struct Scheme {
     number: usize,
     /// `None`: from the start.
     at: Option<Time>,
+    reference: StrategyRef,
     strategy: Strategy,
     pub(super) plan: plan::Plan,
     /// By task; none where they are the System's.
@@ -376,6 +428,7 @@ pub(super) fn judge_rates(
     let mut varied = Vec::new();
     for (k, (at, reference)) in strategies(system, node, spec).into_iter().enumerate() {
         let strategy = system.strategy(reference);
+        let strategy = if limits.preemptive { strategy } else { run_to_completion(&strategy) };
         let wrong = misfits(system, node, &strategy);
         anomalies.extend(wrong.into_iter().filter(|one| !anomalies.contains(one)).collect::<Vec<_>>());
         varied.push(rates.system(system, k));
@@ -383,13 +436,14 @@ pub(super) fn judge_rates(
             schemes.push(Scheme {
                 number: k,
                 at,
+                reference,
                 strategy,
                 plan,
                 rates: rates.plans.get(k).cloned().unwrap_or_default(),
             });
         }
     }
-    anomalies.extend(too_few(&schemes, limits).map(|(plan, one)| rates.wrong_in(plan, one)));
+    anomalies.extend(too_few(system, &schemes, limits).map(|(plan, one)| rates.wrong_in(plan, one)));
     let placed: Vec<Vec<bounds::Placed>> = varied
         .iter()
         .enumerate()
@@ -498,15 +552,30 @@ pub(super) fn misfits(system: &System, node: NodeId, strategy: &Strategy) -> Vec
     anomalies
 }
 
-/// How many priorities the schemes need together: one for timers, one a level, one for what is demoted. With the number of the plan that needs most; levels of
-/// operations that take no part count, for what they released before.
-fn too_few(schemes: &[Scheme], limits: &Limits) -> Option<(usize, Anomaly)> {
-    let largest = schemes.iter().max_by_key(|scheme| (scheme.plan.levels.len(), std::cmp::Reverse(scheme.at)))?;
-    let demoted = schemes.iter().any(Scheme::demotes);
-    let levels = largest.plan.levels.len();
-    let (needed, there) = (1 + levels + usize::from(demoted), limits.priorities.len());
+/// How many of each level's jobs nest, by scheme; that of demoted jobs last.
+fn nestings(system: &System, schemes: &[Scheme]) -> Vec<Vec<u32>> {
+    let plans: Vec<plan::Plan> = schemes.iter().map(|scheme| scheme.plan.clone()).collect();
+    takt_policy::nesting(system, &plans)
+}
+
+/// The priorities of a scheme's levels, of what [`nestings`] says.
+fn of_levels(nesting: &[u32]) -> usize {
+    nesting.iter().rev().skip(1).map(|depth| *depth as usize).sum()
+}
+
+/// How many priorities the schemes need together: one for timers, one a level or as many as its jobs nest, and those of what is demoted. With the number of the plan that needs
+/// most; levels of operations that take no part count, for what they released before.
+fn too_few(system: &System, schemes: &[Scheme], limits: &Limits) -> Option<(usize, Anomaly)> {
+    let nestings = nestings(system, schemes);
+    let most = schemes.iter().zip(&nestings);
+    let (largest, nesting) = most.max_by_key(|(one, nesting)| (of_levels(nesting), std::cmp::Reverse(one.at)))?;
+    let demoted =
+        if schemes.iter().any(Scheme::demotes) { nesting.last().map_or(1, |depth| *depth as usize) } else { 0 };
+    let levels = of_levels(nesting);
+    let (needed, there) = (1 + levels + demoted, limits.priorities.len());
     let strategy = largest.name().to_owned();
-    let anomaly = Anomaly::TooFewPriorities { strategy, levels, demoted, needed, there };
+    let nests = schemes.iter().flat_map(|scheme| &scheme.plan.levels).any(|level| level.preemptive);
+    let anomaly = Anomaly::TooFewPriorities { strategy, levels, demoted, nests, needed, there };
     (needed > there).then_some((largest.number, anomaly))
 }
 
@@ -523,14 +592,15 @@ pub const BACKLOG_MAX: u32 = 65_536;
 fn table(system: &System, node: NodeId, limits: &Limits, schemes: &[Scheme]) -> Option<Plan> {
     let mut planned = system.clone();
     let mut modes = Vec::new();
-    for scheme in schemes {
-        let completing = enter(&mut planned, run_to_completion(&scheme.strategy));
+    let nestings = nestings(system, schemes);
+    for (scheme, nesting) in schemes.iter().zip(&nestings) {
+        let obeyed = if limits.preemptive { scheme.reference } else { enter(&mut planned, scheme.strategy.clone()) };
         match scheme.at {
-            None => planned.nodes.get_mut(node.index())?.strategy = completing,
-            Some(at) => planned.modes.iter_mut().find(|mode| mode.node == node && mode.at == at)?.strategy = completing,
+            None => planned.nodes.get_mut(node.index())?.strategy = obeyed,
+            Some(at) => planned.modes.iter_mut().find(|mode| mode.node == node && mode.at == at)?.strategy = obeyed,
         }
-        let (levels, rows) = rows(system, node, limits, scheme)?;
-        let strategy = planned.strategy_name(completing).to_owned();
+        let (levels, rows) = rows(system, node, limits, scheme, nesting)?;
+        let strategy = planned.strategy_name(obeyed).to_owned();
         modes.push(PlanMode { name: None, at: scheme.at, strategy, levels, rows });
     }
     let needed = needed_backlogs(system, schemes);
@@ -544,12 +614,24 @@ fn table(system: &System, node: NodeId, limits: &Limits, schemes: &[Scheme]) -> 
         // The same, for each task is bound to one CPU; so said, each CPU is proven alone.
         spec.placement = Placement::Partitioned;
     }
-    let most = schemes.iter().map(|scheme| scheme.plan.levels.len()).max()?;
-    let demoted_priority =
-        if schemes.iter().any(Scheme::demotes) { Some(priority(limits, u32::try_from(most).ok()?)?) } else { None };
+    let most = u32::try_from(nestings.iter().map(|nesting| of_levels(nesting)).max()?).ok()?;
+    let demoted_nesting = nestings.first()?.last().copied()?;
+    let demotes = schemes.iter().any(Scheme::demotes);
+    let demoted_priority = if demotes { Some(priority(limits, most + demoted_nesting - 1)?) } else { None };
     let PlanMode { strategy, levels, rows, .. } = modes.remove(0);
     let timer_priority = *limits.priorities.end();
-    Some(Plan { system: planned, node, strategy, cancel, levels, rows, modes, timer_priority, demoted_priority })
+    Some(Plan {
+        system: planned,
+        node,
+        strategy,
+        cancel,
+        levels,
+        rows,
+        modes,
+        timer_priority,
+        demoted_priority,
+        demoted_nesting,
+    })
 }
 
 /// Of each task, as many jobs as may be there at once in any of the plans where all keep their deadlines.
@@ -584,24 +666,34 @@ pub(super) fn enter(system: &mut System, mut strategy: Strategy) -> StrategyRef 
     StrategyRef::Own(StrategyId(u32::try_from(at).unwrap_or(u32::MAX)))
 }
 
-/// The priority of a level: below that of the timers, consecutive.
-fn priority(limits: &Limits, level: u32) -> Option<u8> {
-    let below = u8::try_from(level.checked_add(1)?).ok()?;
+/// The priority that has so many between it and that of the timers.
+fn priority(limits: &Limits, above: u32) -> Option<u8> {
+    let below = u8::try_from(above.checked_add(1)?).ok()?;
     limits.priorities.end().checked_sub(below).filter(|priority| limits.priorities.contains(priority))
 }
 
 /// Levels and rows of one scheme.
-fn rows(system: &System, node: NodeId, limits: &Limits, scheme: &Scheme) -> Option<(Vec<PlanLevelRow>, Vec<Row>)> {
+fn rows(
+    system: &System,
+    node: NodeId,
+    limits: &Limits,
+    scheme: &Scheme,
+    nesting: &[u32],
+) -> Option<(Vec<PlanLevelRow>, Vec<Row>)> {
     let spec = system.nodes.get(node.index())?;
     let resolved = &scheme.plan;
     let mut levels = Vec::with_capacity(resolved.levels.len());
-    for (at, level) in (0..).zip(&resolved.levels) {
+    let mut above = 0;
+    for (level, nesting) in resolved.levels.iter().zip(nesting) {
+        above += nesting;
         levels.push(PlanLevelRow {
-            priority: priority(limits, at)?,
+            priority: priority(limits, above - 1)?,
+            nesting: *nesting,
+            preemptive: level.preemptive,
             discipline: level.order,
             late: level.late,
             importance_ties: level.importance_ties,
-            threads: limits.threads,
+            threads: if level.preemptive { 1 } else { limits.threads },
         });
     }
     let mut rows = Vec::with_capacity(resolved.tasks.len());
@@ -645,19 +737,24 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "strategy {}; SCHED_FIFO: timers {}", self.strategy, self.timer_priority)?;
         if let Some(demoted) = self.demoted_priority {
-            write!(f, ", demoted jobs {demoted}")?;
+            write!(f, ", demoted jobs {}", priorities_of(demoted, self.demoted_nesting))?;
         }
         f.write_str("\n")?;
-        self.show(f, &self.rows)?;
+        self.show(f, &self.rows, &self.levels)?;
         for mode in &self.modes {
             match (&mode.name, mode.at) {
                 (Some(name), _) => writeln!(f, "mode {name}: strategy {}", mode.strategy)?,
                 (None, at) => writeln!(f, "from {} on strategy {}", at.unwrap_or(Time::ZERO), mode.strategy)?,
             }
-            self.show(f, &mode.rows)?;
+            self.show(f, &mode.rows, &mode.levels)?;
         }
         Ok(())
     }
+}
+
+/// The priorities of jobs that nest.
+fn priorities_of(least: u8, nesting: u32) -> String {
+    if nesting > 1 { format!("{least}-{}", u32::from(least) + nesting - 1) } else { least.to_string() }
 }
 
 /// Columns of the table, and whether they are set to the right.
@@ -675,10 +772,10 @@ const COLUMNS: [(&str, bool); 10] = [
 ];
 
 impl Plan {
-    fn show(&self, f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
+    fn show(&self, f: &mut fmt::Formatter<'_>, rows: &[Row], levels: &[PlanLevelRow]) -> fmt::Result {
         let mut sorted: Vec<&Row> = rows.iter().filter(|row| row.takes_part).collect();
         sorted.sort_by_key(|row| (row.level, row.subpriority));
-        let lines: Vec<[String; 10]> = sorted.into_iter().filter_map(|row| self.cells(row)).collect();
+        let lines: Vec<[String; 10]> = sorted.into_iter().filter_map(|row| self.cells(row, levels)).collect();
         let several = self.system.nodes.get(self.node.index()).is_some_and(|node| node.cpus > 1);
         // One CPU needs no column.
         let head = COLUMNS.map(|(name, _)| name.to_owned());
@@ -705,7 +802,7 @@ impl Plan {
         Ok(())
     }
 
-    fn cells(&self, row: &Row) -> Option<[String; 10]> {
+    fn cells(&self, row: &Row, levels: &[PlanLevelRow]) -> Option<[String; 10]> {
         let task = self.system.tasks.get(row.task.index())?;
         let discipline = match row.order {
             Order::Fifo => "fifo",
@@ -717,7 +814,7 @@ impl Plan {
             row.cpu.to_string(),
             row.level.to_string(),
             discipline.to_owned(),
-            row.priority.to_string(),
+            priorities_of(row.priority, levels.get(row.level as usize).map_or(1, |level| level.nesting)),
             row.subpriority.to_string(),
             row.name.clone(),
             format!("{sporadic}{}", row.period),

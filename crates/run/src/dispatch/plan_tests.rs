@@ -630,3 +630,31 @@ fn nested(plan: &Plan, limits: &Limits) -> Result<(), TestCaseError> {
     }
     Ok(())
 }
+
+/// One critical task for each of these deadlines in ms.
+fn by_deadlines(deadlines: &[u64]) -> Operations {
+    let operation = |(at, deadline): (usize, &u64)| {
+        Operation::periodic(&format!("t{at}"), ms(1000)).wcet(Span::from_us(1)).deadline(ms(*deadline))
+    };
+    Operations { operations: deadlines.iter().enumerate().map(operation).collect(), ..Operations::new("deep") }
+}
+
+#[test]
+fn a_preemptive_level_has_as_many_priorities_as_its_jobs_nest() {
+    let nested = |deadlines: &[u64], strategy: Builtin, priorities| {
+        let limits = Limits { preemptive: true, priorities, ..Limits::default() };
+        by_deadlines(deadlines).compute(&strategy.strategy(), &limits)
+    };
+    let depth = |deadlines: &[u64], strategy| nested(deadlines, strategy, 1..=98).unwrap().levels[0].nesting;
+    assert_eq!(depth(&[5, 5, 7, 9, 9, 9], Builtin::Edf), 3, "equal deadlines do not preempt each other");
+    assert_eq!(depth(&[5, 5, 7, 9, 9, 9], Builtin::Mlf), 6, "by laxity any may preempt any");
+    assert_eq!(depth(&[5, 5, 7, 9, 9, 9], Builtin::Fifo), 1);
+    let plan = nested(&[5, 7, 9], Builtin::Edf, 1..=48).unwrap();
+    assert!(plan.to_string().contains("45-47"), "{plan}");
+    assert_eq!(
+        nested(&[5, 7, 9], Builtin::Edf, 1..=3).unwrap_err().to_string(),
+        "strategy \"edf\" needs 4 SCHED_FIFO priorities (3 for levels, as deep as jobs preempt each other, 1 for timers), and there are 3; allow more (98 at most), or let jobs of a level run to completion: preemptive = false, which takt size --run-to-completion FILE -o FILE writes"
+    );
+    let many: Vec<u64> = (1..=98).map(|at| 10 + at).collect();
+    assert!(nested(&many, Builtin::Mlf, 1..=98).is_err() && nested(&many, Builtin::Fifo, 1..=98).is_ok());
+}

@@ -4,7 +4,7 @@ use takt_linux::{Epoch, PiMutex};
 use takt_model::{Late, Time};
 use takt_policy::PolicyError;
 
-use super::build::{core, places};
+use super::build::{core_to_completion, places};
 use super::core::{Core, Counts, End, Upcall};
 use super::error::PushError;
 use super::fact::{Tell, Told};
@@ -19,7 +19,7 @@ impl Tell for Silent {
 }
 
 /// The operations of one CPU of a plan, queued by it: pushed and taken by any threads. Chains within the CPU are followed; nothing is
-/// released by itself.
+/// released by itself. A job that was taken runs to completion within its level, whatever the plan says.
 ///
 /// ```
 /// use takt_model::{Builtin, Span};
@@ -87,7 +87,7 @@ impl Queues {
         // Those on other CPUs are nobody's here.
         let mut places = places(plan);
         places.retain(|_, place| place.cpu == cpu);
-        let core = core(plan, &places, cpu, Silent)?;
+        let core = core_to_completion(plan, &places, cpu, Silent)?;
         let names = plan.rows.iter().filter(|row| row.cpu == cpu).map(|row| row.name.clone()).collect();
         let late_rules = plan.rows.iter().any(|row| row.late != Late::Continue);
         Ok(Queues { core: PiMutex::new(core), epoch: Epoch::now_is_zero(), names, late_rules })

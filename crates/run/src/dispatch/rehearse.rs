@@ -124,6 +124,7 @@ impl Plan {
         let mut switches = switches.iter().copied().peekable();
         let mut now = Time::ZERO;
         loop {
+            cpus.iter_mut().for_each(|cpu| cpu.core.advance(now));
             let mut first = true;
             loop {
                 let mut quiet = true;
@@ -271,10 +272,11 @@ impl<'a> Cpu<'a> {
         }
     }
 
-    /// Lets the job of the most important level run that has one: started, or else the first of its queue; whether one started.
+    /// Lets the job of the most important seat run that has one: started, or else the first that waits for it; whether one started.
     fn dispatch(&mut self, now: Time) -> bool {
-        for level in 0..self.core.level_count() as u32 {
-            let is_here = |slot: u32| self.core.level(slot) == Some(level);
+        self.core.compare(now);
+        for seat in 0..self.core.seat_count() as u32 {
+            let is_here = |slot: u32| self.core.seat(slot) == Some(seat);
             let here = |started: &&Started| is_here(started.upcall.slot);
             if self.running.is_some_and(|(slot, _)| is_here(slot)) {
                 return false;
@@ -283,7 +285,7 @@ impl<'a> Cpu<'a> {
                 self.running = Some((started.upcall.slot, now));
                 return false;
             }
-            let Some(upcall) = self.core.next(level, now) else { continue };
+            let Some(upcall) = self.core.next(seat, now) else { continue };
             let slot = upcall.slot as usize;
             let drawn = self.tasks.get(slot).zip(self.draws.get(slot));
             let left = drawn.map_or(Span::ZERO, |(task, draw)| draw.exec(task, upcall.number));
@@ -301,7 +303,8 @@ impl<'a> Cpu<'a> {
         let releases = self.sources.iter().filter_map(|source| Some(source.peek()?.release)).min();
         let deadline = self.core.next_deadline().filter(|deadline| *deadline > now);
         let danger = self.core.next_danger().filter(|danger| *danger > now);
-        runs.into_iter().chain(releases).chain(deadline).chain(danger).min()
+        let comparison = self.core.next_comparison().filter(|at| *at > now);
+        runs.into_iter().chain(releases).chain(deadline).chain(danger).chain(comparison).min()
     }
 }
 

@@ -17,7 +17,7 @@ use takt_model::{Span, TaskId, Time};
 use super::account::{Account, Told};
 use super::adaptive::Adaptive;
 use super::bound;
-use super::build::{Built, Places, build, levels_max, places, priorities};
+use super::build::{Built, Places, build, places, priorities, seats_max};
 use super::core::{Counts, LEVELS_MAX, Place};
 use super::error::{PushError, StartError, StopError};
 use super::evidence::Watched;
@@ -179,8 +179,9 @@ impl Dispatcher {
         if node > cpus.len() {
             return Err(StartError::Cpus { wanted: node, there: cpus.len() });
         }
-        let levels = levels_max(&plan);
-        for (what, there, most) in [("the plan's CPUs", node, CPUS_MAX), ("the plan's levels", levels, LEVELS_MAX - 1)]
+        let (levels, demoted) = seats_max(&plan);
+        for (what, there, most) in
+            [("the plan's CPUs", node, CPUS_MAX), ("the priorities of the plan's levels", levels, LEVELS_MAX - demoted)]
         {
             if there > most {
                 return Err(StartError::TooMany { what, there, most });

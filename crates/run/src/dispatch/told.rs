@@ -22,6 +22,9 @@ const MODE: u64 = 4;
 const IDLE: u64 = 5;
 /// Facts found the ring full just before the next record; how many did so far.
 const LOST: u64 = 6;
+const SEAT: u64 = 7;
+/// In the word of a seat's `next`: more such facts follow.
+const MORE: u64 = u64::MAX;
 
 /// The causes of `Fact::Cancel`, in the order of their numbers here.
 const CAUSES: [CancelCause; 5] =
@@ -32,11 +35,12 @@ const CAUSES: [CancelCause; 5] =
 fn to_words(told: Told) -> Words {
     let (code, extra, value) = match told.fact {
         Fact::Release { origin, .. } => (RELEASE, 0, origin.as_ns()),
-        Fact::Start { level } => (START, u64::from(level), 0),
+        Fact::Start { seat } => (START, u64::from(seat), 0),
         Fact::Complete => (COMPLETE, 0, 0),
         Fact::Cancel(cause) => (CANCEL, CAUSES.iter().position(|known| *known == cause).unwrap_or(0) as u64, 0),
         Fact::Mode { plan, next } => (MODE, u64::from(plan), u64::from(next)),
-        Fact::Idle { level, next } => (IDLE, u64::from(level) | u64::from(next) << 8, 0),
+        Fact::Idle { seat, next } => (IDLE, u64::from(seat) | u64::from(next) << 8, 0),
+        Fact::Seat { seat, next } => (SEAT, u64::from(seat), next.map_or(MORE, u64::from)),
     };
     [told.at.as_ns(), code | extra << 8 | u64::from(told.slot) << 32, told.number, value]
 }
@@ -67,11 +71,12 @@ fn from_words([at, what, number, value]: Words, follows: impl Fn(u32) -> bool) -
             let origin = Time::from_ns(value);
             Fact::Release { arrival: if follows(slot) { at } else { origin }, origin }
         }
-        START => Fact::Start { level: extra },
+        START => Fact::Start { seat: extra },
         COMPLETE => Fact::Complete,
         CANCEL => Fact::Cancel(CAUSES.get(extra as usize).copied().unwrap_or(CancelCause::Omitted)),
         MODE => Fact::Mode { plan: extra, next: value as u32 },
-        _ => Fact::Idle { level: extra & 0xFF, next: extra >> 8 },
+        SEAT => Fact::Seat { seat: extra, next: (value != MORE).then_some(value as u32) },
+        _ => Fact::Idle { seat: extra & 0xFF, next: extra >> 8 },
     };
     Told { at, slot, number, fact }
 }
@@ -104,15 +109,16 @@ pub(crate) struct Known {
     pub(crate) deadline: Span,
     /// Links before it on the longest way from a source.
     pub(crate) hop: u32,
-    /// Its level, by plan, and whether its late jobs are demoted.
+    /// Its level, by plan, and whether its late jobs are demoted. Empty where jobs of a level preempt each other: then the seat of
+    /// each is told.
     pub(crate) levels: Vec<(u32, bool)>,
 }
 
 /// A job that has started and is not over.
 #[derive(Clone, Copy)]
 struct Started {
-    /// The level of its thread.
-    level: u32,
+    /// Of its thread.
+    seat: u32,
     slot: u32,
     job: JobKey,
 }
@@ -244,22 +250,20 @@ impl Merger {
                     sink.event(stream, now, &Event::ModeChange { mode: plan });
                 }
                 lane.adopt(plan);
-                // A job that started before may go first now.
-                if let (Some(running), Some(first)) = (lane.running, lane.most_important())
-                    && first.level.min(next) < running.level
-                {
-                    lane.running = Some(first).filter(|first| first.level <= next);
-                    sink.event(stream, now, &Event::Preempt { job: running.job, cpu });
-                    if let Some(Started { job, .. }) = lane.running {
-                        sink.event(stream, now, &Event::Resume { job, cpu });
-                    }
+                for event in lane.arbitrate(next).into_iter().flatten() {
+                    sink.event(stream, now, &event);
                 }
             }
-            (Fact::Idle { level, next }, _) => {
+            (Fact::Seat { seat, next }, Some(known)) => {
+                lane.move_to(job(&known), seat);
+                for event in next.map(|next| lane.arbitrate(next)).into_iter().flatten().flatten() {
+                    sink.event(stream, now, &event);
+                }
+            }
+            (Fact::Idle { seat, next }, _) => {
                 // Who had to wait has the CPU again, unless it is a more important one, which sleeps, or another goes first.
-                if let Some(first) =
-                    lane.most_important().filter(|first| lane.running.is_none() && first.level >= level)
-                    && first.level <= next
+                if let Some(first) = lane.most_important().filter(|first| lane.running.is_none() && first.seat >= seat)
+                    && first.seat <= next
                 {
                     lane.running = Some(first);
                     sink.event(stream, now, &Event::Resume { job: first.job, cpu });
@@ -275,16 +279,16 @@ impl Merger {
                 }
                 sink.event(stream, now, &Event::Release { job, arrival, parent });
             }
-            (Fact::Start { level }, Some(known)) => {
+            (Fact::Start { seat }, Some(known)) => {
                 if let Some(before) = lane.running {
-                    let event = if level < before.level {
+                    let event = if seat < before.seat {
                         Event::Preempt { job: before.job, cpu }
                     } else {
                         Event::Gap { job: before.job }
                     };
                     sink.event(stream, now, &event);
                 }
-                let started = Started { level, slot: told.slot, job: job(&known) };
+                let started = Started { seat, slot: told.slot, job: job(&known) };
                 lane.started.push(started);
                 lane.running = Some(started);
                 sink.event(stream, now, &Event::Start { job: started.job, cpu });
@@ -350,18 +354,37 @@ impl Lane {
         self.waiting.front() == Some(&Record::Told(rejected))
     }
 
-    /// The first that started of those of the most important level.
+    /// A started job has another seat.
+    fn move_to(&mut self, job: JobKey, seat: u32) {
+        let moved = self.started.iter_mut().chain(&mut self.running).filter(|started| started.job == job);
+        moved.for_each(|started| started.seat = seat);
+    }
+
+    /// A job that started before may go first now, or one that waits for the seat `next`: what that does to the running one.
+    fn arbitrate(&mut self, next: u32) -> [Option<Event>; 2] {
+        let cpu = self.cpu;
+        match (self.running, self.most_important()) {
+            (Some(running), Some(first)) if first.seat.min(next) < running.seat => {
+                self.running = Some(first).filter(|first| first.seat <= next);
+                let preempt = Event::Preempt { job: running.job, cpu };
+                [Some(preempt), self.running.map(|Started { job, .. }| Event::Resume { job, cpu })]
+            }
+            _ => [None, None],
+        }
+    }
+
+    /// The first that started of those of the most important seat.
     fn most_important(&self) -> Option<Started> {
-        self.started.iter().min_by_key(|started| started.level).copied()
+        self.started.iter().min_by_key(|started| started.seat).copied()
     }
 
     /// Another plan holds: started jobs go by it, but for those that were demoted and are so by it, too.
     fn adopt(&mut self, plan: u32) {
         for started in self.started.iter_mut().chain(&mut self.running) {
             let levels = self.known.get(started.slot as usize).map(|known| &known.levels);
-            let demoted = levels.is_some_and(|levels| levels.iter().all(|(level, _)| *level < started.level));
+            let demoted = levels.is_some_and(|levels| levels.iter().all(|(level, _)| *level < started.seat));
             match levels.and_then(|levels| levels.get(plan as usize)) {
-                Some((level, demotes)) if !(demoted && *demotes) => started.level = *level,
+                Some((level, demotes)) if !(demoted && *demotes) => started.seat = *level,
                 _ => {}
             }
         }
@@ -419,7 +442,7 @@ mod tests {
     fn what_found_no_room_is_told_where_it_is_missing_and_nothing_is_made_of_it() {
         let (mut teller, mut merger) = lane();
         let mut events: Vec<(u32, Time, Event)> = Vec::new();
-        let start = |at, number| told(at, number, Fact::Start { level: 0 });
+        let start = |at, number| told(at, number, Fact::Start { seat: 0 });
         let complete = |at, number| told(at, number, Fact::Complete);
         // The end of the second job and all of the third find no room.
         for fact in [release(0, 0), start(1, 0), complete(2, 0), release(3, 1), start(4, 1), complete(5, 1)] {
@@ -491,9 +514,8 @@ mod tests {
                 vec![known(0, [(1, true), (0, true), (0, false)]), known(1, [(1, false), (1, false), (1, false)])];
             let (mut teller, merger) = (Teller::new(ring.clone()), Merger::new(0, [(ring, operations)]));
             // The thread of demoted jobs has the level after that of the last.
-            let start = Told { slot: 1, ..told(30, 1, Fact::Start { level: 1 }) };
-            for fact in
-                [release(0, 0), told(20, 0, Fact::Start { level: 2 }), Told { slot: 1, ..release(30, 1) }, start]
+            let start = Told { slot: 1, ..told(30, 1, Fact::Start { seat: 1 }) };
+            for fact in [release(0, 0), told(20, 0, Fact::Start { seat: 2 }), Told { slot: 1, ..release(30, 1) }, start]
             {
                 teller.tell(fact);
             }

@@ -139,6 +139,8 @@ impl Shared {
                 }
                 // Ordinary threads have no priorities.
                 Overrun::Demote if self.priorities.is_empty() => {}
+                // Its thread follows when the lock is left.
+                Overrun::Demote if held.core.nests() => held.core.demote(slot),
                 Overrun::Demote => {
                     held.demote(worker);
                     demoted = true;

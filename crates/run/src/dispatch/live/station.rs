@@ -8,8 +8,8 @@ use takt_linux::thread::Tid;
 use takt_model::{Span, Task, Time};
 use takt_policy::Passed;
 
-use super::Handler;
 use super::overrun::Watch;
+use super::{Handler, Shared};
 use crate::bits::{LevelSet, ones};
 use crate::dispatch::core::{Core, Counts, Place};
 use crate::dispatch::operation::Overrun;
@@ -22,7 +22,7 @@ pub(crate) struct Station {
     /// Held by who tells other CPUs what ended here, and taken before any CPU's lock: they learn it in the order in which it happened, and who
     /// has something to tell lends its priority to a thread that was interrupted while it told what ended before.
     pub(crate) courier: PiMutex<()>,
-    /// By level, and for spare threads: a futex, changed when a thread of it is woken.
+    /// By seat, and for spare threads: a futex, changed when a thread of it is woken.
     pub(crate) signals: Vec<Word>,
     /// The timer thread's futex.
     pub(crate) timer: Word,
@@ -62,7 +62,7 @@ pub(crate) struct Held {
     pub(super) watches: Vec<Option<Watch>>,
     /// Who keeps the time.
     pub(super) timer: Option<Tid>,
-    /// By plan, by level: the threads that it shall have.
+    /// By plan, by seat: the threads that it shall have.
     threads: Vec<Vec<u32>>,
     pub(super) changes: Vec<(u32, Passed)>,
     /// Since when nothing is released, started or counted any more.
@@ -77,26 +77,27 @@ pub(crate) struct Held {
 /// A thread that runs jobs, to those who switch plans.
 #[derive(Clone, Copy)]
 pub(super) struct Worker {
-    /// The level that it serves; the one past the last for a spare thread.
+    /// The seat that it serves; the one past the last for a spare thread.
     pub(super) role: u32,
     pub(super) tid: Option<Tid>,
     /// The SCHED_FIFO priority that it has.
     pub(super) priority: Option<u8>,
-    /// Whose job it runs.
+    /// Whose job it runs, and that job's number.
     pub(super) slot: Option<u32>,
+    pub(super) number: u64,
 }
 
 impl Held {
     /// `workers` threads: as many for each level as the first of the plans wants, and the others to spare, for a switch of plans can leave started
     /// jobs anywhere, and each level wants its threads besides.
     pub(crate) fn new(core: Core<Teller>, threads: Vec<Vec<u32>>, workers: usize) -> Held {
-        let levels = core.level_count() as u32;
+        let levels = core.seat_count() as u32;
         let first = threads.first().map_or(&[][..], Vec::as_slice);
         let roles = (0..levels).zip(first).flat_map(|(level, threads)| std::iter::repeat_n(level, *threads as usize));
         let roles = roles.chain(std::iter::repeat(levels)).take(workers);
         Held {
             idle: vec![0; levels as usize + 1],
-            workers: roles.map(|role| Worker { role, tid: None, priority: None, slot: None }).collect(),
+            workers: roles.map(|role| Worker { role, tid: None, priority: None, slot: None, number: 0 }).collect(),
             watches: (0..workers).map(|_| None).collect(),
             timer: None,
             threads,
@@ -145,38 +146,56 @@ impl Held {
         let this = self.workers.get_mut(worker)?;
         this.slot = None;
         let role = this.role;
-        if self.serving(role) <= self.wanted(role) {
+        if role != self.spare() && self.serving(role) <= self.wanted(role) {
             return None;
         }
         let lacking = (0..self.spare()).find(|level| self.serving(*level) < self.wanted(*level));
         let new = lacking.unwrap_or(self.spare());
         self.workers.get_mut(worker)?.role = new;
-        Some(role)
+        (new != role).then_some(role)
     }
 
-    /// Threads that run a job serve the level that it has by the plan in force; the others fill up what the levels lack.
-    pub(super) fn assign_roles(&mut self) {
+    /// Threads that run a job have its seat; the others fill up what the seats lack, and change no more than that takes.
+    /// Whether one of the others has another role.
+    pub(super) fn assign_roles(&mut self) -> bool {
         let spare = self.spare();
-        for at in 0..self.workers.len() {
-            let Some(worker) = self.workers.get_mut(at) else { return };
-            let is_demoted = self.watches.get(at).and_then(Option::as_ref).is_some_and(Watch::is_demoted);
-            worker.role = match worker.slot {
-                Some(_) if is_demoted => spare.saturating_sub(1),
-                slot => slot.and_then(|slot| self.core.level(slot)).unwrap_or(spare),
+        for (worker, watch) in self.workers.iter_mut().zip(&self.watches) {
+            let Some(slot) = worker.slot else { continue };
+            let nests = self.core.nests();
+            let is_demoted = !nests && watch.as_ref().is_some_and(Watch::is_demoted);
+            // Where jobs nest, one whose job was dropped gives its seat to another thread.
+            let is_over = nests && self.core.current(slot) != Some(worker.number);
+            worker.role = match self.core.seat(slot) {
+                _ if is_demoted => spare.saturating_sub(1),
+                Some(seat) if !is_over => seat,
+                _ => spare,
             };
         }
-        for level in 0..spare {
-            while self.serving(level) < self.wanted(level) {
-                let free = self.workers.iter_mut().find(|worker| worker.role == spare && worker.slot.is_none());
-                let Some(free) = free else { return };
-                free.role = level;
+        let mut changed = false;
+        for at in 0..self.workers.len() {
+            let Some(worker) = self.workers.get(at).filter(|worker| worker.slot.is_none()) else { continue };
+            let role = worker.role;
+            if role != spare
+                && self.serving(role) > self.wanted(role)
+                && let Some(worker) = self.workers.get_mut(at)
+            {
+                (worker.role, changed) = (spare, true);
             }
         }
+        for seat in 0..spare {
+            while self.serving(seat) < self.wanted(seat) {
+                let free = self.workers.iter_mut().find(|worker| worker.role == spare && worker.slot.is_none());
+                let Some(free) = free else { return changed };
+                (free.role, changed) = (seat, true);
+            }
+        }
+        changed
     }
 
     /// The time, which does not go back for who holds the lock.
     pub(super) fn now(&mut self, epoch: Epoch) -> Time {
         self.last = self.last.max(epoch.now());
+        self.core.advance(self.last);
         self.last
     }
 
@@ -194,8 +213,10 @@ impl Held {
     /// Levels that are to be woken, and whether the timer is.
     pub(super) fn wakes(&mut self) -> Wakes {
         let woken = self.core.take_woken();
-        if !woken.is_empty() && !self.timer_due {
-            let next = self.core.next_deadline().into_iter().chain(self.core.next_danger()).min();
+        let queued = self.core.take_queued();
+        if (queued || !woken.is_empty()) && !self.timer_due {
+            let instants = [self.core.next_deadline(), self.core.next_danger(), self.core.next_comparison()];
+            let next = instants.into_iter().flatten().min();
             self.timer_due = next.is_some_and(|next| next < self.timer_until);
         }
         Wakes { levels: woken.filter(|level| self.sleeps(level)), timer: self.timer_due }
@@ -268,17 +289,21 @@ impl Station {
     }
 
     /// Follows up what ended, frees the lock, and wakes whom it concerns; whether what ended concerns other CPUs, too.
-    pub(super) fn hand_back(&self, held: PiGuard<'_, Held>) -> bool {
-        let (wakes, ended) = self.put_back(held);
+    pub(super) fn hand_back(&self, shared: &Shared, held: PiGuard<'_, Held>) -> bool {
+        let (wakes, ended) = self.put_back(shared, held);
         self.wake(wakes);
         ended
     }
 
     /// The same without the wake-ups: they are announced.
-    pub(super) fn put_back(&self, mut held: PiGuard<'_, Held>) -> (Wakes, bool) {
+    pub(super) fn put_back(&self, shared: &Shared, mut held: PiGuard<'_, Held>) -> (Wakes, bool) {
         let last = held.last;
         if held.stopping.is_none() {
             held.core.settle(last);
+            held.core.compare(last);
+            if held.core.take_moved() {
+                self.move_threads(shared, &mut held);
+            }
         }
         let wakes = held.wakes();
         self.stop_dropped(&mut held);
@@ -286,6 +311,17 @@ impl Station {
         self.announce(&held, wakes);
         drop(held);
         (wakes, ended)
+    }
+
+    /// Started jobs have other seats, and their threads the priorities of these.
+    #[cold]
+    fn move_threads(&self, shared: &Shared, held: &mut Held) {
+        let others = held.assign_roles();
+        let _ = shared.set_priorities(held);
+        if others {
+            // Who sleeps may serve another seat.
+            self.wake_all();
+        }
     }
 
     /// Jobs of these operations that run were dropped: their code is to notice.

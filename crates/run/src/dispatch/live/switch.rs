@@ -65,11 +65,14 @@ impl Shared {
         self.holds.store(plan, Ordering::Relaxed);
         let held = &mut *held;
         held.last = *now;
+        held.core.advance(*now);
         let mut changes = std::mem::take(&mut held.changes);
         switched.moved += held.core.switch(plan, *now, &mut changes);
         held.changes = changes;
         station.stop_dropped(held);
         held.core.settle(*now);
+        held.core.compare(*now);
+        let _ = held.core.take_moved();
         held.assign_roles();
         switched.refused += self.set_priorities(held);
         // A deadline may count now that did not before, and a thread that sleeps may serve another level. Under the lock: whoever switches may be
