@@ -592,13 +592,12 @@ takt_status takt_plan_new(const takt_operations *operations,
 
 // As takt_plan_new, but jobs of a level preempt each other. A level takes as many priorities then as its jobs nest.
 // As of takt_plan_new.
-takt_status takt_plan_new_preemptive(const takt_operations *operations,
-                                     const char *strategy,
-                                     takt_plan **into);
+takt_status takt_plan_new_preemptive(const takt_operations *operations, const char *strategy, takt_plan **into);
 
 // The plan of the first node of a system file's text, with its strategy and its modes. Within a level each job runs to completion, whatever the file says.
 // `toml` is a string, `into` may be written.
-takt_status takt_plan_of_system(const char *toml, takt_plan **into);
+takt_status takt_plan_of_system(const char *toml,
+                                takt_plan **into);
 
 // As takt_plan_of_system, but jobs of a level preempt each other where the file says so, as `takt run` has it.
 // As of takt_plan_of_system.

@@ -153,6 +153,26 @@ fn runs_as_its_log_says(system: &str, folder: &Path) -> Option<(usize, usize)> {
     Some((live_ends.len(), simulated_ends.len()))
 }
 
+/// Jobs that preempt each other by laxity take a priority for each task of a CPU.
+#[test]
+fn too_few_priorities_are_refused_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let tasks = (0..99).map(|at| format!("[[task]]\nname = \"t{at}\"\nperiod = \"1s\"\nwcet = \"1us\"\n"));
+    let node = "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"mlf\"\n".to_owned();
+    fs::write(folder.path().join("s.toml"), tasks.fold(node, |text, task| text + &task)).unwrap();
+    let run = |file: &str| {
+        let ran = takt(&["run", file, "--for", "20ms"], folder.path());
+        (ran.status.code(), String::from_utf8_lossy(&ran.stderr).into_owned())
+    };
+    let (status, told) = run("s.toml");
+    assert_eq!(status, Some(3), "{told}");
+    assert!(told.contains("preemptive = false, which takt size --run-to-completion FILE -o FILE writes"), "{told}");
+    let sized = takt(&["size", "s.toml", "--run-to-completion", "-o", "s.toml"], folder.path());
+    assert!(sized.status.success(), "{}", String::from_utf8_lossy(&sized.stderr));
+    let _alone = alone();
+    assert!(!run("s.toml").1.contains("SCHED_FIFO priorities"));
+}
+
 #[test]
 fn without_privilege_it_says_so_and_never_falls_back() {
     let folder = tempfile::tempdir().unwrap();

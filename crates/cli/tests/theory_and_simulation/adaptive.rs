@@ -45,9 +45,12 @@ fn operations(dice: &mut Dice) -> Operations {
 }
 
 /// The plan of some of the operations under a strategy and, as a mode, another.
-fn plan(set: &Operations, calm: Builtin, guard: Builtin) -> Plan {
-    let system = set.to_system(&calm.strategy()).unwrap();
-    let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
+fn plan(set: &Operations, calm: Builtin, guard: Builtin, preemptive: bool) -> Plan {
+    let mut system = set.to_system(&calm.strategy()).unwrap();
+    if preemptive {
+        system.nodes[0].strategy = StrategyRef::Builtin(calm);
+    }
+    let limits = Limits { critical_utilization_ppm: u32::MAX, preemptive, ..Limits::default() };
     let (plan, _) = Plan::compute_adaptive(&system, NodeId(0), StrategyRef::Builtin(guard), &limits).unwrap();
     plan.with_backlog(1000)
 }
@@ -99,7 +102,7 @@ fn the_controller_loses_no_critical_deadline_that_its_guard_keeps() {
         let set = operations(&mut dice);
         let (calm, guard) = (dice.pick(&[Rm, Edf, Mlf, Fifo]), dice.pick(&[RmsMlf, RmsMlf, Muf, Muf, Edf]));
         let replay = replay(seed, "adaptive::");
-        let plan = plan(&set, calm, guard);
+        let plan = plan(&set, calm, guard, dice.chance(50));
         let plain = Adaptive {
             window: units(dice.roll(20, 200)),
             dwell: dice.roll(1, 3) as u32,
