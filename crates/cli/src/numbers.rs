@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use takt_log::causes::Cause;
 use takt_log::stats::{InterruptStats, Merged, Stats, Summary, TaskStats};
 use takt_model::{Lateness, Span, Time};
 
@@ -100,6 +101,51 @@ pub(crate) fn interval(from: Time, to: Time, stats: &Stats) -> String {
         None => "incomplete: an unknown number of events were lost\n".to_owned(),
     };
     format!("from {from} to {to}\n{}{cpus}{lost}", table.render(""))
+}
+
+/// Why jobs were late: nothing where none was.
+pub(crate) fn late(stats: &Stats) -> String {
+    let mut heads = vec!["late", "jobs", "by load"];
+    heads.extend(Cause::ALL.map(Cause::name));
+    heads.extend(["longest other, each", "longest task, each"]);
+    let mut table = Table::new(&heads);
+    let mut unknown = Vec::new();
+    for task in &stats.tasks {
+        let late = match &task.late {
+            Some(Some(late)) if late.jobs > 0 => late,
+            Some(None) if task.missed.is_some_and(|missed| missed > 0) => {
+                unknown.push(format!("\"{}\"", task.task));
+                continue;
+            }
+            _ => continue,
+        };
+        // What is no cause of any job has no column.
+        let jobs = |jobs: u64| if jobs == 0 { "-".to_owned() } else { jobs.to_string() };
+        let mut row = vec![task.task.clone(), late.jobs.to_string(), jobs(late.by_load)];
+        row.extend(Cause::ALL.map(|cause| jobs(late.mainly(cause))));
+        // Of all late jobs together it would be more than the log lasts: one that goes on delays many.
+        let each = |span: Span| time(Span::from_ns(span.as_ns() / late.jobs));
+        let longest = |all: &[(String, Span)]| {
+            all.first().map_or_else(|| "-".to_owned(), |(name, span)| format!("{name} {}", each(*span)))
+        };
+        row.extend([longest(&late.others), longest(&late.tasks)]);
+        table.row(row);
+    }
+    let mut out = String::new();
+    if !table.is_empty() {
+        let _ = write!(out, "\n{}", table.without_empty_columns().render(""));
+    }
+    if !unknown.is_empty() {
+        const NAMED_MAX: usize = 6;
+        let more = if unknown.len() > NAMED_MAX { ", ..." } else { "" };
+        unknown.truncate(NAMED_MAX);
+        let _ = writeln!(
+            out,
+            "\nwhy jobs of {}{more} were late is unknown: the log does not tell what the CPUs did",
+            unknown.join(", ")
+        );
+    }
+    out
 }
 
 /// A part of the time of one CPU, rounded to the nearest.

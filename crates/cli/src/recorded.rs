@@ -4,8 +4,9 @@ use std::cell::Cell;
 use std::io::{self, Write};
 use std::rc::Rc;
 
+use takt_log::causes::{Causes, Rules};
 use takt_log::stats::{Collector, Stats};
-use takt_log::{Definition, Definitions, Event, Header, Sink, Writer};
+use takt_log::{BackEnd, Definition, Definitions, Event, Header, Sink, Writer};
 use takt_model::{Bytes, Span, Time};
 
 use crate::failure::Failure;
@@ -18,6 +19,8 @@ pub(crate) struct Recorded<'a> {
     target: Option<&'a Target>,
     writer: Option<Writer<Box<dyn Write>>>,
     numbers: Numbers,
+    /// Of what is observed: who records a run explains it by itself.
+    causes: Option<Causes>,
     every: Span,
     /// The event before which it was flushed last.
     flushed: Time,
@@ -114,7 +117,9 @@ impl<'a> Recorded<'a> {
             None => Numbers::Own(Box::new(Collector::for_log(header, definitions))),
         };
         let limit = limit.map(|limit| Limit { bytes: limit.get(), written, reached: None });
-        Ok(Recorded { target, writer, numbers, every, flushed: Time::ZERO, is_flushed: true, limit })
+        let observed = header.back_end == BackEnd::Observe;
+        let causes = observed.then(|| Causes::new(Rules::of(header, None), definitions));
+        Ok(Recorded { target, writer, numbers, causes, every, flushed: Time::ZERO, is_flushed: true, limit })
     }
 
     /// Writes what there is: for when no event comes that would see to it.
@@ -155,10 +160,14 @@ impl<'a> Recorded<'a> {
         if let (Some(writer), Some(target)) = (self.writer, self.target) {
             writer.finish(end).map_err(|error| write_failure(target, error))?;
         }
-        Ok(match self.numbers {
+        let mut stats = match self.numbers {
             Numbers::Own(collector) => collector.finish(end),
             Numbers::Shared(live) => live.finish(end),
-        })
+        };
+        if let Some(causes) = self.causes {
+            stats.explain(causes.finish(end).as_ref());
+        }
+        Ok(stats)
     }
 }
 
@@ -175,6 +184,9 @@ impl Sink for Recorded<'_> {
             self.is_flushed = false;
             writer.event(stream, now, event);
         }
+        if let Some(causes) = &mut self.causes {
+            causes.event(stream, now, event);
+        }
         match &mut self.numbers {
             Numbers::Own(collector) => collector.event(stream, now, event),
             Numbers::Shared(live) => live.event(stream, now, event),
@@ -188,6 +200,9 @@ impl Sink for Recorded<'_> {
         if let Some(writer) = &mut self.writer {
             self.is_flushed = false;
             writer.define(stream, now, definition);
+        }
+        if let Some(causes) = &mut self.causes {
+            causes.define(stream, now, definition);
         }
         match &mut self.numbers {
             Numbers::Own(collector) => collector.define(stream, now, definition),

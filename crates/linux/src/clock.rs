@@ -112,6 +112,24 @@ pub fn steal() -> Option<Span> {
     Some(Span::from_ns(steal_ticks(&stat)?.checked_mul(1_000_000_000)? / per_second))
 }
 
+/// The same of each CPU, by the kernel's number.
+#[must_use]
+pub fn steal_by_cpu() -> Option<Vec<(u32, Span)>> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    // SAFETY: sysconf has no preconditions.
+    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|hz| *hz > 0)?;
+    let span = |ticks: u64| Some(Span::from_ns(ticks.checked_mul(1_000_000_000)? / per_second));
+    Some(steal_ticks_by_cpu(&stat).filter_map(|(cpu, ticks)| Some((cpu, span(ticks)?))).collect())
+}
+
+/// Field 8 of the lines of CPUs.
+fn steal_ticks_by_cpu(stat: &str) -> impl Iterator<Item = (u32, u64)> + '_ {
+    stat.lines().filter_map(|line| {
+        let mut fields = line.strip_prefix("cpu")?.split_ascii_whitespace();
+        Some((fields.next()?.parse().ok()?, fields.nth(7)?.parse().ok()?))
+    })
+}
+
 /// Field 8 of the first line.
 fn steal_ticks(stat: &str) -> Option<u64> {
     stat.lines().find(|line| line.starts_with("cpu "))?.split_ascii_whitespace().nth(8)?.parse().ok()
@@ -215,5 +233,7 @@ mod tests {
         assert!(tick_period().is_none_or(|tick| tick >= Span::from_us(500) && tick <= Span::from_ms(50)));
         assert_eq!(steal_ticks(stat), Some(80));
         assert_eq!(steal_ticks("cpu 1 2 3"), None);
+        let stat = format!("{stat}cpu12 1 1 1 1 1 1 1 9 1 1\ncpux 1\n");
+        assert_eq!(steal_ticks_by_cpu(&stat.replace("cpu  ", "cpu ")).collect::<Vec<_>>(), [(0, 8), (12, 9)]);
     }
 }

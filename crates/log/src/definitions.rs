@@ -27,6 +27,8 @@ pub struct Definitions {
     pub modes: Vec<ModeDef>,
     /// Interrupts and softirqs.
     pub interrupts: Vec<InterruptDef>,
+    /// Threads without jobs in this log that had a CPU.
+    pub threads: Vec<ThreadDef>,
     /// How streams' clocks stand to each other, in the order in which it became known.
     pub clocks: Vec<ClockDef>,
     /// The one node that the log is about; `None`: all. What the others do is not in it.
@@ -153,6 +155,37 @@ pub struct InterruptDef {
     pub kind: InterruptKind,
 }
 
+/// A thread without jobs in this log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ThreadDef {
+    /// The name that it had last.
+    pub name: String,
+    /// Where it runs.
+    pub node: NodeId,
+    /// How important it is to the kernel.
+    pub kind: ThreadKind,
+}
+
+/// How important a thread is to the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum ThreadKind {
+    /// Nobody knows.
+    Unknown = 0,
+    /// As ordinary threads are: all real-time threads go before it.
+    Ordinary = 1,
+    /// Real-time, or more.
+    RealTime = 2,
+    /// It belongs to takt: a timer, a thread between jobs.
+    Takt = 3,
+}
+
+impl ThreadKind {
+    /// All.
+    pub const ALL: [ThreadKind; 4] =
+        [ThreadKind::Unknown, ThreadKind::Ordinary, ThreadKind::RealTime, ThreadKind::Takt];
+}
+
 /// What serves an interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
@@ -212,6 +245,8 @@ pub enum Definition {
     Only(NodeId),
     /// An interrupt or softirq.
     Interrupt(u32, InterruptDef),
+    /// A thread without jobs.
+    Thread(u32, ThreadDef),
 }
 
 impl Definition {
@@ -286,6 +321,7 @@ impl Definitions {
                 .map(|mode| ModeDef { node: mode.node, strategy: system.strategy_name(mode.strategy).to_owned() })
                 .collect(),
             interrupts: Vec::new(),
+            threads: Vec::new(),
             clocks: Vec::new(),
             only: None,
         }
@@ -325,6 +361,7 @@ impl Definitions {
             Definition::Server(id, def) => place(&mut self.servers, "server", id, def),
             Definition::Mode(id, def) => place(&mut self.modes, "mode", id, def),
             Definition::Interrupt(id, def) => place(&mut self.interrupts, "interrupt", id, def),
+            Definition::Thread(id, def) => place(&mut self.threads, "thread", id, def),
             Definition::Cpu(def) => {
                 match self.cpus.iter_mut().find(|cpu| (cpu.node, cpu.cpu) == (def.node, def.cpu)) {
                     Some(old) => *old = def,
@@ -358,6 +395,7 @@ impl Definitions {
             .chain(self.clocks.iter().map(|def| Definition::Clock(*def)))
             .chain(self.only.map(Definition::Only))
             .chain(ids(&self.interrupts).map(|(id, def)| Definition::Interrupt(id, def)))
+            .chain(ids(&self.threads).map(|(id, def)| Definition::Thread(id, def)))
     }
 
     /// A node's name, `node 7` where it is not defined.
@@ -380,6 +418,12 @@ impl Definitions {
     #[must_use]
     pub fn task_name(&self, task: TaskId) -> String {
         self.tasks.get(task.index()).map_or_else(|| format!("task {}", task.0), |def| def.name.clone())
+    }
+
+    /// A thread's name, `thread 7` where it is not defined.
+    #[must_use]
+    pub fn thread_name(&self, thread: u32) -> String {
+        self.threads.get(thread as usize).map_or_else(|| format!("thread {thread}"), |def| def.name.clone())
     }
 
     /// An interrupt's name, `interrupt 7` where it is not defined.

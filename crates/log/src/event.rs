@@ -203,6 +203,23 @@ pub enum Event {
         /// The task's last job that was told.
         job: JobKey,
     },
+    /// A CPU went to something that is no job of this log: a thread, or nothing. It ends when a job gets the CPU. Where a job gets it
+    /// at this very time, this is what had the CPU last.
+    Occupy {
+        /// The CPU.
+        cpu: u32,
+        /// Which thread (definition index, [`crate::Definitions::threads`]); `None`: the CPU is idle.
+        thread: Option<u32>,
+    },
+    /// The hypervisor took a CPU for some time. When exactly is unknown.
+    Steal {
+        /// The CPU.
+        cpu: u32,
+        /// How long.
+        span: Span,
+        /// It did so within this time before the event.
+        within: Span,
+    },
 }
 
 /// Takes events in the order of each stream. Streams are numbered from zero; a simulator or a live

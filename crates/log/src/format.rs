@@ -6,7 +6,7 @@ use takt_model::{Lateness, NodeId, Span, TaskId, Time};
 
 use crate::definitions::{
     ChainDef, ClockDef, CpuDef, Definition, Definitions, InterruptDef, InterruptKind, ModeDef, NodeDef, ServerDef,
-    TaskDef, ThreadClass,
+    TaskDef, ThreadClass, ThreadDef, ThreadKind,
 };
 use crate::header::{BackEnd, Header};
 use crate::kind::KindSet;
@@ -312,6 +312,13 @@ pub(crate) fn encode_definition(definition: &Definition, out: &mut Vec<u8>) {
             out.put_uint(def.node.0.into());
             out.push(def.kind as u8);
         }
+        Definition::Thread(id, def) => {
+            out.push(9);
+            out.put_uint((*id).into());
+            out.put_text(&def.name);
+            out.put_uint(def.node.0.into());
+            out.push(def.kind as u8);
+        }
     }
 }
 
@@ -369,6 +376,11 @@ pub(crate) fn decode_definition(body: &[u8]) -> Option<Definition> {
             let (name, node, kind) = (cut.text()?, NodeId(cut.uint32()?), cut.byte()?);
             let kind = InterruptKind::ALL.into_iter().find(|known| *known as u8 == kind)?;
             Definition::Interrupt(id, InterruptDef { name, node, kind })
+        }
+        9 => {
+            let (name, node, kind) = (cut.text()?, NodeId(cut.uint32()?), cut.byte()?);
+            let kind = ThreadKind::ALL.into_iter().find(|known| *known as u8 == kind)?;
+            Definition::Thread(id, ThreadDef { name, node, kind })
         }
         _ => return None,
     };

@@ -81,6 +81,10 @@ kinds! {
     Window = 22, "window";
     /// [`Event::Gap`].
     Gap = 23, "gap";
+    /// [`Event::Occupy`].
+    Occupy = 24, "occupy";
+    /// [`Event::Steal`].
+    Steal = 25, "steal";
 }
 
 /// Which kinds of event a back end records. What it cannot record is absent from the log, and numbers
@@ -167,7 +171,7 @@ mod tests {
         let set = KindSet::of(&[Kind::Start, Kind::Lost]).with(Kind::Miss).without(Kind::Start);
         assert_eq!(set.iter().collect::<Vec<_>>(), [Kind::Miss, Kind::Lost]);
         assert_eq!(KindSet::from_bits(set.bits()), Some(set));
-        assert_eq!(KindSet::from_bits(1 << 24), None);
+        assert_eq!(KindSet::from_bits(1 << 26), None);
         assert!(KindSet::ALL.iter().eq(Kind::ALL.iter().copied()));
     }
 }

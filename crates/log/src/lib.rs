@@ -1,7 +1,7 @@
 //! The JobLog: what happened, as a stream of events; its statistics and differences.
 //!
 //! Back ends give events to a [`Sink`]: a [`Writer`] makes a log of them, a [`stats::Collector`] numbers, a pair of
-//! sinks both. A [`Reader`] gives the events back, the streams merged in the order of time; [`diff::diff`] compares two
+//! sinks both; [`causes::Causes`] says why jobs were late. A [`Reader`] gives the events back, the streams merged in the order of time; [`diff::diff`] compares two
 //! logs. docs/joblog.md describes the bytes, docs/statistics.md the numbers.
 //!
 //! Times are nanoseconds since the start of the run. Invariants, each held by tests in `tests/it`: the same events
@@ -29,6 +29,7 @@
 //! ```
 
 mod blocks;
+pub mod causes;
 mod definitions;
 pub mod diff;
 pub mod event;
@@ -42,7 +43,7 @@ mod writer;
 
 pub use definitions::{
     ChainDef, ClockDef, CpuDef, Definition, Definitions, GapError, InterruptDef, InterruptKind, ModeDef, NodeDef,
-    ServerDef, TaskDef, ThreadClass, chain_name,
+    ServerDef, TaskDef, ThreadClass, ThreadDef, ThreadKind, chain_name,
 };
 pub use event::{CancelCause, Event, JobKey, NullSink, Parent, Sink};
 pub use format::{BLOCK_MAX, DEFINITION_MAX, HEAD_MAX, MAGIC, STREAMS_MAX, VERSION};

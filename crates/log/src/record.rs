@@ -164,6 +164,11 @@ impl Context {
                 let (task, number) = self.put_job(job);
                 (Kind::Window as u8, [task, number, now.wrapping_sub(earliest.as_ns()), 0])
             }
+            Event::Occupy { cpu, thread } => {
+                let thread = thread.map_or(0, |thread| u64::from(thread) + 1);
+                (Kind::Occupy as u8, [cpu.into(), thread, 0, 0])
+            }
+            Event::Steal { cpu, span, within } => (Kind::Steal as u8, [cpu.into(), span.as_ns(), within.as_ns(), 0]),
         };
         let mut length = put(tag, delta, fields, out);
         if tag == CHAINED {
@@ -192,9 +197,9 @@ impl Context {
         let f4 = load(window, &mut at, FIELD[usize::from(lengths >> 6)]);
         self.time = now;
         let fields = match tag {
-            0..=4 | 6 | 8 | 14..=17 | 22 => 3,
+            0..=4 | 6 | 8 | 14..=17 | 22 | 25 => 3,
             9 | CHAINED => 4,
-            5 | 7 | 10 | 18..=20 | 23 => 2,
+            5 | 7 | 10 | 18..=20 | 23 | 24 => 2,
             11..=13 | 21 | DEFINITION => 1,
             _ => return Err(Fault::Unknown(tag)),
         };
@@ -229,6 +234,8 @@ impl Context {
             21 => Event::Lost { count: f1 },
             22 => Event::Window { job: self.job(f1, f2)?, earliest: Time::from_ns(now.wrapping_sub(f3)) },
             23 => Event::Gap { job: self.job(f1, f2)? },
+            24 => Event::Occupy { cpu: narrow(f1)?, thread: f2.checked_sub(1).map(narrow).transpose()? },
+            25 => Event::Steal { cpu: narrow(f1)?, span: Span::from_ns(f2), within: Span::from_ns(f3) },
             DEFINITION => return Ok((at, Decoded::Definition(f1))),
             _ => {
                 let hop = load(window, &mut at, 4) as u32;

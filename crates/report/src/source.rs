@@ -1,8 +1,11 @@
 //! One log, read once, as the report needs it.
 
+use std::collections::BTreeMap;
+
+use takt_log::causes::{Causes, Rules, Worst};
 use takt_log::stats::{Collector, Stats};
 use takt_log::{BackEnd, Definition, Definitions, Event, Header, KindSet, Sink};
-use takt_model::{Span, Time};
+use takt_model::{Span, TaskId, Time};
 
 use crate::gantt::{Gantt, GanttBuilder, GanttOptions, Window};
 use crate::scene::Scene;
@@ -22,6 +25,8 @@ pub struct Source {
     pub damage: Option<String>,
     /// Its numbers.
     pub stats: Stats,
+    /// By task: what its CPU did during the job with the longest response; where it was asked why jobs were late.
+    pub worst: BTreeMap<TaskId, Worst>,
     /// The beginning.
     pub start: Gantt,
     /// The first miss and what lies around it; without any, its [`Gantt::first_miss`] is `None`.
@@ -33,6 +38,7 @@ pub struct Source {
 pub struct SourceBuilder {
     header: Header,
     collector: Collector,
+    causes: Option<Causes>,
     start: GanttBuilder,
     first_miss: GanttBuilder,
 }
@@ -62,21 +68,37 @@ impl SourceBuilder {
         SourceBuilder {
             header: header.clone(),
             collector: Collector::for_log(header, definitions),
+            causes: None,
             start: GanttBuilder::new(scene.clone(), start),
             first_miss: GanttBuilder::new(scene, first_miss),
         }
     }
 
+    /// Finds out why jobs were late, too; `rules` say who goes before whom.
+    #[must_use]
+    pub fn explaining(mut self, rules: Rules, definitions: &Definitions) -> Self {
+        self.causes = Some(Causes::new(rules, definitions).with_worst());
+        self
+    }
+
     /// The log ends at `end`.
     #[must_use]
     pub fn finish(self, end: Time) -> Source {
+        let mut stats = self.collector.finish(end);
+        let mut worst = BTreeMap::new();
+        if let Some(causes) = self.causes {
+            let (late, jobs) = causes.finish_with_worst(end);
+            stats.explain(late.as_ref());
+            worst = jobs;
+        }
         Source {
             back_end: self.header.back_end,
             seed: self.header.seed,
             kinds: self.header.kinds,
             notes: self.header.notes,
             damage: None,
-            stats: self.collector.finish(end),
+            stats,
+            worst,
             start: self.start.finish(end),
             first_miss: self.first_miss.finish(end),
         }
@@ -86,12 +108,18 @@ impl SourceBuilder {
 impl Sink for SourceBuilder {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         self.collector.event(stream, now, event);
+        if let Some(causes) = &mut self.causes {
+            causes.event(stream, now, event);
+        }
         self.start.event(stream, now, event);
         self.first_miss.event(stream, now, event);
     }
 
     fn define(&mut self, stream: u32, now: Time, definition: &Definition) {
         self.collector.define(stream, now, definition);
+        if let Some(causes) = &mut self.causes {
+            causes.define(stream, now, definition);
+        }
         self.start.define(stream, now, definition);
         self.first_miss.define(stream, now, definition);
     }

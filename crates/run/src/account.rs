@@ -3,16 +3,16 @@
 use takt_linux::{Class, clock};
 use takt_log::Sink;
 use takt_model::{Span, Time};
+use takt_trace::merge::{ByTask, Stamped, Watched};
 
-use crate::kernel::{Kernel, Outcome, Watched};
+use crate::kernel::{Kernel, Outcome};
 use crate::record::{Known, Plain, Recorder};
 use crate::threads::Lane;
-use crate::witness::{Stamped, Witness};
 
 /// Takes what there is to take, and tells it.
 pub(crate) enum Account<'a, S> {
     Stamps(Recorder<'a, Plain<'a, S>>),
-    Both { recorder: Recorder<'a, Witness>, kernel: Box<Kernel>, sink: &'a mut S },
+    Both { recorder: Box<Recorder<'a, ByTask>>, kernel: Box<Kernel>, sink: &'a mut S },
 }
 
 /// What came of it.
@@ -43,7 +43,8 @@ impl<'a, S: Sink> Account<'a, S> {
                     Class::Deadline(reserved) => Some(reserved.runtime),
                     _ => None,
                 };
-                let recorder = Recorder::new(Witness::new(stream, lanes.iter().map(budget)), cpus, lanes, known);
+                let merged = ByTask::new(stream, lanes.iter().map(budget));
+                let recorder = Box::new(Recorder::new(merged, cpus, lanes, known));
                 Account::Both { recorder, kernel: Box::new(kernel), sink }
             }
         }
@@ -72,9 +73,9 @@ impl<'a, S: Sink> Account<'a, S> {
                 Told { lost, last, stamped: Vec::new(), kernel: None }
             }
             Account::Both { recorder, kernel, sink } => {
-                let (lost, last, mut witness) = recorder.finish(lanes, end);
-                let outcome = kernel.finish(&mut witness);
-                let told = witness.finish(end.max(last), sink);
+                let (lost, last, mut merged) = recorder.finish(lanes, end);
+                let outcome = kernel.finish(&mut merged);
+                let told = merged.finish(end.max(last), sink);
                 let kernel = Some(Outcome { missing: told.missing, ..outcome });
                 Told { lost, last: last.max(told.last), stamped: told.stamped, kernel }
             }

@@ -213,7 +213,7 @@ fn summaries(plan: &Plan, stopped: &Stopped, used: &[Arc<Used>]) -> Vec<TaskSumm
             throttled: None,
             overhead: Span::from_ns(beyond / counts.completed.max(1)),
             stamps: None,
-            late: stopped.late.as_ref().and_then(|late: &Vec<_>| late.get(at).cloned()),
+            late: None,
         }
     })
     .collect()

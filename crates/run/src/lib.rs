@@ -38,7 +38,6 @@ mod ring;
 mod start;
 mod sync;
 mod threads;
-mod witness;
 mod work;
 
 use takt_log::Sink;
@@ -236,8 +235,8 @@ pub struct TaskSummary {
     pub overhead: Span,
     /// The stamps, checked; `None` where the kernel was not recorded.
     pub stamps: Option<Stamps>,
-    /// Under takt's own dispatcher: why jobs were late; `None` where the kernel was not recorded.
-    pub late: Option<dispatch::Late>,
+    /// Why jobs were late; `None` where the kernel was not recorded.
+    pub late: Option<takt_log::causes::Late>,
 }
 
 /// Runs the tasks of one node as threads of this kernel and hands every event to `sink`; the stream is the node's number.

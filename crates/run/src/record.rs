@@ -1,5 +1,5 @@
 //! The recorder: takes the threads' records out of their rings, merges them in the order of time, adds what follows from
-//! them (releases of a chain's successors, deadlines missed), and hands all of it on: to a sink, or to the [`crate::witness`] who
+//! them (releases of a chain's successors, deadlines missed), and hands all of it on: to a sink, or to the [`ByTask`] that
 //! knows the kernel's account too.
 //!
 //! A record may be told once no thread can still write an earlier one. Each lane gives a lower bound of its future stamps:
@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use takt_log::{Event, JobKey, Parent, Sink};
 use takt_model::draw::{Arrivals, Arriving};
 use takt_model::{Span, TaskId, Time};
+use takt_trace::merge::{ByTask, Stamp, model_cpu};
 
 use crate::threads::{Kind, Lane, Record};
 
@@ -28,15 +29,13 @@ pub(crate) trait Stamps {
     fn until(&mut self, until: Time);
 }
 
-/// An event as the threads' stamps give it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stamp {
-    pub(crate) at: Time,
-    /// When it should have been: a deadline that had passed before the release.
-    pub(crate) due: Time,
-    /// Whose it is; `None` for what concerns all.
-    pub(crate) lane: Option<usize>,
-    pub(crate) event: Event,
+impl Stamps for ByTask {
+    fn stamp(&mut self, stamp: Stamp) {
+        ByTask::stamp(self, stamp);
+    }
+    fn until(&mut self, until: Time) {
+        ByTask::until(self, until);
+    }
 }
 
 /// Straight into a sink.
@@ -331,12 +330,6 @@ impl<'a, S: Stamps> Recorder<'a, S> {
     fn cpu(&self, kernel: u64) -> u32 {
         u32::try_from(kernel).map_or(0, |kernel| model_cpu(self.cpus, kernel))
     }
-}
-
-/// The model's number of a CPU of the kernel's.
-pub(crate) fn model_cpu(cpus: &[u32], kernel: u32) -> u32 {
-    let position = cpus.iter().position(|cpu| *cpu == kernel);
-    position.and_then(|cpu| u32::try_from(cpu).ok()).unwrap_or(0)
 }
 
 impl Merged<'_> {

@@ -12,10 +12,12 @@ use takt_linux::recovery::{Recovery, recover};
 use takt_linux::signals::StopSignals;
 use takt_linux::tracing::Guard;
 use takt_linux::{Class, Epoch, SchedError, clock, futex, memory, sched, thread};
+use takt_log::causes::{Causes, Rules};
 use takt_log::stats::Histogram;
-use takt_log::{BackEnd, Kind, KindSet, Sink};
+use takt_log::{BackEnd, Definitions, Header, Kind, KindSet, Sink};
 use takt_model::draw::{Arrivals, Draw};
 use takt_model::{CpuSet, Span, System, Task, TaskId, Time};
+use takt_trace::merge::Stamped;
 
 use crate::account::{Account, Told, watched};
 use crate::error::{RunError, grant};
@@ -23,7 +25,6 @@ use crate::kernel::{Kernel, TraceError};
 use crate::mapping::{MappedTask, Mapping};
 use crate::record::{Known, Releases};
 use crate::threads::{GO_ABORT, GO_RUN, GO_WAIT, Lane, Shared, live};
-use crate::witness::Stamped;
 use crate::work::Work;
 use crate::{Prepared, Ready, Recorded, RunSummary, Stamps, TaskSummary, Trace, dispatch};
 
@@ -120,7 +121,9 @@ const WITNESSED: KindSet = STAMPED
     .with(Kind::Resume)
     .with(Kind::Block)
     .with(Kind::Wake)
-    .with(Kind::Migrate);
+    .with(Kind::Migrate)
+    .with(Kind::Occupy)
+    .with(Kind::Steal);
 
 impl Ready {
     /// What will run.
@@ -148,6 +151,27 @@ impl Ready {
     /// A missing privilege or a refusal of the kernel (nothing has run then), or a failure of takt itself. Either way
     /// everything is restored.
     pub fn run(self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
+        let system = self.prepared.system.clone();
+        let causes = match &self.prepared.dispatched {
+            Some(plan) if self.kernel.is_some() => dispatch::causes(plan, false),
+            _ => {
+                let header = Header::new(String::new(), None, self.prepared.back_end(), self.kinds());
+                Causes::new(Rules::of(&header, Some(&system)), &Definitions::of(&system))
+            }
+        };
+        let mut sinks = (sink, causes);
+        let mut summary = self.run_into(&mut sinks, progress)?;
+        if let Some(late) = sinks.1.finish(summary.end) {
+            for task in &mut summary.tasks {
+                let named = system.tasks.iter().position(|other| other.name == task.name);
+                let id = named.and_then(|at| u32::try_from(at).ok()).map(TaskId);
+                task.late = id.and_then(|id| late.get(&id).cloned());
+            }
+        }
+        Ok(summary)
+    }
+
+    fn run_into(self, sink: &mut impl Sink, progress: &mut Progress<'_>) -> Result<RunSummary, RunError> {
         let Ready { prepared, kernel } = self;
         if let Some(plan) = &prepared.dispatched {
             return prepared.run_dispatched(plan, kernel, sink, progress);

@@ -90,6 +90,18 @@ pub struct Thread {
 }
 
 impl Thread {
+    /// Whether it is of the ordinary class, which all real-time threads go before.
+    #[must_use]
+    pub fn is_ordinary(&self) -> bool {
+        self.prio.is_some_and(|prio| prio >= 100)
+    }
+
+    /// Whether it is of a real-time class, SCHED_DEADLINE included.
+    #[must_use]
+    pub fn is_real_time(&self) -> bool {
+        self.prio.is_some_and(|prio| prio < 100)
+    }
+
     /// Whether SCHED_DEADLINE threads are more important. The kernel's stop threads, which migrate others, are more important than
     /// those, and show a priority of a lesser class.
     #[must_use]

@@ -46,6 +46,8 @@ use takt_model::{NodeId, Span, Time};
 
 use crate::calls::{Abi, Class};
 use crate::event::{CPUS_MAX, Comm, Context, KernelEvent, Left, Pid, Thread as Seen, What};
+use crate::merge::Strangers;
+pub(crate) use define::interrupt_name;
 use define::task_def;
 pub use filter::{Filter, is_like};
 use thread::{Call, Place, Stage, Thread, Threads};
@@ -74,6 +76,7 @@ pub const KINDS: KindSet = KindSet::of(&[
     Kind::IrqExit,
     Kind::Lost,
     Kind::Gap,
+    Kind::Occupy,
 ]);
 
 /// What a recording with these events (names as the kernel gives them) can tell: interrupts where both kinds of handlers
@@ -155,6 +158,8 @@ pub struct Rebuilder {
     interrupts_told: u32,
     /// Every thread is told, and no list of them kept.
     all: bool,
+    /// Some task has a deadline, so that jobs can be late: what else has the CPUs is told.
+    strangers: Option<Strangers>,
     /// Threads that took over a task.
     heirs: u64,
     /// Threads without jobs, for there are too many.
@@ -170,6 +175,8 @@ impl Rebuilder {
     /// For a trace of which this is known.
     #[must_use]
     pub fn new(options: Options) -> Self {
+        let timed = options.known.values().any(|known| known.deadline.is_some());
+        let strangers = timed.then(|| Strangers::new(STREAM));
         let node = NodeDef { name: "local".to_owned(), cpus: options.cpus.max(1), strategy: "kernel".to_owned() };
         Rebuilder {
             all: options.filter.is_empty(),
@@ -184,6 +191,7 @@ impl Rebuilder {
             chains: 0,
             interrupts: BTreeMap::new(),
             interrupts_told: 0,
+            strangers,
             heirs: 0,
             untold: 0,
             gaps: 0,
@@ -239,6 +247,9 @@ impl Rebuilder {
     /// Takes in what has become known of a thread.
     pub fn know(&mut self, pid: Pid, known: Known, sink: &mut impl Sink) {
         self.options.known.insert(pid, known);
+        if known.deadline.is_some() && self.strangers.is_none() {
+            self.strangers = Some(Strangers::new(STREAM));
+        }
         if let Some(thread) = self.threads.get_mut(pid)
             && let Some(task) = thread.task
         {
@@ -333,6 +344,20 @@ impl Rebuilder {
         }
         if next.pid != 0 {
             self.arrive(cpu, next, sink);
+        }
+        if self.strangers.is_some() {
+            self.occupy(cpu, next, sink);
+        }
+    }
+
+    /// The CPU goes to nobody, or to a thread that has no job.
+    #[cold]
+    #[inline(never)]
+    fn occupy(&mut self, cpu: u32, next: &Seen, sink: &mut impl Sink) {
+        let works = next.pid != 0
+            && self.threads.get_mut(next.pid).is_some_and(|thread| matches!(thread.stage, Stage::Started));
+        if let Some(strangers) = self.strangers.as_mut().filter(|_| !works) {
+            strangers.got(cpu, next).iter().for_each(|line| line.tell(STREAM, self.now, sink));
         }
     }
 

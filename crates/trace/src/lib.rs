@@ -6,6 +6,8 @@
 //! traces, and raw pages of ring buffers. The descriptions that come with a trace say where each field stands; no offset is assumed. What cannot
 //! be read is told with its place ([`Damages`]), and the rest is read.
 //!
+//! Merging: what a run's threads say and what the kernel saw of them, made one log ([`merge`]).
+//!
 //! Times are nanoseconds of the trace's own clock. Invariants, each held by tests: no input panics, or takes memory out of
 //! proportion; events come in the order of time; what is lost or broken is counted.
 //!
@@ -33,6 +35,7 @@ mod feed;
 mod format;
 pub mod infer;
 pub mod jobs;
+pub mod merge;
 mod page;
 mod perfetto;
 mod recording;

@@ -20,7 +20,7 @@ use super::sim::verdict;
 use crate::args;
 use crate::failure::{Failure, Outcome};
 use crate::live::Live;
-use crate::numbers::{Silence, numbers};
+use crate::numbers::{Silence, late, numbers};
 use crate::output::{Target, note, print, print_json};
 use crate::serve::Server;
 
@@ -54,7 +54,7 @@ pub(crate) fn execute(options: &args::Observe, json: bool) -> Outcome {
     if json {
         print_json(&Answer { stats: &stats, notes: &notes, observed: &about })?;
     } else if !to_stdout {
-        print(&format!("{}\n{}", numbers(&stats, Silence::Plain), about.sentence()))?;
+        print(&format!("{}\n{}", numbers(&stats, Silence::Plain) + &late(&stats), about.sentence()))?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
 }

@@ -4,6 +4,7 @@ mod alone;
 
 use serde_json::{Value, json};
 use takt_analysis::{CheckOptions, CheckReport};
+use takt_log::causes::Rules;
 use takt_log::stats::{ChainStats, TaskStats};
 use takt_log::{BackEnd, Definitions, Header, KindSet};
 use takt_model::{Mode, NodeId, Span, StrategyId, StrategyRef, System, Time, file};
@@ -207,7 +208,10 @@ fn any_task(system: &System, path: &str, log: &Log) -> Result<(), Failure> {
 
 /// What the log tells, of the system with that name.
 fn source(path: &str, log: &mut Log, name: &str) -> Result<Source, Failure> {
-    let mut builder = SourceBuilder::new(name, log.header(), log.definitions(), None);
+    let system = input::system_of(path, log).ok();
+    let rules = Rules::of(log.header(), system.as_ref());
+    let builder = SourceBuilder::new(name, log.header(), log.definitions(), None);
+    let mut builder = builder.explaining(rules, log.definitions());
     let end = log.copy_to(&mut builder).map_err(|error| input::log_failure(path, &error))?;
     let mut source = builder.finish(end);
     let damage = log.damage();

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use takt_log::stats::{Stats, Summary};
 use takt_log::{Definitions, Header};
 use takt_model::{Span, Time, file};
-use takt_run::dispatch::{Cause, Late};
 use takt_run::{Margin, Ready, RunError, RunOptions, RunSummary, Stamps, Trace, prepare, prepare_adaptive};
 
 use super::sim::verdict;
@@ -13,7 +12,7 @@ use crate::adaptive::{self, Account, Asked, Stays};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
-use crate::numbers::{Silence, numbers};
+use crate::numbers::{Silence, late, numbers};
 use crate::output::{Target, note, print, print_json};
 use crate::progress;
 use crate::recorded::Recorded;
@@ -54,7 +53,11 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         note(format_args!("note: {sentence}"));
     }
     let noted = ready.prepared().notes().len();
-    let (stats, summary, stays) = record(ready, duration, options.output.as_ref())?;
+    let (mut stats, summary, stays) = record(ready, duration, options.output.as_ref())?;
+    for task in &mut stats.tasks {
+        let ran = summary.tasks.iter().find(|ran| ran.name == task.task);
+        task.late = Some(ran.and_then(|ran| ran.late.clone()));
+    }
     let account = asked.zip(controlled).map(|(asked, (plan, law))| {
         let lasted = summary.end.saturating_since(Time::ZERO);
         Account::new(&asked, &plan, &law, stays.until(summary.end), lasted)
@@ -70,7 +73,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     } else if !to_stdout {
         let numbers = numbers(&stats, Silence::Plain);
         let adaptive = account.as_ref().map_or_else(String::new, Account::text);
-        print(&format!("{numbers}\n{}{adaptive}{}{}", threads(&summary), stamps(&summary), late(&summary)))?;
+        print(&format!("{numbers}\n{}{adaptive}{}{}", threads(&summary), stamps(&summary), late(&stats)))?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
 }
@@ -147,39 +150,6 @@ fn stamps(summary: &RunSummary) -> String {
     format!("\n{}", table.render(""))
 }
 
-/// Why jobs were late under takt's dispatcher.
-fn late(summary: &RunSummary) -> String {
-    let columns: Vec<&str> = ["late", "jobs", "by load"]
-        .into_iter()
-        .chain(Cause::ALL.map(Cause::name))
-        .chain(["longest other, each"])
-        .collect();
-    let mut table = Table::new(&columns);
-    let mut any = false;
-    for task in &summary.tasks {
-        let Some(late) = task.late.as_ref().filter(|late| late.jobs > 0) else { continue };
-        any = true;
-        let mut row = vec![task.name.clone(), late.jobs.to_string(), late.by_load.to_string()];
-        row.extend(Cause::ALL.map(|cause| late.mainly(cause).to_string()));
-        // Of all late jobs together it would be more than the run lasted: one that goes on delays many.
-        let each = |span: Span| time(Span::from_ns(span.as_ns() / late.jobs));
-        row.push(late.others.first().map_or_else(|| "-".to_owned(), |(name, span)| format!("{name} {}", each(*span))));
-        table.row(row);
-    }
-    if any { format!("\n{}", table.without_empty_columns().render("")) } else { String::new() }
-}
-
-fn late_json(late: &Late) -> Value {
-    let key = |cause: Cause| cause.name().replace(' ', "_");
-    let mainly: serde_json::Map<_, _> =
-        Cause::ALL.into_iter().map(|cause| (key(cause), late.mainly(cause).into())).collect();
-    let lasted: serde_json::Map<_, _> =
-        Cause::ALL.into_iter().map(|cause| (key(cause) + "_ns", late.disturbance.of(cause).as_ns().into())).collect();
-    let named = |(name, span): &(String, Span)| json!({ "name": name, "ns": span.as_ns() });
-    let others: Vec<Value> = late.others.iter().map(named).collect();
-    json!({ "jobs": late.jobs, "by_load": late.by_load, "mainly": mainly, "disturbance": lasted, "longest": others })
-}
-
 fn stamps_json(stamps: &Stamps) -> Value {
     json!({
         "checked": stamps.checked,
@@ -217,7 +187,7 @@ fn with_summary<'a>(stats: &'a Stats, summary: &'a RunSummary, adaptive: Option<
                 "throttled": task.throttled,
                 "overhead_ns": task.overhead.as_ns(),
                 "stamps": task.stamps.as_ref().map(stamps_json),
-                "late": task.late.as_ref().map(late_json),
+                "late": task.late,
             })
         })
         .collect();

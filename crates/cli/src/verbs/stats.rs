@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use takt_linux::signals::StopSignals;
+use takt_log::causes::{Causes, Rules};
 use takt_log::stats::{Collector, Distribution, InterruptStats, Point, Quantity, Stats};
 use takt_log::{BackEnd, Definition, Event, Sink};
 use takt_model::{Span, Time};
@@ -14,7 +15,7 @@ use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Log};
 use crate::live::Live;
-use crate::numbers::{Silence, details, interrupt_word, interval, numbers};
+use crate::numbers::{Silence, details, interrupt_word, interval, late, numbers};
 use crate::output::{Target, note, print, print_json};
 use crate::serve::Server;
 
@@ -31,7 +32,7 @@ pub(crate) fn execute(options: &args::Stats, json: bool) -> Outcome {
     if let Some(every) = options.every {
         return intervals(options, every, &mut log, json);
     }
-    let mut stats = Collector::read(&mut log).map_err(|error| input::log_failure(&options.log, &error))?;
+    let mut stats = explained(&options.log, &mut log)?;
     input::warn_of_damage(&options.log, &log.damage());
     let whole = verdict(&stats, options.fail_on_miss);
     only(&mut stats, options)?;
@@ -41,9 +42,35 @@ pub(crate) fn execute(options: &args::Stats, json: bool) -> Outcome {
         print_json(&stats)?;
     } else {
         let more = if options.all { details(&stats) } else { String::new() };
-        print(&(numbers(&stats, silence_of(&options.log, &log, &stats)) + &more))?;
+        print(&(numbers(&stats, silence_of(&options.log, &log, &stats)) + &late(&stats) + &more))?;
     }
     Ok(whole)
+}
+
+/// The numbers of a log, and why jobs were late.
+fn explained(path: &str, log: &mut Log) -> Result<Stats, Failure> {
+    let failure = |error| input::log_failure(path, &error);
+    let system = input::system_of(path, log).ok();
+    let rules = Rules::of(log.header(), system.as_ref());
+    let causes = Causes::new(rules, log.definitions());
+    let collector = Collector::for_log(log.header(), log.definitions());
+    // What comes through a pipe can be read once; a file is read again, if any job was late.
+    if path == "-" {
+        let mut both = (collector, causes);
+        let end = log.copy_to(&mut both).map_err(failure)?;
+        let mut stats = both.0.finish(end);
+        stats.explain(both.1.finish(end).as_ref());
+        return Ok(stats);
+    }
+    let mut collector = collector;
+    let end = log.copy_to(&mut collector).map_err(failure)?;
+    let mut stats = collector.finish(end);
+    let mut causes = causes;
+    if stats.missed() > 0 {
+        input::log(path)?.copy_to(&mut causes).map_err(failure)?;
+    }
+    stats.explain(causes.finish(end).as_ref());
+    Ok(stats)
 }
 
 /// A run without a miss is what it is; a simulation may be taken for a proof.

@@ -299,8 +299,9 @@ impl Sink for Collector {
                     task.window = job.number;
                 }
             }
-            Event::IrqEnter { irq, cpu } => self.interrupt(stream, now, irq, cpu, true),
-            Event::IrqExit { irq, cpu } => self.interrupt(stream, now, irq, cpu, false),
+            // Of a back end that records those of some threads only nothing is counted.
+            Event::IrqEnter { irq, cpu } if self.knows.interrupts => self.interrupt(stream, now, irq, cpu, true),
+            Event::IrqExit { irq, cpu } if self.knows.interrupts => self.interrupt(stream, now, irq, cpu, false),
             Event::Lost { count } => self.lose(stream, count),
             Event::Gap { job } => {
                 if let Some(task) = self.tasks.get_mut(job.task.index()) {

@@ -27,8 +27,12 @@ mod open;
 mod quantity;
 mod report;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
-use takt_model::CpuSet;
+use takt_model::{CpuSet, TaskId};
+
+use crate::causes::Late;
 
 pub use collector::Collector;
 pub use histogram::{Bucket, Histogram, Summary};
@@ -60,6 +64,9 @@ pub struct Stats {
 /// What became of a task's jobs. `released = completed + cancelled + rejected + unfinished - carried`.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TaskStats {
+    /// Its number.
+    #[serde(skip)]
+    pub id: TaskId,
     /// Its name.
     pub task: String,
     /// Its node's name.
@@ -121,6 +128,9 @@ pub struct TaskStats {
     /// Recorded release minus nominal arrival, of jobs that follow no other; only of live back ends.
     #[serde(serialize_with = "histogram::or_nulls_inside", skip_serializing_if = "Option::is_none")]
     pub release_latency_ns: Option<Option<Summary<u64>>>,
+    /// Why its late jobs were late; null where the log does not tell. Only where somebody asked: [`Stats::explain`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late: Option<Option<Late>>,
     /// All responses, for charts.
     #[serde(skip)]
     pub responses: Histogram,
@@ -215,6 +225,13 @@ impl Stats {
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.tasks.iter().filter_map(|task| task.missed).sum()
+    }
+
+    /// Takes in why jobs were late, as [`crate::causes::Causes::finish`] found it.
+    pub fn explain(&mut self, found: Option<&BTreeMap<TaskId, Late>>) {
+        for task in &mut self.tasks {
+            task.late = Some(found.and_then(|found| found.get(&task.id).cloned()));
+        }
     }
 
     /// How many jobs were rejected: none of them was done, in time or late.

@@ -39,7 +39,7 @@ impl Collector {
         let knows = self.knows;
         let duration = now.saturating_sub(self.from);
         let mut tasks = Vec::with_capacity(self.tasks.len());
-        for (state, def) in self.tasks.iter_mut().zip(&self.definitions.tasks) {
+        for ((state, def), id) in self.tasks.iter_mut().zip(&self.definitions.tasks).zip(0..) {
             let open = state.account(&mut self.cpus, now, whole);
             let deadline = def.deadline.map(|deadline| deadline.as_ns());
             let mut stats = state.stats(knows, open, deadline, duration);
@@ -47,6 +47,7 @@ impl Collector {
             if seen == 0 && !self.definitions.covers(def.node) {
                 continue;
             }
+            stats.id = TaskId(id);
             stats.task.clone_from(&def.name);
             stats.node = self.definitions.node_name(def.node);
             stats.period_ns = def.period.map(|period| period.as_ns());
@@ -120,6 +121,7 @@ impl TaskState {
         let latencies = self.latencies.as_mut().map(|latencies| std::mem::take(&mut **latencies));
         let over = responses.count() + self.cancelled + self.rejected + self.dropped;
         TaskStats {
+            id: TaskId(0),
             task: String::new(),
             node: String::new(),
             released: (over + open).saturating_sub(self.carried),
@@ -145,6 +147,7 @@ impl TaskState {
             preemptions: (knows.preemptions && !self.holes).then_some(self.preemptions),
             migrations: (knows.migrations && !self.holes).then_some(self.migrations),
             release_latency_ns: latencies.as_ref().map(Histogram::summary),
+            late: None,
             responses,
             executions,
             net_executions,

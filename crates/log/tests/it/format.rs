@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use takt_log::{
     BackEnd, ChainDef, ClockDef, CpuDef, Definition, Definitions, Event, Header, InterruptDef, InterruptKind, JobKey,
-    KindSet, ModeDef, NodeDef, ReadError, Reader, ServerDef, Sink, TaskDef, ThreadClass, WriteError, Writer,
+    KindSet, ModeDef, NodeDef, ReadError, Reader, ServerDef, Sink, TaskDef, ThreadClass, ThreadDef, ThreadKind,
+    WriteError, Writer,
 };
 use takt_model::{Lateness, NodeId, Span, TaskId, Time};
 
@@ -75,6 +76,7 @@ fn the_head_says_what_it_was_given() {
         servers: vec![server],
         modes: vec![ModeDef { node: NodeId(0), strategy: "edf".into() }],
         interrupts: vec![interrupt("24 eth0", InterruptKind::Hard), interrupt("NET_RX", InterruptKind::Soft)],
+        threads: vec![ThreadDef { name: "make".into(), node: NodeId(0), kind: ThreadKind::RealTime }],
         clocks: vec![ClockDef {
             stream: 1,
             from: Time::MAX,

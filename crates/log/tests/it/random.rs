@@ -63,6 +63,11 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         number().prop_map(|count| Event::Lost { count }),
         (job(), number()).prop_map(|(job, ns)| Event::Window { job, earliest: Time::from_ns(ns) }),
         job().prop_map(|job| Event::Gap { job }),
+        (small(), proptest::option::of(0..u32::MAX)).prop_map(|(cpu, thread)| Event::Occupy { cpu, thread }),
+        (small(), number(), number()).prop_map(|(cpu, span, within)| {
+            let (span, within) = (Span::from_ns(span), Span::from_ns(within));
+            Event::Steal { cpu, span, within }
+        }),
     ]
 }
 

@@ -9,7 +9,7 @@ use takt_model::plan::Order;
 use takt_model::{Exec, NodeId, Plan, Span, System, Task};
 
 use super::tasks::Compared;
-use super::{ReportInput, count, plural, seen};
+use super::{ReportInput, count, late, plural, seen};
 use crate::axis::short;
 use crate::markup::Esc;
 
@@ -69,9 +69,10 @@ fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
             "A bound assumes that the scheduler is the one of the system file; this run was best effort, in competition \
              with everything else on the machine."
         } else {
-            "A bound assumes that jobs keep to their WCET and that nothing else takes the CPU; here one of these did not hold."
+            "A bound assumes that jobs keep to their WCET and that nothing else takes the CPU."
         };
-        findings.push(Finding { bad: true, text: format!("Measured above bound: {above}. {because}") });
+        let why = why(input, &tasks);
+        findings.push(Finding { bad: true, text: format!("Measured above bound: {above}. {because}{why}") });
     }
     findings.extend(throttled(input));
     for (word, source) in [("simulation", input.simulated), ("measurement", input.measured)] {
@@ -152,6 +153,25 @@ fn above_bound<'a>(tasks: &[Compared<'a>], of: impl Fn(&Compared<'a>) -> Option<
     });
     let spelled: Vec<String> = spelled.collect();
     (!spelled.is_empty()).then(|| format!("{}{}", spelled.join(", "), and_more(above.len())))
+}
+
+/// What kept the tasks that were measured above their bounds from it: what their late jobs were late for, and who had the CPU during the worst job.
+fn why(input: &ReportInput<'_>, tasks: &[Compared<'_>]) -> String {
+    let Some(source) = input.measured else { return String::new() };
+    let above = tasks.iter().filter(|task| {
+        let max = task.measured.and_then(|stats| stats.response_ns.as_ref()).map(|response| response.max);
+        max.zip(task.bound).is_some_and(|(max, bound)| max > bound.as_ns())
+    });
+    let mut told = Vec::new();
+    for task in above.take(SPELLED_MAX) {
+        let name = &task.task.name;
+        if let Some(sentence) = late::sentence(source, name) {
+            told.push(format!("jobs of \"{name}\" were late for this: {sentence}"));
+        } else if let Some(disturber) = task.measured.and_then(|stats| late::disturber(source.worst.get(&stats.id)?)) {
+            told.push(format!("in the worst job of \"{name}\" the CPU went longest to {disturber}"));
+        }
+    }
+    if told.is_empty() { " Here one of these did not hold.".to_owned() } else { format!(" Here {}.", told.join("; ")) }
 }
 
 /// What follows the first [`SPELLED_MAX`] of `all`.

@@ -3,6 +3,7 @@
 mod distributions;
 mod evidence;
 mod findings;
+mod late;
 mod seen;
 mod tasks;
 
@@ -77,6 +78,7 @@ pub fn html(input: &ReportInput<'_>) -> String {
     out.push_str("</header>\n");
     tasks::section(&mut out, input);
     seen::section(&mut out, input);
+    late::section(&mut out, input);
     schedules(&mut out, input);
     distributions::section(&mut out, input);
     seen::distributions(&mut out, input);

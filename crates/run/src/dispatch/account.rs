@@ -4,19 +4,26 @@ use std::collections::BTreeMap;
 
 use takt_linux::Epoch;
 use takt_linux::thread::Tid;
-use takt_log::Sink;
+use takt_log::causes::{Causes, Importance, Late, Rules, TaskRule};
+use takt_log::{Definitions, Sink};
 use takt_model::{Span, TaskId, Time};
+use takt_trace::merge::{ByLevel, Watched, Worker};
 
-use super::evidence::{Evidence, Watched};
-use super::late::Late;
 use super::plan::Plan;
 use super::told::Merger;
-use crate::kernel::{self, Kernel, Outcome, TraceError};
+use crate::kernel::{Kernel, Outcome, TraceError};
 
 /// Takes what there is to take, and tells it.
 pub(super) struct Account {
     merger: Merger,
-    seen: Option<Box<(Kernel, Evidence)>>,
+    seen: Option<Box<Watching>>,
+}
+
+/// The kernel is recorded, too.
+struct Watching {
+    kernel: Kernel,
+    merged: ByLevel,
+    causes: Causes,
 }
 
 /// What came of it.
@@ -40,23 +47,22 @@ impl Account {
         &mut self,
         mut kernel: Kernel,
         plan: &Plan,
-        threads: Vec<(Tid, Watched)>,
+        threads: Vec<(Tid, Worker)>,
         cpus: &[u32],
         ordinary: bool,
     ) -> Result<(), TraceError> {
         let (tids, lanes): (Vec<_>, Vec<_>) = threads.into_iter().unzip();
         let ids = tids.iter().zip(0..).filter_map(|(tid, lane)| Some((u32::try_from(tid.get()).ok()?, lane)));
-        kernel.watch(ids.map(|(id, lane)| kernel::Watched { id, lane, reserved: false }).collect(), cpus)?;
-        let evidence = Evidence::new(plan, lanes);
-        let evidence = if ordinary { evidence.of_ordinary_threads() } else { evidence };
-        self.seen = Some(Box::new((kernel, evidence)));
+        kernel.watch(ids.map(|(id, lane)| Watched { id, lane, reserved: false }).collect(), cpus)?;
+        let merged = merged(plan, lanes);
+        self.seen = Some(Box::new(Watching { kernel, merged, causes: causes(plan, ordinary) }));
         Ok(())
     }
 
     /// When time zero is.
     pub(super) fn begin(&mut self, epoch: Epoch) {
         if let Some(seen) = &mut self.seen {
-            seen.0.begin(epoch);
+            seen.kernel.begin(epoch);
         }
     }
 
@@ -64,10 +70,10 @@ impl Account {
     pub(super) fn drain(&mut self, floor: impl Fn(usize) -> Time, sink: &mut (impl Sink + ?Sized)) {
         match self.seen.as_deref_mut() {
             None => drop(self.merger.drain(floor, sink)),
-            Some((kernel, evidence)) => {
-                let seen = kernel.look(Span::ZERO, evidence);
-                let told = self.merger.drain(floor, evidence);
-                evidence.advance(seen.min(told), sink);
+            Some(Watching { kernel, merged, causes }) => {
+                let seen = kernel.look(Span::ZERO, merged);
+                let told = self.merger.drain(floor, merged);
+                merged.advance(seen.min(told), &mut (&mut *sink, causes));
             }
         }
     }
@@ -78,11 +84,39 @@ impl Account {
             let (lost, last) = self.merger.finish(end, sink);
             return Told { lost, last, kernel: None, late: None };
         };
-        let (kernel, mut evidence) = *seen;
-        let (lost, last) = self.merger.finish(end, &mut evidence);
-        let outcome = kernel.finish(&mut evidence);
-        let evident = evidence.finish(end.max(last), sink);
-        let kernel = Some(Outcome { missing: evident.missing, ..outcome });
-        Told { lost, last: last.max(evident.last), kernel, late: Some(evident.late) }
+        let Watching { kernel, mut merged, mut causes } = *seen;
+        let (lost, last) = self.merger.finish(end, &mut merged);
+        let outcome = kernel.finish(&mut merged);
+        let end = end.max(last);
+        let told = merged.finish(end, &mut (&mut *sink, &mut causes));
+        let kernel = Some(Outcome { missing: told.missing, ..outcome });
+        Told { lost, last: last.max(told.last), kernel, late: causes.finish(end) }
     }
 }
+
+/// Makes one log of what a plan's dispatcher tells and what the kernel sees of these threads.
+pub(super) fn merged(plan: &Plan, lanes: Vec<Worker>) -> ByLevel {
+    let cpus = plan.rows.iter().map(|row| row.cpu + 1).max().unwrap_or(0);
+    ByLevel::new(plan.node.0, lanes, cpus)
+}
+
+/// Finds out why jobs of a plan were late; whether its threads are `ordinary`, without real-time priorities.
+pub(crate) fn causes(plan: &Plan, ordinary: bool) -> Causes {
+    let mut tasks = BTreeMap::new();
+    for (at, row) in plan.rows.iter().enumerate() {
+        let Some(task) = plan.system.tasks.get(row.task.index()) else { continue };
+        let importance = |k: usize| {
+            let row = plan.rows_in(k)?.get(at)?;
+            let demotes = row.late == takt_model::Late::Demote;
+            Some(Importance { level: row.level, shift_ns: None, demotes })
+        };
+        let importances = (0..=plan.modes.len()).filter_map(importance).collect();
+        let (cpu, wcet, jitter) = (Some(row.cpu), Some(task.wcet), task.jitter);
+        tasks.insert(row.task, TaskRule { cpu, wcet, jitter, importances });
+    }
+    Causes::new(Rules::live(tasks, ordinary), &Definitions::of(&plan.system))
+}
+
+#[cfg(test)]
+#[path = "account_tests.rs"]
+mod tests;

@@ -54,10 +54,8 @@ mod build;
 
 mod core;
 mod error;
-mod evidence;
 mod fact;
 mod graph;
-mod late;
 mod live;
 #[cfg(test)]
 pub(crate) mod live_model;
@@ -70,11 +68,11 @@ mod running;
 mod source;
 mod told;
 
+pub(crate) use self::account::causes;
 pub use self::core::Counts;
 pub use adaptive::{Adaptive, notes_of_guard};
 pub use anomaly::{Anomalies, Anomaly};
 pub use error::{PushError, ReleaseError, StartError, StopError};
-pub use late::{Cause, Disturbance, Late};
 pub(crate) use live::{IDLE_MAX, Owed};
 pub use live::{Job, Overran, Overruns, Switched};
 pub use mode::OperatingMode;
@@ -83,6 +81,7 @@ pub use plan::{BACKLOG_MAX, Limits, Plan, PlanLevelRow, PlanMode, Row, THREADS_M
 pub use queues::{Queues, Ticket};
 pub use running::{Dispatcher, Dispatching, Handle, KINDS, Options, Stopped};
 pub(crate) use running::{EVENTS_PER_JOB, RECORDED_KINDS};
+pub use takt_log::causes::{Cause, Disturbance, Late};
 
 /// The examples of docs/dispatcher.md compile.
 #[cfg(doctest)]

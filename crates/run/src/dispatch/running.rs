@@ -11,8 +11,10 @@ use takt_linux::sched::SchedError;
 use takt_linux::thread::Tid;
 use takt_linux::tracing::Guard;
 use takt_linux::{Class, Epoch, clock, futex, sched};
+use takt_log::causes::Late;
 use takt_log::{Kind, KindSet, Sink};
 use takt_model::{Span, TaskId, Time};
+use takt_trace::merge::Worker;
 
 use super::account::{Account, Told};
 use super::adaptive::Adaptive;
@@ -20,8 +22,6 @@ use super::bound;
 use super::build::{Built, Places, build, places, priorities, seats_max};
 use super::core::{Counts, LEVELS_MAX, Place};
 use super::error::{PushError, StartError, StopError};
-use super::evidence::Watched;
-use super::late::Late;
 use super::live::{Handler, Job, Overruns, Owed, Shared, Station, Switched};
 use super::plan::{Plan, Row};
 use super::told::Merger;
@@ -52,7 +52,8 @@ pub const KINDS: KindSet = KindSet::of(&[
 ]);
 
 /// The same where the kernel's account of it is recorded.
-pub(crate) const RECORDED_KINDS: KindSet = KINDS.with(Kind::Block).with(Kind::Wake);
+pub(crate) const RECORDED_KINDS: KindSet =
+    KINDS.with(Kind::Block).with(Kind::Wake).with(Kind::Occupy).with(Kind::Steal);
 /// What a job makes the kernel record: wake-ups and switches of the timer's thread and of its own, and of those that it preempts.
 pub(crate) const EVENTS_PER_JOB: u64 = 10;
 
@@ -344,9 +345,9 @@ impl Dispatching {
     }
 
     /// Its threads: their numbers, their model CPUs, and which of them run jobs.
-    fn watched(&self) -> Vec<(Tid, Watched)> {
-        let of = |(station, cpu): (&Station, u32)| -> Vec<(Tid, Watched)> {
-            let watched = |(tid, works)| (tid, Watched { cpu, works });
+    fn watched(&self) -> Vec<(Tid, Worker)> {
+        let of = |(station, cpu): (&Station, u32)| -> Vec<(Tid, Worker)> {
+            let watched = |(tid, works)| (tid, Worker { cpu, works });
             station.held.lock().tids().map(watched).collect()
         };
         self.shared.stations.iter().zip(0..).flat_map(of).collect()

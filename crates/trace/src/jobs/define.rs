@@ -91,19 +91,24 @@ impl Rebuilder {
 
     #[cold]
     fn define_interrupt(&mut self, kind: InterruptKind, number: u32, name: &Comm, sink: &mut impl Sink) -> Option<u32> {
-        const SOFT: [&str; 10] =
-            ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
-        let name = match (kind, SOFT.get(number as usize)) {
-            (InterruptKind::Soft, Some(name)) => (*name).to_owned(),
-            (InterruptKind::Soft, None) => format!("softirq {number}"),
-            (InterruptKind::Hard, _) => format!("{number} {name}").trim_end().to_owned(),
-        };
+        let name = interrupt_name(kind, number, name);
         let id = self.options.filter.admits_interrupt(&name).then_some(self.interrupts_told);
         self.interrupts.insert((kind, number), id);
         let id = id?;
         self.interrupts_told += 1;
         sink.define(STREAM, self.now, &Definition::Interrupt(id, InterruptDef { name, node: NODE, kind }));
         Some(id)
+    }
+}
+
+/// What an interrupt or softirq is called in a log.
+pub(crate) fn interrupt_name(kind: InterruptKind, number: u32, name: &Comm) -> String {
+    const SOFT: [&str; 10] =
+        ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+    match (kind, SOFT.get(number as usize)) {
+        (InterruptKind::Soft, Some(name)) => (*name).to_owned(),
+        (InterruptKind::Soft, None) => format!("softirq {number}"),
+        (InterruptKind::Hard, _) => format!("{number} {name}").trim_end().to_owned(),
     }
 }
 

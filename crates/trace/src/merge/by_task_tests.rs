@@ -241,8 +241,8 @@ fn play(tape: Vec<u8>) -> Play {
 
 type Log = Vec<(u32, Time, Event)>;
 
-fn witness(play: &Play) -> Witness {
-    Witness::new(0, vec![None; play.truth.len()])
+fn witness(play: &Play) -> ByTask {
+    ByTask::new(0, vec![None; play.truth.len()])
 }
 
 /// All at once.
@@ -416,7 +416,7 @@ fn sum(histogram: &Histogram) -> (u64, u64) {
 
 /// One thread; each step is a time, and what is seen or stamped.
 struct One {
-    witness: Witness,
+    witness: ByTask,
     log: Log,
 }
 
@@ -424,7 +424,7 @@ const JOB: JobKey = JobKey { task: TaskId(0), number: 0 };
 
 impl One {
     fn new(budget: Option<u64>) -> One {
-        One { witness: Witness::new(0, [budget.map(Span::from_ns)]), log: Log::new() }
+        One { witness: ByTask::new(0, [budget.map(Span::from_ns)]), log: Log::new() }
     }
     fn see(&mut self, at: u64, what: What) {
         self.witness.see(Seen { at: NS(at), what });
@@ -605,4 +605,49 @@ fn what_the_kernel_does_after_the_end_is_not_told() {
     one.on(1002, 0);
     let (log, _) = one.told();
     assert_eq!(log, ["10 release", "20 start"]);
+}
+
+#[test]
+fn who_else_has_the_cpu_is_told_and_where_a_job_gets_it_who_had_it_last() {
+    let mut one = One::new(None);
+    let thread = |pid, comm: &str| crate::Thread { pid, comm: crate::Comm::new(comm.as_bytes()), prio: Some(39) };
+    let other = |pid, comm| What::Other { cpu: 0, thread: thread(pid, comm) };
+    let gave = |pid, comm| What::Gave { cpu: 0, thread: thread(pid, comm) };
+    one.out(5, 0, Why::Asleep);
+    one.see(5, other(0, "swapper/0"));
+    one.woken(10);
+    one.see(12, gave(7, "hog"));
+    one.on(12, 0);
+    one.release(13, 10);
+    one.start(14);
+    one.see(
+        20,
+        What::Interrupt {
+            cpu: 0,
+            kind: takt_log::InterruptKind::Hard,
+            number: 24,
+            name: crate::Comm::new(b"eth0"),
+            begins: true,
+        },
+    );
+    one.out(30, 0, Why::Taken);
+    one.see(30, other(7, "hog"));
+    one.see(40, gave(7, "hog"));
+    one.on(40, 0);
+    one.see(45, What::Stolen { cpu: 0, span: Span::from_ns(3), within: Span::from_ns(20) });
+    one.complete(50);
+    let (log, _) = one.told();
+    let expected = [
+        "5 occupy",
+        "10 release",
+        "12 occupy",
+        "12 start",
+        "20 irqenter",
+        "30 preempt",
+        "30 occupy",
+        "40 resume",
+        "45 steal",
+        "50 complete",
+    ];
+    assert_eq!(log, expected);
 }

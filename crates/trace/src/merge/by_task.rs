@@ -1,4 +1,4 @@
-//! Two accounts of one run made one: what the threads stamped, and what the kernel saw. Pure; no clock, no I/O.
+//! Runs in which each task has a thread of its own, which stamps what it does.
 //!
 //! The threads know which job they work on, and the kernel knows when they had a CPU. Both come in the order of time, each up to a bound of its own;
 //! what lies before both bounds is settled, and the events that follow from it go to the log in the order of time:
@@ -9,6 +9,7 @@
 //! | start | of such a job, when the thread first got a CPU after that and after the release; of a job that follows another without a sleep in between, as stamped |
 //! | preempt, resume | when the CPU went to another thread while the job was open, and came back; `migrate` where another CPU came |
 //! | block, wake | when the thread slept or waited within its job, and was woken. Also a thread that the kernel stopped: its SCHED_DEADLINE budget is used up, or nobody gets its CPU |
+//! | occupy | when the CPU went to a thread that is not the run's, or to nobody |
 //! | complete | as stamped |
 //! | miss | at the deadline; at the release, where that is later |
 //!
@@ -24,90 +25,50 @@ use std::collections::{BinaryHeap, VecDeque};
 use takt_log::stats::Histogram;
 use takt_log::{Event, JobKey, Sink};
 use takt_model::{Span, Time};
-use takt_trace::Thread;
 
-use crate::record::{Stamp, Stamps};
+use super::seen::{Onlooker, Seen, SeenWhat as What, Why, enqueue};
+use super::strangers::{self, Strangers};
 
-/// What the kernel saw of a thread, or failed to see.
+/// An event as the threads' stamps give it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seen {
-    pub(crate) at: Time,
-    pub(crate) what: What,
-}
-
-/// See [`Seen`]. `lane` is the thread's place in the list of lanes, `cpu` a model CPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
-    /// It is being woken.
-    Woken { lane: usize },
-    /// It got a CPU.
-    In { lane: usize, cpu: u32 },
-    /// It left its CPU.
-    Out { lane: usize, cpu: u32, why: Why },
-    /// A thread that is not the run's got the CPU; of those, the first after one that is.
-    Other { cpu: u32, thread: Thread },
-    /// A thread that is not the run's gives the CPU to one that is, which comes next.
-    Gave { cpu: u32, thread: Thread },
-    /// From here on events are missing; how many, 0 where nobody knows.
-    Blind { count: u64 },
-    /// Up to here events were missing.
-    Sighted,
-}
-
-/// Who is told what the kernel saw.
-pub(crate) trait Onlooker {
-    /// What came next, but for what comes too late to be told in its place.
-    fn see(&mut self, seen: Seen);
-}
-
-/// Behind what was seen before. What comes too late to be put in its place, for all before `settled` has been looked at, is told as soon as may be.
-pub(crate) fn enqueue(queue: &mut VecDeque<Seen>, settled: Time, seen: Seen) {
-    let last = queue.back().map_or(settled, |last| last.at);
-    queue.push_back(Seen { at: seen.at.max(last), ..seen });
-}
-
-/// Why a thread left its CPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Why {
-    /// It wants to go on, and another thread has its CPU.
-    Taken,
-    /// It wants to go on, but the kernel does not let it: no other thread that may take its CPU has it.
-    Stopped,
-    /// It sleeps, as its program says.
-    Asleep,
-    /// It waits within some work: for a page, a disk.
-    Held,
-    /// It has ended.
-    Ended,
+pub struct Stamp {
+    /// When.
+    pub at: Time,
+    /// When it should have been: a deadline that had passed before the release.
+    pub due: Time,
+    /// Whose it is; `None` for what concerns all.
+    pub lane: Option<usize>,
+    /// What.
+    pub event: Event,
 }
 
 /// How the stamps of a task's jobs look to the kernel.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stamped {
+pub struct Stamped {
     /// Completed jobs of which the kernel's account confirms or denies the stamps.
-    pub(crate) checked: u64,
+    pub checked: u64,
     /// Of these, stamps that were taken before the thread got a CPU, says the kernel.
-    pub(crate) contradicted: u64,
+    pub contradicted: u64,
     /// From the kernel's start to the stamp, of jobs for which the thread was woken.
-    pub(crate) start: Histogram,
+    pub start: Histogram,
     /// From the stamp of a completion to the moment when the thread left its CPU, where it did so before its next job.
-    pub(crate) complete: Histogram,
+    pub complete: Histogram,
     /// From the nominal arrival to the stamp of the release, of jobs for which the thread was woken.
-    pub(crate) release: Histogram,
+    pub release: Histogram,
 }
 
 /// What came of both accounts.
-pub(crate) struct Witnessed {
+pub struct Merged {
     /// The last event's time.
-    pub(crate) last: Time,
+    pub last: Time,
     /// By lane.
-    pub(crate) stamped: Vec<Stamped>,
+    pub stamped: Vec<Stamped>,
     /// Switches that the kernel must have made and did not tell, though it knows of no loss.
-    pub(crate) missing: u64,
+    pub missing: u64,
 }
 
 /// Merges both accounts into one stream.
-pub(crate) struct Witness {
+pub struct ByTask {
     stream: u32,
     lanes: Vec<Lane>,
     /// Not yet looked at, in the order of time.
@@ -126,14 +87,15 @@ pub(crate) struct Witness {
     blind: u32,
     /// Switches that the kernel must have made and did not tell.
     missing: u64,
+    strangers: Strangers,
     /// Nothing that the kernel did after this concerns the run.
     end: Time,
 }
 
-/// An event of the log, to be sorted: by time, what frees a CPU before what takes one, and then as it was found.
+/// A line of the log, to be sorted: by time, what frees a CPU before what takes one, and then as it was found.
 struct Line {
     key: (Time, u8, u64),
-    event: Event,
+    line: strangers::Line,
 }
 
 impl PartialEq for Line {
@@ -219,10 +181,10 @@ const FREES: u8 = 0;
 const OTHER: u8 = 1;
 const TAKES: u8 = 2;
 
-impl Witness {
+impl ByTask {
     /// For so many threads, with the budgets of those that have a SCHED_DEADLINE reservation.
-    pub(crate) fn new(stream: u32, budgets: impl IntoIterator<Item = Option<Span>>) -> Witness {
-        Witness {
+    pub fn new(stream: u32, budgets: impl IntoIterator<Item = Option<Span>>) -> ByTask {
+        ByTask {
             stream,
             lanes: budgets.into_iter().map(Lane::new).collect(),
             stamps: VecDeque::new(),
@@ -234,12 +196,13 @@ impl Witness {
             told: Time::ZERO,
             blind: 0,
             missing: 0,
+            strangers: Strangers::new(stream),
             end: Time::MAX,
         }
     }
 
     /// Nothing more will be seen before `seen_until`; tells what is settled. What the kernel does after `end` does not count.
-    pub(crate) fn advance(&mut self, seen_until: Time, end: Time, sink: &mut impl Sink) {
+    pub fn advance(&mut self, seen_until: Time, end: Time, sink: &mut impl Sink) {
         self.end = end;
         let settled = self.stamped_until.min(seen_until).max(self.settled);
         loop {
@@ -265,26 +228,33 @@ impl Witness {
     }
 
     /// Both accounts are whole: tells the rest.
-    pub(crate) fn finish(mut self, end: Time, sink: &mut impl Sink) -> Witnessed {
+    pub fn finish(mut self, end: Time, sink: &mut impl Sink) -> Merged {
         self.stamped_until = Time::MAX;
         self.advance(Time::MAX, end, sink);
         self.tell(Time::MAX, sink);
         let stamped = self.lanes.into_iter().map(|lane| lane.stamped).collect();
-        Witnessed { last: self.told, stamped, missing: self.missing }
+        Merged { last: self.told, stamped, missing: self.missing }
     }
 
     fn tell(&mut self, before: Time, sink: &mut impl Sink) {
         while self.lines.peek().is_some_and(|Reverse(line)| line.key.0 < before) {
             let Some(Reverse(line)) = self.lines.pop() else { return };
             self.told = self.told.max(line.key.0);
-            sink.event(self.stream, self.told, &line.event);
+            line.line.tell(self.stream, self.told, sink);
         }
     }
 
     /// A line that belongs to no thread's course.
     fn line(&mut self, at: Time, rank: u8, event: Event) {
-        self.lines.push(Reverse(Line { key: (at, rank, self.sequence), event }));
-        self.sequence += 1;
+        self.lines(at, rank, vec![strangers::Line::Event(event)]);
+    }
+
+    /// Lines that belong to no thread's course, in their order.
+    fn lines(&mut self, at: Time, rank: u8, lines: Vec<strangers::Line>) {
+        for line in lines {
+            self.lines.push(Reverse(Line { key: (at, rank, self.sequence), line }));
+            self.sequence += 1;
+        }
     }
 
     /// A line of a thread, which is not before its last one: when.
@@ -298,7 +268,7 @@ impl Witness {
 }
 
 /// What the threads say.
-impl Witness {
+impl ByTask {
     fn stamped(&mut self, stamp: Stamp) {
         let Stamp { at, due, lane, event } = stamp;
         match (event, lane) {
@@ -376,15 +346,31 @@ impl Witness {
 }
 
 /// What the kernel says.
-impl Witness {
+impl ByTask {
     fn saw(&mut self, seen: Seen) {
         match seen.what {
             What::Blind { count } => {
                 self.blind += 1;
                 self.line(seen.at, FREES, Event::Lost { count });
+                self.strangers.forget();
                 self.lanes.iter_mut().for_each(Lane::forget);
             }
-            What::Other { .. } | What::Gave { .. } => {}
+            What::Other { cpu, thread } if seen.at <= self.end => {
+                let lines = self.strangers.got(cpu, &thread);
+                self.lines(seen.at, OTHER, lines);
+            }
+            What::Gave { cpu, thread } if seen.at <= self.end => {
+                let lines = self.strangers.gave(cpu, &thread);
+                self.lines(seen.at, OTHER, lines);
+            }
+            What::Interrupt { cpu, kind, number, name, begins } if seen.at <= self.end => {
+                let lines = self.strangers.interrupt(cpu, kind, number, &name, begins);
+                self.lines(seen.at, OTHER, lines);
+            }
+            What::Stolen { cpu, span, within } if seen.at <= self.end => {
+                self.line(seen.at, OTHER, Event::Steal { cpu, span, within });
+            }
+            What::Other { .. } | What::Gave { .. } | What::Interrupt { .. } | What::Stolen { .. } => {}
             What::Sighted => {
                 self.blind = self.blind.saturating_sub(1);
                 self.lanes.iter_mut().for_each(Lane::forget);
@@ -492,10 +478,8 @@ impl Witness {
                 };
                 self.say(lane, seen.at, FREES, event);
             }
-            What::Woken { .. } => {
-                if std::mem::take(&mut open.waits) {
-                    self.say(lane, seen.at, OTHER, Event::Wake { job });
-                }
+            What::Woken { .. } if std::mem::take(&mut open.waits) => {
+                self.say(lane, seen.at, OTHER, Event::Wake { job });
             }
             What::In { cpu, .. } => {
                 let waits = std::mem::take(&mut open.waits);
@@ -508,7 +492,7 @@ impl Witness {
                 }
                 self.say(lane, seen.at, TAKES, Event::Resume { job, cpu });
             }
-            What::Other { .. } | What::Gave { .. } | What::Blind { .. } | What::Sighted => {}
+            _ => {}
         }
     }
 }
@@ -606,21 +590,25 @@ impl Awake {
     }
 }
 
-impl Onlooker for Witness {
+impl Onlooker for ByTask {
     fn see(&mut self, seen: Seen) {
         enqueue(&mut self.seen, self.settled, seen);
     }
 }
 
-impl Stamps for Witness {
-    fn stamp(&mut self, stamp: Stamp) {
+/// The threads' account.
+impl ByTask {
+    /// The next event, not before the last one.
+    pub fn stamp(&mut self, stamp: Stamp) {
         self.stamps.push_back(stamp);
     }
-    fn until(&mut self, until: Time) {
+
+    /// No stamp before this will come any more.
+    pub fn until(&mut self, until: Time) {
         self.stamped_until = until;
     }
 }
 
 #[cfg(test)]
-#[path = "witness_tests.rs"]
+#[path = "by_task_tests.rs"]
 mod tests;

@@ -1,0 +1,695 @@
+//! Why jobs were late: what had their CPU meanwhile. Pure; computed from the events of any log.
+//!
+//! A late job had a *busy period*: the time from which on its CPU always had a job that goes before it, until it ended. What the CPU did in it is load or a
+//! disturbance. *Load* is the work of the System's own jobs that go before it, each within its WCET, and its own. All else is a *disturbance*, and has a [`Cause`].
+//!
+//! - The jobs that went before it follow each other without a disturbance, from their arrivals on. If it is late even so, it is late *by load*.
+//!   A System that an analysis accepts has no such job.
+//! - Otherwise the longest disturbance is its main cause; of equal ones the first in [`Cause::ALL`].
+//!
+//! A job that may run on several CPUs, or of which no System says who goes before it, has no such busy period. Its own time counts instead, from its arrival to its
+//! end, on the CPUs that it waited for and ran on. It is late by load if its response without the disturbances exceeds its deadline.
+//! Without a System all other tasks of the log are disturbances, under their names.
+//!
+//! Nothing is guessed: what a log does not tell is [`Cause::Unknown`], and [`Causes::finish`] returns `None` where a log does not tell what CPUs did.
+
+mod course;
+mod found;
+mod rules;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use takt_model::{Span, TaskId, Time};
+
+use crate::definitions::{Definition, Definitions, ThreadKind};
+use crate::event::{CancelCause, Event, JobKey, Sink};
+use course::{Course, Doing, Ran, Stop, Sum};
+pub use found::{Cause, Disturbance, Late, Turn, What, Worst};
+use found::{Name, Tally};
+pub use rules::{Importance, Rules, TaskRule};
+
+/// With more jobs of a CPU waiting, it is not computed which of them were late by load.
+const WAITING_MAX: usize = 4096;
+/// Parts of a job's course that are kept, where it has no CPU of its own. Of a job with more the older ones are unknown.
+const PARTS_MAX: usize = 1024;
+
+/// A [`Sink`] that finds out why jobs were late.
+#[derive(Clone, Debug)]
+pub struct Causes {
+    rules: Rules,
+    definitions: Definitions,
+    /// Whether there is a task with a deadline.
+    can_be_late: bool,
+    /// By stream and CPU.
+    cpus: BTreeMap<(u32, u32), Cpu>,
+    /// Jobs that are released and have not ended.
+    pending: BTreeMap<JobKey, Pending>,
+    tallies: BTreeMap<TaskId, Tally>,
+    /// By stream: which mode holds.
+    modes: BTreeMap<u32, u32>,
+    /// By task, where they are wanted: the jobs with the longest responses.
+    worst: Option<BTreeMap<TaskId, Worst>>,
+    /// What the last late job of a task, not late by load, was late for.
+    before: BTreeMap<TaskId, Cause>,
+}
+
+/// Of a job among all of its CPU: a level, the most important first, and an order within it. What is less or equal goes before.
+type Place = (u32, u64);
+
+/// The level of demoted jobs: below all.
+const DEMOTED: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+struct Pending {
+    stream: u32,
+    arrival: Time,
+    /// When it would have come had nothing been disturbed: a source's at its release or when its jitter is over, a follower's with its origin.
+    due: Time,
+    /// When it came.
+    begins: Time,
+    missed: bool,
+    /// It was late before it started, and goes after all others.
+    demoted: bool,
+    started: bool,
+    /// How long it had CPUs, until the last turn.
+    ran: Span,
+    state: State,
+    since: Time,
+    /// What it did before, where it has no CPU of its own.
+    parts: VecDeque<(Time, Time, State)>,
+}
+
+/// What a job does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Wants a CPU; while that lasts nobody knows which.
+    Waits(Option<u32>),
+    Runs(u32),
+    /// Left a CPU and wants none, or may not have one: which of the two the next event tells.
+    Off(u32),
+    Throttled,
+    Blocked,
+}
+
+#[derive(Clone, Debug)]
+struct Cpu {
+    /// What it does, but for interrupts.
+    doing: Doing,
+    /// Handlers that have begun and not ended.
+    interrupts: Vec<u32>,
+    /// When the last turn began.
+    since: Time,
+    course: Course,
+}
+
+impl Causes {
+    /// For a log with these definitions; `rules` say who goes before whom.
+    #[must_use]
+    pub fn new(rules: Rules, definitions: &Definitions) -> Causes {
+        let mut causes = Causes {
+            rules,
+            definitions: definitions.clone(),
+            can_be_late: false,
+            cpus: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            tallies: BTreeMap::new(),
+            modes: BTreeMap::new(),
+            worst: None,
+            before: BTreeMap::new(),
+        };
+        causes.look_for_deadlines();
+        causes
+    }
+
+    /// Keeps of each task what its CPU did during the job with the longest response, late or not.
+    #[must_use]
+    pub fn with_worst(mut self) -> Causes {
+        self.worst = Some(BTreeMap::new());
+        self
+    }
+
+    /// The log ends at `end`: of each task with a deadline what its late jobs were late for, by task. `None` where the log does not tell what CPUs did.
+    #[must_use]
+    pub fn finish(mut self, end: Time) -> Option<BTreeMap<TaskId, Late>> {
+        self.settle(end)
+    }
+
+    /// [`Causes::finish`], with the jobs that [`Causes::with_worst`] keeps.
+    #[must_use]
+    pub fn finish_with_worst(mut self, end: Time) -> (Option<BTreeMap<TaskId, Late>>, BTreeMap<TaskId, Worst>) {
+        let late = self.settle(end);
+        let worst = if late.is_some() || self.rules.is_known() { self.worst.take() } else { None };
+        (late, worst.unwrap_or_default())
+    }
+
+    fn settle(&mut self, end: Time) -> Option<BTreeMap<TaskId, Late>> {
+        if !self.rules.is_known() {
+            return None;
+        }
+        let open: Vec<JobKey> = self.pending.keys().copied().collect();
+        for job in open {
+            let late = self.deadline(job).zip(self.pending.get(&job));
+            if late.is_some_and(|(deadline, pending)| pending.missed || (deadline <= end && !pending.demoted)) {
+                self.explain(job, end, false);
+            }
+        }
+        let tasks = (0..).zip(&self.definitions.tasks);
+        let timed = tasks.filter(|(_, task)| task.deadline.is_some()).map(|(id, _)| TaskId(id));
+        let name = |name: &Name| name.resolve(&self.definitions);
+        let tallies = &mut self.tallies;
+        Some(timed.map(|id| (id, tallies.remove(&id).unwrap_or_default().told(name))).collect())
+    }
+
+    fn look_for_deadlines(&mut self) {
+        self.can_be_late = self.worst.is_some() || self.definitions.tasks.iter().any(|task| task.deadline.is_some());
+        self.can_be_late &= self.rules.is_known();
+    }
+
+    /// A job's absolute deadline.
+    fn deadline(&self, job: JobKey) -> Option<Time> {
+        let deadline = self.definitions.tasks.get(job.task.index())?.deadline?;
+        Some(self.pending.get(&job)?.arrival.saturating_add(deadline))
+    }
+
+    fn wcet(&self, task: TaskId) -> Option<Span> {
+        self.rules.task(task)?.wcet
+    }
+
+    /// A job's place among those of its CPU, by the mode that holds.
+    fn place(&self, job: JobKey, pending: &Pending) -> Option<Place> {
+        let mode = self.modes.get(&pending.stream).copied().unwrap_or(0);
+        let importance = self.rules.task(job.task)?.importance(mode)?;
+        if pending.demoted {
+            return Some((DEMOTED, 0));
+        }
+        let deadline = || self.definitions.tasks.get(job.task.index()).and_then(|task| task.deadline);
+        let order = importance.shift_ns.map_or(0, |shift| {
+            let deadline = pending.arrival.saturating_add(deadline().unwrap_or(Span::ZERO));
+            deadline.as_ns().saturating_add_signed(shift)
+        });
+        Some((importance.level, order))
+    }
+
+    /// The CPU that a task is bound to, where its jobs have places.
+    fn own_cpu(&self, job: JobKey, stream: u32) -> Option<(u32, u32)> {
+        let rule = self.rules.task(job.task)?;
+        let mode = self.modes.get(&stream).copied().unwrap_or(0);
+        rule.importance(mode)?;
+        Some((stream, rule.cpu?))
+    }
+
+    fn demotes(&self, task: TaskId, mode: u32) -> bool {
+        self.rules.task(task).and_then(|rule| rule.importance(mode)).is_some_and(|importance| importance.demotes)
+    }
+
+    fn cpu(&mut self, stream: u32, cpu: u32) -> &mut Cpu {
+        let simulated = self.rules.is_simulated();
+        self.cpus.entry((stream, cpu)).or_insert_with(|| Cpu::new(if simulated { Doing::Idle } else { Doing::Unknown }))
+    }
+}
+
+impl Sink for Causes {
+    fn event(&mut self, stream: u32, now: Time, event: &Event) {
+        if self.can_be_late {
+            self.heard(stream, now, event);
+        }
+    }
+
+    fn define(&mut self, _stream: u32, _now: Time, definition: &Definition) {
+        // One whose number leaves a gap is none.
+        let _ = self.definitions.apply(definition.clone());
+        if matches!(definition, Definition::Task(..)) && !self.can_be_late {
+            self.look_for_deadlines();
+        }
+    }
+
+    fn wants_misses(&self) -> bool {
+        false
+    }
+}
+
+/// What happens to jobs.
+impl Causes {
+    fn heard(&mut self, stream: u32, now: Time, event: &Event) {
+        match *event {
+            Event::Release { job, arrival, parent } => {
+                let jitter = self.rules.task(job.task).map_or(Span::ZERO, |rule| rule.jitter);
+                let begins = if parent.is_some() { arrival } else { now.min(arrival.saturating_add(jitter)) };
+                let pending = Pending {
+                    stream,
+                    arrival,
+                    due: parent.map_or(begins, |parent| parent.origin),
+                    begins,
+                    missed: false,
+                    demoted: false,
+                    started: false,
+                    ran: Span::ZERO,
+                    state: State::Waits(None),
+                    since: arrival,
+                    parts: VecDeque::new(),
+                };
+                self.pending.insert(job, pending);
+            }
+            Event::Start { job, cpu } => {
+                self.forget_before(job);
+                self.run(stream, now, job, cpu);
+            }
+            Event::Resume { job, cpu } => self.run(stream, now, job, cpu),
+            Event::Preempt { job, cpu } => self.stop(stream, now, job, cpu, State::Waits(None)),
+            Event::Block { job, cpu } => self.stop(stream, now, job, cpu, State::Off(cpu)),
+            Event::Wake { job } => {
+                if let Some(State::Off(_)) = self.pending.get(&job).map(|pending| pending.state) {
+                    self.become_state(now, job, State::Blocked, State::Waits(None));
+                }
+            }
+            Event::Complete { job, cpu } => {
+                self.forget_before(job);
+                self.end(stream, now, job, None);
+                let after = match () {
+                    () if self.rules.is_simulated() => Doing::Idle,
+                    () if self.rules.has_tasks() => Doing::Takt,
+                    () => Doing::Unknown,
+                };
+                self.leave(stream, now, job, cpu, after);
+            }
+            Event::Cancel { job, cause } => {
+                let on = match self.pending.get(&job).map(|pending| pending.state) {
+                    Some(State::Runs(cpu)) => Some(cpu),
+                    _ => None,
+                };
+                self.end(stream, now, job, Some(cause));
+                if let Some(cpu) = on {
+                    let after = if self.rules.is_simulated() { Doing::Idle } else { Doing::Takt };
+                    self.leave(stream, now, job, cpu, after);
+                }
+            }
+            Event::Miss { job } => self.miss(now, job),
+            Event::ModeChange { mode } => self.adopt(stream, now, mode),
+            Event::Occupy { cpu, thread } => {
+                let doing = match thread {
+                    None => Doing::Idle,
+                    Some(thread) if self.kind(thread) == ThreadKind::Takt => Doing::Takt,
+                    Some(thread) => Doing::Thread(thread),
+                };
+                self.hold(stream, now, cpu, doing);
+            }
+            Event::IrqEnter { irq, cpu } => self.interrupt(stream, now, cpu, |all| all.push(irq)),
+            Event::IrqExit { irq, cpu } => self.interrupt(stream, now, cpu, |all| {
+                if let Some(at) = all.iter().rposition(|other| *other == irq) {
+                    all.truncate(at);
+                }
+            }),
+            Event::Steal { cpu, span, within } => {
+                let from = Time::from_ns(now.as_ns().saturating_sub(within.as_ns()));
+                self.cpu(stream, cpu).course.steal(from, now, span);
+            }
+            Event::Lost { .. } => {
+                let cpus: Vec<u32> = self.cpus.keys().filter(|(of, _)| *of == stream).map(|(_, cpu)| *cpu).collect();
+                for cpu in cpus {
+                    self.interrupt(stream, now, cpu, Vec::clear);
+                    self.hold(stream, now, cpu, Doing::Unknown);
+                }
+            }
+            Event::Gap { .. }
+            | Event::Migrate { .. }
+            | Event::Replenish { .. }
+            | Event::Exhaust { .. }
+            | Event::ServerIdle { .. }
+            | Event::Send { .. }
+            | Event::Arrive { .. }
+            | Event::Receive { .. }
+            | Event::Drop { .. }
+            | Event::Transmit { .. }
+            | Event::Window { .. } => {}
+        }
+    }
+
+    fn kind(&self, thread: u32) -> ThreadKind {
+        self.definitions.threads.get(thread as usize).map_or(ThreadKind::Unknown, |def| def.kind)
+    }
+
+    /// A job gets a CPU.
+    fn run(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32) {
+        let Some(pending) = self.pending.get_mut(&job) else {
+            // Whose it is nobody knows.
+            return self.hold(stream, now, cpu, Doing::Unknown);
+        };
+        pending.started = true;
+        let was = match pending.state {
+            // It did not say that it waits for anything: the kernel stopped it.
+            State::Off(_) => State::Throttled,
+            State::Waits(_) => State::Waits(Some(cpu)),
+            other => other,
+        };
+        self.become_state(now, job, was, State::Runs(cpu));
+        self.hold(stream, now, cpu, Doing::Job(job, (0, 0)));
+    }
+
+    fn stop(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32, state: State) {
+        if let Some(was) = self.pending.get(&job).map(|pending| pending.state) {
+            self.become_state(now, job, was, state);
+        }
+        let after = if self.rules.is_simulated() { Doing::Idle } else { Doing::Unknown };
+        self.leave(stream, now, job, cpu, after);
+    }
+
+    /// A job has a CPU no more, if it had it.
+    fn leave(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32, after: Doing) {
+        if matches!(self.cpu(stream, cpu).doing, Doing::Job(on, _) if on == job) {
+            self.hold(stream, now, cpu, after);
+        }
+    }
+
+    /// A job did this until now, and does that from now on.
+    fn become_state(&mut self, now: Time, job: JobKey, was: State, is: State) {
+        let Some(pending) = self.pending.get_mut(&job) else { return };
+        let stream = pending.stream;
+        let part = (pending.since.min(now), now, was);
+        (pending.state, pending.since) = (is, now);
+        let Some((_, cpu)) = self.own_cpu(job, stream) else {
+            let timed = self.definitions.tasks.get(job.task.index()).is_some_and(|task| task.deadline.is_some());
+            if let Some(pending) = self.pending.get_mut(&job).filter(|_| timed) {
+                if pending.parts.len() == PARTS_MAX {
+                    pending.parts.pop_front();
+                }
+                pending.parts.push_back(part);
+            }
+            return;
+        };
+        let cause = match was {
+            State::Throttled => Cause::Throttled,
+            State::Blocked => Cause::Blocked,
+            _ => return,
+        };
+        let Some(place) = self.pending.get(&job).and_then(|pending| self.place(job, pending)) else { return };
+        let (from, to, _) = part;
+        self.cpu(stream, cpu).course.stop(Stop { from, to, place, cause });
+    }
+
+    fn interrupt(&mut self, stream: u32, now: Time, cpu: u32, change: impl FnOnce(&mut Vec<u32>)) {
+        self.settle_turn(stream, now, cpu);
+        let here = self.cpu(stream, cpu);
+        change(&mut here.interrupts);
+        let doing = here.interrupts.last().map_or(here.doing, |irq| Doing::Interrupt(*irq));
+        here.course.turn(now, doing);
+    }
+
+    /// The turn before `now` is over: what its job did beyond its WCET is told.
+    fn settle_turn(&mut self, stream: u32, now: Time, cpu: u32) {
+        let here = self.cpu(stream, cpu);
+        let now = now.max(here.since);
+        let (doing, since, interrupted) = (here.doing, here.since, !here.interrupts.is_empty());
+        here.since = now;
+        let Doing::Job(job, _) = doing else { return };
+        if interrupted {
+            return;
+        }
+        let wcet = self.wcet(job.task).unwrap_or(Span::MAX);
+        let Some(pending) = self.pending.get_mut(&job) else { return };
+        let within = wcet.saturating_sub(pending.ran);
+        pending.ran = pending.ran.saturating_add(now.saturating_since(since));
+        if pending.ran > wcet {
+            self.cpu(stream, cpu).course.turn(since.saturating_add(within), Doing::Beyond(job));
+        }
+    }
+
+    /// The CPU does this from now on.
+    fn hold(&mut self, stream: u32, now: Time, cpu: u32, doing: Doing) {
+        self.settle_turn(stream, now, cpu);
+        let doing = match doing {
+            Doing::Job(job, _) => {
+                let place = self.pending.get(&job).and_then(|pending| self.place(job, pending));
+                Doing::Job(job, place.unwrap_or((0, 0)))
+            }
+            other => other,
+        };
+        let here = self.cpu(stream, cpu);
+        here.doing = doing;
+        // No CPU goes to another thread within a handler: one whose end is missing is over.
+        here.interrupts.clear();
+        let now = now.max(here.since);
+        let had = here.course.last_of_no_time(now);
+        here.course.turn(now, doing);
+        if let Some(last) = had.filter(|_| matches!(doing, Doing::Job(..) | Doing::Takt)) {
+            self.had_it_last(stream, cpu, last);
+        }
+    }
+
+    /// Who had the CPU last before a job got it. Switches among others are not recorded by `run`: when this one got it nobody knows.
+    fn had_it_last(&mut self, stream: u32, cpu: u32, last: Doing) {
+        if !self.rules.has_tasks() || self.rules.is_simulated() {
+            return;
+        }
+        let delays = |kind| self.rules.is_best_effort() || kind != ThreadKind::Ordinary;
+        let Some(first) = self.cpus.get(&(stream, cpu)).and_then(|cpu| cpu.course.before_last()) else { return };
+        let relabel = match (first, last) {
+            // After somebody's moment: nobody wanted it when the thread woke.
+            (Doing::Thread(_), Doing::Idle) => true,
+            // Ordinary threads cannot have kept it from real-time threads.
+            (Doing::Idle, Doing::Thread(last)) => delays(self.kind(last)),
+            (Doing::Thread(first), Doing::Thread(last)) => !delays(self.kind(first)) && delays(self.kind(last)),
+            _ => false,
+        };
+        if relabel {
+            self.cpu(stream, cpu).course.relabel_before_last(last);
+        }
+    }
+
+    fn miss(&mut self, now: Time, job: JobKey) {
+        let Some(pending) = self.pending.get_mut(&job) else { return };
+        pending.missed = true;
+        let (started, stream) = (pending.started, pending.stream);
+        let mode = self.modes.get(&stream).copied().unwrap_or(0);
+        if self.demotes(job.task, mode) && !started {
+            self.demote(now, job);
+        }
+    }
+
+    /// What goes before a late job from now on goes before it by the plan: it is late for what was until now.
+    fn demote(&mut self, now: Time, job: JobKey) {
+        self.explain(job, now, false);
+        if let Some(pending) = self.pending.get_mut(&job) {
+            (pending.missed, pending.demoted) = (false, true);
+        }
+    }
+
+    /// Jobs of a task end in turn: what was before this one and is still here ended untold.
+    fn forget_before(&mut self, job: JobKey) {
+        let first = JobKey { number: 0, ..job };
+        while let Some(stale) = self.pending.range(first..job).next().map(|(stale, _)| *stale) {
+            self.pending.remove(&stale);
+        }
+    }
+
+    /// A job completed, or was cancelled for this cause.
+    fn end(&mut self, stream: u32, now: Time, job: JobKey, cancelled: Option<CancelCause>) {
+        let Some(state) = self.pending.get(&job).map(|pending| pending.state) else { return };
+        if let State::Runs(cpu) | State::Off(cpu) = state {
+            self.settle_turn(stream, now, cpu);
+        }
+        self.become_state(now, job, state, state);
+        let late = self.deadline(job).is_some_and(|deadline| now > deadline);
+        let Some(pending) = self.pending.get(&job) else { return };
+        // A demoted one was explained when that happened.
+        let late = (late || pending.missed) && !pending.demoted;
+        match cancelled {
+            Some(CancelCause::Late) if !pending.demoted => self.explain(job, now, false),
+            None | Some(CancelCause::Failed) if late => self.explain(job, now, true),
+            // What never began, or was not to begin any more, is counted as cancelled.
+            _ => {}
+        }
+        if cancelled.is_none() {
+            self.keep_worst(job, now);
+        }
+        let place = self.pending.get(&job).and_then(|pending| self.place(job, pending));
+        let own = self.own_cpu(job, stream);
+        let wcet = self.wcet(job.task).unwrap_or(Span::MAX);
+        let Some(pending) = self.pending.remove(&job) else { return };
+        if let (Some((stream, cpu)), Some(place), true) = (own, place, pending.started) {
+            let Pending { due, begins, ran, .. } = pending;
+            self.cpu(stream, cpu).course.ended(Ran { place, due, begins, ended: now, took: ran.min(wcet) });
+        }
+    }
+
+    /// Another mode holds: jobs have other places, those that are late and have not started are demoted where it does that, and demoted ones are
+    /// so no more where it does not.
+    fn adopt(&mut self, stream: u32, now: Time, mode: u32) {
+        let fall = |(job, pending): &(&JobKey, &Pending)| {
+            pending.stream == stream
+                && pending.missed
+                && !pending.demoted
+                && !pending.started
+                && self.demotes(job.task, mode)
+        };
+        let fall: Vec<JobKey> = self.pending.iter().filter(fall).map(|(job, _)| *job).collect();
+        for job in fall {
+            self.demote(now, job);
+        }
+        let back = |(job, pending): &(&JobKey, &Pending)| {
+            pending.stream == stream && pending.demoted && !self.demotes(job.task, mode)
+        };
+        let back: Vec<JobKey> = self.pending.iter().filter(back).map(|(job, _)| *job).collect();
+        for job in back {
+            if let Some(pending) = self.pending.get_mut(&job) {
+                pending.demoted = false;
+            }
+        }
+        self.modes.insert(stream, mode);
+        // Who has a CPU has it at its new place.
+        let running: Vec<(u32, Doing)> =
+            self.cpus.iter().filter(|((of, _), _)| *of == stream).map(|((_, cpu), here)| (*cpu, here.doing)).collect();
+        for (cpu, doing) in running {
+            self.hold(stream, now, cpu, doing);
+        }
+    }
+}
+
+/// What jobs were late for.
+impl Causes {
+    /// A job was late and ended now, or it was dropped at its deadline, or is not over at the end of the log.
+    fn explain(&mut self, job: JobKey, now: Time, ended: bool) {
+        let Some(pending) = self.pending.get(&job) else { return };
+        let stream = pending.stream;
+        let Some(deadline) = self.deadline(job) else { return };
+        let own = self.own_cpu(job, stream);
+        let (sum, by_load) = match own {
+            Some(cpu) => self.in_busy_period(job, cpu, deadline, now, ended),
+            None => self.in_own_time(job, deadline, now),
+        };
+        let tally = self.tallies.entry(job.task).or_default();
+        match by_load {
+            Some(true) => {
+                tally.by_load(&sum);
+                self.before.remove(&job.task);
+            }
+            Some(false) => drop(self.before.insert(job.task, tally.disturbed(&sum))),
+            None => tally.unknown(),
+        }
+    }
+
+    /// On the CPU that its task is bound to.
+    fn in_busy_period(
+        &mut self,
+        job: JobKey,
+        (stream, cpu): (u32, u32),
+        deadline: Time,
+        now: Time,
+        ended: bool,
+    ) -> (Sum, Option<bool>) {
+        self.settle_turn(stream, now, cpu);
+        self.cpu(stream, cpu);
+        let Some(pending) = self.pending.get(&job) else { return (Sum::default(), None) };
+        let Some(place) = self.place(job, pending) else { return (Sum::default(), None) };
+        let wcet = self.wcet(job.task).unwrap_or(Span::MAX);
+        // How long it would have taken, had it come to its end, nobody knows.
+        let took = if ended { pending.ran.min(wcet) } else { wcet };
+        if self.pending.len() > WAITING_MAX {
+            return (Sum::default(), None);
+        }
+        // What goes before a job that has not ended: all that is more important, its own predecessors, and what has started.
+        let mut since = pending.arrival.min(pending.begins);
+        let mut ahead = Vec::new();
+        for (other, waiting) in &self.pending {
+            let of =
+                self.place(*other, waiting).filter(|_| self.own_cpu(*other, waiting.stream) == Some((stream, cpu)));
+            let Some(of) = of.filter(|_| *other != job && !waiting.demoted) else { continue };
+            let before = other.task == job.task && other.number < job.number;
+            if of < place || (of == place && (before || waiting.started)) {
+                since = since.min(waiting.begins);
+                if !ended {
+                    let took = self.wcet(other.task).unwrap_or(Span::MAX);
+                    ahead.push(Ran { place: of, due: waiting.due, begins: waiting.begins, ended: now, took });
+                }
+            }
+        }
+        let this = Ran { place, due: pending.arrival, begins: pending.begins, ended: now, took };
+        let off = match (pending.state, pending.since) {
+            (State::Off(_), from) => Some(Stop { from, to: now, place, cause: Cause::Throttled }),
+            _ => None,
+        };
+        let Some(here) = self.cpus.get(&(stream, cpu)) else { return (Sum::default(), None) };
+        let since = here.course.busy_since(place, since);
+        let mut sum = Sum::default();
+        let names = |other: JobKey| (other.task != job.task).then_some(Name::Task(other.task));
+        here.course.disturbances(job, place, (since.unwrap_or(this.due), now), off, names, &mut sum);
+        let undisturbed = since.map(|since| here.course.undisturbed(this, ahead, since));
+        (sum, undisturbed.map(|end| end > deadline))
+    }
+
+    /// On the CPUs that it waited for and had.
+    fn in_own_time(&mut self, job: JobKey, deadline: Time, now: Time) -> (Sum, Option<bool>) {
+        let mut sum = Sum::default();
+        let Some(pending) = self.pending.get(&job) else { return (sum, None) };
+        let (stream, arrival) = (pending.stream, pending.arrival);
+        let last = (pending.since < now).then_some((pending.since, now, pending.state));
+        let parts: Vec<(Time, Time, State)> = pending.parts.iter().copied().chain(last).collect();
+        // A job that has no CPU yet waits for the one that it had.
+        let had = parts.iter().rev().find_map(|(_, _, state)| match state {
+            State::Runs(cpu) | State::Waits(Some(cpu)) | State::Off(cpu) => Some(*cpu),
+            _ => None,
+        });
+        let first = || self.cpus.keys().find(|(of, _)| *of == stream).map(|(_, cpu)| *cpu);
+        let had = had.or_else(|| first().filter(|_| self.rules.has_tasks()));
+        if let Some(State::Runs(cpu)) = parts.last().map(|(_, _, state)| *state) {
+            self.settle_turn(stream, now, cpu);
+        }
+        let told_from = parts.first().map_or(now, |(from, _, _)| *from);
+        sum.add(Cause::Unknown, told_from.saturating_since(arrival));
+        let (has_tasks, inherited) = (self.rules.has_tasks(), self.before.get(&job.task).copied());
+        for (from, to, state) in parts {
+            let (from, to) = (from.max(arrival), to.max(arrival));
+            let span = to.saturating_since(from);
+            let cpu = match state {
+                State::Throttled | State::Off(_) => {
+                    sum.add(Cause::Throttled, span);
+                    continue;
+                }
+                State::Blocked => {
+                    sum.add(Cause::Blocked, span);
+                    continue;
+                }
+                State::Waits(cpu) => cpu.or(had),
+                State::Runs(cpu) => Some(cpu),
+            };
+            let Some(here) = cpu.and_then(|cpu| self.cpus.get(&(stream, cpu))) else {
+                sum.add(Cause::Unknown, span);
+                continue;
+            };
+            here.course.own_time(job, (from, to), has_tasks, inherited, &mut sum);
+        }
+        let disturbed = sum.disturbance.total();
+        let by_load = now.saturating_since(deadline) > disturbed;
+        (sum, Some(by_load))
+    }
+
+    /// Keeps what the CPU of a job did, if no job of its task had a longer response.
+    fn keep_worst(&mut self, job: JobKey, now: Time) {
+        let Some(worst) = &self.worst else { return };
+        let Some(pending) = self.pending.get(&job) else { return };
+        let response = now.saturating_since(pending.arrival);
+        if worst.get(&job.task).is_some_and(|worst| worst.response() >= response) {
+            return;
+        }
+        let (arrival, stream) = (pending.arrival, pending.stream);
+        let cpu = match pending.state {
+            State::Runs(cpu) | State::Off(cpu) => cpu,
+            _ => return,
+        };
+        let deadline = self.deadline(job);
+        let Some(here) = self.cpus.get(&(stream, cpu)) else { return };
+        let turns = here.course.turns(arrival, now, &self.definitions, job);
+        let found = Worst { number: job.number, cpu, arrival, deadline, ended: now, turns };
+        if let Some(worst) = &mut self.worst {
+            worst.insert(job.task, found);
+        }
+    }
+}
+
+impl Cpu {
+    fn new(doing: Doing) -> Cpu {
+        Cpu { doing, interrupts: Vec::new(), since: Time::ZERO, course: Course::new(doing) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! What one CPU did, turn by turn, and which jobs it worked on.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use takt_model::{Span, Time};
+
+use super::Place;
+use super::found::{Cause, Disturbance, Name, Turn, What};
+use crate::definitions::Definitions;
+use crate::event::JobKey;
+
+/// Turns that are kept: of a busy period with more of them the older part is unknown.
+const TURNS_MAX: usize = 8192;
+/// Jobs that are kept: why a job with a busy period of more was late is unknown.
+const JOBS_MAX: usize = 4096;
+/// Stops of jobs, and times that a hypervisor took, that are kept.
+const STOPS_MAX: usize = 1024;
+
+/// What a CPU does for a while.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Doing {
+    /// Nobody knows.
+    Unknown,
+    /// A job, and its place then.
+    Job(JobKey, Place),
+    /// A job beyond its WCET.
+    Beyond(JobKey),
+    /// An interrupt.
+    Interrupt(u32),
+    /// A thread of takt without a job.
+    Takt,
+    /// Nothing.
+    Idle,
+    /// A thread that has no job, and perhaps others after it.
+    Thread(u32),
+}
+
+/// A job that ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ran {
+    pub(super) place: Place,
+    /// When it would have come had nothing been disturbed.
+    pub(super) due: Time,
+    /// When it came.
+    pub(super) begins: Time,
+    pub(super) ended: Time,
+    /// How long it ran, at most its WCET.
+    pub(super) took: Span,
+}
+
+/// A job of the CPU could not run: the kernel did not let it, or it waited for something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stop {
+    pub(super) from: Time,
+    pub(super) to: Time,
+    pub(super) place: Place,
+    pub(super) cause: Cause,
+}
+
+/// What disturbed a job.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) disturbance: Disturbance,
+    /// The threads among it.
+    pub(super) others: BTreeMap<Name, Span>,
+    /// The jobs of other tasks that went before it.
+    pub(super) tasks: BTreeMap<Name, Span>,
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, cause: Cause, span: Span) {
+        self.disturbance.add(cause, span);
+    }
+
+    fn name(of: &mut BTreeMap<Name, Span>, name: Name, span: Span) {
+        if !span.is_zero() {
+            let sum = of.entry(name).or_default();
+            *sum = sum.saturating_add(span);
+        }
+    }
+
+    fn other(&mut self, name: Name, span: Span) {
+        self.add(Cause::Others, span);
+        Self::name(&mut self.others, name, span);
+    }
+
+    fn task(&mut self, name: Name, span: Span) {
+        Self::name(&mut self.tasks, name, span);
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Course {
+    /// Since when, what; each until the next.
+    turns: VecDeque<(Time, Doing)>,
+    /// In the order in which they ended.
+    jobs: VecDeque<Ran>,
+    /// Whether jobs were forgotten.
+    forgotten: bool,
+    /// In the order in which they ended.
+    stops: VecDeque<Stop>,
+    /// From, to, and how long a hypervisor took of that.
+    stolen: VecDeque<(Time, Time, Span)>,
+}
+
+impl Course {
+    pub(super) fn new(doing: Doing) -> Course {
+        Course {
+            turns: VecDeque::from([(Time::ZERO, doing)]),
+            jobs: VecDeque::new(),
+            forgotten: false,
+            stops: VecDeque::new(),
+            stolen: VecDeque::new(),
+        }
+    }
+
+    /// What the CPU does from `at` on, which is not before the last.
+    pub(super) fn turn(&mut self, at: Time, doing: Doing) {
+        if let Some(last) = self.turns.back_mut() {
+            if last.1 == doing {
+                return;
+            }
+            if last.0 == at {
+                last.1 = doing;
+                return;
+            }
+        }
+        push(&mut self.turns, TURNS_MAX, (at, doing));
+    }
+
+    /// What the CPU is said to do since this very time.
+    pub(super) fn last_of_no_time(&self, at: Time) -> Option<Doing> {
+        self.turns.back().filter(|(since, _)| *since == at).map(|(_, doing)| *doing)
+    }
+
+    pub(super) fn before_last(&self) -> Option<Doing> {
+        self.turns.iter().nth_back(1).map(|(_, doing)| *doing)
+    }
+
+    /// The last turn but one was of another kind than was thought.
+    pub(super) fn relabel_before_last(&mut self, doing: Doing) {
+        if let Some(last) = self.turns.len().checked_sub(2).and_then(|at| self.turns.get_mut(at)) {
+            last.1 = doing;
+        }
+    }
+
+    pub(super) fn ended(&mut self, job: Ran) {
+        self.forgotten |= push(&mut self.jobs, JOBS_MAX, job);
+    }
+
+    pub(super) fn stop(&mut self, stop: Stop) {
+        push(&mut self.stops, STOPS_MAX, stop);
+    }
+
+    pub(super) fn steal(&mut self, from: Time, to: Time, span: Span) {
+        push(&mut self.stolen, STOPS_MAX, (from, to, span));
+    }
+
+    /// Since when some job that goes before one at `place` has always been there, up to `since`. `None` where too much is forgotten.
+    pub(super) fn busy_since(&self, place: Place, mut since: Time) -> Option<Time> {
+        for job in self.jobs.iter().rev() {
+            if job.ended <= since {
+                return Some(since);
+            }
+            if job.place <= place {
+                since = since.min(job.begins);
+            }
+        }
+        (!self.forgotten).then_some(since)
+    }
+
+    /// When `this`, whose busy period began at `since`, would have ended had the CPU been the System's, after those that ended and `ahead`, which have not.
+    pub(super) fn undisturbed(&self, this: Ran, ahead: Vec<Ran>, since: Time) -> Time {
+        let recent = self.jobs.iter().rev().take_while(|job| job.ended > since).copied();
+        let before = recent.chain(ahead).filter(|job| job.place <= this.place && job.due >= since);
+        let mut before: Vec<(Time, Span)> = before.map(|job| (job.due, job.took)).collect();
+        before.sort_unstable();
+        let mut busy = since;
+        let mut rest = before.as_slice();
+        while let Some(((due, took), after)) = rest.split_first().filter(|((due, _), _)| *due <= this.due) {
+            busy = busy.max(*due).saturating_add(*took);
+            rest = after;
+        }
+        // What arrives before it ends goes before it, too.
+        let mut until = busy.max(this.due).saturating_add(this.took);
+        while let Some(((_, took), after)) = rest.split_first().filter(|((due, _), _)| *due < until) {
+            until = until.saturating_add(*took);
+            rest = after;
+        }
+        until
+    }
+
+    /// The turns between two times, the last first; `None` for what is forgotten.
+    fn between(&self, (from, to): (Time, Time)) -> impl Iterator<Item = (Time, Time, Option<Doing>)> + '_ {
+        let mut until = to;
+        let kept = self.turns.iter().rev().map_while(move |(since, doing)| {
+            if until <= from {
+                return None;
+            }
+            let turn = ((*since).max(from), until, Some(*doing));
+            until = until.min(*since).max(from);
+            Some(turn)
+        });
+        let first = self.turns.front().map_or(to, |(since, _)| *since);
+        let forgotten = (first > from).then(|| (from, first.min(to), None));
+        kept.filter(|(from, to, _)| from < to).chain(forgotten)
+    }
+
+    /// How long a hypervisor took between two times, at most.
+    fn stolen(&self, (from, to): (Time, Time)) -> Span {
+        let recent = self.stolen.iter().rev().take_while(|(_, end, _)| *end > from);
+        let overlap =
+            |(since, end, span): &(Time, Time, Span)| (*span).min((*end).min(to).saturating_since((*since).max(from)));
+        recent.map(overlap).fold(Span::ZERO, Span::saturating_add)
+    }
+
+    /// What disturbed a job at this place in its busy period.
+    pub(super) fn disturbances(
+        &self,
+        job: JobKey,
+        place: Place,
+        period: (Time, Time),
+        off: Option<Stop>,
+        names: impl Fn(JobKey) -> Option<Name>,
+        sum: &mut Sum,
+    ) {
+        let (from, to) = period;
+        let recent = self.stops.iter().rev().take_while(|stop| stop.to > from);
+        let stops: Vec<Stop> =
+            recent.copied().chain(off).filter(|stop| stop.place <= place && stop.from < to).collect();
+        for (from, to, doing) in self.between(period) {
+            match doing {
+                Some(Doing::Job(other, of)) if of <= place => {
+                    if let Some(name) = names(other) {
+                        sum.task(name, to.saturating_since(from));
+                    }
+                    continue;
+                }
+                Some(Doing::Beyond(other)) => {
+                    let cause = if other.task == job.task { Cause::OwnOverrun } else { Cause::BeyondWcet };
+                    sum.add(cause, to.saturating_since(from));
+                    continue;
+                }
+                _ => {}
+            }
+            // No work that goes before the job, while such work was there: some of it could not run.
+            let mut left = to.saturating_since(from);
+            for stop in &stops {
+                let stopped = stop.to.min(to).saturating_since(stop.from.max(from)).min(left);
+                sum.add(stop.cause, stopped);
+                left = left.saturating_sub(stopped);
+            }
+            match doing {
+                Some(Doing::Job(..)) => sum.add(Cause::LessImportant, left),
+                Some(Doing::Interrupt(_)) => sum.add(Cause::Interrupts, left),
+                Some(Doing::Takt) => sum.add(Cause::Dispatching, left),
+                Some(Doing::Idle) => sum.add(Cause::Idle, left),
+                Some(Doing::Thread(thread)) => sum.other(Name::Thread(thread), left),
+                Some(Doing::Unknown | Doing::Beyond(_)) | None => sum.add(Cause::Unknown, left),
+            }
+        }
+        sum.disturbance.give_to_hypervisor(self.stolen(period));
+    }
+
+    /// What disturbed a job that waited for this CPU, or had it, between two times. `inherited` is what an earlier job of its task was late for.
+    pub(super) fn own_time(
+        &self,
+        job: JobKey,
+        part: (Time, Time),
+        has_tasks: bool,
+        inherited: Option<Cause>,
+        sum: &mut Sum,
+    ) {
+        for (from, to, doing) in self.between(part) {
+            let span = to.saturating_since(from);
+            match doing {
+                Some(Doing::Job(other, _)) if other == job => {}
+                Some(Doing::Job(other, _)) if other.task == job.task => {
+                    if let Some(cause) = inherited {
+                        sum.add(cause, span);
+                    }
+                }
+                Some(Doing::Job(other, _)) if has_tasks => sum.task(Name::Task(other.task), span),
+                Some(Doing::Job(other, _)) => sum.other(Name::Task(other.task), span),
+                Some(Doing::Beyond(other)) if other.task == job.task => sum.add(Cause::OwnOverrun, span),
+                Some(Doing::Beyond(_)) => sum.add(Cause::BeyondWcet, span),
+                Some(Doing::Interrupt(_)) => sum.add(Cause::Interrupts, span),
+                Some(Doing::Takt) => sum.add(Cause::Dispatching, span),
+                Some(Doing::Idle) => sum.add(Cause::Idle, span),
+                Some(Doing::Thread(thread)) => sum.other(Name::Thread(thread), span),
+                Some(Doing::Unknown) | None => sum.add(Cause::Unknown, span),
+            }
+        }
+        sum.disturbance.give_to_hypervisor(self.stolen(part));
+    }
+
+    /// What the CPU did between two times, for a picture.
+    pub(super) fn turns(&self, from: Time, to: Time, definitions: &Definitions, job: JobKey) -> Vec<Turn> {
+        let mut turns: Vec<Turn> = self
+            .between((from, to))
+            .map(|(from, to, doing)| {
+                let what = match doing {
+                    Some(Doing::Job(other, _)) if other == job => What::Itself,
+                    Some(Doing::Beyond(other)) if other == job => What::Overrun,
+                    Some(Doing::Job(other, _) | Doing::Beyond(other)) => What::Task(definitions.task_name(other.task)),
+                    Some(Doing::Interrupt(irq)) => What::Interrupt(definitions.interrupt_name(irq)),
+                    Some(Doing::Takt) => What::Takt,
+                    Some(Doing::Idle) => What::Idle,
+                    Some(Doing::Thread(thread)) => What::Thread(definitions.thread_name(thread)),
+                    Some(Doing::Unknown) | None => What::Unknown,
+                };
+                Turn { from, to, what }
+            })
+            .collect();
+        turns.reverse();
+        turns
+    }
+}
+
+/// Behind all others; whether the first is forgotten for it.
+fn push<T>(queue: &mut VecDeque<T>, most: usize, one: T) -> bool {
+    let full = queue.len() == most;
+    if full {
+        queue.pop_front();
+    }
+    queue.push_back(one);
+    full
+}

@@ -1,0 +1,338 @@
+//! What was found: causes, counts of late jobs, what a CPU did during the worst job.
+
+use std::collections::BTreeMap;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use takt_model::{Span, TaskId, Time};
+
+use crate::definitions::Definitions;
+
+/// What a CPU did, while work that goes before a late job or the job itself waited for it, that was not the System's own load.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
+pub enum Cause {
+    /// Threads that are not of the System had it.
+    Others,
+    /// Jobs of other tasks that go before it took longer than their WCET, by the clock, while the kernel says that they had it.
+    BeyondWcet,
+    /// It was idle: timers and wake-ups came late, or real-time threads were throttled.
+    Idle,
+    /// Less important jobs had it: until a thread was woken, or for a lock.
+    LessImportant,
+    /// takt had it: timers, queues, switches of its threads.
+    Dispatching,
+    /// The log has nothing of it, or it is too long ago; or the job came late from another CPU.
+    Unknown,
+    /// Jobs of its own task took longer than their WCET, by the clock.
+    OwnOverrun,
+    /// Interrupts had it.
+    Interrupts,
+    /// The kernel did not let such a job run: its SCHED_DEADLINE budget was used up, or real-time threads were throttled.
+    Throttled,
+    /// Such a job waited within its work: for a page, a disk, a sleep.
+    Blocked,
+    /// A hypervisor had it, at most so long.
+    Hypervisor,
+}
+
+impl Cause {
+    /// All.
+    pub const ALL: [Cause; 11] = [
+        Cause::Others,
+        Cause::BeyondWcet,
+        Cause::Idle,
+        Cause::LessImportant,
+        Cause::Dispatching,
+        Cause::Unknown,
+        Cause::OwnOverrun,
+        Cause::Interrupts,
+        Cause::Throttled,
+        Cause::Blocked,
+        Cause::Hypervisor,
+    ];
+
+    /// In words.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::Others => "others",
+            Cause::BeyondWcet => "beyond wcet",
+            Cause::Idle => "idle",
+            Cause::LessImportant => "less important",
+            Cause::Dispatching => "dispatcher",
+            Cause::Unknown => "unknown",
+            Cause::OwnOverrun => "own overrun",
+            Cause::Interrupts => "interrupts",
+            Cause::Throttled => "throttled",
+            Cause::Blocked => "blocked",
+            Cause::Hypervisor => "hypervisor",
+        }
+    }
+
+    /// As a key of JSON.
+    #[must_use]
+    pub fn key(self) -> String {
+        self.name().replace(' ', "_")
+    }
+}
+
+/// How long each cause disturbed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Disturbance([Span; Cause::ALL.len()]);
+
+impl Disturbance {
+    /// How long this one did.
+    #[must_use]
+    pub fn of(&self, cause: Cause) -> Span {
+        self.0.get(cause as usize).copied().unwrap_or(Span::ZERO)
+    }
+
+    /// How long all did.
+    #[must_use]
+    pub fn total(&self) -> Span {
+        self.0.iter().copied().fold(Span::ZERO, Span::saturating_add)
+    }
+
+    pub(super) fn add(&mut self, cause: Cause, span: Span) {
+        if let Some(sum) = self.0.get_mut(cause as usize) {
+            *sum = sum.saturating_add(span);
+        }
+    }
+
+    /// A hypervisor's time looks like an overrun, an idle CPU or a long turn of another thread. It is taken from these, in this order; what is left lengthened
+    /// the work of jobs within their WCETs.
+    pub(super) fn give_to_hypervisor(&mut self, stolen: Span) {
+        self.add(Cause::Hypervisor, stolen);
+        let mut left = stolen;
+        for cause in [Cause::OwnOverrun, Cause::BeyondWcet, Cause::Idle, Cause::Others] {
+            if let Some(sum) = self.0.get_mut(cause as usize) {
+                let part = left.min(*sum);
+                (*sum, left) = (sum.saturating_sub(part), left.saturating_sub(part));
+            }
+        }
+    }
+
+    /// What disturbed longest, if anything did; of equal ones the first.
+    pub(super) fn most(&self) -> Option<Cause> {
+        Cause::ALL.into_iter().rev().filter(|cause| !self.of(*cause).is_zero()).max_by_key(|cause| self.of(*cause))
+    }
+}
+
+/// The late jobs of a task.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Late {
+    /// How many: each is counted once more, by load or by its main cause.
+    pub jobs: u64,
+    /// Those that would have been late without any disturbance: the System's own jobs that go before them, within their WCETs, took until after the deadline. Of a
+    /// System that `takt check` accepts there are none.
+    pub by_load: u64,
+    mainly: [u64; Cause::ALL.len()],
+    /// What disturbed all these jobs, summed: a busy period of several late jobs counts for each of them.
+    pub disturbance: Disturbance,
+    /// The threads that are not the System's and had the CPU longest meanwhile, the longest first, at most [`Late::NAMED_MAX`].
+    pub others: Vec<(String, Span)>,
+    /// The other tasks whose jobs went before these jobs longest, likewise.
+    pub tasks: Vec<(String, Span)>,
+}
+
+impl Late {
+    /// So many threads, and so many tasks, are named.
+    pub const NAMED_MAX: usize = 3;
+
+    /// The late jobs that were not so by load, and that this disturbed longest.
+    #[must_use]
+    pub fn mainly(&self, cause: Cause) -> u64 {
+        self.mainly.get(cause as usize).copied().unwrap_or(0)
+    }
+
+    /// In a few words, the most frequent cause first: `5 others (hog), 1 own overrun`.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let first = |named: &[(String, Span)]| named.first().map_or(String::new(), |(name, _)| format!(" ({name})"));
+        let mut counted: Vec<(u64, String)> = vec![(self.by_load, format!("by load{}", first(&self.tasks)))];
+        counted.extend(Cause::ALL.map(|cause| {
+            let name = if cause == Cause::Others { first(&self.others) } else { String::new() };
+            (self.mainly(cause), cause.name().to_owned() + &name)
+        }));
+        counted.sort_by_key(|(jobs, _)| std::cmp::Reverse(*jobs));
+        let told = counted.iter().filter(|(jobs, _)| *jobs > 0).map(|(jobs, cause)| format!("{jobs} {cause}"));
+        told.collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Serialize for Late {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Named<'a> {
+            name: &'a str,
+            ns: u64,
+        }
+        fn named(all: &[(String, Span)]) -> Vec<Named<'_>> {
+            all.iter().map(|(name, span)| Named { name, ns: span.as_ns() }).collect()
+        }
+        let mainly = Cause::ALL.map(|cause| (cause.key(), self.mainly(cause)));
+        let lasted = Cause::ALL.map(|cause| (cause.key() + "_ns", self.disturbance.of(cause).as_ns()));
+        let mut map = serializer.serialize_map(Some(6))?;
+        map.serialize_entry("jobs", &self.jobs)?;
+        map.serialize_entry("by_load", &self.by_load)?;
+        map.serialize_entry("mainly", &BTreeMap::from(mainly))?;
+        map.serialize_entry("disturbance", &BTreeMap::from(lasted))?;
+        map.serialize_entry("longest", &named(&self.others))?;
+        map.serialize_entry("longest_tasks", &named(&self.tasks))?;
+        map.end()
+    }
+}
+
+/// Who had a CPU. Names are looked up at the end, so that a thread has the last one that it is known to have had.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Name {
+    Thread(u32),
+    Task(TaskId),
+}
+
+impl Name {
+    pub(super) fn resolve(&self, definitions: &Definitions) -> String {
+        match self {
+            Name::Thread(thread) => definitions.thread_name(*thread),
+            Name::Task(task) => definitions.task_name(*task),
+        }
+    }
+}
+
+/// [`Late`] while it grows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    late: Late,
+    others: BTreeMap<Name, Span>,
+    tasks: BTreeMap<Name, Span>,
+}
+
+impl Tally {
+    /// A job was late by load, with these disturbances, too.
+    pub(super) fn by_load(&mut self, sum: &super::Sum) {
+        self.late.by_load += 1;
+        self.sum(sum);
+    }
+
+    /// A job was late for these disturbances: mainly for which. Where there were none, its predecessors came too close to each other from another CPU.
+    pub(super) fn disturbed(&mut self, sum: &super::Sum) -> Cause {
+        let cause = sum.disturbance.most().unwrap_or(Cause::Unknown);
+        self.mainly(cause);
+        self.sum(sum);
+        cause
+    }
+
+    /// A job was late, and nobody knows any more what was before it.
+    pub(super) fn unknown(&mut self) {
+        self.mainly(Cause::Unknown);
+        self.late.jobs += 1;
+    }
+
+    fn mainly(&mut self, cause: Cause) {
+        self.late.mainly.iter_mut().skip(cause as usize).take(1).for_each(|jobs| *jobs += 1);
+    }
+
+    fn sum(&mut self, found: &super::Sum) {
+        self.late.jobs += 1;
+        for cause in Cause::ALL {
+            self.late.disturbance.add(cause, found.disturbance.of(cause));
+        }
+        for (sum, found) in [(&mut self.others, &found.others), (&mut self.tasks, &found.tasks)] {
+            for (name, span) in found {
+                let sum = sum.entry(*name).or_default();
+                *sum = sum.saturating_add(*span);
+            }
+        }
+    }
+
+    pub(super) fn told(self, name: impl Fn(&Name) -> String) -> Late {
+        let longest = |all: BTreeMap<Name, Span>| {
+            // Threads of one name are one.
+            let mut named: BTreeMap<String, Span> = BTreeMap::new();
+            for (of, span) in all {
+                let sum = named.entry(name(&of)).or_default();
+                *sum = sum.saturating_add(span);
+            }
+            let mut longest: Vec<_> = named.into_iter().collect();
+            longest.sort_by_key(|(_, span)| std::cmp::Reverse(*span));
+            longest.truncate(Late::NAMED_MAX);
+            longest
+        };
+        let (others, tasks) = (longest(self.others), longest(self.tasks));
+        Late { others, tasks, ..self.late }
+    }
+}
+
+/// What the CPU of a job did from its arrival to its end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Worst {
+    /// The job's number.
+    pub number: u64,
+    /// The CPU that it had last.
+    pub cpu: u32,
+    /// Its nominal arrival.
+    pub arrival: Time,
+    /// Its absolute deadline, where known.
+    pub deadline: Option<Time>,
+    /// When it completed.
+    pub ended: Time,
+    /// In the order of time, without gaps.
+    pub turns: Vec<Turn>,
+}
+
+impl Worst {
+    /// From arrival to completion.
+    #[must_use]
+    pub fn response(&self) -> Span {
+        self.ended.saturating_since(self.arrival)
+    }
+}
+
+/// What a CPU did for a while.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// From when.
+    pub from: Time,
+    /// Until when.
+    pub to: Time,
+    /// What.
+    pub what: What,
+}
+
+/// See [`Turn`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum What {
+    /// The job itself.
+    Itself,
+    /// The job itself, beyond its WCET.
+    Overrun,
+    /// A job of another task, or another one of its own, or of a job beyond its WCET.
+    Task(String),
+    /// A thread without jobs.
+    Thread(String),
+    /// An interrupt.
+    Interrupt(String),
+    /// A thread of takt.
+    Takt,
+    /// Nothing.
+    Idle,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl What {
+    /// In words.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            What::Itself => "the job itself",
+            What::Overrun => "the job itself, beyond its WCET",
+            What::Task(name) | What::Thread(name) | What::Interrupt(name) => name,
+            What::Takt => "takt",
+            What::Idle => "idle",
+            What::Unknown => "unknown",
+        }
+    }
+}

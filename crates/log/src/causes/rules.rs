@@ -1,0 +1,133 @@
+//! Who goes before whom.
+
+use std::collections::BTreeMap;
+
+use takt_model::plan::Order;
+use takt_model::{Late, NodeId, Plan, Span, Strategy, System, TaskId};
+
+use crate::header::{BackEnd, Header};
+use crate::kind::Kind;
+
+/// What is known of a log's tasks, and of how it was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rules {
+    tasks: BTreeMap<TaskId, TaskRule>,
+    back_end: BackEnd,
+    /// Whether the log tells what CPUs did.
+    known: bool,
+}
+
+/// What is known of a task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskRule {
+    /// The CPU that it is bound to, where that is one.
+    pub cpu: Option<u32>,
+    /// How long its jobs take at most.
+    pub wcet: Option<Span>,
+    /// By how much the System itself may release later than the nominal arrival.
+    pub jitter: Span,
+    /// By mode: how important it is; empty where that is unknown.
+    pub importances: Vec<Importance>,
+}
+
+/// How important a task is among those of its CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Importance {
+    /// Its level, the most important first.
+    pub level: u32,
+    /// Where jobs of the level preempt each other in the order of their deadlines: what is added to its deadlines. `None`: any other of the level may go before
+    /// any other.
+    pub shift_ns: Option<i64>,
+    /// Whether late jobs that have not started go behind all others.
+    pub demotes: bool,
+}
+
+impl TaskRule {
+    pub(super) fn importance(&self, mode: u32) -> Option<&Importance> {
+        self.importances.get(mode as usize).or(self.importances.last())
+    }
+}
+
+impl Rules {
+    /// Of these tasks, run by a live back end.
+    #[must_use]
+    pub fn live(tasks: BTreeMap<TaskId, TaskRule>, best_effort: bool) -> Rules {
+        let back_end = if best_effort { BackEnd::RunBestEffort } else { BackEnd::Run };
+        Rules { tasks, back_end, known: true }
+    }
+
+    /// For a log with this header, of this System, if it has one.
+    #[must_use]
+    pub fn of(header: &Header, system: Option<&System>) -> Rules {
+        let needed: &[Kind] = match header.back_end {
+            BackEnd::Sim => &[Kind::Release, Kind::Start, Kind::Preempt, Kind::Resume, Kind::Complete],
+            _ => &[Kind::Release, Kind::Start, Kind::Preempt, Kind::Resume, Kind::Complete, Kind::Occupy],
+        };
+        let known = needed.iter().all(|kind| header.kinds.contains(*kind));
+        let tasks = system.map(|system| tasks(system, header.back_end)).unwrap_or_default();
+        Rules { tasks, back_end: header.back_end, known }
+    }
+
+    /// Whether the log tells what CPUs did.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.known
+    }
+
+    pub(super) fn task(&self, task: TaskId) -> Option<&TaskRule> {
+        self.tasks.get(&task)
+    }
+
+    /// Whether there is a System.
+    pub(super) fn has_tasks(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+
+    pub(super) fn is_simulated(&self) -> bool {
+        self.back_end == BackEnd::Sim
+    }
+
+    pub(super) fn is_best_effort(&self) -> bool {
+        self.back_end == BackEnd::RunBestEffort
+    }
+}
+
+fn tasks(system: &System, back_end: BackEnd) -> BTreeMap<TaskId, TaskRule> {
+    let mut tasks: BTreeMap<TaskId, TaskRule> = BTreeMap::new();
+    for (node, spec) in (0..).map(NodeId).zip(&system.nodes) {
+        for (id, task) in system.tasks_of(node) {
+            let bound = match &task.cpus {
+                Some(cpus) => cpus.iter().next().filter(|_| cpus.len() == 1),
+                None => (spec.cpus == 1).then_some(0),
+            };
+            // What a component's server does to its jobs is not told.
+            let cpu = bound.filter(|_| task.component.is_none());
+            let (wcet, jitter) = (Some(task.wcet), task.jitter);
+            tasks.insert(id, TaskRule { cpu, wcet, jitter, importances: Vec::new() });
+        }
+        // Nothing enforces a strategy then.
+        if back_end == BackEnd::RunBestEffort {
+            continue;
+        }
+        let mut modes: Vec<_> = system.modes.iter().filter(|mode| mode.node == node).collect();
+        modes.sort_by_key(|mode| mode.at);
+        let strategies = std::iter::once(spec.strategy).chain(modes.into_iter().map(|mode| mode.strategy));
+        let strategies: Vec<Strategy> = strategies.map(|reference| system.strategy(reference)).collect();
+        let plans: Result<Vec<Plan>, _> =
+            strategies.iter().map(|strategy| Plan::resolve(system, node, strategy)).collect();
+        for plan in plans.iter().flatten() {
+            for task in &plan.tasks {
+                let level = plan.levels.get(task.level as usize);
+                let by_deadline = level.is_some_and(|level| level.preemptive && level.order == Order::Deadline);
+                if let Some(rule) = tasks.get_mut(&task.task) {
+                    rule.importances.push(Importance {
+                        level: task.level,
+                        shift_ns: by_deadline.then_some(task.shift_ns),
+                        demotes: task.late == Late::Demote,
+                    });
+                }
+            }
+        }
+    }
+    tasks
+}

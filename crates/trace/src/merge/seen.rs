@@ -1,0 +1,244 @@
+//! What the kernel's events mean for the threads of a run.
+
+use std::collections::VecDeque;
+
+use takt_log::InterruptKind;
+use takt_model::{CpuSet, Span, Time};
+
+use crate::event::{Comm, KernelEvent, Left, Pid, Thread, Waking, What};
+
+/// What the kernel saw of a run's threads, or failed to see.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// When.
+    pub at: Time,
+    /// What.
+    pub what: SeenWhat,
+}
+
+/// See [`Seen`]. `lane` is the thread's place in the list of the run's threads, `cpu` a model CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SeenWhat {
+    /// It is being woken.
+    Woken {
+        /// Which one.
+        lane: usize,
+    },
+    /// It got a CPU.
+    In {
+        /// Which one.
+        lane: usize,
+        /// Which CPU.
+        cpu: u32,
+    },
+    /// It left its CPU.
+    Out {
+        /// Which one.
+        lane: usize,
+        /// Which CPU.
+        cpu: u32,
+        /// Why.
+        why: Why,
+    },
+    /// A thread that is not the run's got the CPU; of those, the first after one that is.
+    Other {
+        /// Which CPU.
+        cpu: u32,
+        /// Which thread.
+        thread: Thread,
+    },
+    /// A thread that is not the run's gives the CPU to one that is, which comes next.
+    Gave {
+        /// Which CPU.
+        cpu: u32,
+        /// Which thread.
+        thread: Thread,
+    },
+    /// An interrupt's handler begins or ends while a thread of the run has the CPU.
+    Interrupt {
+        /// Which CPU.
+        cpu: u32,
+        /// What serves it.
+        kind: InterruptKind,
+        /// Its number.
+        number: u32,
+        /// The handler's name; empty where it ends.
+        name: Comm,
+        /// Whether it begins.
+        begins: bool,
+    },
+    /// A hypervisor took the CPU for so long, within this time before.
+    Stolen {
+        /// Which CPU.
+        cpu: u32,
+        /// How long.
+        span: Span,
+        /// Within how much time before.
+        within: Span,
+    },
+    /// From here on events are missing; how many, 0 where nobody knows.
+    Blind {
+        /// How many.
+        count: u64,
+    },
+    /// Up to here events were missing.
+    Sighted,
+}
+
+/// Who is told what the kernel saw.
+pub trait Onlooker {
+    /// What came next, but for what comes too late to be told in its place.
+    fn see(&mut self, seen: Seen);
+}
+
+/// Behind what was seen before. What comes too late to be put in its place, for all before `settled` has been looked at, is told as soon as may be.
+pub(super) fn enqueue(queue: &mut VecDeque<Seen>, settled: Time, seen: Seen) {
+    let last = queue.back().map_or(settled, |last| last.at);
+    queue.push_back(Seen { at: seen.at.max(last), ..seen });
+}
+
+/// Why a thread left its CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// It wants to go on, and another thread has its CPU.
+    Taken,
+    /// It wants to go on, but the kernel does not let it: no other thread that may take its CPU has it.
+    Stopped,
+    /// It sleeps, as its program says.
+    Asleep,
+    /// It waits within some work: for a page, a disk.
+    Held,
+    /// It has ended.
+    Ended,
+}
+
+/// A thread of a run, and which lane it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Watched {
+    /// Its id.
+    pub id: Pid,
+    /// Its place in the list of the run's threads.
+    pub lane: usize,
+    /// Of SCHED_DEADLINE.
+    pub reserved: bool,
+}
+
+/// Looks at the kernel's events for the threads of a run.
+#[derive(Clone, Debug)]
+pub struct Eye {
+    threads: Vec<Watched>,
+    cpus: Vec<u32>,
+    /// When the last event of each CPU was, by the kernel's numbers.
+    last: Vec<Time>,
+}
+
+impl Eye {
+    /// For these threads; model CPU i is the i-th of `cpus`.
+    #[must_use]
+    pub fn new(threads: Vec<Watched>, cpus: &[u32]) -> Eye {
+        Eye { threads, cpus: cpus.to_vec(), last: Vec::new() }
+    }
+
+    /// What an event tells of the run's threads goes to `seen`. All that happened before `given` was told before.
+    pub fn look(&mut self, event: &KernelEvent, given: Time, seen: &mut Vec<Seen>) {
+        let at = event.time;
+        match event.what {
+            What::Switch { prev, left, next } => self.switch(event, &prev, left, next, seen),
+            What::Wake { thread, waking: Waking::Begins, .. } => {
+                if let Some(thread) = self.lane(thread.pid) {
+                    seen.push(Seen { at, what: SeenWhat::Woken { lane: thread.lane } });
+                }
+            }
+            What::IrqEnter { irq, name } => self.interrupt(event, InterruptKind::Hard, irq, name, true, seen),
+            What::IrqExit { irq } => self.interrupt(event, InterruptKind::Hard, irq, Comm::NONE, false, seen),
+            What::SoftirqEnter { vec } => self.interrupt(event, InterruptKind::Soft, vec, Comm::NONE, true, seen),
+            What::SoftirqExit { vec } => self.interrupt(event, InterruptKind::Soft, vec, Comm::NONE, false, seen),
+            What::Lost { count } => {
+                let before = self.last.get(event.cpu as usize).copied().unwrap_or_default();
+                let blind = SeenWhat::Blind { count: count.unwrap_or(0) };
+                seen.push(Seen { at: before.max(given).min(at), what: blind });
+                seen.push(Seen { at, what: SeenWhat::Sighted });
+            }
+            _ => {}
+        }
+        if let Some(last) = self.last.get_mut(event.cpu as usize) {
+            *last = at;
+        } else if event.cpu < CpuSet::CPUS_MAX {
+            self.last.resize(event.cpu as usize, Time::ZERO);
+            self.last.push(at);
+        }
+    }
+
+    fn lane(&self, id: Pid) -> Option<Watched> {
+        self.threads.iter().find(|thread| thread.id == id).copied()
+    }
+
+    fn switch(&mut self, event: &KernelEvent, prev: &Thread, left: Left, next: Thread, seen: &mut Vec<Seen>) {
+        let at = event.time;
+        let cpu = model_cpu(&self.cpus, event.cpu);
+        let from = self.lane(prev.pid);
+        let ours = from.is_some();
+        if let Some(thread) = from {
+            let why = why(&thread, prev, left, &next);
+            seen.push(Seen { at, what: SeenWhat::Out { lane: thread.lane, cpu, why } });
+            if why == Why::Ended {
+                // Another thread may get its number.
+                self.threads.retain(|thread| thread.id != prev.pid);
+            }
+        }
+        let what = match self.lane(next.pid) {
+            Some(thread) => {
+                if !ours {
+                    seen.push(Seen { at, what: SeenWhat::Gave { cpu, thread: *prev } });
+                }
+                SeenWhat::In { lane: thread.lane, cpu }
+            }
+            None => SeenWhat::Other { cpu, thread: next },
+        };
+        seen.push(Seen { at, what });
+    }
+
+    fn interrupt(
+        &self,
+        event: &KernelEvent,
+        kind: InterruptKind,
+        number: u32,
+        name: Comm,
+        begins: bool,
+        seen: &mut Vec<Seen>,
+    ) {
+        if self.lane(event.pid).is_none() {
+            return;
+        }
+        let cpu = model_cpu(&self.cpus, event.cpu);
+        seen.push(Seen { at: event.time, what: SeenWhat::Interrupt { cpu, kind, number, name, begins } });
+    }
+}
+
+/// The model's number of a CPU of the kernel's.
+#[must_use]
+pub fn model_cpu(cpus: &[u32], kernel: u32) -> u32 {
+    let position = cpus.iter().position(|cpu| *cpu == kernel);
+    position.and_then(|cpu| u32::try_from(cpu).ok()).unwrap_or(0)
+}
+
+/// Why a thread left its CPU. What is ready when it leaves did not want to: its program never yields while it works.
+fn why(thread: &Watched, prev: &Thread, left: Left, next: &Thread) -> Why {
+    match left {
+        Left::Preempted | Left::Ready => {
+            let throttled = prev.is_real_time() && next.is_ordinary();
+            if next.pid == 0 || throttled || (thread.reserved && next.is_below_deadline()) {
+                Why::Stopped
+            } else {
+                Why::Taken
+            }
+        }
+        Left::Blocked => Why::Asleep,
+        Left::Held => Why::Held,
+        Left::Ended => Why::Ended,
+    }
+}
+
+#[cfg(test)]
+#[path = "seen_tests.rs"]
+mod tests;

@@ -1,0 +1,222 @@
+//! Threads and interrupts that are not a run's, as its log knows them.
+
+use std::collections::BTreeMap;
+
+use takt_log::{Definition, Event, InterruptDef, InterruptKind, Sink, ThreadDef, ThreadKind};
+use takt_model::{NodeId, Time};
+
+use crate::event::{Comm, Pid, Thread};
+use crate::jobs::interrupt_name;
+
+/// So many threads have a definition of their own; what comes later has that of all those.
+const STRANGERS_MAX: usize = 1 << 12;
+
+/// A line of a log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Line {
+    Event(Event),
+    Define(Box<Definition>),
+}
+
+impl Line {
+    pub(crate) fn tell(&self, stream: u32, at: Time, sink: &mut (impl Sink + ?Sized)) {
+        match self {
+            Line::Event(event) => sink.event(stream, at, event),
+            Line::Define(definition) => sink.define(stream, at, definition),
+        }
+    }
+}
+
+/// Who a thread is, to the log.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Who {
+    Pid(Pid),
+    Takt,
+    TooMany,
+}
+
+/// Numbers of threads and interrupts in a log's definitions.
+#[derive(Clone, Debug)]
+pub(crate) struct Strangers {
+    node: NodeId,
+    threads: BTreeMap<Who, (u32, Comm, ThreadKind)>,
+    interrupts: BTreeMap<(InterruptKind, u32), u32>,
+    /// By CPU: who has it, as the log says.
+    holders: BTreeMap<u32, Option<Pid>>,
+}
+
+impl Strangers {
+    /// For the log of a node.
+    pub(crate) fn new(node: u32) -> Strangers {
+        Strangers {
+            node: NodeId(node),
+            threads: BTreeMap::new(),
+            interrupts: BTreeMap::new(),
+            holders: BTreeMap::new(),
+        }
+    }
+
+    /// The CPU goes to a thread that is not the run's, or to nobody.
+    pub(crate) fn got(&mut self, cpu: u32, thread: &Thread) -> Vec<Line> {
+        self.holders.insert(cpu, Some(thread.pid));
+        self.occupy(cpu, thread)
+    }
+
+    /// A thread that is not the run's had the CPU last: nothing where the log says so already.
+    pub(crate) fn gave(&mut self, cpu: u32, thread: &Thread) -> Vec<Line> {
+        match self.holders.insert(cpu, None) {
+            Some(Some(pid)) if pid == thread.pid => Vec::new(),
+            _ => self.occupy(cpu, thread),
+        }
+    }
+
+    /// The CPU goes to a thread of takt without a job.
+    pub(crate) fn takt(&mut self, cpu: u32) -> Vec<Line> {
+        self.holders.insert(cpu, None);
+        let mut lines = Vec::new();
+        let thread = Some(self.number(Who::Takt, Comm::new(b"takt"), ThreadKind::Takt, &mut lines));
+        lines.push(Line::Event(Event::Occupy { cpu, thread }));
+        lines
+    }
+
+    fn occupy(&mut self, cpu: u32, thread: &Thread) -> Vec<Line> {
+        let mut lines = Vec::new();
+        let number = (thread.pid != 0).then(|| {
+            let kind = match thread.prio {
+                None => ThreadKind::Unknown,
+                Some(_) if thread.is_ordinary() => ThreadKind::Ordinary,
+                Some(_) => ThreadKind::RealTime,
+            };
+            self.number(Who::Pid(thread.pid), thread.comm, kind, &mut lines)
+        });
+        lines.push(Line::Event(Event::Occupy { cpu, thread: number }));
+        lines
+    }
+
+    /// A thread's number, defined in `lines` where it is new, has another name or another kind.
+    fn number(&mut self, who: Who, comm: Comm, kind: ThreadKind, lines: &mut Vec<Line>) -> u32 {
+        let next = self.threads.len();
+        let (who, comm, kind) = match who {
+            Who::Pid(_) if next >= STRANGERS_MAX && !self.threads.contains_key(&who) => {
+                (Who::TooMany, Comm::new(b"(others)"), ThreadKind::Unknown)
+            }
+            known => (known, comm, kind),
+        };
+        let (number, known) = match self.threads.get(&who) {
+            Some((number, name, of)) => (*number, (*name, *of) == (comm, kind)),
+            None => (u32::try_from(next).unwrap_or(u32::MAX), false),
+        };
+        if !known {
+            self.threads.insert(who, (number, comm, kind));
+            let def = ThreadDef { name: comm.to_string(), node: self.node, kind };
+            lines.push(Line::Define(Box::new(Definition::Thread(number, def))));
+        }
+        number
+    }
+
+    /// An interrupt's handler begins or ends.
+    pub(crate) fn interrupt(
+        &mut self,
+        cpu: u32,
+        kind: InterruptKind,
+        number: u32,
+        name: &Comm,
+        begins: bool,
+    ) -> Vec<Line> {
+        let mut lines = Vec::new();
+        let next = u32::try_from(self.interrupts.len()).unwrap_or(u32::MAX);
+        let irq = match self.interrupts.get(&(kind, number)) {
+            Some(irq) => *irq,
+            None if !begins => return lines,
+            None => {
+                let def = InterruptDef { name: interrupt_name(kind, number, name), node: self.node, kind };
+                lines.push(Line::Define(Box::new(Definition::Interrupt(next, def))));
+                self.interrupts.insert((kind, number), next);
+                next
+            }
+        };
+        let event = if begins { Event::IrqEnter { irq, cpu } } else { Event::IrqExit { irq, cpu } };
+        lines.push(Line::Event(event));
+        lines
+    }
+
+    /// Events were lost: who has which CPU nobody knows.
+    pub(crate) fn forget(&mut self) {
+        self.holders.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_model::Span;
+
+    use super::*;
+    use crate::event::{KernelEvent, Left, What};
+    use crate::jobs::{Known, Options, Rebuilder};
+
+    fn thread(pid: Pid, comm: &str, prio: i32) -> Thread {
+        Thread { pid, comm: Comm::new(comm.as_bytes()), prio: Some(prio) }
+    }
+
+    fn shown(lines: &[Line]) -> Vec<String> {
+        let one = |line: &Line| match line {
+            Line::Event(Event::Occupy { cpu, thread }) => format!("cpu {cpu}: {thread:?}"),
+            Line::Event(event) => format!("{event:?}"),
+            Line::Define(definition) => match &**definition {
+                Definition::Thread(id, def) => format!("{id} is {} {:?}", def.name, def.kind),
+                other => format!("{other:?}"),
+            },
+        };
+        lines.iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_thread_is_defined_once_and_again_when_its_name_or_kind_changes() {
+        let mut strangers = Strangers::new(0);
+        let hog = thread(7, "hog", 39);
+        // It has just been made, and has its maker's name still.
+        assert_eq!(shown(&strangers.got(0, &thread(7, "sh", 120))), ["0 is sh Ordinary", "cpu 0: Some(0)"]);
+        assert_eq!(shown(&strangers.got(0, &hog)), ["0 is hog RealTime", "cpu 0: Some(0)"]);
+        assert_eq!(shown(&strangers.gave(0, &hog)), Vec::<String>::new(), "the log says so already");
+        assert_eq!(shown(&strangers.gave(0, &hog)), ["cpu 0: Some(0)"]);
+        assert_eq!(shown(&strangers.got(1, &thread(0, "swapper/1", 120))), ["cpu 1: None"]);
+        assert_eq!(shown(&strangers.takt(1)), ["1 is takt Takt", "cpu 1: Some(1)"]);
+        for pid in 100..100 + STRANGERS_MAX as u32 {
+            strangers.got(2, &thread(pid, "one", 120));
+        }
+        assert_eq!(shown(&strangers.got(2, &thread(9, "late", 120))), ["cpu 2: Some(4096)"]);
+        assert_eq!(strangers.threads.len(), STRANGERS_MAX + 1);
+    }
+
+    #[test]
+    fn an_interrupt_whose_beginning_was_not_seen_does_not_end() {
+        let mut strangers = Strangers::new(0);
+        let mut irq = |begins| strangers.interrupt(1, InterruptKind::Hard, 24, &Comm::new(b"eth0"), begins).len();
+        assert_eq!([irq(false), irq(true), irq(false)], [0, 2, 1]);
+    }
+
+    /// What is told of two CPU switches of thread 7, whose deadline is known or not.
+    fn rebuilt(deadline: Option<Span>) -> Vec<(u32, Time, Event)> {
+        let known = Known { deadline, ..Known::default() };
+        let mut rebuilder = Rebuilder::new(Options { known: [(7, known)].into(), ..Options::default() });
+        let mut log: Vec<(u32, Time, Event)> = Vec::new();
+        let (worker, make, idle) = (thread(7, "worker", -1), thread(9, "make", 120), thread(0, "swapper/0", 120));
+        for (at, prev, left, next) in
+            [(1, worker, Left::Blocked, make), (2, make, Left::Preempted, worker), (3, worker, Left::Blocked, idle)]
+        {
+            let what = What::Switch { prev, left, next };
+            let time = Time::from_ns(at);
+            rebuilder.event(&KernelEvent { time, pid: prev.pid, what, ..KernelEvent::NONE }, &mut log);
+        }
+        log.retain(|(_, _, event)| matches!(event, Event::Occupy { .. }));
+        log
+    }
+
+    #[test]
+    fn what_else_has_the_cpus_is_told_of_an_observed_machine_where_jobs_can_be_late() {
+        let of = |thread| Event::Occupy { cpu: 0, thread };
+        let told: Vec<Event> = rebuilt(Some(Span::from_ms(1))).into_iter().map(|(_, _, event)| event).collect();
+        assert_eq!(told, [of(Some(0)), of(None)]);
+        assert_eq!(rebuilt(None), []);
+    }
+}
