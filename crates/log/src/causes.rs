@@ -607,11 +607,14 @@ impl Causes {
             (State::Off(_), from) => Some(Stop { from, to: now, place, cause: Cause::Throttled }),
             _ => None,
         };
+        let mode = self.modes.get(&stream).copied().unwrap_or(0);
+        let by_laxity =
+            self.rules.task(job.task).and_then(|rule| rule.importance(mode)).is_some_and(|found| found.by_laxity);
         let Some(here) = self.cpus.get(&(stream, cpu)) else { return (Sum::default(), None) };
         let since = here.course.busy_since(place, since);
         let mut sum = Sum::default();
         let names = |other: JobKey| (other.task != job.task).then_some(Name::Task(other.task));
-        here.course.disturbances(job, place, (since.unwrap_or(this.due), now), off, names, &mut sum);
+        here.course.disturbances(job, (place, by_laxity), (since.unwrap_or(this.due), now), off, names, &mut sum);
         let undisturbed = since.map(|since| here.course.undisturbed(this, ahead, since));
         (sum, undisturbed.map(|end| end > deadline))
     }

@@ -218,7 +218,7 @@ impl Course {
     pub(super) fn disturbances(
         &self,
         job: JobKey,
-        place: Place,
+        (place, by_laxity): (Place, bool),
         period: (Time, Time),
         off: Option<Stop>,
         names: impl Fn(JobKey) -> Option<Name>,
@@ -230,7 +230,7 @@ impl Course {
             recent.copied().chain(off).filter(|stop| stop.place <= place && stop.from < to).collect();
         for (from, to, doing) in self.between(period) {
             match doing {
-                Some(Doing::Job(other, of)) if of <= place => {
+                Some(Doing::Job(other, of)) if of <= place || (by_laxity && of.0 == place.0) => {
                     if let Some(name) = names(other) {
                         sum.task(name, to.saturating_since(from));
                     }

@@ -35,9 +35,11 @@ pub struct TaskRule {
 pub struct Importance {
     /// Its level, the most important first.
     pub level: u32,
-    /// Where jobs of the level preempt each other in the order of their deadlines: what is added to its deadlines. `None`: any other of the level may go before
-    /// any other.
+    /// Where jobs of the level preempt each other by deadline or laxity: what is added to its deadlines, in whose order they are taken to follow each other.
+    /// `None`: any job of the level may go before any other.
     pub shift_ns: Option<i64>,
+    /// They preempt each other by laxity: one with a later deadline may rightly run first.
+    pub by_laxity: bool,
     /// Whether late jobs that have not started go behind all others.
     pub demotes: bool,
 }
@@ -118,11 +120,13 @@ fn tasks(system: &System, back_end: BackEnd) -> BTreeMap<TaskId, TaskRule> {
         for plan in plans.iter().flatten() {
             for task in &plan.tasks {
                 let level = plan.levels.get(task.level as usize);
-                let by_deadline = level.is_some_and(|level| level.preemptive && level.order == Order::Deadline);
+                let order = level.filter(|level| level.preemptive).map(|level| level.order);
+                let nests = matches!(order, Some(Order::Deadline | Order::Laxity));
                 if let Some(rule) = tasks.get_mut(&task.task) {
                     rule.importances.push(Importance {
                         level: task.level,
-                        shift_ns: by_deadline.then_some(task.shift_ns),
+                        shift_ns: nests.then_some(task.shift_ns),
+                        by_laxity: order == Some(Order::Laxity),
                         demotes: task.late == Late::Demote,
                     });
                 }

@@ -6,6 +6,7 @@ use takt_linux::Epoch;
 use takt_linux::thread::Tid;
 use takt_log::causes::{Causes, Importance, Late, Rules, TaskRule};
 use takt_log::{Definitions, Sink};
+use takt_model::plan::Order;
 use takt_model::{Span, TaskId, Time};
 use takt_trace::merge::{ByLevel, Watched, Worker};
 
@@ -107,8 +108,14 @@ pub(crate) fn causes(plan: &Plan, ordinary: bool) -> Causes {
         let Some(task) = plan.system.tasks.get(row.task.index()) else { continue };
         let importance = |k: usize| {
             let row = plan.rows_in(k)?.get(at)?;
+            let nests = plan.preempts(k, row.level) && row.order != Order::Fifo;
             let demotes = row.late == takt_model::Late::Demote;
-            Some(Importance { level: row.level, shift_ns: None, demotes })
+            Some(Importance {
+                level: row.level,
+                shift_ns: nests.then_some(row.shift_ns),
+                by_laxity: nests && row.order == Order::Laxity,
+                demotes,
+            })
         };
         let importances = (0..=plan.modes.len()).filter_map(importance).collect();
         let (cpu, wcet, jitter) = (Some(row.cpu), Some(task.wcet), task.jitter);

@@ -268,6 +268,15 @@ impl Plan {
         }
     }
 
+    /// Whether jobs of a level preempt each other by a plan (0: that of the start, k: that of the k-th mode).
+    pub(super) fn preempts(&self, plan: usize, level: u32) -> bool {
+        let levels = match plan.checked_sub(1) {
+            None => Some(&self.levels),
+            Some(mode) => self.modes.get(mode).map(|mode| &mode.levels),
+        };
+        levels.and_then(|levels| levels.get(level as usize)).is_some_and(|level| level.preemptive)
+    }
+
     /// Modes that only the program switches to.
     pub(super) fn name_modes(&mut self, names: impl Iterator<Item = String>) {
         for (mode, name) in self.modes.iter_mut().zip(names) {
