@@ -22,7 +22,7 @@ pub const BLOCK_MAX: usize = 1 << 20;
 /// Bytes of the head block's payload (the canonical System and all definitions), at most.
 pub const HEAD_MAX: usize = 64 << 20;
 /// The largest type of a definition.
-const DEFINITION_TYPE_MAX: u8 = 8;
+const DEFINITION_TYPE_MAX: u8 = 9;
 /// Bytes of one late definition, at most.
 pub const DEFINITION_MAX: usize = 64 << 10;
 /// The most a reader keeps of one group of blocks, at least one block.

@@ -281,16 +281,16 @@ fn what_was_added_to_this_version_is_refused_by_name() {
         Reader::new(&log[..]).err().unwrap().to_string()
     };
     let kinds = 8 + 44 + 2;
-    assert_eq!(whole[kinds..kinds + 4], [0xff, 0xff, 0xff, 0x07]);
+    assert_eq!(whole[kinds..kinds + 4], [0xff, 0xff, 0xff, 0x1f]);
     assert_eq!(
-        refused(&|log| log[kinds + 3] = 0x0f),
-        "the log has events of kind 24 at byte 8, which this takt does not know; use the takt that made it"
+        refused(&|log| log[kinds + 3] = 0x3f),
+        "the log has events of kind 26 at byte 8, which this takt does not know; use the takt that made it"
     );
     // The first definition is node 0's: its length, its type, its number, its name.
     let node = whole.windows(5).position(|bytes| bytes == b"\0\0\x02n0").unwrap();
     assert_eq!(
-        refused(&|log| log[node] = 9),
-        "the log has a definition of type 9 at byte 8, which this takt does not know; use the takt that made it"
+        refused(&|log| log[node] = 10),
+        "the log has a definition of type 10 at byte 8, which this takt does not know; use the takt that made it"
     );
 
     let mut writer = Writer::new(Vec::new(), &header(), &Definitions::default()).unwrap();
@@ -298,10 +298,10 @@ fn what_was_added_to_this_version_is_refused_by_name() {
     let mut log = writer.finish(Time::ZERO).unwrap();
     let block = log.windows(5).position(|bytes| bytes == *b"\xF5TKB\x01").unwrap();
     let late = log.windows(6).position(|bytes| bytes == b"\x08\0\x03nic").unwrap();
-    log[late] = 9;
+    log[late] = 10;
     reseal(&mut log, block);
     let error = Reader::new(&log[..]).unwrap().next().unwrap().unwrap_err();
-    assert!(error.to_string().starts_with("the log has a definition of type 9 at byte "), "{error}");
+    assert!(error.to_string().starts_with("the log has a definition of type 10 at byte "), "{error}");
     log[late] = 8;
     log[late + 7] = 2;
     reseal(&mut log, block);
