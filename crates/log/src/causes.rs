@@ -68,6 +68,8 @@ struct Pending {
     /// When it came.
     begins: Time,
     missed: bool,
+    /// It is known what it was late for.
+    explained: bool,
     /// It was late before it started, and goes after all others.
     demoted: bool,
     started: bool,
@@ -149,7 +151,7 @@ impl Causes {
         let open: Vec<JobKey> = self.pending.keys().copied().collect();
         for job in open {
             let late = self.deadline(job).zip(self.pending.get(&job));
-            if late.is_some_and(|(deadline, pending)| pending.missed || (deadline <= end && !pending.demoted)) {
+            if late.is_some_and(|(deadline, pending)| !pending.explained && (pending.missed || deadline <= end)) {
                 self.explain(job, end, false);
             }
         }
@@ -241,6 +243,7 @@ impl Causes {
                     due: parent.map_or(begins, |parent| parent.origin),
                     begins,
                     missed: false,
+                    explained: false,
                     demoted: false,
                     started: false,
                     ran: Span::ZERO,
@@ -469,7 +472,7 @@ impl Causes {
     fn demote(&mut self, now: Time, job: JobKey) {
         self.explain(job, now, false);
         if let Some(pending) = self.pending.get_mut(&job) {
-            (pending.missed, pending.demoted) = (false, true);
+            (pending.explained, pending.demoted) = (true, true);
         }
     }
 
@@ -491,9 +494,9 @@ impl Causes {
         let late = self.deadline(job).is_some_and(|deadline| now > deadline);
         let Some(pending) = self.pending.get(&job) else { return };
         // A demoted one was explained when that happened.
-        let late = (late || pending.missed) && !pending.demoted;
+        let late = (late || pending.missed) && !pending.explained;
         match cancelled {
-            Some(CancelCause::Late) if !pending.demoted => self.explain(job, now, false),
+            Some(CancelCause::Late) if !pending.explained => self.explain(job, now, false),
             None | Some(CancelCause::Failed) if late => self.explain(job, now, true),
             // What never began, or was not to begin any more, is counted as cancelled.
             _ => {}
@@ -517,7 +520,7 @@ impl Causes {
         let fall = |(job, pending): &(&JobKey, &Pending)| {
             pending.stream == stream
                 && pending.missed
-                && !pending.demoted
+                && !pending.explained
                 && !pending.started
                 && self.demotes(job.task, mode)
         };

@@ -167,7 +167,8 @@ fn play(plan: &Plan, duration: Span, holes: &[(u64, u64)]) -> Play {
             _ => false,
         };
         let over = released.iter().find(|(_, event)| ends(event));
-        if over.map_or(end, |(at, _)| *at) > due {
+        // At the end itself, too, as in the statistics.
+        if over.map_or(end >= due, |(at, _)| *at > due) {
             for log in [&mut play.told, &mut play.truth] {
                 let at = log.partition_point(|(at, _)| *at <= due);
                 log.insert(at, (due, Event::Miss { job }));
