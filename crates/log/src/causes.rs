@@ -557,7 +557,7 @@ impl Causes {
         let own = self.own_cpu(job, stream);
         let (sum, by_load) = match own {
             Some(cpu) => self.in_busy_period(job, cpu, deadline, now, ended),
-            None => self.in_own_time(job, deadline, now),
+            None => self.in_own_time(job, deadline, now, ended),
         };
         let tally = self.tallies.entry(job.task).or_default();
         match by_load {
@@ -623,7 +623,7 @@ impl Causes {
     }
 
     /// On the CPUs that it waited for and had.
-    fn in_own_time(&mut self, job: JobKey, deadline: Time, now: Time) -> (Sum, Option<bool>) {
+    fn in_own_time(&mut self, job: JobKey, deadline: Time, now: Time, ended: bool) -> (Sum, Option<bool>) {
         let mut sum = Sum::default();
         let Some(pending) = self.pending.get(&job) else { return (sum, None) };
         let (stream, arrival) = (pending.stream, pending.arrival);
@@ -664,7 +664,9 @@ impl Causes {
             here.course.own_time(job, (from, to), has_tasks, inherited, &mut sum);
         }
         let disturbed = sum.disturbance.total();
-        let by_load = now.saturating_since(deadline) > disturbed;
+        // One that has not ended will end later than now.
+        let late = now.saturating_since(deadline);
+        let by_load = late > disturbed || (!ended && late == disturbed);
         (sum, Some(by_load))
     }
 

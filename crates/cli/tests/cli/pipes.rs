@@ -12,7 +12,13 @@ fn pipes_join_verbs() {
     let log = folder.takt(&["sim", "good.toml", "--for", "1s", "-o", "-"]);
     assert_eq!(log.stdout, fs::read(folder.path("good.takt")).expect("a log"), "a pipe gets what a file gets");
     let direct = folder.takt(&["sim", "good.toml", "--for", "1s", "--json"]).json();
-    assert_eq!(folder.takt_with(&["stats", "-", "--json"], &log.stdout).json(), direct);
+    let mut counted = folder.takt_with(&["stats", "-", "--json"], &log.stdout).json();
+    for task in counted["tasks"].as_array_mut().expect("tasks") {
+        // What only `stats` looks for.
+        let late = task.as_object_mut().and_then(|task| task.remove("late")).expect("why jobs were late");
+        assert_eq!(late["jobs"], task["missed"]);
+    }
+    assert_eq!(counted, direct);
     assert_eq!(folder.takt_with(&["diff", "good.takt", "-"], &log.stdout).status, 0);
     assert_eq!(folder.takt_with(&["check", "-", "--json"], GOOD.as_bytes()).json()["schedulable"], true);
     assert!(folder.takt_with(&["check", "-"], b"takt = 2").stderr.contains("standard input:1:"));
