@@ -105,3 +105,37 @@ fn what_rt_app_crashes_on_or_ignores_is_refused() {
     golden("errors.txt", &format!("{}\n", again.trim_end()));
     assert!(same || std::env::var_os("UPDATE").is_some());
 }
+
+/// Of phases and threads that share a name all are imported: later ones get a number that nobody has.
+#[test]
+fn names_that_stand_again_get_a_number() {
+    let phase = |name: &str, run: u32| {
+        format!(r#""{name}": {{ "run": {run}, "timer": {{ "ref": "t", "period": 10000, "mode": "absolute" }} }}"#)
+    };
+    let phases = [phase("light", 100), phase("light_2", 200), phase("light", 300)].join(", ");
+    let json = format!(
+        r#"{{ "tasks": {{ "a": {{ "phases": {{ {phases} }} }}, "a": {{ "run": 400, "sleep": 600 }} }},
+            "global": {{ "logdir": "./", "log_basename": "x", "gnuplot": true }} }}"#
+    );
+    let imported = import(&json, "t.json").unwrap_or_else(|errors| panic!("{errors}"));
+    let names: Vec<&str> = imported.system.tasks.iter().map(|task| task.name.as_str()).collect();
+    assert_eq!(names, ["a", "a_2"]);
+    let Exec::Pmf(pmf) = &imported.system.tasks[0].exec else { panic!("{:?}", imported.system.tasks[0]) };
+    assert_eq!(pmf.len(), 3, "all phases count: {pmf:?}");
+    let has = |part: &str| imported.warnings.iter().filter(|warning| warning.contains(part)).count();
+    assert_eq!(has("both are imported, this one as \"light_3\""), 1, "{:?}", imported.warnings);
+    assert_eq!(has("both are imported, this one as \"a_2\""), 1, "{:?}", imported.warnings);
+    assert_eq!(has("no part of a system (logdir, log_basename, gnuplot)"), 1, "{:?}", imported.warnings);
+}
+
+/// A workload of which nothing can be imported is an error, with the reason for each thread.
+#[test]
+fn a_workload_without_a_task_is_refused() {
+    let json = r#"{ "tasks": { "a": { "suspend": "a", "run": 100 }, "b": { "sleep": 5 } } }"#;
+    let errors = import(json, "t.json").expect_err("no task comes of it").to_string();
+    for part in
+        ["tasks: no thread of it could be imported", "tasks.a: is released by other threads", "tasks.b: has no run"]
+    {
+        assert!(errors.contains(part), "{part}: {errors}");
+    }
+}

@@ -12,6 +12,9 @@ use crate::system::{Arrival, Clock, Exec, NodeId, NodeSpec, StrategyId, Strategy
 use crate::time::Span;
 use crate::units::{Bytes, Probability};
 
+/// So ends the warning of a thread that is left out.
+pub(super) const NO_TASK: &str = "so that no task comes of it";
+
 /// The System of a workload; what is approximated is noted.
 pub(super) fn convert(workload: &Workload, file_name: &str, notes: &mut Notes) -> System {
     let mut tasks: Vec<(Class, Task)> = Vec::new();
@@ -103,15 +106,11 @@ fn task(thread: &Thread, notes: &mut Notes) -> Option<Task> {
     let cycle = cycle::of(thread);
     let (at, path) = (thread.at, thread.path.as_str());
     if cycle.pieces.is_empty() {
-        notes.warn(at, path, "has no run or runtime event, so that no task comes of it");
+        notes.warn(at, path, format_args!("has no run or runtime event, {NO_TASK}"));
         return None;
     }
     if cycle.never_waits && cycle.blocks {
-        notes.warn(
-            at,
-            path,
-            "is released by other threads alone, which has no counterpart, so that no task comes of it",
-        );
+        notes.warn(at, path, format_args!("is released by other threads alone, which has no counterpart, {NO_TASK}"));
         return None;
     }
     let shape = shape(&cycle);

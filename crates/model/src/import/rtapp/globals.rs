@@ -2,12 +2,14 @@
 
 use super::read::Reader;
 use crate::file::hint;
-use crate::import::json::{Node, Value};
+use crate::import::json::{Member, Node, Value};
 
 impl Reader<'_> {
     pub(super) fn global(&mut self, node: &Node) {
         let Some(members) = self.object(node, "global") else { return };
         self.once(members, "global");
+        // Keys that say how rt-app logs: one warning is enough for all.
+        let mut logging: Vec<&Member> = Vec::new();
         for member in members {
             let (key, node) = (member.key.as_str(), &member.node);
             let path = format!("global.{key}");
@@ -36,22 +38,31 @@ impl Reader<'_> {
                     Value::Bool(false) => Some("takt always locks its memory in a live run".to_owned()),
                     _ => self.wrong_type(node, &path, "true or false"),
                 },
-                "pi_enabled" | "gnuplot" | "cumulative_slack" => match node.value {
+                "pi_enabled" => match node.value {
                     Value::Bool(false) => None,
-                    Value::Bool(true) if key == "pi_enabled" => {
+                    Value::Bool(true) => {
                         Some("locks have no counterpart, so neither has their priority inheritance".to_owned())
                     }
-                    Value::Bool(true) => Some("logging has no counterpart here; takt's log holds every job".to_owned()),
                     _ => self.wrong_type(node, &path, "true or false"),
                 },
-                "ftrace" | "log_size" => match node.value {
-                    Value::Text(_) | Value::Bool(_) | Value::Int(_) => {
-                        Some("logging has no counterpart here; takt's log holds every job".to_owned())
+                "gnuplot" | "cumulative_slack" => {
+                    match node.value {
+                        Value::Bool(false) => {}
+                        Value::Bool(true) => logging.push(member),
+                        _ => self.wrong_type(node, &path, "true or false").unwrap_or(()),
                     }
-                    _ => self.wrong_type(node, &path, "a string"),
-                },
+                    None
+                }
+                "ftrace" | "log_size" => {
+                    match node.value {
+                        Value::Text(_) | Value::Bool(_) | Value::Int(_) => logging.push(member),
+                        _ => self.wrong_type(node, &path, "a string").unwrap_or(()),
+                    }
+                    None
+                }
                 "logdir" | "log_basename" => {
-                    self.text(node, &path).map(|_| "no part of a system; takt's verbs take -o FILE".to_owned())
+                    logging.extend(self.text(node, &path).map(|_| member));
+                    None
                 }
                 "io_device" => self.text(node, &path).map(|_| "input and output have no counterpart".to_owned()),
                 "mem_buffer_size" => self
@@ -80,6 +91,11 @@ impl Reader<'_> {
             if let Some(warning) = warning {
                 self.notes.warn(member.at, &path, warning);
             }
+        }
+        if let Some(first) = logging.first() {
+            let keys = logging.iter().map(|member| member.key.as_str()).collect::<Vec<_>>().join(", ");
+            let message = format_args!("how rt-app logs is no part of a system ({keys}); takt's verbs take -o FILE");
+            self.notes.warn(first.at, "global", message);
         }
     }
 

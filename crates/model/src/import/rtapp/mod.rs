@@ -48,6 +48,15 @@ pub fn import(json: &str, file_name: &str) -> Result<Imported, ImportErrors> {
     ImportErrors::none_or(file_name, json, std::mem::take(&mut notes.errors))?;
     let system = convert::convert(&workload, file_name, &mut notes);
     ImportErrors::none_or(file_name, json, std::mem::take(&mut notes.errors))?;
+    if system.tasks.is_empty() {
+        // Why each of them is left out stands among the warnings.
+        let mut found = vec![Found::new(
+            workload.threads.first().map_or(0, |thread| thread.at),
+            "tasks: no thread of it could be imported, so that the system would have no task".to_owned(),
+        )];
+        found.extend(notes.warnings.into_iter().filter(|warning| warning.message.ends_with(convert::NO_TASK)));
+        return Err(ImportErrors::locate(file_name, json, found));
+    }
     crate::file::validate(&system).map_err(|errors| {
         let found = errors.iter().map(|error| Found { at: None, message: error.message.clone() });
         ImportErrors::locate(file_name, json, found.collect())

@@ -1,5 +1,7 @@
 //! From JSON to threads, phases and events, with rt-app's rules for keys (src/rt-app_parse_config.c).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::Notes;
 use crate::cpus::CpuSet;
 use crate::file::{hint, nearest};
@@ -141,8 +143,9 @@ pub(super) fn read(root: &Node, notes: &mut Notes) -> Workload {
                 if threads.is_empty() {
                     reader.notes.error(tasks.node.at, "tasks", "is empty; give at least one thread");
                 }
-                reader.once(threads, "tasks");
-                workload.threads = threads.iter().filter_map(|thread| reader.thread(thread)).collect();
+                let names = reader.named_apart(threads, "tasks");
+                workload.threads =
+                    threads.iter().zip(names).filter_map(|(thread, name)| reader.thread(thread, name)).collect();
             }
         }
     }
@@ -213,6 +216,35 @@ impl Reader<'_> {
         }
     }
 
+    /// Names of threads or phases, each once: one that stands again gets a number.
+    fn named_apart(&mut self, members: &[Member], path: &str) -> Vec<String> {
+        let all: BTreeSet<&str> = members.iter().map(|member| member.key.as_str()).collect();
+        let mut given: BTreeSet<String> = BTreeSet::new();
+        let mut last: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut names = Vec::new();
+        for member in members {
+            let key = member.key.as_str();
+            let number = last.entry(key).or_insert(0);
+            *number += 1;
+            if *number == 1 {
+                names.push(key.to_owned());
+                continue;
+            }
+            let mut name = format!("{key}_{number}");
+            while all.contains(name.as_str()) || given.contains(&name) {
+                *number += 1;
+                name = format!("{key}_{number}");
+            }
+            let message = format_args!(
+                "\"{key}\" stands twice, of which rt-app itself keeps one (its workgen numbers them); both are imported, this one as \"{name}\""
+            );
+            self.notes.warn(member.at, path, message);
+            given.insert(name.clone());
+            names.push(name);
+        }
+        names
+    }
+
     pub(super) fn policy(&mut self, policy: &str, at: usize, path: &str) -> Option<Class> {
         match POLICIES.iter().find(|(name, _)| *name == policy) {
             Some((_, class)) => Some(*class),
@@ -225,9 +257,8 @@ impl Reader<'_> {
         }
     }
 
-    fn thread(&mut self, member: &Member) -> Option<Thread> {
-        let path = format!("tasks.{}", member.key);
-        let name = member.key.as_str();
+    fn thread(&mut self, member: &Member, name: String) -> Option<Thread> {
+        let path = format!("tasks.{name}");
         if name.is_empty() || name.chars().any(char::is_control) {
             self.notes.error(member.at, "tasks", format_args!("{name:?} is no name; give one line of plain text"));
             return None;
@@ -255,7 +286,11 @@ impl Reader<'_> {
         }
         if instances == Some(0) {
             let at = find("instance").map_or(member.at, |m| m.at);
-            self.notes.warn(at, &path, "instance 0 makes no thread at the start, so that no task comes of it");
+            self.notes.warn(
+                at,
+                &path,
+                format_args!("instance 0 makes no thread at the start, {}", super::convert::NO_TASK),
+            );
         }
         let delay_ns = find("delay").map_or(Some(0), |m| self.time(&m.node, &format!("{path}.delay")));
         let cpus = find("cpus").and_then(|m| self.cpus(&m.node, &format!("{path}.cpus")));
@@ -263,11 +298,13 @@ impl Reader<'_> {
             Some(phases) => {
                 let inner_path = format!("{path}.phases");
                 let inner = self.object(&phases.node, &inner_path)?;
-                self.once(inner, &inner_path);
+                let names = self.named_apart(inner, &inner_path);
                 if inner.is_empty() {
                     self.notes.error(phases.node.at, &inner_path, "is empty; give at least one phase");
                 }
-                let phases: Vec<Phase> = inner.iter().filter_map(|phase| self.phase(phase, &inner_path)).collect();
+                let inner = inner.iter().zip(&names);
+                let phases: Vec<Phase> =
+                    inner.filter_map(|(phase, name)| self.phase(phase, &format!("{inner_path}.{name}"))).collect();
                 (phases, find("loop").map_or(Some(None), |m| self.loops(m, &path)))
             }
             None => {
@@ -282,7 +319,7 @@ impl Reader<'_> {
             }
         };
         Some(Thread {
-            name: name.to_owned(),
+            name,
             path,
             at: member.at,
             instances: instances? as u32,
@@ -488,8 +525,8 @@ impl Reader<'_> {
         Some(Some((runtime, deadline, period)))
     }
 
-    fn phase(&mut self, member: &Member, parent: &str) -> Option<Phase> {
-        let path = format!("{parent}.{}", member.key);
+    fn phase(&mut self, member: &Member, path: &str) -> Option<Phase> {
+        let path = path.to_owned();
         let Value::Object(members) = &member.node.value else {
             if event_of(&member.key).is_some() || SHARED.contains(&member.key.as_str()) {
                 let message = format_args!(
