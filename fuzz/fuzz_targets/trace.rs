@@ -1,15 +1,15 @@
 //! Arbitrary bytes as a trace: nothing panics, memory stays in proportion, events come in the order of time, reading twice
 //! gives the same, and the jobs that are rebuilt of them add up.
 //!
-//! The first byte chooses how the rest is taken: as a file, as a packed file, as pages of either order of bytes, or as the
-//! description of an event, a NUL, and pages with such events.
+//! The first byte chooses how the rest is taken: as a file, as a packed file or JSON, as pages of either order of bytes, or as
+//! the description of an event, a NUL, and pages with such events.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use takt_log::stats::Collector;
 use takt_model::Time;
 use takt_trace::jobs::{Options, Rebuilder, kinds};
-use takt_trace::{Endian, Format, PageLayout, Recording, unpacked};
+use takt_trace::{AbiGuess, Endian, Format, PageLayout, Recording, embedded, is_trace, refuse_foreign, unpacked};
 
 fuzz_target!(|data: &[u8]| {
     let Some((how, rest)) = data.split_first() else { return };
@@ -17,7 +17,11 @@ fuzz_target!(|data: &[u8]| {
         0 => open(rest),
         1 => {
             if let Ok(bytes) = unpacked(rest) {
-                open(&bytes);
+                match embedded(&bytes) {
+                    Ok(Some(text)) => open(&text),
+                    Ok(None) => open(&bytes),
+                    Err(_) => {}
+                }
             }
         }
         2 => pages(&[], rest),
@@ -34,6 +38,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn open(bytes: &[u8]) {
+    let (_, _) = (is_trace(bytes), refuse_foreign(bytes));
     let first = Recording::open(bytes).map(|mut recording| read(&mut recording));
     let again = Recording::open(bytes).map(|mut recording| read(&mut recording));
     assert_eq!(first, again);
@@ -50,14 +55,17 @@ fn pages(formats: &[Format], bytes: &[u8]) {
 /// How many events there are, and how many broken places.
 fn read(recording: &mut Recording) -> (u64, u64) {
     let (mut events, mut latest) = (0, Time::ZERO);
+    let mut guess = AbiGuess::default();
     let mut rebuilder = Rebuilder::new(Options { monotonic: true, ..Options::default() });
     let mut collector = Collector::new(&rebuilder.definitions(), kinds(["sched_switch"]));
     recording.each(|event| {
         assert!(event.time >= latest);
         latest = event.time;
         events += 1;
+        guess.event(event);
         rebuilder.event(event, &mut collector);
     });
+    assert!(guess.best().into_iter().all(|abi| guess.fits(abi) <= guess.all()));
     for task in collector.finish(rebuilder.end()).tasks {
         assert_eq!(task.released, task.completed + task.cancelled + task.rejected + task.unfinished - task.carried);
     }

@@ -1,7 +1,7 @@
 //! What verbs read: system files with their traces, and logs.
 
 use std::borrow::Cow;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::Path;
 
@@ -10,6 +10,7 @@ use takt_log::{Damage, ReadError, Reader};
 use takt_model::plan::PlanError;
 use takt_model::{NodeId, Placement, Span, System, file};
 use takt_report::Scene;
+use takt_trace::{HEAD, refuse_foreign};
 
 use crate::failure::Failure;
 use crate::output::note;
@@ -25,6 +26,19 @@ pub(crate) enum Content {
     Log(Box<Log>),
 }
 
+/// The most that is read of a file into memory, by its name in messages and documents.
+pub(crate) struct Limit {
+    pub(crate) name: &'static str,
+    pub(crate) bytes: u64,
+}
+
+/// Of a trace, packed or not, and of all pages of a folder.
+pub(crate) const TRACE_MAX: Limit = Limit { name: "TRACE_MAX", bytes: 4 << 30 };
+/// Of any text: system files, their traces, CSV, JSON.
+pub(crate) const TEXT_MAX: Limit = Limit { name: "TEXT_MAX", bytes: 256 << 20 };
+/// Logs are read block by block, however long they are.
+const NO_LIMIT: Limit = Limit { name: "", bytes: u64::MAX };
+
 /// How a name is called in messages.
 pub(crate) fn shown(path: &str) -> Cow<'_, str> {
     if path == "-" { Cow::Borrowed("standard input") } else { file::one_line(path) }
@@ -34,29 +48,72 @@ fn cannot_read(path: &str, error: &io::Error) -> Failure {
     Failure::trouble(format_args!("cannot read {}: {error}", shown(path)))
 }
 
-fn open(path: &str) -> Result<Box<dyn Read>, Failure> {
+/// Opens a file that is not longer than `limit`, as far as its length is known; 0 where it is not.
+fn open(path: &str, limit: &Limit) -> Result<(Box<dyn Read>, u64), Failure> {
     if path == "-" {
-        return Ok(Box::new(io::stdin().lock()));
+        return Ok((Box::new(io::stdin().lock()), 0));
     }
     let file = File::open(path).map_err(|error| cannot_read(path, &error))?;
     match file.metadata() {
         Ok(metadata) if metadata.is_dir() => {
             Err(Failure::trouble(format_args!("cannot read {}: it is a folder", shown(path))))
         }
-        _ => Ok(Box::new(file)),
+        Ok(metadata) if metadata.len() > limit.bytes => Err(too_long(path, limit)),
+        metadata => Ok((Box::new(file), metadata.map_or(0, |metadata| metadata.len()))),
     }
 }
 
-/// Reads a whole file of whatever form.
-pub(crate) fn bytes(path: &str) -> Result<Vec<u8>, Failure> {
+/// Reads all of `input`, unless it is longer than `limit`, of which `left` bytes are left. It is expected to have `length` bytes.
+fn read_all(path: &str, input: impl Read, limit: &Limit, left: u64, length: u64) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    open(path)?.read_to_end(&mut bytes).map_err(|error| cannot_read(path, &error))?;
-    Ok(bytes)
+    let room = usize::try_from(length.min(left)).unwrap_or(usize::MAX);
+    bytes.try_reserve_exact(room).map_err(|error| cannot_read(path, &error.into()))?;
+    input.take(left.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| cannot_read(path, &error))?;
+    if bytes.len() as u64 > left { Err(too_long(path, limit)) } else { Ok(bytes) }
+}
+
+fn too_long(path: &str, limit: &Limit) -> Failure {
+    let most = takt_model::Bytes::new(limit.bytes);
+    Failure::trouble(format_args!(
+        "{} is longer than {most}, the most that takt reads into memory of such a file ({})",
+        shown(path),
+        limit.name
+    ))
+}
+
+/// Reads a whole file, as long as `left` bytes of `limit` are left for it.
+pub(crate) fn whole_file(path: &Path, limit: &Limit, left: u64) -> Result<Vec<u8>, Failure> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| cannot_read(&name, &error))?;
+    // Files of the kernel say that they have no length.
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    if length > left {
+        return Err(too_long(&name, limit));
+    }
+    read_all(&name, file, limit, left, length)
+}
+
+/// Reads a whole trace. What cannot be one by its first bytes is refused before the rest is read.
+pub(crate) fn trace(path: &str) -> Result<Vec<u8>, Failure> {
+    let (mut input, length) = open(path, &TRACE_MAX)?;
+    let mut head = Vec::new();
+    input.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(|error| cannot_read(path, &error))?;
+    if head.starts_with(&takt_log::MAGIC) {
+        return Err(Failure::input(format_args!(
+            "{} is a log already; \"takt stats\", \"chart\", \"report\" and \"diff\" read it",
+            shown(path)
+        )));
+    }
+    let refused = |error| Failure::input(format_args!("{}: {error}", shown(path)));
+    refuse_foreign(&head).map_err(refused)?;
+    read_all(path, Cursor::new(head).chain(input), &TRACE_MAX, TRACE_MAX.bytes, length)
 }
 
 /// Reads a whole text that should be of some `language`.
 pub(crate) fn text(path: &str, language: &str) -> Result<String, Failure> {
-    utf8(path, bytes(path)?, language)
+    let (input, length) = open(path, &TEXT_MAX)?;
+    let bytes = read_all(path, input, &TEXT_MAX, TEXT_MAX.bytes, length)?;
+    utf8(path, bytes, language)
 }
 
 fn utf8(path: &str, bytes: Vec<u8>, language: &str) -> Result<String, Failure> {
@@ -95,6 +152,18 @@ pub(crate) fn system_and_text(path: &str) -> Result<(System, String), Failure> {
     }
 }
 
+/// Refuses a System in which nothing is to be scheduled: neither tasks nor flows, nor, unless it is to `run`, components.
+pub(crate) fn has_work(path: &str, system: System, run: bool) -> Result<System, Failure> {
+    let tables = system.nodes.iter().any(|node| node.receive.is_some() || node.send.is_some());
+    if system.tasks.is_empty() && system.flows.is_empty() && !tables && (run || system.components.is_empty()) {
+        return Err(Failure::input(format_args!(
+            "{} has no tasks, so that there is nothing to schedule; add a [[task]] with name, period and wcet",
+            shown(path)
+        )));
+    }
+    Ok(system)
+}
+
 /// Parses a System with its traces.
 pub(crate) fn parse_system(path: &str, text: &str) -> Result<System, Failure> {
     let mut system = file::parse(text, &shown(path)).map_err(|errors| {
@@ -110,7 +179,7 @@ pub(crate) fn parse_system(path: &str, text: &str) -> Result<System, Failure> {
     let mut unreadable = false;
     let read = |trace: &str| {
         let path = folder.join(trace);
-        fs::read_to_string(&path).map_err(|error| {
+        text_file(&path).map_err(|error| {
             unreadable |= error.kind() != io::ErrorKind::InvalidData;
             format!("{error}; takt looked for {}", path.display())
         })
@@ -122,9 +191,23 @@ pub(crate) fn parse_system(path: &str, text: &str) -> Result<System, Failure> {
     }
 }
 
+/// A whole text file.
+fn text_file(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(TEXT_MAX.bytes + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > TEXT_MAX.bytes {
+        let most = takt_model::Bytes::new(TEXT_MAX.bytes);
+        return Err(io::Error::other(format!(
+            "it is longer than {most}, the most that takt reads ({})",
+            TEXT_MAX.name
+        )));
+    }
+    Ok(text)
+}
+
 /// Starts to read a log.
 pub(crate) fn log(path: &str) -> Result<Log, Failure> {
-    start_log(path, Box::new(BufReader::with_capacity(1 << 16, open(path)?)))
+    start_log(path, Box::new(BufReader::with_capacity(1 << 16, open(path, &NO_LIMIT)?.0)))
 }
 
 fn start_log(path: &str, input: Box<dyn Read>) -> Result<Log, Failure> {
@@ -133,17 +216,19 @@ fn start_log(path: &str, input: Box<dyn Read>) -> Result<Log, Failure> {
 
 /// Reads a file that may be either.
 pub(crate) fn either(path: &str) -> Result<Content, Failure> {
-    let mut input = open(path)?;
+    let (mut input, length) = open(path, &NO_LIMIT)?;
     let mut magic = Vec::new();
     let limit = takt_log::MAGIC.len() as u64;
     input.by_ref().take(limit).read_to_end(&mut magic).map_err(|error| cannot_read(path, &error))?;
     let is_log = magic == takt_log::MAGIC;
-    let mut whole = Cursor::new(magic).chain(input);
+    let whole = Cursor::new(magic).chain(input);
     if is_log {
         return Ok(Content::Log(Box::new(start_log(path, Box::new(BufReader::with_capacity(1 << 16, whole)))?)));
     }
-    let mut bytes = Vec::new();
-    whole.read_to_end(&mut bytes).map_err(|error| cannot_read(path, &error))?;
+    if length > TEXT_MAX.bytes {
+        return Err(too_long(path, &TEXT_MAX));
+    }
+    let bytes = read_all(path, whole, &TEXT_MAX, TEXT_MAX.bytes, length)?;
     let text = utf8(path, bytes, "TOML")?;
     Ok(Content::System(Box::new(parse_system(path, &text)?), text))
 }

@@ -174,6 +174,243 @@ fn what_is_no_trace_is_told() {
     }
 }
 
+/// A thread that is woken every 10 ms and runs for 2 ms, thirty times: 90 events, each after what `head` makes of thread, microseconds and context.
+fn wakes_and_runs(head: impl Fn(&str, u64) -> String) -> String {
+    let mut text = String::new();
+    for k in 0..30 {
+        let at = 100_000_000 + 10_000 * k;
+        for (thread, us, what) in [
+            ("<idle>-0", at, "sched_wakeup: comm=app pid=507 prio=120 target_cpu=000"),
+            (
+                "<idle>-0",
+                at + 10,
+                "sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=app next_pid=507 next_prio=120",
+            ),
+            (
+                "app-507",
+                at + 2_000,
+                "sched_switch: prev_comm=app prev_pid=507 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120",
+            ),
+        ] {
+            text += &format!("{}{what}\n", head(thread, us));
+        }
+    }
+    text
+}
+
+fn seconds(us: u64) -> String {
+    format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
+}
+
+fn usual(thread: &str, us: u64) -> String {
+    format!("{thread:>16}     [000] d..2. {}: ", seconds(us))
+}
+
+/// Reads what is written to a file, and says status, answer and what was said.
+fn observed(name: &str, bytes: &[u8], more: &[&str]) -> (Option<i32>, serde_json::Value, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name).to_string_lossy().into_owned();
+    std::fs::write(&path, bytes).unwrap();
+    let output = takt(&[&["observe", &path, "--json"], more].concat());
+    let answer = serde_json::from_slice(&output.stdout).unwrap_or(serde_json::Value::Null);
+    (output.status.code(), answer, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// However the kernel, trace-cmd or perf print an event, it is the same job.
+#[test]
+fn texts_of_all_printers_are_read() {
+    let id = |thread: &str| thread.rsplit_once('-').map_or("0", |(_, id)| id).to_owned();
+    let verbose = |thread: &str, us: u64| {
+        let (ms, rest) = (us / 1000, us % 1000);
+        format!("{:>16} {:>7} {:>3} 1 00000003 0000002a [{us:08x}] {ms}.{rest:03}ms (+0.010ms): ", "x y", id(thread), 0)
+    };
+    let usual_text = wakes_and_runs(usual);
+    let json = serde_json::json!({ "traceEvents": [], "systemTraceEvents": format!("# tracer: nop\n#\n{usual_text}") });
+    for (form, text) in [
+        ("usual", usual_text.clone()),
+        ("latency-format", wakes_and_runs(|thread, us| format!("{thread:>8}       0d..3 {us:>4}us+: "))),
+        ("dmesg", wakes_and_runs(|thread, us| format!("[   12.000001] {thread:>8}       0d..3 {us:>4}us : "))),
+        ("verbose", wakes_and_runs(verbose)),
+        ("trace-cmd report -l", wakes_and_runs(|thread, us| format!("{thread:>8}       0d..3 {}: ", seconds(us)))),
+        (
+            "perf script",
+            wakes_and_runs(|thread, us| format!("    x y {:>7} [000] {}:       sched:", id(thread), seconds(us))),
+        ),
+        ("JSON", json.to_string()),
+    ] {
+        let (status, answer, said) = observed("trace", text.as_bytes(), &[]);
+        assert_eq!((status, said.as_str()), (Some(0), ""), "{form}");
+        assert_eq!(answer["observed"]["events"], 90, "{form}");
+        let task = &answer["tasks"][0];
+        assert_eq!((&task["task"], &task["completed"]), (&"app-507".into(), &29.into()), "{form}: {task}");
+        assert_eq!(task["response_ns"]["max"], 2_000_000, "{form}: {task}");
+    }
+}
+
+/// Nothing is made of what has no events that tell who ran, or no times: the answer is a reason.
+#[test]
+fn what_tells_no_jobs_is_refused_with_the_reason() {
+    let heading = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 90/90   #P:2\n#\n";
+    let wakeup = "# tracer: wakeup_rt\n#\n  <idle>-0       3dNh7    0us :      0:120:R   + [003]  2872: 94:R sleep\n\
+        \x20 <idle>-0       3d..3   15us :      0:120:R ==> [003]  2872: 94:R sleep\n";
+    let function = "# tracer: function\n#\n  a-1 [000] d..2 1.000001: schedule <-do_nanosleep\n";
+    let graph =
+        "# tracer: function_graph\n#\n# CPU  DURATION                  FUNCTION CALLS\n 0)   0.123 us    |  }\n";
+    let others = "  a-1 [000] d..2 1.000001: cpu_idle: state=1 cpu_id=0\n";
+    let counted = wakes_and_runs(|thread, us| format!("{thread:>16}     [000] d..2. {us}: "));
+    for (text, says) in [
+        (heading, "there is no event in it: its heading is all there is"),
+        (wakeup, "no sched_switch, without which nobody can tell who ran; the trace is of the tracer wakeup_rt"),
+        (function, "the trace is of the tracer function, which tells something else"),
+        (graph, "the trace is of the tracer function_graph, which tells something else"),
+        (others, "there are 1 events in it (cpu_idle), and no sched_switch"),
+        (
+            &counted,
+            "its stamps have no unit, so that no duration and no period can be told; record with the clock mono",
+        ),
+        ("PERFILE2....", "perf script --ns -i perf.data > trace.txt"),
+        ("/* CTF 1.8 */\n", "Common Trace Format (CTF)"),
+        ("{\"traceEvents\": [{\"name\": \"x\"}]}", "JSON without the kernel's events"),
+        (&"\0".repeat(100_000), "no trace: neither trace.dat"),
+    ] {
+        let (status, _, said) = observed("trace", text.as_bytes(), &[]);
+        assert_eq!(status, Some(2), "{said}");
+        assert!(said.contains(says) && said.contains("trace: "), "{says}: {said}");
+    }
+    let promising = heading.to_owned()
+        + &wakes_and_runs(usual).lines().take(48).map(|line| format!("{line}\n")).collect::<String>();
+    let (status, answer, said) = observed("trace", promising.as_bytes(), &[]);
+    assert_eq!((status, &answer["observed"]["events"]), (Some(0), &48.into()));
+    assert!(said.contains("line 3: the heading promises 90 events, and 48 are there"), "{said}");
+    // A device without an end is not read to it.
+    let endless = takt(&["observe", "/dev/zero"]);
+    assert_eq!(endless.status.code(), Some(2), "{}", String::from_utf8_lossy(&endless.stderr));
+}
+
+/// A trace of another machine is read by its numbers of system calls, and the answer says so.
+#[test]
+fn system_calls_of_other_machines() {
+    let text = |sleep: i64| {
+        let mut text = String::new();
+        for (k, line) in wakes_and_runs(usual).lines().enumerate() {
+            let us = 100_000_000 + 10_000 * (k as u64 / 3) + 1_999;
+            if k % 3 == 2 {
+                text += &format!("{}sys_enter: NR {sleep} (1, 0, 7ffe0, 0, 0, 0)\n", usual("app-507", us));
+            }
+            text += &format!("{line}\n");
+            if k % 3 == 1 && k > 3 {
+                text += &format!("{}sys_exit: NR {sleep} = 0\n", usual("app-507", us - 1_980));
+            }
+        }
+        text
+    };
+    let completed = |answer: &serde_json::Value| answer["tasks"][0]["completed"].clone();
+    for (number, abi, says) in [
+        (230, "x86-64", ""),
+        (
+            115,
+            "arm64 or riscv",
+            "its system calls are read as those of arm64 or riscv, as 30 of 30 in which a thread slept fit",
+        ),
+        (265, "arm", "those of arm, ppc64, as 30 of 30"),
+        (248, "ppc64", "those of ppc64, as 30 of 30"),
+        (267, "i386", "those of i386, as 30 of 30"),
+        (162, "arm", "those of arm, ppc64, i386, as 30 of 30"),
+    ] {
+        let (status, answer, said) = observed("trace", text(number).as_bytes(), &[]);
+        assert_eq!(
+            (status, &answer["observed"]["abi"], completed(&answer)),
+            (Some(0), &abi.into(), 29.into()),
+            "{number}: {said}"
+        );
+        assert!(
+            if says.is_empty() { said.is_empty() } else { said.contains(says) && said.contains("--abi") },
+            "{said}"
+        );
+    }
+    let (status, answer, said) = observed("trace", text(999).as_bytes(), &[]);
+    assert_eq!((status, answer["tasks"].as_array().map(Vec::len)), (Some(0), Some(0)), "{said}");
+    assert!(said.contains("none of 30 system calls in which a thread slept is one of x86-64"), "{said}");
+    let (_, answer, said) = observed("trace", text(115).as_bytes(), &["--abi", "arm64"]);
+    assert_eq!((completed(&answer), said.as_str()), (29.into(), ""));
+}
+
+const SWITCH: &str =
+    "name: sched_switch\nID: 314\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+\tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;
+\tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;
+\tfield:int prev_prio;\toffset:28;\tsize:4;\tsigned:1;
+\tfield:long prev_state;\toffset:32;\tsize:8;\tsigned:1;
+\tfield:char next_comm[16];\toffset:40;\tsize:16;\tsigned:0;
+\tfield:pid_t next_pid;\toffset:56;\tsize:4;\tsigned:1;
+\tfield:int next_prio;\toffset:60;\tsize:4;\tsigned:1;
+";
+
+/// A page of a ring buffer with so many switches from one thread to itself.
+fn page(switches: usize) -> Vec<u8> {
+    let thread = |id: u32| [&b"thread\0\0\0\0\0\0\0\0\0\0"[..], &id.to_le_bytes(), &120_u32.to_le_bytes()].concat();
+    let event = [
+        &(16_u32 | 100 << 5).to_le_bytes()[..],
+        &314_u32.to_le_bytes(),
+        &7_u32.to_le_bytes(),
+        &thread(7),
+        &[1, 0, 0, 0, 0, 0, 0, 0],
+        &thread(8),
+    ];
+    let mut page = 1_000_u64.to_le_bytes().to_vec();
+    page.extend((68 * switches as u64).to_le_bytes());
+    for _ in 0..switches {
+        page.extend(event.concat());
+    }
+    page.resize(4096, 0);
+    page
+}
+
+/// Of several recordings in a folder one is read, whole, and the others are named.
+#[test]
+fn a_folder_of_several_recordings_says_which_one_is_read() {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/data");
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let write = |name: &str, bytes: &[u8]| {
+        let file = std::path::PathBuf::from(path(name));
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, bytes).unwrap();
+    };
+    write("b/cpu0", &page(1));
+    write("a/cpu0", &page(3));
+    write("a/cpu1", &page(2));
+    write("instances/c/per_cpu/cpu0/trace_pipe_raw", &page(4));
+    write("events/sched/sched_switch/format", SWITCH.as_bytes());
+    write("a/trace_clock", b"local [mono]\n");
+    std::fs::copy(format!("{data}/trappy-raw_trace.dat.gz"), path("other.dat.gz")).unwrap();
+    std::fs::write(path("notes.txt"), "nothing of that kind\n").unwrap();
+    let output = takt(&["observe", folder.path().to_str().unwrap(), "--json"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    assert_eq!((&answer["observed"]["events"], &answer["observed"]["clock"]), (&5.into(), &"mono".into()), "{said}");
+    assert_eq!(answer["observed"]["left_out"].as_array().map(Vec::len), Some(3), "{said}");
+    let expected = format!(
+        "that of {} is read, not {}, {}, {}",
+        path("a"),
+        path("b"),
+        path("instances/c/per_cpu"),
+        path("other.dat.gz")
+    );
+    assert!(said.contains(&expected), "{expected}: {said}");
+    // A folder of files that are traces by themselves.
+    std::fs::create_dir(path("files")).unwrap();
+    std::fs::write(path("files/one.txt"), wakes_and_runs(usual)).unwrap();
+    let refused = takt(&["observe", &path("files")]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        refused.status.code() == Some(2) && said.contains(&format!("name one of {}", path("files/one.txt"))),
+        "{said}"
+    );
+}
+
 /// The known counts of the given traces, through the verb.
 #[test]
 fn given_traces_have_the_events_that_are_known() {

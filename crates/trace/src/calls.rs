@@ -4,12 +4,18 @@
 //! |---|---|---|
 //! | [`Class::Sleep`] | clock_nanosleep, nanosleep | always, when it is entered |
 //! | [`Class::Wait`] | epoll_wait, epoll_pwait, epoll_pwait2, poll, ppoll, select, pselect6, rt_sigtimedwait, rt_sigsuspend, pause | always, when it is entered, unless it asks without waiting (a timeout of zero, where registers tell it) |
-//! | [`Class::Take`] | read, readv, pread64, recvfrom, recvmsg, recvmmsg, accept, accept4, mq_timedreceive, msgrcv, io_getevents, io_uring_enter, wait4, waitid | where it blocks; of a descriptor that was blocked on before, reads of eight bytes (timerfd, eventfd) always |
+//! | [`Class::Take`] | read, readv, pread64, recv, recvfrom, recvmsg, recvmmsg, accept, accept4, mq_timedreceive, msgrcv, io_getevents, io_uring_enter, wait4, waitid | where it blocks; of a descriptor that was blocked on before, reads of eight bytes (timerfd, eventfd) always |
 //! | [`Class::Sync`] | futex, futex_waitv, semop, semtimedop | where it blocks, in threads that have none of the others: workers on condition variables |
 //! | [`Class::Yield`] | sched_yield | of a SCHED_DEADLINE thread always: it gives up the rest of its budget until the next period |
 //!
 //! LiME, the Linux model extractor, tells jobs by a blocking call's entry and exit, by suspensions and by yields; here a thread's own calls
 //! choose among these.
+//!
+//! Numbers are those of the kernel's tables (arch/*/**/syscall*.tbl, include/uapi/asm-generic/unistd.h).
+
+use std::collections::BTreeMap;
+
+use crate::event::{KernelEvent, Left, Pid, What};
 
 /// What a system call does to the job of its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,22 +32,67 @@ pub(crate) enum Class {
 }
 
 /// Whose numbers of system calls a trace has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Abi {
     /// x86-64.
     X86_64,
-    /// arm64, riscv64, loongarch64: the numbers of asm-generic.
+    /// arm64, riscv, loongarch64: the numbers of asm-generic.
     Generic,
+    /// 32-bit ARM (EABI).
+    Arm,
+    /// PowerPC, 32 and 64 bits.
+    Powerpc,
+    /// 32-bit x86.
+    I386,
 }
 
 impl Abi {
-    /// The one that this program was built for; x86-64 where it is neither.
-    pub const NATIVE: Abi = if cfg!(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "loongarch64"))
-    {
+    /// All of them.
+    pub const ALL: [Abi; 5] = [Abi::X86_64, Abi::Generic, Abi::Arm, Abi::Powerpc, Abi::I386];
+
+    /// The one that this program was built for; x86-64 where it is none of these.
+    pub const NATIVE: Abi = if cfg!(any(
+        target_arch = "aarch64",
+        target_arch = "riscv64",
+        target_arch = "riscv32",
+        target_arch = "loongarch64"
+    )) {
         Abi::Generic
+    } else if cfg!(target_arch = "arm") {
+        Abi::Arm
+    } else if cfg!(any(target_arch = "powerpc", target_arch = "powerpc64")) {
+        Abi::Powerpc
+    } else if cfg!(target_arch = "x86") {
+        Abi::I386
     } else {
         Abi::X86_64
     };
+
+    /// That of a machine as `uname -m` names it; `None`: it is not known.
+    #[must_use]
+    pub fn of_machine(machine: &str) -> Option<Abi> {
+        Some(match machine {
+            "x86_64" | "amd64" => Abi::X86_64,
+            "aarch64" | "aarch64_be" | "arm64" | "riscv64" | "riscv32" | "loongarch64" => Abi::Generic,
+            "i386" | "i486" | "i586" | "i686" | "x86" => Abi::I386,
+            machine if machine.starts_with("ppc") || machine.starts_with("powerpc") => Abi::Powerpc,
+            // armv7l and its kin; armv8l is a 64-bit kernel's answer to 32-bit programs.
+            machine if machine.starts_with("arm") => Abi::Arm,
+            _ => return None,
+        })
+    }
+
+    /// The machines, as they are called.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Abi::X86_64 => "x86-64",
+            Abi::Generic => "arm64 or riscv",
+            Abi::Arm => "arm",
+            Abi::Powerpc => "ppc64",
+            Abi::I386 => "i386",
+        }
+    }
 
     /// All system calls that jobs are told by, so that a recorder can leave the others out.
     #[must_use]
@@ -53,6 +104,9 @@ impl Abi {
         match self {
             Abi::X86_64 => &X86_64,
             Abi::Generic => &GENERIC,
+            Abi::Arm => &ARM,
+            Abi::Powerpc => &POWERPC,
+            Abi::I386 => &I386,
         }
     }
 
@@ -73,7 +127,75 @@ impl Abi {
             // MSG_DONTWAIT
             Asks::Flags(k) if args[k] & 0x40 != 0 => Class::Other,
             Asks::Flags(_) => class,
+            Asks::Among(operations) if operations.contains(&args[0]) => class,
+            Asks::Among(_) => Class::Other,
         }
+    }
+
+    /// Whether a thread may sleep in that call, as far as its number tells.
+    fn waits(self, number: i64) -> bool {
+        let at = self.table().binary_search_by_key(&number, |(number, ..)| *number);
+        at.is_ok_and(|at| matches!(self.table()[at].1, Class::Sleep | Class::Wait | Class::Take | Class::Sync))
+    }
+}
+
+/// Finds out whose numbers of system calls a trace has, where it does not say: by the calls in which threads went to sleep.
+#[derive(Clone, Debug, Default)]
+pub struct AbiGuess {
+    /// The call in which each thread is.
+    calls: BTreeMap<Pid, i64>,
+    /// How often a thread slept in a call of that number.
+    slept: BTreeMap<i64, u64>,
+    all: u64,
+}
+
+impl AbiGuess {
+    /// So many calls are enough.
+    const ENOUGH: u64 = 10_000;
+
+    /// Takes in an event, in the order of time.
+    pub fn event(&mut self, event: &KernelEvent) {
+        if self.all >= Self::ENOUGH {
+            return;
+        }
+        match event.what {
+            What::SyscallEnter { number, .. } => {
+                self.calls.insert(event.pid, number);
+            }
+            What::SyscallExit { .. } => {
+                self.calls.remove(&event.pid);
+            }
+            What::Switch { prev, left: Left::Blocked, .. } => {
+                // Once a call: it may sleep several times.
+                if let Some(number) = self.calls.remove(&prev.pid) {
+                    *self.slept.entry(number).or_default() += 1;
+                    self.all += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// In how many calls threads slept.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.all
+    }
+
+    /// In how many calls threads slept that are there to sleep in, by the numbers of `abi`.
+    #[must_use]
+    pub fn fits(&self, abi: Abi) -> u64 {
+        self.slept.iter().filter(|(number, _)| abi.waits(**number)).map(|(_, count)| count).sum()
+    }
+
+    /// Those whose numbers fit best; [`Abi::NATIVE`] alone where it is among them, or where nothing fits much better.
+    #[must_use]
+    pub fn best(&self) -> Vec<Abi> {
+        let best = Abi::ALL.map(|abi| self.fits(abi)).into_iter().max().unwrap_or(0);
+        if best <= self.fits(Abi::NATIVE).saturating_mul(2) {
+            return vec![Abi::NATIVE];
+        }
+        Abi::ALL.into_iter().filter(|abi| self.fits(*abi) == best).collect()
     }
 }
 
@@ -88,6 +210,8 @@ enum Asks {
     Futex,
     /// Flags of a socket call.
     Flags(usize),
+    /// One number stands for many calls, which the first argument tells: those that wait.
+    Among(&'static [u64]),
 }
 
 /// Stands for the arguments of a call where a trace has none: as if it waits, where arguments would tell, and reads no timer.
@@ -134,7 +258,7 @@ const X86_64: [(i64, Class, Asks); 36] = [
 ];
 
 /// In the order of numbers.
-const GENERIC: [(i64, Class, Asks); 32] = [
+const GENERIC: [(i64, Class, Asks); 41] = [
     (4, Class::Take, Asks::Waits),       // io_getevents
     (22, Class::Wait, Asks::Timeout(3)), // epoll_pwait
     (63, Class::Take, Asks::Waits),      // read
@@ -163,27 +287,196 @@ const GENERIC: [(i64, Class, Asks); 32] = [
     (260, Class::Take, Asks::Waits),     // wait4
     (286, Class::Take, Asks::Waits),     // preadv2
     (292, Class::Take, Asks::Waits),     // io_pgetevents
+    (407, Class::Sleep, Asks::Waits),    // clock_nanosleep_time64
+    (413, Class::Wait, Asks::Waits),     // pselect6_time64
+    (414, Class::Wait, Asks::Waits),     // ppoll_time64
+    (416, Class::Take, Asks::Waits),     // io_pgetevents_time64
+    (417, Class::Take, Asks::Flags(3)),  // recvmmsg_time64
+    (419, Class::Take, Asks::Waits),     // mq_timedreceive_time64
+    (420, Class::Sync, Asks::Waits),     // semtimedop_time64
+    (421, Class::Wait, Asks::Waits),     // rt_sigtimedwait_time64
+    (422, Class::Sync, Asks::Futex),     // futex_time64
     (426, Class::Take, Asks::Waits),     // io_uring_enter
     (441, Class::Wait, Asks::Waits),     // epoll_pwait2
     (449, Class::Sync, Asks::Waits),     // futex_waitv
     (455, Class::Sync, Asks::Waits),     // futex_wait
 ];
 
+/// In the order of numbers.
+const ARM: [(i64, Class, Asks); 47] = [
+    (0, Class::Restart, Asks::Waits),     // restart_syscall
+    (3, Class::Take, Asks::Waits),        // read
+    (29, Class::Wait, Asks::Waits),       // pause
+    (72, Class::Wait, Asks::Waits),       // sigsuspend
+    (114, Class::Take, Asks::Waits),      // wait4
+    (142, Class::Wait, Asks::Waits),      // _newselect
+    (145, Class::Take, Asks::Waits),      // readv
+    (158, Class::Yield, Asks::Waits),     // sched_yield
+    (162, Class::Sleep, Asks::Waits),     // nanosleep
+    (168, Class::Wait, Asks::Timeout(2)), // poll
+    (177, Class::Wait, Asks::Waits),      // rt_sigtimedwait
+    (179, Class::Wait, Asks::Waits),      // rt_sigsuspend
+    (180, Class::Take, Asks::Waits),      // pread64
+    (240, Class::Sync, Asks::Futex),      // futex
+    (245, Class::Take, Asks::Waits),      // io_getevents
+    (252, Class::Wait, Asks::Timeout(3)), // epoll_wait
+    (265, Class::Sleep, Asks::Waits),     // clock_nanosleep
+    (277, Class::Take, Asks::Waits),      // mq_timedreceive
+    (280, Class::Take, Asks::Waits),      // waitid
+    (285, Class::Take, Asks::Waits),      // accept
+    (291, Class::Take, Asks::Flags(3)),   // recv
+    (292, Class::Take, Asks::Flags(3)),   // recvfrom
+    (297, Class::Take, Asks::Flags(2)),   // recvmsg
+    (298, Class::Sync, Asks::Waits),      // semop
+    (302, Class::Take, Asks::Waits),      // msgrcv
+    (312, Class::Sync, Asks::Waits),      // semtimedop
+    (335, Class::Wait, Asks::Waits),      // pselect6
+    (336, Class::Wait, Asks::Waits),      // ppoll
+    (346, Class::Wait, Asks::Timeout(3)), // epoll_pwait
+    (361, Class::Take, Asks::Waits),      // preadv
+    (365, Class::Take, Asks::Flags(3)),   // recvmmsg
+    (366, Class::Take, Asks::Waits),      // accept4
+    (392, Class::Take, Asks::Waits),      // preadv2
+    (399, Class::Take, Asks::Waits),      // io_pgetevents
+    (407, Class::Sleep, Asks::Waits),     // clock_nanosleep_time64
+    (413, Class::Wait, Asks::Waits),      // pselect6_time64
+    (414, Class::Wait, Asks::Waits),      // ppoll_time64
+    (416, Class::Take, Asks::Waits),      // io_pgetevents_time64
+    (417, Class::Take, Asks::Flags(3)),   // recvmmsg_time64
+    (419, Class::Take, Asks::Waits),      // mq_timedreceive_time64
+    (420, Class::Sync, Asks::Waits),      // semtimedop_time64
+    (421, Class::Wait, Asks::Waits),      // rt_sigtimedwait_time64
+    (422, Class::Sync, Asks::Futex),      // futex_time64
+    (426, Class::Take, Asks::Waits),      // io_uring_enter
+    (441, Class::Wait, Asks::Waits),      // epoll_pwait2
+    (449, Class::Sync, Asks::Waits),      // futex_waitv
+    (455, Class::Sync, Asks::Waits),      // futex_wait
+];
+
+/// In the order of numbers.
+const POWERPC: [(i64, Class, Asks); 50] = [
+    (0, Class::Restart, Asks::Waits),                          // restart_syscall
+    (3, Class::Take, Asks::Waits),                             // read
+    (7, Class::Take, Asks::Waits),                             // waitpid
+    (29, Class::Wait, Asks::Waits),                            // pause
+    (72, Class::Wait, Asks::Waits),                            // sigsuspend
+    (82, Class::Wait, Asks::Waits),                            // select
+    (102, Class::Take, Asks::Among(&[5, 10, 12, 17, 18, 19])), // socketcall: accept, recv, recvfrom, recvmsg, accept4, recvmmsg
+    (114, Class::Take, Asks::Waits),                           // wait4
+    (117, Class::Take, Asks::Among(&[12])),                    // ipc: msgrcv
+    (142, Class::Wait, Asks::Waits),                           // _newselect
+    (145, Class::Take, Asks::Waits),                           // readv
+    (158, Class::Yield, Asks::Waits),                          // sched_yield
+    (162, Class::Sleep, Asks::Waits),                          // nanosleep
+    (167, Class::Wait, Asks::Timeout(2)),                      // poll
+    (176, Class::Wait, Asks::Waits),                           // rt_sigtimedwait
+    (178, Class::Wait, Asks::Waits),                           // rt_sigsuspend
+    (179, Class::Take, Asks::Waits),                           // pread64
+    (221, Class::Sync, Asks::Futex),                           // futex
+    (229, Class::Take, Asks::Waits),                           // io_getevents
+    (238, Class::Wait, Asks::Timeout(3)),                      // epoll_wait
+    (248, Class::Sleep, Asks::Waits),                          // clock_nanosleep
+    (265, Class::Take, Asks::Waits),                           // mq_timedreceive
+    (272, Class::Take, Asks::Waits),                           // waitid
+    (280, Class::Wait, Asks::Waits),                           // pselect6
+    (281, Class::Wait, Asks::Waits),                           // ppoll
+    (303, Class::Wait, Asks::Timeout(3)),                      // epoll_pwait
+    (320, Class::Take, Asks::Waits),                           // preadv
+    (330, Class::Take, Asks::Waits),                           // accept
+    (336, Class::Take, Asks::Flags(3)),                        // recv
+    (337, Class::Take, Asks::Flags(3)),                        // recvfrom
+    (342, Class::Take, Asks::Flags(2)),                        // recvmsg
+    (343, Class::Take, Asks::Flags(3)),                        // recvmmsg
+    (344, Class::Take, Asks::Waits),                           // accept4
+    (380, Class::Take, Asks::Waits),                           // preadv2
+    (388, Class::Take, Asks::Waits),                           // io_pgetevents
+    (392, Class::Sync, Asks::Waits),                           // semtimedop
+    (401, Class::Take, Asks::Waits),                           // msgrcv
+    (407, Class::Sleep, Asks::Waits),                          // clock_nanosleep_time64
+    (413, Class::Wait, Asks::Waits),                           // pselect6_time64
+    (414, Class::Wait, Asks::Waits),                           // ppoll_time64
+    (416, Class::Take, Asks::Waits),                           // io_pgetevents_time64
+    (417, Class::Take, Asks::Flags(3)),                        // recvmmsg_time64
+    (419, Class::Take, Asks::Waits),                           // mq_timedreceive_time64
+    (420, Class::Sync, Asks::Waits),                           // semtimedop_time64
+    (421, Class::Wait, Asks::Waits),                           // rt_sigtimedwait_time64
+    (422, Class::Sync, Asks::Futex),                           // futex_time64
+    (426, Class::Take, Asks::Waits),                           // io_uring_enter
+    (441, Class::Wait, Asks::Waits),                           // epoll_pwait2
+    (449, Class::Sync, Asks::Waits),                           // futex_waitv
+    (455, Class::Sync, Asks::Waits),                           // futex_wait
+];
+
+/// In the order of numbers.
+const I386: [(i64, Class, Asks); 47] = [
+    (0, Class::Restart, Asks::Waits),                          // restart_syscall
+    (3, Class::Take, Asks::Waits),                             // read
+    (7, Class::Take, Asks::Waits),                             // waitpid
+    (29, Class::Wait, Asks::Waits),                            // pause
+    (72, Class::Wait, Asks::Waits),                            // sigsuspend
+    (82, Class::Wait, Asks::Waits),                            // select
+    (102, Class::Take, Asks::Among(&[5, 10, 12, 17, 18, 19])), // socketcall: accept, recv, recvfrom, recvmsg, accept4, recvmmsg
+    (114, Class::Take, Asks::Waits),                           // wait4
+    (117, Class::Take, Asks::Among(&[12])),                    // ipc: msgrcv
+    (142, Class::Wait, Asks::Waits),                           // _newselect
+    (145, Class::Take, Asks::Waits),                           // readv
+    (158, Class::Yield, Asks::Waits),                          // sched_yield
+    (162, Class::Sleep, Asks::Waits),                          // nanosleep
+    (168, Class::Wait, Asks::Timeout(2)),                      // poll
+    (177, Class::Wait, Asks::Waits),                           // rt_sigtimedwait
+    (179, Class::Wait, Asks::Waits),                           // rt_sigsuspend
+    (180, Class::Take, Asks::Waits),                           // pread64
+    (240, Class::Sync, Asks::Futex),                           // futex
+    (247, Class::Take, Asks::Waits),                           // io_getevents
+    (256, Class::Wait, Asks::Timeout(3)),                      // epoll_wait
+    (267, Class::Sleep, Asks::Waits),                          // clock_nanosleep
+    (280, Class::Take, Asks::Waits),                           // mq_timedreceive
+    (284, Class::Take, Asks::Waits),                           // waitid
+    (308, Class::Wait, Asks::Waits),                           // pselect6
+    (309, Class::Wait, Asks::Waits),                           // ppoll
+    (319, Class::Wait, Asks::Timeout(3)),                      // epoll_pwait
+    (333, Class::Take, Asks::Waits),                           // preadv
+    (337, Class::Take, Asks::Flags(3)),                        // recvmmsg
+    (364, Class::Take, Asks::Waits),                           // accept4
+    (371, Class::Take, Asks::Flags(3)),                        // recvfrom
+    (372, Class::Take, Asks::Flags(2)),                        // recvmsg
+    (378, Class::Take, Asks::Waits),                           // preadv2
+    (385, Class::Take, Asks::Waits),                           // io_pgetevents
+    (401, Class::Take, Asks::Waits),                           // msgrcv
+    (407, Class::Sleep, Asks::Waits),                          // clock_nanosleep_time64
+    (413, Class::Wait, Asks::Waits),                           // pselect6_time64
+    (414, Class::Wait, Asks::Waits),                           // ppoll_time64
+    (416, Class::Take, Asks::Waits),                           // io_pgetevents_time64
+    (417, Class::Take, Asks::Flags(3)),                        // recvmmsg_time64
+    (419, Class::Take, Asks::Waits),                           // mq_timedreceive_time64
+    (420, Class::Sync, Asks::Waits),                           // semtimedop_time64
+    (421, Class::Wait, Asks::Waits),                           // rt_sigtimedwait_time64
+    (422, Class::Sync, Asks::Futex),                           // futex_time64
+    (426, Class::Take, Asks::Waits),                           // io_uring_enter
+    (441, Class::Wait, Asks::Waits),                           // epoll_pwait2
+    (449, Class::Sync, Asks::Waits),                           // futex_waitv
+    (455, Class::Sync, Asks::Waits),                           // futex_wait
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::{Comm, Thread};
 
     #[test]
     fn tables_are_in_order() {
-        for abi in [Abi::X86_64, Abi::Generic] {
+        for abi in Abi::ALL {
             assert!(abi.calls().is_sorted_by(|a, b| a < b), "{abi:?}");
         }
     }
 
     #[test]
     fn calls_without_arguments_are_of_their_class() {
-        for abi in [Abi::X86_64, Abi::Generic] {
-            for (number, class, _) in abi.table() {
+        for abi in Abi::ALL {
+            for (number, class, asks) in abi.table() {
+                if matches!(asks, Asks::Among(_)) {
+                    continue;
+                }
                 assert_eq!(abi.class(*number, &ARGS_UNKNOWN), *class, "{abi:?} {number}");
             }
         }
@@ -200,5 +493,48 @@ mod tests {
         assert_eq!(class(45, [3, 0, 8, 0x40, 0, 0]), Class::Other, "recvfrom with MSG_DONTWAIT");
         assert_eq!(class(1, [0; 6]), Class::Other, "write");
         assert_eq!(Abi::Generic.class(115, &[1, 1, 0, 0, 0, 0]), Class::Sleep);
+        assert_eq!(Abi::I386.class(102, &[10, 0, 0, 0, 0, 0]), Class::Take, "socketcall that is recv");
+        assert_eq!(Abi::I386.class(102, &[9, 0, 0, 0, 0, 0]), Class::Other, "socketcall that is send");
+    }
+
+    /// The calls of each machine in which a thread sleeps are recognized, but where they are those of others, too.
+    #[test]
+    fn numbers_tell_the_machine() {
+        let thread = |pid| Thread { pid, comm: Comm::NONE, prio: None };
+        let of = |numbers: &[i64]| {
+            let mut guess = AbiGuess::default();
+            for (pid, number) in (1..).zip(numbers) {
+                let event = |what| KernelEvent { pid, what, ..KernelEvent::NONE };
+                guess.event(&event(What::SyscallEnter { number: *number, args: [0; 6] }));
+                guess.event(&event(What::Switch { prev: thread(pid), left: Left::Blocked, next: thread(0) }));
+            }
+            guess.best()
+        };
+        assert_eq!(of(&[]), [Abi::NATIVE]);
+        assert_eq!(of(&[1, 1, 1]), [Abi::NATIVE], "nothing fits");
+        if Abi::NATIVE == Abi::X86_64 {
+            assert_eq!(of(&[230, 232, 202, 0]), [Abi::X86_64]);
+            assert_eq!(of(&[115, 22, 98, 63]), [Abi::Generic]);
+            assert_eq!(of(&[265, 252, 240, 3]), [Abi::Arm]);
+            assert_eq!(of(&[248, 238, 221, 3]), [Abi::Powerpc]);
+            assert_eq!(of(&[267, 256, 240, 3]), [Abi::I386]);
+            assert_eq!(of(&[162, 3]), [Abi::Arm, Abi::Powerpc, Abi::I386]);
+        }
+    }
+
+    #[test]
+    fn machines_by_their_names() {
+        for (machine, abi) in [
+            ("x86_64", Some(Abi::X86_64)),
+            ("aarch64", Some(Abi::Generic)),
+            ("riscv64", Some(Abi::Generic)),
+            ("armv7l", Some(Abi::Arm)),
+            ("ppc64le", Some(Abi::Powerpc)),
+            ("i686", Some(Abi::I386)),
+            ("s390x", None),
+            ("", None),
+        ] {
+            assert_eq!(Abi::of_machine(machine), abi, "{machine}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! bytes, words of 4 or 8 bytes, plain or compressed (zstd, zlib).
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use thiserror::Error;
 
@@ -10,7 +10,13 @@ use crate::bytes::{Cursor, Endian};
 use crate::damage::Damages;
 use crate::event::CPUS_MAX;
 use crate::format::{Format, PageLayout};
-use crate::recording::Loss;
+
+mod chunks;
+mod losses;
+
+pub(crate) use chunks::{Budget, Chunks, Pages};
+use chunks::{Packing, unpack};
+use losses::Losses;
 
 /// What a file says, before its events are read.
 #[derive(Debug)]
@@ -31,6 +37,8 @@ pub(crate) struct Dat<'a> {
     pub(crate) buffers: Vec<Buffer<'a>>,
     /// What was lost.
     pub(crate) losses: Losses,
+    /// The traced machine's kind (`uname -m`); empty where the file does not say.
+    pub(crate) machine: String,
 }
 
 /// The pages that one trace instance recorded.
@@ -40,22 +48,6 @@ pub(crate) struct Buffer<'a> {
     pub(crate) instance: String,
     /// For each CPU with data its number and its pages.
     pub(crate) cpus: Vec<(u32, Pages<'a>)>,
-}
-
-/// The pages of one CPU, where they are plain or in chunks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pages<'a> {
-    data: &'a [u8],
-    packing: Option<Packing>,
-    endian: Endian,
-    place: usize,
-}
-
-/// How a file is compressed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Packing {
-    Zstd,
-    Zlib,
 }
 
 /// `time * mult >> shift`, then `+ offset`.
@@ -79,6 +71,17 @@ impl Times {
         let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
         scaled.saturating_add_signed(self.offset)
     }
+    /// Whether that time is one, so that 64 bits hold it.
+    #[must_use]
+    pub(crate) fn fit(self, raw: u64) -> bool {
+        let scaled = (u128::from(raw) * u128::from(self.mult)) >> self.shift.min(127);
+        u64::try_from(scaled).is_ok_and(|scaled| scaled.checked_add_signed(self.offset).is_some())
+    }
+    /// Whether what the kernel stamped is taken for nanoseconds as it is, but for an offset.
+    #[must_use]
+    pub(crate) fn are_plain(self) -> bool {
+        self.mult == 1 && self.shift == 0
+    }
 }
 
 /// A file that cannot be read at all. What can be read in part is, and its [`Damages`] say what cannot.
@@ -101,6 +104,22 @@ pub enum DatError {
         /// What stands there.
         part: &'static str,
     },
+    /// It is cut before its options, without which nothing in it is found.
+    #[error(
+        "trace.dat is cut before its options: it ends at byte {length}, and they, which tell where the pages of its CPUs are, stand at byte {place}"
+    )]
+    CutBeforeOptions {
+        /// Bytes of the file.
+        length: usize,
+        /// Where the options are.
+        place: usize,
+    },
+    /// The options of a file of version 7 cannot be read.
+    #[error("trace.dat: its options at byte {0}, which tell where the pages of its CPUs are, cannot be read")]
+    Options(usize),
+    /// A file of version 7 without options.
+    #[error("trace.dat: its head tells no options: the recording was not ended, or `trace-cmd record` was killed")]
+    NoOptions,
     /// A compression that is not known.
     #[error(
         "trace.dat is compressed by {0:?}; zstd and zlib can be read (`trace-cmd convert --compression none` unpacks it)"
@@ -115,7 +134,6 @@ pub enum DatError {
 pub(crate) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 /// The most bytes that all sections together, or one compressed chunk, may unpack to.
 pub const UNPACKED_MAX: usize = 1 << 30;
-
 impl<'a> Dat<'a> {
     /// Reads everything but the events.
     ///
@@ -133,7 +151,8 @@ impl<'a> Dat<'a> {
         let word = if head.number(1).ok_or(cut(head.at()))? == 4 { 4 } else { 8 };
         let mut head = Cursor::new(bytes, head.at(), endian);
         let page = head.u32().ok_or(cut(head.at()))? as usize;
-        let file = File { bytes, endian, layout: PageLayout::usual(word, page.clamp(64, PageLayout::PAGE_MAX)) };
+        let layout = PageLayout::usual(word, page.clamp(64, PageLayout::PAGE_MAX));
+        let file = File { bytes, endian, layout, pages_left: bytes.len(), entries_left: bytes.len() / TABLE_ENTRY };
         match version {
             b"6" => file.version_6(head, damages),
             b"7" => file.version_7(head, damages),
@@ -146,10 +165,19 @@ struct File<'a> {
     bytes: &'a [u8],
     endian: Endian,
     layout: PageLayout,
+    /// Bytes that pages can still have: no byte is of two CPUs.
+    pages_left: usize,
+    /// How many entries of tables of CPUs can still come.
+    entries_left: usize,
 }
 
+/// Bytes of a CPU's entry in a table: the place and the size of its pages.
+const TABLE_ENTRY: usize = 16;
+/// No file has a byte at this place.
+const PLACE_MAX: usize = usize::MAX >> 17;
+
 impl<'a> File<'a> {
-    fn version_6(self, mut at: Cursor<'a>, damages: &mut Damages) -> Result<Dat<'a>, DatError> {
+    fn version_6(mut self, mut at: Cursor<'a>, damages: &mut Damages) -> Result<Dat<'a>, DatError> {
         let mut part = "header_page";
         let mut formats = Vec::new();
         let read = (|| {
@@ -176,8 +204,9 @@ impl<'a> File<'a> {
             times: Times::PLAIN,
             buffers: Vec::new(),
             losses: Losses::default(),
+            machine: String::new(),
         };
-        let (mut instances, mut cpus) = (Vec::new(), cpus);
+        let (mut instances, mut stated) = (Vec::new(), None);
         if kind == b"options  \0" {
             let options = (|| {
                 loop {
@@ -186,6 +215,7 @@ impl<'a> File<'a> {
                         return at.take(10);
                     }
                     let length = at.u32()? as usize;
+                    let place = at.at();
                     let data = at.take(length)?;
                     match id {
                         BUFFER => {
@@ -194,8 +224,8 @@ impl<'a> File<'a> {
                                 instances.push((offset, String::from_utf8_lossy(name).into_owned()));
                             }
                         }
-                        CPU_COUNT => cpus = self.endian.u32(data, 0).unwrap_or(cpus),
-                        _ => dat.option(id, data),
+                        CPU_COUNT => stated = Some((place, data)),
+                        _ => dat.option(id, data, place, damages),
                     }
                 }
             })();
@@ -206,27 +236,66 @@ impl<'a> File<'a> {
                 "it holds the text of a latency tracer; give that text itself (trace-cmd report)".into(),
             ));
         }
+        if kind != b"flyrecord\0" {
+            return Err(DatError::Format(format!(
+                "at byte {} the table of its CPUs should begin (\"flyrecord\"), and does not",
+                at.at().saturating_sub(10)
+            )));
+        }
+        let mut cpus = cpus;
+        if let Some((place, data)) = stated {
+            let count = self.endian.u32(data, 0).filter(|count| data.len() == 4 && self.has_table(at.at(), *count));
+            match count {
+                Some(count) => cpus = count,
+                None => damages.at_byte(
+                    place,
+                    &format!("option {CPU_COUNT} is no number of CPUs of this file; the head's {cpus} is taken"),
+                ),
+            }
+        }
         let mut tables = vec![(at.at(), String::new())];
         for (offset, name) in instances {
             // An instance's table has the same head as the first one's.
             tables.push((offset.saturating_add(10), name));
         }
         for (offset, instance) in tables {
-            let mut table = Cursor::new(self.bytes, offset, self.endian);
-            let mut buffer = Buffer { instance, cpus: Vec::new() };
-            for cpu in 0..cpus.min(CPUS_MAX) {
-                let (Some(place), Some(size)) = (table.size(), table.size()) else {
-                    damages.at_byte(table.at(), "the table of CPUs is cut");
-                    break;
-                };
-                self.add(&mut buffer, cpu, place, size, None, damages);
-            }
+            let buffer = self.table(offset, instance, cpus, damages);
             dat.buffers.push(buffer);
         }
         Ok(dat)
     }
 
-    fn version_7(self, mut at: Cursor<'a>, damages: &mut Damages) -> Result<Dat<'a>, DatError> {
+    /// Whether a table of so many CPUs is there, each entry of which can be one.
+    fn has_table(&self, place: usize, cpus: u32) -> bool {
+        let mut table = Cursor::new(self.bytes, place, self.endian);
+        let end = place.saturating_add((cpus as usize).saturating_mul(TABLE_ENTRY));
+        cpus <= CPUS_MAX
+            && end <= self.bytes.len()
+            && (0..cpus).all(|_| table.size().zip(table.size()).is_some_and(|(place, size)| is_sound(place, size, end)))
+    }
+
+    /// The pages of a trace instance's CPUs, as the table at `place` tells them.
+    fn table(&mut self, place: usize, instance: String, cpus: u32, damages: &mut Damages) -> Buffer<'a> {
+        let mut table = Cursor::new(self.bytes, place, self.endian);
+        let mut buffer = Buffer { instance, cpus: Vec::new() };
+        for cpu in 0..cpus {
+            let entry = table.size().zip(table.size());
+            let Some((place, size)) = entry.filter(|(place, size)| is_sound(*place, *size, table.at())) else {
+                let why = format!("of CPU {cpu} on, the table of {cpus} CPUs tells no places of pages");
+                damages.at_byte(table.at(), &why);
+                break;
+            };
+            if cpu >= CPUS_MAX || self.entries_left == 0 {
+                damages.at_byte(table.at(), "the tables tell of more CPUs than there can be");
+                break;
+            }
+            self.entries_left -= 1;
+            self.add(&mut buffer, cpu, place, size, None, damages);
+        }
+        buffer
+    }
+
+    fn version_7(mut self, mut at: Cursor<'a>, damages: &mut Damages) -> Result<Dat<'a>, DatError> {
         let cut = |at: &Cursor| DatError::Cut { at: at.at(), part: "header" };
         let name = at.text().ok_or_else(|| cut(&at))?;
         at.text().ok_or_else(|| cut(&at))?;
@@ -246,16 +315,31 @@ impl<'a> File<'a> {
             times: Times::PLAIN,
             buffers: Vec::new(),
             losses: Losses::default(),
+            machine: String::new(),
         };
-        let mut sections = Sections { file: &self, packing, read: BTreeSet::new(), left: UNPACKED_MAX };
+        if options == 0 {
+            return Err(DatError::NoOptions);
+        }
+        let mut sections =
+            Sections { bytes: self.bytes, endian: self.endian, packing, read: BTreeSet::new(), left: UNPACKED_MAX };
         while options != 0 {
             let Some(section) = sections.at(options) else {
+                if dat.buffers.is_empty() {
+                    let (length, place) = (self.bytes.len(), options);
+                    let cut = sections.end_of(options).is_none_or(|end| end > length);
+                    return Err(if cut {
+                        DatError::CutBeforeOptions { length, place }
+                    } else {
+                        DatError::Options(place)
+                    });
+                }
                 damages.at_byte(options, "a section of options cannot be read; what follows in the file is not found");
                 break;
             };
             let mut list = Cursor::new(&section, 0, self.endian);
             options = 0;
             while let Some(id) = list.number(2) {
+                let at = list.at();
                 let Some(data) = list.u32().and_then(|length| list.take(length as usize)) else {
                     damages.at_byte(list.at(), "an option is cut");
                     break;
@@ -290,7 +374,7 @@ impl<'a> File<'a> {
                         }
                         dat.formats.append(&mut formats);
                     }
-                    _ => dat.option(id, data),
+                    _ => dat.option(id, data, at, damages),
                 }
             }
         }
@@ -298,7 +382,7 @@ impl<'a> File<'a> {
     }
 
     /// The option that tells where an instance's pages are.
-    fn buffer(&self, dat: &mut Dat<'a>, data: &[u8], packing: Option<Packing>, damages: &mut Damages) {
+    fn buffer(&mut self, dat: &mut Dat<'a>, data: &[u8], packing: Option<Packing>, damages: &mut Damages) {
         let mut option = Cursor::new(data, 0, self.endian);
         let head = (|| Some((option.size()?, option.text()?, option.text()?, option.u32()? as usize, option.u32()?)))();
         let Some((section, name, clock, page, cpus)) = head else {
@@ -330,7 +414,7 @@ impl<'a> File<'a> {
     }
 
     fn add(
-        &self,
+        &mut self,
         buffer: &mut Buffer<'a>,
         cpu: u32,
         place: usize,
@@ -348,7 +432,12 @@ impl<'a> File<'a> {
             damages.at_byte(self.bytes.len(), "the file ends within the pages of a CPU");
         }
         let data = self.bytes.get(place..end).unwrap_or_default();
-        buffer.cpus.push((cpu, Pages { data, packing, endian: self.endian, place }));
+        let Some(left) = self.pages_left.checked_sub(data.len()) else {
+            damages.at_byte(place, &format!("the pages of CPU {cpu} overlap those of others, and are not read"));
+            return;
+        };
+        self.pages_left = left;
+        buffer.cpus.push((cpu, Pages::new(data, packing, self.endian, place)));
     }
 
     fn page_layout(&self, text: String) -> Result<PageLayout, DatError> {
@@ -360,8 +449,9 @@ impl<'a> File<'a> {
 }
 
 /// The sections of a file of version 7, each of which is read once: whoever tells their places may tell one twice, or a circle of them.
-struct Sections<'f, 'a> {
-    file: &'f File<'a>,
+struct Sections<'a> {
+    bytes: &'a [u8],
+    endian: Endian,
     packing: Option<Packing>,
     /// Their places.
     read: BTreeSet<usize>,
@@ -369,13 +459,13 @@ struct Sections<'f, 'a> {
     left: usize,
 }
 
-impl<'a> Sections<'_, 'a> {
+impl<'a> Sections<'a> {
     /// The one at `place`, unpacked; `None` where it cannot be read, or was read before.
     fn at(&mut self, place: usize) -> Option<Cow<'a, [u8]>> {
         if !self.read.insert(place) {
             return None;
         }
-        let mut at = Cursor::new(self.file.bytes, place, self.file.endian);
+        let mut at = Cursor::new(self.bytes, place, self.endian);
         let (_id, flags, _text, size) = (at.number(2)?, at.number(2)?, at.u32()?, at.size()?);
         if flags & 1 == 0 {
             self.left = self.left.checked_sub(size)?;
@@ -385,21 +475,47 @@ impl<'a> Sections<'_, 'a> {
         self.left = self.left.checked_sub(unpacked)?;
         unpack(at.take(packed)?, unpacked, self.packing?).map(Cow::Owned)
     }
+
+    /// Where the section at `place` ends, as far as its head is there.
+    fn end_of(&self, place: usize) -> Option<usize> {
+        let mut at = Cursor::new(self.bytes, place, self.endian);
+        let (_id, _flags, _text, size) = (at.number(2)?, at.number(2)?, at.u32()?, at.size()?);
+        at.at().checked_add(size)
+    }
+}
+
+/// Whether pages can be there: behind the table that ends at `end`, or nowhere.
+fn is_sound(place: usize, size: usize, end: usize) -> bool {
+    size == 0 || (place >= end && place.checked_add(size).is_some_and(|end| end <= PLACE_MAX))
 }
 
 impl Dat<'_> {
-    fn option(&mut self, id: u64, data: &[u8]) {
+    /// Takes in what an option says that stands at byte `place` (of its section, where that is compressed).
+    fn option(&mut self, id: u64, data: &[u8], place: usize, damages: &mut Damages) {
         match id {
+            // `Linux host 6.1.0 x86_64`
+            UNAME => {
+                let text = String::from_utf8_lossy(data);
+                let last = text.trim_end_matches('\0').split_whitespace().next_back();
+                self.machine = last.unwrap_or_default().to_owned();
+            }
             CPUSTAT => self.losses.add(data),
             TRACE_CLOCK if self.clock.is_empty() => self.clock = clock_in_use(data),
             OFFSET => {
                 let text = String::from_utf8_lossy(data);
-                self.times.offset = text.trim_end_matches('\0').trim().parse().unwrap_or(0);
+                match offset(text.trim_end_matches('\0').trim()) {
+                    Some(offset) => self.times.offset = offset,
+                    None => damages.at_byte(
+                        place,
+                        &format!("option {OFFSET} is no number of nanoseconds; times are as the kernel told them"),
+                    ),
+                }
             }
             TSC_TO_NS => {
                 let mut option = Cursor::new(data, 0, self.endian);
-                if let (Some(mult @ 1..), Some(shift)) = (option.u32(), option.u32()) {
-                    (self.times.mult, self.times.shift) = (mult, shift);
+                match (option.u32(), option.u32()) {
+                    (Some(mult @ 1..), Some(shift @ ..64)) => (self.times.mult, self.times.shift) = (mult, shift),
+                    _ => damages.at_byte(place, &format!("option {TSC_TO_NS} does not say how long a cycle is")),
                 }
             }
             _ => {}
@@ -410,6 +526,7 @@ impl Dat<'_> {
 const CPUSTAT: u64 = 2;
 const BUFFER: u64 = 3;
 const TRACE_CLOCK: u64 = 4;
+const UNAME: u64 = 5;
 const OFFSET: u64 = 7;
 const CPU_COUNT: u64 = 8;
 const TSC_TO_NS: u64 = 14;
@@ -417,45 +534,18 @@ const HEADER_INFO: u64 = 16;
 const FTRACE_EVENTS: u64 = 17;
 const EVENT_FORMATS: u64 = 18;
 
-/// What the kernel's counters said when recording ended: texts of `per_cpu/cpuN/stats`, each behind a line `CPU: N`, those of an instance behind a line `Buffer: NAME`.
-#[derive(Debug, Default)]
-pub(crate) struct Losses {
-    /// The instance whose CPUs are told now; empty: the first one.
-    instance: String,
-    told: Vec<(String, u32, u64)>,
-}
-
-impl Losses {
-    fn add(&mut self, text: &[u8]) {
-        let mut cpu = None;
-        for line in String::from_utf8_lossy(text).trim_end_matches('\0').lines() {
-            let Some((key, value)) = line.split_once(':') else { continue };
-            match (key.trim(), value.trim()) {
-                ("Buffer", name) => (self.instance, cpu) = (name.to_owned(), None),
-                ("CPU", number) => cpu = number.parse().ok(),
-                ("overrun" | "commit overrun" | "dropped events", count) => {
-                    if let (Some(cpu), Ok(count @ 1..)) = (cpu, count.parse()) {
-                        self.told.push((self.instance.clone(), cpu, count));
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Those of an instance, by CPU.
-    pub(crate) fn of(&self, instance: &str) -> Vec<Loss> {
-        let mut by_cpu = BTreeMap::<u32, u64>::new();
-        for (_, cpu, count) in self.told.iter().filter(|(name, ..)| name == instance) {
-            let events = by_cpu.entry(*cpu).or_default();
-            *events = events.saturating_add(*count);
-        }
-        by_cpu.into_iter().map(|(cpu, events)| Loss { cpu: Some(cpu), events }).collect()
-    }
+/// Nanoseconds with a sign, decimal or hexadecimal.
+fn offset(text: &str) -> Option<i64> {
+    let (negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
+    let value = match digits.strip_prefix("0x") {
+        Some(hex) => i64::from_str_radix(hex, 16).ok()?,
+        None => digits.parse::<u64>().ok().and_then(|value| i64::try_from(value).ok())?,
+    };
+    Some(if negative { -value } else { value })
 }
 
 /// `local [global] mono`: the one in brackets; a name alone: that one.
-fn clock_in_use(text: &[u8]) -> String {
+pub(crate) fn clock_in_use(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let text = text.trim_end_matches('\0').trim();
     let marked = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(name, _)| name);
@@ -495,66 +585,4 @@ fn event_formats(at: &mut Cursor, systems: bool, formats: &mut Vec<Format>, dama
         }
     }
     Some(())
-}
-
-impl<'a> Pages<'a> {
-    /// Pages that are not compressed.
-    pub(crate) fn plain(data: &'a [u8], endian: Endian) -> Self {
-        Pages { data, packing: None, endian, place: 0 }
-    }
-    /// Runs of pages, as they are compressed.
-    pub(crate) fn chunks(self) -> Chunks<'a> {
-        let mut at = Cursor::new(self.data, 0, self.endian);
-        let left = if self.packing.is_some() { at.u32().unwrap_or(0) } else { 1 };
-        Chunks { pages: self, at, left }
-    }
-}
-
-/// The pages of a CPU, a run at a time.
-#[derive(Clone, Debug)]
-pub(crate) struct Chunks<'a> {
-    pages: Pages<'a>,
-    at: Cursor<'a>,
-    left: u32,
-}
-
-impl<'a> Iterator for Chunks<'a> {
-    /// The place in the file, and the pages; `None`: they cannot be unpacked.
-    type Item = (usize, Option<Cow<'a, [u8]>>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.left = self.left.checked_sub(1)?;
-        let Some(packing) = self.pages.packing else {
-            return Some((self.pages.place, Some(Cow::Borrowed(self.pages.data))));
-        };
-        let place = self.pages.place + self.at.at();
-        let sizes = self.at.u32().zip(self.at.u32());
-        let chunk = sizes.and_then(|(packed, unpacked)| Some((self.at.take(packed as usize)?, unpacked as usize)));
-        let Some((packed, unpacked)) = chunk else {
-            self.left = 0;
-            return Some((place, None));
-        };
-        Some((place, unpack(packed, unpacked, packing).map(Cow::Owned)))
-    }
-}
-
-/// `None`: not what it says to be, or more than [`UNPACKED_MAX`].
-fn unpack(packed: &[u8], unpacked: usize, packing: Packing) -> Option<Vec<u8>> {
-    use std::io::Read as _;
-    if unpacked > UNPACKED_MAX {
-        return None;
-    }
-    match packing {
-        Packing::Zlib => {
-            let mut bytes = Vec::new();
-            flate2::read::ZlibDecoder::new(packed).take(unpacked as u64).read_to_end(&mut bytes).ok()?;
-            Some(bytes)
-        }
-        Packing::Zstd => {
-            let decoder = ruzstd::decoding::StreamingDecoder::new(packed).ok()?;
-            let mut bytes = Vec::new();
-            decoder.take(unpacked as u64).read_to_end(&mut bytes).ok()?;
-            Some(bytes)
-        }
-    }
 }

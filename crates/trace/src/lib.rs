@@ -35,6 +35,7 @@ mod feed;
 mod format;
 pub mod infer;
 pub mod jobs;
+mod json;
 pub mod merge;
 mod page;
 mod perfetto;
@@ -42,7 +43,7 @@ mod recording;
 mod text;
 
 pub use bytes::Endian;
-pub use calls::Abi;
+pub use calls::{Abi, AbiGuess};
 pub use damage::{Damage, Damages, Place};
 pub use dat::{DatError, UNPACKED_MAX};
 pub use dat_write::{DatHead, DatWriteError, DatWriter};
@@ -50,4 +51,4 @@ pub use event::{CPUS_MAX, Comm, Context, KernelEvent, Left, Names, Pid, Thread, 
 pub use feed::{Feed, WAITING_MAX};
 pub use format::{Field, FieldKind, Format, FormatError, PageLayout};
 pub use page::{Entry, Page};
-pub use recording::{Form, Loss, OpenError, Recording, unpacked};
+pub use recording::{Form, HEAD, Loss, OpenError, Recording, embedded, is_trace, refuse_foreign, unpacked};

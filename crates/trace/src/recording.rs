@@ -9,10 +9,11 @@ use thiserror::Error;
 use crate::bytes::Endian;
 use crate::calls::Abi;
 use crate::damage::Damages;
-use crate::dat::{self, Chunks, Dat, DatError, Pages, Times};
+use crate::dat::{self, Budget, Chunks, Dat, DatError, Pages, Times};
 use crate::decode::{Decoder, Step};
 use crate::event::{Context, KernelEvent, Names, What};
 use crate::format::{Format, PageLayout};
+use crate::json;
 use crate::page::Page;
 use crate::perfetto::{self, NoKernelEvents, Perfetto};
 use crate::text::{self, Line};
@@ -42,6 +43,24 @@ pub enum OpenError {
         "no trace: neither trace.dat, nor a Perfetto trace, nor text with a line of the form \"NAME-PID [CPU] SECONDS: EVENT: ...\"; raw pages need the kernel's format files beside them"
     )]
     NoEvent,
+    /// Text of a tracer that tells something else than events.
+    #[error(
+        "a trace of the kernel's tracer {0}, which prints no events that can be read; record events instead (tracer nop, with sched/sched_switch and sched/sched_waking)"
+    )]
+    Tracer(&'static str),
+    /// A recording of perf.
+    #[error("a recording of perf, which takt reads as text: \"perf script --ns -i perf.data > trace.txt\"")]
+    Perf,
+    /// A recording in the Common Trace Format.
+    #[error(
+        "a trace in the Common Trace Format (CTF), as LTTng and barectf write it; takt reads it as text: \"babeltrace2 --clock-seconds FOLDER > trace.txt\""
+    )]
+    Ctf,
+    /// JSON without the kernel's text.
+    #[error(
+        "JSON without the kernel's events: of the traces that Chrome and catapult save, takt reads the text under \"systemTraceEvents\""
+    )]
+    Json,
     /// A Perfetto trace in which the kernel tells nothing.
     #[error(
         "a Perfetto trace without events of the kernel: its data source linux.ftrace has to record sched/sched_switch and sched/sched_waking{}",
@@ -52,22 +71,95 @@ pub enum OpenError {
         tracks: bool,
     },
     /// A compressed file that cannot be unpacked.
-    #[error("the gzip around the trace is broken, or holds more than {} bytes", dat::UNPACKED_MAX)]
+    #[error("the gzip around the trace is broken")]
     Gzip,
+    /// A compressed file that holds too much.
+    #[error(
+        "the gzip around the trace holds more than {} bytes (UNPACKED_MAX); unpack it, and give the file",
+        dat::UNPACKED_MAX
+    )]
+    GzipLong,
 }
+
+/// So many bytes at the beginning of a file show whether it can be a trace: see [`refuse_foreign`].
+pub const HEAD: usize = 1 << 16;
+
+/// What the first bytes of a file hold, where gzip is around them.
+fn head_unpacked(head: &[u8]) -> Cow<'_, [u8]> {
+    if !head.starts_with(&GZIP) {
+        return Cow::Borrowed(head);
+    }
+    let mut bytes = Vec::new();
+    // It is cut, most often: what comes before that is there.
+    let _ = flate2::read::MultiGzDecoder::new(head).take(HEAD as u64).read_to_end(&mut bytes);
+    Cow::Owned(bytes)
+}
+
+/// Refuses what cannot be a trace by its first bytes, before all of it is read: `head` is the first [`HEAD`] bytes, or all there are, also
+/// with gzip around them.
+///
+/// # Errors
+/// It is a file of another kind, or neither text nor a known form.
+pub fn refuse_foreign(head: &[u8]) -> Result<(), OpenError> {
+    const PERF: [&[u8]; 2] = [b"PERFILE2", b"2ELIFREP"];
+    // Of streams and of metadata, in both orders of bytes, and metadata as text.
+    const CTF: [&[u8]; 5] =
+        [b"\xc1\x1f\xfc\xc1", b"\xc1\xfc\x1f\xc1", b"\x57\x1d\xd1\x75", b"\x75\xd1\x1d\x57", b"/* CTF "];
+    let head = &*head_unpacked(head);
+    let begins = |magics: &[&[u8]]| magics.iter().any(|magic| head.starts_with(magic));
+    if begins(&PERF) {
+        Err(OpenError::Perf)
+    } else if begins(&CTF) {
+        Err(OpenError::Ctf)
+    } else if begins(&[dat::MAGIC]) || perfetto::is_perfetto(head) {
+        Ok(())
+    } else {
+        // What a serial console wrote may hold a few of them.
+        let zeros = memchr::memchr_iter(0, head).count();
+        if zeros > head.len() / 16 { Err(OpenError::NoEvent) } else { Ok(()) }
+    }
+}
+
+/// Whether a file that begins with `head` is most likely a trace: of a form that is known, or text with an event in it.
+#[must_use]
+pub fn is_trace(head: &[u8]) -> bool {
+    let head = &*head_unpacked(head);
+    head.starts_with(dat::MAGIC)
+        || perfetto::is_perfetto(head)
+        || memchr::memmem::find(head, b"# tracer:").is_some()
+        || lines(head).any(|line| matches!(text::line(line), Line::Event { .. }))
+}
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Unpacks `bytes` where gzip is around them.
 ///
 /// # Errors
-/// Broken, or more than a GiB.
+/// Broken, more than a GiB, or no trace by its first bytes.
 pub fn unpacked(bytes: &[u8]) -> Result<Cow<'_, [u8]>, OpenError> {
-    if !bytes.starts_with(&[0x1f, 0x8b]) {
+    if !bytes.starts_with(&GZIP) {
         return Ok(Cow::Borrowed(bytes));
     }
     let mut out = Vec::new();
-    let limit = dat::UNPACKED_MAX as u64 + 1;
-    flate2::read::MultiGzDecoder::new(bytes).take(limit).read_to_end(&mut out).map_err(|_| OpenError::Gzip)?;
-    if out.len() > dat::UNPACKED_MAX { Err(OpenError::Gzip) } else { Ok(Cow::Owned(out)) }
+    let mut unpacking = flate2::read::MultiGzDecoder::new(bytes).take(dat::UNPACKED_MAX as u64 + 1);
+    unpacking.by_ref().take(HEAD as u64).read_to_end(&mut out).map_err(|_| OpenError::Gzip)?;
+    // Raw pages look like nothing: zeros alone are what a bomb has.
+    if out.len() == HEAD && out.iter().all(|byte| *byte == out[0]) {
+        return Err(OpenError::NoEvent);
+    }
+    unpacking.read_to_end(&mut out).map_err(|_| OpenError::Gzip)?;
+    if out.len() > dat::UNPACKED_MAX { Err(OpenError::GzipLong) } else { Ok(Cow::Owned(out)) }
+}
+
+/// The kernel's text where `bytes` are JSON that holds it: what [`Recording::open`] reads then. `None`: they are no JSON.
+///
+/// # Errors
+/// JSON without that text.
+pub fn embedded(bytes: &[u8]) -> Result<Option<Vec<u8>>, OpenError> {
+    if !json::is_json(bytes) {
+        return Ok(None);
+    }
+    json::system_trace(bytes).map(Some).ok_or(OpenError::Json)
 }
 
 /// How far into a text its heading is looked for; systrace's pages have their scripts before it.
@@ -92,6 +184,14 @@ pub struct Recording<'a> {
     source: Source<'a>,
     passed_over: Vec<String>,
     losses: Vec<Loss>,
+    /// The traced machine's kind, as its kernel names it.
+    machine: String,
+    /// Of text, the tracer that its heading names.
+    tracer: String,
+    /// Its times are counts without a unit.
+    counts: bool,
+    /// Of text, in which line its heading says how many events follow, and how many.
+    promise: Option<(usize, u64)>,
 }
 
 #[derive(Debug)]
@@ -119,6 +219,8 @@ impl<'a> Recording<'a> {
             let mut recording = Self::pages(&dat.formats, dat.layout, dat.endian, Vec::new());
             (recording.form, recording.clock, recording.passed_over) = (Form::Dat(dat.version), dat.clock, passed_over);
             (recording.damages, recording.losses) = (damages, losses);
+            recording.machine = dat.machine;
+            recording.counts = dat.times.are_plain() && counts(&recording.clock);
             if let Source::Pages { cpus: of_source, times, .. } = &mut recording.source {
                 (*of_source, *times) = (cpus, dat.times);
             }
@@ -127,37 +229,59 @@ impl<'a> Recording<'a> {
         if perfetto::is_perfetto(bytes) {
             let opened = Perfetto::open(bytes, &mut damages);
             let mut trace = opened.map_err(|NoKernelEvents { tracks }| OpenError::NoKernelEvents { tracks })?;
-            return Ok(Recording {
-                form: Form::Perfetto,
-                clock: trace.clock.to_owned(),
-                names: Names::default(),
-                damages,
-                passed_over: std::mem::take(&mut trace.passed_over),
-                losses: Vec::new(),
-                source: Source::Perfetto(trace),
-            });
-        }
-        if !lines(bytes).any(|line| matches!(text::line(line), Line::Event { .. } | Line::Unreadable(_))) {
-            // A trace in which nothing happened still says that it is one.
-            let head = bytes.get(..HEADING_MAX).unwrap_or(bytes);
-            let empty = memchr::memmem::find(head, b"# tracer:").is_some();
-            if !empty {
-                return Err(OpenError::NoEvent);
+            let machine = std::mem::take(&mut trace.machine);
+            let mut recording = Recording::new(Form::Perfetto, Source::Perfetto(trace));
+            if let Source::Perfetto(trace) = &mut recording.source {
+                recording.clock = trace.clock.to_owned();
+                recording.passed_over = std::mem::take(&mut trace.passed_over);
             }
+            (recording.machine, recording.damages) = (machine, damages);
+            return Ok(recording);
         }
+        refuse_foreign(bytes.get(..HEAD).unwrap_or(bytes))?;
+        if json::is_json(bytes) {
+            return Err(OpenError::Json);
+        }
+        Self::open_text(bytes)
+    }
+
+    fn open_text(bytes: &'a [u8]) -> Result<Self, OpenError> {
+        let heading = bytes.get(..HEADING_MAX).unwrap_or(bytes);
+        let is_event = |line: &&[u8]| matches!(text::line(line), Line::Event { .. } | Line::Unreadable(_));
+        let first = lines(bytes).find(is_event);
+        let tracer = lines(heading).find_map(text::tracer);
+        // A trace in which nothing happened still says that it is one.
+        if first.is_none() && tracer.is_none() {
+            let graph = lines(heading).any(text::is_function_graph);
+            return Err(if graph { OpenError::Tracer("function_graph") } else { OpenError::NoEvent });
+        }
+        let mut recording = Recording::new(Form::Text, Source::Text(bytes));
+        recording.tracer = String::from_utf8_lossy(tracer.unwrap_or_default()).into_owned();
+        recording.counts = first.is_some_and(text::counts);
         // It stands before the first event.
-        let overwritten = lines(bytes.get(..HEADING_MAX).unwrap_or(bytes)).find_map(text::overwritten);
-        let losses = overwritten.filter(|events| *events > 0).map(|events| Loss { cpu: None, events });
-        let source = Source::Text(bytes);
-        Ok(Recording {
-            form: Form::Text,
+        let told = lines(heading).enumerate().find_map(|(at, line)| Some((at + 1, text::entries(line)?)));
+        if let Some((line, (held, written))) = told {
+            recording.promise = Some((line, held));
+            let events = written.saturating_sub(held);
+            recording.losses.extend((events > 0).then_some(Loss { cpu: None, events }));
+        }
+        Ok(recording)
+    }
+
+    fn new(form: Form, source: Source<'a>) -> Self {
+        Recording {
+            form,
             clock: String::new(),
             names: Names::default(),
-            damages,
+            damages: Damages::default(),
             source,
             passed_over: Vec::new(),
-            losses: losses.into_iter().collect(),
-        })
+            losses: Vec::new(),
+            machine: String::new(),
+            tracer: String::new(),
+            counts: false,
+            promise: None,
+        }
     }
 
     /// Pages of ring buffers: for each CPU its number and its pages, with the kernel's descriptions of its events.
@@ -168,15 +292,17 @@ impl<'a> Recording<'a> {
         let decoder = Decoder::new(formats, endian, &mut names, &mut damages);
         let cpus = cpus.into_iter().map(|(cpu, data)| (cpu, Pages::plain(data, endian))).collect();
         let source = Source::Pages { decoder, layout, times: Times::PLAIN, cpus };
-        Recording {
-            form: Form::Pages,
-            clock: String::new(),
-            names,
-            damages,
-            source,
-            passed_over: Vec::new(),
-            losses: Vec::new(),
-        }
+        let mut recording = Recording::new(Form::Pages, source);
+        (recording.names, recording.damages) = (names, damages);
+        recording
+    }
+
+    /// States the clock of pages: the text of the kernel's file `trace_clock` beside them.
+    #[must_use]
+    pub fn with_clock(mut self, trace_clock: &str) -> Self {
+        self.clock = dat::clock_in_use(trace_clock.as_bytes());
+        self.counts = counts(&self.clock);
+        self
     }
 
     /// Which form it has.
@@ -197,10 +323,22 @@ impl<'a> Recording<'a> {
     /// Whose numbers of system calls it has, where the trace says which machine it is of.
     #[must_use]
     pub fn abi(&self) -> Option<Abi> {
-        match &self.source {
-            Source::Perfetto(trace) => trace.abi,
-            Source::Text(_) | Source::Pages { .. } => None,
-        }
+        Abi::of_machine(&self.machine)
+    }
+    /// The traced machine's kind, as its kernel names it (`uname -m`); empty where the trace does not say.
+    #[must_use]
+    pub fn machine(&self) -> &str {
+        &self.machine
+    }
+    /// The tracer that the heading of a text names, such as nop or function; empty where there is none.
+    #[must_use]
+    pub fn tracer(&self) -> &str {
+        &self.tracer
+    }
+    /// Whether what stands for its times are counts without a unit: of the clocks counter and x86-tsc, for example.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.counts
     }
     /// Names of its events; all of them after [`Recording::each`].
     #[must_use]
@@ -229,13 +367,22 @@ impl<'a> Recording<'a> {
     /// the trace. Text is sorted in memory where it is not in order; pages and packets are merged as they come.
     pub fn each(&mut self, mut take: impl FnMut(&KernelEvent)) {
         match &self.source {
-            Source::Text(bytes) => each_of_text(bytes, &mut self.names, &mut self.damages, take),
+            Source::Text(bytes) => {
+                let read = each_of_text(bytes, &mut self.names, &mut self.damages, take);
+                if let Some((line, promised)) = self.promise.filter(|(_, promised)| *promised > read) {
+                    let why = format!(
+                        "the heading promises {promised} events, and {read} are there: the text is cut, or is that of one CPU alone"
+                    );
+                    self.damages.at_line(line, &why);
+                }
+            }
             Source::Pages { decoder, layout, times, cpus } => {
                 let mut streams: Vec<Stream> = cpus.iter().map(|(cpu, pages)| Stream::new(*cpu, *pages)).collect();
                 let damages = &mut self.damages;
+                let mut budget = Budget::of(cpus.iter().map(|(_, pages)| pages.bytes()).sum());
                 merge(&mut streams, |stream, until| {
                     while !stream.give(until, &mut take) {
-                        if !stream.read(decoder, layout, times, damages) {
+                        if !stream.read(decoder, layout, times, &mut budget, damages) {
                             return None;
                         }
                     }
@@ -294,7 +441,8 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take: impl FnMut(&KernelEvent)) {
+/// Says how many lines are events, or begin like one.
+fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take: impl FnMut(&KernelEvent)) -> u64 {
     // While lines are in order they are given on at once. From the first that is not, all are sorted, and so a
     // first pass finds out.
     let mut sorted = true;
@@ -304,13 +452,13 @@ fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take
         before = time;
     }
     let mut kept = Vec::new();
-    let mut latest = 0;
+    let (mut latest, mut read) = (0, 0);
     let mut known = Vec::new();
     for (number, line) in lines(bytes).enumerate() {
         let event = match text::line(line) {
             Line::Event { time, cpu, pid, context, name, what } => {
                 let name = number_of(name, &mut known, names);
-                latest = time;
+                (latest, read) = (time, read + 1);
                 KernelEvent { time: Time::from_ns(time), cpu, pid, context, name, what }
             }
             Line::Lost { cpu, count } => {
@@ -326,6 +474,7 @@ fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take
             }
             Line::Unreadable(why) => {
                 damages.at_line(number + 1, why);
+                read += 1;
                 continue;
             }
             Line::Other => continue,
@@ -334,6 +483,12 @@ fn each_of_text(bytes: &[u8], names: &mut Names, damages: &mut Damages, mut take
     }
     kept.sort_by_key(|event| event.time);
     hand_on(&kept, &mut take);
+    read
+}
+
+/// Whether the kernel's clock of that name counts something else than nanoseconds.
+fn counts(clock: &str) -> bool {
+    matches!(clock, "counter" | "x86-tsc" | "ppc-tb" | "s390-tod")
 }
 
 /// The number of an event's name. Those that were met first, which are the most frequent ones, are `known`.
@@ -401,11 +556,18 @@ impl<'a> Stream<'a> {
 
     /// Reads the next events; false where there are none.
     #[inline(never)]
-    fn read(&mut self, decoder: &Decoder, layout: &PageLayout, times: &Times, damages: &mut Damages) -> bool {
+    fn read(
+        &mut self,
+        decoder: &Decoder,
+        layout: &PageLayout,
+        times: &Times,
+        budget: &mut Budget,
+        damages: &mut Damages,
+    ) -> bool {
         (self.next, self.end) = (0, 0);
         while self.end == 0 {
             let Some(page) = &mut self.state else {
-                if !self.turn(decoder.endian(), layout, damages) {
+                if !self.turn(decoder.endian(), layout, times, budget, damages) {
                     return false;
                 }
                 continue;
@@ -438,16 +600,33 @@ impl<'a> Stream<'a> {
     }
 
     /// Goes to the next page, of the next chunk where need be.
-    fn turn(&mut self, endian: Endian, layout: &PageLayout, damages: &mut Damages) -> bool {
+    fn turn(
+        &mut self,
+        endian: Endian,
+        layout: &PageLayout,
+        times: &Times,
+        budget: &mut Budget,
+        damages: &mut Damages,
+    ) -> bool {
         while self.page >= self.chunk.len() {
-            let Some((place, chunk)) = self.chunks.next() else { return false };
+            if let Cow::Owned(chunk) = std::mem::take(&mut self.chunk) {
+                budget.give_back(chunk.len());
+            }
+            let Some((place, chunk)) = self.chunks.next(budget) else { return false };
             (self.place, self.page) = (place, 0);
-            self.chunk = chunk.unwrap_or_else(|| {
-                damages.at_byte(place, "a chunk of pages cannot be unpacked");
+            self.chunk = chunk.unwrap_or_else(|why| {
+                damages.at_byte(place, why);
                 Cow::Borrowed(&[])
             });
         }
-        self.state = Some(Page::new(&self.chunk[self.page..], layout, endian));
+        let page = Page::new(&self.chunk[self.page..], layout, endian);
+        if times.fit(page.time().as_ns()) {
+            self.state = Some(page);
+        } else {
+            damages
+                .at_byte(self.place + self.page, "the page's time, with the file's offset, is no time; it is not read");
+            self.page += layout.page;
+        }
         true
     }
 }

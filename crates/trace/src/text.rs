@@ -1,12 +1,14 @@
 //! The text that a kernel's `trace` file and `trace-cmd report` print, old and new, also within the HTML of systrace.
-//!
-//! A line: `NAME-PID (TGID) [CPU] FLAGS SECONDS.FRACTION: EVENT: ARGUMENTS`; TGID and FLAGS may be absent. A name may hold anything, blanks and
-//! brackets too: the CPU is the first number in brackets behind `-PID`.
 
 use memchr::{memchr, memmem};
 
 use crate::decode::States;
 use crate::event::{CPUS_MAX, Comm, Context, Left, Pid, Thread, Waking, What};
+
+mod babeltrace;
+mod head;
+
+use head::{Head, head};
 
 /// What a line is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,22 +53,35 @@ pub(crate) fn line(text: &[u8]) -> Line<'_> {
     if text.starts_with(b"CPU:") {
         return lost(text).unwrap_or(Line::Other);
     }
-    let Some((pid, cpu, rest)) = head(text) else {
-        return Line::Other;
+    let Head { pid, cpu, context, stamp, rest, of_perf } = match head(text) {
+        Ok(head) => head,
+        Err(None) => return babeltrace::line(text).unwrap_or(Line::Other),
+        Err(Some(why)) => return Line::Unreadable(why),
     };
-    if cpu >= CPUS_MAX {
-        return Line::Unreadable("no kernel has a CPU of that number");
+    let time = stamp.value;
+    let event = |name: &'static [u8]| Line::Event { time, cpu, pid, context, name, what: What::Other };
+    let mut rest = rest.trim_ascii_start();
+    if of_perf {
+        rest = memchr(b':', rest).map_or(rest, |colon| &rest[colon + 1..]);
     }
-    let Some((time, context, rest)) = time(rest) else {
-        return Line::Unreadable("no time of the form SECONDS.FRACTION: follows the CPU");
-    };
-    let rest = rest.trim_ascii_start();
+    if rest.first().is_some_and(u8::is_ascii_digit) {
+        // The tracers wakeup and sched_switch: `PID:PRIO:STATE ==> [CPU] PID:PRIO:STATE NAME`.
+        if memmem::find(rest, b"==> [").is_some() {
+            return event(b"context_switch");
+        }
+        if memmem::find(rest, b" + [").is_some() {
+            return event(b"wakeup");
+        }
+    }
+    if rest.starts_with(b"<stack trace>") || rest.starts_with(b"<user stack trace>") {
+        return event(b"stack");
+    }
     let end = rest.iter().position(|b| *b == b':' || b.is_ascii_whitespace()).unwrap_or(rest.len());
     let (name, rest) = rest.split_at(end);
     if rest.first() != Some(&b':') {
         // The function tracers print `callee <-caller`.
         return if memmem::find(rest, b"<-").is_some() {
-            Line::Event { time, cpu, pid, context, name: b"function", what: What::Other }
+            event(b"function")
         } else {
             Line::Unreadable("no name of an event follows the time")
         };
@@ -83,8 +98,26 @@ pub(crate) fn when(text: &[u8]) -> Option<u64> {
     if text.starts_with(b"#") {
         return None;
     }
-    let (_, _, rest) = head(text)?;
-    time(rest).map(|(time, _, _)| time)
+    head(text).map_or_else(|_| babeltrace::when(text), |head| Some(head.stamp.value))
+}
+
+/// Whether the stamp of an event's line is a whole number without a unit: of a clock that counts something else than time.
+#[must_use]
+pub(crate) fn counts(text: &[u8]) -> bool {
+    head(text).is_ok_and(|head| head.stamp.counted)
+}
+
+/// The tracer that a heading names: of `# tracer: nop` it is `nop`.
+pub(crate) fn tracer(line: &[u8]) -> Option<&[u8]> {
+    let at = memmem::find(line, b"# tracer:")?;
+    let name = line[at + 9..].trim_ascii_start();
+    let end = name.iter().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))).unwrap_or(name.len());
+    Some(&name[..end])
+}
+
+/// Whether a line is of the tracer function_graph: ` 0)   0.123 us    |  }`.
+pub(crate) fn is_function_graph(line: &[u8]) -> bool {
+    number(line.trim_ascii_start()).is_some_and(|(_, rest)| rest.starts_with(b") ") && rest.contains(&b'|'))
 }
 
 /// `##### CPU 2 buffer started ####`: what came before on that CPU was overwritten. The kernel prints it of none of the CPUs where nothing was, and not of the first.
@@ -96,12 +129,20 @@ fn buffer_started(text: &[u8]) -> Option<Line<'static>> {
     Some(Line::Lost { cpu: u32::try_from(cpu).ok().filter(|cpu| *cpu < CPUS_MAX)?, count: None })
 }
 
-/// How many events the kernel had overwritten when it printed its buffers: of `# entries-in-buffer/entries-written: 12/40   #P:2` it is 28.
-pub(crate) fn overwritten(line: &[u8]) -> Option<u64> {
+/// What a heading says of the events: how many follow, and how many there have been. Of `# entries-in-buffer/entries-written: 12/40   #P:2` it
+/// is 12 and 40, of a latency tracer's `# latency: 46 us, #66/70, CPU#0 | (...)` 66 and 70.
+pub(crate) fn entries(line: &[u8]) -> Option<(u64, u64)> {
     let rest = line.strip_prefix(b"#")?.trim_ascii_start();
-    let (held, rest) = number(rest.strip_prefix(b"entries-in-buffer/entries-written:")?.trim_ascii_start())?;
+    let rest = match rest.strip_prefix(b"entries-in-buffer/entries-written:") {
+        Some(rest) => rest.trim_ascii_start(),
+        None => {
+            let latency = rest.strip_prefix(b"latency:")?;
+            latency.get(memmem::find(latency, b", #")? + 3..)?
+        }
+    };
+    let (held, rest) = number(rest)?;
     let (written, _) = number(rest.strip_prefix(b"/")?)?;
-    written.checked_sub(held)
+    Some((held, written))
 }
 
 /// `CPU:2 [LOST 12 EVENTS]` of the kernel, `CPU:2 [12 EVENTS DROPPED]` and `CPU:2 [EVENTS DROPPED]` of trace-cmd.
@@ -111,70 +152,6 @@ fn lost(text: &[u8]) -> Option<Line<'static>> {
     let digits = rest.iter().position(u8::is_ascii_digit);
     let count = digits.and_then(|at| number(&rest[at..])).map(|(count, _)| count);
     Some(Line::Lost { cpu: u32::try_from(cpu).ok().filter(|cpu| *cpu < CPUS_MAX)?, count })
-}
-
-/// The thread and the CPU, and what follows them.
-fn head(text: &[u8]) -> Option<(Pid, u32, &[u8])> {
-    let mut from = 0;
-    while let Some(at) = memchr(b'[', &text[from..]) {
-        let bracket = from + at;
-        from = bracket + 1;
-        let Some((cpu, rest)) = number(&text[from..]) else { continue };
-        let (Some(rest), Ok(cpu)) = (rest.strip_prefix(b"]"), u32::try_from(cpu)) else { continue };
-        let Some(pid) = thread_before(&text[..bracket]) else { continue };
-        return Some((pid, cpu, rest));
-    }
-    None
-}
-
-/// `NAME-PID`, `NAME-PID (TGID)`, `NAME-PID (-----)`.
-fn thread_before(text: &[u8]) -> Option<Pid> {
-    let mut text = text.trim_ascii_end();
-    if let Some(inner) = text.strip_suffix(b")") {
-        text = inner[..memchr::memrchr(b'(', inner)?].trim_ascii_end();
-    }
-    let dash = memchr::memrchr(b'-', text)?;
-    match number(&text[dash + 1..])? {
-        (pid, []) => u32::try_from(pid).ok(),
-        _ => None,
-    }
-}
-
-/// `d..2 12.345678:`: nanoseconds, the context that the flags tell, and what follows.
-fn time(text: &[u8]) -> Option<(u64, Context, &[u8])> {
-    let mut text = text.trim_ascii_start();
-    let mut context = Context::Thread;
-    // One word of flags at the most; the latency tracers' format has none of this.
-    for _ in 0..2 {
-        let end = text.iter().position(u8::is_ascii_whitespace).unwrap_or(text.len());
-        if let Some(stamp) = stamp(&text[..end]) {
-            return Some((stamp, context, &text[end..]));
-        }
-        context = context_of(&text[..end]);
-        text = text[end..].trim_ascii_start();
-    }
-    None
-}
-
-/// The third of the flags: `h` and `H` in an interrupt, `s` in a soft one, `z` and `Z` in one that nothing masks.
-fn context_of(flags: &[u8]) -> Context {
-    match flags.get(2) {
-        Some(b'h' | b'H' | b'z' | b'Z') => Context::Hard,
-        Some(b's') => Context::Soft,
-        _ => Context::Thread,
-    }
-}
-
-fn stamp(word: &[u8]) -> Option<u64> {
-    let word = word.strip_suffix(b":")?;
-    let (whole, rest) = number(word)?;
-    let Some(fraction) = rest.strip_prefix(b".") else {
-        return rest.is_empty().then_some(whole);
-    };
-    const UNITS: [u64; 9] = [100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10, 1];
-    let unit = UNITS.get(fraction.len().checked_sub(1)?)?;
-    let (part, []) = number(fraction)? else { return None };
-    whole.checked_mul(1_000_000_000)?.checked_add(part * unit)
 }
 
 /// The number that `text` begins with, and what follows it.
@@ -234,6 +211,22 @@ impl<'a> Args<'a> {
         self.0 = &self.0[at + key.len()..];
         Some(text)
     }
+    /// What stands before `key` and a number, and the number, behind which it goes. A name may hold `key` itself: there, what follows the number does not
+    /// fit.
+    fn name_before(&mut self, key: &[u8], fits: impl Fn(&[u8]) -> bool) -> Option<(Comm, u32)> {
+        let mut from = 0;
+        loop {
+            let at = from + find(self.0.get(from..)?, key)?;
+            if let Some((value, rest)) = number(&self.0[at + key.len()..])
+                && fits(rest)
+            {
+                let name = Comm::new(&self.0[..at]);
+                self.0 = rest;
+                return u32::try_from(value).ok().map(|value| (name, value));
+            }
+            from = at + 1;
+        }
+    }
     fn number(&mut self) -> Option<u64> {
         let (value, rest) = number(self.0)?;
         self.0 = rest;
@@ -273,23 +266,21 @@ fn what(name: &[u8], text: &[u8]) -> Option<What> {
         b"sched_wakeup" => return wake(text, Waking::Queued),
         b"sched_wakeup_new" => return wake(text, Waking::New),
         b"sched_migrate_task" => {
-            at.behind(b" pid=")?;
-            let pid = at.small()?;
+            let (_, pid) = at.name_before(b" pid=", is_priority)?;
             at.behind(b" orig_cpu=")?;
             let from = at.small()?;
             at.behind(b" dest_cpu=")?;
             What::Migrate { pid, from, to: at.small()? }
         }
         b"sched_process_fork" => {
-            at.behind(b" pid=")?;
-            let parent = at.small()?;
+            let (_, parent) = at.name_before(b" pid=", |rest| rest.starts_with(b" child_comm="))?;
             at.behind(b" child_comm=")?;
-            let comm = Comm::new(at.before(b" child_pid=")?);
-            What::Fork { parent, child: at.small()?, comm }
+            let (comm, child) = at.name_before(b" child_pid=", |rest| !rest.starts_with(b" child_pid="))?;
+            What::Fork { parent, child, comm }
         }
         b"sched_process_exit" => {
-            at.behind(b" pid=")?;
-            What::Exit { pid: at.small()? }
+            let (_, pid) = at.name_before(b" pid=", is_priority)?;
+            What::Exit { pid }
         }
         b"task_rename" => {
             at.behind(b"pid=")?;
@@ -350,23 +341,23 @@ fn switch(text: &[u8]) -> Option<What> {
     let (prev, state, next);
     if text.starts_with(b"prev_comm=") {
         at.behind(b"prev_comm=")?;
-        let comm = Comm::new(at.before(b" prev_pid=")?);
-        let pid = at.small()?;
+        let (comm, pid) = at.name_before(b" prev_pid=", |rest| rest.starts_with(b" prev_prio="))?;
         at.behind(b" prev_prio=")?;
         prev = Thread { pid, comm, prio: Some(at.prio()?) };
         at.behind(b" prev_state=")?;
         state = at.before(b" ")?;
         at.behind(b"next_comm=")?;
-        let comm = Comm::new(at.before(b" next_pid=")?);
-        let pid = at.small()?;
+        let (comm, pid) = at.name_before(b" next_pid=", |rest| rest.starts_with(b" next_prio="))?;
         at.behind(b" next_prio=")?;
         next = Thread { pid, comm, prio: Some(at.prio()?) };
     } else {
-        let left = at.before(b" ==> ")?;
-        let space = memchr::memrchr(b' ', left)?;
-        state = &left[space + 1..];
-        prev = short(left[..space].trim_ascii_end())?;
-        next = short(at.0)?;
+        // A name may hold the arrow, too.
+        (prev, state, next) = memmem::find_iter(text, b" ==> ").find_map(|arrow| {
+            let left = &text[..arrow];
+            let space = memchr::memrchr(b' ', left)?;
+            let prev = short(left[..space].trim_ascii_end())?;
+            Some((prev, &left[space + 1..], short(&text[arrow + 5..])?))
+        })?;
     }
     Some(What::Switch { prev, left: left(state)?, next })
 }
@@ -409,14 +400,19 @@ fn left(state: &[u8]) -> Option<Left> {
     })
 }
 
+/// Whether a priority follows a thread's id, and no other id after it: what looks like both may be within its name.
+fn is_priority(text: &[u8]) -> bool {
+    let prio = text.strip_prefix(b" prio=").and_then(signed);
+    prio.is_some_and(|(_, rest)| !rest.starts_with(b" pid="))
+}
+
 /// `comm=A pid=1 prio=120 target_cpu=003`, older ones with `success=1`; or `A:1 [120] success=1 CPU:003`.
 fn wake(text: &[u8], waking: Waking) -> Option<What> {
     let mut args = Args(text);
     let at = &mut args;
     if text.starts_with(b"comm=") {
         at.behind(b"comm=")?;
-        let comm = Comm::new(at.before(b" pid=")?);
-        let pid = at.small()?;
+        let (comm, pid) = at.name_before(b" pid=", is_priority)?;
         at.behind(b" prio=")?;
         let thread = Thread { pid, comm, prio: Some(at.prio()?) };
         at.behind(b" target_cpu=")?;

@@ -161,8 +161,101 @@ fn lost_events_and_what_is_no_event() {
 
 #[test]
 fn a_heading_says_what_was_overwritten() {
-    assert_eq!(overwritten(b"# entries-in-buffer/entries-written: 12/40   #P:2"), Some(28));
-    assert_eq!(overwritten(b"# entries-in-buffer/entries-written: 40/12   #P:2"), None);
-    assert_eq!(overwritten(b"# entries-in-buffer/entries-written: 12/   #P:2"), None);
-    assert_eq!(overwritten(b"# tracer: nop"), None);
+    assert_eq!(entries(b"# entries-in-buffer/entries-written: 12/40   #P:2"), Some((12, 40)));
+    assert_eq!(entries(b"# entries-in-buffer/entries-written: 12/   #P:2"), None);
+    assert_eq!(entries(b"# latency: 46 us, #66/70, CPU#0 | (M:preempt VP:0, KP:0, SP:0 HP:0 #P:4)"), Some((66, 70)));
+    assert_eq!(entries(b"# tracer: nop"), None);
+    assert_eq!(tracer(b"# tracer: wakeup_rt"), Some(&b"wakeup_rt"[..]));
+    assert_eq!(tracer(b"# entries"), None);
+}
+
+/// The kernel's options latency-format and verbose, dumps in dmesg, `trace-cmd report -l`, `perf script`.
+#[test]
+fn heads_of_other_printers() {
+    let switch =
+        "sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=9";
+    for (head, time, cpu, pid) in [
+        ("  <idle>-0     0d..3 100000000us : ", 100_000_000_000, 0, 0),
+        ("my task -77   11dNh4 4567us+: ", 4_567_000, 11, 77),
+        ("  a-1-77     3d..3. 12us!: ", 12_000, 3, 77),
+        ("[   12.000001] my task [x] 1-2-77    0d..3 100000050us : ", 100_000_050_000, 0, 77),
+        ("<4>[   12.000001][    C0]   <idle>-0     1d..3 50us : ", 50_000, 1, 0),
+        ("Nov 26 14:21:00 my-host kernel: [1.5]   <idle>-0     1d..3 50us : ", 50_000, 1, 0),
+        ("  ls-4734    2d..3 106439.675571: ", 106_439_675_571_000, 2, 4734),
+        ("          my 5 1       77   3 1 00000003 0000002a [0001e240] 123.456ms (+0.012ms): ", 123_456_000, 3, 77),
+        ("     swapper/1     0 [001]  5678.123456789:       sched:", 5_678_123_456_789, 1, 0),
+        ("     my 12 x   71/77 [001]  5678.123456: sched:", 5_678_123_456_000, 1, 77),
+        // A name that looks like a head, with a CPU.
+        ("  a-1 [0] b-77  [003] d..2 1.5: ", 1_500_000_000, 3, 77),
+    ] {
+        let (t, c, p, name, what) = event(&format!("{head}{switch}"));
+        assert_eq!((t, c, p, name.as_str()), (time, cpu, pid, "sched_switch"), "{head}");
+        assert!(matches!(what, What::Switch { left: Left::Blocked, .. }), "{head}");
+    }
+    for (flags, expected) in [("d..3", Context::Thread), ("dNh4", Context::Hard), ("..s1.", Context::Soft)] {
+        let text = format!("x-1    0{flags} 100us : e: x");
+        assert!(matches!(line(text.as_bytes()), Line::Event { context, .. } if context == expected), "{text}");
+    }
+    for (text, counted) in [
+        ("x-1 [000] d..2 100000010: e: x", true),
+        ("x-1 [000] d..2 1.000010: e: x", false),
+        ("x-1    0d..3 100000050us : e: x", false),
+        ("x-1    0d..3 100000050: e: x", true),
+        ("x 1   3 1 00000003 0000002a [0001e240] 123 (+12): e: x", true),
+    ] {
+        assert!(matches!(line(text.as_bytes()), Line::Event { .. }), "{text}");
+        assert_eq!(counts(text.as_bytes()), counted, "{text}");
+    }
+    for text in
+        ["a-1 2 3", "x-1    0d..3 100ms : e: x", "a 1 [000] 1.0: e: x", "at a-1 0 nothing", "x (+1): y", "x-1 0d..3 5"]
+    {
+        assert_eq!(line(text.as_bytes()), Line::Other, "{text}");
+    }
+}
+
+/// What the latency tracers print of their own.
+#[test]
+fn entries_of_tracers_are_events_that_are_not_read() {
+    for (rest, name) in [
+        ("      0:120:R   + [003]  2872: 94:R sleep", "wakeup"),
+        ("      0:120:R ==> [003]  2872: 94:R sleep", "context_switch"),
+        ("<stack trace>", "stack"),
+        ("ttwu_do_activate <-try_to_wake_up", "function"),
+    ] {
+        for head in ["  <idle>-0       3dNh7    0us : ", "  <idle>-0   [003] d..2  1.000001: "] {
+            let (.., found, what) = event(&format!("{head}{rest}"));
+            assert_eq!((found.as_str(), what), (name, What::Other), "{head}{rest}");
+        }
+    }
+    assert!(is_function_graph(b" 0)   0.123 us    |  }") && is_function_graph(b" 11)               |  do_it() {"));
+    assert!(!is_function_graph(b"# CPU  DURATION"));
+}
+
+/// A name may hold what stands between names, as far as 15 bytes go.
+#[test]
+fn names_that_look_like_arguments() {
+    let thread = |pid, comm: &str| Thread { pid, comm: Comm::new(comm.as_bytes()), prio: Some(120) };
+    let what = |text: &str| event(&format!("x-1 [000] d.... 1.000000: {text}")).4;
+    let odd = [("x prev_pid=9", "y next_pid=8"), ("a prev_prio=1", " ==> "), ("a ==> b:5", "[120] S ==> c")];
+    for (prev, next) in odd {
+        let expected = What::Switch { prev: thread(502, prev), left: Left::Blocked, next: thread(503, next) };
+        let long = format!(
+            "sched_switch: prev_comm={prev} prev_pid=502 prev_prio=120 prev_state=S ==> next_comm={next} next_pid=503 next_prio=120"
+        );
+        assert_eq!(what(&long), expected, "{long}");
+        let short = format!("sched_switch: {prev}:502 [120] S ==> {next}:503 [120]");
+        assert_eq!(what(&short), expected, "{short}");
+    }
+    for comm in ["x prev_pid=9", "a pid=9 prio=1", "a pid=9"] {
+        let expected = What::Wake { thread: thread(502, comm), waking: Waking::Queued, cpu: Some(6) };
+        for success in ["", " success=1"] {
+            let text = format!("sched_wakeup: comm={comm} pid=502 prio=120{success} target_cpu=006");
+            assert_eq!(what(&text), expected, "{text}");
+        }
+        let text = format!("sched_migrate_task: comm={comm} pid=502 prio=120 orig_cpu=1 dest_cpu=0");
+        assert_eq!(what(&text), What::Migrate { pid: 502, from: 1, to: 0 }, "{text}");
+        assert_eq!(what(&format!("sched_process_exit: comm={comm} pid=502 prio=120")), What::Exit { pid: 502 });
+        let forked = What::Fork { parent: 1, child: 9, comm: Comm::new(comm.as_bytes()) };
+        assert_eq!(what(&format!("sched_process_fork: comm={comm} pid=1 child_comm={comm} child_pid=9")), forked);
+    }
 }

@@ -5,7 +5,10 @@
 use std::collections::BTreeMap;
 
 use takt_model::Time;
-use takt_trace::{Endian, Entry, Form, KernelEvent, Left, Loss, Page, PageLayout, Recording, What, unpacked};
+use takt_trace::{
+    Abi, DatError, Endian, Entry, Form, KernelEvent, Left, Loss, OpenError, Page, PageLayout, Place, Recording, What,
+    embedded, is_trace, refuse_foreign, unpacked,
+};
 
 /// A trace as it is read: every event with its name, and how many places are broken.
 fn read(file: &str) -> (Form, Vec<(KernelEvent, String)>, u64) {
@@ -44,8 +47,9 @@ fn counts_are_those_that_are_known() {
         ("trappy-trace_idle_unsorted.txt", Form::Text, 14, 6, 1),
         ("trappy-trace_no_trailing_line.txt", Form::Text, 10, 1, 0),
         ("trappy-trace_sched.txt", Form::Text, 11, 0, 0),
-        ("trappy-trace_legacy_systrace.html", Form::Text, 15, 3, 0),
-        ("trappy-trace_systrace.html", Form::Text, 10, 4, 0),
+        // Their headings promise more events than somebody left in them.
+        ("trappy-trace_legacy_systrace.html", Form::Text, 15, 3, 1),
+        ("trappy-trace_systrace.html", Form::Text, 10, 4, 1),
     ] {
         let (its_form, read, damages) = read(file);
         let counts = (its_form, read.len(), count(&read, "sched_switch"), damages);
@@ -191,6 +195,178 @@ fn sections_that_go_round_are_read_once() {
     recording.each(|_| events += 1);
     let damages = recording.damages();
     assert_eq!((events, damages.count()), (3724, 1), "{damages:?}");
+}
+
+/// trappy's file with another option before the others; places of pages are moved with it.
+fn with_option(id: u8, data: &[u8]) -> Vec<u8> {
+    let path = format!("{}/tests/data/trappy-raw_trace.dat.gz", env!("CARGO_MANIFEST_DIR"));
+    let mut bytes = unpacked(&std::fs::read(path).expect("is there")).expect("sound").into_owned();
+    let place = |bytes: &[u8], what: &[u8]| memchr::memmem::find(bytes, what).expect("has that part") + what.len();
+    let options = place(&bytes, b"options  \0");
+    let option = [&[id, 0, data.len() as u8, 0, 0, 0], data].concat();
+    bytes.splice(options..options, option.iter().copied());
+    let table = place(&bytes, b"flyrecord\0");
+    for cpu in 0..6 {
+        let entry = &mut bytes[table + 16 * cpu..][..8];
+        let moved = u64::from_le_bytes(entry.try_into().expect("eight")) + option.len() as u64;
+        entry.copy_from_slice(&moved.to_le_bytes());
+    }
+    bytes
+}
+
+fn count_of(bytes: &[u8]) -> (u64, u64) {
+    let mut recording = Recording::open(bytes).expect("is a trace");
+    let mut events = 0;
+    recording.each(|_| events += 1);
+    (events, recording.damages().count())
+}
+
+/// Option 8 is the number of CPUs. What is none, or none of this file, is told, and that of the head is taken.
+#[test]
+fn a_number_of_cpus_is_held_against_the_file() {
+    for (data, damages) in
+        [(&b"25412 20337\n"[..], 1), (b"2541", 1), (&[0xff; 4], 1), (&[200, 0, 0, 0], 1), (b"", 1), (&[6, 0, 0, 0], 0)]
+    {
+        assert_eq!(count_of(&with_option(8, data)), (757, damages), "{data:?}");
+    }
+}
+
+/// Pages of several CPUs at one place would be read again and again.
+#[test]
+fn no_page_is_read_twice() {
+    let mut bytes = with_option(0x70, b"x");
+    let table = memchr::memmem::find(&bytes, b"flyrecord\0").expect("has a table") + 10;
+    for cpu in 0..6 {
+        bytes[table + 16 * cpu..][..8].copy_from_slice(&(table as u64 + 96).to_le_bytes());
+        bytes[table + 16 * cpu + 8..][..8].copy_from_slice(&(u64::from(u32::MAX)).to_le_bytes());
+    }
+    let start = bytes.len();
+    bytes.resize(start + 3_000_000, 0);
+    let recording = Recording::open(&bytes).expect("is a trace");
+    let overlap = recording.damages().first().iter().filter(|damage| damage.why.contains("overlap")).count();
+    assert_eq!(overlap, 5, "{:?}", recording.damages());
+}
+
+/// What an offset or a conversion says has to be a number, and has to make times of the stamps.
+#[test]
+fn times_are_held_against_the_file() {
+    let first = |bytes: &[u8]| {
+        let mut recording = Recording::open(bytes).expect("is a trace");
+        let mut first = None;
+        recording.each(|event| {
+            first.get_or_insert(event.time.as_ns());
+        });
+        (first, recording.damages().first().first().map(|damage| damage.why.clone()).unwrap_or_default())
+    };
+    let (plain, none) = first(&with_option(0x70, b"x"));
+    let plain = plain.expect("has events");
+    assert_eq!(none, "");
+    assert_eq!(first(&with_option(7, b"-1000\0")), (Some(plain - 1000), String::new()));
+    assert_eq!(first(&with_option(7, b"0x10\0")), (Some(plain + 16), String::new()));
+    let (time, why) = first(&with_option(7, b"soon\0"));
+    assert!(time == Some(plain) && why.contains("option 7 is no number"), "{time:?} {why}");
+    let (time, why) = first(&with_option(7, b"-9000000000000000000\0"));
+    assert!(time.is_none() && why.contains("is no time"), "{time:?} {why}");
+    let scaled = |mult: u32, shift: u32| [mult.to_le_bytes(), shift.to_le_bytes()].concat();
+    assert_eq!(first(&with_option(14, &scaled(2, 1))).0, Some(plain));
+    let (time, why) = first(&with_option(14, &scaled(2, 64)));
+    assert!(time == Some(plain) && why.contains("option 14"), "{time:?} {why}");
+}
+
+/// The machine that recorded tells whose numbers of system calls there are, and the clock whether there are times.
+#[test]
+fn machine_and_clock_of_a_file() {
+    let of = |bytes: &[u8]| {
+        let recording = Recording::open(bytes).expect("is a trace");
+        (recording.machine().to_owned(), recording.abi(), recording.clock().to_owned(), recording.counts())
+    };
+    assert_eq!(of(&with_option(0x70, b"x")), (String::new(), None, String::new(), false));
+    let machine = of(&with_option(5, b"Linux my host 6.1.0 aarch64\0"));
+    assert_eq!((machine.0.as_str(), machine.1), ("aarch64", Some(Abi::Generic)));
+    assert_eq!(of(&with_option(5, b"Linux host 6.1.0 s390x\0")).1, None);
+    let clock = of(&with_option(4, b"local global counter [x86-tsc] mono\0"));
+    assert_eq!((clock.2.as_str(), clock.3), ("x86-tsc", true));
+    assert!(!of(&with_option(4, b"local [mono] x86-tsc\0")).3);
+}
+
+/// A file of version 7 tells where its pages are at its end.
+#[test]
+fn a_file_that_is_cut_before_its_options_is_refused() {
+    let path = format!("{}/tests/data/lisa-sched_load_trace.v7-zstd.dat", env!("CARGO_MANIFEST_DIR"));
+    let mut bytes = std::fs::read(path).expect("is there");
+    for percent in [10, 50, 90, 99] {
+        let cut = &bytes[..bytes.len() * percent / 100];
+        match Recording::open(cut) {
+            Err(OpenError::Dat(DatError::CutBeforeOptions { length, place })) => {
+                assert!(length == cut.len() && place + 16 > length / 2, "{percent} %: {length} {place}");
+            }
+            other => panic!("{percent} %: {other:?}"),
+        }
+    }
+    let options = header_end(&bytes);
+    bytes[options..options + 8].fill(0);
+    assert_eq!(Recording::open(&bytes).err(), Some(OpenError::Dat(DatError::NoOptions)));
+}
+
+/// The heading of a text says how many events follow it.
+#[test]
+fn a_heading_that_promises_more_is_told() {
+    let text = |held: u32| {
+        let event = "    a-1     [000] d..2.     1.000100: sched_waking: comm=b pid=2 prio=120 target_cpu=001\n";
+        format!(
+            "# tracer: nop\n#\n# entries-in-buffer/entries-written: {held}/{held}   #P:2\n#\n{event}{event}not read\n"
+        )
+    };
+    for (held, damages) in [(1, 0), (2, 0), (3, 1)] {
+        let text = text(held);
+        let mut recording = Recording::open(text.as_bytes()).expect("a trace");
+        let mut events = 0;
+        recording.each(|_| events += 1);
+        let told = recording.damages();
+        assert_eq!((events, told.count()), (2, damages), "{told:?}");
+        assert!(told.first().iter().all(|damage| damage.place == Place::Line(3)), "{told:?}");
+    }
+}
+
+/// What is no trace is told by its first bytes.
+#[test]
+fn foreign_files_are_named() {
+    for (head, error) in [
+        (&b"PERFILE2\x68\0\0\0"[..], OpenError::Perf),
+        (b"2ELIFREP\0\0\0\x68", OpenError::Perf),
+        (b"\xc1\x1f\xfc\xc1 and so on", OpenError::Ctf),
+        (b"/* CTF 1.8 */\n\ntypealias integer", OpenError::Ctf),
+        (&[0; 4096], OpenError::NoEvent),
+        (b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0", OpenError::NoEvent),
+    ] {
+        assert_eq!(refuse_foreign(head), Err(error.clone()), "{head:?}");
+        assert_eq!(Recording::open(head).err(), Some(error), "{head:?}");
+        assert!(!is_trace(head), "{head:?}");
+    }
+    assert_eq!(Recording::open(b"{\"traceEvents\": []}").err(), Some(OpenError::Json));
+    assert_eq!(embedded(b"{\"traceEvents\": []}"), Err(OpenError::Json));
+    assert_eq!(embedded(b"# tracer: nop\n"), Ok(None));
+    let graph = b" 0)               |  do_it() {\n 0)   0.123 us    |  }\n";
+    assert_eq!(Recording::open(graph).err(), Some(OpenError::Tracer("function_graph")));
+    for file in ["trappy-raw_trace.dat.gz", "lisa-trace.txt.gz", "trappy-trace_systrace.html", "schema.perfetto-trace"]
+    {
+        let bytes = std::fs::read(format!("{}/tests/data/{file}", env!("CARGO_MANIFEST_DIR"))).expect("is there");
+        let head = &bytes[..bytes.len().min(takt_trace::HEAD)];
+        assert!(refuse_foreign(head).is_ok() && is_trace(head), "{file}");
+    }
+}
+
+/// Zeros that gzip has made small are not unpacked.
+#[test]
+fn a_bomb_is_refused_by_its_beginning() {
+    use std::io::Write as _;
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    for _ in 0..16 {
+        packed.write_all(&[0; 1 << 16]).expect("written");
+    }
+    let packed = packed.finish().expect("packed");
+    assert_eq!(unpacked(&packed), Err(OpenError::NoEvent));
+    assert_eq!(refuse_foreign(&packed), Err(OpenError::NoEvent));
 }
 
 /// Where the header of version 7 tells the place of its options.

@@ -64,7 +64,8 @@ pub(crate) struct Observe {
     #[arg(long)]
     pub(crate) suspensions: bool,
 
-    /// The machine whose numbers of system calls the trace has. Default: what the trace says (Perfetto's do), else this program's.
+    /// The machine whose numbers of system calls the trace has. Default: what the trace says (trace.dat and Perfetto's do), else the one whose numbers
+    /// fit.
     #[arg(long, requires = "file")]
     pub(crate) abi: Option<Machine>,
 
@@ -136,7 +137,17 @@ impl Observe {
 pub(crate) enum Machine {
     /// x86-64.
     X86_64,
-    /// arm64, riscv64, loongarch64.
+    /// 32-bit ARM.
+    Arm,
+    /// As generic.
+    Arm64,
+    /// As generic.
+    Riscv,
+    /// PowerPC.
+    Ppc64,
+    /// 32-bit x86.
+    I386,
+    /// arm64, riscv, loongarch64.
     Generic,
 }
 
@@ -144,7 +155,10 @@ impl From<Machine> for Abi {
     fn from(machine: Machine) -> Abi {
         match machine {
             Machine::X86_64 => Abi::X86_64,
-            Machine::Generic => Abi::Generic,
+            Machine::Arm => Abi::Arm,
+            Machine::Ppc64 => Abi::Powerpc,
+            Machine::I386 => Abi::I386,
+            Machine::Arm64 | Machine::Riscv | Machine::Generic => Abi::Generic,
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
         return Err(Failure::input("which system? give a file, or - for standard input"));
     };
     let linux = options.linux.as_deref().map(|text| machine(text, options.margin)).transpose()?;
-    let system = input::system(file)?;
+    let system = input::has_work(file, input::system(file)?, false)?;
     let only: Vec<TestId> = options.test.iter().filter_map(|name| TestId::by_name(name)).collect();
     let (all, explain) = (options.all, options.explain);
     let asked = CheckOptions { all, only, explain, linux, ..CheckOptions::default() };

@@ -2,6 +2,7 @@
 
 pub(super) mod beside;
 mod file;
+mod folder;
 pub(super) mod live;
 mod raw;
 

@@ -154,13 +154,17 @@ fn inputs(options: &args::Report) -> Result<Inputs, Failure> {
     }
     match (input::either(&options.file)?, &options.log) {
         (Content::System(system, text), Some(path)) => {
+            let system = Box::new(input::has_work(&options.file, *system, false)?);
             let log = input::log(path)?;
             if log.header().back_end != BackEnd::Observe {
                 same_tasks(&system, path, &log)?;
             }
             Ok(Inputs::System { system, toml: text, log: Some((path.clone(), Box::new(log))) })
         }
-        (Content::System(system, text), None) => Ok(Inputs::System { system, toml: text, log: None }),
+        (Content::System(system, text), None) => {
+            let system = Box::new(input::has_work(&options.file, *system, false)?);
+            Ok(Inputs::System { system, toml: text, log: None })
+        }
         (Content::Log(log), None) if log.header().system.is_empty() => Ok(Inputs::Alone(log)),
         (Content::Log(log), None) => {
             let system = input::system_of(&options.file, &log)?;

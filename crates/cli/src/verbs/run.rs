@@ -23,7 +23,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     if json && to_stdout {
         return Err(Failure::input("--json and the log both want standard output; give -o FILE"));
     }
-    let system = input::place_regardless(input::system(&options.file)?)?;
+    let system = input::place_regardless(input::has_work(&options.file, input::system(&options.file)?, true)?)?;
     let node = input::node(&system, options.node.as_deref())?;
     let duration = input::duration(&system, options.duration)?;
     let mut run = RunOptions { node, seed: options.seed, ..RunOptions::new(duration) };

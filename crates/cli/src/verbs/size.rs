@@ -28,6 +28,7 @@ pub(crate) fn execute(options: &args::Size, json: bool) -> Outcome {
         return reserve::execute(options, task, json);
     }
     let (given, text) = input::system_and_text(&options.file)?;
+    let given = input::has_work(&options.file, given, false)?;
     let system = if options.run_to_completion { to_completion(&given) } else { given.clone() };
     let sized = size(&system).map_err(|error| match error {
         SizeError::NotEnough { .. } | SizeError::NotCovered { .. } => Failure::no(error),

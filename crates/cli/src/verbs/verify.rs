@@ -13,7 +13,7 @@ pub(crate) fn execute(options: &args::Verify, json: bool) -> Outcome {
     if options.system == "-" && options.certificate == "-" {
         return Err(Failure::input("standard input cannot be both the system and the certificate"));
     }
-    let system = input::system(&options.system)?;
+    let system = input::has_work(&options.system, input::system(&options.system)?, false)?;
     let certificate = input::text(&options.certificate, "certificate")?;
     let found = verify(&system, &certificate);
     let warnings = if found.is_ok() { takt_analysis::contradictions(&system) } else { Vec::new() };

@@ -123,6 +123,7 @@ impl Folder {
             ("traced", &GOOD.replace("{ uniform = [\"1ms\", \"2ms\"] }", "{ trace = \"times.csv\" }")),
             ("broken", "takt = \n"),
             ("empty", ""),
+            ("idle", "takt = 1\n[[node]]\nname = \"n\"\n"),
             ("unitless", &GOOD.replace("\"10ms\"", "10")),
         ];
         for (name, text) in systems {
@@ -130,6 +131,10 @@ impl Folder {
         }
         fs::write(folder.path("bytes.toml"), [0xff, 0xfe, 0x00]).expect("a file");
         fs::write(folder.path("bad.json"), "{ \"tasks\": { \"a\": { \"rum\": 1 } } }").expect("a file");
+        fs::write(folder.path("idle.json"), "{ \"tasks\": { \"a\": { \"suspend\": \"a\", \"run\": 1 } } }")
+            .expect("a file");
+        let sparse = fs::File::create(folder.path("sparse")).expect("a file");
+        sparse.set_len(5 << 30).expect("a file with a hole");
         assert_eq!(folder.takt(&["sim", "good.toml", "--for", "1s", "-o", "good.takt"]).status, 0);
         assert_eq!(folder.takt(&["sim", "late.toml", "-o", "late.takt"]).status, 0);
         folder

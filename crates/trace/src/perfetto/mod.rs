@@ -24,7 +24,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::slice;
 
-use crate::calls::Abi;
 use crate::damage::Damages;
 use crate::event::{Comm, KernelEvent, Names, Pid};
 use crate::recording::{hand_on, merge};
@@ -48,7 +47,7 @@ pub(crate) struct Perfetto<'a> {
     /// That clock has always shown what CLOCK_MONOTONIC showed: the machine was never suspended.
     pub(crate) monotonic: bool,
     /// The traced machine's kind, if the trace says so.
-    pub(crate) abi: Option<Abi>,
+    pub(crate) machine: String,
     /// Other machines of the trace, whose events are not read.
     pub(crate) passed_over: Vec<String>,
 }

@@ -9,7 +9,6 @@ use super::lanes::{Kind, Lane, List, TIMES};
 use super::packets::{Piece, Pieces};
 use super::wire::{Fields, Part, Value};
 use super::{Blob, NoKernelEvents, Perfetto};
-use crate::calls::Abi;
 use crate::damage::Damages;
 use crate::dat::UNPACKED_MAX;
 use crate::event::{Comm, Pid};
@@ -96,7 +95,8 @@ struct Index<'d> {
     clock: Option<u64>,
     /// Whether all readings of both clocks agree, once there is one.
     monotonic: Option<bool>,
-    abi: Option<Abi>,
+    /// Which kind of machine it is.
+    kind: String,
     /// The machine whose events are read: that of the first bundle.
     machine: Option<u64>,
     others: BTreeSet<u64>,
@@ -163,7 +163,7 @@ impl<'d> Index<'d> {
             described: BTreeMap::new(),
             clock: None,
             monotonic: None,
-            abi: None,
+            kind: String::new(),
             machine: None,
             others: BTreeSet::new(),
             tracks: false,
@@ -413,11 +413,10 @@ impl<'d> Index<'d> {
     fn system_info(&mut self, at: At, part: Part) {
         let Ok(info) = Args::read(at.bytes, part) else { return };
         let Ok(utsname) = Args::read(at.bytes, info.part(1)) else { return };
-        self.abi = match utsname.text(4) {
-            b"x86_64" => Some(Abi::X86_64),
-            b"aarch64" | b"riscv64" | b"loongarch64" => Some(Abi::Generic),
-            _ => self.abi,
-        };
+        let kind = String::from_utf8_lossy(utsname.text(4));
+        if !kind.is_empty() {
+            self.kind = kind.into_owned();
+        }
     }
 
     fn finish(mut self, blobs: Vec<Blob<'_>>) -> Result<Perfetto<'_>, NoKernelEvents> {
@@ -445,7 +444,7 @@ impl<'d> Index<'d> {
             described: self.described,
             clock,
             monotonic: clock == "boot" && self.monotonic == Some(true),
-            abi: self.abi,
+            machine: self.kind,
             passed_over: self.others.iter().map(|machine| format!("machine {machine}")).collect(),
         })
     }

@@ -1,26 +1,23 @@
 //! A trace that was recorded before.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
 use takt_log::stats::Stats;
 use takt_log::{BackEnd, Header};
 use takt_model::Time;
-use takt_trace::jobs::{Rebuilder, kinds};
-use takt_trace::{CPUS_MAX, Form, Format, OpenError, PageLayout, Place, Recording, unpacked};
+use takt_trace::jobs::{Options, Rebuilder, kinds};
+use takt_trace::{Abi, AbiGuess, Form, OpenError, Place, Recording, embedded, unpacked};
 
+use super::folder::Folder;
 use super::{About, FLUSH, rebuild};
 use crate::args;
 use crate::failure::Failure;
 use crate::input;
 use crate::recorded::Recorded;
 
-/// Folders of a recording nest no deeper: `instances/x/per_cpu/cpu0/trace_pipe_raw`.
-const DEPTH_MAX: usize = 8;
-/// So many files of one recording are looked at.
-const FILES_MAX: usize = 100_000;
 /// So many places of damage are told one by one.
 const TOLD_MAX: usize = 10;
 
@@ -35,8 +32,12 @@ pub(super) struct Trace {
     events: u64,
     /// How many of each name.
     names: BTreeMap<String, u64>,
+    /// Whose numbers of system calls it was read with; null where it has none that are known.
+    abi: Option<&'static str>,
     /// What the trace's own counters say was lost.
     lost: Vec<Lost>,
+    /// Recordings in the same folder that are not read.
+    left_out: Vec<String>,
     /// Places that cannot be read.
     damaged: u64,
     damages: Vec<String>,
@@ -50,6 +51,12 @@ pub(super) struct Trace {
     pub(super) gaps: u64,
     /// SCHED_DEADLINE threads that yielded or used up their budgets; the trace does not say which.
     unclear_yields: usize,
+    /// Which of a folder's recordings it is, where there are several.
+    #[serde(skip)]
+    chosen: String,
+    /// How the system calls' numbers were found out, where that is no certainty.
+    #[serde(skip)]
+    guess: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -88,6 +95,14 @@ impl Trace {
                 self.unclear_yields
             ));
         }
+        if !self.left_out.is_empty() {
+            const NAMED_MAX: usize = 10;
+            let names = self.left_out.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let more = self.left_out.len().saturating_sub(NAMED_MAX);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            all.push(format!("{path}: holds several recordings; that of {} is read, not {names}{more}", self.chosen));
+        }
+        all.extend(self.guess.iter().map(|guess| format!("{path}: {guess}")));
         if self.untold > 0 {
             all.push(format!(
                 "{path}: {} threads have no jobs in the log: more than 32768 were there at a time",
@@ -104,29 +119,108 @@ enum Bytes {
     Folder(Folder),
 }
 
-/// Raw pages and what describes them.
-#[derive(Default)]
-struct Folder {
-    formats: Vec<Format>,
-    layout: Option<PageLayout>,
-    cpus: BTreeMap<u32, Vec<u8>>,
-    /// Format files that cannot be read.
-    broken: Vec<String>,
-}
-
 impl Bytes {
     fn open(&self) -> Result<Recording<'_>, OpenError> {
         match self {
             Bytes::One(bytes) => Recording::open(bytes),
-            Bytes::Folder(folder) => {
-                let layout = folder.layout.unwrap_or(PageLayout::usual(8, 4096));
-                let first = folder.cpus.values().find(|pages| !pages.is_empty());
-                let endian = layout.endian_of(first.map_or(&[], Vec::as_slice));
-                let cpus = folder.cpus.iter().map(|(cpu, pages)| (*cpu, pages.as_slice())).collect();
-                Ok(Recording::pages(&folder.formats, layout, endian, cpus))
-            }
+            Bytes::Folder(folder) => Ok(folder.open()),
         }
     }
+}
+
+/// What the first look at a trace's events tells.
+#[derive(Default)]
+struct Seen {
+    /// By the numbers of names.
+    counts: Vec<u64>,
+    cpus: u32,
+    first: Option<Time>,
+    guess: AbiGuess,
+}
+
+impl Seen {
+    fn of(recording: &mut Recording<'_>, asks_for_abi: bool) -> Seen {
+        let mut seen = Seen::default();
+        recording.each(|event| {
+            let at = usize::from(event.name);
+            if seen.counts.len() <= at {
+                seen.counts.resize(at + 1, 0);
+            }
+            seen.counts[at] += 1;
+            seen.cpus = seen.cpus.max(event.cpu.saturating_add(1));
+            seen.first.get_or_insert(event.time);
+            if asks_for_abi {
+                seen.guess.event(event);
+            }
+        });
+        seen
+    }
+
+    fn names(&self, recording: &Recording<'_>) -> BTreeMap<String, u64> {
+        let named = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        named.map(|(at, count)| (recording.names().name(at as u16).to_owned(), *count)).collect()
+    }
+}
+
+/// Why no job and no interrupt can be told of a trace; `None`: some can.
+fn untellable(recording: &Recording<'_>, names: &BTreeMap<String, u64>) -> Option<String> {
+    const TELLING: [&str; 3] = ["sched_switch", "irq_handler_entry", "softirq_entry"];
+    const RECORD: &str = "record sched/sched_switch and sched/sched_waking";
+    let events: u64 = names.iter().filter(|(name, _)| *name != "(lost)").map(|(_, count)| count).sum();
+    let damage = recording.damages().first().first();
+    let damage = damage.map_or(String::new(), |damage| {
+        format!(" ({} places cannot be read, the first: {damage})", recording.damages().count())
+    });
+    let tracer = match recording.tracer() {
+        "" | "nop" => String::new(),
+        tracer => {
+            format!("; the trace is of the tracer {tracer}, which tells something else: {RECORD} with the tracer nop")
+        }
+    };
+    if events == 0 {
+        let why = match recording.form() {
+            _ if !tracer.is_empty() => tracer,
+            Form::Text => ": its heading is all there is".to_owned(),
+            Form::Dat(_) | Form::Pages => ": the buffers in it are empty".to_owned(),
+            Form::Perfetto => String::new(),
+        };
+        return Some(format!("there is no event in it{why}{damage}"));
+    }
+    if TELLING.iter().any(|name| names.contains_key(*name)) {
+        return None;
+    }
+    let kinds = names.keys().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let remedy = if tracer.is_empty() { format!("; {RECORD}") } else { tracer };
+    Some(format!(
+        "there are {events} events in it ({kinds}), and no sched_switch, without which nobody can tell who ran{remedy}{damage}"
+    ))
+}
+
+/// Chooses whose numbers of system calls to read with, and says why where that is no certainty.
+fn choose_abi(recording: &Recording<'_>, guess: &AbiGuess, rebuild: &mut Options) -> Option<String> {
+    let machine = recording.machine();
+    if !machine.is_empty() && guess.all() > 0 {
+        rebuild.suspensions = true;
+        return Some(format!(
+            "takt does not know the system calls of {machine}; every sleep of a thread ends a job (--abi names a machine with the same numbers)"
+        ));
+    }
+    let (best, all) = (guess.best(), guess.all());
+    let names = best.iter().map(|abi| abi.name()).collect::<Vec<_>>().join(", ");
+    let chosen = *best.first()?;
+    let fits = guess.fits(chosen);
+    rebuild.abi = chosen;
+    if chosen != Abi::NATIVE {
+        return Some(format!(
+            "the trace does not say of which machine it is; its system calls are read as those of {names}, as {fits} of {all} in which a thread slept fit; --abi says another"
+        ));
+    }
+    (all > 0 && fits == 0).then(|| {
+        format!(
+            "none of {all} system calls in which a thread slept is one of {} in which threads wait: jobs that such calls end are not told; --abi says of which machine the trace is, --suspensions does without",
+            chosen.name()
+        )
+    })
 }
 
 /// Reads a trace into a log and statistics.
@@ -135,26 +229,31 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
     let refused = |error: OpenError| Failure::input(format_args!("{}: {error}", input::shown(path)));
     // Once to learn what there is: a log's head says which kinds of event it can have.
     let mut recording = bytes.open().map_err(refused)?;
-    let (mut counts, mut cpus, mut first) = (Vec::<u64>::new(), 0, None);
-    recording.each(|event| {
-        let at = usize::from(event.name);
-        if counts.len() <= at {
-            counts.resize(at + 1, 0);
-        }
-        counts[at] += 1;
-        cpus = cpus.max(event.cpu.saturating_add(1));
-        first.get_or_insert(event.time);
-    });
-    let named = counts.iter().enumerate().filter(|(_, count)| **count > 0);
-    let names: BTreeMap<String, u64> =
-        named.map(|(at, count)| (recording.names().name(at as u16).to_owned(), *count)).collect();
+    let asks_for_abi = options.abi.is_none() && recording.abi().is_none() && !options.suspensions;
+    let seen = Seen::of(&mut recording, asks_for_abi);
+    let names = seen.names(&recording);
     let clock = Some(recording.clock().to_owned()).filter(|clock| !clock.is_empty());
+    if let Some(why) = untellable(&recording, &names) {
+        return Err(Failure::input(format_args!("{}: {why}", input::shown(path))));
+    }
+    if recording.counts() {
+        let of = clock.map_or("its stamps have no unit".to_owned(), |clock| {
+            format!("its clock {clock} counts something else than time")
+        });
+        return Err(Failure::input(format_args!(
+            "{}: {of}, so that no duration and no period can be told; record with the clock mono (trace-cmd record -C mono, or write mono to trace_clock)",
+            input::shown(path)
+        )));
+    }
     let mut rebuild = rebuild(options);
     rebuild.monotonic = options.monotonic || recording.is_monotonic();
-    rebuild.cpus = cpus.clamp(1, takt_model::CpuSet::CPUS_MAX);
+    rebuild.cpus = seen.cpus.clamp(1, takt_model::CpuSet::CPUS_MAX);
+    let guess = if asks_for_abi { choose_abi(&recording, &seen.guess, &mut rebuild) } else { None };
     if let Some(abi) = options.abi.map(Into::into).or_else(|| recording.abi()) {
         rebuild.abi = abi;
     }
+    let has_calls = names.contains_key("sys_enter") && !rebuild.suspensions;
+    let abi = has_calls.then_some(rebuild.abi.name());
     let mut rebuilder = Rebuilder::new(rebuild);
     let kinds = kinds(names.keys().map(String::as_str));
     let header = Header::new(String::new(), None, BackEnd::Observe, kinds);
@@ -162,9 +261,9 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
     let mut again = bytes.open().map_err(refused)?;
     again.each(|event| rebuilder.event(event, &mut sink));
     let stats = sink.finish(rebuilder.end())?;
-    let mut damages: Vec<String> = match &bytes {
-        Bytes::Folder(folder) => folder.broken.clone(),
-        Bytes::One(_) => Vec::new(),
+    let (mut damages, left_out, chosen) = match &bytes {
+        Bytes::Folder(folder) => (folder.broken.clone(), folder.left_out.clone(), folder.chosen.clone()),
+        Bytes::One(_) => (Vec::new(), Vec::new(), String::new()),
     };
     let damaged = again.damages().count() + damages.len() as u64;
     damages.extend(again.damages().first().iter().map(|damage| match damage.place {
@@ -180,13 +279,17 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
             Form::Perfetto => "Perfetto".to_owned(),
         },
         clock,
-        begins_ns: first.map_or(0, Time::as_ns),
-        events: counts.iter().sum(),
+        begins_ns: seen.first.map_or(0, Time::as_ns),
+        events: seen.counts.iter().sum(),
         names,
+        abi,
         lost: recording.losses().iter().map(|loss| Lost { cpu: loss.cpu, events: loss.events }).collect(),
+        left_out,
         damaged,
         damages,
         path: path.to_owned(),
+        chosen,
+        guess,
         passed_over: recording.passed_over().to_vec(),
         untold: rebuilder.untold(),
         gaps: rebuilder.gaps(),
@@ -197,74 +300,17 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, About)
 
 fn bytes(path: &str) -> Result<Bytes, Failure> {
     if path != "-" && Path::new(path).is_dir() {
-        return folder(path).map(Bytes::Folder);
+        return Folder::read(path).map(Bytes::Folder);
     }
-    let bytes = input::bytes(path)?;
-    if bytes.starts_with(&takt_log::MAGIC) {
-        return Err(Failure::input(format_args!(
-            "{} is a log already; \"takt stats\", \"chart\", \"report\" and \"diff\" read it",
-            input::shown(path)
-        )));
-    }
-    match unpacked(&bytes) {
-        Ok(std::borrow::Cow::Borrowed(_)) => Ok(Bytes::One(bytes)),
-        Ok(std::borrow::Cow::Owned(unpacked)) => Ok(Bytes::One(unpacked)),
-        Err(error) => Err(Failure::input(format_args!("{}: {error}", input::shown(path)))),
-    }
-}
-
-/// Raw pages (`cpu0`, `cpu1`, ... or `per_cpu/cpu0/trace_pipe_raw`), format files and `header_page`, wherever below the folder.
-fn folder(path: &str) -> Result<Folder, Failure> {
-    let mut found = Folder::default();
-    let mut folders = vec![(Path::new(path).to_owned(), 0)];
-    let mut files = 0;
-    while let Some((folder, depth)) = folders.pop() {
-        let trouble = |error| Failure::trouble(format_args!("cannot read {}: {error}", folder.display()));
-        for entry in fs::read_dir(&folder).map_err(trouble)? {
-            let entry = entry.map_err(trouble)?.path();
-            let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if entry.is_dir() {
-                if depth < DEPTH_MAX {
-                    folders.push((entry, depth + 1));
-                }
-                continue;
-            }
-            files += 1;
-            if files > FILES_MAX {
-                return Err(Failure::trouble(format_args!(
-                    "{} holds more than {FILES_MAX} files; name the folder of one recording",
-                    input::shown(path)
-                )));
-            }
-            let above = entry.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
-            let cpu = |name: &str| {
-                name.strip_prefix("cpu").and_then(|number| number.parse().ok().filter(|cpu| *cpu < CPUS_MAX))
-            };
-            let text = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-            let shown = entry.display();
-            let trouble = |error| Failure::trouble(format_args!("cannot read {shown}: {error}"));
-            if let Some(number) = cpu(&name).or_else(|| cpu(&above).filter(|_| name == "trace_pipe_raw")) {
-                let bytes = fs::read(&entry).map_err(trouble)?;
-                let bytes = unpacked(&bytes).map_err(|error| Failure::input(format_args!("{shown}: {error}")))?;
-                found.cpus.insert(number, bytes.into_owned());
-            } else if name == "format" {
-                match Format::parse(&text(&entry).map_err(trouble)?) {
-                    Ok(format) => found.formats.push(format),
-                    Err(error) => found.broken.push(format!("{shown}: {error}")),
-                }
-            } else if name == "header_page" {
-                let layout = PageLayout::parse(&text(&entry).map_err(trouble)?);
-                found.layout = Some(layout.map_err(|error| Failure::input(format_args!("{shown}: {error}")))?);
-            }
-        }
-    }
-    if found.cpus.is_empty() || found.formats.is_empty() {
-        return Err(Failure::input(format_args!(
-            "{} is no recording: it should hold raw pages of each CPU (files cpu0, cpu1, ... or per_cpu/cpu0/trace_pipe_raw) and the kernel's format files (events/*/*/format); it has {} and {}",
-            input::shown(path),
-            found.cpus.len(),
-            found.formats.len()
-        )));
-    }
-    Ok(found)
+    let refused = |error: OpenError| match error {
+        OpenError::GzipLong => Failure::trouble(format_args!("{}: {error}", input::shown(path))),
+        error => Failure::input(format_args!("{}: {error}", input::shown(path))),
+    };
+    let bytes = input::trace(path)?;
+    let bytes = match unpacked(&bytes).map_err(refused)? {
+        Cow::Borrowed(_) => bytes,
+        Cow::Owned(unpacked) => unpacked,
+    };
+    let text = embedded(&bytes).map_err(refused)?;
+    Ok(Bytes::One(text.unwrap_or(bytes)))
 }

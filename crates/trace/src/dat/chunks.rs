@@ -1,0 +1,131 @@
+//! The pages of a CPU in a trace.dat, plain or in compressed chunks, within what is in proportion to the file.
+
+use std::borrow::Cow;
+
+use super::UNPACKED_MAX;
+use crate::bytes::{Cursor, Endian};
+
+/// The pages of one CPU, where they are plain or in chunks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pages<'a> {
+    data: &'a [u8],
+    packing: Option<Packing>,
+    endian: Endian,
+    place: usize,
+}
+
+/// How a file is compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Packing {
+    Zstd,
+    Zlib,
+}
+
+/// The most that one compressed chunk of pages may unpack to: trace-cmd puts ten pages into one.
+const CHUNK_MAX: usize = 1 << 26;
+/// All chunks of a file together may unpack to so many times its size, or to [`TOTAL_MAX`], whichever is more.
+const RATIO_MAX: usize = 64;
+const TOTAL_MAX: usize = 1 << 31;
+
+/// What unpacking a file's pages may still take, so that neither time nor memory is out of proportion to the file.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    /// Bytes that may be unpacked from here on.
+    left: usize,
+    /// Bytes of them that may be held at a time.
+    held_left: usize,
+}
+
+impl Budget {
+    /// Of pages that take so many bytes of the file.
+    pub(crate) fn of(bytes: usize) -> Budget {
+        Budget { left: bytes.saturating_mul(RATIO_MAX).max(TOTAL_MAX), held_left: UNPACKED_MAX }
+    }
+    fn take(&mut self, bytes: usize) -> bool {
+        let fits = bytes <= self.left && bytes <= self.held_left;
+        if fits {
+            self.left -= bytes;
+            self.held_left -= bytes;
+        }
+        fits
+    }
+    /// So many are held no longer.
+    pub(crate) fn give_back(&mut self, bytes: usize) {
+        self.held_left += bytes;
+    }
+}
+
+impl<'a> Pages<'a> {
+    /// Those at `place` of a file.
+    pub(super) fn new(data: &'a [u8], packing: Option<Packing>, endian: Endian, place: usize) -> Self {
+        Pages { data, packing, endian, place }
+    }
+    /// Pages that are not compressed.
+    pub(crate) fn plain(data: &'a [u8], endian: Endian) -> Self {
+        Pages { data, packing: None, endian, place: 0 }
+    }
+    /// Bytes that they take of the file.
+    pub(crate) fn bytes(&self) -> usize {
+        self.data.len()
+    }
+    /// Runs of pages, as they are compressed.
+    pub(crate) fn chunks(self) -> Chunks<'a> {
+        let mut at = Cursor::new(self.data, 0, self.endian);
+        let left = if self.packing.is_some() { at.u32().unwrap_or(0) } else { 1 };
+        Chunks { pages: self, at, left }
+    }
+}
+
+/// The pages of a CPU, a run at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunks<'a> {
+    pages: Pages<'a>,
+    at: Cursor<'a>,
+    left: u32,
+}
+
+impl<'a> Chunks<'a> {
+    /// The next one's place in the file, and its pages; `Err`: they cannot be unpacked, and why. Whoever drops unpacked pages gives their bytes back to
+    /// `budget`.
+    pub(crate) fn next(&mut self, budget: &mut Budget) -> Option<(usize, Result<Cow<'a, [u8]>, &'static str>)> {
+        self.left = self.left.checked_sub(1)?;
+        let Some(packing) = self.pages.packing else {
+            return Some((self.pages.place, Ok(Cow::Borrowed(self.pages.data))));
+        };
+        const BROKEN: &str = "a chunk of pages cannot be unpacked";
+        let place = self.pages.place + self.at.at();
+        let sizes = self.at.u32().zip(self.at.u32());
+        let chunk = sizes.and_then(|(packed, unpacked)| Some((self.at.take(packed as usize)?, unpacked as usize)));
+        let Some((packed, unpacked)) = chunk else {
+            self.left = 0;
+            return Some((place, Err(BROKEN)));
+        };
+        if unpacked > CHUNK_MAX || !budget.take(unpacked) {
+            return Some((place, Err("a chunk of pages unpacks to more than is in proportion to the file")));
+        }
+        let pages = unpack(packed, unpacked, packing);
+        budget.give_back(unpacked - pages.as_ref().map_or(0, Vec::len));
+        Some((place, pages.map(Cow::Owned).ok_or(BROKEN)))
+    }
+}
+
+/// `None`: not what it says to be, or more than [`UNPACKED_MAX`].
+pub(super) fn unpack(packed: &[u8], unpacked: usize, packing: Packing) -> Option<Vec<u8>> {
+    use std::io::Read as _;
+    if unpacked > UNPACKED_MAX {
+        return None;
+    }
+    match packing {
+        Packing::Zlib => {
+            let mut bytes = Vec::new();
+            flate2::read::ZlibDecoder::new(packed).take(unpacked as u64).read_to_end(&mut bytes).ok()?;
+            Some(bytes)
+        }
+        Packing::Zstd => {
+            let decoder = ruzstd::decoding::StreamingDecoder::new(packed).ok()?;
+            let mut bytes = Vec::new();
+            decoder.take(unpacked as u64).read_to_end(&mut bytes).ok()?;
+            Some(bytes)
+        }
+    }
+}
