@@ -76,6 +76,9 @@ impl<'a> Pages<'a> {
     }
 }
 
+/// Pages, or why they cannot be unpacked.
+pub(crate) type Unpacked<'a> = Result<Cow<'a, [u8]>, &'static str>;
+
 /// The pages of a CPU, a run at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunks<'a> {
@@ -87,7 +90,7 @@ pub(crate) struct Chunks<'a> {
 impl<'a> Chunks<'a> {
     /// The next one's place in the file, and its pages; `Err`: they cannot be unpacked, and why. Whoever drops unpacked pages gives their bytes back to
     /// `budget`.
-    pub(crate) fn next(&mut self, budget: &mut Budget) -> Option<(usize, Result<Cow<'a, [u8]>, &'static str>)> {
+    pub(crate) fn next(&mut self, budget: &mut Budget) -> Option<(usize, Unpacked<'a>)> {
         self.left = self.left.checked_sub(1)?;
         let Some(packing) = self.pages.packing else {
             return Some((self.pages.place, Ok(Cow::Borrowed(self.pages.data))));

@@ -56,11 +56,11 @@ impl Folder {
     /// recordings the first with pages is read: the one that is least deep, then by name.
     pub(super) fn read(path: &str) -> Result<Folder, Failure> {
         let files = Files::of(path)?;
-        let has_pages = |cpus: &&BTreeMap<u32, PathBuf>| {
+        let has_pages = |cpus: &BTreeMap<u32, PathBuf>| {
             cpus.values().any(|file| file.metadata().is_ok_and(|metadata| metadata.len() > 0))
         };
         let mut roots: Vec<&PathBuf> = files.pages.keys().collect();
-        roots.sort_by_key(|root| (!has_pages(&&files.pages[*root]), root.components().count(), (*root).clone()));
+        roots.sort_by_key(|root| (!has_pages(&files.pages[*root]), root.components().count(), (*root).clone()));
         let (Some(root), false) = (roots.first().copied(), files.formats.is_empty()) else {
             return Err(files.no_recording(path));
         };
