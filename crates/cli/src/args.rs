@@ -411,6 +411,10 @@ pub(crate) struct Run {
     #[arg(short, long, value_name = "LOG", value_parser = target, value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<Target>,
 
+    /// Print all numbers: distributions, CPUs, the overhead of each thread, its stamps held against the kernel's account.
+    #[arg(long)]
+    pub(crate) all: bool,
+
     /// Exit with status 1 when a deadline was missed, or a job rejected.
     #[arg(long)]
     pub(crate) fail_on_miss: bool,
@@ -433,7 +437,7 @@ pub(crate) struct Diff {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) right: String,
 
-    /// Times may differ by this much.
+    /// Times may differ by this much. Live logs need it: no two runs take the same time.
     #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = span, allow_hyphen_values = true)]
     pub(crate) tolerance: Span,
 }

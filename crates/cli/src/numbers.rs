@@ -23,25 +23,38 @@ pub(crate) enum Silence {
 /// Tasks, then chains, then CPUs, then one line that sums up.
 pub(crate) fn numbers(stats: &Stats, silence: Silence) -> String {
     let mut out = of_tasks(stats);
-    let mut latencies = Table::new(&["release latency", "min", "mean", "p50", "p99", "max"]);
+    // Without the kernel's account a thread stamps its release when more important work lets it run.
+    let name = if stats.release_latency_waits { "arrival to first run" } else { "release latency" };
+    let mut latencies = Table::new(&[name, "min", "mean", "p50", "p99", "max"]);
     for task in &stats.tasks {
         // Of jobs whose arrival is their wake-up there is nothing to tell.
         if let Some(Some(s)) = task.release_latency_ns.filter(|s| s.is_none_or(|s| s.max > 0)) {
             latencies.row(with(&task.task, Some([s.min, s.mean, s.p50, s.p99, s.max])));
         }
     }
+    for table in [latencies, of_chains(stats), of_cpus(stats)] {
+        if !table.is_empty() {
+            out.push('\n');
+            out.push_str(&table.render(""));
+        }
+    }
+    out + &sum_up(stats, silence)
+}
+
+/// Responses of chains.
+pub(crate) fn of_chains(stats: &Stats) -> Table {
     let mut chains = Table::new(&["chain", "completed", "resp min", "mean", "p50", "p99", "max"]);
     for chain in &stats.chains {
         let mut cells = with(&chain.chain, chain.response_ns.map(|s| [s.min, s.mean, s.p50, s.p99, s.max]));
         cells.insert(1, chain.responses.count().to_string());
         chains.row(cells);
     }
-    for table in [latencies, chains, of_cpus(stats)] {
-        if !table.is_empty() {
-            out.push('\n');
-            out.push_str(&table.render(""));
-        }
-    }
+    chains
+}
+
+/// An empty line, whether deadlines were met, and what is missing.
+pub(crate) fn sum_up(stats: &Stats, silence: Silence) -> String {
+    let mut out = String::new();
     let _ = writeln!(out, "\n{}", closing(stats, silence));
     let censored: u64 = stats.tasks.iter().map(|task| task.censored).sum();
     if stats.lost_events != Some(0) || censored > 0 {
@@ -262,16 +275,18 @@ fn of_tasks(stats: &Stats) -> String {
 }
 
 fn of_cpus(stats: &Stats) -> Table {
-    let mut table = Table::new(&["cpu", "node", "busy", "of the time"]);
+    let mut table = Table::new(&["cpu", "kernel cpu", "node", "busy", "of the time"]);
     for cpu in &stats.cpus {
         let part = cpu.busy_ns.filter(|_| stats.duration_ns > 0).map(|busy| {
             let permille = u128::from(busy) * 1000 / u128::from(stats.duration_ns);
             format!("{}.{} %", permille / 10, permille % 10)
         });
         let busy = or_dash(cpu.busy_ns.map(|busy| time(Span::from_ns(busy))));
-        table.row(vec![cpu.cpu.to_string(), cpu.node.clone(), busy, or_dash(part)]);
+        table.row(vec![cpu.cpu.to_string(), or_dash(cpu.kernel_cpu), cpu.node.clone(), busy, or_dash(part)]);
     }
-    table
+    // In a log that does not tell, both numbers are the same.
+    let told = stats.cpus.iter().any(|cpu| cpu.kernel_cpu.is_some());
+    if told { table } else { table.without("kernel cpu") }
 }
 
 /// How long, and whether deadlines were met.
@@ -362,6 +377,19 @@ over 80ms, 1 deadline missed
         let mut unknown = example(79);
         unknown.tasks[0].missed = None;
         assert_eq!(last(&unknown, Silence::NoProof).as_deref(), Some("over 79ms"));
+    }
+
+    #[test]
+    fn the_kernels_number_of_a_cpu_and_what_a_release_is_are_named() {
+        let mut stats = example(80);
+        stats.cpus[0].kernel_cpu = Some(1);
+        stats.tasks[0].release_latency_ns = Some(stats.tasks[0].response_ns);
+        let text = numbers(&stats, Silence::Plain);
+        assert!(text.contains("cpu  kernel cpu  node ") && text.contains("\n0             1  local "), "{text}");
+        assert!(text.contains("\nrelease latency  "), "{text}");
+        stats.release_latency_waits = true;
+        let text = numbers(&stats, Silence::Plain);
+        assert!(text.contains("\narrival to first run  ") && !text.contains("release latency"), "{text}");
     }
 
     #[test]

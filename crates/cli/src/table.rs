@@ -34,6 +34,31 @@ impl Table {
         self
     }
 
+    /// Leaves out the column with this heading.
+    pub(crate) fn without(mut self, heading: &str) -> Table {
+        if let Some(column) = self.rows.first().and_then(|head| head.iter().position(|cell| cell == heading)) {
+            self.rows.iter_mut().for_each(|row| drop(row.remove(column)));
+        }
+        self
+    }
+
+    /// Leaves out columns until the lines fit, the last ones of `importance` first.
+    pub(crate) fn fitting(mut self, importance: &[&str], limit: usize) -> Table {
+        let mut importance = importance.iter().rev();
+        while self.width() > limit {
+            let Some(least) = importance.next() else { break };
+            self = self.without(least);
+        }
+        self
+    }
+
+    /// Columns of a terminal that its lines take.
+    fn width(&self) -> usize {
+        let columns = self.rows.first().map_or(0, Vec::len);
+        let widest = |column: usize| self.rows.iter().map(|row| width(&row[column])).max().unwrap_or(0);
+        (0..columns).map(widest).sum::<usize>() + columns.saturating_sub(1) * 2
+    }
+
     /// Each line indented by `indent`, with a newline after each. On a terminal too narrow for a table of numbers, columns
     /// that do not fit stand below, after the first one again.
     pub(crate) fn render(&self, indent: &str) -> String {

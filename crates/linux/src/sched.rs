@@ -102,11 +102,14 @@ pub enum SchedError {
     },
     /// SCHED_DEADLINE with an affinity smaller than the root domain.
     #[error(
-        "{class} was refused: the thread's affinity does not cover all CPUs of its scheduling domain; start takt without taskset, or with sudo, so that it can make a domain of these CPUs"
+        "{class} was refused: the thread's affinity does not cover all CPUs of its scheduling domain; {}, or with sudo, so that it can make a domain of these CPUs",
+        start(cpuset.as_deref())
     )]
     Affinity {
         /// What was asked for.
         class: String,
+        /// The cpuset that limits the process, if one does.
+        cpuset: Option<String>,
     },
     /// Admission control.
     #[error(
@@ -308,7 +311,7 @@ pub fn set_affinity(cpus: &[u32]) -> Result<(), SchedError> {
         SchedError::Other { class, .. } if errno == libc::EINVAL => {
             SchedError::Other { class, cause: "this process may use none of these CPUs".to_owned() }
         }
-        SchedError::Other { class, .. } if errno == libc::EBUSY => SchedError::Affinity { class },
+        SchedError::Other { class, .. } if errno == libc::EBUSY => SchedError::Affinity { class, cpuset: cpuset() },
         error => error,
     })
 }
@@ -402,6 +405,7 @@ struct Facts {
     cap_sys_nice: bool,
     rtprio: u64,
     rt_group: Option<String>,
+    cpuset: Option<String>,
     rt_percent: u64,
     period_min: Span,
     period_max: Span,
@@ -414,6 +418,7 @@ impl Facts {
             cap_sys_nice: has_capability(CAP_SYS_NICE),
             rtprio: rtprio_limit(),
             rt_group: group_without_budget(),
+            cpuset: cpuset(),
             rt_percent: machine.rt_percent(),
             period_min: machine.dl_period_min,
             period_max: machine.dl_period_max,
@@ -429,6 +434,18 @@ pub fn group_without_budget() -> Option<String> {
     (runtime.trim() == "0").then(|| folder.display().to_string())
 }
 
+/// The cpuset of this process, unless that is the root.
+fn cpuset() -> Option<String> {
+    let path = fs::read_to_string("/proc/self/cpuset").ok()?;
+    Some(path.trim().to_owned()).filter(|path| !matches!(path.as_str(), "" | "/"))
+}
+
+/// How a thread gets all CPUs of its domain.
+fn start(cpuset: Option<&str>) -> String {
+    let out = |path| format!("start takt without taskset, outside of the cpuset \"{path}\" (or give that more CPUs)");
+    cpuset.map_or_else(|| "start takt without taskset".to_owned(), out)
+}
+
 /// The cause behind an errno, on this machine.
 pub(crate) fn explained(class: &Class, errno: i32) -> SchedError {
     explain(class, errno, &Facts::gather())
@@ -440,7 +457,7 @@ fn explain(class: &Class, errno: i32, facts: &Facts) -> SchedError {
         (libc::EPERM, _) if !facts.cap_sys_nice => {
             SchedError::Privilege { missing: missing(class, facts), class: name }
         }
-        (libc::EPERM, Class::Deadline(_)) => SchedError::Affinity { class: name },
+        (libc::EPERM, Class::Deadline(_)) => SchedError::Affinity { class: name, cpuset: facts.cpuset.clone() },
         (libc::EPERM, _) if facts.rt_group.is_some() => {
             SchedError::RtGroup { class: name, group: facts.rt_group.clone().unwrap_or_default() }
         }
@@ -476,6 +493,7 @@ mod tests {
             cap_sys_nice: true,
             rtprio: 0,
             rt_group: None,
+            cpuset: None,
             rt_percent: 90,
             period_min: Span::from_us(100),
             period_max: Span::from_us(4_194_304),
@@ -504,6 +522,11 @@ mod tests {
         assert_eq!(
             said(&DEADLINE, libc::EPERM, &facts()),
             "SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms was refused: the thread's affinity does not cover all CPUs of its scheduling domain; start takt without taskset, or with sudo, so that it can make a domain of these CPUs"
+        );
+        let confined = Facts { cpuset: Some("/one".to_owned()), ..facts() };
+        assert!(
+            said(&DEADLINE, libc::EPERM, &confined)
+                .contains("without taskset, outside of the cpuset \"/one\" (or give that more CPUs), or with sudo")
         );
         assert_eq!(
             said(&DEADLINE, libc::EBUSY, &facts()),

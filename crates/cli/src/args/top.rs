@@ -13,14 +13,15 @@ Exit status: 0 shown, 2 no log, 3 no terminal to draw on (--once needs none).
 Examples:
   sudo takt top                              what this machine does
   sudo takt run robot.toml -o - | takt top -
+  sudo takt top --once                       one table of a second of it
   takt top run.takt                          a whole log, or what comes through a FIFO
   takt top run.takt --once --sort laxity     one table, the tightest first")]
 pub(crate) struct Top {
-    /// The log; - is standard input. Without it: standard input, and where that is a terminal, this kernel, recorded as by `takt observe`.
+    /// The log; - is standard input. Without it: this machine, recorded as by `takt observe`.
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) log: Option<String>,
 
-    /// Read to the end and print one table; so does a standard output that is no terminal.
+    /// Print one table: of the whole log, or of a second of this machine. So does a standard output that is no terminal.
     #[arg(long)]
     pub(crate) once: bool,
 

@@ -8,7 +8,7 @@ use takt_model::Span;
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
-use crate::output::{print, print_json};
+use crate::output::{note, print, print_json};
 use crate::table::{Table, or_dash};
 
 pub(crate) fn execute(options: &args::Diff, json: bool) -> Outcome {
@@ -25,12 +25,23 @@ pub(crate) fn execute(options: &args::Diff, json: bool) -> Outcome {
     })?;
     input::warn_of_damage(&options.left, &left.damage());
     input::warn_of_damage(&options.right, &right.damage());
+    let live = [&left, &right].into_iter().any(|log| log.header().back_end.is_live());
+    if live && needs_tolerance(&found) {
+        note(
+            "note: times of a live log differ from run to run; \"--tolerance 200us\", for example, compares what differs by more",
+        );
+    }
     if json {
         print_json(&found)?;
     } else {
         print(&describe(&found))?;
     }
     Ok(if found.same { Status::Yes } else { Status::No })
+}
+
+/// Whether nothing was tolerated, and most jobs differ.
+fn needs_tolerance(found: &Diff) -> bool {
+    found.tolerance_ns == 0 && found.total.differing * 2 > found.total.matched
 }
 
 fn describe(found: &Diff) -> String {

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use takt_log::stats::{Stats, Summary};
-use takt_log::{Definitions, Header};
-use takt_model::{Span, Time, file};
+use takt_linux::sched;
+use takt_log::stats::{Stats, Summary, TaskStats};
+use takt_log::{CpuDef, Definitions, Header};
+use takt_model::{Lateness, NodeId, Span, Time, file};
 use takt_run::{Margin, Ready, RunError, RunOptions, RunSummary, Stamps, Trace, prepare, prepare_adaptive};
 
 use super::sim::verdict;
@@ -12,7 +13,7 @@ use crate::adaptive::{self, Account, Asked, Stays};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
-use crate::numbers::{Silence, late, numbers};
+use crate::numbers::{Silence, late, numbers, of_chains, sum_up};
 use crate::output::{Target, note, print, print_json};
 use crate::progress;
 use crate::recorded::Recorded;
@@ -71,9 +72,14 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     if json {
         print_json(&with_summary(&stats, &summary, account.as_ref()))?;
     } else if !to_stdout {
-        let numbers = numbers(&stats, Silence::Plain);
         let adaptive = account.as_ref().map_or_else(String::new, Account::text);
-        print(&format!("{numbers}\n{}{adaptive}{}{}", threads(&summary), stamps(&summary), late(&stats)))?;
+        let late = late(&stats);
+        print(&if options.all {
+            let numbers = numbers(&stats, Silence::Plain);
+            format!("{numbers}\n{}{adaptive}{}{late}", threads(&summary), stamps(&summary))
+        } else {
+            format!("{}{adaptive}{late}", brief(&stats, &summary))
+        })?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
 }
@@ -88,13 +94,20 @@ pub(super) fn failure(error: &RunError) -> Failure {
     Failure { status, message: format!("takt: {error}") }
 }
 
+/// The kernel's numbers of the model's CPUs, where they differ.
+fn kernel_cpus(node: NodeId, usable: &[u32]) -> Vec<CpuDef> {
+    let defs = || (0..).zip(usable).map(|(cpu, &kernel_cpu)| CpuDef { node, cpu, kernel_cpu });
+    if defs().any(|def| def.cpu != def.kernel_cpu) { defs().collect() } else { Vec::new() }
+}
+
 /// How much of a run a crash can take from its log, at most.
 const FLUSH: Span = Span::from_s(1);
 
 fn record(ready: Ready, duration: Span, target: Option<&Target>) -> Result<(Stats, RunSummary, Stays), Failure> {
     let prepared = ready.prepared();
     let system = prepared.system();
-    let definitions = Definitions::of(system).about(Some(prepared.node()));
+    let mut definitions = Definitions::of(system).about(Some(prepared.node()));
+    definitions.cpus = kernel_cpus(prepared.node(), &sched::affinity());
     let text = match prepared.plan().filter(|_| prepared.adaptive().is_some()) {
         Some(plan) => file::write(&adaptive::written(plan)),
         None => file::write(system),
@@ -108,6 +121,38 @@ fn record(ready: Ready, duration: Span, target: Option<&Target>) -> Result<(Stat
     let summary = result.map_err(|error| failure(&error))?;
     let (recorder, stays) = sinks;
     Ok((recorder.finish(summary.end)?, summary, stays))
+}
+
+/// Responses and misses, and the class of each thread.
+fn brief(stats: &Stats, summary: &RunSummary) -> String {
+    type Count = fn(&TaskStats) -> u64;
+    let counts: [(&str, Count); 3] = [
+        ("cancelled", |task| task.cancelled),
+        ("rejected", |task| task.rejected),
+        ("unfinished", |task| task.unfinished),
+    ];
+    let some = |of: Count| stats.tasks.iter().any(|task| of(task) > 0);
+    let counts: Vec<_> = counts.into_iter().filter(|(_, of)| some(*of)).collect();
+    let mut heads = vec!["task", "released", "missed"];
+    heads.extend(counts.iter().map(|(name, _)| *name));
+    heads.extend(["resp p50", "p99", "max", "laxity min", "overruns", "throttled", "class"]);
+    let mut table = Table::new(&heads);
+    for task in &stats.tasks {
+        let thread = summary.tasks.iter().find(|thread| thread.name == task.task);
+        let mut row = vec![task.task.clone(), task.released.to_string(), or_dash(task.missed)];
+        row.extend(counts.iter().map(|(_, of)| of(task).to_string()));
+        let response =
+            |of: fn(&Summary<u64>) -> u64| or_dash(task.response_ns.as_ref().map(|s| time(Span::from_ns(of(s)))));
+        row.extend([response(|s| s.p50), response(|s| s.p99), response(|s| s.max)]);
+        row.push(or_dash(task.laxity_ns.map(|laxity| Lateness::from_ns(laxity.min).four_digits_down())));
+        row.push(or_dash(thread.and_then(|thread| thread.overruns)));
+        row.push(or_dash(thread.and_then(|thread| thread.throttled)));
+        row.push(or_dash(thread.map(|thread| thread.class.as_str())));
+        table.row(row);
+    }
+    let chains = of_chains(stats);
+    let chains = if chains.is_empty() { String::new() } else { format!("\n{}", chains.render("")) };
+    format!("{}{chains}{}", table.without_empty_columns().render(""), sum_up(stats, Silence::Plain))
 }
 
 /// The class of each thread, and what the kernel did to it.
@@ -202,5 +247,19 @@ fn with_summary<'a>(stats: &'a Stats, summary: &'a RunSummary, adaptive: Option<
             .map(|recorded| json!({ "events": recorded.events, "lost": recorded.lost, "missing": recorded.missing })),
         threads,
         adaptive,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_have_two_numbers_where_they_differ() {
+        let numbers = |usable: &[u32]| {
+            kernel_cpus(NodeId(0), usable).iter().map(|def| (def.cpu, def.kernel_cpu)).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(&[0, 1, 2]), []);
+        assert_eq!(numbers(&[1, 3]), [(0, 1), (1, 3)]);
     }
 }

@@ -20,6 +20,7 @@ use crossterm::terminal::{
 use crossterm::{cursor, execute, queue};
 use takt_linux::signals::StopSignals;
 use takt_log::stats::Collector;
+use takt_model::{Span, Time};
 
 use super::observe::live::record;
 use crate::args;
@@ -32,25 +33,26 @@ use model::{Kind, Line, Model, View};
 
 /// Between two looks at the log.
 const LOOK: Duration = Duration::from_millis(250);
+/// How long the machine is recorded for one table.
+const ONCE: Span = Span::from_s(1);
 /// Keys between two looks.
 const KEYS_MAX: u32 = 8;
 
 pub(crate) fn execute(options: &args::Top) -> Outcome {
     let view = View::new(options.sort, &options.filter);
-    let this_kernel = options.log.is_none() && io::stdin().is_terminal();
-    let log = options.log.as_deref().unwrap_or("-");
-    if options.once && this_kernel {
-        return Err(Failure::input("--once reads a log to its end; give one, or \"takt observe --for 1s\" instead"));
-    }
-    if options.once || !io::stdout().is_terminal() {
-        return once(log, &view);
+    let one_table = options.once || !io::stdout().is_terminal();
+    match &options.log {
+        Some(log) if one_table => return once(log, &view),
+        None if one_table => return once_of_machine(&view),
+        _ => {}
     }
     let signals = StopSignals::catch();
-    let (live, _recording) = if this_kernel {
-        let (live, recording) = Recording::start()?;
-        (live, Some(recording))
-    } else {
-        (Live::follow(log)?, None)
+    let (live, _recording) = match &options.log {
+        Some(log) => (Live::follow(log)?, None),
+        None => {
+            let (live, recording) = Recording::start()?;
+            (live, Some(recording))
+        }
     };
     let opened = Screen::open().and_then(|screen| Ok((screen, keys::listen()?)));
     let (screen, keys) = opened.map_err(|error| {
@@ -88,6 +90,17 @@ impl Drop for Recording {
             let _ = thread.join();
         }
     }
+}
+
+/// One table of this machine, after it was recorded for a while.
+fn once_of_machine(view: &View) -> Outcome {
+    let signals = StopSignals::catch();
+    let observe = args::Observe { duration: Some(ONCE), ..args::Observe::everything() };
+    let (stats, _) = record(&observe, None, &|| signals.caught().map(|signal| signal.to_string()))?;
+    let mut model = Model::default();
+    model.take(Time::from_ns(stats.duration_ns), &stats);
+    print(&model.once(view))?;
+    Ok(Status::Yes)
 }
 
 /// One table of the whole log.

@@ -20,7 +20,7 @@ pub(super) const NO_CHAIN: u32 = u32::MAX;
 pub struct Collector {
     pub(super) definitions: Definitions,
     pub(super) knows: Knows,
-    latencies: bool,
+    pub(super) latencies: bool,
     pub(super) tasks: Vec<TaskState>,
     /// By CPU: those of node 0, then of node 1, ...
     pub(super) cpus: Vec<Cpu>,

@@ -59,6 +59,10 @@ pub struct Stats {
     pub interrupts: Option<Vec<InterruptStats>>,
     /// How many events the log is known to have lost; null where it lost some without knowing how many.
     pub lost_events: Option<u64>,
+    /// Whether [`TaskStats::release_latency_ns`] holds the time behind more important tasks: without the kernel's account a
+    /// release is stamped by its thread, once that runs.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub release_latency_waits: bool,
 }
 
 /// What became of a task's jobs. `released = completed + cancelled + rejected + unfinished - carried`.
@@ -171,6 +175,9 @@ pub struct CpuStats {
     pub node: String,
     /// Its number.
     pub cpu: u32,
+    /// The kernel's number of it, where the log tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_cpu: Option<u32>,
     /// How long jobs held it; null where the back end does not record when jobs get and lose CPUs.
     pub busy_ns: Option<u64>,
     /// How long interrupts and softirqs ran on it; null where they are not recorded.

@@ -73,7 +73,15 @@ impl Collector {
                 .map(|(i, interrupt)| of_interrupt(&self.definitions, i, interrupt, duration))
                 .collect()
         });
-        Stats { duration_ns: duration, tasks, chains, cpus, interrupts, lost_events: self.lost }
+        Stats {
+            duration_ns: duration,
+            tasks,
+            chains,
+            cpus,
+            interrupts,
+            lost_events: self.lost,
+            release_latency_waits: self.latencies && !knows.cpus,
+        }
     }
 }
 
@@ -173,6 +181,10 @@ impl TaskState {
 fn cpus(definitions: &Definitions, all: &[Cpu], knows: Knows, now: u64, duration: u64) -> Vec<CpuStats> {
     let mut cpus = Vec::with_capacity(all.len());
     let mut all = all.iter();
+    let kernel_cpu = |node, cpu| {
+        let defs = &definitions.cpus;
+        defs.iter().find(|def| (def.node, def.cpu) == (node, cpu)).map(|def| def.kernel_cpu)
+    };
     for (i, node) in definitions.nodes.iter().enumerate() {
         let node_id = NodeId(i as u32);
         for (cpu, state) in (0..node.cpus.min(super::CPUS_MAX)).zip(all.by_ref()) {
@@ -185,6 +197,7 @@ fn cpus(definitions: &Definitions, all: &[Cpu], knows: Knows, now: u64, duration
             cpus.push(CpuStats {
                 node: definitions.node_name(node_id),
                 cpu,
+                kernel_cpu: kernel_cpu(node_id, cpu),
                 busy_ns: knows.cpus.then_some(state.busy),
                 interrupts_ns: knows.interrupts.then_some(interrupts),
                 used_ns: knows.cpus.then_some(used),

@@ -42,9 +42,22 @@ pub(super) fn release_latencies(out: &mut String, input: &ReportInput<'_>) {
     if rows().next().is_none() {
         return;
     }
-    out.push_str(
-        "<h2 id=\"latency\">Release latency</h2>\n<p class=\"note\">From the nominal arrival to the moment in which the measured task \
-         was awake: what the machine adds before the first instruction.</p>\n<div class=\"wide\"><table class=\"snug\">\n<thead><tr><th>Task</th>\
+    let (heading, note) = if source.stats.release_latency_waits {
+        (
+            "Arrival to first run",
+            "From the nominal arrival to the moment in which the measured task ran. The kernel was not recorded, so this holds \
+             the time behind more important tasks.",
+        )
+    } else {
+        (
+            "Release latency",
+            "From the nominal arrival to the moment in which the measured task was awake: what the machine adds before the \
+             first instruction.",
+        )
+    };
+    let _ = write!(
+        out,
+        "<h2 id=\"latency\">{heading}</h2>\n<p class=\"note\">{note}</p>\n<div class=\"wide\"><table class=\"snug\">\n<thead><tr><th>Task</th>\
          <th class=\"n\">min</th><th class=\"n\">p50</th><th class=\"n\">p99</th><th class=\"n\">max</th></tr></thead>\n<tbody>\n",
     );
     for (task, latency) in rows() {

@@ -60,7 +60,7 @@ fn what_sched_deadline_cannot_take_is_told_from_what_nobody_can() {
         full,
         ReserveError::bound(&target(7, &[1]), &[0, 1]),
         refused(SchedError::Admission { class: class(), percent: 95 }),
-        refused(SchedError::Affinity { class: class() }),
+        refused(SchedError::Affinity { class: class(), cpuset: None }),
     ] {
         assert!(error.is_of_deadline_class(), "{error}");
     }
@@ -193,7 +193,7 @@ fn refusals_of_the_kernel_itself_say_what_may_be_behind_them() {
         "player: SCHED_DEADLINE runtime 2ms, deadline 10ms, period 10ms was refused by the kernel's admission control: with what runs already, more than 95 % of each CPU would be reserved\nit should have fitted: somebody was quicker, or what a thread that has just ended had is not back yet (it comes back within its period)"
     );
     let divided = Facts { domain: None, room: None, ..facts(0) };
-    let domains = ReserveError::refused("player", SchedError::Affinity { class }, &divided).to_string();
+    let domains = ReserveError::refused("player", SchedError::Affinity { class, cpuset: None }, &divided).to_string();
     assert!(domains.ends_with("the thread must be within one of them, and may use all of it"), "{domains}");
     assert_eq!(ReserveError::Hold(HoldError::Gone { id: 7 }).exit_code(), 2);
     assert_eq!(

@@ -60,7 +60,8 @@ impl Model {
         self.lost = self.lost.zip(stats.lost_events).map(|(a, b)| a.saturating_add(b));
         let several = stats.cpus.iter().any(|cpu| cpu.node != stats.cpus[0].node);
         let name = |cpu: &takt_log::stats::CpuStats| {
-            if several { format!("{} {}", cpu.node, cpu.cpu) } else { format!("cpu {}", cpu.cpu) }
+            let kernel = cpu.kernel_cpu.map_or_else(String::new, |kernel| format!(" (kernel {kernel})"));
+            if several { format!("{} {}{kernel}", cpu.node, cpu.cpu) } else { format!("cpu {}{kernel}", cpu.cpu) }
         };
         self.cpus = stats.cpus.iter().map(|cpu| (name(cpu), cpu.utilization)).collect();
         // One that is not told any more has another name now.
@@ -88,7 +89,7 @@ impl Model {
         rows = rows.into_iter().skip(view.offset).take(room).collect();
         let mut screen = vec![Line::plain(self.title(view, shown)), Line::plain(self.cpus())];
         screen.push(Line::plain(String::new()));
-        let table = table(&rows).lines();
+        let table = table(&rows, columns).fitting(&view.importance(), columns).lines();
         for (i, line) in table.into_iter().enumerate() {
             let kind = match i.checked_sub(1).and_then(|i| rows.get(i)) {
                 None => Kind::Head,
@@ -117,7 +118,7 @@ impl Model {
     /// All rows as one table.
     pub(super) fn once(&self, view: &View) -> String {
         let rows = self.sorted(view);
-        format!("{}\n{}\n\n{}", self.title(view, rows.len()), self.cpus(), table(&rows).render(""))
+        format!("{}\n{}\n\n{}", self.title(view, rows.len()), self.cpus(), table(&rows, usize::MAX).render(""))
     }
 
     fn title(&self, view: &View, shown: usize) -> String {
@@ -205,18 +206,40 @@ impl Row {
     }
 }
 
-fn table(rows: &[&Row]) -> Table {
+/// The columns, the most important one first: on a narrow terminal the last ones go.
+const IMPORTANCE: [&str; 14] = [
+    "MISSED",
+    "LAXITY MIN",
+    "CPU",
+    "RESP MAX",
+    "DEADLINE",
+    "DONE",
+    "EXEC MAX",
+    "RESP P99",
+    "RESP MEAN",
+    "EXEC MEAN",
+    "BUDGET",
+    "PERIOD",
+    "PREEMPT",
+    "MIGRATE",
+];
+/// What the most important columns take beside a task's name, and what a name takes at least.
+const BESIDE_NAMES: usize = 40;
+const NAME_MIN: usize = 12;
+
+/// Names are cut where they would leave no room for numbers.
+fn table(rows: &[&Row], columns: usize) -> Table {
     let mut table = Table::new(&[
         "TASK",
         "CPU",
         "EXEC MEAN",
-        "MAX",
+        "EXEC MAX",
         "BUDGET",
         "PERIOD",
         "DEADLINE",
         "RESP MEAN",
-        "P99",
-        "MAX",
+        "RESP P99",
+        "RESP MAX",
         "LAXITY MIN",
         "MISSED",
         "DONE",
@@ -227,7 +250,7 @@ fn table(rows: &[&Row]) -> Table {
     for row in rows {
         let (execution, response) = (row.executions.summary(), row.responses.summary());
         table.row(vec![
-            row.name.clone(),
+            cropped(&row.name, columns.saturating_sub(BESIDE_NAMES).max(NAME_MIN)),
             or_dash(row.utilization.map(percent)),
             span(execution.map(|summary| summary.mean)),
             span(execution.map(|summary| summary.max)),
@@ -302,6 +325,19 @@ impl View {
     pub(super) fn new(sort: Sort, filter: &str) -> View {
         let filter = filter.to_owned();
         View { sort, reverse: false, filter, editing: false, paused: false, offset: 0, ended: false }
+    }
+
+    /// The columns, that of the order right after what nobody may overlook.
+    fn importance(&self) -> Vec<&'static str> {
+        let mut columns = IMPORTANCE.to_vec();
+        let sorted = match self.sort {
+            Sort::Execution => "EXEC MAX",
+            Sort::Response => "RESP MAX",
+            Sort::Utilization | Sort::Laxity | Sort::Misses | Sort::Name => return columns,
+        };
+        columns.retain(|column| *column != sorted);
+        columns.insert(2, sorted);
+        columns
     }
 
     /// Does what a key asks for; whether to go on.

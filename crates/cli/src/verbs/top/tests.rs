@@ -44,16 +44,34 @@ fn the_screen_tells_the_interval_and_the_whole() {
 takt top: at 220ms, last 100ms, 3 tasks, 1 deadline missed
 cpu 0 25.0 %   cpu 1 0.0 %
 
-TASK         CPU  EXEC MEAN    MAX  BUDGET  PERIOD  DEADLINE  RESP MEAN    P99    MAX  LAXITY MIN  MISSED  DONE  PREEMPT  MIGRATE
-audio     25.0 %     17.5ms   25ms    10ms    50ms      50ms     17.5ms   25ms   25ms        25ms       0     2        0        0
-bulk       0.0 %      120ms  120ms    40ms   100ms     100ms      120ms  120ms  120ms       -20ms       1     1        0        0
-idle\u{fffd}[2J   0.0 %          -      -     1ms   500ms     500ms          -      -      -           -       0     0        0        0
+TASK         CPU  EXEC MEAN  EXEC MAX  BUDGET  PERIOD  DEADLINE  RESP MEAN  RESP P99  RESP MAX  LAXITY MIN  MISSED  DONE  PREEMPT  MIGRATE
+audio     25.0 %     17.5ms      25ms    10ms    50ms      50ms     17.5ms      25ms      25ms        25ms       0     2        0        0
+bulk       0.0 %      120ms     120ms    40ms   100ms     100ms      120ms     120ms     120ms       -20ms       1     1        0        0
+idle\u{fffd}[2J   0.0 %          -         -     1ms   500ms     500ms          -         -         -           -       0     0        0        0
 
 q quit  u x r l m n sort  R turn  / filter  space pause";
     let found = texts(&model(), &mut view, 200, 9).join("\n");
     assert_eq!(found, expected);
     let kinds: Vec<Kind> = model().screen(&mut view, 200, 9).into_iter().map(|line| line.kind).collect();
     assert_eq!((kinds[3], kinds[4], kinds[5]), (Kind::Head, Kind::Plain, Kind::Missed));
+}
+
+#[test]
+fn a_narrow_terminal_keeps_what_is_important() {
+    let head = |sort, columns| texts(&model(), &mut View::new(sort, ""), columns, 9)[3].clone();
+    let eighty = head(Sort::Utilization, 80);
+    for column in ["TASK", "CPU", "LAXITY MIN", "MISSED", "DEADLINE", "RESP MAX"] {
+        assert!(eighty.contains(column), "{column} is not in {eighty}");
+    }
+    assert!(eighty.len() <= 80 && !eighty.contains("MIGRATE"), "{eighty}");
+    assert_eq!(head(Sort::Utilization, 40), "TASK         CPU  LAXITY MIN  MISSED");
+    assert_eq!(head(Sort::Execution, 40), "TASK     EXEC MAX  LAXITY MIN  MISSED");
+    let task = Task::periodic(&"long".repeat(30), Span::from_ms(50), Span::from_ms(10));
+    let definitions = Definitions::of(&System::local(1, Builtin::Edf, vec![task]));
+    let mut long = Model::default();
+    long.take(ms(10), &Collector::new(&definitions, KindSet::JOBS).cut(ms(10)));
+    let head = texts(&long, &mut View::new(Sort::Utilization, ""), 80, 9)[3].clone();
+    assert!(head.contains("MISSED"), "a long name hides the numbers: {head}");
 }
 
 /// The kernel's threads may change their names.
