@@ -334,8 +334,8 @@ fn spans(values: Option<[u64; 5]>) -> [String; 5] {
 mod tests {
     use super::*;
     use takt_log::stats::{Collector, Replications};
-    use takt_log::{Definitions, Event, JobKey, KindSet, Sink as _};
-    use takt_model::{Builtin, System, Task, TaskId};
+    use takt_log::{CpuDef, Definitions, Event, JobKey, KindSet, Sink as _};
+    use takt_model::{Builtin, NodeId, System, Task, TaskId};
 
     /// A job of 12.34567 ms with 40 ms of time, and one that starts and never ends, until `end_ms`.
     fn example(end_ms: u64) -> Stats {
@@ -381,8 +381,11 @@ over 80ms, 1 deadline missed
 
     #[test]
     fn the_kernels_number_of_a_cpu_and_what_a_release_is_are_named() {
+        let mut definitions = Definitions::of(&System::local(1, Builtin::Edf, Vec::new()));
+        definitions.cpus = vec![CpuDef { node: NodeId(0), cpu: 0, kernel_cpu: 1 }];
+        let told = Collector::new(&definitions, KindSet::JOBS).finish(Time::ZERO);
         let mut stats = example(80);
-        stats.cpus[0].kernel_cpu = Some(1);
+        stats.cpus[0].kernel_cpu = told.cpus[0].kernel_cpu;
         stats.tasks[0].release_latency_ns = Some(stats.tasks[0].response_ns);
         let text = numbers(&stats, Silence::Plain);
         assert!(text.contains("cpu  kernel cpu  node ") && text.contains("\n0             1  local "), "{text}");

@@ -106,3 +106,23 @@ fn describe(found: &Diff) -> String {
 fn side(difference: &Difference, ns: Option<u64>, outcome: Option<&str>) -> String {
     if difference.what == "outcome" { or_dash(outcome) } else { or_dash(ns.map(Span::from_ns)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use takt_log::diff::Counts;
+
+    use super::*;
+
+    #[test]
+    fn a_tolerance_is_missed_where_most_jobs_differ_without_one() {
+        let asks = |tolerance_ns, matched, differing| {
+            let total = Counts { matched, differing, ..Counts::default() };
+            let (tasks, not_compared, first) = (Vec::new(), Vec::new(), Vec::new());
+            let (left_end_ns, right_end_ns) = (1, 1);
+            let same = differing == 0;
+            needs_tolerance(&Diff { same, tolerance_ns, left_end_ns, right_end_ns, total, tasks, not_compared, first })
+        };
+        assert!(asks(0, 10, 10) && asks(0, 10, 6));
+        assert!(!asks(0, 10, 1) && !asks(0, 10, 0) && !asks(1, 10, 10));
+    }
+}

@@ -181,6 +181,7 @@ impl Collector {
         }
         // A log can bring its definitions one by one: what is known already is not copied again.
         update(&mut self.definitions.nodes, &definitions.nodes);
+        update(&mut self.definitions.cpus, &definitions.cpus);
         update(&mut self.definitions.tasks, &definitions.tasks);
         update(&mut self.definitions.chains, &definitions.chains);
         update(&mut self.definitions.interrupts, &definitions.interrupts);
