@@ -65,7 +65,7 @@ fn a_narrow_terminal_keeps_what_is_important() {
     }
     assert!(eighty.len() <= 80 && !eighty.contains("MIGRATE"), "{eighty}");
     assert_eq!(head(Sort::Utilization, 40), "TASK         CPU  LAXITY MIN  MISSED");
-    assert_eq!(head(Sort::Execution, 40), "TASK     EXEC MAX  LAXITY MIN  MISSED");
+    assert_eq!(head(Sort::Execution, 40), "TASK      EXEC MAX  LAXITY MIN  MISSED");
     let task = Task::periodic(&"long".repeat(30), Span::from_ms(50), Span::from_ms(10));
     let definitions = Definitions::of(&System::local(1, Builtin::Edf, vec![task]));
     let mut long = Model::default();
