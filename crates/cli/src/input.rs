@@ -44,8 +44,14 @@ pub(crate) fn shown(path: &str) -> Cow<'_, str> {
     if path == "-" { Cow::Borrowed("standard input") } else { file::one_line(path) }
 }
 
+/// A name that nothing has is bad usage; whatever else keeps a file from being read is an I/O error.
 fn cannot_read(path: &str, error: &io::Error) -> Failure {
-    Failure::trouble(format_args!("cannot read {}: {error}", shown(path)))
+    let message = format!("cannot read {}: {error}", shown(path));
+    if is_missing(error) { Failure::input(message) } else { Failure::trouble(message) }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Opens a file that is not longer than `limit`, as far as its length is known; 0 where it is not.
@@ -164,11 +170,18 @@ pub(crate) fn has_work(path: &str, system: System, run: bool) -> Result<System, 
     Ok(system)
 }
 
+/// Whether a text looks like what `check --certificate` writes.
+fn is_certificate(text: &str) -> bool {
+    let start = text.trim_start();
+    start.starts_with('{') && start.contains("\"takt-certificate\"")
+}
+
 /// Parses a System with its traces.
 pub(crate) fn parse_system(path: &str, text: &str) -> Result<System, Failure> {
     let mut system = file::parse(text, &shown(path)).map_err(|errors| {
-        let json = text.trim_start().starts_with('{');
-        let hint = if json {
+        let hint = if is_certificate(text) {
+            "\nThis is a certificate: \"takt verify SYSTEM CERTIFICATE\" takes the system file first."
+        } else if text.trim_start().starts_with('{') {
             "\nThis looks like JSON: \"takt import\" turns an rt-app workload into a system file."
         } else {
             ""
@@ -180,7 +193,7 @@ pub(crate) fn parse_system(path: &str, text: &str) -> Result<System, Failure> {
     let read = |trace: &str| {
         let path = folder.join(trace);
         text_file(&path).map_err(|error| {
-            unreadable |= error.kind() != io::ErrorKind::InvalidData;
+            unreadable |= error.kind() != io::ErrorKind::InvalidData && !is_missing(&error);
             format!("{error}; takt looked for {}", path.display())
         })
     };

@@ -159,7 +159,7 @@ fn what_is_no_trace_is_told() {
     for (arguments, status, says) in [
         (&["observe", &path("text")][..], 2, "no trace: neither trace.dat, nor a Perfetto trace, nor text"),
         (&["observe", &path("folder")], 2, "is no recording: it should hold raw pages"),
-        (&["observe", &path("missing")], 4, "cannot read"),
+        (&["observe", &path("missing")], 2, "cannot read"),
         (&["observe", &path("text"), "--for", "1s"], 2, "cannot be used with"),
         (&["observe", "--for", "0s"], 2, "is no time"),
         (&["observe", "--buffer", "5", "--for", "1s"], 2, "has no unit"),

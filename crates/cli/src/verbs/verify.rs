@@ -9,12 +9,17 @@ use crate::input::{self, shown};
 use crate::output::{print, print_json};
 use crate::table::Table;
 
+/// What the verb is given.
+const EXPECTS: &str = "takt verify SYSTEM CERTIFICATE expects a system file, and the certificate that \"takt check SYSTEM --certificate CERTIFICATE\" wrote for it";
+
 pub(crate) fn execute(options: &args::Verify, json: bool) -> Outcome {
     if options.system == "-" && options.certificate == "-" {
         return Err(Failure::input("standard input cannot be both the system and the certificate"));
     }
-    let system = input::has_work(&options.system, input::system(&options.system)?, false)?;
-    let certificate = input::text(&options.certificate, "certificate")?;
+    let expects = |failure: Failure| Failure { message: format!("{}\n{EXPECTS}", failure.message), ..failure };
+    let system = input::system(&options.system).and_then(|system| input::has_work(&options.system, system, false));
+    let system = system.map_err(expects)?;
+    let certificate = input::text(&options.certificate, "certificate").map_err(expects)?;
     let found = verify(&system, &certificate);
     let warnings = if found.is_ok() { takt_analysis::contradictions(&system) } else { Vec::new() };
     match &found {

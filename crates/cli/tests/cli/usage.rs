@@ -90,11 +90,15 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["run", "laxity.toml"], 3, "takt's own dispatcher cannot run it either:"),
         (&["sim", "flow.toml"], 3, "flow \"put\" cannot be simulated"),
         (&["sim", "table.toml"], 3, "discipline \"table\""),
+        // names that nothing has
+        (&["check", "missing.toml"], 2, "cannot read missing.toml: No such file"),
+        (&["check", "good.toml/x"], 2, "cannot read good.toml/x: Not a directory"),
+        (&["stats", "missing.takt"], 2, "cannot read missing.takt: No such file"),
+        (&["sim", "traced.toml"], 2, "times.csv"),
+        (&["verify", "good.toml", "missing"], 2, "takt verify SYSTEM CERTIFICATE expects a system file, and"),
+        (&["verify", "good.toml", "good.toml"], 2, "is no certificate"),
         // input and output
-        (&["check", "missing.toml"], 4, "cannot read missing.toml: No such file"),
-        (&["stats", "missing.takt"], 4, "cannot read missing.takt: No such file"),
         (&["check", "."], 4, "cannot read .: it is a folder"),
-        (&["sim", "traced.toml"], 4, "times.csv"),
         (&["sim", "good.toml", "-o", "missing/x.takt"], 4, "; its folder does not exist"),
         (&["sim", "good.toml", "-o", "."], 4, "cannot write .: Is a directory"),
         (&["man", "--out", "good.toml/man"], 4, "cannot write good.toml/man"),

@@ -93,6 +93,40 @@ pub fn parse_probability(text: &str) -> Result<Probability, String> {
     }
 }
 
+/// Which deadlines a file gives; the others are its periods, and follow them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GivenDeadlines {
+    tasks: Vec<bool>,
+    flows: Vec<bool>,
+}
+
+impl GivenDeadlines {
+    /// Those of a file. Of a text that is none nothing is known.
+    #[must_use]
+    pub fn of(text: &str) -> GivenDeadlines {
+        let given = with_toml(text, "", |text, document, mut found| {
+            let fields = read::read(text, document.as_table(), &mut found);
+            let of = |key: &str| fields.tables(key).map(|table| table.field("deadline").is_some()).collect();
+            Ok(GivenDeadlines { tasks: of("task"), flows: of("flow") })
+        });
+        given.unwrap_or_default()
+    }
+
+    /// Whether task `i` of the System keeps its deadline when its period changes; where nothing is known, whether they differ.
+    #[must_use]
+    pub fn of_task(&self, system: &System, i: usize) -> bool {
+        let task = &system.tasks[i];
+        self.tasks.get(i).copied().unwrap_or(task.deadline != task.period)
+    }
+
+    /// The same of flow `i`.
+    #[must_use]
+    pub fn of_flow(&self, system: &System, i: usize) -> bool {
+        let flow = &system.flows[i];
+        self.flows.get(i).copied().unwrap_or(flow.deadline != flow.period)
+    }
+}
+
 /// Reads a System file from bytes, which must be UTF-8.
 ///
 /// # Errors
@@ -191,10 +225,29 @@ fn syntax_errors(text: &str, first: &toml_edit::TomlError) -> Vec<Found> {
         let line = at.map(|at| text.as_bytes()[..at.min(text.len())].iter().rposition(|byte| *byte == b'\n'));
         if found.is_empty() || line != line_seen {
             line_seen = line;
-            found.push(Found { at, message: format!("not TOML: {message}") });
+            let unquoted = at.and_then(|at| unquoted(text, at, &message));
+            found.push(Found { at, message: format!("not TOML: {}", unquoted.unwrap_or(message)) });
         }
     }
     found
+}
+
+/// What to say of a value that starts here and is text without quotes; the reader takes `t` for a boolean and `nav` for a number.
+fn unquoted(text: &str, at: usize, message: &str) -> Option<String> {
+    let (before, rest) = (text.get(..at)?, text.get(at..)?);
+    let line = before.rsplit('\n').next()?.trim_end();
+    let stands_for_value = line.ends_with(['=', '[', ',']);
+    let word = rest.split(['\n', '\r', '#', ',', ']', '}']).next()?.trim_end();
+    let is_word =
+        word.starts_with(|first: char| first.is_alphabetic() || first == '_') && !word.contains(['"', '\'', '=']);
+    if !stands_for_value
+        || word.is_empty()
+        || !(is_word || (message == "string values must be quoted" && !word.contains(char::is_whitespace)))
+    {
+        return None;
+    }
+    let boolean = if message.contains("boolean") { ", or true or false" } else { "" };
+    Some(format!("the text {word} needs quotes; write \"{}\"{boolean}", word.escape_debug()))
 }
 
 /// The System of a document.

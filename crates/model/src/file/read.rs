@@ -8,7 +8,7 @@ use toml_edit::{Item, TableLike, Value};
 use super::error::Found;
 use super::grammar::{self, Kind, Rule, Table};
 use super::quantity::{self, DURATION, Dimension, QuantityError, RATE, SIZE};
-use super::suggest::hint;
+use super::suggest::{hint, meant};
 use crate::time::{Lateness, Span};
 use crate::units::{Bytes, Probability, Rate};
 
@@ -260,7 +260,10 @@ impl Reader<'_> {
 
     fn unknown_key(&mut self, grammar: &Table, name: &str, at: usize, label: &Label) {
         let keys = || grammar.keys.iter().map(|key| key.name);
-        let hint = hint(name, keys(), || format!("its keys are {}", keys().collect::<Vec<_>>().join(", ")));
+        let hint = match meant(name).into_iter().find(|meant| keys().any(|key| key == *meant)) {
+            Some(meant) => format!("; did you mean \"{meant}\"?"),
+            None => hint(name, keys(), || format!("its keys are {}", keys().collect::<Vec<_>>().join(", "))),
+        };
         let owner = match label {
             Label::Key(..) | Label::Element(..) => Named { label, value: "" }.to_string(),
             owner => Owner(owner).to_string(),

@@ -19,6 +19,27 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
         .map(|(_, candidate)| candidate)
 }
 
+/// The keys that others call by this name, in papers and in other tools: the first that a table has is meant.
+pub(crate) fn meant(word: &str) -> Vec<&'static str> {
+    let known: [(&[&str], &[&str]); 10] = [
+        (&["t", "interval", "cycle", "cycle-time", "mit", "min-interarrival"], &["period"]),
+        (
+            &["c", "q", "execution", "execution-time", "exec-time", "runtime", "run-time", "cost", "duration"],
+            &["wcet", "budget"],
+        ),
+        (&["d", "dl", "rel-deadline", "relative-deadline"], &["deadline"]),
+        (&["j", "release-jitter"], &["jitter"]),
+        (&["o", "phase", "phasing", "start"], &["offset"]),
+        (&["b", "blocking-time"], &["blocking"]),
+        (&["prio", "pri", "rank"], &["priority"]),
+        (&["core", "cores", "cpu", "affinity", "cpu-affinity"], &["cpus"]),
+        (&["id", "label"], &["name"]),
+        (&["policy", "scheduler", "sched", "algorithm"], &["strategy", "server"]),
+    ];
+    let word = word.to_lowercase().replace('_', "-");
+    known.iter().find(|(words, _)| words.contains(&word.as_str())).map_or(Vec::new(), |(_, keys)| keys.to_vec())
+}
+
 /// `; did you mean "wcet"?`, or `; <otherwise>` where nothing is near.
 pub(crate) fn hint<'a>(
     word: &str,
