@@ -2,8 +2,8 @@
 //!
 //! Three kinds of question, each about one number while all others stay as they are:
 //! - each task's WCET: the most with which the system is proven;
-//! - each period: the least with which it is. A chain's tasks share their sources' period and change together. A deadline that equals the
-//!   period follows it, a shorter one stays up to it, a longer one stays;
+//! - each period: the least with which it is. A chain's tasks share their sources' period and change together. A deadline that the file gives stays; one that it leaves out is the
+//!   period and follows it;
 //! - execution times of flows and of receiving and sending tasks, periods of flows, and each server's budget: the least with which the system is proven;
 //! - the load: the largest factor, in ppm, by which all WCETs may be multiplied, each rounded up to whole ns.
 //!
@@ -17,16 +17,15 @@
 //! jitter, all tasks with the same offset. There `check` runs `necessary`, `ll-bound`, `hyperbolic`, `density`, `qpa` and `rta` alone. Each asks that some
 //! least upper bounds of work stay below the time there is; the work of a task in an interval, ceil((t + J) / T) C or floor((t - D) / T + 1) C, does not fall with C and does not rise
 //! with T, and the conditions are "for all t", so what holds for a larger C or smaller T holds for a smaller C or larger T; and a union
-//! of conditions that are downward closed is so too. For periods the priorities must not depend on them (nor on deadlines that shrink with them): EDF, or priorities in the file.
+//! of conditions that are downward closed is so too. For periods the priorities must not depend on them (nor on deadlines that follow them): EDF, or priorities in the file.
 //! (S. Baruah, A. Burns: Sustainable Scheduling Analysis, RTSS 2006.)
 //!
 //! Elsewhere (several CPUs, partitioning heuristics, laxity, jobs that are not preempted, offsets that count) no such theorem holds: there the value is the
 //! end of a stretch in which every value that was tested is proven, which includes [`SAMPLES`] spread between the system as it is and that end; `sustainable` tells
 //! the two apart.
 
-use std::cmp::Ordering;
-
 use serde::Serialize;
+use takt_model::file::GivenDeadlines;
 use takt_model::plan::Order;
 use takt_model::{Auto, Builtin, NodeId, Placement, Plan, StrategyRef, System, Task, TaskId};
 
@@ -112,8 +111,8 @@ impl Serialize for Limit<Ppm> {
     }
 }
 
-/// Searches; `progress` is told how many of how many numbers are done.
-pub fn sensitivity(system: &System, mut progress: impl FnMut(u64, u64)) -> Sensitivity {
+/// Searches; `given` tells which deadlines stay when periods change, and `progress` is told how many of how many numbers are done.
+pub fn sensitivity(system: &System, given: &GivenDeadlines, mut progress: impl FnMut(u64, u64)) -> Sensitivity {
     let groups = groups(system);
     let (further, budgets, left_out) = (further(system), budgets_of(system), left_out(system));
     let flows = system.flows.len();
@@ -158,7 +157,8 @@ pub fn sensitivity(system: &System, mut progress: impl FnMut(u64, u64)) -> Sensi
         // Mirrored, so that more is harder here, too.
         let set = |changed: &mut System, value: u64| {
             for id in &group.tasks {
-                set_period(&mut changed.tasks[id.index()], stretched - value);
+                let stays = given.of_task(system, id.index());
+                set_period(&mut changed.tasks[id.index()], stretched - value, stays);
             }
         };
         let mirrored = |period: u64| stretched - period;
@@ -174,6 +174,9 @@ pub fn sensitivity(system: &System, mut progress: impl FnMut(u64, u64)) -> Sensi
         let stretched = now.saturating_mul(STRETCH_MAX);
         let set = |changed: &mut System, value: u64| {
             changed.flows[i].period = takt_model::Span::from_ns(stretched - value);
+            if !given.of_flow(system, i) {
+                changed.flows[i].deadline = changed.flows[i].period;
+            }
         };
         let until = search.last(schedulable, stretched - now, stretched - least, by_period, set);
         let limit = Limit { now, until: until.map(|until| stretched - until), sustainable: by_period, unit: Ns };
@@ -283,14 +286,11 @@ fn scale(system: &mut System, ppm: u64) {
     }
 }
 
-fn set_period(task: &mut Task, period: u64) {
-    let (before, period) = (task.period, takt_model::Span::from_ns(period));
-    task.period = period;
-    task.deadline = match task.deadline.cmp(&before) {
-        Ordering::Equal => period,
-        Ordering::Less => task.deadline.min(period),
-        Ordering::Greater => task.deadline,
-    };
+fn set_period(task: &mut Task, period: u64, deadline_stays: bool) {
+    task.period = takt_model::Span::from_ns(period);
+    if !deadline_stays {
+        task.deadline = task.period;
+    }
 }
 
 struct Search<'a> {

@@ -10,7 +10,9 @@ fn task(name: &str, t: u64, c: u64) -> Task {
 
 #[test]
 fn the_numbers_are_those_of_theory() {
-    let found = sensitivity(&System::local(1, Builtin::Edf, vec![task("a", 10, 4), task("b", 20, 8)]), |_, _| {});
+    let unsaid = &GivenDeadlines::default();
+    let found =
+        sensitivity(&System::local(1, Builtin::Edf, vec![task("a", 10, 4), task("b", 20, 8)]), unsaid, |_, _| {});
     assert!(found.schedulable && found.load.sustainable && !found.limit_reached);
     // U = 0.8: 5 of 10 and 10 of 20 is the last that fits; one ppm more makes 6.
     assert_eq!(
@@ -19,7 +21,8 @@ fn the_numbers_are_those_of_theory() {
     );
     // 4 / 0.6 and 8 / 0.6, rounded up: deadlines shrink with them.
     assert_eq!((found.periods[0].limit.until, found.periods[1].limit.until), (Some(7), Some(14)));
-    let full = sensitivity(&System::local(1, Builtin::Edf, vec![task("a", 10, 5), task("b", 20, 10)]), |_, _| {});
+    let full =
+        sensitivity(&System::local(1, Builtin::Edf, vec![task("a", 10, 5), task("b", 20, 10)]), unsaid, |_, _| {});
     assert_eq!(
         (full.load.until, full.wcets[0].limit.until, full.periods[1].limit.until),
         (Some(1_000_000), Some(5), Some(20))
@@ -30,7 +33,7 @@ fn the_numbers_are_those_of_theory() {
 fn it_says_how_far_a_bad_system_must_go_back() {
     let mut seen = 0;
     let over = System::local(1, Builtin::Edf, vec![task("a", 10, 8), task("b", 20, 8)]);
-    let found = sensitivity(&over, |done, of| seen = done.max(seen).min(of));
+    let found = sensitivity(&over, &GivenDeadlines::default(), |done, of| seen = done.max(seen).min(of));
     assert_eq!(seen, 5);
     // U = 1.2: 5/6 of the load, but times are whole: 6 + 7 of 20.
     assert_eq!((found.schedulable, found.wcets[0].limit.until, found.wcets[1].limit.until), (false, Some(6), Some(4)));
@@ -63,7 +66,7 @@ fn where_a_theorem_holds_every_value_up_to_the_end_is_proven_and_none_beyond() {
     for round in 0..cases(40) {
         let builtin = [Builtin::Fp, Builtin::Rm, Builtin::Dm, Builtin::Edf][(round % 4) as usize];
         let system = random_set(&mut random, builtin, 1);
-        let found = sensitivity(&system, |_, _| {});
+        let found = sensitivity(&system, &GivenDeadlines::default(), |_, _| {});
         assert!(!found.limit_reached);
         // Tasks may share a level.
         if !found.load.sustainable {
@@ -81,7 +84,8 @@ fn where_a_theorem_holds_every_value_up_to_the_end_is_proven_and_none_beyond() {
         for (i, of) in found.periods.iter().enumerate().filter(|(_, of)| of.limit.sustainable) {
             for period in 1..=of.limit.now * 2 {
                 let mut changed = system.clone();
-                set_period(&mut changed.tasks[i], period);
+                let stays = system.tasks[i].deadline != system.tasks[i].period;
+                set_period(&mut changed.tasks[i], period, stays);
                 let proven = of.limit.until.is_some_and(|until| period >= until);
                 assert_eq!(decide(&changed) == Answer::Yes, proven, "round {round}, period {period}: {system:?}");
             }
@@ -102,7 +106,7 @@ fn elsewhere_the_end_is_proven_and_its_neighbour_is_not() {
     for round in 0..cases(40) {
         let builtin = [Builtin::Edf, Builtin::Rm, Builtin::Mlf, Builtin::Fifo][(round % 4) as usize];
         let system = random_set(&mut random, builtin, 1 + (round % 3) as u32);
-        let found = sensitivity(&system, |_, _| {});
+        let found = sensitivity(&system, &GivenDeadlines::default(), |_, _| {});
         for (i, of) in found.wcets.iter().enumerate() {
             let Some(until) = of.limit.until else { continue };
             let with = |wcet| {
@@ -116,11 +120,46 @@ fn elsewhere_the_end_is_proven_and_its_neighbour_is_not() {
     }
 }
 
+/// `check` proves the system with the period changed in the file, and nothing else.
+#[test]
+fn a_deadline_in_the_file_stays_and_another_follows_its_period() {
+    let text = |t1: u64, deadline: &str| {
+        let task = |name: &str, period: u64, deadline: &str, wcet: u64, jitter: u64, priority: u64| {
+            format!(
+                "[[task]]\nname = \"{name}\"\nperiod = \"{period}ns\"\n{deadline}wcet = \"{wcet}ns\"\njitter = \"{jitter}ns\"\narrival = \"sporadic\"\npriority = {priority}\n"
+            )
+        };
+        format!(
+            "takt = 1\n[[node]]\nname = \"n1\"\ncpus = 2\nstrategy = \"dm\"\n{}{}{}{}",
+            task("t0", 19, "deadline = \"14ns\"\n", 6, 0, 1),
+            task("t1", t1, deadline, 5, 1, 2),
+            task("t2", 14, "deadline = \"9ns\"\n", 4, 0, 3),
+            task("t3", 16, "deadline = \"11ns\"\n", 3, 1, 4),
+        )
+    };
+    let proven = |text: &str| decide(&takt_model::file::parse(text, "x.toml").expect("a file")) == Answer::Yes;
+    for deadline in ["deadline = \"19ns\"\n", ""] {
+        let found = of_text(&text(19, deadline));
+        let until = found.periods[1].limit.until.expect("an end");
+        assert!(proven(&text(until, deadline)) && !proven(&text(until - 1, deadline)), "{until}");
+    }
+    // Of 5ns in 7ns one job is due by 20ns; with deadlines that follow, two jobs of 5ns are due by the period.
+    for (deadline, until) in [("deadline = \"20ns\"\n", 7), ("", 10)] {
+        let found = of_text(&format!(
+            "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"edf\"\n[[task]]\nname = \"a\"\nperiod = \"20ns\"\n{deadline}wcet = \"5ns\"\n\
+             [[task]]\nname = \"b\"\nperiod = \"20ns\"\ndeadline = \"5ns\"\nwcet = \"5ns\"\n"
+        ));
+        assert_eq!(found.periods[0].limit.until, Some(until));
+    }
+    let given = GivenDeadlines::of(&text(19, "deadline = \"19ns\"\n"));
+    assert_ne!(given, GivenDeadlines::of(&text(19, "")));
+}
+
 #[test]
 fn chains_change_together() {
     let mut system = System::local(1, Builtin::Rm, vec![task("a", 100, 10), task("b", 100, 10), task("c", 50, 5)]);
     system.tasks[1].after = vec![TaskId(0)];
-    let found = sensitivity(&system, |_, _| {});
+    let found = sensitivity(&system, &GivenDeadlines::default(), |_, _| {});
     let names: Vec<&str> = found.periods.iter().map(|of| of.task.as_str()).collect();
     assert_eq!((names, found.wcets.len()), (vec!["a", "c"], 3));
     assert!(found.schedulable && !found.load.sustainable);
@@ -128,7 +167,7 @@ fn chains_change_together() {
 
 fn of_text(text: &str) -> Sensitivity {
     let system = takt_model::file::parse(text, "limits.toml").unwrap_or_else(|errors| panic!("{errors}"));
-    let found = sensitivity(&system, |_, _| {});
+    let found = sensitivity(&system, &GivenDeadlines::of(text), |_, _| {});
     // Each end is proven, and the next value is not.
     for (i, of) in found.budgets.iter().enumerate() {
         let with = |budget| {
