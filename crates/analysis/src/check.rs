@@ -12,7 +12,7 @@ use crate::distributed::apply::Distributed;
 use crate::linux::{self, LinuxMachine};
 use crate::memo::Memo;
 use crate::partition;
-use crate::report::{CheckReport, TaskReport, TestReport};
+use crate::report::{CheckReport, FlowReport, TaskReport, TestReport};
 use crate::reservation::withdraw_share;
 use crate::scope::{Unit, View, binds};
 use crate::verdict::{Answer, Verdict};
@@ -60,8 +60,15 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
             tests.append(&mut kernel);
         }
     }
+    let mut flows = Vec::new();
     if let Some(distributed) = &distributed {
-        for mut report in distributed.flows(system) {
+        for (flow, mut report) in system.flows.iter().zip(distributed.flows(system)) {
+            let verdict = report.verdict.answer();
+            let bound = report.figures.get("end_to_end_ns").and_then(Value::as_u64).filter(|_| verdict == Answer::Yes);
+            let (flow, deadline) = (flow.name.clone(), flow.deadline);
+            if options.only.is_empty() || options.only.contains(&report.test) {
+                flows.push(FlowReport { flow, verdict, end_to_end: bound.map(Span::from_ns), deadline });
+            }
             if !options.explain {
                 report.figures.remove("binding");
             }
@@ -80,7 +87,7 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
         warnings.extend(nodes.flat_map(|node| linux::stopped(given, node, machine)));
     }
     warnings.extend(system.notes.iter().cloned());
-    CheckReport { system: system.name.clone(), schedulable, warnings, exceeded, tests }
+    CheckReport { system: system.name.clone(), schedulable, warnings, exceeded, tests, flows }
 }
 
 /// The verdict of [`check`], in less time.
@@ -90,6 +97,13 @@ pub(crate) fn decide(system: &System) -> Answer {
     let nodes = (0..system.nodes.len())
         .map(|index| check_either(system, NodeId(index as u32), distributed.as_ref(), &options, None).0);
     nodes.fold(all_flows(system, distributed.as_ref()), Answer::and)
+}
+
+/// Whether [`decide`] would say yes of one node.
+pub(crate) fn is_proven(system: &System, node: NodeId) -> bool {
+    let options = CheckOptions { verdict_only: true, ..CheckOptions::default() };
+    let distributed = Distributed::new(system, false);
+    check_either(system, node, distributed.as_ref(), &options, None).0 == Answer::Yes
 }
 
 /// Whether [`decide`] says yes of these nodes and of all flows, from what is known of the nodes and what must be found out.

@@ -56,6 +56,6 @@ pub use check::{CheckOptions, check, contradictions, equally_critical};
 pub use compositional::{SizeError, SizedComponent, SizedSystem, size};
 pub use linux::LinuxMachine;
 pub use partition::{Bin, NodePlacement, PlaceError, Placed, place, place_regardless};
-pub use report::{CheckReport, TaskReport, TestReport};
+pub use report::{CheckReport, FlowReport, TaskReport, TestReport};
 pub use sensitivity::{Sensitivity, sensitivity};
 pub use verdict::{Answer, Bound, Stop, Verdict};

@@ -279,11 +279,16 @@ impl Placer<'_> {
         regardless: bool,
     ) -> Result<Vec<Filling>, PlaceError> {
         let mut last_used = 0;
+        let load_of = |placer: &Self, slots: &[usize]| {
+            let loads = slots.iter().map(|slot| load(placer.task(*slot)));
+            sum_rounded_up(loads).unwrap_or(u128::MAX)
+        };
+        let mut loads: Vec<u128> = bins.iter().map(|bin| load_of(self, &bin.slots)).collect();
         for &slot in loose {
             let own = affinity(self.task(slot), self.spec);
             let mut tried = Vec::new();
             let mut chosen = None;
-            for candidate in self.candidates(&bins, fit, last_used) {
+            for candidate in candidates(&bins, &loads, fit, last_used) {
                 let cpus = own.intersection(&bins[candidate].cpus);
                 if cpus.is_empty() {
                     continue;
@@ -302,7 +307,7 @@ impl Placer<'_> {
                 }
             }
             if regardless && chosen.is_none() {
-                let by_load = self.candidates(&bins, Fit::WorstFit, last_used).into_iter();
+                let by_load = candidates(&bins, &loads, Fit::WorstFit, last_used).into_iter();
                 let mut open = by_load.map(|bin| (bin, own.intersection(&bins[bin].cpus)));
                 if let Some((bin, cpus)) = open.find(|(_, cpus)| !cpus.is_empty()) {
                     self.bind(slot, Some(cpus));
@@ -317,6 +322,7 @@ impl Placer<'_> {
                 return Err(PlaceError::NoFit { node, task, id, tried, remedy: self.remedy() });
             };
             bins[chosen].slots.push(slot);
+            loads[chosen] = loads[chosen].saturating_add(load_of(self, &[slot]));
             last_used = chosen;
         }
         Ok(bins)
@@ -355,24 +361,6 @@ impl Placer<'_> {
         }
     }
 
-    /// The bins in the order in which a fit tries them.
-    fn candidates(&self, bins: &[Filling], fit: Fit, last_used: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..bins.len()).collect();
-        // Per CPU of the bin, so that a smaller last cluster counts as what it is.
-        let fullness = |bin: &usize| {
-            let bin = &bins[*bin];
-            let loads = bin.slots.iter().map(|slot| load(self.task(*slot)));
-            sum_rounded_up(loads).unwrap_or(u128::MAX) / u128::from(bin.cpus.len().max(1))
-        };
-        match fit {
-            Fit::FirstFit | Fit::Ilp => {}
-            Fit::BestFit => order.sort_by_key(|bin| std::cmp::Reverse(fullness(bin))),
-            Fit::WorstFit => order.sort_by_key(fullness),
-            Fit::NextFit => order.retain(|bin| *bin >= last_used),
-        }
-        order
-    }
-
     /// Whether a bin passes a test with one more task.
     fn fits(&self, bin: &Filling, more: Option<usize>) -> Result<(), String> {
         let mut slots: Vec<usize> = bin.slots.iter().copied().chain(more).collect();
@@ -393,6 +381,20 @@ impl Placer<'_> {
         let more = if more.is_empty() { String::new() } else { format!(" (nor do {} prove it)", more.join(", ")) };
         Err(format!("{} at {load}: {}{more}", tests[0].name(), said[0]))
     }
+}
+
+/// The bins, with their loads, in the order in which a fit tries them.
+fn candidates(bins: &[Filling], loads: &[u128], fit: Fit, last_used: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..bins.len()).collect();
+    // Per CPU of the bin, so that a smaller last cluster counts as what it is.
+    let fullness = |bin: &usize| loads[*bin] / u128::from(bins[*bin].cpus.len().max(1));
+    match fit {
+        Fit::FirstFit | Fit::Ilp => {}
+        Fit::BestFit => order.sort_by_key(|bin| std::cmp::Reverse(fullness(bin))),
+        Fit::WorstFit => order.sort_by_key(fullness),
+        Fit::NextFit => order.retain(|bin| *bin >= last_used),
+    }
+    order
 }
 
 /// What decides a bin: on one CPU a test that is exact or the only one there is, on a cluster the cheapest of several first.

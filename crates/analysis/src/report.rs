@@ -9,7 +9,7 @@ use crate::verdict::{Answer, Verdict};
 
 /// What `check` found.
 ///
-/// Serialises to `{"system", "schedulable": true|false|null, "warnings": [..], "tests": [..]}`.
+/// Serialises to `{"system", "schedulable": true|false|null, "warnings": [..], "tests": [..], "flows": [..]}`.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CheckReport {
     /// The System's name.
@@ -25,6 +25,8 @@ pub struct CheckReport {
     pub exceeded: bool,
     /// One entry per test and scope, in the order in which they ran.
     pub tests: Vec<TestReport>,
+    /// One entry per flow, in file order.
+    pub flows: Vec<FlowReport>,
 }
 
 fn known<S: Serializer>(answer: &Answer, serializer: S) -> Result<S::Ok, S::Error> {
@@ -114,6 +116,33 @@ impl Serialize for TestReport {
             figures: &self.figures,
         }
         .serialize(serializer)
+    }
+}
+
+/// What is known of a flow.
+///
+/// Serialises to `{"flow", "verdict", "end_to_end_ns", "deadline_ns"}`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlowReport {
+    /// Its name.
+    pub flow: String,
+    /// Whether its end-to-end deadline is proven.
+    pub verdict: Answer,
+    /// Upper bound of the time from its arrival on the first node to its end on the last one, where one is proven.
+    pub end_to_end: Option<Span>,
+    /// Its end-to-end deadline.
+    pub deadline: Span,
+}
+
+impl Serialize for FlowReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut form = serializer.serialize_struct("FlowReport", 4)?;
+        form.serialize_field("flow", &self.flow)?;
+        form.serialize_field("verdict", &self.verdict)?;
+        form.serialize_field("end_to_end_ns", &self.end_to_end.map(Span::as_ns))?;
+        form.serialize_field("deadline_ns", &self.deadline.as_ns())?;
+        form.end()
     }
 }
 

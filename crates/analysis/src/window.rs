@@ -28,11 +28,17 @@
 //! w + theta - R, as QPA goes down from t to h(t); only an X that fails the test costs a fixed point. (N. Guan, W. Yi: General and Efficient Response Time
 //! Analysis for EDF Scheduling, DATE 2014, prune by the slack t - dbf(t), which this refines.)
 
+use std::cmp::Ordering;
+
+use crate::exact::compare_sum;
 use crate::recip::{DIVIDEND_MAX, Recip};
 use crate::verdict::spend;
 
 /// A key that is below all others: the jobs of this task always come first.
 pub(crate) const ALWAYS: u64 = 1 << 61;
+
+/// Rounds after which it pays to find out whether the longest window ends at all.
+const LONG: u64 = 64;
 
 /// A task as it weighs on the analysed one; all times in ns.
 #[derive(Clone, Copy, Debug, Default)]
@@ -139,7 +145,10 @@ impl Window {
     fn longest(&self, terms_left: &mut u64) -> Option<u64> {
         let blocking = self.blocking_max()?;
         let mut length = self.slots.iter().try_fold(blocking, |sum, slot| sum.checked_add(slot.c))?;
-        loop {
+        for round in 0u64.. {
+            if round == LONG && self.never_ends(blocking) {
+                return None;
+            }
             spend(terms_left, self.slots.len() as u64 + 1)?;
             let mut next = blocking;
             for slot in &self.slots {
@@ -150,6 +159,16 @@ impl Window {
                 return Some(length);
             }
             length = next;
+        }
+        None
+    }
+
+    /// Whether what is released in [0, L) takes longer than L for every L: floor((L - 1 + w) / T) + 1 >= (L + w) / T.
+    fn never_ends(&self, blocking: u64) -> bool {
+        match compare_sum(self.slots.iter().map(|slot| (slot.c, slot.period.divisor)), 1) {
+            Some(Ordering::Greater) => true,
+            Some(Ordering::Equal) => blocking > 0 || self.slots.iter().any(|slot| slot.c > 0 && slot.wander > 0),
+            Some(Ordering::Less) | None => false,
         }
     }
 

@@ -22,6 +22,18 @@ pub(crate) fn bar(what: &str, steps: u64) -> ProgressBar {
     bar
 }
 
+/// A sign of life while something takes its time, with how long it has taken; hidden where nobody watches.
+pub(crate) fn spinner(what: String) -> ProgressBar {
+    if !watched() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
+    let bar = ProgressBar::new_spinner().with_message(what);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.enable_steady_tick(std::time::Duration::from_millis(200));
+    bar
+}
+
 /// Events between two looks at the bar: rare enough to cost nothing.
 const EVENTS_BETWEEN: u32 = 1 << 16;
 

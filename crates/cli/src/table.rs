@@ -59,6 +59,29 @@ impl Table {
         (0..columns).map(widest).sum::<usize>() + columns.saturating_sub(1) * 2
     }
 
+    /// On a terminal: at most `limit` rows, those that `matters` picks (by the row's cells) before others, in their order; and how many are left out.
+    pub(crate) fn cut_on_terminal(self, limit: usize, matters: impl Fn(&[String]) -> bool) -> (Table, usize) {
+        if crate::output::terminal_width().is_some() { self.cut(limit, matters) } else { (self, 0) }
+    }
+
+    fn cut(self, limit: usize, matters: impl Fn(&[String]) -> bool) -> (Table, usize) {
+        let count = self.rows.len().saturating_sub(1);
+        if count <= limit {
+            return (self, 0);
+        }
+        let important = self.rows.iter().skip(1).filter(|row| matters(row)).count();
+        let (mut first, mut others) = (limit.min(important), limit.saturating_sub(important));
+        let mut rows = self.rows.into_iter();
+        let mut kept: Vec<Vec<String>> = rows.next().into_iter().collect();
+        kept.extend(rows.filter(|row| {
+            let left = if matters(row) { &mut first } else { &mut others };
+            let keep = *left > 0;
+            *left -= usize::from(keep);
+            keep
+        }));
+        (Table { rows: kept }, count - limit)
+    }
+
     /// Each line indented by `indent`, with a newline after each. On a terminal too narrow for a table of numbers, columns
     /// that do not fit stand below, after the first one again.
     pub(crate) fn render(&self, indent: &str) -> String {
@@ -140,6 +163,20 @@ pub(crate) fn or_dash<T: ToString>(value: Option<T>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_table_keeps_the_rows_that_matter() {
+        let mut table = Table::new(&["TASK", "IN TIME"]);
+        for i in 0..10 {
+            table.row(vec![format!("t{i}"), if i % 4 == 3 { "no" } else { "yes" }.to_owned()]);
+        }
+        let late = |row: &[String]| row[1] == "no";
+        let names = |table: &Table| table.rows.iter().map(|row| row[0].clone()).collect::<Vec<_>>().join(" ");
+        let (cut, left_out) = table.clone().cut(4, late);
+        assert_eq!((names(&cut).as_str(), left_out), ("TASK t0 t1 t3 t7", 6));
+        assert_eq!(names(&table.clone().cut(1, late).0), "TASK t3");
+        assert_eq!(table.clone().cut(10, late).1, 0);
+    }
 
     #[test]
     fn times_are_rounded_to_the_side_that_warns() {

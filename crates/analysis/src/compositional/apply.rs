@@ -137,6 +137,7 @@ pub(crate) fn edp(unit: &Unit, carried: &Carried) -> Result<Said, String> {
     let earlier = supply.by(early).filter(|_| early < period);
     let supply = earlier.ok_or("the level above does not bound the server's response below its period")?;
     let mut said = decide(unit, carried, served, supply)?;
+    said.2.insert("supply".to_owned(), json!(served.form));
     said.2.insert("supply_deadline_ns".to_owned(), json!(early));
     Ok(said)
 }

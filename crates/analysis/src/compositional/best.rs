@@ -218,7 +218,7 @@ impl<'a> Finder<'a> {
 
     fn guarantee(&self, period: u64) -> Guarantee {
         if self.search.aligned > 0 && self.search.aligned.is_multiple_of(period) {
-            Guarantee { start: Start::Aligned, delay: 0 }
+            Guarantee { start: Start::Aligned, delay: 0, wait: None }
         } else {
             self.search.guarantee
         }

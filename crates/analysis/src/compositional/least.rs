@@ -18,6 +18,9 @@
 //!
 //! **Fixed priorities**, some D > T: bisection over multiples of the quantum, as more budget never hurts: sbf grows with Θ at every t.
 //!
+//! **Budgets that come early.** Where a budget starts by s after its period does, and so comes by Θ + s (EDP), the supply is that of PRM, Π - Θ - s earlier: p and f are one less, and s
+//! is more delay. Where Θ + s > Π it is PRM itself. The least budget for a point is the smaller of both: below Π - s the first needs less, above it the second.
+//!
 //! A budget of exactly the load, Θ / Π = U, is taken as not enough where busy windows do not end and so nothing can be shown; with PRM and all
 //! D <= T it never is enough, unless Θ = Π.
 
@@ -75,8 +78,19 @@ impl Exact {
 #[must_use]
 pub fn for_point(guarantee: Guarantee, period: u64, t: u64, work: u64) -> Option<Exact> {
     let (p, f) = guarantee.start.form();
+    let late = i128::from(t) - i128::from(guarantee.delay);
+    let by_period = in_form((p, f), period, late, work);
+    let Some(wait) = guarantee.wait else { return by_period };
+    // Budgets that start by `wait` come Π - Θ - wait earlier, as long as that is not negative; then they come by Π.
+    match (in_form((p - 1, f - 1), period, late - i128::from(wait), work), by_period) {
+        (Some(one), Some(other)) => Some(if one.less_than(other) { one } else { other }),
+        (one, other) => one.or(other),
+    }
+}
+
+/// The same where the supply waits p Π - f Θ.
+fn in_form((p, f): (i128, i128), period: u64, t: i128, work: u64) -> Option<Exact> {
     let (pi, work) = (i128::from(period), i128::from(work));
-    let t = i128::from(t) - i128::from(guarantee.delay);
     if work == 0 {
         return Exact::new(0, 1);
     }
@@ -86,7 +100,13 @@ pub fn for_point(guarantee: Guarantee, period: u64, t: u64, work: u64) -> Option
         y += 1;
     }
     let falling = Exact::new(work as u128, y as u128)?;
-    let growing = Exact::new(u128::try_from((y + p) * pi - t + work).unwrap_or(0), (y + f) as u128)?;
+    let lacking = u128::try_from((y + p) * pi - t + work).unwrap_or(0);
+    let growing = match y + f {
+        // The time to the budget is too short, whatever the budget.
+        0 if lacking > 0 => return None,
+        0 => falling,
+        parts => Exact::new(lacking, parts as u128)?,
+    };
     let least = falling.max(growing);
     (u128::from(least.units) <= u128::from(period) * u128::from(least.of)).then_some(least)
 }
@@ -261,7 +281,8 @@ fn by_demand(
         } else {
             scaled = tasks.iter().map(|task| scaled_up(task, scale)).collect::<Option<_>>().ok_or(Limit)?;
             let delay = guarantee.delay.checked_mul(scale).ok_or(Limit)?;
-            (scaled.as_slice(), Guarantee { delay, ..guarantee }, period.checked_mul(scale).ok_or(Limit)?)
+            let wait = guarantee.wait.map(|wait| wait.saturating_mul(scale));
+            (scaled.as_slice(), Guarantee { delay, wait, ..guarantee }, period.checked_mul(scale).ok_or(Limit)?)
         };
         let Some(supply) = finer.supply(wide, budget.units) else { return Ok(None) };
         let more = match edf::analyse(tasks, &supply) {

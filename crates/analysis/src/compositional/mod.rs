@@ -13,6 +13,7 @@
 
 mod apply;
 mod best;
+mod early;
 pub mod edf;
 pub mod fp;
 mod least;
@@ -58,6 +59,8 @@ pub struct Guarantee {
     pub start: Start,
     /// How much later than the server itself what it gives may be used: a quantum of decisions, for one.
     pub delay: u64,
+    /// Where the level above bounds the server's response: the latest start of its budget, R - Θ (EDP). Then each budget comes by Θ and this, or by Π.
+    pub wait: Option<u64>,
 }
 
 /// How long an interval may wait for a server's period to start whose whole budget lies in the interval.
@@ -77,7 +80,7 @@ pub struct Limit;
 
 impl Guarantee {
     /// PRM.
-    pub const PRM: Guarantee = Guarantee { start: Start::Anywhere, delay: 0 };
+    pub const PRM: Guarantee = Guarantee { start: Start::Anywhere, delay: 0, wait: None };
 
     /// The supply of a server with this period and budget. `None` unless 0 < Θ <= Π.
     #[must_use]
@@ -86,6 +89,10 @@ impl Guarantee {
             Start::Anywhere => Supply::prm(period, budget),
             Start::Polled => Supply::polled(period, budget),
             Start::Aligned => Supply::aligned(period, budget),
+        };
+        let supply = match (supply, self.wait) {
+            (Some(supply), Some(wait)) if wait < period - budget => supply.by(budget + wait),
+            (supply, _) => supply,
         };
         match supply {
             Some(supply) => Some(supply.delayed(self.delay)),

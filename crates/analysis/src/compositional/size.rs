@@ -1,25 +1,29 @@
 //! `size`: periods and budgets for the components of a System that has `"auto"` in them.
 //!
 //! From the inside out, as an inner server is a task of the component around it. What costs take of a budget depends on how often the
-//! others come, so with costs the whole is repeated until nothing changes; periods are kept after a few rounds, so that it ends. The answer
-//! is for [`check`](crate::check()) to prove.
+//! others come, so with costs the whole is repeated until nothing changes; periods are kept after a few rounds, so that it ends.
+//!
+//! Budgets are the least that [`check`](crate::check()) proves: first as early as the level above gives them ([`early`](super::early)), from small budgets upwards; where that does not
+//! settle or is not proven, as `prm` has it; and from what is proven then whatever `check` can do without is taken.
 
 use serde::{Serialize, Serializer};
-use takt_model::{Auto, ComponentId, CpuSet, NodeId, Placement, Span, System};
+use takt_model::{Auto, Component, ComponentId, CpuSet, NodeId, Placement, Span, System};
 use thiserror::Error;
 
 use super::apply::Tasks;
+use super::early::{Neighbours, by_edp, improve};
 use super::rules::{Above, Served, guaranteed, on_time};
 use super::tree::{Enforced, Tree, above, ancestors, given, loss};
 use super::{Guarantee, Interface, Limit, PERIODS_MAX, Search, Start, Workload, best};
 use crate::chains::Carried;
+use crate::check::is_proven;
 use crate::exact::sum_rounded_up;
 use crate::scope::{Unit, View, binds};
 use crate::verdict::Answer;
 
 /// The quantum of periods and budgets where a component has none: 1 us.
 pub const QUANTUM: Span = Span::from_us(1);
-/// Rounds in which periods may still change, and all rounds.
+/// Rounds in which periods may still change, and all rounds; twice as many where budgets depend on each other.
 const ROUNDS: (u32, u32) = (3, 12);
 
 /// A System with its components' periods and budgets filled in.
@@ -46,7 +50,7 @@ pub struct SizedComponent {
     pub budget: Span,
     /// Whether `size` chose one of them.
     pub chosen: bool,
-    /// What its supply is taken for: "prm", "polled" or "aligned"; "cbs" for a task alone in a constant-bandwidth server; "mpr" on several CPUs.
+    /// What its supply is taken for: "prm", "polled" or "aligned"; "edp" where that is not enough, and budgets that the level above gives early are; "cbs" for a task alone in a constant-bandwidth server; "mpr" on several CPUs.
     pub supply: &'static str,
     /// What costs take of each budget.
     pub loss: Span,
@@ -114,18 +118,58 @@ pub enum SizeError {
 /// # Errors
 /// A component that no server serves, or that is not covered; a limit of the search.
 pub fn size(system: &System) -> Result<SizedSystem, SizeError> {
-    let mut sizing = system.clone();
-    provisional(&mut sizing);
+    let mut nodes: Vec<NodeId> = system.components.iter().map(|component| component.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let proven = |sized: &SizedSystem| nodes.iter().all(|node| is_proven(&sized.system, *node));
+    let early = rounds(system, true).ok().filter(proven);
+    // What is not proven either way is sized as it would be alone.
+    let mut sized = early.clone().map_or_else(|| rounds(system, false), Ok)?;
+    if early.is_some() || proven(&sized) {
+        let order = inner_first(system);
+        let wanted = |id: &ComponentId| &system.components[id.index()];
+        let of =
+            |chosen: fn(&Component) -> bool| order.iter().filter(|id| chosen(wanted(id))).copied().collect::<Vec<_>>();
+        let budgets = of(|component| component.budget == Auto::Auto);
+        let periods = of(|component| component.period == Auto::Auto && component.budget != Auto::Auto);
+        improve(&mut sized.system, &budgets, &periods);
+        for sized_one in &mut sized.components {
+            let component = &sized.system.components[sized_one.id.index()];
+            if let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) {
+                (sized_one.period, sized_one.budget) = (period, budget);
+            }
+        }
+    }
+    for id in by_edp(&sized.system) {
+        let sized = &mut sized.components[id.index()];
+        if sized.chosen && sized.supply != "aligned" {
+            sized.supply = "edp";
+        }
+    }
+    sized.notes = notes(system, &sized);
+    Ok(sized)
+}
+
+/// All components, those inside others before them.
+fn inner_first(system: &System) -> Vec<ComponentId> {
     let mut order: Vec<ComponentId> = (0..system.components.len()).map(|i| ComponentId(i as u32)).collect();
     order.sort_by_key(|id| std::cmp::Reverse(ancestors(system, *id).count()));
+    order
+}
+
+/// Sizes all components until nothing changes; `early`: with budgets that come as early as the level above gives them.
+fn rounds(system: &System, early: bool) -> Result<SizedSystem, SizeError> {
+    let mut sizing = system.clone();
+    provisional(&mut sizing);
+    let order = inner_first(system);
     let mut components: Vec<Option<SizedComponent>> = vec![None; system.components.len()];
-    for round in 0..ROUNDS.1 {
+    for round in 0..ROUNDS.1 * if early { 2 } else { 1 } {
         let mut changed = false;
         for id in &order {
             let wanted = &system.components[id.index()];
             let keep = round >= ROUNDS.0;
             let period = if keep { given(sizing.components[id.index()].period) } else { given(wanted.period) };
-            let sized = size_one(&sizing, *id, period, given(wanted.budget))?;
+            let sized = size_one(&sizing, *id, period, given(wanted.budget), early)?;
             let component = &mut sizing.components[id.index()];
             let values = (Auto::Value(sized.period), Auto::Value(sized.budget));
             changed |= values != (component.period, component.budget);
@@ -137,9 +181,7 @@ pub fn size(system: &System) -> Result<SizedSystem, SizeError> {
             break;
         }
     }
-    let components: Vec<SizedComponent> = components.into_iter().flatten().collect();
-    let notes = notes(system, &components);
-    Ok(SizedSystem { system: sizing, components, notes })
+    Ok(SizedSystem { system: sizing, components: components.into_iter().flatten().collect(), notes: Vec::new() })
 }
 
 /// Values to start with where there are none: only the order that they stand in and how often they come matter.
@@ -186,6 +228,7 @@ fn size_one(
     id: ComponentId,
     period: Option<u64>,
     budget: Option<u64>,
+    early: bool,
 ) -> Result<SizedComponent, SizeError> {
     let component = &system.components[id.index()];
     let name = component.name.clone();
@@ -193,7 +236,9 @@ fn size_one(
     let limit = |_: Limit| SizeError::Limit { component: name.clone() };
     let node: NodeId = component.node;
     let loose = binds(&system.nodes[node.index()]).then(|| unbound(system, node));
-    let tree = Tree::new(loose.as_ref().unwrap_or(system));
+    let loose = loose.as_ref().unwrap_or(system);
+    let neighbours = early.then_some(Neighbours { system: loose, id });
+    let tree = Tree::new(loose);
     let strategy = system.nodes[node.index()].strategy;
     let scope = system.nodes[node.index()].name.clone();
     let mut view =
@@ -246,7 +291,13 @@ fn size_one(
     let Interface { period, budget } = match (period, budget) {
         (Some(period), Some(budget)) => Interface { period, budget },
         (Some(period), None) => {
-            match least(&search, |period| tree.guarantee(id, period, start), period).map_err(limit)? {
+            let guarantee = tree.guarantee(id, period, start);
+            let by = |guarantee: Guarantee| least(&search, guarantee, period);
+            let found = match &neighbours {
+                Some(neighbours) => neighbours.least(&search, guarantee, period, by),
+                None => by(guarantee),
+            };
+            match found.map_err(limit)? {
                 Some(budget) => Interface { period, budget },
                 None => {
                     let period = Span::from_ns(period);
@@ -257,7 +308,8 @@ fn size_one(
             }
         }
         (None, Some(budget)) => {
-            match longest(&search, |period| tree.guarantee(id, period, start), budget).map_err(limit)? {
+            let guarantee = |period| tree.guarantee(id, period, start);
+            match longest(&search, guarantee, neighbours.as_ref(), budget).map_err(limit)? {
                 Some(period) => Interface { period, budget },
                 None => {
                     let budget = Span::from_ns(budget);
@@ -268,7 +320,12 @@ fn size_one(
             }
         }
         (None, None) => match best(&search).map_err(limit)? {
-            Some(interface) => interface,
+            Some(Interface { period, budget }) => {
+                let by = |guarantee: Guarantee| least(&search, guarantee, period);
+                let found = neighbours.map(|near| near.least(&search, tree.guarantee(id, period, start), period, by));
+                let budget = found.transpose().map_err(limit)?.flatten().map_or(budget, |least| least.min(budget));
+                Interface { period, budget }
+            }
             None => {
                 return Err(not_enough(
                     "not even a whole CPU serves its tasks in time; give it less to do, or smaller costs".to_owned(),
@@ -295,20 +352,28 @@ fn size_one(
 }
 
 /// The least budget for a period.
-fn least(search: &Search, guarantee: impl Fn(u64) -> Guarantee, period: u64) -> Result<Option<u64>, Limit> {
+fn least(search: &Search, guarantee: Guarantee, period: u64) -> Result<Option<u64>, Limit> {
     let charge = (search.charge)(period).ok_or(Limit)?;
     // What serves need not be whole quanta; what it is given is.
-    let Some(serves) = search.workload.least_quanta(guarantee(period), period, 1)? else { return Ok(None) };
+    let Some(serves) = search.workload.least_quanta(guarantee, period, 1)? else { return Ok(None) };
     let whole = serves.checked_add(charge).ok_or(Limit)?;
     let rounded = whole.max(1).div_ceil(search.quantum).checked_mul(search.quantum).ok_or(Limit)?;
     Ok((whole <= period).then_some(rounded.min(period)))
 }
 
 /// The longest period for a budget: less is given the longer it is.
-fn longest(search: &Search, guarantee: impl Fn(u64) -> Guarantee, budget: u64) -> Result<Option<u64>, Limit> {
+fn longest(
+    search: &Search,
+    guarantee: impl Fn(u64) -> Guarantee,
+    neighbours: Option<&Neighbours>,
+    budget: u64,
+) -> Result<Option<u64>, Limit> {
     let quantum = search.quantum;
     let serves = |period: u64, guarantee: Guarantee| -> Result<bool, Limit> {
-        let left = budget.checked_sub((search.charge)(period).ok_or(Limit)?);
+        let charge = (search.charge)(period).ok_or(Limit)?;
+        let left = budget.checked_sub(charge);
+        let wait = neighbours.and_then(|neighbours| neighbours.wait(period, budget, charge));
+        let guarantee = Guarantee { wait, ..guarantee };
         let Some(supply) = left.and_then(|left| guarantee.supply(period, left)) else { return Ok(false) };
         match search.workload.meets(&supply) {
             Answer::Yes => Ok(true),
@@ -343,9 +408,17 @@ fn longest(search: &Search, guarantee: impl Fn(u64) -> Guarantee, budget: u64) -
     Ok(found)
 }
 
-fn notes(system: &System, components: &[SizedComponent]) -> Vec<String> {
+fn notes(system: &System, sized: &SizedSystem) -> Vec<String> {
     let mut notes = Vec::new();
-    for sized in components {
+    for sized in &sized.components {
+        if sized.supply == "edp" {
+            notes.push(format!(
+                "component \"{}\": {} of each {} are enough as the level above gives them early (edp); what is added or changed beside it may need more",
+                sized.component, sized.budget, sized.period
+            ));
+        }
+    }
+    for sized in &sized.components {
         let component = &system.components[sized.id.index()];
         let free = system.nodes[component.node.index()].costs.is_none_or(|costs| costs.switch.is_zero());
         if component.period == Auto::Auto && component.budget == Auto::Auto && component.quantum.is_none() && free {

@@ -413,7 +413,7 @@ impl Tree {
         let grid = self.release_grid(id);
         let delay = component.quantum.map_or(0, Span::as_ns);
         if on_time(component.server) && grid > 0 && grid.is_multiple_of(period) && period.is_multiple_of(delay.max(1)) {
-            return Guarantee { start: Start::Aligned, delay: 0 };
+            return Guarantee { start: Start::Aligned, delay: 0, wait: None };
         }
         self.unaligned(id, start)
     }
@@ -423,7 +423,7 @@ impl Tree {
         let (grid, delay) = (self.release_grid(id), self.component(id).quantum.map_or(0, Span::as_ns));
         // What arrives between two decisions may wait for the next.
         let noticed = delay == 0 || (grid > 0 && grid.is_multiple_of(delay));
-        Guarantee { start, delay: if noticed { 0 } else { delay } }
+        Guarantee { start, delay: if noticed { 0 } else { delay }, wait: None }
     }
 
     /// All releases in a component fall on multiples of this; 0: on any instant.

@@ -42,6 +42,9 @@ pub fn assign(tasks: &[FpTask], above: &[FpTask]) -> Assignment {
                 chosen = Some(at);
                 break;
             }
+            if analysis.is_exhausted(&set) {
+                return Assignment::Undecided;
+            }
         }
         match chosen {
             Some(at) => {
@@ -51,7 +54,6 @@ pub fn assign(tasks: &[FpTask], above: &[FpTask]) -> Assignment {
                 set[task].level = level + 1;
                 level -= 1;
             }
-            None if analysis.is_exhausted(&set) => return Assignment::Undecided,
             None => return Assignment::None(open),
         }
     }

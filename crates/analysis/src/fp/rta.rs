@@ -83,6 +83,9 @@ impl Analysis {
     /// `u64`, or where the work limit is reached.
     pub fn response(&mut self, tasks: &[FpTask], i: usize) -> Option<Response> {
         let this = tasks.get(i)?;
+        if self.is_exhausted(tasks) {
+            return None;
+        }
         let hep = || tasks.iter().enumerate().filter(|(k, task)| *k != i && task.level <= this.level).map(|(_, t)| t);
         let mut load = 0u128;
         let mut count = 1u64;

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 use takt_analysis::{Answer, CheckOptions, CheckReport, LinuxMachine, Sensitivity, TestId, Uncertified, catalogue};
+use takt_model::file::GivenDeadlines;
 use takt_model::{Span, System};
 
 use crate::args;
@@ -16,6 +17,9 @@ use crate::output::{Target, print, print_json};
 use crate::progress;
 use crate::table::{Table, or_dash, time};
 
+/// Rows that a table has on a terminal, those that are not proven first.
+const ROWS_MAX: usize = 200;
+
 pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
     if options.list {
         return list(json);
@@ -24,17 +28,20 @@ pub(crate) fn execute(options: &args::Check, json: bool) -> Outcome {
         return Err(Failure::input("which system? give a file, or - for standard input"));
     };
     let linux = options.linux.as_deref().map(|text| machine(text, options.margin)).transpose()?;
-    let system = input::has_work(file, input::system(file)?, false)?;
+    let (system, text) = input::system_and_text(file)?;
+    let system = input::has_work(file, system, false)?;
     let only: Vec<TestId> = options.test.iter().filter_map(|name| TestId::by_name(name)).collect();
     let (all, explain) = (options.all, options.explain);
     let asked = CheckOptions { all, only, explain, linux, ..CheckOptions::default() };
+    let waiting = progress::spinner(format!("checking {} tasks", system.tasks.len()));
     let report = takt_analysis::check(&system, &asked);
+    waiting.finish_and_clear();
     if (options.sensitivity || options.certificate.is_some()) && charged_by_kernel(&report) {
         return Err(Failure::cannot(
             "what the kernel takes for ordinary threads counts for the verdict alone, not for --sensitivity and --certificate; state it in the file (costs.ordinary), or leave --linux out",
         ));
     }
-    let sensitivity = options.sensitivity.then(|| searched(&system));
+    let sensitivity = options.sensitivity.then(|| searched(&system, &GivenDeadlines::of(&text)));
     let to_stdout = options.certificate.as_ref().is_some_and(Target::is_stdout);
     if json && to_stdout {
         return Err(Failure::input("--json and the certificate cannot both go to standard output"));
@@ -86,9 +93,9 @@ struct Answered<'a> {
 }
 
 /// Searches with a bar on a terminal.
-fn searched(system: &System) -> Sensitivity {
+fn searched(system: &System, given: &GivenDeadlines) -> Sensitivity {
     let bar = progress::bar("searching", 1);
-    let found = takt_analysis::sensitivity(system, |done, of| {
+    let found = takt_analysis::sensitivity(system, given, |done, of| {
         bar.set_length(of);
         bar.set_position(done);
     });
@@ -131,7 +138,10 @@ pub(crate) fn describe(system: &System, report: &CheckReport) -> String {
         let verdict = test.verdict.answer().name().to_owned();
         tests.row(vec![test.test.name().to_owned(), test.scope.clone(), verdict, test.verdict.why().to_owned()]);
     }
-    text.push_str(&tests.without_empty_columns().render(""));
+    let undecided = |row: &[String]| row.iter().any(|cell| matches!(cell.as_str(), "no" | "unknown"));
+    let (tests, tests_left_out) = tests.without_empty_columns().cut_on_terminal(ROWS_MAX, undecided);
+    text.push_str(&tests.render(""));
+    left_out(&mut text, tests_left_out, "tests");
     let mut tasks = Table::new(&["TASK", "DEADLINE", "RESPONSE AT MOST", "IN TIME"]);
     let bounds = report.bounds(system.tasks.len()).into_iter().zip(answers(report, system.tasks.len()));
     for (task, (bound, in_time)) in system.tasks.iter().zip(bounds) {
@@ -142,8 +152,21 @@ pub(crate) fn describe(system: &System, report: &CheckReport) -> String {
         tasks.row(vec![chain, "-".to_owned(), time(bound), "-".to_owned()]);
     }
     if !tasks.is_empty() {
+        let (tasks, tasks_left_out) = tasks.cut_on_terminal(ROWS_MAX, undecided);
         text.push('\n');
         text.push_str(&tasks.render(""));
+        left_out(&mut text, tasks_left_out, "tasks");
+    }
+    let mut flows = Table::new(&["FLOW", "DEADLINE", "END TO END AT MOST", "IN TIME"]);
+    for flow in &report.flows {
+        let (bound, in_time) = (or_dash(flow.end_to_end.map(time)), flow.verdict.name().to_owned());
+        flows.row(vec![flow.flow.clone(), time(flow.deadline), bound, in_time]);
+    }
+    if !flows.is_empty() {
+        let (flows, flows_left_out) = flows.cut_on_terminal(ROWS_MAX, undecided);
+        text.push('\n');
+        text.push_str(&flows.render(""));
+        left_out(&mut text, flows_left_out, "flows");
     }
     for warning in &report.warnings {
         let _ = write!(text, "\nwarning: {warning}");
@@ -152,6 +175,14 @@ pub(crate) fn describe(system: &System, report: &CheckReport) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Says how many rows a table on a terminal lacks.
+fn left_out(text: &mut String, rows: usize, what: &str) {
+    if rows > 0 {
+        let _ =
+            writeln!(text, "... and {rows} more {what}; what goes into a pipe or a file, or --json, has all of them");
+    }
 }
 
 /// What the tests together say of each of so many tasks: one proof decides.

@@ -1,0 +1,171 @@
+//! Budgets that are enough because the level above gives them early, and the least of them all.
+//!
+//! [`edp`](super::edp) proves more than [`prm`](super::prm) where the level above bounds the server's response, which depends on the budget that is sought. So the search goes from
+//! below: with budget Θ the server responds by R(Θ), and R(Θ) - Θ, what others take before it, never shrinks as Θ grows. The least budget for that wait is therefore a lower bound of
+//! the least of all, and the answer once it is no more than Θ.
+//!
+//! What the search does not see (chains inside, rules whose releases depend on the budget, CPUs of several levels) is left to [`improve`], which asks `check`.
+
+use takt_model::{Auto, ComponentId, ServerRule, Span, System};
+
+use super::rules::{bounded, on_time};
+use super::size::QUANTUM;
+use super::tree::{Enforced, Tree, given};
+use super::{Guarantee, Limit, Search};
+use crate::catalogue::TestId;
+use crate::chains::Carried;
+use crate::check::{CheckOptions, check, is_proven};
+use crate::scope::View;
+use crate::verdict::Answer;
+
+/// Waits that one search from below tries before it takes what `prm` proves.
+const WAITS_MAX: u32 = 100;
+/// Rounds over all components in which budgets may shrink and periods grow.
+const ROUNDS_MAX: u32 = 8;
+
+/// How long others make the server of a component wait for its budget.
+pub(super) struct Neighbours<'a> {
+    /// All others in it have values.
+    pub(super) system: &'a System,
+    pub(super) id: ComponentId,
+}
+
+impl Neighbours<'_> {
+    /// R - Θ, and the loss of the budget; `None` where no response below Π is known.
+    pub(super) fn wait(&self, period: u64, budget: u64, charge: u64) -> Option<u64> {
+        let mut system = self.system.clone();
+        let component = &mut system.components[self.id.index()];
+        if !bounded(component.server) {
+            return None;
+        }
+        component.period = Auto::Value(Span::from_ns(period));
+        component.budget = Auto::Value(Span::from_ns(budget));
+        let node = component.node;
+        let spec = &system.nodes[node.index()];
+        let tree = Tree::new(&system);
+        let mut view = View::new(&tree.system, node, spec.strategy, spec.name.clone()).ok()?;
+        tree.add_components(&mut view, node, Enforced::default());
+        let server = *tree.servers(self.id).first()?;
+        let end = Carried::holistic(&tree.system, &view.units).end(server)?;
+        // What costs take of the budget comes late as well.
+        end.checked_sub(budget).filter(|_| end < period)?.checked_add(charge)
+    }
+
+    /// How much a wait may shrink where budgets are whole quanta of decisions; `None` where it may shrink by more.
+    fn slack(&self) -> Option<u64> {
+        let component = &self.system.components[self.id.index()];
+        let grows = on_time(component.server) || component.server == ServerRule::Polling;
+        let quanta = self.system.components.iter().filter_map(|component| component.quantum);
+        grows.then(|| quanta.map(Span::as_ns).max().unwrap_or(0).saturating_mul(2))
+    }
+
+    /// The least budget for a period, by [`least`], given that it starts as early as the others let it.
+    pub(super) fn least(
+        &self,
+        search: &Search,
+        guarantee: Guarantee,
+        period: u64,
+        least: impl Fn(Guarantee) -> Result<Option<u64>, Limit>,
+    ) -> Result<Option<u64>, Limit> {
+        let by_period = least(guarantee)?;
+        let Some(slack) = self.slack() else { return Ok(by_period) };
+        let charge = (search.charge)(period).ok_or(Limit)?;
+        let Some(mut budget) = least(Guarantee { wait: Some(0), ..guarantee })? else { return Ok(None) };
+        for _ in 0..WAITS_MAX {
+            let wait = self.wait(period, budget, charge);
+            let Some(wait) = wait.filter(|_| by_period.is_none_or(|most| budget < most)) else { return Ok(by_period) };
+            let Some(enough) = least(Guarantee { wait: Some(wait), ..guarantee })? else { return Ok(None) };
+            if enough <= budget {
+                return Ok(Some(budget));
+            }
+            let low = if slack == 0 {
+                Some(enough)
+            } else {
+                least(Guarantee { wait: Some(wait.saturating_sub(slack)), ..guarantee })?
+            };
+            budget = low.unwrap_or(enough).max(budget.saturating_add(search.quantum));
+            if budget > period {
+                return Ok(None);
+            }
+        }
+        Ok(by_period)
+    }
+}
+
+/// The components that `check` proves by `edp`: what stands beside them counts.
+pub(super) fn by_edp(system: &System) -> Vec<ComponentId> {
+    let options = CheckOptions { verdict_only: true, ..CheckOptions::default() };
+    let tests = check(system, &options).tests;
+    let proven = |name: &str| {
+        let end = format!("/{name}");
+        tests
+            .iter()
+            .any(|test| test.test == TestId::Edp && test.verdict.answer() == Answer::Yes && test.scope.ends_with(&end))
+    };
+    let all = (0..system.components.len()).map(|i| ComponentId(i as u32));
+    all.filter(|id| proven(&system.components[id.index()].name)).collect()
+}
+
+/// Takes from the chosen budgets, and adds to the chosen periods, until `check` proves none of them with a quantum less, or more. The System is proven.
+///
+/// Between a value that is proven and one that is not, bisection: where a smaller budget may be proven and a larger one not, it finds one such step.
+pub(super) fn improve(system: &mut System, budgets: &[ComponentId], periods: &[ComponentId]) {
+    for _ in 0..ROUNDS_MAX {
+        let mut changed = false;
+        for id in budgets {
+            changed |= shrink(system, *id);
+        }
+        for id in periods {
+            changed |= lengthen(system, *id);
+        }
+        if !changed {
+            return;
+        }
+    }
+}
+
+/// Whether it could be shrunk.
+fn shrink(system: &mut System, id: ComponentId) -> bool {
+    let component = &system.components[id.index()];
+    let (node, quantum) = (component.node, component.quantum.unwrap_or(QUANTUM).as_ns());
+    let Some(budget) = given(component.budget) else { return false };
+    let mut proven = |quanta: u64| {
+        system.components[id.index()].budget = Auto::Value(Span::from_ns(quanta * quantum));
+        is_proven(system, node)
+    };
+    let all = budget.div_ceil(quantum);
+    let (mut low, mut high, mut middle) = (0, all, all.saturating_sub(1));
+    while low < middle {
+        if proven(middle) {
+            high = middle
+        } else {
+            low = middle
+        }
+        middle = low + (high - low) / 2;
+    }
+    let least = if high < all { high * quantum } else { budget };
+    system.components[id.index()].budget = Auto::Value(Span::from_ns(least));
+    high < all
+}
+
+/// Whether it could be lengthened.
+fn lengthen(system: &mut System, id: ComponentId) -> bool {
+    let component = &system.components[id.index()];
+    let (node, quantum) = (component.node, component.quantum.unwrap_or(QUANTUM).as_ns());
+    let Some(period) = given(component.period) else { return false };
+    let most = Span::FILE_MAX.as_ns().saturating_sub(period) / quantum;
+    let mut proven = |quanta: u64| {
+        system.components[id.index()].period = Auto::Value(Span::from_ns(period + quanta * quantum));
+        quanta <= most && is_proven(system, node)
+    };
+    let (mut low, mut high) = (0, 1);
+    while high <= most && proven(high) {
+        (low, high) = (high, high * 2);
+    }
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if proven(middle) { low = middle } else { high = middle }
+    }
+    system.components[id.index()].period = Auto::Value(Span::from_ns(period + low * quantum));
+    low > 0
+}
