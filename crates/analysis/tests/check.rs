@@ -45,7 +45,7 @@ fn the_report_is_the_contracts_json() {
     assert_eq!(
         json.unwrap(),
         serde_json::json!({
-            "system": "system", "schedulable": true, "warnings": [],
+            "system": "system", "schedulable": true, "warnings": [], "flows": [],
             "tests": [{
                 "test": "rta", "scope": "local", "verdict": "yes", "why": "", "figures": {},
                 "tasks": [{ "task": "a", "verdict": "yes", "wcrt_ns": 2_000_000, "deadline_ns": 10_000_000 }]

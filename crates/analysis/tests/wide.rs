@@ -1,6 +1,6 @@
 //! Components on several CPUs: what `check` and `size` say, held against whole systems of servers in unit slots.
 
-use takt_analysis::{Answer, CheckOptions, SizeError, TestId, check, size};
+use takt_analysis::{Answer, CheckOptions, SizeError, SizedComponent, TestId, check, size};
 use takt_model::generate::Random;
 use takt_model::{
     Arrival, Auto, Builtin, Component, ComponentId, Costs, NodeId, Placement, ServerRule, Span, StrategyRef, System,
@@ -316,7 +316,11 @@ fn servers_of_a_node_that_binds_to_cpus_are_sized() {
         system.nodes[0].placement = Placement::Partitioned;
         match (size(&system), size(&one)) {
             (Ok(bound), Ok(one)) => {
-                assert_eq!(bound.components, one.components, "round {round}: {system:?}");
+                // On one CPU the others beside may take what gives a smaller budget early enough.
+                let fits =
+                    |(own, one): (&SizedComponent, &SizedComponent)| own.id == one.id && own.budget <= one.budget;
+                assert_eq!(bound.components.len(), one.components.len());
+                assert!(bound.components.iter().zip(&one.components).all(fits), "round {round}: {system:?}");
                 match answer(&bound.system) {
                     Answer::Yes => proven += 1,
                     _ => homeless += 1,

@@ -9,7 +9,7 @@ use clap::{Command, CommandFactory as _};
 use crate::args;
 
 /// Programs whose options messages name, too.
-const OTHERS: [&str; 2] = ["trace-cmd", "cargo"];
+const OTHERS: [&str; 5] = ["trace-cmd", "cargo", "docker", "perf script", "babeltrace2"];
 /// Options of processes that takt starts from itself.
 const INTERNAL: &str = "--takt-";
 

@@ -344,7 +344,8 @@ fn a_controller_that_does_not_fit_is_refused() {
         let (status, error) = told(verb, &none, "muf");
         assert!(status == Some(2) && error.contains("there is nothing to guard"), "{error}");
     }
-    let two = "takt = 1\nname = \"two\"\n[[node]]\nname = \"a\"\n[[node]]\nname = \"b\"\n";
+    let two = "takt = 1\nname = \"two\"\n[[node]]\nname = \"a\"\n[[node]]\nname = \"b\"\n\
+        [[task]]\nname = \"t\"\nnode = \"a\"\nperiod = \"10ms\"\nwcet = \"1ms\"\n";
     let (status, error) = told("sim", two, "muf");
     assert!(status == Some(2) && error.contains("choose with --node"), "{error}");
 }

@@ -125,8 +125,9 @@ pub fn steal_by_cpu() -> Option<Vec<(u32, Span)>> {
 /// Field 8 of the lines of CPUs.
 fn steal_ticks_by_cpu(stat: &str) -> impl Iterator<Item = (u32, u64)> + '_ {
     stat.lines().filter_map(|line| {
-        let mut fields = line.strip_prefix("cpu")?.split_ascii_whitespace();
-        Some((fields.next()?.parse().ok()?, fields.nth(7)?.parse().ok()?))
+        // The line of all CPUs has no number.
+        let (cpu, fields) = line.strip_prefix("cpu")?.split_once(' ')?;
+        Some((cpu.parse().ok()?, fields.split_ascii_whitespace().nth(7)?.parse().ok()?))
     })
 }
 
