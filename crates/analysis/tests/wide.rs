@@ -317,8 +317,9 @@ fn servers_of_a_node_that_binds_to_cpus_are_sized() {
         match (size(&system), size(&one)) {
             (Ok(bound), Ok(one)) => {
                 // On one CPU the others beside may take what gives a smaller budget early enough.
-                let fits =
-                    |(own, one): (&SizedComponent, &SizedComponent)| own.id == one.id && own.budget <= one.budget;
+                let fits = |(own, one): (&SizedComponent, &SizedComponent)| {
+                    (own.id, own.period) == (one.id, one.period) && own.budget <= one.budget
+                };
                 assert_eq!(bound.components.len(), one.components.len());
                 assert!(bound.components.iter().zip(&one.components).all(fits), "round {round}: {system:?}");
                 match answer(&bound.system) {
