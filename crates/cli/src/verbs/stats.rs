@@ -52,20 +52,19 @@ fn explained(path: &str, log: &mut Log) -> Result<Stats, Failure> {
     let failure = |error| input::log_failure(path, &error);
     let system = input::system_of(path, log).ok();
     let rules = Rules::of(log.header(), system.as_ref());
-    let causes = Causes::new(rules, log.definitions());
-    let collector = Collector::for_log(log.header(), log.definitions());
+    let mut causes = Causes::new(rules, log.definitions());
+    let mut collector = Collector::for_log(log.header(), log.definitions());
     // What comes through a pipe can be read once; a file is read again, if any job was late.
     if path == "-" {
         let mut both = (collector, causes);
         let end = log.copy_to(&mut both).map_err(failure)?;
-        let mut stats = both.0.finish(end);
-        stats.explain(both.1.finish(end).as_ref());
+        let (collector, causes) = both;
+        let mut stats = collector.finish(end);
+        stats.explain(causes.finish(end).as_ref());
         return Ok(stats);
     }
-    let mut collector = collector;
     let end = log.copy_to(&mut collector).map_err(failure)?;
     let mut stats = collector.finish(end);
-    let mut causes = causes;
     if stats.missed() > 0 {
         input::log(path)?.copy_to(&mut causes).map_err(failure)?;
     }
