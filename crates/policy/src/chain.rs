@@ -45,7 +45,7 @@ pub struct Link {
     /// How many instances are open.
     open: u64,
     runs: VecDeque<Run>,
-    /// Of the open instances, those that are not lost.
+    /// Number of open instances that are not lost.
     hopeful: usize,
     /// How many of these there may be; the oldest is shed for one more.
     hopeful_max: usize,
@@ -60,8 +60,8 @@ pub struct Due {
     pub shed: bool,
     /// It was shed for want of room: one predecessor ran ahead of another by more than may be.
     pub given_up: bool,
-    /// The earliest nominal arrival among the instance's source jobs; [`Time::MAX`] for one that is shed and was kept in
-    /// less room than that takes.
+    /// The earliest nominal arrival among the instance's source jobs. [`Time::MAX`] for a shed
+    /// instance whose origin was not kept for lack of room.
     pub origin: Time,
 }
 
@@ -72,9 +72,12 @@ impl Link {
         Link { predecessors, first: 0, open: 0, runs: VecDeque::new(), hopeful: 0, hopeful_max: usize::MAX }
     }
 
-    /// The same, without allocation later, and with room for `hopeful_max` instances that can still be released: where one predecessor
-    /// runs ahead of another by more, the oldest are given up. Any number of instances that are to be shed may be between them: one
-    /// predecessor of which at most `hopeful_max` jobs wait at once, whatever number of others it rejects, loses none.
+    /// Like [`Link::new`], but with room for `hopeful_max` instances that can still be released,
+    /// and without later allocation. If one predecessor runs ahead of another by more, the oldest
+    /// instances are given up.
+    ///
+    /// Any number of instances that are to be shed may lie between them. So a predecessor with at
+    /// most `hopeful_max` waiting jobs loses none, however many jobs it rejects.
     #[must_use]
     pub fn bounded(predecessors: u32, hopeful_max: usize) -> Self {
         // Between any two of them a run of lost ones, and the one that is being told.
@@ -88,8 +91,8 @@ impl Link {
         self.open
     }
 
-    /// Job `number` of one predecessor has ended, which each tells once. An instance that was shed for want of room is over: what is told
-    /// of it later is ignored.
+    /// Reports the end of job `number` of one predecessor. Each predecessor reports a number once.
+    /// Later reports for an instance that was shed for lack of room are ignored.
     pub fn ended(&mut self, number: u64, completed: bool, origin: Time) {
         let Some(ahead) = number.checked_sub(self.first) else {
             debug_assert!(self.hopeful_max < usize::MAX, "instance {number} is already closed");
@@ -167,7 +170,8 @@ impl Link {
     #[must_use]
     pub fn take_due(&mut self) -> Option<Due> {
         let run = self.runs.front_mut().filter(|run| run.waiting_for == 0)?;
-        // Which of those that were joined it was nobody knows any more: as many as there were.
+        // The instances of a merged run are indistinguishable, so report as given up as many as
+        // were merged.
         let given_up = run.given_up > 0;
         run.given_up -= u64::from(given_up);
         let due = Due { number: self.first, shed: run.shed, given_up, origin: run.origin };

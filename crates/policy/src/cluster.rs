@@ -1,9 +1,12 @@
 //! One cluster of CPUs: its waiting and its running jobs, and the choice between them [MCS].
 //!
-//! The rule: the most important jobs that fit run. One that keeps running keeps its CPU; the others,
-//! in order, take the CPU they last ran on if it is free, else the lowest free one that they may use; nobody
-//! is shifted. A job *fits* when it and all more important chosen jobs get a CPU by that rule. Where
-//! affinities restrict, the choice is repeated until nothing changes: no CPU idles that a waiting job may use.
+//! The rule: the most important jobs that fit run. A job that keeps running keeps its CPU. Each
+//! other job, in order, takes the CPU on which it last ran if that is free. Otherwise it takes the
+//! lowest free CPU that it may use. No running job is moved to make room.
+//!
+//! A job *fits* when this rule gives it and all more important chosen jobs a CPU. Under restricting
+//! affinities the choice is repeated until nothing changes: no CPU idles while a waiting job may
+//! use it.
 
 use takt_model::{CpuSet, Time};
 
@@ -16,8 +19,8 @@ use crate::ready::ReadyQueue;
 pub(crate) struct Cluster {
     /// Something happened since the last dispatch; the dispatcher's note.
     pub(crate) touched: bool,
-    /// Every job in `ready` is less important than every running one: only those that arrived can preempt. So it is
-    /// after each dispatch, until ranks change.
+    /// Every job in `ready` is less important than every running job, so only new arrivals can
+    /// preempt. True after each dispatch until ranks change.
     settled: bool,
     /// Whether some task may not use all CPUs of the cluster.
     restricted: bool,
@@ -33,7 +36,8 @@ pub(crate) struct Cluster {
     running: Vec<Rank>,
     /// The CPU of the least important running job, where that is known.
     least: Option<u32>,
-    /// Scratch of a dispatch: jobs that shall run, the most important first; the CPU of those that do.
+    /// Scratch space of a dispatch: the jobs that shall run, the most important first, with their
+    /// CPUs if they run already.
     chosen: Vec<(Rank, Option<u32>)>,
     /// Scratch of a dispatch: what runs, the most important first.
     in_order: Vec<(Rank, u32)>,
@@ -113,7 +117,8 @@ impl Cluster {
         self.refresh_running(now, slots);
     }
 
-    /// Recomputes the ranks of running jobs: their laxity does not shrink while that of others does, and sections begin and end.
+    /// Recomputes the ranks of running jobs: their laxity does not shrink while that of others
+    /// does, and sections begin and end.
     fn refresh_running(&mut self, now: Time, slots: &mut Slots) {
         for rank in self.running.iter_mut().filter(|rank| **rank != Rank::NOBODY) {
             *rank = slots.rerank(rank.slot(), now);
@@ -140,8 +145,8 @@ impl Cluster {
         }
     }
 
-    /// The short way where at most one job can start, as nearly always: one came, or one left. False, with nothing
-    /// done, where it may be more.
+    /// The fast path for at most one start: one job arrived, or one left. Returns false and changes
+    /// nothing if several jobs may start.
     #[inline(always)]
     fn dispatch_one(&mut self, now: Time, slots: &mut Slots, decisions: &mut Vec<Decision>) -> bool {
         if self.restricted || !self.settled || slots.vary() {
@@ -193,8 +198,8 @@ impl Cluster {
         while let Some(rank) = self.arrived.pop() {
             self.ready.push(rank, &());
         }
-        // Where a waiting job gets its CPU decides what else fits, so choose until nothing changes. Each
-        // round settles at least one more of the most important jobs.
+        // The CPU that a waiting job gets affects which other jobs fit, so choose until nothing
+        // changes. Each round settles at least one more of the most important jobs.
         let rounds_max = self.cpu_count - self.idle_count + self.ready.len() + 1;
         for _ in 0..rounds_max {
             let before = decisions.len();

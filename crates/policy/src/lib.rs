@@ -1,8 +1,9 @@
 //! The policy kernel: which job runs on which CPU, as pure state machines.
 //!
-//! A [`Dispatcher`] obeys one node's strategy. It is told what happened ([`Event`]), asked to
-//! [`Dispatcher::dispatch`] once per instant, and answers with [`Decision`] values; it reads no clock, does no
-//! I/O, and allocates nothing after construction. Simulator and live dispatcher run this same code.
+//! A [`Dispatcher`] obeys one node's strategy. The caller reports what happened ([`Event`]) and
+//! calls [`Dispatcher::dispatch`] once per instant. The answer is a list of [`Decision`] values.
+//! The dispatcher reads no clock, does no I/O, and allocates nothing after construction. Simulator
+//! and live dispatcher run this same code.
 //!
 //! At one instant the caller delivers completions, then deadlines, then ready jobs, then mode
 //! changes, then asks for a dispatch; and all of it again while decisions make new events.

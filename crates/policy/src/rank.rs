@@ -4,13 +4,14 @@
 pub(crate) trait Entry: Copy + std::fmt::Debug {
     /// Decides almost always; the smallest is the most important.
     type Key: Copy + Ord;
-    /// What is known of the jobs besides, and stays as it is while they wait.
+    /// Constant data about the jobs that breaks ties between equal keys.
     type Known: ?Sized;
     /// Stands for no job, behind all.
     const FILLER: Self;
 
     fn key(&self) -> Self::Key;
-    /// Whether this one goes before the other, whose key is the same. What stands for no job goes before none that the job did not go before.
+    /// Whether this job goes before the other one with an equal key. A filler never wins a tie
+    /// against a job that would win against it.
     fn breaks_tie(&self, other: &Self, known: &Self::Known) -> bool;
     /// The task's slot.
     fn slot(&self) -> u32;
@@ -40,7 +41,7 @@ pub(crate) struct Rank {
     slot: u32,
 }
 
-/// Where a job of a non-preemptive level stands; a preemptive level knows only `Fresh`.
+/// The progress of a job of a non-preemptive level. Jobs of a preemptive level are always `Fresh`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     /// On a CPU: nothing of its level may take it away.
@@ -52,11 +53,12 @@ pub(crate) enum Phase {
 }
 
 impl Rank {
-    /// Stands for no job; as important as can be, so that it is never the least important one.
+    /// Stands for no job. It is as important as possible, so it is never the least important rank.
     pub(crate) const NOBODY: Rank = Rank { major: 0, arrival_ns: 0, slot: u32::MAX };
 
-    /// A running job that nothing preempts: as important as can be, so that it is the least important one only among its like, and then still more
-    /// important than whatever waits.
+    /// A running job that cannot be preempted. It is as important as possible. So it is the least
+    /// important running job only if all others are kept too, and even then it is more important
+    /// than every waiting job.
     pub(crate) fn kept(arrival_ns: u64, slot: u32) -> Rank {
         Rank { major: 0, arrival_ns, slot }
     }

@@ -1,8 +1,10 @@
-//! The queue of jobs that wait for a CPU: a heap of fixed capacity, four below each, from which any job can be
-//! taken, since jobs are dropped and modes change. Beside it, where jobs come in their order, a row of them.
+//! The queue of jobs that wait for a CPU. It is a heap of fixed capacity with four children per
+//! place. Any job can be removed, because jobs are dropped and modes change. Jobs that arrive in
+//! order are kept in a row beside the heap.
 //!
-//! The four below a place are a group. Places are numbered through all groups: the heap's first is the last one of group 0, whose others are never
-//! used, so that those below place `at` are group `at - 2`.
+//! The four children of a place are a group. Places are numbered through all groups. The heap's
+//! first place is the last one of group 0, and the other places of group 0 are unused. So the
+//! children of place `at` are group `at - 2`.
 
 use std::collections::VecDeque;
 use std::hint::select_unpredictable;
@@ -39,9 +41,11 @@ pub(crate) struct ReadyQueue<R: Entry> {
     groups: Vec<Group<R>>,
     /// Jobs in the heap, with one that was taken where the first place is free.
     heaped: usize,
-    /// Whether the first place is free, which then holds a job that was taken: the next one that comes may fill it. Never where no other waits.
+    /// Whether the first place is free: it still holds a removed job, and the next arrival may fill
+    /// it. False if no other job waits.
     hollow: bool,
-    /// Jobs that came after all of these, in their order; those taken out of the middle leave a gap. No gap is the first.
+    /// Jobs that came after all of these, in their order; those taken out of the middle leave a
+    /// gap. No gap is the first.
     row: VecDeque<R>,
     row_max: usize,
     gaps: usize,
@@ -66,7 +70,8 @@ impl<R: Entry> ReadyQueue<R> {
         }
     }
 
-    /// The same, where jobs mostly come in their order: [`ReadyQueue::append`] takes a few steps then, however many wait.
+    /// The same, where jobs mostly come in their order: [`ReadyQueue::append`] takes a few steps
+    /// then, however many wait.
     pub(crate) fn with_row(slots: usize) -> Self {
         ReadyQueue { row: VecDeque::with_capacity(slots), row_max: slots, ..ReadyQueue::new(slots) }
     }
@@ -89,7 +94,8 @@ impl<R: Entry> ReadyQueue<R> {
         top.into_iter().chain(self.row.front()).reduce(first)
     }
 
-    // Inlined, so that the rank stays in registers: one that was just written by halves is slow to be read as a whole.
+    // Inlined to keep the rank in registers: reading a value as a whole is slow just after it was
+    // written in halves.
     /// A job waits from now on.
     #[inline(always)]
     pub(crate) fn push(&mut self, rank: R, known: &R::Known) {
@@ -223,7 +229,7 @@ impl<R: Entry> ReadyQueue<R> {
         self.groups.first().map(|group| &group[TOP])
     }
 
-    /// Takes out what stands at the heap's last place, and which that was.
+    /// Removes the job at the heap's last place and returns it with its place.
     fn take_last(&mut self) -> (usize, R) {
         self.heaped = self.heaped.wrapping_sub(1);
         let at = self.heaped.wrapping_add(TOP);
@@ -268,7 +274,7 @@ impl<R: Entry> ReadyQueue<R> {
         self.place(at, rank);
     }
 
-    /// Puts a job into this free place or one below it; which one that is.
+    /// Puts a job into this free place or into a place below it. Returns the place.
     fn sift_down(&mut self, mut at: usize, rank: R, known: &R::Known) -> usize {
         while let Some(group) = self.groups.get(below(at)) {
             let least = first_among(group, known);
@@ -371,7 +377,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_heap_is_a_sorted_list(steps in proptest::collection::vec((0u32..40, 0u64..6, 0u8..9), 0..200), with_row: bool) {
+        fn the_heap_is_a_sorted_list(
+            steps in proptest::collection::vec((0u32..40, 0u64..6, 0u8..9), 0..200),
+            with_row: bool,
+        ) {
             is_a_sorted_list(&steps, with_row, &(), |rank, _| rank)?;
             let slots: Vec<Slot> =
                 (0..40).map(tie).map(|(importance, ns)| Slot::tied(importance, Time::from_ns(ns))).collect();

@@ -1,5 +1,6 @@
-//! `Levels`, asked by the threads of the levels, starts, cancels and drops the jobs that the `Dispatcher` does whose levels are not
-//! preemptive, at the same instants: on random operations, strategies, late rules and switches.
+//! Compares `Levels`, asked by the threads of the levels, with a `Dispatcher` whose levels are not
+//! preemptive. Both start, cancel and drop the same jobs at the same instants. Operations,
+//! strategies, late rules and switches are random.
 
 use proptest::prelude::*;
 use takt_model::strategy::{Discipline, Filter, Late, Level, Split, Strategy as Scheduling};
@@ -16,7 +17,7 @@ struct World {
     jobs: Vec<Vec<Arrival>>,
     /// When the node switches to its only mode.
     switch: Option<u64>,
-    /// Of the start, and of the mode.
+    /// One for the start, and one for the mode.
     plans: Vec<Plan>,
 }
 
@@ -27,10 +28,10 @@ impl World {
     }
 }
 
-/// What happened: when, what, to which slot.
+/// Instant, action and slot.
 type Log = Vec<(u64, &'static str, u32)>;
 
-/// The jobs of each slot: which come, and which one is in the slot.
+/// The jobs of each slot: the jobs that wait for it, and the current job.
 struct Backlog {
     waiting: Vec<std::collections::VecDeque<Job>>,
     /// Time that the slot's job still needs.
@@ -151,8 +152,9 @@ fn by_dispatcher(world: &World) -> Log {
     log
 }
 
-/// `None` where the two ways differ by design: a switch puts two started jobs on one level; or a demoted job waits for another one of a less important level, for demoted jobs share one
-/// thread here and preempt each other there.
+/// `None` where the two ways differ by design. First: a switch puts two started jobs on one level.
+/// Second: a demoted job waits for another demoted job of a less important level. Demoted jobs
+/// share one thread here and preempt each other there.
 fn by_levels(world: &World) -> Option<Log> {
     let mut levels = Levels::new(&world.system, NodeId(0), 0).unwrap();
     let mut log = Log::new();
@@ -295,7 +297,7 @@ fn worlds() -> impl Strategy<Value = World> {
     any::<bool>().prop_flat_map(|modes| {
         let lates = vec![Late::Continue, Late::Drop, Late::Demote];
         let own = prop::option::weighted(0.2, prop::sample::select(lates.clone()));
-        // Of low criticality: its own rule of cancellation.
+        // For low criticality: its own rule of cancellation.
         let rules = (own, prop::option::weighted(0.3, any::<bool>()));
         // Deadlines of up to four periods.
         let task = (1u64..4, 1u64..12, 4u64..40, any::<bool>(), (0u32..3, 1u32..4), rules);

@@ -13,7 +13,7 @@ struct Predecessor {
     next: u64,
 }
 
-/// What has been told of an instance.
+/// The reports about one instance.
 #[derive(Clone, Copy, Default)]
 struct Told {
     times: u32,
@@ -39,7 +39,8 @@ fn steps() -> impl Strategy<Value = (usize, usize, Vec<Step>)> {
     })
 }
 
-/// Goes through the steps with a link of room for `hopeful_max`, and checks all that becomes due; how many are given up.
+/// Goes through the steps with a link of room for `hopeful_max`, and checks all that becomes due;
+/// how many are given up.
 fn run(predecessors: usize, backlog: usize, hopeful_max: Option<usize>, steps: &[Step]) -> usize {
     let count = predecessors as u32;
     let mut link = hopeful_max.map_or_else(|| Link::new(count), |max| Link::bounded(count, max));
@@ -83,11 +84,14 @@ fn run(predecessors: usize, backlog: usize, hopeful_max: Option<usize>, steps: &
                 assert_eq!(reference.times, count, "{due:?} before all have ended");
             }
         }
-        // What all have told of is due, unless an earlier one is still open.
+        // An instance is due when all predecessors have reported it, unless an earlier instance is
+        // still open.
         assert!(told.get(&next).is_none_or(|instance| instance.times < count), "{next} is due");
         assert!(link.open() >= told.range(next..).count() as u64);
     }
-    // Where lost ones were joined nobody knows which of them were given up, but how many: all that no predecessor's end had let be shed, and such as one would have later.
+    // In a merged run, the test knows only the number of given-up instances. It covers each
+    // instance that was shed before any predecessor's end allowed that, and some that were shed
+    // later.
     assert!(given_up >= shed_for_nothing, "{given_up} told, {shed_for_nothing} seen");
     given_up
 }
@@ -96,7 +100,8 @@ proptest! {
     #[test]
     fn instances_are_due_as_a_table_of_all_says((predecessors, backlog, steps) in steps()) {
         prop_assert_eq!(run(predecessors, backlog, None, &steps), 0);
-        // Of one predecessor whose backlog there is room for none is given up; of several that run apart some may be.
+        // A single predecessor with room for its backlog loses nothing. Several predecessors that
+        // run apart may lose some.
         let given_up = run(predecessors, backlog, Some(backlog), &steps);
         prop_assert!(predecessors > 1 || given_up == 0);
         // With room for all that there are, none is.

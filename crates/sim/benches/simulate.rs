@@ -1,7 +1,8 @@
 //! How fast the simulator is: jobs per CPU-second from simulation to statistics, on one thread.
 //!
-//! `cargo bench -p takt-sim` prints everything; `-- --jobs 1e8` makes the main row that long and shows the peak of
-//! memory; `-- --main-only` stops after the main row; `-- --simso PYTHON` runs SimSo (PyPI simso 0.8.5, by that interpreter) on the same task set beside it.
+//! `cargo bench -p takt-sim` prints everything; `-- --jobs 1e8` makes the main row that long and
+//! shows the peak of memory; `-- --main-only` stops after the main row; `-- --simso PYTHON` runs
+//! SimSo (PyPI simso 0.8.5, by that interpreter) on the same task set beside it.
 
 use std::process::Command;
 use std::time::Instant;

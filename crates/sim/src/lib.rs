@@ -27,7 +27,7 @@ use thiserror::Error;
 
 use node::NodeSim;
 
-/// What to simulate, and for how long.
+/// Options of a simulation.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
     /// Jobs are released in [0, duration) and the simulation stops there; completions at that very instant
@@ -46,7 +46,7 @@ impl Default for SimOptions {
     }
 }
 
-/// What a simulation amounts to, besides its events.
+/// The result of a simulation, besides its events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SimSummary {
     /// When it stopped.
@@ -55,10 +55,10 @@ pub struct SimSummary {
     pub released: u64,
 }
 
-/// What a simulation records, for the head of its log.
+/// The kinds of events that a simulation records, for the header of its log.
 pub const KINDS: KindSet = KindSet::JOBS.with(Kind::ModeChange);
 
-/// The most jobs of one task that may wait at once; a system that exceeds it is overloaded for good.
+/// The most jobs of one task that may wait at once. A system that exceeds this stays overloaded.
 pub const BACKLOG_MAX: usize = 1 << 20;
 
 /// Why a simulation cannot begin or go on.
@@ -85,7 +85,8 @@ pub enum SimError {
     },
     /// Too many jobs wait.
     #[error(
-        "task \"{task}\" has more than {BACKLOG_MAX} jobs waiting at {at}: the system is overloaded; simulate a shorter time, or let its level drop late jobs (late = \"drop\")"
+        "task \"{task}\" has more than {BACKLOG_MAX} jobs waiting at {at}: the system is overloaded; \
+         simulate a shorter time, or let its level drop late jobs (late = \"drop\")"
     )]
     Backlog {
         /// The task.
@@ -96,7 +97,7 @@ pub enum SimError {
     /// A duration that the clock cannot hold.
     #[error("a simulation lasts at most {most}, not {duration}", most = Span::FILE_MAX)]
     TooLong {
-        /// What was asked for.
+        /// The requested duration.
         duration: Span,
     },
 }

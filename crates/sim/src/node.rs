@@ -17,7 +17,7 @@ struct Released {
     arrival: Time,
     release: Time,
     deadline: Time,
-    /// Where its chain began; its own arrival if it follows no other.
+    /// The origin of its chain instance; its own arrival if it follows no other job.
     origin: Time,
     /// Its miss has been noted.
     missed: bool,
@@ -29,7 +29,7 @@ struct Head {
     job: Released,
     /// Execution left, overheads included, at `since` if it runs.
     remaining: Span,
-    /// Where and since when it runs.
+    /// The CPU on which it runs, and since when.
     running: Option<(u32, Time)>,
 }
 

@@ -1,12 +1,15 @@
 //! Ticks, interrupts and ordinary threads.
 //!
-//! Ticks and interrupts: at each multiple of its period, each steals a constant from whatever job runs. Ordinary threads take the CPUs away from all
-//! jobs: late in one period and early in the next, so twice the amount at once every second period, which is the worst that they may do.
+//! Ticks and interrupts steal a constant from the running job at each multiple of their period.
+//! Ordinary threads take the CPUs away from all jobs.
+//!
+//! Ordinary threads run late in one period and early in the next. So they take twice their amount
+//! at once in every second period. Nothing worse is possible for them.
 
 use takt_model::{Costs, Span, Time};
 
-/// What steals from the jobs of a CPU. What comes at instant g is charged to a job that runs in [g, g + 1 ns); two that
-/// come together are served one after the other.
+/// The times that a CPU's jobs lose. A theft at instant g is charged to a job that runs in [g, g +
+/// 1 ns). Two thefts at the same instant are served one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Thefts {
     /// The only one, or the first of two.
@@ -34,7 +37,7 @@ impl Away {
         Away { period_ns, from_ns: half_ns.saturating_sub(amount_ns), length_ns: amount_ns.saturating_mul(2) }
     }
 
-    /// What is away in [0, until).
+    /// The time that ordinary threads take in [0, until).
     fn until(self, until: Time) -> u64 {
         let (whole, rest) = (until.as_ns() / self.period_ns, until.as_ns() % self.period_ns);
         whole * self.length_ns + rest.saturating_sub(self.from_ns).min(self.length_ns)
@@ -128,7 +131,7 @@ impl Theft {
         Time::from_ns(time.as_ns().next_multiple_of(self.period_ns))
     }
 
-    /// What comes in [start, end).
+    /// The time stolen in [start, end).
     fn stolen(self, start: Time, end: Time) -> Span {
         let times = end.as_ns().div_ceil(self.period_ns) - start.as_ns().div_ceil(self.period_ns);
         Span::from_ns(times.saturating_mul(self.cost_ns))

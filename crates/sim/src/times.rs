@@ -8,9 +8,10 @@ const INDEX_BITS: u32 = 5;
 /// Instants from here on are never: no simulation lasts 18 years, see [`takt_model::Span::FILE_MAX`].
 pub(crate) const NEVER: Time = Time::from_ns((1 << (u64::BITS - INDEX_BITS)) - 1);
 
-/// Instants by index, with the earliest at hand. Ties go to the lowest index. A few are scanned, and only when the
-/// earliest moves; many stand in a winner tree, where a change costs one comparison a level. Either way an instant
-/// and its index are one number, so that one comparison decides.
+/// Instants by index, with fast access to the earliest. Ties go to the lowest index. Up to
+/// [`FEW_MAX`] instants are scanned, and only when the earliest changes. More of them stand in a
+/// winner tree, where a change costs one comparison per level. An instant and its index are packed
+/// into one number, so that one comparison decides.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
     /// A few: instant << INDEX_BITS | index, in groups of four; the last one is filled up. Empty for many.
@@ -55,7 +56,7 @@ impl Times {
         };
         let key = few_key(index, time);
         let old = std::mem::replace(&mut group[index as usize % 4], key);
-        // Only where the earliest moves can it be one that did not.
+        // Only a change of the earliest instant can make another one the earliest.
         let first = if old == self.first { self.scan() } else { self.first.min(key) };
         self.first = first;
         self.earliest = (Time::from_ns(first >> INDEX_BITS), first as u32 % FEW_MAX as u32);
@@ -70,7 +71,7 @@ impl Times {
     fn set_in_tree(&mut self, index: u32, time: Time) {
         let mut at = self.tree.len() / 2 + index as usize;
         let mut winner = tree_key(index, time);
-        // A node that stays as it was leaves all above it as they were.
+        // Nodes above an unchanged node are unchanged too.
         while self.tree[at] != winner {
             self.tree[at] = winner;
             if at == 1 {

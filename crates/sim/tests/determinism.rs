@@ -102,7 +102,8 @@ fn a_system_and_a_seed_give_the_bytes_they_always_gave() {
     assert_eq!((first.len(), crc32fast::hash(&first)), (12_998, 0x4039_00E4));
 }
 
-/// All strategies, placements and arrivals in small: a thousand random systems of one node. Hashes the events as text, for their order within an instant counts.
+/// All strategies, placements and arrivals in small: a thousand random systems of one node. Hashes
+/// the events as text, for their order within an instant counts.
 #[test]
 fn random_systems_give_the_bytes_they_always_gave() {
     let mut all = crc32fast::Hasher::new();

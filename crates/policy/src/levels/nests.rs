@@ -1,13 +1,18 @@
-//! Levels whose jobs preempt each other: what has started and is not over, and the seats that this takes.
+//! Levels whose jobs preempt each other: their started jobs, and the number of seats that they
+//! need.
 //!
-//! A *seat* is a place for threads of one SCHED_FIFO priority. A level whose jobs run to completion has one. A level whose
-//! jobs preempt each other has as many as its jobs nest: a job that goes first than the one that runs starts one seat above it.
-//! Seats are numbered like levels, the most important first. Where no level is preemptive, seats are levels.
+//! A *seat* is a place for threads of one SCHED_FIFO priority. A level whose jobs run to completion
+//! has one seat. A level whose jobs preempt each other has as many seats as its jobs nest. A job
+//! that preempts the running job starts one seat above it. Seats are numbered like levels, the most
+//! important first. If no level is preemptive, seats are levels.
 //!
-//! The jobs of a level that have started stand in the order of the level, and each holds the seat of its place. Only the job
-//! that runs changes its rank, for its laxity stays while that of the others shrinks. [`Levels::compare`] puts it where it
-//! belongs then. It is called where a [`Dispatcher`](crate::Dispatcher) decides: after each event of the CPU and at each
-//! [`Levels::next_comparison`]. CPU time counts as the dispatcher knows it: a job has the CPU while nothing goes before it.
+//! The started jobs of a level stand in the order of the level. Each holds the seat of its place.
+//! Only the running job changes its rank, because its laxity stays constant while the laxity of the
+//! others shrinks. [`Levels::compare`] then moves the running job to its new place.
+//!
+//! The caller calls it at the instants at which a [`Dispatcher`](crate::Dispatcher) decides: after
+//! each event of the CPU and at each [`Levels::next_comparison`]. CPU time counts as the dispatcher
+//! knows it: a job has the CPU while no other job goes before it.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +22,16 @@ use takt_model::{Late, NodeId, Plan, PlanLevel, Span, System, TaskId, Time};
 use super::{Levels, State};
 use crate::rank::{Phase, Rank, ordered};
 
-/// How many jobs of each level are in progress on one CPU at most, each preempted by the next: by plan, by level, that of
-/// demoted jobs last. One where jobs run to completion.
+/// How many jobs of each level are in progress on one CPU at most, each preempted by the next: by
+/// plan, by level, that of demoted jobs last. One where jobs run to completion.
 ///
-/// Jobs of one task go one after the other, so that as many tasks nest as the level has on the CPU. By release nothing
-/// preempts what has started. By deadline a task preempts only one with a longer relative deadline, or with an equal one where
-/// its own release jitter lets it come earlier [Baker 1991]. Where plans are switched, jobs that started under one of them come
-/// together in a level of another one, and all of its tasks may nest.
+/// Jobs of one task run one after the other, so at most all tasks of the level on the CPU nest. By
+/// release, nothing preempts a started job. By deadline, a task preempts only tasks with a longer
+/// relative deadline [Baker 1991]. It also preempts a task with an equal one if its own release
+/// jitter lets it arrive earlier.
+///
+/// After a switch of plans, jobs that started under different levels may meet in one level of the
+/// new plan. Then all of its tasks may nest.
 #[must_use]
 pub fn nesting(system: &System, plans: &[Plan]) -> Vec<Vec<u32>> {
     let preempts = plans.iter().flat_map(|plan| &plan.levels).any(|level| level.preemptive);
@@ -64,7 +72,7 @@ pub fn nesting(system: &System, plans: &[Plan]) -> Vec<Vec<u32>> {
     plans.iter().map(of_plan).collect()
 }
 
-/// What has started, where jobs of a level preempt each other under some plan.
+/// The started jobs, if jobs of some level preempt each other under some plan.
 #[derive(Clone, Debug)]
 pub(super) struct Nests {
     /// By level, that of demoted jobs last: the slots of what has started and is not over, the least important first.
@@ -205,7 +213,8 @@ impl Levels {
         Some(nests.seat_at(level, place))
     }
 
-    /// The seat whose thread is to ask for a job of this level: nothing where none waits, or what has started goes before.
+    /// The seat whose thread is to ask for a job of this level: nothing where none waits, or what
+    /// has started goes before.
     #[inline]
     #[must_use]
     pub fn calls(&self, level: u32) -> Option<u32> {
@@ -264,7 +273,8 @@ impl Levels {
         nests.stack(level).last().copied().filter(|_| !preempted)
     }
 
-    /// Time has come to `now`: what runs has had the CPU until then. To be called before anything that happens at `now` is told.
+    /// Time has come to `now`: what runs has had the CPU until then. To be called before anything
+    /// that happens at `now` is told.
     #[inline]
     pub fn advance(&mut self, now: Time) {
         if self.nests.as_ref().is_some_and(|nests| nests.by_laxity) {
@@ -290,7 +300,8 @@ impl Levels {
         self.nests.is_some()
     }
 
-    /// Puts the job that runs where its laxity belongs among what has started, and says which seat is to ask for a job then.
+    /// Moves the running job to the place of its laxity among the started jobs. Returns the seat
+    /// that must then ask for a job.
     pub fn compare(&mut self) -> Option<u32> {
         self.rank_started();
         let level = self.first_busy(self.nests.as_ref()?)?;
@@ -300,7 +311,7 @@ impl Levels {
         self.calls(level)
     }
 
-    /// From now on what has started ranks by the CPU time that it has had.
+    /// Updates the ranks of the started jobs to the CPU time that they have had.
     fn rank_started(&mut self) {
         let Some(nests) = self.nests.as_mut().filter(|nests| nests.by_laxity) else { return };
         for slot in nests.stacks.iter().flatten() {
@@ -360,7 +371,7 @@ impl Levels {
         self.sort(demoted);
     }
 
-    /// What has started stands at the levels of the plan that holds now.
+    /// Moves the started jobs to their levels in the current plan.
     pub(super) fn restack(&mut self) {
         self.rank_started();
         let Some(nests) = &mut self.nests else { return };
@@ -380,7 +391,7 @@ impl Levels {
         }
     }
 
-    /// Tells of each started job whose seat has changed which it has now.
+    /// Reports the new seat of each started job whose seat has changed.
     pub fn take_moved(&mut self, mut each: impl FnMut(u32, u32)) {
         let Some(nests) = self.nests.as_mut().filter(|nests| nests.moved) else { return };
         nests.moved = false;
@@ -396,8 +407,8 @@ impl Levels {
         }
     }
 
-    /// When laxities are to be compared next though nothing happens: the next point of the node's laxity quantum while jobs
-    /// compete by laxity.
+    /// When laxities are to be compared next though nothing happens: the next point of the node's
+    /// laxity quantum while jobs compete by laxity.
     #[must_use]
     pub fn next_comparison(&self, now: Time) -> Option<Time> {
         let nests = self.nests.as_ref().filter(|nests| nests.by_laxity)?;

@@ -29,7 +29,7 @@ pub(crate) fn job_of(event: &Event) -> Option<JobKey> {
     }
 }
 
-/// What the simulator under test says.
+/// The events of the simulator under test.
 pub(crate) fn simulated(system: &System, seed: u64, duration: u64) -> Vec<(u64, Event)> {
     streams(system, seed, duration).into_iter().map(|(_, at, event)| (at, event)).collect()
 }

@@ -1,6 +1,6 @@
-//! The slow, obvious simulator: one nanosecond after the other, all jobs sorted anew at every decision.
-//! It shares the model (strategies as levels, draws) with the code under test and nothing else; which level takes a task
-//! it finds out by itself.
+//! The slow, obvious simulator. It advances by one nanosecond at a time and sorts all jobs anew at
+//! every decision. It shares only the model (strategies as levels, draws) with the code under test.
+//! It determines the level of a task by itself.
 
 use std::collections::VecDeque;
 
@@ -35,7 +35,7 @@ type Instance = (usize, bool, u64);
 struct Reference<'a> {
     system: &'a System,
     node: NodeId,
-    /// What the node obeys, mode by mode.
+    /// The node's strategy in each mode.
     strategies: Vec<Strategy>,
     mode: usize,
     now: u64,
@@ -115,7 +115,7 @@ pub(crate) fn reference(system: &System, id: NodeId, seed: u64, duration: u64) -
     world.events
 }
 
-/// The level that takes a task, and where it stands within a split one: the smaller, the more important.
+/// The level that takes a task, and its place within a split level. Smaller is more important.
 fn place(strategy: &Strategy, task: &Task) -> (usize, i64) {
     let takes = |level: &Level| match &level.filter {
         Filter::Rest => true,
@@ -347,8 +347,8 @@ impl<'a> Reference<'a> {
         self.touched.fill(true);
     }
 
-    /// What a job is sorted by, the most important first.
-    /// Whether the head of a task runs within a section that nothing preempts, and whether at the end of one that others follow.
+    /// Whether the head of a task is within a section that nothing preempts, and whether it is at
+    /// the end of a section with others after it.
     fn section(&self, task: usize) -> (bool, bool) {
         let (spec, job) = (&self.system.tasks[task], &self.jobs[task][0]);
         let (had, wcet) = (job.received, spec.wcet.as_ns());
