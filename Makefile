@@ -5,7 +5,7 @@ CARGO ?= cargo
 DEMO_FOR ?= 3s
 TAKT := target/release/takt
 
-.PHONY: all agreement demo deb c-library install-c test fmt clippy doc unit live nightly invariants invariants-selftest deny bench soak soak-tests fuzz zenoh clean-demo
+.PHONY: all agreement demo deb docs c-library install-c test fmt clippy doc unit live nightly invariants invariants-selftest deny bench soak soak-tests fuzz zenoh clean-demo
 
 all: test
 
@@ -28,6 +28,16 @@ clippy:
 ## The API's documentation, without a warning, in target/doc.
 doc:
 	RUSTDOCFLAGS="-D warnings" .ci/timed doc $(CARGO) doc --locked --workspace --no-deps --lib
+
+## The manual as a book: target/book/docs/index.html. Pages link to examples and sources, so those stand beside it.
+MDBOOK_VERSION := 0.5.4
+MDBOOK := target/tools/bin/mdbook
+docs:
+	test "$$($(MDBOOK) --version 2>/dev/null)" = "mdbook v$(MDBOOK_VERSION)" || CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install --quiet --locked --debug \
+	  --no-default-features --features search --target-dir target/tools --root target/tools mdbook --version $(MDBOOK_VERSION)
+	rm -rf target/book
+	$(MDBOOK) build docs
+	cp -r --parents examples crates/c/include crates/c/examples target/book
 
 ## Unit, integration, property and documentation tests; the invariants and their self-test; the commands of README and docs/; what is behind a feature.
 ## Says at its end what was skipped, and why (TAKT_DEMAND_LIVE=1: that is a failure).

@@ -234,7 +234,7 @@ impl Serialize for Kind {
 pub struct TestInfo {
     /// Which.
     pub id: TestId,
-    /// Its name, as in the JSON contract; docs/tests/NAME.md says more.
+    /// Its name, as in the JSON contract; docs/reference/tests/NAME.md says more.
     pub name: &'static str,
     /// How far its answer reaches.
     pub kind: Kind,

@@ -160,7 +160,7 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
     for (test, share) in tests.iter().filter_map(|test| Some((test, test.figures.get("ordinary")?))) {
         if share["starved_only"] == json!(true) && share["charged"] == json!("nothing") {
             warnings.push(format!(
-                "{}: rests on the statement that the kernel's server for ordinary threads acts only where they starve; Linux 6.12 and later may run it for up to its whole budget where they wake up just before the end of its period while real-time work runs (docs/tests/linux.md)",
+                "{}: rests on the statement that the kernel's server for ordinary threads acts only where they starve; Linux 6.12 and later may run it for up to its whole budget where they wake up just before the end of its period while real-time work runs (docs/reference/tests/linux.md)",
                 test.scope
             ));
         }
@@ -179,7 +179,7 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
         };
         warnings.push(format!(
             "{}: the kernel may give ordinary threads {taken} of each {period} of a CPU (ticks are {tick} apart), {why}; it is charged, {how}. \
-             Switch it off (docs/tests/linux.md), or state what it takes as costs.ordinary",
+             Switch it off (docs/reference/tests/linux.md), or state what it takes as costs.ordinary",
             test.scope
         ));
     }

@@ -41,7 +41,7 @@ Examples:
 #[derive(Parser, Debug)]
 #[command(name = "takt", version, after_help = AFTER, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Takt {
-    /// Print the answer as JSON on standard output (`takt man` and docs/json.md name the keys).
+    /// Print the answer as JSON on standard output (`takt man` and docs/reference/json.md name the keys).
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
@@ -140,7 +140,7 @@ pub(crate) struct Check {
 /// Check a proof that `takt check --certificate` wrote.
 ///
 /// A small checker of its own, which shares no code with the tests and does not search: it reads the system and the certificate
-/// and checks each claim. What it trusts stands in docs/certificate.md.
+/// and checks each claim. What it trusts stands in docs/reference/certificate.md.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 accepted, whether it proves or refutes; 1 rejected; 2 no certificate; 3 a certificate of another version.
@@ -691,7 +691,8 @@ mod tests {
             let name = verb.get_name();
             let after = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(after.contains("Examples:\n"), "{name} has no examples");
-            let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/verbs/{name}.md"));
+            let page =
+                std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/reference/verbs/{name}.md"));
             assert!(page.exists(), "{} is missing", page.display());
         }
     }

@@ -70,7 +70,7 @@ fn tell(failure: Failure) -> Status {
 }
 
 /// Undoes what a killed run left of its cpusets, its recordings and its reservations on this machine, whatever verb is asked for
-/// (docs/privilege.md).
+/// (docs/reference/privilege.md).
 fn repair() {
     let left = takt_linux::tracing::recover();
     for name in &left.removed {

@@ -32,6 +32,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("make invariants-selftest", "make test"),
     ("make deny", "make test"),
     ("make doc", "make test"),
+    ("make docs", ".ci/nightly"),
     ("make invariants", "make test"),
     ("make bench", ".ci/nightly"),
     ("make soak", ".ci/nightly"),
@@ -117,6 +118,16 @@ fn commands_that_do_not_run_here_run_elsewhere() {
             *by != ".ci/run" || ci.contains(command.trim_start_matches("sudo ")),
             ".ci/run does not run \"{command}\""
         );
+    }
+}
+
+#[test]
+fn the_book_holds_every_page() {
+    let summary = fs::read_to_string(root().join("docs/SUMMARY.md")).expect("the book has a table of contents");
+    for page in pages() {
+        let Ok(page) = page.strip_prefix(root().join("docs")) else { continue };
+        let page = page.display().to_string();
+        assert!(page == "SUMMARY.md" || summary.contains(&format!("({page})")), "docs/SUMMARY.md does not list {page}");
     }
 }
 

@@ -163,14 +163,14 @@ fn what_the_probe_cannot_do_is_refused_before_it_begins() {
 /// Every finding has a section in the manual, where the command points.
 #[test]
 fn every_finding_is_explained() {
-    let page = std::fs::read_to_string(root().join("docs/verbs/doctor.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/reference/verbs/doctor.md")).unwrap();
     let answer: Value =
         serde_json::from_slice(&takt(&["doctor", "--from", "examples/machines/laptop.txt", "--json"]).stdout).unwrap();
     for finding in answer["findings"].as_array().unwrap() {
         let name = finding["name"].as_str().unwrap();
         assert!(
             page.lines().any(|line| line == format!("### {name}")),
-            "docs/verbs/doctor.md has no section \"### {name}\""
+            "docs/reference/verbs/doctor.md has no section \"### {name}\""
         );
     }
 }

@@ -162,7 +162,7 @@ struct Live {
     started: Option<(u32, bool)>,
 }
 
-/// From when on the two may go separate ways, as docs/dispatcher.md says.
+/// From when on the two may go separate ways, as docs/reference/dispatcher.md says.
 ///
 /// A switch of plans puts two jobs of one CPU on one level after both had started: there the simulator goes by their order, and the kernel by
 /// which thread it queued first. All demoted jobs share one queue and one thread in the dispatcher, so that none of them preempts another, as in the

@@ -1,4 +1,4 @@
-//! The bytes of a JobLog, as docs/joblog.md describes them: block heads, the head's payload, definitions.
+//! The bytes of a JobLog, as docs/reference/joblog.md describes them: block heads, the head's payload, definitions.
 //!
 //! Records of events are in [`crate::record`].
 

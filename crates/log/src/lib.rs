@@ -2,7 +2,7 @@
 //!
 //! Back ends give events to a [`Sink`]: a [`Writer`] makes a log of them, a [`stats::Collector`] numbers, a pair of
 //! sinks both; [`causes::Causes`] says why jobs were late. A [`Reader`] gives the events back, the streams merged in the order of time; [`diff::diff`] compares two
-//! logs. docs/joblog.md describes the bytes, docs/statistics.md the numbers.
+//! logs. docs/reference/joblog.md describes the bytes, docs/reference/statistics.md the numbers.
 //!
 //! Times are nanoseconds since the start of the run. Invariants, each held by tests in `tests/it`: the same events
 //! give the same bytes; what is written is read back; damage costs the blocks that it hits and is told; no

@@ -2,7 +2,7 @@
 //!
 //! [`Generator`] makes sets of tasks of a given utilisation from a [`Spec`]; [`automotive`] and [`arinc`] make whole
 //! systems of a kind. Each draw is keyed by (seed, set, task, purpose, number), so any set is made alone, and a task's period does
-//! not depend on the other tasks. (Its utilisation does: they have a sum.) docs/generators.md says what is drawn how.
+//! not depend on the other tasks. (Its utilisation does: they have a sum.) docs/reference/generators.md says what is drawn how.
 //!
 //! Floats shape the sets; they decide nothing about them. Only the four operations and square roots of IEEE 754 are used,
 //! which give the same bits everywhere.

@@ -136,7 +136,7 @@ pub enum Fit {
     Ilp,
 }
 
-/// Overheads that `check` and `sim` both charge (docs/check.md, "Costs").
+/// Overheads that `check` and `sim` both charge (docs/explanation/check.md, "Costs").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Costs {
     /// Added to a job's execution each time it is given a CPU (start or resume).

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use takt_model::file::{json_schema, parse, reference};
 
 fn docs(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name)
 }
 
 fn same(path: &Path, expected: &str) {

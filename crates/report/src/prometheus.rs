@@ -3,7 +3,7 @@
 //! Times are in seconds, exact to the nanosecond. What only grows is a counter; jobs and events are counted from the
 //! start of the log. Responses and executions are histograms (buckets at 1, 2 and 5 times powers of ten, so that
 //! they add up over machines and can be watched over a window); other times are summaries with the quantiles of
-//! docs/statistics.md since the start of the log. What a log does not tell has no sample.
+//! docs/reference/statistics.md since the start of the log. What a log does not tell has no sample.
 //!
 //! ```
 //! use takt_log::{KindSet, Definitions, stats::Collector};
@@ -205,7 +205,7 @@ impl Page {
         let _ = writeln!(self.0, "{name}{suffix}{labels} {value}");
     }
 
-    /// A value counts in a bucket once all of its own (docs/statistics.md) lies in it: never too early.
+    /// A value counts in a bucket once all of its own (docs/reference/statistics.md) lies in it: never too early.
     fn histogram(&mut self, name: &str, labels: &Labels, histogram: &Histogram) {
         let mut buckets = histogram.buckets().peekable();
         let mut seen = 0;

@@ -399,7 +399,7 @@ impl<'a> Drawing<'a> {
             let mut marks = self.gantt.rows.iter().flat_map(|row| &row.marks);
             by_cpu && marks.any(|mark| kind(mark.what) && (tooltips || exceptional(mark.what)))
         };
-        // In the order of docs/chart.md, which is that of the terminal's legend.
+        // In the order of docs/reference/chart.md, which is that of the terminal's legend.
         if has(|kind| kind == MarkKind::Release) {
             add("release".to_owned(), none(), "release".to_owned());
         }

@@ -2,7 +2,7 @@
 //!
 //! [`prepare`] maps one node's tasks to scheduling classes and says what this version cannot run; [`Prepared::run`] runs
 //! them and hands every event to a [`Sink`] in time order; [`run`] is both. What the threads do, and what the stamps mean,
-//! stands in docs/run.md; which privilege it takes, in docs/privilege.md.
+//! stands in docs/explanation/run.md; which privilege it takes, in docs/reference/privilege.md.
 //!
 //! Invariants: bounded in time (every thread looks at the clock while it works and waits with a timeout); nothing on a
 //! real-time path allocates, locks or does I/O; each thread sets its own class and gives it back; whatever was changed on
@@ -113,7 +113,7 @@ impl RunOptions {
 }
 
 /// What a SCHED_DEADLINE reservation holds besides the task's WCET: a share of it, but not less than a least. It pays for
-/// waking, stamping and going to sleep, which the kernel charges to the thread (docs/run.md has the figures).
+/// waking, stamping and going to sleep, which the kernel charges to the thread (docs/explanation/run.md has the figures).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Margin {
     /// Share of the WCET, in percent.

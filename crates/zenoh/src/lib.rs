@@ -44,9 +44,9 @@ mod peers;
 mod priority;
 mod running;
 
-/// The examples of docs/zenoh.md compile.
+/// The examples of docs/reference/zenoh.md compile.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/zenoh.md")]
+#[doc = include_str!("../../../docs/reference/zenoh.md")]
 mod manual {}
 
 pub use gateway::{Foreign, Gateway, OpenError, Route, RouteTraffic, Traffic};

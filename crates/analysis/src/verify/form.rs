@@ -1,4 +1,4 @@
-//! The certificate's form: JSON, documented in docs/certificate.md.
+//! The certificate's form: JSON, documented in docs/reference/certificate.md.
 
 use serde::{Deserialize, Serialize};
 

@@ -9,7 +9,7 @@ use crate::output::Target;
 
 /// Generate random systems: task sets of a given utilization, engine control, or synthetic partitions.
 ///
-/// Deterministic by seed, on every machine. Set k of a seed is the same whether it is made alone or with others; docs/generators.md says
+/// Deterministic by seed, on every machine. Set k of a seed is the same whether it is made alone or with others; docs/reference/generators.md says
 /// what is drawn how, and from which sources.
 #[derive(Args, Debug)]
 #[command(after_help = "\

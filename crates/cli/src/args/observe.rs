@@ -9,7 +9,7 @@ use crate::output::Target;
 
 /// Record a running kernel, or read a recorded trace, as a log of jobs.
 ///
-/// Releases, starts, preemptions, blocks and completions of threads are rebuilt from the kernel's scheduling events, and interrupts are told; docs/verbs/observe.md
+/// Releases, starts, preemptions, blocks and completions of threads are rebuilt from the kernel's scheduling events, and interrupts are told; docs/reference/verbs/observe.md
 /// has the rules. Without FILE this kernel is recorded, through a private instance of its tracer, until --for is over, COMMAND has ended, or a
 /// signal comes; nothing of it stays. FILE is a recording made elsewhere: trace.dat, a Perfetto trace, the text of ftrace, systrace's HTML, or a
 /// folder of raw pages with the kernel's format files.

@@ -9,7 +9,7 @@ use super::span;
 
 /// Print the numbers of a log: per task, chain, CPU and interrupt.
 ///
-/// docs/statistics.md defines them. With --every a log that is still being written, like a pipe, is reported interval by interval.
+/// docs/reference/statistics.md defines them. With --every a log that is still being written, like a pipe, is reported interval by interval.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 read; 1 a deadline was missed under --fail-on-miss; 3 a log of another version.
@@ -28,7 +28,7 @@ pub(crate) struct Stats {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) log: String,
 
-    /// All that docs/statistics.md defines, not only what became of the jobs and their responses.
+    /// All that docs/reference/statistics.md defines, not only what became of the jobs and their responses.
     #[arg(long, conflicts_with_all = ["cdf", "pmf", "serve"])]
     pub(crate) all: bool,
 

@@ -16,7 +16,7 @@ use crate::progress;
 use crate::table::Table;
 
 /// Where the findings are explained.
-const PAGE: &str = "docs/verbs/doctor.md";
+const PAGE: &str = "docs/reference/verbs/doctor.md";
 
 pub(crate) fn execute(options: &args::Doctor, json: bool) -> Outcome {
     let machine = match &options.from {

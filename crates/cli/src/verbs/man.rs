@@ -32,8 +32,8 @@ pub(crate) fn execute(options: &args::Man) -> Outcome {
     Ok(Status::Yes)
 }
 
-const EXIT_STATUS: &str = include_str!("../../../../docs/exit-status.md");
-const JSON: &str = include_str!("../../../../docs/json.md");
+const EXIT_STATUS: &str = include_str!("../../../../docs/reference/exit-status.md");
+const JSON: &str = include_str!("../../../../docs/reference/json.md");
 
 /// The page of the command as a whole, with what all verbs share: two pages of the manual.
 fn main_page(command: Command) -> Result<Vec<u8>, Failure> {

@@ -1,4 +1,4 @@
-//! Numbers of a log: per task, chain and CPU, as docs/statistics.md defines them.
+//! Numbers of a log: per task, chain and CPU, as docs/reference/statistics.md defines them.
 //!
 //! [`Collector`] is a [`crate::Sink`]: it counts while a back end runs or a log is read. [`Replications`] merges the
 //! statistics of several runs.

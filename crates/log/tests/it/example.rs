@@ -1,4 +1,4 @@
-//! The example of docs/joblog.md, byte by byte.
+//! The example of docs/reference/joblog.md, byte by byte.
 
 use takt_log::stats::{Collector, Replications, Stats};
 use takt_log::{
@@ -6,7 +6,7 @@ use takt_log::{
 };
 use takt_model::{Builtin, NodeId, Span, System, Task, TaskId, Time};
 
-const DOCS: &str = include_str!("../../../../docs/joblog.md");
+const DOCS: &str = include_str!("../../../../docs/reference/joblog.md");
 
 /// The bytes of the lines `offset: hex hex ... | text` between the marks.
 fn documented() -> Vec<u8> {
@@ -68,7 +68,7 @@ fn dump(bytes: &[u8]) -> String {
     bytes.chunks(16).enumerate().map(line).collect()
 }
 
-/// A run of the System that docs/statistics.md shows: two jobs with these executions.
+/// A run of the System that docs/reference/statistics.md shows: two jobs with these executions.
 fn video(executions_ms: [u64; 2]) -> Stats {
     let task = Task::periodic("video", Span::from_ms(40), Span::from_ms(12));
     let definitions = Definitions::of(&System::local(1, Builtin::Edf, vec![task]));
@@ -85,7 +85,7 @@ fn video(executions_ms: [u64; 2]) -> Stats {
 
 #[test]
 fn the_documented_statistics_are_what_is_made() {
-    let mut examples = include_str!("../../../../docs/statistics.md").split("```json").skip(1).map(|part| {
+    let mut examples = include_str!("../../../../docs/reference/statistics.md").split("```json").skip(1).map(|part| {
         let text = part.split("```").next().expect("the example ends");
         serde_json::from_str::<serde_json::Value>(text).expect("JSON")
     });

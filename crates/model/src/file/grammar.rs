@@ -254,7 +254,7 @@ static COSTS_TABLE: Table = Table {
         key(
             "ordinary",
             SPAN,
-            "What ordinary threads may take from the tasks on each CPU in each `ordinary-period`, anywhere in it (docs/tests/linux.md).",
+            "What ordinary threads may take from the tasks on each CPU in each `ordinary-period`, anywhere in it (docs/reference/tests/linux.md).",
         )
         .default("\"0ns\""),
         key(
@@ -584,7 +584,7 @@ static NETWORK_TABLE: Table = Table {
         key(
             "through",
             Kind::List(&Kind::NameOf("port")),
-            "The ports in a row through which messages go after the sender's link (docs/network-delay.md).",
+            "The ports in a row through which messages go after the sender's link (docs/explanation/network-delay.md).",
         )
         .default("none: the sender's link ends at the receiver"),
     ],

@@ -1,7 +1,7 @@
 //! The System file: TOML in, a checked [`System`] out, and back.
 //!
 //! Every error of a file is reported at once, with line, column, the value, and what would be right. The keys stand in
-//! one table (docs/system-file.md is generated from it, and so is the JSON Schema). Durations are exact: what is no whole
+//! one table (docs/reference/system-file.md is generated from it, and so is the JSON Schema). Durations are exact: what is no whole
 //! number of nanoseconds is refused, never rounded.
 //!
 //! ```

@@ -26,7 +26,7 @@ use super::anomaly::{Anomalies, Anomaly};
 use super::graph::{along, predecessors, sorted};
 use super::plan::{Limits, Plan, Row};
 
-/// Which plans, and when to change. See the module's source for the law and its argument: docs/dispatcher.md says it for users.
+/// Which plans, and when to change. See the module's source for the law and its argument: docs/reference/dispatcher.md says it for users.
 ///
 /// ```
 /// use takt_model::{Builtin, NodeId, Span, StrategyRef};

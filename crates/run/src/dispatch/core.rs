@@ -114,7 +114,7 @@ pub struct Counts {
     /// Jobs whose code panicked, or that were told to stop at an overrun; counted as unfinished.
     pub failed: u64,
     /// Deadlines not met so far: jobs that were not complete by their deadline, and those that cannot be any more. That is `late`, `cancelled`,
-    /// `rejected`, `dropped` and `failed` together, and the jobs that wait or run past their deadlines. In terms of docs/statistics.md: missed,
+    /// `rejected`, `dropped` and `failed` together, and the jobs that wait or run past their deadlines. In terms of docs/reference/statistics.md: missed,
     /// cancelled and rejected.
     pub unmet: u64,
     /// Jobs that executed for longer than the wcet so far, where that is watched; whatever became of them.

@@ -83,7 +83,7 @@ pub use running::{Dispatcher, Dispatching, Handle, KINDS, Options, Stopped};
 pub(crate) use running::{EVENTS_PER_JOB, RECORDED_KINDS};
 pub use takt_log::causes::{Cause, Disturbance, Late};
 
-/// The examples of docs/dispatcher.md compile.
+/// The examples of docs/reference/dispatcher.md compile.
 #[cfg(doctest)]
-#[doc = include_str!("../../../../docs/dispatcher.md")]
+#[doc = include_str!("../../../../docs/reference/dispatcher.md")]
 mod manual {}

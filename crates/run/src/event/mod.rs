@@ -50,9 +50,9 @@ mod replication;
 mod waiting;
 pub mod wire;
 
-/// The examples of docs/events.md compile.
+/// The examples of docs/reference/events.md compile.
 #[cfg(doctest)]
-#[doc = include_str!("../../../../docs/events.md")]
+#[doc = include_str!("../../../../docs/reference/events.md")]
 mod manual {}
 
 pub use carrier::{Inlet, Leaving, Outlet, Passed};

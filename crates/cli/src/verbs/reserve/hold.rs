@@ -70,7 +70,7 @@ impl Held {
         }
         if let Some(leaked) = self.leaked.filter(|leaked| *leaked > 0) {
             all.push(format!(
-                "{:.1} % of a CPU stay booked for nobody; docs/verbs/reserve.md says how to get them back",
+                "{:.1} % of a CPU stay booked for nobody; docs/reference/verbs/reserve.md says how to get them back",
                 leaked as f64 * 100.0 / f64::from(1 << 20)
             ));
         }

@@ -1,5 +1,5 @@
 //! rt-app workloads (JSON) as Systems: what has a counterpart becomes tasks, everything else is listed, nothing is dropped
-//! silently. The rules stand in docs/import.md.
+//! silently. The rules stand in docs/reference/import.md.
 //!
 //! ```
 //! let json = r#"{ "tasks": { "video": {
