@@ -9,6 +9,9 @@
 //! where this machine or user cannot. Of what it prints, numbers are compared by place only, and the warnings, how
 //! many deadlines were missed and, with that, whether its status is 0 or 1 not at all: a machine that paused meanwhile
 //! has no say in what a page shows.
+//! A block after the comment `<!-- file: NAME -->` is written to NAME before the commands run. A picture
+//! `images/NAME.svg` that a page shows is the file NAME.svg that its commands wrote, here or in `out`. A picture with
+//! `live` in its name shows a real run and is not compared.
 //! Lines that start with `takt: note:` are left out everywhere: they tell of the machine, not of the command.
 //!
 //! In a block of the language `sh` every line is a command: those of takt run here too, and have to end well; any other has
@@ -64,6 +67,9 @@ fn every_documented_command_does_what_is_shown() {
         let text = fs::read_to_string(&path).expect("a page is text");
         let page = Page::parse(&text);
         let session = Session::new();
+        for (name, content) in &page.files {
+            fs::write(session.folder.path().join(name), content).expect("a file of a page");
+        }
         let mut outputs = Vec::new();
         for step in &page.steps {
             if step.live && live.is_some() {
@@ -76,6 +82,21 @@ fn every_documented_command_does_what_is_shown() {
                 let _ = writeln!(wrong, "{}:{}: {}\n{difference}", path.display(), step.line, step.command);
             }
             outputs.push(Some(ran));
+        }
+        for (name, picture) in pictures(&path, &text) {
+            let written = ["", "out"].map(|folder| session.folder.path().join(folder).join(&name));
+            let Some(drawn) = written.iter().find_map(|file| fs::read(file).ok()) else {
+                if !picture.exists() || !name.contains("live") {
+                    let _ = writeln!(wrong, "{}: no command writes {name}", path.display());
+                }
+                continue;
+            };
+            if write && (!picture.exists() || !name.contains("live")) {
+                fs::write(&picture, &drawn).expect("a picture is writable");
+            }
+            if !name.contains("live") && fs::read(&picture).ok() != Some(drawn) {
+                let _ = writeln!(wrong, "{}: {name} is not the picture that the page shows", path.display());
+            }
         }
         if write {
             fs::write(&path, page.rewritten(&text, &outputs)).expect("a page is writable");
@@ -178,6 +199,16 @@ fn pages() -> Vec<PathBuf> {
     found
 }
 
+/// The names of the pictures that a page shows from an `images` folder, with their files.
+fn pictures(page: &Path, text: &str) -> Vec<(String, PathBuf)> {
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let shown = links.filter_map(|link| {
+        let (_, name) = link.rsplit_once("images/")?;
+        Some((name.to_owned(), page.with_file_name(link)))
+    });
+    shown.collect()
+}
+
 /// Why live commands cannot run here; nothing where they can.
 fn live_refusal() -> Option<String> {
     let session = Session::new();
@@ -188,6 +219,8 @@ fn live_refusal() -> Option<String> {
 /// The commands of a page with what it says of them.
 struct Page {
     steps: Vec<Step>,
+    /// The names and contents of the files that it shows.
+    files: Vec<(String, String)>,
 }
 
 struct Step {
@@ -205,7 +238,7 @@ struct Step {
 impl Page {
     fn parse(text: &str) -> Page {
         let lines: Vec<&str> = text.lines().collect();
-        let mut steps = Vec::new();
+        let (mut steps, mut files) = (Vec::new(), Vec::new());
         let (mut i, mut live) = (0, false);
         while i < lines.len() {
             match lines[i] {
@@ -224,11 +257,17 @@ impl Page {
                     live = false;
                 }
                 "<!-- live -->" => live = true,
-                _ => {}
+                line => {
+                    let name = line.strip_prefix("<!-- file: ").and_then(|rest| rest.strip_suffix(" -->"));
+                    if let Some(name) = name {
+                        let block = lines[i + 2..].iter().take_while(|line| **line != "```");
+                        files.push((name.to_owned(), block.map(|line| format!("{line}\n")).collect()));
+                    }
+                }
             }
             i += 1;
         }
-        Page { steps }
+        Page { steps, files }
     }
 
     /// The page with what was printed; an answer that fits stays as it is, with its elisions.

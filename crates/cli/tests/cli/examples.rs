@@ -28,6 +28,56 @@ fn every_example_is_checked_and_simulated() {
     assert!(seen >= 6, "{seen} examples");
 }
 
+/// The verdict of `check` and the missed deadlines of each task in 100 ms of `sim`.
+fn effect(folder: &Folder, file: &str) -> (i32, Vec<(String, u64)>) {
+    let checked = folder.takt(&["check", file]).status;
+    let ran = folder.takt(&["sim", file, "--for", "100ms", "--json"]).json();
+    let tasks = ran["tasks"].as_array().expect("tasks");
+    let missed = tasks
+        .iter()
+        .map(|task| (task["task"].as_str().expect("a name").to_owned(), task["missed"].as_u64().expect("a count")));
+    (checked, missed.filter(|(_, missed)| *missed > 0).collect())
+}
+
+/// Each teaching example misses what its comment says, and misses nothing once it is mended as its comment says.
+#[test]
+fn the_teaching_examples_show_their_effects() {
+    let folder = Folder::new();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let cases: [(&str, i32, &str, &[(&str, &str)], i32); 3] = [
+        ("dhall.toml", 1, "heavy", &[("\"global\"", "\"partitioned\"")], 0),
+        ("rm-or-edf.toml", 1, "slow", &[("\"rm\"", "\"edf\"")], 0),
+        ("blocking.toml", 1, "motor", &[("[\"8ms\"]", "[\"2ms\", \"2ms\", \"2ms\", \"2ms\"]")], 0),
+    ];
+    for (name, status, late, edits, mended) in cases {
+        let file = examples.join(name);
+        let (checked, missed) = effect(&folder, file.to_str().expect("a name"));
+        assert_eq!(checked, status, "{name}");
+        assert!(missed.len() == 1 && missed[0].0 == late, "{name}: {missed:?}");
+        let text = fs::read_to_string(&file).expect("the example");
+        let better = edits.iter().fold(text, |text, (old, new)| text.replace(old, new));
+        fs::write(folder.path("mended.toml"), better).expect("a file");
+        assert_eq!(effect(&folder, "mended.toml"), (mended, Vec::new()), "{name}");
+    }
+    // Graham's anomaly goes the other way: the file as it is misses nothing, and with less to do, or a CPU more, it does.
+    let file = examples.join("graham.toml");
+    assert_eq!(effect(&folder, file.to_str().expect("a name")), (1, Vec::new()));
+    let text = fs::read_to_string(&file).expect("the example");
+    let shorter = [("3ms", "2ms"), ("2ms", "1ms"), ("4ms", "3ms"), ("9ms", "8ms")];
+    let shortened: String = text
+        .split_inclusive('\n')
+        .map(|line| match shorter.iter().find(|(old, _)| line == format!("wcet = \"{old}\"\n")) {
+            Some((old, new)) => line.replace(old, new),
+            None => line.to_owned(),
+        })
+        .collect();
+    for worse in [shortened, text.replace("cpus = 3", "cpus = 4")] {
+        fs::write(folder.path("worse.toml"), worse).expect("a file");
+        let (_, missed) = effect(&folder, "worse.toml");
+        assert!(missed.len() == 1 && missed[0].0 == "i", "{missed:?}");
+    }
+}
+
 #[test]
 fn every_imported_example_is_checked_simulated_and_run() {
     let folder = Folder::new();

@@ -87,3 +87,9 @@ pub use takt_log::causes::{Cause, Disturbance, Late};
 #[cfg(doctest)]
 #[doc = include_str!("../../../../docs/reference/dispatcher.md")]
 mod manual {}
+
+/// The examples of the lesson and the how-to guide compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/tutorial/program-rust.md")]
+#[doc = include_str!("../../../../docs/how-to/bound-a-queue.md")]
+mod lessons {}
