@@ -1,21 +1,18 @@
 //! Every command of README.md and docs/ runs, and says what is shown; every link leads somewhere.
 //!
-//! A fenced block of the language `console` is a session: a line that starts with `$ ` is given to bash (a line that
-//! ends in `\` goes on), `? N` after it is its exit status where that is not 0, and the lines up to the next command are
-//! what it prints, standard error included. `...` alone on a line stands for any lines, `[..]` for any text. A page
-//! is one session: it runs in a folder of its own that holds nothing but `examples`.
+//! Blocks of the language `console` are a session. The test gives each line that starts with `$ ` to bash; a line that
+//! ends in `\` continues. The lines up to the next command are the output, with standard error. `? N` is the exit
+//! status if it is not 0. `...` alone on a line stands for any lines, `[..]` for any text. Each page runs in a folder
+//! of its own that holds `examples` only.
 //!
-//! A block after the comment `<!-- live -->` starts real-time threads; it is skipped, with the reason on the screen,
-//! where this machine or user cannot. Of what it prints, numbers are compared by place only, and the warnings, how
-//! many deadlines were missed and, with that, whether its status is 0 or 1 not at all: a machine that paused meanwhile
-//! has no say in what a page shows.
-//! A block after the comment `<!-- file: NAME -->` is written to NAME before the commands run. A picture
-//! `images/NAME.svg` that a page shows is the file NAME.svg that its commands wrote, here or in `out`. A picture with
-//! `live` in its name shows a real run and is not compared.
-//! Lines that start with `takt: note:` are left out everywhere: they tell of the machine, not of the command.
-//!
-//! In a block of the language `sh` every line is a command: those of takt run here too, and have to end well; any other has
-//! to stand in [`ELSEWHERE`], which says what runs it.
+//! - A block after `<!-- live -->` starts real-time threads. The test skips it, and says why, if the machine or user
+//!   cannot. Numbers are compared by place only. Warnings and missed deadlines do not count, because a machine may pause.
+//! - A block after `<!-- file: NAME -->` is written to NAME before the commands run.
+//! - A picture `images/NAME.svg` must equal the file NAME.svg that the page's commands wrote, here or in `out`. A
+//!   picture with `live` in its name shows a real run and is not compared.
+//! - Lines that start with `takt: note:` speak of the machine and are left out.
+//! - In a block of the language `sh` each line is a command. Commands of takt run here and must succeed. Any other must
+//!   stand in [`ELSEWHERE`], with the script that runs it.
 //!
 //! `TAKT_DOCS=write cargo test -p takt --test docs` writes what is printed into the pages.
 
@@ -228,7 +225,7 @@ struct Step {
     line: usize,
     command: String,
     status: i32,
-    /// What it prints; nothing where that is not shown.
+    /// The output, if the page shows it.
     expected: Option<String>,
     live: bool,
     /// The lines of the expected output with the `? N`, counted from zero.

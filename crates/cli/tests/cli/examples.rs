@@ -39,7 +39,7 @@ fn effect(folder: &Folder, file: &str) -> (i32, Vec<(String, u64)>) {
     (checked, missed.filter(|(_, missed)| *missed > 0).collect())
 }
 
-/// Each teaching example misses what its comment says, and misses nothing once it is mended as its comment says.
+/// Each teaching example misses the deadline that its comment names. Mended as the comment says, it misses none.
 #[test]
 fn the_teaching_examples_show_their_effects() {
     let folder = Folder::new();
@@ -59,7 +59,7 @@ fn the_teaching_examples_show_their_effects() {
         fs::write(folder.path("mended.toml"), better).expect("a file");
         assert_eq!(effect(&folder, "mended.toml"), (mended, Vec::new()), "{name}");
     }
-    // Graham's anomaly goes the other way: the file as it is misses nothing, and with less to do, or a CPU more, it does.
+    // Graham's anomaly: the file misses nothing. With shorter jobs or one more CPU it does.
     let file = examples.join("graham.toml");
     assert_eq!(effect(&folder, file.to_str().expect("a name")), (1, Vec::new()));
     let text = fs::read_to_string(&file).expect("the example");
