@@ -1,8 +1,9 @@
 //! How fast logs are written and read, and statistics made: `cargo bench -p takt-log`, only some with
 //! `cargo bench -p takt-log --bench joblog -- read`, and statistics of a file of 10^8 events with `-- file`.
 //!
-//! Plain figures, best of several rounds; nothing is asserted. The events are those of ten tasks on four CPUs,
-//! with a preemption in every fourth job; as in a simulator each kind is given to the sink at a place of its own.
+//! It prints the best of several rounds and asserts nothing. The events are those of ten tasks on
+//! four CPUs, with a preemption in every fourth job. As in a simulator, each kind goes to the sink
+//! at its own call site.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -60,7 +61,8 @@ fn main() {
     }
 }
 
-/// A log of 10^8 events in a file, its statistics, and how much memory they took: with `-- file`, for it takes its time.
+/// A log of 10^8 events in a file, its statistics, and how much memory they took: with `-- file`,
+/// for it takes its time.
 fn whole(header: &Header, definitions: &Definitions) {
     const WANTED: u64 = 100_000_000;
     if !std::env::args().any(|word| word == "file") {

@@ -8,8 +8,9 @@ use crate::record::WINDOW;
 
 /// How much is asked for at once.
 const CHUNK: usize = 128 << 10;
-/// Checksums over payloads that turn out bad may cost twice what was read and this many bytes; then whole
-/// blocks are skipped, so that the time stays linear in the input even for hostile ones.
+/// The most extra bytes that checksums over bad payloads may cost, beyond twice the bytes read.
+/// After that, whole blocks are skipped. So the time stays linear in the input, even for hostile
+/// inputs.
 const WASTE: u64 = 4 << 20;
 
 /// The input, seen through a window that starts at the next block.
@@ -29,7 +30,7 @@ pub(crate) struct Blocks<R> {
     skipping: bool,
 }
 
-/// What stands in no good block.
+/// Bytes outside of good blocks.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Skipped {
     pub(crate) bytes: u64,
@@ -67,7 +68,7 @@ impl<R: io::Read> Blocks<R> {
         self.skipped
     }
 
-    /// Where in the file the next block starts.
+    /// The offset in the file of the next block.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
@@ -165,7 +166,8 @@ impl<R: io::Read> Blocks<R> {
         &self.buffer[range]
     }
 
-    /// The bytes from `at` on, which lies within something taken; what lies beyond it is arbitrary.
+    /// The bytes from `at` on. `at` lies within a taken part; the bytes beyond that part are
+    /// arbitrary.
     #[inline]
     pub(crate) fn window(&self, at: usize) -> &[u8; WINDOW] {
         self.buffer[at..].first_chunk().expect("the buffer is longer than its contents")

@@ -1,17 +1,22 @@
 //! Why jobs were late: what had their CPU meanwhile. Pure; computed from the events of any log.
 //!
-//! A late job had a *busy period*: the time from which on its CPU always had a job that goes before it, until it ended. What the CPU did in it is load or a
-//! disturbance. *Load* is the work of the System's own jobs that go before it, each within its WCET, and its own. All else is a *disturbance*, and has a [`Cause`].
+//! A late job has a *busy period*. It is the interval before the job's end in which its CPU always
+//! had a job that goes before it. The CPU's activity in the busy period is load or a disturbance.
+//! *Load* is the work of the System's jobs that go before the late job, each within its WCET, and
+//! the late job's own work. Everything else is a *disturbance* with a [`Cause`].
 //!
-//! - The jobs that went before it follow each other without a disturbance, from their arrivals on. If it is late even so, it is late *by load*.
-//!   A System that an analysis accepts has no such job.
+//! - The jobs that went before it follow each other without a disturbance, from their arrivals on.
+//!   If it is late even so, it is late *by load*. A System that an analysis accepts has no such
+//!   job.
 //! - Otherwise the longest disturbance is its main cause; of equal ones the first in [`Cause::ALL`].
 //!
-//! A job that may run on several CPUs, or of which no System says who goes before it, has no such busy period. Its own time counts instead, from its arrival to its
-//! end, on the CPUs that it waited for and ran on. It is late by load if its response without the disturbances exceeds its deadline.
-//! Without a System all other tasks of the log are disturbances, under their names.
+//! A job has no such busy period if it may run on several CPUs, or if no System gives the order of
+//! its jobs. Then only its own time counts, from its arrival to its end, on the CPUs on which it
+//! waited and ran. It is late by load if its response without the disturbances exceeds its
+//! deadline. Without a System all other tasks of the log are disturbances, under their names.
 //!
-//! Nothing is guessed: what a log does not tell is [`Cause::Unknown`], and [`Causes::finish`] returns `None` where a log does not tell what CPUs did.
+//! Nothing is guessed: what a log does not tell is [`Cause::Unknown`], and [`Causes::finish`]
+//! returns `None` where a log does not tell what CPUs did.
 
 mod course;
 mod found;
@@ -30,7 +35,8 @@ pub use rules::{Importance, Rules, TaskRule};
 
 /// With more jobs of a CPU waiting, it is not computed which of them were late by load.
 const WAITING_MAX: usize = 4096;
-/// Parts of a job's course that are kept, where it has no CPU of its own. Of a job with more the older ones are unknown.
+/// The most parts of a job's course to keep, for a job without a CPU of its own. The older parts of
+/// a longer course are unknown.
 const PARTS_MAX: usize = 1024;
 
 /// A [`Sink`] that finds out why jobs were late.
@@ -49,11 +55,12 @@ pub struct Causes {
     modes: BTreeMap<u32, u32>,
     /// By task, where they are wanted: the jobs with the longest responses.
     worst: Option<BTreeMap<TaskId, Worst>>,
-    /// What the last late job of a task, not late by load, was late for.
+    /// The cause of a task's last late job that was not late by load.
     before: BTreeMap<TaskId, Cause>,
 }
 
-/// Of a job among all of its CPU: a level, the most important first, and an order within it. What is less or equal goes before.
+/// The order of a job on its CPU: a level, the most important first, and an order within it.
+/// Smaller or equal places go before.
 type Place = (u32, u64);
 
 /// The level of demoted jobs: below all.
@@ -63,12 +70,13 @@ const DEMOTED: u32 = u32::MAX;
 struct Pending {
     stream: u32,
     arrival: Time,
-    /// When it would have come had nothing been disturbed: a source's at its release or when its jitter is over, a follower's with its origin.
+    /// When it would have come had nothing been disturbed: a source's at its release or when its
+    /// jitter is over, a follower's with its origin.
     due: Time,
     /// When it came.
     begins: Time,
     missed: bool,
-    /// It is known what it was late for.
+    /// The cause of its lateness is known.
     explained: bool,
     /// It was late before it started, and goes after all others.
     demoted: bool,
@@ -77,11 +85,11 @@ struct Pending {
     ran: Span,
     state: State,
     since: Time,
-    /// What it did before, where it has no CPU of its own.
+    /// Its earlier states, for a job without a CPU of its own.
     parts: VecDeque<(Time, Time, State)>,
 }
 
-/// What a job does.
+/// The state of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// Wants a CPU; while that lasts nobody knows which.
@@ -95,7 +103,7 @@ enum State {
 
 #[derive(Clone, Debug)]
 struct Cpu {
-    /// What it does, but for interrupts.
+    /// Its activity apart from interrupts.
     doing: Doing,
     /// Handlers that have begun and not ended.
     interrupts: Vec<u32>,
@@ -130,7 +138,8 @@ impl Causes {
         self
     }
 
-    /// The log ends at `end`: of each task with a deadline what its late jobs were late for, by task. `None` where the log does not tell what CPUs did.
+    /// The log ends at `end`: of each task with a deadline what its late jobs were late for, by
+    /// task. `None` where the log does not tell what CPUs did.
     #[must_use]
     pub fn finish(mut self, end: Time) -> Option<BTreeMap<TaskId, Late>> {
         self.settle(end)
@@ -230,7 +239,7 @@ impl Sink for Causes {
     }
 }
 
-/// What happens to jobs.
+/// Events of jobs.
 impl Causes {
     fn heard(&mut self, stream: u32, now: Time, event: &Event) {
         match *event {
@@ -334,12 +343,12 @@ impl Causes {
     /// A job gets a CPU.
     fn run(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32) {
         let Some(pending) = self.pending.get_mut(&job) else {
-            // Whose it is nobody knows.
+            // The job on this CPU is unknown.
             return self.hold(stream, now, cpu, Doing::Unknown);
         };
         pending.started = true;
         let was = match pending.state {
-            // It did not say that it waits for anything: the kernel stopped it.
+            // The job did not report that it waits, so the kernel stopped it.
             State::Off(_) => State::Throttled,
             State::Waits(_) => State::Waits(Some(cpu)),
             other => other,
@@ -438,7 +447,8 @@ impl Causes {
         }
     }
 
-    /// Who had the CPU last before a job got it. Switches among others are not recorded by `run`: when this one got it nobody knows.
+    /// The holder of the CPU just before a job got it. `run` does not record switches among other
+    /// threads, so their start times are unknown.
     fn had_it_last(&mut self, stream: u32, cpu: u32, last: Doing) {
         if !self.rules.has_tasks() || self.rules.is_simulated() {
             return;
@@ -468,7 +478,8 @@ impl Causes {
         }
     }
 
-    /// What goes before a late job from now on goes before it by the plan: it is late for what was until now.
+    /// Demotes a late job. Work that goes before it from now on does so by the plan, so its
+    /// lateness is explained by the time until now.
     fn demote(&mut self, now: Time, job: JobKey) {
         self.explain(job, now, false);
         if let Some(pending) = self.pending.get_mut(&job) {
@@ -498,7 +509,7 @@ impl Causes {
         match cancelled {
             Some(CancelCause::Late) if !pending.explained => self.explain(job, now, false),
             None | Some(CancelCause::Failed) if late => self.explain(job, now, true),
-            // What never began, or was not to begin any more, is counted as cancelled.
+            // Jobs that never began, or were not to begin any more, count as cancelled.
             _ => {}
         }
         if cancelled.is_none() {
@@ -514,8 +525,8 @@ impl Causes {
         }
     }
 
-    /// Another mode holds: jobs have other places, those that are late and have not started are demoted where it does that, and demoted ones are
-    /// so no more where it does not.
+    /// Switches to another mode. Jobs get the places of that mode. If it demotes, late jobs that
+    /// have not started are demoted. If it does not, demoted jobs are no longer so.
     fn adopt(&mut self, stream: u32, now: Time, mode: u32) {
         let fall = |(job, pending): &(&JobKey, &Pending)| {
             pending.stream == stream
@@ -538,7 +549,7 @@ impl Causes {
             }
         }
         self.modes.insert(stream, mode);
-        // Who has a CPU has it at its new place.
+        // The jobs that have CPUs get their new places.
         let running: Vec<(u32, Doing)> =
             self.cpus.iter().filter(|((of, _), _)| *of == stream).map(|((_, cpu), here)| (*cpu, here.doing)).collect();
         for (cpu, doing) in running {
@@ -547,7 +558,7 @@ impl Causes {
     }
 }
 
-/// What jobs were late for.
+/// The causes of lateness.
 impl Causes {
     /// A job was late and ended now, or it was dropped at its deadline, or is not over at the end of the log.
     fn explain(&mut self, job: JobKey, now: Time, ended: bool) {
@@ -589,7 +600,8 @@ impl Causes {
         if self.pending.len() > WAITING_MAX {
             return (Sum::default(), None);
         }
-        // What goes before a job that has not ended: all that is more important, its own predecessors, and what has started.
+        // The work ahead of an unfinished job: all more important jobs, its own predecessors, and
+        // the jobs that have started.
         let mut since = pending.arrival.min(pending.begins);
         let mut ahead = Vec::new();
         for (other, waiting) in &self.pending {
@@ -629,7 +641,7 @@ impl Causes {
         let (stream, arrival) = (pending.stream, pending.arrival);
         let last = (pending.since < now).then_some((pending.since, now, pending.state));
         let parts: Vec<(Time, Time, State)> = pending.parts.iter().copied().chain(last).collect();
-        // A job that has no CPU yet waits for the one that it had.
+        // A job without a CPU waits for its last one.
         let had = parts.iter().rev().find_map(|(_, _, state)| match state {
             State::Runs(cpu) | State::Waits(Some(cpu)) | State::Off(cpu) => Some(*cpu),
             _ => None,

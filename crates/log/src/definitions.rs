@@ -1,4 +1,5 @@
-//! What the numbers in events stand for: nodes, CPUs, tasks, chains, servers, modes, interrupts, clocks.
+//! The meaning of the numbers in events: nodes, CPUs, tasks, chains, servers, modes, interrupts,
+//! clocks.
 //!
 //! A log's head carries the [`Definitions`] that hold from its start; each can be added to or changed
 //! later by a [`Definition`] in a stream.
@@ -31,7 +32,8 @@ pub struct Definitions {
     pub threads: Vec<ThreadDef>,
     /// How streams' clocks stand to each other, in the order in which it became known.
     pub clocks: Vec<ClockDef>,
-    /// The one node that the log is about; `None`: all. What the others do is not in it.
+    /// The only node that the log is about; `None`: all nodes. Events of other nodes are not in the
+    /// log.
     pub only: Option<NodeId>,
 }
 
@@ -90,7 +92,8 @@ impl ThreadClass {
     /// All of them.
     pub const ALL: [ThreadClass; 3] = [ThreadClass::Other, ThreadClass::RealTime, ThreadClass::Deadline];
 
-    /// The class of a thread with that priority, as the kernel's events have it: below zero SCHED_DEADLINE, up to 98 real-time ones.
+    /// The class of a thread with that priority, as the kernel's events have it: below zero
+    /// SCHED_DEADLINE, up to 98 real-time ones.
     #[must_use]
     pub const fn of_priority(prio: i32) -> ThreadClass {
         match prio {
@@ -135,7 +138,7 @@ pub struct ServerDef {
     pub budget: Option<Span>,
 }
 
-/// What a node obeys after a mode change.
+/// The strategy of a node after a mode change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModeDef {
     /// The node.
@@ -149,7 +152,7 @@ pub struct ModeDef {
 pub struct InterruptDef {
     /// Its number, if it has one, and name: `24 eth0`, `NET_RX`.
     pub name: String,
-    /// Where it is served.
+    /// The node that serves it.
     pub node: NodeId,
     /// Which of the two it is.
     pub kind: InterruptKind,
@@ -186,7 +189,7 @@ impl ThreadKind {
         [ThreadKind::Unknown, ThreadKind::Ordinary, ThreadKind::RealTime, ThreadKind::Takt];
 }
 
-/// What serves an interrupt.
+/// The kind of handler that serves an interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum InterruptKind {
@@ -223,8 +226,8 @@ pub struct ClockDef {
     pub offset_max: Lateness,
 }
 
-/// One definition that comes late or changes an earlier one. An id that is the length of its list adds
-/// an entry, a smaller one replaces it.
+/// A late definition, or a change of an earlier definition. An id equal to the length of its list
+/// adds an entry. A smaller id replaces an entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Definition {
     /// A machine.
@@ -272,7 +275,8 @@ pub struct GapError {
 }
 
 impl Definitions {
-    /// What a System defines: all nodes, tasks, chains, servers (its components) and modes, in its order.
+    /// The definitions of a System: all nodes, tasks, chains, servers (its components) and modes,
+    /// in its order.
     #[must_use]
     pub fn of(system: &System) -> Self {
         let auto = |value: Auto<Span>| match value {

@@ -1,4 +1,4 @@
-//! What can happen, as every back end records it.
+//! The events, as every back end records them.
 
 use takt_model::{Span, TaskId, Time};
 
@@ -13,7 +13,8 @@ pub struct JobKey {
     pub number: u64,
 }
 
-/// Where a chain's job stands. Instance = job number, in every task of a chain.
+/// The place of a job in its chain. The instance number equals the job number in every task of a
+/// chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Parent {
     /// How many links precede this job on the longest way from a source; a source has none and no parent.
@@ -31,7 +32,8 @@ pub enum CancelCause {
     Shed,
     /// Dropped at its deadline (`late = "drop"`). Counts as unfinished and missed.
     Late,
-    /// Not queued when it arrived, for as many jobs as may of its task waited or ran; or given up before, for as many waited for one predecessor when another one
+    /// Not queued at its arrival, because the most jobs allowed of its task waited or ran already.
+    /// Or given up before, because the most jobs allowed waited for one predecessor while another
     /// had run ahead. Counts as released and rejected.
     Rejected,
     /// Its code panicked. Counts as unfinished and missed.
@@ -132,7 +134,7 @@ pub enum Event {
     },
     /// The node's strategy changed.
     ModeChange {
-        /// What holds from here on: 0 is the node's own strategy, k its k-th mode definition.
+        /// The mode from here on: 0 is the node's own strategy, k its k-th mode definition.
         mode: u32,
     },
     /// A job sent a message.
@@ -189,22 +191,24 @@ pub enum Event {
         /// How many, zero where that is unknown.
         count: u64,
     },
-    /// The nominal arrival of a job is known no better than that it lies between `earliest` and the arrival of its
-    /// `Release`, the latest possible one. Precedes that `Release`, which is the job's next event.
+    /// The nominal arrival of a job lies between `earliest` and the arrival of its `Release`, which
+    /// is the latest possible one. Precedes that `Release`, which is the job's next event.
     Window {
         /// The job.
         job: JobKey,
         /// The earliest possible nominal arrival.
         earliest: Time,
     },
-    /// Events of this job's task are missing since its last one, of no other task. Where the job is open, nobody knows whether it still
-    /// is, nor when it had a CPU; jobs of the task that came after it may be missing.
+    /// Events of this job's task are missing since its last event. No other task is affected. If
+    /// the job is open, its state and its CPU times are unknown. Later jobs of the task may be
+    /// missing.
     Gap {
         /// The task's last job that was told.
         job: JobKey,
     },
-    /// A CPU went to something that is no job of this log: a thread, or nothing. It ends when a job gets the CPU. Where a job gets it
-    /// at this very time, this is what had the CPU last.
+    /// A CPU went to something other than a job of this log: a thread, or nothing. This ends when a
+    /// job gets the CPU. If a job gets the CPU at the same instant, this names the last holder
+    /// before the job.
     Occupy {
         /// The CPU.
         cpu: u32,

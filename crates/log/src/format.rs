@@ -13,7 +13,7 @@ use crate::kind::KindSet;
 
 /// The first bytes of every log.
 pub const MAGIC: [u8; 8] = *b"\x89taktlog";
-/// The format's version, which this crate writes and the only one that it reads.
+/// The format's version. This crate reads and writes no other.
 pub const VERSION: u64 = 1;
 /// Streams are numbered below this.
 pub const STREAMS_MAX: u32 = 65_536;
@@ -33,7 +33,7 @@ pub(crate) const SLOTS_LOG2: std::ops::RangeInclusive<u8> = 4..=10;
 pub(crate) const BLOCK_MAGIC: [u8; 4] = *b"\xF5TKB";
 pub(crate) const BLOCK_HEAD: usize = 44;
 
-/// What a block holds.
+/// The contents of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BlockKind {
     Head = 0,

@@ -1,4 +1,4 @@
-//! What a log says of its own making.
+//! The header of a log: how it was made.
 
 use crate::kind::KindSet;
 
@@ -9,11 +9,11 @@ pub struct Header {
     pub system: String,
     /// The seed of all randomness, where there is any.
     pub seed: Option<u64>,
-    /// What made the log.
+    /// The back end that made the log.
     pub back_end: BackEnd,
     /// Which kinds of event it records.
     pub kinds: KindSet,
-    /// What the back end did otherwise than the System asked, one sentence each; no host name, no date.
+    /// Deviations of the back end from the System, one sentence each. No host name, no date.
     pub notes: Vec<String>,
 }
 

@@ -87,8 +87,8 @@ kinds! {
     Steal = 25, "steal";
 }
 
-/// Which kinds of event a back end records. What it cannot record is absent from the log, and numbers
-/// that would need it are null.
+/// The kinds of event that a back end records. Other kinds are absent from the log, and numbers
+/// that need them are null.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct KindSet(u64);
 

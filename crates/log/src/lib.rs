@@ -1,12 +1,16 @@
 //! The JobLog: what happened, as a stream of events; its statistics and differences.
 //!
-//! Back ends give events to a [`Sink`]: a [`Writer`] makes a log of them, a [`stats::Collector`] numbers, a pair of
-//! sinks both; [`causes::Causes`] says why jobs were late. A [`Reader`] gives the events back, the streams merged in the order of time; [`diff::diff`] compares two
-//! logs. docs/reference/joblog.md describes the bytes, docs/reference/statistics.md the numbers.
+//! Back ends give events to a [`Sink`]: a [`Writer`] makes a log of them, a [`stats::Collector`]
+//! numbers, a pair of sinks both; [`causes::Causes`] says why jobs were late. A [`Reader`] gives
+//! the events back, the streams merged in the order of time; [`diff::diff`] compares two logs.
+//! docs/reference/joblog.md describes the bytes, docs/reference/statistics.md the numbers.
 //!
-//! Times are nanoseconds since the start of the run. Invariants, each held by tests in `tests/it`: the same events
-//! give the same bytes; what is written is read back; damage costs the blocks that it hits and is told; no
-//! input makes a reader panic, or take memory out of proportion.
+//! Times are nanoseconds since the start of the run. Tests in `tests/it` hold each invariant:
+//!
+//! - The same events give the same bytes.
+//! - A reader returns the written events.
+//! - Damage costs the blocks that it hits, and is reported.
+//! - No input makes a reader panic, or take memory out of proportion.
 //!
 //! ```
 //! use takt_log::{BackEnd, Definitions, Event, Header, JobKey, KindSet, Reader, Sink, Writer};

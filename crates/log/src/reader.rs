@@ -29,12 +29,13 @@ pub struct Record {
     pub event: Event,
 }
 
-/// Reads a log from its start, a pipe or a file: an iterator over its events, the streams merged in the
-/// order of time, at one instant (within one group of blocks) in the order of stream numbers.
+/// Reads a log from its start, from a pipe or a file. It is an iterator over the events. The
+/// streams are merged in the order of time, and at one instant (within one group of blocks) in the
+/// order of stream numbers.
 ///
-/// Memory is bounded: one group of blocks is held at a time. Damaged and missing parts are skipped; the
-/// stream that lost events gets an [`Event::Lost`] there (behind all others for what its end lacks), and
-/// [`Reader::damage`] tells how much it was. Errors are final.
+/// Memory is bounded: one group of blocks is held at a time. Damaged and missing parts are skipped.
+/// The stream that lost events gets an [`Event::Lost`] there, or behind all others if its end is
+/// missing. [`Reader::damage`] returns the amount. Errors are final.
 pub struct Reader<R> {
     blocks: Blocks<R>,
     header: Header,
@@ -58,7 +59,7 @@ pub struct Reader<R> {
     done: bool,
 }
 
-/// What is known of a stream from its blocks so far.
+/// The state of a stream after its blocks so far.
 #[derive(Clone, Copy, Default)]
 struct StreamState {
     /// Records so far, lost ones included.
@@ -70,14 +71,14 @@ struct StreamState {
 /// A block that is being read.
 struct Cursor {
     stream: u32,
-    /// Where its next record stands, and where its payload ends, in the buffer.
+    /// The offsets in the buffer of its next record and of the end of its payload.
     at: usize,
     stop: usize,
     /// Records still to come.
     records: u32,
     /// Events that are missing before it; zero once reported.
     lost: u64,
-    /// Where its block starts in the file.
+    /// The offset of its block in the file.
     offset: u64,
     context: Context,
 }
@@ -91,7 +92,7 @@ pub enum ReadError {
     /// Something else, like a System file.
     #[error("this is not a takt log ({hint}); make one with \"takt sim FILE -o LOG\" or \"takt run FILE -o LOG\"")]
     NotALog {
-        /// What it looks like.
+        /// What the input looks like instead.
         hint: &'static str,
     },
     /// The head is damaged, without which the events mean nothing.
@@ -108,27 +109,27 @@ pub enum ReadError {
     Unknown {
         /// What it is.
         what: String,
-        /// Where its block starts in the file.
+        /// The offset of its block in the file.
         offset: u64,
     },
-    /// A part whose checksum is right and whose contents are not: a bug of what wrote it.
+    /// A part with a right checksum and wrong contents: a bug of the program that wrote it.
     #[error("the log has a bad {what} in the block at byte {offset}; whatever wrote it is at fault")]
     Malformed {
         /// What it is.
         what: &'static str,
-        /// Where its block starts in the file.
+        /// The offset of its block in the file.
         offset: u64,
     },
 }
 
-/// What a log lacks.
+/// The missing parts of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Damage {
     /// Bytes that belong to no good block.
     pub bytes: u64,
     /// How many stretches of the file they make.
     pub places: u64,
-    /// Where the first one starts.
+    /// The offset of the first one.
     pub first: Option<u64>,
     /// Records (events and definitions) known to be missing; more may be where the end is missing too.
     pub records: u64,
@@ -208,7 +209,7 @@ impl<R: io::Read> Reader<R> {
         })
     }
 
-    /// What the log says of its own making.
+    /// The header of the log.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -223,13 +224,14 @@ impl<R: io::Read> Reader<R> {
         self.revision
     }
 
-    /// How far the log reaches: as recorded, once the end has been read, before that (and for a log without
-    /// an end, see [`Damage::no_end`]) the latest time of an event read.
+    /// The time that the log reaches. It is the recorded end once the end has been read. Before
+    /// that, and for a log without an end ([`Damage::no_end`]), it is the latest time of an event
+    /// read.
     pub fn end(&self) -> Time {
         self.end.unwrap_or(Time::from_ns(self.latest))
     }
 
-    /// What was found missing so far; final once the iterator has ended.
+    /// The missing parts found so far. Final once the iterator has ended.
     pub fn damage(&self) -> Damage {
         let found = self.blocks.skipped();
         Damage { bytes: found.bytes, places: found.places, first: found.first, ..self.damage }
@@ -314,7 +316,8 @@ impl<R: io::Read> Reader<R> {
         }
     }
 
-    /// What is not simply the next event of the current cursor: an end, a loss, another cursor's turn.
+    /// Handles the case that the current cursor has no next event: an end, a loss, or another
+    /// cursor's turn.
     #[inline(never)]
     fn turn(&mut self, current: usize) -> Result<Option<Record>, ReadError> {
         let cursor = &mut self.cursors[current];
@@ -478,7 +481,7 @@ impl<R: io::Read> Reader<R> {
     }
 }
 
-/// What [`Reader::pump`] hands its finds to.
+/// Receives the records from [`Reader::pump`].
 trait Taker {
     type Break;
     fn event(&mut self, stream: u32, time: Time, event: &Event) -> ControlFlow<Self::Break>;

@@ -1,8 +1,8 @@
 //! One event as bytes, relative to the records before it in its block.
 //!
-//! A record is a tag, a byte of field lengths, the time since the record before, and up to four fields;
-//! their places follow from the first two bytes, so that both directions go without a loop or a branch
-//! per byte.
+//! A record is a tag, a byte of field lengths, the time since the record before, and up to four
+//! fields. Their places follow from the first two bytes. So neither direction needs a loop or a
+//! branch per byte.
 
 use takt_model::{Span, TaskId, Time};
 
@@ -29,8 +29,8 @@ struct Width {
     bytes: u8,
 }
 
-/// Widths by how many of a number's 64 bits lead as zeros, of a table of bytes by code. A look at a table takes less than
-/// comparing with each limit.
+/// Widths by how many of a number's 64 bits lead as zeros, of a table of bytes by code. A look at a
+/// table takes less than comparing with each limit.
 const fn widths(table: &[u8]) -> [Width; 65] {
     let mut widths = [Width { code: 0, bytes: 0 }; 65];
     let mut zeros = 0_usize;
@@ -48,7 +48,7 @@ const fn widths(table: &[u8]) -> [Width; 65] {
 const FIELD_WIDTHS: [Width; 65] = widths(&FIELD);
 const TIME_WIDTHS: [Width; 65] = widths(&TIME);
 
-/// What the records of a block are relative to. Every block starts from zero.
+/// The base of a block's relative numbers. Every block starts from zero.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Context {
     /// Time of the record before.
@@ -297,14 +297,15 @@ fn store(out: &mut [u8; WINDOW], at: &mut usize, value: u64, bytes: u8) {
     *at += usize::from(bytes);
 }
 
-/// Writes a record but for what only a chained release has. Where each field has a byte or none, as in most, they go out as one
-/// number; which it is follows from the fields alone, and so do the bytes.
+/// Writes a record without the extra fields of a chained release. If each field has at most one
+/// byte, as in most records, all go out as one number. This choice depends on the fields alone, and
+/// so do the bytes.
 #[inline(always)]
 fn put(tag: u8, delta: u64, fields: [u64; 4], out: &mut [u8; WINDOW]) -> usize {
     const { assert!(FIELD[1] == 1, "what is below 256 has one byte") };
     let [one, two, three, four] = fields;
     if one | two | three | four > 0xff {
-        // One by one, so that those of the usual kind are in registers.
+        // Passed as four values, so that fields of the usual kind stay in registers.
         return put_wide(out, tag, delta, one, two, three, four);
     }
     let time = TIME_WIDTHS[delta.leading_zeros() as usize];

@@ -27,13 +27,13 @@ const BUFFER_FIRST: usize = 4 << 10;
 
 /// Writes events as a log: a [`Sink`].
 ///
-/// Events collect in one buffer per stream. Once they come to about 64 KiB, all buffers are written
-/// together, between two instants, so that a reader can merge the streams with bounded memory; after the
-/// buffers have grown to that, no event allocates. Events of different streams are best given in the order
-/// of time; where they are not, the log is whole, but a reader's merged order is only as good.
+/// Events collect in one buffer per stream. At about 64 KiB in total, all buffers are written
+/// together, between two instants. So a reader can merge the streams with bounded memory. Once the
+/// buffers have grown to that size, no event allocates. Give events of different streams in the
+/// order of time. Otherwise the log is still whole, but a reader's merged order is only as good.
 ///
-/// The same events give the same bytes. An error is kept for [`Writer::finish`]; what comes after it is
-/// dropped, so that the log ends whole before it.
+/// The same events give the same bytes. An error is kept for [`Writer::finish`]. Later events are
+/// dropped, so the log ends whole before the error.
 pub struct Writer<W> {
     out: W,
     /// By number; not open until the stream's first record.
@@ -48,7 +48,8 @@ pub struct Writer<W> {
 
 #[derive(Default)]
 struct Stream {
-    /// Its length is what may be used; at least [`WINDOW`] beyond `used` whenever a record is written. Empty until the stream is open.
+    /// Its length is what may be used; at least [`WINDOW`] beyond `used` whenever a record is
+    /// written. Empty until the stream is open.
     buffer: Vec<u8>,
     used: usize,
     /// Records in the buffer.
@@ -104,7 +105,7 @@ pub enum WriteError {
     /// The System or a definition is too long.
     #[error("{what} takes {bytes} bytes in the log; at most {max} are allowed")]
     TooLong {
-        /// What is too long.
+        /// The name of the part that is too long.
         what: &'static str,
         /// Its size.
         bytes: usize,
@@ -151,7 +152,8 @@ impl<W: io::Write> Writer<W> {
     /// By how many bytes the output grows at most, if the log is finished now.
     #[must_use]
     pub fn pending(&self) -> usize {
-        // A head for each stream's block and for the end's, which holds the time and, for each stream, its number and its records.
+        // A head for each stream's block and for the end's, which holds the time and, for each
+        // stream, its number and its records.
         self.buffered + self.streams.len() * (BLOCK_HEAD + 2 * UINT_MAX) + BLOCK_HEAD + UINT_MAX
     }
 
@@ -217,7 +219,8 @@ impl<W: io::Write> Sink for Writer<W> {
 }
 
 impl<W: io::Write> Writer<W> {
-    /// Writes an event before which there is something to be done. It is given by value, so that it need not be in memory where all is ready.
+    /// Writes an event that needs some preparation first. Takes the event by value, so that the
+    /// fast path need not keep it in memory.
     #[cold]
     #[inline(never)]
     fn put_prepared(&mut self, stream: u32, now: u64, event: Event) {
@@ -226,8 +229,8 @@ impl<W: io::Write> Writer<W> {
         }
     }
 
-    /// The stream, with room for a record and `body` more bytes: writes a group that is due, checks the order, opens the stream, grows
-    /// its buffer. `None` after an error.
+    /// The stream, with room for a record and `body` more bytes: writes a group that is due, checks
+    /// the order, opens the stream, grows its buffer. `None` after an error.
     fn prepare(&mut self, stream: u32, now: u64, body: usize) -> Option<&mut Stream> {
         if self.failed.is_some() {
             return None;
@@ -308,7 +311,7 @@ impl<W: io::Write> Writer<W> {
     }
 }
 
-/// Where a block stands: the part of its head that does not follow from its payload.
+/// The part of a block's head that does not follow from its payload.
 #[derive(Clone, Copy, Default)]
 struct Place {
     left: u16,
@@ -333,7 +336,7 @@ fn write_block(out: &mut impl io::Write, kind: BlockKind, payload: &[u8], place:
     out.write_all(payload)
 }
 
-/// Enough slots that tasks of one node, being neighbours in the file, have one each.
+/// Enough slots to give tasks of one node, which are neighbours in the file, one each.
 fn slots_log2(definitions: &Definitions) -> u8 {
     let mut counts = vec![0usize; definitions.nodes.len()];
     for task in &definitions.tasks {

@@ -1,5 +1,5 @@
-//! Reproducible randomness: each draw is a pure function of (seed, task name, purpose, number), so
-//! adding a task changes no other task's draws and any job's draw can be made again at any time.
+//! Reproducible randomness. Each draw is a pure function of (seed, task name, purpose, number). So
+//! adding a task changes no other task's draws, and any job's draw can be repeated at any time.
 //!
 //! The generator is Philox2x64-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
 //! 1, 2, 3", SC 2011), tested against its published vectors.
@@ -22,7 +22,7 @@ pub const fn philox2x64(mut counter: [u64; 2], mut key: u64) -> [u64; 2] {
     counter
 }
 
-/// What a draw is for; part of its key.
+/// The purpose of a draw; part of its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Purpose {
@@ -137,7 +137,8 @@ impl<'a> Arrivals<'a> {
         arrivals
     }
 
-    /// The arrivals of `task` from job `number` on, which arrives at `arrival`: for a task whose period changes, or which has paused.
+    /// The arrivals of `task` from job `number` on, which arrives at `arrival`. For a task with a
+    /// changed period, or after a pause.
     #[must_use]
     pub fn resumed(task: &'a Task, draw: Draw, number: u64, arrival: Time) -> Self {
         let mut arrivals = Self::new(task, draw);

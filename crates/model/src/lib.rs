@@ -1,4 +1,4 @@
-//! What takt knows about a system: time, the System and its file, strategies, imports.
+//! The model of a system: time, the System and its file, strategies, imports.
 //!
 //! Everything here is pure: no clock, no file, no thread. Times are integers in nanoseconds.
 

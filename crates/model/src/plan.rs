@@ -25,7 +25,7 @@ pub struct PlanLevel {
     pub order: Order,
     /// Whether jobs of the level preempt each other.
     pub preemptive: bool,
-    /// What becomes of late jobs of a task that does not say so itself.
+    /// The late rule of tasks that have none of their own.
     pub late: Late,
     /// Whether late jobs of some task of the level are dropped.
     pub drops: bool,
@@ -63,7 +63,7 @@ pub struct PlanTask {
     pub level: u32,
     /// Constant added to the absolute deadline (`gel`), zero elsewhere.
     pub shift_ns: i64,
-    /// What becomes of its late jobs.
+    /// The rule for its late jobs.
     pub late: Late,
 }
 
@@ -109,7 +109,7 @@ impl Plan {
         Plan::of_tasks(system.tasks_of(node).filter(|(_, task)| task.component.is_none()), strategy)
     }
 
-    /// Resolves `strategy` for these tasks, which come in file order: those of one component, say.
+    /// Resolves `strategy` for these tasks, in file order, such as the tasks of one component.
     ///
     /// # Errors
     /// As [`resolve`](Plan::resolve).

@@ -98,7 +98,7 @@ pub struct Strategy {
 /// One level of a strategy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Level {
-    /// Which tasks belong here, of those that no earlier level took.
+    /// Selects the level's tasks among the tasks that no earlier level took.
     pub filter: Filter,
     /// Whether this level stands for one level per distinct value.
     pub split: Split,
@@ -107,7 +107,7 @@ pub struct Level {
     /// Whether a job of this level may preempt one of the same level that has started. More important
     /// levels always preempt.
     pub preemptive: bool,
-    /// What becomes of a job that missed its deadline.
+    /// The rule for a job that missed its deadline.
     pub late: Late,
     /// Whether `importance` (larger first) breaks ties of the discipline before the nominal arrival does.
     pub importance_ties: bool,
@@ -121,7 +121,7 @@ impl Level {
     }
 }
 
-/// Which tasks a level takes, of those that no earlier level took.
+/// Selects a level's tasks among the tasks that no earlier level took.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Filter {
     /// All that are left.
@@ -190,7 +190,7 @@ impl Discipline {
     }
 }
 
-/// What becomes of a job that missed its deadline.
+/// The rule for a job that missed its deadline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Late {
     /// It goes on as if nothing had happened.
@@ -198,6 +198,7 @@ pub enum Late {
     Continue,
     /// It is dropped at its deadline.
     Drop,
-    /// It goes on below all levels, among other demoted jobs by its old level and order. One that has started on a level that is not preemptive keeps that level to its end.
+    /// It goes on below all levels, among other demoted jobs by its old level and order. A started
+    /// job of a level that is not preemptive keeps its level to its end.
     Demote,
 }

@@ -46,7 +46,7 @@ index! {
 /// A whole system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct System {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The machines; at least one (a file without any has the node "local").
     pub nodes: Vec<NodeSpec>,
@@ -66,7 +66,7 @@ pub struct System {
     pub networks: Vec<Network>,
     /// How the nodes' clocks differ.
     pub clock: Clock,
-    /// What a verdict on this System supposes, in sentences: each verdict repeats them.
+    /// The assumptions of every verdict on this System, in sentences: each verdict repeats them.
     pub notes: Vec<String>,
 }
 
@@ -151,13 +151,15 @@ pub struct Costs {
     pub tick_period: Span,
     /// Stolen from the running job by interrupts, all that come together.
     pub interrupt: Span,
-    /// The least distance of such interrupts on each CPU; 1 ms unless the file says otherwise. The shares of `interrupt` and `tick` are
-    /// below one together.
+    /// The least distance of such interrupts on each CPU; 1 ms unless the file says otherwise. The
+    /// shares of `interrupt` and `tick` are below one together.
     pub interrupt_period: Span,
-    /// What ordinary threads may take from the tasks on each CPU in each `ordinary_period`, anywhere in it.
+    /// The time that ordinary threads may take from the tasks on each CPU in each
+    /// `ordinary_period`, anywhere in it.
     pub ordinary: Span,
-    /// Periods of equal length on each CPU, one after the other, wherever the first begins; 1 s unless the file says otherwise. The share
-    /// of `ordinary` too is counted in what is below one together.
+    /// Periods of equal length on each CPU, one after the other, wherever the first begins; 1 s
+    /// unless the file says otherwise. The share of `ordinary` too is counted in what is below one
+    /// together.
     pub ordinary_period: Span,
     /// How late a timer releases a job at most: jitter of every task that follows no other, besides its own.
     pub latency: Span,
@@ -184,7 +186,8 @@ impl Costs {
         latency: Span::ZERO,
     };
 
-    /// Whether ticks, interrupts and ordinary threads leave some time. Shares that miss all of it by less than 2^-60 count as all.
+    /// Whether ticks, interrupts and ordinary threads leave some time. Shares that miss all of it
+    /// by less than 2^-60 count as all.
     #[must_use]
     pub const fn leaves_time(&self) -> bool {
         const ONE: u128 = 1 << 62;
@@ -211,11 +214,13 @@ pub struct TableTask {
     pub period: Span,
     /// Its worst-case execution time, at most the period.
     pub wcet: Span,
-    /// Execution per message, at most the WCET: a job handles as many as fit. `None`: the WCET suffices for all that can wait.
+    /// Execution per message, at most the WCET: a job handles as many as fit. `None`: the WCET
+    /// suffices for all that can wait.
     pub cost: Option<Span>,
 }
 
-/// How the clocks of the nodes differ, and what it costs to know it (`clock`) [HEDF II-B]. The default is one perfect clock.
+/// The differences between the clocks of the nodes, and the cost of knowing them (`clock`) [HEDF
+/// II-B]. The default is one perfect clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Clock {
     /// Every clock's rate differs from that of true time by at most this many parts per million, at most
@@ -223,8 +228,8 @@ pub struct Clock {
     pub drift_ppm: u32,
     /// How far an instant that is carried from one node's clock to another's is off at most.
     pub error: Span,
-    /// What every node that has flows does to know the others' clocks: one job a period, which exchanges a message each way with every
-    /// node that it has flows with.
+    /// The synchronisation job of every node with flows. It runs once a period and exchanges a
+    /// message each way with every node at the other end of its flows.
     pub sync: Option<TableTask>,
 }
 
@@ -240,7 +245,7 @@ pub struct Mode {
     pub node: NodeId,
     /// When.
     pub at: Time,
-    /// What it obeys from then on.
+    /// The strategy from then on.
     pub strategy: StrategyRef,
 }
 
@@ -296,7 +301,8 @@ impl Component {
         }
     }
 
-    /// The most that it can be given in each of these periods: one on each CPU. `None` where that is too long to tell.
+    /// The most budget that it can get in each of these periods: the whole period on each CPU.
+    /// `None` on overflow.
     #[must_use]
     pub fn most(&self, period: Span) -> Option<Span> {
         period.as_ns().checked_mul(u64::from(self.cpus)).map(Span::from_ns)
@@ -356,7 +362,8 @@ impl ServerRule {
     }
 }
 
-/// Where a job of a task may lose its CPU to a more important one, by the CPU time that it has had. At the start of a section it may, within it may not.
+/// The points at which a job of a task may lose its CPU to a more important one, by its received
+/// CPU time. A job may be preempted at the start of a section, but not within it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Preemption {
     /// Anywhere.
@@ -412,11 +419,12 @@ pub struct Task {
     pub importance: u32,
     /// For fixed priority; 1 is the most important.
     pub priority: Option<u32>,
-    /// What becomes of its late jobs; `None`: what its level says.
+    /// The rule for its late jobs; `None`: its level's rule.
     pub late: Option<Late>,
-    /// Whether its jobs are omitted once they can no longer be in time, if it is of low criticality; `None`: what its node says.
+    /// Whether its jobs are omitted once they can no longer be in time, if it is of low
+    /// criticality; `None`: what its node says.
     pub cancel: Option<bool>,
-    /// Where its jobs may be preempted.
+    /// The points at which its jobs may be preempted.
     pub preemption: Preemption,
     /// Memory that each job touches in a live run.
     pub wss: Bytes,
@@ -488,7 +496,8 @@ pub struct Flow {
     pub hop_wcet: Span,
     /// Size of a message.
     pub size: Bytes,
-    /// Relative deadlines of its hops, the first node's first, each from the hop before; empty: even shares of `deadline`.
+    /// Relative deadlines of its hops, the first node's first, each from the hop before; empty:
+    /// even shares of `deadline`.
     pub hop_deadlines: Vec<Span>,
 }
 
@@ -507,7 +516,8 @@ pub struct Port {
     pub name: String,
     /// Rate of its line.
     pub rate: Rate,
-    /// The most that it waits before it sends: of processing, of a less important packet, and of its line.
+    /// The longest wait before it sends: for processing, for a less important packet, and on its
+    /// line.
     pub latency: Span,
     /// Traffic of others than the flows, as it arrives there.
     pub cross: Option<Cross>,
@@ -608,8 +618,9 @@ impl Task {
         }
     }
 
-    /// The sections of its jobs that nothing preempts: from which to which CPU time had, in order, none empty. Where the WCET is another than the sections add up
-    /// to, the last one takes the difference.
+    /// The sections of its jobs that nothing preempts, in order. Each is a range of received CPU
+    /// time, and none is empty. If the sections do not add up to the WCET, the last one takes the
+    /// difference.
     #[must_use]
     pub fn sections(&self) -> Vec<(Span, Span)> {
         match &self.preemption {
@@ -663,14 +674,15 @@ impl System {
         task.jitter.saturating_add(latency)
     }
 
-    /// Whether jobs of a task of this System may be omitted: it is of low criticality, and the task says so, or its node where it does not.
+    /// Whether jobs of a task of this System may be omitted: it is of low criticality, and the task
+    /// says so, or its node where it does not.
     #[must_use]
     pub fn may_cancel(&self, task: &Task) -> bool {
         let of_node = || self.nodes.get(task.node.index()).is_some_and(|node| node.cancel);
         task.criticality == Criticality::Low && task.cancel.unwrap_or_else(of_node)
     }
 
-    /// Whether a node may omit jobs, were there such as it may: it says so, or one of its tasks.
+    /// Whether a node may omit jobs of low criticality: its own setting, or a task's, allows it.
     #[must_use]
     pub fn cancels(&self, node: NodeId) -> bool {
         self.nodes.get(node.index()).is_some_and(|node| node.cancel)

@@ -153,7 +153,8 @@ impl Span {
             None => None,
         }
     }
-    /// Four significant digits, rounded up: how tables and pages show times. What looks in time then is in time.
+    /// Four significant digits, rounded up: tables and pages show times so. A time that looks in
+    /// time then is in time.
     ///
     /// ```
     /// use takt_model::Span;
@@ -174,7 +175,7 @@ impl Span {
         let step = self.fourth_digit();
         Span(self.0 / step * step)
     }
-    /// What one unit of the fourth digit is worth.
+    /// The value of one unit of the fourth digit.
     const fn fourth_digit(self) -> u64 {
         let mut step = 1;
         while self.0 / step >= 10_000 {
@@ -198,7 +199,8 @@ impl Lateness {
     pub const fn as_ns(self) -> i64 {
         self.0
     }
-    /// Four significant digits, rounded down, to the side of the earlier: how tables show laxities, of which less is worse.
+    /// Four significant digits, rounded down, to the side of the earlier: how tables show laxities,
+    /// of which less is worse.
     #[must_use]
     pub const fn four_digits_down(self) -> Lateness {
         let magnitude = Span(self.0.unsigned_abs());
@@ -270,8 +272,8 @@ impl Sub for Span {
     }
 }
 
-/// Writes the exact duration with the largest unit that keeps at most the needed decimals:
-/// `250us`, `1.5s`, `0ns`. What it writes, the System file reads back as the same value.
+/// Writes the exact duration with the largest unit that keeps at most the needed decimals: `250us`,
+/// `1.5s`, `0ns`. The System file reads the written text back as the same value.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ns = self.0;

@@ -1,4 +1,4 @@
-//! The file that DESIGN.md shows, and one that uses every key.
+//! The file of DESIGN.md, and a file that uses every key.
 
 use takt_model::file::{parse, write};
 use takt_model::*;

@@ -80,7 +80,7 @@ fn the_schema_marks_what_an_editor_can_see() {
     }
 }
 
-/// What the schema says against a file.
+/// The schema's complaints about a file.
 fn faults(toml: &str) -> Vec<String> {
     let document: toml_edit::DocumentMut = toml.parse().expect("TOML");
     let mut faults = Vec::new();

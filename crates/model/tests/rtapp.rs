@@ -38,11 +38,13 @@ fn the_examples_become_these_systems() {
     }
 }
 
-/// A DEADLINE thread that works for `work` us at a timer of `timer` us, with 1 ms every 10 ms reserved: period, deadline,
-/// wcet and exec of the task in us (exec 0 is wcet), and the warning about it.
+/// A DEADLINE thread that works for `work` us at a timer of `timer` us, with 1 ms every 10 ms
+/// reserved. Returns the warning about it, and the period, deadline, wcet and exec of the task in
+/// us (exec 0 is wcet).
 fn reserved(work: u32, timer: u32) -> ([u64; 4], String) {
     let json = format!(
-        r#"{{ "tasks": {{ "t": {{ "policy": "SCHED_DEADLINE", "dl-runtime": 1000, "dl-deadline": 8000, "dl-period": 10000,
+        r#"{{ "tasks": {{ "t": {{
+            "policy": "SCHED_DEADLINE", "dl-runtime": 1000, "dl-deadline": 8000, "dl-period": 10000,
             "run": {work}, "timer": {{ "ref": "unique", "period": {timer}, "mode": "absolute" }} }} }} }}"#
     );
     let imported = import(&json, "t.json").unwrap_or_else(|errors| panic!("{errors}"));
@@ -65,7 +67,9 @@ fn a_timer_of_another_period_than_the_reservation_never_takes_more_than_is_reser
     assert_eq!(task, [10_000, 8_000, 1_000, 0], "throttled ever again: the reservation, not ten times as much");
     assert_eq!(
         warning,
-        "is released every 1ms, and its reservation holds 1ms every 10ms, less than its jobs of up to 1ms want; the kernel throttles it, so that it becomes a task that uses all of its reservation whenever there is one, and its own releases are left out"
+        "is released every 1ms, and its reservation holds 1ms every 10ms, less than its jobs of up to 1ms want; \
+         the kernel throttles it, so that it becomes a task that uses all of its reservation whenever there is \
+         one, and its own releases are left out"
     );
     let (task, warning) = reserved(100, 1_000);
     assert_eq!(task, [1_000, 8_000, 100, 0]);
@@ -106,7 +110,8 @@ fn what_rt_app_crashes_on_or_ignores_is_refused() {
     assert!(same || std::env::var_os("UPDATE").is_some());
 }
 
-/// Of phases and threads that share a name all are imported: later ones get a number that nobody has.
+/// Phases and threads that share a name are all imported: later ones get a number that is still
+/// free.
 #[test]
 fn names_that_stand_again_get_a_number() {
     let phase = |name: &str, run: u32| {

@@ -5,7 +5,7 @@ use takt_model::{Span, Time};
 /// A time axis.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Axis {
-    /// Where the labels count from: zero, or a round instant before a window that lies far into a run.
+    /// The zero of the labels: time zero, or a round instant before a window far into a run.
     pub origin: Time,
     /// Instants with labels, ascending, all within the window.
     pub ticks: Vec<(Time, String)>,
@@ -34,7 +34,7 @@ impl Axis {
         Axis { origin, ticks }
     }
 
-    /// What to write beside the axis where labels do not count from zero.
+    /// The text beside the axis if labels do not count from zero.
     #[must_use]
     pub fn origin_label(&self) -> Option<String> {
         (self.origin > Time::ZERO).then(|| format!("from {}", clock(self.origin)))
@@ -145,8 +145,8 @@ pub fn short(span: Span) -> String {
     format!("{whole}.{} {name}", decimals.trim_end_matches('0'))
 }
 
-/// The unit, in nanoseconds, in which times up to `most_ns` have round numbers: days, hours, minutes, or one
-/// nanosecond, of which all smaller units are powers of ten.
+/// The unit, in nanoseconds, for round numbers of times up to `most_ns`: days, hours, minutes, or
+/// one nanosecond. Smaller units are nanoseconds times powers of ten.
 pub(crate) fn round_unit(most_ns: f64) -> f64 {
     [86_400e9, 3_600e9, 60e9].into_iter().find(|unit| most_ns >= 2.0 * unit).unwrap_or(1.0)
 }

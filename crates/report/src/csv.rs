@@ -1,9 +1,11 @@
 //! Jobs as CSV, one line a job, in the order in which they ended.
 //!
-//! Columns: `node,task,job,arrival_ns,release_ns,start_ns,completion_ns,deadline_ns,response_ns,outcome,earliest_ns`.
-//! Times are nanoseconds since the start of the run; a field is empty where there is no such time. `earliest_ns` is there where
-//! the nominal arrival is known no better than to lie between it and `arrival_ns`. Outcomes are those of
-//! [`Outcome::name`](crate::Outcome::name). Tasks may be defined while the log is read.
+//! Columns:
+//! `node,task,job,arrival_ns,release_ns,start_ns,completion_ns,deadline_ns,response_ns,outcome,earliest_ns`.
+//! Times are nanoseconds since the start of the run; a field is empty where there is no such time.
+//! `earliest_ns` is there where the nominal arrival is known no better than to lie between it and
+//! `arrival_ns`. Outcomes are those of [`Outcome::name`](crate::Outcome::name). Tasks may be
+//! defined while the log is read.
 
 use std::io;
 

@@ -33,16 +33,17 @@ pub struct Curve {
 pub struct Curves {
     /// Above it.
     pub title: String,
-    /// What the horizontal axis says, unit included.
+    /// The label of the horizontal axis, unit included.
     pub x: String,
-    /// What the vertical axis says.
+    /// The label of the vertical axis.
     pub y: String,
     /// Drawn in this order, with colours in this order.
     pub curves: Vec<Curve>,
 }
 
 const CSS: &str = ".takt-chart .band{fill:var(--c);fill-opacity:.13;stroke:none}\
-.takt-chart .head{font-size:15px;font-weight:600}.takt-chart .name{font-size:12px}.takt-chart .axis{font-size:12px;fill:var(--soft)}";
+.takt-chart .head{font-size:15px;font-weight:600}.takt-chart .name{font-size:12px}.takt-chart \
+.axis{font-size:12px;fill:var(--soft)}";
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 62.0;
@@ -57,7 +58,7 @@ impl Curves {
     /// The chart as one `<svg>`; with its style sheet where it stands alone.
     #[must_use]
     pub fn svg(&self, id: &str, standalone: bool) -> String {
-        // Where one curve hides another, the key says so.
+        // If one curve hides another, the key says so.
         let name = |i: usize| {
             let curve = &self.curves[i];
             match self.curves[..i].iter().find(|other| other.points == curve.points && !curve.points.is_empty()) {
@@ -84,7 +85,8 @@ impl Curves {
         let y = |share: f64| bottom - ((share - least) / (most - least)).clamp(0.0, 1.0) * (bottom - TOP);
         let (w, h) = (Px(WIDTH), Px(height));
         let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart curves\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart curves\" viewBox=\"0 0 {w} {h}\" \
+             width=\"{w}\" height=\"{h}\" \
              role=\"img\" aria-labelledby=\"{id}\"><title id=\"{id}\">{}</title>\n",
             Esc(&self.title),
             id = Esc(id),
@@ -171,7 +173,8 @@ impl Curves {
             let at = TOP + 8.0 + i as f64 * ROW;
             let _ = writeln!(
                 out,
-                "<g class=\"p{}\"><path class=\"line {}\" d=\"M{} {}h26\"/><path class=\"mark\" d=\"{}\"/><text class=\"name\" x=\"{}\" y=\"{}\">{}</text></g>",
+                "<g class=\"p{}\"><path class=\"line {}\" d=\"M{} {}h26\"/><path class=\"mark\" d=\"{}\"/><text \
+                 class=\"name\" x=\"{}\" y=\"{}\">{}</text></g>",
                 i % COLOURS,
                 class(i),
                 Px(right + 12.0),
@@ -221,9 +224,9 @@ pub(crate) fn ticks(from: f64, to: f64) -> Vec<(f64, String)> {
 pub struct StudyPage<'a> {
     /// The heading.
     pub title: &'a str,
-    /// What was studied, in a sentence or two.
+    /// The subject of the study, in a sentence or two.
     pub lead: &'a str,
-    /// What a reader must not overlook: results that contradict each other.
+    /// Findings that a reader must not overlook: results that contradict each other.
     pub findings: &'a [String],
     /// The charts.
     pub charts: &'a [Curves],
@@ -241,8 +244,10 @@ impl StudyPage<'_> {
     pub fn html(&self) -> String {
         let mut out = format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
-             content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{}\"/>\n<title>{} - takt study</title>\n\
-             <style>{STYLE}{CHART_CSS}{CSS}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{}</h1>\n<p class=\"lead\">{}</p>\n",
+             content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{}\"/>\n\
+             <title>{} - takt study</title>\n\
+             <style>{STYLE}{CHART_CSS}{CSS}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{}</h1>\n<p \
+             class=\"lead\">{}</p>\n",
             Esc(self.maker),
             Esc(self.title),
             Esc(self.title),
@@ -255,7 +260,10 @@ impl StudyPage<'_> {
             }
             out.push_str("</ul>\n");
         }
-        out.push_str("</header>\n<section>\n<h2>Acceptance</h2>\n<p class=\"note\">The share of the sets that each test proves schedulable; the bands are 95 % confidence intervals (Wilson).</p>\n");
+        out.push_str(
+            "</header>\n<section>\n<h2>Acceptance</h2>\n<p class=\"note\">The share of the sets that \
+             each test proves schedulable; the bands are 95 % confidence intervals (Wilson).</p>\n",
+        );
         for (i, chart) in self.charts.iter().enumerate() {
             let _ = writeln!(out, "<div class=\"chart\">{}</div>", chart.svg(&format!("curves-{i}"), false));
         }
@@ -281,7 +289,8 @@ impl StudyPage<'_> {
         }
         let _ = write!(
             out,
-            "<section>\n<h2>Again</h2>\n<p class=\"note\">With this in study.toml, \"takt study study.toml -o FOLDER\" gives the same files.</p>\n\
+            "<section>\n<h2>Again</h2>\n<p class=\"note\">With this in study.toml, \"takt study study.toml -o \
+             FOLDER\" gives the same files.</p>\n\
              <pre>{}</pre>\n</section>\n<footer>{}</footer>\n</main>\n</body>\n</html>\n",
             Esc(self.definition),
             Esc(self.maker),

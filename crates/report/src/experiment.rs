@@ -7,10 +7,10 @@ use crate::html::STYLE;
 use crate::markup::Esc;
 use crate::svg::CHART_CSS;
 
-/// What became of a claim.
+/// The result for a claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClaimLine {
-    /// What the paper claims, as it was checked.
+    /// The claim of the paper, as it was checked.
     pub claim: String,
     /// What was found.
     pub found: String,
@@ -36,14 +36,15 @@ pub struct PageTable {
 pub struct Picture {
     /// The heading.
     pub title: String,
-    /// What to see, below it.
+    /// The caption: it tells the reader the main observation.
     pub caption: String,
     /// The picture.
     pub svg: String,
 }
 
 /// Tables of many columns stand close; no name of a row is broken.
-const TABLES: &str = "td:first-child{white-space:nowrap}.dense td,.dense th{padding-right:9px;font-size:12.5px}.dense th.n,.dense td.n{padding-right:9px}\
+const TABLES: &str = "td:first-child{white-space:nowrap}.dense td,.dense \
+     th{padding-right:9px;font-size:12.5px}.dense th.n,.dense td.n{padding-right:9px}\
 .claims td:first-child{white-space:normal}";
 
 /// The page.
@@ -51,17 +52,17 @@ const TABLES: &str = "td:first-child{white-space:nowrap}.dense td,.dense th{padd
 pub struct ExperimentPage<'a> {
     /// The heading.
     pub title: &'a str,
-    /// What of which paper, in a sentence or two.
+    /// The experiment and its paper, in a sentence or two.
     pub lead: &'a str,
-    /// What the paper claims.
+    /// The claims of the paper.
     pub claims: &'a [ClaimLine],
     /// Paper against measured.
     pub tables: &'a [PageTable],
     /// Charts.
     pub pictures: &'a [Picture],
-    /// What differs here, and why.
+    /// Differences from the paper, with their reasons.
     pub differences: &'a [String],
-    /// What else a reader should know of this run.
+    /// Other remarks on this run.
     pub notes: &'a [String],
     /// The command that made it.
     pub command: &'a str,
@@ -75,8 +76,10 @@ impl ExperimentPage<'_> {
     pub fn html(&self) -> String {
         let mut out = format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
-             content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{}\"/>\n<title>{} - takt reproduce</title>\n\
-             <style>{STYLE}{CHART_CSS}{CSS}{TABLES}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{}</h1>\n<p class=\"lead\">{}</p>\n</header>\n",
+             content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{}\"/>\n\
+             <title>{} - takt reproduce</title>\n\
+             <style>{STYLE}{CHART_CSS}{CSS}{TABLES}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{}</h1>\n<p \
+             class=\"lead\">{}</p>\n</header>\n",
             Esc(self.maker),
             Esc(self.title),
             Esc(self.title),
@@ -97,7 +100,8 @@ impl ExperimentPage<'_> {
         list(&mut out, "Of this run", self.notes);
         let _ = write!(
             out,
-            "<section>\n<h2>Again</h2>\n<pre><code>{}</code></pre>\n</section>\n<footer>Made by {}. This page is complete: it loads \
+            "<section>\n<h2>Again</h2>\n<pre><code>{}</code></pre>\n</section>\n<footer>Made by {}. This page \
+             is complete: it loads \
              nothing.</footer>\n</main>\n</body>\n</html>\n",
             Esc(self.command),
             Esc(self.maker),
@@ -109,7 +113,10 @@ impl ExperimentPage<'_> {
         if self.claims.is_empty() {
             return;
         }
-        out.push_str("<section>\n<h2>What the paper claims</h2>\n<div class=\"wide\"><table class=\"claims\">\n<thead><tr><th>claim</th><th>here</th><th>found</th></tr></thead><tbody>\n");
+        out.push_str(
+            "<section>\n<h2>What the paper claims</h2>\n<div class=\"wide\"><table class=\"claims\">\n\
+             <thead><tr><th>claim</th><th>here</th><th>found</th></tr></thead><tbody>\n",
+        );
         for claim in self.claims {
             let (class, word) = match claim.holds {
                 Some(true) => ("yes", "holds"),

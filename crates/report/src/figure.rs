@@ -28,7 +28,7 @@ pub enum Form {
 pub struct Series {
     /// For the key.
     pub name: String,
-    /// (x, y), by ascending x unless they are dots. What is not finite is not drawn.
+    /// (x, y), by ascending x unless they are dots. Values that are not finite are not drawn.
     pub points: Vec<(f64, f64)>,
     /// How to draw them.
     pub form: Form,
@@ -41,15 +41,15 @@ pub struct Series {
 pub struct Figure {
     /// Above it.
     pub title: String,
-    /// What the horizontal axis says, unit included.
+    /// The label of the horizontal axis, unit included.
     pub x: String,
-    /// What the vertical axis says, unit included.
+    /// The label of the vertical axis, unit included.
     pub y: String,
     /// Drawn in this order.
     pub series: Vec<Series>,
     /// Horizontal lines: what they are, and where.
     pub rules: Vec<(String, f64)>,
-    /// Where the vertical axis ends; what lies beyond is drawn at its end. `None`: at the largest value.
+    /// The end of the vertical axis; larger values are drawn at its end. `None`: the largest value.
     pub y_max: Option<f64>,
     /// Whether the horizontal axis starts at zero, wherever the values do.
     pub x_from_zero: bool,
@@ -70,7 +70,7 @@ const POINTS_MAX: usize = 3_000;
 /// A line of at most so many points has a marker at each, which tells it apart without its colour.
 const MARKED_MAX: usize = 40;
 
-/// Where values stand on the paper.
+/// The ranges of the axes, for mapping values to the paper.
 struct Frame {
     x: (f64, f64),
     y: (f64, f64),
@@ -124,7 +124,8 @@ impl Figure {
         };
         let (w, h) = (Px(WIDTH), Px(frame.bottom + 50.0));
         let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart figure\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart figure\" viewBox=\"0 0 {w} {h}\" \
+             width=\"{w}\" height=\"{h}\" \
              role=\"img\" aria-labelledby=\"{id}\"><title id=\"{id}\">{}</title>\n",
             Esc(&self.title),
             id = Esc(id),

@@ -1,8 +1,8 @@
 //! The Gantt model: rows of execution segments and marks, built from a stream of events in bounded memory.
 //!
-//! [`GanttBuilder`] is a [`Sink`]: feed it a log of any length, and it keeps what lies in its window, at most
-//! [`GanttOptions::items_max`] segments and marks. Where the window holds more, the chart ends earlier and
-//! says so ([`Gantt::cut`]).
+//! [`GanttBuilder`] is a [`Sink`]. It takes a log of any length and keeps the part in its window,
+//! at most [`GanttOptions::items_max`] segments and marks. If the window holds more, the chart ends
+//! earlier and says so ([`Gantt::cut`]).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,13 +29,15 @@ pub enum Window {
         /// How much to show after it.
         after: Span,
     },
-    /// Around the first missed deadline, as long as the late job needs: a quarter of its deadline before its arrival, and a
-    /// third of all that after the miss. Never longer than [`Scene::suggested_span`] of so many jobs.
+    /// Around the first missed deadline, as long as the late job needs: a quarter of its deadline
+    /// before its arrival, and a third of all that after the miss. Never longer than
+    /// [`Scene::suggested_span`] of so many jobs.
     AroundMiss {
         /// How many jobs of all tasks together at most, about.
         jobs: u32,
     },
-    /// So many jobs, and so many of each task that has any, for logs that do not tell beforehand how long that takes.
+    /// A number of jobs in total, and a number of each task that has any. For logs that do not tell
+    /// in advance how much time these take.
     Jobs {
         /// The first instant shown; `None`: the first release.
         from: Option<Time>,
@@ -46,7 +48,7 @@ pub enum Window {
     },
 }
 
-/// What a [`GanttBuilder`] keeps.
+/// Selects the part of a log that a [`GanttBuilder`] keeps.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GanttOptions {
     /// The part to draw.
@@ -91,7 +93,7 @@ pub struct Gantt {
     pub left_out: (usize, usize),
     /// Switches of strategy.
     pub modes: Vec<ModeMark>,
-    /// Where it was asked to go on to, if the limit of items cut it short.
+    /// The requested end, if the limit of items cut the chart short.
     pub cut: Option<Time>,
     /// The first miss of a drawn task so far as the log was read, in the window or not.
     pub first_miss: Option<Time>,
@@ -119,13 +121,13 @@ pub struct Segment {
     pub to: Time,
     /// The job's number.
     pub job: u64,
-    /// What the job does meanwhile.
+    /// The state of the job.
     pub what: Doing,
     /// Whether the job's deadline has passed.
     pub late: bool,
 }
 
-/// What a job does during a [`Segment`].
+/// The state of a job during a [`Segment`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Doing {
     /// It runs.
@@ -153,7 +155,7 @@ pub struct Mark {
     pub what: MarkKind,
 }
 
-/// What a [`Mark`] marks.
+/// The kind of a [`Mark`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MarkKind {
     /// The job became ready.
@@ -194,11 +196,11 @@ pub struct GanttBuilder {
     lost: Option<u64>,
     /// Jobs released so far, and tasks that have any, while the window counts them.
     counted: (u64, u64),
-    /// Who ran last on a node's CPU.
+    /// The last task on each CPU of a node.
     holders: BTreeMap<(NodeId, u32), usize>,
 }
 
-/// What is known of one task while events come in.
+/// The state of one task while events come in.
 #[derive(Clone, Debug, Default)]
 struct Keeper {
     segments: VecDeque<Segment>,
@@ -414,7 +416,8 @@ impl GanttBuilder {
         }
     }
 
-    /// `task` gets a CPU. Whoever seems to run there has left it unseen; nobody knows when, or what it does now.
+    /// `task` gets a CPU. Another job that seems to run there has left it without an event; its
+    /// present state is unknown.
     fn take_cpu(&mut self, task: usize, now: Time, cpu: u32) {
         let Some(node) = self.scene.tasks.get(task).map(|task| task.node) else { return };
         let Some(other) = self.holders.insert((node, cpu), task).filter(|other| *other != task) else { return };
@@ -537,8 +540,8 @@ impl Gantt {
     /// As many rows as a reader still takes in.
     pub const ROWS_MAX_DEFAULT: usize = 40;
 
-    /// With at most `max` rows. Where there are more, those without anything in them go first, then those that run least.
-    /// Not for rows by CPU: a CPU would seem idle while a task runs that was left out.
+    /// Limits the chart to `max` rows. It first drops rows without any content, then the rows that
+    /// run least. Not for rows by CPU: without a task's row its CPU would seem idle.
     #[must_use]
     pub fn with_rows(mut self, max: usize) -> Gantt {
         if self.rows.len() <= max {
@@ -574,7 +577,7 @@ impl Gantt {
         self.rows.iter().flat_map(|row| &row.marks).filter(|mark| mark.what == MarkKind::Miss).count()
     }
 
-    /// Sentences that belong under the chart: where it was cut, and what the log does not tell.
+    /// Sentences below the chart: its early end, and the facts that are missing from the log.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
@@ -597,8 +600,9 @@ impl Gantt {
         }
         if !self.scene.preemptions && self.rows.iter().any(|row| !row.segments.is_empty()) {
             notes.push(
-                "This log has no preemptions: a light bar goes from a job's start to its completion and may hold time in \
-                 which other jobs ran."
+                "This log has no preemptions: a light bar goes from a job's start to its completion and may \
+                 hold time in which other jobs \
+                 ran."
                     .to_owned(),
             );
         }

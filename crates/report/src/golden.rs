@@ -76,10 +76,10 @@ fn task(system: &System, line: &str) -> Task {
     task
 }
 
-/// The first `units` units of `events` as a chart: per task a line of marks (`^` release, `v` deadline,
-/// `|` both, `X` missed, `o` omitted or shed) and a line with the number of the CPU in each unit that the
-/// job ran in, `.` where it was ready and waited, `!` where it ran past its deadline. A unit in which it
-/// ran only partly shows the CPU too.
+/// The first `units` units of `events` as a chart, with two lines per task. The first line has
+/// marks: `^` release, `v` deadline, `|` both, `X` missed, `o` omitted or shed. The second line has
+/// the number of the job's CPU in each unit in which it ran, even partly. It has `.` where the job
+/// was ready and waited, and `!` where it ran past its deadline.
 #[must_use]
 pub fn chart(system: &System, events: &[(u32, Time, Event)], units: u64) -> String {
     let end = Time::from_ns(UNIT.as_ns() * units);

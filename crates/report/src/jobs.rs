@@ -7,7 +7,7 @@ use takt_model::{Lateness, NodeId, Span, TaskId, Time};
 
 use crate::scene::Scene;
 
-/// All that the log tells of one job that is over.
+/// The log's facts about one job that is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobRecord {
     /// The job.
@@ -49,7 +49,7 @@ pub enum Outcome {
     Rejected,
     /// Its code panicked.
     Failed,
-    /// Events were lost while it was open, and none tells of it since: whether it completed nobody knows.
+    /// Events were lost while it was open, and no later event tells its fate.
     Unknown,
 }
 
@@ -110,7 +110,7 @@ pub struct JobTracker {
     deadlines: Vec<Option<Span>>,
     nodes: Vec<NodeId>,
     open: Vec<VecDeque<JobRecord>>,
-    /// Of the next job of each task: its number and its earliest possible arrival.
+    /// The number and the earliest possible arrival of each task's next job.
     windows: Vec<Option<(u64, Time)>>,
 }
 
@@ -146,8 +146,9 @@ impl JobTracker {
         lost.flat_map(|(open, _)| open).for_each(|record| record.outcome = Outcome::Unknown);
     }
 
-    /// A job of which this event tells that it is over, for a later one of its task has a CPU: what told of its end was lost. To be asked, until
-    /// there is none, before the event is taken.
+    /// Returns a job that must be over by this event, because a later job of its task has a CPU.
+    /// The event of its end was lost. Call this until it returns `None`, before taking in the
+    /// event.
     pub fn overtaken(&mut self, event: &Event) -> Option<JobRecord> {
         let (Event::Start { job, .. }
         | Event::Resume { job, .. }
@@ -224,7 +225,7 @@ impl JobTracker {
         }
     }
 
-    /// The job of `task` that is released and comes first, which is the one that runs.
+    /// The first released job of `task`, which is the running one.
     #[must_use]
     pub fn first(&self, task: TaskId) -> Option<&JobRecord> {
         self.open.get(task.index())?.front()
@@ -235,7 +236,7 @@ impl JobTracker {
         self.open.into_iter().flatten().map(move |record| JobRecord { outcome: record.outcome_if_open(end), ..record })
     }
 
-    /// The job of an event that tells that it is not over.
+    /// The job of an event that proves that the job is not over.
     fn still_open(&mut self, job: JobKey) -> Option<&mut JobRecord> {
         let at = self.position(job)?;
         let record = self.open.get_mut(job.task.index())?.get_mut(at)?;

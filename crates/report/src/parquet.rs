@@ -1,7 +1,8 @@
-//! Tables as Apache Parquet: one row group, plain encoding, no compression, no nulls. Every reader of the format takes that.
+//! Tables as Apache Parquet: one row group, plain encoding, no compression, no nulls. Every reader
+//! of the format takes that.
 //!
-//! The format: <https://parquet.apache.org/docs/file-format/>; its metadata are Thrift structs in the compact protocol. A
-//! file is a function of the table alone: the same bytes everywhere.
+//! The format: <https://parquet.apache.org/docs/file-format/>; its metadata are Thrift structs in
+//! the compact protocol. A file is a function of the table alone: the same bytes everywhere.
 
 /// The values of a column.
 #[derive(Clone, PartialEq, Debug)]

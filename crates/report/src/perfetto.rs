@@ -1,15 +1,21 @@
 //! A log as a Perfetto trace (TrackEvent protobuf) that ui.perfetto.dev opens.
 //!
-//! A process is a node; it has a track per CPU (whose job runs) and a track per task. A job is a slice of its
-//! task's track from the moment in which it is the first of its task (its release, or the completion of the job
-//! before) to its end, or where that was lost until a later job of its task has a CPU; within it stand slices "runs" and "waits". Arrival, release, deadline, start, response and
-//! lateness are arguments of the slice. Releases, misses, cancellations, migrations, switches of strategy and
-//! losses are instants; a counter shows the jobs that are released and not over. A log without preemptions has
-//! no tracks of CPUs, for it does not tell whose job ran. Interrupts and softirqs are slices on a track of their own for each
-//! CPU that serves any; what interrupts another lies within it.
+//! A process is a node. It has a track per CPU (the running job) and a track per task.
 //!
-//! Field numbers: protos/perfetto/trace of the Perfetto project. Each name is interned once; what a log defines late gets its
-//! name and its track there and then, before anything happens on it.
+//! A job is a slice of its task's track. The slice begins when the job is the first of its task: at
+//! its release, or at the completion of the job before. It ends with the job. If the end was lost,
+//! it ends when a later job of its task has a CPU. Within it stand slices "runs" and "waits".
+//! Arrival, release, deadline, start, response and lateness are arguments of the slice.
+//!
+//! Releases, misses, cancellations, migrations, switches of strategy and losses are instants. A
+//! counter shows the jobs that are released and not over. A log without preemptions does not tell
+//! the running job, so it has no tracks of CPUs.
+//!
+//! Interrupts and softirqs are slices on a track of their own for each CPU that serves any. A
+//! nested interrupt lies within the interrupted one.
+//!
+//! Field numbers: protos/perfetto/trace of the Perfetto project. Each name is interned once; what a
+//! log defines late gets its name and its track there and then, before anything happens on it.
 
 mod proto;
 
@@ -405,7 +411,7 @@ impl<W: io::Write> PerfettoWriter<W> {
         let Some(holder) = self.holders.get_mut(node.index()).and_then(|cpus| cpus.get_mut(cpu as usize)) else {
             return;
         };
-        // Where an event was lost, the CPU's last job has left it by now.
+        // If an event was lost, the CPU's last job has left it by now.
         if let Some(other) = holder.replace(job.task) {
             self.leave_cpu(now, other);
             self.holders[node.index()][cpu as usize] = Some(job.task);
@@ -425,7 +431,7 @@ impl<W: io::Write> PerfettoWriter<W> {
         self.task_names.get(task.index()).copied().unwrap_or(0)
     }
 
-    /// A CPU begins to serve an interrupt, or ends it and whatever still seems to lie within it.
+    /// A CPU begins to serve an interrupt, or ends an interrupt and all that seem nested in it.
     fn interrupt(&mut self, now: Time, node: NodeId, irq: u32, cpu: u32, begins: bool) {
         let Some(name) = self.irq_names.get(irq as usize).copied() else { return };
         let Some(serving) = self.serving.get_mut(node.index()).and_then(|cpus| cpus.get_mut(cpu as usize)) else {
@@ -504,7 +510,7 @@ impl<W: io::Write> PerfettoWriter<W> {
 
 impl<W: io::Write> Sink for PerfettoWriter<W> {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
-        // What nobody defined has no track.
+        // Nodes and tasks without a definition have no track.
         let known_node = (stream as usize) < self.scene.nodes.len();
         while let Some(over) = self.tracker.overtaken(event) {
             self.job_over(now, over.job, Some(over));

@@ -15,7 +15,7 @@ pub(crate) struct Line<'a> {
     /// For the legend and the tooltip.
     pub(crate) name: String,
     pub(crate) curve: &'a Histogram,
-    /// What values are divided by: 1 ns, or the deadline.
+    /// The divisor of the values: 1 ns, or the deadline.
     pub(crate) unit: Span,
 }
 
@@ -239,7 +239,8 @@ impl Plot<'_> {
     }
 }
 
-/// The ends of an axis that fits values between `from` and `to`, and those rules that leave the values half of it.
+/// The ends of an axis for values between `from` and `to`. Includes the rules that leave the values
+/// at least half of the axis.
 fn fitted(from: f64, to: f64, log: bool, rules: impl Iterator<Item = f64>) -> (f64, f64) {
     let place = |value: f64| if log { value.ln() } else { value };
     let (mut low, mut high) = (place(from), place(to));
@@ -296,8 +297,10 @@ impl Bar {
         const WIDTH: f64 = 190.0;
         let x = |share: f64| 2.0 + (share / scale).min(1.0) * (WIDTH - 6.0);
         let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart bullet\" viewBox=\"0 0 190 24\" width=\"190\" \
-             height=\"24\" role=\"img\" aria-label=\"{t}\"><title>{t}</title><rect class=\"track\" x=\"2\" y=\"3\" width=\"{}\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart bullet\" viewBox=\"0 0 190 24\" \
+             width=\"190\" height=\"24\" role=\"img\" \
+             aria-label=\"{t}\"><title>{t}</title><rect class=\"track\" x=\"2\" \
+             y=\"3\" width=\"{}\" \
              height=\"18\" rx=\"2\"/>",
             Px(x(1.0) - 2.0),
             t = Esc(text),
@@ -309,7 +312,8 @@ impl Bar {
             let late = if max > 1.0 { " late" } else { "" };
             let _ = write!(
                 out,
-                "<g class=\"bar {class}{late}\"><rect class=\"max\" x=\"2\" y=\"{y}\" width=\"{}\" height=\"{height}\"/>\
+                "<g class=\"bar {class}{late}\"><rect class=\"max\" x=\"2\" y=\"{y}\" width=\"{}\" \
+                 height=\"{height}\"/>\
                  <rect x=\"2\" y=\"{y}\" width=\"{}\" height=\"{height}\"/></g>",
                 Px((x(max) - 2.0).max(1.0)),
                 Px((x(p99) - 2.0).max(1.0)),

@@ -1,9 +1,10 @@
 //! Statistics as Prometheus metrics (the text exposition format, version 0.0.4).
 //!
-//! Times are in seconds, exact to the nanosecond. What only grows is a counter; jobs and events are counted from the
-//! start of the log. Responses and executions are histograms (buckets at 1, 2 and 5 times powers of ten, so that
-//! they add up over machines and can be watched over a window); other times are summaries with the quantiles of
-//! docs/reference/statistics.md since the start of the log. What a log does not tell has no sample.
+//! Times are in seconds, exact to the nanosecond. Quantities that only grow are counters. Jobs and
+//! events are counted from the start of the log. Responses and executions are histograms with
+//! buckets at 1, 2 and 5 times powers of ten. They add up over machines, and can be watched over a
+//! window. Other times are summaries with the quantiles of docs/reference/statistics.md since the start of
+//! the log. Quantities that the log does not record have no sample.
 //!
 //! ```
 //! use takt_log::{KindSet, Definitions, stats::Collector};

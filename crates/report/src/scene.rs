@@ -1,10 +1,11 @@
-//! Who appears in a picture: names, deadlines and CPUs, and what the back end records.
+//! The objects of a picture: names, deadlines and CPUs, and the kinds of event that the back end
+//! records.
 
 use takt_log::{Definition, Definitions, InterruptKind, Kind, KindSet, NodeDef, TaskDef};
 use takt_model::{NodeId, Span, System};
 
-/// What every picture and export needs to know besides the events. It grows while a log is read whose definitions come
-/// late ([`Scene::define`]), as those of `takt observe` do.
+/// The facts that every picture and export needs besides the events. It grows by [`Scene::define`]
+/// when a log brings definitions late, as `takt observe` does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scene {
     /// The system's name.
@@ -15,8 +16,9 @@ pub struct Scene {
     pub tasks: Vec<SceneTask>,
     /// Interrupts and softirqs, by their number in events.
     pub interrupts: Vec<SceneInterrupt>,
-    /// Whether the log records when a job loses its CPU and gets it back. Where it does not, the time
-    /// from start to completion is drawn as "in progress", for nobody knows when the job ran.
+    /// Whether the log records when a job loses its CPU and gets it back. Otherwise the times at
+    /// which a job ran are unknown, and the time from start to completion is drawn as "in
+    /// progress".
     pub preemptions: bool,
     /// Per mode definition, its node and its place among the strategies of that.
     modes: Vec<(NodeId, usize)>,
@@ -29,7 +31,8 @@ pub struct SceneNode {
     pub name: String,
     /// Its number of CPUs.
     pub cpus: u32,
-    /// The strategies that it obeys, by the number of the mode: its own, then those of its `[[mode]]`s in the order of time.
+    /// The node's strategies by the number of the mode: its own strategy, then the strategies of
+    /// its `[[mode]]`s in the order of time.
     pub strategies: Vec<String>,
 }
 
@@ -51,7 +54,7 @@ pub struct SceneTask {
 pub struct SceneInterrupt {
     /// Its name.
     pub name: String,
-    /// Where it is served.
+    /// The node that serves it.
     pub node: NodeId,
     /// Which of the two it is.
     pub kind: InterruptKind,
@@ -93,8 +96,8 @@ impl Scene {
         scene
     }
 
-    /// Takes in a definition that comes late or changes an earlier one. One whose number leaves a gap is none, and what no
-    /// picture shows is not kept.
+    /// Takes in a late definition, or a change of an earlier definition. Ignores a definition whose
+    /// number leaves a gap, and definitions that no picture shows.
     pub fn define(&mut self, definition: &Definition) {
         fn place<T>(list: &mut Vec<T>, at: usize, value: T) {
             let next = list.len();
@@ -154,9 +157,10 @@ impl Scene {
         self
     }
 
-    /// How long a chart should be to show the pattern without a crowd: the time in which the slowest
-    /// task has two jobs, rounded up to 1, 2 or 5 times a power of ten; but where that is more than about
-    /// `jobs_max` jobs of all tasks together, the largest such span that holds fewer.
+    /// A length for a chart that shows the pattern without a crowd. It is the time in which the
+    /// slowest task has two jobs, rounded up to 1, 2 or 5 times a power of ten. If that holds more
+    /// than about `jobs_max` jobs of all tasks together, it is the largest such length that holds
+    /// fewer.
     #[must_use]
     pub fn suggested_span(&self, jobs_max: u32) -> Span {
         let periods = || self.tasks.iter().filter_map(|task| task.period).map(Span::as_ns).filter(|ns| *ns > 0);

@@ -19,7 +19,7 @@ pub struct Source {
     pub seed: Option<u64>,
     /// Which kinds of event it has.
     pub kinds: KindSet,
-    /// What the back end did otherwise than the System asked.
+    /// Deviations of the back end from the System.
     pub notes: Vec<String>,
     /// How the log is damaged, in words; `None` where it is whole.
     pub damage: Option<String>,

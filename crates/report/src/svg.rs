@@ -15,7 +15,7 @@ use crate::markup::{Esc, Px, clip, columns};
 /// The chart's colours and type, light and dark. A page that embeds charts includes it once.
 pub const CHART_CSS: &str = include_str!("chart.css");
 
-/// What a row of the chart stands for.
+/// The meaning of a row of the chart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rows {
     /// A row per task, coloured by CPU; a number in a bar is the CPU, as in the terminal.
@@ -30,7 +30,7 @@ pub enum Rows {
 pub struct SvgOptions {
     /// Heading and accessible title.
     pub title: String,
-    /// What a row is.
+    /// The meaning of a row.
     pub rows: Rows,
     /// Width in CSS pixels.
     pub width: u32,
@@ -83,7 +83,7 @@ struct Drawing<'a> {
 /// An entry of the legend.
 struct Entry {
     class: String,
-    /// What stands in the bar beside it.
+    /// The text inside the sample bar.
     inside: String,
     text: String,
 }
@@ -151,7 +151,8 @@ impl<'a> Drawing<'a> {
         let _ = writeln!(
             self.out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" \
-             height=\"{h}\" role=\"img\" aria-labelledby=\"{id}-title {id}-desc\">\n<title id=\"{id}-title\">{title}</title>\n\
+             height=\"{h}\" role=\"img\" aria-labelledby=\"{id}-title {id}-desc\">\n<title \
+             id=\"{id}-title\">{title}</title>\n\
              <desc id=\"{id}-desc\">{desc}</desc>",
             h = Px(height.ceil()),
             title = Esc(&self.options.title),
@@ -247,8 +248,9 @@ impl<'a> Drawing<'a> {
         self.bars(&bars, base, bar_px(h) + 4.0, true);
     }
 
-    /// Bars of (task, colour, segment), with a text where there is room: the task's name if asked for, else the CPU if there
-    /// are several. Jobs' numbers have a `#`, for a number alone is a CPU.
+    /// Bars of (task, colour, segment), with a text where there is room: the task's name if asked
+    /// for, else the CPU if there are several. Jobs' numbers have a `#`, for a number alone is a
+    /// CPU.
     fn bars(&mut self, bars: &[(usize, usize, &Segment)], base: f64, height: f64, names: bool) {
         if !self.tooltips {
             return self.merged_bars(bars, base, height);
@@ -366,7 +368,8 @@ impl<'a> Drawing<'a> {
             let near_edge = x > self.right - 80.0;
             let _ = writeln!(
                 self.out,
-                "<g class=\"mode\"><path d=\"M{} {}V{}\"/><text x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text><title>{}</title></g>",
+                "<g class=\"mode\"><path d=\"M{} {}V{}\"/><text x=\"{}\" y=\"{}\" \
+                 text-anchor=\"{}\">{}</text><title>{}</title></g>",
                 Px(x),
                 Px(TOP - 6.0),
                 Px(bottom),
@@ -379,7 +382,7 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// What the chart really shows.
+    /// Entries for the elements that the chart shows.
     fn legend(&self) -> Vec<Entry> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut add = |class: String, inside: String, text: String| {
@@ -516,7 +519,7 @@ fn bar_class(colour: usize, segment: &Segment) -> String {
     if segment.late { format!("bar{open} late") } else { format!("bar{open} p{}", colour % COLOURS) }
 }
 
-/// What is drawn however crowded a chart is.
+/// Marks that are drawn in every chart, however crowded.
 fn exceptional(mark: MarkKind) -> bool {
     matches!(mark, MarkKind::Miss | MarkKind::Cancel(_))
 }
@@ -559,7 +562,7 @@ fn tooltip(gantt: &Gantt, task: usize, segment: &Segment) -> String {
     format!("{name} job {}: {doing}{late}\n{} to {} ({length})", segment.job, clock(segment.from), clock(segment.to))
 }
 
-/// What a reader who cannot see the chart should know.
+/// A description for readers who cannot see the chart.
 fn describe(gantt: &Gantt) -> String {
     let mut text = format!("Schedule from {} to {}.", clock(gantt.from), clock(gantt.to));
     for row in gantt.rows.iter().take(40) {

@@ -26,7 +26,7 @@ impl Default for TextOptions {
     }
 }
 
-/// What a cell of the execution line shows, the most telling first where several meet.
+/// The content of a cell of the execution line. If several meet, the most telling one is shown.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Cell {
     Idle,
@@ -277,7 +277,7 @@ impl Printer<'_> {
             Cell::Waiting => (g.wait, ANSI_DIM),
             Cell::Busy { late, cpu, open, share } => {
                 let glyph = match share {
-                    // Where colours do not tell the CPUs apart, their numbers do.
+                    // Without colours, numbers tell the CPUs apart.
                     _ if late => g.late,
                     _ if numbered && !open => char::from_digit(cpu % 36, 36).unwrap_or(g.full),
                     _ if open => g.open,

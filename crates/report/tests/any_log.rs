@@ -47,12 +47,19 @@ proptest! {
     fn nothing_breaks_and_rows_are_in_order(
         events in prop::collection::vec((0u64..3_000_000, 0u32..3, any_event()), 0..120),
         (from, to, items_max) in (0u64..30, 0u64..60, 1usize..200),
-        (live, focus, unicode, color, width, late) in (any::<bool>(), 0u8..4, any::<bool>(), any::<bool>(), 0usize..120, any::<bool>()),
+        (live, focus, unicode) in (any::<bool>(), 0u8..4, any::<bool>()),
+        (color, width, late) in (any::<bool>(), 0usize..120, any::<bool>()),
     ) {
         let system = golden::system(2, Builtin::Edf, "a 4 2\nb 4 3 D=2\nc 8 3\nd 9 1");
         let definitions: Vec<Definition> = Definitions::of(&system).iter().chain([
-            Definition::Interrupt(0, InterruptDef { name: "24 eth0".to_owned(), node: NodeId(0), kind: InterruptKind::Hard }),
-            Definition::Interrupt(1, InterruptDef { name: "NET_RX".to_owned(), node: NodeId(0), kind: InterruptKind::Soft }),
+            Definition::Interrupt(
+                0,
+                InterruptDef { name: "24 eth0".to_owned(), node: NodeId(0), kind: InterruptKind::Hard },
+            ),
+            Definition::Interrupt(
+                1,
+                InterruptDef { name: "NET_RX".to_owned(), node: NodeId(0), kind: InterruptKind::Soft },
+            ),
         ]).collect();
         let system = if late { golden::system(1, Builtin::Edf, "a 4 2") } else { system };
         let scene = if live { Scene::of(&system).without_preemptions() } else { Scene::of(&system) };

@@ -257,7 +257,8 @@ fn a_chart_of_the_first_miss_is_as_long_as_its_job_needs() {
         let gantt = chart(Scene::of(&system), &log, options, ms(60_000));
         gantt.first_miss.map(|_| (gantt.from, gantt.to))
     };
-    // From 2.5 ms before its arrival on, and a third of all that after the miss; not ten seconds for the slow task's sake.
+    // From 2.5 ms before its arrival on, and a third of all that after the miss; not ten seconds
+    // for the slow task's sake.
     assert_eq!(around(0, 20_010, &[]), Some((Time::from_ns(19_997_500_000), Time::from_ns(20_014_166_666))));
     // A slow task's chart has no more jobs than asked for.
     assert_eq!(around(1, 20_000, &[]), Some((ms(19_800), Time::from_ns(20_066_666_666))));

@@ -70,8 +70,9 @@ fn events_of_jobs_and_tasks_that_nobody_defined_do_no_harm() {
     assert_eq!(csv(&Scene::of(&system), &log, ms(4)).lines().count(), 1);
 }
 
-/// Decodes with the schema that the Python package `perfetto` ships. Skips where it is not installed: set
-/// TAKT_PYTHON to an interpreter that has it; with TAKT_DEMAND_PERFETTO set (as CI does) not to have it is a failure.
+/// Decodes with the schema of the Python package `perfetto`. Skips without the package. Set
+/// TAKT_PYTHON to an interpreter that has it. With TAKT_DEMAND_PERFETTO set (as in CI) a missing
+/// package is a failure.
 #[test]
 fn the_published_schema_reads_the_trace() {
     let python = std::env::var("TAKT_PYTHON").unwrap_or_else(|_| "python3".to_owned());

@@ -1,4 +1,5 @@
-//! Logs whose tasks, interrupts and CPUs are defined late, as those of `takt observe`, look like logs that define all at once.
+//! Logs with late definitions of tasks, interrupts and CPUs, as `takt observe` writes them, look
+//! like logs that define all at once.
 
 mod common;
 
@@ -18,7 +19,7 @@ fn ms(ms: u64) -> Time {
     Time::from_ns(ms * 1_000_000)
 }
 
-/// A system, what happens, and its definitions one by one with the moment from which each is known.
+/// A system, its events, and its definitions with the time at which each becomes known.
 fn observed() -> (System, Log, Vec<(Time, Definition)>) {
     let system = golden::system(2, Builtin::Edf, "a 4 2\nb 4 3\nc 8 3 O=9\nlate 8 6 D=3");
     let mut log = schedule(&system, true, 40);

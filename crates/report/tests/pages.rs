@@ -92,7 +92,7 @@ fn measured_by(back_end: BackEnd, system: &System, seed: u64, span: Span, late_u
     builder.finish(summary.end + Span::from_us(late_us))
 }
 
-/// Parses the page as XML, which it is on purpose; and asserts that it refers to nothing outside.
+/// Parses the page as XML, and asserts that it refers to nothing outside.
 #[track_caller]
 fn assert_sound(page: &str) {
     let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
@@ -291,7 +291,8 @@ fn two_hundred_tasks_on_four_nodes_fit_a_page() {
 
 #[test]
 fn periods_of_hours_and_runs_of_days_stay_readable() {
-    let text = "takt = 1\n[[task]]\nname = \"backup\"\nperiod = \"43200s\"\nwcet = \"5000s\"\n[[task]]\nname = \"rotate\"\nperiod = \"86400s\"\nwcet = \"40000s\"\n";
+    let text = "takt = 1\n[[task]]\nname = \"backup\"\nperiod = \"43200s\"\nwcet = \"5000s\"\n[[task]]\nname \
+         = \"rotate\"\nperiod = \"86400s\"\nwcet = \"40000s\"\n";
     let page = page_of(&parse(text), Span::from_s(3 * 86_400));
     assert_sound(&page);
     assert!(page.contains(">12:00:00<") || page.contains(">24:00:00<"), "ticks read like a clock");
@@ -299,9 +300,12 @@ fn periods_of_hours_and_runs_of_days_stay_readable() {
 
 #[test]
 fn a_simulated_miss_settles_what_theory_left_open() {
-    // Dhall's effect: two light tasks take both CPUs when the heavy one needs one. Jitter is beyond the exhaustive search.
-    let text = "takt = 1\n[[node]]\nname = \"n\"\ncpus = 2\n[[task]]\nname = \"a\"\njitter = \"1us\"\nperiod = \"10ms\"\nwcet = \"4ms\"\n\
-                [[task]]\nname = \"b\"\nperiod = \"10ms\"\nwcet = \"4ms\"\n[[task]]\nname = \"heavy\"\nperiod = \"20ms\"\nwcet = \"17ms\"\n";
+    // Dhall's effect: two light tasks take both CPUs when the heavy one needs one. Jitter is beyond
+    // the exhaustive search.
+    let text = "takt = 1\n[[node]]\nname = \"n\"\ncpus = 2\n[[task]]\nname = \"a\"\njitter = \"1us\"\nperiod \
+         = \"10ms\"\nwcet = \"4ms\"\n\
+                [[task]]\nname = \"b\"\nperiod = \"10ms\"\nwcet = \"4ms\"\n[[task]]\nname = \"heavy\"\nperiod \
+                = \"20ms\"\nwcet = \"17ms\"\n";
     let system = parse(text);
     let log = simulated(&system, 1, Span::from_ms(200));
     let check = check(&system, &CheckOptions::default());
@@ -356,7 +360,7 @@ fn a_log_without_a_system_tells_what_it_tells_by_itself() {
     let system = parse(ROBOT);
     let mut seen = measured(&system, 7, Span::from_s(10), 180);
     seen.back_end = takt_log::BackEnd::Observe;
-    // Of one thread no deadline is known.
+    // The deadline of one thread is unknown.
     (seen.stats.tasks[0].deadline_ns, seen.stats.tasks[0].missed) = (None, None);
     let input = ReportInput {
         title: "seen <b>.takt",

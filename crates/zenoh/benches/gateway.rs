@@ -1,5 +1,9 @@
-//! What it takes from a supplier's push to the first look at the clock of a handler in another channel, by a gateway, beside a put of Zenoh's own and its callback, in the same run: the same number of
-//! bytes at the same priority, between two sessions over loopback TCP. There are three hand-overs more in takt's way: to the thread that publishes, to the one that offers, and to the handler's.
+//! Measures the time from a supplier's push to the first statement of a handler in another channel,
+//! by a gateway. It measures a put of Zenoh's own and its callback in the same run, for comparison.
+//! Both use the same number of bytes at the same priority, between two sessions over loopback TCP.
+//!
+//! takt's way has three hand-overs more: to the thread that publishes, to the thread that offers,
+//! and to the handler's thread.
 //!
 //! `cargo bench --manifest-path crates/zenoh/Cargo.toml --target-dir target/zenoh --bench gateway -- [--rounds 5]`
 

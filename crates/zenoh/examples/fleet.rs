@@ -1,4 +1,6 @@
-//! Two robots of a fleet in one process: each tells the other its pose every 20 ms, and hears when the other is gone. A base station that knows nothing of takt routes, and reads along. Ends after a second.
+//! Two robots of a fleet in one process: each tells the other its pose every 20 ms, and hears when
+//! the other is gone. A base station that knows nothing of takt routes, and reads along. Ends after
+//! a second.
 //!
 //! `cargo run --manifest-path crates/zenoh/Cargo.toml --target-dir target/zenoh --example fleet`
 
@@ -17,7 +19,7 @@ use takt_zenoh::{Gateway, Opened, Route};
 
 const POSE: u32 = 1;
 
-/// What ends first stands first.
+/// Fields are dropped from first to last.
 struct Robot {
     connected: Connected,
     opened: Opened,
@@ -28,7 +30,8 @@ struct Robot {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // The base station routes. Robots would find it, or each other, by multicast, unless they are told where it is: here at a free port.
+    // The base station routes. Robots would find it, or each other, by multicast, unless they are
+    // told where it is: here at a free port.
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let station = session("router", "listen/endpoints", port)?;
     let sessions = [session("client", "connect/endpoints", port)?, session("client", "connect/endpoints", port)?];

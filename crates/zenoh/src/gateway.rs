@@ -1,4 +1,4 @@
-//! A gateway as plain data: what leaves, by which route, what is heard; what is wrong with it; and what is counted.
+//! A gateway as plain data: its routes and subscriptions, its validation, and its counters.
 
 use takt_linux::Class;
 use takt_model::Span;
@@ -11,7 +11,8 @@ use zenoh::qos::{CongestionControl, Priority};
 use crate::header::ROUTES_MAX;
 use crate::priority::priorities;
 
-/// Which events leave at which of Zenoh's priorities: a bounded queue, and an ordinary thread that empties it.
+/// Maps events to one of Zenoh's priorities. A route is a bounded queue with an ordinary thread
+/// that empties it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {
     /// Its name, in errors and in what is counted: up to 64 bytes, none of them zero.
@@ -24,13 +25,20 @@ pub struct Route {
     pub priority: Option<Priority>,
     /// Whether a sample is sent at once and not put together with others. Default: if its priority is `RealTime`.
     pub express: Option<bool>,
-    /// What Zenoh does where its own queue is full. Default `Drop`: after a short wait (`wait_before_drop`, 1 ms) it drops the sample. With `Block` the route's thread waits, the
-    /// route's queue fills, and what finds no room in that is counted; but after its `wait_before_close` (5 s) Zenoh gives the sample up and closes the link, with all that waits there.
-    /// *Of what it drops it tells nobody, with either*: [`RouteTraffic::sent`] is what Zenoh took. While a `Block` sample waits, a `Drop` one of the same priority waits behind it.
+    /// How Zenoh treats a sample when its own queue is full. Default `Drop`: Zenoh drops the sample
+    /// after a short wait (`wait_before_drop`, 1 ms).
+    ///
+    /// With `Block` the route's thread waits and the route's queue fills. Events that find no room
+    /// there are counted. After its `wait_before_close` (5 s) Zenoh gives the sample up and closes
+    /// the link, with all samples that wait there. While a `Block` sample waits, a `Drop` sample of
+    /// the same priority waits behind it.
+    ///
+    /// *Zenoh never reports a dropped sample, with either setting*: [`RouteTraffic::sent`] counts
+    /// the samples that Zenoh accepted.
     pub congestion: CongestionControl,
     /// How many events can wait for its thread, 1 to 65,536. Default 256.
     pub room: usize,
-    /// What becomes of one too many. Default [`Full::Newest`].
+    /// Which event is dropped when the queue is full. Default [`Full::Newest`].
     pub full: Full,
 }
 
@@ -93,7 +101,7 @@ impl Route {
     }
 }
 
-/// What becomes of samples without takt's attachment.
+/// How samples without takt's attachment are offered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Foreign {
     /// As which source they are offered.
@@ -116,28 +124,35 @@ pub struct Foreign {
 pub struct Gateway {
     /// Its number, which no other has.
     pub node: u64,
-    /// What its keys begin with. Its events have the keys `<prefix>/<node>/<type>`, in decimal; its liveliness token `<prefix>/<node>/alive/<run>`.
+    /// The prefix of its keys. Its events have the keys `<prefix>/<node>/<type>`, in decimal. Its
+    /// liveliness token is `<prefix>/<node>/alive/<run>`.
     pub prefix: String,
     /// By which clock it tells times. Default [`Clock::Machine`].
     pub clock: Clock,
     /// What leaves. Default nothing: it only hears.
     pub routes: Vec<Route>,
-    /// The key expressions that it hears, up to 64. A sample's key ends in `/<node>/<type>`. No key may be meant by two of them.
+    /// The key expressions that it hears, up to 64. A sample's key ends in `/<node>/<type>`. No key
+    /// may be meant by two of them.
     pub hears: Vec<String>,
-    /// Whether it takes what other nodes forward: events of one node under the key of another. Default no, they count as malformed: an event of a node comes only from who may publish that node's
-    /// key. If so, whoever may publish any key that is heard can say that it forwards, and so speak for every node.
+    /// Whether it accepts forwarded events: events of one node under the key of another. Default
+    /// no: they count as malformed. Then only a publisher with access to a node's key can send
+    /// events of that node. If yes, any publisher of a heard key can claim to forward, and so speak
+    /// for every node.
     pub hears_forwarded: bool,
-    /// Samples without an attachment, of programs that know nothing of takt: the type is the last part of their key. Default: they count as malformed. They are not forwarded.
+    /// Samples without an attachment, of programs that know nothing of takt: the type is the last
+    /// part of their key. Default: they count as malformed. They are not forwarded.
     pub foreign: Option<Foreign>,
-    /// Whether what comes from one node is published anew under this one's keys, for those that hear no others and take what is forwarded ([`Gateway::hears_forwarded`]). Default no: Zenoh routes.
+    /// Whether it publishes received events anew under its own keys. This serves nodes that hear no
+    /// others and accept forwarded events ([`Gateway::hears_forwarded`]). Default no: Zenoh routes.
     pub forwards: bool,
-    /// Of how many other nodes are kept apart who is there and which events have come, 1 to 4096. Default 64.
+    /// The most other nodes whose presence and received events are tracked, 1 to 4096. Default 64.
     pub nodes_max: usize,
     /// After how long a silence of a node its numbers may begin anew, should its clock have been set back. Default 2 s.
     pub forgotten_after: Span,
     /// How many samples can wait for the thread that offers them to consumers, 1 to 65,536. Default 1024.
     pub room: usize,
-    /// The source of the events [`PEER_FOUND`](takt_run::event::PEER_FOUND) and [`PEER_LOST`](takt_run::event::PEER_LOST). Default 0.
+    /// The source of the events [`PEER_FOUND`](takt_run::event::PEER_FOUND) and
+    /// [`PEER_LOST`](takt_run::event::PEER_LOST). Default 0.
     pub source: u32,
 }
 
@@ -209,7 +224,7 @@ impl Gateway {
         format!("{}/{}/{kind}", self.prefix, self.node)
     }
 
-    /// What is wrong with it.
+    /// The first error in the gateway, if any.
     pub(crate) fn wrong(&self, plan: &Plan, payload_max: usize, class: &Class) -> Option<OpenError> {
         if *class != Class::Other {
             return Some(OpenError::RealTime(format!("{class:?}")));
@@ -273,7 +288,8 @@ impl Gateway {
     }
 }
 
-/// Events that can wait on a route, and samples that can wait for the thread that offers them.
+/// The most events that can wait on a route, and the most samples that can wait for the thread that
+/// offers them.
 const ROOM_MAX: usize = 1 << 16;
 /// Nodes that are kept apart.
 const NODES_MAX: usize = 1 << 12;
@@ -300,16 +316,22 @@ pub enum OpenError {
     RealTime(String),
     /// No key can begin so.
     #[error(
-        "the prefix \"{0}\" begins no key: parts, none empty, between single slashes, without *, $, ? and #, as in \"fleet/red\""
+        "the prefix \"{0}\" begins no key: parts, none empty, between single slashes, without *, $, ? and #, \
+         as in \"fleet/red\""
     )]
     Prefix(String),
     /// No key expression.
     #[error(
-        "\"{0}\" is no canonical key expression: parts, none empty, between single slashes, where * stands for one part and ** for any number, as in \"fleet/*/1\""
+        "\"{0}\" is no canonical key expression: parts, none empty, between single slashes, where * stands for \
+         one part and ** for any number, as in \"fleet/*/1\""
     )]
     Key(String),
     /// Longer payloads than a header can tell.
-    #[error("events of this channel have up to {0} bytes, and a sample of the gateway has room for {most} (Options::payload_max)", most = wire::PAYLOAD_MAX)]
+    #[error(
+        "events of this channel have up to {0} bytes, and a sample of the gateway has room for {most} \
+         (Options::payload_max)",
+        most = wire::PAYLOAD_MAX
+    )]
     Payload(usize),
     /// Room for no sample, or for too many.
     #[error("the gateway has room for {0} samples; it can be for 1 to {ROOM_MAX} (Gateway::room)")]
@@ -339,7 +361,8 @@ pub enum OpenError {
     Twice(String),
     /// The plan has no such level.
     #[error(
-        "route \"{name}\" is to have the priority of level {level} of the plan, which has {levels}: choose one, or say Route::priority"
+        "route \"{name}\" is to have the priority of level {level} of the plan, which has {levels}: choose one, \
+         or say Route::priority"
     )]
     Level {
         /// Its name.
@@ -371,7 +394,7 @@ pub enum OpenError {
     /// Zenoh refused.
     #[error("Zenoh refused {what}: {cause}")]
     Refused {
-        /// What it was asked for.
+        /// The refused request.
         what: String,
         /// Why.
         cause: String,
@@ -386,36 +409,40 @@ pub enum OpenError {
     },
 }
 
-/// What a gateway has counted.
+/// The counters of a gateway.
 ///
-/// A sample that came is one of `events`, `foreign`, `duplicates`, `old`, `loops`, `malformed` and `overflowed`, or waits. What was lost on the way is not told: who hears only some keys cannot
-/// tell a sample that was lost from one that it did not ask for.
+/// Each received sample counts as one of `events`, `foreign`, `duplicates`, `old`, `loops`,
+/// `malformed` and `overflowed`, or waits. Losses on the way are not counted. A gateway that hears
+/// only some keys cannot tell a lost sample from a sample of another key.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
-    /// What left, by route.
+    /// The counters of outgoing events, by route.
     pub routes: Vec<RouteTraffic>,
     /// Events of other nodes that came, each counted once.
     pub events: u64,
     /// Samples without an attachment that were taken for events ([`Gateway::foreign`]).
     pub foreign: u64,
-    /// Of both, those whose time was over when they came; nobody was given them.
+    /// Events and foreign samples whose time was over on arrival. No consumer got them.
     pub late: u64,
-    /// Of `events`, those that came without a clock in common: what they spent under way did not count against their time.
+    /// Part of `events`: they came without a common clock. Their time under way did not count
+    /// against their time.
     pub unsynchronized: u64,
-    /// Of `events`, those that came before they were sent, says the clock in common.
+    /// Part of `events`: by the common clock, they came before they were sent.
     pub skewed: u64,
-    /// Of both, those that came while the channel was not connected.
+    /// Events and foreign samples that came while the channel was not connected.
     pub unconnected: u64,
-    /// Of `events`, those that were published anew.
+    /// Part of `events`: they were published anew.
     pub forwarded: u64,
     /// Events that came again.
     pub duplicates: u64,
-    /// Events so old that nobody knows whether they came before, of a former run of their node, or of one node too many ([`Gateway::nodes_max`]).
+    /// Events so old that nobody knows whether they came before, of a former run of their node, or
+    /// of one node too many ([`Gateway::nodes_max`]).
     pub old: u64,
-    /// What was this node's own, or had gone through more than 16 nodes.
+    /// This node's own events, and events that had gone through more than 16 nodes.
     pub loops: u64,
-    /// What is no sample of a gateway: no attachment ([`Gateway::foreign`]) or another one than takt's, a key that is not that of the event in it ([`Gateway::hears_forwarded`]), a payload longer
-    /// than the channel's, a deletion.
+    /// Samples that are not of a gateway. They have no attachment ([`Gateway::foreign`]) or a
+    /// foreign one. Or their key differs from the event's key ([`Gateway::hears_forwarded`]). Or
+    /// the payload is longer than the channel's. Or they are deletions.
     pub malformed: u64,
     /// Samples, and tokens, that found no room in the queue here, or among the nodes that are kept apart.
     pub overflowed: u64,
@@ -423,13 +450,14 @@ pub struct Traffic {
     pub found: u64,
     /// Times that one was lost.
     pub lost: u64,
-    /// Gateways that were found with this one's number: another, whose events count as `loops`, or a former run of this one whose token has not ended yet.
+    /// Other gateways found with this gateway's number. The events of a second gateway count as
+    /// `loops`. A former run of this gateway is one too until its token ends.
     pub twins: u64,
     /// The gateways that are there, by their tokens.
     pub peers: Vec<u64>,
 }
 
-/// What a route has counted.
+/// The counters of a route.
 ///
 /// `pushed` = `sent` + `full` + `stale` + `refused` + `waiting`.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -442,15 +470,15 @@ pub struct RouteTraffic {
     pub express: bool,
     /// Events that were to leave by it.
     pub pushed: u64,
-    /// That Zenoh has taken. What it does with them then it does not tell ([`Route::congestion`]).
+    /// Zenoh accepted them. Zenoh does not report their fate after that ([`Route::congestion`]).
     pub sent: u64,
-    /// That were dropped for want of room in the route's queue.
+    /// Dropped for lack of room in the route's queue.
     pub full: u64,
-    /// That did not leave because their time was over.
+    /// Their time was over before they left.
     pub stale: u64,
-    /// That Zenoh refused.
+    /// Zenoh refused them.
     pub refused: u64,
-    /// That wait, or, once the gateway is closed, did when it was.
+    /// Events that wait now, or waited when the gateway was closed.
     pub waiting: u64,
 }
 
@@ -489,11 +517,13 @@ mod tests {
         }
         assert_eq!(
             said(&gateway.clone().hears("fleet//1")),
-            "\"fleet//1\" is no canonical key expression: parts, none empty, between single slashes, where * stands for one part and ** for any number, as in \"fleet/*/1\""
+            "\"fleet//1\" is no canonical key expression: parts, none empty, between single slashes, where * \
+             stands for one part and ** for any number, as in \"fleet/*/1\""
         );
         assert_eq!(
             said(&gateway.clone().with(route("a").level(2))),
-            "route \"a\" is to have the priority of level 2 of the plan, which has 2: choose one, or say Route::priority"
+            "route \"a\" is to have the priority of level 2 of the plan, which has 2: choose one, \
+             or say Route::priority"
         );
         assert_eq!(said(&gateway.clone().with(route("a").level(2).priority(Priority::Data))), "");
         assert_eq!(

@@ -1,7 +1,10 @@
-//! What stands in a sample beside its payload: the head of an event as takt's datagrams have it ([`takt_run::event::wire`]), in the sample's attachment. Pure.
+//! The attachment of a sample: the head of an event as in takt's datagrams
+//! ([`takt_run::event::wire`]). Pure.
 //!
-//! The payload stays what the supplier said, so that programs that know nothing of takt can read it. Of the attachment, the first 82 bytes are a datagram's head, the last two the route's
-//! number, big-endian: each route of a gateway counts for itself, because Zenoh keeps the order of samples of one priority only.
+//! The payload is the supplier's bytes, so programs without takt can read it. The first 82 bytes of
+//! the attachment are a datagram's head. The last two bytes are the route's number, big-endian.
+//! Each route of a gateway counts for itself, because Zenoh keeps the order only within one
+//! priority.
 
 use takt_run::event::wire::{Body, Datagram, HEAD, WireError};
 
@@ -38,7 +41,7 @@ pub fn write(datagram: &Datagram<'_>, route: u16) -> [u8; ATTACHMENT] {
 /// Reads an event and its route; `bytes` is room for both parts of it.
 ///
 /// # Errors
-/// What is wrong with it first.
+/// The first error found.
 pub fn read<'a>(attachment: &[u8], payload: &[u8], bytes: &'a mut Vec<u8>) -> Result<(Datagram<'a>, usize), WireError> {
     let wrong = WireError::Length { there: attachment.len(), wanted: ATTACHMENT };
     let (head, route) = attachment.split_first_chunk::<HEAD>().ok_or(wrong)?;

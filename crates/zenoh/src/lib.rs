@@ -1,11 +1,19 @@
-//! A gateway between [event channels](takt_run::event) and [Zenoh](https://zenoh.io), for fleets: discovery, routing, encryption and storage are Zenoh's job, and its configuration's.
+//! A gateway between [event channels](takt_run::event) and [Zenoh](https://zenoh.io), for fleets:
+//! discovery, routing, encryption and storage are Zenoh's job, and its configuration's.
 //!
-//! This package stands apart from takt's workspace, with a lock file of its own: Zenoh brings an asynchronous runtime and some 300 packages, none of which anything else of takt is to depend on. Whoever
-//! wants the gateway depends on takt-zenoh, and nobody else builds it.
+//! This package stands apart from takt's workspace, with its own lock file. Zenoh brings an
+//! asynchronous runtime and some 300 packages, and the rest of takt shall not depend on them. A
+//! program that needs the gateway depends on takt-zenoh.
 //!
-//! **What goes this way has no guarantee.** A real-time thread that pushes an event copies it into a bounded queue, and no more; an ordinary thread of the gateway publishes it; Zenoh's own threads, ordinary
-//! ones, send and receive it; another ordinary thread offers it to the consumers over there, whose handlers run on their own real-time threads. What must be in time goes
-//! by [datagrams](takt_run::event::Node).
+//! **Events by this way have no guarantee.** They pass these threads:
+//!
+//! - The real-time thread of the supplier only copies the event into a bounded queue.
+//! - An ordinary thread of the gateway publishes it.
+//! - Zenoh's own ordinary threads send and receive it.
+//! - Another ordinary thread offers it to the consumers over there.
+//! - The consumers' handlers run on their own real-time threads.
+//!
+//! Use [datagrams](takt_run::event::Node) for events that must be in time.
 //!
 //! ```no_run
 //! use takt_model::{Builtin, Span};
@@ -36,7 +44,8 @@
 //! # }
 //! ```
 //!
-//! Units: nanoseconds, on the channel's and the gateway's clocks. Every event that was pushed is counted ([`RouteTraffic`]), as is every sample that came ([`Traffic`]).
+//! Units: nanoseconds, on the channel's and the gateway's clocks. Every event that was pushed is
+//! counted ([`RouteTraffic`]), as is every sample that came ([`Traffic`]).
 
 mod gateway;
 pub mod header;

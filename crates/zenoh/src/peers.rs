@@ -1,6 +1,8 @@
-//! Which gateways are there, by their liveliness tokens, and what consumers have been told of it. Pure: it is told what Zenoh says of them.
+//! Tracks the present gateways by their liveliness tokens, and what consumers know about them.
+//! Pure: the caller passes on Zenoh's reports.
 //!
-//! Tokens that come or go while nobody can be told leave nothing but what holds in the end, and which of those that consumers know went meanwhile: so there is no queue of them that could be full.
+//! Tokens may come or go while no consumer can be told. Then only the final state is kept, and the
+//! set of known nodes that went meanwhile. So there is no queue that could be full.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +19,7 @@ pub(crate) struct Peers {
     /// On which connection of the channel consumers were told last, if on any, and of which nodes they know.
     connection: Option<u64>,
     known: BTreeSet<u64>,
-    /// Of the nodes that they know, those that went since, though they may be there again.
+    /// Known nodes that have gone since, even if they have come back.
     went: BTreeSet<u64>,
 }
 
@@ -27,7 +29,8 @@ impl Peers {
         Peers { runs: BTreeMap::new(), most, connection: None, known: BTreeSet::new(), went: BTreeSet::new() }
     }
 
-    /// The token of a node's run is there: what that changes. A new run in the place of one that was there is both. `None`: there is no room for it.
+    /// The token of a node's run is there: what that changes. A new run in the place of one that
+    /// was there is both. `None`: there is no room for it.
     pub(crate) fn come(&mut self, node: u64, run: u64) -> Option<&'static [Turn]> {
         let room = self.runs.len() < self.most;
         if !room && !self.runs.contains_key(&node) {
@@ -71,7 +74,8 @@ impl Peers {
         self.runs.keys().copied().collect()
     }
 
-    /// What consumers are to be told now, on this connection: who went of those that they know, and who is there; on a new connection, everybody who is.
+    /// The changes to report to consumers on this connection: known nodes that have gone, and
+    /// present nodes. A new connection gets all present nodes.
     pub(crate) fn turns(&mut self, connection: u64) -> Vec<(Turn, u64)> {
         if self.connection.replace(connection) != Some(connection) {
             // Until they are told: they may have no room.
@@ -163,7 +167,8 @@ mod tests {
     }
 
     proptest! {
-        /// Consumers who are told in turn know who is there, hear of each node in alternation, and of each that went since they were told before.
+        /// Consumers that are told in turn know the present nodes. They hear of each node in
+        /// alternation, and of each node that went since the last report.
         #[test]
         fn who_is_told_knows_who_is_there(steps in prop::collection::vec((0..4_u8, 0..5_u64, 0..3_u64), 1..60)) {
             let mut peers = Peers::new(4);
@@ -191,7 +196,8 @@ mod tests {
                             }
                         }
                         prop_assert_eq!(known.iter().copied().collect::<Vec<_>>(), peers.nodes());
-                        let lost: BTreeSet<u64> = turns.iter().filter(|row| row.0 == Turn::Lost).map(|row| row.1).collect();
+                        let lost = turns.iter().filter(|row| row.0 == Turn::Lost);
+                        let lost: BTreeSet<u64> = lost.map(|row| row.1).collect();
                         prop_assert_eq!(lost, before.intersection(&went).copied().collect());
                         went.clear();
                     }

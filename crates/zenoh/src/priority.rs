@@ -5,8 +5,9 @@
 //! | critical | `RealTime` | `InteractiveHigh` | `InteractiveLow` | `InteractiveLow` |
 //! | noncritical | `DataHigh` | `Data` | `DataLow` | `Background` |
 //!
-//! Criticality goes first, then the order of levels among those of the same criticality. A level is critical if an operation on it is. In Zenoh a priority is a place in
-//! the queues of a link, and no more than that: it says nothing of CPUs, and between two links nothing of networks.
+//! Criticality goes first, then the order of levels among those of the same criticality. A level is
+//! critical if an operation on it is. In Zenoh a priority is a place in the queues of a link, and
+//! no more than that: it says nothing of CPUs, and between two links nothing of networks.
 
 use takt_model::Criticality;
 use takt_run::dispatch::Plan;

@@ -66,7 +66,7 @@ struct Way {
     refused: AtomicU64,
 }
 
-/// What all threads of a gateway share.
+/// The state that all threads of a gateway share.
 struct Shared {
     gateway: Gateway,
     session: Session,
@@ -97,8 +97,9 @@ pub struct Opened {
 }
 
 impl Gateway {
-    /// Opens it, between a session of Zenoh's and a channel that is not connected yet; `plan` is that of the channel's dispatcher. To be called by an ordinary thread that
-    /// is none of an asynchronous runtime.
+    /// Opens it, between a session of Zenoh's and a channel that is not connected yet; `plan` is
+    /// that of the channel's dispatcher. To be called by an ordinary thread that is none of an
+    /// asynchronous runtime.
     ///
     /// # Errors
     /// The gateway is wrong, the calling thread is a real-time one, or Zenoh or the kernel refused something.
@@ -138,7 +139,7 @@ impl Gateway {
             let mut room = Room::new(shared);
             shared.listen(&came, |shared, came| came.into_iter().for_each(|came| shared.take(came, &mut room)));
         })?;
-        // One is enough: whoever takes it looks at all that has changed.
+        // Room for one is enough: its receiver looks at all changes.
         let (turned, turns) = mpsc::sync_channel(1);
         opened.spawn("takt peers".to_owned(), move |shared| {
             shared.listen(&turns, |shared, _: Option<&()>| shared.tell())
@@ -156,7 +157,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Tells Zenoh what the gateway hears, and that it is there.
+    /// Declares the gateway's subscriptions and its presence to Zenoh.
     fn declare(&mut self, samples: &SyncSender<Came>, turned: SyncSender<()>) -> Result<(), OpenError> {
         let shared = &self.shared;
         let (gateway, session) = (&shared.gateway, &shared.session);
@@ -172,7 +173,7 @@ impl Opened {
         let own = shared.clone();
         let subscriber = subscriber.callback(move |token| {
             own.turn(&token);
-            // Where one is there already, nobody has looked since.
+            // If the channel is full, a look is already pending.
             let _ = turned.try_send(());
         });
         let subscriber = subscriber.wait();
@@ -184,7 +185,7 @@ impl Opened {
         Ok(())
     }
 
-    /// What it has counted so far.
+    /// The counters so far.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         let (shared, tally) = (&self.shared, &self.shared.tally);
@@ -209,7 +210,8 @@ impl Opened {
         }
     }
 
-    /// Closes it, and tells what it has counted in the end. Where a route's thread waits for room in Zenoh's queue ([`Route::congestion`]), that is waited for.
+    /// Closes the gateway and returns the final counters. Waits for a route's thread that waits for
+    /// room in Zenoh's queue ([`Route::congestion`]).
     #[must_use = "dropping it closes it, too"]
     pub fn close(mut self) -> Traffic {
         self.stop();
@@ -252,7 +254,7 @@ impl Way {
     }
 }
 
-/// What the thread that offers events keeps of those that came.
+/// The state of the thread that offers received events.
 struct Room {
     /// By route: each counts for itself.
     origins: Vec<Origins>,
@@ -277,7 +279,8 @@ impl Shared {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// What is too long, before it waits or is copied: room in the queue is for so many samples, not bytes.
+    /// Rejects too long samples before they wait or are copied. The queue's room is counted in
+    /// samples, not bytes.
     fn checked(
         self: &Arc<Self>,
         then: impl Fn(Sample) + Send + Sync + 'static,
@@ -293,7 +296,7 @@ impl Shared {
         }
     }
 
-    /// What Zenoh's own threads do with a sample: they leave it in a queue.
+    /// The callback for Zenoh's own threads: it puts a sample into a queue.
     fn into_queue(self: &Arc<Self>, queue: &SyncSender<Came>) -> impl Fn(Sample) + Send + Sync + 'static {
         let (own, queue) = (self.clone(), queue.clone());
         move |sample| {
@@ -326,7 +329,7 @@ impl Shared {
         }
     }
 
-    /// Publishes an event of this node's; which of its route's counts it is one of.
+    /// Publishes an event of this node. Returns the counter of the route to increment.
     fn publish<'a>(&self, way: &'a Way, sequence: u64, leaving: &Leaving) -> &'a AtomicU64 {
         // The clock first: a pause in between counts against the event, never for it.
         let sent = self.gateway.clock.now();
@@ -374,7 +377,8 @@ impl Shared {
         let Ok((datagram, route)) = header::read(&attachment.to_bytes(), &payload, bytes) else {
             return count(&tally.malformed);
         };
-        // Who may publish what is decided by keys. This node's own events may come back by any that forwards; they go no further.
+        // Keys decide who may publish which events. This node's own events may come back by any
+        // forwarding node; they go no further.
         let forwarded = self.gateway.hears_forwarded || datagram.node == self.gateway.node;
         let may = node == Some(datagram.node) || datagram.hops > 0 && forwarded;
         if !matches!(datagram.body, Body::Event { kind: inner, .. } if inner == kind) || !may {
@@ -399,7 +403,7 @@ impl Shared {
         }
     }
 
-    /// What is left `now` of an event's time; nothing where that is over.
+    /// The remaining time of an event at `now`; nothing if it is over.
     fn left(&self, datagram: &Datagram<'_>, came: u64, now: u64) -> Option<Left> {
         let mut left = Left::of(datagram, self.clock_number, now);
         if left.skewed {
@@ -407,7 +411,7 @@ impl Shared {
         }
         if left.transit.is_none() {
             count(&self.tally.unsynchronized);
-            // What it waited here is known all the same.
+            // Its waiting time here is still known.
             left = left.after(Span::from_ns(now.saturating_sub(came)));
         }
         if left.remaining == Span::ZERO {
@@ -438,7 +442,7 @@ impl Shared {
 
     fn offer(&self, datagram: &Datagram<'_>, left: &Left, at: Time) {
         let Body::Event { kind, source, number, payload } = datagram.body else { return };
-        // Its type and length are those of an event: only a channel that is not connected refuses it.
+        // Its type and length are valid, so only an unconnected channel refuses it.
         if self.inlet.offer(kind, source, number, left, at, payload).is_err() {
             count(&self.tally.unconnected);
         }
@@ -452,7 +456,8 @@ impl Shared {
         }
         let (clock, hops) = (self.clock_number, datagram.hops + 1);
         let datagram = Datagram { hops, clock, sent, remaining: left.remaining, due: left.due, ..*datagram };
-        // With `Drop`, because the next sample waits behind it: where no sample of its priority blocks (`Route::congestion`), not for long.
+        // With `Drop`, because the next sample waits behind it: where no sample of its priority
+        // blocks (`Route::congestion`), not for long.
         if self.put(&datagram, route, sample.priority(), sample.express(), CongestionControl::Drop) {
             count(&self.tally.forwarded);
         }
@@ -484,8 +489,9 @@ impl Shared {
         }
     }
 
-    /// Tells consumers what they do not know yet of who is there: those of a channel that was connected later, too. What one had no room for all are told again at the next look,
-    /// and nothing else of that node before.
+    /// Tells consumers the news about present nodes, including consumers of a channel that was
+    /// connected later. News for a consumer without enough room is told again at the next look,
+    /// before any other news of that node.
     fn tell(&self) {
         let Some(connection) = self.inlet.connection() else { return };
         let turns = self.peers().turns(connection);

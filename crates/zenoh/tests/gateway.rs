@@ -1,4 +1,5 @@
-//! Gateways between sessions of Zenoh that are connected over loopback TCP, at ports of their own; nothing is looked for on any network. Nothing here asserts how long anything took.
+//! Gateways between sessions of Zenoh that are connected over loopback TCP, at ports of their own;
+//! nothing is looked for on any network. Nothing here asserts how long anything took.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -35,7 +36,7 @@ fn until(so: impl Fn() -> bool) -> bool {
     so()
 }
 
-/// A session that listens at one port of this machine, or connects to one.
+/// A session on this machine that listens at a port, or connects to a port.
 fn config(listen: Option<u16>, connect: Option<u16>) -> Config {
     let mut config = Config::default();
     let at = |port: Option<u16>| port.map_or("[]".to_owned(), |port| format!("[\"tcp/127.0.0.1:{port}\"]"));
@@ -65,20 +66,20 @@ fn listening() -> (Session, u16) {
     (0..20).find_map(|_| open()).expect("a free port")
 }
 
-/// What a handler saw: the event, its payload, on which class and thread.
+/// The observations of a handler: the event, its payload, its class and its thread.
 type Seen = Arc<Mutex<Vec<(Head, Vec<u8>, Class, String)>>>;
 
 /// A robot as far as the others see it.
 struct Robot {
     channel: Channel,
     dispatching: Dispatching,
-    /// What came to the operation of level 0, and to that of level 1.
+    /// The observations of the operation of level 0, and of the operation of level 1.
     seen: [Seen; 2],
     connected: Option<Connected>,
     gateway: Option<Opened>,
 }
 
-/// One operation for tracks and what is heard of peers, a less important one for maps.
+/// An operation for tracks and news of peers, and a less important operation for maps.
 fn plan() -> Plan {
     let sporadic =
         |name| Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_s(1)).backlog(50);
@@ -258,7 +259,7 @@ fn what_is_not_to_be_is_counted_and_dropped() {
     let Some(robot) = robot(&session, &gateway(2)) else { return };
     let raw = connected_to(port);
     let mut expected = robot.traffic();
-    // What this session says comes in order.
+    // The puts of this session come in order.
     let mut put = |key: &str, payload: &[u8], attachment: Option<Vec<u8>>, change: &dyn Fn(&mut Traffic)| {
         let before = robot.traffic();
         change(&mut expected);
@@ -298,7 +299,7 @@ fn what_is_not_to_be_is_counted_and_dropped() {
     put("fleet/2/1", b"a", written(&forever(2, 0)), &|traffic| traffic.loops += 1);
     put("fleet/9/1", b"a", written(&Datagram { hops: 1, ..forever(2, 0) }), &|traffic| traffic.loops += 1);
     put("fleet/5/1", b"a", written(&Datagram { hops: 17, ..forever(5, 0) }), &|traffic| traffic.loops += 1);
-    // Who may publish the keys of node 9 only.
+    // A publisher that has access to the keys of node 9 only.
     for hops in [0, 1, 17] {
         put("fleet/9/1", b"a", written(&Datagram { hops, ..forever(5, u64::MAX - 1) }), &malformed);
     }
@@ -320,7 +321,8 @@ fn what_is_not_to_be_is_counted_and_dropped() {
 #[test]
 fn what_others_forward_is_taken_where_that_is_wanted() {
     let _alone = alone();
-    // Peers of Zenoh route nothing: what the raw session says comes to node 3 only, which forwards it to node 2.
+    // Zenoh's peers route nothing: the puts of the raw session reach node 3 only, which forwards
+    // them to node 2.
     let (session, port) = listening();
     let Some(third) = robot(&session, &gateway(3).forwarding()) else { return };
     let Some(right) = robot(&connected_to(port), &gateway(2).hears_forwarded(true)) else { return };
@@ -438,7 +440,7 @@ fn programs_that_know_nothing_of_takt_are_heard_where_that_is_wanted() {
 /// The port of a test's session, for the process that it starts.
 const PORT: &str = "TAKT_ZENOH_TEST_PORT";
 
-/// What the process of the next test does: a gateway alone, until it is killed.
+/// The process of the next test: a gateway alone, until it is killed.
 #[test]
 fn other_process() {
     let Some(port) = std::env::var(PORT).ok().and_then(|port| port.parse().ok()) else { return };

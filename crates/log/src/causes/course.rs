@@ -1,4 +1,4 @@
-//! What one CPU did, turn by turn, and which jobs it worked on.
+//! The activity of one CPU over time, and the jobs on which it worked.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,7 +16,7 @@ const JOBS_MAX: usize = 4096;
 /// Stops of jobs, and times that a hypervisor took, that are kept.
 const STOPS_MAX: usize = 1024;
 
-/// What a CPU does for a while.
+/// The activity of a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Doing {
     /// Nobody knows.
@@ -57,7 +57,7 @@ pub(super) struct Stop {
     pub(super) cause: Cause,
 }
 
-/// What disturbed a job.
+/// The disturbances of a job.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sum {
     pub(super) disturbance: Disturbance,
@@ -114,7 +114,7 @@ impl Course {
         }
     }
 
-    /// What the CPU does from `at` on, which is not before the last.
+    /// Records the CPU's activity from `at` on. `at` is not before the previous call's.
     pub(super) fn turn(&mut self, at: Time, doing: Doing) {
         if let Some(last) = self.turns.back_mut() {
             if last.1 == doing {
@@ -128,7 +128,7 @@ impl Course {
         push(&mut self.turns, TURNS_MAX, (at, doing));
     }
 
-    /// What the CPU is said to do since this very time.
+    /// The CPU's recorded activity if it began exactly at `at`.
     pub(super) fn last_of_no_time(&self, at: Time) -> Option<Doing> {
         self.turns.back().filter(|(since, _)| *since == at).map(|(_, doing)| *doing)
     }
@@ -156,7 +156,8 @@ impl Course {
         push(&mut self.stolen, STOPS_MAX, (from, to, span));
     }
 
-    /// Since when some job that goes before one at `place` has always been there, up to `since`. `None` where too much is forgotten.
+    /// Since when some job that goes before one at `place` has always been there, up to `since`.
+    /// `None` where too much is forgotten.
     pub(super) fn busy_since(&self, place: Place, mut since: Time) -> Option<Time> {
         for job in self.jobs.iter().rev() {
             if job.ended <= since {
@@ -169,7 +170,8 @@ impl Course {
         (!self.forgotten).then_some(since)
     }
 
-    /// When `this`, whose busy period began at `since`, would have ended had the CPU been the System's, after those that ended and `ahead`, which have not.
+    /// The end of `this` if the CPU had served the System alone. The busy period of `this` began at
+    /// `since`. Ended jobs and the unfinished jobs in `ahead` go before it.
     pub(super) fn undisturbed(&self, this: Ran, ahead: Vec<Ran>, since: Time) -> Time {
         let recent = self.jobs.iter().rev().take_while(|job| job.ended > since).copied();
         let before = recent.chain(ahead).filter(|job| job.place <= this.place && job.due >= since);
@@ -181,7 +183,7 @@ impl Course {
             busy = busy.max(*due).saturating_add(*took);
             rest = after;
         }
-        // What arrives before it ends goes before it, too.
+        // A job that arrives before the end goes before it too.
         let mut until = busy.max(this.due).saturating_add(this.took);
         while let Some(((_, took), after)) = rest.split_first().filter(|((due, _), _)| *due < until) {
             until = until.saturating_add(*took);
@@ -214,7 +216,7 @@ impl Course {
         recent.map(overlap).fold(Span::ZERO, Span::saturating_add)
     }
 
-    /// What disturbed a job at this place in its busy period.
+    /// The disturbances of a job at this place in its busy period.
     pub(super) fn disturbances(
         &self,
         job: JobKey,
@@ -262,7 +264,8 @@ impl Course {
         sum.disturbance.give_to_hypervisor(self.stolen(period));
     }
 
-    /// What disturbed a job that waited for this CPU, or had it, between two times. `inherited` is what an earlier job of its task was late for.
+    /// The disturbances of a job that waited for this CPU, or had it, between two times.
+    /// `inherited` is the cause of an earlier late job of its task.
     pub(super) fn own_time(
         &self,
         job: JobKey,
@@ -294,7 +297,7 @@ impl Course {
         sum.disturbance.give_to_hypervisor(self.stolen(part));
     }
 
-    /// What the CPU did between two times, for a picture.
+    /// The CPU's activity between two times, for a picture.
     pub(super) fn turns(&self, from: Time, to: Time, definitions: &Definitions, job: JobKey) -> Vec<Turn> {
         let mut turns: Vec<Turn> = self
             .between((from, to))

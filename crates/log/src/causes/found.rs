@@ -1,4 +1,4 @@
-//! What was found: causes, counts of late jobs, what a CPU did during the worst job.
+//! The results: causes, counts of late jobs, and the CPU's activity during the worst job.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,15 @@ use takt_model::{Span, TaskId, Time};
 
 use crate::definitions::Definitions;
 
-/// What a CPU did, while work that goes before a late job or the job itself waited for it, that was not the System's own load.
+/// The activity of a CPU while a late job, or work that goes before it, waited. The System's own
+/// load is excluded.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Cause {
     /// Threads that are not of the System had it.
     Others,
-    /// Jobs of other tasks that go before it took longer than their WCET, by the clock, while the kernel says that they had it.
+    /// Jobs of other tasks that go before it exceeded their WCET by the clock, while the kernel
+    /// says that they had the CPU.
     BeyondWcet,
     /// It was idle: timers and wake-ups came late, or real-time threads were throttled.
     Idle,
@@ -28,7 +30,8 @@ pub enum Cause {
     OwnOverrun,
     /// Interrupts had it.
     Interrupts,
-    /// The kernel did not let such a job run: its SCHED_DEADLINE budget was used up, or real-time threads were throttled.
+    /// The kernel did not let such a job run: its SCHED_DEADLINE budget was used up, or real-time
+    /// threads were throttled.
     Throttled,
     /// Such a job waited within its work: for a page, a disk, a sleep.
     Blocked,
@@ -100,8 +103,9 @@ impl Disturbance {
         }
     }
 
-    /// A hypervisor's time looks like an overrun, an idle CPU or a long turn of another thread. It is taken from these, in this order; what is left lengthened
-    /// the work of jobs within their WCETs.
+    /// A hypervisor's time looks like an overrun, an idle CPU or a long turn of another thread. It
+    /// is taken from these, in this order; what is left lengthened the work of jobs within their
+    /// WCETs.
     pub(super) fn give_to_hypervisor(&mut self, stolen: Span) {
         self.add(Cause::Hypervisor, stolen);
         let mut left = stolen;
@@ -113,7 +117,7 @@ impl Disturbance {
         }
     }
 
-    /// What disturbed longest, if anything did; of equal ones the first.
+    /// The longest disturbance, if there is any. The first one wins a tie.
     pub(super) fn most(&self) -> Option<Cause> {
         Cause::ALL.into_iter().rev().filter(|cause| !self.of(*cause).is_zero()).max_by_key(|cause| self.of(*cause))
     }
@@ -125,13 +129,14 @@ impl Disturbance {
 pub struct Late {
     /// How many: each is counted once more, by load or by its main cause.
     pub jobs: u64,
-    /// Those that would have been late without any disturbance: the System's own jobs that go before them, within their WCETs, took until after the deadline. Of a
-    /// System that `takt check` accepts there are none.
+    /// Number of jobs that would have been late without any disturbance. Load alone, within the
+    /// WCETs, took until after the deadline. A System that `takt check` accepts has no such job.
     pub by_load: u64,
     mainly: [u64; Cause::ALL.len()],
     /// What disturbed all these jobs, summed: a busy period of several late jobs counts for each of them.
     pub disturbance: Disturbance,
-    /// The threads that are not the System's and had the CPU longest meanwhile, the longest first, at most [`Late::NAMED_MAX`].
+    /// The threads that are not the System's and had the CPU longest meanwhile, the longest first,
+    /// at most [`Late::NAMED_MAX`].
     pub others: Vec<(String, Span)>,
     /// The other tasks whose jobs went before these jobs longest, likewise.
     pub tasks: Vec<(String, Span)>,
@@ -185,7 +190,7 @@ impl Serialize for Late {
     }
 }
 
-/// Who had a CPU. Names are looked up at the end, so that a thread has the last one that it is known to have had.
+/// The holder of a CPU. Names are looked up at the end, so a thread has its last known name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Name {
     Thread(u32),
@@ -216,7 +221,8 @@ impl Tally {
         self.sum(sum);
     }
 
-    /// A job was late for these disturbances: mainly for which. Where there were none, its predecessors came too close to each other from another CPU.
+    /// Counts a late job with these disturbances and returns its main cause. Without any
+    /// disturbance, its predecessors came too close to each other from another CPU.
     pub(super) fn disturbed(&mut self, sum: &super::Sum) -> Cause {
         let cause = sum.disturbance.most().unwrap_or(Cause::Unknown);
         self.mainly(cause);
@@ -265,7 +271,7 @@ impl Tally {
     }
 }
 
-/// What the CPU of a job did from its arrival to its end.
+/// The activity of a job's CPU from the job's arrival to its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Worst {
     /// The job's number.
@@ -290,7 +296,7 @@ impl Worst {
     }
 }
 
-/// What a CPU did for a while.
+/// The activity of a CPU for some time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Turn {
     /// From when.

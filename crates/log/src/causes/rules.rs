@@ -1,4 +1,4 @@
-//! Who goes before whom.
+//! The order in which jobs go before each other.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use takt_model::{Late, NodeId, Plan, Span, Strategy, System, TaskId};
 use crate::header::{BackEnd, Header};
 use crate::kind::Kind;
 
-/// What is known of a log's tasks, and of how it was made.
+/// Known facts about a log's tasks, and about the log's origin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rules {
     tasks: BTreeMap<TaskId, TaskRule>,
@@ -17,7 +17,7 @@ pub struct Rules {
     known: bool,
 }
 
-/// What is known of a task.
+/// Known facts about a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskRule {
     /// The CPU that it is bound to, where that is one.
@@ -35,8 +35,9 @@ pub struct TaskRule {
 pub struct Importance {
     /// Its level, the most important first.
     pub level: u32,
-    /// Where jobs of the level preempt each other by deadline or laxity: what is added to its deadlines, in whose order they are taken to follow each other.
-    /// `None`: any job of the level may go before any other.
+    /// For levels whose jobs preempt each other by deadline or laxity: the shift added to the
+    /// task's deadlines. Jobs are taken to run in the order of shifted deadlines. `None`: any job
+    /// of the level may go before any other.
     pub shift_ns: Option<i64>,
     /// They preempt each other by laxity: one with a later deadline may rightly run first.
     pub by_laxity: bool,
@@ -51,7 +52,7 @@ impl TaskRule {
 }
 
 impl Rules {
-    /// Of these tasks, run by a live back end.
+    /// The rules for these tasks, run by a live back end.
     #[must_use]
     pub fn live(tasks: BTreeMap<TaskId, TaskRule>, best_effort: bool) -> Rules {
         let back_end = if best_effort { BackEnd::RunBestEffort } else { BackEnd::Run };
@@ -102,7 +103,7 @@ fn tasks(system: &System, back_end: BackEnd) -> BTreeMap<TaskId, TaskRule> {
                 Some(cpus) => cpus.iter().next().filter(|_| cpus.len() == 1),
                 None => (spec.cpus == 1).then_some(0),
             };
-            // What a component's server does to its jobs is not told.
+            // The log does not record how a component's server affects its jobs.
             let cpu = bound.filter(|_| task.component.is_none());
             let (wcet, jitter) = (Some(task.wcet), task.jitter);
             tasks.insert(id, TaskRule { cpu, wcet, jitter, importances: Vec::new() });

@@ -393,7 +393,7 @@ proptest! {
                 while since > 0 && (0..machine.jobs.len()).any(|other| goes_before(other) && there(other, since)) {
                     since -= 1;
                 }
-                // What each tick was; work beyond the WCET is the job's last ticks.
+                // The cause of each tick. Work beyond the WCET is in the job's last ticks.
                 let mut done: BTreeMap<usize, u64> = BTreeMap::new();
                 for tick in 0..over {
                     let cause = match machine.ticks[tick as usize] {

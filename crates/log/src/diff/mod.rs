@@ -1,9 +1,10 @@
 //! The difference of two logs, job by job.
 //!
-//! Jobs match by the *name* of their task and their number, so that logs of different back ends, and of systems
-//! whose tasks stand in another order, compare. Both logs are read side by side in the order of time: memory
-//! holds the jobs that one log has ended and the other has not, whatever the logs' length. Where a log knows
-//! a nominal arrival as a window only, releases and responses differ if no instant of the window agrees.
+//! Jobs match by the *name* of their task and their number. So logs of different back ends compare,
+//! and so do systems with another order of tasks. Both logs are read side by side in the order of
+//! time. Memory holds only the jobs that have ended in one log but not in the other, whatever the
+//! logs' length. If a log knows a nominal arrival only as a window, releases and responses differ
+//! if no instant of the window agrees.
 
 mod side;
 #[cfg(test)]
@@ -26,7 +27,7 @@ pub const WAITING_MAX: usize = 1 << 20;
 /// How many of one task wait at most; with many tasks fewer. When more do, the oldest is taken to be missing.
 pub const TASK_WAITING_MAX: usize = 1 << 16;
 
-/// What counts as a difference, and how many are listed.
+/// Which differences count, and how many are listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiffOptions {
     /// Times that are this far apart are still equal.
@@ -82,7 +83,7 @@ pub struct Counts {
     pub only_left: u64,
     /// Jobs that only the right log has.
     pub only_right: u64,
-    /// Of the matched, those that differ in anything.
+    /// Number of matched jobs that differ in anything.
     pub differing: u64,
     /// In their release.
     pub release: u64,
@@ -94,7 +95,7 @@ pub struct Counts {
     pub response: u64,
     /// In what became of them: completed, late, cancelled, unfinished.
     pub outcome: u64,
-    /// Of the matched, those whose fate one log has lost.
+    /// Number of matched jobs whose fate is lost in one log.
     pub unknown: u64,
     /// The largest difference of two responses.
     pub response_difference_max_ns: u64,
@@ -113,7 +114,7 @@ pub struct Difference {
     pub left_ns: Option<u64>,
     /// The right log's.
     pub right_ns: Option<u64>,
-    /// What became of the job in the left log.
+    /// The job's outcome in the left log.
     pub left: Option<&'static str>,
     /// In the right log.
     pub right: Option<&'static str>,
@@ -130,7 +131,8 @@ pub enum DiffError {
     Right(ReadError),
     /// The logs are too far apart.
     #[error(
-        "more than {WAITING_MAX} jobs are open at once or wait for their counterpart in the other log; are these runs of one System?"
+        "more than {WAITING_MAX} jobs are open at once or wait for their counterpart in the other log; \
+         are these runs of one System?"
     )]
     Waiting,
 }
@@ -227,7 +229,7 @@ impl Matcher<'_> {
             }
             self.only(1 - side, task, &other);
         }
-        // What the other side still has to tell comes after its last number; a smaller one will not come.
+        // Later reports of the other side have larger numbers than its last one.
         if self.tasks[task].pending[1 - side].is_empty() {
             let waiting_max = (WAITING_MAX / 2 / self.tasks.len()).clamp(16, TASK_WAITING_MAX);
             let pending = &mut self.tasks[task].pending[side];

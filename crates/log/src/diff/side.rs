@@ -9,7 +9,7 @@ use super::Matcher;
 use crate::event::{CancelCause, Event, JobKey};
 use crate::reader::{ReadError, Reader, Record};
 
-/// What one log tells of a job.
+/// A job as one log reports it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobView {
     pub(super) number: u64,

@@ -106,7 +106,8 @@ fn jobs_that_the_other_log_lacks_are_not_held_for_ever() {
     assert_eq!((found.tasks[0].counts.only_left, found.tasks[1].counts.only_left), (150_000, 0));
 }
 
-/// A release that is known as a window agrees with what lies in it; a response with what may have been.
+/// A release known as a window agrees with every instant in it. A response agrees with every
+/// response that the window allows.
 #[test]
 fn windows_agree_with_what_lies_in_them() {
     let job = JobKey { task: TaskId(0), number: 0 };

@@ -34,10 +34,10 @@ pub struct Collector {
     pub(super) from: u64,
 }
 
-/// What the kinds of event tell that a back end records.
+/// The facts that a back end's kinds of event tell.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Knows {
-    /// What became of jobs.
+    /// The fates of jobs.
     pub(super) fates: bool,
     /// When jobs held CPUs.
     pub(super) cpus: bool,
@@ -138,8 +138,8 @@ impl Collector {
         self
     }
 
-    /// Without executions, inter-arrivals and start latencies, which are null then: for those who count millions of
-    /// jobs and look at misses and responses only.
+    /// Leaves out executions, inter-arrivals and start latencies, which are then null. For callers
+    /// that count millions of jobs and need only misses and responses.
     #[must_use]
     pub fn brief(mut self) -> Self {
         self.knows.details = false;
@@ -179,7 +179,7 @@ impl Collector {
                 state.chain = i as u32;
             }
         }
-        // A log can bring its definitions one by one: what is known already is not copied again.
+        // A log can bring its definitions in several parts, so copy only new ones.
         update(&mut self.definitions.nodes, &definitions.nodes);
         update(&mut self.definitions.cpus, &definitions.cpus);
         update(&mut self.definitions.tasks, &definitions.tasks);
@@ -198,7 +198,7 @@ impl Collector {
         (state.deadline, state.cpus, state.chain) = (deadline, cpus, NO_CHAIN);
     }
 
-    /// Takes in one definition; one whose number leaves a gap is none.
+    /// Takes in one definition. Ignores a definition whose number leaves a gap.
     #[cold]
     fn learn(&mut self, definition: &Definition) {
         match definition {
@@ -300,7 +300,7 @@ impl Sink for Collector {
                     task.window = job.number;
                 }
             }
-            // Of a back end that records those of some threads only nothing is counted.
+            // Nothing is counted if the back end records only the interrupts of some threads.
             Event::IrqEnter { irq, cpu } if self.knows.interrupts => self.interrupt(stream, now, irq, cpu, true),
             Event::IrqExit { irq, cpu } if self.knows.interrupts => self.interrupt(stream, now, irq, cpu, false),
             Event::Lost { count } => self.lose(stream, count),
@@ -336,7 +336,7 @@ impl Collector {
             task.arrive(number, arrival);
         }
         (task.next, task.stream) = (number.saturating_add(1), stream);
-        // Of a job whose thread was busy, the nominal release is recorded, which is no measurement.
+        // The recorded release of a job whose thread was busy is nominal, not measured.
         if let Some(latencies) = &mut task.latencies
             && origin == NONE
             && task.open.is_empty()
@@ -466,7 +466,8 @@ impl TaskState {
         }
     }
 
-    /// Events of it are missing: its open jobs may have ended unseen, and nobody knows since when they have been running.
+    /// Events of it are missing: its open jobs may have ended unseen, and nobody knows since when
+    /// they have been running.
     #[cold]
     fn lose(&mut self) {
         (self.last, self.window) = (NONE, NONE);
@@ -516,8 +517,8 @@ impl TaskState {
         }
     }
 
-    /// Takes out a job that ends. One that was never released is censored; so are earlier ones that lost events
-    /// may have ended, for jobs of a task end in order.
+    /// Takes out a job that ends. A job that was never released is censored. So are earlier jobs
+    /// whose ends may be among the lost events, because jobs of a task end in order.
     #[inline]
     fn take(&mut self, number: u64) -> Option<Job> {
         let first = self.open.first;

@@ -3,7 +3,7 @@
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-/// Where values are cut off, far beyond any real time (292 years).
+/// Larger values are cut off, far beyond any real time (292 years).
 const VALUE_MAX: u64 = i64::MAX as u64;
 /// Below 2^11 every value has a bucket of its own; above, values share one that agree in their first 11 bits.
 const EXACT: u64 = 1 << 11;
@@ -12,9 +12,9 @@ const HALF: usize = 1 << 10;
 /// Buckets in a page; pages come into being as values fall into them.
 const PAGE: usize = 128;
 
-/// How often each time occurred, in nanoseconds: a histogram of three significant digits (buckets no wider than
-/// a 1024th of their values), with the exact count, sum, least and largest value beside it. Values above
-/// `i64::MAX` count as that.
+/// How often each time occurred, in nanoseconds. A histogram of three significant digits: a bucket
+/// is no wider than a 1024th of its values. The exact count, sum, least and largest value are kept
+/// beside it. Values above `i64::MAX` count as that.
 ///
 /// The buckets are those of an HdrHistogram with three significant digits; memory is a few KiB for each
 /// power of two that values fall into.
@@ -23,7 +23,7 @@ pub struct Histogram {
     pages: Vec<Option<Box<[u64; PAGE]>>>,
     count: u64,
     sum: u128,
-    /// Of the squares, modulo 2^128: see [`Histogram::deviation`].
+    /// The sum of the squares, modulo 2^128: see [`Histogram::deviation`].
     squares: u128,
     min: u64,
     max: u64,
@@ -144,10 +144,12 @@ impl Histogram {
     /// The standard deviation of the values, rounded down: the root of the mean square of their distances from
     /// their mean. `None` without values.
     ///
-    /// Exact by whole numbers: with q = floor(sum / n) and r = sum - n q, the squares of the distances from q sum up
-    /// to A = squares - n q^2 - 2 q r, and the variance is A / n - (r / n)^2. A is far below 2^128 for all
-    /// real times, though the squares may not be, so that they are summed modulo 2^128. Where A might reach it
-    /// (10^9 values that are spread over more than a week), this is the largest deviation that the range allows.
+    /// Exact by whole numbers: with q = floor(sum / n) and r = sum - n q, let A = squares - n q^2 -
+    /// 2 q r. A is the sum of the squared distances from q. The variance is A / n - (r / n)^2.
+    ///
+    /// A is far below 2^128 for all real times. The sum of the squares may not be, so squares are
+    /// summed modulo 2^128. If A might reach 2^128 (10^9 values that are spread over more than a
+    /// week), this is the largest deviation that the range allows.
     #[must_use]
     pub fn deviation(&self) -> Option<u64> {
         let n = u128::from(self.count);
@@ -244,7 +246,7 @@ fn narrow(value: i128) -> i64 {
     value.clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
-/// Writes a missing summary as one whose numbers are all null, so that the shape stays the same.
+/// Writes a missing summary as a summary of nulls, so that the shape stays the same.
 pub(super) fn or_nulls<T: Serialize, S: Serializer>(summary: &Option<Summary<T>>, to: S) -> Result<S::Ok, S::Error> {
     match summary {
         Some(summary) => summary.serialize(to),

@@ -3,15 +3,15 @@
 use super::Histogram;
 use super::open::{Job, NONE};
 
-/// Handlers that interrupt one another on one CPU, at most; deeper ones are told by lost exits.
+/// The most nested handlers on one CPU. Deeper handlers are treated as lost exits.
 const NESTED_MAX: usize = 64;
 
-/// What is counted of one interrupt or softirq.
+/// Counts of one interrupt or softirq.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interrupt {
     /// How often its handler began.
     pub(super) count: u64,
-    /// The time of handlers that ended, without those that interrupted them.
+    /// The time of ended handlers, without the time of handlers nested in them.
     pub(super) busy: u64,
     /// When its handler last began; `NONE` where that is unknown.
     last: u64,
@@ -50,7 +50,7 @@ impl Interrupt {
     }
 }
 
-/// What runs on one CPU.
+/// The activity of one CPU.
 #[derive(Clone, Debug)]
 pub(super) struct Cpu {
     /// How long jobs held it, before those that hold it now got it.
@@ -68,7 +68,7 @@ struct Nest {
     covered: u64,
     /// Since when the outermost handler has been running; `NONE` where there is none.
     since: u64,
-    /// How long interrupts ran while jobs held the CPU, before those that hold it now got it.
+    /// The time of interrupts while jobs held the CPU, before its present holders got it.
     stolen: u64,
     /// `covered` at the end of the interval before.
     reported: u64,
@@ -135,7 +135,8 @@ impl Cpu {
         nest.stack.push(Frame { irq, entered: now, nested: 0 });
     }
 
-    /// A handler ends, with all that began within it and whose ends are missing. One that never began is none.
+    /// Ends a handler, and all handlers nested in it whose ends are missing. Ignores a handler that
+    /// never began.
     pub(super) fn exit(&mut self, now: u64, irq: u32, interrupt: &mut Interrupt) {
         let Some(nest) = &mut self.nest else { return };
         let Some(at) = nest.stack.iter().rposition(|frame| frame.irq == irq) else { return };
@@ -143,7 +144,7 @@ impl Cpu {
         let whole = at + 1 == nest.stack.len();
         nest.stack.truncate(at);
         let total = now.saturating_sub(frame.entered);
-        // Where an end is missing, nobody knows how much of it was another's.
+        // If an end is missing, the share of nested handlers is unknown.
         if whole {
             interrupt.exit(total, frame.nested);
         }

@@ -44,7 +44,7 @@ const CPUS_MAX: u32 = CpuSet::CPUS_MAX;
 /// Interrupts without a definition are counted below this number.
 const INTERRUPTS_MAX: usize = 4096;
 
-/// What a log comes to. Serialises to the JSON that `sim`, `run` and `stats` print.
+/// The statistics of a log. Serialises to the JSON that `sim`, `run` and `stats` print.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Stats {
     /// How far the log reaches; of an interval ([`Collector::cut`]), how long it is.
@@ -59,13 +59,14 @@ pub struct Stats {
     pub interrupts: Option<Vec<InterruptStats>>,
     /// How many events the log is known to have lost; null where it lost some without knowing how many.
     pub lost_events: Option<u64>,
-    /// Whether [`TaskStats::release_latency_ns`] holds the time behind more important tasks: without the kernel's account a
-    /// release is stamped by its thread, once that runs.
+    /// Whether [`TaskStats::release_latency_ns`] holds the time behind more important tasks:
+    /// without the kernel's account a release is stamped by its thread, once that runs.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub release_latency_waits: bool,
 }
 
-/// What became of a task's jobs. `released = completed + cancelled + rejected + unfinished - carried`.
+/// The outcomes of a task's jobs.
+/// `released = completed + cancelled + rejected + unfinished - carried`.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TaskStats {
     /// Its number.
@@ -120,12 +121,13 @@ pub struct TaskStats {
     /// Start minus nominal arrival, of jobs that started.
     #[serde(serialize_with = "histogram::or_nulls")]
     pub start_latency_ns: Option<Summary<u64>>,
-    /// How long its jobs held CPUs, those that did not complete included; null where that is not recorded.
+    /// How long its jobs held CPUs, including jobs that did not complete. Null if the log does not
+    /// record this.
     pub busy_ns: Option<u64>,
     /// `busy_ns` by duration: 1 is a whole CPU. Null where unknown, and of no time.
     pub utilization: Option<f64>,
-    /// How often a running job with work left lost its CPU to another; null where not recorded, or where events were lost while
-    /// a job was open.
+    /// How often a running job with work left lost its CPU to another; null where not recorded, or
+    /// where events were lost while a job was open.
     pub preemptions: Option<u64>,
     /// How often a job resumed on another CPU; null likewise.
     pub migrations: Option<u64>,
@@ -188,7 +190,7 @@ pub struct CpuStats {
     pub utilization: Option<f64>,
 }
 
-/// What an interrupt or softirq did.
+/// The statistics of an interrupt or softirq.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct InterruptStats {
     /// Its name.
@@ -202,7 +204,7 @@ pub struct InterruptStats {
     /// Between the beginnings of handlers that follow each other, on whichever CPUs.
     #[serde(serialize_with = "histogram::or_nulls")]
     pub inter_arrival_ns: Option<Summary<u64>>,
-    /// How long the handler ran, without those that interrupted it.
+    /// The handler's run time, without the time of handlers nested in it.
     #[serde(serialize_with = "histogram::or_nulls")]
     pub execution_ns: Option<Summary<u64>>,
     /// From the handler's beginning to its end.

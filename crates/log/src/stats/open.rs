@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 /// Stands for a number or an instant that there is not.
 pub(super) const NONE: u64 = u64::MAX;
 
-/// What is known of an open job.
+/// Known facts about an open job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub(super) number: u64,
     pub(super) arrival: u64,
-    /// Of the chain's instance; `NONE` outside of chains.
+    /// The origin of the chain's instance; `NONE` outside of chains.
     pub(super) origin: u64,
     /// Since when it has been running on `cpu`; `NONE` while it is not.
     pub(super) since: u64,
@@ -18,7 +18,7 @@ pub(super) struct Job {
     pub(super) ran: u64,
     /// How long interrupts ran in that time.
     pub(super) stolen: u64,
-    /// What [`super::interrupts::Cpu::covered`] was at `since`.
+    /// The value of [`super::interrupts::Cpu::covered`] at `since`.
     pub(super) covered: u64,
     pub(super) cpu: u32,
     /// It got a CPU.
@@ -141,7 +141,7 @@ impl Open {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Censored {
     pub(super) jobs: u64,
-    /// Of these, those that were open at the end of the interval before.
+    /// The number of these that were open at the end of the interval before.
     pub(super) carried: u64,
 }
 

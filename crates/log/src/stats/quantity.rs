@@ -60,8 +60,8 @@ impl Quantity {
     }
 }
 
-/// How often which values occurred, to three significant digits: a value stands for all of its bucket, whose
-/// unfavourable end it is (the upper one, of laxities the lower).
+/// How often each value occurred, to three significant digits. A value stands for its bucket by the
+/// unfavourable end: the upper end, or for laxities the lower end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Distribution {
     /// Values in nanoseconds, ascending, and how many there are of each: none is zero.
@@ -77,7 +77,7 @@ pub struct Point {
     pub value_ns: i64,
     /// How often it occurred.
     pub count: u64,
-    /// Of the PMF: its part of all. Of the CDF: the part of all that is no larger.
+    /// In a PMF: its share of all values. In a CDF: the share of all values that are no larger.
     pub probability: f64,
 }
 

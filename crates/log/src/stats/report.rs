@@ -9,20 +9,21 @@ use super::{ChainStats, CpuStats, Histogram, InterruptStats, Stats, TaskStats};
 use crate::definitions::Definitions;
 
 impl Collector {
-    /// What happened up to `end`, which is how far the log reaches; since the last [`Collector::cut`], if there was
-    /// one.
+    /// The statistics up to `end`, the end of the log, since the last [`Collector::cut`] or the
+    /// start.
     #[must_use]
     pub fn finish(mut self, end: Time) -> Stats {
         self.report(end.as_ns(), true)
     }
 
-    /// What happened from the last cut, or from the start, up to `now`, which is not before the last event and not
-    /// after the next; what comes, this instant included, belongs to the next interval.
+    /// The statistics from the last cut, or from the start, up to `now`. `now` is not before the
+    /// last event and not after the next. Events at `now` or later belong to the next interval.
     ///
-    /// Counts of intervals add up to those of the whole, but for jobs whose fate lost events hide: a job is `released`
-    /// in the interval of its release and completes in that of its completion; those in between have it `carried`
-    /// and `unfinished`. A miss belongs to the first interval that ends after the deadline. A distribution is that
-    /// of the jobs that completed (started, arrived) in the interval, and a running job's time is that up to `now`.
+    /// Counts of intervals add up to the counts of the whole, except for jobs whose fate is lost. A
+    /// job counts as `released` in the interval of its release, and as completed in the interval of
+    /// its completion. The intervals between them count it as `carried` and `unfinished`. A miss
+    /// belongs to the first interval that ends after the deadline. A distribution covers the jobs
+    /// that completed (started, arrived) in the interval. A running job's time counts up to `now`.
     pub fn cut(&mut self, now: Time) -> Stats {
         let now = now.as_ns();
         let stats = self.report(now, false);
@@ -192,7 +193,7 @@ fn cpus(definitions: &Definitions, all: &[Cpu], knows: Knows, now: u64, duration
             if state.busy == 0 && interrupts == 0 && !definitions.covers(node_id) {
                 continue;
             }
-            // What ran within jobs is counted once.
+            // Count the interrupts that ran within jobs once.
             let used = state.busy.saturating_add(interrupts.saturating_sub(stolen));
             cpus.push(CpuStats {
                 node: definitions.node_name(node_id),

@@ -135,7 +135,7 @@ fn what_comes_after_the_end_is_told() {
 
 #[test]
 fn a_log_without_an_end_reaches_to_its_last_loss() {
-    // An empty block that says that 19 records came before it, of which 4 are there.
+    // An empty block claims that 19 records came before it. Four of them are there.
     let (_, mut bytes, starts) = sample();
     bytes.truncate(starts[4]);
     let mut head = sample().1[starts[1]..starts[1] + 44].to_vec();

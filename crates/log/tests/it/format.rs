@@ -1,4 +1,4 @@
-//! What is written is read back, and what is no log is refused.
+//! A written log is read back, and input other than logs is refused.
 
 use proptest::prelude::*;
 use takt_log::{
@@ -33,7 +33,8 @@ proptest! {
         let mut all = Vec::new();
         let span = records.last().map_or(0, |(_, time, _)| time.as_ns()) % (1 << 40) + gap;
         for round in 0..600 {
-            let shift = |(stream, time, event): &Record| (*stream, Time::from_ns(round * span + time.as_ns() % span), *event);
+            let at = |time: Time| Time::from_ns(round * span + time.as_ns() % span);
+            let shift = |(stream, time, event): &Record| (*stream, at(*time), *event);
             all.extend(records.iter().map(shift));
         }
         all.sort_by_key(|(stream, time, _)| (*time, *stream));
@@ -270,7 +271,7 @@ fn what_another_version_wrote_is_refused_with_the_reason() {
     );
 }
 
-/// What a later takt adds to this version is told by name, not called damage.
+/// Additions of a later takt to this version are reported by name, not as damage.
 #[test]
 fn what_was_added_to_this_version_is_refused_by_name() {
     let whole = log(&[], Time::ZERO);

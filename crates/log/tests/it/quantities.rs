@@ -2,7 +2,7 @@
 //! against the whole.
 
 use proptest::prelude::*;
-use takt_log::stats::{Collector, Histogram, Quantity, Stats};
+use takt_log::stats::{Collector, CpuStats, Histogram, Quantity, Stats, TaskStats};
 use takt_log::{Definitions, Event, InterruptDef, InterruptKind, JobKey, Kind, KindSet, Sink as _};
 use takt_model::{NodeId, TaskId, Time};
 
@@ -13,7 +13,7 @@ const IRQS: usize = 3;
 const CPUS: usize = 4;
 const KINDS: KindSet = KindSet::JOBS.with(Kind::IrqEnter).with(Kind::IrqExit).with(Kind::Window);
 
-/// A handler on a CPU (of all nodes'), with those that interrupt it.
+/// A handler on a CPU (CPUs of all nodes), with its nested handlers.
 #[derive(Clone, Debug)]
 struct Handler {
     irq: u32,
@@ -74,7 +74,8 @@ fn interrupted(tasks: &[Vec<Job>], served: &[(usize, u32, u64, u64, u64)], windo
         }
         all.push((stream, time, event));
     }
-    // Of handlers at one instant, the outer one enters first and leaves last; exits before enters of the next.
+    // At one instant the outer handler enters first and leaves last. Exits come before the next
+    // handler's entries.
     let mut irqs = Vec::new();
     for (cpu, irq, from, to, _) in served {
         let (stream, cpu) = (*cpu as u32 / 2, *cpu as u32 % 2);
@@ -160,7 +161,9 @@ proptest! {
             };
             let done = || jobs.iter().filter(|job| matches!(job.fate, Fate::Complete) && !job.runs.is_empty());
             check(found.execution_ns.map(signed), done().map(|job| nanoseconds(job).len() as i64).collect(), true);
-            let net = |job: &Job| nanoseconds(job).iter().filter(|(cpu, ns)| !covered[*cpu][*ns as usize]).count() as i64;
+            let net = |job: &Job| {
+                nanoseconds(job).iter().filter(|(cpu, ns)| !covered[*cpu][*ns as usize]).count() as i64
+            };
             check(found.execution_without_interrupts_ns.map(signed), done().map(net).collect(), true);
             let exact = |number: usize| !uncertain(&windows, t, number);
             let pairs = jobs.windows(2).enumerate().filter(|(i, _)| exact(*i) && exact(i + 1));
@@ -188,7 +191,8 @@ proptest! {
             let mine = || served.iter().filter(move |served| served.1 == irq as u32);
             prop_assert_eq!(found.count, mine().count() as u64);
             check(found.execution_ns.map(signed), mine().map(|served| served.4 as i64).collect(), true);
-            check(found.execution_with_nested_ns.map(signed), mine().map(|served| (served.3 - served.2) as i64).collect(), true);
+            let with_nested = mine().map(|served| (served.3 - served.2) as i64).collect();
+            check(found.execution_with_nested_ns.map(signed), with_nested, true);
             prop_assert_eq!(found.busy_ns, mine().map(|served| served.4).sum::<u64>());
             let mut entered: Vec<u64> = mine().map(|served| served.2).collect();
             entered.sort_unstable();
@@ -205,7 +209,8 @@ proptest! {
         mut cuts in proptest::collection::vec(0u64..100_000, 0..12),
         late_end in 0u64..5_000,
     ) {
-        // What is cancelled after its deadline was missed until then: the whole knows better than an interval.
+        // The whole log knows of a job that was cancelled after its deadline; an interval before
+        // counted a miss.
         let mut tasks = tasks;
         for job in tasks.iter_mut().flatten() {
             if let Fate::Cancel(_) = job.fate {
@@ -228,7 +233,7 @@ proptest! {
             all
         };
         for (t, whole) in whole.tasks.iter().enumerate() {
-            let sum = |of: fn(&takt_log::stats::TaskStats) -> u64| parts.iter().map(|part| of(&part.tasks[t])).sum::<u64>();
+            let sum = |of: fn(&TaskStats) -> u64| parts.iter().map(|part| of(&part.tasks[t])).sum::<u64>();
             prop_assert_eq!(sum(|task| task.released), whole.released);
             prop_assert_eq!(sum(|task| task.completed), whole.completed);
             prop_assert_eq!(sum(|task| task.missed.unwrap_or(0)), whole.missed.unwrap_or(0));
@@ -241,7 +246,8 @@ proptest! {
             }
             for part in &parts {
                 let task = &part.tasks[t];
-                prop_assert_eq!(task.released + task.carried, task.completed + task.cancelled + task.rejected + task.unfinished);
+                let begun = task.released + task.carried;
+                prop_assert_eq!(begun, task.completed + task.cancelled + task.rejected + task.unfinished);
             }
             prop_assert!(merge(&|part| part.tasks[t].responses.clone()) == whole.responses);
             prop_assert!(merge(&|part| part.tasks[t].executions.clone()) == whole.executions);
@@ -250,7 +256,8 @@ proptest! {
             prop_assert!(merge(&|part| part.tasks[t].start_latencies.clone()) == whole.start_latencies);
         }
         for (i, whole) in whole.cpus.iter().enumerate() {
-            let sum = |of: fn(&takt_log::stats::CpuStats) -> Option<u64>| parts.iter().map(|part| of(&part.cpus[i]).unwrap()).sum::<u64>();
+            let sum =
+                |of: fn(&CpuStats) -> Option<u64>| parts.iter().map(|part| of(&part.cpus[i]).unwrap()).sum::<u64>();
             prop_assert_eq!(Some(sum(|cpu| cpu.busy_ns)), whole.busy_ns);
             prop_assert_eq!(Some(sum(|cpu| cpu.interrupts_ns)), whole.interrupts_ns);
             // Jobs of different tasks share a CPU at one instant here, which no machine does.

@@ -1,5 +1,5 @@
-//! From fields to a System: names become indices. What is wrong is reported and stands at a harmless value, so that the
-//! checks can go on and report the rest.
+//! From fields to a System: names become indices. An error is reported and the value is replaced by
+//! a harmless one, so that the checks can go on and report the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub(super) struct Built {
     pub(super) source: Source,
 }
 
-/// Where the parts of a System stand in its file.
+/// The places of a System's parts in its file.
 pub(super) struct Source {
     file: Fields,
     /// Keys whose names lead nowhere.
@@ -131,7 +131,7 @@ pub(super) fn build(file: Fields, found: &mut Vec<Found>) -> Built {
 struct Names {
     noun: &'static str,
     by_name: BTreeMap<String, u32>,
-    /// What to say where there is nothing of the kind.
+    /// The text for an empty list of candidates.
     none: &'static str,
 }
 
@@ -483,7 +483,8 @@ impl Builder<'_> {
         cpus
     }
 
-    /// Gives every successor the period of its sources, in the order of the chains; tasks in a cycle keep what they have.
+    /// Gives every successor the period of its sources, in the order of the chains; tasks in a
+    /// cycle keep what they have.
     fn inherit_periods(&mut self, tasks: &mut [Task]) {
         let mut successors: Vec<Vec<u32>> = vec![Vec::new(); tasks.len()];
         let mut waiting: Vec<usize> = vec![0; tasks.len()];

@@ -1,5 +1,6 @@
-//! What must hold between the values of a System, whether it came from a file or was built by hand. Here: the order of the
-//! checks, names, nodes, modes, components, flows and networks; [`tasks`] and [`strategies`] have files of their own.
+//! The rules between the values of a System, whether it came from a file or was built by hand. This
+//! file has the order of the checks, names, nodes, modes, components, flows and networks. [`tasks`]
+//! and [`strategies`] have files of their own.
 
 mod circles;
 mod strategies;
@@ -30,11 +31,12 @@ pub(super) enum Part {
     Network(usize),
 }
 
-/// Where things stand, for a System that came from a file.
+/// The places of parts and keys, for a System that came from a file.
 pub(super) trait Places {
-    /// Where the key at a dotted path stands (the empty path: the part itself; with an index: that element of it).
+    /// The place of the key at a dotted path. The empty path is the part itself; an index selects
+    /// an element.
     fn at(&self, part: Part, path: &'static str, index: Option<usize>) -> Option<usize>;
-    /// Whether an error of the key has been reported, so that what follows from it should not be.
+    /// Whether an error of the key has been reported, so that its consequences need no report.
     fn is_bad(&self, part: Part, path: &'static str) -> bool;
 }
 
@@ -271,7 +273,8 @@ impl Check<'_> {
                 if costs.tick >= costs.tick_period && !self.bad(part, &["costs.tick", "costs.tick-period"]) {
                     let (owner, tick, period) = (self.owner(part), costs.tick, costs.tick_period);
                     let message = format!(
-                        "costs.tick {tick} of {owner} leaves nothing of the tick-period {period}; a tick is shorter than its period"
+                        "costs.tick {tick} of {owner} leaves nothing of the tick-period {period}; a tick is \
+                         shorter than its period"
                     );
                     self.error(part, "costs.tick", message);
                 }
@@ -285,7 +288,8 @@ impl Check<'_> {
                 if without.leaves_time() && !costs.leaves_time() && !self.bad(part, &shares) {
                     let (owner, ordinary, period) = (self.owner(part), costs.ordinary, costs.ordinary_period);
                     let message = format!(
-                        "costs.ordinary {ordinary} of {owner} each {period} leaves no time, ticks and interrupts counted; ordinary threads take less than all"
+                        "costs.ordinary {ordinary} of {owner} each {period} leaves no time, ticks and \
+                         interrupts counted; ordinary threads take less than all"
                     );
                     self.error(part, "costs.ordinary", message);
                 }
@@ -294,7 +298,8 @@ impl Check<'_> {
                 if costs.tick < costs.tick_period && !costs.leaves_time() && !self.bad(part, &shares) {
                     let (owner, interrupt, period) = (self.owner(part), costs.interrupt, costs.interrupt_period);
                     let message = format!(
-                        "costs.interrupt {interrupt} of {owner} each {period} leaves no time, ticks counted; interrupts take less than all"
+                        "costs.interrupt {interrupt} of {owner} each {period} leaves no time, ticks counted; \
+                         interrupts take less than all"
                     );
                     self.error(part, "costs.interrupt", message);
                 }
@@ -445,7 +450,7 @@ impl Check<'_> {
         }
     }
 
-    /// The CPUs that a component asks for, against those around it.
+    /// Checks a component's CPUs against those of its node and its parent.
     fn component_cpus(&mut self, part: Part, component: &Component) {
         let (system, cpus) = (self.system, component.cpus);
         if self.bad(part, &["cpus", "node", "parent"]) {

@@ -94,8 +94,8 @@ pub enum Edit {
         node: NodeId,
         /// Keys of `costs` with their values.
         values: Vec<(&'static str, Span)>,
-        /// Lines of a comment above it, without the `#`. Lines that begin with [`COSTS_COMMENT`] replace those of an earlier edit; inline tables
-        /// have no room for any.
+        /// Lines of a comment above it, without the `#`. Lines that begin with [`COSTS_COMMENT`]
+        /// replace those of an earlier edit; inline tables have no room for any.
         comment: Vec<String>,
     },
     /// Sets a node's `strategy`.
@@ -137,13 +137,13 @@ impl Document {
         Ok(Document { text: text.to_owned(), name: file_name.to_owned(), system })
     }
 
-    /// What the file says.
+    /// The System of the file.
     #[must_use]
     pub fn system(&self) -> &System {
         &self.system
     }
 
-    /// What the file says, for callers that need the text no longer.
+    /// The System of the file, for callers that no longer need the text.
     #[must_use]
     pub fn into_system(self) -> System {
         self.system
@@ -158,8 +158,8 @@ impl Document {
     /// Makes all `edits`, or none. Comments, order and everything else stay as they are.
     ///
     /// # Errors
-    /// What would be wrong with the file after the edits (a budget above its period, say), or an edit of a part that it
-    /// does not have. The document is then unchanged. Values of loaded traces must be loaded anew.
+    /// The errors of the file after the edits (a budget above its period, say), or an edit of a
+    /// missing part. The document is then unchanged. Values of loaded traces must be loaded anew.
     pub fn apply(&mut self, edits: &[Edit]) -> Result<(), FileErrors> {
         if edits.is_empty() {
             return Ok(());
@@ -266,7 +266,7 @@ impl Document {
             let mut lines: Vec<String> = old.unwrap_or_default().split_inclusive('\n').map(str::to_owned).collect();
             lines.retain(|line| !line.trim_start_matches([' ', '\t', '#']).starts_with(COSTS_COMMENT));
             let own: String = comment.iter().map(|line| format!("# {line}\n")).collect();
-            // What stands before the key on its own line stays last.
+            // Text before the key on its own line stays last.
             let indent = lines.pop_if(|line| !line.ends_with('\n')).unwrap_or_default();
             lines.concat() + &own + &indent
         };
@@ -466,33 +466,39 @@ mod tests {
             (
                 format!("takt = 1\n[[node]]\nname = \"n\"\ncpus = 2 # two\n\n{task}"),
                 format!(
-                    "takt = 1\n[[node]]\nname = \"n\"\ncpus = 2 # two\n# takt doctor: second\ncosts = {{ switch = \"4us\", latency = \"90us\" }}\n\n{task}"
+                    "takt = 1\n[[node]]\nname = \"n\"\ncpus = 2 # two\n# takt doctor: second\ncosts = \
+                     {{ switch = \"4us\", latency = \"90us\" }}\n\n{task}"
                 ),
             ),
             (
                 format!(
-                    "takt = 1\n[[node]]\nname = \"n\"\n# ours\ncosts = {{ tick = \"1us\", switch = \"1us\" }} # all\n{task}"
+                    "takt = 1\n[[node]]\nname = \"n\"\n# ours\ncosts = {{ tick = \"1us\", switch = \"1us\" }} # \
+                     all\n{task}"
                 ),
                 format!(
-                    "takt = 1\n[[node]]\nname = \"n\"\n# ours\n# takt doctor: second\ncosts = {{ tick = \"1us\", switch = \"4us\", latency = \"90us\" }} # all\n{task}"
+                    "takt = 1\n[[node]]\nname = \"n\"\n# ours\n# takt doctor: second\ncosts = \
+                     {{ tick = \"1us\", switch = \"4us\", latency = \"90us\" }} # all\n{task}"
                 ),
             ),
             (
                 format!("takt = 1\n[[node]]\nname = \"n\"\n# ours\n[node.costs]\ntick = \"1us\" # t\n{task}"),
                 format!(
-                    "takt = 1\n[[node]]\nname = \"n\"\n# ours\n# takt doctor: second\n[node.costs]\ntick = \"1us\" # t\nswitch = \"4us\"\nlatency = \"90us\"\n{task}"
+                    "takt = 1\n[[node]]\nname = \"n\"\n# ours\n# takt doctor: second\n[node.costs]\ntick \
+                     = \"1us\" # t\nswitch = \"4us\"\nlatency = \"90us\"\n{task}"
                 ),
             ),
             (
                 format!("takt = 1\n{task}"),
                 format!(
-                    "takt = 1\n{task}\n[[node]]\nname = \"local\"\n# takt doctor: second\ncosts = {{ switch = \"4us\", latency = \"90us\" }}\n"
+                    "takt = 1\n{task}\n[[node]]\nname = \"local\"\n# takt doctor: second\ncosts = \
+                     {{ switch = \"4us\", latency = \"90us\" }}\n"
                 ),
             ),
             (
                 format!("takt = 1\nnode = [ {{ name = \"n\" }} ] # one\n{task}"),
                 format!(
-                    "takt = 1\nnode = [ {{ name = \"n\", costs = {{ switch = \"4us\", latency = \"90us\" }} }} ] # one\n{task}"
+                    "takt = 1\nnode = [ {{ name = \"n\", costs = {{ switch = \"4us\", latency = \"90us\" }} }} \
+                     ] # one\n{task}"
                 ),
             ),
         ];
@@ -545,7 +551,7 @@ mod tests {
     fn what_goes_leaves_the_rest_as_it_was() {
         let mut document = Document::parse(COMMENTED, "design.toml").unwrap();
         let (component, flow) = (ComponentId(0), FlowId(0));
-        // It holds a task, which names it; and that is followed.
+        // It holds a task that names it, and others follow that task.
         for edit in [Edit::RemoveComponent { component }, Edit::RemoveTask { task: TaskId(0) }] {
             document.apply(&[edit]).unwrap_err();
             assert_eq!(document.text(), COMMENTED);

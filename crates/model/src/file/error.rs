@@ -1,4 +1,4 @@
-//! What is wrong with a System file: every error at once, each with its place.
+//! Errors of a System file: every error at once, each with its place.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,9 +17,9 @@ pub struct Position {
 pub struct FileError {
     /// The file's name as the caller gave it; empty for a System built by hand.
     pub file: String,
-    /// Where it stands, if it stands anywhere.
+    /// Its place in the file, if it has one.
     pub position: Option<Position>,
-    /// What is wrong, and what would be right.
+    /// The error and its remedy.
     pub message: String,
 }
 
@@ -50,7 +50,7 @@ impl FileErrors {
     pub(crate) fn none_or(file: &str, text: &str, found: Vec<Found>) -> Result<(), FileErrors> {
         if found.is_empty() { Ok(()) } else { Err(Self::locate(file, text, found)) }
     }
-    /// What was found, at least one error, sorted by place.
+    /// The errors found, at least one, sorted by place.
     pub(crate) fn locate(file: &str, text: &str, mut found: Vec<Found>) -> Self {
         found.sort_by_key(|found| found.at);
         found.dedup();
@@ -85,8 +85,8 @@ impl fmt::Display for FileError {
     }
 }
 
-/// The text with control characters escaped (`\n`, `\u{1b}`): names of a bad file may hold anything, and an error is one
-/// line that commands no terminal.
+/// The text with control characters escaped (`\n`, `\u{1b}`): names of a bad file may hold
+/// anything, and an error is one line that commands no terminal.
 #[must_use]
 pub fn one_line(text: &str) -> Cow<'_, str> {
     if !text.chars().any(char::is_control) {
@@ -124,7 +124,7 @@ impl std::error::Error for FileErrors {}
 pub(crate) struct Found {
     /// Byte offset into the text, `None` where it has no place.
     pub at: Option<usize>,
-    /// What is wrong, and what would be right.
+    /// The error and its remedy.
     pub message: String,
 }
 

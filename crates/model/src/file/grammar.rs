@@ -7,9 +7,9 @@ use crate::system::{Clock, ServerRule};
 /// One TOML table's keys.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// What one such thing is called in errors: `task`.
+    /// The name of such a table in errors: `task`.
     pub noun: &'static str,
-    /// What it is for, one or two sentences of Markdown.
+    /// Its purpose, one or two sentences of Markdown.
     pub doc: &'static str,
     /// The keys, in canonical order.
     pub keys: &'static [Key],
@@ -26,9 +26,9 @@ pub(crate) struct Key {
     pub kind: Kind,
     /// Whether its absence is an error.
     pub required: bool,
-    /// What its absence means, in words.
+    /// The meaning of its absence, in words.
     pub default: &'static str,
-    /// What it says, one or two sentences of Markdown.
+    /// Its meaning, one or two sentences of Markdown.
     pub doc: &'static str,
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum Rule {
     },
 }
 
-/// What a key takes.
+/// The values of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// A new name: not empty, no control characters.
@@ -204,7 +204,8 @@ static NODE_TABLE: Table = Table {
         key(
             "cluster-cpus",
             Kind::Int { least: 1, most: CpuSet::CPUS_MAX },
-            "CPUs of a cluster; needed where the placement is clustered, an error elsewhere. The last cluster may be smaller.",
+            "CPUs of a cluster; needed where the placement is clustered, an error elsewhere. The last cluster \
+             may be smaller.",
         ),
         key("fit", Kind::Choice(FITS), "The order in which a partitioner tries CPUs or clusters.")
             .default("\"worst-fit\""),
@@ -254,7 +255,8 @@ static COSTS_TABLE: Table = Table {
         key(
             "ordinary",
             SPAN,
-            "What ordinary threads may take from the tasks on each CPU in each `ordinary-period`, anywhere in it (docs/reference/tests/linux.md).",
+            "What ordinary threads may take from the tasks on each CPU in each `ordinary-period`, anywhere in \
+             it (docs/reference/tests/linux.md).",
         )
         .default("\"0ns\""),
         key(
@@ -299,8 +301,9 @@ static CLOCK_TABLE: Table = Table {
         key(
             "drift-ppm",
             Kind::Int { least: 0, most: Clock::DRIFT_PPM_MAX },
-            "Every clock's rate differs from that of true time by at most this many parts per million. It concerns what goes \
-             between nodes: all times of a node's own tasks, executions too, are by its own clock.",
+            "Every clock's rate differs from that of true time by at most this many parts per million. It \
+             concerns what goes between nodes: all times of a node's own tasks, executions too, are by its own \
+             clock.",
         )
         .default("0"),
         key("error", SPAN, "How far an instant that is carried from one node's clock to another's is off at most.")
@@ -312,7 +315,8 @@ static CLOCK_TABLE: Table = Table {
 
 static SYNC_TABLE: Table = Table {
     noun: "sync",
-    doc: "The job of time synchronisation of a node that has flows: one a period, beside the node's tasks, which exchanges a message each way with \
+    doc: "The job of time synchronisation of a node that has flows: one a period, beside the node's tasks, \
+         which exchanges a message each way with \
           every node that it has flows with.",
     rule: Rule::Free,
     keys: &[
@@ -418,8 +422,9 @@ static COMPONENT_TABLE: Table = Table {
         key(
             "budget",
             AUTO,
-            "Budget per period, at most the period (on each of its CPUs), or `\"auto\"`: `size` computes the least, in multiples of \
-             the quantum.",
+            "Budget per period, at most the period (on each of its CPUs), or `\"auto\"`: `size` computes the \
+             least, in multiples of the \
+             quantum.",
         )
         .default("\"auto\""),
         key("quantum", POSITIVE, "Granularity of period, budget and decisions; at most the period.")
@@ -427,7 +432,8 @@ static COMPONENT_TABLE: Table = Table {
         key(
             "cpus",
             Kind::Int { least: 1, most: CpuSet::CPUS_MAX },
-            "On how many CPUs it may run at once: the budget is that of all together. At most those of the node, and of the component around \
+            "On how many CPUs it may run at once: the budget is that of all together. At most those of the \
+             node, and of the component around \
              it.",
         )
         .default("1"),
@@ -476,14 +482,16 @@ static TASK_TABLE: Table = Table {
         key(
             "final-section",
             POSITIVE,
-            "Limited preemption: from when less than this is left of its wcet, nothing preempts a job. At most the wcet.",
+            "Limited preemption: from when less than this is left of its wcet, nothing preempts a job. At most \
+             the wcet.",
         )
         .default("none"),
         key(
             "sections",
             Kind::List(&POSITIVE),
-            "Limited preemption: the parts of a job, in order, between which alone it may be preempted (fixed preemption points). They add up to the \
-             wcet. Instead of `final-section`.",
+            "Limited preemption: the parts of a job, in order, between which alone it may be preempted (fixed \
+             preemption points). They add up to the wcet. Instead of \
+             `final-section`.",
         )
         .default("none: preempted anywhere"),
         key("exec", Kind::Either(&[Kind::Choice(&["wcet"]), Kind::Table(&EXEC_TABLE)]), "Actual execution times.")
@@ -500,9 +508,20 @@ static TASK_TABLE: Table = Table {
         key("priority", PRIORITY, "For fixed priority; 1 is the most important.").default("none"),
         key("late", Kind::Choice(LATES), "What becomes of its late jobs, whatever its level says of them.")
             .default("its level's"),
-        key("cancel", Kind::Bool, "Whether a job is omitted once it can no longer be in time, whatever its node says; only of `criticality = \"low\"`.")
-            .default("its node's"),
-        key("wss", Kind::Size, "Working set in a live run: a job walks through as much of it as its execution time allows, on from where the last one stopped.").default("\"0B\""),
+        key(
+            "cancel",
+            Kind::Bool,
+            "Whether a job is omitted once it can no longer be in time, whatever its node \
+             says; only of `criticality = \"low\"`.",
+        )
+        .default("its node's"),
+        key(
+            "wss",
+            Kind::Size,
+            "Working set in a live run: a job walks through as much of it as its execution \
+             time allows, on from where the last one stopped.",
+        )
+        .default("\"0B\""),
     ],
 };
 
@@ -560,8 +579,9 @@ static FLOW_TABLE: Table = Table {
         key(
             "hop-deadlines",
             Kind::List(&POSITIVE),
-            "Relative deadlines of the jobs on its hops, each from that of the hop before; one a node of the path, and one for the reply. \
-             Together at most the deadline. `takt size` chooses them.",
+            "Relative deadlines of the jobs on its hops, each from that of the hop before; one a node of the \
+             path, and one for the reply. Together at most the deadline. `takt size` chooses \
+             them.",
         )
         .default("even shares of the deadline"),
     ],
@@ -577,7 +597,8 @@ static NETWORK_TABLE: Table = Table {
         key(
             "delay",
             Kind::Either(&[Kind::Choice(&["auto"]), Kind::Tuple(&[SPAN, SPAN])]),
-            "Best and worst case, from the sending job's end to the receiver's buffer; `\"auto\"`: `takt size --network-delay` finds it.",
+            "Best and worst case, from the sending job's end to the receiver's buffer; `\"auto\"`: `takt size \
+             --network-delay` finds it.",
         )
         .default("[\"0ns\", \"0ns\"]"),
         key("loss", Kind::Probability, "Probability that a message is lost.").default("0.0"),
@@ -592,7 +613,8 @@ static NETWORK_TABLE: Table = Table {
 
 static PORT_TABLE: Table = Table {
     noun: "port",
-    doc: "An output port of a switch: a line that is slower than what may come to it at once, so that messages wait there.",
+    doc: "An output port of a switch: a line that is slower than what may come to it at once, so that messages \
+         wait there.",
     rule: Rule::Free,
     keys: &[
         key("name", Kind::Name, "Its name; no two ports share one.").required(),
@@ -600,7 +622,8 @@ static PORT_TABLE: Table = Table {
         key(
             "latency",
             SPAN,
-            "The most that it waits before it sends: for processing, for a less important packet under way, and on its line.",
+            "The most that it waits before it sends: for processing, for a less important packet under way, and \
+             on its line.",
         )
         .default("\"0ns\""),
         key("cross", Kind::Table(&CROSS_TABLE), "Traffic beside that of the flows, as it arrives at the port.")
@@ -608,7 +631,8 @@ static PORT_TABLE: Table = Table {
         key(
             "order",
             Kind::Choice(&["fifo", "any"]),
-            "`fifo`: what arrives first leaves first. `any` (priorities, deadlines, turns): only messages from one node to another keep their order.",
+            "`fifo`: what arrives first leaves first. `any` (priorities, deadlines, turns): only messages from \
+             one node to another keep their order.",
         )
         .default("\"fifo\""),
     ],
@@ -632,7 +656,7 @@ impl Table {
 }
 
 impl Kind {
-    /// What a value should look like, for errors and the reference page.
+    /// The form of a value, for errors and the reference page.
     pub(crate) fn describe(&self) -> String {
         match self {
             Kind::Name => "a name such as \"video\"".to_owned(),

@@ -1,8 +1,8 @@
 //! The System file: TOML in, a checked [`System`] out, and back.
 //!
-//! Every error of a file is reported at once, with line, column, the value, and what would be right. The keys stand in
-//! one table (docs/reference/system-file.md is generated from it, and so is the JSON Schema). Durations are exact: what is no whole
-//! number of nanoseconds is refused, never rounded.
+//! Every error of a file is reported at once, with line, column, the value, and what would be
+//! right. The keys stand in one table (docs/reference/system-file.md is generated from it, and so is the JSON
+//! Schema). Durations are exact: what is no whole number of nanoseconds is refused, never rounded.
 //!
 //! ```
 //! let system = takt_model::file::parse(
@@ -101,7 +101,7 @@ pub struct GivenDeadlines {
 }
 
 impl GivenDeadlines {
-    /// Those of a file. Of a text that is none nothing is known.
+    /// The given deadlines of a file. None if the text is not a valid file.
     #[must_use]
     pub fn of(text: &str) -> GivenDeadlines {
         let given = with_toml(text, "", |text, document, mut found| {
@@ -112,7 +112,8 @@ impl GivenDeadlines {
         given.unwrap_or_default()
     }
 
-    /// Whether task `i` of the System keeps its deadline when its period changes; where nothing is known, whether they differ.
+    /// Whether task `i` of the System keeps its deadline when its period changes; where nothing is
+    /// known, whether they differ.
     #[must_use]
     pub fn of_task(&self, system: &System, i: usize) -> bool {
         let task = &system.tasks[i];
@@ -219,7 +220,7 @@ fn syntax_errors(text: &str, first: &toml_edit::TomlError) -> Vec<Found> {
     let others =
         errors.iter().map(|error| (error.unexpected().map(|span| span.start()), error.description().to_owned()));
     let mut all: Vec<(Option<usize>, String)> = told.chain(others).collect();
-    // Stable: at one place the reader's own words, which say what was expected, stand first.
+    // Stable: at one place the reader's own words stand first, because they name the expected form.
     all.sort_by_key(|(at, _)| *at);
     for (at, message) in all {
         let line = at.map(|at| text.as_bytes()[..at.min(text.len())].iter().rposition(|byte| *byte == b'\n'));
@@ -232,7 +233,8 @@ fn syntax_errors(text: &str, first: &toml_edit::TomlError) -> Vec<Found> {
     found
 }
 
-/// What to say of a value that starts here and is text without quotes; the reader takes `t` for a boolean and `nav` for a number.
+/// The message for a value that starts here and is text without quotes. The reader takes `t` for a
+/// boolean and `nav` for a number.
 fn unquoted(text: &str, at: usize, message: &str) -> Option<String> {
     let (before, rest) = (text.get(..at)?, text.get(at..)?);
     let line = before.rsplit('\n').next()?.trim_end();

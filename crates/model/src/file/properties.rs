@@ -1,4 +1,4 @@
-//! What must hold for every System and every file.
+//! Properties of every System and every file.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,10 @@ proptest! {
 
     /// A file and the System that it says are held to the same rules.
     #[test]
-    fn a_document_keeps_every_comment(system in systems(), comments in prop::collection::vec("[ -~\u{b5}]{0,12}", 1..9)) {
+    fn a_document_keeps_every_comment(
+        system in systems(),
+        comments in prop::collection::vec("[ -~\u{b5}]{0,12}", 1..9),
+    ) {
         let mut text = String::new();
         let mut next = comments.iter().cycle();
         for line in write(&system).lines() {

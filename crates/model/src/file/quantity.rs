@@ -7,9 +7,9 @@ use crate::units::{Bytes, Probability, Rate};
 
 /// A dimension with its units; the first unit is the finest, which counts one.
 pub(crate) struct Dimension {
-    /// What a value is called.
+    /// The name of a value.
     pub noun: &'static str,
-    /// What the finest unit is called in errors.
+    /// The name of the finest unit in errors.
     pub finest: &'static str,
     /// Names and what each is worth, in the finest unit. Spellings past the documented ones stand last.
     pub units: &'static [(&'static str, u64)],

@@ -1,4 +1,5 @@
-//! From TOML to typed fields with their places, by the tables of [`super::grammar`]: unknown keys, types, units, ranges.
+//! From TOML to typed fields with their places, by the tables of [`super::grammar`]: unknown keys,
+//! types, units, ranges.
 
 use std::fmt;
 use std::ops::Range;
@@ -35,7 +36,7 @@ pub(super) enum Val {
 pub(super) struct Fields {
     /// The table's keys.
     pub grammar: &'static Table,
-    /// Where the table starts.
+    /// The start of the table in the text.
     pub at: usize,
     /// In the order of the grammar.
     pub fields: Vec<Option<Field>>,
@@ -46,7 +47,7 @@ pub(super) struct Fields {
 /// One key of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Field {
-    /// Where its value stands.
+    /// The place of its value in the text.
     pub at: usize,
     /// Its value, `None` where an error has been reported.
     pub value: Option<Val>,
@@ -110,7 +111,7 @@ impl Fields {
     }
 }
 
-/// What a value belongs to, as a linked list on the stack that costs nothing until an error is written.
+/// The path to a value, as a linked list on the stack. It costs nothing until an error is written.
 #[derive(Clone, Copy)]
 enum Label<'a> {
     /// The file itself.
@@ -540,7 +541,7 @@ pub(super) fn name_fault(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The form of an alternative that an item has: a fixed word if it is one, else by its TOML type, the last of several.
+/// The alternative that matches an item: a fixed word first, else the last one of its TOML type.
 fn form(kinds: &'static [Kind], item: &Item) -> Option<&'static Kind> {
     let word =
         |kind: &&Kind| matches!((kind, item.as_str()), (Kind::Choice(words), Some(word)) if words.contains(&word));

@@ -1,4 +1,4 @@
-//! What the grammar says, for editors (JSON Schema) and for people (the reference page).
+//! Renders the grammar for editors (JSON Schema) and for people (the reference page).
 
 use std::fmt::Write as _;
 
@@ -138,7 +138,7 @@ fn nested(of: &'static Kind, key: &str, out: &mut String, seen: &mut Vec<&'stati
     }
 }
 
-/// What a kind takes, in a table cell.
+/// The values of a kind, in a table cell.
 fn takes(of: &Kind) -> String {
     match of {
         Kind::Name => "name".to_owned(),

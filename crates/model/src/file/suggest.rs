@@ -8,7 +8,7 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     if length > LENGTH_MAX {
         return None;
     }
-    // Of a name of one letter nothing is left that could be meant.
+    // A name of one letter is too short for suggestions.
     let most = (length / 3).clamp(1, 3).min(length.saturating_sub(1));
     candidates
         .into_iter()
@@ -55,7 +55,8 @@ pub(crate) fn hint<'a>(
     }
 }
 
-/// Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment), letters of either case alike.
+/// Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment), letters
+/// of either case alike.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.to_lowercase().chars().collect(), b.to_lowercase().chars().collect());
     let mut before: Vec<usize> = Vec::new();

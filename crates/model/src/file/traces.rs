@@ -11,7 +11,7 @@ use crate::time::Span;
 /// How many errors of one trace file are told apart; a file in a wrong format has one on every line.
 const ERRORS_MAX: usize = 10;
 
-/// What the values of a trace are.
+/// The quantity of a trace's values.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Use {
     /// Execution times, each above zero.
@@ -22,10 +22,11 @@ enum Use {
 
 /// Fills in the values of all traces of `system`; `read` gives the text of the file at a path, or why it cannot.
 ///
-/// A trace file holds one value a line: the first cell of a comma-separated line, so that recorded tables load as they
-/// are. `#` starts a comment, a first line that is no number is a header, and a number without a unit counts nanoseconds.
-/// Instants of an arrival trace ascend and count from the first one, which stands for the task's offset: timestamps of
-/// any clock will do. `read` is called once per path.
+/// A trace file holds one value a line: the first cell of a comma-separated line, so that recorded
+/// tables load as they are. `#` starts a comment, a first line that is no number is a header, and a
+/// number without a unit counts nanoseconds. Instants of an arrival trace ascend and count from the
+/// first one, which stands for the task's offset: timestamps of any clock will do. `read` is called
+/// once per path.
 ///
 /// # Errors
 /// Every file that cannot be read and every bad line (of each file the first ten). The System is then unchanged.
@@ -197,7 +198,8 @@ mod tests {
         assert_eq!(
             load("5us\n0\nx\n3.5\n-1ms\n9s 9", false).unwrap_err(),
             "t.csv:2:1: value \"0\" is zero; an execution time is above zero\n\
-             t.csv:3:1: value \"x\" is not a duration; write a number and its unit, such as \"10ms\" (ns, us, ms, s, min, h)\n\
+             t.csv:3:1: value \"x\" is not a duration; write a number and its unit, such as \"10ms\" (ns, us, \
+             ms, s, min, h)\n\
              t.csv:4:1: value \"3.5\" is no whole number of nanoseconds, and takt does not round; use fewer decimals\n\
              t.csv:5:1: value \"-1ms\" is negative; it must be zero or more\n\
              t.csv:6:1: value \"9s 9\" has the unknown unit \"s 9\"; units are ns, us, ms, s, min, h"

@@ -26,7 +26,8 @@ pub fn write(system: &System) -> String {
         w.key("notes", format_args!("[\n    {},\n]", notes.join(",\n    ")));
     }
     w.clock(&system.clock);
-    let only_default = matches!(system.nodes.as_slice(), [node] if *node == NodeSpec::new("local", 1, StrategyRef::Builtin(Builtin::Edf)));
+    let default = NodeSpec::new("local", 1, StrategyRef::Builtin(Builtin::Edf));
+    let only_default = matches!(system.nodes.as_slice(), [node] if *node == default);
     if !only_default {
         system.nodes.iter().for_each(|node| w.node(node));
     }

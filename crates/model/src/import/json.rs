@@ -1,5 +1,5 @@
-//! JSON as rt-app reads it: comments, commas before closing brackets, and objects that keep their order and keys that
-//! stand twice. Every value knows its place.
+//! JSON as rt-app reads it. It allows comments and commas before closing brackets. Objects keep the
+//! order of their keys, and keys may repeat. Every value knows its place.
 
 use crate::file::Found;
 
@@ -35,7 +35,7 @@ pub(super) enum Value {
 pub(super) struct Member {
     /// The key.
     pub(super) key: String,
-    /// Where the key stands.
+    /// The place of the key.
     pub(super) at: usize,
     /// Its value.
     pub(super) node: Node,

@@ -21,8 +21,9 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
         return;
     }
     out.push_str(
-        "<h2 id=\"distributions\">Distributions</h2>\n<p class=\"note\">Share of the jobs that completed within a response time. The \
-         upper scale is the response as a share of the deadline.</p>\n",
+        "<h2 id=\"distributions\">Distributions</h2>\n<p class=\"note\">Share of the jobs that completed within \
+         a response time. The upper scale is the response as a share of the \
+         deadline.</p>\n",
     );
     key(out, tasks.iter().any(|task| task.bound.is_some()), input.simulated.is_some(), input.measured.is_some());
     folded(out, &plots);
@@ -80,8 +81,9 @@ fn task_plot(task: &Compared<'_>) -> String {
     )
 }
 
-/// The tasks in the order of their largest share of the deadline, the largest first; each with its colour, the
-/// same in every plot: by place in the file while the colours suffice, else by rank.
+/// The tasks in the order of their largest share of the deadline, the largest first, with their
+/// colours. A task has the same colour in every plot: by place in the file while the colours
+/// suffice, else by rank.
 fn ranks(tasks: &[Compared<'_>]) -> Vec<(usize, String)> {
     let most = |task: &Compared<'_>| {
         let maxima =
@@ -143,7 +145,8 @@ fn all_tasks(out: &mut String, tasks: &[Compared<'_>], word: &str, id: &str, mea
     };
     let _ = writeln!(
         out,
-        "<h3>{word}: response as a share of the deadline</h3>\n<div class=\"chart\">{}</div>\n<ul class=\"key\">{legend}</ul>",
+        "<h3>{word}: response as a share of the deadline</h3>\n<div class=\"chart\">{}</div>\n<ul \
+         class=\"key\">{legend}</ul>",
         plot.svg()
     );
 }

@@ -45,20 +45,24 @@ pub(super) fn release_latencies(out: &mut String, input: &ReportInput<'_>) {
     let (heading, note) = if source.stats.release_latency_waits {
         (
             "Arrival to first run",
-            "From the nominal arrival to the moment in which the measured task ran. The kernel was not recorded, so this holds \
-             the time behind more important tasks.",
+            "From the nominal arrival to the moment in which the measured task ran. The kernel was not \
+             recorded, so this holds the time behind more important \
+             tasks.",
         )
     } else {
         (
             "Release latency",
-            "From the nominal arrival to the moment in which the measured task was awake: what the machine adds before the \
-             first instruction.",
+            "From the nominal arrival to the moment in which the measured task was awake: what the machine adds \
+             before the first \
+             instruction.",
         )
     };
     let _ = write!(
         out,
-        "<h2 id=\"latency\">{heading}</h2>\n<p class=\"note\">{note}</p>\n<div class=\"wide\"><table class=\"snug\">\n<thead><tr><th>Task</th>\
-         <th class=\"n\">min</th><th class=\"n\">p50</th><th class=\"n\">p99</th><th class=\"n\">max</th></tr></thead>\n<tbody>\n",
+        "<h2 id=\"latency\">{heading}</h2>\n<p class=\"note\">{note}</p>\n<div class=\"wide\"><table \
+         class=\"snug\">\n<thead><tr><th>Task</th>\
+         <th class=\"n\">min</th><th class=\"n\">p50</th><th class=\"n\">p99</th><th \
+         class=\"n\">max</th></tr></thead>\n<tbody>\n",
     );
     for (task, latency) in rows() {
         let _ = write!(out, "<tr><th scope=\"row\" title=\"{n}\">{n}</th>", n = Esc(&task.task));
@@ -82,8 +86,9 @@ pub(super) fn chains(out: &mut String, input: &ReportInput<'_>) {
         return;
     }
     out.push_str(
-        "<h2 id=\"chains\">Chains</h2>\n<p class=\"note\">From the nominal arrival of the first link's job to the completion of the \
-         last one's.</p>\n<div class=\"wide\"><table>\n<thead><tr><th>Chain</th>",
+        "<h2 id=\"chains\">Chains</h2>\n<p class=\"note\">From the nominal arrival of the first link's job to \
+         the completion of the last one's.</p>\n<div \
+         class=\"wide\"><table>\n<thead><tr><th>Chain</th>",
     );
     if input.check.is_some() {
         out.push_str("<th class=\"n\">Bound</th>");
@@ -92,7 +97,8 @@ pub(super) fn chains(out: &mut String, input: &ReportInput<'_>) {
         if source.is_some() {
             let _ = write!(
                 out,
-                "<th class=\"n\">{word}<br/>p50</th><th class=\"n\">{word}<br/>p99</th><th class=\"n\">{word}<br/>max</th>"
+                "<th class=\"n\">{word}<br/>p50</th><th class=\"n\">{word}<br/>p99</th><th \
+                 class=\"n\">{word}<br/>max</th>"
             );
         }
     }
@@ -164,9 +170,12 @@ pub(super) fn interrupts(out: &mut String, input: &ReportInput<'_>) {
     }
     all.sort_by_key(|one| std::cmp::Reverse(one.busy_ns));
     out.push_str(
-        "<h2 id=\"interrupts\">Interrupts</h2>\n<p class=\"note\">Executions are without those that interrupted them.</p>\n<div class=\"wide\"><table class=\"snug\">\n\
-         <thead><tr><th>Interrupt</th><th>Kind</th><th class=\"n\">Count</th><th class=\"n\">Share of<br/>a CPU</th><th class=\"n\">Between<br/>p50</th>\
-         <th class=\"n\">Executed<br/>mean</th><th class=\"n\">Executed<br/>p99</th><th class=\"n\">Executed<br/>max</th></tr></thead>\n<tbody>\n",
+        "<h2 id=\"interrupts\">Interrupts</h2>\n<p class=\"note\">Executions are without those that interrupted \
+         them.</p>\n<div class=\"wide\"><table class=\"snug\">\n\
+         <thead><tr><th>Interrupt</th><th>Kind</th><th class=\"n\">Count</th><th class=\"n\">Share of<br/>a \
+         CPU</th><th class=\"n\">Between<br/>p50</th>\
+         <th class=\"n\">Executed<br/>mean</th><th class=\"n\">Executed<br/>p99</th><th \
+         class=\"n\">Executed<br/>max</th></tr></thead>\n<tbody>\n",
     );
     let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| short(Span::from_ns(ns)));
     for one in all {
@@ -197,7 +206,10 @@ pub(super) fn tests(out: &mut String, input: &ReportInput<'_>) {
     if check.tests.is_empty() {
         return;
     }
-    out.push_str("<h2 id=\"theory\">Theory</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>Test</th><th>Scope</th><th>Verdict</th><th>Why</th></tr></thead>\n<tbody>\n");
+    out.push_str(
+        "<h2 id=\"theory\">Theory</h2>\n<div class=\"wide\"><table>\n\
+         <thead><tr><th>Test</th><th>Scope</th><th>Verdict</th><th>Why</th></tr></thead>\n<tbody>\n",
+    );
     for test in &check.tests {
         test_row(out, test);
     }
@@ -250,7 +262,11 @@ fn figure(name: &str, value: &Value) -> Option<String> {
 
 pub(super) fn system(out: &mut String, input: &ReportInput<'_>) {
     let Some(system) = input.system else { return };
-    out.push_str("<h2 id=\"system\">System</h2>\n<div class=\"wide\"><table class=\"snug\">\n<thead><tr><th>Node</th><th class=\"n\">CPUs</th><th>Strategy</th><th>Placement</th><th class=\"n\">Utilization</th></tr></thead>\n<tbody>\n");
+    out.push_str(
+        "<h2 id=\"system\">System</h2>\n<div class=\"wide\"><table class=\"snug\">\n\
+         <thead><tr><th>Node</th><th class=\"n\">CPUs</th><th>Strategy</th><th>Placement</th><th \
+         class=\"n\">Utilization</th></tr></thead>\n<tbody>\n",
+    );
     for (i, node) in system.nodes.iter().enumerate() {
         let load: f64 = system.tasks_of(takt_model::NodeId(i as u32)).map(|(_, task)| share(task)).sum();
         let placement = match node.placement {
@@ -260,7 +276,8 @@ pub(super) fn system(out: &mut String, input: &ReportInput<'_>) {
         };
         let _ = writeln!(
             out,
-            "<tr><th scope=\"row\">{}</th><td class=\"n\">{}</td><td>{}</td><td>{placement}</td><td class=\"n\">{} of {}</td></tr>",
+            "<tr><th scope=\"row\">{}</th><td class=\"n\">{}</td><td>{}</td><td>{placement}</td><td \
+             class=\"n\">{} of {}</td></tr>",
             Esc(&node.name),
             node.cpus,
             Esc(&strategies(system, i)),
@@ -283,7 +300,7 @@ fn share(task: &Task) -> f64 {
     task.wcet.as_ns() as f64 / task.period.as_ns().max(1) as f64
 }
 
-/// A node's strategy, and those that it switches to.
+/// A node's strategy, and the strategies of its modes.
 fn strategies(system: &System, node: usize) -> String {
     let mut text = system.strategy_name(system.nodes[node].strategy).to_owned();
     for mode in system.modes.iter().filter(|mode| mode.node.index() == node) {
@@ -298,7 +315,10 @@ fn task_table(out: &mut String, system: &System) {
     if several {
         out.push_str("<th>Node</th>");
     }
-    out.push_str("<th class=\"n\">Period</th><th class=\"n\">Deadline</th><th class=\"n\">WCET</th><th class=\"n\">Utilization</th><th>Besides</th></tr></thead>\n<tbody>\n");
+    out.push_str(
+        "<th class=\"n\">Period</th><th class=\"n\">Deadline</th><th class=\"n\">WCET</th><th \
+         class=\"n\">Utilization</th><th>Besides</th></tr></thead>\n<tbody>\n",
+    );
     for task in &system.tasks {
         let _ = write!(out, "<tr><th scope=\"row\" title=\"{n}\">{n}</th>", n = Esc(&task.name));
         if several {
@@ -313,7 +333,7 @@ fn task_table(out: &mut String, system: &System) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// What a task has besides the usual.
+/// The unusual properties of a task.
 fn besides(system: &System, task: &Task) -> String {
     let mut parts = Vec::new();
     if !matches!(task.arrival, Arrival::Periodic) {

@@ -1,4 +1,4 @@
-//! What a reader must not overlook, in plain words, the worst first.
+//! The findings that a reader must not overlook, in plain words, the worst first.
 
 use std::fmt::Write as _;
 
@@ -66,8 +66,9 @@ fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
     if let Some(above) = above_bound(&tasks, |task| task.measured) {
         let best_effort = input.measured.is_some_and(|source| source.back_end == BackEnd::RunBestEffort);
         let because = if best_effort {
-            "A bound assumes that the scheduler is the one of the system file; this run was best effort, in competition \
-             with everything else on the machine."
+            "A bound assumes that the scheduler is the one of the system file; this run was best effort, in \
+             competition with everything else on the \
+             machine."
         } else {
             "A bound assumes that jobs keep to their WCET and that nothing else takes the CPU."
         };
@@ -83,7 +84,7 @@ fn findings(input: &ReportInput<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Whose jobs the kernel throttles for what the file says of them.
+/// Names tasks whose declared WCET makes the kernel throttle their jobs.
 fn throttled(input: &ReportInput<'_>) -> Option<Finding> {
     input.measured.filter(|source| source.back_end == BackEnd::Run)?;
     let tasks: Vec<&Task> = under_sched_deadline(input.system?).into_iter().filter(|task| exceeds_wcet(task)).collect();
@@ -92,8 +93,9 @@ fn throttled(input: &ReportInput<'_>) -> Option<Finding> {
     }
     let named: Vec<String> = tasks.iter().take(SPELLED_MAX).map(|task| format!("\"{}\"", task.name)).collect();
     let text = format!(
-        "The file lets jobs of {}{} execute for longer than their wcet. SCHED_DEADLINE throttles a job that exceeds its \
-         reservation, the wcet and a margin, until the reservation's next period; takt run counts such overruns.",
+        "The file lets jobs of {}{} execute for longer than their wcet. SCHED_DEADLINE throttles a job that \
+         exceeds its reservation, the wcet and a margin, until the reservation's next period; takt run counts \
+         such overruns.",
         named.join(", "),
         and_more(tasks.len())
     );
@@ -144,7 +146,7 @@ fn above_bound<'a>(tasks: &[Compared<'a>], of: impl Fn(&Compared<'a>) -> Option<
     above.sort_by(|a, b| (u128::from(b.1) * u128::from(a.2)).cmp(&(u128::from(a.1) * u128::from(b.2))));
     let spelled = above.iter().take(SPELLED_MAX).map(|(name, max, bound)| {
         let shown = |ns: u64| short(Span::from_ns(ns));
-        // Where four digits do not tell them apart, all are needed.
+        // If four digits do not distinguish the values, show all digits.
         if shown(*max) == shown(*bound) {
             format!("\"{name}\" {} (bound {})", Span::from_ns(*max), Span::from_ns(*bound))
         } else {
@@ -155,7 +157,8 @@ fn above_bound<'a>(tasks: &[Compared<'a>], of: impl Fn(&Compared<'a>) -> Option<
     (!spelled.is_empty()).then(|| format!("{}{}", spelled.join(", "), and_more(above.len())))
 }
 
-/// What kept the tasks that were measured above their bounds from it: what their late jobs were late for, and who had the CPU during the worst job.
+/// Why tasks exceeded their bounds: the causes of their late jobs, and the threads that had the CPU
+/// during the worst job.
 fn why(input: &ReportInput<'_>, tasks: &[Compared<'_>]) -> String {
     let Some(source) = input.measured else { return String::new() };
     let above = tasks.iter().filter(|task| {
@@ -174,7 +177,7 @@ fn why(input: &ReportInput<'_>, tasks: &[Compared<'_>]) -> String {
     if told.is_empty() { " Here one of these did not hold.".to_owned() } else { format!(" Here {}.", told.join("; ")) }
 }
 
-/// What follows the first [`SPELLED_MAX`] of `all`.
+/// The text after the first [`SPELLED_MAX`] of `all`.
 fn and_more(all: usize) -> String {
     match all.saturating_sub(SPELLED_MAX) {
         0 => String::new(),

@@ -34,7 +34,8 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
     out.push_str("<h2 id=\"late\">Why jobs were late</h2>\n");
     if unknown {
         out.push_str(
-            "<p class=\"note\">Unknown: the log does not tell what the CPUs did, for the kernel was not recorded.</p>\n",
+            "<p class=\"note\">Unknown: the log does not tell what the CPUs did, for the kernel was not \
+             recorded.</p>\n",
         );
     }
     if !late.is_empty() {
@@ -53,13 +54,13 @@ fn late(source: &Source) -> impl Iterator<Item = (&str, &Late)> {
     source.stats.tasks.iter().filter_map(|task| Some((task.task.as_str(), known(task.late.as_ref())?)))
 }
 
-/// What a task's late jobs were late for, in a few words: `3 others (hog), 1 own overrun`.
+/// The causes of a task's late jobs, in a few words: `3 others (hog), 1 own overrun`.
 pub(super) fn sentence(source: &Source, task: &str) -> Option<String> {
     let (_, late) = late(source).find(|(name, late)| *name == task && late.jobs > 0)?;
     Some(late.sentence())
 }
 
-/// What had the CPU longest during a job, of what is no task's work: `"hog" (6 ms)`.
+/// The thread that had the CPU longest during a job, other than tasks: `"hog" (6 ms)`.
 pub(super) fn disturber(worst: &Worst) -> Option<String> {
     let mut sums: BTreeMap<&str, Span> = BTreeMap::new();
     for turn in worst.turns.iter().filter(|turn| !matches!(turn.what, What::Itself | What::Task(_) | What::Unknown)) {
@@ -72,8 +73,10 @@ pub(super) fn disturber(worst: &Worst) -> Option<String> {
 
 fn table(out: &mut String, late: &[(&str, &Late)]) {
     out.push_str(
-        "<p class=\"note\">Each late job counts once: by load, if the system's own jobs within their WCETs had left it no time even undisturbed; otherwise under what \
-         disturbed it longest.</p>\n<div class=\"wide\"><table class=\"snug\">\n<thead><tr><th>Task</th><th class=\"n\">Late</th><th class=\"n\">By load</th>",
+        "<p class=\"note\">Each late job counts once: by load, if the system's own jobs within their WCETs had \
+         left it no time even undisturbed; otherwise under what disturbed it longest.</p>\n<div \
+         class=\"wide\"><table class=\"snug\">\n<thead><tr><th>Task</th><th \
+         class=\"n\">Late</th><th class=\"n\">By load</th>",
     );
     let causes: Vec<Cause> =
         Cause::ALL.into_iter().filter(|cause| late.iter().any(|(_, late)| late.mainly(*cause) > 0)).collect();
@@ -119,7 +122,7 @@ fn pictures<'a>(input: &ReportInput<'_>, source: &'a Source) -> Vec<(&'a str, &'
     all.into_iter().map(|(_, name, worst)| (name, worst)).collect()
 }
 
-/// Who had the CPU: a row of the picture.
+/// A row of the picture: the activity of one holder of the CPU.
 #[derive(Default)]
 struct Row<'a> {
     bars: Vec<&'a Turn>,
@@ -153,7 +156,8 @@ fn picture(out: &mut String, name: &str, worst: &Worst) {
     let height = bottom + 22.0;
     let _ = writeln!(
         out,
-        "<div class=\"chart\"><svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart\" viewBox=\"0 0 {WIDTH} {h}\" width=\"{WIDTH}\" height=\"{h}\" \
+        "<div class=\"chart\"><svg xmlns=\"http://www.w3.org/2000/svg\" class=\"takt-chart\" viewBox=\"0 0 \
+         {WIDTH} {h}\" width=\"{WIDTH}\" height=\"{h}\" \
          role=\"img\"><title>{t}</title>",
         h = Px(height),
         t = Esc(&title)
@@ -178,7 +182,8 @@ fn picture(out: &mut String, name: &str, worst: &Worst) {
         let base = TOP + (at + 1) as f64 * ROW - 4.0;
         let _ = write!(
             out,
-            "<g class=\"row\"><path class=\"base\" d=\"M{} {b}H{}\"/><text class=\"name\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}<title>{}</title></text>",
+            "<g class=\"row\"><path class=\"base\" d=\"M{} {b}H{}\"/><text class=\"name\" x=\"{}\" y=\"{}\" \
+             text-anchor=\"end\">{}<title>{}</title></text>",
             Px(left),
             Px(right),
             Px(left - 10.0),
@@ -261,7 +266,8 @@ fn bars(out: &mut String, row: &Row<'_>, base: f64, x: &impl Fn(Time) -> f64) {
         };
         let _ = write!(
             out,
-            "<g class=\"bar {class}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/><title>{}, {} from {}</title></g>",
+            "<g class=\"bar {class}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/><title>{}, {} from \
+             {}</title></g>",
             Px(from),
             Px(base - height),
             Px((to - from).max(0.75)),

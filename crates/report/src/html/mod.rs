@@ -21,7 +21,8 @@ use crate::svg::{CHART_CSS, Rows, SvgOptions, svg};
 
 pub(crate) const STYLE: &str = include_str!("style.css");
 
-/// What a report is made of. Every part may be missing; the page then leaves its place out. Without a system a log tells what it tells by itself.
+/// The parts of a report. Every part may be missing; the page then omits its section. Without a
+/// system the page shows the log alone.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportInput<'a> {
     /// The heading; the system's name where empty.
@@ -36,7 +37,7 @@ pub struct ReportInput<'a> {
     pub simulated: Option<&'a Source>,
     /// A run of it.
     pub measured: Option<&'a Source>,
-    /// What else the reader should know, such as why there is no simulation: sentences for the notes.
+    /// Other notes for the reader, such as the reason for a missing simulation.
     pub notes: &'a [String],
     /// The commands that made this report, one an entry.
     pub commands: &'a [String],
@@ -44,7 +45,8 @@ pub struct ReportInput<'a> {
     pub maker: &'a str,
 }
 
-/// What a reader must not overlook, in plain words, the worst first: the same sentences that stand on top of the page.
+/// The findings that a reader must not overlook, in plain words, the worst first. They are the same
+/// sentences as at the top of the page.
 #[must_use]
 pub fn findings(input: &ReportInput<'_>) -> Vec<String> {
     findings::sentences(&by_origin(input))
@@ -66,7 +68,8 @@ pub fn html(input: &ReportInput<'_>) -> String {
         input.system.map(|system| system.name.as_str()).filter(|_| input.title.is_empty()).unwrap_or(input.title);
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{}\"/>\n<title>{} - takt</title>\n\
+         content=\"width=device-width, initial-scale=1\"/>\n<meta name=\"generator\" content=\"{}\"/>\n\
+         <title>{} - takt</title>\n\
          <style>{STYLE}{CHART_CSS}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{}</h1>\n<p class=\"lead\">{}</p>\n",
         Esc(input.maker),
         Esc(title),
@@ -157,7 +160,8 @@ fn tiles(out: &mut String, input: &ReportInput<'_>) {
             "open",
             "Theory",
             "No model",
-            "The log carries no system: nothing was proven or simulated, and a deadline is known only where a thread's class tells it.",
+            "The log carries no system: nothing was proven or simulated, and a deadline is known only where a \
+             thread's class tells it.",
         );
     }
     if let Some(source) = input.simulated {
@@ -192,7 +196,8 @@ fn tiles(out: &mut String, input: &ReportInput<'_>) {
 fn tile(out: &mut String, class: &str, kind: &str, word: &str, text: &str) {
     let _ = writeln!(
         out,
-        "<section class=\"tile {class}\"><div class=\"kind\">{kind}</div><div class=\"word\">{}</div><p>{}</p></section>",
+        "<section class=\"tile {class}\"><div class=\"kind\">{kind}</div><div \
+         class=\"word\">{}</div><p>{}</p></section>",
         Esc(word),
         Esc(text)
     );
@@ -206,7 +211,7 @@ fn outcome(source: &Source) -> (&'static str, String, String) {
     match missed {
         Some(0) => ("yes", "No deadline missed".to_owned(), sentence),
         Some(n) => ("no", format!("{} missed", plural(n, "deadline")), sentence),
-        // Of the tasks whose deadlines are known.
+        // Counts only the tasks with known deadlines.
         None if source.stats.missed() > 0 => {
             ("no", format!("{} missed", plural(source.stats.missed(), "deadline")), sentence)
         }
@@ -218,9 +223,15 @@ fn proves_nothing(input: &ReportInput<'_>, source: &Source) -> bool {
     input.system.is_none_or(|system| is_no_proof(system, Span::from_ns(source.stats.duration_ns)))
 }
 
-/// Whether a simulation without a miss proves nothing: it was shorter than two hyperperiods after the last offset, or there
-/// are sporadic arrivals, random times, chains, jobs that may be cancelled, several CPUs for one task, or levels without
-/// preemption or ordered by laxity, where a job that ends early can delay another.
+/// Whether a simulation without a miss proves nothing. This is so if it was shorter than two
+/// hyperperiods after the last offset. It is also so if the system has one of these:
+///
+/// - sporadic arrivals or random times
+/// - chains
+/// - jobs that may be cancelled
+/// - several CPUs for one task
+/// - levels without preemption or ordered by laxity, where a job that ends early can delay another
+///   one
 #[must_use]
 pub fn is_no_proof(system: &System, duration: Span) -> bool {
     let offset = system.tasks.iter().map(|task| task.offset).max().unwrap_or(Span::ZERO);
@@ -261,7 +272,7 @@ fn schedules(out: &mut String, input: &ReportInput<'_>) {
             Rows::Tasks,
         );
         if let Some(at) = source.first_miss.first_miss {
-            // Where the first chart shows the miss and what follows, there is no need for a second one.
+            // A first chart that shows the miss and its consequences needs no second one.
             let quarter = Span::from_ns(source.start.span().as_ns() / 4);
             if at.saturating_add(quarter) > source.start.to {
                 let title = format!("{word}: around the first miss, at {}", crate::axis::clock(at));
@@ -329,13 +340,18 @@ fn notes(out: &mut String, input: &ReportInput<'_>) {
             ));
         }
         if source.back_end == BackEnd::RunBestEffort {
-            notes.push(format!("{word}: the tasks ran as ordinary threads (SCHED_OTHER), so that anything else on the machine could delay them."));
+            notes.push(format!(
+                "{word}: the tasks ran as ordinary threads (SCHED_OTHER), so that anything else \
+                 on the machine could delay them."
+            ));
         }
     }
     if input.system.is_none() {
         notes.push(
-            "There is no model of what was seen, so no verdict, no bound and no simulation stand beside it. Periods and deadlines are those that threads under \
-             SCHED_DEADLINE have told; of other threads none is assumed. takt infer makes a system of this log, and takt report of both holds the one against the other."
+            "There is no model of what was seen, so no verdict, no bound and no simulation stand beside it. \
+             Periods and deadlines are those that threads under SCHED_DEADLINE have told; of other threads \
+             none is assumed. takt infer makes a system of this log, and takt report of both holds the one \
+             against the other."
                 .to_owned(),
         );
     }

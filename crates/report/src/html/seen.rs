@@ -1,4 +1,4 @@
-//! What a log tells by itself, where there is no system to hold it against: tasks and their distributions.
+//! The page of a log without a system: tasks and their distributions.
 
 use std::fmt::Write as _;
 
@@ -38,8 +38,9 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
     }
     let (shown, rest) = tasks.split_at(tasks.len().min(ROWS_MAX));
     out.push_str(
-        "<h2 id=\"tasks\">Tasks</h2>\n<p class=\"note\">The busiest first. Responses are from the arrival of a job to its completion; between: from one \
-         arrival to the next.</p>\n<div class=\"wide\"><table>\n<thead><tr><th>Task</th>",
+        "<h2 id=\"tasks\">Tasks</h2>\n<p class=\"note\">The busiest first. Responses are from the arrival of a \
+         job to its completion; between: from one arrival to the next.</p>\n<div \
+         class=\"wide\"><table>\n<thead><tr><th>Task</th>",
     );
     for head in [
         "Jobs",
@@ -104,7 +105,8 @@ pub(super) fn distributions(out: &mut String, input: &ReportInput<'_>) {
         return;
     }
     out.push_str(
-        "<h2 id=\"distributions\">Distributions</h2>\n<p class=\"note\">Share of the jobs that took no longer.</p>\n<ul class=\"key\">\
+        "<h2 id=\"distributions\">Distributions</h2>\n<p class=\"note\">Share of the jobs that took no \
+         longer.</p>\n<ul class=\"key\">\
          <li class=\"takt-chart\"><i class=\"p0\" style=\"border-color:var(--c)\"></i>executed</li>\
          <li class=\"takt-chart\"><i class=\"p1\" style=\"border-color:var(--c)\"></i>response</li></ul>\n",
     );

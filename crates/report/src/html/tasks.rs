@@ -82,7 +82,10 @@ fn stats_of<'a>(source: &'a Source, place: usize, name: &str) -> Option<&'a Task
 pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
     let rows = Compared::all(input);
     let Some(system) = input.system.filter(|_| !rows.is_empty()) else { return };
-    out.push_str("<h2 id=\"tasks\">Response times</h2>\n<p class=\"note\">From the nominal arrival of a job to its completion.</p>\n");
+    out.push_str(
+        "<h2 id=\"tasks\">Response times</h2>\n<p class=\"note\">From the nominal arrival of a job to \
+         its completion.</p>\n",
+    );
     let (bounds, simulated, measured) = (input.check.is_some(), input.simulated.is_some(), input.measured.is_some());
     let several = system.nodes.len() > 1;
     out.push_str("<div class=\"wide\"><table>\n<thead><tr><th>Task</th>");

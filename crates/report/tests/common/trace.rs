@@ -96,7 +96,8 @@ pub(crate) fn check_trace(bytes: &[u8]) -> BTreeMap<u64, u64> {
 /// An event with what its numbers stand for: time, track, type, name, arguments.
 pub(crate) type Meaning = (u64, u64, u64, String, Vec<Vec<u8>>);
 
-/// What a trace tells, wherever in it names and tracks are described: the tracks' descriptions, and the events in order.
+/// The meaning of a trace, independent of the places of its descriptions: the tracks' descriptions,
+/// and the events in order.
 pub(crate) fn meaning(bytes: &[u8]) -> (BTreeMap<u64, Vec<u8>>, Vec<Meaning>) {
     let (mut names, mut tracks, mut events) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     for (_, packet) in fields(bytes) {

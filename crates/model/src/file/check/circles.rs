@@ -1,6 +1,7 @@
-//! Circles in graphs: of components within one another, of tasks that wait for one another.
+//! Circles in graphs: of nested components, and of tasks that wait for each other.
 
-/// Circles in a graph of edges, each node in at most one of those that come back; linear, without recursion.
+/// Circles in a graph of edges. Each node is in at most one returned circle. Linear, without
+/// recursion.
 pub(super) fn cycles(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     const NEW: u8 = 0;
     const OPEN: u8 = 1;

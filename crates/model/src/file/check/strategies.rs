@@ -121,7 +121,8 @@ impl Check<'_> {
         }
     }
 
-    /// Whether the servers of a level that goes by priority have one. (What else a level may ask of them, `check` says.)
+    /// Whether the servers of a level that goes by priority have one. (What else a level may ask of
+    /// them, `check` says.)
     fn server_priorities(&mut self, node: NodeId, around: Option<ComponentId>, strategy: StrategyRef) {
         let system = self.system;
         if self.levels_bad(strategy) {
@@ -142,7 +143,8 @@ impl Check<'_> {
             if let Err(PlanError::NoPriority { strategy, .. }) = Plan::resolve(&alone, NodeId(0), &strategy) {
                 let owner = self.owner(part);
                 let message = format!(
-                    "{owner} has no priority, which strategy \"{strategy}\" around it needs for its server; give it one, 1 is the most \
+                    "{owner} has no priority, which strategy \"{strategy}\" around it needs for its server; \
+                     give it one, 1 is the most \
                      important"
                 );
                 self.error(part, "", message);

@@ -43,7 +43,8 @@ impl Check<'_> {
                     if min > max && !self.bad(part, &["exec.uniform"]) {
                         let owner = self.owner(part);
                         let message = format!(
-                            "exec.uniform of {owner} starts at {min} and ends at {max}; write the shorter duration first"
+                            "exec.uniform of {owner} starts at {min} and ends at {max}; write the shorter \
+                             duration first"
                         );
                         self.error(part, "exec.uniform", message);
                     }
@@ -176,7 +177,8 @@ impl Check<'_> {
         }
     }
 
-    /// Tasks whose period is not known for sure, because it or that of a source is bad, or they wait in a circle.
+    /// Tasks with an uncertain period: their own or a source's period is bad, or they wait in a
+    /// circle.
     fn unsure_periods(&self, before: &[Vec<usize>]) -> Vec<bool> {
         let mut unsure = vec![true; before.len()];
         let mut waiting: Vec<usize> = before.iter().map(Vec::len).collect();
@@ -219,7 +221,8 @@ impl Check<'_> {
                 let owner = self.owner(part);
                 let [here, there] = [task.node, before.node].map(|node| &system.nodes[node.index()].name);
                 let message = format!(
-                    "{owner} on node \"{here}\" comes after \"{}\" on \"{there}\"; a chain stays on one node (across nodes, use a [[flow]])",
+                    "{owner} on node \"{here}\" comes after \"{}\" on \"{there}\"; a chain stays on one node \
+                     (across nodes, use a [[flow]])",
                     before.name
                 );
                 self.error_at(part, "after", k, message);

@@ -95,7 +95,8 @@ fn shared_timers(workload: &Workload, notes: &mut Notes) {
     for (name, event) in places {
         if users.get(name).is_some_and(|users| *users > 1) {
             let message = format_args!(
-                "the timer \"{name}\" is shared by several threads, each of which shifts it for the others; every task gets its own"
+                "the timer \"{name}\" is shared by several threads, each of which shifts it for the others; \
+                 every task gets its own"
             );
             notes.warn(event.at, &event.path, message);
         }
@@ -167,7 +168,7 @@ fn task(thread: &Thread, notes: &mut Notes) -> Option<Task> {
     })
 }
 
-/// What a SCHED_DEADLINE reservation makes of a thread's releases.
+/// The effect of a SCHED_DEADLINE reservation on a thread's releases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Served {
     /// It never waits: the reservation alone decides when it runs on.
@@ -180,7 +181,8 @@ enum Served {
     InParts,
     /// It comes more often than its reservation, which holds enough for several jobs.
     Often,
-    /// It wants more than the reservation gives in the long run, so that it runs whenever the reservation lets it.
+    /// It needs more than the reservation gives in the long run, so it runs whenever the
+    /// reservation allows it.
     Overloaded,
 }
 
@@ -210,18 +212,21 @@ fn warning(served: &Served, work_max: u64, period: u64, runtime: u64, reserved: 
     Some(match served {
         Served::Throughout => return None,
         Served::Own if work > runtime => format!(
-            "works for up to {work}, more than its dl-runtime {runtime}; the kernel would throttle it, takt lets the job overrun its wcet"
+            "works for up to {work}, more than its dl-runtime {runtime}; the kernel would throttle it, takt \
+             lets the job overrun its wcet"
         ),
         Served::Own => return None,
         Served::Rarely => format!("{comes}; the task's period is {period}, so that less is reserved for it"),
         Served::InParts => format!(
-            "{comes}; a job of up to {work} takes several of these, and the kernel throttles it in between: takt does not, and gives it the deadline of the last"
+            "{comes}; a job of up to {work} takes several of these, and the kernel throttles it in between: \
+             takt does not, and gives it the deadline of the last"
         ),
         Served::Often => format!(
             "{comes}; the task's wcet is the work of one job, {work}, and what the reservation holds beyond is left out"
         ),
         Served::Overloaded => format!(
-            "{comes}, less than its jobs of up to {work} want; the kernel throttles it, so that it becomes a task that uses all of its reservation whenever there is one, and its own releases are left out"
+            "{comes}, less than its jobs of up to {work} want; the kernel throttles it, so that it becomes a \
+             task that uses all of its reservation whenever there is one, and its own releases are left out"
         ),
     })
 }
@@ -286,18 +291,21 @@ fn approximations(thread: &Thread, cycle: &Cycle, shape: &Shape, notes: &mut Not
     }
     if cycle.sleeps {
         let message = format_args!(
-            "sleeps for a relative time, which is not periodic; run + sleep = {period} becomes the period, the least distance of its jobs"
+            "sleeps for a relative time, which is not periodic; run + sleep = {period} becomes the period, the \
+             least distance of its jobs"
         );
         notes.warn(at, path, message);
     }
     if cycle.suspends {
-        let message = "sleeps in the middle of a job; the job's parts become one, so that its demand is right and its shape is not";
+        let message = "sleeps in the middle of a job; the job's parts become one, so that its demand is right \
+             and its shape is not";
         notes.warn(at, path, message);
     }
     if matches!(shape.exec, Exec::Pmf(_)) || matches!(shape.arrival, Arrival::Pmf(_)) {
         let rounded = if shape.rounded { ", the frequencies rounded to billionths" } else { "" };
         let message = format_args!(
-            "does different things in turn; its works and distances become probabilities, and their order is lost{rounded}"
+            "does different things in turn; its works and distances become probabilities, and their order is \
+             lost{rounded}"
         );
         notes.warn(at, path, message);
     }

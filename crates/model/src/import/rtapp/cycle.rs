@@ -1,4 +1,4 @@
-//! What a thread does again and again: pieces of work and the distances between their releases.
+//! The cycle of a thread: pieces of work and the distances between their releases.
 
 use super::read::{Action, Class, Phase, Thread};
 
@@ -58,7 +58,7 @@ pub(super) fn of(thread: &Thread) -> Cycle {
     let endless = thread.phases.iter().position(|phase| phase.loops.is_none());
     let reached = &thread.phases[..endless.map_or(thread.phases.len(), |last| last + 1)];
     let phases = match endless {
-        // What stands before an endless phase happens once.
+        // The phases before an endless phase happen once.
         Some(last) => &thread.phases[last..=last],
         None => reached,
     };

@@ -1,5 +1,5 @@
-//! rt-app workloads (JSON) as Systems: what has a counterpart becomes tasks, everything else is listed, nothing is dropped
-//! silently. The rules stand in docs/reference/import.md.
+//! rt-app workloads (JSON) as Systems: what has a counterpart becomes tasks, everything else is
+//! listed, nothing is dropped silently. The rules stand in docs/reference/import.md.
 //!
 //! ```
 //! let json = r#"{ "tasks": { "video": {
@@ -29,15 +29,15 @@ use crate::system::System;
 pub struct Imported {
     /// The workload as a System of one node; it passes [`crate::file::validate`].
     pub system: System,
-    /// What has no counterpart or is only approximated, each as `file:line:col: path: what takt does instead`, in the
-    /// order of the file.
+    /// Approximated parts and parts without counterpart, each as
+    /// `file:line:col: path: what takt does instead`, in the order of the file.
     pub warnings: Vec<String>,
 }
 
 /// Reads an rt-app workload. `file_name` stands in errors and warnings.
 ///
-/// It is strict where rt-app ignores, crashes or hangs: unknown and misplaced keys, wrong types, parameters that the kernel
-/// refuses.
+/// It is strict where rt-app ignores, crashes or hangs: unknown and misplaced keys, wrong types,
+/// parameters that the kernel refuses.
 ///
 /// # Errors
 /// All that is wrong with the file, each with its place; of broken JSON the first error.
@@ -73,7 +73,7 @@ pub fn import(json: &str, file_name: &str) -> Result<Imported, ImportErrors> {
     Ok(Imported { system, warnings: warnings.collect() })
 }
 
-/// What is found on the way.
+/// Errors and warnings found during the import.
 #[derive(Default)]
 struct Notes {
     errors: Vec<Found>,

@@ -44,7 +44,7 @@ pub(super) struct Event {
     pub(super) action: Action,
 }
 
-/// What an event does, as far as takt has a counterpart.
+/// The effect of an event, as far as takt has a counterpart.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Action {
     /// `run` and `runtime`: nanoseconds of execution.
@@ -178,7 +178,8 @@ impl Reader<'_> {
         }
     }
 
-    /// A key that rt-app does not know: an error where it looks misspelt, else a warning, for rt-app ignores it too.
+    /// Reports a key that rt-app does not know. It is an error if it looks misspelt. Otherwise it
+    /// is a warning, because rt-app ignores it too.
     pub(super) fn unknown<'k>(&mut self, at: usize, path: &str, key: &str, known: impl IntoIterator<Item = &'k str>) {
         match nearest(key, known) {
             Some(near) => self.notes.error(at, path, format_args!("unknown key; did you mean \"{near}\"?")),
@@ -236,7 +237,8 @@ impl Reader<'_> {
                 name = format!("{key}_{number}");
             }
             let message = format_args!(
-                "\"{key}\" stands twice, of which rt-app itself keeps one (its workgen numbers them); both are imported, this one as \"{name}\""
+                "\"{key}\" stands twice, of which rt-app itself keeps one (its workgen numbers them); both are \
+                 imported, this one as \"{name}\""
             );
             self.notes.warn(member.at, path, message);
             given.insert(name.clone());
@@ -574,7 +576,8 @@ impl Reader<'_> {
         for (key, at) in twice(members) {
             if event_of(key).is_some() {
                 let message = format_args!(
-                    "stands twice, of which rt-app itself performs one (its workgen numbers them: {key}0, {key}1); both are imported"
+                    "stands twice, of which rt-app itself performs one (its workgen numbers them: {key}0, \
+                     {key}1); both are imported"
                 );
                 self.notes.warn(at, &format!("{path}.{key}"), message);
             }
@@ -648,7 +651,10 @@ impl Reader<'_> {
                 self.notes.warn(
                     member.at,
                     path,
-                    format_args!("the mutex \"{mutex}\" has no counterpart; state the longest section in the blocking of the tasks that it delays"),
+                    format_args!(
+                        "the mutex \"{mutex}\" has no counterpart; state the longest section in the \
+                         blocking of the tasks that it delays"
+                    ),
                 );
                 Some(Action::Other)
             }
@@ -709,7 +715,7 @@ impl Reader<'_> {
     }
 }
 
-/// The event that a key stands for: the first that it starts with, with rt-app's distinctions.
+/// The event of a key: the first event name that the key starts with, with rt-app's distinctions.
 fn event_of(key: &str) -> Option<&'static str> {
     // "runtime" stands before "run" and "memrun" before "mem" in rt-app's own table.
     EVENTS.iter().copied().find(|event| key.starts_with(event))
