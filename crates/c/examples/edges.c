@@ -1,5 +1,5 @@
-/* What pushes answer when there is no room, when it is too early, and when nobody is there any more; and events in sequence.
- * On ordinary threads: nothing is promised, and no privilege is needed. */
+/* The answers of pushes without room, before the start, and after the stop; and events in sequence.
+ * Runs on ordinary threads: it promises no times and needs no privilege. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <stdatomic.h>
@@ -27,7 +27,8 @@ static void hold(const takt_job *job, void *user) {
 
 static void pair(const takt_event *events, size_t count, const takt_job *job, void *user) {
     (void)user;
-    if (count == 2 && events[0].kind == 1 && events[1].kind == 2 && takt_job_deadline_ns(job) > takt_job_arrival_ns(job)) {
+    if (count == 2 && events[0].kind == 1 && events[1].kind == 2 &&
+        takt_job_deadline_ns(job) > takt_job_arrival_ns(job)) {
         atomic_fetch_add(&in_turn, 1);
     }
 }

@@ -1,5 +1,9 @@
-/* How a dispatcher ends, or does not begin. Run: ends stuck LOG, a handler does not return; ends full LOG, there is no room for the log; ends refused LOG, the start is
- * refused; ends privilege LOG, it is refused to who has no privilege. The others are on ordinary threads, and need none. */
+/* Ways in which a dispatcher ends, or does not start. Run:
+ * - ends stuck LOG: a handler does not return
+ * - ends full LOG: there is no room for the log
+ * - ends refused LOG: the start is refused
+ * - ends privilege LOG: the start is refused for lack of privilege
+ * All but the last one run on ordinary threads, and need no privilege. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
-/* What an operation can wait for: a sequence that nothing breaks off, an event and then some time, silence; and what a channel tells of
- * itself: what each push came to, its last events, changes of subscriptions. On ordinary threads: nothing is promised, and no
- * privilege is needed. */
+/* Conditions of an operation: a sequence without interruption, a time after an event, silence.
+ * Reports of a channel: the outcome of each push, the last events, changes of subscriptions.
+ * Runs on ordinary threads: it promises no times and needs no privilege. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* A flight that lands: by its own decision the program goes over to a mode with other operations and rates. Then a second dispatcher, which moves
- * by itself to a strategy that guards its critical operation. Run: landing. */
+/* A flight that lands: the program switches to a mode with other operations and rates.
+ * Then a second dispatcher switches by itself to a strategy that guards its critical operation.
+ * Run: landing. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <stdio.h>
@@ -43,7 +44,8 @@ static void sleep_ms(long ms) {
     nanosleep(&pause, NULL);
 }
 
-static takt_status add_as(takt_operations *operations, takt_arrival arrival, const char *name, uint64_t period_ms, uint64_t wcet_ms, bool noncritical) {
+static takt_status add_as(takt_operations *operations, takt_arrival arrival, const char *name, uint64_t period_ms,
+                          uint64_t wcet_ms, bool noncritical) {
     takt_operation operation;
     memset(&operation, 0, sizeof operation);
     operation.name = name;
@@ -54,7 +56,8 @@ static takt_status add_as(takt_operations *operations, takt_arrival arrival, con
     return takt_operations_add(operations, &operation);
 }
 
-static takt_status add(takt_operations *operations, const char *name, uint64_t period_ms, uint64_t wcet_ms, bool noncritical) {
+static takt_status add(takt_operations *operations, const char *name, uint64_t period_ms, uint64_t wcet_ms,
+                       bool noncritical) {
     return add_as(operations, TAKT_ARRIVAL_PERIODIC, name, period_ms, wcet_ms, noncritical);
 }
 
@@ -163,7 +166,8 @@ static int guard(bool best_effort) {
     TRY(takt_dispatcher_new(plan, &dispatcher));
     TRY(takt_dispatcher_on(dispatcher, "steer", steer, &steered));
     TRY(takt_dispatcher_on(dispatcher, "draw", count, &drawn));
-    /* In danger 20 ms after its arrival: it works longer than that. Who means it takes what "takt check" finds of takt_plan_guarded. */
+    /* In danger 20 ms after its arrival, because it works longer than that. A real program takes the
+     * response that "takt check" finds for the system of takt_plan_guarded. */
     response.operation = "steer";
     response.longest_ns = 60 * MS;
     TRY(takt_dispatcher_adaptive(dispatcher, takt_plan_mode(plan, "guard"), &response, 1));

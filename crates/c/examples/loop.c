@@ -1,5 +1,6 @@
-/* A program with a poll loop of its own: a handler on a real-time thread measures and answers by events, which wait in an
- * outlet until the loop, an ordinary thread, takes them. Another handler overruns its wcet, which the loop learns as it happens. */
+/* A program with its own poll loop. A handler on a real-time thread measures and answers by events.
+ * The events wait in an outlet until the loop, an ordinary thread, takes them. Another handler
+ * overruns its wcet, and the loop learns of that as it happens. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <poll.h>
@@ -78,7 +79,8 @@ int main(void) {
     }
     TRY(takt_plan_new(operations, "rm", &plan));
     TRY(takt_channel_new(0, 0, 0, &channel));
-    if (takt_channel_outlet(channel, &answers, 0, 0, false, &outlet) != TAKT_STATUS_INVALID || takt_outlet_fd(NULL) != -1) {
+    if (takt_channel_outlet(channel, &answers, 0, 0, false, &outlet) != TAKT_STATUS_INVALID ||
+        takt_outlet_fd(NULL) != -1) {
         return 1;
     }
     printf("%s\n", takt_last_error());
@@ -105,7 +107,8 @@ int main(void) {
             return 3;
         }
         while (takt_outlet_next(outlet, &taken)) {
-            if (taken.kind != ANSWER || taken.source != 1 || taken.length != sizeof number || taken.due_in_ns != UINT64_MAX) {
+            if (taken.kind != ANSWER || taken.source != 1 || taken.length != sizeof number ||
+                taken.due_in_ns != UINT64_MAX) {
                 return 4;
             }
             memcpy(&number, taken.payload, sizeof number);
@@ -122,7 +125,8 @@ int main(void) {
     }
     TRY(takt_dispatcher_operation(dispatcher, "greedy", &push));
     TRY(takt_operation_push(push));
-    if (!readable(fd, 10000) || !takt_dispatcher_next_overrun(dispatcher, &overran) || strcmp(overran.operation, "greedy") != 0 ||
+    if (!readable(fd, 10000) || !takt_dispatcher_next_overrun(dispatcher, &overran) ||
+        strcmp(overran.operation, "greedy") != 0 ||
         overran.job != 0 || overran.at_ns < MS) {
         return 8;
     }

@@ -1,5 +1,6 @@
-/* Two nodes, left and right, as two processes would be: they find each other, left's values are replicated to right and its alarms go
- * there, and right is told when left ends. On ordinary threads: nothing is promised, and no privilege is needed. */
+/* Two nodes, left and right, as two processes would be. They find each other. Left's values are
+ * replicated to right, and its alarms go there. Right is told when left ends.
+ * Runs on ordinary threads: it promises no times and needs no privilege. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <stdio.h>
@@ -100,7 +101,8 @@ static void on_mission(const takt_job *job, void *user) {
     own->written++;
 }
 
-/* Left, when a frame ends: what was written in it goes, and is of use for 2 s. Before the channel is connected, and after it, nothing does. */
+/* Left, when a frame ends: sends the values written in it, which are of use for 2 s. Without a connected
+ * channel nothing is sent. */
 static void on_flush(const takt_job *job, void *user) {
     side *own = (side *)user;
     size_t values = 0;
@@ -116,7 +118,8 @@ static void on_events(const takt_event *events, size_t events_count, const takt_
     if (takt_replica_apply(own->replica, events, events_count, job) != TAKT_STATUS_OK) {
         count(&own->troubles);
     }
-    if (events[0].kind == ALARM && events[0].source == 9 && events[0].length == 4 && memcmp(events[0].payload, "fire", 4) == 0) {
+    if (events[0].kind == ALARM && events[0].source == 9 && events[0].length == 4 &&
+        memcmp(events[0].payload, "fire", 4) == 0) {
         count(&own->alarms);
     }
 }
@@ -167,7 +170,8 @@ static int prepare(side *own, bool left) {
     return 0;
 }
 
-/* The node: alarms go at once, values by another thread. Nothing but that ends is to lose a peer: 2 s of silence are much. */
+/* The node: alarms go at once, values by another thread. A silence of 2 s is long, so a peer is lost only
+ * when it ends. */
 static int make_node(side *own, bool left, const char *here[2], const char *there[2]) {
     takt_node_options options;
     takt_level level;
@@ -230,7 +234,8 @@ static int urgent(side *right) {
     return 0;
 }
 
-/* Right cannot be a node at an address that left has, nor one of a level that its plan has not; then its channel is not connected. */
+/* Right cannot be a node at left's address, nor one with a level that its plan lacks; then its channel is
+ * not connected. */
 static int refuse(side *right, const char *taken) {
     takt_options options;
     takt_node *node = NULL;
@@ -334,7 +339,8 @@ static int talk(side *left, side *right) {
     SO(pushed.number == 0 && pushed.sent == 1 && pushed.unsent == 0 && pushed.taken == 0);
     UNTIL(seen(&right->alarms) == 1);
     OK(takt_channel_traffic(left->channel, "alarms", &traffic));
-    SO(traffic.sent == 1 && traffic.full + traffic.refused + traffic.stale == 0 && traffic.peers == 1 && traffic.port != 0);
+    SO(traffic.sent == 1 && traffic.full + traffic.refused + traffic.stale == 0 && traffic.peers == 1 &&
+       traffic.port != 0);
     OK(takt_channel_traffic(right->channel, "alarms", &traffic));
     SO(traffic.events == 1 && traffic.late + traffic.unsynchronized + traffic.strangers + traffic.malformed == 0);
     printf("an alarm went from left to right\n");

@@ -1,4 +1,5 @@
-/* What operations can be: in chains, on two CPUs, late, cancelled, with an offset and a priority. Each thing is counted. Run: planned CPUS LOG. */
+/* The properties of operations: chains, two CPUs, late rules, cancellation, offset and priority.
+ * Each outcome is counted. Run: planned CPUS LOG. */
 #define _GNU_SOURCE
 
 #include <sched.h>
@@ -121,7 +122,8 @@ static void sense(const takt_job *job, void *user) {
     (void)user;
     /* By the timer's own clock, however late this is. */
     if (number < atomic_load(&sensed) || takt_job_arrival_ns(job) != 5 * MS + number * 10 * MS ||
-        takt_job_deadline_ns(job) != takt_job_arrival_ns(job) + 10 * MS || takt_job_now_ns(job) < takt_job_arrival_ns(job)) {
+        takt_job_deadline_ns(job) != takt_job_arrival_ns(job) + 10 * MS ||
+        takt_job_now_ns(job) < takt_job_arrival_ns(job)) {
         atomic_store(&out_of_order, 1);
     }
     atomic_store(&cpu_of[0], sched_getcpu());
@@ -153,8 +155,8 @@ static takt_status start(takt_dispatcher *dispatcher, uint64_t duration_ns, size
     return takt_dispatcher_start(dispatcher, &options);
 }
 
-/* 50 jobs of a timer, from its offset to the end of the duration, each followed by another one's; and cancellation as the set says, or not. Nobody drains: there
- * is room for 16 facts a CPU. */
+/* 50 jobs of a timer, from its offset to the end of the duration, each followed by a successor's job; and
+ * cancellation by the set's rule or the operation's. Nobody drains: there is room for 16 facts a CPU. */
 static int chain(uint32_t cpus, const char *log) {
     static const char *const before_act[] = {"sense"}, *const before_shed[] = {"hopeless"};
     static const char *const names[] = {"sense", "act", "hopeless", "shed", "never"};

@@ -1,5 +1,5 @@
-/* A radar pushes tracks; a critical operation steers by each, a noncritical one draws both kinds of events, and a timer has a
- * control loop. Run: radar [LOG]. */
+/* A radar pushes tracks. A critical operation steers by each track, a noncritical one draws both kinds
+ * of events, and a timer has a control loop. Run: radar [LOG]. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <stdio.h>
@@ -160,8 +160,8 @@ int main(int argc, char **argv) {
             TRY(takt_dispatcher_counts(dispatcher, names[at], &counts));
             printf("%-8s released %llu, completed %llu, late %llu\n", names[at], (unsigned long long)counts.released,
                    (unsigned long long)counts.completed, (unsigned long long)counts.late);
-            /* Each handler was called once for each job that is complete, but for events that expired; one may have run when
-             * the dispatcher stopped. */
+            /* Each handler was called once for each complete job, except for events that expired. One may
+             * have run when the dispatcher stopped. */
             if ((at == 0 && (steps < counts.completed || steps > counts.completed + 1)) ||
                 (at == 1 && seen > counts.completed + 1)) {
                 fprintf(stderr, "%lu steps, %lu tracks\n", steps, seen);

@@ -1,4 +1,4 @@
-/* Calls that are wrong, each answered with a status and a text. */
+/* Wrong calls, each answered with a status and a text. */
 #include <stdio.h>
 #include <string.h>
 
@@ -54,16 +54,23 @@ static int nodes_and_values(void) {
     if (takt_sending_may_block(TAKT_SENDING_DIRECT, 0) || !takt_sending_may_drop(TAKT_SENDING_DIRECT, 0) ||
         !takt_sending_may_block(TAKT_SENDING_PATIENT, 0) || takt_sending_may_drop(TAKT_SENDING_PATIENT, 0) ||
         !takt_sending_may_drop(TAKT_SENDING_PATIENT, 1) || takt_sending_may_block(TAKT_SENDING_QUEUED_OLDEST, 0) ||
-        !takt_sending_may_drop(TAKT_SENDING_QUEUED_NEWEST, 0) || !takt_sending_may_block(4, 0) || !takt_sending_may_drop(4, 0)) {
+        !takt_sending_may_drop(TAKT_SENDING_QUEUED_NEWEST, 0) || !takt_sending_may_block(4, 0) ||
+        !takt_sending_may_drop(4, 0)) {
         return 1;
     }
     /* Null pointers. */
-    if (takt_node_add(NULL, &level) != TAKT_STATUS_INVALID || takt_channel_connect_as(channel, node, NULL) != TAKT_STATUS_INVALID ||
-        takt_channel_traffic(NULL, "l", NULL) != TAKT_STATUS_INVALID || takt_channel_peer(NULL, "l", 0, NULL) != TAKT_STATUS_INVALID ||
-        takt_published_write(NULL, 0, NULL, 0, NULL, NULL) != TAKT_STATUS_INVALID || takt_published_events_max(NULL) != 0 ||
-        takt_published_flush(NULL, 0, NULL, NULL) != TAKT_STATUS_INVALID || takt_published_refresh(NULL) != TAKT_STATUS_INVALID ||
-        takt_published_counts(NULL, NULL) != TAKT_STATUS_INVALID || takt_replica_apply(NULL, NULL, 0, NULL) != TAKT_STATUS_INVALID ||
-        takt_replica_read(NULL, NULL, 0) != TAKT_STATUS_INVALID || takt_replica_counts(NULL, NULL) != TAKT_STATUS_INVALID) {
+    if (takt_node_add(NULL, &level) != TAKT_STATUS_INVALID ||
+        takt_channel_connect_as(channel, node, NULL) != TAKT_STATUS_INVALID ||
+        takt_channel_traffic(NULL, "l", NULL) != TAKT_STATUS_INVALID ||
+        takt_channel_peer(NULL, "l", 0, NULL) != TAKT_STATUS_INVALID ||
+        takt_published_write(NULL, 0, NULL, 0, NULL, NULL) != TAKT_STATUS_INVALID ||
+        takt_published_events_max(NULL) != 0 ||
+        takt_published_flush(NULL, 0, NULL, NULL) != TAKT_STATUS_INVALID ||
+        takt_published_refresh(NULL) != TAKT_STATUS_INVALID ||
+        takt_published_counts(NULL, NULL) != TAKT_STATUS_INVALID ||
+        takt_replica_apply(NULL, NULL, 0, NULL) != TAKT_STATUS_INVALID ||
+        takt_replica_read(NULL, NULL, 0) != TAKT_STATUS_INVALID ||
+        takt_replica_counts(NULL, NULL) != TAKT_STATUS_INVALID) {
         return 1;
     }
     takt_published_free(published);
@@ -99,17 +106,21 @@ int main(void) {
     if (takt_dispatcher_new(NULL, &dispatcher) != TAKT_STATUS_INVALID ||
         takt_dispatcher_start(NULL, NULL) != TAKT_STATUS_INVALID || takt_operation_push(NULL) != TAKT_STATUS_INVALID ||
         takt_supplier_push(NULL, 1, NULL, 0, 0, 0, NULL) != TAKT_STATUS_INVALID || takt_plan_text(NULL, NULL, 0) != 0 ||
-        takt_plan_mode(NULL, "landing") != SIZE_MAX || takt_plan_guarded(NULL, 1, "a", NULL, 0) != 0 || takt_dispatcher_adaptive(NULL, 1, NULL, 0) != TAKT_STATUS_INVALID ||
+        takt_plan_mode(NULL, "landing") != SIZE_MAX || takt_plan_guarded(NULL, 1, "a", NULL, 0) != 0 ||
+        takt_dispatcher_adaptive(NULL, 1, NULL, 0) != TAKT_STATUS_INVALID ||
         takt_dispatcher_now_ns(NULL) != 0 ||
         takt_subscription_reconnect(NULL, TAKT_GROUP_ANY, NULL, 0, NULL) != TAKT_STATUS_INVALID ||
-        takt_subscription_suspend(NULL) != TAKT_STATUS_INVALID || takt_subscription_resume(NULL) != TAKT_STATUS_INVALID ||
+        takt_subscription_suspend(NULL) != TAKT_STATUS_INVALID ||
+        takt_subscription_resume(NULL) != TAKT_STATUS_INVALID ||
         takt_subscription_counts(NULL, NULL) != TAKT_STATUS_INVALID || takt_job_now_ns(NULL) != 0 ||
         takt_dispatcher_warnings(NULL, NULL, 0) != 0) {
         return 1;
     }
-    if (takt_filter_one(NULL, NULL) != TAKT_STATUS_INVALID || takt_filter_without(NULL, NULL, NULL) != TAKT_STATUS_INVALID ||
+    if (takt_filter_one(NULL, NULL) != TAKT_STATUS_INVALID ||
+        takt_filter_without(NULL, NULL, NULL) != TAKT_STATUS_INVALID ||
         takt_filter_group(TAKT_GROUP_ALL, NULL, 1, NULL) != TAKT_STATUS_INVALID ||
-        takt_filter_silence(NULL, 1000000, NULL) != TAKT_STATUS_INVALID || takt_filter_timeout(1000000, NULL) != TAKT_STATUS_INVALID ||
+        takt_filter_silence(NULL, 1000000, NULL) != TAKT_STATUS_INVALID ||
+        takt_filter_timeout(1000000, NULL) != TAKT_STATUS_INVALID ||
         takt_channel_subscribe_filter(NULL, NULL, "a", NULL, NULL, NULL) != TAKT_STATUS_INVALID ||
         takt_subscription_reconnect_filter(NULL, NULL, NULL) != TAKT_STATUS_INVALID ||
         takt_channel_history(NULL, NULL, NULL, NULL) != TAKT_STATUS_INVALID ||

@@ -1,14 +1,21 @@
-/* takt for C: operations under a scheduling strategy on SCHED_FIFO threads, and a real-time event channel between them.
+/* takt for C: operations under a scheduling strategy on SCHED_FIFO threads, and a real-time event
+ * channel between them.
  *
  * Generated from crates/c/src by cbindgen; `TAKT_HEADER=write cargo test -p takt-c` writes it anew.
  *
- * Times are nanoseconds; those of a dispatcher count from its start. Strings are UTF-8 and end with a zero byte; takt copies
- * what it keeps. A call that can fail returns a takt_status, and takt_last_error() tells what was wrong and what to do (of a
- * push, takt_status_text).
- * Unless a call says otherwise, pointers must not be null (a call that is given one answers TAKT_STATUS_INVALID), and an object is
- * used by one thread at a time: a handler runs on another one than whoever drains its dispatcher, and makes no call with that.
- * takt_operation_push and takt_supplier_push may be called by any thread, and from handlers, and so may takt_published_write,
- * _flush and _refresh and takt_replica_apply and _read: these are pushes, too, that leave no text. */
+ * Times are nanoseconds; times of a dispatcher count from its start. Strings are UTF-8 and end with
+ * a zero byte; takt copies the strings that it keeps.
+ *
+ * A call that can fail returns a takt_status. takt_last_error() returns the error and the remedy
+ * (for a push, use takt_status_text).
+ *
+ * Unless a call says otherwise, pointers must not be null: a call with a null pointer answers
+ * TAKT_STATUS_INVALID. One thread at a time uses an object. A handler runs on another thread than
+ * the thread that drains its dispatcher, so it makes no call with that dispatcher.
+ *
+ * Any thread and any handler may call takt_operation_push and takt_supplier_push. The same holds
+ * for takt_published_write, _flush and _refresh, and takt_replica_apply and _read. These are pushes,
+ * too, and leave no text. */
 
 #ifndef TAKT_H
 #define TAKT_H
@@ -17,18 +24,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The type of the event that stands for a timeout or a silence (takt_filter_timeout, takt_filter_silence). No supplier has it, nor the two below.
+// The type of the event that stands for a timeout or a silence (takt_filter_timeout,
+// takt_filter_silence). No supplier has it, nor the two below.
 #define TAKT_KIND_TIMEOUT 4294967295
 
-// The type of the event that a peer of a node is lost: it was silent for too long, ended, or began anew. Its source is the peer's place in its level, its number the level's in the node, both from 0; its payload is the peer's number (8 bytes, big-endian).
+// The type of the event that a peer of a node is lost: it was silent for too long, ended, or began
+// anew. Its source is the peer's place in its level, its number the level's in the node, both from
+// 0; its payload is the peer's number (8 bytes, big-endian).
 #define TAKT_KIND_PEER_LOST 4294967294
 
-// The type of the event that a peer of a node is there, for the first time or again. Source, number and payload as of the former.
+// The type of the event that a peer of a node is there, for the first time or again. Source,
+// number and payload as of the former.
 #define TAKT_KIND_PEER_FOUND 4294967293
 
-// What became of a call.
+// The result of a call.
 typedef enum {
-  // It did what it says.
+  // Success.
   TAKT_STATUS_OK = 0,
   // A null pointer, a name that nothing has, a value out of its range, or a call that comes too early or too late.
   TAKT_STATUS_INVALID = 1,
@@ -64,9 +75,9 @@ typedef enum {
   TAKT_ARRIVAL_AFTER = 2,
 } takt_arrival;
 
-// What becomes of an operation's late jobs.
+// The rule for an operation's late jobs.
 typedef enum {
-  // What the strategy's level says.
+  // The rule of the strategy's level.
   TAKT_LATE_LEVEL = 0,
   // They go on.
   TAKT_LATE_CONTINUE = 1,
@@ -86,15 +97,18 @@ typedef enum {
   TAKT_CANCEL_ALWAYS = 2,
 } takt_cancel;
 
-// What becomes of a job that executes for longer than its operation's wcet. No handler is ended from outside: it goes on until it returns.
+// The reaction to a job that executes for longer than its operation's wcet. No handler is ended
+// from outside: it goes on until it returns.
 typedef enum {
-  // That is not watched.
+  // Overruns are not watched.
   TAKT_OVERRUN_UNWATCHED = 0,
   // It goes on, and the program is told (takt_dispatcher_next_overrun).
   TAKT_OVERRUN_CONTINUE = 1,
-  // The same, and it is told to stop (takt_job_must_stop). Whenever it returns it is not complete, and the rest of its chain is shed.
+  // The same, and it is told to stop (takt_job_must_stop). Whenever it returns it is not
+  // complete, and the rest of its chain is shed.
   TAKT_OVERRUN_STOP = 2,
-  // The same as TAKT_OVERRUN_CONTINUE, and it has the priority of demoted jobs until it returns, below all levels. Another thread takes the next job of its level.
+  // The same as TAKT_OVERRUN_CONTINUE, and it has the priority of demoted jobs until it returns,
+  // below all levels. Another thread takes the next job of its level.
   TAKT_OVERRUN_DEMOTE = 3,
 } takt_overrun;
 
@@ -108,7 +122,7 @@ typedef enum {
   TAKT_GROUP_SEQUENCE = 2,
 } takt_group;
 
-// What happened to a subscription.
+// A change of a subscription.
 typedef enum {
   // It is new.
   TAKT_CHANGE_SUBSCRIBED = 0,
@@ -122,7 +136,8 @@ typedef enum {
   TAKT_CHANGE_UNSUBSCRIBED = 4,
 } takt_change;
 
-// By which clock a node tells when its events leave. Nodes with the same one know how long events were under way, which counts against their time to live and their deadline.
+// By which clock a node tells when its events leave. Nodes with the same one know how long events
+// were under way, which counts against their time to live and their deadline.
 typedef enum {
   // CLOCK_MONOTONIC, which processes of one machine share.
   TAKT_CLOCK_MACHINE = 0,
@@ -132,25 +147,28 @@ typedef enum {
   TAKT_CLOCK_OWN = 2,
 } takt_clock;
 
-// What a push does with an event that is to leave.
+// How a push sends an event to other nodes.
 typedef enum {
-  // It is sent by whoever pushes, at once. Where the socket has no room it is dropped.
+  // The pushing thread sends it at once. It is dropped if the socket has no room.
   TAKT_SENDING_DIRECT = 0,
-  // It is sent by whoever pushes, who waits for room in the socket: for the event's time to live and patience_ns at most. Then it is dropped.
+  // The pushing thread sends it and waits for room in the socket, at most for the event's time
+  // to live and patience_ns. Then it is dropped.
   TAKT_SENDING_PATIENT = 1,
-  // It is sent by another thread of the level, and waits in a queue for that. One that finds no room there is dropped.
+  // Another thread of the level sends it from a queue. A new event is dropped if the queue is
+  // full.
   TAKT_SENDING_QUEUED_NEWEST = 2,
-  // The same, but one that finds no room takes the place of the oldest, which is dropped.
+  // The same, but a new event replaces the oldest one if the queue is full.
   TAKT_SENDING_QUEUED_OLDEST = 3,
 } takt_sending;
 
 // A channel.
 typedef struct takt_channel takt_channel;
 
-// A dispatcher, before it starts, while it runs, and when it has stopped.
+// A dispatcher before its start, while it runs, and after its stop.
 typedef struct takt_dispatcher takt_dispatcher;
 
-// What an operation waits for: one event, or a group of filters. What a filter is made of is copied, and stays the caller's. It waits for at most 64 events, and is at most 16 filters deep.
+// A condition on events: one event, or a group of filters. It waits for at most 64 events, and is
+// at most 16 filters deep. A group copies its filters, which stay the caller's.
 typedef struct takt_filter takt_filter;
 
 // An operation of a dispatcher that runs, to push jobs of.
@@ -159,31 +177,33 @@ typedef struct takt_handle takt_handle;
 // The job that a handler is called for; of use during that call.
 typedef struct takt_job takt_job;
 
-// A process among others that share events, as it will be: takt_channel_connect_as makes it one.
+// A future process among others that share events: takt_channel_connect_as connects as this node.
 typedef struct takt_node takt_node;
 
 // A set of operations.
 typedef struct takt_operations takt_operations;
 
-// Events that wait for a thread of the program: what it does not want to handle on a real-time thread, or what handlers answer.
+// A queue of events for an ordinary thread of the program. It holds events that should not be
+// handled on a real-time thread, or answers of handlers.
 typedef struct takt_outlet takt_outlet;
 
 // Who runs when.
 typedef struct takt_plan takt_plan;
 
-// Values that operations of this process write, and others are to know. Its calls may be made by any thread, all but takt_published_free.
+// Values that operations of this process write, and others are to know. Its calls may be made by
+// any thread, all but takt_published_free.
 typedef struct takt_published takt_published;
 
 // Values of a publisher as they are known here. Its calls may be made by any thread, all but takt_replica_free.
 typedef struct takt_replica takt_replica;
 
-// What an operation waits for.
+// The events that start an operation's job.
 typedef struct takt_subscription takt_subscription;
 
-// Who pushes events of one source.
+// A source from which threads push events.
 typedef struct takt_supplier takt_supplier;
 
-// What an operation is like. Zero is a value for all that may be left out.
+// The properties of an operation. Zero is a value for all that may be left out.
 typedef struct {
   // Its name, which no other operation has.
   const char *name;
@@ -207,11 +227,11 @@ typedef struct {
   uint32_t cpu;
   // How many of its jobs may wait or run at once; zero: as many as may be where all operations keep their deadlines.
   uint32_t backlog;
-  // What becomes of its late jobs: a takt_late.
+  // The rule for its late jobs: a takt_late.
   uint32_t late;
   // Whether its jobs are omitted once they can no longer be in time: a takt_cancel.
   uint32_t cancel;
-  // What becomes of its jobs that execute for longer than wcet_ns: a takt_overrun.
+  // The reaction to its jobs that execute for longer than wcet_ns: a takt_overrun.
   uint32_t overrun;
   // The names of its predecessors; may be null where there are none.
   const char *const *after;
@@ -219,12 +239,19 @@ typedef struct {
   size_t after_count;
 } takt_operation;
 
-// The code of an operation, called once a job on a real-time thread: it should not wait. `user` is what was given with it. Beside takt_job_must_stop and the others of its job it may call what any thread may
-// at any time (pushes); no call of its dispatcher, which another thread may be using meanwhile: not takt_dispatcher_stop or _free, nor _switch, _holds, _counts, _operation or _now_ns (takt_job_now_ns says the same).
+// The code of an operation, called once a job on a real-time thread. It should not wait. `user` is
+// the pointer given with it.
+//
+// The handler may call takt_job_must_stop and the other calls for its job. It may call pushes, and
+// all other calls that any thread may make at any time. It may not make calls of its dispatcher,
+// because another thread may be using the dispatcher meanwhile: not takt_dispatcher_stop or _free,
+// nor _switch, _holds, _counts, _operation or _now_ns (takt_job_now_ns gives the same time).
 typedef void (*takt_handler)(const takt_job *job, void *user);
 
-// The longest response of a critical operation under the guard of takt_dispatcher_adaptive, with the others released as late as the first plan may have put them off:
-// takt_plan_guarded gives the system file of which `takt check` finds it. A smaller one, as of the guard's plan by itself, can lose critical deadlines.
+// The longest response of a critical operation under the guard of takt_dispatcher_adaptive. It
+// assumes that the first plan has delayed the other critical operations as much as it may.
+// takt_plan_guarded gives the system file for which `takt check` finds this response. A smaller
+// one, such as the response under the guard's plan alone, can lose critical deadlines.
 typedef struct {
   // The operation's name.
   const char *operation;
@@ -234,7 +261,8 @@ typedef struct {
 
 // How a dispatcher runs. All zero is the default.
 typedef struct {
-  // Run without privilege and without any guarantee, as ordinary threads. Without it a missing privilege is TAKT_STATUS_PRIVILEGE.
+  // Run without privilege and without any guarantee, as ordinary threads. Without it a missing
+  // privilege is TAKT_STATUS_PRIVILEGE.
   bool best_effort;
   // Timers release no job at or after this; zero: they go on.
   uint64_t duration_ns;
@@ -242,13 +270,13 @@ typedef struct {
   size_t records;
 } takt_options;
 
-// What became of an operation's jobs. released = completed + cancelled + rejected + unfinished.
+// The outcomes of an operation's jobs. released = completed + cancelled + rejected + unfinished.
 typedef struct {
   // Jobs released.
   uint64_t released;
   // Jobs that came to their end.
   uint64_t completed;
-  // Of these, after their deadline.
+  // Jobs that completed after their deadline.
   uint64_t late;
   // Jobs omitted, or shed with a predecessor.
   uint64_t cancelled;
@@ -256,8 +284,9 @@ typedef struct {
   uint64_t rejected;
   // Jobs that wait, run, were dropped at their deadline, or failed.
   uint64_t unfinished;
-  // Deadlines not met so far: jobs that were not complete by their deadline (those that wait or run past it, too), or cannot be any more: all that are cancelled,
-  // rejected, dropped or failed. What a monitor looks at: `late` has those alone that came to their end.
+  // Deadlines not met so far. Counts jobs that were not complete by their deadline, even if they
+  // still wait or run. Counts jobs that can no longer meet it: cancelled, rejected, dropped and
+  // failed ones. A monitor should use this count, because `late` counts only completed jobs.
   uint64_t unmet;
   // Jobs that executed for longer than the operation's wcet, where its takt_overrun watches that.
   uint64_t overran;
@@ -273,7 +302,8 @@ typedef struct {
   uint64_t at_ns;
 } takt_overran;
 
-// Which events are meant: those whose type and source agree with these values in all bits of the masks. A mask of zero means any.
+// A pattern of events. It matches events whose type and source agree with these values in all bits
+// of the masks. A mask of zero matches any.
 typedef struct {
   // The bits of the type that are wanted.
   uint32_t kind;
@@ -285,31 +315,36 @@ typedef struct {
   uint32_t source_mask;
 } takt_pattern;
 
-// With what quality of service a subscription has its events, beside its operation's level and deadline. All zeros: as a new subscription.
+// With what quality of service a subscription has its events, beside its operation's level and
+// deadline. All zeros: as a new subscription.
 typedef struct {
-  // How soon after its push an event should have been handled, in ns; its own deadline holds where that is earlier. Zero: its own.
+  // How soon after its push an event should have been handled, in ns; its own deadline holds
+  // where that is earlier. Zero: its own.
   uint64_t deadline_ns;
-  // How long after its push an event is of use here, in ns; its own time to live holds where that is shorter. Zero: its own.
+  // How long after its push an event is of use here, in ns; its own time to live holds where
+  // that is shorter. Zero: its own.
   uint64_t ttl_ns;
-  // Whether the newest events take the place of those that wait, and wait for the least distance (the operation has a backlog of 2 or more).
+  // Whether the newest events take the place of those that wait, and wait for the least distance
+  // (the operation has a backlog of 2 or more).
   bool latest;
 } takt_quality;
 
-// What became of the sets of events that a subscription waited for: complete = handled + expired + rejected + omitted + replaced + what waits.
+// The outcomes of the sets of events of a subscription. complete = handled + expired + rejected +
+// omitted + replaced + waiting ones.
 typedef struct {
   // Times that its patterns were there.
   uint64_t complete;
-  // Of these, those that its handler was called for.
+  // Sets for which the handler was called.
   uint64_t handled;
-  // Of those handled, those whose handler returned after a deadline of their events.
+  // Handled sets whose handler returned after a deadline of their events.
   uint64_t late;
-  // Whose time to live was over when its job ran.
+  // Sets whose time to live was over when their job ran.
   uint64_t expired;
-  // That the operation was not pushed for.
+  // Sets for which the operation was not pushed.
   uint64_t rejected;
-  // Whose job was omitted or dropped.
+  // Sets whose job was omitted or dropped.
   uint64_t omitted;
-  // Whose place newer ones took.
+  // Sets that newer ones replaced.
   uint64_t replaced;
   // Events that came while it was suspended.
   uint64_t suspended;
@@ -329,18 +364,19 @@ typedef struct {
   uint64_t due_ns;
   // After this it is of no use; all ones: never.
   uint64_t expires_ns;
-  // What its supplier said.
+  // The supplier's bytes.
   const uint8_t *payload;
   // How many bytes.
   size_t length;
-  // Which pattern of the subscription it is for, from 0. Of a filter: which of its single events, silences and timeouts, in the order in which they were given.
+  // The pattern of the subscription that the event matches, from 0. For a filter: the index of
+  // the single event, silence or timeout, in the order in which they were given.
   size_t pattern;
 } takt_event;
 
 // The code of an operation that consumes events: `count` of them, one for each pattern that took part.
 typedef void (*takt_event_handler)(const takt_event *events, size_t count, const takt_job *job, void *user);
 
-// What a push came to.
+// The outcome of a push.
 typedef struct {
   // The event's number: how many its supplier pushed before.
   uint64_t number;
@@ -370,51 +406,56 @@ typedef struct {
   uint32_t source;
   // Zero for the first event of its supplier.
   uint64_t number;
-  // How long it is until its deadline, zero once that is over; all ones: it has none of its own.
+  // The time to its deadline, zero once this is over; all ones: it has no deadline of its own.
   uint64_t due_in_ns;
   // For how long it is still of use; all ones: for ever.
   uint64_t expires_in_ns;
-  // What its supplier said.
+  // The supplier's bytes.
   const uint8_t *payload;
   // How many bytes.
   size_t length;
 } takt_taken;
 
-// What an outlet has counted.
+// The counters of an outlet.
 typedef struct {
   // Events that were meant.
   uint64_t pushed;
-  // Of these, those dropped for want of room.
+  // Events that were dropped for lack of room.
   uint64_t full;
 } takt_passed;
 
-// What a node is like. All zeros: the default.
+// Options of a node. All zeros: the default.
 typedef struct {
   // By which clock it tells times: a takt_clock.
   uint32_t clock;
-  // Of TAKT_CLOCK_SYNCHRONIZED: which clock it is. Unused otherwise.
+  // For TAKT_CLOCK_SYNCHRONIZED: the number of the clock. Unused otherwise.
   uint64_t clock_number;
-  // How often it tells its peers that it is there, on each level: 10 ms or more. Zero: 100 ms.
+  // The period of its signs of life to peers, on each level: 10 ms or more. Zero: 100 ms.
   uint64_t beat_ns;
   // After how long a silence a peer is lost: four beats or more. Zero: four beats.
   uint64_t lost_after_ns;
-  // Of how many other nodes a level keeps apart whose events have come, 65,536 at most. Zero: 64.
+  // The most other nodes whose received events a level tracks, 65,536 at most. Zero: 64.
   size_t nodes_max;
-  // Whether events that come from one peer go on to the others of the level. What finds no room is dropped then, whatever the level's takt_sending.
+  // Whether events from one peer go on to the others of the level. Without room they are then
+  // dropped, whatever the level's takt_sending.
   bool forwards;
 } takt_node_options;
 
-// What goes between nodes at one level of urgency: a socket and a thread of its own. Zero is a value for all but `name` and `at`.
+// The traffic between nodes at one level of urgency, with its own socket and thread. Zero is a
+// value for all but `name` and `at`.
 typedef struct {
   // Its name, which no other level of the node has.
   const char *name;
-  // The address at which it receives, and from which it sends: "10.0.0.1:7000" or "[fe80::1%2]:7000". Port 0: one that the kernel chooses, which takt_traffic tells.
+  // The address for receiving and sending: "10.0.0.1:7000" or "[fe80::1%2]:7000". Port 0: the
+  // kernel chooses a port, and takt_traffic reports it.
   const char *at;
-  // The addresses of the same level of other nodes (1,024 at most). Datagrams from other addresses are dropped. May be null where there are none.
+  // The addresses of the same level of other nodes (1,024 at most). Datagrams from other
+  // addresses are dropped. May be null where there are none.
   const char *const *peers;
   // How many there are.
   size_t peer_count;
-  // Which events go to all the peers: those that one of these patterns means (1,024 at most). May be null where it only receives.
+  // The patterns of the events that go to all peers (1,024 at most). May be null for a level
+  // that only receives.
   const takt_pattern *sends;
   // How many there are.
   size_t send_count;
@@ -426,45 +467,48 @@ typedef struct {
   uint32_t cpu;
   // Whether it sends with SO_PRIORITY 0; then so_priority is unused.
   bool unprioritized;
-  // SO_PRIORITY of what it sends, by which queueing disciplines go; more than 6 takes CAP_NET_ADMIN. Zero: 6.
+  // SO_PRIORITY of its packets, for queueing disciplines. More than 6 needs CAP_NET_ADMIN. Zero:
+  // 6.
   uint32_t so_priority;
   // How a push sends: a takt_sending.
   uint32_t sending;
-  // Of TAKT_SENDING_PATIENT: for how long a push waits for room. Zero: as long as it takes.
+  // For TAKT_SENDING_PATIENT: the longest wait of a push for room. Zero: as long as it takes.
   uint64_t patience_ns;
-  // Of TAKT_SENDING_QUEUED_*: how many events can wait, 65,536 at most. Zero: 64.
+  // For TAKT_SENDING_QUEUED_*: how many events can wait, 65,536 at most. Zero: 64.
   size_t room;
   // Bytes of the socket's buffers, each way, 64 MiB at most. Zero: 256 KiB.
   size_t buffer;
 } takt_level;
 
-// What a level has counted since the channel was connected.
+// Counters of a level since the channel was connected.
 typedef struct {
   // Datagrams with events that the kernel has taken, one for each peer.
   uint64_t sent;
   // Datagrams with events that were dropped here, for want of room in the socket or the queue.
   uint64_t full;
-  // That the kernel refused to send for another cause.
+  // Datagrams with events that the kernel refused to send for another cause.
   uint64_t refused;
-  // That did not leave because their time was over.
+  // Datagrams with events that did not leave because their time was over.
   uint64_t stale;
   // Events that came, each counted once.
   uint64_t events;
-  // Of these, those whose time was over when they came; nobody was given them.
+  // Received events whose time was over on arrival. No consumer got them.
   uint64_t late;
-  // Of these, those that came without a clock in common: what they spent under way did not count against their time.
+  // Received events without a common clock. Their time under way did not count against their
+  // time.
   uint64_t unsynchronized;
-  // Of these, those that came before they were sent, says the clock in common.
+  // Received events that, by the common clock, came before they were sent.
   uint64_t skewed;
-  // Of these, those that went on to another peer.
+  // Received events that went on to another peer.
   uint64_t forwarded;
   // Events that peers sent and that have not come: dropped there, on the way or here, or still under way.
   uint64_t lost;
   // Events that came again.
   uint64_t duplicates;
-  // Events so old that nobody knows whether they came before, of a former run of their node, or of one node too many (nodes_max).
+  // Events so old that nobody knows whether they came before, of a former run of their node, or
+  // of one node too many (nodes_max).
   uint64_t old;
-  // What was this node's own, or had gone through more than 16 nodes.
+  // This node's own events, and events that had gone through more than 16 nodes.
   uint64_t loops;
   // Datagrams from others than the level's peers.
   uint64_t strangers;
@@ -478,7 +522,7 @@ typedef struct {
   size_t peers;
 } takt_traffic;
 
-// What is known of a peer.
+// Known facts about a peer.
 typedef struct {
   // Its node's number, once it was heard.
   uint64_t node;
@@ -488,11 +532,11 @@ typedef struct {
   bool is_there;
 } takt_peer;
 
-// What a publisher has counted. written = flushed + replaced + what waits.
+// The counters of a publisher. written = flushed + replaced + waiting ones.
 typedef struct {
   // Values written.
   uint64_t written;
-  // Of these, those written after their job's deadline: they missed the flush that they were for.
+  // Values written after their job's deadline, which missed the flush of that job.
   uint64_t late;
   // Values that another one followed before they were sent for the first time.
   uint64_t replaced;
@@ -502,11 +546,12 @@ typedef struct {
   uint64_t repeated;
   // Events that they were sent in.
   uint64_t events;
-  // Of these, those that a consumer or a peer did not get for want of room, as far as the push could tell.
+  // Events that a consumer or a peer did not get for lack of room, as far as the push could
+  // tell.
   uint64_t missed;
   // Flushes, with values or without.
   uint64_t flushes;
-  // Of these, those that ended after the flushing job's deadline.
+  // Flushes that ended after the flushing job's deadline.
   uint64_t late_flushes;
 } takt_flushes;
 
@@ -514,19 +559,20 @@ typedef struct {
 typedef struct {
   // Which, from 0: for the caller to say.
   size_t value;
-  // Where it goes: for the caller to say. May be null where `size` is zero.
+  // The destination, set by the caller. May be null if `size` is zero.
   uint8_t *bytes;
   // How many bytes there is room for: for the caller to say. A longer value is cut.
   size_t size;
   // How many bytes it has.
   size_t length;
-  // How often it was written where it comes from, in that run of the publisher; zero: it has not come yet.
+  // The number of writes of the value at its publisher, in that run of the publisher. Zero: it
+  // has not come yet.
   uint64_t version;
-  // When it came, by the clock of the dispatcher whose job took it.
+  // Its time of arrival, by the clock of the dispatcher that ran the receiving job.
   uint64_t came_ns;
 } takt_known;
 
-// What a replica has counted.
+// The counters of a replica.
 typedef struct {
   // Values that it took.
   uint64_t applied;
@@ -540,43 +586,41 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// What the last call of this thread that failed said: what was wrong, where, and what to do. It stays until another one fails. Pushes, which are for real-time threads, leave no text:
-// takt_status_text tells what their status means.
+// The text of this thread's last failed call: the error, its place, and the remedy. It stays until
+// another call fails. Pushes are for real-time threads and leave no text: use takt_status_text for
+// their status.
 const char *takt_last_error(void);
 
 // The version of takt, such as "0.1.0"; it lives for ever.
 const char *takt_version(void);
 
-// What a status means, in a few words; for any number.
+// The meaning of a status, in a few words; for any number.
 const char *takt_status_text(uint32_t status);
 
-// An empty set of operations for so many CPUs, at least one. With `cancel`, noncritical jobs that can no longer be in time are omitted.
+// An empty set of operations for so many CPUs, at least one. With `cancel`, noncritical jobs that
+// can no longer be in time are omitted.
 // `name` is a string, `into` may be written.
-takt_status takt_operations_new(const char *name,
-                                uint32_t cpus,
-                                bool cancel,
-                                takt_operations **into);
+takt_status takt_operations_new(const char *name, uint32_t cpus, bool cancel, takt_operations **into);
 
-// Adds an operation. What is wrong with it is told when the plan is made.
+// Adds an operation. Errors in it are reported when the plan is made.
 // `operations` came from takt_operations_new; `operation` and what it points to can be read.
 takt_status takt_operations_add(takt_operations *operations, const takt_operation *operation);
 
-// Lets an operation take no part at first: until a switch to a mode of which takt_mode_absent does not say the same. A chain takes part as a whole.
+// Lets an operation take no part at first: until a switch to a mode of which takt_mode_absent does
+// not say the same. A chain takes part as a whole.
 // `operations` came from takt_operations_new, `operation` is a string.
-takt_status takt_operations_absent(takt_operations *operations,
-                                   const char *operation);
+takt_status takt_operations_absent(takt_operations *operations, const char *operation);
 
-// Adds a mode, to which takt_dispatcher_switch switches: the same operations at the same rates under this strategy. What is wrong with it is told when the plan is made.
+// Adds a mode for takt_dispatcher_switch: the same operations at the same rates under this
+// strategy. Errors in it are reported when the plan is made.
 // `operations` came from takt_operations_new, `mode` and `strategy` are strings.
-takt_status takt_operations_mode(takt_operations *operations,
-                                 const char *mode,
-                                 const char *strategy);
+takt_status takt_operations_mode(takt_operations *operations, const char *mode, const char *strategy);
 
 // Lets an operation take no part in a mode.
 // `operations` came from takt_operations_new, `mode` and `operation` are strings.
 takt_status takt_mode_absent(takt_operations *operations, const char *mode, const char *operation);
 
-// Gives an operation another period in a mode, or least distance. What follows it comes as often.
+// Gives an operation another period, or least distance, in a mode. Its successors come as often.
 // `operations` came from takt_operations_new, `mode` and `operation` are strings.
 takt_status takt_mode_period(takt_operations *operations, const char *mode, const char *operation, uint64_t period_ns);
 
@@ -584,45 +628,42 @@ takt_status takt_mode_period(takt_operations *operations, const char *mode, cons
 // It came from takt_operations_new, and is not used any more.
 void takt_operations_free(takt_operations *operations);
 
-// The plan of a set of operations under a strategy: "rm", "dm", "edf", "mlf", "muf", "rms+mlf", "fifo", as in a system file. Within a level each job runs to completion.
+// The plan of a set of operations under a strategy: "rm", "dm", "edf", "mlf", "muf", "rms+mlf",
+// "fifo", as in a system file. Within a level each job runs to completion.
 // `operations` came from takt_operations_new, `strategy` is a string, `into` may be written.
-takt_status takt_plan_new(const takt_operations *operations,
-                          const char *strategy,
-                          takt_plan **into);
+takt_status takt_plan_new(const takt_operations *operations, const char *strategy, takt_plan **into);
 
 // As takt_plan_new, but jobs of a level preempt each other. A level takes as many priorities then as its jobs nest.
 // As of takt_plan_new.
 takt_status takt_plan_new_preemptive(const takt_operations *operations, const char *strategy, takt_plan **into);
 
-// The plan of the first node of a system file's text, with its strategy and its modes. Within a level each job runs to completion, whatever the file says.
+// The plan of the first node of a system file's text, with its strategy and its modes. Within a
+// level each job runs to completion, whatever the file says.
 // `toml` is a string, `into` may be written.
-takt_status takt_plan_of_system(const char *toml,
-                                takt_plan **into);
+takt_status takt_plan_of_system(const char *toml, takt_plan **into);
 
 // As takt_plan_of_system, but jobs of a level preempt each other where the file says so, as `takt run` has it.
 // As of takt_plan_of_system.
 takt_status takt_plan_of_system_preemptive(const char *toml, takt_plan **into);
 
-// The number of a mode's plan, from 1, for takt_dispatcher_switch: that of takt_operations_mode of this name. SIZE_MAX where there is none, which a switch refuses.
+// The number of a mode's plan, from 1, for takt_dispatcher_switch: that of takt_operations_mode of
+// this name. SIZE_MAX where there is none, which a switch refuses.
 // `plan` came from a call that makes plans, `mode` is a string.
-size_t takt_plan_mode(const takt_plan *plan,
-                      const char *mode);
+size_t takt_plan_mode(const takt_plan *plan, const char *mode);
 
-// A system file of which `takt check` finds the longest response of a critical operation under a guard, for takt_dispatcher_adaptive: the critical operations of its CPU alone, the others of them released as
-// late as the first plan may have put them off. Copied as takt_plan_text does it; how many bytes it has, zero where there is no such plan or critical operation.
-// `plan` came from a call that makes plans, `operation` is a string; `into` is null, or `size` bytes of it may be written.
-size_t takt_plan_guarded(const takt_plan *plan,
-                         size_t guard,
-                         const char *operation,
-                         char *into,
-                         size_t size);
+// A system file for takt_dispatcher_adaptive. `takt check` finds in it the longest response of a
+// critical operation under a guard. It has only the critical operations of that CPU. The others
+// are released as late as the first plan may have delayed them. Copied as takt_plan_text does it.
+// Returns the number of bytes, zero without such a plan or critical operation.
+// `plan` came from a call that makes plans, `operation` is a string; `into` is null, or `size`
+// bytes of it may be written.
+size_t takt_plan_guarded(const takt_plan *plan, size_t guard, const char *operation, char *into, size_t size);
 
-// Copies the plan's table into `into`, cut to `size` bytes and ended by a zero byte; how many bytes it has without that. `into` may be null: to learn how many.
-// Zero where the plan is a null pointer.
+// Copies the plan's table into `into`, cut to `size` bytes and ended by a zero byte; how many
+// bytes it has without that. `into` may be null: to learn how many. Zero where the plan is a null
+// pointer.
 // `plan` is null or came from a call that makes plans; `into` is null, or `size` bytes of it may be written.
-size_t takt_plan_text(const takt_plan *plan,
-                      char *into,
-                      size_t size);
+size_t takt_plan_text(const takt_plan *plan, char *into, size_t size);
 
 // Frees a plan; a null pointer is no harm. Dispatchers and channels made of it stay.
 // It came from a call that makes plans, and is not used any more.
@@ -632,42 +673,51 @@ void takt_plan_free(takt_plan *plan);
 // `plan` came from a call that makes plans, `into` may be written.
 takt_status takt_dispatcher_new(const takt_plan *plan, takt_dispatcher **into);
 
-// Gives an operation its handler, which is called with `user`. To be called before the start; every operation needs one.
-// `dispatcher` came from takt_dispatcher_new, `operation` is a string. `handler` does not unwind, and with `user` it may be called on any of the dispatcher's threads,
-// one call of it at a time, until takt_dispatcher_stop has answered TAKT_STATUS_OK.
-takt_status takt_dispatcher_on(takt_dispatcher *dispatcher,
-                               const char *operation,
-                               takt_handler handler,
-                               void *user);
+// Gives an operation its handler, which is called with `user`. To be called before the start;
+// every operation needs one.
+// `dispatcher` came from takt_dispatcher_new, `operation` is a string. `handler` does not unwind.
+// Until takt_dispatcher_stop has answered TAKT_STATUS_OK, any of the dispatcher's threads may call
+// it with `user`, one call at a time.
+takt_status takt_dispatcher_on(takt_dispatcher *dispatcher, const char *operation, takt_handler handler, void *user);
 
-// Moves by itself between two plans: to the guard, a mode's, while a critical job is in danger, and back to the first (0) after two windows of a second with idle time. A job is in danger when the
-// time that is left before its deadline is no more than its operation's response under the guard, 500 us for the switch, and what the first plan may leave started in several levels; of an operation
-// without a response half of the deadline is taken, which promises nothing. To be called before the start, of a plan whose modes differ in their strategies alone. Whether the controller fits the plan is told at the start.
+// Moves by itself between two plans. It switches to the guard, a mode's plan, while a critical job
+// is in danger. It switches back to the first plan (0) after two windows of a second with idle
+// time.
+//
+// A job is in danger when its time to the deadline is no more than the sum of three parts: its
+// operation's response under the guard, 500 us for the switch, and the work that the first plan
+// may leave started in several levels. For an operation without a response, half of the deadline
+// is taken, which promises nothing.
+//
+// Call this before the start, for a plan whose modes differ in their strategies alone. The start
+// reports whether the controller fits the plan.
 // `dispatcher` came from takt_dispatcher_new; `responses` points to `count` of them, or `count` is zero.
 takt_status takt_dispatcher_adaptive(takt_dispatcher *dispatcher,
                                      size_t guard,
                                      const takt_response *responses,
                                      size_t count);
 
-// Writes all that happens to a log, which `takt stats`, `takt chart` and the others read. To be called before the start; takt_dispatcher_drain writes on. A file that is there stays as it is until the dispatcher
-// has started. TAKT_STATUS_UNWRITTEN: there can be no such file.
+// Writes all that happens to a log, which `takt stats`, `takt chart` and the others read. To be
+// called before the start; takt_dispatcher_drain writes on. A file that is there stays as it is
+// until the dispatcher has started. TAKT_STATUS_UNWRITTEN: there can be no such file.
 // `dispatcher` came from takt_dispatcher_new, `path` is a string.
-takt_status takt_dispatcher_log(takt_dispatcher *dispatcher,
-                                const char *path);
+takt_status takt_dispatcher_log(takt_dispatcher *dispatcher, const char *path);
 
-// Starts all threads and returns at their time zero. `options` may be null. A dispatcher starts once: where its start is refused, too, another one is to be made (of the same plan). What stood at the
-// log's path is there still then, but for TAKT_STATUS_UNWRITTEN: the threads had started when the log could not be begun, and have stopped again.
+// Starts all threads and returns at their time zero. `options` may be null. A dispatcher can be
+// started only once. After a refused start, make another dispatcher of the same plan.
+//
+// A refused start leaves an existing file at the log's path as it was. TAKT_STATUS_UNWRITTEN is
+// the exception: the threads had started when the log could not be begun, and have stopped again.
 // `dispatcher` came from takt_dispatcher_new; `options` is null or can be read.
-takt_status takt_dispatcher_start(takt_dispatcher *dispatcher,
-                                  const takt_options *options);
+takt_status takt_dispatcher_start(takt_dispatcher *dispatcher, const takt_options *options);
 
-// An operation of a dispatcher that runs, to push jobs of it. It may outlive the dispatcher; pushes answer TAKT_STATUS_STOPPED then.
+// An operation of a dispatcher that runs, to push jobs of it. It may outlive the dispatcher;
+// pushes answer TAKT_STATUS_STOPPED then.
 // `dispatcher` came from takt_dispatcher_new, `operation` is a string, `into` may be written.
-takt_status takt_dispatcher_operation(const takt_dispatcher *dispatcher,
-                                      const char *operation,
-                                      takt_handle **into);
+takt_status takt_dispatcher_operation(const takt_dispatcher *dispatcher, const char *operation, takt_handle **into);
 
-// Releases a job now, by any thread. Takes a lock with priority inheritance for a moment, allocates nothing, never waits for room.
+// Releases a job now, by any thread. Takes a lock with priority inheritance for a moment,
+// allocates nothing, never waits for room.
 // `operation` came from takt_dispatcher_operation.
 takt_status takt_operation_push(const takt_handle *operation);
 
@@ -679,48 +729,60 @@ void takt_operation_free(takt_handle *operation);
 // `dispatcher` is null or came from takt_dispatcher_new.
 uint64_t takt_dispatcher_now_ns(const takt_dispatcher *dispatcher);
 
-// Another plan holds from now on: 0 is that of the node's strategy, k that of its k-th mode. Nothing is lost or told twice. A controller (takt_dispatcher_adaptive) goes on from there: a plan that is
-// neither of its two puts it to rest until one of them holds again.
+// Switches to another plan: 0 is the plan of the node's strategy, k the plan of its k-th mode. No
+// job or event is lost or repeated. A controller (takt_dispatcher_adaptive) goes on from there. It
+// rests while the plan is neither of its two.
 // `dispatcher` came from takt_dispatcher_new.
-takt_status takt_dispatcher_switch(const takt_dispatcher *dispatcher,
-                                   size_t plan);
+takt_status takt_dispatcher_switch(const takt_dispatcher *dispatcher, size_t plan);
 
-// Which plan holds, counted as for takt_dispatcher_switch; zero where the dispatcher does not run. A controller may have changed it since.
+// Which plan holds, counted as for takt_dispatcher_switch; zero where the dispatcher does not run.
+// A controller may have changed it since.
 // `dispatcher` is null or came from takt_dispatcher_new.
 size_t takt_dispatcher_holds(const takt_dispatcher *dispatcher);
 
-// What may keep the threads from their CPUs though nothing else is more important, as the kernel was set at the start: sentences, a line each, of operations that may use more of a CPU than the kernel leaves
-// real-time threads. Copied as takt_plan_text does it; how many bytes it has, zero where there is nothing to warn of, or the dispatcher does not run, or on ordinary threads.
+// Warnings about operations that may use more of a CPU than the kernel leaves real-time threads,
+// as it was set at the start. One sentence per line. Copied as takt_plan_text does it. Returns the
+// number of bytes: zero without a warning, on ordinary threads, or if the dispatcher does not run.
 // `dispatcher` is null or came from takt_dispatcher_new; `into` is null, or `size` bytes of it may be written.
-size_t takt_dispatcher_warnings(const takt_dispatcher *dispatcher,
-                                char *into,
-                                size_t size);
+size_t takt_dispatcher_warnings(const takt_dispatcher *dispatcher, char *into, size_t size);
 
-// Writes what has happened since the last time to the log, or forgets it where there is none. To be called often enough that `records` are not exceeded. TAKT_STATUS_UNWRITTEN, from the first call on that
-// knows it: the log could not be written (a full disk), and ends there; the dispatcher goes on. Writing is buffered, so that the first call that knows it may be takt_dispatcher_stop.
+// Writes the events since the last call to the log, or forgets them if there is no log. Call it
+// often enough that `records` are not exceeded.
+//
+// TAKT_STATUS_UNWRITTEN means that the log could not be written (a full disk). The log ends there;
+// the dispatcher goes on. Writing is buffered, so takt_dispatcher_stop may be the first call to
+// report this.
 // `dispatcher` came from takt_dispatcher_new.
 takt_status takt_dispatcher_drain(takt_dispatcher *dispatcher);
 
-// What became of an operation's jobs: so far, or in the end.
+// The outcomes of an operation's jobs: so far, or in the end.
 // `dispatcher` came from takt_dispatcher_new, `operation` is a string, `into` may be written.
 takt_status takt_dispatcher_counts(const takt_dispatcher *dispatcher, const char *operation, takt_counts *into);
 
-// A descriptor for poll, select or epoll: readable while an overrun waits, so that a loop calls takt_dispatcher_next_overrun until that says false. It may be readable once in vain. The dispatcher closes
-// it when it stops or is freed: it is neither to be closed nor to be read. -1 where the dispatcher does not run, or no descriptor can be had.
+// A descriptor for poll, select or epoll. It is readable while an overrun waits; the loop then
+// calls takt_dispatcher_next_overrun until that returns false. It may be readable once in vain. Do
+// not close or read it: the dispatcher closes it at its stop or free. -1 if the dispatcher does
+// not run, or no descriptor can be had.
 // `dispatcher` is null or came from takt_dispatcher_new.
 int takt_dispatcher_overrun_fd(const takt_dispatcher *dispatcher);
 
-// Takes the oldest overrun that waits, of those that operations watch; whether there was one. Never waits. 256 wait at most: takt_counts counts them all.
+// Takes the oldest waiting overrun of the operations with a watched wcet. Returns whether there
+// was one. Never waits. At most 256 wait: takt_counts counts them all.
 // `dispatcher` is null or came from takt_dispatcher_new, `into` may be written.
-bool takt_dispatcher_next_overrun(takt_dispatcher *dispatcher,
-                                  takt_overran *into);
+bool takt_dispatcher_next_overrun(takt_dispatcher *dispatcher, takt_overran *into);
 
-// Stops: no job starts any more, those that run may return (5 s at most). The log is complete then, unless it could not be written, which is TAKT_STATUS_UNWRITTEN. After this and TAKT_STATUS_OK no handler runs any more; after
-// TAKT_STATUS_TROUBLE (or _PANIC) one may, and what it uses is to stay: that goes before, and takt_last_error tells of the log, too. Not to be called from a handler.
+// Stops the dispatcher. No job starts any more; running jobs may return (5 s at most). Do not call
+// it from a handler.
+//
+// The log is then complete, unless it could not be written, which is TAKT_STATUS_UNWRITTEN. After
+// TAKT_STATUS_OK and TAKT_STATUS_UNWRITTEN no handler runs any more. After TAKT_STATUS_TROUBLE (or
+// _PANIC) a handler may still run, and its data must stay. If the log failed too, this status is
+// returned, and takt_last_error reports both.
 // `dispatcher` came from takt_dispatcher_new.
 takt_status takt_dispatcher_stop(takt_dispatcher *dispatcher);
 
-// Stops a dispatcher if it runs, as takt_dispatcher_stop, and frees it; a null pointer is no harm. Whether a handler runs on only takt_dispatcher_stop tells.
+// Stops a dispatcher if it runs, as takt_dispatcher_stop, and frees it; a null pointer is no harm.
+// Whether a handler runs on only takt_dispatcher_stop tells.
 // It came from takt_dispatcher_new, and is not used any more, nor is a channel connected to it.
 void takt_dispatcher_free(takt_dispatcher *dispatcher);
 
@@ -748,20 +810,23 @@ uint64_t takt_job_time_left_ns(const takt_job *job);
 // As takt_job_number.
 bool takt_job_has_overrun(const takt_job *job);
 
-// Whether the job is to return at once: it was dropped at its deadline, has overrun its wcet where that is to stop it, or the dispatcher stops. A long handler asks now and then.
+// Whether the job is to return at once. This is so if it was dropped at its deadline, if it has
+// overrun a wcet that stops it, or if the dispatcher stops. A long handler should ask from time to
+// time.
 // As takt_job_number.
 bool takt_job_must_stop(const takt_job *job);
 
-// A channel for payloads of up to `payload_max` bytes (64 KiB at most), groups of up to `events_max` events (64 at most), and a history of so many. Zero: 256 bytes, 8 events, none. A
-// subscription takes room for the groups of up to 64 jobs; that and the history may take 64 MiB together, with some 90 bytes of each event's own.
+// A channel for payloads of up to `payload_max` bytes (64 KiB at most), groups of up to
+// `events_max` events (64 at most), and a history of so many. Zero: 256 bytes, 8 events, none. A
+// subscription takes room for the groups of up to 64 jobs; that and the history may take 64 MiB
+// together, with some 90 bytes of each event's own.
 // `into` may be written.
-takt_status takt_channel_new(size_t payload_max,
-                             size_t events_max,
-                             size_t history,
-                             takt_channel **into);
+takt_status takt_channel_new(size_t payload_max, size_t events_max, size_t history, takt_channel **into);
 
-// A sporadic operation of a plan waits for `count` patterns, which `group` (a takt_group) joins. To be called before the channel is connected.
-// `channel` and `plan` came from calls that make them, `operation` is a string, `patterns` points to `count` of them, `into` may be written.
+// A sporadic operation of a plan waits for `count` patterns, which `group` (a takt_group) joins.
+// To be called before the channel is connected.
+// `channel` and `plan` came from calls that make them, `operation` is a string, `patterns` points
+// to `count` of them, `into` may be written.
 takt_status takt_channel_subscribe(const takt_channel *channel,
                                    const takt_plan *plan,
                                    const char *operation,
@@ -770,15 +835,18 @@ takt_status takt_channel_subscribe(const takt_channel *channel,
                                    size_t count,
                                    takt_subscription **into);
 
-// It waits for these patterns from now on, and with this quality of service (null: that of a new subscription); what waits for its handler stays. By any thread.
-// `subscription` came from takt_channel_subscribe, `patterns` points to `count` of them, `quality` is null or points to one.
+// Replaces the patterns and the quality of service from now on (null: the quality of a new
+// subscription). Events that wait for its handler stay. By any thread.
+// `subscription` came from takt_channel_subscribe, `patterns` points to `count` of them, `quality`
+// is null or points to one.
 takt_status takt_subscription_reconnect(const takt_subscription *subscription,
                                         uint32_t group,
                                         const takt_pattern *patterns,
                                         size_t count,
                                         const takt_quality *quality);
 
-// Events pass it by until takt_subscription_resume; what it has of a group is forgotten then. By any thread.
+// Suspends the subscription until takt_subscription_resume. It ignores events and forgets the
+// events of an incomplete group. By any thread.
 // `subscription` came from takt_channel_subscribe.
 takt_status takt_subscription_suspend(const takt_subscription *subscription);
 
@@ -786,27 +854,29 @@ takt_status takt_subscription_suspend(const takt_subscription *subscription);
 // `subscription` came from takt_channel_subscribe.
 takt_status takt_subscription_resume(const takt_subscription *subscription);
 
-// What became of what it waited for, so far.
+// The outcomes of its sets of events so far.
 // `subscription` came from takt_channel_subscribe, `into` may be written.
 takt_status takt_subscription_counts(const takt_subscription *subscription, takt_event_counts *into);
 
 // Gives an operation that subscribed its handler, which is called with `user`. To be called before the start.
-// `dispatcher` and `subscription` came from calls that make them, `operation` is a string, that of the subscription. `handler` and `user` are as for takt_dispatcher_on.
+// `dispatcher` and `subscription` came from calls that make them, `operation` is a string, that of
+// the subscription. `handler` and `user` are as for takt_dispatcher_on.
 takt_status takt_dispatcher_on_events(takt_dispatcher *dispatcher,
                                       const char *operation,
                                       const takt_subscription *subscription,
                                       takt_event_handler handler,
                                       void *user);
 
-// Frees what takt_channel_subscribe gave; a null pointer is no harm. The operation goes on waiting, unless takt_channel_unsubscribe was called.
+// Frees what takt_channel_subscribe gave; a null pointer is no harm. The operation goes on
+// waiting, unless takt_channel_unsubscribe was called.
 // It came from there, and is not used any more.
 void takt_subscription_free(takt_subscription *subscription);
 
-// The operation waits for nothing any more, and may subscribe anew; also one without a handler, with which the channel cannot be connected. To be called while the channel is not connected. The
+// The operation waits for nothing any more, and may subscribe anew; also one without a handler,
+// with which the channel cannot be connected. To be called while the channel is not connected. The
 // subscription is to be freed all the same.
 // `channel` came from takt_channel_new, `subscription` from takt_channel_subscribe.
-takt_status takt_channel_unsubscribe(const takt_channel *channel,
-                                     const takt_subscription *subscription);
+takt_status takt_channel_unsubscribe(const takt_channel *channel, const takt_subscription *subscription);
 
 // Delivers from now on to the operations of a dispatcher that runs, until takt_channel_disconnect.
 // `channel` and `dispatcher` came from calls that make them.
@@ -820,13 +890,20 @@ takt_status takt_channel_disconnect(takt_channel *channel);
 // It came from takt_channel_new, and is not used any more.
 void takt_channel_free(takt_channel *channel);
 
-// Who pushes events under this number.
+// A supplier that pushes events under this number.
 // `channel` came from takt_channel_new, `into` may be written.
 takt_status takt_channel_supplier(const takt_channel *channel, uint32_t source, takt_supplier **into);
 
-// Pushes an event, by any thread, whose handlers should have returned after `deadline_ns` (zero: it has no deadline of its own), and which is of no use after `ttl_ns` (zero: it does not expire). Takes locks with priority inheritance for moments and copies the payload, allocates nothing, and waits for no room but that of a node's level that is TAKT_SENDING_PATIENT. `pushed` may be null.
-// A payload that is too long, or a type of the channel's own (the three largest), is TAKT_STATUS_INVALID.
-// `supplier` came from takt_channel_supplier, `payload` points to `length` bytes (it may be null where that is zero), `pushed` is null or may be written.
+// Pushes an event, by any thread. Its handlers should have returned after `deadline_ns` (zero: it
+// has no deadline of its own). It is of no use after `ttl_ns` (zero: it does not expire).
+//
+// The push copies the payload and allocates nothing. It takes locks with priority inheritance for
+// moments. It waits for room only at a node's level with TAKT_SENDING_PATIENT.
+//
+// `pushed` may be null. A payload that is too long is TAKT_STATUS_INVALID, and so is a type of the
+// channel's own (the three largest).
+// `supplier` came from takt_channel_supplier, `payload` points to `length` bytes (it may be null
+// where that is zero), `pushed` is null or may be written.
 takt_status takt_supplier_push(const takt_supplier *supplier,
                                uint32_t kind,
                                const uint8_t *payload,
@@ -835,20 +912,23 @@ takt_status takt_supplier_push(const takt_supplier *supplier,
                                uint64_t ttl_ns,
                                takt_pushed *pushed);
 
-// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first, on the calling thread: as they were when it was called. They are copied
-// for that, while suppliers wait: not for handlers. A channel that was connected to another dispatcher since has forgotten what came before.
-// `channel` came from takt_channel_new, `pattern` can be read. `show` does not unwind, and may be called with `user` meanwhile.
+// Shows the remembered events that match the pattern and have not expired, the oldest first, on
+// the calling thread. They are a copy from the time of the call. Suppliers wait while the copy is
+// made, so handlers should not call this. A channel that was connected to another dispatcher since
+// has forgotten the events before.
+// `channel` came from takt_channel_new, `pattern` can be read. `show` does not unwind, and may be
+// called with `user` meanwhile.
 takt_status takt_channel_history(const takt_channel *channel,
                                  const takt_pattern *pattern,
                                  takt_event_viewer show,
                                  void *user);
 
-// Tells `observer` of every change of a subscription from now on, on the thread that makes it, before the call that makes it returns.
-// `channel` came from takt_channel_new. `observer` does not unwind, and may be called with `user` by any thread that changes a subscription, by several at a time, until the channel and all that was
-// made of it are freed.
-takt_status takt_channel_observe(const takt_channel *channel,
-                                 takt_observer observer,
-                                 void *user);
+// Reports every change of a subscription to `observer` from now on. The calling thread of the
+// change reports it before its call returns.
+// `channel` came from takt_channel_new. `observer` does not unwind. Any thread that changes a
+// subscription may call it with `user`, several at a time, until the channel and all objects made
+// of it are freed.
+takt_status takt_channel_observe(const takt_channel *channel, takt_observer observer, void *user);
 
 // Frees what takt_channel_supplier gave; a null pointer is no harm.
 // It came from there, and is not used any more.
@@ -862,7 +942,8 @@ takt_status takt_filter_one(const takt_pattern *pattern, takt_filter **into);
 // `members` points to `count` filters that came from calls that make them, `into` may be written.
 takt_status takt_filter_group(uint32_t group, const takt_filter *const *members, size_t count, takt_filter **into);
 
-// A filter without an event that `unless` means since it began to wait: such an event makes it begin anew.
+// A filter that is complete without an event of `unless` since it began to wait. Such an event
+// makes it begin anew.
 // `filter` came from a call that makes filters, `unless` can be read, `into` may be written.
 takt_status takt_filter_without(const takt_filter *filter, const takt_pattern *unless, takt_filter **into);
 
@@ -879,7 +960,8 @@ takt_status takt_filter_timeout(uint64_t span_ns, takt_filter **into);
 void takt_filter_free(takt_filter *filter);
 
 // As takt_channel_subscribe, with a filter and a quality of service; that may be null.
-// `channel`, `plan` and `filter` came from calls that make them, `operation` is a string, `quality` is null or points to one, `into` may be written.
+// `channel`, `plan` and `filter` came from calls that make them, `operation` is a string,
+// `quality` is null or points to one, `into` may be written.
 takt_status takt_channel_subscribe_filter(const takt_channel *channel,
                                           const takt_plan *plan,
                                           const char *operation,
@@ -893,8 +975,12 @@ takt_status takt_subscription_reconnect_filter(const takt_subscription *subscrip
                                                const takt_filter *filter,
                                                const takt_quality *quality);
 
-// Where events that one of these patterns means, pushed by any thread of this process, wait for a thread of the program: takt_outlet_fd tells when, takt_outlet_next takes them. To be called before
-// the channel is connected. There is room for so many (zero: 64; 65,536 at most). One that finds none is dropped, or, where `drops_oldest`, the oldest for it. It is counted.
+// Makes a queue for a thread of the program. It holds events that match one of these patterns and
+// are pushed by any thread of this process. takt_outlet_fd signals waiting events,
+// takt_outlet_next takes them. Call this before the channel is connected.
+//
+// `room` is the number of events that can wait (zero: 64; 65,536 at most). If the queue is full,
+// the new event is dropped, or with `drops_oldest` the oldest one. The drop is counted.
 // `channel` came from takt_channel_new; `patterns` points to `count` of them; `into` may be written.
 takt_status takt_channel_outlet(const takt_channel *channel,
                                 const takt_pattern *patterns,
@@ -903,17 +989,18 @@ takt_status takt_channel_outlet(const takt_channel *channel,
                                 bool drops_oldest,
                                 takt_outlet **into);
 
-// A descriptor for poll, select or epoll: readable while an event waits, so that a loop calls takt_outlet_next until that says false. It may be readable once in vain. The outlet closes it: it is
-// neither to be closed nor to be read. -1 for a null pointer.
+// A descriptor for poll, select or epoll: readable while an event waits, so that a loop calls
+// takt_outlet_next until that says false. It may be readable once in vain. The outlet closes it:
+// it is neither to be closed nor to be read. -1 for a null pointer.
 // `outlet` is null or came from takt_channel_outlet.
 int takt_outlet_fd(const takt_outlet *outlet);
 
-// Takes the oldest event that waits; whether there was one. Never waits. An event whose time is over is taken like any other.
+// Takes the oldest event that waits; whether there was one. Never waits. An event whose time is
+// over is taken like any other.
 // `outlet` is null or came from takt_channel_outlet, `into` may be written.
-bool takt_outlet_next(takt_outlet *outlet,
-                      takt_taken *into);
+bool takt_outlet_next(takt_outlet *outlet, takt_taken *into);
 
-// What an outlet has counted.
+// The counters of an outlet.
 // `outlet` came from takt_channel_outlet, `into` may be written.
 takt_status takt_outlet_counts(const takt_outlet *outlet, takt_passed *into);
 
@@ -926,42 +1013,40 @@ void takt_outlet_free(takt_outlet *outlet);
 takt_status takt_node_new(uint64_t id, const takt_node_options *options, takt_node **into);
 
 // Adds a level. Whether it fits the dispatcher's plan takt_channel_connect_as tells.
-// `node` came from takt_node_new; `level` can be read, its strings are strings, and its pointers point to as many as it says.
-takt_status takt_node_add(takt_node *node,
-                          const takt_level *level);
+// `node` came from takt_node_new; `level` can be read, its strings are strings, and its pointers
+// point to as many as it says.
+takt_status takt_node_add(takt_node *node, const takt_level *level);
 
 // Frees a node; a null pointer is no harm. A channel that is connected as it stays so.
 // It came from takt_node_new, and is not used any more.
 void takt_node_free(takt_node *node);
 
-// Whether a push may have to wait for the network, at a level with this takt_sending and patience_ns; so it may where the number is none of a takt_sending.
-bool takt_sending_may_block(uint32_t sending,
-                            uint64_t patience_ns);
+// Whether a push may have to wait for the network, at a level with this takt_sending and
+// patience_ns; so it may where the number is none of a takt_sending.
+bool takt_sending_may_block(uint32_t sending, uint64_t patience_ns);
 
-// Whether an event that is pushed here and does not expire may be dropped for want of room, at such a level; so it may where the number is none of a takt_sending.
-// One whose push waits for room when the channel is disconnected is dropped, whatever the level.
-bool takt_sending_may_drop(uint32_t sending,
-                           uint64_t patience_ns);
+// Whether such a level may drop an event that is pushed here and does not expire, for lack of
+// room. True also if the number is no takt_sending. If a push waits for room while the channel is
+// disconnected, its event is dropped at any level.
+bool takt_sending_may_drop(uint32_t sending, uint64_t patience_ns);
 
-// As takt_channel_connect, and shares events with other nodes. A node that cannot be is TAKT_STATUS_INVALID; a socket that is refused is TAKT_STATUS_REFUSED, or TAKT_STATUS_PRIVILEGE.
+// As takt_channel_connect, and shares events with other nodes. A node that cannot be is
+// TAKT_STATUS_INVALID; a socket that is refused is TAKT_STATUS_REFUSED, or TAKT_STATUS_PRIVILEGE.
 // Queues of all levels together may take 64 MiB.
 // `channel`, `node` and `dispatcher` came from calls that make them.
-takt_status takt_channel_connect_as(takt_channel *channel,
-                                    const takt_node *node,
-                                    const takt_dispatcher *dispatcher);
+takt_status takt_channel_connect_as(takt_channel *channel, const takt_node *node, const takt_dispatcher *dispatcher);
 
-// What a level has counted so far. TAKT_STATUS_STOPPED while the channel is not connected.
+// The counters of a level so far. TAKT_STATUS_STOPPED while the channel is not connected.
 // `channel` came from takt_channel_new, `level` is a string, `into` may be written.
 takt_status takt_channel_traffic(const takt_channel *channel, const char *level, takt_traffic *into);
 
-// What is known of a level's peer, counted from 0 in the order of takt_level. TAKT_STATUS_STOPPED while the channel is not connected.
+// The known facts about a level's peer, counted from 0 in the order of takt_level.
+// TAKT_STATUS_STOPPED while the channel is not connected.
 // `channel` came from takt_channel_new, `level` is a string, `into` may be written.
-takt_status takt_channel_peer(const takt_channel *channel,
-                              const char *level,
-                              size_t peer,
-                              takt_peer *into);
+takt_status takt_channel_peer(const takt_channel *channel, const char *level, size_t peer, takt_peer *into);
 
-// `count` values (65,536 and 64 MiB at most), of each of which `sizes` says how many bytes it can have. They go as events of this source and type, which nobody else is to supply. A value that
+// `count` values (65,536 and 64 MiB at most), of each of which `sizes` says how many bytes it can
+// have. They go as events of this source and type, which nobody else is to supply. A value that
 // fits into no event of the channel, with 28 bytes besides, is TAKT_STATUS_INVALID.
 // `channel` came from takt_channel_new, `sizes` points to `count` of them, `into` may be written.
 takt_status takt_published_new(const takt_channel *channel,
@@ -971,9 +1056,12 @@ takt_status takt_published_new(const takt_channel *channel,
                                size_t count,
                                takt_published **into);
 
-// An operation's job writes a value, to be sent by the flush at the job's deadline; `in_time` (may be null) tells whether it is in time for that. From a handler, whether the channel is connected or not. Takes a lock
-// with priority inheritance for a moment, and allocates nothing. No such value, or too many bytes: TAKT_STATUS_INVALID.
-// `published` came from takt_published_new, `bytes` points to `length` of them (it may be null where that is zero), `job` is what the handler was called with, `in_time` is null or may be written.
+// An operation's job writes a value, to be sent by the flush at the job's deadline; `in_time` (may
+// be null) tells whether it is in time for that. From a handler, whether the channel is connected
+// or not. Takes a lock with priority inheritance for a moment, and allocates nothing. No such
+// value, or too many bytes: TAKT_STATUS_INVALID.
+// `published` came from takt_published_new. `bytes` points to `length` bytes (it may be null if
+// that is zero). `job` is the handler's argument. `in_time` is null or may be written.
 takt_status takt_published_write(const takt_published *published,
                                  size_t value,
                                  const uint8_t *bytes,
@@ -981,23 +1069,26 @@ takt_status takt_published_write(const takt_published *published,
                                  const takt_job *job,
                                  bool *in_time);
 
-// Sends all values that are due at this job's arrival, in as few events as they fit into; they are of use for `ttl_ns` (zero: for ever). `values` (may be null) tells how many there were. From the handler of one
-// operation, which has the frame's period. Does what takt_supplier_push does for each event. TAKT_STATUS_STOPPED: the channel is not connected; what was not sent goes with the next flush.
-// `published` came from takt_published_new, `job` is what the handler was called with, `values` is null or may be written.
-takt_status takt_published_flush(const takt_published *published,
-                                 uint64_t ttl_ns,
-                                 const takt_job *job,
-                                 size_t *values);
+// Sends all values that are due at this job's arrival, in as few events as they fit into; they are
+// of use for `ttl_ns` (zero: for ever). `values` (may be null) tells how many there were. From the
+// handler of one operation, which has the frame's period. Does what takt_supplier_push does for
+// each event. TAKT_STATUS_STOPPED: the channel is not connected; what was not sent goes with the
+// next flush.
+// `published` came from takt_published_new, `job` is what the handler was called with, `values` is
+// null or may be written.
+takt_status takt_published_flush(const takt_published *published, uint64_t ttl_ns, const takt_job *job, size_t *values);
 
-// All values that were ever sent go with the next flush again: for a peer that is new (TAKT_KIND_PEER_FOUND), or that lost some. From handlers, too.
+// The next flush sends all values that were ever sent again. Use it for a new peer
+// (TAKT_KIND_PEER_FOUND), or for a peer that lost some. From handlers, too.
 // `published` came from takt_published_new.
 takt_status takt_published_refresh(const takt_published *published);
 
-// The most events that a flush takes: the backlog that a consumer of them needs, with a least distance of 1 ns. Zero for a null pointer.
+// The most events that a flush takes: the backlog that a consumer of them needs, with a least
+// distance of 1 ns. Zero for a null pointer.
 // `published` is null or came from takt_published_new.
 size_t takt_published_events_max(const takt_published *published);
 
-// What was written and sent so far.
+// The counters of writes and flushes so far.
 // `published` came from takt_published_new, `into` may be written.
 takt_status takt_published_counts(const takt_published *published, takt_flushes *into);
 
@@ -1005,25 +1096,29 @@ takt_status takt_published_counts(const takt_published *published, takt_flushes 
 // It came from takt_published_new, and is not used any more.
 void takt_published_free(takt_published *published);
 
-// Of the publisher with this source, type and sizes.
+// Makes a replica of the publisher with this source, type and sizes.
 // `sizes` points to `count` of them, `into` may be written.
 takt_status takt_replica_new(uint32_t source, uint32_t kind, const size_t *sizes, size_t count, takt_replica **into);
 
-// Takes the values of a flush's events, and leaves other events: from the handler that was called with them. Takes a lock with priority inheritance for moments, and allocates nothing.
+// Takes the values of a flush's events, and leaves other events: from the handler that was called
+// with them. Takes a lock with priority inheritance for moments, and allocates nothing.
 // `replica` came from takt_replica_new; `events`, `count` and `job` are what the handler was called with.
 takt_status takt_replica_apply(const takt_replica *replica,
                                const takt_event *events,
                                size_t count,
                                const takt_job *job);
 
-// Reads `count` values (65,536 at most), all as they were after the same event; of those of a flush, which may come in several. Each says itself which it is and where it goes. From handlers, too: takes a lock with priority inheritance for the time of the copies, and
-// allocates nothing. Of one that is no value of these, or has no place, all is TAKT_STATUS_INVALID, and nothing is read.
-// `replica` came from takt_replica_new; `values` points to `count` of them, and of each `size` bytes may be written at `bytes`, which no other one has.
-takt_status takt_replica_read(const takt_replica *replica,
-                              takt_known *values,
-                              size_t count);
+// Reads `count` values (65,536 at most), all as they were after the same event. A flush may come
+// in several events. Each element names its value and its destination. From handlers, too: it
+// takes a lock with priority inheritance for the time of the copies, and allocates nothing.
+//
+// An element with an unknown value or without a destination makes the call TAKT_STATUS_INVALID,
+// and nothing is read.
+// `replica` came from takt_replica_new; `values` points to `count` of them, and of each `size`
+// bytes may be written at `bytes`, which no other one has.
+takt_status takt_replica_read(const takt_replica *replica, takt_known *values, size_t count);
 
-// What it took so far.
+// The counters of applied events so far.
 // `replica` came from takt_replica_new, `into` may be written.
 takt_status takt_replica_counts(const takt_replica *replica, takt_applied *into);
 

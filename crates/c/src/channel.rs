@@ -19,13 +19,14 @@ pub struct takt_channel {
     pub(crate) connected: Option<Connected>,
 }
 
-/// What an operation waits for.
+/// The events that start an operation's job.
 pub struct takt_subscription(pub(crate) Subscription);
 
-/// Who pushes events of one source.
+/// A source from which threads push events.
 pub struct takt_supplier(Supplier);
 
-/// Which events are meant: those whose type and source agree with these values in all bits of the masks. A mask of zero means any.
+/// A pattern of events. It matches events whose type and source agree with these values in all bits
+/// of the masks. A mask of zero matches any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct takt_pattern {
@@ -46,11 +47,15 @@ impl takt_pattern {
     }
 }
 
-/// The type of the event that stands for a timeout or a silence (takt_filter_timeout, takt_filter_silence). No supplier has it, nor the two below.
+/// The type of the event that stands for a timeout or a silence (takt_filter_timeout,
+/// takt_filter_silence). No supplier has it, nor the two below.
 pub const TAKT_KIND_TIMEOUT: u32 = 0xffff_ffff;
-/// The type of the event that a peer of a node is lost: it was silent for too long, ended, or began anew. Its source is the peer's place in its level, its number the level's in the node, both from 0; its payload is the peer's number (8 bytes, big-endian).
+/// The type of the event that a peer of a node is lost: it was silent for too long, ended, or began
+/// anew. Its source is the peer's place in its level, its number the level's in the node, both from
+/// 0; its payload is the peer's number (8 bytes, big-endian).
 pub const TAKT_KIND_PEER_LOST: u32 = 0xffff_fffe;
-/// The type of the event that a peer of a node is there, for the first time or again. Source, number and payload as of the former.
+/// The type of the event that a peer of a node is there, for the first time or again. Source,
+/// number and payload as of the former.
 pub const TAKT_KIND_PEER_FOUND: u32 = 0xffff_fffd;
 
 const _: () = assert!(
@@ -100,11 +105,12 @@ pub struct takt_event {
     pub due_ns: u64,
     /// After this it is of no use; all ones: never.
     pub expires_ns: u64,
-    /// What its supplier said.
+    /// The supplier's bytes.
     pub payload: *const u8,
     /// How many bytes.
     pub length: usize,
-    /// Which pattern of the subscription it is for, from 0. Of a filter: which of its single events, silences and timeouts, in the order in which they were given.
+    /// The pattern of the subscription that the event matches, from 0. For a filter: the index of
+    /// the single event, silence or timeout, in the order in which they were given.
     pub pattern: usize,
 }
 
@@ -137,35 +143,40 @@ impl takt_event {
     }
 }
 
-/// With what quality of service a subscription has its events, beside its operation's level and deadline. All zeros: as a new subscription.
+/// With what quality of service a subscription has its events, beside its operation's level and
+/// deadline. All zeros: as a new subscription.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct takt_quality {
-    /// How soon after its push an event should have been handled, in ns; its own deadline holds where that is earlier. Zero: its own.
+    /// How soon after its push an event should have been handled, in ns; its own deadline holds
+    /// where that is earlier. Zero: its own.
     pub deadline_ns: u64,
-    /// How long after its push an event is of use here, in ns; its own time to live holds where that is shorter. Zero: its own.
+    /// How long after its push an event is of use here, in ns; its own time to live holds where
+    /// that is shorter. Zero: its own.
     pub ttl_ns: u64,
-    /// Whether the newest events take the place of those that wait, and wait for the least distance (the operation has a backlog of 2 or more).
+    /// Whether the newest events take the place of those that wait, and wait for the least distance
+    /// (the operation has a backlog of 2 or more).
     pub latest: bool,
 }
 
-/// What became of the sets of events that a subscription waited for: complete = handled + expired + rejected + omitted + replaced + what waits.
+/// The outcomes of the sets of events of a subscription. complete = handled + expired + rejected +
+/// omitted + replaced + waiting ones.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct takt_event_counts {
     /// Times that its patterns were there.
     pub complete: u64,
-    /// Of these, those that its handler was called for.
+    /// Sets for which the handler was called.
     pub handled: u64,
-    /// Of those handled, those whose handler returned after a deadline of their events.
+    /// Handled sets whose handler returned after a deadline of their events.
     pub late: u64,
-    /// Whose time to live was over when its job ran.
+    /// Sets whose time to live was over when their job ran.
     pub expired: u64,
-    /// That the operation was not pushed for.
+    /// Sets for which the operation was not pushed.
     pub rejected: u64,
-    /// Whose job was omitted or dropped.
+    /// Sets whose job was omitted or dropped.
     pub omitted: u64,
-    /// Whose place newer ones took.
+    /// Sets that newer ones replaced.
     pub replaced: u64,
     /// Events that came while it was suspended.
     pub suspended: u64,
@@ -175,7 +186,7 @@ pub struct takt_event_counts {
 pub type takt_event_handler =
     Option<unsafe extern "C" fn(events: *const takt_event, count: usize, job: *const takt_job, user: *mut c_void)>;
 
-/// What a push came to.
+/// The outcome of a push.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct takt_pushed {
@@ -196,8 +207,10 @@ pub struct takt_pushed {
 /// A handler is given so many events at most.
 pub(crate) const EVENTS_MAX: usize = LEAVES_MAX;
 
-/// A channel for payloads of up to `payload_max` bytes (64 KiB at most), groups of up to `events_max` events (64 at most), and a history of so many. Zero: 256 bytes, 8 events, none. A
-/// subscription takes room for the groups of up to 64 jobs; that and the history may take 64 MiB together, with some 90 bytes of each event's own.
+/// A channel for payloads of up to `payload_max` bytes (64 KiB at most), groups of up to
+/// `events_max` events (64 at most), and a history of so many. Zero: 256 bytes, 8 events, none. A
+/// subscription takes room for the groups of up to 64 jobs; that and the history may take 64 MiB
+/// together, with some 90 bytes of each event's own.
 ///
 /// # Safety
 /// `into` may be written.
@@ -220,10 +233,12 @@ pub unsafe extern "C" fn takt_channel_new(
     })
 }
 
-/// A sporadic operation of a plan waits for `count` patterns, which `group` (a takt_group) joins. To be called before the channel is connected.
+/// A sporadic operation of a plan waits for `count` patterns, which `group` (a takt_group) joins.
+/// To be called before the channel is connected.
 ///
 /// # Safety
-/// `channel` and `plan` came from calls that make them, `operation` is a string, `patterns` points to `count` of them, `into` may be written.
+/// `channel` and `plan` came from calls that make them, `operation` is a string, `patterns` points
+/// to `count` of them, `into` may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_channel_subscribe(
     channel: *const takt_channel,
@@ -250,7 +265,7 @@ pub unsafe extern "C" fn takt_channel_subscribe(
     })
 }
 
-/// What the patterns come to.
+/// The union of the patterns.
 ///
 /// # Safety
 /// `patterns` points to `count` of them.
@@ -265,10 +280,12 @@ unsafe fn filter_of(operation: &str, group: u32, patterns: *const takt_pattern, 
     takt_group::of(group, all).ok_or_else(none)
 }
 
-/// It waits for these patterns from now on, and with this quality of service (null: that of a new subscription); what waits for its handler stays. By any thread.
+/// Replaces the patterns and the quality of service from now on (null: the quality of a new
+/// subscription). Events that wait for its handler stay. By any thread.
 ///
 /// # Safety
-/// `subscription` came from takt_channel_subscribe, `patterns` points to `count` of them, `quality` is null or points to one.
+/// `subscription` came from takt_channel_subscribe, `patterns` points to `count` of them, `quality`
+/// is null or points to one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_subscription_reconnect(
     subscription: *const takt_subscription,
@@ -299,12 +316,13 @@ pub(crate) unsafe fn quality_of(filter: Filter, quality: *const takt_quality) ->
     Quality { filter, deadline: or_never(asked.deadline_ns), ttl: or_never(asked.ttl_ns), keep }
 }
 
-/// Where C says zero for a time that has no end.
+/// A duration from C, where zero means no end.
 pub(crate) fn or_never(ns: u64) -> Span {
     if ns == 0 { Span::MAX } else { Span::from_ns(ns) }
 }
 
-/// Events pass it by until takt_subscription_resume; what it has of a group is forgotten then. By any thread.
+/// Suspends the subscription until takt_subscription_resume. It ignores events and forgets the
+/// events of an incomplete group. By any thread.
 ///
 /// # Safety
 /// `subscription` came from takt_channel_subscribe.
@@ -330,7 +348,7 @@ pub unsafe extern "C" fn takt_subscription_resume(subscription: *const takt_subs
     })
 }
 
-/// What became of what it waited for, so far.
+/// The outcomes of its sets of events so far.
 ///
 /// # Safety
 /// `subscription` came from takt_channel_subscribe, `into` may be written.
@@ -360,7 +378,8 @@ pub unsafe extern "C" fn takt_subscription_counts(
 /// Gives an operation that subscribed its handler, which is called with `user`. To be called before the start.
 ///
 /// # Safety
-/// `dispatcher` and `subscription` came from calls that make them, `operation` is a string, that of the subscription. `handler` and `user` are as for takt_dispatcher_on.
+/// `dispatcher` and `subscription` came from calls that make them, `operation` is a string, that of
+/// the subscription. `handler` and `user` are as for takt_dispatcher_on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_dispatcher_on_events(
     dispatcher: *mut takt_dispatcher,
@@ -398,7 +417,8 @@ pub unsafe extern "C" fn takt_dispatcher_on_events(
     })
 }
 
-/// Frees what takt_channel_subscribe gave; a null pointer is no harm. The operation goes on waiting, unless takt_channel_unsubscribe was called.
+/// Frees what takt_channel_subscribe gave; a null pointer is no harm. The operation goes on
+/// waiting, unless takt_channel_unsubscribe was called.
 ///
 /// # Safety
 /// It came from there, and is not used any more.
@@ -408,7 +428,8 @@ pub unsafe extern "C" fn takt_subscription_free(subscription: *mut takt_subscrip
     unsafe { free(subscription) }
 }
 
-/// The operation waits for nothing any more, and may subscribe anew; also one without a handler, with which the channel cannot be connected. To be called while the channel is not connected. The
+/// The operation waits for nothing any more, and may subscribe anew; also one without a handler,
+/// with which the channel cannot be connected. To be called while the channel is not connected. The
 /// subscription is to be freed all the same.
 ///
 /// # Safety
@@ -470,7 +491,7 @@ pub unsafe extern "C" fn takt_channel_free(channel: *mut takt_channel) {
     unsafe { free(channel) }
 }
 
-/// Who pushes events under this number.
+/// A supplier that pushes events under this number.
 ///
 /// # Safety
 /// `channel` came from takt_channel_new, `into` may be written.
@@ -488,11 +509,18 @@ pub unsafe extern "C" fn takt_channel_supplier(
     })
 }
 
-/// Pushes an event, by any thread, whose handlers should have returned after `deadline_ns` (zero: it has no deadline of its own), and which is of no use after `ttl_ns` (zero: it does not expire). Takes locks with priority inheritance for moments and copies the payload, allocates nothing, and waits for no room but that of a node's level that is TAKT_SENDING_PATIENT. `pushed` may be null.
-/// A payload that is too long, or a type of the channel's own (the three largest), is TAKT_STATUS_INVALID.
+/// Pushes an event, by any thread. Its handlers should have returned after `deadline_ns` (zero: it
+/// has no deadline of its own). It is of no use after `ttl_ns` (zero: it does not expire).
+///
+/// The push copies the payload and allocates nothing. It takes locks with priority inheritance for
+/// moments. It waits for room only at a node's level with TAKT_SENDING_PATIENT.
+///
+/// `pushed` may be null. A payload that is too long is TAKT_STATUS_INVALID, and so is a type of the
+/// channel's own (the three largest).
 ///
 /// # Safety
-/// `supplier` came from takt_channel_supplier, `payload` points to `length` bytes (it may be null where that is zero), `pushed` is null or may be written.
+/// `supplier` came from takt_channel_supplier, `payload` points to `length` bytes (it may be null
+/// where that is zero), `pushed` is null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_supplier_push(
     supplier: *const takt_supplier,
@@ -533,7 +561,7 @@ pub unsafe extern "C" fn takt_supplier_push(
     })
 }
 
-/// What a push answers of an event that the channel did not take.
+/// The status of a push whose event the channel did not take.
 pub(crate) fn not_taken(error: EventError) -> takt_status {
     match error {
         EventError::NotConnected => takt_status::Stopped,
@@ -544,11 +572,14 @@ pub(crate) fn not_taken(error: EventError) -> takt_status {
 /// Is shown an event of a channel's history, which is of use during that call. `user` is what was given with it.
 pub type takt_event_viewer = Option<unsafe extern "C" fn(event: *const takt_event, user: *mut c_void)>;
 
-/// Shows the events that the channel remembers, of those that are meant and not expired, the oldest first, on the calling thread: as they were when it was called. They are copied
-/// for that, while suppliers wait: not for handlers. A channel that was connected to another dispatcher since has forgotten what came before.
+/// Shows the remembered events that match the pattern and have not expired, the oldest first, on
+/// the calling thread. They are a copy from the time of the call. Suppliers wait while the copy is
+/// made, so handlers should not call this. A channel that was connected to another dispatcher since
+/// has forgotten the events before.
 ///
 /// # Safety
-/// `channel` came from takt_channel_new, `pattern` can be read. `show` does not unwind, and may be called with `user` meanwhile.
+/// `channel` came from takt_channel_new, `pattern` can be read. `show` does not unwind, and may be
+/// called with `user` meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_channel_history(
     channel: *const takt_channel,
@@ -571,7 +602,7 @@ pub unsafe extern "C" fn takt_channel_history(
     })
 }
 
-/// What happened to a subscription.
+/// A change of a subscription.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub enum takt_change {
@@ -602,10 +633,10 @@ impl takt_change {
 /// Is told that the subscription of an operation changed: a takt_change. The name is of use during that call.
 pub type takt_observer = Option<unsafe extern "C" fn(operation: *const c_char, change: u32, user: *mut c_void)>;
 
-/// What an observer is called with, by whoever changes a subscription.
+/// The `user` pointer of an observer. Every thread that changes a subscription uses it.
 struct Watched(*mut c_void);
 
-// SAFETY: whoever gives it says, by the condition of takt_channel_observe, that it may be used by any thread, and by several at a time.
+// SAFETY: by the condition of takt_channel_observe, any thread may use it, and several at a time.
 unsafe impl Send for Watched {}
 
 // SAFETY: as above.
@@ -618,11 +649,13 @@ impl Watched {
     }
 }
 
-/// Tells `observer` of every change of a subscription from now on, on the thread that makes it, before the call that makes it returns.
+/// Reports every change of a subscription to `observer` from now on. The calling thread of the
+/// change reports it before its call returns.
 ///
 /// # Safety
-/// `channel` came from takt_channel_new. `observer` does not unwind, and may be called with `user` by any thread that changes a subscription, by several at a time, until the channel and all that was
-/// made of it are freed.
+/// `channel` came from takt_channel_new. `observer` does not unwind. Any thread that changes a
+/// subscription may call it with `user`, several at a time, until the channel and all objects made
+/// of it are freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_channel_observe(
     channel: *const takt_channel,

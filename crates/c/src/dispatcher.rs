@@ -20,14 +20,19 @@ pub struct takt_job {
     _private: [u8; 0],
 }
 
-/// The code of an operation, called once a job on a real-time thread: it should not wait. `user` is what was given with it. Beside takt_job_must_stop and the others of its job it may call what any thread may
-/// at any time (pushes); no call of its dispatcher, which another thread may be using meanwhile: not takt_dispatcher_stop or _free, nor _switch, _holds, _counts, _operation or _now_ns (takt_job_now_ns says the same).
+/// The code of an operation, called once a job on a real-time thread. It should not wait. `user` is
+/// the pointer given with it.
+///
+/// The handler may call takt_job_must_stop and the other calls for its job. It may call pushes, and
+/// all other calls that any thread may make at any time. It may not make calls of its dispatcher,
+/// because another thread may be using the dispatcher meanwhile: not takt_dispatcher_stop or _free,
+/// nor _switch, _holds, _counts, _operation or _now_ns (takt_job_now_ns gives the same time).
 pub type takt_handler = Option<unsafe extern "C" fn(job: *const takt_job, user: *mut c_void)>;
 
-/// What a handler is called with, on the dispatcher's threads.
+/// The `user` pointer of a handler, used on the dispatcher's threads.
 pub(crate) struct User(pub(crate) *mut c_void);
 
-// SAFETY: whoever gives it to a handler says, by the condition of that call, that it may be used on the dispatcher's threads.
+// SAFETY: by the condition of the call that gives it to a handler, the dispatcher's threads may use it.
 unsafe impl Send for User {}
 
 impl User {
@@ -46,7 +51,8 @@ pub(crate) fn job_of(job: &Job<'_>) -> *const takt_job {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct takt_options {
-    /// Run without privilege and without any guarantee, as ordinary threads. Without it a missing privilege is TAKT_STATUS_PRIVILEGE.
+    /// Run without privilege and without any guarantee, as ordinary threads. Without it a missing
+    /// privilege is TAKT_STATUS_PRIVILEGE.
     pub best_effort: bool,
     /// Timers release no job at or after this; zero: they go on.
     pub duration_ns: u64,
@@ -54,7 +60,7 @@ pub struct takt_options {
     pub records: usize,
 }
 
-/// What became of an operation's jobs. released = completed + cancelled + rejected + unfinished.
+/// The outcomes of an operation's jobs. released = completed + cancelled + rejected + unfinished.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct takt_counts {
@@ -62,7 +68,7 @@ pub struct takt_counts {
     pub released: u64,
     /// Jobs that came to their end.
     pub completed: u64,
-    /// Of these, after their deadline.
+    /// Jobs that completed after their deadline.
     pub late: u64,
     /// Jobs omitted, or shed with a predecessor.
     pub cancelled: u64,
@@ -70,8 +76,9 @@ pub struct takt_counts {
     pub rejected: u64,
     /// Jobs that wait, run, were dropped at their deadline, or failed.
     pub unfinished: u64,
-    /// Deadlines not met so far: jobs that were not complete by their deadline (those that wait or run past it, too), or cannot be any more: all that are cancelled,
-    /// rejected, dropped or failed. What a monitor looks at: `late` has those alone that came to their end.
+    /// Deadlines not met so far. Counts jobs that were not complete by their deadline, even if they
+    /// still wait or run. Counts jobs that can no longer meet it: cancelled, rejected, dropped and
+    /// failed ones. A monitor should use this count, because `late` counts only completed jobs.
     pub unmet: u64,
     /// Jobs that executed for longer than the operation's wcet, where its takt_overrun watches that.
     pub overran: u64,
@@ -82,7 +89,8 @@ type Log = Writer<BufWriter<File>>;
 /// Bytes of a log that are written at once; also its head, but for that of a very large plan.
 const BUFFER: usize = 1 << 16;
 
-/// Where a log will go. What is there stays until a dispatcher has started, and one that does not leaves nothing behind.
+/// The place of a log. An existing file there stays until a dispatcher has started. A refused start
+/// leaves nothing behind.
 struct LogPlace {
     path: PathBuf,
     file: Option<File>,
@@ -124,7 +132,7 @@ impl Drop for LogPlace {
     }
 }
 
-/// A dispatcher, before it starts, while it runs, and when it has stopped.
+/// A dispatcher before its start, while it runs, and after its stop.
 pub struct takt_dispatcher {
     built: Option<Dispatcher>,
     /// The operations that have a handler.
@@ -209,11 +217,13 @@ impl takt_dispatcher {
     }
 }
 
-/// Gives an operation its handler, which is called with `user`. To be called before the start; every operation needs one.
+/// Gives an operation its handler, which is called with `user`. To be called before the start;
+/// every operation needs one.
 ///
 /// # Safety
-/// `dispatcher` came from takt_dispatcher_new, `operation` is a string. `handler` does not unwind, and with `user` it may be called on any of the dispatcher's threads,
-/// one call of it at a time, until takt_dispatcher_stop has answered TAKT_STATUS_OK.
+/// `dispatcher` came from takt_dispatcher_new, `operation` is a string. `handler` does not unwind.
+/// Until takt_dispatcher_stop has answered TAKT_STATUS_OK, any of the dispatcher's threads may call
+/// it with `user`, one call at a time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_dispatcher_on(
     dispatcher: *mut takt_dispatcher,
@@ -233,8 +243,10 @@ pub unsafe extern "C" fn takt_dispatcher_on(
     })
 }
 
-/// The longest response of a critical operation under the guard of takt_dispatcher_adaptive, with the others released as late as the first plan may have put them off:
-/// takt_plan_guarded gives the system file of which `takt check` finds it. A smaller one, as of the guard's plan by itself, can lose critical deadlines.
+/// The longest response of a critical operation under the guard of takt_dispatcher_adaptive. It
+/// assumes that the first plan has delayed the other critical operations as much as it may.
+/// takt_plan_guarded gives the system file for which `takt check` finds this response. A smaller
+/// one, such as the response under the guard's plan alone, can lose critical deadlines.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct takt_response {
@@ -244,9 +256,17 @@ pub struct takt_response {
     pub longest_ns: u64,
 }
 
-/// Moves by itself between two plans: to the guard, a mode's, while a critical job is in danger, and back to the first (0) after two windows of a second with idle time. A job is in danger when the
-/// time that is left before its deadline is no more than its operation's response under the guard, 500 us for the switch, and what the first plan may leave started in several levels; of an operation
-/// without a response half of the deadline is taken, which promises nothing. To be called before the start, of a plan whose modes differ in their strategies alone. Whether the controller fits the plan is told at the start.
+/// Moves by itself between two plans. It switches to the guard, a mode's plan, while a critical job
+/// is in danger. It switches back to the first plan (0) after two windows of a second with idle
+/// time.
+///
+/// A job is in danger when its time to the deadline is no more than the sum of three parts: its
+/// operation's response under the guard, 500 us for the switch, and the work that the first plan
+/// may leave started in several levels. For an operation without a response, half of the deadline
+/// is taken, which promises nothing.
+///
+/// Call this before the start, for a plan whose modes differ in their strategies alone. The start
+/// reports whether the controller fits the plan.
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new; `responses` points to `count` of them, or `count` is zero.
@@ -279,8 +299,9 @@ pub unsafe extern "C" fn takt_dispatcher_adaptive(
     })
 }
 
-/// Writes all that happens to a log, which `takt stats`, `takt chart` and the others read. To be called before the start; takt_dispatcher_drain writes on. A file that is there stays as it is until the dispatcher
-/// has started. TAKT_STATUS_UNWRITTEN: there can be no such file.
+/// Writes all that happens to a log, which `takt stats`, `takt chart` and the others read. To be
+/// called before the start; takt_dispatcher_drain writes on. A file that is there stays as it is
+/// until the dispatcher has started. TAKT_STATUS_UNWRITTEN: there can be no such file.
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new, `path` is a string.
@@ -306,7 +327,7 @@ fn unwritten(error: impl std::fmt::Display) -> Wrong {
     Wrong::new(takt_status::Unwritten, error)
 }
 
-/// What became of a start.
+/// The status and text of a refused start.
 pub(crate) fn refused(error: &StartError) -> Wrong {
     let status = match error {
         StartError::Privilege { .. } => takt_status::Privilege,
@@ -316,8 +337,11 @@ pub(crate) fn refused(error: &StartError) -> Wrong {
     Wrong::new(status, error)
 }
 
-/// Starts all threads and returns at their time zero. `options` may be null. A dispatcher starts once: where its start is refused, too, another one is to be made (of the same plan). What stood at the
-/// log's path is there still then, but for TAKT_STATUS_UNWRITTEN: the threads had started when the log could not be begun, and have stopped again.
+/// Starts all threads and returns at their time zero. `options` may be null. A dispatcher can be
+/// started only once. After a refused start, make another dispatcher of the same plan.
+///
+/// A refused start leaves an existing file at the log's path as it was. TAKT_STATUS_UNWRITTEN is
+/// the exception: the threads had started when the log could not be begun, and have stopped again.
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new; `options` is null or can be read.
@@ -351,14 +375,15 @@ pub unsafe extern "C" fn takt_dispatcher_start(
         }
         let running = built.with(options).start().map_err(|error| refused(&error))?;
         let begin = |place: LogPlace| Writer::new(place.take()?, &header, &definitions);
-        // Where that fails it stops again.
+        // On an error the dispatcher stops again.
         dispatcher.log = place.map(begin).transpose().map_err(unwritten)?;
         (dispatcher.running, dispatcher.refused) = (Some(running), false);
         Ok(())
     })
 }
 
-/// An operation of a dispatcher that runs, to push jobs of it. It may outlive the dispatcher; pushes answer TAKT_STATUS_STOPPED then.
+/// An operation of a dispatcher that runs, to push jobs of it. It may outlive the dispatcher;
+/// pushes answer TAKT_STATUS_STOPPED then.
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new, `operation` is a string, `into` may be written.
@@ -381,7 +406,8 @@ pub unsafe extern "C" fn takt_dispatcher_operation(
     })
 }
 
-/// Releases a job now, by any thread. Takes a lock with priority inheritance for a moment, allocates nothing, never waits for room.
+/// Releases a job now, by any thread. Takes a lock with priority inheritance for a moment,
+/// allocates nothing, never waits for room.
 ///
 /// # Safety
 /// `operation` came from takt_dispatcher_operation.
@@ -419,8 +445,9 @@ pub unsafe extern "C" fn takt_dispatcher_now_ns(dispatcher: *const takt_dispatch
     running.map_or(0, |running| running.now().as_ns())
 }
 
-/// Another plan holds from now on: 0 is that of the node's strategy, k that of its k-th mode. Nothing is lost or told twice. A controller (takt_dispatcher_adaptive) goes on from there: a plan that is
-/// neither of its two puts it to rest until one of them holds again.
+/// Switches to another plan: 0 is the plan of the node's strategy, k the plan of its k-th mode. No
+/// job or event is lost or repeated. A controller (takt_dispatcher_adaptive) goes on from there. It
+/// rests while the plan is neither of its two.
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new.
@@ -437,7 +464,8 @@ pub unsafe extern "C" fn takt_dispatcher_switch(dispatcher: *const takt_dispatch
     })
 }
 
-/// Which plan holds, counted as for takt_dispatcher_switch; zero where the dispatcher does not run. A controller may have changed it since.
+/// Which plan holds, counted as for takt_dispatcher_switch; zero where the dispatcher does not run.
+/// A controller may have changed it since.
 ///
 /// # Safety
 /// `dispatcher` is null or came from takt_dispatcher_new.
@@ -448,8 +476,9 @@ pub unsafe extern "C" fn takt_dispatcher_holds(dispatcher: *const takt_dispatche
     running.map_or(0, Dispatching::holds)
 }
 
-/// What may keep the threads from their CPUs though nothing else is more important, as the kernel was set at the start: sentences, a line each, of operations that may use more of a CPU than the kernel leaves
-/// real-time threads. Copied as takt_plan_text does it; how many bytes it has, zero where there is nothing to warn of, or the dispatcher does not run, or on ordinary threads.
+/// Warnings about operations that may use more of a CPU than the kernel leaves real-time threads,
+/// as it was set at the start. One sentence per line. Copied as takt_plan_text does it. Returns the
+/// number of bytes: zero without a warning, on ordinary threads, or if the dispatcher does not run.
 ///
 /// # Safety
 /// `dispatcher` is null or came from takt_dispatcher_new; `into` is null, or `size` bytes of it may be written.
@@ -471,8 +500,12 @@ pub unsafe extern "C" fn takt_dispatcher_warnings(
     length
 }
 
-/// Writes what has happened since the last time to the log, or forgets it where there is none. To be called often enough that `records` are not exceeded. TAKT_STATUS_UNWRITTEN, from the first call on that
-/// knows it: the log could not be written (a full disk), and ends there; the dispatcher goes on. Writing is buffered, so that the first call that knows it may be takt_dispatcher_stop.
+/// Writes the events since the last call to the log, or forgets them if there is no log. Call it
+/// often enough that `records` are not exceeded.
+///
+/// TAKT_STATUS_UNWRITTEN means that the log could not be written (a full disk). The log ends there;
+/// the dispatcher goes on. Writing is buffered, so takt_dispatcher_stop may be the first call to
+/// report this.
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new.
@@ -497,7 +530,7 @@ pub unsafe extern "C" fn takt_dispatcher_drain(dispatcher: *mut takt_dispatcher)
     })
 }
 
-/// What became of an operation's jobs: so far, or in the end.
+/// The outcomes of an operation's jobs: so far, or in the end.
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new, `operation` is a string, `into` may be written.
@@ -546,8 +579,10 @@ pub struct takt_overran {
     pub at_ns: u64,
 }
 
-/// A descriptor for poll, select or epoll: readable while an overrun waits, so that a loop calls takt_dispatcher_next_overrun until that says false. It may be readable once in vain. The dispatcher closes
-/// it when it stops or is freed: it is neither to be closed nor to be read. -1 where the dispatcher does not run, or no descriptor can be had.
+/// A descriptor for poll, select or epoll. It is readable while an overrun waits; the loop then
+/// calls takt_dispatcher_next_overrun until that returns false. It may be readable once in vain. Do
+/// not close or read it: the dispatcher closes it at its stop or free. -1 if the dispatcher does
+/// not run, or no descriptor can be had.
 ///
 /// # Safety
 /// `dispatcher` is null or came from takt_dispatcher_new.
@@ -558,7 +593,8 @@ pub unsafe extern "C" fn takt_dispatcher_overrun_fd(dispatcher: *const takt_disp
     running.and_then(|running| Some(running.overruns().descriptor().ok()?.as_raw_fd())).unwrap_or(-1)
 }
 
-/// Takes the oldest overrun that waits, of those that operations watch; whether there was one. Never waits. 256 wait at most: takt_counts counts them all.
+/// Takes the oldest waiting overrun of the operations with a watched wcet. Returns whether there
+/// was one. Never waits. At most 256 wait: takt_counts counts them all.
 ///
 /// # Safety
 /// `dispatcher` is null or came from takt_dispatcher_new, `into` may be written.
@@ -585,8 +621,13 @@ pub unsafe extern "C" fn takt_dispatcher_next_overrun(
     was_there
 }
 
-/// Stops: no job starts any more, those that run may return (5 s at most). The log is complete then, unless it could not be written, which is TAKT_STATUS_UNWRITTEN. After this and TAKT_STATUS_OK no handler runs any more; after
-/// TAKT_STATUS_TROUBLE (or _PANIC) one may, and what it uses is to stay: that goes before, and takt_last_error tells of the log, too. Not to be called from a handler.
+/// Stops the dispatcher. No job starts any more; running jobs may return (5 s at most). Do not call
+/// it from a handler.
+///
+/// The log is then complete, unless it could not be written, which is TAKT_STATUS_UNWRITTEN. After
+/// TAKT_STATUS_OK and TAKT_STATUS_UNWRITTEN no handler runs any more. After TAKT_STATUS_TROUBLE (or
+/// _PANIC) a handler may still run, and its data must stay. If the log failed too, this status is
+/// returned, and takt_last_error reports both.
 ///
 /// # Safety
 /// `dispatcher` came from takt_dispatcher_new.
@@ -603,7 +644,7 @@ impl takt_dispatcher {
     fn stop(&mut self) -> Result<(), Wrong> {
         let running = self.running.take();
         let running = running.ok_or_else(|| Wrong::new(takt_status::Stopped, "the dispatcher does not run"))?;
-        // Where a thread of the dispatcher panicked these are the last that are known.
+        // If a thread of the dispatcher panicked, these are the last known counts.
         self.counts = running.counts();
         let now = running.now();
         let mut log = self.log.take();
@@ -630,7 +671,8 @@ impl takt_dispatcher {
     }
 }
 
-/// Stops a dispatcher if it runs, as takt_dispatcher_stop, and frees it; a null pointer is no harm. Whether a handler runs on only takt_dispatcher_stop tells.
+/// Stops a dispatcher if it runs, as takt_dispatcher_stop, and frees it; a null pointer is no harm.
+/// Whether a handler runs on only takt_dispatcher_stop tells.
 ///
 /// # Safety
 /// It came from takt_dispatcher_new, and is not used any more, nor is a channel connected to it.
@@ -645,7 +687,7 @@ pub unsafe extern "C" fn takt_dispatcher_free(dispatcher: *mut takt_dispatcher) 
     unsafe { free(dispatcher) }
 }
 
-/// What `of` says of a handler's job.
+/// The value of `of` for a handler's job.
 ///
 /// # Safety
 /// `job` is null, or what a handler was called with, during that call.
@@ -657,7 +699,7 @@ unsafe fn of_job<R: Default>(job: *const takt_job, of: impl FnOnce(&Job<'_>) -> 
 /// A handler's job; none of a null pointer.
 ///
 /// # Safety
-/// `job` is null, or what a handler was called with, and what is returned is used during that call.
+/// `job` is null, or the handler's argument. The result is used only during the handler's call.
 pub(crate) unsafe fn job_at<'a>(job: *const takt_job) -> Option<&'a Job<'a>> {
     // SAFETY: it is null, or `job_of` made it of a job that lives during the handler's call.
     unsafe { job.cast::<Job<'a>>().as_ref() }
@@ -723,7 +765,9 @@ pub unsafe extern "C" fn takt_job_has_overrun(job: *const takt_job) -> bool {
     unsafe { of_job(job, |job| job.has_overrun()) }
 }
 
-/// Whether the job is to return at once: it was dropped at its deadline, has overrun its wcet where that is to stop it, or the dispatcher stops. A long handler asks now and then.
+/// Whether the job is to return at once. This is so if it was dropped at its deadline, if it has
+/// overrun a wcet that stops it, or if the dispatcher stops. A long handler should ask from time to
+/// time.
 ///
 /// # Safety
 /// As takt_job_number.

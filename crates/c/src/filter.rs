@@ -9,7 +9,8 @@ use crate::channel::{EVENTS_MAX, quality_of, takt_channel, takt_group, takt_patt
 use crate::plan::takt_plan;
 use crate::status::{Wrong, call, free, give, object, place, takt_status, text};
 
-/// What an operation waits for: one event, or a group of filters. What a filter is made of is copied, and stays the caller's. It waits for at most 64 events, and is at most 16 filters deep.
+/// A condition on events: one event, or a group of filters. It waits for at most 64 events, and is
+/// at most 16 filters deep. A group copies its filters, which stay the caller's.
 pub struct takt_filter(Filter);
 
 /// Hands a filter to C, unless it is wrong.
@@ -65,7 +66,8 @@ pub unsafe extern "C" fn takt_filter_group(
     })
 }
 
-/// A filter without an event that `unless` means since it began to wait: such an event makes it begin anew.
+/// A filter that is complete without an event of `unless` since it began to wait. Such an event
+/// makes it begin anew.
 ///
 /// # Safety
 /// `filter` came from a call that makes filters, `unless` can be read, `into` may be written.
@@ -126,7 +128,8 @@ pub unsafe extern "C" fn takt_filter_free(filter: *mut takt_filter) {
 /// As takt_channel_subscribe, with a filter and a quality of service; that may be null.
 ///
 /// # Safety
-/// `channel`, `plan` and `filter` came from calls that make them, `operation` is a string, `quality` is null or points to one, `into` may be written.
+/// `channel`, `plan` and `filter` came from calls that make them, `operation` is a string,
+/// `quality` is null or points to one, `into` may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_channel_subscribe_filter(
     channel: *const takt_channel,

@@ -1,9 +1,12 @@
-//! takt for C: the core calls of a dispatcher and of an event channel ([`takt_run::dispatch`], [`takt_run::event`]) behind a C header,
-//! `crates/c/include/takt.h`, which cbindgen makes of this crate.
+//! takt for C: the core calls of a dispatcher and of an event channel ([`takt_run::dispatch`],
+//! [`takt_run::event`]) behind a C header, `crates/c/include/takt.h`, which cbindgen makes of this
+//! crate.
 //!
-//! Objects are opaque and made and freed by calls. Nothing of Rust unwinds into C: a panic is [`takt_status::Panic`]. A call that answers no status
-//! answers as if there were nothing, and leaves the text; one that only reads a number (a time, a job's, which plan holds) ends the process; to free is to free
-//! what can be. Types and functions have the names that C sees.
+//! Objects are opaque, and calls make and free them. Types and functions have their C names.
+//!
+//! No Rust panic unwinds into C: a panic is [`takt_status::Panic`]. A call without a status answers
+//! as if there were nothing, and leaves the text. A call that only reads a number (a time, a job's
+//! number, the current plan) ends the process. A call to free frees as much as it can.
 #![allow(non_camel_case_types)]
 
 mod channel;

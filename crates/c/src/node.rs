@@ -11,7 +11,8 @@ use crate::channel::{or_never, takt_channel, takt_pattern};
 use crate::dispatcher::{refused, takt_dispatcher};
 use crate::status::{Wrong, call, free, give, object, object_mut, takt_status, text};
 
-/// By which clock a node tells when its events leave. Nodes with the same one know how long events were under way, which counts against their time to live and their deadline.
+/// By which clock a node tells when its events leave. Nodes with the same one know how long events
+/// were under way, which counts against their time to live and their deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub enum takt_clock {
@@ -23,17 +24,19 @@ pub enum takt_clock {
     Own = 2,
 }
 
-/// What a push does with an event that is to leave.
+/// How a push sends an event to other nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub enum takt_sending {
-    /// It is sent by whoever pushes, at once. Where the socket has no room it is dropped.
+    /// The pushing thread sends it at once. It is dropped if the socket has no room.
     Direct = 0,
-    /// It is sent by whoever pushes, who waits for room in the socket: for the event's time to live and patience_ns at most. Then it is dropped.
+    /// The pushing thread sends it and waits for room in the socket, at most for the event's time
+    /// to live and patience_ns. Then it is dropped.
     Patient = 1,
-    /// It is sent by another thread of the level, and waits in a queue for that. One that finds no room there is dropped.
+    /// Another thread of the level sends it from a queue. A new event is dropped if the queue is
+    /// full.
     QueuedNewest = 2,
-    /// The same, but one that finds no room takes the place of the oldest, which is dropped.
+    /// The same, but a new event replaces the oldest one if the queue is full.
     QueuedOldest = 3,
 }
 
@@ -52,37 +55,42 @@ impl takt_sending {
     }
 }
 
-/// What a node is like. All zeros: the default.
+/// Options of a node. All zeros: the default.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct takt_node_options {
     /// By which clock it tells times: a takt_clock.
     pub clock: u32,
-    /// Of TAKT_CLOCK_SYNCHRONIZED: which clock it is. Unused otherwise.
+    /// For TAKT_CLOCK_SYNCHRONIZED: the number of the clock. Unused otherwise.
     pub clock_number: u64,
-    /// How often it tells its peers that it is there, on each level: 10 ms or more. Zero: 100 ms.
+    /// The period of its signs of life to peers, on each level: 10 ms or more. Zero: 100 ms.
     pub beat_ns: u64,
     /// After how long a silence a peer is lost: four beats or more. Zero: four beats.
     pub lost_after_ns: u64,
-    /// Of how many other nodes a level keeps apart whose events have come, 65,536 at most. Zero: 64.
+    /// The most other nodes whose received events a level tracks, 65,536 at most. Zero: 64.
     pub nodes_max: usize,
-    /// Whether events that come from one peer go on to the others of the level. What finds no room is dropped then, whatever the level's takt_sending.
+    /// Whether events from one peer go on to the others of the level. Without room they are then
+    /// dropped, whatever the level's takt_sending.
     pub forwards: bool,
 }
 
-/// What goes between nodes at one level of urgency: a socket and a thread of its own. Zero is a value for all but `name` and `at`.
+/// The traffic between nodes at one level of urgency, with its own socket and thread. Zero is a
+/// value for all but `name` and `at`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct takt_level {
     /// Its name, which no other level of the node has.
     pub name: *const c_char,
-    /// The address at which it receives, and from which it sends: "10.0.0.1:7000" or "[fe80::1%2]:7000". Port 0: one that the kernel chooses, which takt_traffic tells.
+    /// The address for receiving and sending: "10.0.0.1:7000" or "[fe80::1%2]:7000". Port 0: the
+    /// kernel chooses a port, and takt_traffic reports it.
     pub at: *const c_char,
-    /// The addresses of the same level of other nodes (1,024 at most). Datagrams from other addresses are dropped. May be null where there are none.
+    /// The addresses of the same level of other nodes (1,024 at most). Datagrams from other
+    /// addresses are dropped. May be null where there are none.
     pub peers: *const *const c_char,
     /// How many there are.
     pub peer_count: usize,
-    /// Which events go to all the peers: those that one of these patterns means (1,024 at most). May be null where it only receives.
+    /// The patterns of the events that go to all peers (1,024 at most). May be null for a level
+    /// that only receives.
     pub sends: *const takt_pattern,
     /// How many there are.
     pub send_count: usize,
@@ -94,22 +102,23 @@ pub struct takt_level {
     pub cpu: u32,
     /// Whether it sends with SO_PRIORITY 0; then so_priority is unused.
     pub unprioritized: bool,
-    /// SO_PRIORITY of what it sends, by which queueing disciplines go; more than 6 takes CAP_NET_ADMIN. Zero: 6.
+    /// SO_PRIORITY of its packets, for queueing disciplines. More than 6 needs CAP_NET_ADMIN. Zero:
+    /// 6.
     pub so_priority: u32,
     /// How a push sends: a takt_sending.
     pub sending: u32,
-    /// Of TAKT_SENDING_PATIENT: for how long a push waits for room. Zero: as long as it takes.
+    /// For TAKT_SENDING_PATIENT: the longest wait of a push for room. Zero: as long as it takes.
     pub patience_ns: u64,
-    /// Of TAKT_SENDING_QUEUED_*: how many events can wait, 65,536 at most. Zero: 64.
+    /// For TAKT_SENDING_QUEUED_*: how many events can wait, 65,536 at most. Zero: 64.
     pub room: usize,
     /// Bytes of the socket's buffers, each way, 64 MiB at most. Zero: 256 KiB.
     pub buffer: usize,
 }
 
-/// A process among others that share events, as it will be: takt_channel_connect_as makes it one.
+/// A future process among others that share events: takt_channel_connect_as connects as this node.
 pub struct takt_node(Node);
 
-/// What a level has counted since the channel was connected.
+/// Counters of a level since the channel was connected.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct takt_traffic {
@@ -117,27 +126,29 @@ pub struct takt_traffic {
     pub sent: u64,
     /// Datagrams with events that were dropped here, for want of room in the socket or the queue.
     pub full: u64,
-    /// That the kernel refused to send for another cause.
+    /// Datagrams with events that the kernel refused to send for another cause.
     pub refused: u64,
-    /// That did not leave because their time was over.
+    /// Datagrams with events that did not leave because their time was over.
     pub stale: u64,
     /// Events that came, each counted once.
     pub events: u64,
-    /// Of these, those whose time was over when they came; nobody was given them.
+    /// Received events whose time was over on arrival. No consumer got them.
     pub late: u64,
-    /// Of these, those that came without a clock in common: what they spent under way did not count against their time.
+    /// Received events without a common clock. Their time under way did not count against their
+    /// time.
     pub unsynchronized: u64,
-    /// Of these, those that came before they were sent, says the clock in common.
+    /// Received events that, by the common clock, came before they were sent.
     pub skewed: u64,
-    /// Of these, those that went on to another peer.
+    /// Received events that went on to another peer.
     pub forwarded: u64,
     /// Events that peers sent and that have not come: dropped there, on the way or here, or still under way.
     pub lost: u64,
     /// Events that came again.
     pub duplicates: u64,
-    /// Events so old that nobody knows whether they came before, of a former run of their node, or of one node too many (nodes_max).
+    /// Events so old that nobody knows whether they came before, of a former run of their node, or
+    /// of one node too many (nodes_max).
     pub old: u64,
-    /// What was this node's own, or had gone through more than 16 nodes.
+    /// This node's own events, and events that had gone through more than 16 nodes.
     pub loops: u64,
     /// Datagrams from others than the level's peers.
     pub strangers: u64,
@@ -151,7 +162,7 @@ pub struct takt_traffic {
     pub peers: usize,
 }
 
-/// What is known of a peer.
+/// Known facts about a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct takt_peer {
@@ -163,7 +174,7 @@ pub struct takt_peer {
     pub is_there: bool,
 }
 
-/// What a level has at most of each.
+/// The most peers, and the most patterns, of a level.
 const PEERS_MAX: usize = 1024;
 /// Events that wait at a level where nothing else is said.
 const ROOM: usize = 64;
@@ -206,7 +217,8 @@ pub unsafe extern "C" fn takt_node_new(
 /// Adds a level. Whether it fits the dispatcher's plan takt_channel_connect_as tells.
 ///
 /// # Safety
-/// `node` came from takt_node_new; `level` can be read, its strings are strings, and its pointers point to as many as it says.
+/// `node` came from takt_node_new; `level` can be read, its strings are strings, and its pointers
+/// point to as many as it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_node_add(node: *mut takt_node, level: *const takt_level) -> takt_status {
     call(|| {
@@ -285,20 +297,23 @@ pub unsafe extern "C" fn takt_node_free(node: *mut takt_node) {
     unsafe { free(node) }
 }
 
-/// Whether a push may have to wait for the network, at a level with this takt_sending and patience_ns; so it may where the number is none of a takt_sending.
+/// Whether a push may have to wait for the network, at a level with this takt_sending and
+/// patience_ns; so it may where the number is none of a takt_sending.
 #[unsafe(no_mangle)]
 pub extern "C" fn takt_sending_may_block(sending: u32, patience_ns: u64) -> bool {
     takt_sending::of(sending, patience_ns, ROOM).is_none_or(Sending::may_block)
 }
 
-/// Whether an event that is pushed here and does not expire may be dropped for want of room, at such a level; so it may where the number is none of a takt_sending.
-/// One whose push waits for room when the channel is disconnected is dropped, whatever the level.
+/// Whether such a level may drop an event that is pushed here and does not expire, for lack of
+/// room. True also if the number is no takt_sending. If a push waits for room while the channel is
+/// disconnected, its event is dropped at any level.
 #[unsafe(no_mangle)]
 pub extern "C" fn takt_sending_may_drop(sending: u32, patience_ns: u64) -> bool {
     takt_sending::of(sending, patience_ns, ROOM).is_none_or(Sending::may_drop)
 }
 
-/// As takt_channel_connect, and shares events with other nodes. A node that cannot be is TAKT_STATUS_INVALID; a socket that is refused is TAKT_STATUS_REFUSED, or TAKT_STATUS_PRIVILEGE.
+/// As takt_channel_connect, and shares events with other nodes. A node that cannot be is
+/// TAKT_STATUS_INVALID; a socket that is refused is TAKT_STATUS_REFUSED, or TAKT_STATUS_PRIVILEGE.
 /// Queues of all levels together may take 64 MiB.
 ///
 /// # Safety
@@ -340,7 +355,7 @@ pub(crate) fn not_connected(error: &ConnectError) -> Wrong {
     Wrong::new(status, error)
 }
 
-/// What a level has counted so far. TAKT_STATUS_STOPPED while the channel is not connected.
+/// The counters of a level so far. TAKT_STATUS_STOPPED while the channel is not connected.
 ///
 /// # Safety
 /// `channel` came from takt_channel_new, `level` is a string, `into` may be written.
@@ -378,7 +393,7 @@ pub unsafe extern "C" fn takt_channel_traffic(
     })
 }
 
-/// What a level of a channel that is connected has counted.
+/// The counters of a level of a connected channel.
 ///
 /// # Safety
 /// `channel` is null or came from takt_channel_new, `level` is null or a string.
@@ -393,7 +408,8 @@ unsafe fn traffic_of(channel: *const takt_channel, level: *const c_char) -> Resu
     found.ok_or_else(|| Wrong::invalid(format_args!("the channel's node has no level \"{name}\"")))
 }
 
-/// What is known of a level's peer, counted from 0 in the order of takt_level. TAKT_STATUS_STOPPED while the channel is not connected.
+/// The known facts about a level's peer, counted from 0 in the order of takt_level.
+/// TAKT_STATUS_STOPPED while the channel is not connected.
 ///
 /// # Safety
 /// `channel` came from takt_channel_new, `level` is a string, `into` may be written.

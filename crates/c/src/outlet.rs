@@ -10,7 +10,8 @@ use crate::channel::{takt_channel, takt_pattern};
 use crate::node::not_connected;
 use crate::status::{Wrong, call, free, give, object, object_mut, push, takt_status};
 
-/// Events that wait for a thread of the program: what it does not want to handle on a real-time thread, or what handlers answer.
+/// A queue of events for an ordinary thread of the program. It holds events that should not be
+/// handled on a real-time thread, or answers of handlers.
 pub struct takt_outlet {
     outlet: Outlet,
     /// The last one that was taken.
@@ -28,31 +29,35 @@ pub struct takt_taken {
     pub source: u32,
     /// Zero for the first event of its supplier.
     pub number: u64,
-    /// How long it is until its deadline, zero once that is over; all ones: it has none of its own.
+    /// The time to its deadline, zero once this is over; all ones: it has no deadline of its own.
     pub due_in_ns: u64,
     /// For how long it is still of use; all ones: for ever.
     pub expires_in_ns: u64,
-    /// What its supplier said.
+    /// The supplier's bytes.
     pub payload: *const u8,
     /// How many bytes.
     pub length: usize,
 }
 
-/// What an outlet has counted.
+/// The counters of an outlet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct takt_passed {
     /// Events that were meant.
     pub pushed: u64,
-    /// Of these, those dropped for want of room.
+    /// Events that were dropped for lack of room.
     pub full: u64,
 }
 
 /// Events that wait, where the caller says no number.
 const ROOM: usize = 64;
 
-/// Where events that one of these patterns means, pushed by any thread of this process, wait for a thread of the program: takt_outlet_fd tells when, takt_outlet_next takes them. To be called before
-/// the channel is connected. There is room for so many (zero: 64; 65,536 at most). One that finds none is dropped, or, where `drops_oldest`, the oldest for it. It is counted.
+/// Makes a queue for a thread of the program. It holds events that match one of these patterns and
+/// are pushed by any thread of this process. takt_outlet_fd signals waiting events,
+/// takt_outlet_next takes them. Call this before the channel is connected.
+///
+/// `room` is the number of events that can wait (zero: 64; 65,536 at most). If the queue is full,
+/// the new event is dropped, or with `drops_oldest` the oldest one. The drop is counted.
 ///
 /// # Safety
 /// `channel` came from takt_channel_new; `patterns` points to `count` of them; `into` may be written.
@@ -91,8 +96,9 @@ pub unsafe extern "C" fn takt_channel_outlet(
 /// Patterns of an outlet.
 const PATTERNS_MAX: usize = 1024;
 
-/// A descriptor for poll, select or epoll: readable while an event waits, so that a loop calls takt_outlet_next until that says false. It may be readable once in vain. The outlet closes it: it is
-/// neither to be closed nor to be read. -1 for a null pointer.
+/// A descriptor for poll, select or epoll: readable while an event waits, so that a loop calls
+/// takt_outlet_next until that says false. It may be readable once in vain. The outlet closes it:
+/// it is neither to be closed nor to be read. -1 for a null pointer.
 ///
 /// # Safety
 /// `outlet` is null or came from takt_channel_outlet.
@@ -102,7 +108,8 @@ pub unsafe extern "C" fn takt_outlet_fd(outlet: *const takt_outlet) -> c_int {
     unsafe { outlet.as_ref() }.map_or(-1, |outlet| outlet.descriptor)
 }
 
-/// Takes the oldest event that waits; whether there was one. Never waits. An event whose time is over is taken like any other.
+/// Takes the oldest event that waits; whether there was one. Never waits. An event whose time is
+/// over is taken like any other.
 ///
 /// # Safety
 /// `outlet` is null or came from takt_channel_outlet, `into` may be written.
@@ -134,7 +141,7 @@ pub unsafe extern "C" fn takt_outlet_next(outlet: *mut takt_outlet, into: *mut t
     was_there
 }
 
-/// What an outlet has counted.
+/// The counters of an outlet.
 ///
 /// # Safety
 /// `outlet` came from takt_channel_outlet, `into` may be written.

@@ -27,11 +27,11 @@ impl takt_arrival {
     }
 }
 
-/// What becomes of an operation's late jobs.
+/// The rule for an operation's late jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub enum takt_late {
-    /// What the strategy's level says.
+    /// The rule of the strategy's level.
     Level = 0,
     /// They go on.
     Continue = 1,
@@ -42,7 +42,7 @@ pub enum takt_late {
 }
 
 impl takt_late {
-    /// The rule of this number; nothing of one that leaves it to the level.
+    /// The rule of this number. The inner `None` leaves the rule to the level.
     fn of(number: u32) -> Option<Option<Late>> {
         let rules = [
             (takt_late::Level, None),
@@ -67,24 +67,27 @@ pub enum takt_cancel {
 }
 
 impl takt_cancel {
-    /// The rule of this number; nothing of one that leaves it to the set.
+    /// The rule of this number. The inner `None` leaves the rule to the set.
     fn of(number: u32) -> Option<Option<bool>> {
         let rules = [(takt_cancel::Set, None), (takt_cancel::Never, Some(false)), (takt_cancel::Always, Some(true))];
         rules.into_iter().find(|(cancel, _)| *cancel as u32 == number).map(|(_, rule)| rule)
     }
 }
 
-/// What becomes of a job that executes for longer than its operation's wcet. No handler is ended from outside: it goes on until it returns.
+/// The reaction to a job that executes for longer than its operation's wcet. No handler is ended
+/// from outside: it goes on until it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub enum takt_overrun {
-    /// That is not watched.
+    /// Overruns are not watched.
     Unwatched = 0,
     /// It goes on, and the program is told (takt_dispatcher_next_overrun).
     Continue = 1,
-    /// The same, and it is told to stop (takt_job_must_stop). Whenever it returns it is not complete, and the rest of its chain is shed.
+    /// The same, and it is told to stop (takt_job_must_stop). Whenever it returns it is not
+    /// complete, and the rest of its chain is shed.
     Stop = 2,
-    /// The same as TAKT_OVERRUN_CONTINUE, and it has the priority of demoted jobs until it returns, below all levels. Another thread takes the next job of its level.
+    /// The same as TAKT_OVERRUN_CONTINUE, and it has the priority of demoted jobs until it returns,
+    /// below all levels. Another thread takes the next job of its level.
     Demote = 3,
 }
 
@@ -101,7 +104,7 @@ impl takt_overrun {
     }
 }
 
-/// What an operation is like. Zero is a value for all that may be left out.
+/// The properties of an operation. Zero is a value for all that may be left out.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct takt_operation {
@@ -127,11 +130,11 @@ pub struct takt_operation {
     pub cpu: u32,
     /// How many of its jobs may wait or run at once; zero: as many as may be where all operations keep their deadlines.
     pub backlog: u32,
-    /// What becomes of its late jobs: a takt_late.
+    /// The rule for its late jobs: a takt_late.
     pub late: u32,
     /// Whether its jobs are omitted once they can no longer be in time: a takt_cancel.
     pub cancel: u32,
-    /// What becomes of its jobs that execute for longer than wcet_ns: a takt_overrun.
+    /// The reaction to its jobs that execute for longer than wcet_ns: a takt_overrun.
     pub overrun: u32,
     /// The names of its predecessors; may be null where there are none.
     pub after: *const *const c_char,
@@ -145,7 +148,8 @@ pub struct takt_operations(Operations);
 /// Who runs when.
 pub struct takt_plan(pub(crate) Plan);
 
-/// An empty set of operations for so many CPUs, at least one. With `cancel`, noncritical jobs that can no longer be in time are omitted.
+/// An empty set of operations for so many CPUs, at least one. With `cancel`, noncritical jobs that
+/// can no longer be in time are omitted.
 ///
 /// # Safety
 /// `name` is a string, `into` may be written.
@@ -164,7 +168,7 @@ pub unsafe extern "C" fn takt_operations_new(
     })
 }
 
-/// Adds an operation. What is wrong with it is told when the plan is made.
+/// Adds an operation. Errors in it are reported when the plan is made.
 ///
 /// # Safety
 /// `operations` came from takt_operations_new; `operation` and what it points to can be read.
@@ -222,7 +226,8 @@ pub unsafe extern "C" fn takt_operations_add(
     })
 }
 
-/// Lets an operation take no part at first: until a switch to a mode of which takt_mode_absent does not say the same. A chain takes part as a whole.
+/// Lets an operation take no part at first: until a switch to a mode of which takt_mode_absent does
+/// not say the same. A chain takes part as a whole.
 ///
 /// # Safety
 /// `operations` came from takt_operations_new, `operation` is a string.
@@ -240,7 +245,8 @@ pub unsafe extern "C" fn takt_operations_absent(
     })
 }
 
-/// Adds a mode, to which takt_dispatcher_switch switches: the same operations at the same rates under this strategy. What is wrong with it is told when the plan is made.
+/// Adds a mode for takt_dispatcher_switch: the same operations at the same rates under this
+/// strategy. Errors in it are reported when the plan is made.
 ///
 /// # Safety
 /// `operations` came from takt_operations_new, `mode` and `strategy` are strings.
@@ -276,7 +282,7 @@ pub unsafe extern "C" fn takt_mode_absent(
     unsafe { in_mode(operations, mode, operation, |mode, operation| mode.absent.push(operation)) }
 }
 
-/// Gives an operation another period in a mode, or least distance. What follows it comes as often.
+/// Gives an operation another period, or least distance, in a mode. Its successors come as often.
 ///
 /// # Safety
 /// `operations` came from takt_operations_new, `mode` and `operation` are strings.
@@ -340,7 +346,8 @@ pub unsafe extern "C" fn takt_operations_free(operations: *mut takt_operations) 
     unsafe { free(operations) }
 }
 
-/// The plan of a set of operations under a strategy: "rm", "dm", "edf", "mlf", "muf", "rms+mlf", "fifo", as in a system file. Within a level each job runs to completion.
+/// The plan of a set of operations under a strategy: "rm", "dm", "edf", "mlf", "muf", "rms+mlf",
+/// "fifo", as in a system file. Within a level each job runs to completion.
 ///
 /// # Safety
 /// `operations` came from takt_operations_new, `strategy` is a string, `into` may be written.
@@ -388,7 +395,8 @@ fn preemptive() -> Limits {
     Limits { preemptive: true, ..Limits::default() }
 }
 
-/// The plan of the first node of a system file's text, with its strategy and its modes. Within a level each job runs to completion, whatever the file says.
+/// The plan of the first node of a system file's text, with its strategy and its modes. Within a
+/// level each job runs to completion, whatever the file says.
 ///
 /// # Safety
 /// `toml` is a string, `into` may be written.
@@ -422,7 +430,8 @@ pub unsafe extern "C" fn takt_plan_of_system_preemptive(toml: *const c_char, int
     })
 }
 
-/// The number of a mode's plan, from 1, for takt_dispatcher_switch: that of takt_operations_mode of this name. SIZE_MAX where there is none, which a switch refuses.
+/// The number of a mode's plan, from 1, for takt_dispatcher_switch: that of takt_operations_mode of
+/// this name. SIZE_MAX where there is none, which a switch refuses.
 ///
 /// # Safety
 /// `plan` came from a call that makes plans, `mode` is a string.
@@ -441,11 +450,14 @@ pub unsafe extern "C" fn takt_plan_mode(plan: *const takt_plan, mode: *const c_c
     number
 }
 
-/// A system file of which `takt check` finds the longest response of a critical operation under a guard, for takt_dispatcher_adaptive: the critical operations of its CPU alone, the others of them released as
-/// late as the first plan may have put them off. Copied as takt_plan_text does it; how many bytes it has, zero where there is no such plan or critical operation.
+/// A system file for takt_dispatcher_adaptive. `takt check` finds in it the longest response of a
+/// critical operation under a guard. It has only the critical operations of that CPU. The others
+/// are released as late as the first plan may have delayed them. Copied as takt_plan_text does it.
+/// Returns the number of bytes, zero without such a plan or critical operation.
 ///
 /// # Safety
-/// `plan` came from a call that makes plans, `operation` is a string; `into` is null, or `size` bytes of it may be written.
+/// `plan` came from a call that makes plans, `operation` is a string; `into` is null, or `size`
+/// bytes of it may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_plan_guarded(
     plan: *const takt_plan,
@@ -470,8 +482,9 @@ pub unsafe extern "C" fn takt_plan_guarded(
     length
 }
 
-/// Copies the plan's table into `into`, cut to `size` bytes and ended by a zero byte; how many bytes it has without that. `into` may be null: to learn how many.
-/// Zero where the plan is a null pointer.
+/// Copies the plan's table into `into`, cut to `size` bytes and ended by a zero byte; how many
+/// bytes it has without that. `into` may be null: to learn how many. Zero where the plan is a null
+/// pointer.
 ///
 /// # Safety
 /// `plan` is null or came from a call that makes plans; `into` is null, or `size` bytes of it may be written.

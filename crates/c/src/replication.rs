@@ -6,7 +6,8 @@ use crate::channel::{EVENTS_MAX, TAKT_KIND_PEER_FOUND, not_taken, or_never, takt
 use crate::dispatcher::{job_at, takt_job};
 use crate::status::{Wrong, call, free, give, object, object_mut, place, push, takt_status};
 
-/// Values that operations of this process write, and others are to know. Its calls may be made by any thread, all but takt_published_free.
+/// Values that operations of this process write, and others are to know. Its calls may be made by
+/// any thread, all but takt_published_free.
 pub struct takt_published(Published);
 
 /// Values of a publisher as they are known here. Its calls may be made by any thread, all but takt_replica_free.
@@ -15,13 +16,13 @@ pub struct takt_replica {
     values: usize,
 }
 
-/// What a publisher has counted. written = flushed + replaced + what waits.
+/// The counters of a publisher. written = flushed + replaced + waiting ones.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct takt_flushes {
     /// Values written.
     pub written: u64,
-    /// Of these, those written after their job's deadline: they missed the flush that they were for.
+    /// Values written after their job's deadline, which missed the flush of that job.
     pub late: u64,
     /// Values that another one followed before they were sent for the first time.
     pub replaced: u64,
@@ -31,15 +32,16 @@ pub struct takt_flushes {
     pub repeated: u64,
     /// Events that they were sent in.
     pub events: u64,
-    /// Of these, those that a consumer or a peer did not get for want of room, as far as the push could tell.
+    /// Events that a consumer or a peer did not get for lack of room, as far as the push could
+    /// tell.
     pub missed: u64,
     /// Flushes, with values or without.
     pub flushes: u64,
-    /// Of these, those that ended after the flushing job's deadline.
+    /// Flushes that ended after the flushing job's deadline.
     pub late_flushes: u64,
 }
 
-/// What a replica has counted.
+/// The counters of a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct takt_applied {
@@ -57,19 +59,20 @@ pub struct takt_applied {
 pub struct takt_known {
     /// Which, from 0: for the caller to say.
     pub value: usize,
-    /// Where it goes: for the caller to say. May be null where `size` is zero.
+    /// The destination, set by the caller. May be null if `size` is zero.
     pub bytes: *mut u8,
     /// How many bytes there is room for: for the caller to say. A longer value is cut.
     pub size: usize,
     /// How many bytes it has.
     pub length: usize,
-    /// How often it was written where it comes from, in that run of the publisher; zero: it has not come yet.
+    /// The number of writes of the value at its publisher, in that run of the publisher. Zero: it
+    /// has not come yet.
     pub version: u64,
-    /// When it came, by the clock of the dispatcher whose job took it.
+    /// Its time of arrival, by the clock of the dispatcher that ran the receiving job.
     pub came_ns: u64,
 }
 
-/// What a publisher has at most.
+/// The most values of a publisher.
 const VALUES_MAX: usize = 1 << 16;
 /// The most bytes of a value.
 const BYTES_MAX: usize = u16::MAX as usize;
@@ -97,7 +100,8 @@ unsafe fn sizes_of<'a>(kind: u32, sizes: *const usize, count: usize) -> Result<&
     Ok(sizes)
 }
 
-/// `count` values (65,536 and 64 MiB at most), of each of which `sizes` says how many bytes it can have. They go as events of this source and type, which nobody else is to supply. A value that
+/// `count` values (65,536 and 64 MiB at most), of each of which `sizes` says how many bytes it can
+/// have. They go as events of this source and type, which nobody else is to supply. A value that
 /// fits into no event of the channel, with 28 bytes besides, is TAKT_STATUS_INVALID.
 ///
 /// # Safety
@@ -123,7 +127,7 @@ pub unsafe extern "C" fn takt_published_new(
     })
 }
 
-/// What a write or a flush answers that could not be.
+/// The status of a write or a flush that failed.
 fn not_done(error: ReplicationError) -> takt_status {
     match error {
         ReplicationError::Event(error) => not_taken(error),
@@ -131,11 +135,14 @@ fn not_done(error: ReplicationError) -> takt_status {
     }
 }
 
-/// An operation's job writes a value, to be sent by the flush at the job's deadline; `in_time` (may be null) tells whether it is in time for that. From a handler, whether the channel is connected or not. Takes a lock
-/// with priority inheritance for a moment, and allocates nothing. No such value, or too many bytes: TAKT_STATUS_INVALID.
+/// An operation's job writes a value, to be sent by the flush at the job's deadline; `in_time` (may
+/// be null) tells whether it is in time for that. From a handler, whether the channel is connected
+/// or not. Takes a lock with priority inheritance for a moment, and allocates nothing. No such
+/// value, or too many bytes: TAKT_STATUS_INVALID.
 ///
 /// # Safety
-/// `published` came from takt_published_new, `bytes` points to `length` of them (it may be null where that is zero), `job` is what the handler was called with, `in_time` is null or may be written.
+/// `published` came from takt_published_new. `bytes` points to `length` bytes (it may be null if
+/// that is zero). `job` is the handler's argument. `in_time` is null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_published_write(
     published: *const takt_published,
@@ -169,11 +176,15 @@ pub unsafe extern "C" fn takt_published_write(
     })
 }
 
-/// Sends all values that are due at this job's arrival, in as few events as they fit into; they are of use for `ttl_ns` (zero: for ever). `values` (may be null) tells how many there were. From the handler of one
-/// operation, which has the frame's period. Does what takt_supplier_push does for each event. TAKT_STATUS_STOPPED: the channel is not connected; what was not sent goes with the next flush.
+/// Sends all values that are due at this job's arrival, in as few events as they fit into; they are
+/// of use for `ttl_ns` (zero: for ever). `values` (may be null) tells how many there were. From the
+/// handler of one operation, which has the frame's period. Does what takt_supplier_push does for
+/// each event. TAKT_STATUS_STOPPED: the channel is not connected; what was not sent goes with the
+/// next flush.
 ///
 /// # Safety
-/// `published` came from takt_published_new, `job` is what the handler was called with, `values` is null or may be written.
+/// `published` came from takt_published_new, `job` is what the handler was called with, `values` is
+/// null or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_published_flush(
     published: *const takt_published,
@@ -199,7 +210,8 @@ pub unsafe extern "C" fn takt_published_flush(
     })
 }
 
-/// All values that were ever sent go with the next flush again: for a peer that is new (TAKT_KIND_PEER_FOUND), or that lost some. From handlers, too.
+/// The next flush sends all values that were ever sent again. Use it for a new peer
+/// (TAKT_KIND_PEER_FOUND), or for a peer that lost some. From handlers, too.
 ///
 /// # Safety
 /// `published` came from takt_published_new.
@@ -213,7 +225,8 @@ pub unsafe extern "C" fn takt_published_refresh(published: *const takt_published
     })
 }
 
-/// The most events that a flush takes: the backlog that a consumer of them needs, with a least distance of 1 ns. Zero for a null pointer.
+/// The most events that a flush takes: the backlog that a consumer of them needs, with a least
+/// distance of 1 ns. Zero for a null pointer.
 ///
 /// # Safety
 /// `published` is null or came from takt_published_new.
@@ -223,7 +236,7 @@ pub unsafe extern "C" fn takt_published_events_max(published: *const takt_publis
     unsafe { published.as_ref() }.map_or(0, |published| published.0.events_max())
 }
 
-/// What was written and sent so far.
+/// The counters of writes and flushes so far.
 ///
 /// # Safety
 /// `published` came from takt_published_new, `into` may be written.
@@ -261,7 +274,7 @@ pub unsafe extern "C" fn takt_published_free(published: *mut takt_published) {
     unsafe { free(published) }
 }
 
-/// Of the publisher with this source, type and sizes.
+/// Makes a replica of the publisher with this source, type and sizes.
 ///
 /// # Safety
 /// `sizes` points to `count` of them, `into` may be written.
@@ -283,7 +296,8 @@ pub unsafe extern "C" fn takt_replica_new(
     })
 }
 
-/// Takes the values of a flush's events, and leaves other events: from the handler that was called with them. Takes a lock with priority inheritance for moments, and allocates nothing.
+/// Takes the values of a flush's events, and leaves other events: from the handler that was called
+/// with them. Takes a lock with priority inheritance for moments, and allocates nothing.
 ///
 /// # Safety
 /// `replica` came from takt_replica_new; `events`, `count` and `job` are what the handler was called with.
@@ -315,11 +329,16 @@ pub unsafe extern "C" fn takt_replica_apply(
     })
 }
 
-/// Reads `count` values (65,536 at most), all as they were after the same event; of those of a flush, which may come in several. Each says itself which it is and where it goes. From handlers, too: takes a lock with priority inheritance for the time of the copies, and
-/// allocates nothing. Of one that is no value of these, or has no place, all is TAKT_STATUS_INVALID, and nothing is read.
+/// Reads `count` values (65,536 at most), all as they were after the same event. A flush may come
+/// in several events. Each element names its value and its destination. From handlers, too: it
+/// takes a lock with priority inheritance for the time of the copies, and allocates nothing.
+///
+/// An element with an unknown value or without a destination makes the call TAKT_STATUS_INVALID,
+/// and nothing is read.
 ///
 /// # Safety
-/// `replica` came from takt_replica_new; `values` points to `count` of them, and of each `size` bytes may be written at `bytes`, which no other one has.
+/// `replica` came from takt_replica_new; `values` points to `count` of them, and of each `size`
+/// bytes may be written at `bytes`, which no other one has.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn takt_replica_read(
     replica: *const takt_replica,
@@ -354,7 +373,7 @@ pub unsafe extern "C" fn takt_replica_read(
     })
 }
 
-/// What it took so far.
+/// The counters of applied events so far.
 ///
 /// # Safety
 /// `replica` came from takt_replica_new, `into` may be written.

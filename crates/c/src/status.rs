@@ -1,15 +1,15 @@
-//! What a call answers, and what it says of a failure.
+//! The status of a call, and its text for a failure.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub enum takt_status {
-    /// It did what it says.
+    /// Success.
     Ok = 0,
     /// A null pointer, a name that nothing has, a value out of its range, or a call that comes too early or too late.
     Invalid = 1,
@@ -55,7 +55,7 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Runs the body of a call: what it says of a failure stays for `takt_last_error`, and no panic leaves it.
+/// Runs the body of a call. Keeps its text of a failure for `takt_last_error`, and stops panics.
 pub(crate) fn call(body: impl FnOnce() -> Result<(), Wrong>) -> takt_status {
     let wrong = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return takt_status::Ok,
@@ -76,8 +76,9 @@ pub(crate) fn push(body: impl FnOnce() -> takt_status) -> takt_status {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(takt_status::Panic)
 }
 
-/// What the last call of this thread that failed said: what was wrong, where, and what to do. It stays until another one fails. Pushes, which are for real-time threads, leave no text:
-/// takt_status_text tells what their status means.
+/// The text of this thread's last failed call: the error, its place, and the remedy. It stays until
+/// another call fails. Pushes are for real-time threads and leave no text: use takt_status_text for
+/// their status.
 #[unsafe(no_mangle)]
 pub extern "C" fn takt_last_error() -> *const c_char {
     LAST.with(|last| last.borrow().as_ptr())
@@ -89,7 +90,7 @@ pub extern "C" fn takt_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// What a status means, in a few words; for any number.
+/// The meaning of a status, in a few words; for any number.
 #[unsafe(no_mangle)]
 pub extern "C" fn takt_status_text(status: u32) -> *const c_char {
     let known = |known: takt_status| known as u32 == status;
@@ -126,7 +127,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str
     bytes.to_str().map_err(|_| Wrong::invalid(format_args!("{what} is not UTF-8")))
 }
 
-/// What a pointer of C's points to.
+/// The value behind a pointer of C's.
 ///
 /// # Safety
 /// `pointer` is null, or points to a value that nobody changes while what is returned lives.
@@ -181,7 +182,8 @@ pub(crate) unsafe fn copy(text: &str, into: *mut c_char, size: usize) -> usize {
     // Not within a character.
     let length = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     if !into.is_null() && size > 0 {
-        // SAFETY: `length + 1 <= size` bytes may be written by this function's condition, and Rust's text is another memory.
+        // SAFETY: by this function's condition `length + 1 <= size` bytes may be written, and Rust's text is
+        // other memory.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr().cast(), into, length);
             into.add(length).write(0);

@@ -1,4 +1,4 @@
-//! The header says what the crate offers, and a program in C that uses it builds, runs, and says what it should.
+//! The header matches the crate, and the C examples build, run and print the expected text.
 
 use std::fs::{File, Permissions};
 use std::io::BufReader;
@@ -21,7 +21,7 @@ fn the_header_is_that_of_the_code() {
     let builder = sources.iter().fold(cbindgen::Builder::new(), |builder, source| builder.with_src(source));
     let mut text = Vec::new();
     builder.with_config(config).generate().unwrap().write(&mut text);
-    // What Rust calls a section is a condition of the call to C.
+    // A Rust section on safety is a condition of the call in C.
     let text = String::from_utf8(text).unwrap().replace("//\n// # Safety\n", "");
     let header = root().join("include/takt.h");
     if std::env::var_os("TAKT_HEADER").is_some_and(|value| value == "write") {
@@ -107,7 +107,7 @@ fn what_is_installed_is_found_by_pkg_config() {
     assert!(said.ends_with(&format!("{}\n", env!("CARGO_PKG_VERSION"))), "{said}");
 }
 
-/// What an example says, built as C and as C++, which is to end well.
+/// The output of an example, built as C and as C++. It must exit with 0.
 fn said_in_both(name: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let both = [("cc", "-std=c11"), ("c++", "-std=c++17")].into_iter();
@@ -197,14 +197,15 @@ fn pushes_answer_what_became_of_them() {
         said,
         "\
 the subscription is that of \"pair\", and not of \"slow\"
-operation \"pair\" has subscribed, and no handler was made of its subscription: give the dispatcher Subscription::handler(..) for it
+operation \"pair\" has subscribed, and no handler was made of its subscription: give the dispatcher \
+Subscription::handler(..) for it
 the subscription of operation \"pair\" is none of this channel's, or not any more
 each push was answered as it should
 "
     );
 }
 
-/// What a program says, which is to end well.
+/// The output of a program that must exit with 0.
 fn said(program: &Path, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -212,7 +213,7 @@ fn said(program: &Path, arguments: &[&str]) -> String {
     said
 }
 
-/// Of a log that ended well.
+/// The statistics of a log that ended well.
 fn statistics(log: &Path) -> Stats {
     let mut reader = Reader::new(BufReader::new(File::open(log).unwrap())).unwrap();
     let statistics = Collector::read(&mut reader).unwrap();
@@ -238,7 +239,8 @@ fn a_log_is_whole_though_a_handler_does_not_return() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("ends", "cc", "-std=c11", folder.path()) else { return };
     let log = folder.path().join("log");
-    let text = "operation \"stay\" has not returned for 5s since the stop; its thread goes on: let long handlers look at must_stop()\n";
+    let text = "operation \"stay\" has not returned for 5s since the stop; its thread goes on: let long \
+         handlers look at must_stop()\n";
     assert_eq!(said(&program, &["stuck", log.to_str().unwrap()]), text);
     let statistics = statistics(&log);
     let of = |name: &str| statistics.tasks.iter().find(|task| task.task == name).unwrap();
@@ -278,7 +280,7 @@ fn what_another_user_lacks_is_a_status_of_its_own() {
         Err(error) => return println!("skipped, no prlimit: {error}"),
     };
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    // What starts it says nothing there.
+    // A program that fails to start prints nothing on standard output.
     if output.stdout.is_empty() {
         return println!("skipped, nothing runs as another user here: {said}");
     }

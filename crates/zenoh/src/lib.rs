@@ -32,7 +32,8 @@
 //! let avoid = channel.subscribe(&plan, "avoid", wanted)?;
 //!
 //! let session = zenoh::open(zenoh::Config::default()).wait().map_err(|error| error.to_string())?;
-//! let gateway = Gateway::new(1, "fleet").with(Route::new("poses").sends(Pattern::kind(POSE).from(1))).hears("fleet/*/1");
+//! let poses = Route::new("poses").sends(Pattern::kind(POSE).from(1));
+//! let gateway = Gateway::new(1, "fleet").with(poses).hears("fleet/*/1");
 //! let opened = gateway.open(&session, &channel, &plan)?;
 //!
 //! let dispatching = Dispatcher::new(plan).on("avoid", avoid.handler(|_, _| {}))?.start()?;
