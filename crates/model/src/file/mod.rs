@@ -248,8 +248,7 @@ fn unquoted(text: &str, at: usize, message: &str) -> Option<String> {
     {
         return None;
     }
-    let boolean = if message.contains("boolean") { ", or true or false" } else { "" };
-    Some(format!("the text {word} needs quotes; write \"{}\"{boolean}", word.escape_debug()))
+    Some(format!("the text {word} needs quotes; write \"{}\"", word.escape_debug()))
 }
 
 /// The System of a document.
