@@ -6,6 +6,7 @@
 use takt_model::plan::Order;
 use takt_model::{Auto, NodeId, Placement, System, TaskId};
 
+use crate::apply::Together;
 use crate::chains::Carried;
 use crate::check::decide;
 use crate::compositional::{Enforced, Tree};
@@ -513,16 +514,42 @@ fn witnesses(system: &System) -> Vec<Witness> {
         for unit in &view.units {
             let (name, cpus) = (spec.name.clone(), cpus_of(system, unit));
             found.push(Witness::Overload { node: name.clone(), cpus: cpus.clone() });
-            let arrivals = arrivals(system, unit);
             let set = cpus.iter().copied().collect();
-            if let Ok((_, Some(task))) = first_miss(system, &name, &set, &arrivals) {
-                // Later arrivals are no part of it.
-                let until = last_before_miss(system, &name, &set, &arrivals, &task);
-                found.push(Witness::Schedule { node: name, cpus, task, arrivals: until });
+            let together =
+                unit.tasks.iter().take(RELEASES_MAX).filter_map(|task| released_together(system, unit, task));
+            for arrivals in std::iter::once(arrivals(system, unit)).chain(together) {
+                if let Ok((_, Some(task))) = first_miss(system, &name, &set, &arrivals) {
+                    // Later arrivals are no part of it.
+                    let until = last_before_miss(system, &name, &set, &arrivals, &task);
+                    found.push(Witness::Schedule { node: name, cpus, task, arrivals: until });
+                    break;
+                }
             }
         }
     }
     found
+}
+
+/// Tasks for which [`released_together`] is tried.
+const RELEASES_MAX: usize = 64;
+/// Jobs that it lists.
+const RELEASED_MAX: u64 = 10_000;
+
+/// The sporadic tasks up to the level of one arrive together, and then every period. If a less important task can block them, it has started a
+/// section just before.
+fn released_together(system: &System, unit: &Unit, task: &UnitTask) -> Option<Vec<Arrived>> {
+    let Together { at, before } = Together::new(unit, task)?;
+    let name = |task: &UnitTask| system.tasks[task.id.index()].name.clone();
+    let mut all: Vec<Arrived> = before.into_iter().map(|(with, at_ns)| Arrived { task: name(with), at_ns }).collect();
+    let hep = || unit.tasks.iter().filter(|other| other.level <= task.level && other.sporadic);
+    let each = RELEASED_MAX / (hep().count() as u64).max(1);
+    let until = at.checked_add(hep().map(|other| other.t).min()?.checked_mul(each)?)?;
+    for other in hep() {
+        let arrivals = (0..each).map_while(|k| at.checked_add(k.checked_mul(other.t)?)).take_while(|at| *at < until);
+        all.extend(arrivals.map(|at_ns| Arrived { task: name(other), at_ns }));
+    }
+    all.sort_by_key(|arrived| arrived.at_ns);
+    Some(all)
 }
 
 /// Sporadic tasks as dense as they may be, from their offsets on.

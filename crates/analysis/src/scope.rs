@@ -1,7 +1,7 @@
-//! How a System falls apart into pieces that one test can look at.
+//! A System divided into pieces for one test each.
 //!
-//! A *view* is one node under one strategy (its own, or a mode's). Its tasks fall into *units*: sets of CPUs
-//! whose tasks cannot run elsewhere and that no other task can use.
+//! A *view* is one node under one strategy (its own, or a mode's). A view consists of *units*. A unit is a set of CPUs with tasks that
+//! run there and nowhere else; no other task runs there.
 
 use takt_model::plan::{Order, PlanError};
 use takt_model::{
@@ -10,6 +10,7 @@ use takt_model::{
 
 use crate::compositional::Served;
 use crate::edf::qpa::Tick;
+use crate::verdict::Share;
 
 /// A set of CPUs as scopes spell it: "cpu0", "cpu0-1", "cpu0,2-3".
 pub(crate) fn cpus_name(cpus: &CpuSet) -> String {
@@ -63,10 +64,12 @@ pub(crate) struct Unit {
     pub(crate) served: Option<Served>,
     /// Whether it holds a server that demands by bandwidth, not by jobs.
     pub(crate) fluid: bool,
-    /// Where it is `fluid`: how much later than its deadline the budget of such a server may come, in ns ([`crate::reservation::level`]).
+    /// How much later than its deadline the budget of such a server may come, in ns ([`crate::reservation::level`]).
     pub(crate) late: u64,
-    /// Why nothing that is said of the unit holds: a server of this level that is not known yet, or that cannot be analysed there.
+    /// Why no verdict about the unit holds: a server of this level is not known yet, or cannot be analysed there.
     pub(crate) open: Option<String>,
+    /// The terms that its tests may evaluate.
+    pub(crate) share: Share,
 }
 
 /// What ordinary threads take from the tasks of one CPU; times in ns.
@@ -109,10 +112,12 @@ pub(crate) struct UnitTask {
     /// Release jitter of its own.
     pub(crate) j: u64,
     pub(crate) b: u64,
-    /// What of `b` sections of others make that nothing preempts.
+    /// The part of `b` that comes from sections of others.
     pub(crate) held: u64,
     /// How long it keeps a CPU from more important work at most; 0: not at all.
     pub(crate) section: u64,
+    /// Its sections that nothing preempts: from which to which CPU time of a job.
+    pub(crate) sections: Vec<(u64, u64)>,
     /// CPU time before its longest section.
     pub(crate) lead: u64,
     /// Its last section that nothing preempts; 1 where there is none.
@@ -223,8 +228,9 @@ impl Unit {
         let laxity_quantum = spec.laxity_quantum.map(|quantum| quantum.as_ns().max(1));
         let (costs, ordinary) = (spec.costs, Ordinary::of(spec.costs));
         let (served, fluid, late, open) = (None, false, 0, None);
+        let share = Share::of(m, spec.cpus);
         let mut unit =
-            Unit { scope, m, whole, levels, tasks, costs, ordinary, laxity_quantum, served, fluid, late, open };
+            Unit { scope, m, whole, levels, tasks, costs, ordinary, laxity_quantum, served, fluid, late, open, share };
         unit.drop_empty_levels();
         unit.block();
         unit
@@ -396,6 +402,7 @@ impl UnitTask {
             b: task.blocking.as_ns(),
             held: 0,
             section: longest.map_or(0, length),
+            sections: sections.iter().map(|(from, to)| (from.as_ns(), to.as_ns())).collect(),
             lead: longest.map_or(0, |(from, _)| from.as_ns()),
             last: sections.last().map_or(1, length),
             o: task.offset.as_ns(),

@@ -124,8 +124,8 @@ pub(crate) struct Work {
     every: Option<u64>,
     pub(crate) level: u32,
     pub(crate) shift: i64,
-    /// The longest of its sections that nothing preempts, and the last; 0: none.
-    sections: (u64, u64),
+    /// Its sections that nothing preempts: from which to which CPU time had.
+    sections: Vec<(u64, u64)>,
 }
 
 impl Work {
@@ -204,9 +204,8 @@ impl Part {
     ///
     /// It has run for 1 ns of it. With costs more of it may be left than the section is long, up to all of it.
     fn block(&mut self, servers: bool) -> Claim {
-        let Some(name) = self.tasks.iter().find(|task| task.sections.0 > 0).map(|task| &task.name) else {
-            return Ok(());
-        };
+        let with = self.tasks.iter().find(|task| !task.sections.is_empty());
+        let Some(Work { name, .. }) = with else { return Ok(()) };
         let laxity = self.tasks.iter().any(|task| self.levels[task.level as usize].order == Order::Laxity);
         if self.m > 1 || self.inside || servers || laxity {
             return Err(format!("certificates do not cover the sections of \"{name}\" there"));
@@ -217,7 +216,8 @@ impl Part {
             task.level > of.level
                 || (task.level == of.level && task.id != of.id && by_keys && key(task) > key(of) - i128::from(of.j))
         };
-        let length = |task: &Work| match (task.sections.0, self.costs.as_ref().is_none_or(free)) {
+        let longest = |task: &Work| task.sections.iter().map(|(from, to)| to - from).max().unwrap_or(0);
+        let length = |task: &Work| match (longest(task), self.costs.as_ref().is_none_or(free)) {
             (0, _) => 0,
             (section, true) => section.into(),
             (section, false) => self.charged(task).max(section.into()) + 1,
@@ -238,18 +238,15 @@ impl Part {
     }
 
     fn find(&self, name: &str) -> Result<&Work, String> {
-        self.tasks
-            .iter()
-            .find(|task| task.name == name)
-            .ok_or_else(|| format!("{}: has no task \"{name}\"", self.scope))
+        let found = self.tasks.iter().find(|task| task.name == name);
+        found.ok_or_else(|| format!("{}: has no task \"{name}\"", self.scope))
     }
 }
 
 /// Whether jobs cost nothing but their WCET.
 fn free(costs: &Costs) -> bool {
-    [costs.switch, costs.migrate, costs.release, costs.tick, costs.interrupt, costs.ordinary]
-        .iter()
-        .all(|cost| cost.is_zero())
+    let all = [costs.switch, costs.migrate, costs.release, costs.tick, costs.interrupt, costs.ordinary];
+    all.iter().all(|cost| cost.is_zero())
 }
 
 /// What takes CPU time besides jobs: (how much, how often, how far off its grid). Ordinary threads take theirs anywhere in each period: at its end, and from the begin of the next on.
@@ -446,10 +443,7 @@ fn whole_part(
             every: Some(task.offset.as_ns()).filter(|_| file && task.arrival == Arrival::Periodic),
             level: planned.level,
             shift: planned.shift_ns,
-            sections: task.sections().iter().fold((0, 0), |(longest, _), (from, to)| {
-                let length = to.saturating_sub(*from).as_ns();
-                (longest.max(length), length)
-            }),
+            sections: task.sections().iter().map(|(from, to)| (from.as_ns(), to.as_ns())).collect(),
         });
     }
     let fluid = tasks.iter().any(|task| {
@@ -505,13 +499,7 @@ fn check_part(part: &Part, proof: &Proof) -> Result<Vec<(TaskId, u128)>, String>
         Proof::Bak {} => global::bak(part)?,
         Proof::Bar { horizon_ns } => global::bar(part, *horizon_ns)?,
         Proof::FfDbf { sigma, horizon_ns } => global::forced(part, *sigma, *horizon_ns)?,
-        Proof::Global { limited, tasks } => {
-            global::responses(part, *limited, tasks)?;
-            // As claimed of each.
-            let claim = |task: &Work| tasks.iter().find(|claim| claim.task == task.name).map(|claim| claim.response_ns);
-            let end = |task: &Work| (task.id, u128::from(task.wander) + u128::from(claim(task).unwrap_or(task.d)));
-            return Ok(part.tasks.iter().map(end).collect());
-        }
+        Proof::Global { limited, tasks } => return global::responses(part, *limited, tasks),
     }
     // Deadlines are kept, and count from nominal arrivals.
     Ok(part.tasks.iter().map(|task| (task.id, u128::from(task.wander) + u128::from(task.d))).collect())

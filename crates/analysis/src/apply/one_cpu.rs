@@ -7,12 +7,12 @@ use takt_model::plan::Order;
 use super::{Inapplicable, Outcome, demand_is_exact, edf_tasks, exact_for, find, of_demand, one_cpu, task_report, yes};
 use crate::chains::Carried;
 use crate::edf::np::{self, Blocker};
-use crate::edf::qpa::EdfTask;
+use crate::edf::qpa::{EdfTask, TERMS_MAX};
 use crate::fp::levels::Response;
 use crate::fp::limited::{self, LimitedTask};
 use crate::fp::offsets::{self, OffsetTask, Schedule};
 use crate::fp::opa::{self, Assignment};
-use crate::fp::rta::FpTask;
+use crate::fp::rta::{self, FpTask};
 use crate::scope::{Unit, UnitTask, ns};
 use crate::verdict::{Answer, Bound, Verdict, spend};
 
@@ -28,14 +28,16 @@ pub(super) fn apply_np_edf(unit: &Unit, carried: &Carried) -> Result<Outcome, In
     let tasks = edf_tasks(unit, carried)?;
     let blockers = blockers(unit, &tasks);
     let exact = demand_is_exact(unit) && unit.tasks.iter().all(|task| task.sporadic);
-    Ok(of_demand(unit, np::analyse(&tasks, &blockers, unit.demanded_tick()), exact, |t, demand| {
+    let tick = unit.demanded_tick();
+    let found = unit.share.run(TERMS_MAX, |left| np::analyse_within(&tasks, &blockers, tick, left));
+    Ok(of_demand(unit, found, exact, |t, demand| {
         format!(
             "released together just after the longest job with a later deadline has started, the tasks find {demand} to do within the first {t}"
         )
     }))
 }
 
-/// What may have started before jobs with closer deadlines arrive, by task; `tasks` are those of the unit with their costs.
+/// By task, the longest rest of a job that has started before jobs with closer deadlines arrive. `tasks`: the unit's, with costs.
 pub(super) fn blockers(unit: &Unit, tasks: &[EdfTask]) -> Vec<Blocker> {
     // A successor can be released within an instant in which another job has just started.
     let whole = !unit.free_of_costs() || unit.tasks.iter().any(|task| task.chained);
@@ -43,9 +45,11 @@ pub(super) fn blockers(unit: &Unit, tasks: &[EdfTask]) -> Vec<Blocker> {
     unit.tasks.iter().zip(tasks).map(|(task, charged)| Blocker { d: task.d, rest: rest(charged.c) }).collect()
 }
 
-/// A behaviour that can happen: all that goes before a task, which has its level alone, is released at one instant, first jobs as late as they may
-/// be, and then as densely as it may.
+/// A legal behaviour around a task that has its level alone: the task and all that is more important is released at one instant,
+/// first jobs with their full jitter, later jobs as densely as possible.
 pub(crate) struct Together<'a> {
+    /// The instant, in ns.
+    pub(crate) at: u64,
     /// A less important task that has started a section 1 ns before, and when it arrives.
     pub(crate) before: Option<(&'a UnitTask, u64)>,
 }
@@ -69,7 +73,7 @@ impl<'a> Together<'a> {
         if hep().any(|other| other.periodic && latest(other) != Some(at)) {
             return None;
         }
-        // What arrives before by itself must not keep the section from starting.
+        // Jobs that arrive before at times of their own must not keep the section from starting.
         let hinders = |other: &UnitTask, with: &UnitTask, at: u64| {
             let away =
                 other.level <= task.level || other.id == with.id || other.sporadic || (other.periodic && other.o >= at);
@@ -79,11 +83,12 @@ impl<'a> Together<'a> {
             let lead = with.lead.checked_add(1)?;
             let at = if fixed { at } else { at.max(with.o.checked_add(lead)?) };
             let arrival = at.checked_sub(lead).filter(|arrival| *arrival >= with.o)?;
-            (!unit.tasks.iter().any(|other| hinders(other, with, at))).then_some((with, arrival))
+            (!unit.tasks.iter().any(|other| hinders(other, with, at))).then_some((with, at, arrival))
         };
         let lower = unit.tasks.iter().filter(|with| with.level > task.level && with.section > 0 && with.sporadic);
-        let before = lower.filter(|with| must(with)).filter_map(start).max_by_key(|(with, _)| with.section);
-        Some(Together { before })
+        let before = lower.filter(|with| must(with)).filter_map(start).max_by_key(|(with, ..)| with.section);
+        let at = before.map_or(at, |(_, at, _)| at);
+        Some(Together { at, before: before.map(|(with, _, arrival)| (with, arrival)) })
     }
 }
 
@@ -119,8 +124,8 @@ pub(super) fn late(unit: &Unit, task: &UnitTask, terms_left: &mut u64) -> Option
     ))
 }
 
-/// Bounds that count on last sections of the tasks' own, which nothing preempts, where they are closer.
-pub(super) fn sharpen(unit: &Unit, responses: &mut [Option<Response>]) {
+/// Lowers bounds by the tasks' own last sections, which nothing preempts.
+pub(super) fn sharpen(unit: &Unit, responses: &mut [Option<Response>], terms_left: &mut u64) {
     let plain = unit.free_of_costs()
         && unit.levels.iter().all(|level| level.order == Order::Fifo && !level.demotes)
         && unit.tasks.iter().all(|task| task.b == task.held && !task.chained);
@@ -129,7 +134,9 @@ pub(super) fn sharpen(unit: &Unit, responses: &mut [Option<Response>]) {
     }
     let tasks = limited_tasks(unit);
     for (i, response) in responses.iter_mut().enumerate() {
-        let (Some(response), Some(closer)) = (response, limited::response(&tasks, i)) else { continue };
+        let (Some(response), Some(closer)) = (response, limited::response_within(&tasks, i, terms_left)) else {
+            continue;
+        };
         if closer < response.from_arrival {
             let by = response.from_arrival - closer;
             response.from_arrival = closer;
@@ -143,8 +150,19 @@ pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
     if !unit.free_of_costs() {
         return Err("needs a node without costs".to_owned());
     }
-    if let Some(name) = find(unit, |task| !task.periodic || task.chained || task.j > 0 || task.b > 0) {
-        return Err(format!("needs strictly periodic tasks without jitter, blocking or predecessors: \"{name}\""));
+    // Where sections can hold jobs up, the schedule only shows misses. For that, sporadic jobs may come every period, and without jitter.
+    let sections = unit.tasks.iter().any(|task| task.held > 0);
+    let plain = |task: &UnitTask| task.periodic && !task.chained && task.j == 0 && task.b == 0;
+    let needs = || match find(unit, |task| !plain(task)) {
+        Some(name) => {
+            format!("needs strictly periodic tasks without jitter, blocking or predecessors: \"{name}\"")
+        }
+        None => "needs tasks that may be preempted anywhere".to_owned(),
+    };
+    let can = |task: &UnitTask| (task.periodic || task.sporadic) && !task.chained && !task.server;
+    let covered = |task: &UnitTask| if sections { can(task) } else { plain(task) };
+    if !unit.tasks.iter().all(covered) {
+        return Err(needs());
     }
     let counts = unit.tasks_by_level();
     let alone = |task: &UnitTask| counts[task.level as usize] == 1;
@@ -169,16 +187,23 @@ pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
     let mut tasks = Vec::with_capacity(unit.tasks.len());
     for task in &unit.tasks {
         let key = key(task).ok_or_else(too_long)?;
-        tasks.push(OffsetTask { c: task.c, t: task.t, o: task.o, level: task.level, key });
+        let sections = task.sections.as_slice();
+        tasks.push(OffsetTask { c: task.c, t: task.t, o: task.o, level: task.level, key, sections });
     }
     let Schedule::Repeats { responses, cycle: (from, length) } = offsets::schedule(&tasks) else {
+        if sections {
+            return Err(needs());
+        }
         let why = format!("the schedule does not repeat within {} jobs", offsets::JOBS_MAX);
         return Ok(Verdict::NotProven { why }.into());
     };
     let mut witness = None;
     // A late job that is dropped or demoted changes the schedule from then on.
     let misses = unit.tasks.iter().zip(&responses).any(|(task, (response, _))| *response > task.d);
-    let bounded = !misses || unit.levels.iter().all(PlanLevel::continues);
+    if sections && !misses {
+        return Err(needs());
+    }
+    let bounded = !sections && (!misses || unit.levels.iter().all(PlanLevel::continues));
     let mut bounds = Vec::new();
     let mut reports = Vec::new();
     for (task, (response, number)) in unit.tasks.iter().zip(responses) {
@@ -232,7 +257,7 @@ pub(super) fn apply_opa(unit: &Unit) -> Result<Outcome, Inapplicable> {
     let given: Vec<&UnitTask> = given.iter().map(|i| &unit.tasks[*i]).collect();
     let distinct = unit.levels.len() == unit.tasks.len();
     let mut figures = Map::new();
-    let verdict = match opa::assign(&tasks, tick.as_slice()) {
+    let verdict = match unit.share.run(rta::TERMS_MAX, |left| opa::assign_within(&tasks, tick.as_slice(), left)) {
         Assignment::Found(order) => {
             let names: Vec<&str> = order.iter().map(|i| given[*i].name.as_str()).collect();
             let priorities: Vec<_> =
@@ -254,9 +279,7 @@ pub(super) fn apply_opa(unit: &Unit) -> Result<Outcome, Inapplicable> {
             let exact = unit.tasks.iter().all(|task| exact_for(unit, task));
             if distinct && exact { Verdict::Infeasible { witness: why } } else { Verdict::NotProven { why } }
         }
-        Assignment::Undecided => {
-            Verdict::NotProven { why: "undecided: a busy window does not end within the iteration limit".to_owned() }
-        }
+        Assignment::Undecided => Verdict::NotProven { why: "undecided: the work limit was reached".to_owned() },
     };
     Ok(Outcome { verdict, tasks: Vec::new(), figures })
 }

@@ -527,6 +527,49 @@ fn nodes_are_covered_one_by_one() {
 }
 
 #[test]
+fn a_miss_that_a_section_brings_about_is_shown_and_not_forged() {
+    let sporadic = |name: &str, priority, t, c, d| Task {
+        arrival: Arrival::Sporadic,
+        deadline: Span::from_ns(d),
+        priority: Some(priority),
+        ..task(name, t, c)
+    };
+    let low = Task {
+        preemption: Preemption::Between(vec![Span::from_ns(3), Span::from_ns(5)]),
+        ..sporadic("lo", 2, 50, 8, 50)
+    };
+    let system = System::local(1, Builtin::Fp, vec![sporadic("hi", 1, 20, 2, 5), low]);
+    // "lo" has run for 1 ns of its second section: "hi" waits for 4 ns and takes 2.
+    let certificate = certify(&system).expect("a witness");
+    let Some(Witness::Schedule { task, arrivals, .. }) = &certificate.witness else { panic!("{certificate:?}") };
+    let at = |name: &str| arrivals.iter().find(|arrived| arrived.task == name).map(|arrived| arrived.at_ns);
+    assert_eq!((task.as_str(), at("hi").zip(at("lo")).map(|(hi, lo)| hi - lo)), ("hi", Some(4)));
+    // At any other distance the section is not in the way, or not for long enough.
+    let mut accepted = Vec::new();
+    for apart in 0..9 {
+        let mut forged = certificate.clone();
+        let Some(Witness::Schedule { arrivals, .. }) = &mut forged.witness else { unreachable!() };
+        *arrivals =
+            [("lo", 100), ("hi", 100 + apart)].map(|(task, at_ns)| Arrived { task: task.to_owned(), at_ns }).to_vec();
+        accepted.extend(accept(&system, &forged).is_ok().then_some(apart));
+    }
+    assert_eq!(accepted, [4], "hi is late by 1 ns there, and nowhere else");
+    // Without the section, or with shorter ones, the same witness shows nothing.
+    for preemption in [Preemption::Anywhere, Preemption::Between(vec![Span::from_ns(4); 2])] {
+        let mut system = system.clone();
+        system.tasks[1].preemption = preemption;
+        let forged = Certificate { system: takt_model::file::write(&system), ..certificate.clone() };
+        assert!(matches!(accept(&system, &forged), Err(Rejected::Claim(_))));
+    }
+    // On several CPUs sections are not replayed.
+    let wide = System::local(2, Builtin::Fp, system.tasks.clone());
+    let mut forged = Certificate { system: takt_model::file::write(&wide), ..certificate };
+    let Some(Witness::Schedule { cpus, .. }) = &mut forged.witness else { unreachable!() };
+    *cpus = vec![0, 1];
+    assert!(matches!(accept(&wide, &forged), Err(Rejected::Claim(_))));
+}
+
+#[test]
 fn windows_of_no_length_show_nothing() {
     let overloaded = System::local(1, Builtin::Edf, vec![task("x", 10, 8), task("y", 10, 8)]);
     let mut late = System::local(1, Builtin::Edf, vec![task("x", 20, 6), task("y", 20, 6)]);

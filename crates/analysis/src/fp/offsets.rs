@@ -9,10 +9,13 @@
 //!   all that follows. (J. Y.-T. Leung, M. Merrill: A Note on Preemptive Scheduling of Periodic, Real-Time Tasks, IPL 11(3), 1980, for D <= T:
 //!   the first two such instants suffice.)
 //!
-//! Exact: the responses are reached, and a miss is one that happens. Ties as everywhere in takt: arrival, then the order of tasks.
+//! **Sections that nothing preempts.** A job that has run for some of a section keeps the CPU up to the section's end; a job that is released just as a
+//! section would begin goes first. Then a job that executes for less can delay others. So the schedule proves a miss, and nothing else.
+//!
+//! Exact without sections: the responses are reached, and a miss is one that happens. Ties as everywhere in takt: arrival, then the order of tasks.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 
 use crate::exact::compare_sum;
 
@@ -21,7 +24,7 @@ pub const JOBS_MAX: u64 = 200_000;
 
 /// A task; all times in ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct OffsetTask {
+pub struct OffsetTask<'a> {
     /// C, at least 1.
     pub c: u64,
     /// T, at least 1.
@@ -32,6 +35,8 @@ pub struct OffsetTask {
     pub level: u32,
     /// Added to a job's arrival it makes the key by which jobs of the level go: the (shifted) deadline, or 0 first come, first served.
     pub key: i64,
+    /// Its sections that nothing preempts: from which to which execution time of a job.
+    pub sections: &'a [(u64, u64)],
 }
 
 /// What the schedule shows.
@@ -69,10 +74,12 @@ fn build(tasks: &[OffsetTask]) -> Option<Schedule> {
         tasks.iter().enumerate().map(|(i, task)| Reverse((task.o, i))).collect();
     let mut open: Vec<VecDeque<u64>> = vec![VecDeque::new(); tasks.len()];
     let mut left: Vec<u64> = vec![0; tasks.len()];
-    let mut ready: BinaryHeap<Reverse<Rank>> = BinaryHeap::new();
+    let mut ready: BTreeSet<Rank> = BTreeSet::new();
     let rank = |task: usize, arrival: u64| {
-        Reverse((tasks[task].level, i128::from(arrival) + i128::from(tasks[task].key), arrival, task))
+        (tasks[task].level, i128::from(arrival) + i128::from(tasks[task].key), arrival, task)
     };
+    // The job that ran last, if it is not done.
+    let mut running: Option<Rank> = None;
     let mut now = 0u64;
     let mut boundary = last;
     let mut before: Option<Vec<(usize, u64)>> = None;
@@ -92,23 +99,31 @@ fn build(tasks: &[OffsetTask]) -> Option<Schedule> {
             arrivals.push(Reverse((arrival.checked_add(tasks[task].t)?, task)));
             if open[task].is_empty() {
                 left[task] = tasks[task].c;
-                ready.push(rank(task, arrival));
+                ready.insert(rank(task, arrival));
             }
             open[task].push_back(arrival);
         }
         let next = arrivals.peek().map_or(boundary, |Reverse((at, _))| (*at).min(boundary));
-        let Some(Reverse((_, _, arrival, task))) = ready.peek().copied() else {
+        // How much is left of the section in which a job is.
+        let inside = |(_, _, _, task): &Rank| {
+            let done = tasks[*task].c - left[*task];
+            tasks[*task].sections.iter().find(|(from, to)| *from < done && done < *to).map(|(_, to)| to - done)
+        };
+        let section = running.and_then(|job| Some((job, inside(&job)?)));
+        let Some(job) = section.map(|(job, _)| job).or_else(|| ready.first().copied()) else {
             now = next;
             continue;
         };
+        let (_, _, arrival, task) = job;
         let end = now.checked_add(left[task])?;
+        let next = section.map_or(next, |(_, rest)| next.min(now.saturating_add(rest)));
         if end > next {
             left[task] -= next - now;
-            now = next;
+            (now, running) = (next, Some(job));
             continue;
         }
-        now = end;
-        ready.pop();
+        (now, running) = (end, None);
+        ready.remove(&job);
         open[task].pop_front();
         if end - arrival > worst[task].0 {
             worst[task] = (end - arrival, (arrival - tasks[task].o) / tasks[task].t);
@@ -116,7 +131,7 @@ fn build(tasks: &[OffsetTask]) -> Option<Schedule> {
         left[task] = 0;
         if let Some(arrival) = open[task].front().copied() {
             left[task] = tasks[task].c;
-            ready.push(rank(task, arrival));
+            ready.insert(rank(task, arrival));
         }
     }
 }
@@ -130,7 +145,7 @@ mod tests {
 
     #[test]
     fn offsets_save_what_a_synchronous_release_loses() {
-        let task = |c, t, o, level| OffsetTask { c, t, o, level, key: 0 };
+        let task = |c, t, o, level| OffsetTask { c, t, o, level, ..OffsetTask::default() };
         let responses = |tasks: &[OffsetTask]| match schedule(tasks) {
             Schedule::Repeats { responses, cycle } => (responses, cycle),
             Schedule::TooLong => panic!("{tasks:?}"),
@@ -141,6 +156,24 @@ mod tests {
         assert_eq!(responses(&[task(1, 6, 4, 0), task(2, 3, 0, 1)]).0, [(1, 0), (3, 1)]);
         assert_eq!(responses(&[]), (vec![], (0, 1)));
         assert_eq!(schedule(&[task(3, 4, 0, 0), task(3, 4, 0, 1)]), Schedule::TooLong);
+    }
+
+    #[test]
+    fn a_section_keeps_the_cpu_once_it_has_begun() {
+        let low = |sections| OffsetTask { c: 4, t: 10, o: 0, level: 1, sections, ..OffsetTask::default() };
+        let worst = |o, sections| {
+            let high = OffsetTask { c: 1, t: 10, o, ..OffsetTask::default() };
+            match schedule(&[high, low(sections)]) {
+                Schedule::Repeats { responses, .. } => [responses[0].0, responses[1].0],
+                Schedule::TooLong => panic!("it repeats"),
+            }
+        };
+        assert_eq!(worst(2, &[]), [1, 5]);
+        assert_eq!(worst(2, &[(1, 4)]), [3, 4]);
+        assert_eq!(worst(2, &[(1, 3)]), [2, 5]);
+        // Released just as the section would begin.
+        assert_eq!(worst(2, &[(2, 4)]), [1, 5]);
+        assert_eq!(worst(0, &[(0, 4)]), [1, 5]);
     }
 
     #[test]
@@ -166,6 +199,7 @@ mod tests {
                     o: source.offset,
                     level: source.level.unwrap_or(0),
                     key: if edf { source.d as i64 } else { 0 },
+                    sections: &[],
                 })
                 .collect();
             let load: u64 = tasks.iter().map(|task| 24 / task.t * task.c).sum();

@@ -25,7 +25,7 @@
 //! which is due r < L after its begin, exceed (m - (m - 1) sigma) t. They are at most sum U (t + T - L), which tells beyond the horizon.
 
 use super::one_cpu::window;
-use super::{Claim, Part, Responding, Work, fits, sum_up};
+use super::{Claim, Part, Responding, TaskId, Work, fits, sum_up};
 
 /// C with all switches and migrations that can hit a job before its deadline: one for each release of a job that goes first. Ticks are on one grid; interrupts
 /// are not, so on several CPUs each resumption may meet one more.
@@ -244,7 +244,8 @@ pub(super) fn forced(part: &Part, sigma: u64, horizon: u64) -> Claim {
     Ok(())
 }
 
-pub(super) fn responses(part: &Part, limited: bool, claims: &[Responding]) -> Claim {
+/// Gives the latest completions after the sources' arrivals.
+pub(super) fn responses(part: &Part, limited: bool, claims: &[Responding]) -> Result<Vec<(TaskId, u128)>, String> {
     let edf = part.edf().is_ok();
     if !edf {
         part.fixed()?;
@@ -252,10 +253,11 @@ pub(super) fn responses(part: &Part, limited: bool, claims: &[Responding]) -> Cl
     if limited && edf && !part.tasks.is_empty() {
         return Err(format!("{}: carry-in is limited under fixed priorities alone", part.scope));
     }
-    let slots = slots(part, edf, |name| {
+    let claimed = |name: &str| {
         let claim = claims.iter().find(|claim| claim.task == name);
         claim.map(|claim| claim.response_ns).ok_or_else(|| format!("{}: nothing is shown of \"{name}\"", part.scope))
-    })?;
+    };
+    let slots = slots(part, edf, claimed)?;
     for (k, task) in slots.iter().enumerate() {
         let (window, length) = (task.d - task.j, task.r - task.j);
         let wait = length - task.c + 1;
@@ -278,5 +280,6 @@ pub(super) fn responses(part: &Part, limited: bool, claims: &[Responding]) -> Cl
             return Err(format!("\"{name}\": others may execute {sum} ns, which can make it wait for {wait} ns"));
         }
     }
-    Ok(())
+    let end = |task: &Work| Ok((task.id, u128::from(task.wander) + u128::from(claimed(&task.name)?)));
+    part.tasks.iter().map(end).collect()
 }

@@ -188,7 +188,8 @@ pub(crate) fn work(part: &Part, task: &Work, q: u128, w: u128, last: u64) -> Opt
 impl Part {
     /// For how long nothing preempts the end of a job: in CPU time, so 1 where there is any that is not its own.
     pub(crate) fn last(&self, task: &Work) -> u64 {
-        if self.costs.as_ref().is_none_or(free) { task.sections.1.clamp(1, task.c.max(1)) } else { 1 }
+        let last = task.sections.last().filter(|_| self.costs.as_ref().is_none_or(free));
+        last.map_or(1, |(from, to)| (to - from).clamp(1, task.c.max(1)))
     }
 }
 

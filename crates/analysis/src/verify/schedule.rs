@@ -1,7 +1,9 @@
 //! Schedules, replayed: those that end in a miss, and those that repeat.
 //!
 //! At each instant the m CPUs run the pending jobs that go first: by level, then by release or by deadline plus shift, then by arrival, then in the
-//! order of the file; jobs of one task in order. Legal: a periodic task arrives every period from its offset, a sporadic one at any time from its offset on, no closer than its period;
+//! order of the file; jobs of one task in order. On one CPU a job that has run for some of a section keeps the CPU up to the section's end.
+//! A job that is released just as a section would begin goes first. Legal: a periodic task arrives every period from its offset, a sporadic one
+//! at any time from its offset on, no closer than its period;
 //! jobs are released as they arrive (jitter is at most its bound) and take their WCET.
 //!
 //! **`repeats`.** Strictly periodic tasks, each of which has arrived by an instant F; after a cycle that all periods divide the same jobs arrive as after F. If then as much of each is left as at F, the
@@ -158,7 +160,8 @@ fn run(part: &Part, mut coming: Vec<Coming>, stops: &[u64]) -> Result<(Option<us
     for task in &part.tasks {
         let level = part.levels[task.level as usize];
         let order = level.order == Order::Fifo || (level.order == Order::Deadline && level.preemptive);
-        if task.sections.0 > 0 || !alone(task.level) && (!order || level.importance_ties) {
+        let sections = !task.sections.is_empty() && (part.m > 1 || !stops.is_empty());
+        if sections || !alone(task.level) && (!order || level.importance_ties) {
             return Err(format!("{}: the jobs of \"{}\" cannot be replayed", part.scope, task.name));
         }
     }
@@ -166,6 +169,7 @@ fn run(part: &Part, mut coming: Vec<Coming>, stops: &[u64]) -> Result<(Option<us
         Order::Deadline => i128::from(arrival) + i128::from(task.d) + i128::from(task.shift),
         _ => i128::from(arrival),
     };
+    let due = |pending: &[VecDeque<u64>], i: usize| pending[i].front().and_then(|at| at.checked_add(part.tasks[i].d));
     // Per task: arrivals of its pending jobs, and what is left of the first.
     let mut pending: Vec<VecDeque<u64>> = part.tasks.iter().map(|_| VecDeque::new()).collect();
     let mut left: Vec<u64> = part.tasks.iter().map(|task| task.c).collect();
@@ -194,14 +198,21 @@ fn run(part: &Part, mut coming: Vec<Coming>, stops: &[u64]) -> Result<(Option<us
             .enumerate()
             .filter_map(|(i, jobs)| jobs.front().map(|at| (part.tasks[i].level, key(&part.tasks[i], *at), *at, i)))
             .collect();
-        ready.sort_unstable();
+        // Of one CPU: first the job within a section.
+        let done = |i: usize| part.tasks[i].c - left[i];
+        let kept = |i: usize| part.tasks[i].sections.iter().any(|(from, to)| *from < done(i) && done(i) < *to);
+        ready.sort_unstable_by_key(|entry| (!kept(entry.3), *entry));
         ready.truncate(part.m as usize);
-        let due = |i: usize| pending[i].front().and_then(|at| at.checked_add(part.tasks[i].d));
         let next = coming.iter().filter_map(Coming::next);
-        let done = ready.iter().map(|(_, _, _, i)| now.saturating_add(left[*i]));
-        let deadlines = (0..pending.len()).filter_map(due);
+        // Of sections and of jobs.
+        let ends = ready.iter().flat_map(|(_, _, _, i)| {
+            let (task, done) = (&part.tasks[*i], done(*i));
+            let ends = task.sections.iter().map(|(_, to)| *to).chain([task.c]);
+            ends.filter_map(move |to| to.checked_sub(done)?.checked_add(now))
+        });
+        let deadlines = (0..pending.len()).filter_map(|i| due(&pending, i));
         let stop = stops.get(states.len()).copied();
-        let then = next.chain(done).chain(deadlines).chain(stop).filter(|then| *then > now).min();
+        let then = next.chain(ends).chain(deadlines).chain(stop).filter(|then| *then > now).min();
         let Some(then) = then else { return Ok((None, states)) };
         for (_, _, _, i) in &ready {
             left[*i] -= (then - now).min(left[*i]);
@@ -211,9 +222,7 @@ fn run(part: &Part, mut coming: Vec<Coming>, stops: &[u64]) -> Result<(Option<us
             }
         }
         now = then;
-        if let Some(i) = (0..pending.len())
-            .find(|i| pending[*i].front().and_then(|at| at.checked_add(part.tasks[*i].d)).is_some_and(|due| due <= now))
-        {
+        if let Some(i) = (0..pending.len()).find(|i| due(&pending, *i).is_some_and(|due| due <= now)) {
             return Ok((Some(i), states));
         }
     }
