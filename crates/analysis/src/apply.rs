@@ -3,6 +3,8 @@
 mod binding;
 mod global;
 mod one_cpu;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Ordering;
 
@@ -15,15 +17,16 @@ use crate::chains::{Carried, responses};
 use crate::compositional;
 use crate::edf::density;
 use crate::edf::qpa::{self, Demand, EdfTask};
-use crate::exact::{compare_sum, one_too_much, sum_ppm};
+use crate::exact::{compare_sum, one_too_much, percent, sum_ppm};
 use crate::fp::{hyperbolic, levels, ll_bound};
 use crate::report::{TaskReport, TestReport};
 use crate::reservation::{self, level};
 use crate::scope::{Ordinary, Unit, UnitTask, ns, synchronous};
 use crate::verdict::{Answer, Bound, Stop, Verdict};
 
-pub(crate) use binding::{explain, explain_kernel, explain_placement, of_parts, sentence};
+pub(crate) use binding::{explain, explain_kernel, explain_placement, of_parts};
 pub(crate) use global::{distance, responses_of_several, sporadic_tasks};
+pub(crate) use one_cpu::Together;
 
 /// The tests of one unit, the cheapest first.
 pub(crate) const PORTFOLIO: &[TestId] = &[
@@ -227,12 +230,6 @@ pub(crate) fn overload(loads: impl Iterator<Item = (u64, u64)> + Clone, cpus: u3
     })
 }
 
-/// Parts per million as "82.8427 %".
-pub(crate) fn percent(ppm: u64) -> String {
-    let (whole, rest) = (ppm / 10_000, ppm % 10_000);
-    if rest == 0 { format!("{whole} %") } else { format!("{whole}.{} %", format!("{rest:04}").trim_end_matches('0')) }
-}
-
 /// The two utilisation bounds of rate-monotonic priorities.
 fn rate_bound(unit: &Unit, test: TestId) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
@@ -365,7 +362,8 @@ fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
     edf(unit)?;
     let tasks = edf_tasks(unit, carried)?;
-    Ok(of_demand(unit, qpa::analyse(&tasks, unit.demanded_tick()), demand_is_exact(unit), |t, demand| {
+    let found = unit.share.run(qpa::TERMS_MAX, |left| qpa::analyse_within(&tasks, unit.demanded_tick(), left));
+    Ok(of_demand(unit, found, demand_is_exact(unit), |t, demand| {
         format!("released together, the tasks demand {demand} within the first {t}")
     }))
 }
@@ -412,7 +410,7 @@ fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
                 ns(task.d)
             )
         };
-        // On a shared level jobs that tie count against the task; if all others arrive 1 ns earlier, they do go first.
+        // On a shared level, ties count against the task. If all others arrive 1 ns earlier, they do go first.
         let tied = || shared_is_exact(unit, task) && wcrt.as_ns() - 1 > task.d;
         let arranged = || {
             let (name, deadline) = (&task.name, ns(task.d));
@@ -420,7 +418,7 @@ fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
                 "where the others are released together, \"{name}\" can take {wcrt}, less 1ns; its deadline is {deadline}"
             )
         };
-        exact_for(unit, task).then(witness).or_else(|| tied().then(arranged)).or_else(|| shown(&mut terms_left))
+        exact_for(unit, task).then(witness).or_else(|| shown(&mut terms_left)).or_else(|| tied().then(arranged))
     };
     Ok(bounded(unit, carried, late, Answer::No))
 }
@@ -446,20 +444,24 @@ fn edf_wcrt(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     Ok(bounded(unit, carried, late, Answer::Unknown))
 }
 
-/// Terms that the search for behaviours that miss deadlines may evaluate for one unit.
+/// Terms that the search for a miss may evaluate for one unit.
 const WITNESS_TERMS_MAX: u64 = 2_000_000;
 
-/// The bounds of all tasks, and the verdict that follows. `late` gives the witness where a bound above the deadline, or none, means a miss; `of_task`
-/// says what that tells of the task.
+/// The bounds of all tasks, and the verdict that follows. `late` gives the witness if a bound above the deadline, or a missing bound,
+/// means a miss. `of_task` is the answer for a task with such a witness.
 fn bounded(
     unit: &Unit,
     carried: &Carried,
     mut late: impl FnMut(&UnitTask, Option<Span>) -> Option<String>,
     of_task: Answer,
 ) -> Outcome {
-    let mut analysis = levels::Analysis::default();
-    let mut responses = responses(unit, &mut analysis, carried);
-    one_cpu::sharpen(unit, &mut responses);
+    let (analysis, responses) = unit.share.run(levels::TERMS_MAX, |left| {
+        let mut analysis = levels::Analysis::within(*left);
+        let mut responses = responses(unit, &mut analysis, carried);
+        *left = analysis.terms().1;
+        one_cpu::sharpen(unit, &mut responses, left);
+        (analysis, responses)
+    });
     let mut reports = Vec::with_capacity(unit.tasks.len());
     let mut bounds = Vec::new();
     let mut witness: Option<(u32, String)> = None;
@@ -536,7 +538,7 @@ fn unbounded(unit: &Unit, task: &UnitTask, carried: &Carried, analysis: &levels:
             .to_owned();
     }
     match analysis.stop(task.level) {
-        Stop::Terms => format!("the limit of {} terms was reached", levels::TERMS_MAX),
+        Stop::Terms => format!("the work limit of {} terms was reached", analysis.terms().0),
         _ => "its busy window, with the longest periods and deadlines in it, may exceed nine years".to_owned(),
     }
 }

@@ -491,7 +491,7 @@ fn check_units(
         let find = || check_unit(unit, &view.strategy, carried, options);
         let Some(memo) = &mut memo else { return find() };
         // Reports matter where something is not proven, and then nothing is admitted.
-        let answer = memo.answer(unit, &view.strategy, carried, || {
+        let answer = memo.answer(carried.question(unit, &view.strategy), || {
             let (answer, tests) = find();
             // Only that test looks at how early budgets come.
             (answer, answer != Answer::Yes || tests.iter().any(|report| report.test == TestId::Edp))
@@ -568,8 +568,9 @@ fn check_view(
     (answer, reports)
 }
 
-/// One unit: the cheapest test first until one decides, then one that bounds response times.
+/// Checks one unit: the cheapest test first until one decides, then one that bounds response times.
 fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOptions) -> (Answer, Vec<TestReport>) {
+    unit.share.renew();
     let mut answer = Answer::Unknown;
     let mut reports = Vec::new();
     // What tests need that is not so, of some task; the most frequent is told where none applies.
@@ -586,18 +587,19 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
         let several = matches!(test, TestId::RtaGlobal | TestId::RtaLc);
         let bounds = matches!(test, TestId::Rta | TestId::EdfWcrt) || (several && !bounded());
         let bounds = bounds && !options.verdict_only;
-        // A search through states is for those who ask; on one CPU `offsets` follows the schedule.
+        // The search through states runs only on request. On one CPU `offsets` follows the schedule.
         let long = unit.m == 1 || unit.tasks.iter().any(|task| !task.periodic);
         if test == TestId::Exact && !asked && long {
             continue;
         }
-        // Priorities that would do are what a system with bad ones needs.
+        // A system with priorities that fail needs better ones.
         let advice = test == TestId::Opa;
         let wanted =
             if advice { strategy == "fp" && answer != Answer::Yes } else { answer == Answer::Unknown || bounds };
         if !(asked || (options.only.is_empty() && wanted)) {
             continue;
         }
+        unit.share.decide(answer == Answer::Unknown);
         let mut report = apply(test, unit, carried);
         if options.explain {
             explain(unit, carried, &mut report);

@@ -82,6 +82,12 @@ pub(crate) fn sum_ppm(terms: impl Iterator<Item = (u64, u64)>) -> Option<u64> {
     u64::try_from(whole.checked_add(rest)?).ok()
 }
 
+/// Parts per million as "82.8427 %".
+pub(crate) fn percent(ppm: u64) -> String {
+    let (whole, rest) = (ppm / 10_000, ppm % 10_000);
+    if rest == 0 { format!("{whole} %") } else { format!("{whole}.{} %", format!("{rest:04}").trim_end_matches('0')) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,29 +1,50 @@
 //! `partition`: binding tasks to CPUs or clusters by fit, with a real test per bin.
 //!
 //! S. Dhall, C. L. Liu: On a Real-Time Scheduling Problem, Operations Research 26(1), 1978; J. Lopez, J. Diaz,
-//! D. Garcia: Utilization Bounds for EDF Scheduling on Real-Time Multiprocessor Systems, RTS 28, 2004. Tasks in the order
-//! of decreasing utilisation (ties: file order), those that their affinity already binds first; each goes to the bin
-//! that the node's fit names, among those that still pass with it: by `qpa` (EDF on one CPU), `edf-wcrt` (shifted, or not
-//! preemptive), `rta` (any other levels); on a cluster by `gfb`, `bcl-iterative` or `ff-dbf` (EDF), by `rta-lc` or `bcl-iterative` (fixed
-//! priorities). Chains count with deadlines as their predecessors' responses.
+//! D. Garcia: Utilization Bounds for EDF Scheduling on Real-Time Multiprocessor Systems, RTS 28, 2004.
+//!
+//! Tasks that their affinity binds come first. The others follow by decreasing utilisation (ties: file order). Each goes to
+//! the bin that the node's fit names, among the bins that still pass with it. Chains count with deadlines as their
+//! predecessors' responses.
+//!
+//! | bin | order | tests |
+//! |---|---|---|
+//! | one CPU | EDF | `qpa` |
+//! | one CPU | EDF with shifts, or not preemptive | `edf-wcrt` |
+//! | one CPU | any other levels | `rta` |
+//! | a cluster | EDF | `gfb`, `bcl-iterative`, `ff-dbf` |
+//! | a cluster | fixed priorities | `rta-lc`, `bcl-iterative` |
+//!
+//! On one CPU a sum decides most steps, before a test does (quick.rs). All steps of a node share the work limit
+//! [`TERMS_MAX`].
 //!
 //! Failing proves nothing: another order might fit. With `fit = "ilp"` (feature `ilp`) an integer program looks through all partitions.
+
+use std::cell::Cell;
 
 use serde_json::{Map, json};
 use takt_model::plan::{Order, PlanError};
 use takt_model::{CpuSet, Fit, NodeId, NodeSpec, Plan, System, Task, TaskId};
 use thiserror::Error;
 
-use crate::apply::{apply as run, percent};
+use crate::apply::apply as run;
 use crate::catalogue::TestId;
 use crate::chains::Carried;
-use crate::exact::{sum_ppm, sum_rounded_up};
+use crate::exact::{percent, sum_ppm, sum_rounded_up};
 use crate::report::{TaskReport, TestReport};
 use crate::scope::{Unit, affinity, binds, cpus_name};
-use crate::verdict::{Answer, Verdict};
+use crate::verdict::{Answer, Share, Verdict};
 
 #[cfg(feature = "ilp")]
 mod ilp;
+mod quick;
+
+use quick::Quick;
+
+/// Terms that the tests of all steps of one node may evaluate together.
+const TERMS_MAX: u64 = 4_000_000_000;
+/// Terms that it takes to prepare the test of a bin, by task.
+const TERMS_OF_TASK: u64 = 32;
 
 /// A placed System and how it came about.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -206,6 +227,16 @@ struct Filling {
 }
 
 fn place_node(system: &mut System, node: NodeId, regardless: bool) -> Result<Vec<Bin>, PlaceError> {
+    place_within(system, node, regardless, TERMS_MAX).map(|(bins, _)| bins)
+}
+
+/// [`place_node`] with a work limit, and how many terms are left of it.
+fn place_within(
+    system: &mut System,
+    node: NodeId,
+    regardless: bool,
+    terms_max: u64,
+) -> Result<(Vec<Bin>, u64), PlaceError> {
     let spec = system.nodes[node.index()].clone();
     let plan = Plan::resolve(system, node, &system.strategy(spec.strategy))?;
     let mut bins: Vec<Filling> = spec.clusters().into_iter().map(|cpus| Filling { cpus, slots: Vec::new() }).collect();
@@ -230,7 +261,8 @@ fn place_node(system: &mut System, node: NodeId, regardless: bool) -> Result<Vec
         (c_b * t_a).cmp(&(c_a * t_b)).then(a.cmp(b))
     });
     let carried = Carried::by_deadlines(system);
-    let mut placer = Placer { system, spec: &spec, plan: &plan, carried: &carried };
+    let terms_left = Cell::new(terms_max);
+    let mut placer = Placer { system, spec: &spec, plan: &plan, carried: &carried, terms_left };
     let filled = match spec.fit {
         Fit::Ilp => placer.exactly(bins.clone(), &loose),
         fit => placer.by_fit(fit, bins.clone(), &loose, false),
@@ -242,14 +274,18 @@ fn place_node(system: &mut System, node: NodeId, regardless: bool) -> Result<Vec
         }
         filled => filled?,
     };
+    let left = placer.terms_left.get();
     let finished = bins.into_iter().map(|bin| {
+        // Each bin has its own limit here, so that the last bins are tested as the first ones are.
+        placer.terms_left.set(placer.terms_left.get().max(TERMS_MAX / u64::from(spec.cpus.max(1))));
         let unproven = placer.fits(&bin, None).err();
         let mut tasks: Vec<TaskId> = bin.slots.iter().map(|slot| plan.tasks[*slot].task).collect();
         tasks.sort_unstable();
         let loads = tasks.iter().map(|id| load(&placer.system.tasks[id.index()]));
         Bin { cpus: bin.cpus, utilization_ppm: sum_ppm(loads), tasks, unproven }
     });
-    Ok(finished.collect())
+    let finished = finished.collect();
+    Ok((finished, left))
 }
 
 /// A node that is being filled.
@@ -258,6 +294,7 @@ struct Placer<'a> {
     spec: &'a NodeSpec,
     plan: &'a Plan,
     carried: &'a Carried,
+    terms_left: Cell<u64>,
 }
 
 impl Placer<'_> {
@@ -284,25 +321,33 @@ impl Placer<'_> {
             sum_rounded_up(loads).unwrap_or(u128::MAX)
         };
         let mut loads: Vec<u128> = bins.iter().map(|bin| load_of(self, &bin.slots)).collect();
-        for &slot in loose {
+        let mut quick = Quick::new(self, &bins);
+        for (placed, &slot) in loose.iter().enumerate() {
             let own = affinity(self.task(slot), self.spec);
-            let mut tried = Vec::new();
+            let (mut tried, mut overloaded) = (Vec::new(), false);
             let mut chosen = None;
             for candidate in candidates(&bins, &loads, fit, last_used) {
                 let cpus = own.intersection(&bins[candidate].cpus);
                 if cpus.is_empty() {
                     continue;
                 }
-                let before = self.task(slot).cpus;
-                self.bind(slot, Some(cpus));
-                match self.fits(&bins[candidate], Some(slot)) {
-                    Ok(()) => {
-                        chosen = Some(candidate);
-                        break;
-                    }
-                    Err(why) => {
-                        self.bind(slot, before);
-                        tried.push(format!("{}: {why}", cpus_name(&bins[candidate].cpus)));
+                let told = quick.tell(self, &bins[candidate], candidate, slot);
+                if told != Answer::No && self.try_bind(&bins[candidate], slot, cpus, told, &mut tried) {
+                    chosen = Some(candidate);
+                    break;
+                }
+                overloaded |= told == Answer::No;
+                if self.terms_left.get() == 0 && !regardless {
+                    return Err(self.out_of_work(placed, loose.len()));
+                }
+            }
+            // The tests say what each bin lacks.
+            if chosen.is_none() && overloaded && !regardless {
+                tried.clear();
+                for bin in candidates(&bins, &loads, fit, last_used).into_iter().map(|bin| &bins[bin]) {
+                    let cpus = own.intersection(&bin.cpus);
+                    if !cpus.is_empty() {
+                        self.try_bind(bin, slot, cpus, Answer::Unknown, &mut tried);
                     }
                 }
             }
@@ -321,6 +366,7 @@ impl Placer<'_> {
                     if tried.is_empty() { "no CPU is left that it may use".to_owned() } else { tried.join("; ") };
                 return Err(PlaceError::NoFit { node, task, id, tried, remedy: self.remedy() });
             };
+            quick.add(self, chosen, slot);
             bins[chosen].slots.push(slot);
             loads[chosen] = loads[chosen].saturating_add(load_of(self, &[slot]));
             last_used = chosen;
@@ -328,7 +374,7 @@ impl Placer<'_> {
         Ok(bins)
     }
 
-    /// Some partition whose bins all pass, if there is one: by a fit where one succeeds, else by an integer program.
+    /// A partition with bins that all pass, if there is one: by a fit if one succeeds, else by an integer program.
     #[cfg(feature = "ilp")]
     fn exactly(&mut self, bins: Vec<Filling>, loose: &[usize]) -> Result<Vec<Filling>, PlaceError> {
         let before: Vec<_> = loose.iter().map(|slot| self.task(*slot).cpus).collect();
@@ -340,6 +386,8 @@ impl Placer<'_> {
                 self.bind(*slot, *cpus);
             }
         }
+        // It has limits of its own.
+        self.terms_left.set(u64::MAX);
         ilp::assign(self, bins, loose)
     }
 
@@ -361,16 +409,42 @@ impl Placer<'_> {
         }
     }
 
+    /// Binds a task to CPUs of a bin if it passes there, as `told` or by a test. Else notes why not.
+    fn try_bind(&mut self, bin: &Filling, slot: usize, cpus: CpuSet, told: Answer, tried: &mut Vec<String>) -> bool {
+        let before = self.task(slot).cpus;
+        self.bind(slot, Some(cpus));
+        let fits = if told == Answer::Yes { Ok(()) } else { self.fits(bin, Some(slot)) };
+        if let Err(why) = fits {
+            self.bind(slot, before);
+            tried.push(format!("{}: {why}", cpus_name(&bin.cpus)));
+            return false;
+        }
+        true
+    }
+
+    fn out_of_work(&self, placed: usize, of: usize) -> PlaceError {
+        let why = format!("the work limit was reached when {placed} of {of} tasks had a place");
+        PlaceError::Undecided { node: self.spec.name.clone(), why }
+    }
+
     /// Whether a bin passes a test with one more task.
     fn fits(&self, bin: &Filling, more: Option<usize>) -> Result<(), String> {
+        let terms = self.terms_left.get();
+        let prepare = TERMS_OF_TASK * (bin.slots.len() as u64 + 1);
+        let Some(left) = terms.checked_sub(prepare).filter(|left| *left > 0) else {
+            self.terms_left.set(0);
+            return Err("undecided: the work limit was reached".to_owned());
+        };
         let mut slots: Vec<usize> = bin.slots.iter().copied().chain(more).collect();
         slots.sort_unstable();
         let whole = slots.iter().all(|slot| affinity(self.task(*slot), self.spec) == bin.cpus);
         let unit = Unit::new(self.system, self.spec, self.plan, &slots, cpus_name(&bin.cpus), bin.cpus.len(), whole);
+        let unit = Unit { share: Share::new(left), ..unit };
         let tests = tests(&unit);
         let mut said = Vec::new();
         for test in tests {
             let report = run(*test, &unit, self.carried);
+            self.terms_left.set(left - unit.share.spent());
             if report.verdict.answer() == Answer::Yes {
                 return Ok(());
             }
@@ -390,8 +464,8 @@ fn candidates(bins: &[Filling], loads: &[u128], fit: Fit, last_used: usize) -> V
     let fullness = |bin: &usize| loads[*bin] / u128::from(bins[*bin].cpus.len().max(1));
     match fit {
         Fit::FirstFit | Fit::Ilp => {}
-        Fit::BestFit => order.sort_by_key(|bin| std::cmp::Reverse(fullness(bin))),
-        Fit::WorstFit => order.sort_by_key(fullness),
+        Fit::BestFit => order.sort_by_cached_key(|bin| std::cmp::Reverse(fullness(bin))),
+        Fit::WorstFit => order.sort_by_cached_key(fullness),
         Fit::NextFit => order.retain(|bin| *bin >= last_used),
     }
     order

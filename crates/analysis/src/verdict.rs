@@ -1,5 +1,6 @@
 //! What a test can say.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
@@ -56,7 +57,7 @@ impl Verdict {
 /// What left a question open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// The iteration limit.
+    /// The work limit.
     Terms,
     /// Times above 64-bit nanoseconds.
     Time,
@@ -69,11 +70,67 @@ pub enum Stop {
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Stop::Terms => "the iteration limit was reached",
+            Stop::Terms => "the work limit was reached",
             Stop::Time => "times exceed 64-bit nanoseconds",
             Stop::Load => "the load is too close to a whole number of CPUs to be told from it in 128 bits",
             Stop::Full => "the server gives exactly what the tasks need",
         })
+    }
+}
+
+/// Terms that the tests of one node may evaluate together. Each CPU has the same share, whether tasks use it or not.
+/// So the answer for a unit depends on its tasks and on the size of its node, and on nothing else.
+pub(crate) const NODE_TERMS_MAX: u64 = 2_000_000_000;
+
+/// A unit's share of [`NODE_TERMS_MAX`], from which all of its tests spend.
+#[derive(Clone, Debug)]
+pub(crate) struct Share {
+    whole: u64,
+    left: Cell<u64>,
+    /// What stays for later tests.
+    kept: Cell<u64>,
+}
+
+impl Share {
+    /// The share of `m` CPUs of so many.
+    pub(crate) fn of(m: u32, cpus: u32) -> Share {
+        Share::new(NODE_TERMS_MAX / u64::from(cpus.max(m).max(1)) * u64::from(m))
+    }
+
+    pub(crate) const fn new(whole: u64) -> Share {
+        Share { whole, left: Cell::new(whole), kept: Cell::new(0) }
+    }
+
+    /// Starts anew with the whole share.
+    pub(crate) fn renew(&self) {
+        self.left.set(self.whole);
+        self.kept.set(0);
+    }
+
+    /// Runs a test that may evaluate `most` terms, or as many as are left. It is given a counter to [`spend`] from.
+    pub(crate) fn run<T>(&self, most: u64, test: impl FnOnce(&mut u64) -> T) -> T {
+        let granted = most.min(self.left.get().saturating_sub(self.kept.get()));
+        let mut left = granted;
+        let found = test(&mut left);
+        self.left.set(self.left.get() - granted.saturating_sub(left));
+        found
+    }
+
+    /// How many terms were evaluated.
+    pub(crate) fn spent(&self) -> u64 {
+        self.whole - self.left.get()
+    }
+
+    /// Whether the next tests decide, or only add bounds to what is decided. Those get a tenth of the share at most.
+    pub(crate) fn decide(&self, decides: bool) {
+        self.kept.set(if decides { 0 } else { self.left.get().saturating_sub(self.whole / 10) });
+    }
+}
+
+/// Shares are equal if they were granted the same number of terms: tests of a unit start with all of them.
+impl PartialEq for Share {
+    fn eq(&self, other: &Share) -> bool {
+        self.whole == other.whole
     }
 }
 

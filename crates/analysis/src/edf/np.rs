@@ -28,11 +28,20 @@ pub struct Blocker {
 
 /// Whether EDF without preemption keeps all deadlines of `tasks`, which `blockers` hold up (the same tasks, most often).
 pub fn analyse(tasks: &[EdfTask], blockers: &[Blocker], tick: Option<Tick>) -> Demand {
+    analyse_within(tasks, blockers, tick, &mut { TERMS_MAX })
+}
+
+/// The same from what is left of a limit.
+pub(crate) fn analyse_within(
+    tasks: &[EdfTask],
+    blockers: &[Blocker],
+    tick: Option<Tick>,
+    terms_left: &mut u64,
+) -> Demand {
     if let Some(told) = told_by_load(tasks, tick) {
         return told;
     }
-    let mut terms_left = TERMS_MAX;
-    let horizon = match horizon(tasks, tick, &mut terms_left) {
+    let horizon = match horizon(tasks, tick, terms_left) {
         Ok(horizon) => horizon,
         Err(stop) => return Demand::Undecided(stop),
     };
@@ -44,8 +53,8 @@ pub fn analyse(tasks: &[EdfTask], blockers: &[Blocker], tick: Option<Tick>) -> D
     let (mut until, mut rest) = (horizon.saturating_add(1), 0);
     loop {
         let from = by_deadline.last().map_or(0, |blocker| blocker.d);
-        match scan(tasks, tick, rest, from, until, &mut terms_left) {
-            None => return Demand::Undecided(stopped(terms_left)),
+        match scan(tasks, tick, rest, from, until, terms_left) {
+            None => return Demand::Undecided(stopped(*terms_left)),
             Some(Some((t, demand))) => return Demand::Exceeded { t, demand },
             Some(None) => {}
         }

@@ -131,18 +131,22 @@ pub(crate) fn told_by_load(tasks: &[EdfTask], tick: Option<Tick>) -> Option<Dema
 
 /// Whether EDF keeps all deadlines.
 pub fn analyse(tasks: &[EdfTask], tick: Option<Tick>) -> Demand {
+    analyse_within(tasks, tick, &mut { TERMS_MAX })
+}
+
+/// The same from what is left of a limit.
+pub(crate) fn analyse_within(tasks: &[EdfTask], tick: Option<Tick>, terms_left: &mut u64) -> Demand {
     if let Some(told) = told_by_load(tasks, tick) {
         return told;
     }
-    let mut terms_left = TERMS_MAX;
-    let horizon = match horizon(tasks, tick, &mut terms_left) {
+    let horizon = match horizon(tasks, tick, terms_left) {
         Ok(horizon) => horizon,
         Err(stop) => return Demand::Undecided(stop),
     };
-    match scan(tasks, tick, 0, 0, horizon.saturating_add(1), &mut terms_left) {
+    match scan(tasks, tick, 0, 0, horizon.saturating_add(1), terms_left) {
         Some(None) => Demand::Met { horizon },
         Some(Some((t, demand))) => Demand::Exceeded { t, demand },
-        None => Demand::Undecided(stopped(terms_left)),
+        None => Demand::Undecided(stopped(*terms_left)),
     }
 }
 

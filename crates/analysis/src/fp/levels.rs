@@ -112,6 +112,7 @@ pub struct Response {
 pub struct Analysis {
     window: Window,
     order: Vec<u32>,
+    terms_max: u64,
     terms_left: u64,
     /// The level in which the limit was reached.
     stopped_at: Option<u32>,
@@ -120,7 +121,7 @@ pub struct Analysis {
 impl Default for Analysis {
     /// With [`TERMS_MAX`].
     fn default() -> Self {
-        Analysis { window: Window::default(), order: Vec::new(), terms_left: TERMS_MAX, stopped_at: None }
+        Analysis::within(TERMS_MAX)
     }
 }
 
@@ -244,6 +245,17 @@ impl LevelTask {
 }
 
 impl Analysis {
+    /// With so many terms to evaluate.
+    #[must_use]
+    pub fn within(terms: u64) -> Analysis {
+        Analysis { window: Window::default(), order: Vec::new(), terms_max: terms, terms_left: terms, stopped_at: None }
+    }
+
+    /// With how many terms it started, and how many are left.
+    pub(crate) const fn terms(&self) -> (u64, u64) {
+        (self.terms_max, self.terms_left)
+    }
+
     /// Bounds the response time of every task, in the order of `set.tasks`. Until the limit of the work is reached the most important are
     /// bounded first.
     ///
@@ -386,9 +398,9 @@ impl Analysis {
         self.window.prepare(&mut self.terms_left)
     }
 
-    /// Starts anew with [`TERMS_MAX`].
+    /// Starts anew with all terms.
     pub fn renew(&mut self) {
-        (self.terms_left, self.stopped_at) = (TERMS_MAX, None);
+        (self.terms_left, self.stopped_at) = (self.terms_max, None);
     }
 
     /// Why a task of this level that is not overloaded has no bound.

@@ -58,6 +58,11 @@ pub struct LimitedTask {
 /// than its task's C or empty, or past [`TERMS_MAX`].
 #[must_use]
 pub fn response(tasks: &[LimitedTask], i: usize) -> Option<u64> {
+    response_within(tasks, i, &mut { TERMS_MAX })
+}
+
+/// The same from what is left of a limit.
+pub(crate) fn response_within(tasks: &[LimitedTask], i: usize, terms_left: &mut u64) -> Option<u64> {
     let this = tasks.get(i)?;
     let fits =
         |task: &LimitedTask| task.c > 0 && task.t > 0 && (1..=task.c).contains(&task.last) && task.section <= task.c;
@@ -74,11 +79,10 @@ pub fn response(tasks: &[LimitedTask], i: usize) -> Option<u64> {
     if compare_sum(hep().chain([this]).map(|task| (task.c, task.t)), 1).is_some_and(|load| load > most) {
         return None;
     }
-    let mut terms_left = TERMS_MAX;
     // The longest busy window of the level.
     let mut length = blocking.checked_add(this.c)?;
     loop {
-        terms_left = terms_left.checked_sub(count)?;
+        spend(terms_left, count)?;
         let next = hep().chain([this]).try_fold(blocking, |sum, task| {
             sum.checked_add(length.checked_add(task.j)?.div_ceil(task.t).checked_mul(task.c)?)
         })?;
@@ -94,7 +98,7 @@ pub fn response(tasks: &[LimitedTask], i: usize) -> Option<u64> {
         // A job starts its last section no earlier than the one before.
         start = start.max(own);
         loop {
-            terms_left = terms_left.checked_sub(count)?;
+            spend(terms_left, count)?;
             let next = hep().try_fold(own, |sum, task| {
                 sum.checked_add((start.checked_add(task.j)? / task.t).checked_add(1)?.checked_mul(task.c)?)
             })?;

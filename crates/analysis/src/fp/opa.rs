@@ -11,7 +11,7 @@
 //! Of the tasks that fit a priority the one that stands last among `tasks` gets it: in the order of the given
 //! priorities, the result changes as little as that allows at each step.
 
-use super::rta::{Analysis, FpTask};
+use super::rta::{Analysis, FpTask, TERMS_MAX};
 
 /// What the assignment came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,7 +26,18 @@ pub enum Assignment {
 
 /// Assigns priorities to `tasks`, below `above` (the tick) whose order stays; levels are not read.
 pub fn assign(tasks: &[FpTask], above: &[FpTask]) -> Assignment {
-    let mut analysis = Analysis::default();
+    assign_within(tasks, above, &mut { TERMS_MAX })
+}
+
+/// The same from what is left of a limit.
+pub(crate) fn assign_within(tasks: &[FpTask], above: &[FpTask], terms_left: &mut u64) -> Assignment {
+    let mut analysis = Analysis::within(*terms_left);
+    let found = search(tasks, above, &mut analysis);
+    *terms_left = analysis.terms_left();
+    found
+}
+
+fn search(tasks: &[FpTask], above: &[FpTask], analysis: &mut Analysis) -> Assignment {
     let mut set: Vec<FpTask> = tasks.iter().chain(above).map(|task| FpTask { level: 0, ..*task }).collect();
     let mut open: Vec<usize> = (0..tasks.len()).collect();
     let mut order = Vec::with_capacity(tasks.len());

@@ -72,6 +72,16 @@ impl Default for Analysis {
 }
 
 impl Analysis {
+    /// With so many terms to evaluate.
+    pub(crate) const fn within(terms_left: u64) -> Analysis {
+        Analysis { terms_left }
+    }
+
+    /// How many terms are left.
+    pub(crate) const fn terms_left(&self) -> u64 {
+        self.terms_left
+    }
+
     /// Whether too little of the work limit is left for one more round over `tasks`.
     pub(crate) fn is_exhausted(&self, tasks: &[FpTask]) -> bool {
         self.terms_left <= tasks.len() as u64

@@ -38,6 +38,12 @@ pub use super::bcl::TERMS_MAX;
 /// where both sides agree to a few ns. O(n^2).
 #[inline]
 pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
+    within(tasks, m, &mut Terms::new(TERMS_MAX))
+}
+
+/// The same from what is left of `terms`.
+#[inline]
+pub(crate) fn within(tasks: &[Sporadic], m: u32, terms: &mut Terms) -> Load {
     prepared(tasks, m, |slots| {
         if m < 2 {
             return Load::Undecided(Limit::Cpus);
@@ -46,7 +52,6 @@ pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
         let longest = slots.iter().map(|slot| slot.t()).max().unwrap_or(0);
         let most = slots.iter().map(|slot| slot.c).max().unwrap_or(0);
         let error = 4 + 4 * u128::from(mul_high(longest, most));
-        let mut terms = Terms::new(TERMS_MAX);
         for k in 0..slots.len() {
             if let Err(limit) = terms.spend(slots.len()) {
                 return Load::Undecided(limit);

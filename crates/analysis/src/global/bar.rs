@@ -41,6 +41,12 @@ pub const TERMS_MAX: u64 = 100_000_000;
 /// < m; where it is not, [`Load::Full`].
 #[inline]
 pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
+    within(tasks, m, &mut Terms::new(TERMS_MAX))
+}
+
+/// The same from what is left of `terms`.
+#[inline]
+pub(crate) fn within(tasks: &[Sporadic], m: u32, terms: &mut Terms) -> Load {
     prepared(tasks, m, |slots| {
         let mut stack = [0u64; STACK_MAX];
         let mut heap = Vec::new();
@@ -51,7 +57,6 @@ pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
             &mut heap[..]
         };
         let Some(horizon) = Horizon::new(slots, m, more) else { return Load::Full };
-        let mut terms = Terms::new(TERMS_MAX);
         // Most sets that fail do so where no CPU was idle just before the release.
         for (k, slot) in slots.iter().enumerate() {
             if let Err(excess) = holds(slots, k, m, slot.window, more) {

@@ -27,8 +27,13 @@ pub const TERMS_MAX: u64 = 100_000_000;
 /// Whether every deadline is kept on `m` CPUs. Does not allocate for up to 32 tasks; O(n^2).
 #[inline]
 pub fn schedulable(tasks: &[Sporadic], m: u32, rule: Rule) -> Load {
+    within(tasks, m, rule, &mut Terms::new(TERMS_MAX))
+}
+
+/// The same from what is left of `terms`.
+#[inline]
+pub(crate) fn within(tasks: &[Sporadic], m: u32, rule: Rule, terms: &mut Terms) -> Load {
     prepared(tasks, m, |slots| {
-        let mut terms = Terms::new(TERMS_MAX);
         for task in 0..slots.len() {
             if let Err(limit) = terms.spend(slots.len()) {
                 return Load::Undecided(limit);

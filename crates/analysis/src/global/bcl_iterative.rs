@@ -29,13 +29,23 @@ pub fn schedulable(tasks: &[Sporadic], m: u32, rule: Rule) -> Load {
     {
         return load;
     }
-    prepared(tasks, m, |slots| slack::raise(slots, true, &mut [], &mut Windows::new(m, rule)))
+    prepared(tasks, m, |slots| {
+        slack::raise(slots, true, &mut [], &mut Windows { m, rule, terms: Terms::new(TERMS_MAX) })
+    })
 }
 
 /// The same verdict, with bounds of the response times: iterates until no slack grows.
 #[must_use]
 pub fn analyse(tasks: &[Sporadic], m: u32, rule: Rule) -> Bounds {
-    slack::analyse(tasks, m, rule, Windows::new(m, rule))
+    analyse_within(tasks, m, rule, &mut Terms::new(TERMS_MAX))
+}
+
+/// The same from what is left of `terms`.
+pub(crate) fn analyse_within(tasks: &[Sporadic], m: u32, rule: Rule, terms: &mut Terms) -> Bounds {
+    let mut step = Windows { m, rule, terms: *terms };
+    let bounds = slack::analyse(tasks, m, rule, &mut step);
+    *terms = step.terms;
+    bounds
 }
 
 /// Terms (one work each) that one analysis may evaluate before it gives up.
@@ -45,12 +55,6 @@ struct Windows {
     m: u32,
     rule: Rule,
     terms: Terms,
-}
-
-impl Windows {
-    fn new(m: u32, rule: Rule) -> Windows {
-        Windows { m, rule, terms: Terms::new(TERMS_MAX) }
-    }
 }
 
 impl Step for Windows {

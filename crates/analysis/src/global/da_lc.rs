@@ -18,9 +18,13 @@ pub use super::bcl::TERMS_MAX;
 
 /// Whether every deadline is kept on `m` CPUs; O(n^2).
 pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
+    within(tasks, m, &mut Terms::new(TERMS_MAX))
+}
+
+/// The same from what is left of `terms`.
+pub(crate) fn within(tasks: &[Sporadic], m: u32, terms: &mut Terms) -> Load {
     prepared(tasks, m, |slots| {
-        let mut limited = Limited::new(m);
-        let mut terms = Terms::new(TERMS_MAX);
+        let mut limited = Limited::new(m, *terms);
         for k in 0..slots.len() {
             if let Err(limit) = terms.spend(slots.len()) {
                 return Load::Undecided(limit);

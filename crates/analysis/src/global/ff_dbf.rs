@@ -44,13 +44,19 @@ const UNIT: u64 = 1 << SIGMA_BITS;
 /// Pseudo-polynomial.
 #[inline]
 pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
+    within(tasks, m, &mut Terms::new(TERMS_MAX))
+}
+
+/// The same from what is left of `terms`.
+#[inline]
+pub(crate) fn within(tasks: &[Sporadic], m: u32, terms: &mut Terms) -> Load {
     prepared(tasks, m, |slots| {
         if m < 2 {
             return Load::Undecided(Limit::Cpus);
         }
         match dense(slots, m) {
             true => Load::Met,
-            false => search(slots, m, &mut None),
+            false => search(slots, m, &mut None, terms),
         }
     })
 }
@@ -58,7 +64,7 @@ pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
 /// The sigma with which the test holds, times 2^32; `None` where none is found.
 pub(crate) fn sigma(tasks: &[Sporadic], m: u32) -> Option<u64> {
     let mut found = None;
-    let load = prepared(tasks, m, |slots| search(slots, m, &mut found));
+    let load = prepared(tasks, m, |slots| search(slots, m, &mut found, &mut Terms::new(TERMS_MAX)));
     found.filter(|_| load.is_met())
 }
 
@@ -80,7 +86,7 @@ fn dense(slots: &[Slot], m: u32) -> bool {
 }
 
 /// `held`: the sigma that the yes rests on.
-fn search(slots: &[Slot], m: u32, held: &mut Option<u64>) -> Load {
+fn search(slots: &[Slot], m: u32, held: &mut Option<u64>, terms: &mut Terms) -> Load {
     let (mut load, mut early) = (0u128, 0u128);
     let mut sigma = 0u64;
     for slot in slots {
@@ -91,7 +97,6 @@ fn search(slots: &[Slot], m: u32, held: &mut Option<u64>) -> Load {
         let density = (u128::from(slot.c) << SIGMA_BITS).div_ceil(u128::from(slot.window));
         sigma = sigma.max(u64::try_from(density).unwrap_or(u64::MAX));
     }
-    let mut terms = Terms::new(TERMS_MAX);
     loop {
         // (m - (m - 1) sigma) 2^32.
         if sigma > UNIT {

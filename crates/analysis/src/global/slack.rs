@@ -35,15 +35,15 @@ pub(super) struct Works {
     /// How far works of the list grow with the length, unit by unit; may be left out.
     pub(super) ramps: Vec<u64>,
     /// What one analysis may evaluate yet, one work each.
-    terms: Terms,
+    pub(super) terms: Terms,
     /// By task: no response is shorter.
     least: Vec<u64>,
 }
 
 impl Works {
     /// None yet, on `m` CPUs, and so many terms (one work each) to evaluate.
-    pub(super) const fn new(m: u32, terms: u64) -> Works {
-        Works { m, list: Vec::new(), ramps: Vec::new(), terms: Terms::new(terms), least: Vec::new() }
+    pub(super) const fn new(m: u32, terms: Terms) -> Works {
+        Works { m, list: Vec::new(), ramps: Vec::new(), terms, least: Vec::new() }
     }
 
     /// Lists a work that grows, up to a limit of its own.
@@ -234,11 +234,11 @@ fn fall(most: &mut [Slot], step: &mut impl Collect, terms: &mut Terms) -> Result
 }
 
 /// The verdict with the bounds that the slack makes.
-pub(super) fn analyse(tasks: &[Sporadic], m: u32, rule: Rule, mut step: impl Step) -> Bounds {
+pub(super) fn analyse(tasks: &[Sporadic], m: u32, rule: Rule, step: &mut impl Step) -> Bounds {
     let mut responses = vec![None; tasks.len()];
     let load = prepared(tasks, m, |slots| {
         let mut proven = vec![false; slots.len()];
-        let load = raise(slots, false, &mut proven, &mut step);
+        let load = raise(slots, false, &mut proven, step);
         responses = reported(slots, rule, &proven);
         load
     });

@@ -1,0 +1,76 @@
+//! Work limits: each test counts the terms that it evaluates.
+
+use takt_model::{Arrival, Builtin, CpuSet, NodeId, System, Task};
+
+use super::*;
+use crate::scope::View;
+use crate::verdict::{NODE_TERMS_MAX, Share};
+
+fn system(cpus: u32, strategy: Builtin) -> System {
+    let task = |i: u64| Task {
+        arrival: Arrival::Sporadic,
+        deadline: ns(900 + 400 * i),
+        ..Task::periodic(&format!("t{i}"), ns(1_000 + 400 * i), ns(300))
+    };
+    System::local(cpus, strategy, (0..4).map(task).collect())
+}
+
+fn units(system: &System) -> Vec<Unit> {
+    View::new(system, NodeId(0), system.nodes[0].strategy, "n".to_owned()).expect("a view").units
+}
+
+/// The terms that the next test may evaluate.
+fn granted(unit: &Unit) -> u64 {
+    unit.share.run(u64::MAX, |left| *left)
+}
+
+#[test]
+fn the_units_of_a_node_share_its_work_limit() {
+    let mut system = system(8, Builtin::Edf);
+    assert_eq!(granted(&units(&system)[0]), NODE_TERMS_MAX);
+    for (i, task) in system.tasks.iter_mut().enumerate() {
+        task.cpus = Some([i as u32 / 2].into_iter().collect::<CpuSet>());
+    }
+    let units = units(&system);
+    assert_eq!(units.iter().map(granted).collect::<Vec<_>>(), [NODE_TERMS_MAX / 8; 2]);
+    // The next test has less.
+    let carried = Carried::by_deadlines(&system);
+    assert_eq!(apply(TestId::Qpa, &units[0], &carried).verdict.answer(), Answer::Yes);
+    let spent = units[0].share.spent();
+    assert!(spent > 0 && granted(&units[0]) == NODE_TERMS_MAX / 8 - spent, "{spent}");
+    // A test that only adds bounds leaves nine tenths to others.
+    units[0].share.renew();
+    units[0].share.decide(false);
+    assert_eq!(granted(&units[0]), NODE_TERMS_MAX / 80);
+}
+
+#[test]
+fn a_test_that_runs_out_of_work_says_so() {
+    use TestId::{Bak, Bcl, BclIterative, DaLc, EdfWcrt, NpEdf, Opa, Qpa, Rta, RtaGlobal, RtaLc};
+    let cases: [(u32, Builtin, &[TestId]); 4] = [
+        (1, Builtin::Edf, &[Qpa, EdfWcrt]),
+        (1, Builtin::Dm, &[Rta, Opa]),
+        (2, Builtin::Edf, &[Bak, Bcl, BclIterative, RtaGlobal]),
+        (2, Builtin::Dm, &[Bcl, BclIterative, DaLc, RtaGlobal, RtaLc]),
+    ];
+    for (cpus, strategy, tests) in cases {
+        let system = system(cpus, strategy);
+        let carried = Carried::by_deadlines(&system);
+        for test in tests {
+            let unit = |terms| Unit { share: Share::new(terms), ..units(&system).remove(0) };
+            let (few, enough) = (unit(3), unit(NODE_TERMS_MAX));
+            let report = apply(*test, &few, &carried);
+            assert_eq!(report.verdict.answer(), Answer::Unknown, "{test:?}: {report:?}");
+            assert!(report.verdict.why().contains("work limit"), "{test:?}: {report:?}");
+            let report = apply(*test, &enough, &carried);
+            assert!(!report.verdict.why().contains("work limit"), "{test:?}: {report:?}");
+            assert!((4..10_000).contains(&enough.share.spent()), "{test:?}: {}", enough.share.spent());
+        }
+    }
+    let system = system(1, Builtin::Edf);
+    let mut unit = units(&system).remove(0);
+    unit.levels[0].preemptive = false;
+    unit.share = Share::new(3);
+    let report = apply(NpEdf, &unit, &Carried::by_deadlines(&system));
+    assert_eq!(report.verdict.why(), "undecided: the work limit was reached");
+}
