@@ -111,7 +111,7 @@ tests! {
     /// Response-time analysis of several CPUs.
     RtaGlobal => { "rta-global", Sufficient,
         "Bounds response times under global EDF or global fixed priorities; accepts all that bcl-iterative accepts.",
-        "several CPUs that every task may use, edf or all levels fifo, deadline <= period, no blocking",
+        "several CPUs that every task may use, edf, or all levels fifo and deadline <= period; no blocking",
         "pseudo-polynomial, O(n^2) terms per round",
         "M. Bertogna, M. Cirinei: Response-Time Analysis for Globally Scheduled Symmetric Multiprocessor Platforms, RTSS 2007, Theorems 5 to 7" }
     /// Response-time analysis with limited carry-in.

@@ -43,6 +43,7 @@ mod tests;
 use std::fmt;
 
 use crate::recip::{DIVIDEND_MAX, Recip};
+use crate::verdict::Share;
 
 /// The longest time, in ns, that the tests of this module take (36 years).
 pub const TIME_MAX: u64 = DIVIDEND_MAX / 4;
@@ -112,7 +113,7 @@ pub enum Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Limit::Terms(terms) => write!(f, "the limit of {terms} terms was reached"),
+            Limit::Terms(terms) => write!(f, "the work limit of {terms} terms was reached"),
             Limit::Rounds(rounds) => write!(f, "the limit of {rounds} rounds over all tasks was reached"),
             Limit::Time => write!(f, "an interval that it would have to look at is too long (36 years)"),
             Limit::Cpus => write!(f, "the test needs two CPUs at least"),
@@ -131,6 +132,16 @@ impl Terms {
     /// So many, all left.
     pub(crate) const fn new(most: u64) -> Terms {
         Terms { most, left: most }
+    }
+
+    /// Runs a test with as many as a unit's share leaves, at most `most`.
+    pub(crate) fn of_share<T>(share: &Share, most: u64, test: impl FnOnce(&mut Terms) -> T) -> T {
+        share.run(most, |left| {
+            let mut terms = Terms::new(*left);
+            let found = test(&mut terms);
+            *left = terms.left;
+            found
+        })
     }
 
     /// Those that are left.

@@ -9,7 +9,7 @@ use crate::exact::sum_ppm;
 use crate::global::exact::{self, Reach, Schedule, Ties};
 use crate::global::tardiness_cva::{self, Gel, Tardiness};
 use crate::global::tardiness_da;
-use crate::global::{Bounds, Excess, Limit, Load, Rule, Sporadic, with_slack};
+use crate::global::{Bounds, Excess, Limit, Load, Rule, Sporadic, Terms, with_slack};
 use crate::global::{bak, bar, bcl, bcl_iterative, da_lc, ff_dbf, gfb, rta_global, rta_lc};
 use crate::report::TestReport;
 use crate::scope::{Unit, UnitTask, ns};
@@ -212,18 +212,29 @@ fn apart(task: &UnitTask, carried: &Carried) -> Result<u64, Inapplicable> {
 
 /// The tasks of a unit as the global tests see them, costs charged.
 ///
-/// Under fixed priorities deadlines order nothing. So of a task whose deadline is longer than the distance of its releases it is asked to respond within that
-/// distance, which proves more: its jobs never wait for each other.
+/// Under fixed priorities deadlines order nothing. A deadline may be longer than the distance of releases. Then the task is asked to
+/// respond within that distance, so its jobs never wait for each other.
 fn sporadic(unit: &Unit, carried: &Carried, rule: Rule) -> Result<Vec<Sporadic>, Inapplicable> {
+    if unit.m >= 2 && rule == Rule::Edf && unhindered(unit).is_ok() {
+        unit.tasks.iter().try_for_each(|task| distance(task, carried).map(|_| ()))?;
+    }
+    let cut = |task: Sporadic| Sporadic { d: task.d.min(task.t), ..task };
+    Ok(all_apart(unit, carried, rule)?.into_iter().map(cut).collect())
+}
+
+/// The same under EDF, with deadlines as they are, for [`rta_global::analyse_long`].
+fn uncut(unit: &Unit, carried: &Carried) -> Result<Vec<Sporadic>, Inapplicable> {
+    all_apart(unit, carried, Rule::Edf)
+}
+
+fn all_apart(unit: &Unit, carried: &Carried, rule: Rule) -> Result<Vec<Sporadic>, Inapplicable> {
     if unit.m < 2 {
         return Err("needs several CPUs; on one, qpa and rta say more".to_owned());
     }
     unhindered(unit)?;
-    let between = |task| if rule == Rule::Edf { distance(task, carried) } else { apart(task, carried) };
-    let distances = unit.tasks.iter().map(between).collect::<Result<Vec<_>, _>>()?;
+    let distances = unit.tasks.iter().map(|task| apart(task, carried)).collect::<Result<Vec<_>, _>>()?;
     let charged = charged(unit, carried, rule).ok_or_else(too_long)?;
-    let each =
-        |((task, t), c): ((&UnitTask, u64), u64)| Sporadic { c, d: task.d.min(t), t, j: task.j, level: task.level };
+    let each = |((task, t), c): ((&UnitTask, u64), u64)| Sporadic { c, d: task.d, t, j: task.j, level: task.level };
     Ok(unit.tasks.iter().zip(distances).zip(charged).map(each).collect())
 }
 
@@ -235,8 +246,9 @@ pub(crate) fn sporadic_tasks(unit: &Unit, carried: &Carried, by: Rule) -> Option
 /// Tasks of a unit whose responses are followed along chains.
 const FOLLOWED_MAX: usize = 256;
 
-/// Bounds of the responses of a unit of several CPUs, under fixed priorities or with a CPU for each task, as long as every deadline is kept, and
-/// releases are as they are known.
+/// Bounds of the responses of a unit of several CPUs, as long as every deadline is kept and releases are as they are known.
+///
+/// A task with a CPU of its own responds within its execution. Otherwise `rta-lc` (fixed priorities) or `rta-global` (EDF) bounds it.
 pub(crate) fn responses_of_several(unit: &Unit, carried: &Carried) -> Option<Vec<Option<u64>>> {
     if unit.m < 2 || unit.tasks.len() > FOLLOWED_MAX || unit.served.is_some() || unit.uncovered_sections().is_some() {
         return None;
@@ -249,8 +261,14 @@ pub(crate) fn responses_of_several(unit: &Unit, carried: &Carried) -> Option<Vec
         };
         return Some(unit.tasks.iter().map(alone).collect());
     }
-    let tasks = sporadic_tasks(unit, carried, Rule::Fp)?;
-    Some(rta_lc::analyse(&tasks, unit.m).responses)
+    let bounds = match rule(unit).ok()? {
+        Rule::Fp => rta_lc::analyse(&sporadic(unit, carried, Rule::Fp).ok()?, unit.m),
+        Rule::Edf => {
+            let tasks = uncut(unit, carried).ok()?;
+            rta_global::analyse_long(&tasks, unit.m, &mut Terms::new(rta_global::TERMS_MAX))
+        }
+    };
+    Some(bounds.responses)
 }
 
 /// What a [`Load`] says, in words and figures.
@@ -344,7 +362,8 @@ pub(super) fn edf_tasks(unit: &Unit, carried: &Carried) -> Result<Vec<Sporadic>,
 
 pub(super) fn apply_bak(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let tasks = edf_tasks(unit, carried)?;
-    outcome(unit, bak::schedulable(&tasks, unit.m), |unit, excess| {
+    let found = Terms::of_share(&unit.share, bak::TERMS_MAX, |terms| bak::within(&tasks, unit.m, terms));
+    outcome(unit, found, |unit, excess| {
         let (name, window) = (name(unit, excess), ns(excess.window));
         let (work, room) = (time(excess.work), time(excess.room));
         format!("the load before a deadline of \"{name}\" may reach {work} per {window}; only up to {room} is harmless")
@@ -354,19 +373,28 @@ pub(super) fn apply_bak(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapp
 pub(super) fn apply_bcl(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let rule = rule(unit)?;
     let tasks = sporadic(unit, carried, rule)?;
-    outcome(unit, bcl::schedulable(&tasks, unit.m, rule), delayed)
+    let found = Terms::of_share(&unit.share, bcl::TERMS_MAX, |terms| bcl::within(&tasks, unit.m, rule, terms));
+    outcome(unit, found, delayed)
 }
 
 pub(super) fn apply_bcl_iterative(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let rule = rule(unit)?;
     let tasks = sporadic(unit, carried, rule)?;
-    bounded(unit, bcl_iterative::analyse(&tasks, unit.m, rule), delayed)
+    let found = Terms::of_share(&unit.share, bcl_iterative::TERMS_MAX, |terms| {
+        bcl_iterative::analyse_within(&tasks, unit.m, rule, terms)
+    });
+    bounded(unit, found, delayed)
 }
 
 pub(super) fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let rule = rule(unit)?;
-    let tasks = sporadic(unit, carried, rule)?;
-    bounded(unit, rta_global::analyse(&tasks, unit.m, rule), delayed)
+    let long = rule == Rule::Edf && unit.tasks.iter().any(|task| distance(task, carried).is_err());
+    let tasks = if long { uncut(unit, carried)? } else { sporadic(unit, carried, rule)? };
+    let found = Terms::of_share(&unit.share, rta_global::TERMS_MAX, |terms| match long {
+        true => rta_global::analyse_long(&tasks, unit.m, terms),
+        false => rta_global::analyse_within(&tasks, unit.m, rule, terms),
+    });
+    bounded(unit, found, delayed)
 }
 
 /// Needs global fixed priorities.
@@ -379,17 +407,20 @@ fn fp_tasks(unit: &Unit, carried: &Carried) -> Result<Vec<Sporadic>, Inapplicabl
 
 pub(super) fn apply_da_lc(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let tasks = fp_tasks(unit, carried)?;
-    outcome(unit, da_lc::schedulable(&tasks, unit.m), delayed)
+    let found = Terms::of_share(&unit.share, da_lc::TERMS_MAX, |terms| da_lc::within(&tasks, unit.m, terms));
+    outcome(unit, found, delayed)
 }
 
 pub(super) fn apply_rta_lc(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let tasks = fp_tasks(unit, carried)?;
-    bounded(unit, rta_lc::analyse(&tasks, unit.m), delayed)
+    let found = Terms::of_share(&unit.share, rta_lc::TERMS_MAX, |terms| rta_lc::analyse_within(&tasks, unit.m, terms));
+    bounded(unit, found, delayed)
 }
 
 pub(super) fn apply_bar(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let tasks = edf_tasks(unit, carried)?;
-    outcome(unit, bar::schedulable(&tasks, unit.m), |unit, excess| {
+    let found = Terms::of_share(&unit.share, bar::TERMS_MAX, |terms| bar::within(&tasks, unit.m, terms));
+    outcome(unit, found, |unit, excess| {
         let (name, window) = (name(unit, excess), ns(excess.window));
         format!("others may keep \"{name}\" waiting too long, if some CPU was idle last {window} before its deadline")
     })
@@ -397,7 +428,8 @@ pub(super) fn apply_bar(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapp
 
 pub(super) fn apply_ff_dbf(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let tasks = edf_tasks(unit, carried)?;
-    outcome(unit, ff_dbf::schedulable(&tasks, unit.m), |_, excess| {
+    let found = Terms::of_share(&unit.share, ff_dbf::TERMS_MAX, |terms| ff_dbf::within(&tasks, unit.m, terms));
+    outcome(unit, found, |_, excess| {
         let (window, work, room) = (ns(excess.window), time(excess.work), time(excess.room));
         format!("the forced-forward demand of {window} may reach {work}, and {room} is sure to be served")
     })

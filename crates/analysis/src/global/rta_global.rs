@@ -19,8 +19,14 @@
 //! advances by 1 ns a round where exactly m works are cut off by R_k - C_k + 1. Works that are known to grow by one a unit for
 //! a while carry the step further, as far as is certain: see `Works::more`.
 
+//!
+//! **Deadlines longer than the distance of arrivals**, under EDF ([`analyse_long`]). The paper has D <= T. Here a job is asked to complete within
+//! X = min(D, T) of its arrival, so it never waits for a job of its own task. D still orders jobs. So R_k <= X_k is sought, W_i takes X_i for D_i
+//! (its slack is X_i - R_i), and I_i keeps D_k and S_i = D_i - R_i. Neither bound uses D <= T: W_i needs responses up to T_i, and I_i counts
+//! deadlines, which are T_i apart.
+
 use super::slack::{self, Collect, Works};
-use super::{Bounds, Load, Rule, Slot, Sporadic, bcl_iterative, prepared};
+use super::{Bounds, Load, Rule, Slot, Sporadic, TIME_MAX, Terms, bcl_iterative, prepared};
 
 /// Terms (one work each) that one analysis may evaluate before it gives up.
 pub const TERMS_MAX: u64 = 20_000_000;
@@ -42,7 +48,58 @@ pub fn schedulable(tasks: &[Sporadic], m: u32, rule: Rule) -> Load {
 /// The same verdict, with bounds of the response times: iterates until no slack grows.
 #[must_use]
 pub fn analyse(tasks: &[Sporadic], m: u32, rule: Rule) -> Bounds {
-    slack::analyse(tasks, m, rule, Responses::new(m, rule))
+    analyse_within(tasks, m, rule, &mut Terms::new(TERMS_MAX))
+}
+
+/// The same from what is left of `terms`.
+pub(crate) fn analyse_within(tasks: &[Sporadic], m: u32, rule: Rule, terms: &mut Terms) -> Bounds {
+    let mut step = Responses { works: Works::new(m, *terms), ..Responses::new(m, rule) };
+    let bounds = slack::analyse(tasks, m, rule, &mut step);
+    *terms = step.works.terms;
+    bounds
+}
+
+/// [`analyse`] under EDF, where deadlines may be longer than periods. It proves that each job completes before the next of its task arrives.
+#[must_use]
+pub(crate) fn analyse_long(tasks: &[Sporadic], m: u32, terms: &mut Terms) -> Bounds {
+    if let Some(task) = tasks.iter().position(|task| task.d > TIME_MAX) {
+        return Bounds { load: Load::Unfit { task }, responses: vec![None; tasks.len()] };
+    }
+    let cut: Vec<Sporadic> = tasks.iter().map(|task| Sporadic { d: task.d.min(task.t), ..*task }).collect();
+    let mut step = Long { tasks, works: Works::new(m, *terms), due: Vec::new() };
+    let bounds = slack::analyse(&cut, m, Rule::Edf, &mut step);
+    *terms = step.works.terms;
+    bounds
+}
+
+/// Of slots whose D is min(D, T).
+struct Long<'a> {
+    tasks: &'a [Sporadic],
+    works: Works,
+    /// By task: what of it is due before the deadline of the one that is looked at.
+    due: Vec<u64>,
+}
+
+impl Collect for Long<'_> {
+    fn works(&mut self) -> &mut Works {
+        &mut self.works
+    }
+
+    fn begin(&mut self, slots: &[Slot], k: usize) {
+        let window = self.tasks[k].d - self.tasks[k].j;
+        let due = |(slot, task): (&Slot, &Sporadic)| Slot { slack: task.d - slot.d + slot.slack, ..*slot }.due(window);
+        self.due.clear();
+        self.due.extend(slots.iter().zip(self.tasks).map(due));
+        self.due[k] = 0;
+    }
+
+    fn collect(&mut self, slots: &[Slot], _k: usize, length: u64) {
+        self.works.list.clear();
+        self.works.ramps.clear();
+        for (other, due) in slots.iter().zip(&self.due) {
+            self.works.push(other.any_and_ramp(length), *due);
+        }
+    }
 }
 
 struct Responses {
@@ -54,7 +111,7 @@ struct Responses {
 
 impl Responses {
     fn new(m: u32, rule: Rule) -> Responses {
-        Responses { rule, works: Works::new(m, TERMS_MAX), due: Vec::new() }
+        Responses { rule, works: Works::new(m, Terms::new(TERMS_MAX)), due: Vec::new() }
     }
 }
 

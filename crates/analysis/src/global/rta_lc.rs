@@ -26,19 +26,27 @@
 //! Each work is at most that of `rta-global`, so all that it accepts is accepted.
 
 use super::slack::{self, Collect, Step, Works};
-use super::{Bounds, Excess, Load, Rule, Slot, Sporadic, prepared};
+use super::{Bounds, Excess, Load, Rule, Slot, Sporadic, Terms, prepared};
 
 pub use super::rta_global::TERMS_MAX;
 
 /// Whether every deadline is kept on `m` CPUs: stops as soon as that is certain.
 pub fn schedulable(tasks: &[Sporadic], m: u32) -> Load {
-    prepared(tasks, m, |slots| slack::raise(slots, true, &mut [], &mut Limited::new(m)))
+    prepared(tasks, m, |slots| slack::raise(slots, true, &mut [], &mut Limited::new(m, Terms::new(TERMS_MAX))))
 }
 
 /// The same verdict, with bounds of the response times: iterates until no slack grows.
 #[must_use]
 pub fn analyse(tasks: &[Sporadic], m: u32) -> Bounds {
-    slack::analyse(tasks, m, Rule::Fp, Limited::new(m))
+    analyse_within(tasks, m, &mut Terms::new(TERMS_MAX))
+}
+
+/// The same from what is left of `terms`.
+pub(crate) fn analyse_within(tasks: &[Sporadic], m: u32, terms: &mut Terms) -> Bounds {
+    let mut step = Limited::new(m, *terms);
+    let bounds = slack::analyse(tasks, m, Rule::Fp, &mut step);
+    *terms = step.works.terms;
+    bounds
 }
 
 /// The most that may delay a task.
@@ -49,8 +57,8 @@ pub(super) struct Limited {
 }
 
 impl Limited {
-    pub(super) fn new(m: u32) -> Limited {
-        Limited { works: Works::new(m, TERMS_MAX), more: Vec::new() }
+    pub(super) const fn new(m: u32, terms: Terms) -> Limited {
+        Limited { works: Works::new(m, terms), more: Vec::new() }
     }
 
     /// Whether the works within the whole window of task k suffice for a miss.
@@ -98,7 +106,7 @@ impl Collect for Limited {
 
 /// The works that may delay task k within `length`, by task.
 pub(crate) fn works(slots: &[Slot], k: usize, m: u32, length: u64) -> Vec<u64> {
-    let mut limited = Limited::new(m);
+    let mut limited = Limited::new(m, Terms::new(0));
     limited.collect(slots, k, length);
     let mut found = limited.works.list.iter();
     let concerns = |i: usize| i != k && slots[i].level <= slots[k].level;

@@ -6,6 +6,7 @@ use takt_model::generate::Random;
 
 use super::exact::{Reach, Ties, respond, sporadic};
 use super::*;
+use crate::brute::{self, Source};
 
 /// How many random sets; TAKT_CASES overrides.
 fn cases(default: u64) -> u64 {
@@ -157,6 +158,43 @@ fn no_response_exceeds_its_bound() {
     }
     println!("{held} sets of bounds hold; of {reached} a task reaches its own");
     assert!(cases(1_500) < 1_000 || held > 500 && reached > 200, "{held} {reached}");
+}
+
+/// Deadlines up to three periods: no response exceeds its bound, in schedules of random arrivals.
+#[test]
+fn long_deadlines_are_bounded_under_edf() {
+    let (mut random, mut proven, mut long, mut most) = (Random::new(31), 0, 0, 0);
+    for case in 0..cases(4_000) {
+        let (mut tasks, m) = small(&mut random, case % 3 == 0);
+        let analyse = |tasks: &[Sporadic]| rta_global::analyse_long(tasks, m, &mut Terms::new(rta_global::TERMS_MAX));
+        assert_eq!(analyse(&tasks), rta_global::analyse(&tasks, m, Rule::Edf), "{m} {tasks:?}");
+        for task in &mut tasks {
+            task.d = random.between(task.d, 3 * task.t);
+        }
+        let bounds = analyse(&tasks);
+        let limits: Vec<u64> = bounds.responses.iter().flatten().copied().collect();
+        assert_eq!(bounds.load.is_met(), limits.len() == tasks.len(), "{m} {tasks:?}");
+        if limits.is_empty() {
+            continue;
+        }
+        proven += 1;
+        long += u32::from(tasks.iter().any(|task| task.d > task.t));
+        for _ in 0..20 {
+            let sources: Vec<Source> = (tasks.iter())
+                .map(|task| {
+                    let offset = random.between(0, 3) * random.between(0, task.t) / 3;
+                    Source { c: task.c, t: task.t, d: task.d, offset, j: task.j, level: None }
+                })
+                .collect();
+            let jobs = brute::jobs(&sources, 60, &mut random);
+            let found = brute::responses(&jobs, m as usize, tasks.len());
+            let over = found.iter().zip(&limits).any(|(found, limit)| found > limit);
+            assert!(!over, "{found:?} above {limits:?}: {m} CPUs, {tasks:?}, {jobs:?}");
+            most += u32::from(found.iter().zip(&limits).any(|(found, limit)| found == limit));
+        }
+    }
+    println!("{proven} proven, {long} of them with long deadlines; {most} schedules reach a bound");
+    assert!(cases(4_000) < 1_000 || long > 500 && most > 1_000, "{proven} {long} {most}");
 }
 
 #[test]
