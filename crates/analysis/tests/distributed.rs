@@ -39,6 +39,28 @@ fn nodes_and_flows_are_proven_with_figures() {
     assert!(report.tests[1].tasks.iter().all(|task| task.verdict == Answer::Yes));
 }
 
+/// What JSON says of flows, against Eq. 6, 12 and 13 of [HEDF] by hand: D_0 = D_1 = D / 2, and hop 1 has D' = D_1 - (T_s + R_s + δ+ + T_r + R_r)
+/// = D / 2 - (5 + 2 + 2 + 5 + 2) ms to execute for 1 ms.
+#[test]
+fn flows_stand_in_json_with_their_bounds() {
+    let cases = [
+        ("40ms", Some("yes"), Some(40_000_000u64)),
+        ("60ms", Some("yes"), Some(60_000_000)),
+        // D' = 15 - 16 < 0.
+        ("30ms", Some("unknown"), None),
+    ];
+    for (deadline, verdict, bound) in cases {
+        let report = checked(&TWO.replace("deadline = \"40ms\"", &format!("deadline = \"{deadline}\"")));
+        let json = serde_json::to_value(&report).expect("JSON");
+        let due = deadline.trim_end_matches("ms").parse::<u64>().expect("a number") * 1_000_000;
+        let flow = serde_json::json!({ "flow": "put", "verdict": verdict, "end_to_end_ns": bound, "deadline_ns": due });
+        assert_eq!(json["flows"], serde_json::json!([flow]), "{deadline}: {report:?}");
+    }
+    let json = serde_json::to_value(checked("takt = 1\n[[task]]\nname = \"a\"\nperiod = \"1s\"\nwcet = \"1ms\"\n"))
+        .expect("JSON");
+    assert_eq!(json["flows"], serde_json::json!([]));
+}
+
 #[test]
 fn what_is_missing_or_too_much_is_named() {
     let cases = [
