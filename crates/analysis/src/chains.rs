@@ -1,13 +1,16 @@
 //! Chains: when a successor is released, and when its chain ends.
 //!
-//! A successor's job k is released when job k of each predecessor has completed: some time between the latest source's
-//! nominal arrival and the largest end-to-end response of its predecessors. That wander is its release jitter, and
-//! depends on other responses, which depend on it: K. Tindell, J. Clark: Holistic Schedulability Analysis for Distributed
-//! Hard Real-Time Systems, Microprocessing and Microprogramming 40, 1994: iterate from zero to the least fixed point.
+//! Job k of a successor is released when job k of each predecessor has completed. This instant lies between the latest source's
+//! nominal arrival and the largest end-to-end response of its predecessors. This range is the successor's release jitter. It
+//! depends on other responses, and they depend on it. The iteration starts at zero and ends at the least fixed point.
+//! Source: K. Tindell, J. Clark: Holistic Schedulability Analysis for Distributed Hard Real-Time Systems, Microprocessing and
+//! Microprogramming 40, 1994.
 //!
-//! Where a unit has no response-time analysis (EDF on several CPUs, or where it found no bound), a task responds within its deadline as
-//! long as no deadline has been missed; a test that proves under this assumption that none is missed first proves it. The same holds for fixed
-//! priorities on several CPUs, where `rta-lc` bounds responses as long as no deadline has been missed: no deadline, and no bound, is the first to be exceeded.
+//! **Assumed deadlines.** Some units have no response-time analysis, or it finds no bound. There a task counts with its deadline,
+//! as long as no deadline has been missed. A test under this assumption shows that no deadline is the first to be missed, so none is.
+//!
+//! **Several CPUs.** `rta-lc` (fixed priorities) and `rta-global` (EDF) bound responses as long as no deadline has been missed. Each
+//! deadline, each bound of a response and each bound of a release is proven from earlier instants. So none is the first to be exceeded.
 
 use takt_model::plan::Order;
 use takt_model::{Arrival, PlanLevel, System, TaskId, chain_name};
@@ -15,7 +18,7 @@ use takt_model::{Arrival, PlanLevel, System, TaskId, chain_name};
 use crate::apply::responses_of_several;
 use crate::compositional;
 use crate::fp::levels::{Analysis, Level, LevelTask, Levels, Order as LevelOrder, Response, Theft, Worst};
-use crate::memo::{Memo, UnitKey};
+use crate::memo::{Memo, Question, UnitKey};
 use crate::scope::{Ordinary, Unit, UnitTask};
 use crate::verdict::Answer;
 
@@ -24,7 +27,7 @@ const ROUNDS_MAX: u32 = 1_000;
 /// The same where bounds of several CPUs are followed; then their deadlines count.
 const ROUNDS_OF_SEVERAL_MAX: u32 = 32;
 
-/// What is known of when jobs are released and complete, in ns after their source's nominal arrival; by task.
+/// Bounds of releases and completions by task, in ns after the source's nominal arrival.
 #[derive(Clone, Debug)]
 pub(crate) struct Carried {
     /// The latest release of a successor; 0 for a source. `None`: no bound.
@@ -33,14 +36,14 @@ pub(crate) struct Carried {
     end: Vec<Option<u64>>,
     /// Whether units under EDF count with their deadlines.
     by_deadlines: bool,
-    /// Whether units under fixed priorities on several CPUs count with bounds of their responses.
+    /// Whether units of several CPUs count with bounds of their responses.
     by_responses: bool,
     /// Whether completions were looked for.
     ends: bool,
 }
 
 impl Carried {
-    /// Where no task follows another: releases alone, which are all that tests look at but for `edp`. What is proven from them is proven.
+    /// The releases alone, if no task follows another. All tests but `edp` look at nothing else.
     pub(crate) fn releases(system: &System) -> Option<Carried> {
         let count = system.tasks.len();
         let apart = system.tasks.iter().all(|task| task.after.is_empty());
@@ -48,7 +51,7 @@ impl Carried {
         apart.then_some(Carried { release, end, by_deadlines: false, by_responses: false, ends: false })
     }
 
-    /// Where it is known how far successors wander; a task that is not named does not.
+    /// From known wanders of successors. Tasks that are not named do not wander.
     pub(crate) fn known(system: &System, wanders: impl Iterator<Item = (TaskId, u64)>) -> Carried {
         let mut carried = Carried::by_deadlines(system);
         carried.release.fill(Some(0));
@@ -58,11 +61,6 @@ impl Carried {
             }
         }
         carried
-    }
-
-    /// Whether completions were looked for.
-    pub(crate) fn knows_ends(&self) -> bool {
-        self.ends
     }
 
     /// The latest release after the source's nominal arrival.
@@ -75,9 +73,18 @@ impl Carried {
         self.end[task.index()]
     }
 
-    /// Whether units under EDF count with their deadlines.
-    pub(crate) fn counts_deadlines(&self) -> bool {
-        self.by_deadlines
+    /// All that the tests look at in a unit; `ends`: completions are known already.
+    fn key(&self, unit: &Unit, strategy: &str, ends: bool) -> UnitKey {
+        let of = |task: TaskId| (self.release(task), self.end(task).filter(|_| ends));
+        let times = unit.tasks.iter().map(|task| of(task.id)).collect();
+        UnitKey::new(unit, strategy, times, self.by_deadlines)
+    }
+
+    /// The question that the tests answer for a unit.
+    pub(crate) fn question(&self, unit: &Unit, strategy: &str) -> Question {
+        let name = if self.ends { unit.scope.clone() } else { format!("{} by releases", unit.scope) };
+        let server = unit.served.as_ref().and_then(compositional::Served::server);
+        Question { name, key: self.key(unit, strategy, true), early: server.and_then(|server| self.end(server)) }
     }
 
     /// As long as every task keeps its deadline: deadlines add up along chains.
@@ -142,7 +149,7 @@ impl Carried {
         // Without successors units stand apart, and one round is enough.
         let apart = system.tasks.iter().all(|task| task.after.is_empty());
         let mut memo = memo.filter(|_| apart);
-        // Else one work limit for the whole iteration: past it there are no bounds, and that settles.
+        // Otherwise the whole iteration has one work limit. Past it there are no bounds, and the iteration settles.
         let mut analysis = Analysis::default();
         for _ in 0..if by_responses { ROUNDS_OF_SEVERAL_MAX } else { ROUNDS_MAX } {
             for unit in units {
@@ -153,7 +160,7 @@ impl Carried {
                     carried.complete(unit, &mut analysis);
                     continue;
                 };
-                let key = UnitKey::new(unit, "", &carried, false);
+                let key = carried.key(unit, "", false);
                 let ends = memo.ends(&unit.scope, key, || {
                     carried.complete(unit, &mut analysis);
                     unit.tasks.iter().map(|task| carried.end(task.id)).collect()

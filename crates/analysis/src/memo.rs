@@ -1,14 +1,12 @@
-//! What was decided of parts of a system, so that a changed system is decided by the parts that changed.
+//! Answers about parts of a system. After a change, only the parts that changed are tested again.
 //!
-//! A part is remembered by all that its test looks at ([`UnitKey`], [`StationKey`]), not by what was changed: an answer is used
-//! again only where the test would be asked the same question, so it is the test's own. Only [`crate::Admission`] remembers.
+//! The key of an answer is everything that its test looks at ([`UnitKey`], [`StationKey`]). So an answer is used again only for
+//! the same question. Only [`crate::Admission`] remembers answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use takt_model::{ComponentId, TaskId};
 
-use crate::chains::Carried;
-use crate::compositional::Served;
 use crate::distributed::below::{Below, Job, Supply, TableJob};
 use crate::scope::Unit;
 use crate::verdict::Answer;
@@ -32,10 +30,13 @@ struct Said {
 }
 
 impl UnitKey {
-    /// `ends` where the latest completions are known already.
-    pub(crate) fn new(unit: &Unit, strategy: &str, carried: &Carried, ends: bool) -> UnitKey {
-        let of = |task: TaskId| (carried.release(task), carried.end(task).filter(|_| ends));
-        let times = unit.tasks.iter().map(|task| of(task.id)).collect();
+    /// `carried`: of each of its tasks the latest release and completion, as far as they are known.
+    pub(crate) fn new(
+        unit: &Unit,
+        strategy: &str,
+        carried: Vec<(Option<u64>, Option<u64>)>,
+        by_deadlines: bool,
+    ) -> UnitKey {
         let mut unit = unit.clone();
         unit.scope.clear();
         for (i, task) in unit.tasks.iter_mut().enumerate() {
@@ -46,8 +47,18 @@ impl UnitKey {
             served.component = ComponentId(0);
             served.servers.fill(TaskId(u32::MAX));
         }
-        UnitKey { unit, strategy: strategy.to_owned(), carried: times, by_deadlines: carried.counts_deadlines() }
+        UnitKey { unit, strategy: strategy.to_owned(), carried, by_deadlines }
     }
+}
+
+/// What is asked of a unit.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Question {
+    /// The unit's scope. It is asked twice, with and without completions, and each question has its own name.
+    pub(crate) name: String,
+    pub(crate) key: UnitKey,
+    /// The latest completion of its server, where it is known.
+    pub(crate) early: Option<u64>,
 }
 
 /// All that the demand of a node with a table or flows depends on.
@@ -111,19 +122,9 @@ pub(crate) struct Memo {
 
 impl Memo {
     /// What the tests say of a unit. `find` also says whether that rests on how early its server's budgets come.
-    pub(crate) fn answer(
-        &mut self,
-        unit: &Unit,
-        strategy: &str,
-        carried: &Carried,
-        find: impl FnOnce() -> (Answer, bool),
-    ) -> Answer {
-        let server = unit.served.as_ref().and_then(Served::server);
-        let early = server.and_then(|server| carried.end(server));
-        let key = UnitKey::new(unit, strategy, carried, true);
+    pub(crate) fn answer(&mut self, question: Question, find: impl FnOnce() -> (Answer, bool)) -> Answer {
+        let Question { name, key, early } = question;
         let holds = |said: &Said| said.early.is_none_or(|before| before == early);
-        // Asked twice, with and without them, each question has its answer.
-        let name = if carried.knows_ends() { unit.scope.clone() } else { format!("{} by releases", unit.scope) };
         let (said, known) = self.answers.recall(&name, key, holds, || {
             let (answer, rests) = find();
             Said { answer, early: rests.then_some(early) }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use takt_model::{Span, TaskId};
 
 use crate::catalogue::TestId;
+use crate::exact::percent;
 use crate::verdict::{Answer, Verdict};
 
 /// What `check` found.
@@ -17,7 +18,7 @@ pub struct CheckReport {
     /// Over all scopes of theory (the `linux` scopes do not count): one no is a no, all yes is a yes.
     #[serde(serialize_with = "known")]
     pub schedulable: Answer,
-    /// What the verdicts assume and the reader might not expect.
+    /// Assumptions of the verdicts that a reader might not expect.
     pub warnings: Vec<String>,
     /// Whether the file lets jobs execute for longer than their WCET or arrive sooner than their period, of which
     /// `warnings` tell: then what happens may exceed what is proven.
@@ -88,10 +89,10 @@ pub struct TestReport {
 }
 
 impl TestReport {
-    /// What binds the verdict, in one line: the figure "binding" of a check that explains.
+    /// The figure "binding" of a check with `explain`, in one line.
     #[must_use]
     pub fn binding(&self) -> Option<String> {
-        crate::apply::sentence(self.figures.get("binding")?)
+        sentence(self.figures.get("binding")?)
     }
 }
 
@@ -180,4 +181,22 @@ impl Serialize for TaskReport {
         }
         .serialize(serializer)
     }
+}
+
+/// A condition in one line, such as "the utilization: 90 % of 100 %, 10 % to spare".
+fn sentence(binding: &Value) -> Option<String> {
+    let what = binding["what"].as_str()?;
+    let ppm = binding.get("need_ppm").is_some();
+    let unit = if ppm { "ppm" } else { "ns" };
+    let show = |value: u64| if ppm { percent(value) } else { Span::from_ns(value).to_string() };
+    let value = |name: &str| &binding[format!("{name}_{unit}").as_str()];
+    let (need, room, spare) = (value("need").as_u64()?, value("room").as_u64()?, value("spare").as_i64()?);
+    let rest = match spare {
+        0 if binding["inclusive"] == true => "nothing to spare".to_owned(),
+        0.. if spare > 0 => format!("{} to spare", show(spare.unsigned_abs())),
+        0 if ppm => "less than 0.0001 % too much".to_owned(),
+        0 => "one ns too much".to_owned(),
+        _ => format!("{} too much", show(spare.unsigned_abs())),
+    };
+    Some(format!("{what}: {} of {}, {rest}", show(need), show(room)))
 }

@@ -1,4 +1,4 @@
-//! What binds a verdict: of each test the task, window or point with the least to spare, with the work of each task in it.
+//! The reason behind a verdict: for each test the task, window or point with the least to spare, and the work of each task in it.
 
 mod more;
 
@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use serde_json::{Map, Value, json};
 
 use super::global::{Form, works};
-use super::{densities, edf_tasks, percent};
+use super::{densities, edf_tasks};
 use crate::catalogue::TestId;
 use crate::chains::{self, Carried};
 use crate::compositional::{self, Tasks, fp};
@@ -467,22 +467,4 @@ fn by_excess(report: &TestReport) -> Option<Binding> {
         inclusive: need > room,
         terms: Vec::new(),
     })
-}
-
-/// A condition in one line: what, how much of how much, what is left.
-pub(crate) fn sentence(binding: &Value) -> Option<String> {
-    let what = binding["what"].as_str()?;
-    let ppm = binding.get("need_ppm").is_some();
-    let unit = if ppm { "ppm" } else { "ns" };
-    let show = |value: u64| if ppm { percent(value) } else { ns(value).to_string() };
-    let value = |name: &str| &binding[format!("{name}_{unit}").as_str()];
-    let (need, room, spare) = (value("need").as_u64()?, value("room").as_u64()?, value("spare").as_i64()?);
-    let rest = match spare {
-        0 if binding["inclusive"] == true => "nothing to spare".to_owned(),
-        0.. if spare > 0 => format!("{} to spare", show(spare.unsigned_abs())),
-        0 if ppm => "less than 0.0001 % too much".to_owned(),
-        0 => "one ns too much".to_owned(),
-        _ => format!("{} too much", show(spare.unsigned_abs())),
-    };
-    Some(format!("{what}: {} of {}, {rest}", show(need), show(room)))
 }

@@ -271,8 +271,8 @@ pub(crate) fn overload(unit: &Unit, served: &Served) -> Option<String> {
     let left = u64::try_from(most.saturating_sub(u128::from(budget))).ok()?;
     let over = compare_sum(loads.clone().chain([(left, period)]), u64::from(unit.m));
     (over == Some(std::cmp::Ordering::Greater)).then(|| {
-        let load = sum_ppm(loads).map_or("more".to_owned(), crate::apply::percent);
-        let room = sum_ppm([(budget, period)].into_iter()).map_or("less".to_owned(), crate::apply::percent);
+        let load = sum_ppm(loads).map_or("more".to_owned(), crate::exact::percent);
+        let room = sum_ppm([(budget, period)].into_iter()).map_or("less".to_owned(), crate::exact::percent);
         format!("the tasks need {load} of a CPU, and the server gives {room}")
     })
 }

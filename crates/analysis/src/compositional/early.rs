@@ -9,7 +9,7 @@
 use takt_model::{Auto, ComponentId, ServerRule, Span, System};
 
 use super::rules::{bounded, on_time};
-use super::size::QUANTUM;
+use super::sized::QUANTUM;
 use super::tree::{Enforced, Tree, given};
 use super::{Guarantee, Limit, Search};
 use crate::catalogue::TestId;

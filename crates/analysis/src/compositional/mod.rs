@@ -22,6 +22,7 @@ pub mod mpr;
 mod reference;
 pub mod rules;
 mod size;
+mod sized;
 mod supply;
 #[cfg(test)]
 mod tests;
@@ -35,7 +36,8 @@ pub use best::{Interface, PERIODS_MAX, Search, best};
 pub(crate) use rules::Served;
 pub(crate) use tree::{Enforced, Tree, going_on, loss};
 
-pub use size::{QUANTUM, SizeError, SizedComponent, SizedSystem, size};
+pub use size::size;
+pub use sized::{QUANTUM, SizeError, SizedComponent, SizedSystem};
 
 pub use least::{Exact, POINTS_MAX, for_point};
 pub use supply::{Mpr, Supply};

@@ -14,7 +14,7 @@ use takt_model::{Auto, ComponentId, Span};
 
 use super::best::PERIODS_MAX;
 use super::rules::Above;
-use super::size::{QUANTUM, SizeError, SizedComponent};
+use super::sized::{QUANTUM, SizeError, SizedComponent};
 use super::tree::{Tree, given};
 use super::{Limit, Mpr, mpr, on_several};
 use crate::chains::Carried;

@@ -12,10 +12,10 @@ use super::{
     FlowBound, Found, Hop, HopBound, Local, Net, Refusal, Route, Station, Sync, Transport, analyse_by, assign, paper,
     tightest,
 };
-use crate::apply::{of_parts, percent};
+use crate::apply::of_parts;
 use crate::catalogue::TestId;
 use crate::edf::qpa::Tick;
-use crate::exact::sum_ppm;
+use crate::exact::{percent, sum_ppm};
 use crate::report::{TaskReport, TestReport};
 use crate::scope::{ns, thefts, together};
 use crate::verdict::{Answer, Verdict};
