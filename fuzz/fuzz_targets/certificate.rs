@@ -1,4 +1,5 @@
-//! Any bytes as a certificate: never a panic, never more work than its length allows, and never a yes for a system that misses.
+//! Any bytes as a certificate: never a panic, never more work than its length allows, and never a
+//! yes for a system that misses.
 
 #![no_main]
 
@@ -6,7 +7,8 @@ use libfuzzer_sys::fuzz_target;
 use takt_analysis::verify::verify;
 use takt_model::file::parse;
 
-/// Systems of which no yes can be shown, each in another way, and that look like those of the seeds but for one number.
+/// Systems without any true yes, each for another reason. They differ from the seeds in one number
+/// only.
 const BAD: [&str; 3] = [include_str!("bad.toml"), include_str!("bad-levels.toml"), include_str!("bad-component.toml")];
 
 fuzz_target!(|bytes: &[u8]| {
@@ -18,7 +20,8 @@ fuzz_target!(|bytes: &[u8]| {
     {
         let _ = verify(&system, text);
     }
-    // Whatever is claimed of this one is false; the form is given its text, so that the claims are looked at.
+    // Every claim about this system is false. The form gets the system's text, so that its claims
+    // are checked.
     let Ok(mut value) = serde_json::from_str::<serde_json::Value>(text) else { return };
     if !value.is_object() {
         return;

@@ -1,5 +1,5 @@
-//! Arbitrary text as a machine that `takt doctor --save` described: nothing panics, neither reading it nor judging it, and what is read says the same
-//! when it is written and read again.
+//! Arbitrary text as a machine described by `takt doctor --save`. Neither reading nor judging
+//! panics. A description that is read stays the same when written and read again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Arbitrary bytes as a datagram from another node: nothing panics, and what is read is written back to the same bytes. What would be counted of a whole conversation adds up.
+//! Arbitrary bytes as a datagram from another node. Nothing panics. A datagram that is read is
+//! written back to the same bytes. The counters of a whole conversation add up.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -34,5 +35,6 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn beat() -> Datagram<'static> {
     let remaining = takt_model::Span::MAX;
-    Datagram { hops: 0, node: 1, incarnation: 0, sequence: 0, clock: 0, sent: 0, remaining, due: remaining, body: Body::Beat }
+    let body = Body::Beat;
+    Datagram { hops: 0, node: 1, incarnation: 0, sequence: 0, clock: 0, sent: 0, remaining, due: remaining, body }
 }

@@ -1,6 +1,8 @@
-//! Pages as a recorder gives them, some at a time from each CPU: nothing panics, and the events and broken places are those of the same pages read at once.
+//! Pages as a recorder gives them, some at a time from each CPU: nothing panics, and the events and
+//! broken places are those of the same pages read at once.
 //!
-//! The first byte says how many pages come at a time and of which order of bytes they are; then the description of an event, a NUL, and the pages.
+//! The first byte says how many pages come at a time and of which order of bytes they are; then the
+//! description of an event, a NUL, and the pages.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

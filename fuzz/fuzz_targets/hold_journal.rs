@@ -1,5 +1,6 @@
-//! Arbitrary text as a journal of what is to be given back: nothing panics, what is read says the same when it is written and read again, no cut
-//! makes more of it, and only groups that takt makes are named.
+//! Arbitrary text as a journal of settings to restore. Nothing panics. A journal that is read stays
+//! the same when written and read again. No cut adds settings. Only groups of takt's own form are
+//! named.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,8 @@
 //! Arbitrary bytes as a JobLog: nothing panics, statistics stay consistent, and what is read whole is written
 //! back to the same events.
 //!
-//! The first byte chooses how the rest is taken: as a file; as a file whose checksums are made right, so that
-//! the fuzzer gets behind them; or as the payloads of an otherwise good log.
+//! The first byte selects the use of the rest: as a file; as a file with corrected checksums, so
+//! that the fuzzer gets past them; or as the payloads of an otherwise good log.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -60,7 +60,8 @@ fn read(log: &[u8]) {
         let mut writer = Writer::new(Vec::new(), &header, &definitions).expect("memory takes everything");
         records.iter().for_each(|record| writer.event(record.stream, record.time, &record.event));
         let again = writer.finish(end).expect("the order of time, which was read");
-        // What is missing at the end of a log comes last, whatever its stream; written, it is an event like others.
+        // A loss at the end of a log comes last, whatever its stream; when written, it is an event
+        // like others.
         records.sort_by_key(|record| (record.time, record.stream));
         let mut reader = Reader::new(&again[..]).expect("a good log");
         let back: Vec<Record> = reader.by_ref().map(|record| record.expect("a good log")).collect();

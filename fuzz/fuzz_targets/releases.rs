@@ -1,4 +1,5 @@
-//! Arbitrary text as a file of releases: nothing panics, what is read is in order, and what is inferred of it is a system that can be read.
+//! Arbitrary text as a file of releases. Nothing panics. Releases are in order, and the inferred
+//! system can be read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

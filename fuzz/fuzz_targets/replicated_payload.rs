@@ -1,5 +1,6 @@
-//! Arbitrary bytes as payloads of flushes that a peer sent, one after the other: nothing panics, what is read is written back to the same bytes, and a replica takes each payload whole or not at
-//! all. What it counts adds up, and of each value it knows the newest of its run.
+//! Arbitrary bytes as payloads of a peer's flushes, one after the other. Nothing panics. A payload
+//! that is read is written back to the same bytes. A replica takes each payload whole or not at
+//! all. Its counters add up, and it knows the newest version of each value in its run.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +16,8 @@ type Known = Vec<Option<(Vec<u8>, u64)>>;
 fuzz_target!(|bytes: &[u8]| {
     let replica = Replica::new(SOURCE, KIND, &SIZES);
     let (mut now, mut rest) = (Time::ZERO, bytes);
-    // How much later it comes, in units of 100 ms, so that publishers fall silent, too; how long it is; it.
+    // Each payload is preceded by its delay, in units of 100 ms (so that publishers fall silent,
+    // too), and its length.
     while let Some((head, more)) = rest.split_first_chunk::<3>() {
         let [later, length @ ..] = *head;
         let (payload, more) = more.split_at(usize::from(u16::from_be_bytes(length)).min(more.len()));

@@ -1,8 +1,8 @@
-//! Arbitrary bytes as a trace: nothing panics, memory stays in proportion, events come in the order of time, reading twice
-//! gives the same, and the jobs that are rebuilt of them add up.
+//! Arbitrary bytes as a trace. Nothing panics, and memory stays in proportion. Events come in the
+//! order of time. Reading twice gives the same, and the rebuilt jobs add up.
 //!
-//! The first byte chooses how the rest is taken: as a file, as a packed file or JSON, as pages of either order of bytes, or as
-//! the description of an event, a NUL, and pages with such events.
+//! The first byte selects the use of the rest: as a file; as a packed file or JSON; as pages of
+//! either order of bytes; or as the description of an event, a NUL, and pages with such events.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Arbitrary bytes as the attachment and the payload of a sample: nothing panics, and what is read is written back to the same bytes. The gateway's own code, without Zenoh.
+//! Arbitrary bytes as the attachment and the payload of a sample: nothing panics, and what is read
+//! is written back to the same bytes. The gateway's own code, without Zenoh.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -22,11 +22,9 @@ const NOT_YET: &[(&str, (f64, f64, usize))] = &[
     ("crates/experiments", (22.0, 5.0, 200)),
     ("crates/linux", (25.0, 5.0, 180)),
     ("crates/model", (3.0, 5.0, 26)),
-    ("crates/policy", (9.0, 5.0, 13)),
     ("crates/run", (27.0, 5.0, 590)),
     ("crates/trace", (22.0, 5.0, 280)),
     ("docs", (8.0, 5.0, 400)),
-    ("fuzz", (31.0, 16.0, 12)),
 ];
 
 #[test]

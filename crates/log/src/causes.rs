@@ -28,7 +28,7 @@ use takt_model::{Span, TaskId, Time};
 
 use crate::definitions::{Definition, Definitions, ThreadKind};
 use crate::event::{CancelCause, Event, JobKey, Sink};
-use course::{Course, Doing, Ran, Stop, Sum};
+use course::{Activity, Course, Ran, Stop, Sum};
 pub use found::{Cause, Disturbance, Late, Turn, What, Worst};
 use found::{Name, Tally};
 pub use rules::{Importance, Rules, TaskRule};
@@ -104,7 +104,7 @@ enum State {
 #[derive(Clone, Debug)]
 struct Cpu {
     /// Its activity apart from interrupts.
-    doing: Doing,
+    activity: Activity,
     /// Handlers that have begun and not ended.
     interrupts: Vec<u32>,
     /// When the last turn began.
@@ -215,7 +215,9 @@ impl Causes {
 
     fn cpu(&mut self, stream: u32, cpu: u32) -> &mut Cpu {
         let simulated = self.rules.is_simulated();
-        self.cpus.entry((stream, cpu)).or_insert_with(|| Cpu::new(if simulated { Doing::Idle } else { Doing::Unknown }))
+        self.cpus
+            .entry((stream, cpu))
+            .or_insert_with(|| Cpu::new(if simulated { Activity::Idle } else { Activity::Unknown }))
     }
 }
 
@@ -278,9 +280,9 @@ impl Causes {
                 self.forget_before(job);
                 self.end(stream, now, job, None);
                 let after = match () {
-                    () if self.rules.is_simulated() => Doing::Idle,
-                    () if self.rules.has_tasks() => Doing::Takt,
-                    () => Doing::Unknown,
+                    () if self.rules.is_simulated() => Activity::Idle,
+                    () if self.rules.has_tasks() => Activity::Takt,
+                    () => Activity::Unknown,
                 };
                 self.leave(stream, now, job, cpu, after);
             }
@@ -291,19 +293,19 @@ impl Causes {
                 };
                 self.end(stream, now, job, Some(cause));
                 if let Some(cpu) = on {
-                    let after = if self.rules.is_simulated() { Doing::Idle } else { Doing::Takt };
+                    let after = if self.rules.is_simulated() { Activity::Idle } else { Activity::Takt };
                     self.leave(stream, now, job, cpu, after);
                 }
             }
             Event::Miss { job } => self.miss(now, job),
             Event::ModeChange { mode } => self.adopt(stream, now, mode),
             Event::Occupy { cpu, thread } => {
-                let doing = match thread {
-                    None => Doing::Idle,
-                    Some(thread) if self.kind(thread) == ThreadKind::Takt => Doing::Takt,
-                    Some(thread) => Doing::Thread(thread),
+                let activity = match thread {
+                    None => Activity::Idle,
+                    Some(thread) if self.kind(thread) == ThreadKind::Takt => Activity::Takt,
+                    Some(thread) => Activity::Thread(thread),
                 };
-                self.hold(stream, now, cpu, doing);
+                self.hold(stream, now, cpu, activity);
             }
             Event::IrqEnter { irq, cpu } => self.interrupt(stream, now, cpu, |all| all.push(irq)),
             Event::IrqExit { irq, cpu } => self.interrupt(stream, now, cpu, |all| {
@@ -319,7 +321,7 @@ impl Causes {
                 let cpus: Vec<u32> = self.cpus.keys().filter(|(of, _)| *of == stream).map(|(_, cpu)| *cpu).collect();
                 for cpu in cpus {
                     self.interrupt(stream, now, cpu, Vec::clear);
-                    self.hold(stream, now, cpu, Doing::Unknown);
+                    self.hold(stream, now, cpu, Activity::Unknown);
                 }
             }
             Event::Gap { .. }
@@ -344,7 +346,7 @@ impl Causes {
     fn run(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32) {
         let Some(pending) = self.pending.get_mut(&job) else {
             // The job on this CPU is unknown.
-            return self.hold(stream, now, cpu, Doing::Unknown);
+            return self.hold(stream, now, cpu, Activity::Unknown);
         };
         pending.started = true;
         let was = match pending.state {
@@ -354,20 +356,20 @@ impl Causes {
             other => other,
         };
         self.become_state(now, job, was, State::Runs(cpu));
-        self.hold(stream, now, cpu, Doing::Job(job, (0, 0)));
+        self.hold(stream, now, cpu, Activity::Job(job, (0, 0)));
     }
 
     fn stop(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32, state: State) {
         if let Some(was) = self.pending.get(&job).map(|pending| pending.state) {
             self.become_state(now, job, was, state);
         }
-        let after = if self.rules.is_simulated() { Doing::Idle } else { Doing::Unknown };
+        let after = if self.rules.is_simulated() { Activity::Idle } else { Activity::Unknown };
         self.leave(stream, now, job, cpu, after);
     }
 
     /// A job has a CPU no more, if it had it.
-    fn leave(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32, after: Doing) {
-        if matches!(self.cpu(stream, cpu).doing, Doing::Job(on, _) if on == job) {
+    fn leave(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32, after: Activity) {
+        if matches!(self.cpu(stream, cpu).activity, Activity::Job(on, _) if on == job) {
             self.hold(stream, now, cpu, after);
         }
     }
@@ -402,17 +404,17 @@ impl Causes {
         self.settle_turn(stream, now, cpu);
         let here = self.cpu(stream, cpu);
         change(&mut here.interrupts);
-        let doing = here.interrupts.last().map_or(here.doing, |irq| Doing::Interrupt(*irq));
-        here.course.turn(now, doing);
+        let activity = here.interrupts.last().map_or(here.activity, |irq| Activity::Interrupt(*irq));
+        here.course.turn(now, activity);
     }
 
     /// The turn before `now` is over: what its job did beyond its WCET is told.
     fn settle_turn(&mut self, stream: u32, now: Time, cpu: u32) {
         let here = self.cpu(stream, cpu);
         let now = now.max(here.since);
-        let (doing, since, interrupted) = (here.doing, here.since, !here.interrupts.is_empty());
+        let (activity, since, interrupted) = (here.activity, here.since, !here.interrupts.is_empty());
         here.since = now;
-        let Doing::Job(job, _) = doing else { return };
+        let Activity::Job(job, _) = activity else { return };
         if interrupted {
             return;
         }
@@ -421,35 +423,35 @@ impl Causes {
         let within = wcet.saturating_sub(pending.ran);
         pending.ran = pending.ran.saturating_add(now.saturating_since(since));
         if pending.ran > wcet {
-            self.cpu(stream, cpu).course.turn(since.saturating_add(within), Doing::Beyond(job));
+            self.cpu(stream, cpu).course.turn(since.saturating_add(within), Activity::Beyond(job));
         }
     }
 
     /// The CPU does this from now on.
-    fn hold(&mut self, stream: u32, now: Time, cpu: u32, doing: Doing) {
+    fn hold(&mut self, stream: u32, now: Time, cpu: u32, activity: Activity) {
         self.settle_turn(stream, now, cpu);
-        let doing = match doing {
-            Doing::Job(job, _) => {
+        let activity = match activity {
+            Activity::Job(job, _) => {
                 let place = self.pending.get(&job).and_then(|pending| self.place(job, pending));
-                Doing::Job(job, place.unwrap_or((0, 0)))
+                Activity::Job(job, place.unwrap_or((0, 0)))
             }
             other => other,
         };
         let here = self.cpu(stream, cpu);
-        here.doing = doing;
+        here.activity = activity;
         // No CPU goes to another thread within a handler: one whose end is missing is over.
         here.interrupts.clear();
         let now = now.max(here.since);
         let had = here.course.last_of_no_time(now);
-        here.course.turn(now, doing);
-        if let Some(last) = had.filter(|_| matches!(doing, Doing::Job(..) | Doing::Takt)) {
+        here.course.turn(now, activity);
+        if let Some(last) = had.filter(|_| matches!(activity, Activity::Job(..) | Activity::Takt)) {
             self.had_it_last(stream, cpu, last);
         }
     }
 
     /// The holder of the CPU just before a job got it. `run` does not record switches among other
     /// threads, so their start times are unknown.
-    fn had_it_last(&mut self, stream: u32, cpu: u32, last: Doing) {
+    fn had_it_last(&mut self, stream: u32, cpu: u32, last: Activity) {
         if !self.rules.has_tasks() || self.rules.is_simulated() {
             return;
         }
@@ -457,10 +459,10 @@ impl Causes {
         let Some(first) = self.cpus.get(&(stream, cpu)).and_then(|cpu| cpu.course.before_last()) else { return };
         let relabel = match (first, last) {
             // After somebody's moment: nobody wanted it when the thread woke.
-            (Doing::Thread(_), Doing::Idle) => true,
+            (Activity::Thread(_), Activity::Idle) => true,
             // Ordinary threads cannot have kept it from real-time threads.
-            (Doing::Idle, Doing::Thread(last)) => delays(self.kind(last)),
-            (Doing::Thread(first), Doing::Thread(last)) => !delays(self.kind(first)) && delays(self.kind(last)),
+            (Activity::Idle, Activity::Thread(last)) => delays(self.kind(last)),
+            (Activity::Thread(first), Activity::Thread(last)) => !delays(self.kind(first)) && delays(self.kind(last)),
             _ => false,
         };
         if relabel {
@@ -550,10 +552,14 @@ impl Causes {
         }
         self.modes.insert(stream, mode);
         // The jobs that have CPUs get their new places.
-        let running: Vec<(u32, Doing)> =
-            self.cpus.iter().filter(|((of, _), _)| *of == stream).map(|((_, cpu), here)| (*cpu, here.doing)).collect();
-        for (cpu, doing) in running {
-            self.hold(stream, now, cpu, doing);
+        let running: Vec<(u32, Activity)> = self
+            .cpus
+            .iter()
+            .filter(|((of, _), _)| *of == stream)
+            .map(|((_, cpu), here)| (*cpu, here.activity))
+            .collect();
+        for (cpu, activity) in running {
+            self.hold(stream, now, cpu, activity);
         }
     }
 }
@@ -706,8 +712,8 @@ impl Causes {
 }
 
 impl Cpu {
-    fn new(doing: Doing) -> Cpu {
-        Cpu { doing, interrupts: Vec::new(), since: Time::ZERO, course: Course::new(doing) }
+    fn new(activity: Activity) -> Cpu {
+        Cpu { activity, interrupts: Vec::new(), since: Time::ZERO, course: Course::new(activity) }
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Job {
     pub deadline: Time,
 }
 
-/// What the caller tells the dispatcher.
+/// An event that the caller reports to the dispatcher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A job may run. The slot must hold no other job: jobs of one task go one after the other.
@@ -44,7 +44,7 @@ pub enum Event {
     },
 }
 
-/// What the dispatcher wants done, in this order.
+/// An action that the caller must carry out, in this order.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
@@ -57,7 +57,7 @@ pub enum Decision {
     Drop {
         /// The slot.
         slot: u32,
-        /// Where it was running.
+        /// The CPU on which it was running.
         cpu: Option<u32>,
     },
     /// Take the CPU from this job; it waits.
@@ -75,7 +75,7 @@ pub enum Decision {
         cpu: u32,
         /// Whether it ran before.
         resumed: bool,
-        /// The CPU it last ran on, where that is another one.
+        /// The CPU on which it last ran, if it is another one.
         from: Option<u32>,
     },
 }
@@ -88,7 +88,8 @@ pub enum PolicyError {
     Plan(#[from] PlanError),
     /// A task without CPUs on a divided node.
     #[error(
-        "task \"{task}\" has no CPU on the partitioned or clustered node \"{node}\"; place the system first, or give the task cpus"
+        "task \"{task}\" has no CPU on the partitioned or clustered node \"{node}\"; place the system first, \
+         or give the task cpus"
     )]
     NotPlaced {
         /// The task.
@@ -98,7 +99,8 @@ pub enum PolicyError {
     },
     /// A task that is not bound to one CPU, where each CPU has threads of its own.
     #[error(
-        "task \"{task}\" of node \"{node}\" is not bound to one CPU, which the dispatcher wants: give it cpus = [k], or place the system first"
+        "task \"{task}\" of node \"{node}\" is not bound to one CPU, which the dispatcher wants: \
+         give it cpus = [k], or place the system first"
     )]
     NotBound {
         /// The task.
@@ -122,7 +124,7 @@ pub enum PolicyError {
     },
 }
 
-/// What a plan says of one task.
+/// The rules of a plan for one task.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     level: u32,
@@ -149,7 +151,7 @@ struct Slot {
     cancellable: bool,
     demoted: bool,
     job: Job,
-    /// Where the job was last on a CPU, `None` before its first time.
+    /// The CPU on which the job last ran, `None` before its first time.
     last_cpu: Option<u32>,
     /// Since when it runs, if it does.
     since: Time,
@@ -187,7 +189,8 @@ impl Slot {
         now.checked_add(to.saturating_sub(had))
     }
 
-    /// Whether its deadline sends it below all levels: one of a level that is not preemptive keeps what it started on.
+    /// Whether its deadline sends it below all levels. A started job of a level that is not
+    /// preemptive keeps its level.
     fn is_demoted_late(&self) -> bool {
         let has_started = self.last_cpu.is_some();
         self.rules.late == Late::Demote && (self.demoted || self.rules.preemptive || !has_started)
@@ -222,7 +225,7 @@ impl Slots {
         &self.affinities[slot as usize]
     }
 
-    /// The CPU of `free` that a job takes: the one it last ran on, else the lowest.
+    /// The CPU of `free` that a job takes: its last CPU, else the lowest.
     #[inline]
     pub(crate) fn preferred_cpu(&self, slot: u32, free: &CpuSet) -> Option<u32> {
         self.slots[slot as usize].last_cpu.filter(|cpu| free.contains(*cpu)).or_else(|| free.lowest())
@@ -312,7 +315,7 @@ impl Dispatcher {
     /// modes.
     ///
     /// # Errors
-    /// A strategy that does not fit the tasks, or a task that is not placed where it must be.
+    /// A strategy that does not fit the tasks, or a task without the placement that the node needs.
     pub fn new(system: &System, node: NodeId) -> Result<Self, PolicyError> {
         let spec = &system.nodes[node.index()];
         let plans = plans(system, node)?;
@@ -403,8 +406,9 @@ impl Dispatcher {
         !self.plans.iter().flat_map(|plan| &plan.levels).all(PlanLevel::continues)
     }
 
-    /// Takes note of an event. Decisions made at once (drops) are appended to `decisions`; the others come
-    /// from [`Dispatcher::dispatch`]. Events that contradict what it knows are ignored (and abort a debug build).
+    /// Takes note of an event. Appends immediate decisions (drops) to `decisions`; the others come
+    /// from [`Dispatcher::dispatch`]. Ignores events that contradict its state (and aborts a debug
+    /// build).
     // Always inlined: where the event's kind is known, its own code alone is left.
     #[inline(always)]
     pub fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
@@ -417,7 +421,7 @@ impl Dispatcher {
     }
 
     /// Decides who runs from `now` on, after all events of the instant.
-    // Always inlined: it is hardly more than the call of the one cluster that was touched.
+    // Always inlined: it is hardly more than the call of the touched cluster.
     #[inline(always)]
     pub fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
         if self.slots.laxity {
@@ -443,7 +447,7 @@ impl Dispatcher {
         }
     }
 
-    /// Where a running job is between two sections, its cluster decides anew.
+    /// Lets the cluster of a running job between two sections decide anew.
     #[inline(never)]
     fn keep_section_ends(&mut self, now: Time) {
         for slot in 0..self.slots.slots.len() {
@@ -463,8 +467,9 @@ impl Dispatcher {
         self.slots.slots.iter().filter(waited).filter_map(end).min()
     }
 
-    /// When it wants to dispatch again though nothing has happened: the next point of the laxity quantum's
-    /// grid after `now` while jobs compete by laxity, or the end of a section of a running job while others wait.
+    /// The next instant at which it must dispatch without an event. While jobs compete by laxity,
+    /// this is the next point of the laxity quantum's grid after `now`. While jobs wait, it may be
+    /// the end of a running job's section.
     #[inline]
     #[must_use]
     pub fn next_wakeup(&self, now: Time) -> Option<Time> {

@@ -1,12 +1,15 @@
-//! The queues of one CPU whose levels have threads of their own: the kernel arbitrates between levels. Within a level a job
-//! that has started runs to completion [KOKYU II-B], or, where the level is preemptive, until another one goes first ([nests]).
+//! The queues of one CPU whose levels have threads of their own: the kernel arbitrates between
+//! levels. Within a level a job that has started runs to completion [KOKYU II-B], or, where the
+//! level is preemptive, until another one goes first ([nests]).
 //!
-//! It orders jobs exactly as a [`Dispatcher`](crate::Dispatcher) does. But where that one says who has the CPU, here the
-//! thread of a seat asks, at the moment when it really has the CPU, what it shall run: [`Levels::take`]. So jobs are cancelled
-//! at that moment, and not when they came. The seats of levels that are not preemptive are these levels.
+//! It orders jobs exactly as a [`Dispatcher`](crate::Dispatcher) does. A dispatcher assigns the
+//! CPUs. Here the thread of a seat asks for a job when it really has the CPU: [`Levels::take`]. So
+//! jobs are cancelled at that moment, and not at their arrival. The seats of levels that are not
+//! preemptive are these levels.
 //!
-//! A level that demotes late jobs sends them to one more queue, below all levels. A job that has started on a level that is not
-//! preemptive keeps its thread, and so its level, to its end: through demotion and through a change of plan, too.
+//! A level that demotes late jobs sends them to one more queue, below all levels. A started job of
+//! a level that is not preemptive keeps its thread to its end. So it keeps its level through
+//! demotion and through a change of plan, too.
 
 use takt_model::plan::Order;
 use takt_model::{CpuSet, Late, NodeId, Plan, Span, System, TaskId, Time};
@@ -20,7 +23,7 @@ pub use nests::nesting;
 
 mod nests;
 
-/// What became of a job that is its operation's next to run.
+/// The result of queueing the next job of an operation.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Queued {
@@ -30,7 +33,7 @@ pub enum Queued {
     Dropped,
 }
 
-/// What a level's thread shall do.
+/// The next action of a level's thread.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
@@ -46,7 +49,7 @@ pub enum Taken {
     },
 }
 
-/// What a passed deadline, or another plan, does to a job.
+/// The effect of a passed deadline, or of another plan, on a job.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Passed {
@@ -54,7 +57,8 @@ pub enum Passed {
     Continues,
     /// It waits in this level's queue from now on.
     Moved(u32),
-    /// It is dropped, and its slot empty. One that was running is to be stopped by who runs it, and no completion of it is told.
+    /// It is dropped, and its slot is empty. The caller stops a running job and reports no
+    /// completion of it.
     Dropped {
         /// Whether it had started.
         running: bool,
@@ -68,7 +72,7 @@ enum State {
     Running,
 }
 
-/// What each job of an operation touches: a line of a cache.
+/// The data that each job of an operation touches: one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(crate) struct Slot {
@@ -76,7 +80,7 @@ pub(crate) struct Slot {
     arrival: Time,
     deadline: Time,
     wcet: Span,
-    /// What the plan in force says of it.
+    /// The task's values in the plan in force.
     shift_ns: i64,
     level: u32,
     /// Zero where the level does not break ties by importance.
@@ -89,9 +93,9 @@ pub(crate) struct Slot {
     preemptive: bool,
 }
 
-/// What only a change of plans touches.
+/// The data that only a change of plans touches.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct SlotTask {
     task: TaskId,
     importance: u32,
 }
@@ -116,7 +120,7 @@ impl Slot {
         }
     }
 
-    /// Of which only that is known which breaks ties.
+    /// A slot for tests with only the values that break ties.
     #[cfg(test)]
     pub(crate) fn tied(importance: u32, arrival: Time) -> Slot {
         Slot { arrival, ties: importance, ..Slot::empty(Span::ZERO, false) }
@@ -137,13 +141,13 @@ impl Slot {
         ordered(match self.order {
             Order::Fifo => self.release.as_ns() as i64,
             Order::Deadline => deadline_ns.saturating_add(self.shift_ns),
-            // It has not started, so that all of it remains.
+            // It has not started, so its whole WCET remains.
             Order::Laxity => deadline_ns.saturating_sub(self.wcet.as_ns() as i64),
         })
     }
 }
 
-/// Where a job waits.
+/// The place of a waiting job.
 #[derive(Clone, Copy)]
 struct Place {
     queue: u32,
@@ -152,8 +156,9 @@ struct Place {
     in_order: bool,
 }
 
-/// How important a job is among others of its level of which none has started, in half the bytes of a [`Rank`]: four of them fill a cache line, and one machine word
-/// decides. What breaks ties is in its slot.
+/// The importance of a job among the jobs of its level that have not started, in half the bytes of
+/// a [`Rank`]. Four of them fill a cache line, and one machine word decides. The slot has the
+/// values that break ties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Short {
     pub(crate) key: u64,
@@ -162,7 +167,7 @@ pub(crate) struct Short {
 
 impl Entry for Short {
     type Key = u64;
-    type Known = [Slot];
+    type Ties = [Slot];
     const FILLER: Short = Short { key: u64::MAX, slot: u32::MAX };
 
     #[inline(always)]
@@ -192,7 +197,7 @@ impl Entry for Short {
 #[derive(Clone, Debug)]
 pub struct Levels {
     slots: Vec<Slot>,
-    known: Vec<Known>,
+    slot_tasks: Vec<SlotTask>,
     /// One per level of the plan with the most.
     queues: Vec<ReadyQueue<Short>>,
     /// Below them all: jobs that were demoted, by the level that they had first.
@@ -206,8 +211,9 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// The queues of `cpu` for the tasks of `node` that stand in no component and are bound to it, under the node's strategy and
-    /// modes. Slots count these tasks in file order, levels and plans are numbered as the node's.
+    /// The queues of `cpu` for the tasks of `node` that stand in no component and are bound to it,
+    /// under the node's strategy and modes. Slots count these tasks in file order, levels and plans
+    /// are numbered as the node's.
     ///
     /// # Errors
     /// A strategy that does not fit the tasks, or a task that is bound to no CPU, or to several.
@@ -215,14 +221,15 @@ impl Levels {
         Levels::with_plans(system, node, cpu, plans(system, node)?)
     }
 
-    /// The same under these plans, the first of which holds at first: for modes in which tasks have other periods than in the System.
+    /// The same under these plans, the first of which holds at first: for modes in which tasks have
+    /// other periods than in the System.
     ///
     /// # Errors
     /// A task that is bound to no CPU, or to several.
     pub fn with_plans(system: &System, node: NodeId, cpu: u32, plans: Vec<Plan>) -> Result<Levels, PolicyError> {
         let spec = system.nodes.get(node.index()).ok_or(PolicyError::NoNode { node: node.0 })?;
         let all = CpuSet::first(spec.cpus);
-        let (mut slots, mut known) = (Vec::new(), Vec::new());
+        let (mut slots, mut slot_tasks) = (Vec::new(), Vec::new());
         for (id, task) in system.tasks_of(node).filter(|(_, task)| task.component.is_none()) {
             let allowed = task.cpus.unwrap_or(all).intersection(&all);
             if allowed.len() != 1 {
@@ -231,7 +238,7 @@ impl Levels {
             if allowed.lowest() != Some(cpu) {
                 continue;
             }
-            known.push(Known { task: id, importance: task.importance });
+            slot_tasks.push(SlotTask { task: id, importance: task.importance });
             slots.push(Slot::empty(task.wcet, system.may_cancel(task)));
         }
         let most = plans.iter().map(|plan| plan.levels.len()).max().unwrap_or(0);
@@ -243,7 +250,7 @@ impl Levels {
         };
         let (queues, last) = ((0..most).map(queue).collect(), ReadyQueue::new(slots.len()));
         let nests = Nests::new(system, node, &plans, most, slots.len()).map(Box::new);
-        let mut levels = Levels { slots, known, queues, last, plans, plan: 0, late_rules: false, nests };
+        let mut levels = Levels { slots, slot_tasks, queues, last, plans, plan: 0, late_rules: false, nests };
         levels.adopt(0);
         Ok(levels)
     }
@@ -263,11 +270,12 @@ impl Levels {
     /// The task of a slot.
     #[must_use]
     pub fn task(&self, slot: u32) -> Option<TaskId> {
-        self.known.get(slot as usize).map(|known| known.task)
+        self.slot_tasks.get(slot as usize).map(|of| of.task)
     }
 
-    /// The level of a slot's job, or of its next one: the plan's in force, or that of demoted jobs. A thread that runs a job
-    /// of another level than its own, for the plan has changed meanwhile, should go by this one.
+    /// The level of a slot's job, or of its next one: the plan's in force, or that of demoted jobs.
+    /// A thread that runs a job of another level than its own, for the plan has changed meanwhile,
+    /// should go by this one.
     #[must_use]
     pub fn level(&self, slot: u32) -> Option<u32> {
         let at = self.slots.get(slot as usize)?;
@@ -343,7 +351,8 @@ impl Levels {
         Queued::Level(place.queue)
     }
 
-    /// What the thread of `seat`, which has the CPU and nothing to do, shall do at `now`; nothing where no job waits for it.
+    /// The action at `now` for the thread of `seat`, which has the CPU and nothing to do. `None`
+    /// without a waiting job.
     #[inline]
     pub fn take(&mut self, seat: u32, now: Time) -> Option<Taken> {
         if self.nests.is_some() {
@@ -432,8 +441,9 @@ impl Levels {
         }
     }
 
-    /// Another plan holds from `now` on. Jobs that wait are ordered by it, late ones are treated as its levels say; each whose
-    /// queue changes, or that is dropped, is told to `each`. Takes O(n log n) steps for n slots and allocates nothing.
+    /// Switches to another plan from `now` on. The new plan orders waiting jobs, and late jobs are
+    /// treated by its levels' rules. Reports to `each` every job that is dropped or whose queue
+    /// changes. Takes O(n log n) steps for n slots and allocates nothing.
     ///
     /// Returns whether there is such a plan; otherwise nothing changes.
     pub fn switch(&mut self, plan: usize, now: Time, mut each: impl FnMut(u32, Passed)) -> bool {
@@ -490,7 +500,7 @@ impl Levels {
         };
     }
 
-    /// The job of a slot waits where it belongs; which queue that is.
+    /// Puts the job of a slot into its queue. Returns the queue.
     fn enqueue(&mut self, slot: u32) -> u32 {
         let demoted = self.demoted();
         let Some(at) = self.slots.get_mut(slot as usize) else { return demoted };
@@ -519,15 +529,15 @@ impl Levels {
     fn adopt(&mut self, plan: usize) {
         self.plan = plan;
         let Some(plan) = self.plans.get(plan) else { return };
-        for (slot, known) in self.slots.iter_mut().zip(&self.known) {
+        for (slot, of) in self.slots.iter_mut().zip(&self.slot_tasks) {
             // They stand in file order.
-            let placed = plan.tasks.binary_search_by_key(&known.task, |placed| placed.task);
+            let placed = plan.tasks.binary_search_by_key(&of.task, |placed| placed.task);
             let placed = placed.ok().and_then(|at| plan.tasks.get(at));
             let level = placed.and_then(|placed| plan.levels.get(placed.level as usize));
             let (Some(placed), Some(level)) = (placed, level) else { continue };
             (slot.level, slot.shift_ns) = (placed.level, placed.shift_ns);
             (slot.order, slot.late) = (level.order, placed.late);
-            slot.ties = if level.importance_ties { known.importance } else { 0 };
+            slot.ties = if level.importance_ties { of.importance } else { 0 };
             slot.preemptive = level.preemptive;
         }
         self.late_rules = self.slots.iter().any(|slot| slot.late != Late::Continue);

@@ -5,14 +5,14 @@ pub(crate) trait Entry: Copy + std::fmt::Debug {
     /// Decides almost always; the smallest is the most important.
     type Key: Copy + Ord;
     /// Constant data about the jobs that breaks ties between equal keys.
-    type Known: ?Sized;
+    type Ties: ?Sized;
     /// Stands for no job, behind all.
     const FILLER: Self;
 
     fn key(&self) -> Self::Key;
     /// Whether this job goes before the other one with an equal key. A filler never wins a tie
     /// against a job that would win against it.
-    fn breaks_tie(&self, other: &Self, known: &Self::Known) -> bool;
+    fn breaks_tie(&self, other: &Self, ties: &Self::Ties) -> bool;
     /// The task's slot.
     fn slot(&self) -> u32;
     /// In its place in an order, for no job any more.
@@ -24,8 +24,8 @@ pub(crate) trait Entry: Copy + std::fmt::Debug {
     }
     /// Whether this one goes before the other.
     #[inline(always)]
-    fn precedes(&self, other: &Self, known: &Self::Known) -> bool {
-        if self.key() == other.key() { self.breaks_tie(other, known) } else { self.key() < other.key() }
+    fn precedes(&self, other: &Self, ties: &Self::Ties) -> bool {
+        if self.key() == other.key() { self.breaks_tie(other, ties) } else { self.key() < other.key() }
     }
 }
 
@@ -87,7 +87,7 @@ impl Rank {
 impl Entry for Rank {
     type Key = u128;
     /// It has all that tells.
-    type Known = ();
+    type Ties = ();
     const FILLER: Rank = Rank { major: u128::MAX, arrival_ns: u64::MAX, slot: u32::MAX };
 
     #[inline(always)]

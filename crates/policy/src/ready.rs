@@ -88,8 +88,8 @@ impl<R: Entry> ReadyQueue<R> {
 
     /// The most important waiting job.
     #[inline]
-    pub(crate) fn peek(&self, known: &R::Known) -> Option<&R> {
-        let first = |one, other| first_of(one, other, known);
+    pub(crate) fn peek(&self, ties: &R::Ties) -> Option<&R> {
+        let first = |one, other| first_of(one, other, ties);
         let top = if self.hollow { self.groups.get(below(TOP))?.iter().reduce(first) } else { self.top() };
         top.into_iter().chain(self.row.front()).reduce(first)
     }
@@ -98,26 +98,26 @@ impl<R: Entry> ReadyQueue<R> {
     // written in halves.
     /// A job waits from now on.
     #[inline(always)]
-    pub(crate) fn push(&mut self, rank: R, known: &R::Known) {
+    pub(crate) fn push(&mut self, rank: R, ties: &R::Ties) {
         debug_assert_eq!(self.position[rank.slot() as usize], ABSENT, "a task has one job in the queue");
         if self.hollow {
             self.hollow = false;
-            self.sift_down(TOP, rank, known);
+            self.sift_down(TOP, rank, ties);
         } else {
             let at = self.heaped.wrapping_add(TOP);
             if is_first_of_group(at) {
                 self.groups.push([R::FILLER; BELOW]);
             }
             self.heaped = self.heaped.wrapping_add(1);
-            self.sift_up(at, rank, known);
+            self.sift_up(at, rank, ties);
         }
     }
 
     /// The same for a job that most likely comes after all that wait.
     #[inline(always)]
-    pub(crate) fn append(&mut self, rank: R, known: &R::Known) {
-        if self.row.len() == self.row_max || self.row.back().is_some_and(|last| !last.precedes(&rank, known)) {
-            return self.push(rank, known);
+    pub(crate) fn append(&mut self, rank: R, ties: &R::Ties) {
+        if self.row.len() == self.row_max || self.row.back().is_some_and(|last| !last.precedes(&rank, ties)) {
+            return self.push(rank, ties);
         }
         let number = self.row_first.wrapping_add(self.row.len() as u32) % IN_ROW;
         self.set_position(rank.slot(), IN_ROW | number);
@@ -126,18 +126,18 @@ impl<R: Entry> ReadyQueue<R> {
 
     /// Takes the most important job out.
     #[inline]
-    pub(crate) fn pop(&mut self, known: &R::Known) -> Option<R> {
-        let top = self.pop_before_push(known)?;
-        self.close(known);
+    pub(crate) fn pop(&mut self, ties: &R::Ties) -> Option<R> {
+        let top = self.pop_before_push(ties)?;
+        self.close(ties);
         Some(top)
     }
 
     /// The same, cheaper where a push comes next: that takes the free place and does the work of both.
     #[inline]
-    pub(crate) fn pop_before_push(&mut self, known: &R::Known) -> Option<R> {
-        self.close(known);
+    pub(crate) fn pop_before_push(&mut self, ties: &R::Ties) -> Option<R> {
+        self.close(ties);
         if let Some(first) = self.row.front()
-            && self.top().is_none_or(|top| first.precedes(top, known))
+            && self.top().is_none_or(|top| first.precedes(top, ties))
         {
             let first = *first;
             self.set_position(first.slot(), ABSENT);
@@ -156,8 +156,8 @@ impl<R: Entry> ReadyQueue<R> {
     }
 
     /// Takes the job of `slot` out, if it waits here.
-    pub(crate) fn remove(&mut self, slot: u32, known: &R::Known) -> bool {
-        self.close(known);
+    pub(crate) fn remove(&mut self, slot: u32, ties: &R::Ties) -> bool {
+        self.close(ties);
         match self.position.get(slot as usize).copied() {
             Some(at) if at != ABSENT && at >= IN_ROW => {
                 self.set_position(slot, ABSENT);
@@ -173,8 +173,8 @@ impl<R: Entry> ReadyQueue<R> {
             Some(at) if at != ABSENT => {
                 self.set_position(slot, ABSENT);
                 let (place, last) = self.take_last();
-                if place != at as usize && self.sift_down(at as usize, last, known) == at as usize {
-                    self.sift_up(at as usize, last, known);
+                if place != at as usize && self.sift_down(at as usize, last, ties) == at as usize {
+                    self.sift_up(at as usize, last, ties);
                 }
                 true
             }
@@ -214,12 +214,12 @@ impl<R: Entry> ReadyQueue<R> {
 
     /// Fills the first place, if it is free.
     #[inline]
-    fn close(&mut self, known: &R::Known) {
+    fn close(&mut self, ties: &R::Ties) {
         if self.hollow {
             self.hollow = false;
             // Never the first one: another one waits.
             let (_, last) = self.take_last();
-            self.sift_down(TOP, last, known);
+            self.sift_down(TOP, last, ties);
         }
     }
 
@@ -263,11 +263,11 @@ impl<R: Entry> ReadyQueue<R> {
 
     /// Puts a job into this free place or one above it.
     #[inline]
-    fn sift_up(&mut self, mut at: usize, rank: R, known: &R::Known) {
+    fn sift_up(&mut self, mut at: usize, rank: R, ties: &R::Ties) {
         while at > TOP {
             let above = (at / BELOW).wrapping_add(BELOW - 2);
             let other = self.groups.as_flattened().get(above).copied();
-            let Some(other) = other.filter(|other| rank.precedes(other, known)) else { break };
+            let Some(other) = other.filter(|other| rank.precedes(other, ties)) else { break };
             self.place(at, other);
             at = above;
         }
@@ -275,11 +275,11 @@ impl<R: Entry> ReadyQueue<R> {
     }
 
     /// Puts a job into this free place or into a place below it. Returns the place.
-    fn sift_down(&mut self, mut at: usize, rank: R, known: &R::Known) -> usize {
+    fn sift_down(&mut self, mut at: usize, rank: R, ties: &R::Ties) -> usize {
         while let Some(group) = self.groups.get(below(at)) {
-            let least = first_among(group, known);
+            let least = first_among(group, ties);
             let other = group[least % BELOW];
-            if !other.precedes(&rank, known) {
+            if !other.precedes(&rank, ties) {
                 break;
             }
             self.place(at, other);
@@ -292,28 +292,28 @@ impl<R: Entry> ReadyQueue<R> {
 
 /// Which of four goes first.
 #[inline(always)]
-fn first_among<R: Entry>(four: &[R; BELOW], known: &R::Known) -> usize {
+fn first_among<R: Entry>(four: &[R; BELOW], ties: &R::Ties) -> usize {
     // Without branches: nothing predicts these, and a wrong guess costs more than all of it.
     let [a, b, c, d] = four.each_ref().map(R::key);
     let (left, right) = (b < a, d < c);
     let (one, other) = (select_unpredictable(left, b, a), select_unpredictable(right, d, c));
     if a == b || c == d || one == other {
-        return first_of_ties(four, known);
+        return first_of_ties(four, ties);
     }
     select_unpredictable(other < one, 2 + usize::from(right), usize::from(left))
 }
 
 /// The same, whatever they are.
 #[cold]
-fn first_of_ties<R: Entry>(four: &[R; BELOW], known: &R::Known) -> usize {
+fn first_of_ties<R: Entry>(four: &[R; BELOW], ties: &R::Ties) -> usize {
     let places = (0..).zip(four);
-    places.reduce(|one, other| if other.1.precedes(one.1, known) { other } else { one }).map_or(0, |(at, _)| at)
+    places.reduce(|one, other| if other.1.precedes(one.1, ties) { other } else { one }).map_or(0, |(at, _)| at)
 }
 
 /// Which of both goes first.
 #[inline(always)]
-fn first_of<'a, R: Entry>(one: &'a R, other: &'a R, known: &R::Known) -> &'a R {
-    if other.precedes(one, known) { other } else { one }
+fn first_of<'a, R: Entry>(one: &'a R, other: &'a R, ties: &R::Ties) -> &'a R {
+    if other.precedes(one, ties) { other } else { one }
 }
 
 #[cfg(test)]
@@ -334,7 +334,7 @@ mod tests {
     fn is_a_sorted_list<R: Entry>(
         steps: &[(u32, u64, u8)],
         with_row: bool,
-        known: &R::Known,
+        ties: &R::Ties,
         entry: impl Fn(Rank, u64) -> R,
     ) -> Result<(), TestCaseError> {
         let mut queue = if with_row { ReadyQueue::with_row(40) } else { ReadyQueue::new(40) };
@@ -351,24 +351,24 @@ mod tests {
                     let rank = Rank::new(0, Phase::Fresh, key, importance, arrival_ns, slot);
                     let entry = entry(rank, key);
                     if what < 7 && with_row {
-                        queue.append(entry, known)
+                        queue.append(entry, ties)
                     } else {
-                        queue.push(entry, known)
+                        queue.push(entry, ties)
                     }
                     list.push(rank);
                     list.sort();
                 }
                 1 | 2 => {
                     let first = if list.is_empty() { None } else { Some(list.remove(0)) };
-                    let popped = if what == 1 { queue.pop(known) } else { queue.pop_before_push(known) };
+                    let popped = if what == 1 { queue.pop(ties) } else { queue.pop_before_push(ties) };
                     prop_assert_eq!(popped.map(|rank| rank.slot()), slot_of(first));
                 }
                 _ => {
-                    prop_assert_eq!(queue.remove(slot, known), place.is_some());
+                    prop_assert_eq!(queue.remove(slot, ties), place.is_some());
                     place.map(|at| list.remove(at));
                 }
             }
-            prop_assert_eq!(queue.peek(known).map(R::slot), slot_of(list.first().copied()));
+            prop_assert_eq!(queue.peek(ties).map(R::slot), slot_of(list.first().copied()));
             prop_assert_eq!(queue.is_empty(), list.is_empty());
             prop_assert_eq!(queue.len(), list.len());
         }

@@ -15,7 +15,7 @@ struct Predecessor {
 
 /// The reports about one instance.
 #[derive(Clone, Copy, Default)]
-struct Told {
+struct Reports {
     times: u32,
     shed: bool,
     origin: Option<Time>,
@@ -45,7 +45,7 @@ fn run(predecessors: usize, backlog: usize, hopeful_max: Option<usize>, steps: &
     let count = predecessors as u32;
     let mut link = hopeful_max.map_or_else(|| Link::new(count), |max| Link::bounded(count, max));
     let mut all = vec![Predecessor::default(); predecessors];
-    let mut told: BTreeMap<u64, Told> = BTreeMap::new();
+    let mut told: BTreeMap<u64, Reports> = BTreeMap::new();
     let (mut next, mut given_up, mut shed_for_nothing) = (0, 0, 0);
     for (at, step) in steps.iter().enumerate() {
         let now = Time::from_ns(at as u64);

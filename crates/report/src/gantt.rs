@@ -122,14 +122,14 @@ pub struct Segment {
     /// The job's number.
     pub job: u64,
     /// The state of the job.
-    pub what: Doing,
+    pub what: Activity,
     /// Whether the job's deadline has passed.
     pub late: bool,
 }
 
 /// The state of a job during a [`Segment`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Doing {
+pub enum Activity {
     /// It runs.
     Running {
         /// The CPU.
@@ -354,8 +354,8 @@ impl GanttBuilder {
     }
 
     fn job_event(&mut self, now: Time, event: &Event) {
-        let running = |job, cpu, late| Segment { from: now, to: now, job, what: Doing::Running { cpu }, late };
-        let waiting = |job, late| Segment { from: now, to: now, job, what: Doing::Waiting, late };
+        let running = |job, cpu, late| Segment { from: now, to: now, job, what: Activity::Running { cpu }, late };
+        let waiting = |job, late| Segment { from: now, to: now, job, what: Activity::Waiting, late };
         let late_of = |keeper: &Keeper, job: u64| keeper.open.is_some_and(|open| open.job == job && open.late);
         match *event {
             Event::Release { job, arrival, .. } => {
@@ -383,7 +383,7 @@ impl GanttBuilder {
                 if self.scene.preemptions {
                     self.take_cpu(task, now, cpu);
                 } else {
-                    next.what = Doing::InProgress { cpu };
+                    next.what = Activity::InProgress { cpu };
                 }
                 self.turn(task, now, Some(next));
             }
@@ -421,7 +421,7 @@ impl GanttBuilder {
     fn take_cpu(&mut self, task: usize, now: Time, cpu: u32) {
         let Some(node) = self.scene.tasks.get(task).map(|task| task.node) else { return };
         let Some(other) = self.holders.insert((node, cpu), task).filter(|other| *other != task) else { return };
-        if self.rows[other].open.is_some_and(|open| open.what == Doing::Running { cpu }) {
+        if self.rows[other].open.is_some_and(|open| open.what == Activity::Running { cpu }) {
             self.turn(other, now, None);
         }
     }
@@ -516,7 +516,7 @@ impl Row {
     /// How long the task runs, or may have run, in the window.
     #[must_use]
     pub fn busy(&self) -> Span {
-        let busy = self.segments.iter().filter(|segment| segment.what != Doing::Waiting);
+        let busy = self.segments.iter().filter(|segment| segment.what != Activity::Waiting);
         Span::from_ns(busy.map(|segment| segment.to.saturating_since(segment.from).as_ns()).sum())
     }
 }

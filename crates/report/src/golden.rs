@@ -27,7 +27,7 @@ use std::fmt::Write as _;
 use takt_log::{CancelCause, Event, Sink};
 use takt_model::{Builtin, Span, System, Task, Time};
 
-use crate::gantt::{Doing, GanttBuilder, GanttOptions, MarkKind};
+use crate::gantt::{Activity, GanttBuilder, GanttOptions, MarkKind};
 use crate::scene::Scene;
 
 /// The unit of golden schedules: one character of a chart.
@@ -110,10 +110,12 @@ pub fn chart(system: &System, events: &[(u32, Time, Event)], units: u64) -> Stri
             let past = segment.to.as_ns().div_ceil(UNIT.as_ns());
             for cell in cells.iter_mut().take(past as usize).skip(first as usize) {
                 *cell = match segment.what {
-                    Doing::Waiting if *cell != ' ' => *cell,
-                    Doing::Waiting => '.',
+                    Activity::Waiting if *cell != ' ' => *cell,
+                    Activity::Waiting => '.',
                     _ if segment.late => '!',
-                    Doing::Running { cpu } | Doing::InProgress { cpu } => char::from_digit(cpu % 36, 36).unwrap_or('#'),
+                    Activity::Running { cpu } | Activity::InProgress { cpu } => {
+                        char::from_digit(cpu % 36, 36).unwrap_or('#')
+                    }
                 };
             }
         }

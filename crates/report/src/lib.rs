@@ -44,7 +44,7 @@ pub use csv::JobCsv;
 pub use curves::{Curve, CurvePoint, Curves, StudyPage};
 pub use experiment::{ClaimLine, ExperimentPage, PageTable, Picture};
 pub use figure::{Figure, Form, Series};
-pub use gantt::{Doing, Gantt, GanttBuilder, GanttOptions, Mark, MarkKind, Row, Segment, Window};
+pub use gantt::{Activity, Gantt, GanttBuilder, GanttOptions, Mark, MarkKind, Row, Segment, Window};
 pub use html::{ReportInput, findings, html, is_no_proof};
 pub use jobs::{JobRecord, JobTracker, Outcome};
 pub use perfetto::PerfettoWriter;

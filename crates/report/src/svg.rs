@@ -9,7 +9,7 @@ use takt_log::CancelCause;
 use takt_model::{NodeId, Time};
 
 use crate::axis::{Axis, clock, short};
-use crate::gantt::{Doing, Gantt, MarkKind, Row, Segment};
+use crate::gantt::{Activity, Gantt, MarkKind, Row, Segment};
 use crate::markup::{Esc, Px, clip, columns};
 
 /// The chart's colours and type, light and dark. A page that embeds charts includes it once.
@@ -225,7 +225,7 @@ impl<'a> Drawing<'a> {
     fn task_row(&mut self, row: &Row, base: f64, h: f64) {
         let bar = if self.tooltips { bar_px(h) } else { h - 10.0 };
         let mut waits = String::new();
-        for segment in row.segments.iter().filter(|segment| self.tooltips && segment.what == Doing::Waiting) {
+        for segment in row.segments.iter().filter(|segment| self.tooltips && segment.what == Activity::Waiting) {
             let y = base - bar / 2.0;
             let _ = write!(waits, "M{} {}H{}", Px(self.x(segment.from)), Px(y), Px(self.x(segment.to)));
         }
@@ -425,7 +425,7 @@ impl<'a> Drawing<'a> {
         if !tooltips {
             add("none".to_owned(), none(), "many jobs: the height is the share of the time".to_owned());
         }
-        if by_cpu && tooltips && segments().any(|(_, s)| s.what == Doing::Waiting) {
+        if by_cpu && tooltips && segments().any(|(_, s)| s.what == Activity::Waiting) {
             add("wait".to_owned(), none(), "waits".to_owned());
         }
         if segments().any(|(_, s)| s.late && cpu_of(s).is_some()) {
@@ -509,13 +509,13 @@ fn bar_px(row: f64) -> f64 {
 
 fn cpu_of(segment: &Segment) -> Option<u32> {
     match segment.what {
-        Doing::Running { cpu } | Doing::InProgress { cpu } => Some(cpu),
-        Doing::Waiting => None,
+        Activity::Running { cpu } | Activity::InProgress { cpu } => Some(cpu),
+        Activity::Waiting => None,
     }
 }
 
 fn bar_class(colour: usize, segment: &Segment) -> String {
-    let open = if matches!(segment.what, Doing::InProgress { .. }) { " open" } else { "" };
+    let open = if matches!(segment.what, Activity::InProgress { .. }) { " open" } else { "" };
     if segment.late { format!("bar{open} late") } else { format!("bar{open} p{}", colour % COLOURS) }
 }
 
@@ -553,9 +553,9 @@ fn legend_symbol(class: &str, inside: &str, x: f64, y: f64) -> String {
 fn tooltip(gantt: &Gantt, task: usize, segment: &Segment) -> String {
     let name = gantt.scene.tasks.get(task).map_or("?", |task| task.name.as_str());
     let doing = match segment.what {
-        Doing::Running { cpu } => format!("runs on CPU {cpu}"),
-        Doing::InProgress { cpu } => format!("in progress, started on CPU {cpu}"),
-        Doing::Waiting => "waits".to_owned(),
+        Activity::Running { cpu } => format!("runs on CPU {cpu}"),
+        Activity::InProgress { cpu } => format!("in progress, started on CPU {cpu}"),
+        Activity::Waiting => "waits".to_owned(),
     };
     let late = if segment.late { ", past its deadline" } else { "" };
     let length = short(segment.to.saturating_since(segment.from));

@@ -6,7 +6,7 @@ use takt_log::CancelCause;
 use takt_model::{NodeId, Time};
 
 use crate::axis::{Axis, clock};
-use crate::gantt::{Doing, Gantt, MarkKind, Row};
+use crate::gantt::{Activity, Gantt, MarkKind, Row};
 use crate::markup::{clip_with, columns};
 
 /// How to print.
@@ -246,12 +246,12 @@ impl Printer<'_> {
                 let (start, end) = (self.starts[cell], self.starts[cell + 1]);
                 let within = segment.to.as_ns().min(end).saturating_sub(segment.from.as_ns().max(start));
                 let (cpu, open) = match segment.what {
-                    Doing::Waiting => {
+                    Activity::Waiting => {
                         cells[cell] = cells[cell].max(Cell::Waiting);
                         continue;
                     }
-                    Doing::Running { cpu } => (cpu, false),
-                    Doing::InProgress { cpu } => (cpu, true),
+                    Activity::Running { cpu } => (cpu, false),
+                    Activity::InProgress { cpu } => (cpu, true),
                 };
                 busy_ns[cell] += within;
                 let share = share_of(busy_ns[cell], end - start);
@@ -340,10 +340,10 @@ impl Printer<'_> {
         {
             words.push(format!("{} {} part of the time", g.half, g.little));
         }
-        if segments(|s| s.what == Doing::Waiting) {
+        if segments(|s| s.what == Activity::Waiting) {
             words.push(format!("{} waits", g.wait));
         }
-        if segments(|s| s.late && s.what != Doing::Waiting) {
+        if segments(|s| s.late && s.what != Activity::Waiting) {
             words.push(format!("{} past its deadline", g.late));
         }
         if marks(|kind| *kind == MarkKind::Miss) {

@@ -18,7 +18,7 @@ const STOPS_MAX: usize = 1024;
 
 /// The activity of a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Doing {
+pub(super) enum Activity {
     /// Nobody knows.
     Unknown,
     /// A job, and its place then.
@@ -92,7 +92,7 @@ impl Sum {
 #[derive(Clone, Debug)]
 pub(super) struct Course {
     /// Since when, what; each until the next.
-    turns: VecDeque<(Time, Doing)>,
+    turns: VecDeque<(Time, Activity)>,
     /// In the order in which they ended.
     jobs: VecDeque<Ran>,
     /// Whether jobs were forgotten.
@@ -104,9 +104,9 @@ pub(super) struct Course {
 }
 
 impl Course {
-    pub(super) fn new(doing: Doing) -> Course {
+    pub(super) fn new(activity: Activity) -> Course {
         Course {
-            turns: VecDeque::from([(Time::ZERO, doing)]),
+            turns: VecDeque::from([(Time::ZERO, activity)]),
             jobs: VecDeque::new(),
             forgotten: false,
             stops: VecDeque::new(),
@@ -115,32 +115,32 @@ impl Course {
     }
 
     /// Records the CPU's activity from `at` on. `at` is not before the previous call's.
-    pub(super) fn turn(&mut self, at: Time, doing: Doing) {
+    pub(super) fn turn(&mut self, at: Time, activity: Activity) {
         if let Some(last) = self.turns.back_mut() {
-            if last.1 == doing {
+            if last.1 == activity {
                 return;
             }
             if last.0 == at {
-                last.1 = doing;
+                last.1 = activity;
                 return;
             }
         }
-        push(&mut self.turns, TURNS_MAX, (at, doing));
+        push(&mut self.turns, TURNS_MAX, (at, activity));
     }
 
     /// The CPU's recorded activity if it began exactly at `at`.
-    pub(super) fn last_of_no_time(&self, at: Time) -> Option<Doing> {
-        self.turns.back().filter(|(since, _)| *since == at).map(|(_, doing)| *doing)
+    pub(super) fn last_of_no_time(&self, at: Time) -> Option<Activity> {
+        self.turns.back().filter(|(since, _)| *since == at).map(|(_, activity)| *activity)
     }
 
-    pub(super) fn before_last(&self) -> Option<Doing> {
-        self.turns.iter().nth_back(1).map(|(_, doing)| *doing)
+    pub(super) fn before_last(&self) -> Option<Activity> {
+        self.turns.iter().nth_back(1).map(|(_, activity)| *activity)
     }
 
     /// The last turn but one was of another kind than was thought.
-    pub(super) fn relabel_before_last(&mut self, doing: Doing) {
+    pub(super) fn relabel_before_last(&mut self, activity: Activity) {
         if let Some(last) = self.turns.len().checked_sub(2).and_then(|at| self.turns.get_mut(at)) {
-            last.1 = doing;
+            last.1 = activity;
         }
     }
 
@@ -193,13 +193,13 @@ impl Course {
     }
 
     /// The turns between two times, the last first; `None` for what is forgotten.
-    fn between(&self, (from, to): (Time, Time)) -> impl Iterator<Item = (Time, Time, Option<Doing>)> + '_ {
+    fn between(&self, (from, to): (Time, Time)) -> impl Iterator<Item = (Time, Time, Option<Activity>)> + '_ {
         let mut until = to;
-        let kept = self.turns.iter().rev().map_while(move |(since, doing)| {
+        let kept = self.turns.iter().rev().map_while(move |(since, activity)| {
             if until <= from {
                 return None;
             }
-            let turn = ((*since).max(from), until, Some(*doing));
+            let turn = ((*since).max(from), until, Some(*activity));
             until = until.min(*since).max(from);
             Some(turn)
         });
@@ -230,15 +230,15 @@ impl Course {
         let recent = self.stops.iter().rev().take_while(|stop| stop.to > from);
         let stops: Vec<Stop> =
             recent.copied().chain(off).filter(|stop| stop.place <= place && stop.from < to).collect();
-        for (from, to, doing) in self.between(period) {
-            match doing {
-                Some(Doing::Job(other, of)) if of <= place || (by_laxity && of.0 == place.0) => {
+        for (from, to, activity) in self.between(period) {
+            match activity {
+                Some(Activity::Job(other, of)) if of <= place || (by_laxity && of.0 == place.0) => {
                     if let Some(name) = names(other) {
                         sum.task(name, to.saturating_since(from));
                     }
                     continue;
                 }
-                Some(Doing::Beyond(other)) => {
+                Some(Activity::Beyond(other)) => {
                     let cause = if other.task == job.task { Cause::OwnOverrun } else { Cause::BeyondWcet };
                     sum.add(cause, to.saturating_since(from));
                     continue;
@@ -252,13 +252,13 @@ impl Course {
                 sum.add(stop.cause, stopped);
                 left = left.saturating_sub(stopped);
             }
-            match doing {
-                Some(Doing::Job(..)) => sum.add(Cause::LessImportant, left),
-                Some(Doing::Interrupt(_)) => sum.add(Cause::Interrupts, left),
-                Some(Doing::Takt) => sum.add(Cause::Dispatching, left),
-                Some(Doing::Idle) => sum.add(Cause::Idle, left),
-                Some(Doing::Thread(thread)) => sum.other(Name::Thread(thread), left),
-                Some(Doing::Unknown | Doing::Beyond(_)) | None => sum.add(Cause::Unknown, left),
+            match activity {
+                Some(Activity::Job(..)) => sum.add(Cause::LessImportant, left),
+                Some(Activity::Interrupt(_)) => sum.add(Cause::Interrupts, left),
+                Some(Activity::Takt) => sum.add(Cause::Dispatching, left),
+                Some(Activity::Idle) => sum.add(Cause::Idle, left),
+                Some(Activity::Thread(thread)) => sum.other(Name::Thread(thread), left),
+                Some(Activity::Unknown | Activity::Beyond(_)) | None => sum.add(Cause::Unknown, left),
             }
         }
         sum.disturbance.give_to_hypervisor(self.stolen(period));
@@ -274,24 +274,24 @@ impl Course {
         inherited: Option<Cause>,
         sum: &mut Sum,
     ) {
-        for (from, to, doing) in self.between(part) {
+        for (from, to, activity) in self.between(part) {
             let span = to.saturating_since(from);
-            match doing {
-                Some(Doing::Job(other, _)) if other == job => {}
-                Some(Doing::Job(other, _)) if other.task == job.task => {
+            match activity {
+                Some(Activity::Job(other, _)) if other == job => {}
+                Some(Activity::Job(other, _)) if other.task == job.task => {
                     if let Some(cause) = inherited {
                         sum.add(cause, span);
                     }
                 }
-                Some(Doing::Job(other, _)) if has_tasks => sum.task(Name::Task(other.task), span),
-                Some(Doing::Job(other, _)) => sum.other(Name::Task(other.task), span),
-                Some(Doing::Beyond(other)) if other.task == job.task => sum.add(Cause::OwnOverrun, span),
-                Some(Doing::Beyond(_)) => sum.add(Cause::BeyondWcet, span),
-                Some(Doing::Interrupt(_)) => sum.add(Cause::Interrupts, span),
-                Some(Doing::Takt) => sum.add(Cause::Dispatching, span),
-                Some(Doing::Idle) => sum.add(Cause::Idle, span),
-                Some(Doing::Thread(thread)) => sum.other(Name::Thread(thread), span),
-                Some(Doing::Unknown) | None => sum.add(Cause::Unknown, span),
+                Some(Activity::Job(other, _)) if has_tasks => sum.task(Name::Task(other.task), span),
+                Some(Activity::Job(other, _)) => sum.other(Name::Task(other.task), span),
+                Some(Activity::Beyond(other)) if other.task == job.task => sum.add(Cause::OwnOverrun, span),
+                Some(Activity::Beyond(_)) => sum.add(Cause::BeyondWcet, span),
+                Some(Activity::Interrupt(_)) => sum.add(Cause::Interrupts, span),
+                Some(Activity::Takt) => sum.add(Cause::Dispatching, span),
+                Some(Activity::Idle) => sum.add(Cause::Idle, span),
+                Some(Activity::Thread(thread)) => sum.other(Name::Thread(thread), span),
+                Some(Activity::Unknown) | None => sum.add(Cause::Unknown, span),
             }
         }
         sum.disturbance.give_to_hypervisor(self.stolen(part));
@@ -301,16 +301,18 @@ impl Course {
     pub(super) fn turns(&self, from: Time, to: Time, definitions: &Definitions, job: JobKey) -> Vec<Turn> {
         let mut turns: Vec<Turn> = self
             .between((from, to))
-            .map(|(from, to, doing)| {
-                let what = match doing {
-                    Some(Doing::Job(other, _)) if other == job => What::Itself,
-                    Some(Doing::Beyond(other)) if other == job => What::Overrun,
-                    Some(Doing::Job(other, _) | Doing::Beyond(other)) => What::Task(definitions.task_name(other.task)),
-                    Some(Doing::Interrupt(irq)) => What::Interrupt(definitions.interrupt_name(irq)),
-                    Some(Doing::Takt) => What::Takt,
-                    Some(Doing::Idle) => What::Idle,
-                    Some(Doing::Thread(thread)) => What::Thread(definitions.thread_name(thread)),
-                    Some(Doing::Unknown) | None => What::Unknown,
+            .map(|(from, to, activity)| {
+                let what = match activity {
+                    Some(Activity::Job(other, _)) if other == job => What::Itself,
+                    Some(Activity::Beyond(other)) if other == job => What::Overrun,
+                    Some(Activity::Job(other, _) | Activity::Beyond(other)) => {
+                        What::Task(definitions.task_name(other.task))
+                    }
+                    Some(Activity::Interrupt(irq)) => What::Interrupt(definitions.interrupt_name(irq)),
+                    Some(Activity::Takt) => What::Takt,
+                    Some(Activity::Idle) => What::Idle,
+                    Some(Activity::Thread(thread)) => What::Thread(definitions.thread_name(thread)),
+                    Some(Activity::Unknown) | None => What::Unknown,
                 };
                 Turn { from, to, what }
             })

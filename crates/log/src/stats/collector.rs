@@ -19,7 +19,7 @@ pub(super) const NO_CHAIN: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub struct Collector {
     pub(super) definitions: Definitions,
-    pub(super) knows: Knows,
+    pub(super) recorded: Recorded,
     pub(super) latencies: bool,
     pub(super) tasks: Vec<TaskState>,
     /// By CPU: those of node 0, then of node 1, ...
@@ -36,7 +36,7 @@ pub struct Collector {
 
 /// The facts that a back end's kinds of event tell.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Knows {
+pub(super) struct Recorded {
     /// The fates of jobs.
     pub(super) fates: bool,
     /// When jobs held CPUs.
@@ -50,17 +50,17 @@ pub(super) struct Knows {
     pub(super) details: bool,
 }
 
-impl Knows {
+impl Recorded {
     fn of(kinds: KindSet) -> Self {
-        let knows = |all: &[Kind]| all.iter().all(|kind| kinds.contains(*kind));
-        Knows {
-            fates: knows(&[Kind::Release, Kind::Complete]),
-            cpus: knows(&[Kind::Start, Kind::Preempt, Kind::Resume, Kind::Complete]),
-            starts: knows(&[Kind::Release, Kind::Start]),
-            releases: knows(&[Kind::Release]),
-            interrupts: knows(&[Kind::IrqEnter, Kind::IrqExit]),
-            preemptions: knows(&[Kind::Preempt]),
-            migrations: knows(&[Kind::Migrate]),
+        let recorded = |all: &[Kind]| all.iter().all(|kind| kinds.contains(*kind));
+        Recorded {
+            fates: recorded(&[Kind::Release, Kind::Complete]),
+            cpus: recorded(&[Kind::Start, Kind::Preempt, Kind::Resume, Kind::Complete]),
+            starts: recorded(&[Kind::Release, Kind::Start]),
+            releases: recorded(&[Kind::Release]),
+            interrupts: recorded(&[Kind::IrqEnter, Kind::IrqExit]),
+            preemptions: recorded(&[Kind::Preempt]),
+            migrations: recorded(&[Kind::Migrate]),
             details: true,
         }
     }
@@ -116,7 +116,7 @@ impl Collector {
     pub fn new(definitions: &Definitions, kinds: KindSet) -> Self {
         let mut collector = Collector {
             definitions: Definitions::default(),
-            knows: Knows::of(kinds),
+            recorded: Recorded::of(kinds),
             latencies: false,
             tasks: Vec::new(),
             cpus: Vec::new(),
@@ -142,7 +142,7 @@ impl Collector {
     /// that count millions of jobs and need only misses and responses.
     #[must_use]
     pub fn brief(mut self) -> Self {
-        self.knows.details = false;
+        self.recorded.details = false;
         self
     }
 
@@ -301,8 +301,8 @@ impl Sink for Collector {
                 }
             }
             // Nothing is counted if the back end records only the interrupts of some threads.
-            Event::IrqEnter { irq, cpu } if self.knows.interrupts => self.interrupt(stream, now, irq, cpu, true),
-            Event::IrqExit { irq, cpu } if self.knows.interrupts => self.interrupt(stream, now, irq, cpu, false),
+            Event::IrqEnter { irq, cpu } if self.recorded.interrupts => self.interrupt(stream, now, irq, cpu, true),
+            Event::IrqExit { irq, cpu } if self.recorded.interrupts => self.interrupt(stream, now, irq, cpu, false),
             Event::Lost { count } => self.lose(stream, count),
             Event::Gap { job } => {
                 if let Some(task) = self.tasks.get_mut(job.task.index()) {
@@ -332,7 +332,7 @@ impl Collector {
         if number < task.next || number == NONE {
             return;
         }
-        if self.knows.details {
+        if self.recorded.details {
             task.arrive(number, arrival);
         }
         (task.next, task.stream) = (number.saturating_add(1), stream);
@@ -352,7 +352,7 @@ impl Collector {
         let Some(job) = task.open.find(job.number) else { return };
         // An event of a doubtful job proves that it is still open.
         (job.since, job.cpu, job.doubtful) = (now, cpu, false);
-        if self.knows.details && start && !job.started && !job.gap {
+        if self.recorded.details && start && !job.started && !job.gap {
             task.start_latencies.record_apart(now.saturating_sub(job.arrival));
         }
         job.started = true;
@@ -383,7 +383,7 @@ impl Collector {
         if task.open.first.number == number && number != NONE {
             let mut job = task.open.first;
             task.open.drop_first();
-            task.completed(now, &mut job, self.knows, &mut self.cpus, &mut self.chains);
+            task.completed(now, &mut job, self.recorded, &mut self.cpus, &mut self.chains);
         } else {
             self.complete_later(now, job);
         }
@@ -393,7 +393,7 @@ impl Collector {
     fn complete_later(&mut self, now: u64, job: JobKey) {
         let Some(task) = self.tasks.get_mut(job.task.index()) else { return };
         if let Some(mut job) = task.take_later(job.number) {
-            task.completed(now, &mut job, self.knows, &mut self.cpus, &mut self.chains);
+            task.completed(now, &mut job, self.recorded, &mut self.cpus, &mut self.chains);
         }
     }
 
@@ -491,13 +491,13 @@ impl TaskState {
 
     /// Counts a job that has completed and is no longer among the open ones.
     #[inline(always)]
-    fn completed(&mut self, now: u64, job: &mut Job, knows: Knows, cpus: &mut [Cpu], chains: &mut [Histogram]) {
+    fn completed(&mut self, now: u64, job: &mut Job, recorded: Recorded, cpus: &mut [Cpu], chains: &mut [Histogram]) {
         self.busy = self.busy.saturating_add(leave(cpus, self.cpus, job, now));
         let response = now.saturating_sub(job.arrival);
         self.missed += u64::from(response > self.deadline && !job.missed);
         self.responses.record(response);
-        if knows.details {
-            self.measure(job, knows);
+        if recorded.details {
+            self.measure(job, recorded);
         }
         if job.origin != NONE
             && let Some(chain) = chains.get_mut(self.chain as usize)
@@ -508,10 +508,10 @@ impl TaskState {
 
     /// Counts how long a completed job ran.
     #[inline]
-    fn measure(&mut self, job: &Job, knows: Knows) {
-        if knows.cpus && job.started && !job.gap {
+    fn measure(&mut self, job: &Job, recorded: Recorded) {
+        if recorded.cpus && job.started && !job.gap {
             self.executions.record_apart(job.ran);
-            if knows.interrupts && !job.unwatched {
+            if recorded.interrupts && !job.unwatched {
                 self.net_executions.record_apart(job.ran.saturating_sub(job.stolen));
             }
         }

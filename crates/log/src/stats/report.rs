@@ -2,7 +2,7 @@
 
 use takt_model::{NodeId, TaskId, Time};
 
-use super::collector::{Collector, Knows, TaskState, leave};
+use super::collector::{Collector, Recorded, TaskState, leave};
 use super::interrupts::{Cpu, Interrupt};
 use super::open::{Censored, NONE};
 use super::{ChainStats, CpuStats, Histogram, InterruptStats, Stats, TaskStats};
@@ -37,13 +37,13 @@ impl Collector {
 
     /// Everything up to `now`; histograms are taken out.
     fn report(&mut self, now: u64, whole: bool) -> Stats {
-        let knows = self.knows;
+        let recorded = self.recorded;
         let duration = now.saturating_sub(self.from);
         let mut tasks = Vec::with_capacity(self.tasks.len());
         for ((state, def), id) in self.tasks.iter_mut().zip(&self.definitions.tasks).zip(0..) {
             let open = state.account(&mut self.cpus, now, whole);
             let deadline = def.deadline.map(|deadline| deadline.as_ns());
-            let mut stats = state.stats(knows, open, deadline, duration);
+            let mut stats = state.stats(recorded, open, deadline, duration);
             let seen = stats.completed + stats.cancelled + stats.rejected + stats.unfinished + stats.censored;
             if seen == 0 && !self.definitions.covers(def.node) {
                 continue;
@@ -63,8 +63,8 @@ impl Collector {
             .filter(|(def, responses)| responses.count() > 0 || about(def.sink))
             .map(|(def, responses)| ChainStats { chain: def.name.clone(), response_ns: responses.summary(), responses })
             .collect();
-        let cpus = cpus(&self.definitions, &self.cpus, knows, now, duration);
-        let interrupts = knows.interrupts.then(|| {
+        let cpus = cpus(&self.definitions, &self.cpus, recorded, now, duration);
+        let interrupts = recorded.interrupts.then(|| {
             let defined = self.definitions.interrupts.len();
             if self.interrupts.len() < defined {
                 self.interrupts.resize_with(defined, Interrupt::default);
@@ -81,7 +81,7 @@ impl Collector {
             cpus,
             interrupts,
             lost_events: self.lost,
-            release_latency_waits: self.latencies && !knows.cpus,
+            release_latency_waits: self.latencies && !recorded.cpus,
         }
     }
 }
@@ -117,16 +117,16 @@ impl TaskState {
     }
 
     /// The numbers; histograms go over into them. Names are left to the caller.
-    fn stats(&mut self, knows: Knows, open: u64, deadline: Option<u64>, duration: u64) -> TaskStats {
+    fn stats(&mut self, recorded: Recorded, open: u64, deadline: Option<u64>, duration: u64) -> TaskStats {
         let take = |histogram: &mut Histogram, known: bool| {
             let taken = std::mem::take(histogram);
             if known { taken } else { Histogram::default() }
         };
         let responses = take(&mut self.responses, true);
-        let executions = take(&mut self.executions, knows.cpus);
-        let net_executions = take(&mut self.net_executions, knows.cpus && knows.interrupts);
-        let inter_arrivals = take(&mut self.inter_arrivals, knows.releases);
-        let start_latencies = take(&mut self.start_latencies, knows.starts);
+        let executions = take(&mut self.executions, recorded.cpus);
+        let net_executions = take(&mut self.net_executions, recorded.cpus && recorded.interrupts);
+        let inter_arrivals = take(&mut self.inter_arrivals, recorded.releases);
+        let start_latencies = take(&mut self.start_latencies, recorded.starts);
         let latencies = self.latencies.as_mut().map(|latencies| std::mem::take(&mut **latencies));
         let over = responses.count() + self.cancelled + self.rejected + self.dropped;
         TaskStats {
@@ -136,7 +136,7 @@ impl TaskState {
             released: (over + open).saturating_sub(self.carried),
             carried: self.carried,
             completed: responses.count(),
-            missed: (knows.fates && deadline.is_some()).then_some(self.missed),
+            missed: (recorded.fates && deadline.is_some()).then_some(self.missed),
             cancelled: self.cancelled,
             rejected: self.rejected,
             unfinished: self.dropped + open,
@@ -151,10 +151,10 @@ impl TaskState {
             execution_without_interrupts_ns: net_executions.summary(),
             inter_arrival_ns: inter_arrivals.summary(),
             start_latency_ns: start_latencies.summary(),
-            busy_ns: knows.cpus.then_some(self.busy),
-            utilization: knows.cpus.then(|| ratio(self.busy, duration)).flatten(),
-            preemptions: (knows.preemptions && !self.holes).then_some(self.preemptions),
-            migrations: (knows.migrations && !self.holes).then_some(self.migrations),
+            busy_ns: recorded.cpus.then_some(self.busy),
+            utilization: recorded.cpus.then(|| ratio(self.busy, duration)).flatten(),
+            preemptions: (recorded.preemptions && !self.holes).then_some(self.preemptions),
+            migrations: (recorded.migrations && !self.holes).then_some(self.migrations),
             release_latency_ns: latencies.as_ref().map(Histogram::summary),
             late: None,
             responses,
@@ -179,7 +179,7 @@ impl TaskState {
     }
 }
 
-fn cpus(definitions: &Definitions, all: &[Cpu], knows: Knows, now: u64, duration: u64) -> Vec<CpuStats> {
+fn cpus(definitions: &Definitions, all: &[Cpu], recorded: Recorded, now: u64, duration: u64) -> Vec<CpuStats> {
     let mut cpus = Vec::with_capacity(all.len());
     let mut all = all.iter();
     let kernel_cpu = |node, cpu| {
@@ -199,10 +199,10 @@ fn cpus(definitions: &Definitions, all: &[Cpu], knows: Knows, now: u64, duration
                 node: definitions.node_name(node_id),
                 cpu,
                 kernel_cpu: kernel_cpu(node_id, cpu),
-                busy_ns: knows.cpus.then_some(state.busy),
-                interrupts_ns: knows.interrupts.then_some(interrupts),
-                used_ns: knows.cpus.then_some(used),
-                utilization: knows.cpus.then(|| ratio(used, duration)).flatten(),
+                busy_ns: recorded.cpus.then_some(state.busy),
+                interrupts_ns: recorded.interrupts.then_some(interrupts),
+                used_ns: recorded.cpus.then_some(used),
+                utilization: recorded.cpus.then(|| ratio(used, duration)).flatten(),
             });
         }
     }
