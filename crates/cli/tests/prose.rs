@@ -24,7 +24,6 @@ const NOT_YET: &[(&str, (f64, f64, usize))] = &[
     ("crates/model", (3.0, 5.0, 26)),
     ("crates/run", (27.0, 5.0, 590)),
     ("crates/trace", (22.0, 5.0, 280)),
-    ("docs", (4.0, 5.0, 12)),
 ];
 
 #[test]

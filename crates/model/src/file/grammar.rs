@@ -315,9 +315,8 @@ static CLOCK_TABLE: Table = Table {
 
 static SYNC_TABLE: Table = Table {
     noun: "sync",
-    doc: "The job of time synchronisation of a node that has flows: one a period, beside the node's tasks, \
-         which exchanges a message each way with \
-          every node that it has flows with.",
+    doc: "The synchronisation job of a node with flows. It runs once a period beside the node's tasks, and \
+          exchanges a message each way with every node at the other end of its flows.",
     rule: Rule::Free,
     keys: &[
         key("period", POSITIVE, "Its period, and its deadline.").required(),
@@ -327,8 +326,8 @@ static SYNC_TABLE: Table = Table {
 
 static STRATEGY_TABLE: Table = Table {
     noun: "strategy",
-    doc: "An own strategy: an ordered list of levels. Every task belongs to the first level that takes it; the first \
-          job of the first level that has one runs.",
+    doc: "An own strategy: an ordered list of levels. Every task belongs to the first level that takes it. The \
+          first level with a job runs its first job.",
     rule: Rule::Free,
     keys: &[
         key("name", Kind::Name, "Its name; not one of the named strategies.").required(),
@@ -613,8 +612,8 @@ static NETWORK_TABLE: Table = Table {
 
 static PORT_TABLE: Table = Table {
     noun: "port",
-    doc: "An output port of a switch: a line that is slower than what may come to it at once, so that messages \
-         wait there.",
+    doc: "An output port of a switch: a line that is slower than the traffic that may arrive at once, so \
+          messages wait there.",
     rule: Rule::Free,
     keys: &[
         key("name", Kind::Name, "Its name; no two ports share one.").required(),

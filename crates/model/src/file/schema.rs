@@ -95,8 +95,23 @@ pub fn reference() -> String {
     out
 }
 
+/// The text in lines of at most 100 characters.
+fn wrapped(text: &str) -> String {
+    let (mut out, mut width) = (String::new(), 0);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        let fits = width > 0 && width + 1 + length <= 100;
+        let gap = if fits { " " } else { "\n" };
+        out += if width == 0 { "" } else { gap };
+        out += word;
+        width = if fits { width + 1 + length } else { length };
+    }
+    out
+}
+
 fn section(of: &'static Table, title: &str, out: &mut String, seen: &mut Vec<&'static str>) {
-    let _ = write!(out, "### {title}\n\n{}\n\n| key | takes | default | meaning |\n|---|---|---|---|\n", of.doc);
+    let doc = wrapped(of.doc);
+    let _ = write!(out, "### {title}\n\n{doc}\n\n| key | takes | default | meaning |\n|---|---|---|---|\n");
     for key in of.keys {
         let default = match (key.required, key.default) {
             (true, _) => "**required**".to_owned(),
